@@ -1,0 +1,44 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Checks of arguments, and the one sentence in which all of them complain."""
+
+from collections.abc import Collection
+from typing import Any
+
+
+def complaint(argument: str, rule: str, value: Any, fix: str = "") -> str:
+    """Says which argument broke which rule, with what value, and the way out.
+
+    >>> complaint("dimension", "an int of at least 1", 0)
+    '`dimension` must be an int of at least 1, got 0.'
+    """
+    return f"`{argument}` must be {rule}, got {value!r}." + (f" {fix}" if fix else "")
+
+
+def check(holds: bool, argument: str, rule: str, value: Any, fix: str = "") -> None:
+    """Raises ValueError with the house sentence unless `holds`."""
+    if not holds:
+        raise ValueError(complaint(argument, rule, value, fix))
+
+
+def check_type(types: type | tuple[type, ...], argument: str, rule: str, value: Any,
+               fix: str = "") -> None:
+    """Raises TypeError with the house sentence unless `value` is one of `types`."""
+    if not isinstance(value, types):
+        raise TypeError(complaint(argument, rule, value, fix))
+
+
+def check_positive_int(argument: str, value: Any) -> None:
+    """Raises ValueError unless `value` is an int of at least 1 (a bool is not)."""
+    is_positive = isinstance(value, int) and not isinstance(value, bool) and value >= 1
+    check(is_positive, argument, "an int of at least 1", value)
+
+
+def check_one_of(argument: str, allowed: Collection[Any], value: Any, fix: str = "") -> None:
+    """Raises ValueError unless `value` is among `allowed`."""
+    names = ", ".join(repr(item) for item in allowed)
+    check(value in allowed, argument, f"one of {names}", value, fix)
+
+
+def check_callable_or_none(argument: str, value: Any) -> None:
+    """Raises ValueError unless `value` is None or can be called."""
+    check(value is None or callable(value), argument, "a callable or None", value)

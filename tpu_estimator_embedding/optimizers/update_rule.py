@@ -1,0 +1,44 @@
+# SPDX-License-Identifier: Apache-2.0
+"""What every fused sparse optimizer is: a pure function on the rows of a table."""
+
+import abc
+import dataclasses
+from collections.abc import Mapping
+
+from tpu_estimator_embedding.types import SlotRows, Tensor
+
+
+@dataclasses.dataclass(frozen=True)
+class UpdateRule(abc.ABC):
+    """The arithmetic of one optimizer, without variables and without state.
+
+    A rule is a frozen value: its fields are the optimizer's hyperparameters, its
+    methods are pure. The learning rate is not a field, because it may change from
+    step to step.
+    """
+
+    @property
+    @abc.abstractmethod
+    def slot_initial_values(self) -> Mapping[str, float]:
+        """The constant each slot starts with, by slot name, in checkpoint order."""
+
+    @property
+    def updates_untouched_rows(self) -> bool:
+        """Whether a step also moves rows that no id of the step looked up."""
+        return False
+
+    @abc.abstractmethod
+    def update(self, gradient: Tensor, row: Tensor, slots: SlotRows, learning_rate: Tensor,
+               step: Tensor) -> tuple[Tensor, dict[str, Tensor]]:
+        """Returns the rows and slots after one step.
+
+        Args:
+            gradient: `[rows, dim]` float32, summed over all lookups of the step.
+            row: `[rows, dim]` float32, the rows before the step.
+            slots: slot name -> `[rows, dim]` float32, the slots before the step.
+            learning_rate: scalar float32.
+            step: scalar, the global step before it is incremented.
+
+        Returns:
+            `(row, slots)` after the step, of the same shapes.
+        """

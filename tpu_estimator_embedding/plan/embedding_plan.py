@@ -1,0 +1,156 @@
+# SPDX-License-Identifier: Apache-2.0
+"""The waist of the package: one frozen description of tables, features and optimizers.
+
+Both vocabularies, the v1 words under `config/` and the v2 words under `mid_level/`, are
+lowered to an `EmbeddingPlan`; everything behind it, the engine, checkpoints and exports,
+sees nothing else.
+"""
+
+import dataclasses
+import functools
+from collections.abc import Callable
+
+from tpu_estimator_embedding import checks
+from tpu_estimator_embedding.optimizers.row_optimizer import RowOptimizer
+from tpu_estimator_embedding.plan.partition_strategy import PARTITION_STRATEGIES, part_sizes
+from tpu_estimator_embedding.types import Initializer, Tensor
+
+COMBINERS = ("mean", "sum", "sqrtn", None)
+
+_BYTES_PER_VALUE = 4  # float32 throughout, as on the TPU
+
+
+@dataclasses.dataclass(frozen=True)
+class TablePlan:
+    """One embedding table.
+
+    Attributes:
+        name: unique in the plan.
+        vocabulary_size: rows; valid ids are `[0, vocabulary_size)`.
+        dimension: columns, the width of an activation.
+        initializer: called with the shape and dtype of each part of the table.
+        combiner: how the ids of one sample become one activation; None means that a
+            sample has exactly one id.
+        optimizer: how gradients change the rows; None in a plan that only looks up.
+    """
+
+    name: str
+    vocabulary_size: int
+    dimension: int
+    initializer: Initializer
+    combiner: str | None = "mean"
+    optimizer: RowOptimizer | None = None
+
+    def __post_init__(self) -> None:
+        checks.check_positive_int("vocabulary_size", self.vocabulary_size)
+        checks.check_positive_int("dimension", self.dimension)
+        checks.check_one_of("combiner", COMBINERS, self.combiner)
+
+    @property
+    def slot_initial_values(self) -> dict[str, float]:
+        """The constant each slot variable starts with, by slot name."""
+        return dict(self.optimizer.rule.slot_initial_values) if self.optimizer else {}
+
+    @property
+    def bytes(self) -> int:
+        """Bytes of the table and its slots together."""
+        copies = 1 + len(self.slot_initial_values)
+        return copies * self.vocabulary_size * self.dimension * _BYTES_PER_VALUE
+
+
+@dataclasses.dataclass(frozen=True)
+class FeaturePlan:
+    """One feature: which table its ids look up, and the shape of what comes back.
+
+    Attributes:
+        name: key of the ids in the features dictionary.
+        table: name of a table of the plan.
+        max_sequence_length: L > 0 gives activations `[batch, L, dim]`, one row per
+            position; 0 gives `[batch, dim]`, combined over the ids of a sample.
+        weight_key: key of the weights in the features dictionary, or None.
+    """
+
+    name: str
+    table: str
+    max_sequence_length: int = 0
+    weight_key: str | None = None
+
+    @property
+    def rows_per_sample(self) -> int:
+        """Rows of activations for one sample: 1, or the sequence length."""
+        return max(1, self.max_sequence_length)
+
+
+@dataclasses.dataclass(frozen=True)
+class EmbeddingPlan:
+    """Everything the engine needs to know, checked, frozen and printable.
+
+    Attributes:
+        tables: sorted by name.
+        features: sorted by table and then name, the order in which the engine sees them.
+        num_hosts: parts into which every table is split.
+        partition_strategy: "div" or "mod": which part holds which id.
+        pipelined: whether activations of a step miss the update of the step before.
+        gradient_multiplier_fn: function of the global step that scales every embedding
+            gradient, or None.
+
+    >>> print(EmbeddingPlan.build(
+    ...     [TablePlan("words", 1000, 16, initializer=None)], [FeaturePlan("title", "words")]))
+    Embedding plan: 1 table, 1 feature, 1 host, partition 'div', 62.5 KiB
+    table  rows  dim  combiner  optimizer  slots  rows per host     bytes  features
+    words  1000   16  mean      -          -               1000  62.5 KiB  title
+    """
+
+    tables: tuple[TablePlan, ...]
+    features: tuple[FeaturePlan, ...]
+    num_hosts: int = 1
+    partition_strategy: str = "div"
+    pipelined: bool = False
+    gradient_multiplier_fn: Callable[[Tensor], Tensor] | None = None
+
+    @classmethod
+    def build(cls, tables, features, **options) -> "EmbeddingPlan":
+        """Sorts and checks tables and features given in any order."""
+        return cls(
+            tables=tuple(sorted(tables, key=lambda table: table.name)),
+            features=tuple(sorted(features, key=lambda feature: (feature.table, feature.name))),
+            **options)
+
+    def __post_init__(self) -> None:
+        checks.check_positive_int("num_hosts", self.num_hosts)
+        checks.check_one_of("partition_strategy", PARTITION_STRATEGIES, self.partition_strategy)
+        self._check_names()
+
+    def _check_names(self) -> None:
+        tables = [table.name for table in self.tables]
+        features = [feature.name for feature in self.features]
+        for kind, names in (("tables", tables), ("features", features)):
+            checks.check(len(set(names)) == len(names), kind, "of distinct names", names)
+        for feature in self.features:
+            checks.check(feature.table in tables, f"table of feature {feature.name!r}",
+                         f"one of the tables {tables}", feature.table)
+        unused = sorted(set(tables) - {feature.table for feature in self.features})
+        checks.check(not unused, "tables", "used by at least one feature each", unused,
+                     "Drop the unused tables from the configuration.")
+
+    @functools.cached_property
+    def table_by_name(self) -> dict[str, TablePlan]:
+        """Table name -> table."""
+        return {table.name: table for table in self.tables}
+
+    def features_of(self, table_name: str) -> tuple[FeaturePlan, ...]:
+        """The features that look up `table_name`, in engine order."""
+        return tuple(feature for feature in self.features if feature.table == table_name)
+
+    def rows_per_host(self, table: TablePlan) -> list[int]:
+        """Rows that each host holds; hosts beyond the vocabulary hold none."""
+        return part_sizes(table.vocabulary_size, self.num_hosts)
+
+    @property
+    def bytes(self) -> int:
+        """Bytes of all tables and slots."""
+        return sum(table.bytes for table in self.tables)
+
+    def __str__(self) -> str:
+        from tpu_estimator_embedding.plan.plan_table import format_plan
+        return format_plan(self)

@@ -1,0 +1,62 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Which host holds which row: the `div` and `mod` partitions of a table.
+
+Both strategies cut a table of V rows into n = min(V, hosts) parts whose sizes differ by
+at most one. `div` keeps neighbours together; `mod` deals ids out in turn, so that part
+p holds p, p + n, p + 2n, ... and the saved table is a permutation of the ids.
+
+>>> part_sizes(13, 5)
+[3, 3, 3, 2, 2]
+>>> shard_of_id(11, 13, 5, "div"), shard_of_id(11, 13, 5, "mod")
+((4, 0), (1, 2))
+"""
+
+from typing import Any
+
+import numpy as np
+import tensorflow as tf
+
+PARTITION_STRATEGIES = ("div", "mod")
+
+
+def part_sizes(vocabulary_size: int, num_hosts: int) -> list[int]:
+    """Returns the rows of each part, the same under both strategies."""
+    parts = min(vocabulary_size, num_hosts)
+    quotient, remainder = divmod(vocabulary_size, parts)
+    return [quotient + (part < remainder) for part in range(parts)]
+
+
+def shard_of_id(ids: Any, vocabulary_size: int, num_hosts: int, strategy: str) -> tuple[Any, Any]:
+    """Returns `(part, row in that part)` of every id.
+
+    Args:
+        ids: row ids in [0, vocabulary_size): an int, a NumPy array or an integer tensor.
+        vocabulary_size: rows of the whole table.
+        num_hosts: hosts that share the table.
+        strategy: "div" or "mod".
+
+    Returns:
+        Two values of the shape and kind of `ids`.
+    """
+    parts = min(vocabulary_size, num_hosts)
+    if strategy == "mod":
+        return ids % parts, ids // parts
+    quotient, remainder = divmod(vocabulary_size, parts)
+    boundary = remainder * (quotient + 1)  # ids below it live in the longer parts
+    beyond = ids - boundary
+    where = tf.where if tf.is_tensor(ids) else np.where
+    is_in_longer_part = ids < boundary
+    part = where(is_in_longer_part, ids // (quotient + 1), remainder + beyond // quotient)
+    row = where(is_in_longer_part, ids % (quotient + 1), beyond % quotient)
+    return (part, row) if tf.is_tensor(ids) or np.ndim(ids) else (int(part), int(row))
+
+
+def saved_rows(vocabulary_size: int, num_hosts: int, strategy: str) -> np.ndarray:
+    """Returns, for every id, its row in the saved table: `[vocabulary_size]` int64.
+
+    The saved table is the parts one after another, so `div` gives the identity.
+    """
+    ids = np.arange(vocabulary_size, dtype=np.int64)
+    part, row = shard_of_id(ids, vocabulary_size, num_hosts, strategy)
+    offsets = np.cumsum([0, *part_sizes(vocabulary_size, num_hosts)])
+    return offsets[part] + row
