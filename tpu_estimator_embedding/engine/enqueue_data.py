@@ -1,0 +1,93 @@
+# SPDX-License-Identifier: Apache-2.0
+"""The ids of one feature for one step, in the words of the v1 engine."""
+
+from typing import NamedTuple
+
+import tensorflow as tf
+
+from tpu_estimator_embedding import checks
+from tpu_estimator_embedding.types import Tensor
+
+
+class EnqueueData(NamedTuple):
+    """Ids in coordinate form: which id, for which sample, with which weight.
+
+    Attributes:
+        embedding_indices: `[n]` int32 or int64, row ids in [0, vocabulary_size).
+        sample_indices: `[n]`, `[n, 1]` or, for sequence features, `[n, 2]` integers: the
+            sample (and the position) of each id, in increasing order. None means that
+            sample j has the one id `embedding_indices[j]`.
+        aggregation_weights: `[n]` float32, or None for 1 everywhere.
+
+    >>> data = EnqueueData.from_sparse_tensor(tf.sparse.from_dense([[3, 1], [0, 2]]))
+    >>> data.embedding_indices.numpy().tolist(), data.sample_indices.numpy().tolist()
+    ([3, 1, 2], [[0, 0], [0, 1], [1, 1]])
+    """
+
+    embedding_indices: Tensor
+    sample_indices: Tensor | None = None
+    aggregation_weights: Tensor | None = None
+
+    @staticmethod
+    def from_sparse_tensor(sp_tensor: tf.SparseTensor,
+                           weights: tf.SparseTensor | None = None) -> "EnqueueData":
+        """Takes ids and weights apart; both must have the same indices.
+
+        Args:
+            sp_tensor: `[batch, max ids]` integers.
+            weights: `[batch, max ids]` floats, or None.
+
+        Raises:
+            TypeError: if either is not a SparseTensor.
+        """
+        checks.check_type(tf.SparseTensor, "sp_tensor", "a SparseTensor", sp_tensor)
+        if weights is not None:
+            checks.check_type(tf.SparseTensor, "weights", "a SparseTensor or None", weights)
+        return EnqueueData(sp_tensor.values, sp_tensor.indices,
+                           None if weights is None else weights.values)
+
+
+class RaggedEnqueueData(NamedTuple):
+    """Ids in row form: the ids of all samples after one another, and where each ends.
+
+    Attributes:
+        embedding_indices: `[n]` int32 or int64, row ids in [0, vocabulary_size).
+        row_splits: `[batch + 1]` integers; sample j has ids `row_splits[j:j+2]`. None
+            means one id per sample.
+        aggregation_weights: `[n]` float32, or None for 1 everywhere.
+
+    >>> RaggedEnqueueData.from_ragged_tensor(tf.ragged.constant([[3, 1], [], [2]])).row_splits
+    <tf.Tensor: shape=(4,), dtype=int64, numpy=array([0, 2, 2, 3])>
+    """
+
+    embedding_indices: Tensor
+    row_splits: Tensor | None = None
+    aggregation_weights: Tensor | None = None
+
+    @staticmethod
+    def from_ragged_tensor(rg_tensor: tf.RaggedTensor,
+                           weights: tf.RaggedTensor | None = None) -> "RaggedEnqueueData":
+        """Takes ids and weights apart; both must have the same row splits.
+
+        Raises:
+            TypeError: if either is not a RaggedTensor.
+        """
+        checks.check_type(tf.RaggedTensor, "rg_tensor", "a RaggedTensor", rg_tensor)
+        if weights is not None:
+            checks.check_type(tf.RaggedTensor, "weights", "a RaggedTensor or None", weights)
+        return RaggedEnqueueData(rg_tensor.values, rg_tensor.row_splits,
+                                 None if weights is None else weights.values)
+
+
+def get_enqueue_datas_list_from_sparse_tensors_list(
+        sp_tensors_list: list[dict[str, tf.SparseTensor]]) -> list[dict[str, EnqueueData]]:
+    """Converts, for each core, a dictionary of SparseTensors."""
+    return [{name: EnqueueData.from_sparse_tensor(tensor) for name, tensor in tensors.items()}
+            for tensors in sp_tensors_list]
+
+
+def get_enqueue_datas_list_from_ragged_tensors_list(
+        rg_tensors_list: list[dict[str, tf.RaggedTensor]]) -> list[dict[str, RaggedEnqueueData]]:
+    """Converts, for each core, a dictionary of RaggedTensors."""
+    return [{name: RaggedEnqueueData.from_ragged_tensor(tensor)
+             for name, tensor in tensors.items()} for tensors in rg_tensors_list]

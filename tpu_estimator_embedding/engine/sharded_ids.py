@@ -1,0 +1,147 @@
+# SPDX-License-Identifier: Apache-2.0
+"""The ids of one step, sorted out by table and by host: everything a lookup needs.
+
+`shard_ids` is the arrow from enqueued features to `ShardedIds`. It runs ahead of the step
+that uses it, validates every id before any table is touched, and is pure: the values can
+wait in a queue or cross a `tf.function`.
+"""
+
+from collections.abc import Mapping
+from typing import NamedTuple
+
+import tensorflow as tf
+
+from tpu_estimator_embedding import checks
+from tpu_estimator_embedding.engine.enqueue_data import EnqueueData, RaggedEnqueueData
+from tpu_estimator_embedding.ops import id_checks, sparse_ids
+from tpu_estimator_embedding.ops.combiners import row_scales
+from tpu_estimator_embedding.ops.sparse_ids import SparseIds
+from tpu_estimator_embedding.plan.embedding_plan import EmbeddingPlan, FeaturePlan, TablePlan
+from tpu_estimator_embedding.plan.partition_strategy import part_sizes, shard_of_id
+from tpu_estimator_embedding.types import Tensor
+
+
+class HostIds(NamedTuple):
+    """The ids of one table that one host holds.
+
+    Attributes:
+        ids: `[n]` int64, rows of this host's part of the table.
+        rows: `[n]` int64, rows of the activations, not decreasing.
+        weights: `[n]` float32, or None for 1 everywhere.
+        unique_ids: `[u]` int64, the distinct `ids`; None unless training.
+        positions: `[n]` int32, where each id stands in `unique_ids`; None unless training.
+    """
+
+    ids: Tensor
+    rows: Tensor
+    weights: Tensor | None
+    unique_ids: Tensor | None
+    positions: Tensor | None
+
+
+class ShardedIds(NamedTuple):
+    """The ids of one table in one step.
+
+    Attributes:
+        hosts: what each host has to look up.
+        row_scales: `[num_rows]` float32, the combiner's factor for each row of
+            activations; None for 1 everywhere.
+        row_counts: `[features of the table]` int64, rows of activations of each feature,
+            in the order of the plan.
+    """
+
+    hosts: tuple[HostIds, ...]
+    row_scales: Tensor | None
+    row_counts: Tensor
+
+    @property
+    def num_rows(self) -> Tensor:
+        """Rows of activations of the table, a scalar."""
+        return tf.reduce_sum(self.row_counts)
+
+
+def shard_ids(plan: EmbeddingPlan, enqueue_datas: Mapping[str, EnqueueData | RaggedEnqueueData],
+              batch_size: Tensor, *, training: bool) -> dict[str, ShardedIds]:
+    """Checks the ids of a step and deals them out to tables and hosts.
+
+    Args:
+        plan: the tables and features.
+        enqueue_datas: the ids of every feature of the plan, by feature name.
+        batch_size: scalar, samples in the step.
+        training: whether gradients will follow; if so, duplicates are found here.
+
+    Returns:
+        The ids of every table, by table name.
+
+    Raises:
+        ValueError: if `enqueue_datas` has other features than the plan.
+        tf.errors.InvalidArgumentError: when run, if an id is not in the vocabulary.
+    """
+    check_features(plan, enqueue_datas)
+    batch_size = tf.cast(batch_size, tf.int64)
+    return {table.name: _shard_table(plan, table, enqueue_datas, batch_size, training)
+            for table in plan.tables}
+
+
+def check_features(plan: EmbeddingPlan, given: Mapping[str, object]) -> None:
+    """Raises ValueError unless there is one entry for each feature of the plan."""
+    expected = {feature.name for feature in plan.features}
+    missing, extra = sorted(expected - set(given)), sorted(set(given) - expected)
+    checks.check(not missing and not extra, "features",
+                 f"exactly {sorted(expected)}", sorted(given),
+                 f"Missing: {missing}. Not configured: {extra}.")
+
+
+def _shard_table(plan: EmbeddingPlan, table: TablePlan, enqueue_datas, batch_size: Tensor,
+                 training: bool) -> ShardedIds:
+    features = plan.features_of(table.name)
+    parts = [_checked_ids(feature, table, enqueue_datas[feature.name]) for feature in features]
+    row_counts = [batch_size * feature.rows_per_sample for feature in features]
+    stacked = sparse_ids.without_negative(sparse_ids.stack(parts, row_counts))
+    scales = row_scales(table.combiner, stacked, tf.add_n(row_counts))
+    hosts = _split_over_hosts(plan, table, stacked)
+    if training:
+        hosts = [_with_unique_ids(host) for host in hosts]
+    return ShardedIds(tuple(hosts), scales, tf.stack(row_counts))
+
+
+def _checked_ids(feature: FeaturePlan, table: TablePlan, data) -> SparseIds:
+    ids = data.embedding_indices
+    checks.check(ids.dtype.is_integer, f"ids of feature {feature.name!r}", "integers",
+                 ids.dtype.name, "Map strings to ids in input_fn, with tf.lookup for instance.")
+    assertions = [id_checks.check_ids(ids, feature.name, table.vocabulary_size)]
+    coordinates = getattr(data, "sample_indices", None)
+    if coordinates is not None:
+        samples = coordinates if coordinates.shape.rank == 1 else coordinates[:, 0]
+        assertions.append(id_checks.check_rows_sorted(samples, feature.name))
+    with tf.control_dependencies([op for op in assertions if op is not None]):
+        return _to_sparse_ids(feature, data._replace(embedding_indices=tf.identity(ids)))
+
+
+def _to_sparse_ids(feature: FeaturePlan, data: EnqueueData | RaggedEnqueueData) -> SparseIds:
+    ids, places, weights = data
+    if places is None:
+        return sparse_ids.one_id_per_sample(ids, weights)
+    convert = (sparse_ids.from_row_splits if isinstance(data, RaggedEnqueueData)
+               else sparse_ids.from_coordinates)
+    return convert(ids, places, weights, feature.max_sequence_length)
+
+
+def _split_over_hosts(plan: EmbeddingPlan, table: TablePlan, stacked: SparseIds) -> list[HostIds]:
+    num_parts = len(part_sizes(table.vocabulary_size, plan.num_hosts))
+    if num_parts == 1:
+        return [HostIds(*stacked, None, None)]
+    part, row_in_part = shard_of_id(stacked.ids, table.vocabulary_size, plan.num_hosts,
+                                    plan.partition_strategy)
+    return [_take(stacked._replace(ids=row_in_part), tf.where(tf.equal(part, host))[:, 0])
+            for host in range(num_parts)]
+
+
+def _take(ids: SparseIds, kept: Tensor) -> HostIds:
+    tensors = [None if tensor is None else tf.gather(tensor, kept) for tensor in ids]
+    return HostIds(*tensors, None, None)
+
+
+def _with_unique_ids(host: HostIds) -> HostIds:
+    unique_ids, positions = tf.unique(host.ids)
+    return host._replace(unique_ids=unique_ids, positions=positions)

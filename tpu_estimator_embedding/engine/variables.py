@@ -1,0 +1,79 @@
+# SPDX-License-Identifier: Apache-2.0
+"""The variables that hold tables and their slots, one part for each host."""
+
+from collections.abc import Mapping
+from typing import NamedTuple
+
+import tensorflow as tf
+
+from tpu_estimator_embedding.plan.embedding_plan import EmbeddingPlan, TablePlan
+from tpu_estimator_embedding.types import Initializer
+
+
+class TableNames(NamedTuple):
+    """The names under which a table and its slots stand in graph and checkpoint."""
+
+    table: str
+    slots: Mapping[str, str]
+
+
+class TableVariables(NamedTuple):
+    """The variables of one table.
+
+    Attributes:
+        parts: resource variables `[rows of host, dim]` float32, one for each host.
+        slots: slot name -> variables of the same shapes.
+    """
+
+    parts: list[tf.Variable]
+    slots: dict[str, list[tf.Variable]]
+
+
+def create_variables(plan: EmbeddingPlan,
+                     names: Mapping[str, TableNames]) -> dict[str, TableVariables]:
+    """Creates every table of the plan, and its slots where it has an optimizer.
+
+    In a graph, parts are made by `tf.compat.v1.get_variable` with a partitioner, so that
+    all parts of a table are saved as the one tensor of its name, whatever the number of
+    hosts. Eagerly they are plain variables named `{name}/part_{host}`. None is trainable:
+    the engine, not the model's optimizer, changes them.
+
+    The initializer is called for each part with the part's shape. A constant gives the
+    same table for any number of hosts, a random one cannot.
+
+    Args:
+        plan: the tables.
+        names: table name -> names of its variables.
+
+    Returns:
+        Table name -> variables.
+    """
+    return {table.name: _create_table(plan, table, names[table.name]) for table in plan.tables}
+
+
+def default_names(plan: EmbeddingPlan) -> dict[str, TableNames]:
+    """Returns names made of table and slot names: `{table}` and `{table}/{slot}`."""
+    return {table.name: TableNames(
+        table.name, {slot: f"{table.name}/{slot}" for slot in table.slot_initial_values})
+        for table in plan.tables}
+
+
+def _create_table(plan: EmbeddingPlan, table: TablePlan, names: TableNames) -> TableVariables:
+    sizes = plan.rows_per_host(table)
+    slots = {slot: _create_parts(names.slots[slot], table, sizes,
+                                 tf.compat.v1.constant_initializer(value))
+             for slot, value in table.slot_initial_values.items()}
+    return TableVariables(_create_parts(names.table, table, sizes, table.initializer), slots)
+
+
+def _create_parts(name: str, table: TablePlan, sizes: list[int],
+                  initializer: Initializer) -> list[tf.Variable]:
+    with tf.device("/device:CPU:0"):
+        if tf.executing_eagerly():
+            return [tf.Variable(initializer([rows, table.dimension], tf.float32),
+                                trainable=False, name=f"{name}/part_{part}")
+                    for part, rows in enumerate(sizes)]
+        return list(tf.compat.v1.get_variable(
+            name, [sum(sizes), table.dimension], tf.float32, initializer=initializer,
+            partitioner=tf.compat.v1.fixed_size_partitioner(len(sizes)),
+            trainable=False, use_resource=True))

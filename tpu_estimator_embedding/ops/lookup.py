@@ -1,0 +1,51 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Reading rows of a table and summing them into activations, without copying the table."""
+
+import tensorflow as tf
+
+from tpu_estimator_embedding.types import Tensor
+
+
+def gather_rows(table: tf.Variable, ids: Tensor) -> Tensor:
+    """Returns the rows `[n, dim]` of a resource variable that `ids` `[n]` name.
+
+    A `ResourceGather` reads under a shared lock. Reading the whole variable first would
+    copy it once a sparse write has put it into copy-on-read mode.
+    """
+    return tf.raw_ops.ResourceGather(resource=table.handle, indices=ids, dtype=table.dtype)
+
+
+def sum_rows(values: Tensor, rows: Tensor, num_rows: Tensor) -> Tensor:
+    """Returns `[num_rows, dim]`: row r is the sum of `values[i]` where `rows[i] == r`.
+
+    Args:
+        values: `[n, dim]` float32.
+        rows: `[n]` integers in [0, num_rows), not decreasing.
+        num_rows: scalar.
+
+    >>> sum_rows(tf.constant([[1.0], [2.0], [4.0]]), tf.constant([0, 0, 2]), 4).numpy().tolist()
+    [[3.0], [0.0], [4.0], [0.0]]
+    """
+    # Several times faster than the unsorted form, which TF 2.21 does row by row.
+    sums = tf.math.segment_sum(values, rows)
+    missing = tf.cast(num_rows, tf.int32) - tf.shape(sums)[0]
+    return tf.pad(sums, [[0, missing], [0, 0]])
+
+
+def lookup(table: tf.Variable, ids: Tensor, rows: Tensor, weights: Tensor | None,
+           num_rows: Tensor) -> Tensor:
+    """Returns the weighted sums `[num_rows, dim]` of the looked-up rows.
+
+        activation[r] = Σ over i with rows[i] = r of weights[i] · table[ids[i]]
+
+    Args:
+        table: resource variable `[rows of this part, dim]`.
+        ids: `[n]` int64, rows of this part.
+        rows: `[n]` int64, rows of the activations, not decreasing.
+        weights: `[n]` float32, or None for 1 everywhere.
+        num_rows: scalar, rows of activations.
+    """
+    values = gather_rows(table, ids)
+    if weights is not None:
+        values *= weights[:, tf.newaxis]
+    return sum_rows(values, rows, num_rows)

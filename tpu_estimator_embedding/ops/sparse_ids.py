@@ -1,0 +1,111 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Ids in coordinate form: the one shape that every kind of input is brought to."""
+
+from typing import NamedTuple
+
+import tensorflow as tf
+
+from tpu_estimator_embedding.types import Tensor
+
+
+class SparseIds(NamedTuple):
+    """Which rows of a table are summed into which rows of its activations.
+
+    Attributes:
+        ids: `[n]` int64, row ids of the table.
+        rows: `[n]` int64, rows of the activations, not decreasing.
+        weights: `[n]` float32, or None for 1 everywhere.
+    """
+
+    ids: Tensor
+    rows: Tensor
+    weights: Tensor | None
+
+
+def one_id_per_sample(ids: Tensor, weights: Tensor | None) -> SparseIds:
+    """Returns dense ids `[batch]` or `[batch, 1]`: sample j looks up `ids[j]`."""
+    ids = tf.cast(tf.reshape(ids, [-1]), tf.int64)
+    return SparseIds(ids, tf.range(tf.size(ids, out_type=tf.int64)), flat_weights(weights))
+
+
+def from_coordinates(ids: Tensor, coordinates: Tensor, weights: Tensor | None,
+                     max_sequence_length: int) -> SparseIds:
+    """Returns ids given with their sample and, for a sequence, their position.
+
+    Args:
+        ids: `[n]` integers.
+        coordinates: `[n]`, `[n, 1]` or `[n, 2]` integers, rows in increasing order.
+        weights: `[n]` floats or None.
+        max_sequence_length: L > 0 gives each (sample, position) a row of its own and
+            drops positions from L on; 0 gives each sample one row.
+    """
+    ids, coordinates = tf.cast(ids, tf.int64), tf.cast(coordinates, tf.int64)
+    if coordinates.shape.rank == 1:
+        coordinates = coordinates[:, tf.newaxis]
+    sparse_ids = SparseIds(ids, coordinates[:, 0], flat_weights(weights))
+    if not max_sequence_length:
+        return sparse_ids
+    return _to_positions(sparse_ids, coordinates[:, 1], max_sequence_length)
+
+
+def from_row_splits(ids: Tensor, row_splits: Tensor, weights: Tensor | None,
+                    max_sequence_length: int) -> SparseIds:
+    """Returns ragged ids `[n]`, of which sample j has `ids[row_splits[j]:row_splits[j+1]]`."""
+    row_splits = tf.cast(row_splits, tf.int64)
+    samples = tf.ragged.row_splits_to_segment_ids(row_splits, out_type=tf.int64)
+    sparse_ids = SparseIds(tf.cast(ids, tf.int64), samples, flat_weights(weights))
+    if not max_sequence_length:
+        return sparse_ids
+    count = tf.size(sparse_ids.ids, out_type=tf.int64)
+    positions = tf.range(count) - tf.gather(row_splits, samples)
+    return _to_positions(sparse_ids, positions, max_sequence_length)
+
+
+def stack(parts: list[SparseIds], row_counts: list[Tensor]) -> SparseIds:
+    """Puts the activations of several features under one another.
+
+    Args:
+        parts: the ids of each feature.
+        row_counts: scalars, the rows of activations of each feature.
+    """
+    if len(parts) == 1:
+        return parts[0]
+    starts = tf.cumsum(tf.stack(row_counts), exclusive=True)
+    rows = [part.rows + starts[k] for k, part in enumerate(parts)]
+    weights = None
+    if any(part.weights is not None for part in parts):
+        weights = tf.concat([weights_or_ones(part) for part in parts], 0)
+    return SparseIds(tf.concat([part.ids for part in parts], 0), tf.concat(rows, 0), weights)
+
+
+def without_negative(sparse_ids: SparseIds) -> SparseIds:
+    """Drops negative ids, which mark padding; costs one pass where there are none."""
+    has_negative = tf.reduce_any(sparse_ids.ids < 0)
+    tensors = [tensor for tensor in sparse_ids if tensor is not None]
+
+    def drop():
+        kept = tf.where(sparse_ids.ids >= 0)[:, 0]
+        return [tf.gather(tensor, kept) for tensor in tensors]
+
+    kept = tf.cond(has_negative, drop, lambda: [tf.identity(tensor) for tensor in tensors])
+    return SparseIds(kept[0], kept[1], kept[2] if sparse_ids.weights is not None else None)
+
+
+def weights_or_ones(sparse_ids: SparseIds) -> Tensor:
+    """Returns the weights `[n]` float32, 1 where none were given."""
+    if sparse_ids.weights is not None:
+        return sparse_ids.weights
+    return tf.ones_like(sparse_ids.ids, dtype=tf.float32)
+
+
+def flat_weights(weights: Tensor | None) -> Tensor | None:
+    """Returns the weights as `[n]` float32, or None."""
+    return None if weights is None else tf.cast(tf.reshape(weights, [-1]), tf.float32)
+
+
+def _to_positions(sparse_ids: SparseIds, positions: Tensor, length: int) -> SparseIds:
+    kept = tf.where(positions < length)[:, 0]
+    rows = tf.gather(sparse_ids.rows * length + positions, kept)
+    weights = sparse_ids.weights
+    return SparseIds(tf.gather(sparse_ids.ids, kept), rows,
+                     None if weights is None else tf.gather(weights, kept))
