@@ -1,0 +1,142 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Metadata of the package, with requirements that follow the TensorFlow found.
+
+tf-keras is released once per minor version of TensorFlow and requires exactly that one, so
+a fixed requirement would change the TensorFlow of the environment. The requirements are
+therefore written while the package is built: the TensorFlow that is there is kept, and the
+tf-keras that belongs to it is asked for.
+"""
+
+import os
+import pathlib
+import re
+import subprocess
+import sys
+import tempfile
+
+from setuptools import find_packages, setup
+from setuptools.command.build import build
+
+OLDEST_MINOR = (2, 15)
+
+# Everything that installs the module `tensorflow`. The first three stand first, because
+# they may install one of the others as a dependency of their own.
+TENSORFLOW_DISTRIBUTIONS = (
+    "tensorflow", "tensorflow-cpu", "tensorflow-gpu", "tf-nightly", "tf-nightly-cpu",
+    "tf-nightly-gpu", "tensorflow-cpu-aws", "tensorflow-intel", "tensorflow-macos",
+    "tensorflow-rocm", "intel-tensorflow")
+
+ESTIMATOR = "tf-estimator-nightly==2.16.0.dev2024012409"
+
+LIST_DISTRIBUTIONS = """
+import importlib.metadata
+for distribution in importlib.metadata.distributions():
+    print(distribution.name, distribution.version)
+"""
+
+EXTRAS = {
+    "test": [
+        "pytest",  # runs the tests and the doctests
+        "hypothesis",  # writes the cases of the property tests
+        "pytest-xdist",  # runs them on all cores
+    ],
+    "migrate": [
+        "libcst",  # rewrites source code and keeps its formatting
+    ],
+    "plots": [
+        "matplotlib",  # draws the benchmark figures
+    ],
+    "bench": [
+        "torch",  # fbgemm needs it
+        "fbgemm-gpu-cpu",  # the peer in the side-by-side measurements
+    ],
+}
+
+
+def target_python() -> str:
+    """Returns the interpreter of the environment that the package is built for.
+
+    pip builds with that very interpreter, or (`--use-feature venv-isolation`) in a venv
+    that it makes from it and whose pyvenv.cfg says so.
+    """
+    if not os.path.basename(sys.prefix).startswith("pip-build-env-"):
+        return sys.executable
+    settings = pathlib.Path(sys.prefix, "pyvenv.cfg").read_text(encoding="utf-8")
+    command = re.search(r"^command = (.*) -m venv ", settings, re.MULTILINE)
+    return command.group(1) if command else sys.executable
+
+
+def found_versions(python: str) -> dict[str, str]:
+    """Returns name -> version of what is installed where `python` lives.
+
+    Asks the interpreter itself, without the variables by which pip hides that from a build.
+    """
+    hiding = ("PYTHONPATH", "PYTHONNOUSERSITE")
+    environment = {name: value for name, value in os.environ.items() if name not in hiding}
+    lines = subprocess.run([python, "-P", "-c", LIST_DISTRIBUTIONS], env=environment, check=True,
+                           capture_output=True, text=True).stdout.splitlines()
+    pairs = [line.rsplit(" ", 1) for line in reversed(lines)]  # the first one found counts
+    return {re.sub(r"[-_.]+", "-", name).lower(): version for name, version in pairs}
+
+
+def tensorflow_requirements(found: dict[str, str]) -> list[str]:
+    """Returns what to require of TensorFlow, Keras and Estimator, given what is installed."""
+    name = next((name for name in TENSORFLOW_DISTRIBUTIONS if name in found), None)
+    if name is None:
+        return ["tensorflow>=2.16,<2.22", "tf-keras>=2.16,<2.22", ESTIMATOR]
+    major, minor = (int(number) for number in found[name].split(".")[:2])
+    if (major, minor) < OLDEST_MINOR:
+        sys.exit(f"`{name}` must be 2.15 or later, got {found[name]!r}. Run "
+                 f"`pip install --upgrade {name}` first, or install into a fresh environment.")
+    requirements = [f"{name}=={found[name]}"]
+    if name == "tensorflow":  # tf-keras would put `tensorflow` on top of any other
+        requirements.append(f"tf-keras~={major}.{minor}.0")
+    if (major, minor) > (2, 15):  # 2.15 brings tensorflow-estimator itself
+        requirements.append(ESTIMATOR)
+    return requirements
+
+
+class FreshBuild(build):
+    """Builds in a directory of its own: nothing left in `build/` can reach a wheel."""
+
+    def initialize_options(self) -> None:
+        super().initialize_options()
+        self.directory = tempfile.TemporaryDirectory()  # goes when the build ends
+        self.build_base = self.directory.name
+
+
+def main() -> None:
+    """Hands the metadata to setuptools."""
+    setup(
+        name="tpu_estimator_embedding",
+        version="0.1.0",
+        description="TPUEstimator programs with embedding tables, without a TPU and on "
+                    "today's TensorFlow",
+        long_description=pathlib.Path("README.rst").read_text(encoding="utf-8"),
+        long_description_content_type="text/x-rst",
+        license="Apache-2.0",
+        license_files=["LICENSE"],
+        python_requires=">=3.11",
+        packages=find_packages(include=["tpu_estimator_embedding", "tpu_estimator_embedding.*"]),
+        package_data={"tpu_estimator_embedding": ["py.typed"]},
+        include_package_data=False,
+        zip_safe=False,
+        entry_points={"console_scripts": [
+            "tpu-estimator-embedding = tpu_estimator_embedding.cli:main"]},
+        install_requires=[
+            *tensorflow_requirements(found_versions(target_python())),
+            "numpy",  # arrays of ids; the version is TensorFlow's choice
+            "tqdm",  # progress lines
+        ],
+        extras_require=EXTRAS,
+        cmdclass={"build": FreshBuild},
+        classifiers=[
+            "Programming Language :: Python :: 3.11",
+            "Programming Language :: Python :: 3.12",
+            "Programming Language :: Python :: 3.13",
+            "Typing :: Typed",
+        ])
+
+
+if __name__ == "__main__":
+    main()
