@@ -1,0 +1,46 @@
+# SPDX-License-Identifier: Apache-2.0
+"""A second name for a module, under which some of its names may be others."""
+
+from collections.abc import Callable, Mapping
+from types import MappingProxyType, ModuleType
+from typing import Any
+
+
+class ModuleView(ModuleType):
+    """Shows every name of another module, but for those it replaces.
+
+    The other module stays as it is, so its own functions see none of the replacements;
+    what is set on the view is set on the other module.
+
+    Args:
+        name: what the view is imported as.
+        load: returns the module shown; called when a name is first read.
+        replaced: name -> what the view shows instead.
+
+    >>> import math
+    >>> rounded = ModuleView("rounded", lambda: math, {"pi": 3})
+    >>> rounded.pi, rounded.e == math.e, "tau" in rounded.__all__
+    (3, True, True)
+    """
+
+    def __init__(self, name: str, load: Callable[[], ModuleType],
+                 replaced: Mapping[str, Any] = MappingProxyType({})) -> None:
+        super().__init__(name, f"The names of {name}, kept for programs that import it.")
+        vars(self).update(_load=load, **replaced)
+
+    def __getattr__(self, name: str) -> Any:
+        # `__path__` and the like describe the view itself; asking for them loads nothing.
+        if name == "__all__":
+            return [shown for shown in dir(self) if not shown.startswith("_")]
+        if name.startswith("__"):
+            raise AttributeError(f"module {self.__name__!r} has no attribute {name!r}")
+        return getattr(self._load(), name)
+
+    def __setattr__(self, name: str, value: Any) -> None:
+        if name.startswith("__") or name in vars(self):
+            super().__setattr__(name, value)
+        else:
+            setattr(self._load(), name, value)
+
+    def __dir__(self) -> list[str]:
+        return sorted({*dir(self._load()), *vars(self)} - {"_load"})

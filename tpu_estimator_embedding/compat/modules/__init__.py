@@ -1,0 +1,21 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Modules that TensorFlow 2.16 removed, put back under their old names.
+
+tensorflow_estimator imports four of them when it is itself imported. On TensorFlow 2.15
+all of them exist and stay; only the classes of `tpu_embedding` become this package's, so
+that there is one `TableConfig`, one `AdagradParameters` and so on in a process.
+"""
+
+from tpu_estimator_embedding.compat import patch, patch_table
+
+
+def restore() -> None:
+    """Makes the old module names importable; calling it again changes nothing.
+
+    >>> restore()
+    >>> from tensorflow.python.tpu import tpu_embedding
+    >>> tpu_embedding.TableConfig.__module__
+    'tpu_estimator_embedding.config.table_config'
+    """
+    for row in patch_table.MODULES + patch_table.V1_WORDS + patch_table.EXPERIMENTAL:
+        patch.apply(row)

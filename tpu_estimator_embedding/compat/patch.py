@@ -1,0 +1,92 @@
+# SPDX-License-Identifier: Apache-2.0
+"""How a name in another package is replaced, and how what was there is remembered."""
+
+import dataclasses
+import importlib
+import importlib.util
+import sys
+from typing import Any
+
+from tpu_estimator_embedding.compat.module_view import ModuleView
+
+NOTHING = "(nothing)"  # what stood under a name that is new
+
+
+@dataclasses.dataclass(frozen=True)
+class Patch:
+    """A name in another package that this package adds or replaces.
+
+    Attributes:
+        module: the module that gets the name, as it is imported.
+        name: the attribute; of a submodule, the last part of its name.
+        source: what goes there: "module" or "module:attribute".
+        reason: why the name has to change.
+        is_module: whether `module.name` becomes importable too.
+        is_lazy: whether the source is imported only when one of its names is first read.
+        replaces: whether the name is replaced where TensorFlow has one of its own, too.
+    """
+
+    module: str
+    name: str
+    source: str
+    reason: str
+    is_module: bool = False
+    is_lazy: bool = False
+    replaces: bool = False
+
+    @property
+    def path(self) -> str:
+        """The name as a program writes it."""
+        return f"{self.module}.{self.name}"
+
+    @property
+    def is_applied(self) -> bool:
+        """Whether the patch has changed something in this process."""
+        return self in _originals
+
+
+@dataclasses.dataclass(frozen=True)
+class Original:
+    """What stood under a name before its patch; `NOTHING` where nothing did."""
+
+    attribute: Any
+    module: Any
+
+
+# Patching is state of the interpreter, so what it takes to undo it is, too. In order.
+_originals: dict[Patch, Original] = {}
+
+
+def apply(patch: Patch) -> None:
+    """Puts a patch in place; does nothing where nothing has to change."""
+    if not patch.replaces and _exists(patch):
+        return
+    target = importlib.import_module(patch.module)
+    before = Original(getattr(target, patch.name, NOTHING),
+                      sys.modules.get(patch.path, NOTHING))
+    replacement = _replacement(patch)
+    if before.attribute is not replacement:
+        setattr(target, patch.name, replacement)
+        _originals.setdefault(patch, before)
+    if patch.is_module and before.module is not replacement:
+        sys.modules[patch.path] = replacement
+        _originals.setdefault(patch, before)
+
+
+def originals() -> dict[Patch, Original]:
+    """Every patch applied in this process, oldest first, with what it took to undo it."""
+    return dict(_originals)
+
+
+def _exists(patch: Patch) -> bool:
+    if patch.is_module:
+        return patch.path in sys.modules or importlib.util.find_spec(patch.path) is not None
+    return hasattr(importlib.import_module(patch.module), patch.name)
+
+
+def _replacement(patch: Patch) -> Any:
+    module, _, attribute = patch.source.partition(":")
+    if patch.is_lazy:
+        return ModuleView(patch.path, lambda: importlib.import_module(module))
+    loaded = importlib.import_module(module)
+    return getattr(loaded, attribute) if attribute else loaded

@@ -1,0 +1,67 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Every name of another package that this package changes: the one table of patches."""
+
+from tpu_estimator_embedding.compat.patch import Patch
+
+_OURS = "tpu_estimator_embedding"
+
+PARAMETERS = (
+    "AdagradParameters", "AdagradMomentumParameters", "AdamParameters",
+    "FrequencyEstimatorParameters", "FtrlParameters", "MomentumParameters",
+    "ProximalAdagradParameters", "ProximalYogiParameters", "RMSPropParameters",
+    "StochasticGradientDescentParameters")
+
+SLOT_VARIABLE_NAMES = tuple(
+    name.replace("Parameters", "SlotVariableNames") for name in PARAMETERS
+    if name != "StochasticGradientDescentParameters")
+
+ENQUEUE_DATA = (
+    "EnqueueData", "RaggedEnqueueData", "get_enqueue_datas_list_from_sparse_tensors_list",
+    "get_enqueue_datas_list_from_ragged_tensors_list")
+
+
+def _removed(module: str, name: str) -> Patch:
+    return Patch(module, name, f"{_OURS}.compat.modules.{name}",
+                 "removed in TensorFlow 2.16; tensorflow_estimator imports it", is_module=True)
+
+
+def _moved(name: str) -> Patch:
+    return Patch("tensorflow.python.tpu", name,
+                 f"tensorflow_estimator.python.estimator.tpu.{name}",
+                 "second name of tensorflow_estimator's module, removed in TensorFlow 2.16",
+                 is_module=True, is_lazy=True)
+
+
+MODULES = (
+    _removed("tensorflow.python.distribute", "estimator_training"),
+    _removed("tensorflow.python.tpu", "session_support"),
+    _removed("tensorflow.python.tpu", "tpu_embedding"),
+    _removed("tensorflow.python.tpu", "tpu_embedding_gradient"),
+    Patch("tensorflow.python.tpu", "async_checkpoint", f"{_OURS}.compat.modules.async_checkpoint",
+          "removed in TensorFlow 2.16; training programs import its hook", is_module=True),
+    *map(_moved, ("error_handling", "tpu_config", "tpu_context", "tpu_estimator", "util")))
+
+V1_WORDS = tuple(
+    Patch("tensorflow.python.tpu.tpu_embedding", name, f"{_OURS}.compat.modules.tpu_embedding:{name}",
+          "one class for this package, TensorFlow and tensorflow_estimator", replaces=True)
+    for name in ("TableConfig", "FeatureConfig", *PARAMETERS, *SLOT_VARIABLE_NAMES,
+                 *ENQUEUE_DATA))
+
+TPU_OPS = tuple(
+    Patch("tensorflow.python.ops.gen_tpu_ops", name, f"{_OURS}.compat.tpu_ops:{name}",
+          "has no kernel without a TPU, and a session refuses a graph that holds it",
+          replaces=True)
+    for name in ("cross_replica_sum",))
+
+# The classes that TensorFlow exports; a program may hold either spelling of the module,
+# which `import tensorflow.compat.v1` makes two modules of.
+_EXPORTED = ("AdagradParameters", "AdamParameters", "FtrlParameters",
+             "StochasticGradientDescentParameters")
+
+EXPERIMENTAL = tuple(
+    Patch(module, name, f"{_OURS}.compat.modules.tpu_embedding:{name}",
+          "not exported since TensorFlow 2.16; tensorflow_estimator looks it up here",
+          replaces=True)
+    for module in ("tensorflow._api.v2.compat.v1.tpu.experimental",
+                   "tensorflow.compat.v1.tpu.experimental")
+    for name in _EXPORTED)

@@ -1,0 +1,90 @@
+# SPDX-License-Identifier: Apache-2.0
+"""What stands in for TPU ops that have no kernel without a TPU.
+
+A session refuses a graph that holds an op without a kernel, even one that is never
+fetched. `gen_tpu_ops.cross_replica_sum` is the one function through which
+`tf.compat.v1.tpu.cross_replica_sum`, `CrossShardOptimizer` and the gradient of both create
+the op CrossReplicaSum, so that is where the stand-in goes.
+"""
+
+import json
+from typing import Any
+
+import tensorflow as tf
+from tensorflow.core.framework import attr_value_pb2
+from tensorflow.python.ops import control_flow_util, gen_tpu_ops
+
+from tpu_estimator_embedding.compat import patch, patch_table
+from tpu_estimator_embedding.types import Tensor
+
+# By its scope a reader of a graph knows a stand-in, by its gradient a program does.
+SCOPE = "cross_replica_sum_stand_in"
+GRADIENT = "CrossReplicaSumStandIn"
+GROUPS = "_group_assignment"
+
+_tpu_cross_replica_sum = gen_tpu_ops.cross_replica_sum
+
+
+def stand_in() -> None:
+    """Puts the stand-ins in place; calling it again changes nothing.
+
+    >>> stand_in()
+    >>> with tf.Graph().as_default() as graph:
+    ...     total = tf.compat.v1.tpu.cross_replica_sum(tf.constant(3.0), [[0]])
+    ...     float(tf.compat.v1.Session().run(total))
+    3.0
+    >>> is_stand_in(total.op), group_assignment(total.op)
+    (True, [[0]])
+    """
+    for row in patch_table.TPU_OPS:
+        patch.apply(row)
+
+
+def is_stand_in(op: tf.Operation) -> bool:
+    """Whether `op` is where a TPU would sum its input over the replicas."""
+    return op.type == "Identity" and op.node_def.attr["_gradient_op_type"].s == GRADIENT.encode()
+
+
+def group_assignment(op: tf.Operation) -> list[list[int]] | None:
+    """Which replicas sum with which at a stand-in; None where the graph computes that."""
+    groups = op.node_def.attr[GROUPS].s
+    return json.loads(groups) if groups else None
+
+
+def cross_replica_sum(input: Any, group_assignment: Any = None, name: str | None = None) -> Any:
+    """Returns the sum of `input` over the replicas: without a TPU, `input` itself.
+
+    Args:
+        input: tensor or `IndexedSlices` of any shape; slices stay sparse.
+        group_assignment: `[groups, replicas per group]` integers: who sums with whom.
+        name: of the op.
+
+    Returns:
+        What `input` is, of the same shape and dtype.
+    """
+    graph = tf.compat.v1.get_default_graph()
+    if control_flow_util.GraphOrParentsInXlaContext(graph):
+        return _tpu_cross_replica_sum(input, group_assignment, name=name)
+    if tf.executing_eagerly():
+        return tf.identity(input)
+    with tf.name_scope(SCOPE):
+        if isinstance(input, tf.IndexedSlices):
+            return tf.IndexedSlices(_marked_identity(input.values, group_assignment, name),
+                                    input.indices, input.dense_shape)
+        return _marked_identity(input, group_assignment, name)
+
+
+def _marked_identity(value: Tensor, groups: Any, name: str | None) -> Tensor:
+    graph = tf.compat.v1.get_default_graph()
+    with graph.gradient_override_map({"Identity": GRADIENT}):
+        result = tf.identity(value, name=name)
+    if groups is not None and not tf.is_tensor(groups):
+        text = json.dumps([list(map(int, group)) for group in groups])
+        result.op._set_attr(GROUPS, attr_value_pb2.AttrValue(s=text.encode()))
+    return result
+
+
+@tf.RegisterGradient(GRADIENT)
+def _gradient(op: tf.Operation, gradient: Any) -> Any:
+    # Every replica's loss depends on the sum, so the gradient is a sum over replicas too.
+    return cross_replica_sum(gradient, group_assignment(op))
