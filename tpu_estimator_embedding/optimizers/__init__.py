@@ -1,1 +1,9 @@
 # SPDX-License-Identifier: Apache-2.0
+"""The optimizers of the embedding engine: one update rule in each module.
+
+Modules are imported by name, as in
+`from tpu_estimator_embedding.optimizers.adagrad import Adagrad`. The rules are `SGD`,
+`Adagrad`, `ProximalAdagrad`, `AdagradMomentum`, `Momentum`, `RMSProp`, `Adam`, `FTRL`,
+`ProximalYogi` and `FrequencyEstimator`; `row_optimizer.RowOptimizer` adds what they have
+in common.
+"""

@@ -1,0 +1,61 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Momentum over gradients that an Adagrad accumulator has scaled."""
+
+import dataclasses
+
+import tensorflow as tf
+
+from tpu_estimator_embedding.optimizers.update_rule import UpdateRule
+
+
+@dataclasses.dataclass(frozen=True)
+class AdagradMomentum(UpdateRule):
+    """Adagrad with momentum.
+
+        a = a + g²                   if β₂ = 1, else
+        a = β₂ a + (1 - β₂) g²
+        s = g (a + ε)^(-1/exponent)
+        m = μ m + s
+        w = w - η m                  or, with Nesterov momentum,
+        w = w - η (μ m + s)
+
+    w: weights, g: summed gradient, a: slot `accumulators`, m: slot `momenta`,
+    η: learning rate.
+
+    Attributes:
+        momentum: μ.
+        use_nesterov: whether the step looks ahead along the momentum.
+        exponent: root that is taken of the accumulator, above 0; Adagrad's is 2.
+        beta2: β₂; 1 sums squared gradients, below 1 averages them.
+        epsilon: ε, above 0, because the accumulator starts at 0.
+
+    Source: comments of TensorFlow's `optimization_parameters.proto` and the expected
+    values in the tests of its TPU embedding; Adagrad as in J. Duchi, E. Hazan, Y. Singer,
+    JMLR 12 (2011).
+
+    >>> row, slots = AdagradMomentum(momentum=0.5).update(
+    ...     tf.constant([[2.0]]), tf.constant([[1.0]]),
+    ...     {"accumulators": tf.constant([[12.0]]), "momenta": tf.constant([[1.0]])},
+    ...     learning_rate=0.5, step=0)
+    >>> float(row[0, 0]), float(slots["momenta"][0, 0])
+    (0.5, 1.0)
+    """
+
+    momentum: float = 0.0
+    use_nesterov: bool = False
+    exponent: float = 2
+    beta2: float = 1
+    epsilon: float = 1e-10
+
+    @property
+    def slot_initial_values(self):
+        return {"accumulators": 0.0, "momenta": 0.0}
+
+    def update(self, gradient, row, slots, learning_rate, step):
+        kept, added = (1.0, 1.0) if self.beta2 == 1 else (self.beta2, 1.0 - self.beta2)
+        accumulator = kept * slots["accumulators"] + added * tf.square(gradient)
+        scaled = gradient * tf.pow(accumulator + self.epsilon, -1.0 / self.exponent)
+        momentum = self.momentum * slots["momenta"] + scaled
+        direction = self.momentum * momentum + scaled if self.use_nesterov else momentum
+        row = row - learning_rate * direction
+        return row, {"accumulators": accumulator, "momenta": momentum}

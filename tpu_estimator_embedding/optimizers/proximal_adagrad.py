@@ -1,0 +1,50 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Adagrad with l1 and l2 regularization."""
+
+import dataclasses
+
+import tensorflow as tf
+
+from tpu_estimator_embedding.optimizers.soft_threshold import soft_threshold
+from tpu_estimator_embedding.optimizers.update_rule import UpdateRule
+
+
+@dataclasses.dataclass(frozen=True)
+class ProximalAdagrad(UpdateRule):
+    """Adagrad followed by a proximal step.
+
+        a = a + g²
+        η = lr / √a
+        w = soft_threshold(w - η g, η, l1, l2)
+
+    w: weights, g: summed gradient, a: slot `accumulators`, lr: learning rate.
+
+    Attributes:
+        initial_accumulator: value every `accumulators` starts with, above 0.
+        l1_regularization_strength: l1, at least 0.
+        l2_regularization_strength: l2, at least 0.
+
+    Source: J. Duchi, E. Hazan, Y. Singer, "Adaptive Subgradient Methods for Online
+    Learning and Stochastic Optimization", JMLR 12 (2011), section 1.3.
+
+    >>> row, slots = ProximalAdagrad(l1_regularization_strength=1.0).update(
+    ...     tf.constant([[2.0]]), tf.constant([[4.0]]), {"accumulators": tf.constant([[12.0]])},
+    ...     learning_rate=4.0, step=0)
+    >>> float(row[0, 0]), float(slots["accumulators"][0, 0])
+    (1.0, 16.0)
+    """
+
+    initial_accumulator: float = 0.1
+    l1_regularization_strength: float = 0.0
+    l2_regularization_strength: float = 0.0
+
+    @property
+    def slot_initial_values(self):
+        return {"accumulators": self.initial_accumulator}
+
+    def update(self, gradient, row, slots, learning_rate, step):
+        accumulator = slots["accumulators"] + tf.square(gradient)
+        rate = learning_rate / tf.sqrt(accumulator)
+        row = soft_threshold(row - rate * gradient, rate, self.l1_regularization_strength,
+                             self.l2_regularization_strength)
+        return row, {"accumulators": accumulator}

@@ -1,0 +1,61 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Yogi with l1 and l2 regularization."""
+
+import dataclasses
+
+import tensorflow as tf
+
+from tpu_estimator_embedding.optimizers.soft_threshold import soft_threshold
+from tpu_estimator_embedding.optimizers.update_rule import UpdateRule
+
+
+@dataclasses.dataclass(frozen=True)
+class ProximalYogi(UpdateRule):
+    """Yogi without bias correction, followed by a proximal step.
+
+        v = v - (1 - β₂) sign(v - g²) g²
+        m = β₁ m + (1 - β₁) g
+        η = lr / (√v + ε)
+        w = soft_threshold(w - η m, η, l1, l2)
+
+    w: weights, g: summed gradient, v: slot `v`, m: slot `m`, lr: learning rate. The TPU's
+    own form is described in public as similar to Yogi with proximal regularization, and
+    no further.
+
+    Attributes:
+        beta1: β₁, in [0, 1).
+        beta2: β₂, in [0, 1).
+        epsilon: ε, above 0.
+        l1_regularization_strength: l1, at least 0.
+        l2_regularization_strength: l2, at least 0.
+        initial_accumulator_value: value every `v` starts with, at least 0.
+
+    Source: M. Zaheer, S. Reddi, D. Sachan, S. Kale, S. Kumar, "Adaptive Methods for
+    Nonconvex Optimization", NeurIPS 2018.
+
+    >>> row, slots = ProximalYogi(beta1=0.5, beta2=0.0, epsilon=1.0).update(
+    ...     tf.constant([[1.0]]), tf.constant([[1.0]]),
+    ...     {"v": tf.constant([[10.0]]), "m": tf.constant([[3.0]])}, learning_rate=1.0, step=0)
+    >>> float(row[0, 0]), float(slots["v"][0, 0]), float(slots["m"][0, 0])
+    (0.5, 9.0, 2.0)
+    """
+
+    beta1: float = 0.9
+    beta2: float = 0.999
+    epsilon: float = 1e-3
+    l1_regularization_strength: float = 0.0
+    l2_regularization_strength: float = 0.0
+    initial_accumulator_value: float = 1e-6
+
+    @property
+    def slot_initial_values(self):
+        return {"v": self.initial_accumulator_value, "m": 0.0}
+
+    def update(self, gradient, row, slots, learning_rate, step):
+        square = tf.square(gradient)
+        velocity = slots["v"] - (1.0 - self.beta2) * tf.sign(slots["v"] - square) * square
+        momentum = self.beta1 * slots["m"] + (1.0 - self.beta1) * gradient
+        rate = learning_rate / (tf.sqrt(velocity) + self.epsilon)
+        row = soft_threshold(row - rate * momentum, rate, self.l1_regularization_strength,
+                             self.l2_regularization_strength)
+        return row, {"v": velocity, "m": momentum}
