@@ -8,7 +8,7 @@ sees nothing else.
 
 import dataclasses
 import functools
-from collections.abc import Callable
+from collections.abc import Callable, Collection
 
 from tpu_estimator_embedding import checks
 from tpu_estimator_embedding.optimizers.row_optimizer import RowOptimizer
@@ -141,6 +141,14 @@ class EmbeddingPlan:
     def features_of(self, table_name: str) -> tuple[FeaturePlan, ...]:
         """The features that look up `table_name`, in engine order."""
         return tuple(feature for feature in self.features if feature.table == table_name)
+
+    def restricted_to(self, features: Collection[str]) -> "EmbeddingPlan":
+        """Returns the plan with these features only, and the tables they look up."""
+        kept = tuple(feature for feature in self.features if feature.name in features)
+        tables = {feature.table for feature in kept}
+        return dataclasses.replace(
+            self, features=kept,
+            tables=tuple(table for table in self.tables if table.name in tables))
 
     def rows_per_host(self, table: TablePlan) -> list[int]:
         """Rows that each host holds; hosts beyond the vocabulary hold none."""

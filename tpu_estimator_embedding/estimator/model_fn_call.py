@@ -1,0 +1,36 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Calling a user's model_fn with the arguments it asks for."""
+
+import copy
+from collections.abc import Callable, Mapping
+from typing import Any
+
+from tpu_estimator_embedding import checks
+from tpu_estimator_embedding.estimator.upstream import fn_args
+
+
+def call_model_fn(model_fn: Callable[..., Any], features: Any, labels: Any, mode: str,
+                  config: Any, params: Mapping[str, Any], added_params: Mapping[str, Any]) -> Any:
+    """Returns what `model_fn` returns.
+
+    Args:
+        model_fn: takes `features`, `params` and any of `labels`, `mode`, `config`.
+        features: the features, activations among them.
+        labels: the labels, or None.
+        mode: TRAIN, EVAL or PREDICT.
+        config: the run configuration; the model_fn gets a copy.
+        params: the user's parameters; the model_fn gets a copy with `added_params`.
+        added_params: `batch_size`, `context` and `use_tpu`, where they apply.
+
+    Raises:
+        ValueError: if the model_fn does not take what it has to.
+    """
+    accepted = fn_args(model_fn)
+    checks.check("params" in accepted, "model_fn", "a function that takes `params`", accepted,
+                 "It receives the batch size as params['batch_size'].")
+    checks.check("labels" in accepted or labels is None, "model_fn",
+                 "a function that takes `labels`, because input_fn gives some", accepted)
+    given = {"labels": labels, "mode": mode, "config": copy.deepcopy(config),
+             "params": {**copy.deepcopy(dict(params)), **added_params}}
+    return model_fn(features=features,
+                    **{name: value for name, value in given.items() if name in accepted})

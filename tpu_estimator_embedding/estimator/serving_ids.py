@@ -1,0 +1,34 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Raw features of a served model: strings become ids by the vocabulary of their column.
+
+In training, an input_fn has to give ids. A serving request may carry strings; the
+categorical column under each embedding column knows what to do with them.
+"""
+
+from collections.abc import Mapping, Sequence
+from typing import Any
+
+import tensorflow as tf
+from tensorflow.python.feature_column import feature_column_v2 as fc
+
+
+def look_up_vocabularies(columns: Sequence[Any], features: Mapping[str, Any]) -> dict[str, Any]:
+    """Returns the features with the strings of embedding columns turned into ids.
+
+    Args:
+        columns: embedding columns.
+        features: tensors by feature name.
+    """
+    cache = fc.FeatureTransformationCache(dict(features))
+    ids = {}
+    for column in columns:
+        name = column.get_feature_key_name()
+        if name in features and features[name].dtype == tf.string:
+            ids[name] = cache.get(_unweighted(column.categorical_column), None)
+    return {**features, **ids}
+
+
+def _unweighted(column: Any) -> Any:
+    while isinstance(column, fc.WeightedCategoricalColumn | fc.SequenceCategoricalColumn):
+        column = column.categorical_column
+    return column

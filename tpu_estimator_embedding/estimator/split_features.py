@@ -1,0 +1,162 @@
+# SPDX-License-Identifier: Apache-2.0
+"""From the features of an input_fn to ids for the engine and features for the model_fn.
+
+How ids are read depends on the kind of tensor, as on a TPU:
+
+==============  ================  ==================================================
+ids             combiner          read as
+==============  ================  ==================================================
+SparseTensor    any               ids with their sample indices; missing samples are 0
+RaggedTensor    any               the ids of each row
+dense           None              one id per sample, `[batch]` or `[batch, 1]`
+dense           mean, sum, sqrtn  `[batch, ids]` without the entries that are 0
+==============  ================  ==================================================
+"""
+
+import warnings
+from collections.abc import Mapping
+from typing import Any, NamedTuple
+
+import tensorflow as tf
+
+from tpu_estimator_embedding import checks
+from tpu_estimator_embedding.engine.enqueue_data import EnqueueData, RaggedEnqueueData
+from tpu_estimator_embedding.ops import id_checks
+from tpu_estimator_embedding.plan.embedding_plan import EmbeddingPlan, FeaturePlan
+from tpu_estimator_embedding.types import Tensor
+
+SEQUENCE_LENGTH_SUFFIX = "_seq_length_"  # TF's sequence columns look lengths up by it
+
+
+class SplitFeatures(NamedTuple):
+    """The features of one step, taken apart.
+
+    Attributes:
+        enqueue_datas: feature name -> ids, for every feature of the plan.
+        others: what is left for the model_fn, plus the lengths of sequences.
+        batch_size: samples in the step: an int where it is known, else a scalar tensor.
+    """
+
+    enqueue_datas: dict[str, EnqueueData | RaggedEnqueueData]
+    others: Any
+    batch_size: Tensor | int
+
+
+def split_features(plan: EmbeddingPlan, features: Any) -> SplitFeatures:
+    """Takes the ids of the plan's features, and their weights, out of `features`.
+
+    Args:
+        plan: the features to take out.
+        features: what the input_fn gave; left as it is.
+
+    Raises:
+        TypeError: if `features` is no dictionary although the plan has features.
+        ValueError: if a feature or its weights are missing or of the wrong kind.
+    """
+    if not plan.features:
+        return SplitFeatures({}, features, 0)
+    checks.check_type(Mapping, "features", "a dictionary, to find embedding features by name",
+                      features)
+    ids = {feature.name: _ids_of(feature, features) for feature in plan.features}
+    datas = {feature.name: _enqueue_data(plan, feature, ids[feature.name], features)
+             for feature in plan.features}
+    taken = set(ids) | {feature.weight_key for feature in plan.features}
+    others = {key: value for key, value in features.items() if key not in taken}
+    batch_size = _common_batch_size(ids)
+    for feature in plan.features:
+        if feature.max_sequence_length:
+            others[feature.name + SEQUENCE_LENGTH_SUFFIX] = sequence_lengths(
+                ids[feature.name], feature.max_sequence_length, batch_size)
+    return SplitFeatures(datas, others, batch_size)
+
+
+def sequence_lengths(ids: tf.SparseTensor | tf.RaggedTensor, limit: int,
+                     batch_size: Tensor | int) -> Tensor:
+    """Returns `[batch]` int64: positions of each sample up to its last id, at most `limit`."""
+    if isinstance(ids, tf.RaggedTensor):
+        lengths = ids.row_lengths()
+    else:
+        last = tf.math.unsorted_segment_max(ids.indices[:, 1] + 1, ids.indices[:, 0],
+                                            tf.cast(batch_size, tf.int64))
+        lengths = tf.maximum(last, 0)  # a sample without ids has the lowest int64
+    lengths = tf.minimum(lengths, limit)
+    lengths.set_shape([batch_size if isinstance(batch_size, int) else None])
+    return lengths
+
+
+def _ids_of(feature: FeaturePlan, features: Mapping[str, Any]) -> Any:
+    checks.check(feature.name in features, "features", f"with the embedding feature "
+                 f"{feature.name!r}", sorted(features), "Return it from input_fn.")
+    ids = features[feature.name]
+    if not isinstance(ids, tf.SparseTensor | tf.RaggedTensor):
+        ids = tf.convert_to_tensor(ids)
+    checks.check(ids.dtype.is_integer, f"ids of feature {feature.name!r}", "integers",
+                 ids.dtype.name, "The vocabulary of a categorical column is not used in "
+                 "training; map strings to ids in input_fn, with tf.lookup for instance.")
+    return ids
+
+
+def _enqueue_data(plan: EmbeddingPlan, feature: FeaturePlan, ids: Any,
+                  features: Mapping[str, Any]) -> EnqueueData | RaggedEnqueueData:
+    weights = _weights_of(feature, ids, features)
+    if isinstance(ids, tf.SparseTensor):
+        return EnqueueData.from_sparse_tensor(ids, weights)
+    if isinstance(ids, tf.RaggedTensor):
+        return RaggedEnqueueData.from_ragged_tensor(ids, weights)
+    checks.check(not feature.max_sequence_length, f"ids of sequence feature {feature.name!r}",
+                 "a SparseTensor or RaggedTensor", ids, "Convert them in input_fn, with "
+                 "tf.sparse.from_dense for instance.")
+    if plan.table_by_name[feature.table].combiner is None:
+        is_single = ids.shape.rank == 1 or (ids.shape.rank == 2 and ids.shape[1] == 1)
+        checks.check(is_single, f"dense ids of feature {feature.name!r} with combiner None",
+                     "of shape [batch] or [batch, 1]", ids.shape)
+        return EnqueueData(tf.reshape(ids, [-1]))
+    return _without_zeros(feature, ids)
+
+
+def _without_zeros(feature: FeaturePlan, ids: Tensor) -> EnqueueData:
+    warnings.warn(
+        f"Feature {feature.name!r} is dense and its table has a combiner: entries that are 0 "
+        "are taken for padding and dropped, as on a TPU, so id 0 is never looked up. Give a "
+        "SparseTensor, or combiner=None for one id per sample, to look up id 0.", stacklevel=2)
+    if ids.shape.rank == 1:
+        ids = ids[:, tf.newaxis]
+    places = tf.where(tf.not_equal(ids, 0))
+    return EnqueueData(tf.gather_nd(ids, places), places)
+
+
+def _weights_of(feature: FeaturePlan, ids: Any, features: Mapping[str, Any]) -> Any:
+    key = feature.weight_key
+    if key is None:
+        return None
+    checks.check(key in features, "features", f"with the weights {key!r} of feature "
+                 f"{feature.name!r}", sorted(features), "Return them from input_fn.")
+    weights = features[key]
+    kinds = [kind for kind in (tf.SparseTensor, tf.RaggedTensor) if isinstance(ids, kind)]
+    checks.check(kinds and isinstance(weights, kinds[0]),
+                 f"weights {key!r} of feature {feature.name!r}",
+                 "a SparseTensor or RaggedTensor, as the ids", weights,
+                 "Dense ids and dense weights cannot be aligned; give both as SparseTensors.")
+    return tf.cast(weights, tf.float32)
+
+
+def _common_batch_size(ids: Mapping[str, Any]) -> Tensor | int:
+    """Checks that all features have equally many samples, and returns how many."""
+    known = {name: tensor.shape[0] for name, tensor in ids.items() if tensor.shape[0] is not None}
+    checks.check(len(set(known.values())) <= 1, "embedding features", "of one batch size", known)
+    if len(known) == len(ids):
+        return next(iter(known.values()))
+    sizes = {name: _dynamic_batch_size(tensor) for name, tensor in ids.items()}
+    reference, *rest = sizes
+    assertions = [id_checks.check_batch_size(sizes[name], sizes[reference], name, reference)
+                  for name in rest]
+    with tf.control_dependencies([op for op in assertions if op is not None]):
+        return next(iter(known.values())) if known else tf.identity(sizes[reference])
+
+
+def _dynamic_batch_size(ids: Any) -> Tensor:
+    if isinstance(ids, tf.SparseTensor):
+        return ids.dense_shape[0]
+    if isinstance(ids, tf.RaggedTensor):
+        return ids.nrows(out_type=tf.int64)
+    return tf.shape(ids, out_type=tf.int64)[0]

@@ -1,0 +1,223 @@
+# SPDX-License-Identifier: Apache-2.0
+"""TPUEstimator without a TPU."""
+
+import functools
+from typing import Any
+
+import tensorflow as tf
+
+from tpu_estimator_embedding import checks
+from tpu_estimator_embedding.estimator import step_input, upstream
+from tpu_estimator_embedding.estimator.engine_step import EngineStep, build_step
+from tpu_estimator_embedding.estimator.estimator_spec import (
+    ModeKeys,
+    log_hooks,
+    to_estimator_spec,
+)
+from tpu_estimator_embedding.estimator.machine_context import MachineContext
+from tpu_estimator_embedding.estimator.model_fn_call import call_model_fn
+from tpu_estimator_embedding.estimator.restore_errors import explained_restore
+from tpu_estimator_embedding.estimator.serving_ids import look_up_vocabularies
+from tpu_estimator_embedding.estimator.spec_to_plan import spec_to_plan
+from tpu_estimator_embedding.estimator.warm_start import warm_start_tables
+from tpu_estimator_embedding.plan.embedding_plan import EmbeddingPlan
+
+_NO_TABLES = EmbeddingPlan((), ())
+_EXPORT_API_V1 = upstream.tpu_estimator.ExportSavedModelApiVersion.V1
+
+
+class TPUEstimator(upstream.tpu_estimator.TPUEstimator):
+    """`tf.compat.v1.estimator.tpu.TPUEstimator` on whatever devices there are.
+
+    With `use_tpu=True`, the embeddings of `embedding_config_spec` are looked up and trained
+    by this package's engine with the numerics of the TPU's, in train, evaluate, predict and
+    export; `params['use_tpu']` is True in all of them. With `use_tpu=False` it does what it
+    always did: columns are ordinary variables that the model's optimizer trains.
+
+    The constructor's arguments are TensorFlow's, in their order, and one more:
+
+    Args:
+        num_hosts: parts into which every table is split, each with a variable of its own.
+
+    Raises:
+        ValueError: in upstream's cases, but for those that only made sense with a TPU:
+            `num_shards=1` with an embedding_config_spec, `mod` with eval_on_tpu=False,
+            static shapes, and `evaluate(steps=None)` are allowed.
+    """
+
+    def __init__(self, model_fn=None, model_dir=None, config=None, params=None, use_tpu=True,
+                 train_batch_size=None, eval_batch_size=None, predict_batch_size=None,
+                 batch_axis=None, eval_on_tpu=True, export_to_tpu=True, export_to_cpu=True,
+                 warm_start_from=None, embedding_config_spec=None,
+                 export_saved_model_api_version=_EXPORT_API_V1, *,
+                 num_hosts=1):
+        checks.check_positive_int("num_hosts", num_hosts)
+        if use_tpu:
+            _check_can_honour(config)
+        self._use_engine = use_tpu
+        self._spec = embedding_config_spec
+        self._num_hosts = num_hosts
+        self._user_model_fn = model_fn
+        self._log_steps = getattr(config, "log_step_count_steps", None)
+        super().__init__(
+            model_fn=model_fn, model_dir=model_dir, config=_without_num_shards(config),
+            params=params, use_tpu=use_tpu, train_batch_size=train_batch_size,
+            eval_batch_size=eval_batch_size, predict_batch_size=predict_batch_size,
+            batch_axis=batch_axis, eval_on_tpu=use_tpu or eval_on_tpu,
+            export_to_tpu=export_to_tpu, export_to_cpu=export_to_cpu,
+            warm_start_from=warm_start_from, embedding_config_spec=embedding_config_spec,
+            export_saved_model_api_version=export_saved_model_api_version)
+        self._config = self._config.replace(tpu_config=config.tpu_config)
+        self._ctx = MachineContext(self._config, train_batch_size, eval_batch_size,
+                                   predict_batch_size, use_tpu, eval_on_tpu,
+                                   embedding_config_spec)
+        self._eval_on_tpu = eval_on_tpu
+        if use_tpu:
+            self._plan(training=True)  # a configuration that cannot train fails here
+
+    def train(self, input_fn, hooks=None, steps=None, max_steps=None, saving_listeners=None):
+        """Trains as `Estimator.train`; every batch of the input is trained on once."""
+        with explained_restore(self.model_dir):
+            return super().train(input_fn, hooks, steps, max_steps, saving_listeners)
+
+    def evaluate(self, input_fn, steps=None, hooks=None, checkpoint_path=None, name=None):
+        """Evaluates as `Estimator.evaluate`; `steps=None` evaluates the whole input."""
+        with explained_restore(self.model_dir):
+            return super().evaluate(input_fn, steps, hooks, checkpoint_path, name)
+
+    def _plan(self, *, training: bool) -> EmbeddingPlan:
+        if not self._spec:
+            return _NO_TABLES
+        return spec_to_plan(self._spec, training=training, num_hosts=self._num_hosts)
+
+    def _assert_members_are_not_overridden(self) -> None:
+        """Lets subclasses override what they like, whatever they are called."""
+
+    # A session run is one step here, not a loop of them: Estimator's own hooks stop it.
+
+    def _convert_train_steps_to_hooks(self, steps, max_steps):
+        if self._use_engine:
+            checks.check(steps is not None or max_steps is not None, "steps",
+                         "given, or max_steps, when use_tpu=True", steps)
+        return upstream.estimator.Estimator._convert_train_steps_to_hooks(self, steps, max_steps)
+
+    def _convert_eval_steps_to_hooks(self, steps):
+        return upstream.estimator.Estimator._convert_eval_steps_to_hooks(self, steps)
+
+    # From input_fn to the input of a step.
+
+    def _get_features_and_labels_from_input_fn(self, input_fn, mode):
+        if not self._use_engine:
+            return super()._get_features_and_labels_from_input_fn(input_fn, mode)
+        call_input_fn = self._call_input_fn(input_fn, mode)
+        with self._ctx.with_mode(mode) as ctx, tf.device("/device:CPU:0"):
+            result = call_input_fn(upstream.tpu_context.TPUContext(
+                ctx, input_device=ctx.tpu_host_placement_function(host_id=0),
+                invocation_index=0, host_id=0))
+        training = mode == ModeKeys.TRAIN
+        inputs, hook = step_input.from_input_fn_result(
+            self._plan(training=training), result, training=training)
+        return inputs, None, [hook]
+
+    def _get_features_from_input_fn(self, input_fn, mode):
+        if not self._use_engine:
+            return super()._get_features_from_input_fn(input_fn, mode)
+        inputs, _, hooks = self._get_features_and_labels_from_input_fn(input_fn, mode)
+        return inputs._replace(labels=None), hooks
+
+    # From the input of a step to what Estimator runs.
+
+    def _augment_model_fn(self, model_fn, batch_axis):
+        without_engine = super()._augment_model_fn(model_fn, batch_axis)
+
+        def augmented(features, labels, mode, config, params):
+            if not self._use_engine:
+                _log_start(f"{mode} without the embedding engine (use_tpu=False): the model's "
+                           "optimizer trains the tables of embedding columns")
+                return without_engine(features, labels, mode, config, params)
+            plan = self._plan(training=mode == ModeKeys.TRAIN)
+            is_export = not isinstance(features, step_input.StepInput)
+            if is_export:
+                plan, features = self._serving_input(plan, features, labels, mode)
+            return self._engine_spec(plan, features, mode, config, params, is_export)
+
+        return augmented
+
+    def _serving_input(self, plan: EmbeddingPlan, features: Any, labels: Any,
+                       mode: str) -> tuple[EmbeddingPlan, step_input.StepInput]:
+        if isinstance(features, dict):
+            plan = plan.restricted_to(features)
+            columns = self._spec.feature_columns if self._spec else None
+            features = look_up_vocabularies(columns or (), features)
+        return plan, step_input.prepare(plan, features, labels, training=mode == ModeKeys.TRAIN)
+
+    def _engine_spec(self, plan: EmbeddingPlan, inputs: step_input.StepInput, mode: str,
+                     config: Any, params: dict[str, Any], is_export: bool) -> Any:
+        training = mode == ModeKeys.TRAIN
+        _log_start(f"{mode} with the embedding engine (TPU numerics), {plan.num_hosts} host"
+                   f"{'s' if plan.num_hosts > 1 else ''}, 1 replica, kernels: TF ops", plan)
+        model_fn = functools.partial(
+            call_model_fn, self._user_model_fn, mode=mode, config=config, params=params,
+            added_params=self._added_params(mode, is_export))
+        step = build_step(plan, inputs, model_fn, training=training,
+                          from_columns=bool(self._spec and self._spec.feature_columns))
+        if training:
+            self._warm_start(step)
+        spec = to_estimator_spec(step.spec, mode,
+                                 allow_estimator_spec=is_export or not self._eval_on_tpu)
+        return self._with_update(spec, step) if training else spec
+
+    def _added_params(self, mode: str, is_export: bool) -> dict[str, Any]:
+        if is_export:
+            return {"use_tpu": True}
+        with self._ctx.with_mode(mode) as ctx:
+            return {"use_tpu": True, "batch_size": ctx.batch_size_for_model_fn,
+                    "context": upstream.tpu_context.TPUContext(ctx, call_from_input_fn=False)}
+
+    def _warm_start(self, step: EngineStep) -> None:
+        if self._warm_start_settings and not tf.train.latest_checkpoint(self.model_dir):
+            warm_start_tables(self._warm_start_settings, step.names, step.engine.variables)
+
+    def _with_update(self, spec: Any, step: EngineStep) -> Any:
+        with self._ctx.with_mode(ModeKeys.TRAIN) as ctx:
+            hooks = log_hooks(spec.loss, ctx.global_batch_size, self._log_steps, self.model_dir)
+        updates = [op for op in (spec.train_op, step.update) if op is not None]
+        return spec._replace(train_op=tf.group(*updates),
+                             training_hooks=(*spec.training_hooks, *hooks))
+
+    def _add_meta_graph_for_mode(self, builder, input_receiver_fn_map, checkpoint_path,
+                                 save_variables=True, mode=ModeKeys.PREDICT, export_tags=None,
+                                 check_variables=True, strip_default_attrs=True):
+        if self._export_to_tpu:
+            tf.compat.v1.logging.info(
+                "export_to_tpu=True: without a TPU, the model for CPU and GPU is exported.")
+        upstream.estimator.Estimator._add_meta_graph_for_mode(
+            self, builder, input_receiver_fn_map, checkpoint_path, save_variables, mode=mode,
+            export_tags=export_tags, check_variables=check_variables,
+            strip_default_attrs=strip_default_attrs)
+
+
+def _check_can_honour(config: Any) -> None:
+    tpu_config = getattr(config, "tpu_config", None)
+    if tpu_config is None:
+        return  # upstream says what config has to be
+    checks.check(tpu_config.num_cores_per_replica is None, "num_cores_per_replica",
+                 "None: there are no cores to split one replica over",
+                 tpu_config.num_cores_per_replica, "Leave it out of TPUConfig.")
+    checks.check(tpu_config.num_shards in (None, 1), "num_shards", "None or 1",
+                 tpu_config.num_shards, "Leave it out of TPUConfig: one replica takes the "
+                 "whole batch.")
+
+
+def _without_num_shards(config: Any) -> Any:
+    """Hides num_shards from checks that compare it with the cores of a TPU."""
+    tpu_config = getattr(config, "tpu_config", None)
+    if tpu_config is None:
+        return config
+    return config.replace(tpu_config=tpu_config._replace(num_shards=None))
+
+
+def _log_start(what: str, plan: EmbeddingPlan | None = None) -> None:
+    tf.compat.v1.logging.info("tpu_estimator_embedding: %s", what)
+    if plan is not None and plan.tables:
+        tf.compat.v1.logging.info("%s", plan)

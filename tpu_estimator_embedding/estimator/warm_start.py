@@ -1,0 +1,55 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Starting tables and slots from another model's checkpoint.
+
+TensorFlow's own warm start takes a pattern for trainable variables only, which tables of
+the engine are not. Here the same pattern covers tables, and slots that the checkpoint has.
+"""
+
+import re
+from collections.abc import Iterator, Mapping, Sequence
+from typing import Any
+
+import tensorflow as tf
+
+from tpu_estimator_embedding.engine.variables import TableNames, TableVariables
+
+
+def warm_start_tables(settings: Any, names: Mapping[str, TableNames],
+                      variables: Mapping[str, TableVariables]) -> list[str]:
+    """Lets matching tables and slots be initialized from a checkpoint.
+
+    Args:
+        settings: `tf.estimator.WarmStartSettings`.
+        names: table name -> names of its variables.
+        variables: table name -> its variables.
+
+    Returns:
+        The names of the variables that start from the checkpoint.
+    """
+    checkpoint = settings.ckpt_to_initialize_from
+    saved = {name for name, _ in tf.train.list_variables(checkpoint)}
+    previous = settings.var_name_to_prev_var_name or {}
+    started = []
+    for name, parts in _named_parts(names, variables):
+        source = previous.get(name, name)
+        if _matches(settings.vars_to_warm_start, name) and source in saved:
+            tf.compat.v1.train.init_from_checkpoint(checkpoint, {source: parts})
+            started.append(name)
+    return started
+
+
+def _named_parts(names: Mapping[str, TableNames], variables: Mapping[str, TableVariables]
+                 ) -> Iterator[tuple[str, Sequence[tf.Variable]]]:
+    for table, table_names in names.items():
+        yield table_names.table, variables[table].parts
+        for slot, slot_name in table_names.slots.items():
+            yield slot_name, variables[table].slots[slot]
+
+
+def _matches(vars_to_warm_start: Any, name: str) -> bool:
+    if vars_to_warm_start is None:
+        return False
+    if isinstance(vars_to_warm_start, str):
+        return re.match(vars_to_warm_start, name) is not None
+    names = [getattr(item, "name", item) for item in vars_to_warm_start]
+    return any(re.match(pattern, name) for pattern in names)
