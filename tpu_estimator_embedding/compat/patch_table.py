@@ -4,6 +4,7 @@
 from tpu_estimator_embedding.compat.patch import Patch
 
 _OURS = "tpu_estimator_embedding"
+_V1_WORDS = f"{_OURS}.compat.modules.tpu_embedding"
 
 PARAMETERS = (
     "AdagradParameters", "AdagradMomentumParameters", "AdamParameters",
@@ -42,7 +43,7 @@ MODULES = (
     *map(_moved, ("error_handling", "tpu_config", "tpu_context", "tpu_estimator", "util")))
 
 V1_WORDS = tuple(
-    Patch("tensorflow.python.tpu.tpu_embedding", name, f"{_OURS}.compat.modules.tpu_embedding:{name}",
+    Patch("tensorflow.python.tpu.tpu_embedding", name, f"{_V1_WORDS}:{name}",
           "one class for this package, TensorFlow and tensorflow_estimator", replaces=True)
     for name in ("TableConfig", "FeatureConfig", *PARAMETERS, *SLOT_VARIABLE_NAMES,
                  *ENQUEUE_DATA))
@@ -51,7 +52,7 @@ TPU_OPS = tuple(
     Patch("tensorflow.python.ops.gen_tpu_ops", name, f"{_OURS}.compat.tpu_ops:{name}",
           "has no kernel without a TPU, and a session refuses a graph that holds it",
           replaces=True)
-    for name in ("cross_replica_sum",))
+    for name in ("cross_replica_sum", "all_to_all", "collective_permute"))
 
 # The classes that TensorFlow exports; a program may hold either spelling of the module,
 # which `import tensorflow.compat.v1` makes two modules of.
@@ -59,7 +60,7 @@ _EXPORTED = ("AdagradParameters", "AdamParameters", "FtrlParameters",
              "StochasticGradientDescentParameters")
 
 EXPERIMENTAL = tuple(
-    Patch(module, name, f"{_OURS}.compat.modules.tpu_embedding:{name}",
+    Patch(module, name, f"{_V1_WORDS}:{name}",
           "not exported since TensorFlow 2.16; tensorflow_estimator looks it up here",
           replaces=True)
     for module in ("tensorflow._api.v2.compat.v1.tpu.experimental",

@@ -4,7 +4,8 @@
 A session refuses a graph that holds an op without a kernel, even one that is never
 fetched. `gen_tpu_ops.cross_replica_sum` is the one function through which
 `tf.compat.v1.tpu.cross_replica_sum`, `CrossShardOptimizer` and the gradient of both create
-the op CrossReplicaSum, so that is where the stand-in goes.
+the op CrossReplicaSum, so that is where the stand-in goes. The two other collective ops that a
+model may call are stood in for too.
 """
 
 import json
@@ -12,8 +13,11 @@ from typing import Any
 
 import tensorflow as tf
 from tensorflow.core.framework import attr_value_pb2
-from tensorflow.python.ops import control_flow_util, gen_tpu_ops
+from tensorflow.python.distribute import tpu_util
+from tensorflow.python.ops import gen_tpu_ops
+from tensorflow.python.tpu import tpu_function
 
+from tpu_estimator_embedding import checks
 from tpu_estimator_embedding.compat import patch, patch_table
 from tpu_estimator_embedding.types import Tensor
 
@@ -23,6 +27,8 @@ GRADIENT = "CrossReplicaSumStandIn"
 GROUPS = "_group_assignment"
 
 _tpu_cross_replica_sum = gen_tpu_ops.cross_replica_sum
+_tpu_all_to_all = gen_tpu_ops.all_to_all
+_tpu_collective_permute = gen_tpu_ops.collective_permute
 
 
 def stand_in() -> None:
@@ -62,8 +68,7 @@ def cross_replica_sum(input: Any, group_assignment: Any = None, name: str | None
     Returns:
         What `input` is, of the same shape and dtype.
     """
-    graph = tf.compat.v1.get_default_graph()
-    if control_flow_util.GraphOrParentsInXlaContext(graph):
+    if _is_in_tpu_context():
         return _tpu_cross_replica_sum(input, group_assignment, name=name)
     if tf.executing_eagerly():
         return tf.identity(input)
@@ -72,6 +77,48 @@ def cross_replica_sum(input: Any, group_assignment: Any = None, name: str | None
             return tf.IndexedSlices(_marked_identity(input.values, group_assignment, name),
                                     input.indices, input.dense_shape)
         return _marked_identity(input, group_assignment, name)
+
+
+def all_to_all(input: Any, group_assignment: Any, concat_dimension: int, split_dimension: int,
+               split_count: int, name: str | None = None) -> Tensor:
+    """Returns the pieces of `input` that the replicas send here: with one replica, `input`.
+
+    Raises:
+        ValueError: `split_count` is not 1, the size of a group of one replica.
+        RuntimeError: the graph is built for several replicas.
+    """
+    if _is_in_tpu_context():
+        return _tpu_all_to_all(input, group_assignment, concat_dimension, split_dimension,
+                               split_count, name=name)
+    _check_one_replica("all_to_all")
+    checks.check(split_count == 1, "split_count", "1 where there is one replica", split_count)
+    return tf.identity(input, name=name)
+
+
+def collective_permute(input: Any, source_target_pairs: Any, name: str | None = None) -> Tensor:
+    """Returns what the pairs send to this replica: with one replica, `input` or zeros.
+
+    Raises:
+        RuntimeError: the graph is built for several replicas.
+    """
+    if _is_in_tpu_context():
+        return _tpu_collective_permute(input, source_target_pairs, name=name)
+    _check_one_replica("collective_permute")
+    pairs = tf.reshape(tf.convert_to_tensor(source_target_pairs, tf.int32), [-1, 2])
+    is_sent = tf.reduce_any(tf.reduce_all(tf.equal(pairs, 0), axis=1))
+    return tf.where(is_sent, input, tf.zeros_like(input), name=name)
+
+
+def _is_in_tpu_context() -> bool:
+    # Not merely XLA: XLA on a CPU has no kernels for these ops either.
+    return tpu_util.enclosing_tpu_context() is not None
+
+
+def _check_one_replica(function: str) -> None:
+    replicas = tpu_function.get_tpu_context().number_of_shards or 1
+    if replicas > 1:
+        raise RuntimeError(f"{function} exchanges rows between {replicas} replicas, which only a "
+                           f"TPU does here. Set `num_shards=1` in the TPUConfig.")
 
 
 def _marked_identity(value: Tensor, groups: Any, name: str | None) -> Tensor:
