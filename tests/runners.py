@@ -1,0 +1,237 @@
+# SPDX-License-Identifier: Apache-2.0
+"""The engine, run as a session, as a `tf.function` and eagerly, on what the oracle is run on.
+
+Everything here translates: the oracle's tables to a plan, its samples to the three kinds of
+enqueued data, and arrays to variables and back. Nothing here computes.
+"""
+
+import importlib
+import inspect
+import pkgutil
+
+import numpy as np
+import tensorflow as tf
+
+from tests import oracle
+from tpu_estimator_embedding import optimizers
+from tpu_estimator_embedding.engine.enqueue_data import EnqueueData, RaggedEnqueueData
+from tpu_estimator_embedding.engine.partitioned_embedding import (
+    PartitionedEmbedding,
+    create_variables,
+    default_names,
+    shard_ids,
+    split_activations,
+)
+from tpu_estimator_embedding.optimizers.row_optimizer import RowOptimizer
+from tpu_estimator_embedding.optimizers.update_rule import UpdateRule
+from tpu_estimator_embedding.plan.embedding_plan import EmbeddingPlan, FeaturePlan, TablePlan
+
+
+def rule_classes() -> dict[str, type[UpdateRule]]:
+    """Every optimizer the package has, by class name."""
+    modules = [importlib.import_module(f"{optimizers.__name__}.{module.name}")
+               for module in pkgutil.iter_modules(optimizers.__path__)]
+    classes = {member for module in modules for member in vars(module).values()
+               if inspect.isclass(member) and issubclass(member, UpdateRule)}
+    return {rule.__name__: rule for rule in sorted(classes, key=lambda rule: rule.__name__)
+            if not inspect.isabstract(rule)}
+
+
+RULE_CLASSES = rule_classes()
+
+
+def to_row_optimizer(optimizer: oracle.Optimizer) -> RowOptimizer:
+    return RowOptimizer(
+        RULE_CLASSES[optimizer.kind](**optimizer.hyperparameters), optimizer.learning_rate,
+        use_gradient_accumulation=optimizer.accumulate,
+        gradient_limits=optimizer.gradient_limits, weight_limits=optimizer.weight_limits,
+        weight_decay_factor=optimizer.decay,
+        multiply_weight_decay_by_learning_rate=optimizer.multiply_decay_by_learning_rate)
+
+
+def to_plan(tables, features, **options) -> EmbeddingPlan:
+    """Lowers the oracle's tables and features; the initializers give zeros."""
+    return EmbeddingPlan.build(
+        [TablePlan(table.name, *table.values.shape, tf.compat.v1.zeros_initializer(),
+                   table.combiner, to_row_optimizer(table.optimizer)) for table in tables],
+        [FeaturePlan(feature.name, feature.table, feature.length) for feature in features],
+        **options)
+
+
+def encode(samples, kind, *, ids_dtype=np.int64, weighted=False):
+    """Returns samples as the arrays `(ids, places, weights)` of one kind of enqueued data.
+
+    Args:
+        samples: a list of lists of `oracle.Entry`.
+        kind: "sparse" (`[n, 2]` sample indices), "flat sparse" (`[n]`), "dense" (no places)
+            or "ragged" (row splits).
+    """
+    entries = [(sample, entry) for sample, entries in enumerate(samples) for entry in entries]
+    ids = np.array([entry.id for _, entry in entries], ids_dtype)
+    weights = np.array([entry.weight for _, entry in entries], np.float32) if weighted else None
+    if kind == "dense":
+        return ids, None, weights
+    if kind == "ragged":
+        return ids, np.cumsum([0, *map(len, samples)]).astype(np.int64), weights
+    if kind == "flat sparse":
+        return ids, np.array([sample for sample, _ in entries], np.int64), weights
+    places = [(sample, entry.position) for sample, entry in entries]
+    return ids, np.array(places, np.int64).reshape([-1, 2]), weights
+
+
+class Runner:
+    """An engine that trains on arrays, one step after another.
+
+    Args:
+        plan: what to build.
+        kinds: feature name -> kind of its enqueued data.
+    """
+
+    def __init__(self, plan, kinds):
+        self.plan, self.kinds = plan, kinds
+        self.engine = self._create()
+
+    def train(self, arrays, gradients, batch_size, step):
+        """Runs one step.
+
+        Args:
+            arrays: feature name -> `(ids, places, weights)`.
+            gradients: feature name -> gradient of its activations.
+
+        Returns:
+            Feature name -> activations.
+        """
+        inputs = {"step": np.int64(step), "batch_size": np.int64(batch_size)}
+        for name, triple in arrays.items():
+            for part, array in zip(("ids", "places", "weights"), triple, strict=True):
+                if array is not None:
+                    inputs[f"{part} {name}"] = array
+        for name, gradient in gradients.items():
+            inputs[f"gradient {name}"] = np.asarray(gradient, np.float32)
+        return self._run(inputs)
+
+    def variables(self):
+        """Returns (table, slot) -> parts; the slot of the table itself is None."""
+        result = {}
+        for name, table in self.engine.variables.items():
+            result[name, None] = table.parts
+            result.update({(name, slot): parts for slot, parts in table.slots.items()})
+        return result
+
+    def _step(self, inputs):
+        """Builds or runs the lookup and the update of one step."""
+        datas = {}
+        for name, kind in self.kinds.items():
+            triple = [inputs.get(f"{part} {name}") for part in ("ids", "places", "weights")]
+            datas[name] = (RaggedEnqueueData if kind == "ragged" else EnqueueData)(*triple)
+        batch_size = inputs["batch_size"]
+        ids = shard_ids(self.plan, datas, batch_size, training=True)
+        stacked = self.engine.lookup(ids)
+        activations = split_activations(self.plan, stacked, batch_size)
+        # These gradients are given, not computed from the activations: without the
+        # dependency a session could update the tables before it looks them up.
+        with tf.control_dependencies(list(stacked.values())):
+            updated = self.engine.apply_gradients(ids, self._stack(inputs), inputs["step"])
+        return activations, updated
+
+    def _stack(self, inputs):
+        return {table.name: tf.concat(
+            [tf.reshape(inputs[f"gradient {feature.name}"], [-1, table.dimension])
+             for feature in self.plan.features_of(table.name)], 0) for table in self.plan.tables}
+
+
+class EagerRunner(Runner):
+    """Runs op by op."""
+
+    def _create(self):
+        return PartitionedEmbedding(
+            self.plan, create_variables(self.plan, default_names(self.plan)))
+
+    def _run(self, inputs):
+        activations, _ = self._step({name: tf.constant(array) for name, array in inputs.items()})
+        return {name: activation.numpy() for name, activation in activations.items()}
+
+    def read(self):
+        return {key: [part.numpy() for part in parts] for key, parts in self.variables().items()}
+
+    def write(self, values):
+        for key, parts in self.variables().items():
+            for part, value in zip(parts, values[key], strict=True):
+                part.assign(value)
+
+
+class FunctionRunner(EagerRunner):
+    """Traces one `tf.function` for shapes that are not known."""
+
+    _function = None
+
+    def _run(self, inputs):
+        if self._function is None:
+            specs = {name: tf.TensorSpec(free_shape(array), array.dtype)
+                     for name, array in inputs.items()}
+            self._function = tf.function(lambda inputs: self._step(inputs)[0],
+                                         input_signature=[specs])
+        activations = self._function({name: tf.constant(array)
+                                      for name, array in inputs.items()})
+        return {name: activation.numpy() for name, activation in activations.items()}
+
+
+class GraphRunner(Runner):
+    """Builds one graph of placeholders and runs it in a session."""
+
+    _fetches = None
+
+    def _create(self):
+        self.graph = tf.Graph()
+        with self.graph.as_default():
+            engine = PartitionedEmbedding(
+                self.plan, create_variables(self.plan, default_names(self.plan)))
+            self.session = tf.compat.v1.Session(graph=self.graph)
+            self.session.run(tf.compat.v1.global_variables_initializer())
+        return engine
+
+    def _run(self, inputs):
+        if self._fetches is None:
+            with self.graph.as_default():
+                self._placeholders = {
+                    name: tf.compat.v1.placeholder(array.dtype, free_shape(array))
+                    for name, array in inputs.items()}
+                self._fetches = self._step(self._placeholders)
+        feeds = {self._placeholders[name]: array for name, array in inputs.items()}
+        return self.session.run(self._fetches, feeds)[0]
+
+    def read(self):
+        return self.session.run(self.variables())
+
+    def write(self, values):
+        with self.graph.as_default():
+            for key, parts in self.variables().items():
+                for part, value in zip(parts, values[key], strict=True):
+                    self.session.run(part.assign(value, read_value=False))
+
+
+RUNNERS = {"session": GraphRunner, "function": FunctionRunner, "eager": EagerRunner}
+
+
+def free_shape(array):
+    """The shape of an array with every size open but those of coordinates and rows."""
+    return [None, *array.shape[1:]] if array.ndim else []
+
+
+def state_of(tables, num_hosts, strategy):
+    """Returns the oracle's tables and slots, cut for hosts, as `Runner.write` takes them."""
+    state = {}
+    for table in tables:
+        for slot, values in {None: table.values, **table.slots}.items():
+            state[table.name, slot] = [part.astype(np.float32) for part in
+                                       oracle.cut(values, num_hosts, strategy)]
+    return state
+
+
+def assert_same_state(actual, expected, rtol, atol):
+    """Compares tables and slots part by part."""
+    assert actual.keys() == expected.keys()
+    for key, parts in expected.items():
+        assert len(actual[key]) == len(parts)
+        for host, (part, wanted) in enumerate(zip(actual[key], parts, strict=True)):
+            np.testing.assert_allclose(part, wanted, rtol, atol, err_msg=f"{key} host {host}")
