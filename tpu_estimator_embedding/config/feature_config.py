@@ -1,0 +1,36 @@
+# SPDX-License-Identifier: Apache-2.0
+"""A feature of the v1 vocabulary: whose ids look up which table."""
+
+import collections
+from typing import Any
+
+from tpu_estimator_embedding import checks
+
+
+class FeatureConfig(collections.namedtuple(
+        "FeatureConfig", ["table_id", "max_sequence_length", "weight_key"])):
+    """Which table a feature looks up, and how.
+
+    Attributes:
+        table_id: key of the table in `table_to_config_dict`.
+        max_sequence_length: L > 0 makes it a sequence feature with activations
+            `[batch, L, dimension]`, cut or filled with zeros; 0 combines the ids of a
+            sample into `[batch, dimension]`.
+        weight_key: key of the weights of the ids among the features, or None.
+
+    Raises:
+        ValueError: if max_sequence_length is not an int of at least 0.
+
+    >>> FeatureConfig("words", max_sequence_length=20)
+    FeatureConfig(table_id='words', max_sequence_length=20, weight_key=None)
+    """
+
+    def __new__(cls, table_id, max_sequence_length=0, weight_key=None):
+        checks.check(isinstance(max_sequence_length, int) and max_sequence_length >= 0,
+                     "max_sequence_length", "an int of at least 0", max_sequence_length)
+        return super().__new__(cls, table_id, max_sequence_length, weight_key)
+
+
+def is_feature_config(value: Any) -> bool:
+    """Whether `value` is a FeatureConfig, of this package or TensorFlow 2.15's."""
+    return getattr(value, "_fields", None) == FeatureConfig._fields

@@ -1,0 +1,46 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Keywords that TensorFlow once had, or wrongly documents, and what to write instead."""
+
+import functools
+from collections.abc import Callable
+from typing import Any
+
+from tpu_estimator_embedding import checks
+
+
+def former_keywords(**replacements: str) -> Callable[[Any], Any]:
+    """Makes a function or class answer a keyword it lacks with the way out.
+
+    The signature stays what it was. Other wrong keywords raise Python's own TypeError.
+
+    Args:
+        **replacements: keyword -> end of the sentence "`keyword` must be …".
+
+    Returns:
+        A decorator; what it returns raises TypeError when called with such a keyword.
+
+    >>> @former_keywords(colour="replaced by `color`")
+    ... def paint(color=None):
+    ...     return color
+    >>> paint(color="red")
+    'red'
+    >>> paint(colour="red")
+    Traceback (most recent call last):
+    TypeError: `colour` must be replaced by `color`, got 'red'.
+    """
+
+    def decorate(target):
+        if isinstance(target, type):
+            target.__init__ = decorate(target.__init__)
+            return target
+
+        @functools.wraps(target)
+        def checked(*args, **kwargs):
+            for keyword, replacement in replacements.items():
+                if keyword in kwargs:
+                    raise TypeError(checks.complaint(keyword, replacement, kwargs[keyword]))
+            return target(*args, **kwargs)
+
+        return checked
+
+    return decorate

@@ -1,0 +1,187 @@
+# SPDX-License-Identifier: Apache-2.0
+"""From the v1 vocabulary to an `EmbeddingPlan`.
+
+Besides the classes of this package, objects of TensorFlow 2.15's own `TableConfig`,
+`FeatureConfig` and `*Parameters` are taken: a program has such objects if it imported the
+classes before this package put its own in their place.
+"""
+
+import dataclasses
+import functools
+import inspect
+import math
+import numbers
+import warnings
+from collections.abc import Callable, Mapping
+from typing import Any
+
+from tpu_estimator_embedding import checks
+from tpu_estimator_embedding.config.common_parameters import check_optimization_parameters
+from tpu_estimator_embedding.config.feature_config import FeatureConfig, is_feature_config
+from tpu_estimator_embedding.config.table_config import TableConfig, is_table_config
+from tpu_estimator_embedding.optimizers.adagrad import Adagrad
+from tpu_estimator_embedding.optimizers.adagrad_momentum import AdagradMomentum
+from tpu_estimator_embedding.optimizers.adam import Adam
+from tpu_estimator_embedding.optimizers.frequency_estimator import FrequencyEstimator
+from tpu_estimator_embedding.optimizers.ftrl import FTRL
+from tpu_estimator_embedding.optimizers.momentum import Momentum
+from tpu_estimator_embedding.optimizers.proximal_adagrad import ProximalAdagrad
+from tpu_estimator_embedding.optimizers.proximal_yogi import ProximalYogi
+from tpu_estimator_embedding.optimizers.rmsprop import RMSProp
+from tpu_estimator_embedding.optimizers.row_optimizer import Limits, RowOptimizer
+from tpu_estimator_embedding.optimizers.sgd import SGD
+from tpu_estimator_embedding.plan.embedding_plan import EmbeddingPlan, FeaturePlan, TablePlan
+from tpu_estimator_embedding.types import LearningRate, Tensor
+
+# Name of the settings -> rule. The fields of a rule are attributes of its settings.
+_RULES = {
+    "AdagradParameters": Adagrad,
+    "AdagradMomentumParameters": AdagradMomentum,
+    "AdamParameters": Adam,
+    "FrequencyEstimatorParameters": FrequencyEstimator,
+    "FtrlParameters": FTRL,
+    "MomentumParameters": Momentum,
+    "ProximalAdagradParameters": ProximalAdagrad,
+    "ProximalYogiParameters": ProximalYogi,
+    "RMSPropParameters": RMSProp,
+    "StochasticGradientDescentParameters": SGD,
+}
+
+
+def to_plan(table_to_config: Mapping[str, TableConfig],
+            feature_to_config: Mapping[str, FeatureConfig],
+            optimization_parameters: Any = None, *, training: bool = True,
+            partition_strategy: str = "div", num_hosts: int = 1, pipelined: bool = False,
+            gradient_multiplier_fn: Callable[[Tensor], Tensor] | None = None,
+            clipping_limit: float | None = None) -> EmbeddingPlan:
+    """Lowers tables and features to a plan.
+
+    Args:
+        table_to_config: table name -> table.
+        feature_to_config: feature name -> feature.
+        optimization_parameters: the `*Parameters` of the tables that have none of their
+            own.
+        training: whether tables are trained; otherwise the plan has no optimizers, and
+            the arguments that concern training are checked and left out.
+        partition_strategy: "div" or "mod".
+        num_hosts: parts into which every table is split.
+        pipelined: whether activations of a step miss the update of the step before.
+        gradient_multiplier_fn: function of the global step that scales every gradient.
+        clipping_limit: limit of the absolute value of every summed gradient, for tables
+            whose `*Parameters` have no clip_gradient_min or clip_gradient_max.
+
+    Raises:
+        ValueError: if a value has the wrong type or is outside its range, a feature
+            refers to an unknown table, a table is not used, or a table is to be trained
+            and has no `*Parameters`.
+
+    >>> from tpu_estimator_embedding.config.optimization_parameters import AdagradParameters
+    >>> print(to_plan({"words": TableConfig(1000, 16)}, {"title": FeatureConfig("words")},
+    ...               AdagradParameters(0.1)))
+    Embedding plan: 1 table, 1 feature, 1 host, partition 'div', 125.0 KiB
+    table  rows  dim  combiner  optimizer     slots         rows per host      bytes  features
+    words  1000   16  mean      Adagrad(0.1)  accumulators           1000  125.0 KiB  title
+    """
+    _check_configs(table_to_config, feature_to_config)
+    if optimization_parameters is not None:
+        check_optimization_parameters("optimization_parameters", optimization_parameters)
+    check_clipping_limit(clipping_limit)
+    checks.check_callable_or_none("gradient_multiplier_fn", gradient_multiplier_fn)
+    optimizers = {}
+    if training:
+        parameters = _parameters_of_tables(table_to_config, optimization_parameters)
+        optimizers = {name: _to_row_optimizer(name, table_to_config[name], parameters[name],
+                                              clipping_limit) for name in parameters}
+    return EmbeddingPlan.build(
+        [_to_table(name, config, optimizers.get(name))
+         for name, config in table_to_config.items()],
+        [FeaturePlan(name, config.table_id, config.max_sequence_length, config.weight_key)
+         for name, config in feature_to_config.items()],
+        num_hosts=num_hosts, partition_strategy=partition_strategy,
+        pipelined=training and bool(pipelined),
+        gradient_multiplier_fn=gradient_multiplier_fn if training else None)
+
+
+def check_clipping_limit(value: Any) -> None:
+    """Raises ValueError unless `value` is None or a positive, finite number."""
+    is_limit = (isinstance(value, numbers.Real) and not isinstance(value, bool)
+                and 0 < value < math.inf)
+    checks.check(value is None or is_limit, "clipping_limit", "a positive number or None", value)
+
+
+def _check_configs(table_to_config: Mapping[str, Any],
+                   feature_to_config: Mapping[str, Any]) -> None:
+    for name, config in table_to_config.items():
+        checks.check(is_table_config(config), f"table_to_config_dict[{name!r}]",
+                     "a TableConfig", config)
+    for name, config in feature_to_config.items():
+        checks.check(is_feature_config(config), f"feature_to_config_dict[{name!r}]",
+                     "a FeatureConfig", config)
+
+
+def _parameters_of_tables(table_to_config: Mapping[str, TableConfig],
+                          for_all: Any) -> dict[str, Any]:
+    """Returns table name -> its own `*Parameters`, or else those for all tables."""
+    parameters = {name: config.optimization_parameters or for_all
+                  for name, config in table_to_config.items()}
+    without = sorted(name for name, value in parameters.items() if value is None)
+    checks.check(not without, "optimization_parameters",
+                 f"given for all tables or for the tables {without}", for_all)
+    return parameters
+
+
+def _to_table(name: str, config: TableConfig, optimizer: RowOptimizer | None) -> TablePlan:
+    initializer = config.initializer
+    if inspect.isclass(initializer):  # tf.compat.v1.get_variable takes classes, too
+        initializer = initializer()
+    return TablePlan(name, config.vocabulary_size, config.dimension, initializer,
+                     config.combiner, optimizer)
+
+
+def _to_row_optimizer(name: str, config: TableConfig, parameters: Any,
+                      clipping_limit: float | None) -> RowOptimizer:
+    rule = _to_rule(parameters)
+    if isinstance(rule, FrequencyEstimator):
+        checks.check(config.dimension == 1, f"dimension of table {name!r}",
+                     "1 under FrequencyEstimatorParameters", config.dimension)
+        _warn_once("Activations under FrequencyEstimatorParameters are the mean number of steps "
+                   "between two lookups; weight_exponent does not change them. Compute "
+                   "tf.pow(activation / max_delta, weight_exponent) in model_fn for weights.")
+    decay = parameters.weight_decay_factor or 0.0
+    return RowOptimizer(
+        rule, _learning_rate(config, parameters),
+        use_gradient_accumulation=bool(parameters.use_gradient_accumulation),
+        gradient_limits=_gradient_limits(parameters, clipping_limit),
+        weight_limits=(parameters.clip_weight_min, parameters.clip_weight_max),
+        weight_decay_factor=decay,
+        multiply_weight_decay_by_learning_rate=bool(
+            decay and parameters.multiply_weight_decay_factor_by_learning_rate))
+
+
+def _to_rule(parameters: Any) -> Any:
+    names = [base.__name__ for base in type(parameters).__mro__]  # a program may subclass
+    known = [name for name in names if name in _RULES]
+    checks.check(bool(known), "optimization_parameters", f"one of {', '.join(_RULES)}", parameters)
+    rule = _RULES[known[0]]
+    return rule(**{field.name: getattr(parameters, field.name)
+                   for field in dataclasses.fields(rule)})
+
+
+def _learning_rate(config: TableConfig, parameters: Any) -> LearningRate:
+    if config.learning_rate_fn is not None:
+        return config.learning_rate_fn
+    return float(config.learning_rate or parameters.learning_rate)
+
+
+def _gradient_limits(parameters: Any, clipping_limit: float | None) -> Limits:
+    own = (parameters.clip_gradient_min, parameters.clip_gradient_max)
+    if clipping_limit is None or own != (None, None):
+        return own
+    _warn_once("clipping_limit clips the summed gradient of every row here. A TPU ignored it: "
+               "leave it out to repeat what a TPU computed.")
+    return (-clipping_limit, clipping_limit)
+
+
+@functools.cache  # a process says it once, however often it plans
+def _warn_once(message: str) -> None:
+    warnings.warn(message, stacklevel=2)
