@@ -12,11 +12,11 @@ from typing import NamedTuple
 import tensorflow as tf
 
 from tpu_estimator_embedding import checks
-from tpu_estimator_embedding.engine.enqueue_data import EnqueueData, RaggedEnqueueData
-from tpu_estimator_embedding.ops import id_checks, sparse_ids
+from tpu_estimator_embedding.engine.checked_ids import EnqueueDatas, checked_ids
+from tpu_estimator_embedding.ops import sparse_ids
 from tpu_estimator_embedding.ops.combiners import row_scales
 from tpu_estimator_embedding.ops.sparse_ids import SparseIds
-from tpu_estimator_embedding.plan.embedding_plan import EmbeddingPlan, FeaturePlan, TablePlan
+from tpu_estimator_embedding.plan.embedding_plan import EmbeddingPlan, TablePlan
 from tpu_estimator_embedding.plan.partition_strategy import part_sizes, shard_of_id
 from tpu_estimator_embedding.types import Tensor
 
@@ -60,8 +60,8 @@ class ShardedIds(NamedTuple):
         return tf.reduce_sum(self.row_counts)
 
 
-def shard_ids(plan: EmbeddingPlan, enqueue_datas: Mapping[str, EnqueueData | RaggedEnqueueData],
-              batch_size: Tensor, *, training: bool) -> dict[str, ShardedIds]:
+def shard_ids(plan: EmbeddingPlan, enqueue_datas: EnqueueDatas, batch_size: Tensor, *,
+              training: bool) -> dict[str, ShardedIds]:
     """Checks the ids of a step and deals them out to tables and hosts.
 
     Args:
@@ -75,11 +75,12 @@ def shard_ids(plan: EmbeddingPlan, enqueue_datas: Mapping[str, EnqueueData | Rag
 
     Raises:
         ValueError: if `enqueue_datas` has other features than the plan.
-        tf.errors.InvalidArgumentError: when run, if an id is not in the vocabulary.
+        Others: those of `checked_ids`.
     """
     check_features(plan, enqueue_datas)
     batch_size = tf.cast(batch_size, tf.int64)
-    return {table.name: _shard_table(plan, table, enqueue_datas, batch_size, training)
+    ids = checked_ids(plan, enqueue_datas, batch_size)
+    return {table.name: _shard_table(plan, table, ids, batch_size, training)
             for table in plan.tables}
 
 
@@ -92,10 +93,10 @@ def check_features(plan: EmbeddingPlan, given: Mapping[str, object]) -> None:
                  f"Missing: {missing}. Not configured: {extra}.")
 
 
-def _shard_table(plan: EmbeddingPlan, table: TablePlan, enqueue_datas, batch_size: Tensor,
-                 training: bool) -> ShardedIds:
+def _shard_table(plan: EmbeddingPlan, table: TablePlan, ids: Mapping[str, SparseIds],
+                 batch_size: Tensor, training: bool) -> ShardedIds:
     features = plan.features_of(table.name)
-    parts = [_checked_ids(feature, table, enqueue_datas[feature.name]) for feature in features]
+    parts = [ids[feature.name] for feature in features]
     row_counts = [batch_size * feature.rows_per_sample for feature in features]
     stacked = sparse_ids.without_negative(sparse_ids.stack(parts, row_counts))
     scales = row_scales(table.combiner, stacked, tf.add_n(row_counts))
@@ -103,28 +104,6 @@ def _shard_table(plan: EmbeddingPlan, table: TablePlan, enqueue_datas, batch_siz
     if training:
         hosts = [_with_unique_ids(host) for host in hosts]
     return ShardedIds(tuple(hosts), scales, tf.stack(row_counts))
-
-
-def _checked_ids(feature: FeaturePlan, table: TablePlan, data) -> SparseIds:
-    ids = data.embedding_indices
-    checks.check(ids.dtype.is_integer, f"ids of feature {feature.name!r}", "integers",
-                 ids.dtype.name, "Map strings to ids in input_fn, with tf.lookup for instance.")
-    assertions = [id_checks.check_ids(ids, feature.name, table.vocabulary_size)]
-    coordinates = getattr(data, "sample_indices", None)
-    if coordinates is not None:
-        samples = coordinates if coordinates.shape.rank == 1 else coordinates[:, 0]
-        assertions.append(id_checks.check_rows_sorted(samples, feature.name))
-    with tf.control_dependencies([op for op in assertions if op is not None]):
-        return _to_sparse_ids(feature, data._replace(embedding_indices=tf.identity(ids)))
-
-
-def _to_sparse_ids(feature: FeaturePlan, data: EnqueueData | RaggedEnqueueData) -> SparseIds:
-    ids, places, weights = data
-    if places is None:
-        return sparse_ids.one_id_per_sample(ids, weights)
-    convert = (sparse_ids.from_row_splits if isinstance(data, RaggedEnqueueData)
-               else sparse_ids.from_coordinates)
-    return convert(ids, places, weights, feature.max_sequence_length)
 
 
 def _split_over_hosts(plan: EmbeddingPlan, table: TablePlan, stacked: SparseIds) -> list[HostIds]:

@@ -1,0 +1,111 @@
+# SPDX-License-Identifier: Apache-2.0
+"""The ids of every feature of a step, checked and in coordinate form.
+
+No id comes out before the ids of every feature have passed every check: what is built on
+them cannot change one table and then fail on the ids of another.
+"""
+
+from collections.abc import Mapping
+
+import tensorflow as tf
+
+from tpu_estimator_embedding import checks
+from tpu_estimator_embedding.engine.enqueue_data import EnqueueData, RaggedEnqueueData
+from tpu_estimator_embedding.ops import id_checks, sparse_ids
+from tpu_estimator_embedding.ops.sparse_ids import SparseIds
+from tpu_estimator_embedding.plan.embedding_plan import EmbeddingPlan, FeaturePlan
+from tpu_estimator_embedding.types import Tensor
+
+EnqueueDatas = Mapping[str, EnqueueData | RaggedEnqueueData]
+
+
+def checked_ids(plan: EmbeddingPlan, enqueue_datas: EnqueueDatas,
+                batch_size: Tensor) -> dict[str, SparseIds]:
+    """Checks the ids of a step and brings them to coordinate form.
+
+    Args:
+        plan: the tables and features.
+        enqueue_datas: the ids of every feature of the plan, by feature name.
+        batch_size: scalar int64, samples in the step.
+
+    Returns:
+        The ids of every feature, by feature name.
+
+    Raises:
+        TypeError: if ids are not enqueued as EnqueueData or RaggedEnqueueData.
+        ValueError: if ids are not integers, or a sequence has no positions.
+        tf.errors.InvalidArgumentError: when run, if an id is not in the vocabulary, sample
+            indices are not in order or not in the batch, or weights and ids differ in number.
+    """
+    datas = {feature.name: _tensors(feature, enqueue_datas[feature.name])
+             for feature in plan.features}
+    assertions = [op for feature in plan.features for op in _checks(
+        plan, feature, datas[feature.name], batch_size) if op is not None]
+    with tf.control_dependencies(assertions):
+        datas = {name: type(data)(*(None if tensor is None else tf.identity(tensor)
+                                    for tensor in data)) for name, data in datas.items()}
+    return {feature.name: _to_sparse_ids(feature, datas[feature.name])
+            for feature in plan.features}
+
+
+def _tensors(feature: FeaturePlan, data) -> EnqueueData | RaggedEnqueueData:
+    """Returns ids and weights flat, ids and places as int64; None stays None."""
+    name = feature.name
+    checks.check_type((EnqueueData, RaggedEnqueueData), f"ids of feature {name!r}",
+                      "an EnqueueData or RaggedEnqueueData", data,
+                      "Make it with EnqueueData.from_sparse_tensor for instance.")
+    ids, places, weights = data
+    ids = tf.convert_to_tensor(ids)
+    checks.check(ids.dtype.is_integer, f"ids of feature {name!r}", "integers",
+                 ids.dtype.name, "Map strings to ids in input_fn, with tf.lookup for instance.")
+    if places is not None:
+        places = tf.cast(places, tf.int64)
+    if feature.max_sequence_length:
+        has_positions = places is not None and (
+            isinstance(data, RaggedEnqueueData) or
+            (places.shape.rank == 2 and places.shape[1] != 1))
+        checks.check(has_positions, f"ids of sequence feature {name!r}",
+                     "ragged, or sparse with sample indices [n, 2]",
+                     None if places is None else f"sample indices {places.shape}")
+    return type(data)(tf.cast(tf.reshape(ids, [-1]), tf.int64), places,
+                      sparse_ids.flat_weights(weights))
+
+
+def _checks(plan: EmbeddingPlan, feature: FeaturePlan, data,
+            batch_size: Tensor) -> list[tf.Operation | None]:
+    ids, places, weights = data
+    name, num_ids = feature.name, tf.size(ids, out_type=tf.int64)
+    vocabulary_size = plan.table_by_name[feature.table].vocabulary_size
+    found = [id_checks.check_ids(ids, name, vocabulary_size)]
+    if weights is not None:
+        found.append(id_checks.check_aligned(tf.size(weights, out_type=tf.int64), num_ids,
+                                             "weights", name))
+    if places is None:
+        return [*found, id_checks.check_sample_count(num_ids, batch_size, name)]
+    if isinstance(data, RaggedEnqueueData):
+        return [*found, id_checks.check_rows_sorted(places, name),
+                id_checks.check_sample_count(tf.size(places, out_type=tf.int64) - 1, batch_size,
+                                             name),
+                id_checks.check_aligned(places[-1], num_ids, "row splits", name)]
+    samples = places if places.shape.rank == 1 else places[:, 0]
+    return [*found, id_checks.check_rows_sorted(_order(feature, places, samples), name),
+            id_checks.check_samples(samples, batch_size, name),
+            id_checks.check_aligned(tf.shape(places, tf.int64)[0], num_ids, "sample indices",
+                                    name)]
+
+
+def _order(feature: FeaturePlan, places: Tensor, samples: Tensor) -> Tensor:
+    """Returns numbers that increase where sample and position are in increasing order."""
+    if not feature.max_sequence_length:
+        return samples
+    positions = places[:, 1]
+    return samples * (1 + tf.reduce_max(positions)) + positions
+
+
+def _to_sparse_ids(feature: FeaturePlan, data: EnqueueData | RaggedEnqueueData) -> SparseIds:
+    ids, places, weights = data
+    if places is None:
+        return sparse_ids.one_id_per_sample(ids, weights)
+    convert = (sparse_ids.from_row_splits if isinstance(data, RaggedEnqueueData)
+               else sparse_ids.from_coordinates)
+    return convert(ids, places, weights, feature.max_sequence_length)
