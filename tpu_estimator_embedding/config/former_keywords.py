@@ -29,10 +29,11 @@ def former_keywords(**replacements: str) -> Callable[[Any], Any]:
     TypeError: `colour` must be replaced by `color`, got 'red'.
     """
 
-    def decorate(target):
+    def decorate(target: Any) -> Any:
         if isinstance(target, type):
-            target.__init__ = decorate(target.__init__)
-            return target
+            cls: Any = target
+            cls.__init__ = decorate(cls.__init__)
+            return cls
 
         @functools.wraps(target)
         def checked(*args, **kwargs):

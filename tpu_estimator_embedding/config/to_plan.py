@@ -30,11 +30,12 @@ from tpu_estimator_embedding.optimizers.proximal_yogi import ProximalYogi
 from tpu_estimator_embedding.optimizers.rmsprop import RMSProp
 from tpu_estimator_embedding.optimizers.row_optimizer import Limits, RowOptimizer
 from tpu_estimator_embedding.optimizers.sgd import SGD
+from tpu_estimator_embedding.optimizers.update_rule import UpdateRule
 from tpu_estimator_embedding.plan.embedding_plan import EmbeddingPlan, FeaturePlan, TablePlan
 from tpu_estimator_embedding.types import LearningRate, Tensor
 
 # Name of the settings -> rule. The fields of a rule are attributes of its settings.
-_RULES = {
+_RULES: dict[str, type[UpdateRule]] = {
     "AdagradParameters": Adagrad,
     "AdagradMomentumParameters": AdagradMomentum,
     "AdamParameters": Adam,
@@ -71,9 +72,10 @@ def to_plan(table_to_config: Mapping[str, TableConfig],
             whose `*Parameters` have no clip_gradient_min or clip_gradient_max.
 
     Raises:
-        ValueError: if a value has the wrong type or is outside its range, a feature
-            refers to an unknown table, a table is not used, or a table is to be trained
-            and has no `*Parameters`.
+        ValueError: if a config is of the wrong class, a value is outside its range, a
+            feature refers to an unknown table, a table is not used, or a table is to be
+            trained and has no `*Parameters`.
+        TypeError: if clipping_limit is no number.
 
     >>> from tpu_estimator_embedding.config.optimization_parameters import AdagradParameters
     >>> print(to_plan({"words": TableConfig(1000, 16)}, {"title": FeatureConfig("words")},
@@ -103,10 +105,10 @@ def to_plan(table_to_config: Mapping[str, TableConfig],
 
 
 def check_clipping_limit(value: Any) -> None:
-    """Raises ValueError unless `value` is None or a positive, finite number."""
-    is_limit = (isinstance(value, numbers.Real) and not isinstance(value, bool)
-                and 0 < value < math.inf)
-    checks.check(value is None or is_limit, "clipping_limit", "a positive number or None", value)
+    """Raises TypeError or ValueError unless `value` is a positive, finite number or None."""
+    if value is not None:
+        checks.check_type(numbers.Real, "clipping_limit", "a positive number or None", value)
+        checks.check(0 < value < math.inf, "clipping_limit", "a positive number or None", value)
 
 
 def _check_configs(table_to_config: Mapping[str, Any],
@@ -158,7 +160,7 @@ def _to_row_optimizer(name: str, config: TableConfig, parameters: Any,
             decay and parameters.multiply_weight_decay_factor_by_learning_rate))
 
 
-def _to_rule(parameters: Any) -> Any:
+def _to_rule(parameters: Any) -> UpdateRule:
     names = [base.__name__ for base in type(parameters).__mro__]  # a program may subclass
     known = [name for name in names if name in _RULES]
     checks.check(bool(known), "optimization_parameters", f"one of {', '.join(_RULES)}", parameters)

@@ -1,0 +1,136 @@
+# SPDX-License-Identifier: Apache-2.0
+"""What a TPUEstimator has to know about its embeddings."""
+
+import collections
+from collections.abc import Iterable, Mapping
+from typing import Any
+
+from tpu_estimator_embedding import checks
+from tpu_estimator_embedding.config.common_parameters import check_optimization_parameters
+from tpu_estimator_embedding.config.feature_config import is_feature_config
+from tpu_estimator_embedding.config.former_keywords import former_keywords
+from tpu_estimator_embedding.config.table_config import is_table_config
+from tpu_estimator_embedding.config.to_plan import check_clipping_limit
+from tpu_estimator_embedding.feature_column.column_kinds import (
+    is_plain_column,
+    is_tensor_core_column,
+    is_tpu_column,
+)
+
+_PARTITION_STRATEGIES = ("div", "mod")
+
+
+class EmbeddingConfigSpec(collections.namedtuple("EmbeddingConfigSpec", [
+        "feature_columns", "tensor_core_feature_columns", "optimization_parameters",
+        "clipping_limit", "pipeline_execution_with_tensor_core",
+        "experimental_gradient_multiplier_fn", "feature_to_config_dict",
+        "table_to_config_dict", "partition_strategy", "profile_data_directory"])):
+    """The embeddings of a model, given by columns or by two dictionaries.
+
+    Arguments are the attributes but tensor_core_feature_columns.
+
+    Attributes:
+        feature_columns: columns made by `embedding_column` and `shared_embedding_columns`;
+            None where the dictionaries are given.
+        tensor_core_feature_columns: those of the given columns that the model's own
+            optimizer trains on a TensorCore; they are not among feature_columns any more.
+        optimization_parameters: one of the `*Parameters`, for all tables that have none of
+            their own.
+        clipping_limit: limit of the absolute value of the summed gradient of every row,
+            above 0, for tables whose `*Parameters` have no clip_gradient_min or
+            clip_gradient_max. TensorFlow never read it.
+        pipeline_execution_with_tensor_core: whether activations of a step miss the update
+            of the step before.
+        experimental_gradient_multiplier_fn: function of the global step that scales every
+            embedding gradient.
+        feature_to_config_dict: feature name -> FeatureConfig.
+        table_to_config_dict: table name -> TableConfig.
+        partition_strategy: "div" or "mod": which host holds which row.
+        profile_data_directory: where a TPU keeps lookup statistics. Only a TPU can:
+            with `use_tpu=True` the estimator raises ValueError where it is given.
+
+    Raises:
+        ValueError: if not exactly one of feature_columns and the pair of dictionaries is
+            given, a feature refers to an unknown table, or a value is outside its range.
+        TypeError: if a column or a config is of the wrong class; if `column` or `columns`
+            is passed, as older documentation has it, in the place of feature_columns.
+
+    >>> import tensorflow as tf
+    >>> from tpu_estimator_embedding.config.optimization_parameters import AdagradParameters
+    >>> words = tf.feature_column.categorical_column_with_identity("words", 1000)
+    >>> spec = EmbeddingConfigSpec(
+    ...     feature_columns=[tf.compat.v1.tpu.experimental.embedding_column(words, 16)],
+    ...     optimization_parameters=AdagradParameters(0.1))
+    >>> len(spec.feature_columns), spec.tensor_core_feature_columns, spec.partition_strategy
+    (1, [], 'div')
+    """
+
+    @former_keywords(column="passed as `feature_columns`", columns="passed as `feature_columns`")
+    def __new__(cls, feature_columns=None, optimization_parameters=None, clipping_limit=None,
+                pipeline_execution_with_tensor_core=False,
+                experimental_gradient_multiplier_fn=None, feature_to_config_dict=None,
+                table_to_config_dict=None, partition_strategy="div",
+                profile_data_directory=None):
+        _check_one_way(feature_columns, feature_to_config_dict, table_to_config_dict)
+        checks.check_one_of("partition_strategy", _PARTITION_STRATEGIES, partition_strategy)
+        check_clipping_limit(clipping_limit)
+        checks.check_callable_or_none("experimental_gradient_multiplier_fn",
+                                      experimental_gradient_multiplier_fn)
+        engine_columns = tensor_core_columns = None
+        if feature_columns:
+            columns = _check_columns(feature_columns)
+            check_optimization_parameters("optimization_parameters", optimization_parameters)
+            tensor_core_columns = [c for c in columns if is_tensor_core_column(c)]
+            engine_columns = [c for c in columns if not is_tensor_core_column(c)]
+        else:
+            _check_dictionaries(feature_to_config_dict, table_to_config_dict)
+        return super().__new__(
+            cls, engine_columns, tensor_core_columns, optimization_parameters, clipping_limit,
+            pipeline_execution_with_tensor_core, experimental_gradient_multiplier_fn,
+            feature_to_config_dict, table_to_config_dict, partition_strategy,
+            profile_data_directory)
+
+    def __getnewargs__(self):
+        # A copy is made by the constructor, which has one argument for both kinds of columns.
+        columns = (self.feature_columns or []) + (self.tensor_core_feature_columns or [])
+        return (columns or None, *self[2:])
+
+
+def _check_one_way(feature_columns: Iterable[Any] | None, features: Mapping[str, Any] | None,
+                   tables: Mapping[str, Any] | None) -> None:
+    given = [name for name, value in (
+        ("feature_columns", feature_columns), ("feature_to_config_dict", features),
+        ("table_to_config_dict", tables)) if value]
+    checks.check(
+        given in (["feature_columns"], ["feature_to_config_dict", "table_to_config_dict"]),
+        "EmbeddingConfigSpec", "given either feature_columns or both feature_to_config_dict "
+        "and table_to_config_dict", given)
+
+
+def _check_columns(feature_columns: Iterable[Any]) -> list[Any]:
+    if _is_column(feature_columns):  # a column is a tuple, but not one of columns
+        raise TypeError(checks.complaint("feature_columns", "a list of columns", feature_columns))
+    columns = list(feature_columns)
+    for index, column in enumerate(columns):
+        if not _is_column(column):
+            raise TypeError(checks.complaint(
+                f"feature_columns[{index}]", "an embedding column", column,
+                "Make it with tpu_estimator_embedding.embedding_column or "
+                "shared_embedding_columns."))
+    return columns
+
+
+def _is_column(value: Any) -> bool:
+    return is_tpu_column(value) or is_plain_column(value)
+
+
+def _check_dictionaries(features: Mapping[str, Any], tables: Mapping[str, Any]) -> None:
+    for name, config in features.items():
+        if not is_feature_config(config):
+            raise TypeError(checks.complaint(
+                f"feature_to_config_dict[{name!r}]", "a FeatureConfig", config))
+        checks.check_one_of(f"table_id of feature {name!r}", sorted(tables), config.table_id)
+    for name, config in tables.items():
+        if not is_table_config(config):
+            raise TypeError(checks.complaint(
+                f"table_to_config_dict[{name!r}]", "a TableConfig", config))

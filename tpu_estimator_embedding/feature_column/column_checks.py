@@ -1,0 +1,68 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Checks that a single embedding column and shared ones have in common."""
+
+import numbers
+from collections.abc import Sequence
+from typing import Any
+
+from tensorflow.python.feature_column import feature_column_v2 as fc_v2
+
+from tpu_estimator_embedding import checks
+from tpu_estimator_embedding.config.table_config import COMBINERS
+
+LOOKUP_DEVICES = ("cpu", "tpu_tensor_core", "tpu_embedding_core")
+
+
+def check_table(dimension: Any, combiner: Any, initializer: Any, learning_rate_fn: Any) -> None:
+    """Raises ValueError unless a table can be made of the arguments."""
+    is_dimension = (not isinstance(dimension, bool) and isinstance(dimension, numbers.Integral)
+                    and int(dimension) >= 1)
+    checks.check(is_dimension, "dimension", "an int of at least 1", dimension)
+    checks.check_one_of("combiner", COMBINERS, combiner)
+    checks.check_callable_or_none("initializer", initializer)
+    checks.check_callable_or_none("learning_rate_fn", learning_rate_fn)
+
+
+def check_categorical_column(argument: str, column: Any) -> None:
+    """Raises TypeError unless `column` is a categorical column."""
+    checks.check_type(
+        fc_v2.CategoricalColumn, argument, "a categorical column", column,
+        "Make it with tf.feature_column.categorical_column_with_identity, for instance.")
+
+
+def check_max_sequence_length(argument: str, length: Any, column: Any) -> None:
+    """Raises ValueError unless sequence columns, and only they, have a length."""
+    is_int = isinstance(length, int) and not isinstance(length, bool)
+    if is_sequence(column):
+        checks.check(is_int and length >= 1, argument,
+                     f"an int of at least 1 for the sequence column {column.name!r}", length)
+    else:
+        checks.check(is_int and length == 0, argument,
+                     f"0 for the column {column.name!r}, which is no sequence", length,
+                     "Sequence columns are made with "
+                     "tf.feature_column.sequence_categorical_column_with_identity.")
+
+
+def check_device(device: Any, tensor_core_shape: Any, columns: Sequence[Any]) -> None:
+    """Raises ValueError unless the columns can be looked up on the device."""
+    checks.check_one_of("embedding_lookup_device", (None, *LOOKUP_DEVICES), device)
+    checks.check(not tensor_core_shape or len(tensor_core_shape) == 2, "tensor_core_shape",
+                 "[batch, ids] or None", tensor_core_shape)
+    if device != "tpu_tensor_core":
+        return
+    checks.check(bool(tensor_core_shape), "tensor_core_shape",
+                 "given where embedding_lookup_device is 'tpu_tensor_core'", tensor_core_shape,
+                 "Pass [None, n] for up to n ids in a sample.")
+    sequences = [column.name for column in columns if is_sequence(column)]
+    checks.check(not sequences, "embedding_lookup_device",
+                 f"other than 'tpu_tensor_core' for the sequence columns {sequences}", device)
+
+
+def is_sequence(column: Any) -> bool:
+    """Whether a categorical column keeps the positions of its ids apart.
+
+    >>> import tensorflow as tf
+    >>> is_sequence(tf.feature_column.sequence_categorical_column_with_identity("words", 10))
+    True
+    """
+    return isinstance(column, fc_v2.SequenceCategoricalColumn)

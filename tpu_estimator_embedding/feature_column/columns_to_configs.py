@@ -1,0 +1,92 @@
+# SPDX-License-Identifier: Apache-2.0
+"""From embedding columns to the tables and features that they describe."""
+
+from collections.abc import Sequence
+from typing import Any
+
+import numpy as np
+
+from tpu_estimator_embedding import checks
+from tpu_estimator_embedding.config.feature_config import FeatureConfig
+from tpu_estimator_embedding.config.table_config import TableConfig
+from tpu_estimator_embedding.feature_column.column_kinds import (
+    is_tensor_core_column,
+    is_tpu_column,
+)
+
+TABLE_NAME_PREFIX = "tbl_"
+
+
+def columns_to_configs(
+        columns: Sequence[Any]) -> tuple[dict[str, TableConfig], dict[str, FeatureConfig]]:
+    """Returns the tables and features of columns that the engine embeds.
+
+    Args:
+        columns: made by `embedding_column` or `shared_embedding_columns`, of this package
+            or of `tf.compat.v1.tpu.experimental`, without those for a TensorCore.
+
+    Returns:
+        `(table_to_config, feature_to_config)`. A table is named `tbl_` and what its
+        column calls it, a feature as its key in the features dictionary.
+
+    Raises:
+        TypeError: if a column is of another kind.
+        ValueError: if two columns read one feature, or columns disagree about the table
+            that they share.
+
+    >>> import tensorflow as tf
+    >>> words = tf.feature_column.categorical_column_with_identity("words", 1000)
+    >>> tables, features = columns_to_configs(
+    ...     [tf.compat.v1.tpu.experimental.embedding_column(words, 16)])
+    >>> tables["tbl_words"].vocabulary_size, features["words"].table_id
+    (1000, 'tbl_words')
+    """
+    tables: dict[str, TableConfig] = {}
+    features: dict[str, FeatureConfig] = {}
+    for column in columns:
+        _check_kind(column)
+        table_name = table_name_of(column)
+        feature_name = column.get_feature_key_name()
+        checks.check(feature_name not in features, "feature_columns",
+                     "of one column for each feature", [feature_name] * 2,
+                     "Give the second column a copy of the feature under another key.")
+        features[feature_name] = FeatureConfig(
+            table_name, column.get_max_sequence_length(), column.get_weight_key_name())
+        table = _to_table_config(column)
+        _check_agree(table_name, tables.setdefault(table_name, table), table)
+    return tables, features
+
+
+def table_name_of(column: Any) -> str:
+    """Returns the name that the plan has for a column's table."""
+    return TABLE_NAME_PREFIX + column.get_embedding_var_name()
+
+
+def _check_kind(column: Any) -> None:
+    if not is_tpu_column(column) or is_tensor_core_column(column):
+        raise TypeError(checks.complaint(
+            "feature_columns", "columns for the embedding engine", column,
+            "Make them with tpu_estimator_embedding.embedding_column or "
+            "shared_embedding_columns, and give others to the model only."))
+
+
+def _to_table_config(column: Any) -> TableConfig:
+    vocabulary_size, dimension = column.get_embedding_table_size()
+    return TableConfig(int(vocabulary_size), int(dimension), column.get_initializer(),
+                       column.get_combiner(), learning_rate_fn=column.get_learning_rate_fn())
+
+
+def _check_agree(table_name: str, first: TableConfig, second: TableConfig) -> None:
+    for field in TableConfig._fields:
+        values = [getattr(first, field), getattr(second, field)]
+        checks.check(_is_same(*values), f"{field} of table {table_name!r}",
+                     "the same in all columns that share it", values)
+
+
+def _is_same(first: Any, second: Any) -> bool:
+    """Whether two values are equal; initializers are where their settings are."""
+    if type(first) is not type(second) or not hasattr(first, "get_config"):
+        return first == second
+    settings, others = first.get_config(), second.get_config()
+    return settings.keys() == others.keys() and all(
+        np.array_equal(settings[key], others[key]) for key in settings)
