@@ -1,0 +1,18 @@
+# SPDX-License-Identifier: Apache-2.0
+"""A directory of the demo belongs to the settings it was made with."""
+
+import pytest
+
+from tpu_estimator_embedding.demo.settings import keep_settings
+
+
+def test_the_same_settings_pass(tmp_path):
+    for _ in range(2):
+        keep_settings(tmp_path / "demo", {"examples": 100, "seed": 1})
+
+
+def test_other_settings_name_the_option_and_the_way_out(tmp_path):
+    keep_settings(tmp_path, {"examples": 100, "seed": 1})
+    sentence = rf"`--seed` must be 1, with which {tmp_path} was made, got 2. Or choose another"
+    with pytest.raises(ValueError, match=sentence):
+        keep_settings(tmp_path, {"examples": 100, "seed": 2})

@@ -1,0 +1,115 @@
+# SPDX-License-Identifier: Apache-2.0
+"""A click model as it was written for TPUEstimator: nothing here knows this package.
+
+Embeddings of all ids, averages of the sequences and the price go through two hidden
+layers to the log odds of a click.
+"""
+
+from typing import Any
+
+import tensorflow.compat.v1 as tf
+
+from tpu_estimator_embedding.demo.features import FEATURES, PRICE, ClickFeature
+
+_LAYERS = (64, 32)
+
+
+def embedding_columns() -> list[Any]:
+    """Returns one TPU embedding column for every feature."""
+    alone = [_embedding_column(feature) for feature in FEATURES if not feature.table]
+    shared = [feature for feature in FEATURES if feature.table]
+    return alone + tf.tpu.experimental.shared_embedding_columns(
+        [_categorical_column(feature) for feature in shared], dimension=shared[0].dimension,
+        combiner=shared[0].combiner, shared_embedding_collection_name=shared[0].table)
+
+
+def embedding_config_spec(learning_rate: float = 0.2) -> Any:
+    """Returns which columns the embedding engine trains, and how."""
+    return tf.estimator.tpu.experimental.EmbeddingConfigSpec(
+        feature_columns=embedding_columns(),
+        optimization_parameters=tf.tpu.experimental.AdagradParameters(
+            learning_rate, initial_accumulator=0.1))
+
+
+def is_table(variable_name: str) -> bool:
+    """Tells the embedding tables in a checkpoint from slots and dense variables."""
+    shared = {feature.table for feature in FEATURES}
+    return variable_name in shared or variable_name.endswith("/embedding_weights")
+
+
+def model_fn(features, labels, mode, params):
+    """Builds the model for one mode.
+
+    Args:
+        features: what `inputs.record_spec` names.
+        labels: `[batch, 1]` float32, or None when predicting.
+        mode: a `tf.estimator.ModeKeys`.
+        params: holds "columns", the embedding columns, and "dense_learning_rate".
+    """
+    log_odds = _log_odds(features, params["columns"])
+    probability = tf.sigmoid(log_odds)
+    predictions = {"probability": probability}
+    if mode == tf.estimator.ModeKeys.PREDICT:
+        return tf.estimator.tpu.TPUEstimatorSpec(
+            mode, predictions=predictions,
+            export_outputs={"serving_default": tf.estimator.export.PredictOutput(predictions)})
+    loss = tf.losses.sigmoid_cross_entropy(labels, log_odds)
+    if mode == tf.estimator.ModeKeys.EVAL:
+        return tf.estimator.tpu.TPUEstimatorSpec(
+            mode, loss=loss, eval_metrics=(_metrics, [labels, probability]))
+    optimizer = tf.tpu.CrossShardOptimizer(
+        tf.train.AdagradOptimizer(params["dense_learning_rate"]))
+    train_op = optimizer.minimize(loss, global_step=tf.train.get_global_step())
+    return tf.estimator.tpu.TPUEstimatorSpec(mode, loss=loss, train_op=train_op)
+
+
+def _log_odds(features, columns):
+    inputs = [tf.log1p(features[PRICE])]
+    sequences = [column for column in columns if column.is_sequence_column()]
+    singles = [column for column in columns if not column.is_sequence_column()]
+    inputs.append(tf.keras.layers.DenseFeatures(singles)(features))
+    for column in sequences:
+        inputs.append(_weighted_positions(features, column))
+    hidden = tf.concat(inputs, axis=1)
+    for number, width in enumerate(_LAYERS):
+        hidden = tf.nn.relu(_dense(hidden, width, f"hidden_{number}"))
+    return _dense(hidden, 1, "log_odds")
+
+
+def _dense(inputs, width, name):
+    with tf.variable_scope(name):
+        kernel = tf.get_variable("kernel", [inputs.shape[1], width])
+        bias = tf.get_variable("bias", [width], initializer=tf.zeros_initializer())
+    return tf.matmul(inputs, kernel) + bias
+
+
+def _weighted_positions(features, column):
+    """Averages a sequence `[batch, length, dim]`, the last position counting most."""
+    activations, lengths = tf.keras.experimental.SequenceFeatures([column])(features)
+    positions = tf.range(tf.shape(activations)[1])[tf.newaxis, :]
+    from_the_end = tf.cast(lengths[:, tf.newaxis], tf.int32) - 1 - positions
+    weights = tf.where(from_the_end >= 0, tf.pow(0.5, tf.cast(from_the_end, tf.float32)),
+                       tf.zeros_like(from_the_end, tf.float32))
+    weights /= tf.reduce_sum(weights, axis=1, keepdims=True)
+    return tf.reduce_sum(activations * weights[:, :, tf.newaxis], axis=1)
+
+
+def _metrics(labels, probability):
+    return {"auc": tf.metrics.auc(labels, probability, num_thresholds=1000)}
+
+
+def _categorical_column(feature: ClickFeature):
+    if feature.is_sequence:
+        return tf.feature_column.sequence_categorical_column_with_identity(
+            feature.name, feature.vocabulary_size)
+    column = tf.feature_column.categorical_column_with_identity(
+        feature.name, feature.vocabulary_size)
+    if feature.weight_key:
+        return tf.feature_column.weighted_categorical_column(column, feature.weight_key)
+    return column
+
+
+def _embedding_column(feature: ClickFeature):
+    return tf.tpu.experimental.embedding_column(
+        _categorical_column(feature), feature.dimension, combiner=feature.combiner,
+        max_sequence_length=feature.max_ids if feature.is_sequence else 0)

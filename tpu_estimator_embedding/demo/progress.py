@@ -1,0 +1,61 @@
+# SPDX-License-Identifier: Apache-2.0
+"""What the demo shows while it works: a progress line and a clock for each phase."""
+
+import contextlib
+import time
+from collections.abc import Iterator
+
+import tensorflow as tf
+import tqdm
+
+
+class ProgressHook(tf.compat.v1.train.SessionRunHook):
+    """Shows step, loss, examples per second and the time left on one line."""
+
+    def __init__(self, loss: tf.Tensor, examples: int, batch_size: int):
+        """Takes the loss of a step, the examples of a whole run and the batch size."""
+        self._loss = loss
+        self._examples = examples
+        self._batch_size = batch_size
+        self._step = tf.compat.v1.train.get_global_step()
+
+    def after_create_session(self, session, coord):
+        """Starts the line where the checkpoint left off."""
+        done = self._examples_done(session.run(self._step))
+        self._line = tqdm.tqdm(total=self._examples, initial=done, desc="Training",
+                               unit=" examples", unit_scale=True)
+
+    def before_run(self, run_context):
+        """Asks for the loss of the step."""
+        return tf.compat.v1.train.SessionRunArgs(self._loss)
+
+    def after_run(self, run_context, run_values):
+        """Moves the line on by one step."""
+        step = round(self._line.n / self._batch_size) + 1
+        self._line.set_postfix(step=step, loss=f"{run_values.results:.4f}", refresh=False)
+        self._line.update(self._examples_done(step) - self._line.n)
+
+    def end(self, session):
+        """Leaves the finished line standing."""
+        self._line.close()
+
+    def _examples_done(self, step: int) -> int:
+        return min(int(step) * self._batch_size, self._examples)
+
+
+class Clock:
+    """Seconds that each phase took.
+
+    Attributes:
+        seconds: name of the phase -> seconds, in the order of the phases.
+    """
+
+    def __init__(self) -> None:
+        self.seconds: dict[str, float] = {}
+
+    @contextlib.contextmanager
+    def phase(self, name: str) -> Iterator[None]:
+        """Measures what happens inside."""
+        start = time.perf_counter()
+        yield
+        self.seconds[name] = time.perf_counter() - start

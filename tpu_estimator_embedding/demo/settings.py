@@ -1,0 +1,24 @@
+# SPDX-License-Identifier: Apache-2.0
+"""What a directory of the demo was made with: a run can only go on with the same."""
+
+import json
+import pathlib
+from collections.abc import Mapping
+
+from tpu_estimator_embedding import checks
+
+
+def keep_settings(directory: pathlib.Path, settings: Mapping[str, int]) -> None:
+    """Notes the settings of a new directory, or compares them with those noted.
+
+    Raises:
+        ValueError: if the directory was made with other settings.
+    """
+    path = directory / "settings.json"
+    if not path.exists():
+        directory.mkdir(parents=True, exist_ok=True)
+        path.write_text(json.dumps(settings))
+    for name, noted in json.loads(path.read_text()).items():
+        checks.check(settings[name] == noted, f"--{name}",
+                     f"{noted}, with which {directory} was made", settings[name],
+                     "Or choose another --model-dir.")
