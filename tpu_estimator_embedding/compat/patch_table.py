@@ -45,8 +45,8 @@ MODULES = (
 V1_WORDS = tuple(
     Patch("tensorflow.python.tpu.tpu_embedding", name, f"{_V1_WORDS}:{name}",
           "one class for this package, TensorFlow and tensorflow_estimator", replaces=True)
-    for name in ("TableConfig", "FeatureConfig", *PARAMETERS, *SLOT_VARIABLE_NAMES,
-                 *ENQUEUE_DATA))
+    for name in ("TableConfig", "FeatureConfig", "_OptimizationParameters", *PARAMETERS,
+                 *SLOT_VARIABLE_NAMES, *ENQUEUE_DATA))
 
 TPU_OPS = tuple(
     Patch("tensorflow.python.ops.gen_tpu_ops", name, f"{_OURS}.compat.tpu_ops:{name}",
@@ -66,3 +66,12 @@ EXPERIMENTAL = tuple(
     for module in ("tensorflow._api.v2.compat.v1.tpu.experimental",
                    "tensorflow.compat.v1.tpu.experimental")
     for name in _EXPORTED)
+
+KERAS = tuple(
+    Patch(module, "keras", f"tf_keras.api.{version}.keras",
+          "TensorFlow was imported before TF_USE_LEGACY_KERAS was set", is_module=True,
+          replaces=True)
+    for module, version in (
+        ("tensorflow", "_v2"),
+        ("tensorflow._api.v2.compat.v1", "_v1"), ("tensorflow.compat.v1", "_v1"),
+        ("tensorflow._api.v2.compat.v2", "_v2"), ("tensorflow.compat.v2", "_v2")))

@@ -1,21 +1,26 @@
 # SPDX-License-Identifier: Apache-2.0
 """Modules that TensorFlow 2.16 removed, put back under their old names.
 
-tensorflow_estimator imports four of them when it is itself imported. On TensorFlow 2.15
+tensorflow_estimator imports four of them when it is itself imported, and asks `tf.keras` for
+Keras 2. On TensorFlow 2.15
 all of them exist and stay; only the classes of `tpu_embedding` become this package's, so
 that there is one `TableConfig`, one `AdagradParameters` and so on in a process.
 """
 
-from tpu_estimator_embedding.compat import patch, patch_table
+from tpu_estimator_embedding.compat import legacy_keras, patch, patch_table
 
 
 def restore() -> None:
-    """Makes the old module names importable; calling it again changes nothing.
+    """Makes tensorflow_estimator importable; calling it again changes nothing.
+
+    Raises:
+        RuntimeError: if `tf.keras` cannot be Keras 2 any more; see `legacy_keras`.
 
     >>> restore()
     >>> from tensorflow.python.tpu import tpu_embedding
     >>> tpu_embedding.TableConfig.__module__
     'tpu_estimator_embedding.config.table_config'
     """
+    legacy_keras.use()
     for row in patch_table.MODULES + patch_table.V1_WORDS + patch_table.EXPERIMENTAL:
         patch.apply(row)

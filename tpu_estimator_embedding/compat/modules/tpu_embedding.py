@@ -17,6 +17,7 @@ from tpu_estimator_embedding.config.optimization_parameters import (
     ProximalYogiParameters,
     RMSPropParameters,
     StochasticGradientDescentParameters,
+    _OptimizationParameters,
 )
 from tpu_estimator_embedding.config.slot_variable_names import (
     AdagradMomentumSlotVariableNames,
@@ -47,7 +48,7 @@ __all__ = [
     "ProximalYogiSlotVariableNames", "RMSPropParameters", "RMSPropSlotVariableNames",
     "RaggedEnqueueData", "StochasticGradientDescentParameters", "TPUEmbedding", "TRAINING",
     "TableConfig", "get_enqueue_datas_list_from_ragged_tensors_list",
-    "get_enqueue_datas_list_from_sparse_tensors_list",
+    "get_enqueue_datas_list_from_sparse_tensors_list", "_OptimizationParameters",
 ]
 
 TRAINING = tpu_embedding_configuration_pb2.TPUEmbeddingConfiguration.TRAINING

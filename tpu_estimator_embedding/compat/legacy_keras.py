@@ -1,0 +1,100 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Makes `tf.keras` Keras 2, which is the only Keras that Estimators work with.
+
+Up to TensorFlow 2.15 it is. From 2.16 on `tf.keras` is a loader that decides when it is
+first touched: for the package tf_keras, which is Keras 2, if TF_USE_LEGACY_KERAS is set,
+else for Keras 3. Importing TensorFlow decides nothing, except for `import tensorflow.keras`,
+which goes by a path that TensorFlow fixes while it is imported.
+"""
+
+import os
+import sys
+
+import tensorflow as tf
+
+from tpu_estimator_embedding.compat import patch, patch_table, versions
+
+VARIABLE = "TF_USE_LEGACY_KERAS"
+_TRUE = ("1", "true", "True")  # what TensorFlow takes for a yes
+
+# Everything that TensorFlow loads from the Keras chosen.
+_LOADERS = {"tensorflow": ("keras", "losses", "metrics", "optimizers", "initializers"),
+            "tensorflow._api.v2.compat.v1": ("keras", "layers"),
+            "tensorflow._api.v2.compat.v2": ("keras", "losses", "metrics", "optimizers",
+                                             "initializers"),
+            "tensorflow.compat.v1": ("keras", "layers"),
+            "tensorflow.compat.v2": ("keras", "losses", "metrics", "optimizers",
+                                     "initializers")}
+
+
+def use() -> None:
+    """Makes `tf.keras` the package tf_keras; calling it again changes nothing.
+
+    Leaves everything alone on TensorFlow 2.15, whose Keras it is already.
+
+    Raises:
+        RuntimeError: see `problem`; nothing is changed then.
+    """
+    if sentence := problem():
+        raise RuntimeError(sentence)
+    if not _is_needed():
+        return
+    os.environ[VARIABLE] = "1"
+    if not any("tf_keras" in path.split(os.sep) for path in tf.__path__):
+        for row in patch_table.KERAS:
+            patch.apply(row)
+
+
+def problem() -> str:
+    """Says why `tf.keras` cannot be tf_keras and what to do; empty where it can."""
+    major, minor = versions.tensorflow_minor()
+    if not _is_needed():
+        return _problem_with_own_keras(f"{major}.{minor}")
+    command = f"pip install 'tf-keras~={major}.{minor}.0'"
+    version = versions.installed_version("tf-keras", "tf-keras-nightly")
+    if version is None:
+        return (f"TensorFlow {tf.__version__} needs tf-keras for Estimators, and it is not "
+                f"installed: {command}")
+    if versions.minor(version) != (major, minor):
+        return (f"tf-keras {version} does not belong to TensorFlow {tf.__version__}; minor "
+                f"versions must agree: {command}")
+    if used := keras_3_names():
+        return (f"Keras 3 is already in use as {used[0]}, and Estimators need Keras 2. Move "
+                f"`tpu_estimator_embedding.install()` above the first line that uses "
+                f"{used[0]}; right below `import tpu_estimator_embedding` at the top of the "
+                f"program is best.")
+    if os.environ.get(VARIABLE, "1") not in _TRUE:
+        return (f"`{VARIABLE}` must be 1, got {os.environ[VARIABLE]!r}: Estimators need "
+                f"Keras 2. Unset it, or set it to 1.")
+    return ""
+
+
+def _problem_with_own_keras(minor: str) -> str:
+    version = versions.installed_version("keras", "keras-nightly") or ""
+    if version.startswith("3.") and os.environ.get(VARIABLE) not in _TRUE:
+        return (f"Keras {version} does not belong to TensorFlow {tf.__version__}, and Estimators "
+                f"need Keras 2: pip install 'keras~={minor}.0'")
+    return ""
+
+
+def keras_3_names() -> list[str]:
+    """Returns what TensorFlow already loaded from Keras 3, without loading anything."""
+    return [f"tf{module.removeprefix('tensorflow').replace('._api.v2', '')}.{name}"
+            for module, names in _LOADERS.items() for name in names
+            if module in sys.modules and _is_keras_3(_attribute(module, name))]
+
+
+def _is_needed() -> bool:
+    return versions.tensorflow_minor() > versions.LAST_WITH_ESTIMATOR
+
+
+def _attribute(module: str, name: str) -> object:
+    # `vars` of the module under any wrapper, because a wrapper's attributes may load.
+    return vars(getattr(sys.modules[module], "_tfmw_wrapped_module", sys.modules[module])).get(name)
+
+
+def _is_keras_3(loader: object) -> bool:
+    # The loader's own fields tell; reading any other attribute of it would decide.
+    fields = getattr(loader, "__dict__", {})
+    return (fields.get("_tfll_keras_version") == "keras_3"
+            or f"{os.sep}_tf_keras{os.sep}" in (fields.get("__file__") or ""))

@@ -1,0 +1,49 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Which versions of what this package works with, and which are installed."""
+
+import importlib.metadata
+import importlib.util
+
+OLDEST_TENSORFLOW = (2, 15)
+NEWEST_TENSORFLOW = (2, 21)  # the newest one tested
+
+# TensorFlow brought tensorflow_estimator, and Keras 2 as its `tf.keras`, up to this version.
+LAST_WITH_ESTIMATOR = (2, 15)
+
+ESTIMATOR_DISTRIBUTION = "tf-estimator-nightly"
+ESTIMATOR_REQUIREMENT = f"{ESTIMATOR_DISTRIBUTION}==2.16.0.dev2024012409"
+
+
+def minor(version: str) -> tuple[int, int]:
+    """Returns `(major, minor)`.
+
+    >>> minor("2.16.0.dev2024012409")
+    (2, 16)
+    """
+    major, rest = version.split(".", 1)
+    return int(major), int(rest.partition(".")[0])
+
+
+def tensorflow_minor() -> tuple[int, int]:
+    """Returns `(major, minor)` of the TensorFlow that is installed.
+
+    Raises:
+        ModuleNotFoundError: if there is none.
+    """
+    import tensorflow
+    return minor(tensorflow.__version__)
+
+
+def has_module(name: str) -> bool:
+    """Whether `import name` would find something; imports nothing."""
+    return importlib.util.find_spec(name) is not None
+
+
+def installed_version(*distributions: str) -> str | None:
+    """Returns the version of the first of these distributions that is installed."""
+    for distribution in distributions:
+        try:
+            return importlib.metadata.version(distribution)
+        except importlib.metadata.PackageNotFoundError:
+            continue
+    return None
