@@ -1,1 +1,43 @@
 # SPDX-License-Identifier: Apache-2.0
+"""TPUEstimator programs with embedding tables, without a TPU and on today's TensorFlow.
+
+Names load when they are first used: `import tpu_estimator_embedding` imports neither
+TensorFlow nor Keras.
+"""
+
+import importlib
+from typing import Any
+
+__version__ = "0.1.0"
+
+_PARAMETERS = (
+    "AdagradMomentumParameters", "AdagradParameters", "AdamParameters",
+    "FrequencyEstimatorParameters", "FtrlParameters", "MomentumParameters",
+    "ProximalAdagradParameters", "ProximalYogiParameters", "RMSPropParameters",
+    "StochasticGradientDescentParameters")
+
+_MODULE_OF = {
+    "EmbeddingConfigSpec": "estimator.embedding_config_spec",
+    "EmbeddingPlan": "plan.embedding_plan",
+    "FeatureConfig": "config.feature_config",
+    "TPUEstimator": "estimator.tpu_estimator",
+    "TableConfig": "config.table_config",
+    "embedding_column": "feature_column.embedding_column",
+    "install": "compat.install",
+    "shared_embedding_columns": "feature_column.shared_embedding_columns",
+    **dict.fromkeys(_PARAMETERS, "config.optimization_parameters"),
+}
+
+__all__ = ["__version__", *_MODULE_OF]  # noqa: PLE0604 (all are strings)
+
+
+def __getattr__(name: str) -> Any:
+    if name not in _MODULE_OF:
+        raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
+    module = importlib.import_module(f"{__name__}.{_MODULE_OF[name]}")
+    globals()[name] = getattr(module, name)
+    return globals()[name]
+
+
+def __dir__() -> list[str]:
+    return sorted({*globals(), *__all__})

@@ -69,6 +69,14 @@ def problem() -> str:
     return ""
 
 
+def found() -> str:
+    """Says which Keras `tf.keras` is, or would be once it is touched."""
+    if not _is_needed() and os.environ.get(VARIABLE) not in _TRUE:
+        return f"keras {versions.installed_version('keras', 'keras-nightly')}"
+    version = versions.installed_version("tf-keras", "tf-keras-nightly")
+    return f"tf-keras {version}" if version else "none"
+
+
 def _problem_with_own_keras(minor: str) -> str:
     version = versions.installed_version("keras", "keras-nightly") or ""
     if version.startswith("3.") and os.environ.get(VARIABLE) not in _TRUE:

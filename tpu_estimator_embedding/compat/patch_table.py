@@ -75,3 +75,57 @@ KERAS = tuple(
         ("tensorflow", "_v2"),
         ("tensorflow._api.v2.compat.v1", "_v1"), ("tensorflow.compat.v1", "_v1"),
         ("tensorflow._api.v2.compat.v2", "_v2"), ("tensorflow.compat.v2", "_v2")))
+
+_ESTIMATOR = "tensorflow_estimator.python.estimator"
+_API = f"{_ESTIMATOR}.api"
+_V1_API = "tensorflow.compat.v1"
+
+
+def _estimator(module: str, version: str) -> Patch:
+    return Patch(module, "estimator", f"{_API}.{version}.estimator",
+                 "removed in TensorFlow 2.16; tensorflow_estimator still has it", is_module=True)
+
+
+def _ours(module: str, name: str, source: str) -> Patch:
+    return Patch(module, name, f"{_OURS}.{source}",
+                 "this package's class, which needs no TPU", replaces=True)
+
+
+def _former(module: str, name: str, source: str) -> Patch:
+    return Patch(module, name, source, "the spelling of TensorFlow 1.15")
+
+
+# The modules of tensorflow_estimator come before everything that copies names from them.
+ESTIMATOR = (
+    *(Patch(f"{_ESTIMATOR}.tpu", name, f"{_OURS}.compat.estimator_views:{name}",
+            "shows this package's class; the functions of the module keep theirs",
+            is_module=True, replaces=True)
+      for name in ("tpu_estimator", "_tpu_estimator_embedding")),
+    *(row for api in (f"{_API}._v1", "tensorflow_estimator._api.v1") for row in (
+        _ours(f"{api}.estimator.tpu", "TPUEstimator", "estimator.tpu_estimator:TPUEstimator"),
+        _ours(f"{api}.estimator.tpu.experimental", "EmbeddingConfigSpec",
+              "estimator.embedding_config_spec:EmbeddingConfigSpec"))),
+    _ours("tensorflow.python.tpu.tpu_estimator", "TPUEstimator",
+          "estimator.tpu_estimator:TPUEstimator"),
+    _estimator("tensorflow", "_v2"),
+    _estimator("tensorflow._api.v2.compat.v2", "_v2"),
+    _estimator("tensorflow.compat.v2", "_v2"),
+    _estimator("tensorflow._api.v2.compat.v1", "_v1"),
+    _estimator(_V1_API, "_v1"),
+    *(Patch(f"{_V1_API}.estimator{parent}", name, f"{_API}._v1.estimator{parent}.{name}",
+            "one module for both of its names, so that both have this package's classes",
+            is_module=True, replaces=True)
+      for parent, name in (("", "tpu"), (".tpu", "experimental"))))
+
+FORMER_SPELLINGS = (
+    *(_former(module, "tpu", f"{_API}._v1.estimator.tpu")
+      for module in (f"{_API}._v2.estimator", "tensorflow_estimator._api.v2.estimator")),
+    *(_former(f"{_API}._v1.estimator.tpu.experimental", name, f"{_V1_WORDS}:{name}")
+      for name in _EXPORTED),
+    *(_former("tensorflow._api.v2.tpu.experimental", name, source)
+      for name, source in (
+          ("embedding_column", f"{_V1_API}.tpu.experimental:embedding_column"),
+          ("shared_embedding_columns", f"{_V1_API}.tpu.experimental:shared_embedding_columns"),
+          *((name, f"{_V1_WORDS}:{name}") for name in _EXPORTED))),
+    *(_former("tensorflow._api.v2.tpu", name, f"{_V1_API}.tpu:{name}")
+      for name in ("CrossShardOptimizer", "cross_replica_sum")))

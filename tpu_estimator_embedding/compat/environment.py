@@ -1,0 +1,92 @@
+# SPDX-License-Identifier: Apache-2.0
+"""What this package needs of the environment, what is there, and what to do about it."""
+
+import dataclasses
+import platform
+from collections import Counter
+
+from tpu_estimator_embedding.compat import versions
+
+_TENSORFLOW_COMMAND = "pip install 'tensorflow>=2.16,<2.22'"
+
+
+@dataclasses.dataclass(frozen=True)
+class Finding:
+    """One thing that was looked for.
+
+    Attributes:
+        subject: what was looked for.
+        found: what is there.
+        advice: what is wrong and what to do about it; empty where nothing is wrong.
+        is_needed: whether nothing works without it, so that `install` refuses to start.
+    """
+
+    subject: str
+    found: str
+    advice: str = ""
+    is_needed: bool = True
+
+def requirements() -> list[Finding]:
+    """Looks for everything that `install` needs; changes nothing.
+
+    >>> [finding.subject for finding in requirements()]
+    ['Python', 'TensorFlow', 'Keras', 'Estimator']
+    """
+    findings = [Finding("Python", platform.python_version()), _tensorflow()]
+    if not findings[-1].advice or not findings[-1].is_needed:
+        findings += [_keras(), _estimator()]
+    return findings
+
+
+def resources() -> list[Finding]:
+    """Looks for what the engine runs on; there is always something."""
+    import tensorflow as tf
+    devices = Counter(device.device_type for device in tf.config.list_physical_devices())
+    counts = ", ".join(f"{count} {kind}" for kind, count in sorted(devices.items()))
+    return [Finding("Kernels", "TF ops"), Finding("Devices", counts)]
+
+
+def _tensorflow() -> Finding:
+    if not versions.has_module("tensorflow"):
+        return Finding("TensorFlow", "none", f"It is not installed: {_TENSORFLOW_COMMAND}")
+    import tensorflow as tf
+    oldest, newest = versions.OLDEST_TENSORFLOW, versions.NEWEST_TENSORFLOW
+    advice, is_needed = "", True
+    if versions.tensorflow_minor() < oldest:
+        advice = (f"TensorFlow {tf.__version__} is older than {_dotted(oldest)}: "
+                  f"{_TENSORFLOW_COMMAND}")
+    elif versions.tensorflow_minor() > newest:
+        advice = (f"TensorFlow {tf.__version__} is newer than {_dotted(newest)}, the newest one "
+                  f"tested. If something fails: {_TENSORFLOW_COMMAND}")
+        is_needed = False
+    return Finding("TensorFlow", tf.__version__, advice, is_needed)
+
+
+def _keras() -> Finding:
+    from tpu_estimator_embedding.compat import legacy_keras
+    return Finding("Keras", legacy_keras.found(), legacy_keras.problem())
+
+
+def _estimator() -> Finding:
+    plain = versions.installed_version("tensorflow-estimator")
+    nightly = versions.installed_version(versions.ESTIMATOR_DISTRIBUTION)
+    names = [f"{name} {version}" for name, version in (
+        (versions.ESTIMATOR_DISTRIBUTION, nightly), ("tensorflow-estimator", plain)) if version]
+    return Finding("Estimator", " and ".join(names) or "none", _estimator_advice(plain, nightly))
+
+
+def _estimator_advice(plain: str | None, nightly: str | None) -> str:
+    minor = versions.tensorflow_minor()
+    if versions.has_module("tensorflow_estimator"):
+        if nightly or not plain or minor <= versions.LAST_WITH_ESTIMATOR:
+            return ""
+        return (f"tensorflow-estimator {plain} does not work with TensorFlow {_dotted(minor)}: "
+                f"pip uninstall -y tensorflow-estimator && "
+                f"pip install {versions.ESTIMATOR_REQUIREMENT}")
+    requirement = (versions.ESTIMATOR_REQUIREMENT if minor > versions.LAST_WITH_ESTIMATOR
+                   else f"'tensorflow-estimator~={_dotted(minor)}.0'")
+    return f"tensorflow_estimator is not installed: pip install {requirement}"
+
+
+def _dotted(minor: tuple[int, int]) -> str:
+    return ".".join(map(str, minor))

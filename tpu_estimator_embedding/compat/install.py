@@ -1,0 +1,34 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Puts this package where programs look for Estimators, TPUs and their embeddings."""
+
+from tpu_estimator_embedding.compat import environment, modules, patch, patch_table, tpu_ops
+
+
+def install() -> None:
+    """Makes programs written for `tf.estimator` and TPUs run as they are.
+
+    Afterwards these work, whatever the version of TensorFlow: `tf.estimator`,
+    `tf.compat.v1.estimator`, `import tensorflow_estimator`, the private modules that
+    programs import (`tensorflow.python.tpu.tpu_embedding`, ...) and the spellings of
+    TensorFlow 1.15. `TPUEstimator`, `EmbeddingConfigSpec` and the `*Parameters` classes
+    are this package's under every name. Calling it again changes nothing.
+
+    From TensorFlow 2.16 on it makes `tf.keras` the package tf_keras, so it has to be
+    called before the program first uses `tf.keras`.
+
+    Raises:
+        RuntimeError: something is missing, of the wrong version, or `tf.keras` is already
+            Keras 3; the text says what to do. Nothing is changed then.
+
+    >>> install()
+    >>> import tensorflow as tf
+    >>> tf.compat.v1.estimator.tpu.TPUEstimator.__module__
+    'tpu_estimator_embedding.estimator.tpu_estimator'
+    """
+    for finding in environment.requirements():
+        if finding.advice and finding.is_needed:
+            raise RuntimeError(finding.advice)
+    modules.restore()
+    tpu_ops.stand_in()
+    for row in patch_table.ESTIMATOR + patch_table.FORMER_SPELLINGS:
+        patch.apply(row)
