@@ -1,0 +1,181 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Names, shapes and initial values of the variables, and what they are in a checkpoint."""
+
+import numpy as np
+import pytest
+import tensorflow as tf
+
+from tests.oracle import cut
+from tpu_estimator_embedding.engine.variables import TableNames, create_variables, default_names
+from tpu_estimator_embedding.optimizers.adagrad import Adagrad
+from tpu_estimator_embedding.optimizers.adam import Adam
+from tpu_estimator_embedding.optimizers.row_optimizer import RowOptimizer
+from tpu_estimator_embedding.plan.embedding_plan import EmbeddingPlan, FeaturePlan, TablePlan
+
+VALUES = np.arange(13 * 4, dtype=np.float32).reshape([13, 4])
+
+
+def new_plan(num_hosts=1, rows=13, rule=None, initializer=None, strategy="div"):
+    optimizer = RowOptimizer(rule or Adagrad(0.25), 0.5)
+    initializer = initializer or tf.compat.v1.zeros_initializer()
+    return EmbeddingPlan.build(
+        [TablePlan("T", rows, 4, initializer, "mean", optimizer)], [FeaturePlan("f", "T")],
+        num_hosts=num_hosts, partition_strategy=strategy)
+
+
+def in_new_session(plan, names=None):
+    """Returns a session and the variables of the plan's one table, initialized."""
+    graph = tf.Graph()
+    with graph.as_default():
+        [table] = create_variables(plan, names or default_names(plan)).values()
+        session = tf.compat.v1.Session(graph=graph)
+        session.run(tf.compat.v1.global_variables_initializer())
+    return session, table
+
+
+def assign(session, variables, values):
+    with session.graph.as_default():
+        for variable, value in zip(variables, values, strict=True):
+            session.run(variable.assign(value, read_value=False))
+
+
+@pytest.mark.parametrize("num_hosts, sizes", [
+    (1, [13]), (2, [7, 6]), (5, [3, 3, 3, 2, 2]), (13, [1] * 13), (20, [1] * 13)])
+def test_parts_are_named_and_sized_after_the_hosts(num_hosts, sizes):
+    names = {"T": TableNames("scope/T", {"accumulators": "scope/T/Adagrad"})}
+    _, table = in_new_session(new_plan(num_hosts), names)
+    assert [part.name for part in table.parts] == [
+        f"scope/T/part_{host}:0" for host in range(len(sizes))]
+    assert [part.name for part in table.slots["accumulators"]] == [
+        f"scope/T/Adagrad/part_{host}:0" for host in range(len(sizes))]
+    for parts in (table.parts, table.slots["accumulators"]):
+        assert [part.shape.as_list() for part in parts] == [[size, 4] for size in sizes]
+        assert {part.dtype for part in parts} == {tf.float32}
+
+
+@pytest.mark.parametrize("num_hosts", [1, 3])
+def test_eager_variables_have_the_same_names_and_sizes(num_hosts):
+    plan = new_plan(num_hosts)
+    [eager] = create_variables(plan, default_names(plan)).values()
+    _, graph = in_new_session(plan)
+    for ours, theirs in ((eager.parts, graph.parts), (eager.slots["accumulators"],
+                                                      graph.slots["accumulators"])):
+        assert [part.name for part in ours] == [part.name for part in theirs]
+        assert [part.shape for part in ours] == [part.shape for part in theirs]
+        assert not any(part.trainable for part in ours)
+
+
+def test_variables_are_global_and_not_trainable():
+    session, table = in_new_session(new_plan(2))
+    with session.graph.as_default():
+        assert tf.compat.v1.trainable_variables() == []
+        assert len(tf.compat.v1.global_variables()) == 4
+        assert tf.compat.v1.local_variables() == []
+
+
+def test_slots_start_with_their_constants():
+    session, table = in_new_session(new_plan(3, rule=Adagrad(0.25)))
+    for part in session.run(table.slots["accumulators"]):
+        np.testing.assert_array_equal(part, 0.25)
+    _, adam = in_new_session(new_plan(rule=Adam()))
+    assert list(adam.slots) == ["momenta", "velocities"]
+
+
+@pytest.mark.parametrize("num_hosts, sizes", [(1, [13]), (5, [3, 3, 3, 2, 2])])
+@pytest.mark.parametrize("in_graph", [True, False])
+def test_initializer_is_called_for_each_part_with_its_shape(in_graph, num_hosts, sizes):
+    shapes = []
+
+    def initializer(shape, dtype=None):
+        assert dtype == tf.float32
+        shapes.append(list(shape))
+        return tf.fill(shape, 3.0)
+
+    plan = new_plan(num_hosts, initializer=initializer)
+    if in_graph:
+        session, table = in_new_session(plan)
+        parts = session.run(table.parts)
+    else:
+        [table] = create_variables(plan, default_names(plan)).values()
+        parts = [part.numpy() for part in table.parts]
+    assert shapes == [[size, 4] for size in sizes]
+    np.testing.assert_array_equal(np.concatenate(parts), np.full([13, 4], 3.0))
+
+
+@pytest.mark.parametrize("initializer", [
+    tf.ones_initializer(), tf.compat.v1.ones_initializer(), tf.constant_initializer(1.0),
+    tf.compat.v1.constant_initializer(1.0)])
+@pytest.mark.parametrize("num_hosts", [1, 3, 8])
+def test_constant_initializers_of_either_api_fill_any_number_of_parts(num_hosts, initializer):
+    session, table = in_new_session(new_plan(num_hosts, initializer=initializer))
+    np.testing.assert_array_equal(np.concatenate(session.run(table.parts)), np.ones([13, 4]))
+
+
+@pytest.mark.parametrize("initializer", [
+    tf.initializers.TruncatedNormal(0.0, 0.5, seed=1),
+    tf.compat.v1.truncated_normal_initializer(0.0, 0.5)])
+def test_random_initializers_fill_every_part(initializer):
+    session, table = in_new_session(new_plan(2, rows=400, initializer=initializer))
+    for part in session.run(table.parts):
+        assert abs(part.mean()) < 0.1
+        assert 0.3 < part.std() < 0.6  # two standard deviations keep 0.88 of the deviation
+        assert np.abs(part).max() <= 1.0
+
+
+@pytest.fixture(params=["div", "mod"])
+def strategy(request):
+    return request.param
+
+
+@pytest.mark.parametrize("num_hosts", [1, 3, 8, 20])
+def test_parts_are_saved_as_slices_of_one_tensor(tmp_path, num_hosts, strategy):
+    path = save(tmp_path, num_hosts, strategy)
+    assert dict(tf.train.list_variables(path)) == {"T": [13, 4], "T/accumulators": [13, 4]}
+    wanted = np.concatenate(cut(VALUES, num_hosts, strategy))
+    np.testing.assert_array_equal(tf.train.load_variable(path, "T"), wanted)
+    np.testing.assert_array_equal(tf.train.load_variable(path, "T/accumulators"), -wanted)
+    if strategy == "div":
+        np.testing.assert_array_equal(wanted, VALUES)
+
+
+@pytest.mark.parametrize("saved_on", [1, 3])
+@pytest.mark.parametrize("num_hosts", [1, 2, 3])
+def test_a_saved_table_restores_on_another_number_of_hosts(tmp_path, num_hosts, saved_on):
+    path = save(tmp_path, saved_on)
+    session, table = in_new_session(new_plan(num_hosts))
+    with session.graph.as_default():
+        tf.compat.v1.train.Saver().restore(session, path)
+    for variables, values in ((table.parts, VALUES), (table.slots["accumulators"], -VALUES)):
+        for part, wanted in zip(session.run(variables), cut(values, num_hosts, "div"),
+                                strict=True):
+            np.testing.assert_array_equal(part, wanted)
+
+
+@pytest.mark.parametrize("saved_on", [1, 3, 8])
+def test_a_saved_table_restores_into_a_variable_without_parts(tmp_path, saved_on):
+    path = save(tmp_path, saved_on)
+    with tf.Graph().as_default(), tf.compat.v1.Session() as session:
+        whole = tf.compat.v1.get_variable("T", [13, 4])
+        tf.compat.v1.train.Saver().restore(session, path)
+        np.testing.assert_array_equal(session.run(whole), VALUES)
+
+
+@pytest.mark.parametrize("num_hosts", [1, 3])
+def test_a_variable_without_parts_restores_into_parts(tmp_path, num_hosts):
+    with tf.Graph().as_default(), tf.compat.v1.Session() as session:
+        whole = tf.compat.v1.get_variable("T", initializer=VALUES)
+        session.run(whole.initializer)
+        path = tf.compat.v1.train.Saver().save(session, str(tmp_path / "model.ckpt"))
+    session, table = in_new_session(new_plan(num_hosts))
+    with session.graph.as_default():
+        tf.compat.v1.train.Saver(table.parts).restore(session, path)
+    np.testing.assert_array_equal(np.concatenate(session.run(table.parts)), VALUES)
+
+
+def save(directory, num_hosts, strategy="div"):
+    """Saves VALUES as the table, and their negatives as its slot; returns the path."""
+    session, table = in_new_session(new_plan(num_hosts, strategy=strategy))
+    assign(session, table.parts, cut(VALUES, num_hosts, strategy))
+    assign(session, table.slots["accumulators"], cut(-VALUES, num_hosts, strategy))
+    with session.graph.as_default():
+        return tf.compat.v1.train.Saver().save(session, str(directory / "model.ckpt"))
