@@ -30,16 +30,18 @@ from collections.abc import Mapping
 
 import tensorflow as tf
 
+from tpu_estimator_embedding.engine.core_by_core import core_by_core
 from tpu_estimator_embedding.engine.sharded_ids import HostIds, ShardedIds, shard_ids
+from tpu_estimator_embedding.engine.update_rows import update_rows
 from tpu_estimator_embedding.engine.variables import (
     TableVariables,
     create_variables,
     default_names,
 )
-from tpu_estimator_embedding.ops.gradients import RowGradients, sum_duplicates
-from tpu_estimator_embedding.ops.lookup import gather_rows, lookup
-from tpu_estimator_embedding.optimizers.row_optimizer import RowOptimizer
+from tpu_estimator_embedding.ops.gradients import sum_duplicates
+from tpu_estimator_embedding.ops.lookup import lookup
 from tpu_estimator_embedding.plan.embedding_plan import EmbeddingPlan, TablePlan
+from tpu_estimator_embedding.plan.partition_strategy import ids_of_rows
 from tpu_estimator_embedding.types import Tensor
 
 __all__ = ["PartitionedEmbedding", "create_variables", "default_names", "shard_ids",
@@ -110,12 +112,27 @@ class PartitionedEmbedding:
             gradient *= ids.row_scales[:, tf.newaxis]
         variables = self.variables[table.name]
         writes = []
-        for host, (part, host_ids) in enumerate(zip(variables.parts, ids.hosts, strict=True)):
+        for host, part in enumerate(variables.parts):
             slots = {name: parts[host] for name, parts in variables.slots.items()}
-            row_gradients = _row_gradients(host_ids, gradient)
-            writes += update_rows(table.optimizer, part, slots, row_gradients,
-                                  learning_rate, step)
+            updates: list[tf.Operation] = []
+            for round_ids in self._rounds(table, ids, host):
+                with tf.control_dependencies(updates):
+                    row_gradients = sum_duplicates(
+                        gradient, round_ids.rows, round_ids.weights, round_ids.unique_ids,
+                        round_ids.positions)
+                    updates = update_rows(table.optimizer, part, slots, row_gradients,
+                                          learning_rate, step)
+            writes += updates
         return writes
+
+    def _rounds(self, table: TablePlan, ids: ShardedIds, host: int) -> list[HostIds]:
+        """Returns what to update at once: everything, or one core's share after another."""
+        num_cores = ids.row_counts.shape[0]
+        if table.optimizer.use_gradient_accumulation or num_cores == 1:
+            return [ids.hosts[host]]
+        row_ids = ids_of_rows(ids.hosts[host].unique_ids, host, table.vocabulary_size,
+                              self.plan.num_hosts, self.plan.partition_strategy)
+        return core_by_core(ids.hosts[host], row_ids % num_cores, ids.row_counts)
 
     def _gradient_multiplier(self, step: Tensor) -> Tensor | None:
         if self.plan.gradient_multiplier_fn is None:
@@ -130,34 +147,6 @@ class PartitionedEmbedding:
         if any(host.unique_ids is None for table in ids.values() for host in table.hosts):
             raise RuntimeError("`ids` must be made for training, got ids made for inference. "
                                "Call shard_ids(..., training=True).")
-
-
-def update_rows(optimizer: RowOptimizer, table: tf.Variable, slots: Mapping[str, tf.Variable],
-                row_gradients: RowGradients, learning_rate: Tensor,
-                step: Tensor) -> list[tf.Operation]:
-    """Updates the touched rows of one part of a table, and its slots, in place.
-
-    Args:
-        optimizer: the update.
-        table: resource variable `[rows of this part, dim]`.
-        slots: slot name -> resource variable of the same shape.
-        row_gradients: the summed gradients of distinct rows.
-        learning_rate: scalar float32.
-        step: scalar, the global step before it is incremented.
-
-    Returns:
-        The writes, which all happen after every read.
-    """
-    ids, gradients = row_gradients
-    row = gather_rows(table, ids)
-    slot_rows = {name: gather_rows(slot, ids) for name, slot in slots.items()}
-    new_row, new_slots = optimizer.update(gradients, row, slot_rows, learning_rate, step)
-    new_values = [(table, new_row), *((slots[name], new_slots[name]) for name in slots)]
-    reads = [row, *slot_rows.values()]
-    if not optimizer.rule.updates_untouched_rows:
-        with tf.control_dependencies(reads):
-            return [_scatter(variable, ids, values) for variable, values in new_values]
-    return _update_all_rows(optimizer, table, slots, ids, new_values, learning_rate, step)
 
 
 def split_activations(plan: EmbeddingPlan, stacked: Mapping[str, Tensor],
@@ -188,30 +177,6 @@ def _shape_activation(part: Tensor, feature, table: TablePlan, batch_size: Tenso
         part = tf.reshape(part, [-1, feature.max_sequence_length, table.dimension])
     part.set_shape([batch_size if isinstance(batch_size, int) else None, *part.shape[1:]])
     return part
-
-
-def _row_gradients(host_ids: HostIds, gradient: Tensor) -> RowGradients:
-    return sum_duplicates(gradient, host_ids.rows, host_ids.weights, host_ids.unique_ids,
-                          host_ids.positions)
-
-
-def _scatter(variable: tf.Variable, ids: Tensor, values: Tensor) -> tf.Operation:
-    return tf.raw_ops.ResourceScatterUpdate(resource=variable.handle, indices=ids, updates=values)
-
-
-def _update_all_rows(optimizer: RowOptimizer, table: tf.Variable,
-                     slots: Mapping[str, tf.Variable], touched: Tensor, touched_values,
-                     learning_rate: Tensor, step: Tensor) -> list[tf.Operation]:
-    """Moves untouched rows as a gradient of 0 does, without the row's clips and decay."""
-    row, slot_rows = table.read_value(), {name: slot.read_value() for name, slot in slots.items()}
-    new_row, new_slots = optimizer.rule.update(tf.zeros_like(row), row, slot_rows, learning_rate,
-                                               step)
-    everywhere = {id(table): new_row, **{id(slots[name]): new_slots[name] for name in slots}}
-    with tf.control_dependencies([row, *slot_rows.values(),
-                                  *(values for _, values in touched_values)]):
-        return [variable.assign(tf.tensor_scatter_nd_update(
-            everywhere[id(variable)], touched[:, tf.newaxis], values), read_value=False)
-            for variable, values in touched_values]
 
 
 def _evaluate_learning_rates(plan: EmbeddingPlan, step: Tensor) -> dict[str, Tensor | float]:

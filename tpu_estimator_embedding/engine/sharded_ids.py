@@ -6,7 +6,7 @@ that uses it, validates every id before any table is touched, and is pure: the v
 wait in a queue or cross a `tf.function`.
 """
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from typing import NamedTuple
 
 import tensorflow as tf
@@ -46,8 +46,8 @@ class ShardedIds(NamedTuple):
         hosts: what each host has to look up.
         row_scales: `[num_rows]` float32, the combiner's factor for each row of
             activations; None for 1 everywhere.
-        row_counts: `[features of the table]` int64, rows of activations of each feature,
-            in the order of the plan.
+        row_counts: `[replicas]` int64, rows of activations of each replica. The rows of a
+            replica are those of its features, in the order of the plan.
     """
 
     hosts: tuple[HostIds, ...]
@@ -77,10 +77,24 @@ def shard_ids(plan: EmbeddingPlan, enqueue_datas: EnqueueDatas, batch_size: Tens
         ValueError: if `enqueue_datas` has other features than the plan.
         Others: those of `checked_ids`.
     """
-    check_features(plan, enqueue_datas)
-    batch_size = tf.cast(batch_size, tf.int64)
-    ids = checked_ids(plan, enqueue_datas, batch_size)
-    return {table.name: _shard_table(plan, table, ids, batch_size, training)
+    return shard_replicas(plan, [(enqueue_datas, batch_size)], training=training)
+
+
+def shard_replicas(plan: EmbeddingPlan, replicas: Sequence[tuple[EnqueueDatas, Tensor]], *,
+                   training: bool) -> dict[str, ShardedIds]:
+    """Does the same for several replicas, whose activations are put under one another.
+
+    Args:
+        plan: the tables and features.
+        replicas: for every replica its ids and batch size, as `shard_ids` takes them.
+        training: whether gradients will follow.
+    """
+    for enqueue_datas, _ in replicas:
+        check_features(plan, enqueue_datas)
+    batch_sizes = [tf.cast(batch_size, tf.int64) for _, batch_size in replicas]
+    ids = [checked_ids(plan, enqueue_datas, batch_size)
+           for (enqueue_datas, _), batch_size in zip(replicas, batch_sizes, strict=True)]
+    return {table.name: _shard_table(plan, table, ids, batch_sizes, training)
             for table in plan.tables}
 
 
@@ -93,17 +107,19 @@ def check_features(plan: EmbeddingPlan, given: Mapping[str, object]) -> None:
                  f"Missing: {missing}. Not configured: {extra}.")
 
 
-def _shard_table(plan: EmbeddingPlan, table: TablePlan, ids: Mapping[str, SparseIds],
-                 batch_size: Tensor, training: bool) -> ShardedIds:
+def _shard_table(plan: EmbeddingPlan, table: TablePlan, ids: Sequence[Mapping[str, SparseIds]],
+                 batch_sizes: Sequence[Tensor], training: bool) -> ShardedIds:
     features = plan.features_of(table.name)
-    parts = [ids[feature.name] for feature in features]
-    row_counts = [batch_size * feature.rows_per_sample for feature in features]
-    stacked = sparse_ids.without_negative(sparse_ids.stack(parts, row_counts))
-    scales = row_scales(table.combiner, stacked, tf.add_n(row_counts))
+    parts = [replica[feature.name] for replica in ids for feature in features]
+    part_rows = [batch_size * feature.rows_per_sample
+                 for batch_size in batch_sizes for feature in features]
+    stacked = sparse_ids.without_negative(sparse_ids.stack(parts, part_rows))
+    row_counts = tf.stack(batch_sizes) * sum(feature.rows_per_sample for feature in features)
+    scales = row_scales(table.combiner, stacked, tf.reduce_sum(row_counts))
     hosts = _split_over_hosts(plan, table, stacked)
     if training:
-        hosts = [_with_unique_ids(host) for host in hosts]
-    return ShardedIds(tuple(hosts), scales, tf.stack(row_counts))
+        hosts = [with_unique_ids(host) for host in hosts]
+    return ShardedIds(tuple(hosts), scales, row_counts)
 
 
 def _split_over_hosts(plan: EmbeddingPlan, table: TablePlan, stacked: SparseIds) -> list[HostIds]:
@@ -121,6 +137,7 @@ def _take(ids: SparseIds, kept: Tensor) -> HostIds:
     return HostIds(*tensors, None, None)
 
 
-def _with_unique_ids(host: HostIds) -> HostIds:
+def with_unique_ids(host: HostIds) -> HostIds:
+    """Returns the ids with their duplicates found."""
     unique_ids, positions = tf.unique(host.ids)
     return host._replace(unique_ids=unique_ids, positions=positions)

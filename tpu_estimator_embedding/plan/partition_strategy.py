@@ -51,6 +51,16 @@ def shard_of_id(ids: Any, vocabulary_size: int, num_hosts: int, strategy: str) -
     return (part, row) if tf.is_tensor(ids) or np.ndim(ids) else (int(part), int(row))
 
 
+def ids_of_rows(rows: Any, part: int, vocabulary_size: int, num_hosts: int, strategy: str) -> Any:
+    """Returns the ids that the rows of one part hold: the inverse of `shard_of_id`.
+
+    >>> ids_of_rows(2, 1, 13, 5, "mod"), ids_of_rows(2, 1, 13, 5, "div")
+    (11, 5)
+    """
+    sizes = part_sizes(vocabulary_size, num_hosts)
+    return rows * len(sizes) + part if strategy == "mod" else rows + sum(sizes[:part])
+
+
 def saved_rows(vocabulary_size: int, num_hosts: int, strategy: str) -> np.ndarray:
     """Returns, for every id, its row in the saved table: `[vocabulary_size]` int64.
 
