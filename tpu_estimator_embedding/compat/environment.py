@@ -49,17 +49,17 @@ def resources() -> list[Finding]:
 def _tensorflow() -> Finding:
     if not versions.has_module("tensorflow"):
         return Finding("TensorFlow", "none", f"It is not installed: {_TENSORFLOW_COMMAND}")
-    import tensorflow as tf
+    version = versions.tensorflow_version()
     oldest, newest = versions.OLDEST_TENSORFLOW, versions.NEWEST_TENSORFLOW
     advice, is_needed = "", True
     if versions.tensorflow_minor() < oldest:
-        advice = (f"TensorFlow {tf.__version__} is older than {_dotted(oldest)}: "
+        advice = (f"TensorFlow {version} is older than {_dotted(oldest)}: "
                   f"{_TENSORFLOW_COMMAND}")
     elif versions.tensorflow_minor() > newest:
-        advice = (f"TensorFlow {tf.__version__} is newer than {_dotted(newest)}, the newest one "
+        advice = (f"TensorFlow {version} is newer than {_dotted(newest)}, the newest one "
                   f"tested. If something fails: {_TENSORFLOW_COMMAND}")
         is_needed = False
-    return Finding("TensorFlow", tf.__version__, advice, is_needed)
+    return Finding("TensorFlow", version, advice, is_needed)
 
 
 def _keras() -> Finding:

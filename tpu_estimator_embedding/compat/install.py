@@ -1,7 +1,7 @@
 # SPDX-License-Identifier: Apache-2.0
 """Puts this package where programs look for Estimators, TPUs and their embeddings."""
 
-from tpu_estimator_embedding.compat import environment, modules, patch, patch_table, tpu_ops
+from tpu_estimator_embedding.compat import environment, modules, patch, patch_table
 
 
 def install() -> None:
@@ -29,6 +29,7 @@ def install() -> None:
         if finding.advice and finding.is_needed:
             raise RuntimeError(finding.advice)
     modules.restore()
+    from tpu_estimator_embedding.compat import tpu_ops  # imports TensorFlow, so after Keras
     tpu_ops.stand_in()
     for row in patch_table.ESTIMATOR + patch_table.FORMER_SPELLINGS:
         patch.apply(row)

@@ -10,8 +10,6 @@ which goes by a path that TensorFlow fixes while it is imported.
 import os
 import sys
 
-import tensorflow as tf
-
 from tpu_estimator_embedding.compat import patch, patch_table, versions
 
 VARIABLE = "TF_USE_LEGACY_KERAS"
@@ -40,6 +38,7 @@ def use() -> None:
     if not _is_needed():
         return
     os.environ[VARIABLE] = "1"
+    import tensorflow as tf  # if for the first time, it now takes tf_keras itself
     if not any("tf_keras" in path.split(os.sep) for path in tf.__path__):
         for row in patch_table.KERAS:
             patch.apply(row)
@@ -50,14 +49,15 @@ def problem() -> str:
     major, minor = versions.tensorflow_minor()
     if not _is_needed():
         return _problem_with_own_keras(f"{major}.{minor}")
+    tensorflow = f"TensorFlow {versions.tensorflow_version()}"
     command = f"pip install 'tf-keras~={major}.{minor}.0'"
     version = versions.installed_version("tf-keras", "tf-keras-nightly")
     if version is None:
-        return (f"TensorFlow {tf.__version__} needs tf-keras for Estimators, and it is not "
-                f"installed: {command}")
+        return (f"{tensorflow} needs tf-keras for Estimators, and it is not installed: "
+                f"{command}")
     if versions.minor(version) != (major, minor):
-        return (f"tf-keras {version} does not belong to TensorFlow {tf.__version__}; minor "
-                f"versions must agree: {command}")
+        return (f"tf-keras {version} does not belong to {tensorflow}; their minor versions must "
+                f"agree: {command}")
     if used := keras_3_names():
         return (f"Keras 3 is already in use as {used[0]}, and Estimators need Keras 2. Move "
                 f"`tpu_estimator_embedding.install()` above the first line that uses "
@@ -80,8 +80,8 @@ def found() -> str:
 def _problem_with_own_keras(minor: str) -> str:
     version = versions.installed_version("keras", "keras-nightly") or ""
     if version.startswith("3.") and os.environ.get(VARIABLE) not in _TRUE:
-        return (f"Keras {version} does not belong to TensorFlow {tf.__version__}, and Estimators "
-                f"need Keras 2: pip install 'keras~={minor}.0'")
+        return (f"Keras {version} does not belong to TensorFlow {minor}, and Estimators need "
+                f"Keras 2: pip install 'keras~={minor}.0'")
     return ""
 
 

@@ -3,6 +3,7 @@
 
 import importlib.metadata
 import importlib.util
+import sys
 
 OLDEST_TENSORFLOW = (2, 15)
 NEWEST_TENSORFLOW = (2, 21)  # the newest one tested
@@ -10,6 +11,8 @@ NEWEST_TENSORFLOW = (2, 21)  # the newest one tested
 # TensorFlow brought tensorflow_estimator, and Keras 2 as its `tf.keras`, up to this version.
 LAST_WITH_ESTIMATOR = (2, 15)
 
+TENSORFLOW_DISTRIBUTIONS = ("tensorflow", "tensorflow-cpu", "tf-nightly", "tf-nightly-cpu",
+                            "tensorflow-macos", "tensorflow-rocm")
 ESTIMATOR_DISTRIBUTION = "tf-estimator-nightly"
 ESTIMATOR_REQUIREMENT = f"{ESTIMATOR_DISTRIBUTION}==2.16.0.dev2024012409"
 
@@ -24,14 +27,23 @@ def minor(version: str) -> tuple[int, int]:
     return int(major), int(rest.partition(".")[0])
 
 
-def tensorflow_minor() -> tuple[int, int]:
-    """Returns `(major, minor)` of the TensorFlow that is installed.
+def tensorflow_version() -> str:
+    """Returns the version of the TensorFlow that is installed; imports it only if it must.
 
     Raises:
         ModuleNotFoundError: if there is none.
     """
+    if "tensorflow" not in sys.modules:
+        found = installed_version(*TENSORFLOW_DISTRIBUTIONS)
+        if found is not None:
+            return found
     import tensorflow
-    return minor(tensorflow.__version__)
+    return tensorflow.__version__
+
+
+def tensorflow_minor() -> tuple[int, int]:
+    """Returns `(major, minor)` of the TensorFlow that is installed."""
+    return minor(tensorflow_version())
 
 
 def has_module(name: str) -> bool:

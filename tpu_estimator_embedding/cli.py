@@ -1,0 +1,102 @@
+# SPDX-License-Identifier: Apache-2.0
+"""The command line: `tpu-estimator-embedding <verb>`.
+
+Each verb imports what it needs itself, so that `--help` and `doctor` work where
+TensorFlow does not.
+"""
+
+import argparse
+import sys
+from collections.abc import Callable, Sequence
+
+PROGRAM = "tpu-estimator-embedding"
+
+_EXAMPLES = f"""\
+examples:
+  {PROGRAM} doctor                     is everything here that is needed?
+  {PROGRAM} demo --examples 50000      write data, train, evaluate, export
+  {PROGRAM} run train.py --steps 100   run a program as it is
+  {PROGRAM} run -m trainer.task        run a module as it is
+"""
+
+_RUN_HELP = f"""\
+usage: {PROGRAM} run PROGRAM.py [ARGS...]
+       {PROGRAM} run -m MODULE [ARGS...]
+
+Runs an unmodified Python program as python would, after
+tpu_estimator_embedding.install(): tf.estimator, TPUEstimator and their
+embeddings work in it. Everything after the program's name is its own.
+"""
+
+
+def main(argv: Sequence[str] | None = None) -> int:
+    """Runs a verb and returns the exit status."""
+    parser = argparse.ArgumentParser(
+        prog=PROGRAM, description="TPUEstimator programs with embedding tables, without a TPU "
+        "and on today's TensorFlow.", epilog=_EXAMPLES,
+        formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("--version", action="store_true", help="print the version and stop")
+    parser.add_argument("verb", nargs="?", choices=sorted(_VERBS),
+                        help="; ".join(f"{verb}: {summary}" for verb, (_, summary)
+                                       in sorted(_VERBS.items())))
+    parser.add_argument("arguments", nargs=argparse.REMAINDER,
+                        help=f"of the verb; `{PROGRAM} <verb> --help` lists them")
+    args = parser.parse_args(argv)
+    if args.version:
+        return _version()
+    if args.verb is None:
+        parser.error("a verb is needed")
+    function, _ = _VERBS[args.verb]
+    return function(args.arguments)
+
+
+def _version() -> int:
+    import tpu_estimator_embedding
+    print(tpu_estimator_embedding.__version__)
+    return 0
+
+
+def _run(arguments: Sequence[str]) -> int:
+    # By hand, because whatever follows the program's name is not ours to interpret.
+    if arguments[:1] in (["-h"], ["--help"]):
+        print(_RUN_HELP, end="")
+        return 0
+    is_module = arguments[:1] == ["-m"]
+    name, *rest = arguments[is_module:] or [""]
+    if not name or name.startswith("-"):
+        print(_RUN_HELP, end="", file=sys.stderr)
+        return 2
+    from tpu_estimator_embedding.compat import program
+    try:
+        (program.run_module if is_module else program.run_file)(name, rest)
+    except program.ProgramNotFoundError as error:
+        print(f"{PROGRAM}: {error}", file=sys.stderr)
+        return 2
+    return 0
+
+
+def _doctor(arguments: Sequence[str]) -> int:
+    argparse.ArgumentParser(
+        prog=f"{PROGRAM} doctor", description="Prints what was found, what install() patches "
+        "and what to do about anything wrong. The exit status is 1 where something is wrong."
+    ).parse_args(arguments)
+    from tpu_estimator_embedding.compat import doctor
+    report, is_well = doctor.examine()
+    print(report)
+    return 0 if is_well else 1
+
+
+def _demo(arguments: Sequence[str]) -> int:
+    from tpu_estimator_embedding.demo import main as demo
+    parser = argparse.ArgumentParser(
+        prog=f"{PROGRAM} demo", description="Writes click logs, then trains, evaluates, "
+        "predicts and exports a model with embedding tables on them.")
+    demo.add_arguments(parser)
+    return demo.run(parser.parse_args(arguments))
+
+
+_VERBS: dict[str, tuple[Callable[[Sequence[str]], int], str]] = {
+    "demo": (_demo, "from data that it writes itself to an exported model"),
+    "doctor": (_doctor, "looks for what is missing or wrong"),
+    "run": (_run, "runs a program as it is"),
+}

@@ -1,0 +1,68 @@
+# SPDX-License-Identifier: Apache-2.0
+"""What was found, what was patched, and what to do about anything wrong."""
+
+import itertools
+
+import tpu_estimator_embedding
+from tpu_estimator_embedding.compat import environment
+from tpu_estimator_embedding.compat.environment import Finding
+
+_SHOWN = 3  # names of a module that a line has room for
+
+
+def examine() -> tuple[str, bool]:
+    """Looks at the environment and installs into it.
+
+    Returns:
+        The report, and whether nothing is wrong.
+    """
+    findings = environment.requirements()
+    if not _blocking(findings):
+        findings += [_install(), *environment.resources()]
+    patches = [] if _blocking(findings) else _patch_lines()
+    wrong = [finding for finding in findings if finding.advice]
+    return "\n".join([f"tpu-estimator-embedding {tpu_estimator_embedding.__version__}", "",
+                      *itertools.chain(*map(_finding_lines, findings)), "",
+                      *patches, _closing(wrong)]), not wrong
+
+
+def _blocking(findings: list[Finding]) -> bool:
+    return any(finding.advice and finding.is_needed for finding in findings)
+
+
+def _install() -> Finding:
+    try:
+        tpu_estimator_embedding.install()
+    except Exception as error:  # the doctor reports whatever happens
+        return Finding("install()", type(error).__name__, str(error) or repr(error))
+    return Finding("install()", "works")
+
+
+def _finding_lines(finding: Finding) -> list[str]:
+    mark = "WRONG" if finding.advice else "ok"
+    lines = [f"{mark:<6} {finding.subject:<11} {finding.found}"]
+    return lines + [f"{'':6} {'':11} -> {finding.advice}"] * bool(finding.advice)
+
+
+def _patch_lines() -> list[str]:
+    from tpu_estimator_embedding.compat import patch
+    groups: dict[tuple[str, str], list[str]] = {}
+    for row in patch.originals():
+        groups.setdefault((row.module, row.reason), []).append(row.name)
+    lines = [f"  {_names(module, names)}: {reason}"
+             for (module, reason), names in sorted(groups.items())]
+    return ["install() changed in this process:", *lines, ""]
+
+
+def _names(module: str, names: list[str]) -> str:
+    if len(names) == 1:
+        return f"{module}.{names[0]}"
+    rest = f", {len(names) - _SHOWN} more" if len(names) > _SHOWN else ""
+    return f"{module}.{{{', '.join(names[:_SHOWN])}{rest}}}"
+
+
+def _closing(wrong: list[Finding]) -> str:
+    if not wrong:
+        return "Nothing is wrong."
+    subjects = ", ".join(finding.subject for finding in wrong)
+    return f"Do what the arrows say ({subjects}), then run this again."
