@@ -105,11 +105,17 @@ class FreshBuild(build):
         self.build_base = self.directory.name
 
 
+def version() -> str:
+    """Returns the version as the package itself states it."""
+    text = pathlib.Path("tpu_estimator_embedding/__init__.py").read_text(encoding="utf-8")
+    return re.search(r'^__version__ = "(.*)"$', text, re.MULTILINE).group(1)
+
+
 def main() -> None:
     """Hands the metadata to setuptools."""
     setup(
         name="tpu_estimator_embedding",
-        version="0.1.0",
+        version=version(),
         description="TPUEstimator programs with embedding tables, without a TPU and on "
                     "today's TensorFlow",
         long_description=pathlib.Path("README.rst").read_text(encoding="utf-8"),

@@ -61,7 +61,7 @@ def test_write_with_another_seed_writes_other_records(logs, tmp_path):
 
 
 def test_examples_too_few_to_hold_any_out(tmp_path):
-    with pytest.raises(ValueError, match="`examples` must be at least 10, got 9."):
+    with pytest.raises(ValueError, match="`--examples` must be at least 10, got 9."):
         ClickLogs(tmp_path, examples=9, seed=1)
 
 

@@ -37,7 +37,7 @@ class ClickLogs:
     seed: int
 
     def __post_init__(self) -> None:
-        checks.check(self.examples >= _EVAL_SHARE, "examples", f"at least {_EVAL_SHARE}",
+        checks.check(self.examples >= _EVAL_SHARE, "--examples", f"at least {_EVAL_SHARE}",
                      self.examples)
 
     @property

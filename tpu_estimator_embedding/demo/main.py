@@ -3,6 +3,7 @@
 
 import argparse
 import pathlib
+import sys
 from typing import Any
 
 import tensorflow as tf
@@ -34,10 +35,11 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
 
 def run(args: argparse.Namespace) -> int:
     """Writes logs, trains, evaluates, predicts, exports; returns the exit status."""
-    checks.check_positive_int("--batch-size", args.batch_size)
-    logs = ClickLogs(args.model_dir / "click_logs", args.examples, args.seed)
-    keep_settings(args.model_dir, {"examples": args.examples, "batch-size": args.batch_size,
-                                   "seed": args.seed})
+    try:
+        logs = _checked(args)
+    except ValueError as error:
+        print(error, file=sys.stderr)
+        return 2
     tpu_estimator_embedding.install()
     tf.compat.v1.logging.set_verbosity(tf.compat.v1.logging.ERROR)
     try:
@@ -46,6 +48,14 @@ def run(args: argparse.Namespace) -> int:
         print("\nInterrupted. The same command goes on from the last checkpoint.")
         return 130
     return 0
+
+
+def _checked(args: argparse.Namespace) -> ClickLogs:
+    checks.check_positive_int("--batch-size", args.batch_size)
+    logs = ClickLogs(args.model_dir / "click_logs", args.examples, args.seed)
+    keep_settings(args.model_dir, {"examples": args.examples, "batch-size": args.batch_size,
+                                   "seed": args.seed})
+    return logs
 
 
 def _run_phases(args: argparse.Namespace, logs: ClickLogs) -> None:

@@ -20,10 +20,11 @@ def embedding_columns() -> list[Any]:
     shared = [feature for feature in FEATURES if feature.table]
     return alone + tf.tpu.experimental.shared_embedding_columns(
         [_categorical_column(feature) for feature in shared], dimension=shared[0].dimension,
-        combiner=shared[0].combiner, shared_embedding_collection_name=shared[0].table)
+        combiner=shared[0].combiner, initializer=_initializer(),
+        shared_embedding_collection_name=shared[0].table)
 
 
-def embedding_config_spec(learning_rate: float = 0.2) -> Any:
+def embedding_config_spec(learning_rate: float = 0.5) -> Any:
     """Returns which columns the embedding engine trains, and how."""
     return tf.estimator.tpu.experimental.EmbeddingConfigSpec(
         feature_columns=embedding_columns(),
@@ -112,4 +113,10 @@ def _categorical_column(feature: ClickFeature):
 def _embedding_column(feature: ClickFeature):
     return tf.tpu.experimental.embedding_column(
         _categorical_column(feature), feature.dimension, combiner=feature.combiner,
+        initializer=_initializer(),
         max_sequence_length=feature.max_ids if feature.is_sequence else 0)
+
+
+def _initializer():
+    # Smaller than the default, so that an id says little before it was seen.
+    return tf.truncated_normal_initializer(stddev=0.05)

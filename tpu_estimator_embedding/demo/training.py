@@ -71,6 +71,6 @@ def _model_fn_with_progress(logs: ClickLogs, batch_size: int) -> Any:
         if mode != tf.estimator.ModeKeys.TRAIN:
             return spec
         progress = ProgressHook(spec.loss, logs.train_examples, batch_size)
-        return spec._replace(training_hooks=[progress])
+        return spec._replace(training_hooks=(progress,))
 
     return model_fn

@@ -1,0 +1,112 @@
+# SPDX-License-Identifier: Apache-2.0
+"""The demo as a reader runs it: in a process of its own, interrupted, and run again."""
+
+import pathlib
+import re
+import signal
+import subprocess
+import sys
+import time
+
+import pytest
+
+pytestmark = pytest.mark.smoke
+
+OPTIONS = ["--examples", "6000", "--batch-size", "32", "--seed", "3"]
+STEPS = 169  # one pass over 5400 training records
+
+
+def demo_command(model_dir: pathlib.Path, *options: str) -> list[str]:
+    return [sys.executable, "-m", "tpu_estimator_embedding", "demo", "--model-dir",
+            str(model_dir), *(options or OPTIONS)]
+
+
+def run_demo(model_dir: pathlib.Path, *options: str) -> subprocess.CompletedProcess:
+    return subprocess.run(demo_command(model_dir, *options), capture_output=True, text=True,
+                          timeout=300)
+
+
+def metrics(output: str) -> dict[str, str]:
+    section = output.partition("Metrics on held-out records\n")[2].partition("\n\n")[0]
+    return dict(re.split(r"\s{2,}", line.strip()) for line in section.splitlines())
+
+
+@pytest.fixture(scope="module")
+def model_dir(tmp_path_factory) -> pathlib.Path:
+    return tmp_path_factory.mktemp("demo") / "run"
+
+
+@pytest.fixture(scope="module")
+def first_run(model_dir) -> subprocess.CompletedProcess:
+    result = run_demo(model_dir)
+    assert result.returncode == 0, result.stdout + result.stderr
+    return result
+
+
+def test_trained_tables_beat_untrained_ones(first_run):
+    auc = {name: float(value) for name, value in metrics(first_run.stdout).items()}
+    assert auc["AUC, trained tables"] > 0.65
+    assert auc["AUC, trained tables"] > auc["AUC, untrained tables"] + 0.05
+    assert auc["AUC, trained tables"] < auc["AUC, knowing the hidden model"]
+
+
+def test_progress_line_ends_at_the_last_step(first_run):
+    last = [line for line in re.split(r"[\r\n]", first_run.stderr) if "Training:" in line][-1]
+    assert "100%" in last
+    assert f"step={STEPS}" in last
+    assert "loss=" in last
+    assert "examples/s" in last
+
+
+def test_summary_says_plan_times_and_files(first_run, model_dir):
+    assert "Embedding plan: 9 tables, 10 features" in first_run.stdout
+    for phase in ("write", "train", "evaluate", "predict", "export", "serve"):
+        assert re.search(rf"^  {phase} +[\d.]+ s", first_run.stdout, re.MULTILINE)
+    for name in ("click logs", "checkpoints", "SavedModel"):
+        [path] = re.findall(rf"^  {name} +(/.*)$", first_run.stdout, re.MULTILINE)
+        assert pathlib.Path(path).is_dir()
+        assert model_dir in pathlib.Path(path).parents
+
+
+def test_saved_model_serves_what_the_estimator_predicts(first_run):
+    [difference] = re.findall(r"largest difference +(\S+)", first_run.stdout)
+    assert float(difference) < 1e-6
+
+
+def test_run_again_keeps_logs_and_model(first_run, model_dir):
+    again = run_demo(model_dir)
+    assert again.returncode == 0, again.stderr
+    assert "are complete and stay as they are." in again.stdout
+    assert f"The model is trained already: step {STEPS} of {STEPS}." in again.stdout
+    assert metrics(again.stdout) == metrics(first_run.stdout)
+
+
+def test_run_again_with_another_seed_says_what_to_do(first_run, model_dir):
+    other = run_demo(model_dir, *OPTIONS[:-1], "4")
+    assert other.returncode == 2
+    assert f"`--seed` must be 3, with which {model_dir} was made, got 4." in other.stderr
+    assert "Traceback" not in other.stderr
+
+
+def wait_for_a_checkpoint(directory: pathlib.Path, process: subprocess.Popen) -> None:
+    deadline = time.monotonic() + 120
+    while not list(directory.glob("model.ckpt-[1-9]*.index")):
+        assert process.poll() is None, "The demo ended before it could be interrupted."
+        assert time.monotonic() < deadline
+        time.sleep(0.02)
+
+
+def test_interrupted_run_resumes_and_ends_where_the_other_did(first_run, tmp_path):
+    process = subprocess.Popen(demo_command(tmp_path), stdout=subprocess.PIPE,
+                               stderr=subprocess.PIPE, text=True)
+    wait_for_a_checkpoint(tmp_path / "model", process)
+    process.send_signal(signal.SIGINT)
+    output, errors = process.communicate(timeout=120)
+    assert process.returncode == 130, output + errors
+    assert "Interrupted. The same command goes on from the last checkpoint." in output
+
+    resumed = run_demo(tmp_path)
+    assert resumed.returncode == 0, resumed.stderr
+    [step] = re.findall(rf"Resuming the interrupted run at step (\d+) of {STEPS}", resumed.stdout)
+    assert 0 < int(step) < STEPS
+    assert metrics(resumed.stdout) == metrics(first_run.stdout)
