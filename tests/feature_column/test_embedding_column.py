@@ -1,0 +1,189 @@
+# SPDX-License-Identifier: Apache-2.0
+"""The columns we make: errors of their arguments, and that they are TensorFlow's columns."""
+
+import numpy as np
+import pytest
+import tensorflow as tf
+from tensorflow.python.tpu import feature_column_v2 as tpu_fc_v2
+
+from tpu_estimator_embedding.feature_column.embedding_column import embedding_column
+from tpu_estimator_embedding.feature_column.shared_embedding_columns import (
+    shared_embedding_columns,
+)
+
+fc = tf.feature_column
+
+
+def identity(name, size=10):
+    return fc.categorical_column_with_identity(name, size)
+
+
+def sequence(name, size=10):
+    return fc.sequence_categorical_column_with_identity(name, size)
+
+
+def single(column=None, **arguments):
+    return embedding_column(**{"categorical_column": column or identity("words"), "dimension": 4,
+                               **arguments})
+
+
+def shared(column=None, **arguments):
+    """The two columns of `words`, or of the column that is given, and `others`."""
+    return shared_embedding_columns(**{
+        "categorical_columns": [column or identity("words"), identity("others")],
+        "dimension": 4, **arguments})
+
+
+BOTH = pytest.mark.parametrize("make", [single, shared])
+
+
+@BOTH
+@pytest.mark.parametrize("dimension", [None, 0, -1, 2.0, "4", True])
+def test_dimension_that_is_no_positive_int_raises(make, dimension):
+    with pytest.raises(ValueError, match="^`dimension` must be an int of at least 1, got "
+                                         f"{dimension!r}"):
+        make(dimension=dimension)
+
+
+@BOTH
+def test_initializer_that_cannot_be_called_raises(make):
+    with pytest.raises(ValueError, match="^`initializer` must be a callable or None, got 0.5"):
+        make(initializer=0.5)
+
+
+@BOTH
+def test_learning_rate_function_that_cannot_be_called_raises(make):
+    with pytest.raises(ValueError, match="^`learning_rate_fn` must be a callable or None, got 0.5"):
+        make(learning_rate_fn=0.5)
+
+
+@BOTH
+def test_unknown_combiner_raises(make):
+    with pytest.raises(ValueError, match="^`combiner` must be one of 'mean', .*, got 'max'"):
+        make(combiner="max")
+
+
+@BOTH
+def test_unknown_device_raises(make):
+    with pytest.raises(ValueError, match="^`embedding_lookup_device` must be one of None, 'cpu', "
+                                         "'tpu_tensor_core', 'tpu_embedding_core', got 'gpu'"):
+        make(embedding_lookup_device="gpu")
+
+
+@BOTH
+@pytest.mark.parametrize("shape", [[3], [None, 3, 4]])
+def test_tensor_core_shape_of_another_rank_raises(make, shape):
+    with pytest.raises(ValueError, match=r"^`tensor_core_shape` must be \[batch, ids\] or None"):
+        make(embedding_lookup_device="tpu_tensor_core", tensor_core_shape=shape)
+
+
+@BOTH
+def test_tensor_core_without_shape_raises(make):
+    with pytest.raises(ValueError, match="^`tensor_core_shape` must be given where "
+                                         "embedding_lookup_device is 'tpu_tensor_core', got None"):
+        make(embedding_lookup_device="tpu_tensor_core")
+
+
+@BOTH
+def test_tensor_core_with_a_sequence_raises(make):
+    with pytest.raises(ValueError, match=r"^`embedding_lookup_device` must be other than "
+                                         r"'tpu_tensor_core' for the sequence columns \['steps'\]"):
+        make(sequence("steps"), embedding_lookup_device="tpu_tensor_core",
+             tensor_core_shape=[None, 3])
+
+
+def test_column_that_is_not_categorical_raises():
+    with pytest.raises(TypeError, match="^`categorical_column` must be a categorical column, got "
+                                        "NumericColumn"):
+        single(fc.numeric_column("price"))
+    with pytest.raises(TypeError, match=r"^`categorical_columns\[0\]` must be a categorical "
+                                        "column, got 'words'"):
+        shared("words")
+
+
+@pytest.mark.parametrize("length", [0, -1, 2.0, None])
+def test_sequence_without_length_raises(length):
+    with pytest.raises(ValueError, match="^`max_sequence_length` must be an int of at least 1 for "
+                                         f"the sequence column 'steps', got {length!r}"):
+        single(sequence("steps"), max_sequence_length=length)
+    with pytest.raises(ValueError, match=r"^`max_sequence_lengths\[0\]` must be an int of at "
+                                         f"least 1 for the sequence column 'steps', got {length}"):
+        shared(sequence("steps"), max_sequence_lengths=[length, 0])
+
+
+@pytest.mark.parametrize("length", [1, -1, None])
+def test_length_without_sequence_raises(length):
+    with pytest.raises(ValueError, match="^`max_sequence_length` must be 0 for the column "
+                                         f"'words', which is no sequence, got {length}"):
+        single(max_sequence_length=length)
+    with pytest.raises(ValueError, match=r"^`max_sequence_lengths\[1\]` must be 0 for the column "
+                                         f"'others', which is no sequence, got {length}"):
+        shared(max_sequence_lengths=[0, length])
+
+
+@pytest.mark.parametrize("lengths", [[0], [0, 0, 0]])
+def test_lengths_of_another_number_than_columns_raise(lengths):
+    with pytest.raises(ValueError, match="^`max_sequence_lengths` must be of the length 2 of "
+                                         "categorical_columns, got "):
+        shared(max_sequence_lengths=lengths)
+
+
+def test_shared_columns_of_different_sizes_raise():
+    with pytest.raises(ValueError, match="^`categorical_columns` must be of one number of "
+                                         "buckets, because they share a table, got "
+                                         "{'words': 20, 'others': 10}"):
+        shared(identity("words", 20))
+
+
+def test_no_shared_columns_raise():
+    with pytest.raises(ValueError, match=r"^`categorical_columns` must be of at least one column"):
+        shared_embedding_columns([], 4)
+
+
+@pytest.mark.parametrize("keyword", ["max_norm", "trainable", "ckpt_to_load_from"])
+def test_keyword_of_ordinary_columns_raises_as_python_does(keyword):
+    with pytest.raises(TypeError, match=f"unexpected keyword argument '{keyword}'"):
+        single(**{keyword: None})
+
+
+def test_column_is_tensorflows():
+    def rate(step):
+        return 0.1
+
+    initializer = tf.compat.v1.ones_initializer()
+    column = single(sequence("steps"), combiner="sum", initializer=initializer,
+                    max_sequence_length=7, learning_rate_fn=rate, use_safe_embedding_lookup=False)
+    assert type(column) is tpu_fc_v2._TPUEmbeddingColumnV2
+    assert column.get_embedding_table_size() == (10, 4)
+    assert (column.get_combiner(), column.get_initializer()) == ("sum", initializer)
+    assert (column.get_max_sequence_length(), column.get_learning_rate_fn()) == (7, rate)
+    assert not column.use_safe_embedding_lookup
+
+
+def test_shared_columns_are_tensorflows():
+    columns = shared_embedding_columns(
+        (column for column in [sequence("steps"), identity("words")]), np.int64(4), "sqrtn",
+        shared_embedding_collection_name="both", max_sequence_lengths=(7, 0))
+    assert {type(column) for column in columns} == {tpu_fc_v2._TPUSharedEmbeddingColumnV2}
+    assert [column.get_feature_key_name() for column in columns] == ["steps", "words"]
+    assert [column.get_max_sequence_length() for column in columns] == [7, 0]
+    assert {column.get_embedding_var_name() for column in columns} == {"both"}
+    assert {column.get_combiner() for column in columns} == {"sqrtn"}
+
+
+@pytest.mark.parametrize("device", ["cpu", "tpu_tensor_core", "tpu_embedding_core"])
+def test_device_is_handed_on(device):
+    columns = [single(embedding_lookup_device=device, tensor_core_shape=[None, 3]),
+               *shared(embedding_lookup_device=device, tensor_core_shape=[None, 3])]
+    for column in columns:
+        assert column._embedding_lookup_device.name == device.upper()
+        assert column._tensor_core_shape == [None, 3]
+
+
+def test_column_without_tpu_is_an_ordinary_one():
+    with tf.Graph().as_default(), tf.compat.v1.Session() as session:
+        column = single(combiner="sum", initializer=tf.compat.v1.ones_initializer())
+        ids = tf.sparse.from_dense([[1, 2], [3, 0]])
+        activations = tf.compat.v1.feature_column.input_layer({"words": ids}, [column])
+        session.run(tf.compat.v1.global_variables_initializer())
+        np.testing.assert_array_equal(session.run(activations), [[2.0] * 4, [1.0] * 4])
