@@ -1,0 +1,213 @@
+# SPDX-License-Identifier: Apache-2.0
+"""EmbeddingConfigSpec: what it holds, and every error that it raises."""
+
+import copy
+import pickle
+import subprocess
+import sys
+
+import pytest
+import tensorflow as tf
+
+from tpu_estimator_embedding.config.feature_config import FeatureConfig
+from tpu_estimator_embedding.config.optimization_parameters import (
+    AdagradMomentumParameters,
+    AdagradParameters,
+    AdamParameters,
+    FrequencyEstimatorParameters,
+    FtrlParameters,
+    MomentumParameters,
+    ProximalAdagradParameters,
+    ProximalYogiParameters,
+    RMSPropParameters,
+    StochasticGradientDescentParameters,
+)
+from tpu_estimator_embedding.config.table_config import TableConfig
+from tpu_estimator_embedding.estimator.embedding_config_spec import EmbeddingConfigSpec
+
+fc = tf.feature_column
+experimental = tf.compat.v1.tpu.experimental
+words = fc.categorical_column_with_identity("words", 10)
+others = fc.categorical_column_with_identity("others", 10)
+COLUMN = experimental.embedding_column(words, 4)
+ON_TENSOR_CORE = experimental.embedding_column(
+    others, 4, embedding_lookup_device="tpu_tensor_core", tensor_core_shape=[None, 3])
+ADAGRAD = AdagradParameters(0.1)
+TABLES, FEATURES = {"words": TableConfig(10, 4)}, {"title": FeatureConfig("words")}
+
+
+def of_columns(columns=(COLUMN,), **options):
+    return EmbeddingConfigSpec(feature_columns=list(columns),
+                               **{"optimization_parameters": ADAGRAD, **options})
+
+
+def of_dictionaries(tables=TABLES, features=FEATURES, **options):
+    return EmbeddingConfigSpec(table_to_config_dict=tables, feature_to_config_dict=features,
+                               **options)
+
+
+def scale(step):
+    return 0.5
+
+
+def test_columns_and_settings_are_kept():
+    spec = EmbeddingConfigSpec([COLUMN], ADAGRAD, 0.5, True, scale, None, None, "mod", "/profile")
+    assert spec.feature_columns == [COLUMN] and spec.tensor_core_feature_columns == []
+    assert spec.optimization_parameters is ADAGRAD
+    assert spec[3:] == (0.5, True, scale, None, None, "mod", "/profile")
+
+
+def test_settings_left_out_have_tensorflows_defaults():
+    assert of_columns()[3:] == (None, False, None, None, None, "div", None)
+
+
+def test_dictionaries_are_kept_and_columns_are_none():
+    spec = of_dictionaries()
+    assert spec.table_to_config_dict is TABLES and spec.feature_to_config_dict is FEATURES
+    assert spec[:3] == (None, None, None)
+
+
+def test_columns_of_a_tensor_core_are_set_apart():
+    columns = [ON_TENSOR_CORE, COLUMN]
+    spec = of_columns(columns)
+    assert spec.feature_columns == [COLUMN]
+    assert spec.tensor_core_feature_columns == [ON_TENSOR_CORE]
+    assert columns == [ON_TENSOR_CORE, COLUMN]
+
+
+def test_columns_may_come_from_a_generator():
+    spec = EmbeddingConfigSpec((column for column in [COLUMN, ON_TENSOR_CORE]), ADAGRAD)
+    assert (spec.feature_columns, spec.tensor_core_feature_columns) == (
+        [COLUMN], [ON_TENSOR_CORE])
+
+
+@pytest.mark.parametrize("columns", [
+    [fc.embedding_column(words, 4)], [fc.numeric_column("price")],
+    experimental.shared_embedding_columns([words, others], 4)],
+    ids=["embedding", "number", "shared"])
+def test_columns_that_need_no_tpu_are_accepted(columns):
+    assert of_columns(columns).feature_columns == columns
+
+
+@pytest.mark.parametrize("column", [words, fc.indicator_column(words), "words", None],
+                         ids=["categorical", "indicator", "text", "none"])
+def test_column_of_another_kind_raises(column):
+    with pytest.raises(TypeError, match=r"^`feature_columns\[1\]` must be an embedding column, "
+                                        r"got .*Make it with"):
+        of_columns([COLUMN, column])
+
+
+def test_column_that_is_not_in_a_list_raises():
+    with pytest.raises(TypeError, match="^`feature_columns` must be a list of columns, got _TPU"):
+        EmbeddingConfigSpec(COLUMN, ADAGRAD)
+
+
+@pytest.mark.parametrize("arguments", [
+    {}, {"feature_columns": []}, {"table_to_config_dict": TABLES},
+    {"feature_to_config_dict": FEATURES},
+    {"feature_columns": [COLUMN], "table_to_config_dict": TABLES,
+     "feature_to_config_dict": FEATURES},
+    {"feature_columns": [COLUMN], "table_to_config_dict": TABLES},
+    {"table_to_config_dict": TABLES, "feature_to_config_dict": {}}])
+def test_neither_columns_nor_both_dictionaries_raises(arguments):
+    with pytest.raises(ValueError, match="^`EmbeddingConfigSpec` must be given either "
+                                         "feature_columns or both feature_to_config_dict and "
+                                         "table_to_config_dict, got "):
+        EmbeddingConfigSpec(optimization_parameters=ADAGRAD, **arguments)
+
+
+@pytest.mark.parametrize("keyword", ["column", "columns"])
+def test_keyword_of_older_documentation_names_the_right_one(keyword):
+    with pytest.raises(TypeError, match=f"^`{keyword}` must be passed as `feature_columns`, got"):
+        EmbeddingConfigSpec(**{keyword: [COLUMN]}, optimization_parameters=ADAGRAD)
+
+
+def test_unknown_keyword_raises_as_python_does():
+    with pytest.raises(TypeError, match="unexpected keyword argument 'optimizer'"):
+        EmbeddingConfigSpec([COLUMN], optimizer=ADAGRAD)
+
+
+@pytest.mark.parametrize("make", [of_columns, of_dictionaries])
+def test_unknown_partition_strategy_raises(make):
+    with pytest.raises(ValueError, match="^`partition_strategy` must be one of 'div', 'mod', got "
+                                         "'row'"):
+        make(partition_strategy="row")
+
+
+@pytest.mark.parametrize("make", [of_columns, of_dictionaries])
+def test_clipping_limit_that_is_not_positive_raises(make):
+    with pytest.raises(ValueError, match="^`clipping_limit` must be a positive number or None, "
+                                         "got 0"):
+        make(clipping_limit=0)
+    with pytest.raises(TypeError, match="^`clipping_limit` must be a positive number or None, "
+                                        "got '1'"):
+        make(clipping_limit="1")
+
+
+def test_multiplier_that_cannot_be_called_raises():
+    with pytest.raises(ValueError, match="^`experimental_gradient_multiplier_fn` must be a "
+                                         "callable or None, got 0.5"):
+        of_columns(experimental_gradient_multiplier_fn=0.5)
+
+
+@pytest.mark.parametrize("parameters", [
+    AdagradParameters(0.1), AdagradMomentumParameters(0.1, 0.9), ProximalAdagradParameters(0.1),
+    AdamParameters(0.1), FtrlParameters(0.1), ProximalYogiParameters(),
+    MomentumParameters(0.1, 0.9), RMSPropParameters(0.1, 0.9, 0.9, 1e-7),
+    StochasticGradientDescentParameters(0.1), FrequencyEstimatorParameters(0.1, 9.0, 5.0, 1.0)],
+    ids=lambda parameters: type(parameters).__name__)
+def test_every_optimizer_is_accepted_with_columns(parameters):
+    assert of_columns(optimization_parameters=parameters).optimization_parameters is parameters
+
+
+@pytest.mark.parametrize("optimizer", [
+    None, "adagrad", tf.compat.v1.train.AdagradOptimizer(0.1)], ids=["none", "text", "dense"])
+def test_columns_with_an_optimizer_of_another_class_raise(optimizer):
+    with pytest.raises(ValueError, match=r"^`optimization_parameters` must be one of the "
+                                         r"\*Parameters, such as AdagradParameters, got "):
+        of_columns(optimization_parameters=optimizer)
+
+
+def test_feature_of_another_class_raises():
+    with pytest.raises(TypeError, match=r"^`feature_to_config_dict\['title'\]` must be a "
+                                        r"FeatureConfig, got 'words'"):
+        of_dictionaries(features={"title": "words"})
+
+
+def test_table_of_another_class_raises():
+    table = tf.tpu.experimental.embedding.TableConfig(10, 4)
+    with pytest.raises(TypeError, match=r"^`table_to_config_dict\['words'\]` must be a "
+                                        r"TableConfig, got "):
+        of_dictionaries(tables={"words": table})
+
+
+def test_feature_of_an_unknown_table_raises():
+    with pytest.raises(ValueError, match="^`table_id of feature 'title'` must be one of 'words', "
+                                         "got 'word'"):
+        of_dictionaries(features={"title": FeatureConfig("word")})
+
+
+@pytest.mark.parametrize("spec", [of_columns([COLUMN, ON_TENSOR_CORE], clipping_limit=1.0),
+                                  of_dictionaries(partition_strategy="mod")],
+                         ids=["columns", "dictionaries"])
+def test_spec_copies_and_replaces(spec):
+    copied = copy.deepcopy(spec)
+    assert type(copied) is EmbeddingConfigSpec
+    assert (copied.clipping_limit, copied.partition_strategy) == (
+        spec.clipping_limit, spec.partition_strategy)
+    for name in ("feature_columns", "tensor_core_feature_columns", "table_to_config_dict"):
+        assert len(getattr(copied, name) or []) == len(getattr(spec, name) or [])
+    assert spec._replace(clipping_limit=2.0).clipping_limit == 2.0
+
+
+def test_spec_of_dictionaries_pickles():
+    tables = {"words": TableConfig(10, 4, tf.compat.v1.zeros_initializer())}
+    copied = pickle.loads(pickle.dumps(of_dictionaries(tables)))
+    assert copied.feature_to_config_dict == FEATURES
+
+
+def test_spec_does_not_import_tensorflow_estimator():
+    program = ("import sys; import tpu_estimator_embedding.estimator.embedding_config_spec; "
+               "import tpu_estimator_embedding.estimator.spec_to_plan; "
+               "sys.exit('tensorflow_estimator' in sys.modules)")
+    subprocess.run([sys.executable, "-c", program], check=True)
