@@ -1,0 +1,26 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Python programs run in a process of their own, for what must happen before anything else."""
+
+import os
+import subprocess
+import sys
+import textwrap
+from collections.abc import Sequence
+
+TIMEOUT = 300  # seconds; a program that hangs fails its test
+
+
+def run_python(code: str, **environment: str) -> subprocess.CompletedProcess[str]:
+    """Runs `code`; raises AssertionError with its stderr unless it exits with 0."""
+    done = start([sys.executable, "-c", textwrap.dedent(code)], **environment)
+    assert done.returncode == 0, done.stderr
+    return done
+
+
+def start(command: Sequence[str], cwd: str | os.PathLike[str] | None = None,
+          **environment: str) -> subprocess.CompletedProcess[str]:
+    """Runs a command to its end, whatever its exit status."""
+    inherited = {name: value for name, value in os.environ.items()
+                 if name != "TF_USE_LEGACY_KERAS"}  # what this process decided is not theirs
+    return subprocess.run(list(map(str, command)), env={**inherited, **environment}, cwd=cwd,
+                          capture_output=True, text=True, timeout=TIMEOUT, check=False)
