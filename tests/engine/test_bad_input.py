@@ -49,7 +49,7 @@ def train_in_vain(runner_class, **overridden):
     return caught.type, str(caught.value).replace("\\'", "'")
 
 
-@pytest.fixture(params=RUNNERS)
+@pytest.fixture(params=["session", "eager"])
 def runner(request):
     return RUNNERS[request.param]
 
@@ -93,9 +93,11 @@ def test_bad_values_are_named_and_change_no_table(runner, case):
     assert sentence in message
 
 
+@pytest.mark.parametrize("runner", RUNNERS)
 @pytest.mark.parametrize("feature", ["a", "b", "c"])
 def test_bad_id_of_any_feature_is_blamed_on_it(runner, feature):
-    error, message = train_in_vain(runner, **{feature: ("dense", (ints(0, 99), None, None))})
+    inputs = {feature: ("dense", (ints(0, 99), None, None))}
+    error, message = train_in_vain(RUNNERS[runner], **inputs)
     assert error is tf.errors.InvalidArgumentError
     assert f"`ids of feature {feature!r}` must be" in message
 
