@@ -61,7 +61,8 @@ def cross_replica_sum(input: Any, group_assignment: Any = None, name: str | None
     """Returns the sum of `input` over the replicas: without a TPU, `input` itself.
 
     Args:
-        input: tensor or `IndexedSlices` of any shape; slices stay sparse.
+        input: tensor or `IndexedSlices` of any shape; slices stay sparse where there is one
+            replica, several have slices of other rows and sum them densely.
         group_assignment: `[groups, replicas per group]` integers: who sums with whom.
         name: of the op.
 
@@ -73,7 +74,7 @@ def cross_replica_sum(input: Any, group_assignment: Any = None, name: str | None
     if tf.executing_eagerly():
         return tf.identity(input)
     with tf.name_scope(SCOPE):
-        if isinstance(input, tf.IndexedSlices):
+        if isinstance(input, tf.IndexedSlices) and _num_replicas() == 1:
             return tf.IndexedSlices(_marked_identity(input.values, group_assignment, name),
                                     input.indices, input.dense_shape)
         return _marked_identity(input, group_assignment, name)
@@ -114,8 +115,12 @@ def _is_in_tpu_context() -> bool:
     return tpu_util.enclosing_tpu_context() is not None
 
 
+def _num_replicas() -> int:
+    return tpu_function.get_tpu_context().number_of_shards or 1
+
+
 def _check_one_replica(function: str) -> None:
-    replicas = tpu_function.get_tpu_context().number_of_shards or 1
+    replicas = _num_replicas()
     if replicas > 1:
         raise RuntimeError(f"{function} exchanges rows between {replicas} replicas, which only a "
                            f"TPU does here. Set `num_shards=1` in the TPUConfig.")

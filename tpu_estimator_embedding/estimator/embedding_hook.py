@@ -1,26 +1,76 @@
 # SPDX-License-Identifier: Apache-2.0
 """The session hook that feeds the engine."""
 
+import contextlib
+import threading
+
 import tensorflow as tf
+
+from tpu_estimator_embedding.estimator.input_reader import Reading
+from tpu_estimator_embedding.estimator.tensor_queue import TensorQueue
 
 
 class EmbeddingHook(tf.compat.v1.train.SessionRunHook):
-    """Starts the input and keeps one prepared step ahead of the one that computes.
+    """Prepares the input of a step while the step before computes.
 
-    The step takes its input from the queue. When the input ends, the queue closes, and
-    the session stops after the last batch; when the session stops first, the thread is
-    told to stop and joined by the session's coordinator.
+    A thread puts prepared steps into a queue, from which the step takes its input. When
+    the input ends, the queue closes, and the session stops after the last step; when the
+    session stops first, the thread is woken up and joined by the session's coordinator.
+    An exception in the input stops the session and is raised from its next run.
     """
 
-    def __init__(self, initializer: tf.Operation | None,
-                 runner: tf.compat.v1.train.QueueRunner):
-        """Takes the initializer of the dataset's iterator, if any, and the queue's runner."""
-        self._initializer = initializer
-        self._runner = runner
+    def __init__(self, reading: Reading, queue: TensorQueue, enqueue: tf.Operation, *,
+                 mark_end: bool):
+        """Makes the hook in the graph of the queue.
+
+        Args:
+            reading: where the input comes from.
+            queue: the queue of prepared steps.
+            enqueue: the op that reads the input and puts a prepared step into the queue.
+            mark_end: whether an empty step marks the end of the input, for a reader that
+                looks ahead, instead of the queue being closed.
+        """
+        self._reading = reading
+        self._enqueue = enqueue
+        self._finish = queue.enqueue_empty() if mark_end else queue.queue.close()
+        self._cancel = queue.queue.close(cancel_pending_enqueues=True)
 
     def after_create_session(self, session: tf.compat.v1.Session,
                              coord: tf.train.Coordinator) -> None:
         """Starts the input anew, for a session that was lost and made again too."""
-        if self._initializer is not None:
-            session.run(self._initializer)
-        self._runner.create_threads(session, coord, daemon=True, start=True)
+        if self._reading.initializer is not None:
+            session.run(self._reading.initializer)
+        for target in (self._feed, self._cancel_when_stopped):
+            thread = threading.Thread(target=target, args=(session, coord), daemon=True,
+                                      name=f"EmbeddingHook{target.__name__}")
+            coord.register_thread(thread)
+            thread.start()
+
+    def _feed(self, session: tf.compat.v1.Session, coord: tf.train.Coordinator) -> None:
+        steps = 0
+        try:
+            while not coord.should_stop():
+                session.run(self._enqueue)
+                steps += 1
+        except tf.errors.OutOfRangeError:
+            self._log_dropped(session, steps)
+            session.run(self._finish)
+        except Exception as error:  # noqa: BLE001 (raised again in the thread that trains)
+            if not coord.should_stop():  # else the queue was closed under the enqueue
+                coord.request_stop(error)
+
+    def _cancel_when_stopped(self, session: tf.compat.v1.Session,
+                             coord: tf.train.Coordinator) -> None:
+        coord.wait_for_stop()
+        with contextlib.suppress(RuntimeError):  # the session may be closed already
+            session.run(self._cancel)
+
+    def _log_dropped(self, session: tf.compat.v1.Session, steps: int) -> None:
+        if self._reading.batches_read is None:
+            return
+        dropped = (session.run(self._reading.batches_read)
+                   - steps * self._reading.batches_per_step)
+        if dropped:
+            tf.compat.v1.logging.info(
+                "tpu_estimator_embedding: %d batch(es) at the end of the input could not fill "
+                "all replicas and were dropped.", dropped)

@@ -7,7 +7,7 @@ tables are created under their names, looked up, and the lookups put in the plac
 placeholders.
 """
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from typing import Any, NamedTuple
 
 import tensorflow as tf
@@ -19,40 +19,44 @@ from tpu_estimator_embedding.engine.partitioned_embedding import (
     split_activations,
 )
 from tpu_estimator_embedding.engine.variables import TableNames
+from tpu_estimator_embedding.estimator import replicas
 from tpu_estimator_embedding.estimator.column_scopes import recorded_scopes
-from tpu_estimator_embedding.estimator.gradient_capture import (
-    DUMMY_VARIABLE_NAME,
-    GradientCapture,
-)
+from tpu_estimator_embedding.estimator.gradient_capture import GradientCapture
+from tpu_estimator_embedding.estimator.lookahead import Lookahead
+from tpu_estimator_embedding.estimator.replicated_spec import over_all_replicas, replica_tensors
 from tpu_estimator_embedding.estimator.step_input import StepInput
 from tpu_estimator_embedding.estimator.table_names import check_all_used, name_tables
 from tpu_estimator_embedding.plan.embedding_plan import EmbeddingPlan
 from tpu_estimator_embedding.types import Tensor
+
+Stacked = Mapping[str, Tensor]  # table name -> activations of its features `[num_rows, dim]`
 
 
 class EngineStep(NamedTuple):
     """A step that is wired up.
 
     Attributes:
-        spec: what the model_fn returned.
+        spec: what the model_fn returned; what it hands to the host is that of all replicas.
         engine: the tables that the model_fn used.
         names: table name -> names of its variables.
         update: the op that applies the embedding gradients; None unless training.
+        hooks: what the session needs besides.
     """
 
     spec: Any
     engine: PartitionedEmbedding
     names: Mapping[str, TableNames]
     update: tf.Operation | None
+    hooks: tuple[tf.compat.v1.train.SessionRunHook, ...]
 
 
-def build_step(plan: EmbeddingPlan, step_input: StepInput, model_fn: Callable[[Any, Any], Any],
+def build_step(plan: EmbeddingPlan, prepared: StepInput, model_fn: Callable[[Any, Any], Any],
                *, from_columns: bool, training: bool) -> EngineStep:
     """Builds the graph of one step.
 
     Args:
         plan: the tables and features.
-        step_input: what the step consumes.
+        prepared: what the step consumes; the next step, when pipelined.
         model_fn: called with features and labels; returns an estimator spec.
         from_columns: whether the tables are those of feature columns, which the scope of
             their first use names.
@@ -61,23 +65,36 @@ def build_step(plan: EmbeddingPlan, step_input: StepInput, model_fn: Callable[[A
     Raises:
         RuntimeError: if the model_fn leaves a column unused in training, or computes no
             gradient of the activations.
+        ValueError: if several replicas train without a cross-replica sum.
     """
-    stand_ins = {table.name: _stand_in(table) for table in plan.tables}
+    step = _global_step()
+    with tf.control_dependencies([step]):
+        lookahead = Lookahead(plan, prepared) if training and plan.pipelined else None
+    step_input = lookahead.step_input if lookahead else prepared
+    first = (_split_replicas(lookahead.stacked, step_input)[0] if lookahead
+             else {table.name: _stand_in(table) for table in plan.tables})
     capture = GradientCapture() if training and plan.tables else None
-    activations = capture.tie(stand_ins) if capture else stand_ins
-    with recorded_scopes() as scopes, tpu_function.tpu_shard_context(1):
-        spec = model_fn(_with_activations(plan, step_input, activations), step_input.labels)
+    spec, scopes = _call_model_fn(model_fn, plan, step_input, capture.tie(first) if capture
+                                  else first)
+    if capture:
+        capture.hide()
     names = name_tables(plan, scopes if from_columns else None)
     if training:
         check_all_used(plan, names)
     used = plan.restricted_to([feature.name for feature in plan.features
                                if feature.table in names])
     engine = PartitionedEmbedding(used, create_variables(used, names))
-    step = _global_step()
     with tf.device("/device:CPU:0"):
-        _connect(stand_ins, engine.lookup(step_input.ids), step)
-        update = _update(engine, step_input, capture, step) if capture else None
-    return EngineStep(spec, engine, names, update)
+        stacked = lookahead.stacked if lookahead else engine.lookup(step_input.ids)
+        by_replica = _split_replicas(stacked, step_input)
+    if not lookahead:
+        _connect(first, by_replica[0], step)
+    gradients = capture.captured() if capture else {}
+    spec, gradients = _replicate(spec, gradients, [first, *by_replica[1:]], step_input, training)
+    if not capture:
+        return EngineStep(spec, engine, names, None, ())
+    with tf.device("/device:CPU:0"), tf.name_scope("embedding_update"):
+        return _update(engine, names, spec, step_input, gradients, step, lookahead, prepared)
 
 
 def _stand_in(table) -> Tensor:
@@ -85,12 +102,14 @@ def _stand_in(table) -> Tensor:
     return tf.identity(placeholder, name="activations")
 
 
-def _with_activations(plan: EmbeddingPlan, step_input: StepInput,
-                      stacked: Mapping[str, Tensor]) -> Any:
-    if not plan.features:
-        return step_input.features
-    activations = split_activations(plan, stacked, step_input.batch_size)
-    return {**step_input.features, **activations}
+def _call_model_fn(model_fn: Callable[[Any, Any], Any], plan: EmbeddingPlan,
+                   step_input: StepInput, stacked: Stacked) -> tuple[Any, Mapping[str, str]]:
+    features, labels, batch_size = step_input.replicas[0]
+    if plan.features:
+        features = {**features, **split_activations(plan, stacked, batch_size)}
+    num_replicas = len(step_input.replicas)
+    with recorded_scopes() as scopes, tpu_function.tpu_shard_context(num_replicas):
+        return model_fn(features, labels), scopes
 
 
 def _global_step() -> Tensor:
@@ -98,21 +117,46 @@ def _global_step() -> Tensor:
     return tf.identity(tf.compat.v1.train.get_or_create_global_step())
 
 
-def _connect(stand_ins: Mapping[str, Tensor], looked_up: Mapping[str, Tensor],
-             step: Tensor) -> None:
+def _split_replicas(stacked: Stacked, step_input: StepInput) -> list[Stacked]:
+    num_replicas = len(step_input.replicas)
+    if num_replicas == 1:
+        return [stacked]
+    parts = {name: tf.split(activations, step_input.ids[name].row_counts, num=num_replicas)
+             for name, activations in stacked.items()}
+    return [{name: parts[name][replica] for name in parts} for replica in range(num_replicas)]
+
+
+def _connect(stand_ins: Stacked, activations: Stacked, step: Tensor) -> None:
     # Everything that trains comes after the activations, so the step is read in time.
     with tf.control_dependencies([step]):
-        for name, activations in looked_up.items():
-            stand_ins[name].op._update_input(0, tf.identity(activations))
+        for name, values in activations.items():
+            stand_ins[name].op._update_input(0, tf.identity(values))
 
 
-def _update(engine: PartitionedEmbedding, step_input: StepInput, capture: GradientCapture,
-            step: Tensor) -> tf.Operation:
-    capture.hide()
-    if capture.gradients is None:
-        raise RuntimeError(
-            "model_fn must compute the gradients of its loss over all trainable variables, got "
-            "no gradient of the embedding activations. Leave out the `var_list` of the "
-            f"optimizer, or add the trainable variable {DUMMY_VARIABLE_NAME!r} to it.")
-    with tf.name_scope("embedding_update"):
-        return engine.apply_gradients(step_input.ids, capture.gradients, step)
+def _replicate(spec: Any, gradients: Stacked, stacked: Sequence[Stacked], step_input: StepInput,
+               training: bool) -> tuple[Any, Stacked]:
+    """Returns the spec of all replicas, and their gradients under one another."""
+    if len(step_input.replicas) == 1:
+        return spec, gradients
+    if training and not replicas.has_cross_replica_sum():
+        raise ValueError("model_fn must sum its gradients over replicas, got no cross-replica "
+                         "sum. Wrap its optimizer in tf.compat.v1.tpu.CrossShardOptimizer.")
+    wanted = tf.nest.map_structure(tf.convert_to_tensor, (dict(gradients), replica_tensors(spec)))
+    inputs = [(dict(activations), replica)
+              for activations, replica in zip(stacked, step_input.replicas, strict=True)]
+    copies = [tf.nest.pack_sequence_as(wanted, copy)
+              for copy in replicas.replicate(tf.nest.flatten(wanted), inputs)]
+    total = {name: tf.concat([copy[0][name] for copy in copies], 0) for name in gradients}
+    return over_all_replicas(spec, [copy[1] for copy in copies]), total
+
+
+def _update(engine: PartitionedEmbedding, names: Mapping[str, TableNames], spec: Any,
+            step_input: StepInput, gradients: Stacked, step: Tensor,
+            lookahead: Lookahead | None, prepared: StepInput) -> EngineStep:
+    if lookahead is None:
+        update = engine.apply_gradients(step_input.ids, gradients, step)
+        return EngineStep(spec, engine, names, update, ())
+    look_up = lookahead.look_up(engine, prepared)
+    with tf.control_dependencies([look_up]):
+        update = engine.apply_gradients(step_input.ids, gradients, step)
+    return EngineStep(spec, engine, names, update, (lookahead.hook(look_up, prepared),))

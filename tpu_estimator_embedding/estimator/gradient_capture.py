@@ -17,15 +17,10 @@ DUMMY_VARIABLE_NAME = "tpu_embedding_dummy_table_variable"
 
 
 class GradientCapture:
-    """Ties activations to a dummy variable and remembers their gradients.
-
-    Attributes:
-        gradients: table name -> gradient of its activations; None until they were
-            computed.
-    """
+    """Ties activations to a dummy variable and remembers their gradients."""
 
     def __init__(self) -> None:
-        self.gradients: dict[str, Tensor] | None = None
+        self._gradients: dict[str, Tensor] | None = None
         # Trainable, to be visited; local, to stay out of checkpoints.
         self._dummy = tf.compat.v1.get_variable(
             DUMMY_VARIABLE_NAME, [1], tf.float32, initializer=tf.compat.v1.zeros_initializer(),
@@ -51,13 +46,27 @@ class GradientCapture:
         return dict(zip(names, identity(self._dummy, *tensors), strict=True))
 
     def _keep(self, gradients: dict[str, Tensor]) -> None:
-        if self.gradients is not None:
+        if self._gradients is not None:
             raise RuntimeError(
                 "The gradients of embedding activations must be computed once per model_fn, "
                 "got a second computation. Compute gradients over all trainable variables "
                 "once and reuse them, or leave the variable "
                 f"{DUMMY_VARIABLE_NAME!r} out of the var_list of all optimizers but one.")
-        self.gradients = gradients
+        self._gradients = {name: tf.convert_to_tensor(gradient)
+                           for name, gradient in gradients.items()}
+
+    def captured(self) -> dict[str, Tensor]:
+        """Returns the gradient of every table's activations, `[num_rows, dim]`.
+
+        Raises:
+            RuntimeError: if the model_fn did not compute them.
+        """
+        if self._gradients is None:
+            raise RuntimeError(
+                "model_fn must compute the gradients of its loss over all trainable variables, "
+                "got no gradient of the embedding activations. Leave out the `var_list` of the "
+                f"optimizer, or add the trainable variable {DUMMY_VARIABLE_NAME!r} to it.")
+        return self._gradients
 
     def hide(self) -> None:
         """Takes the dummy, and what an optimizer keeps for it, out of saved collections.

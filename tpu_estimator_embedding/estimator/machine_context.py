@@ -3,7 +3,9 @@
 
 import tensorflow as tf
 
-from tpu_estimator_embedding.estimator.upstream import tpu_context
+from tpu_estimator_embedding.estimator.upstream import model_fn, tpu_context
+
+_PREDICT = model_fn.ModeKeys.PREDICT
 
 
 class MachineContext(tpu_context._InternalTPUContext):
@@ -14,10 +16,20 @@ class MachineContext(tpu_context._InternalTPUContext):
     """
 
     def _get_tpu_system_metadata(self) -> tf.tpu.experimental.TPUSystemMetadata:
-        num_replicas = self._config.tpu_config.num_shards or 1
+        # Predictions of a sample depend on no other one, so PREDICT needs one replica only,
+        # and never has to drop a batch that would not fill several.
+        shards = self._config.tpu_config.num_shards if self._mode != _PREDICT else None
+        num_replicas = shards or 1
         return tf.tpu.experimental.TPUSystemMetadata(
             num_cores=num_replicas, num_hosts=1, num_of_cores_per_host=num_replicas,
             topology=None, devices=[])
+
+    def _validate_tpu_configuration(self) -> None:
+        if self._mode != _PREDICT:
+            super()._validate_tpu_configuration()
+        elif self._predict_batch_size is None:
+            raise ValueError("`predict_batch_size` must be given to TPUEstimator to predict with "
+                             "use_tpu=True, got None.")
 
     def _is_running_on_cpu(self, is_export_mode: bool) -> bool:
         # The engine runs in every mode: eval_on_tpu=False has nothing to avoid here.

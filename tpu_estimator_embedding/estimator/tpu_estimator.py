@@ -19,6 +19,7 @@ from tpu_estimator_embedding.estimator.model_fn_call import call_model_fn
 from tpu_estimator_embedding.estimator.restore_errors import explained_restore
 from tpu_estimator_embedding.estimator.serving_ids import look_up_vocabularies
 from tpu_estimator_embedding.estimator.spec_to_plan import spec_to_plan
+from tpu_estimator_embedding.estimator.step_feed import feed_steps
 from tpu_estimator_embedding.estimator.warm_start import warm_start_tables
 from tpu_estimator_embedding.plan.embedding_plan import EmbeddingPlan
 
@@ -58,6 +59,7 @@ class TPUEstimator(upstream.tpu_estimator.TPUEstimator):
         self._spec = embedding_config_spec
         self._num_hosts = num_hosts
         self._user_model_fn = model_fn
+        self._batch_axis = batch_axis
         self._log_steps = getattr(config, "log_step_count_steps", None)
         super().__init__(
             model_fn=model_fn, model_dir=model_dir, config=_without_num_shards(config),
@@ -110,20 +112,23 @@ class TPUEstimator(upstream.tpu_estimator.TPUEstimator):
         if not self._use_engine:
             return super()._get_features_and_labels_from_input_fn(input_fn, mode)
         call_input_fn = self._call_input_fn(input_fn, mode)
+        training = mode == ModeKeys.TRAIN
         with self._ctx.with_mode(mode) as ctx, tf.device("/device:CPU:0"):
             result = call_input_fn(upstream.tpu_context.TPUContext(
                 ctx, input_device=ctx.tpu_host_placement_function(host_id=0),
                 invocation_index=0, host_id=0))
-        training = mode == ModeKeys.TRAIN
-        inputs, hook = step_input.from_input_fn_result(
-            self._plan(training=training), result, training=training)
+            inputs, hook = feed_steps(
+                self._plan(training=training), result, training=training,
+                num_replicas=ctx.num_replicas, batch_axis=self._batch_axis,
+                batch_per_replica=ctx.is_input_per_host_with_iterators())
         return inputs, None, [hook]
 
     def _get_features_from_input_fn(self, input_fn, mode):
         if not self._use_engine:
             return super()._get_features_from_input_fn(input_fn, mode)
         inputs, _, hooks = self._get_features_and_labels_from_input_fn(input_fn, mode)
-        return inputs._replace(labels=None), hooks
+        replicas = tuple(replica._replace(labels=None) for replica in inputs.replicas)
+        return inputs._replace(replicas=replicas), hooks
 
     # From the input of a step to what Estimator runs.
 
@@ -149,13 +154,15 @@ class TPUEstimator(upstream.tpu_estimator.TPUEstimator):
             plan = plan.restricted_to(features)
             columns = self._spec.feature_columns if self._spec else None
             features = look_up_vocabularies(columns or (), features)
-        return plan, step_input.prepare(plan, features, labels, training=mode == ModeKeys.TRAIN)
+        training = mode == ModeKeys.TRAIN
+        return plan, step_input.prepare(plan, [(features, labels)], training=training)
 
     def _engine_spec(self, plan: EmbeddingPlan, inputs: step_input.StepInput, mode: str,
                      config: Any, params: dict[str, Any], is_export: bool) -> Any:
         training = mode == ModeKeys.TRAIN
         _log_start(f"{mode} with the embedding engine (TPU numerics), {plan.num_hosts} host"
-                   f"{'s' if plan.num_hosts > 1 else ''}, 1 replica, kernels: TF ops", plan)
+                   f"{'s' if plan.num_hosts > 1 else ''}, {len(inputs.replicas)} replica"
+                   f"{'s' if len(inputs.replicas) > 1 else ''}, kernels: TF ops", plan)
         model_fn = functools.partial(
             call_model_fn, self._user_model_fn, mode=mode, config=config, params=params,
             added_params=self._added_params(mode, is_export))
@@ -183,7 +190,7 @@ class TPUEstimator(upstream.tpu_estimator.TPUEstimator):
             hooks = log_hooks(spec.loss, ctx.global_batch_size, self._log_steps, self.model_dir)
         updates = [op for op in (spec.train_op, step.update) if op is not None]
         return spec._replace(train_op=tf.group(*updates),
-                             training_hooks=(*spec.training_hooks, *hooks))
+                             training_hooks=(*step.hooks, *spec.training_hooks, *hooks))
 
     def _add_meta_graph_for_mode(self, builder, input_receiver_fn_map, checkpoint_path,
                                  save_variables=True, mode=ModeKeys.PREDICT, export_tags=None,
@@ -204,9 +211,12 @@ def _check_can_honour(config: Any) -> None:
     checks.check(tpu_config.num_cores_per_replica is None, "num_cores_per_replica",
                  "None: there are no cores to split one replica over",
                  tpu_config.num_cores_per_replica, "Leave it out of TPUConfig.")
-    checks.check(tpu_config.num_shards in (None, 1), "num_shards", "None or 1",
-                 tpu_config.num_shards, "Leave it out of TPUConfig: one replica takes the "
-                 "whole batch.")
+    modes = upstream.tpu_config.InputPipelineConfig
+    per_host = (modes.PER_HOST_V1, modes.PER_HOST_V2)
+    checks.check((tpu_config.num_shards or 1) == 1
+                 or tpu_config.per_host_input_for_training in per_host,
+                 "per_host_input_for_training", "PER_HOST_V1 or PER_HOST_V2 with num_shards "
+                 "above 1", tpu_config.per_host_input_for_training)
 
 
 def _without_num_shards(config: Any) -> Any:

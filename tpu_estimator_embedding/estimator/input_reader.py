@@ -1,0 +1,133 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Reading what an input_fn returned: one batch for every replica of a step."""
+
+from collections.abc import Iterable, Sequence
+from typing import Any, NamedTuple
+
+import tensorflow as tf
+
+from tpu_estimator_embedding import checks
+from tpu_estimator_embedding.estimator.split_batch import split_batch
+from tpu_estimator_embedding.types import Tensor
+
+
+class Reading(NamedTuple):
+    """The batches of one step, and how they are read.
+
+    Attributes:
+        batches: `(features, labels)` of every replica.
+        initializer: what starts the input; None if nothing has to.
+        batches_read: variable that counts the batches read; None if no batch can be left
+            over.
+        batches_per_step: how many of them a step takes.
+    """
+
+    batches: list[tuple[Any, Any]]
+    initializer: tf.Operation | None
+    batches_read: tf.Variable | None
+    batches_per_step: int
+
+
+def read(result: Any, *, num_replicas: int, batch_per_replica: bool,
+         embedding_keys: Iterable[str] = (), batch_axis: Sequence[int] | None = None) -> Reading:
+    """Reads the input of one step.
+
+    Args:
+        result: a Dataset, or a nest of tensors that each run evaluates anew: `features`
+            or `(features, labels)`.
+        num_replicas: how many batches are wanted.
+        batch_per_replica: whether each replica takes the next batch, as with PER_HOST_V2,
+            instead of a share of one batch, as with PER_HOST_V1.
+        embedding_keys: features that are ids or weights.
+        batch_axis: as for `split_batch`.
+
+    Raises:
+        TypeError: if batches are wanted one by one and `result` is no Dataset.
+    """
+    if batch_per_replica:
+        checks.check_type(tf.data.Dataset, "the result of input_fn",
+                          "a Dataset with PER_HOST_V2, to take a batch for each replica", result)
+    if not isinstance(result, tf.data.Dataset):
+        batches = split_batch(*features_and_labels(result), num_replicas, embedding_keys,
+                              batch_axis) if num_replicas > 1 else [features_and_labels(result)]
+        return Reading(batches, None, None, 1)
+    iterator = tf.compat.v1.data.make_initializable_iterator(result)
+    if num_replicas == 1:
+        return Reading([features_and_labels(iterator.get_next())], iterator.initializer, None, 1)
+    counter = _counter()
+    if batch_per_replica:
+        batches = _next_batches(iterator, num_replicas, counter)
+    else:
+        batches = split_batch(*_next_divisible_batch(iterator, num_replicas, counter),
+                              num_replicas, embedding_keys, batch_axis)
+    return Reading(batches, iterator.initializer, counter,
+                   num_replicas if batch_per_replica else 1)
+
+
+def features_and_labels(result: Any) -> tuple[Any, Any]:
+    """Returns `(features, labels)`; labels are None where the input has none."""
+    if not isinstance(result, list | tuple):
+        return result, None
+    checks.check(len(result) == 2, "the result of input_fn", "features or (features, labels)",
+                 result)
+    return result[0], result[1]
+
+
+def _next_batches(iterator: Any, count: int, counter: tf.Variable) -> list[tuple[Any, Any]]:
+    """Reads several batches, one after the other; fails where the input ends."""
+    batches: list[tuple[Any, Any]] = []
+    counted: list[tf.Operation] = []
+    for _ in range(count):
+        with tf.control_dependencies(counted):
+            batch = iterator.get_next()
+        with tf.control_dependencies(_tensors(batch)):
+            counted = [counter.assign_add(1, read_value=False)]
+        with tf.control_dependencies(counted):
+            batches.append(features_and_labels(_identity(batch)))
+    return batches
+
+
+def _next_divisible_batch(iterator: Any, num_replicas: int, counter: tf.Variable
+                          ) -> tuple[Any, Any]:
+    """Reads a batch; one that cannot be split is left out if it is the last one."""
+    batch = iterator.get_next()
+    size = _batch_size(batch)
+
+    def read_on() -> tf.Operation:
+        with tf.control_dependencies(_tensors(iterator.get_next())):  # fails at the end
+            return tf.debugging.Assert(False, [
+                f"`batch` must be divisible by the number of replicas, {num_replicas}, got",
+                size, "samples before the end of the input."])
+
+    with tf.control_dependencies(_tensors(batch)):
+        counted = counter.assign_add(1, read_value=False)
+    with tf.control_dependencies([counted]):
+        guard = tf.cond(tf.equal(size % num_replicas, 0), tf.no_op, read_on)
+    with tf.control_dependencies([guard]):
+        return features_and_labels(_identity(batch))
+
+
+def _counter() -> tf.Variable:
+    return tf.compat.v1.get_variable(
+        "input_batches_read", [], tf.int64, initializer=tf.compat.v1.zeros_initializer(),
+        use_resource=True, trainable=False,
+        collections=[tf.compat.v1.GraphKeys.LOCAL_VARIABLES])
+
+
+def _batch_size(batch: Any) -> Tensor:
+    first = tf.nest.flatten(batch)[0]
+    if isinstance(first, tf.SparseTensor):
+        return first.dense_shape[0]
+    if isinstance(first, tf.RaggedTensor):
+        return tf.cast(first.nrows(), tf.int64)
+    return tf.shape(first, out_type=tf.int64)[0]
+
+
+def _tensors(batch: Any) -> list[Tensor]:
+    return [leaf for leaf in tf.nest.flatten(batch, expand_composites=True)
+            if tf.is_tensor(leaf)]
+
+
+def _identity(batch: Any) -> Any:
+    return tf.nest.map_structure(lambda leaf: tf.identity(leaf) if tf.is_tensor(leaf) else leaf,
+                                 batch, expand_composites=True)

@@ -1,0 +1,71 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Running a model on several replicas that was built for one.
+
+A model_fn is called once, as on a TPU. What it computes from its inputs is copied for
+every further replica, and every cross-replica sum adds up the values of all copies.
+Updates of the model's variables, summaries and the global step are the first replica's.
+"""
+
+from collections.abc import Mapping, Sequence
+from typing import Any
+
+import tensorflow as tf
+
+from tpu_estimator_embedding.compat import tpu_ops
+from tpu_estimator_embedding.estimator.graph_copy import copy_subgraph
+from tpu_estimator_embedding.types import Tensor
+
+
+def replicate(tensors: Sequence[Tensor], inputs: Sequence[Any]) -> list[list[Tensor]]:
+    """Copies the model for every replica and connects the cross-replica sums.
+
+    Args:
+        tensors: what is wanted of every replica.
+        inputs: for each replica, the nest of tensors that it computes from. The model in
+            the default graph was built on the first one.
+
+    Returns:
+        For each replica, its copies of `tensors`.
+    """
+    sums = _cross_replica_sums()
+    targets = [*tensors, *(op.inputs[0] for op in sums), *(op.outputs[0] for op in sums)]
+    copies = [targets]
+    for index, replica_inputs in enumerate(inputs[1:], start=1):
+        with tf.device(_device(index)):
+            copies.append(copy_subgraph(targets, _replacements(inputs[0], replica_inputs),
+                                        f"replica_{index}", index))
+    wanted = [copy[:len(tensors)] for copy in copies]
+    for position, op in enumerate(sums, start=len(tensors)):
+        addends = [copy[position] for copy in copies]
+        outputs = [copy[position + len(sums)] for copy in copies]
+        _connect_sum(addends, outputs, tpu_ops.group_assignment(op))
+    return wanted
+
+
+def has_cross_replica_sum() -> bool:
+    """Whether the model in the default graph sums anything over replicas."""
+    return bool(_cross_replica_sums())
+
+
+def _cross_replica_sums() -> list[tf.Operation]:
+    return [op for op in tf.compat.v1.get_default_graph().get_operations()
+            if tpu_ops.is_stand_in(op)]
+
+
+def _replacements(original: Any, replica: Any) -> Mapping[Any, Tensor]:
+    pairs = zip(tf.nest.flatten(original, expand_composites=True),
+                tf.nest.flatten(replica, expand_composites=True), strict=True)
+    return {before.ref(): after for before, after in pairs if tf.is_tensor(before)}
+
+
+def _connect_sum(addends: Sequence[Tensor], outputs: Sequence[Tensor],
+                 groups: list[list[int]] | None) -> None:
+    for group in groups or [list(range(len(addends)))]:
+        total = tf.add_n([addends[replica] for replica in group])
+        for replica in group:
+            outputs[replica].op._update_input(0, total)
+
+
+def _device(index: int) -> str | None:
+    gpus = tf.config.list_logical_devices("GPU")
+    return f"/device:GPU:{index % len(gpus)}" if gpus else None

@@ -1,0 +1,39 @@
+# SPDX-License-Identifier: Apache-2.0
+"""From the result of an input_fn to prepared steps that wait in a queue."""
+
+from collections.abc import Sequence
+from typing import Any
+
+import tensorflow as tf
+
+from tpu_estimator_embedding.estimator import input_reader
+from tpu_estimator_embedding.estimator.embedding_hook import EmbeddingHook
+from tpu_estimator_embedding.estimator.step_input import StepInput, prepare
+from tpu_estimator_embedding.estimator.tensor_queue import TensorQueue
+from tpu_estimator_embedding.plan.embedding_plan import EmbeddingPlan
+
+_STEPS_WAITING = 1  # besides the one that is being prepared
+
+
+def feed_steps(plan: EmbeddingPlan, result: Any, *, training: bool, num_replicas: int,
+               batch_per_replica: bool, batch_axis: Sequence[int] | None
+               ) -> tuple[StepInput, EmbeddingHook]:
+    """Returns the input of a step, prepared one step ahead, and the hook that feeds it.
+
+    Args:
+        plan: the tables and features.
+        result: what the input_fn returned.
+        training: whether gradients will be applied.
+        num_replicas, batch_per_replica, batch_axis: as for `input_reader.read`.
+    """
+    embedding_keys = {key for feature in plan.features
+                      for key in (feature.name, feature.weight_key)}
+    with tf.device("/device:CPU:0"), tf.name_scope("input"):
+        reading = input_reader.read(
+            result, num_replicas=num_replicas, batch_per_replica=batch_per_replica,
+            embedding_keys=embedding_keys, batch_axis=batch_axis)
+        step = prepare(plan, reading.batches, training=training)
+        queue = TensorQueue(step, capacity=_STEPS_WAITING)
+        hook = EmbeddingHook(reading, queue, queue.enqueue(step),
+                             mark_end=training and plan.pipelined)
+        return queue.dequeue(), hook
