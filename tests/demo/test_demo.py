@@ -91,7 +91,7 @@ def test_run_again_with_another_seed_says_what_to_do(first_run, model_dir):
 def wait_for_a_checkpoint(directory: pathlib.Path, process: subprocess.Popen) -> None:
     deadline = time.monotonic() + 120
     while not list(directory.glob("model.ckpt-[1-9]*.index")):
-        assert process.poll() is None, "The demo ended before it could be interrupted."
+        assert process.poll() is None, process.communicate()
         assert time.monotonic() < deadline
         time.sleep(0.02)
 
