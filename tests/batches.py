@@ -54,6 +54,7 @@ class Setting:
     Attributes:
         kinds: feature name -> kind of enqueued data.
         weighted: names of features that are given weights.
+        num_replicas: replicas that each batch is shared out to.
         plan_options: further arguments of `EmbeddingPlan.build`.
     """
 
@@ -62,18 +63,27 @@ class Setting:
     ids_dtype: type = np.int64
     num_hosts: int = 1
     partition_strategy: str = "div"
+    num_replicas: int = 1
     plan_options: dict = dataclasses.field(default_factory=dict)
 
     def runner(self, runner_class, tables, features) -> Runner:
         """Returns an engine that holds the same tables and slots as the oracle."""
         plan = to_plan(tables, features, num_hosts=self.num_hosts,
                        partition_strategy=self.partition_strategy, **self.plan_options)
-        runner = runner_class(plan, self.kinds)
+        runner = runner_class(plan, self.kinds, self.num_replicas)
         runner.write(state_of(tables, self.num_hosts, self.partition_strategy))
         return runner
 
     def arrays(self, batch):
         """Returns a batch as `Runner.train` takes it."""
+        if self.num_replicas == 1:
+            return self._encoded(batch)
+        share = len(next(iter(batch.values()))) // self.num_replicas
+        return [self._encoded({name: samples[replica * share:(replica + 1) * share]
+                               for name, samples in batch.items()})
+                for replica in range(self.num_replicas)]
+
+    def _encoded(self, batch):
         return {name: encode(samples, self.kinds[name], ids_dtype=self.ids_dtype,
                              weighted=name in self.weighted) for name, samples in batch.items()}
 

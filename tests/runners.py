@@ -19,9 +19,9 @@ from tpu_estimator_embedding.engine.partitioned_embedding import (
     PartitionedEmbedding,
     create_variables,
     default_names,
-    shard_ids,
     split_activations,
 )
+from tpu_estimator_embedding.engine.sharded_ids import shard_replicas
 from tpu_estimator_embedding.optimizers.row_optimizer import RowOptimizer
 from tpu_estimator_embedding.optimizers.update_rule import UpdateRule
 from tpu_estimator_embedding.plan.embedding_plan import EmbeddingPlan, FeaturePlan, TablePlan
@@ -85,29 +85,34 @@ class Runner:
     Args:
         plan: what to build.
         kinds: feature name -> kind of its enqueued data.
+        num_replicas: replicas that each batch is shared out to.
     """
 
-    def __init__(self, plan, kinds):
-        self.plan, self.kinds = plan, kinds
+    def __init__(self, plan, kinds, num_replicas=1):
+        self.plan, self.kinds, self.num_replicas = plan, kinds, num_replicas
         self.engine = self._create()
 
     def train(self, arrays, gradients, batch_size, step):
         """Runs one step.
 
         Args:
-            arrays: feature name -> `(ids, places, weights)`.
-            gradients: feature name -> gradient of its activations.
+            arrays: feature name -> `(ids, places, weights)`; a list of it if there are
+                several replicas.
+            gradients: feature name -> gradient of its activations in the whole batch.
 
         Returns:
-            Feature name -> activations.
+            Feature name -> activations of the whole batch.
         """
-        inputs = {"step": np.int64(step), "batch_size": np.int64(batch_size)}
-        for name, triple in arrays.items():
-            for part, array in zip(("ids", "places", "weights"), triple, strict=True):
-                if array is not None:
-                    inputs[f"{part} {name}"] = array
-        for name, gradient in gradients.items():
-            inputs[f"gradient {name}"] = np.asarray(gradient, np.float32)
+        share = batch_size // self.num_replicas
+        inputs = {"step": np.int64(step), "batch_size": np.int64(share)}
+        for replica, of_replica in enumerate([arrays] if self.num_replicas == 1 else arrays):
+            for name, triple in of_replica.items():
+                for part, array in zip(("ids", "places", "weights"), triple, strict=True):
+                    if array is not None:
+                        inputs[f"{part} {name} {replica}"] = array
+            for name, gradient in gradients.items():
+                part = gradient[replica * share:(replica + 1) * share]
+                inputs[f"gradient {name} {replica}"] = np.asarray(part, np.float32)
         return self._run(inputs)
 
     def variables(self):
@@ -120,23 +125,36 @@ class Runner:
 
     def _step(self, inputs):
         """Builds or runs the lookup and the update of one step."""
-        datas = {}
-        for name, kind in self.kinds.items():
-            triple = [inputs.get(f"{part} {name}") for part in ("ids", "places", "weights")]
-            datas[name] = (RaggedEnqueueData if kind == "ragged" else EnqueueData)(*triple)
+        replicas = range(self.num_replicas)
         batch_size = inputs["batch_size"]
-        ids = shard_ids(self.plan, datas, batch_size, training=True)
+        ids = shard_replicas(self.plan, [(self._datas(inputs, replica), batch_size)
+                                         for replica in replicas], training=True)
         stacked = self.engine.lookup(ids)
-        activations = split_activations(self.plan, stacked, batch_size)
+        shares = {name: tf.split(values, ids[name].row_counts, num=self.num_replicas)
+                  for name, values in stacked.items()}
+        by_replica = [split_activations(
+            self.plan, {name: share[replica] for name, share in shares.items()}, batch_size)
+            for replica in replicas]
+        activations = {name: tf.concat([of_replica[name] for of_replica in by_replica], 0)
+                       for name in self.kinds}
         # These gradients are given, not computed from the activations: without the
         # dependency a session could update the tables before it looks them up.
         with tf.control_dependencies(list(stacked.values())):
             updated = self.engine.apply_gradients(ids, self._stack(inputs), inputs["step"])
         return activations, updated
 
+    def _datas(self, inputs, replica):
+        datas = {}
+        for name, kind in self.kinds.items():
+            triple = [inputs.get(f"{part} {name} {replica}")
+                      for part in ("ids", "places", "weights")]
+            datas[name] = (RaggedEnqueueData if kind == "ragged" else EnqueueData)(*triple)
+        return datas
+
     def _stack(self, inputs):
         return {table.name: tf.concat(
-            [tf.reshape(inputs[f"gradient {feature.name}"], [-1, table.dimension])
+            [tf.reshape(inputs[f"gradient {feature.name} {replica}"], [-1, table.dimension])
+             for replica in range(self.num_replicas)
              for feature in self.plan.features_of(table.name)], 0) for table in self.plan.tables}
 
 
