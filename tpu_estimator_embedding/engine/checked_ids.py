@@ -63,7 +63,7 @@ def _tensors(feature: FeaturePlan, data) -> EnqueueData | RaggedEnqueueData:
     if feature.max_sequence_length:
         has_positions = places is not None and (
             isinstance(data, RaggedEnqueueData) or
-            (places.shape.rank == 2 and places.shape[1] != 1))
+            (places.shape.rank == 2 and tf.compat.dimension_value(places.shape[1]) != 1))
         checks.check(has_positions, f"ids of sequence feature {name!r}",
                      "ragged, or sparse with sample indices [n, 2]",
                      None if places is None else f"sample indices {places.shape}")

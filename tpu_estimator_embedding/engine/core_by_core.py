@@ -30,7 +30,7 @@ def core_by_core(ids: HostIds, home_cores: Tensor, row_counts: Tensor) -> list[H
     >>> [part.ids.numpy().tolist() for part in rounds]  # core 0 has [4, 5], core 1 has [4]
     [[4], [5, 4]]
     """
-    num_cores = row_counts.shape[0]
+    num_cores = tf.compat.dimension_value(row_counts.shape[0])
     ends = tf.cumsum(row_counts)
     cores = tf.searchsorted(ends, tf.cast(ids.rows, ends.dtype), side="right",
                             out_type=tf.int64)

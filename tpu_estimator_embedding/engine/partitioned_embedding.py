@@ -127,7 +127,7 @@ class PartitionedEmbedding:
 
     def _rounds(self, table: TablePlan, ids: ShardedIds, host: int) -> list[HostIds]:
         """Returns what to update at once: everything, or one core's share after another."""
-        num_cores = ids.row_counts.shape[0]
+        num_cores = tf.compat.dimension_value(ids.row_counts.shape[0])
         if table.optimizer.use_gradient_accumulation or num_cores == 1:
             return [ids.hosts[host]]
         row_ids = ids_of_rows(ids.hosts[host].unique_ids, host, table.vocabulary_size,
@@ -175,7 +175,7 @@ def split_activations(plan: EmbeddingPlan, stacked: Mapping[str, Tensor],
 def _shape_activation(part: Tensor, feature, table: TablePlan, batch_size: Tensor) -> Tensor:
     if feature.max_sequence_length:
         part = tf.reshape(part, [-1, feature.max_sequence_length, table.dimension])
-    part.set_shape([batch_size if isinstance(batch_size, int) else None, *part.shape[1:]])
+    part.set_shape([batch_size if isinstance(batch_size, int) else None, *part.shape[1:].as_list()])
     return part
 
 

@@ -53,11 +53,15 @@ class EmbeddingHook(tf.compat.v1.train.SessionRunHook):
                 session.run(self._enqueue)
                 steps += 1
         except tf.errors.OutOfRangeError:
-            self._log_dropped(session, steps)
-            session.run(self._finish)
+            self._end(session, steps)
         except Exception as error:  # noqa: BLE001 (raised again in the thread that trains)
             if not coord.should_stop():  # else the queue was closed under the enqueue
                 coord.request_stop(error)
+
+    def _end(self, session: tf.compat.v1.Session, steps: int) -> None:
+        self._log_dropped(session, steps)
+        with contextlib.suppress(tf.errors.CancelledError):  # the session may stop first
+            session.run(self._finish)
 
     def _cancel_when_stopped(self, session: tf.compat.v1.Session,
                              coord: tf.train.Coordinator) -> None:

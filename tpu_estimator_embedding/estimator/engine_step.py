@@ -67,9 +67,8 @@ def build_step(plan: EmbeddingPlan, prepared: StepInput, model_fn: Callable[[Any
             gradient of the activations.
         ValueError: if several replicas train without a cross-replica sum.
     """
-    step = _global_step()
-    with tf.control_dependencies([step]):
-        lookahead = Lookahead(plan, prepared) if training and plan.pipelined else None
+    step = tf.identity(tf.compat.v1.train.get_or_create_global_step())
+    lookahead = Lookahead(plan, prepared) if training and plan.pipelined else None
     step_input = lookahead.step_input if lookahead else prepared
     first = (_split_replicas(lookahead.stacked, step_input)[0] if lookahead
              else {table.name: _stand_in(table) for table in plan.tables})
@@ -78,6 +77,7 @@ def build_step(plan: EmbeddingPlan, prepared: StepInput, model_fn: Callable[[Any
                                   else first)
     if capture:
         capture.hide()
+    _read_before_written(step)
     names = name_tables(plan, scopes if from_columns else None)
     if training:
         check_all_used(plan, names)
@@ -88,7 +88,7 @@ def build_step(plan: EmbeddingPlan, prepared: StepInput, model_fn: Callable[[Any
         stacked = lookahead.stacked if lookahead else engine.lookup(step_input.ids)
         by_replica = _split_replicas(stacked, step_input)
     if not lookahead:
-        _connect(first, by_replica[0], step)
+        _connect(first, by_replica[0])
     gradients = capture.captured() if capture else {}
     spec, gradients = _replicate(spec, gradients, [first, *by_replica[1:]], step_input, training)
     if not capture:
@@ -112,9 +112,13 @@ def _call_model_fn(model_fn: Callable[[Any, Any], Any], plan: EmbeddingPlan,
         return model_fn(features, labels), scopes
 
 
-def _global_step() -> Tensor:
-    """Returns the step as it is before the train op increments it."""
-    return tf.identity(tf.compat.v1.train.get_or_create_global_step())
+def _read_before_written(step: Tensor) -> None:
+    """Lets everything that counts the step wait until it was read."""
+    handle = tf.compat.v1.train.get_global_step().handle
+    for consumer in handle.consumers():
+        is_initializer = consumer.name.startswith("global_step/")
+        if consumer.type.startswith("Assign") and not is_initializer:
+            consumer._add_control_input(step.op)
 
 
 def _split_replicas(stacked: Stacked, step_input: StepInput) -> list[Stacked]:
@@ -126,11 +130,9 @@ def _split_replicas(stacked: Stacked, step_input: StepInput) -> list[Stacked]:
     return [{name: parts[name][replica] for name in parts} for replica in range(num_replicas)]
 
 
-def _connect(stand_ins: Stacked, activations: Stacked, step: Tensor) -> None:
-    # Everything that trains comes after the activations, so the step is read in time.
-    with tf.control_dependencies([step]):
-        for name, values in activations.items():
-            stand_ins[name].op._update_input(0, tf.identity(values))
+def _connect(stand_ins: Stacked, activations: Stacked) -> None:
+    for name, values in activations.items():
+        stand_ins[name].op._update_input(0, values)
 
 
 def _replicate(spec: Any, gradients: Stacked, stacked: Sequence[Stacked], step_input: StepInput,

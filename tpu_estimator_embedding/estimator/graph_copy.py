@@ -3,8 +3,9 @@
 
 A replica's step is a copy of the first one's, fed with other inputs. Copied is what lies
 between the inputs and the wanted tensors, plus random ops, which draw other numbers in
-every copy. What depends on neither, variables and reads of them for instance, is shared,
-and whatever writes to a variable is left out: it happens once.
+every copy, and the state of v1 while loops. What depends on none of these, variables and
+reads of them for instance, is shared, and whatever writes to a variable is left out: it
+happens once.
 """
 
 import re
@@ -58,7 +59,8 @@ def _ops_to_copy(targets: Sequence[Tensor], boundary: set[tf.Operation]) -> set[
     ancestors = _closure((target.op for target in targets),
                          lambda op: () if op in boundary or _writes(op) else _sources(op))
     ancestors = {op for op in ancestors if not _writes(op)} - boundary
-    starts = [op for op in ancestors if _is_random(op) or boundary.intersection(_sources(op))]
+    starts = [op for op in ancestors if _is_random(op) or _is_of_one_step(op)
+              or boundary.intersection(_sources(op))]
     while True:
         copied = _closure(starts, lambda op: ancestors.intersection(_consumers(op)))
         frames = {_frame(op) for op in copied} - {None}
@@ -94,6 +96,11 @@ def _writes(op: tf.Operation) -> bool:
 
 def _is_random(op: tf.Operation) -> bool:
     return op.op_def.is_stateful and any(attr.name == "seed2" for attr in op.op_def.attr)
+
+
+def _is_of_one_step(op: tf.Operation) -> bool:
+    # Stacks and tensor arrays of v1 while loops: resources, but of one computation only.
+    return op.type.startswith(("Stack", "TensorArray"))
 
 
 def _frame(op: tf.Operation) -> str | None:

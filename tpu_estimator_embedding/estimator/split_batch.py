@@ -52,7 +52,7 @@ def _split(structure: Any, num_replicas: int, axes: Sequence[int] | None) -> lis
 
 
 def _split_tensor(tensor: Any, num_replicas: int, axis: int) -> list[Any]:
-    size = tensor.shape[axis]
+    size = tf.compat.dimension_value(tensor.shape[axis])
     checks.check(size is None or size % num_replicas == 0, "batch",
                  f"divisible by the number of replicas, {num_replicas}", size,
                  "Drop the remainder in input_fn.")

@@ -107,7 +107,8 @@ def _enqueue_data(plan: EmbeddingPlan, feature: FeaturePlan, ids: Any,
                  "a SparseTensor or RaggedTensor", ids, "Convert them in input_fn, with "
                  "tf.sparse.from_dense for instance.")
     if plan.table_by_name[feature.table].combiner is None:
-        is_single = ids.shape.rank == 1 or (ids.shape.rank == 2 and ids.shape[1] == 1)
+        is_single = ids.shape.rank == 1 or (
+            ids.shape.rank == 2 and tf.compat.dimension_value(ids.shape[1]) == 1)
         checks.check(is_single, f"dense ids of feature {feature.name!r} with combiner None",
                      "of shape [batch] or [batch, 1]", ids.shape)
         return EnqueueData(tf.reshape(ids, [-1]))
@@ -142,16 +143,17 @@ def _weights_of(feature: FeaturePlan, ids: Any, features: Mapping[str, Any]) -> 
 
 def _common_batch_size(ids: Mapping[str, Any]) -> Tensor | int:
     """Checks that all features have equally many samples, and returns how many."""
-    known = {name: tensor.shape[0] for name, tensor in ids.items() if tensor.shape[0] is not None}
+    sizes = {name: tf.compat.dimension_value(tensor.shape[0]) for name, tensor in ids.items()}
+    known = {name: size for name, size in sizes.items() if size is not None}
     checks.check(len(set(known.values())) <= 1, "embedding features", "of one batch size", known)
     if len(known) == len(ids):
         return next(iter(known.values()))
-    sizes = {name: _dynamic_batch_size(tensor) for name, tensor in ids.items()}
-    reference, *rest = sizes
-    assertions = [id_checks.check_batch_size(sizes[name], sizes[reference], name, reference)
+    dynamic = {name: _dynamic_batch_size(tensor) for name, tensor in ids.items()}
+    reference, *rest = dynamic
+    assertions = [id_checks.check_batch_size(dynamic[name], dynamic[reference], name, reference)
                   for name in rest]
     with tf.control_dependencies([op for op in assertions if op is not None]):
-        return next(iter(known.values())) if known else tf.identity(sizes[reference])
+        return tf.identity(dynamic[reference])
 
 
 def _dynamic_batch_size(ids: Any) -> Tensor:

@@ -55,5 +55,6 @@ def _tensors(element: Any) -> list[Tensor]:
 
 
 def _zeros_like_static_shape(component: Tensor) -> Tensor:
-    shape = [] if component.shape.rank is None else [size or 0 for size in component.shape]
+    shape = [] if component.shape.rank is None else [
+        size or 0 for size in component.shape.as_list()]
     return tf.zeros(shape, component.dtype)
