@@ -1,0 +1,23 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Tests of what must not hang fail instead of hanging."""
+
+import threading
+
+
+def finish(function, *args, seconds=60, **kwargs):
+    """Returns or raises what `function` does; fails if it takes longer than `seconds`."""
+    outcome = {}
+
+    def run():
+        try:
+            outcome["value"] = function(*args, **kwargs)
+        except BaseException as error:
+            outcome["error"] = error
+
+    thread = threading.Thread(target=run, daemon=True)
+    thread.start()
+    thread.join(seconds)
+    assert not thread.is_alive(), f"{function} hangs"
+    if "error" in outcome:
+        raise outcome["error"]
+    return outcome["value"]

@@ -1,0 +1,72 @@
+# SPDX-License-Identifier: Apache-2.0
+"""The input of a step is read and prepared while the step before it computes."""
+
+import threading
+
+import numpy as np
+import tensorflow as tf
+
+from tests.estimator.counting import (
+    TPUEstimatorSpec,
+    count,
+    counts,
+    counts_of,
+    input_of,
+    new_estimator,
+)
+from tests.estimator.hang import finish
+from tests.graphs import ancestors
+
+
+def test_next_batch_is_read_while_a_step_computes(tmp_path):
+    """Every step but the last waits, inside of its computation, for the batch after it."""
+    num_steps = 4
+    read = [threading.Event() for _ in range(num_steps)]
+
+    def input_fn(params):
+        def generate():
+            for step in range(num_steps):
+                read[step].set()
+                yield [2 * step, 2 * step + 1]
+        return tf.data.Dataset.from_generator(
+            generate, output_signature=tf.TensorSpec([2], tf.int64)).map(lambda ids: {"id": ids})
+
+    waited = []
+
+    def wait(step, activations):
+        if step + 1 < num_steps:
+            waited.append(read[step + 1].wait(30))
+        return activations
+
+    def model_fn(features, labels, mode, params):
+        computed = tf.numpy_function(wait, [tf.compat.v1.train.get_global_step(),
+                                            tf.stop_gradient(features["id"])], tf.float32)
+        loss = tf.stop_gradient(tf.reduce_sum(computed)) - tf.reduce_sum(features["id"])
+        with tf.control_dependencies([computed]):
+            return TPUEstimatorSpec(mode, loss=loss, train_op=count(tf.identity(loss)))
+
+    estimator = new_estimator(tmp_path, model_fn)
+    finish(estimator.train, input_fn, max_steps=100)
+    assert waited == [True] * (num_steps - 1)
+    assert counts(estimator) == counts_of(*range(8))
+
+
+def test_step_neither_reads_nor_prepares_its_input(tmp_path):
+    """What the table's update waits for ends at the queue; the work is done before it."""
+    kinds = {}
+
+    class Inspect(tf.compat.v1.train.SessionRunHook):
+        def begin(self):
+            operations = tf.compat.v1.get_default_graph().get_operations()
+            for role, kind in (("step", "ResourceScatterUpdate"), ("input", "QueueEnqueueV2")):
+                found = [op for op in operations if op.type == kind]
+                assert found
+                kinds[role] = {ancestor.type for op in found for ancestor in ancestors(op)}
+
+    new_estimator(tmp_path).train(input_of(np.arange(4)), max_steps=1, hooks=[Inspect()])
+    reading_and_preparing = {"IteratorGetNext", "Assert", "UniqueV2"} | {
+        kind for kind in kinds["input"] if kind.startswith("Unique")}
+    assert {"IteratorGetNext", "Assert"} <= kinds["input"]
+    assert any(kind.startswith("Unique") for kind in kinds["input"])
+    assert not reading_and_preparing & kinds["step"]
+    assert any(kind.startswith("QueueDequeue") for kind in kinds["step"])
