@@ -16,8 +16,8 @@ _STEPS_WAITING = 1  # besides the one that is being prepared
 
 
 def feed_steps(plan: EmbeddingPlan, result: Any, *, training: bool, num_replicas: int,
-               batch_per_replica: bool, batch_axis: Sequence[int] | None
-               ) -> tuple[StepInput, EmbeddingHook]:
+               batch_per_replica: bool, batch_axis: Sequence[int] | None,
+               tensor_core_columns: Sequence[Any] = ()) -> tuple[StepInput, EmbeddingHook]:
     """Returns the input of a step, prepared one step ahead, and the hook that feeds it.
 
     Args:
@@ -25,14 +25,17 @@ def feed_steps(plan: EmbeddingPlan, result: Any, *, training: bool, num_replicas
         result: what the input_fn returned.
         training: whether gradients will be applied.
         num_replicas, batch_per_replica, batch_axis: as for `input_reader.read`.
+        tensor_core_columns: columns whose ids the model_fn gets padded.
     """
     embedding_keys = {key for feature in plan.features
                       for key in (feature.name, feature.weight_key)}
+    embedding_keys |= {column.get_feature_key_name() for column in tensor_core_columns}
     with tf.device("/device:CPU:0"), tf.name_scope("input"):
         reading = input_reader.read(
             result, num_replicas=num_replicas, batch_per_replica=batch_per_replica,
             embedding_keys=embedding_keys, batch_axis=batch_axis)
-        step = prepare(plan, reading.batches, training=training)
+        step = prepare(plan, reading.batches, training=training,
+                       tensor_core_columns=tensor_core_columns)
         queue = TensorQueue(step, capacity=_STEPS_WAITING)
         hook = EmbeddingHook(reading, queue, queue.enqueue(step),
                              mark_end=training and plan.pipelined)

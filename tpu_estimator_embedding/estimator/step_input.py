@@ -8,6 +8,7 @@ import tensorflow as tf
 
 from tpu_estimator_embedding.engine.sharded_ids import ShardedIds, shard_replicas
 from tpu_estimator_embedding.estimator.split_features import split_features
+from tpu_estimator_embedding.estimator.tensor_core_features import pad_tensor_core_features
 from tpu_estimator_embedding.plan.embedding_plan import EmbeddingPlan
 from tpu_estimator_embedding.types import Tensor
 
@@ -40,17 +41,19 @@ class StepInput(NamedTuple):
     exists: Tensor
 
 
-def prepare(plan: EmbeddingPlan, batches: Sequence[tuple[Any, Any]], *,
-            training: bool) -> StepInput:
+def prepare(plan: EmbeddingPlan, batches: Sequence[tuple[Any, Any]], *, training: bool,
+            tensor_core_columns: Sequence[Any] = ()) -> StepInput:
     """Splits features and deals ids out to tables and hosts; errors in them come up here.
 
     Args:
         plan: the tables and features.
         batches: `(features, labels)` of every replica.
         training: whether gradients will follow.
+        tensor_core_columns: columns whose ids the model_fn gets padded.
     """
     with tf.device("/device:CPU:0"):
-        splits = [split_features(plan, features) for features, _ in batches]
+        splits = [split_features(plan, pad_tensor_core_features(tensor_core_columns, features))
+                  for features, _ in batches]
         ids = shard_replicas(plan, [(split.enqueue_datas, split.batch_size) for split in splits],
                              training=training)
         replicas = tuple(ReplicaInput(split.others, labels, split.batch_size)

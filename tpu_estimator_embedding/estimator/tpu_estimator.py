@@ -57,6 +57,8 @@ class TPUEstimator(upstream.tpu_estimator.TPUEstimator):
             _check_can_honour(config)
         self._use_engine = use_tpu
         self._spec = embedding_config_spec
+        self._tensor_core_columns = (
+            embedding_config_spec and embedding_config_spec.tensor_core_feature_columns) or ()
         self._num_hosts = num_hosts
         self._user_model_fn = model_fn
         self._batch_axis = batch_axis
@@ -120,7 +122,8 @@ class TPUEstimator(upstream.tpu_estimator.TPUEstimator):
             inputs, hook = feed_steps(
                 self._plan(training=training), result, training=training,
                 num_replicas=ctx.num_replicas, batch_axis=self._batch_axis,
-                batch_per_replica=ctx.is_input_per_host_with_iterators())
+                batch_per_replica=ctx.is_input_per_host_with_iterators(),
+                tensor_core_columns=self._tensor_core_columns)
         return inputs, None, [hook]
 
     def _get_features_from_input_fn(self, input_fn, mode):
@@ -154,8 +157,9 @@ class TPUEstimator(upstream.tpu_estimator.TPUEstimator):
             plan = plan.restricted_to(features)
             columns = self._spec.feature_columns if self._spec else None
             features = look_up_vocabularies(columns or (), features)
-        training = mode == ModeKeys.TRAIN
-        return plan, step_input.prepare(plan, [(features, labels)], training=training)
+        return plan, step_input.prepare(plan, [(features, labels)],
+                                        training=mode == ModeKeys.TRAIN,
+                                        tensor_core_columns=self._tensor_core_columns)
 
     def _engine_spec(self, plan: EmbeddingPlan, inputs: step_input.StepInput, mode: str,
                      config: Any, params: dict[str, Any], is_export: bool) -> Any:

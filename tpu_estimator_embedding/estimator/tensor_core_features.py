@@ -1,0 +1,54 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Features of columns with `embedding_lookup_device='tpu_tensor_core'`.
+
+Their tables are ordinary trainable variables that the model's own optimizer trains. TF's
+columns look them up from ids of a fixed shape, and a mask that says which of them count.
+"""
+
+from collections.abc import Sequence
+from typing import Any
+
+import tensorflow as tf
+
+from tpu_estimator_embedding import checks
+from tpu_estimator_embedding.types import Tensor
+
+MASK_SUFFIX = "__TENSOR_CORE_MASK"  # TF's columns look masks up by it
+
+
+def pad_tensor_core_features(columns: Sequence[Any], features: Any) -> Any:
+    """Returns the features with the ids of these columns padded, and their masks.
+
+    Args:
+        columns: tensor-core embedding columns.
+        features: tensors by feature name; left as they are.
+
+    Raises:
+        ValueError: if a feature is missing, its ids are no SparseTensor of integers, or the
+            key of its mask is taken.
+    """
+    padded = {}
+    for column in columns:
+        key = column.get_feature_key_name()
+        checks.check(key in features, "features", f"with the embedding feature {key!r}",
+                     sorted(features), "Return it from input_fn.")
+        checks.check(key + MASK_SUFFIX not in features, "features",
+                     f"without the key {key + MASK_SUFFIX!r}, which is that of a mask",
+                     sorted(features))
+        padded[key], padded[key + MASK_SUFFIX] = _pad(key, features[key],
+                                                      column._tensor_core_shape[1])
+    return {**features, **padded} if padded else features
+
+
+def _pad(key: str, ids: Any, length: int) -> tuple[Tensor, Tensor]:
+    """Returns ids `[batch, length]` int32 and mask `[batch, length]` float32."""
+    is_sparse_ids = isinstance(ids, tf.SparseTensor) and ids.dtype.is_integer
+    checks.check(is_sparse_ids, f"ids of feature {key!r}", "a SparseTensor of integers", ids)
+    kept = tf.where(ids.indices[:, 1] < length)[:, 0]
+    places = tf.gather(ids.indices, kept)
+    shape = tf.stack([ids.dense_shape[0], length])
+    values = tf.scatter_nd(places, tf.cast(tf.gather(ids.values, kept), tf.int32), shape)
+    mask = tf.scatter_nd(places, tf.ones_like(kept, tf.float32), shape)
+    for tensor in (values, mask):
+        tensor.set_shape([tf.compat.dimension_value(ids.shape[0]), length])
+    return values, mask
