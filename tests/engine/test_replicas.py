@@ -46,17 +46,25 @@ def test_replicas_sum_their_gradients_into_one_update(case, num_replicas, runner
                         new_setting(num_replicas), **TOLERANCE)
 
 
-@pytest.mark.parametrize("runner, num_replicas, num_hosts, strategy", [
-    ("session", 2, 1, "div"), ("eager", 4, 1, "div"), ("session", 4, 3, "mod"),
-    ("eager", 2, 2, "div")])
 @pytest.mark.parametrize("case", LAZY)
-def test_cores_update_one_after_another_without_accumulation(case, runner, num_replicas,
-                                                             num_hosts, strategy):
+def test_cores_update_one_after_another_without_accumulation(case):
+    check_core_by_core(case, "eager", new_setting(4))
+
+
+@pytest.mark.parametrize("runner, num_replicas, num_hosts, strategy", [
+    ("session", 2, 1, "div"), ("session", 4, 3, "mod"), ("function", 2, 2, "div")])
+@pytest.mark.parametrize("case", ["Adagrad", "RMSProp"])
+def test_cores_update_in_order_in_every_mode_on_every_host(case, runner, num_replicas, num_hosts,
+                                                           strategy):
+    check_core_by_core(case, runner, new_setting(num_replicas, num_hosts=num_hosts,
+                                                 partition_strategy=strategy))
+
+
+def check_core_by_core(case, runner, setting):
     optimizer = dataclasses.replace(CASES[case], accumulate=False, decay=0.125,
                                     weight_limits=(-0.75, 0.75))
-    setting = new_setting(num_replicas, num_hosts=num_hosts, partition_strategy=strategy)
-    train_beside_oracle(RUNNERS[runner], new_oracle(optimizer, num_replicas), new_batches(),
-                        setting, **TOLERANCE)
+    train_beside_oracle(RUNNERS[runner], new_oracle(optimizer, setting.num_replicas),
+                        new_batches(), setting, **TOLERANCE)
 
 
 def test_accumulation_changes_what_several_replicas_do():
