@@ -26,8 +26,8 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
                         help="records to write, a tenth of them held out (%(default)s)")
     parser.add_argument("--batch-size", type=int, default=1024,
                         help="examples in a step (%(default)s)")
-    parser.add_argument("--model-dir", type=pathlib.Path,
-                        default=pathlib.Path("tpu-estimator-embedding-demo"),
+    parser.add_argument("--model-dir", type=lambda path: pathlib.Path(path).resolve(),
+                        default="tpu-estimator-embedding-demo",
                         help="where everything goes; the same again resumes (%(default)s)")
     parser.add_argument("--seed", type=int, default=1,
                         help="of the records and the model (%(default)s)")
