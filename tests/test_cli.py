@@ -146,8 +146,22 @@ def test_interrupt_ends_it_as_under_python(directory):
     (["-m", "missing.task"], "No module named 'missing'")])
 def test_missing_program_is_an_error(arguments, sentence, tmp_path):
     done = start([*RUN, *arguments], cwd=tmp_path)
-    assert done.returncode == 2
+    assert done.returncode == start([sys.executable, *arguments], cwd=tmp_path).returncode
     assert re.search(f"^tpu-estimator-embedding: {sentence}", done.stderr)
+
+
+def test_refused_install_is_one_sentence(directory):
+    refuse = RUN[2].replace("lambda: None", "lambda: (_ for _ in ()).throw(RuntimeError('no'))")
+    done = start([*RUN[:2], refuse, "program.py"], cwd=directory)
+    assert (done.returncode, done.stderr) == (1, "tpu-estimator-embedding: no\n")
+
+
+def test_package_of_a_module_is_imported_after_install(directory):
+    write(directory / "package" / "__init__.py", "print('imported', sys_is_ready)")
+    ready = RUN[2].replace("lambda: None",
+                           "lambda: vars(__import__('builtins')).update(sys_is_ready=True)")
+    done = start([*RUN[:2], ready, "-m", "package.task"], cwd=directory)
+    assert (done.returncode, done.stdout) == (0, "imported True\n")
 
 
 @pytest.mark.parametrize("arguments", [[], ["-m"], ["--unknown", "program.py"]])

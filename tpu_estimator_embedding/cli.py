@@ -69,9 +69,9 @@ def _run(arguments: Sequence[str]) -> int:
     from tpu_estimator_embedding.compat import program
     try:
         (program.run_module if is_module else program.run_file)(name, rest)
-    except program.ProgramNotFoundError as error:
+    except program.NotStartedError as error:
         print(f"{PROGRAM}: {error}", file=sys.stderr)
-        return 2
+        return error.status
     return 0
 
 

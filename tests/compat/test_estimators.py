@@ -1,6 +1,8 @@
 # SPDX-License-Identifier: Apache-2.0
 """tensorflow_estimator itself works after install(): train, evaluate, predict, export."""
 
+import tempfile
+
 import numpy as np
 import pytest
 import tensorflow as tf
@@ -45,13 +47,15 @@ MAKERS = {
     "a model_fn": lambda: tf.estimator.Estimator(model_fn),
     "a model_fn of v1": lambda: tf.compat.v1.estimator.Estimator(model_fn),
     "DNNClassifier": lambda: tf.estimator.DNNClassifier([4], DENSE),
-    "DNNClassifier of v1": lambda: tf.compat.v1.estimator.DNNClassifier(
-        [4], DENSE, batch_norm=True),
-    "LinearRegressor": lambda: tf.estimator.LinearRegressor([NUMBERS, GROUP]),
     "DNNLinearCombinedClassifier of v1": lambda:
         tf.compat.v1.estimator.DNNLinearCombinedClassifier(
             linear_feature_columns=[GROUP], dnn_feature_columns=DENSE, dnn_hidden_units=[3]),
 }
+
+
+@pytest.fixture(autouse=True)
+def model_directories_are_removed(tmp_path, monkeypatch):
+    monkeypatch.setattr(tempfile, "tempdir", str(tmp_path))
 
 
 @pytest.mark.filterwarnings("ignore::UserWarning")

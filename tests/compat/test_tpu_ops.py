@@ -29,7 +29,8 @@ def types_without_kernel(graph):
 
 @pytest.mark.parametrize("cross_replica_sum", [
     tf.compat.v1.tpu.cross_replica_sum, tensorflow_tpu_ops.cross_replica_sum,
-    lambda x: tensorflow_tpu_ops.gen_tpu_ops.cross_replica_sum(x, [[0]])])
+    lambda x: tensorflow_tpu_ops.gen_tpu_ops.cross_replica_sum(x, [[0]]),
+    lambda x: tf.raw_ops.CrossReplicaSum(input=x, group_assignment=[[0]])])
 def test_sum_and_its_gradient_are_stand_ins(cross_replica_sum):
     with tf.Graph().as_default() as graph:
         x = tf.constant([1.0, 2.0])

@@ -49,10 +49,15 @@ V1_WORDS = tuple(
                  *SLOT_VARIABLE_NAMES, *ENQUEUE_DATA))
 
 TPU_OPS = tuple(
-    Patch("tensorflow.python.ops.gen_tpu_ops", name, f"{_OURS}.compat.tpu_ops:{name}",
+    Patch(module, name, f"{_OURS}.compat.tpu_ops:{function}",
           "has no kernel without a TPU, and a session refuses a graph that holds it",
           replaces=True)
-    for name in ("cross_replica_sum", "all_to_all", "collective_permute"))
+    for function, raw_op in (("cross_replica_sum", "CrossReplicaSum"),
+                             ("all_to_all", "AllToAll"),
+                             ("collective_permute", "CollectivePermute"))
+    for module, name in (("tensorflow.python.ops.gen_tpu_ops", function),
+                         ("tensorflow._api.v2.raw_ops", raw_op),
+                         ("tensorflow._api.v2.compat.v1.raw_ops", raw_op)))
 
 # The classes that TensorFlow exports; a program may hold either spelling of the module,
 # which `import tensorflow.compat.v1` makes two modules of.
@@ -122,10 +127,12 @@ FORMER_SPELLINGS = (
       for module in (f"{_API}._v2.estimator", "tensorflow_estimator._api.v2.estimator")),
     *(_former(f"{_API}._v1.estimator.tpu.experimental", name, f"{_V1_WORDS}:{name}")
       for name in _EXPORTED),
-    *(_former("tensorflow._api.v2.tpu.experimental", name, source)
+    *(_former(f"{tpu}.experimental", name, source)
+      for tpu in ("tensorflow._api.v2.tpu", "tensorflow.tpu")
       for name, source in (
           ("embedding_column", f"{_V1_API}.tpu.experimental:embedding_column"),
           ("shared_embedding_columns", f"{_V1_API}.tpu.experimental:shared_embedding_columns"),
           *((name, f"{_V1_WORDS}:{name}") for name in _EXPORTED))),
-    *(_former("tensorflow._api.v2.tpu", name, f"{_V1_API}.tpu:{name}")
+    *(_former(tpu, name, f"{_V1_API}.tpu:{name}")
+      for tpu in ("tensorflow._api.v2.tpu", "tensorflow.tpu")
       for name in ("CrossShardOptimizer", "cross_replica_sum")))

@@ -11,43 +11,63 @@ from types import CodeType, ModuleType, TracebackType
 from typing import Any
 
 
-class ProgramNotFoundError(Exception):
-    """There is no program of that name; the message says what was looked for."""
+class NotStartedError(Exception):
+    """The program could not be started; the message says why.
+
+    Attributes:
+        status: the exit status that goes with it.
+    """
+
+    def __init__(self, message: str, status: int) -> None:
+        super().__init__(message)
+        self.status = status
 
 
 def run_file(path: str, arguments: Sequence[str]) -> None:
     """Does what `python path *arguments` does.
 
     Raises:
-        ProgramNotFoundError: if the file cannot be read.
+        NotStartedError: the file cannot be read, or `install` refuses.
         BaseException: whatever the program raises, SystemExit too.
     """
+    file = os.path.abspath(path)
     try:
-        with io.open_code(os.path.abspath(path)) as file:
-            source = file.read()
+        with io.open_code(file) as stream:
+            source = stream.read()
     except OSError as error:
-        raise ProgramNotFoundError(
-            f"can't open file {os.path.abspath(path)!r}: [Errno {error.errno}] "
-            f"{error.strerror}") from error
-    main = _new_main(os.path.abspath(path))
-    vars(main)["__loader__"] = importlib.machinery.SourceFileLoader("__main__", main.__file__)
-    _prepare(main, os.path.dirname(os.path.realpath(path)), [path, *arguments])
-    _execute(main, lambda: compile(source, main.__file__, "exec", dont_inherit=True))
+        raise NotStartedError(
+            f"can't open file {file!r}: [Errno {error.errno}] {error.strerror}", 2) from error
+    _install(os.path.dirname(os.path.realpath(path)))
+    sys.argv = [path, *arguments]
+    main = _new_main(file)
+    vars(main)["__loader__"] = importlib.machinery.SourceFileLoader("__main__", file)
+    _execute(main, lambda: compile(source, file, "exec", dont_inherit=True))
 
 
 def run_module(name: str, arguments: Sequence[str]) -> None:
     """Does what `python -m name *arguments` does.
 
     Raises:
-        ProgramNotFoundError: if the module cannot be found or has no code.
+        NotStartedError: the module cannot be found or has no code, or `install` refuses.
         BaseException: whatever the program raises, SystemExit too.
     """
-    _set_first_path(os.getcwd())
+    _install(os.getcwd())  # before the module's package, which may be part of the program
+    sys.argv = ["-m", *arguments]
     spec = _find_module(name)
+    sys.argv[0] = spec.origin
     main = _new_main(spec.origin)
     vars(main).update(__loader__=spec.loader, __spec__=spec, __package__=spec.parent)
-    _prepare(main, os.getcwd(), [spec.origin, *arguments])
     _execute(main, lambda: spec.loader.get_code(spec.name))
+
+
+def _install(directory: str) -> None:
+    from tpu_estimator_embedding.compat.install import install
+    if not sys.flags.safe_path:  # else python put nothing there
+        sys.path[0] = directory
+    try:
+        install()
+    except RuntimeError as error:
+        raise NotStartedError(str(error), 1) from error
 
 
 def _find_module(name: str) -> Any:
@@ -57,29 +77,16 @@ def _find_module(name: str) -> Any:
             name = f"{name}.__main__"  # what `python -m` runs of a package
             spec = importlib.util.find_spec(name)
     except ModuleNotFoundError as error:
-        raise ProgramNotFoundError(str(error)) from error
+        raise NotStartedError(str(error), 1) from error
     if spec is None or not hasattr(spec.loader, "get_code"):
-        raise ProgramNotFoundError(f"No module named {name}")
+        raise NotStartedError(f"No module named {name}", 1)
     return spec
 
 
 def _new_main(file: str) -> ModuleType:
-    main = ModuleType("__main__")
+    main = sys.modules["__main__"] = ModuleType("__main__")
     vars(main).update(__file__=file, __builtins__=__builtins__, __cached__=None)
     return main
-
-
-def _prepare(main: ModuleType, directory: str, argv: list[str]) -> None:
-    from tpu_estimator_embedding.compat.install import install
-    _set_first_path(directory)  # before install, for the program's own modules come first
-    install()
-    sys.argv = argv
-    sys.modules["__main__"] = main
-
-
-def _set_first_path(directory: str) -> None:
-    if not sys.flags.safe_path:  # else python put nothing there
-        sys.path[0] = directory
 
 
 def _execute(main: ModuleType, load: Any) -> None:
