@@ -28,40 +28,65 @@ class Reading(NamedTuple):
     batches_per_step: int
 
 
-def read(result: Any, *, num_replicas: int, batch_per_replica: bool,
-         embedding_keys: Iterable[str] = (), batch_axis: Sequence[int] | None = None) -> Reading:
-    """Reads the input of one step.
+def next_batch(result: Any) -> Reading:
+    """Reads one batch for the one replica.
 
     Args:
         result: a Dataset, or a nest of tensors that each run evaluates anew: `features`
             or `(features, labels)`.
-        num_replicas: how many batches are wanted.
-        batch_per_replica: whether each replica takes the next batch, as with PER_HOST_V2,
-            instead of a share of one batch, as with PER_HOST_V1.
-        embedding_keys: features that are ids or weights.
-        batch_axis: as for `split_batch`.
+    """
+    batch, initializer = _next(result)
+    return Reading([features_and_labels(batch)], initializer, None, 1)
+
+
+def batch_for_all(result: Any, num_replicas: int) -> Reading:
+    """Reads one batch that every replica is given, as with BROADCAST."""
+    reading = next_batch(result)
+    return reading._replace(batches=reading.batches * num_replicas)
+
+
+def batch_of_each(results: Sequence[Any]) -> Reading:
+    """Reads one batch of every replica's own input, as with PER_SHARD_V1."""
+    readings = [next_batch(result) for result in results]
+    initializers = [reading.initializer for reading in readings
+                    if reading.initializer is not None]
+    return Reading([reading.batches[0] for reading in readings], tf.group(*initializers), None, 1)
+
+
+def successive_batches(result: Any, num_replicas: int) -> Reading:
+    """Reads a batch for each replica from one input, as with PER_HOST_V2.
 
     Raises:
-        TypeError: if batches are wanted one by one and `result` is no Dataset.
+        TypeError: if `result` is no Dataset.
     """
-    if batch_per_replica:
-        checks.check_type(tf.data.Dataset, "the result of input_fn",
-                          "a Dataset with PER_HOST_V2, to take a batch for each replica", result)
-    if not isinstance(result, tf.data.Dataset):
-        batches = split_batch(*features_and_labels(result), num_replicas, embedding_keys,
-                              batch_axis) if num_replicas > 1 else [features_and_labels(result)]
-        return Reading(batches, None, None, 1)
-    iterator = tf.compat.v1.data.make_initializable_iterator(result)
+    checks.check_type(tf.data.Dataset, "the result of input_fn",
+                      "a Dataset with PER_HOST_V2, to take a batch for each replica", result)
     if num_replicas == 1:
-        return Reading([features_and_labels(iterator.get_next())], iterator.initializer, None, 1)
+        return next_batch(result)
+    iterator = tf.compat.v1.data.make_initializable_iterator(result)
     counter = _counter()
-    if batch_per_replica:
-        batches = _next_batches(iterator, num_replicas, counter)
-    else:
-        batches = split_batch(*_next_divisible_batch(iterator, num_replicas, counter),
-                              num_replicas, embedding_keys, batch_axis)
-    return Reading(batches, iterator.initializer, counter,
-                   num_replicas if batch_per_replica else 1)
+    return Reading(_next_batches(iterator, num_replicas, counter), iterator.initializer, counter,
+                   num_replicas)
+
+
+def shared_batch(result: Any, num_replicas: int, embedding_keys: Iterable[str] = (),
+                 batch_axis: Sequence[int] | None = None) -> Reading:
+    """Reads one batch and splits it over the replicas, as with PER_HOST_V1.
+
+    Args:
+        result: as for `next_batch`.
+        num_replicas, embedding_keys, batch_axis: as for `split_batch`.
+    """
+    if num_replicas == 1:
+        return next_batch(result)
+    if not isinstance(result, tf.data.Dataset):
+        return Reading(split_batch(*features_and_labels(result), num_replicas, embedding_keys,
+                                   batch_axis), None, None, 1)
+    iterator = tf.compat.v1.data.make_initializable_iterator(result)
+    counter = _counter()
+    batch = _next_divisible_batch(iterator, num_replicas, counter)
+    return Reading(split_batch(*batch, num_replicas, embedding_keys, batch_axis),
+                   iterator.initializer, counter, 1)
 
 
 def features_and_labels(result: Any) -> tuple[Any, Any]:
@@ -71,6 +96,13 @@ def features_and_labels(result: Any) -> tuple[Any, Any]:
     checks.check(len(result) == 2, "the result of input_fn", "features or (features, labels)",
                  result)
     return result[0], result[1]
+
+
+def _next(result: Any) -> tuple[Any, tf.Operation | None]:
+    if not isinstance(result, tf.data.Dataset):
+        return result, None
+    iterator = tf.compat.v1.data.make_initializable_iterator(result)
+    return iterator.get_next(), iterator.initializer
 
 
 def _next_batches(iterator: Any, count: int, counter: tf.Variable) -> list[tuple[Any, Any]]:

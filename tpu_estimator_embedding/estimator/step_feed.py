@@ -1,13 +1,14 @@
 # SPDX-License-Identifier: Apache-2.0
 """From the result of an input_fn to prepared steps that wait in a queue."""
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from typing import Any
 
 import tensorflow as tf
 
-from tpu_estimator_embedding.estimator import input_reader
 from tpu_estimator_embedding.estimator.embedding_hook import EmbeddingHook
+from tpu_estimator_embedding.estimator.input_modes import read_input
+from tpu_estimator_embedding.estimator.machine_context import MachineContext
 from tpu_estimator_embedding.estimator.step_input import StepInput, prepare
 from tpu_estimator_embedding.estimator.tensor_queue import TensorQueue
 from tpu_estimator_embedding.plan.embedding_plan import EmbeddingPlan
@@ -15,25 +16,24 @@ from tpu_estimator_embedding.plan.embedding_plan import EmbeddingPlan
 _STEPS_WAITING = 1  # besides the one that is being prepared
 
 
-def feed_steps(plan: EmbeddingPlan, result: Any, *, training: bool, num_replicas: int,
-               batch_per_replica: bool, batch_axis: Sequence[int] | None,
+def feed_steps(plan: EmbeddingPlan, ctx: MachineContext, input_fn: Callable[[Any], Any], *,
+               training: bool, batch_axis: Sequence[int] | None = None,
                tensor_core_columns: Sequence[Any] = ()) -> tuple[StepInput, EmbeddingHook]:
     """Returns the input of a step, prepared one step ahead, and the hook that feeds it.
 
     Args:
         plan: the tables and features.
-        result: what the input_fn returned.
+        ctx: the context, in the mode to run.
+        input_fn: called with the `TPUContext` of an invocation.
         training: whether gradients will be applied.
-        num_replicas, batch_per_replica, batch_axis: as for `input_reader.read`.
+        batch_axis: as for `split_batch`.
         tensor_core_columns: columns whose ids the model_fn gets padded.
     """
     embedding_keys = {key for feature in plan.features
                       for key in (feature.name, feature.weight_key)}
     embedding_keys |= {column.get_feature_key_name() for column in tensor_core_columns}
-    with tf.device("/device:CPU:0"), tf.name_scope("input"):
-        reading = input_reader.read(
-            result, num_replicas=num_replicas, batch_per_replica=batch_per_replica,
-            embedding_keys=embedding_keys, batch_axis=batch_axis)
+    with tf.device("/device:CPU:0"):
+        reading = read_input(ctx, input_fn, embedding_keys, batch_axis)
         step = prepare(plan, reading.batches, training=training,
                        tensor_core_columns=tensor_core_columns)
         queue = TensorQueue(step, capacity=_STEPS_WAITING)

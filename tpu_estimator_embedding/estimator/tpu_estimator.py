@@ -116,14 +116,9 @@ class TPUEstimator(upstream.tpu_estimator.TPUEstimator):
         call_input_fn = self._call_input_fn(input_fn, mode)
         training = mode == ModeKeys.TRAIN
         with self._ctx.with_mode(mode) as ctx, tf.device("/device:CPU:0"):
-            result = call_input_fn(upstream.tpu_context.TPUContext(
-                ctx, input_device=ctx.tpu_host_placement_function(host_id=0),
-                invocation_index=0, host_id=0))
             inputs, hook = feed_steps(
-                self._plan(training=training), result, training=training,
-                num_replicas=ctx.num_replicas, batch_axis=self._batch_axis,
-                batch_per_replica=ctx.is_input_per_host_with_iterators(),
-                tensor_core_columns=self._tensor_core_columns)
+                self._plan(training=training), ctx, call_input_fn, training=training,
+                batch_axis=self._batch_axis, tensor_core_columns=self._tensor_core_columns)
         return inputs, None, [hook]
 
     def _get_features_from_input_fn(self, input_fn, mode):
@@ -215,12 +210,9 @@ def _check_can_honour(config: Any) -> None:
     checks.check(tpu_config.num_cores_per_replica is None, "num_cores_per_replica",
                  "None: there are no cores to split one replica over",
                  tpu_config.num_cores_per_replica, "Leave it out of TPUConfig.")
-    modes = upstream.tpu_config.InputPipelineConfig
-    per_host = (modes.PER_HOST_V1, modes.PER_HOST_V2)
-    checks.check((tpu_config.num_shards or 1) == 1
-                 or tpu_config.per_host_input_for_training in per_host,
-                 "per_host_input_for_training", "PER_HOST_V1 or PER_HOST_V2 with num_shards "
-                 "above 1", tpu_config.per_host_input_for_training)
+    checks.check(tpu_config.experimental_feed_hook is None, "experimental_feed_hook",
+                 "None: there is no infeed to hook into", tpu_config.experimental_feed_hook,
+                 "Leave it out of TPUConfig.")
 
 
 def _without_num_shards(config: Any) -> Any:
