@@ -6,8 +6,8 @@ import threading
 
 import tensorflow as tf
 
+from tpu_estimator_embedding.engine.tensor_queue import TensorQueue
 from tpu_estimator_embedding.estimator.input_reader import Reading
-from tpu_estimator_embedding.estimator.tensor_queue import TensorQueue
 
 
 class EmbeddingHook(tf.compat.v1.train.SessionRunHook):

@@ -12,8 +12,8 @@ update, so tables are complete between steps.
 import tensorflow as tf
 
 from tpu_estimator_embedding.engine.partitioned_embedding import PartitionedEmbedding
+from tpu_estimator_embedding.engine.tensor_queue import TensorQueue
 from tpu_estimator_embedding.estimator.step_input import StepInput
-from tpu_estimator_embedding.estimator.tensor_queue import TensorQueue
 from tpu_estimator_embedding.plan.embedding_plan import EmbeddingPlan
 
 

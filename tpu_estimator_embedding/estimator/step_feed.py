@@ -6,11 +6,11 @@ from typing import Any
 
 import tensorflow as tf
 
+from tpu_estimator_embedding.engine.tensor_queue import TensorQueue
 from tpu_estimator_embedding.estimator.embedding_hook import EmbeddingHook
 from tpu_estimator_embedding.estimator.input_modes import read_input
 from tpu_estimator_embedding.estimator.machine_context import MachineContext
 from tpu_estimator_embedding.estimator.step_input import StepInput, prepare
-from tpu_estimator_embedding.estimator.tensor_queue import TensorQueue
 from tpu_estimator_embedding.plan.embedding_plan import EmbeddingPlan
 
 _STEPS_WAITING = 1  # besides the one that is being prepared
