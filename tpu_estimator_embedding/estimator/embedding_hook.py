@@ -17,6 +17,9 @@ class EmbeddingHook(tf.compat.v1.train.SessionRunHook):
     the input ends, the queue closes, and the session stops after the last step; when the
     session stops first, the thread is woken up and joined by the session's coordinator.
     An exception in the input stops the session and is raised from its next run.
+
+    No run starts without input: where it would find none, whatever does not depend on the
+    input would still happen, such as counting the step.
     """
 
     def __init__(self, reading: Reading, queue: TensorQueue, enqueue: tf.Operation, *,
@@ -34,29 +37,47 @@ class EmbeddingHook(tf.compat.v1.train.SessionRunHook):
         self._enqueue = enqueue
         self._finish = queue.enqueue_empty() if mark_end else queue.queue.close()
         self._cancel = queue.queue.close(cancel_pending_enqueues=True)
+        self._size = queue.queue.size()
+        self._has_news = threading.Event()  # a step more, or none to come
+        self._is_over = threading.Event()
 
     def after_create_session(self, session: tf.compat.v1.Session,
                              coord: tf.train.Coordinator) -> None:
         """Starts the input anew, for a session that was lost and made again too."""
         if self._reading.initializer is not None:
             session.run(self._reading.initializer)
+        self._is_over.clear()
         for target in (self._feed, self._cancel_when_stopped):
             thread = threading.Thread(target=target, args=(session, coord), daemon=True,
                                       name=f"EmbeddingHook{target.__name__}")
             coord.register_thread(thread)
             thread.start()
 
+    def before_run(self, run_context: tf.compat.v1.train.SessionRunContext) -> None:
+        """Waits for the input of the run; where none is left, ends the session cleanly."""
+        while True:
+            self._has_news.clear()
+            is_over = self._is_over.is_set()
+            if run_context.session.run(self._size):
+                return
+            if is_over:  # looked up before the size: nothing came in between
+                raise tf.errors.OutOfRangeError(None, None, "The input has ended.")
+            self._has_news.wait()
+
     def _feed(self, session: tf.compat.v1.Session, coord: tf.train.Coordinator) -> None:
         steps = 0
         try:
             while not coord.should_stop():
                 session.run(self._enqueue)
+                self._has_news.set()
                 steps += 1
         except tf.errors.OutOfRangeError:
             self._end(session, steps)
         except Exception as error:  # noqa: BLE001 (raised again in the thread that trains)
             if not coord.should_stop():  # else the queue was closed under the enqueue
                 coord.request_stop(error)
+        finally:
+            self._stop_waiting()
 
     def _end(self, session: tf.compat.v1.Session, steps: int) -> None:
         self._log_dropped(session, steps)
@@ -66,8 +87,13 @@ class EmbeddingHook(tf.compat.v1.train.SessionRunHook):
     def _cancel_when_stopped(self, session: tf.compat.v1.Session,
                              coord: tf.train.Coordinator) -> None:
         coord.wait_for_stop()
+        self._stop_waiting()
         with contextlib.suppress(RuntimeError):  # the session may be closed already
             session.run(self._cancel)
+
+    def _stop_waiting(self) -> None:
+        self._is_over.set()
+        self._has_news.set()
 
     def _log_dropped(self, session: tf.compat.v1.Session, steps: int) -> None:
         if self._reading.batches_read is None:

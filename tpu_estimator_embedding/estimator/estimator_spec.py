@@ -10,7 +10,38 @@ from tpu_estimator_embedding.estimator import upstream
 ModeKeys = upstream.model_fn.ModeKeys
 
 
-def to_estimator_spec(spec: Any, mode: str, *, allow_estimator_spec: bool) -> Any:
+class HostCallHook(tf.compat.v1.train.SessionRunHook):
+    """Runs another hook on every n-th run only, as `host_call` on a TPU."""
+
+    def __init__(self, hook: tf.compat.v1.train.SessionRunHook, every_n_steps: int):
+        """Takes the hook and n."""
+        self._hook = hook
+        self._every_n_steps = every_n_steps
+        self._runs = 0
+
+    def begin(self) -> None:
+        """Begins the hook."""
+        self._hook.begin()
+
+    def after_create_session(self, session: tf.compat.v1.Session,
+                             coord: tf.train.Coordinator) -> None:
+        """Passes the session on."""
+        self._hook.after_create_session(session, coord)
+
+    def before_run(self, run_context: tf.compat.v1.train.SessionRunContext
+                   ) -> tf.compat.v1.train.SessionRunArgs | None:
+        """Asks for the host call's ops on the first run, the n-th after it, and so on."""
+        is_due = self._runs % self._every_n_steps == 0
+        self._runs += 1
+        return self._hook.before_run(run_context) if is_due else None
+
+    def end(self, session: tf.compat.v1.Session) -> None:
+        """Ends the hook."""
+        self._hook.end(session)
+
+
+def to_estimator_spec(spec: Any, mode: str, *, allow_estimator_spec: bool,
+                      host_call_every_n_steps: int = 1) -> Any:
     """Returns an `EstimatorSpec`; `host_call` and `eval_metrics` become ops and hooks.
 
     To be called when the tables exist: `scaffold_fn` runs here and may initialize them.
@@ -19,13 +50,14 @@ def to_estimator_spec(spec: Any, mode: str, *, allow_estimator_spec: bool) -> An
         spec: a `TPUEstimatorSpec` or an `EstimatorSpec`.
         mode: TRAIN, EVAL or PREDICT.
         allow_estimator_spec: whether an `EstimatorSpec` will do outside of TRAIN.
+        host_call_every_n_steps: how often the host call runs in TRAIN.
 
     Raises:
         RuntimeError: for an `EstimatorSpec` where a `TPUEstimatorSpec` is needed.
         ValueError: for anything else, or if `training_chief_hooks` are set.
     """
     if isinstance(spec, upstream.model_fn._TPUEstimatorSpec):
-        return spec.as_estimator_spec()
+        return _with_rare_host_calls(spec.as_estimator_spec(), host_call_every_n_steps)
     if not isinstance(spec, upstream.model_fn.EstimatorSpec):
         raise ValueError(f"model_fn must return a TPUEstimatorSpec, got {type(spec).__name__}.")
     if mode != ModeKeys.TRAIN and not allow_estimator_spec:
@@ -35,6 +67,15 @@ def to_estimator_spec(spec: Any, mode: str, *, allow_estimator_spec: bool) -> An
         raise ValueError("`training_chief_hooks` must be empty, got "
                          f"{spec.training_chief_hooks!r}. Pass them as `training_hooks`.")
     return spec
+
+
+def _with_rare_host_calls(spec: Any, every_n_steps: int) -> Any:
+    if every_n_steps == 1:
+        return spec
+    hooks = [HostCallHook(hook, every_n_steps)
+             if isinstance(hook, upstream.tpu_estimator._OutfeedHostCallHook) else hook
+             for hook in spec.training_hooks]
+    return spec._replace(training_hooks=tuple(hooks))
 
 
 def log_hooks(loss: Any, batch_size: int, every_n_steps: int | None, output_dir: str

@@ -14,6 +14,7 @@ from tpu_estimator_embedding.estimator.estimator_spec import (
     log_hooks,
     to_estimator_spec,
 )
+from tpu_estimator_embedding.estimator.interrupts import stopping_on_signals
 from tpu_estimator_embedding.estimator.machine_context import MachineContext
 from tpu_estimator_embedding.estimator.model_fn_call import call_model_fn
 from tpu_estimator_embedding.estimator.restore_errors import explained_restore
@@ -80,9 +81,13 @@ class TPUEstimator(upstream.tpu_estimator.TPUEstimator):
             self._plan(training=True)  # a configuration that cannot train fails here
 
     def train(self, input_fn, hooks=None, steps=None, max_steps=None, saving_listeners=None):
-        """Trains as `Estimator.train`; every batch of the input is trained on once."""
-        with explained_restore(self.model_dir):
-            return super().train(input_fn, hooks, steps, max_steps, saving_listeners)
+        """Trains as `Estimator.train`; every batch of the input is trained on once.
+
+        Ctrl-C and SIGTERM stop after the current step, and a checkpoint is saved.
+        """
+        with explained_restore(self.model_dir), stopping_on_signals() as stop:
+            return super().train(input_fn, [*(hooks or []), stop], steps, max_steps,
+                                 saving_listeners)
 
     def evaluate(self, input_fn, steps=None, hooks=None, checkpoint_path=None, name=None):
         """Evaluates as `Estimator.evaluate`; `steps=None` evaluates the whole input."""
@@ -169,8 +174,9 @@ class TPUEstimator(upstream.tpu_estimator.TPUEstimator):
                           from_columns=bool(self._spec and self._spec.feature_columns))
         if training:
             self._warm_start(step)
-        spec = to_estimator_spec(step.spec, mode,
-                                 allow_estimator_spec=is_export or not self._eval_on_tpu)
+        spec = to_estimator_spec(
+            step.spec, mode, allow_estimator_spec=is_export or not self._eval_on_tpu,
+            host_call_every_n_steps=self._config.tpu_config.experimental_host_call_every_n_steps)
         return self._with_update(spec, step) if training else spec
 
     def _added_params(self, mode: str, is_export: bool) -> dict[str, Any]:

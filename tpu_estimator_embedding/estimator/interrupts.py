@@ -1,0 +1,64 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Ctrl-C and SIGTERM during training: finish the step, save, then obey."""
+
+import contextlib
+import os
+import signal
+import threading
+from collections.abc import Iterator
+from types import FrameType
+from typing import Any
+
+import tensorflow as tf
+
+_SIGNALS = (signal.SIGINT, signal.SIGTERM)
+
+
+class StopOnSignal(tf.compat.v1.train.SessionRunHook):
+    """Stops the session after the step during which a signal came, so that it is saved.
+
+    Attributes:
+        received: the signal; None while none came.
+    """
+
+    def __init__(self) -> None:
+        self.received: int | None = None
+
+    def note(self, number: int, frame: FrameType | None) -> None:
+        """Remembers a signal. The next one does what it would without this hook."""
+        self.received = number
+        tf.compat.v1.logging.warning(
+            "tpu_estimator_embedding: %s: training stops after this step and saves a "
+            "checkpoint. Once more stops at once.", signal.Signals(number).name)
+        for each in _SIGNALS:
+            signal.signal(each, signal.default_int_handler if each == signal.SIGINT
+                          else signal.SIG_DFL)
+
+    def after_run(self, run_context: tf.compat.v1.train.SessionRunContext,
+                  run_values: tf.compat.v1.train.SessionRunValues) -> None:
+        """Asks the session to stop once a signal came."""
+        if self.received is not None:
+            run_context.request_stop()
+
+
+@contextlib.contextmanager
+def stopping_on_signals() -> Iterator[StopOnSignal]:
+    """Yields a hook that stops training on signals, and obeys the signal afterwards.
+
+    Only the main thread may handle signals; in others the hook does nothing. A program's
+    own handlers stay in place, but for Python's default one of SIGINT.
+    """
+    hook = StopOnSignal()
+    previous: dict[int, Any] = {}
+    if threading.current_thread() is threading.main_thread():
+        previous = {number: signal.getsignal(number) for number in _SIGNALS
+                    if signal.getsignal(number) in (signal.SIG_DFL, signal.default_int_handler)}
+    for number in previous:
+        signal.signal(number, hook.note)
+    try:
+        yield hook
+    finally:
+        for number, handler in previous.items():
+            signal.signal(number, handler)
+    if hook.received is not None:
+        os.kill(os.getpid(), hook.received)
