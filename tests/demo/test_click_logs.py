@@ -105,3 +105,8 @@ def test_area_under_curve_without_order_is_a_half():
     rng = np.random.default_rng(0)
     auc = area_under_curve(rng.integers(0, 2, 100_000), rng.random(100_000))
     assert auc == pytest.approx(0.5, abs=0.01)
+
+
+@pytest.mark.filterwarnings("error")
+def test_area_under_curve_of_clicks_alone_is_no_number():
+    assert np.isnan(area_under_curve(np.array([1, 1]), np.array([0.1, 0.2])))

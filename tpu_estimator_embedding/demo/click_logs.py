@@ -124,11 +124,14 @@ def encode(clicks: Clicks) -> Iterator[bytes]:
 def area_under_curve(clicked: np.ndarray, score: np.ndarray) -> float:
     """Returns the probability that a clicked record has a higher score than another one.
 
+    It is not a number where all records are clicked, or none.
+
     >>> area_under_curve(np.array([0, 1, 0, 1]), np.array([0.1, 0.2, 0.3, 0.4]))
     0.75
     """
     ranks = np.empty(len(score))
     ranks[np.argsort(score)] = np.arange(1, len(score) + 1)
     positives = int(clicked.sum())
-    above = ranks[clicked == 1].sum() - positives * (positives + 1) / 2
-    return float(above / (positives * (len(clicked) - positives)))
+    pairs = positives * (len(clicked) - positives)
+    above = float(ranks[clicked == 1].sum()) - positives * (positives + 1) / 2
+    return above / pairs if pairs else float("nan")

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""A click model as it was written for TPUEstimator: nothing here knows this package.
+"""A click model as it was written for TPUEstimator, in TensorFlow's own words.
 
 Embeddings of all ids, averages of the sequences and the price go through two hidden
 layers to the log odds of a click.
