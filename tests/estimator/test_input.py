@@ -59,6 +59,26 @@ def test_empty_input_makes_no_step(tmp_path):
     assert finish(list, estimator.predict(input_of([]))) == []
 
 
+@pytest.mark.parametrize("pipelined", [False, True])
+@pytest.mark.parametrize("num_ids", [0, 4])
+def test_end_of_input_is_no_step_for_what_does_not_depend_on_it(tmp_path, num_ids, pipelined):
+    """Where the input ends, neither is the step counted nor a regularized variable changed."""
+    def model_fn(features, labels, mode, params):
+        kernel = tf.compat.v1.get_variable("kernel", [],
+                                           initializer=tf.compat.v1.zeros_initializer())
+        loss = -tf.reduce_sum(features["id"])
+        step = tf.compat.v1.train.get_global_step()
+        return TPUEstimatorSpec(mode, loss=loss, train_op=tf.group(
+            count(loss), step.assign_add(10), kernel.assign_add(1.0)))
+
+    estimator = new_estimator(
+        tmp_path, model_fn, spec=new_spec(pipeline_execution_with_tensor_core=pipelined))
+    finish(estimator.train, input_of(range(num_ids)), max_steps=100)
+    assert counts(estimator) == counts_of(*range(num_ids))
+    assert estimator.get_variable_value("global_step") == 11 * num_ids // 2
+    assert estimator.get_variable_value("kernel") == num_ids // 2
+
+
 def test_training_goes_on_from_the_checkpoint_with_new_input(tmp_path):
     estimator = new_estimator(tmp_path)
     estimator.train(input_of(range(8)), steps=2)

@@ -70,16 +70,15 @@ def test_exception_in_the_input_of_evaluate_and_predict_surfaces(tmp_path, kind)
 
 
 def test_exception_surfaces_while_a_step_waits_for_input(tmp_path):
-    """The step is inside of session.run when the input fails: nothing else can wake it."""
-    waiting = threading.Event()
+    may_fail = threading.Event()
 
-    class Tell(tf.compat.v1.train.SessionRunHook):
-        def before_run(self, run_context):
-            waiting.set()
+    class Allow(tf.compat.v1.train.SessionRunHook):
+        def after_create_session(self, session, coord):
+            threading.Timer(0.3, may_fail.set).start()
 
     def input_fn(params):
         def generate():
-            assert waiting.wait(30)
+            assert may_fail.wait(30)
             raise KeyError("no such user")
             yield 0
         return tf.data.Dataset.from_generator(
@@ -88,7 +87,7 @@ def test_exception_surfaces_while_a_step_waits_for_input(tmp_path):
 
     with pytest.raises((tf.errors.InvalidArgumentError, tf.errors.UnknownError),
                        match="no such user"):
-        finish(new_estimator(tmp_path).train, input_fn, max_steps=3, hooks=[Tell()])
+        finish(new_estimator(tmp_path).train, input_fn, max_steps=3, hooks=[Allow()])
 
 
 def test_steps_before_the_broken_batch_are_kept(tmp_path):

@@ -1,0 +1,149 @@
+# SPDX-License-Identifier: Apache-2.0
+"""However a model_fn minimizes its loss, the tables get the gradient of the activations."""
+
+import pytest
+import tensorflow as tf
+
+from tests.estimator.counting import (
+    TPUEstimatorSpec,
+    count,
+    counts,
+    counts_of,
+    input_of,
+    new_estimator,
+)
+
+v1 = tf.compat.v1
+
+
+def descent():
+    return v1.train.GradientDescentOptimizer(1.0)
+
+
+def step():
+    return v1.train.get_global_step()
+
+
+def clipped(loss):
+    """The clipping that almost every model has; the tables' gradients pass it untouched."""
+    optimizer = descent()
+    gradients, variables = zip(*optimizer.compute_gradients(loss), strict=True)
+    gradients, _ = tf.clip_by_global_norm(gradients, 1e-3)
+    return optimizer.apply_gradients(zip(gradients, variables, strict=True), global_step=step())
+
+
+def by_hand(loss):
+    variables = v1.trainable_variables()
+    gradients = tf.gradients(loss, variables)
+    return descent().apply_gradients(zip(gradients, variables, strict=True), global_step=step())
+
+
+def in_cross_shard_optimizer(loss):
+    return v1.tpu.CrossShardOptimizer(descent()).minimize(loss, global_step=step())
+
+
+def clipped_in_cross_shard_optimizer(loss):
+    optimizer = v1.tpu.CrossShardOptimizer(descent())
+    return optimizer.apply_gradients(
+        [(tf.clip_by_norm(gradient, 1e-3), variable)
+         for gradient, variable in optimizer.compute_gradients(loss)], global_step=step())
+
+
+def two_optimizers(loss):
+    kernels = [variable for variable in v1.trainable_variables() if "kernel" in variable.name]
+    others = [variable for variable in v1.trainable_variables() if "kernel" not in variable.name]
+    return tf.group(descent().minimize(loss, var_list=others),
+                    v1.train.AdamOptimizer(0.1).minimize(loss, step(), var_list=kernels))
+
+
+def keras_get_updates(loss):
+    optimizer = tf.keras.optimizers.legacy.SGD(1.0)
+    return tf.group(step().assign_add(1),
+                    *optimizer.get_updates(loss, v1.trainable_variables()))
+
+
+def keras_apply_gradients(loss):
+    optimizer = tf.keras.optimizers.legacy.Adam(0.1)
+    optimizer.iterations = step()
+    variables = v1.trainable_variables()
+    return optimizer.apply_gradients(
+        zip(optimizer.get_gradients(loss, variables), variables, strict=True))
+
+
+def with_regularization(loss):
+    total = loss + tf.add_n([tf.nn.l2_loss(variable) for variable in v1.trainable_variables()])
+    return count(total)
+
+
+def with_gate_gradients(loss):
+    return descent().minimize(loss, step(), gate_gradients=v1.train.Optimizer.GATE_GRAPH)
+
+
+WAYS = [count, clipped, by_hand, in_cross_shard_optimizer, clipped_in_cross_shard_optimizer,
+        two_optimizers, keras_get_updates, keras_apply_gradients, with_regularization,
+        with_gate_gradients]
+
+
+def model_fn_of(train_op):
+    def model_fn(features, labels, mode, params):
+        kernel = v1.get_variable("kernel", [], initializer=v1.ones_initializer())
+        loss = -tf.reduce_sum(features["id"]) + tf.square(kernel) / 4
+        return TPUEstimatorSpec(mode, loss=loss, train_op=train_op(loss))
+    return model_fn
+
+
+@pytest.mark.parametrize("train_op", WAYS)
+def test_gradients_are_captured_however_they_are_computed(tmp_path, train_op):
+    estimator = new_estimator(tmp_path, model_fn_of(train_op))
+    estimator.train(input_of([0, 0, 1, 2]), max_steps=100)
+    assert counts(estimator) == counts_of(0, 0, 1, 2)
+    assert estimator.get_variable_value("kernel") != 1  # the model was trained, too
+    assert estimator.get_variable_value("global_step") == 2
+
+
+def test_gradients_computed_twice_are_refused(tmp_path):
+    def twice(loss):
+        return tf.group(descent().minimize(loss), descent().minimize(2 * loss, step()))
+
+    with pytest.raises(RuntimeError, match="gradients of embedding activations must be computed "
+                                           "once per model_fn, got a second computation"):
+        new_estimator(tmp_path, model_fn_of(twice)).train(input_of([0]), max_steps=1)
+
+
+def test_gradients_never_computed_are_missed(tmp_path):
+    def without_tables(loss):
+        kernels = [variable for variable in v1.trainable_variables()
+                   if "kernel" in variable.name]
+        return descent().minimize(loss, step(), var_list=kernels)
+
+    with pytest.raises(RuntimeError, match="`?model_fn`? must compute the gradients of its loss "
+                                           "over all trainable variables, got no gradient .* "
+                                           "Leave out the `var_list`"):
+        new_estimator(tmp_path, model_fn_of(without_tables)).train(input_of([0]), max_steps=1)
+
+
+def test_gradients_with_respect_to_activations_are_the_models_own(tmp_path):
+    """A gradient penalty, or an adversarial step: not what trains the tables."""
+    def model_fn(features, labels, mode, params):
+        loss = -tf.reduce_sum(features["id"])
+        [sensitivity] = tf.gradients(loss, [features["id"]])
+        loss += tf.reduce_sum(tf.square(sensitivity))
+        return TPUEstimatorSpec(mode, loss=loss, train_op=count(loss))
+
+    estimator = new_estimator(tmp_path, model_fn)
+    estimator.train(input_of([0, 1]), max_steps=1)
+    assert counts(estimator) == counts_of(0, 1)
+
+
+def test_activations_in_a_loop_and_a_branch(tmp_path):
+    def model_fn(features, labels, mode, params):
+        activations = features["id"]
+        _, total = tf.while_loop(
+            lambda i, total: i < 3, lambda i, total: (i + 1, total - tf.reduce_sum(activations)),
+            [0, 0.0])
+        loss = total + tf.cond(total > -1e6, lambda: -tf.reduce_sum(activations), lambda: 0.0)
+        return TPUEstimatorSpec(mode, loss=loss, train_op=count(loss))
+
+    estimator = new_estimator(tmp_path, model_fn)
+    estimator.train(input_of([0, 1, 1]), max_steps=100)
+    assert counts(estimator) == counts_of(*[0, 1, 1] * 4)
