@@ -120,7 +120,7 @@ class PartitionedEmbedding:
                     row_gradients = sum_duplicates(
                         gradient, round_ids.rows, round_ids.weights, round_ids.unique_ids,
                         round_ids.positions)
-                    updates = update_rows(table.optimizer, part, slots, row_gradients,
+                    updates = update_rows(table.training_optimizer, part, slots, row_gradients,
                                           learning_rate, step)
             writes += updates
         return writes
@@ -128,7 +128,7 @@ class PartitionedEmbedding:
     def _rounds(self, table: TablePlan, ids: ShardedIds, host: int) -> list[HostIds]:
         """Returns what to update at once: everything, or one core's share after another."""
         num_cores = tf.compat.dimension_value(ids.row_counts.shape[0])
-        if table.optimizer.use_gradient_accumulation or num_cores == 1:
+        if table.training_optimizer.use_gradient_accumulation or num_cores == 1:
             return [ids.hosts[host]]
         row_ids = ids_of_rows(ids.hosts[host].unique_ids, host, table.vocabulary_size,
                               self.plan.num_hosts, self.plan.partition_strategy)
@@ -184,7 +184,7 @@ def _evaluate_learning_rates(plan: EmbeddingPlan, step: Tensor) -> dict[str, Ten
     by_function: dict[int, Tensor] = {}
     rates = {}
     for table in plan.tables:
-        rate = table.optimizer.learning_rate
+        rate = table.training_optimizer.learning_rate
         if callable(rate) and id(rate) not in by_function:
             by_function[id(rate)] = tf.cast(rate(step), tf.float32)
         rates[table.name] = by_function[id(rate)] if callable(rate) else rate

@@ -134,7 +134,7 @@ def _split_over_hosts(plan: EmbeddingPlan, table: TablePlan, stacked: SparseIds)
 
 def _take(ids: SparseIds, kept: Tensor) -> HostIds:
     tensors = [None if tensor is None else tf.gather(tensor, kept) for tensor in ids]
-    return HostIds(*tensors, None, None)
+    return HostIds(tensors[0], tensors[1], tensors[2], None, None)
 
 
 def with_unique_ids(host: HostIds) -> HostIds:

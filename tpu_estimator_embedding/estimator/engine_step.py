@@ -89,7 +89,7 @@ def build_step(plan: EmbeddingPlan, prepared: StepInput, model_fn: Callable[[Any
         by_replica = _split_replicas(stacked, step_input)
     if not lookahead:
         _connect(first, by_replica[0])
-    gradients = capture.captured() if capture else {}
+    gradients: Stacked = capture.captured() if capture else {}
     spec, gradients = _replicate(spec, gradients, [first, *by_replica[1:]], step_input, training)
     if not capture:
         return EngineStep(spec, engine, names, None, ())

@@ -133,8 +133,9 @@ def _weights_of(feature: FeaturePlan, ids: Any, features: Mapping[str, Any]) -> 
     checks.check(key in features, "features", f"with the weights {key!r} of feature "
                  f"{feature.name!r}", sorted(features), "Return them from input_fn.")
     weights = features[key]
-    kinds = [kind for kind in (tf.SparseTensor, tf.RaggedTensor) if isinstance(ids, kind)]
-    checks.check(kinds and isinstance(weights, kinds[0]),
+    is_aligned = any(isinstance(ids, kind) and isinstance(weights, kind)
+                     for kind in (tf.SparseTensor, tf.RaggedTensor))
+    checks.check(is_aligned,
                  f"weights {key!r} of feature {feature.name!r}",
                  "a SparseTensor or RaggedTensor, as the ids", weights,
                  "Dense ids and dense weights cannot be aligned; give both as SparseTensors.")

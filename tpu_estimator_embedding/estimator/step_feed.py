@@ -30,7 +30,7 @@ def feed_steps(plan: EmbeddingPlan, ctx: MachineContext, input_fn: Callable[[Any
         tensor_core_columns: columns whose ids the model_fn gets padded.
     """
     embedding_keys = {key for feature in plan.features
-                      for key in (feature.name, feature.weight_key)}
+                      for key in (feature.name, feature.weight_key) if key is not None}
     embedding_keys |= {column.get_feature_key_name() for column in tensor_core_columns}
     with tf.device("/device:CPU:0"):
         reading = read_input(ctx, input_fn, embedding_keys, batch_axis)

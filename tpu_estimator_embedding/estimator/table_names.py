@@ -19,9 +19,8 @@ def name_tables(plan: EmbeddingPlan, scopes: Mapping[str, str] | None) -> dict[s
             full name of its table. None for tables configured by dictionary, which are
             named by their key.
     """
-    names = {table.name: _variable_name(table, scopes) for table in plan.tables}
-    return {table.name: TableNames(names[table.name], _slot_names(table, names[table.name]))
-            for table in plan.tables if names[table.name] is not None}
+    return {table.name: TableNames(name, _slot_names(table, name)) for table in plan.tables
+            if (name := _variable_name(table, scopes)) is not None}
 
 
 def check_all_used(plan: EmbeddingPlan, names: Mapping[str, TableNames]) -> None:

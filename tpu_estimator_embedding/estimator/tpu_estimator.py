@@ -72,7 +72,7 @@ class TPUEstimator(upstream.tpu_estimator.TPUEstimator):
             export_to_tpu=export_to_tpu, export_to_cpu=export_to_cpu,
             warm_start_from=warm_start_from, embedding_config_spec=embedding_config_spec,
             export_saved_model_api_version=export_saved_model_api_version)
-        self._config = self._config.replace(tpu_config=config.tpu_config)
+        self._config: Any = self._config.replace(tpu_config=config.tpu_config)
         self._ctx = MachineContext(self._config, train_batch_size, eval_batch_size,
                                    predict_batch_size, use_tpu, eval_on_tpu,
                                    embedding_config_spec)

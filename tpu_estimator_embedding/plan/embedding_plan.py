@@ -52,6 +52,18 @@ class TablePlan:
         return dict(self.optimizer.rule.slot_initial_values) if self.optimizer else {}
 
     @property
+    def training_optimizer(self) -> RowOptimizer:
+        """The optimizer of a table that is to be updated.
+
+        Raises:
+            RuntimeError: if the plan only looks up.
+        """
+        if self.optimizer is None:
+            raise RuntimeError(f"table {self.name!r} must have an optimizer to be updated, got "
+                               "none. Build the plan for training.")
+        return self.optimizer
+
+    @property
     def bytes(self) -> int:
         """Bytes of the table and its slots together."""
         copies = 1 + len(self.slot_initial_values)
