@@ -110,10 +110,14 @@ def ftrl(h, g, w, slots, lr, step):
     delta = a ** -p - slots["accumulators"] ** -p
     if h["multiply_linear_by_learning_rate"]:
         z = slots["linears"] + lr * g - delta * w
-        w = (np.clip(z, -lr * l1, lr * l1) - z) / (a ** -p + beta + 2 * lr * l2)
+        numerator = np.clip(z, -lr * l1, lr * l1) - z
+        denominator = a ** -p + beta + 2 * lr * l2
     else:
         z = slots["linears"] + g - delta / lr * w
-        w = (np.clip(z, -l1, l1) - z) / ((a ** -p + beta) / lr + 2 * l2)
+        numerator = np.clip(z, -l1, l1) - z
+        denominator = (a ** -p + beta) / lr + 2 * l2
+    # An accumulator that starts at 0 and has seen no gradient: nothing to weigh up, so 0.
+    w = np.divide(numerator, denominator, out=np.zeros_like(z), where=denominator != 0)
     return w, {"accumulators": a, "linears": z}
 
 

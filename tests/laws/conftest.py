@@ -1,0 +1,13 @@
+# SPDX-License-Identifier: Apache-2.0
+"""How many examples the two property tests try: 300, or 10,000 with the profile `thorough`."""
+
+import hypothesis
+
+# Compiling and a busy machine make single examples slow, which says nothing about them.
+hypothesis.settings.register_profile(
+    "quick", max_examples=150, deadline=None, derandomize=True, database=None,
+    suppress_health_check=[hypothesis.HealthCheck.too_slow])
+hypothesis.settings.register_profile(
+    "thorough", hypothesis.settings.get_profile("quick"), max_examples=5_000, derandomize=False,
+    print_blob=True)
+hypothesis.settings.load_profile("quick")
