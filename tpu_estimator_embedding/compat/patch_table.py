@@ -20,6 +20,17 @@ ENQUEUE_DATA = (
     "EnqueueData", "RaggedEnqueueData", "get_enqueue_datas_list_from_sparse_tensors_list",
     "get_enqueue_datas_list_from_ragged_tensors_list")
 
+SLOT_VARIABLES = tuple(
+    # Of FTRL alone TensorFlow has the name in the singular.
+    "FtrlSlotVariable" if name.startswith("Ftrl") else name.replace("VariableNames", "Variables")
+    for name in SLOT_VARIABLE_NAMES)
+
+ENGINE = ("TPUEmbedding", "DeviceConfig", "VariablesAndOps", *SLOT_VARIABLES)
+
+GRADIENT_FUNCTIONS = (
+    "create_dummy_table_variables", "get_gradients_through_compute_gradients",
+    "get_gradients_through_dummy_table_variables", "hook_dummy_table_variables_to_activations")
+
 
 def _removed(module: str, name: str) -> Patch:
     return Patch(module, name, f"{_OURS}.compat.modules.{name}",
@@ -47,6 +58,13 @@ V1_WORDS = tuple(
           "one class for this package, TensorFlow and tensorflow_estimator", replaces=True)
     for name in ("TableConfig", "FeatureConfig", "_OptimizationParameters", *PARAMETERS,
                  *SLOT_VARIABLE_NAMES, *ENQUEUE_DATA))
+
+V1_ENGINE = tuple(
+    Patch(f"tensorflow.python.tpu.{module}", name, f"{_OURS}.compat.modules.{module}:{name}",
+          "an engine that needs no TPU", replaces=True)
+    for module, names in (("tpu_embedding", ENGINE),
+                          ("tpu_embedding_gradient", GRADIENT_FUNCTIONS))
+    for name in names)
 
 TPU_OPS = tuple(
     Patch(module, name, f"{_OURS}.compat.tpu_ops:{function}",

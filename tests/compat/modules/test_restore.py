@@ -74,21 +74,10 @@ def test_tensorflows_own_modules_stay_on_215():
                  "tpu.tpu_embedding_gradient", "tpu.async_checkpoint", "tpu.tpu_config"):
         module = importlib.import_module(f"tensorflow.python.{name}")
         assert module.__name__ == f"tensorflow.python.{name}"
-    from tensorflow.python.tpu import tpu_embedding
-    assert tpu_embedding.TPUEmbedding.__module__ == "tensorflow.python.tpu.tpu_embedding"
 
 
-@pytest.mark.skipif(not IS_TF_215, reason="only there TensorFlow has an engine of its own")
-def test_tensorflows_own_engine_takes_this_packages_words_on_215():
-    from tensorflow.python.tpu import tpu_embedding
-    with tf.Graph().as_default():
-        engine = tpu_embedding.TPUEmbedding(
-            {"words": tpu_embedding.TableConfig(10, 4)},
-            {"title": tpu_embedding.FeatureConfig("words")}, batch_size=2,
-            mode=tpu_embedding.TRAINING, master=None,
-            optimization_parameters=tpu_embedding.AdagradParameters(0.1, clip_weight_min=-1.0),
-            device_config=tpu_embedding.DeviceConfig(num_hosts=1, num_cores=1, job_name="worker"))
-        (table,) = engine.config_proto.table_descriptor
-    assert table.vocabulary_size == 10
-    assert table.optimization_parameters.HasField("adagrad")
-    assert table.optimization_parameters.clipping_limits.lower.value == -1.0
+@pytest.mark.parametrize("row", patch_table.V1_ENGINE, ids=lambda row: row.name)
+def test_engine_is_this_packages(row):
+    own = importlib.import_module(row.source.split(":")[0])
+    assert getattr(importlib.import_module(row.module), row.name) is getattr(own, row.name)
+    assert getattr(own, row.name).__module__.startswith("tpu_estimator_embedding.v1_engine.")

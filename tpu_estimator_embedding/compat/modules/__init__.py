@@ -2,9 +2,10 @@
 """Modules that TensorFlow 2.16 removed, put back under their old names.
 
 tensorflow_estimator imports four of them when it is itself imported, and asks `tf.keras` for
-Keras 2. On TensorFlow 2.15
-all of them exist and stay; only the classes of `tpu_embedding` become this package's, so
-that there is one `TableConfig`, one `AdagradParameters` and so on in a process.
+Keras 2. On TensorFlow 2.15 all of them exist and stay; only the classes of `tpu_embedding` and
+the functions of `tpu_embedding_gradient` become this package's, so that there is one
+`TableConfig`, one `AdagradParameters` and so on in a process, and a `TPUEmbedding` that needs
+no TPU.
 """
 
 from tpu_estimator_embedding.compat import legacy_keras, patch, patch_table
@@ -22,5 +23,6 @@ def restore() -> None:
     'tpu_estimator_embedding.config.table_config'
     """
     legacy_keras.use()
-    for row in patch_table.MODULES + patch_table.V1_WORDS + patch_table.EXPERIMENTAL:
+    for row in (patch_table.MODULES + patch_table.V1_WORDS + patch_table.V1_ENGINE
+                + patch_table.EXPERIMENTAL):
         patch.apply(row)

@@ -1,9 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""`tensorflow.python.tpu.tpu_embedding`: the v1 vocabulary, which is this package's own."""
-
-from typing import Any, NoReturn
-
-from tensorflow.core.protobuf.tpu import tpu_embedding_configuration_pb2
+"""`tensorflow.python.tpu.tpu_embedding`: the v1 vocabulary and engine, this package's own."""
 
 from tpu_estimator_embedding.config.feature_config import FeatureConfig
 from tpu_estimator_embedding.config.optimization_parameters import (
@@ -37,33 +33,35 @@ from tpu_estimator_embedding.engine.enqueue_data import (
     get_enqueue_datas_list_from_ragged_tensors_list,
     get_enqueue_datas_list_from_sparse_tensors_list,
 )
+from tpu_estimator_embedding.v1_engine.cores import DeviceConfig
+from tpu_estimator_embedding.v1_engine.modes import INFERENCE, TRAINING
+from tpu_estimator_embedding.v1_engine.tpu_embedding import TPUEmbedding
+from tpu_estimator_embedding.v1_engine.variables_and_ops import (
+    AdagradMomentumSlotVariables,
+    AdagradSlotVariables,
+    AdamSlotVariables,
+    FrequencyEstimatorSlotVariables,
+    FtrlSlotVariable,
+    MomentumSlotVariables,
+    ProximalAdagradSlotVariables,
+    ProximalYogiSlotVariables,
+    RMSPropSlotVariables,
+    VariablesAndOps,
+)
 
 __all__ = [
-    "AdagradMomentumParameters", "AdagradMomentumSlotVariableNames", "AdagradParameters",
-    "AdagradSlotVariableNames", "AdamParameters", "AdamSlotVariableNames", "EnqueueData",
-    "FeatureConfig", "FrequencyEstimatorParameters", "FrequencyEstimatorSlotVariableNames",
-    "FtrlParameters", "FtrlSlotVariableNames", "INFERENCE", "MomentumParameters",
-    "MomentumSlotVariableNames", "ProximalAdagradParameters",
-    "ProximalAdagradSlotVariableNames", "ProximalYogiParameters",
-    "ProximalYogiSlotVariableNames", "RMSPropParameters", "RMSPropSlotVariableNames",
+    "AdagradMomentumParameters", "AdagradMomentumSlotVariableNames",
+    "AdagradMomentumSlotVariables", "AdagradParameters", "AdagradSlotVariableNames",
+    "AdagradSlotVariables", "AdamParameters", "AdamSlotVariableNames", "AdamSlotVariables",
+    "DeviceConfig", "EnqueueData", "FeatureConfig", "FrequencyEstimatorParameters",
+    "FrequencyEstimatorSlotVariableNames", "FrequencyEstimatorSlotVariables", "FtrlParameters",
+    "FtrlSlotVariable", "FtrlSlotVariableNames", "INFERENCE", "MomentumParameters",
+    "MomentumSlotVariableNames", "MomentumSlotVariables", "ProximalAdagradParameters",
+    "ProximalAdagradSlotVariableNames", "ProximalAdagradSlotVariables",
+    "ProximalYogiParameters", "ProximalYogiSlotVariableNames", "ProximalYogiSlotVariables",
+    "RMSPropParameters", "RMSPropSlotVariableNames", "RMSPropSlotVariables",
     "RaggedEnqueueData", "StochasticGradientDescentParameters", "TPUEmbedding", "TRAINING",
-    "TableConfig", "get_enqueue_datas_list_from_ragged_tensors_list",
-    "get_enqueue_datas_list_from_sparse_tensors_list", "_OptimizationParameters",
+    "TableConfig", "VariablesAndOps", "_OptimizationParameters",
+    "get_enqueue_datas_list_from_ragged_tensors_list",
+    "get_enqueue_datas_list_from_sparse_tensors_list",
 ]
-
-TRAINING = tpu_embedding_configuration_pb2.TPUEmbeddingConfiguration.TRAINING
-INFERENCE = tpu_embedding_configuration_pb2.TPUEmbeddingConfiguration.INFERENCE
-
-
-class TPUEmbedding:
-    """The engine as programs drove it by hand; here TPUEstimator drives it.
-
-    Raises:
-        RuntimeError: always.
-    """
-
-    def __init__(self, *args: Any, **kwargs: Any) -> NoReturn:
-        raise RuntimeError(
-            "A TPUEmbedding cannot be made by hand on this version of TensorFlow: pass the "
-            "tables and features to tpu_estimator_embedding.EmbeddingConfigSpec("
-            "table_to_config_dict=..., feature_to_config_dict=...) and that to TPUEstimator.")

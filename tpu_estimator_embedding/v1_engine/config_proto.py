@@ -1,0 +1,124 @@
+# SPDX-License-Identifier: Apache-2.0
+"""The engine's configuration as the message that a TPU system is initialized with."""
+
+from collections.abc import Callable, Mapping
+from typing import Any
+
+from tensorflow.core.protobuf.tpu import (
+    optimization_parameters_pb2,
+    tpu_embedding_configuration_pb2,
+)
+
+from tpu_estimator_embedding.plan.embedding_plan import EmbeddingPlan
+from tpu_estimator_embedding.v1_engine.cores import Cores
+
+_Source = str | Callable[[Any], Any]  # attribute of the `*Parameters`, or function of them
+
+_PENALTIES: Mapping[str, _Source] = {
+    "l1": "l1_regularization_strength", "l2": "l2_regularization_strength"}
+
+
+def _same(*names: str) -> dict[str, _Source]:
+    return {name: name for name in names}
+
+
+# `*Parameters` -> (message of the optimizer, field of the message -> where it comes from).
+_MESSAGES: Mapping[str, tuple[str, Mapping[str, _Source]]] = {
+    "AdagradParameters": ("adagrad", {}),
+    "AdagradMomentumParameters": ("adagrad_momentum", _same(
+        "momentum", "use_nesterov", "exponent", "beta2", "epsilon")),
+    "AdamParameters": ("adam", {
+        **_same("beta1", "beta2", "epsilon"), "use_sum_inside_sqrt": "sum_inside_sqrt",
+        "use_non_lazy_adam": lambda parameters: not parameters.lazy_adam}),
+    "FrequencyEstimatorParameters": ("frequency_estimator", _same(
+        "tau", "max_delta", "outlier_threshold", "weight_exponent")),
+    "FtrlParameters": ("ftrl", {
+        **_same("beta", "allow_zero_accumulator"), **_PENALTIES,
+        "lr_power": "learning_rate_power",
+        "multiply_linear_by_lr": "multiply_linear_by_learning_rate"}),
+    "MomentumParameters": ("momentum", _same("momentum", "use_nesterov")),
+    "ProximalAdagradParameters": ("proximal_adagrad", _PENALTIES),
+    "ProximalYogiParameters": ("proximal_yogi", {
+        **_same("beta1", "beta2", "epsilon"), **_PENALTIES}),
+    "RMSPropParameters": ("rms_prop", _same("rho", "momentum", "epsilon")),
+    "StochasticGradientDescentParameters": ("stochastic_gradient_descent", {}),
+}
+
+
+def to_config_proto(plan: EmbeddingPlan, table_to_config: Mapping[str, Any],
+                    optimization_parameters: Any, *, mode: int, batch_size_per_core: int,
+                    cores: Cores) -> tpu_embedding_configuration_pb2.TPUEmbeddingConfiguration:
+    """Returns the message, tables sorted by name and features by table and name.
+
+    Args:
+        plan: the tables and features.
+        table_to_config: table name -> TableConfig.
+        optimization_parameters: the `*Parameters` of tables that have none of their own.
+        mode: TRAINING or INFERENCE.
+        batch_size_per_core: samples of one core.
+        cores: hosts and cores.
+    """
+    proto = tpu_embedding_configuration_pb2.TPUEmbeddingConfiguration(
+        mode=mode, batch_size_per_tensor_core=batch_size_per_core, num_hosts=len(cores.hosts),
+        num_tensor_cores=cores.num_cores,
+        sharding_strategy=("DIV_DEFAULT" if plan.partition_strategy == "div" else "MOD"),
+        pipeline_execution_with_tensor_core=plan.pipelined)
+    tags: dict[Any, int] = {}  # learning rate function -> its place in the order of first use
+    for table in plan.tables:
+        config = table_to_config[table.name]
+        descriptor = proto.table_descriptor.add(
+            name=table.name, dimension=table.dimension,
+            vocabulary_size=max(table.vocabulary_size, len(cores.hosts)))
+        if config.learning_rate_fn is not None:
+            tags.setdefault(config.learning_rate_fn, len(tags))
+        _set_optimizer(descriptor.optimization_parameters, config,
+                       config.optimization_parameters or optimization_parameters, tags)
+    _add_features(proto, plan, batch_size_per_core)
+    return proto
+
+
+def _add_features(proto: Any, plan: EmbeddingPlan, batch_size_per_core: int) -> None:
+    table_ids = {table.name: number for number, table in enumerate(plan.tables)}
+    for feature in plan.features:
+        length = feature.max_sequence_length
+        proto.feature_descriptor.add(
+            table_id=table_ids[feature.table],
+            input_shape=[batch_size_per_core, length] if length else [batch_size_per_core])
+
+
+def _set_optimizer(proto: Any, config: Any, parameters: Any, tags: Mapping[Any, int]) -> None:
+    if config.learning_rate_fn is not None:
+        proto.learning_rate.dynamic.tag = tags[config.learning_rate_fn]
+    else:
+        proto.learning_rate.constant = config.learning_rate or parameters.learning_rate
+    status = optimization_parameters_pb2.GradientAccumulationStatus
+    proto.gradient_accumulation_status = (
+        status.ENABLED if parameters.use_gradient_accumulation else status.DISABLED)
+    _set_limits(proto.gradient_clipping_limits, parameters.clip_gradient_min,
+                parameters.clip_gradient_max)
+    _set_limits(proto.clipping_limits, parameters.clip_weight_min, parameters.clip_weight_max)
+    if parameters.weight_decay_factor:
+        proto.weight_decay_factor = parameters.weight_decay_factor
+        proto.multiply_weight_decay_factor_by_learning_rate = bool(
+            parameters.multiply_weight_decay_factor_by_learning_rate)
+    if config.hot_id_replication:
+        proto.hot_id_replication_configuration.status = (
+            optimization_parameters_pb2.HotIdReplicationConfiguration.ENABLED)
+    _set_message(proto, parameters)
+
+
+def _set_limits(proto: Any, lower: float | None, upper: float | None) -> None:
+    if lower is not None:
+        proto.lower.value = lower
+    if upper is not None:
+        proto.upper.value = upper
+
+
+def _set_message(proto: Any, parameters: Any) -> None:
+    kind = next(base.__name__ for base in type(parameters).__mro__ if base.__name__ in _MESSAGES)
+    name, fields = _MESSAGES[kind]
+    message = getattr(proto, name)
+    message.SetInParent()  # chooses the optimizer where no field does
+    for field, source in fields.items():
+        value = source(parameters) if callable(source) else getattr(parameters, source)
+        setattr(message, field, value)

@@ -1,0 +1,106 @@
+# SPDX-License-Identifier: Apache-2.0
+"""The batches of one core: those that wait to be received, and what gradients are due for.
+
+    enqueue ─▶ waiting ─ receive ─▶ due ─ take_due ─▶ gradients
+
+The n-th batch enqueued is the n-th received, whichever session runs what. Receiving waits
+for a batch. What would leave a TPU waiting for ever raises InvalidArgumentError: sending
+gradients that nobody waits for, and receiving a batch while gradients are due.
+"""
+
+from typing import NamedTuple
+
+import tensorflow as tf
+
+from tpu_estimator_embedding.engine.tensor_queue import TensorQueue
+from tpu_estimator_embedding.types import Tensor
+from tpu_estimator_embedding.v1_engine.core_ids import CoreIds
+from tpu_estimator_embedding.v1_engine.modes import BatchMode
+from tpu_estimator_embedding.v1_engine.ordering import after
+
+_BATCHES_WAITING = 100  # then enqueueing waits, as it does when a TPU's queue is full
+
+
+class Batch(NamedTuple):
+    """One core's share of a batch.
+
+    Attributes:
+        ids: table name -> ids.
+        trains: scalar bool, whether gradients are due once it is received.
+    """
+
+    ids: CoreIds
+    trains: Tensor
+
+
+class CoreQueue:
+    """Keeps the batches of one core in order."""
+
+    def __init__(self, core: int, template: CoreIds):
+        """Makes room for batches like `template`."""
+        self._core = core
+        with tf.Graph().as_default():
+            batch = Batch(template, tf.compat.v1.placeholder(tf.bool, []))
+        self._waiting = TensorQueue(batch, capacity=_BATCHES_WAITING)
+        self._due = TensorQueue(batch, capacity=_BATCHES_WAITING)
+
+    def enqueue(self, ids: CoreIds, mode: BatchMode) -> tf.Operation:
+        """Returns the op that puts a batch in, when there is room."""
+        if mode == BatchMode.BACKWARD_PASS_ONLY:
+            return self._enqueue_backward_pass(ids)
+        return self._waiting.enqueue(Batch(ids, tf.constant(mode == BatchMode.TRAINING)))
+
+    def receive(self) -> Batch:
+        """Takes the next batch, when there is one."""
+        with tf.control_dependencies([self._forget_inference()]):
+            number_due = self._due.queue.size()
+        nothing_due = _check(
+            tf.equal(number_due, 0),
+            f"Gradients of the batch before must be sent before core {self._core} receives "
+            "another one, got none. Run what generate_send_gradients_op returned together with "
+            "the activations, or enqueue with mode_override='inference'.")
+        with tf.control_dependencies([nothing_due]):
+            return self._waiting.dequeue()
+
+    def set_due(self, batch: Batch) -> tf.Operation:
+        """Returns the op that notes that `batch` has been received."""
+        return self._due.enqueue(batch)
+
+    def take_due(self) -> CoreIds:
+        """Takes the ids of the batch that was received, when one was."""
+        batch = self._due.dequeue()
+        is_expected = _check(
+            batch.trains,
+            f"Gradients must be sent for batches that train, got those of core {self._core} for "
+            "a batch for inference. Leave out generate_send_gradients_op, or the mode_override "
+            "of generate_enqueue_ops.")
+        with tf.control_dependencies([is_expected]):
+            return tf.nest.map_structure(
+                lambda leaf: tf.identity(leaf) if tf.is_tensor(leaf) else leaf, batch.ids)
+
+    def _enqueue_backward_pass(self, ids: CoreIds) -> tf.Operation:
+        nothing_waits = _check(
+            tf.equal(self._waiting.queue.size(), 0),
+            "mode_override='backward_pass_only' must follow the receipt of every batch enqueued "
+            f"before, got batches of core {self._core} that wait.")
+        with tf.control_dependencies([nothing_waits]):
+            forget = self._forget_inference()
+        with tf.control_dependencies([forget]):
+            return self._due.enqueue(Batch(ids, tf.constant(True)))
+
+    def _forget_inference(self) -> Tensor:
+        """Drops a batch that was received for inference, for which nothing is due.
+
+        Such a batch is always alone: it is set where nothing is due, and dropped before
+        anything else is set.
+        """
+        def look() -> Tensor:
+            batch = self._due.dequeue()
+            return tf.cond(batch.trains, lambda: after(self._due.enqueue(batch)),
+                           lambda: tf.constant(True))
+
+        return tf.cond(tf.equal(self._due.queue.size(), 1), look, lambda: tf.constant(True))
+
+
+def _check(holds: Tensor, sentence: str) -> tf.Operation:
+    return tf.raw_ops.Assert(condition=holds, data=[sentence])

@@ -1,0 +1,82 @@
+# SPDX-License-Identifier: Apache-2.0
+"""How many hosts hold the tables, and how many cores look them up."""
+
+import collections
+from typing import Any, NamedTuple
+
+from tensorflow.python.tpu import tpu_system_metadata
+
+from tpu_estimator_embedding import checks
+
+DeviceConfig = collections.namedtuple("DeviceConfig", ["num_hosts", "num_cores", "job_name"])
+DeviceConfig.__doc__ = """The hosts and cores of a program that asks no TPU system for them.
+
+Attributes:
+    num_hosts: parts into which every table is split.
+    num_cores: parts of every batch, each received and sent on its own; a multiple of
+        num_hosts.
+    job_name: beginning of the names of host devices, such as "/job:localhost".
+
+>>> DeviceConfig(num_hosts=1, num_cores=2, job_name="/job:localhost").num_cores
+2
+"""
+
+
+class Cores(NamedTuple):
+    """The hosts and cores of an engine.
+
+    Attributes:
+        hosts: device of each host.
+        num_cores: cores of all hosts together.
+    """
+
+    hosts: tuple[str, ...]
+    num_cores: int
+
+    @property
+    def per_host(self) -> int:
+        """Cores of one host."""
+        return self.num_cores // len(self.hosts)
+
+
+def find_cores(master: str | None, cluster_def: Any, device_config: Any,
+               master_job_name: str | None) -> Cores:
+    """Returns the hosts and cores that `device_config` names, else one of each.
+
+    Where a program leaves it to the TPU system at `master` how many cores there are, this
+    machine stands in for one core.
+
+    Raises:
+        ValueError: if nothing says where the program runs, the numbers of a device_config
+            are none or do not fit, or the job of several has to be named.
+    """
+    if device_config is not None:
+        return _configured(device_config, master_job_name)
+    checks.check(master is not None or cluster_def is not None, "device_config",
+                 "given where master and cluster_def are None", device_config,
+                 "Pass master='' for one core, or device_config=DeviceConfig(num_hosts=1, "
+                 "num_cores=N, job_name='/job:localhost') for N.")
+    return Cores((_host(f"/job:{master_job_name or _job(master, cluster_def)}", 0),), 1)
+
+
+def _configured(device_config: Any, master_job_name: str | None) -> Cores:
+    num_hosts, num_cores, job_name = device_config
+    checks.check_positive_int("num_hosts", num_hosts)
+    checks.check_positive_int("num_cores", num_cores)
+    checks.check(num_cores % num_hosts == 0, "num_cores",
+                 f"a multiple of num_hosts, {num_hosts}", num_cores)
+    job = f"/job:{master_job_name}" if master_job_name else job_name
+    return Cores(tuple(_host(job, task) for task in range(num_hosts)), num_cores)
+
+
+def _host(job: str, task: int) -> str:
+    return f"{job}/replica:0/task:{task}/device:CPU:0"
+
+
+def _job(master: str | None, cluster_def: Any) -> str:
+    try:
+        return tpu_system_metadata.master_job(master, cluster_def) or "localhost"
+    except ValueError as error:
+        raise ValueError(checks.complaint(
+            "master_job_name", "given where cluster_def has several jobs", None,
+            "Name the job that holds the tables.")) from error

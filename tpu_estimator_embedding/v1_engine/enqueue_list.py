@@ -1,0 +1,76 @@
+# SPDX-License-Identifier: Apache-2.0
+"""The list that an enqueue op for every core is made from, checked."""
+
+from collections.abc import Mapping, Sequence
+from typing import Any
+
+import tensorflow as tf
+
+from tpu_estimator_embedding import checks
+from tpu_estimator_embedding.engine.checked_ids import EnqueueDatas
+from tpu_estimator_embedding.engine.enqueue_data import EnqueueData, RaggedEnqueueData
+from tpu_estimator_embedding.engine.sharded_ids import check_features
+from tpu_estimator_embedding.plan.embedding_plan import EmbeddingPlan
+from tpu_estimator_embedding.v1_engine.cores import Cores
+
+_FIX = "Make it with EnqueueData.from_sparse_tensor for instance."
+_RAGGED_FIX = "Make it with RaggedEnqueueData.from_ragged_tensor for instance."
+
+
+def checked_enqueue_list(plan: EmbeddingPlan, enqueue_datas_list: Any, cores: Cores,
+                         ragged: bool) -> list[EnqueueDatas]:
+    """Returns the ids of every core as tensors.
+
+    Args:
+        plan: the features.
+        enqueue_datas_list: for each core, feature name -> ids.
+        cores: how many cores there are, and on how many hosts.
+        ragged: whether ids come as RaggedEnqueueData instead of EnqueueData.
+
+    Raises:
+        ValueError: if there is not one dictionary for each core with the ids of each
+            feature in it, ids are of the wrong class, or not all on one device for each
+            host.
+    """
+    is_list = isinstance(enqueue_datas_list, Sequence)
+    checks.check(is_list and len(enqueue_datas_list) == cores.num_cores, "enqueue_datas_list",
+                 f"a list of {cores.num_cores} dictionaries, one for each core",
+                 len(enqueue_datas_list) if is_list else enqueue_datas_list)
+    lists = [_checked_core(plan, datas, core, ragged)
+             for core, datas in enumerate(enqueue_datas_list)]
+    devices = [_common_device(datas, core) for core, datas in enumerate(lists)]
+    for core, device in enumerate(devices):
+        first = core - core % cores.per_host
+        checks.check(device == devices[first], f"enqueue_datas_list[{core}]",
+                     f"on the device of core {first}, which is on the same host, "
+                     f"{devices[first]!r}", device, "Keep the cores of a host together.")
+    return lists
+
+
+def _checked_core(plan: EmbeddingPlan, datas: Mapping[str, Any], core: int,
+                  ragged: bool) -> EnqueueDatas:
+    try:
+        check_features(plan, datas)
+    except ValueError as error:
+        raise ValueError(f"enqueue_datas_list[{core}]: {error}") from error
+    kind = RaggedEnqueueData if ragged else EnqueueData
+    result = {}
+    for name, data in datas.items():
+        # By its fields, because TensorFlow 2.15 has classes of its own that fit.
+        checks.check(getattr(data, "_fields", None) == kind._fields,
+                     f"enqueue_datas_list[{core}][{name!r}]",
+                     f"of class {kind.__name__} where ragged={ragged}", data,
+                     _RAGGED_FIX if ragged else _FIX)
+        result[name] = kind(*(None if part is None else tf.convert_to_tensor(part)
+                              for part in data))
+    return result
+
+
+def _common_device(datas: EnqueueDatas, core: int) -> str:
+    devices = {name: {tensor.device for tensor in data if tensor is not None}
+               for name, data in datas.items()}
+    found = sorted(set().union(*devices.values()))
+    checks.check(len(found) == 1, f"enqueue_datas_list[{core}]", "all on one device",
+                 {name: sorted(own) for name, own in devices.items()},
+                 "Make the tensors of a core under one tf.device.")
+    return found[0]

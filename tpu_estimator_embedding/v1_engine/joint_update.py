@@ -1,0 +1,127 @@
+# SPDX-License-Identifier: Apache-2.0
+"""One update of the tables from the gradients of all cores.
+
+Every core sends its gradients on its own. Those of the core that comes last, whichever it
+is, start the update of the step; a lock makes sure that exactly one of them does.
+"""
+
+from collections.abc import Callable, Mapping, Sequence
+from typing import NamedTuple
+
+import tensorflow as tf
+
+from tpu_estimator_embedding.engine.partitioned_embedding import PartitionedEmbedding
+from tpu_estimator_embedding.engine.tensor_queue import TensorQueue
+from tpu_estimator_embedding.plan.embedding_plan import EmbeddingPlan
+from tpu_estimator_embedding.types import Tensor
+from tpu_estimator_embedding.v1_engine.core_ids import CoreIds, join_cores
+from tpu_estimator_embedding.v1_engine.ordering import after
+
+Build = Callable[[PartitionedEmbedding], Tensor]
+
+
+class Sent(NamedTuple):
+    """What one core sends.
+
+    Attributes:
+        ids: table name -> ids whose activations the gradients are of.
+        gradients: table name -> `[num_rows, dim]` float32.
+        step: scalar float64, the global step: exact up to 2⁵³, whatever its own dtype.
+    """
+
+    ids: CoreIds
+    gradients: Mapping[str, Tensor]
+    step: Tensor
+
+
+class JointUpdate:
+    """Collects what the cores send, and updates the tables once per step.
+
+    Pipelined, an update is put off until the gradients of the step after are there, so
+    that the activations of a step miss the update of the step before.
+    """
+
+    def __init__(self, plan: EmbeddingPlan, num_cores: int, template: CoreIds):
+        """Makes room for gradients of ids like `template`."""
+        with tf.Graph().as_default():
+            sent = Sent(template, {table.name: tf.compat.v1.placeholder(
+                tf.float32, [None, table.dimension]) for table in plan.tables},
+                tf.compat.v1.placeholder(tf.float64, []))
+        self._step_dtype = tf.int64
+        self._sent = [TensorQueue(sent, capacity=1) for _ in range(num_cores)]
+        self._lock = tf.CriticalSection()
+        self._put_off = TensorQueue([sent] * num_cores, capacity=1) if plan.pipelined else None
+
+    def check_sent_by_all(self, core: int) -> tf.Operation:
+        """Returns an op that fails while what `core` sent waits for other cores."""
+        return tf.raw_ops.Assert(
+            condition=tf.equal(self._sent[core].queue.size(), 0),
+            data=[f"Gradients must be sent by all {len(self._sent)} cores in every step, got "
+                  f"another step of core {core} while some cores have not sent theirs. Run what "
+                  "generate_send_gradients_op returned for every core."])
+
+    def add(self, core: int, ids: CoreIds, gradients: Mapping[str, Tensor],
+            step: Tensor) -> Build:
+        """Adds what a core sends to the step.
+
+        Args:
+            core: number of the core.
+            ids: table name -> ids of the core.
+            gradients: table name -> `[num_rows, dim]` float32.
+            step: scalar number, the global step.
+
+        Returns:
+            A function of the tables that builds the update, and returns a tensor that
+            exists when it is done: at once where other cores are still to come.
+        """
+        self._step_dtype = step.dtype
+        with tf.control_dependencies([table.row_counts for table in ids.values()]):
+            sent = Sent(ids, gradients, tf.cast(step, tf.float64))
+        if len(self._sent) == 1:
+            return lambda engine: self._take(engine, [sent])
+        with tf.control_dependencies([self.check_sent_by_all(core)]):
+            put = self._sent[core].enqueue(sent)
+
+        def build(engine: PartitionedEmbedding) -> Tensor:
+            with tf.control_dependencies([put]):
+                return self._lock.execute(lambda: self._take_if_last(engine))
+
+        return build
+
+    def finish(self, engine: PartitionedEmbedding) -> Tensor:
+        """Applies an update that is put off; returns a tensor that exists when it is."""
+        return self._with_put_off(lambda sent: self._update(engine, sent))
+
+    def forget(self) -> Tensor:
+        """Drops an update that is put off; returns a tensor that exists when it is."""
+        return self._with_put_off(lambda sent: after(sent[0].step))
+
+    def _take_if_last(self, engine: PartitionedEmbedding) -> Tensor:
+        sizes = tf.stack([queue.queue.size() for queue in self._sent])
+        return tf.cond(
+            tf.reduce_all(sizes > 0),
+            lambda: self._take(engine, [queue.dequeue() for queue in self._sent]),
+            lambda: tf.constant(True))
+
+    def _take(self, engine: PartitionedEmbedding, sent: Sequence[Sent]) -> Tensor:
+        if self._put_off is None:
+            return self._update(engine, sent)
+        with tf.control_dependencies([core.step for core in sent]):  # thus after the lookups
+            finished = self.finish(engine)
+        with tf.control_dependencies([finished]):
+            return after(self._put_off.enqueue(list(sent)))
+
+    def _update(self, engine: PartitionedEmbedding, sent: Sequence[Sent]) -> Tensor:
+        ids = join_cores([core.ids for core in sent])
+        gradients = {table: tf.concat([core.gradients[table] for core in sent], 0)
+                     for table in ids}
+        # A core whose model has counted the step already read it later than the others.
+        step = tf.reduce_min(tf.stack([core.step for core in sent]))
+        return after(engine.apply_gradients(ids, gradients, tf.cast(step, self._step_dtype)))
+
+    def _with_put_off(self, use: Callable[[Sequence[Sent]], Tensor]) -> Tensor:
+        queue = self._put_off
+        if queue is None:
+            return tf.constant(True)
+        return tf.cond(queue.queue.size() > 0, lambda: use(queue.dequeue()),
+                       lambda: tf.constant(True))

@@ -1,0 +1,136 @@
+# SPDX-License-Identifier: Apache-2.0
+"""The ops of a `TPUEmbedding` in one graph.
+
+The k-th call for activations, and the k-th call for an op that sends gradients, are those
+of core k modulo the number of cores.
+"""
+
+import itertools
+from collections.abc import Callable, Mapping, Sequence
+
+import tensorflow as tf
+
+from tpu_estimator_embedding.engine.partitioned_embedding import (
+    PartitionedEmbedding,
+    split_activations,
+)
+from tpu_estimator_embedding.plan.embedding_plan import EmbeddingPlan
+from tpu_estimator_embedding.types import Tensor
+from tpu_estimator_embedding.v1_engine.captured_gradients import CapturedGradients
+from tpu_estimator_embedding.v1_engine.core_ids import core_ids_template
+from tpu_estimator_embedding.v1_engine.core_queue import CoreQueue
+from tpu_estimator_embedding.v1_engine.joint_update import JointUpdate
+from tpu_estimator_embedding.v1_engine.ordering import depends_on
+
+CPU = "/device:CPU:0"
+
+Build = Callable[[PartitionedEmbedding], list[Tensor]]
+
+
+class Program:
+    """What the cores receive and send, and the tables once they are created.
+
+    Attributes:
+        queues: the batches of each core.
+        update: what the gradients of all cores go to.
+        captured: gradients caught on their way through dummy variables.
+    """
+
+    def __init__(self, plan: EmbeddingPlan, batch_size_per_core: int, num_cores: int):
+        """Makes the queues, in the default graph."""
+        self._plan = plan
+        self._batch_size = batch_size_per_core
+        template = core_ids_template(plan, batch_size_per_core)
+        with tf.device(CPU), tf.name_scope("tpu_embedding"):
+            self.queues = [CoreQueue(core, template) for core in range(num_cores)]
+            self.update = JointUpdate(plan, num_cores, template)
+        self.captured = CapturedGradients(num_cores)
+        self._receivers, self._senders = itertools.count(), itertools.count()
+        self._starts: list[list[tf.Operation]] = [[] for _ in range(num_cores)]
+        self._engine: PartitionedEmbedding | None = None
+        self._builds: list[tuple[Build, list[Tensor]]] = []
+
+    def receive(self) -> dict[str, Tensor]:
+        """Returns feature name -> activations of the next batch of a core."""
+        core = next(self._receivers) % len(self.queues)
+        tables = self._plan.tables
+        with tf.device(CPU), tf.name_scope(f"receive_activations_{core}"):
+            batch = self._next_batch(core)
+            values = self._with_engine(
+                lambda engine: list(engine.lookup(batch.ids).values()),
+                [tf.TensorSpec([None, table.dimension]) for table in tables])
+            with tf.control_dependencies(values):
+                due = self.queues[core].set_due(batch)
+            with tf.control_dependencies([due]):
+                stacked = {table.name: tf.identity(value)
+                           for table, value in zip(tables, values, strict=True)}
+            return split_activations(self._plan, stacked, self._batch_size)
+
+    def send(self, gradients: Mapping[str, Tensor], step: Tensor) -> tf.Operation:
+        """Returns the op that sends the gradients of the batch a core received.
+
+        Args:
+            gradients: feature name -> gradient of the shape of the activation.
+            step: scalar number, the global step.
+        """
+        core = next(self._senders) % len(self.queues)
+        self._read_before_receiving(step, core)
+        with tf.device(CPU), tf.name_scope(f"send_gradients_{core}"):
+            stacked = {table.name: tf.concat(
+                [tf.reshape(gradients[feature.name], [-1, table.dimension])
+                 for feature in self._plan.features_of(table.name)], 0)
+                for table in self._plan.tables}
+            with tf.control_dependencies(list(stacked.values())):
+                ids = self.queues[core].take_due()
+            build = self.update.add(core, ids, stacked, step)
+            return tf.group(*self._with_engine(lambda engine: [build(engine)],
+                                               [tf.TensorSpec([], tf.bool)]))
+
+    def set_engine(self, engine: PartitionedEmbedding) -> None:
+        """Connects the tables to what has been built without them."""
+        self._engine = engine
+        with tf.init_scope(), tf.device(CPU), tf.name_scope("tpu_embedding"):
+            for build, stand_ins in self._builds:
+                for stand_in, value in zip(stand_ins, build(engine), strict=True):
+                    stand_in.op._update_input(0, value)
+        self._builds.clear()
+
+    def retrieve(self) -> tf.Operation:
+        """Returns the op after which the tables hold every update."""
+        with tf.device(CPU):
+            return tf.group(self.update.finish(self._engine))
+
+    def load(self) -> tf.Operation:
+        """Returns the op after which the tables are as their variables were set."""
+        with tf.device(CPU):
+            return tf.group(self.update.forget())
+
+    def _next_batch(self, core: int):
+        start = tf.no_op()
+        self._starts[core].append(start)
+        before: Sequence[tf.Operation] = [start]
+        if len(self.queues) > 1:
+            before = [start, self.update.check_sent_by_all(core)]
+        with tf.control_dependencies(before):
+            return self.queues[core].receive()
+
+    def _read_before_receiving(self, step: Tensor, core: int) -> None:
+        """Has the step read before activations arrive, hence before anything counts it."""
+        starts = [start for start in self._starts[core] if start.graph is step.graph]
+        if not depends_on(step.op, starts):
+            for start in starts:
+                start._add_control_input(step.op)
+
+    def _with_engine(self, build: Build, specs: Sequence[tf.TensorSpec]) -> list[Tensor]:
+        """Returns what `build` makes of the tables, or stand-ins until there are any."""
+        if self._engine is not None:
+            return build(self._engine)
+        graph = tf.compat.v1.get_default_graph()
+        if graph.building_function or graph._get_control_flow_context() is not None:
+            raise RuntimeError("`create_variables_and_ops` must be called before activations or "
+                               "gradients are used inside a loop, condition or function.")
+        stand_ins = [tf.identity(tf.compat.v1.placeholder(
+            spec.dtype, spec.shape, name="create_variables_and_ops_was_not_called"))
+            for spec in specs]
+        self._builds.append((build, stand_ins))
+        return stand_ins

@@ -1,0 +1,60 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Gradients and step that a program hands over, checked."""
+
+from collections.abc import Mapping
+from typing import Any
+
+import tensorflow as tf
+
+from tpu_estimator_embedding import checks
+from tpu_estimator_embedding.engine.sharded_ids import check_features
+from tpu_estimator_embedding.optimizers.frequency_estimator import FrequencyEstimator
+from tpu_estimator_embedding.plan.embedding_plan import EmbeddingPlan
+from tpu_estimator_embedding.types import Tensor
+
+
+def checked_step(plan: EmbeddingPlan, step: Any) -> Tensor:
+    """Returns the step as a tensor, 0 where there is none and no table needs one.
+
+    Raises:
+        ValueError: if there is none and a table needs it.
+    """
+    needing = [table.name for table in plan.tables if callable(table.optimizer.learning_rate)
+               or isinstance(table.optimizer.rule, FrequencyEstimator)]
+    checks.check(step is not None or not needing, "step",
+                 f"the global step where learning rates depend on it, in the tables {needing}",
+                 step, "Pass tf.compat.v1.train.get_or_create_global_step().")
+    return tf.constant(0, tf.int64) if step is None else tf.convert_to_tensor(step)
+
+
+def checked_gradients(plan: EmbeddingPlan, gradients: Mapping[str, Any],
+                      batch_size: int) -> dict[str, Tensor]:
+    """Returns feature name -> dense gradient of the shape of the activation.
+
+    Raises:
+        ValueError: if a gradient is missing, too many, or of another shape or dtype.
+    """
+    try:
+        check_features(plan, gradients)
+    except ValueError as error:
+        raise ValueError(f"feature_to_gradient_dict: {error}") from error
+    return {feature.name: _checked_gradient(
+        gradients[feature.name], f"feature_to_gradient_dict[{feature.name!r}]",
+        activation_shape(plan, feature, batch_size)) for feature in plan.features}
+
+
+def activation_shape(plan: EmbeddingPlan, feature: Any, batch_size: int) -> list[int]:
+    """Returns `[batch, dim]`, or `[batch, max_sequence_length, dim]` of a sequence."""
+    length = [feature.max_sequence_length] if feature.max_sequence_length else []
+    return [batch_size, *length, plan.table_by_name[feature.table].dimension]
+
+
+def _checked_gradient(gradient: Any, argument: str, shape: list[int]) -> Tensor:
+    rule = f"a float32 tensor of shape {shape}"
+    checks.check(gradient is not None, argument, rule, gradient, "The loss does not depend on "
+                 "this activation. Pass tf.zeros_like(activation): its ids get an update of a "
+                 "zero gradient, as on a TPU.")
+    gradient = tf.convert_to_tensor(gradient)
+    checks.check(gradient.dtype == tf.float32 and gradient.shape.is_compatible_with(shape),
+                 argument, rule, gradient)
+    return tf.ensure_shape(gradient, shape)

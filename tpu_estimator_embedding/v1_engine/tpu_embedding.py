@@ -1,0 +1,298 @@
+# SPDX-License-Identifier: Apache-2.0
+"""The embedding engine as programs drive it by hand, without an Estimator.
+
+>>> import tensorflow as tf
+>>> from tpu_estimator_embedding.config.feature_config import FeatureConfig
+>>> from tpu_estimator_embedding.config.optimization_parameters import AdagradParameters
+>>> from tpu_estimator_embedding.config.table_config import TableConfig
+>>> from tpu_estimator_embedding.engine.enqueue_data import EnqueueData
+>>> from tpu_estimator_embedding.v1_engine import tpu_embedding_gradient
+>>> with tf.Graph().as_default(), tf.compat.v1.Session() as session:
+...     engine = TPUEmbedding(
+...         {"words": TableConfig(10, 2, tf.ones_initializer(), "sum")},
+...         {"title": FeatureConfig("words")}, batch_size=2, mode=TRAINING, master="",
+...         optimization_parameters=AdagradParameters(0.5))
+...     ids = tf.sparse.from_dense([[3, 4], [3, 0]])
+...     enqueue = engine.generate_enqueue_ops([{"title": EnqueueData.from_sparse_tensor(ids)}])
+...     activations = engine.get_activations()
+...     loss = tf.reduce_sum(tf.square(activations["title"])) / 2
+...     send = engine.generate_send_gradients_op(
+...         tpu_embedding_gradient.get_gradients_through_compute_gradients(
+...             tf.compat.v1.train.GradientDescentOptimizer(0.1), loss, activations))
+...     variables_and_ops = engine.create_variables_and_ops()
+...     _ = session.run(tf.compat.v1.global_variables_initializer())
+...     _ = session.run(variables_and_ops.load_ops())
+...     for _ in range(2):
+...         print(session.run([loss, send, enqueue])[0])
+...     _ = session.run(variables_and_ops.retrieve_ops())
+...     session.run(variables_and_ops.embedding_variables_by_table["words"])[0][3].round(3)
+5.0
+1.270...
+array([0.279, 0.279], dtype=float32)
+"""
+
+import collections
+from collections.abc import Mapping, Sequence
+from typing import Any
+
+import tensorflow as tf
+
+from tpu_estimator_embedding import checks
+from tpu_estimator_embedding.config.gradient_descent_parameters import (
+    StochasticGradientDescentParameters,
+)
+from tpu_estimator_embedding.config.to_plan import to_plan
+from tpu_estimator_embedding.engine.partitioned_embedding import (
+    PartitionedEmbedding,
+    create_variables,
+)
+from tpu_estimator_embedding.types import Tensor
+from tpu_estimator_embedding.v1_engine.config_proto import to_config_proto
+from tpu_estimator_embedding.v1_engine.core_ids import core_ids
+from tpu_estimator_embedding.v1_engine.cores import find_cores
+from tpu_estimator_embedding.v1_engine.enqueue_list import checked_enqueue_list
+from tpu_estimator_embedding.v1_engine.modes import INFERENCE, TRAINING, batch_mode, check_mode
+from tpu_estimator_embedding.v1_engine.program import CPU, Program
+from tpu_estimator_embedding.v1_engine.sent_gradients import (
+    activation_shape,
+    checked_gradients,
+    checked_step,
+)
+from tpu_estimator_embedding.v1_engine.variables_and_ops import (
+    VariablesAndOps,
+    name_variables,
+    slot_variables,
+)
+
+
+class TPUEmbedding:
+    """Embedding tables that look up what is enqueued, and learn from what is sent back.
+
+    In every step, each core enqueues its share of the batch, receives activations and sends
+    their gradients; all gradients of a step make one update. Ops are made in graph mode and
+    may run in one `session.run` or in several: receiving waits for what is enqueued. The
+    k-th call of `get_activations`, and of `generate_send_gradients_op`, is that of core k
+    modulo `num_cores`.
+
+    With `pipeline_execution_with_tensor_core` a step's activations miss the update of the
+    step before; run `retrieve_ops` before the tables are saved.
+
+    Args:
+        table_to_config_dict: table name -> TableConfig.
+        feature_to_config_dict: feature name -> FeatureConfig.
+        batch_size: samples of all cores together.
+        mode: TRAINING or INFERENCE.
+        master: the session's master, such as "": this machine stands in for one core.
+        optimization_parameters: the `*Parameters` of tables that have none of their own;
+            None in INFERENCE.
+        cluster_def: the cluster that `master` is in.
+        pipeline_execution_with_tensor_core: whether to look a batch up before the update of
+            the batch before.
+        partition_strategy: "div" or "mod", which host holds which row.
+        profile_data_directory: None; a TPU alone collects lookup statistics.
+        device_config: DeviceConfig, for several cores or hosts.
+        master_job_name: job of the hosts, where it is not that of `master`.
+
+    Raises:
+        ValueError: if a config is of the wrong class or a value outside its range, a table
+            is not used or not known, optimizers are missing in TRAINING or given in
+            INFERENCE, or batch_size is no multiple of the number of cores.
+    """
+
+    def __init__(self, table_to_config_dict, feature_to_config_dict, batch_size, mode,
+                 master=None, optimization_parameters=None, cluster_def=None,
+                 pipeline_execution_with_tensor_core=False, partition_strategy="div",
+                 profile_data_directory=None, device_config=None, master_job_name=None):
+        check_mode(mode)
+        checks.check(mode == TRAINING or optimization_parameters is None,
+                     "optimization_parameters", "None where mode is INFERENCE",
+                     optimization_parameters)
+        checks.check(profile_data_directory is None, "profile_data_directory",
+                     "None without a TPU", profile_data_directory, "A TPU alone collects lookup "
+                     "statistics and places tables by them. Leave the argument out.")
+        self._cores = find_cores(master, cluster_def, device_config, master_job_name)
+        self._mode = mode
+        self._batch_size_per_core = self._split_batch(batch_size)
+        self._optimization_parameters = (
+            StochasticGradientDescentParameters(1.0) if mode == INFERENCE
+            else optimization_parameters)
+        self._plan = to_plan(
+            table_to_config_dict, feature_to_config_dict, self._optimization_parameters,
+            partition_strategy=partition_strategy, num_hosts=len(self._cores.hosts),
+            pipelined=pipeline_execution_with_tensor_core)
+        self._table_to_config_dict = _sorted_copy(table_to_config_dict)
+        self._feature_to_config_dict = _sorted_copy(feature_to_config_dict)
+        self._config_proto = to_config_proto(
+            self._plan, self._table_to_config_dict, self._optimization_parameters, mode=mode,
+            batch_size_per_core=self._batch_size_per_core, cores=self._cores)
+        self._programs: dict[tf.Graph, Program] = {}
+
+    @property
+    def hosts(self) -> list[str]:
+        """Device of each host's CPU."""
+        return list(self._cores.hosts)
+
+    @property
+    def num_cores_per_host(self) -> int:
+        """Cores of one host."""
+        return self._cores.per_host
+
+    @property
+    def num_cores(self) -> int:
+        """Cores of all hosts together."""
+        return self._cores.num_cores
+
+    @property
+    def batch_size_per_core(self) -> int:
+        """Samples of one core."""
+        return self._batch_size_per_core
+
+    @property
+    def config_proto(self) -> Any:
+        """The `TPUEmbeddingConfiguration` that a TPU system would be initialized with."""
+        return self._config_proto
+
+    @property
+    def table_to_config_dict(self) -> "collections.OrderedDict[str, Any]":
+        """Table name -> TableConfig, sorted by name, as a copy."""
+        return self._table_to_config_dict.copy()
+
+    @property
+    def feature_to_config_dict(self) -> "collections.OrderedDict[str, Any]":
+        """Feature name -> FeatureConfig, sorted by name, as a copy."""
+        return self._feature_to_config_dict.copy()
+
+    @property
+    def table_to_features_dict(self) -> "collections.OrderedDict[str, list[str]]":
+        """Table name -> names of its features, all sorted, as a copy."""
+        return collections.OrderedDict(
+            (table.name, [feature.name for feature in self._plan.features_of(table.name)])
+            for table in self._plan.tables)
+
+    @property
+    def optimization_parameters(self) -> Any:
+        """The `*Parameters` of tables that have none of their own."""
+        return self._optimization_parameters
+
+    def create_variables_and_ops(
+            self, embedding_variable_name_by_table: Mapping[str, str] | None = None,
+            slot_variable_names_by_table: Mapping[str, Any] | None = None) -> VariablesAndOps:
+        """Creates the variables of all tables and slots, a part for each host.
+
+        Args:
+            embedding_variable_name_by_table: table name -> name of its variable, by default
+                the name of the table.
+            slot_variable_names_by_table: table name -> names of its slots, such as
+                AdamSlotVariableNames; by default `{table}/Adam/m` and so on.
+
+        Raises:
+            ValueError: if a table is left out of either, or the slots of one are others.
+        """
+        program = self._program("create_variables_and_ops")
+        names = name_variables(self._plan, embedding_variable_name_by_table,
+                               slot_variable_names_by_table)
+        variables = create_variables(self._plan, names)
+        program.set_engine(PartitionedEmbedding(self._plan, variables))
+        return VariablesAndOps(
+            {name: table.parts for name, table in variables.items()},
+            {table.name: slot_variables(table, variables[table.name])
+             for table in self._plan.tables},
+            lambda: [program.load() for _ in variables],
+            lambda: [program.retrieve() for _ in variables])
+
+    def generate_enqueue_ops(self, enqueue_datas_list: Sequence[Mapping[str, Any]],
+                             mode_override: str | None = None,
+                             ragged: bool = False) -> list[tf.Operation]:
+        """Returns an op for each core that checks ids and puts them in its queue.
+
+        Args:
+            enqueue_datas_list: for each core, feature name -> EnqueueData of its
+                `batch_size_per_core` samples.
+            mode_override: "inference" for activations only, "train" or "training" for
+                gradients too, "backward_pass_only" for gradients only; None and
+                "unspecified" take the engine's mode.
+            ragged: whether ids come as RaggedEnqueueData instead.
+
+        Raises:
+            ValueError: if the list is not as described, or the mode does not exist or
+                cannot be had.
+            tf.errors.InvalidArgumentError: when run, if ids, sample indices and weights do
+                not fit the tables, the batch or each other. No table is changed then.
+        """
+        mode = batch_mode(self._mode, mode_override)
+        lists = checked_enqueue_list(self._plan, enqueue_datas_list, self._cores, ragged)
+        program = self._program("generate_enqueue_ops")
+        ops = []
+        for core, datas in enumerate(lists):
+            with tf.device(CPU), tf.name_scope(f"enqueue_{core}"):
+                ids = core_ids(self._plan, datas, self._batch_size_per_core)
+                ops.append(program.queues[core].enqueue(ids, mode))
+        return ops
+
+    def get_activations(self) -> "collections.OrderedDict[str, Tensor]":
+        """Takes the next batch of a core out of its queue and looks it up.
+
+        Returns:
+            Feature name -> `[batch_size_per_core, dimension]` float32, or
+            `[batch_size_per_core, max_sequence_length, dimension]`, by table and name.
+
+        Raises:
+            tf.errors.InvalidArgumentError: when run, if the gradients of the batch before
+                were not sent by all cores.
+        """
+        return collections.OrderedDict(self._program("get_activations").receive())
+
+    def generate_send_gradients_op(self, feature_to_gradient_dict: Mapping[str, Tensor],
+                                   step: Any = None) -> tf.Operation:
+        """Returns the op that sends the gradients of the batch that a core received.
+
+        The tables are updated once the gradients of all cores are there.
+
+        Args:
+            feature_to_gradient_dict: feature name -> gradient of its activation, float32.
+            step: scalar, the global step before it is counted up; needed where a table has
+                a learning_rate_fn or counts steps.
+
+        Raises:
+            RuntimeError: if the mode of the engine is not TRAINING.
+            ValueError: if a feature has no gradient or one of another shape or dtype, or
+                the step is needed and None.
+            tf.errors.InvalidArgumentError: when run, if the batch was for inference.
+        """
+        if self._mode != TRAINING:
+            raise RuntimeError(checks.complaint(
+                "mode", "TRAINING to send gradients", self._mode,
+                "Make the TPUEmbedding with mode=TRAINING, or send none."))
+        step = checked_step(self._plan, step)
+        gradients = checked_gradients(self._plan, feature_to_gradient_dict,
+                                      self._batch_size_per_core)
+        return self._program("generate_send_gradients_op").send(gradients, step)
+
+    def _activation_shapes(self) -> dict[str, list[int]]:
+        """Returns feature name -> shape of its activation, by table and name."""
+        return {feature.name: activation_shape(self._plan, feature, self._batch_size_per_core)
+                for feature in self._plan.features}
+
+    def _split_batch(self, batch_size: Any) -> int:
+        checks.check_positive_int("batch_size", batch_size)
+        checks.check(batch_size % self.num_cores == 0, "batch_size",
+                     f"a multiple of the number of cores, {self.num_cores}", batch_size)
+        return batch_size // self.num_cores
+
+    def _program(self, method: str) -> Program:
+        """Returns the ops of the graph that is being built, outside of its functions."""
+        with tf.init_scope():
+            if tf.executing_eagerly():
+                raise RuntimeError(
+                    f"`{method}` must be called in graph mode, got eager execution. Call it "
+                    "under `with tf.Graph().as_default():`, or call "
+                    "tf.compat.v1.disable_eager_execution() first.")
+            graph = tf.compat.v1.get_default_graph()
+            if graph not in self._programs:
+                self._programs[graph] = Program(self._plan, self._batch_size_per_core,
+                                                self.num_cores)
+            return self._programs[graph]
+
+
+def _sorted_copy(configs: Mapping[str, Any]) -> "collections.OrderedDict[str, Any]":
+    return collections.OrderedDict((name, configs[name]) for name in sorted(configs))

@@ -1,0 +1,153 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Gradients of activations, for `TPUEmbedding.generate_send_gradients_op`.
+
+Either they are asked for by name, with `get_gradients_through_compute_gradients`; or
+activations are tied to trainable dummy variables, whatever minimizes the loss over all
+trainable variables computes their gradients on its way, and
+`get_gradients_through_dummy_table_variables` returns them.
+"""
+
+import collections
+import warnings
+from collections.abc import Mapping
+from typing import Any
+
+import tensorflow as tf
+
+from tpu_estimator_embedding import checks
+from tpu_estimator_embedding.types import Tensor
+from tpu_estimator_embedding.v1_engine.modes import TRAINING
+from tpu_estimator_embedding.v1_engine.tpu_embedding import TPUEmbedding
+
+# The names are TensorFlow's; programs look dummy variables up by them.
+_COLLECTION = "tpu_embedding_dummy_table_variables"
+_VARIABLE = "tpu_embedding_dummy_table_variable_{}"
+
+
+def get_gradients_through_compute_gradients(
+        optimizer: Any, loss: Tensor, activations: Mapping[str, Tensor]
+        ) -> "collections.OrderedDict[str, Tensor]":
+    """Differentiates the loss by the activations.
+
+    Args:
+        optimizer: a `tf.compat.v1.train.Optimizer`, usually a `CrossShardOptimizer`.
+        loss: scalar float32.
+        activations: feature name -> `[batch, dim]` or `[batch, length, dim]` float32.
+
+    Returns:
+        Feature name -> gradient of the shape of its activation, in the same order; None
+        where the loss does not depend on the activation.
+
+    >>> with tf.Graph().as_default():
+    ...     activations = {"word": tf.constant([[1.0, 2.0]])}
+    ...     loss = tf.reduce_sum(3.0 * activations["word"])
+    ...     gradients = get_gradients_through_compute_gradients(
+    ...         tf.compat.v1.train.GradientDescentOptimizer(1.0), loss, activations)
+    ...     tf.compat.v1.Session().run(gradients["word"]).tolist()
+    [[3.0, 3.0]]
+    """
+    gradients = optimizer.compute_gradients(loss, list(activations.values()))
+    return collections.OrderedDict(
+        (feature, gradient)
+        for feature, (gradient, _) in zip(activations, gradients, strict=True))
+
+
+def create_dummy_table_variables(
+        tpu_embedding: TPUEmbedding
+        ) -> "tuple[collections.OrderedDict[str, tf.Variable], tf.Operation]":
+    """Creates a trainable variable for each table, to tie activations to.
+
+    They stand in no collection that savers and initializers of programs look at but that
+    of trainable variables.
+
+    Args:
+        tpu_embedding: the engine whose activations are to be tied.
+
+    Returns:
+        Table name -> variable `[1]` float32, and the op that initializes them.
+
+    Raises:
+        RuntimeError: if the graph has them already.
+    """
+    captured = tpu_embedding._program("create_dummy_table_variables").captured
+    if captured.is_started:
+        raise RuntimeError("`create_dummy_table_variables` must be called once in a graph, got "
+                           "a second call. Tie the activations of every core to the same ones.")
+    dummies = collections.OrderedDict(
+        (table, tf.compat.v1.get_variable(
+            _VARIABLE.format(table), [1], tf.float32, use_resource=True, trainable=True,
+            initializer=tf.compat.v1.zeros_initializer(), collections=[_COLLECTION]))
+        for table in tpu_embedding.table_to_config_dict)
+    captured.is_started = True
+    return dummies, tf.compat.v1.variables_initializer(
+        list(dummies.values()), name="tpu_embedding_dummy_table_variables_init")
+
+
+def hook_dummy_table_variables_to_activations(
+        tpu_embedding: TPUEmbedding, activations: Mapping[str, Tensor],
+        dummy_table_variables: Mapping[str, tf.Variable]
+        ) -> "collections.OrderedDict[str, Tensor]":
+    """Ties the activations of one core to dummy variables.
+
+    Args:
+        tpu_embedding: the engine.
+        activations: feature name -> activation.
+        dummy_table_variables: table name -> what `create_dummy_table_variables` made.
+
+    Returns:
+        Feature name -> the same activation. Its gradient is remembered and goes no further:
+        dummy variables get zeros.
+
+    Raises:
+        ValueError: if a feature is unknown or its table has no dummy variable.
+        RuntimeError: when gradients are computed, if no dummy variables were created, or
+            the gradient of an activation was computed already.
+    """
+    tables = {feature: config.table_id
+              for feature, config in tpu_embedding.feature_to_config_dict.items()}
+    unknown = sorted(set(activations) - set(tables))
+    checks.check(not unknown, "activations", f"those of the features {sorted(tables)}", unknown)
+    missing = sorted({tables[feature] for feature in activations} - set(dummy_table_variables))
+    checks.check(not missing, "dummy_table_variables", "given for every table",
+                 sorted(dummy_table_variables), f"Missing: {missing}.")
+    captured = tpu_embedding._program("hook_dummy_table_variables_to_activations").captured
+    return collections.OrderedDict(captured.tie(activations, {
+        feature: dummy_table_variables[tables[feature]] for feature in activations}))
+
+
+def get_gradients_through_dummy_table_variables(
+        tpu_embedding: TPUEmbedding) -> "collections.OrderedDict[str, Tensor]":
+    """Returns the gradients that were computed of one core's tied activations.
+
+    Where there is none, because the loss does not depend on the activation or a stopped
+    gradient lies between, it returns zeros and warns: a zero gradient still is an update,
+    which moves rows under optimizers that have momentum.
+
+    Args:
+        tpu_embedding: the engine.
+
+    Returns:
+        Feature name -> gradient of the shape of its activation.
+
+    Raises:
+        RuntimeError: if the mode of the engine is not TRAINING, or no dummy variables were
+            created.
+    """
+    captured = tpu_embedding._program("get_gradients_through_dummy_table_variables").captured
+    if tpu_embedding.config_proto.mode != TRAINING:
+        raise RuntimeError(checks.complaint(
+            "mode", "TRAINING to compute gradients", tpu_embedding.config_proto.mode))
+    if not captured.is_started:
+        raise RuntimeError("`create_dummy_table_variables` must be called before gradients are "
+                           "asked for, got no call in this graph.")
+    gradients = captured.take()
+    shapes = tpu_embedding._activation_shapes()
+    missing = [feature for feature in shapes if feature not in gradients]
+    if missing:
+        warnings.warn(
+            f"The loss has no gradient by the activations of {missing}: zeros are sent, which "
+            "still update their rows under optimizers with momentum or decay. Leave unused "
+            "features out of the TPUEmbedding.", stacklevel=2)
+    return collections.OrderedDict(
+        (feature, gradients[feature] if feature in gradients else tf.zeros(shape))
+        for feature, shape in shapes.items())

@@ -1,0 +1,103 @@
+# SPDX-License-Identifier: Apache-2.0
+"""The variables of an engine by table, in the tuples of the v1 vocabulary."""
+
+from collections import namedtuple
+from collections.abc import Mapping
+from typing import Any
+
+from tpu_estimator_embedding import checks
+from tpu_estimator_embedding.checkpoint.variable_names import slot_variable_names
+from tpu_estimator_embedding.engine.variables import TableNames, TableVariables
+from tpu_estimator_embedding.plan.embedding_plan import EmbeddingPlan, TablePlan
+
+VariablesAndOps = namedtuple("VariablesAndOps", [
+    "embedding_variables_by_table", "slot_variables_by_table", "load_ops", "retrieve_ops"])
+VariablesAndOps.__doc__ = """The variables of an engine, and the ops that go with them.
+
+Attributes:
+    embedding_variables_by_table: table name -> its parts, a variable for each host.
+    slot_variables_by_table: table name -> tuple of the parts of every slot, such as
+        AdamSlotVariables; None where the optimizer has no slots.
+    load_ops: function without arguments that returns ops, to be run once variables are
+        initialized or restored. Variables are read where they are, so nothing is copied; an
+        update that is put off is dropped.
+    retrieve_ops: function without arguments that returns ops, to be run before variables
+        are saved. Variables are up to date but for an update that is put off, which is
+        applied.
+"""
+
+# Fields stand in the order of the slots in the update rule, as in `*SlotVariableNames`.
+AdagradSlotVariables = namedtuple("AdagradSlotVariables", ["accumulator"])
+AdagradMomentumSlotVariables = namedtuple(
+    "AdagradMomentumSlotVariables", ["accumulator", "momenta"])
+ProximalAdagradSlotVariables = namedtuple("ProximalAdagradSlotVariables", ["accumulator"])
+AdamSlotVariables = namedtuple("AdamSlotVariables", ["m", "v"])
+FtrlSlotVariable = namedtuple("FtrlSlotVariable", ["accumulator", "linear"])
+ProximalYogiSlotVariables = namedtuple("ProximalYogiSlotVariables", ["v", "m"])
+MomentumSlotVariables = namedtuple("MomentumSlotVariables", ["momenta"])
+RMSPropSlotVariables = namedtuple("RMSPropSlotVariables", ["ms", "mom"])
+FrequencyEstimatorSlotVariables = namedtuple(
+    "FrequencyEstimatorSlotVariables", ["last_hit_step"])
+
+_TUPLES: Mapping[str, type] = {
+    "Adagrad": AdagradSlotVariables,
+    "AdagradMomentum": AdagradMomentumSlotVariables,
+    "Adam": AdamSlotVariables,
+    "FTRL": FtrlSlotVariable,
+    "FrequencyEstimator": FrequencyEstimatorSlotVariables,
+    "Momentum": MomentumSlotVariables,
+    "ProximalAdagrad": ProximalAdagradSlotVariables,
+    "ProximalYogi": ProximalYogiSlotVariables,
+    "RMSProp": RMSPropSlotVariables,
+}
+
+
+def name_variables(plan: EmbeddingPlan, names: Mapping[str, str] | None,
+                   slot_names: Mapping[str, Any] | None) -> dict[str, TableNames]:
+    """Returns table name -> names of its variables.
+
+    Args:
+        plan: the tables.
+        names: table name -> name of its variable; by default the table's own.
+        slot_names: table name -> names of its slots, such as AdamSlotVariableNames, None for
+            a table without slots; by default those of TPUEstimator's checkpoints.
+
+    Raises:
+        ValueError: if a table is left out, or its slots are others.
+    """
+    tables = [table.name for table in plan.tables]
+    for argument, given in (("embedding_variable_name_by_table", names),
+                            ("slot_variable_names_by_table", slot_names)):
+        needed = tables if given is names else [
+            table.name for table in plan.tables if table.slot_initial_values]
+        missing = [name for name in needed if given and name not in given]
+        checks.check(not missing, argument, f"given for all tables {needed}, or None",
+                     sorted(given or ()), f"Missing: {missing}.")
+    return {table.name: TableNames(
+        names[table.name] if names else table.name,
+        _slot_names(table, slot_names.get(table.name)) if slot_names else _default_names(table))
+        for table in plan.tables}
+
+
+def slot_variables(table: TablePlan, variables: TableVariables) -> Any:
+    """Returns the slots of a table in their tuple, None where it has none."""
+    if not variables.slots:
+        return None
+    return _tuple_of(table)(*(variables.slots[slot] for slot in table.slot_initial_values))
+
+
+def _default_names(table: TablePlan) -> dict[str, str]:
+    return slot_variable_names(table.name, table.optimizer.rule) if table.optimizer else {}
+
+
+def _slot_names(table: TablePlan, given: Any) -> dict[str, str]:
+    slots = list(table.slot_initial_values)
+    fields = _tuple_of(table)._fields if slots else ()
+    checks.check(tuple(getattr(given, "_fields", ())) == fields,
+                 f"slot_variable_names_by_table[{table.name!r}]",
+                 f"a tuple with the fields {fields}" if slots else "None, it has no slots", given)
+    return dict(zip(slots, given or (), strict=True))
+
+
+def _tuple_of(table: TablePlan) -> Any:
+    return _TUPLES[type(table.optimizer.rule).__name__]
