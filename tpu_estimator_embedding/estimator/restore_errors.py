@@ -30,15 +30,13 @@ def explained_restore(model_dir: str) -> Iterator[None]:
 
 def _explain(key: str, checkpoint: str) -> str | None:
     saved = [name for name, _ in tf.train.list_variables(checkpoint)]
-    tables = [name for name in saved if key.startswith(f"{name}/")]
-    if not tables:
+    owners = [name for name in saved if key.startswith(f"{name}/")]
+    if not owners:
         return None
-    table = max(tables, key=len)
-    slots = sorted(name for name in saved if name.startswith(f"{table}/"))
-    return (f"`checkpoint` must have the slot {key!r} of table {table!r}, got {slots} in "
+    owner = min(owners, key=len)  # the longer ones are slots themselves, such as T/Adam
+    slots = sorted(name for name in saved if name.startswith(f"{owner}/"))
+    return (f"`checkpoint` must have the slot {key!r} of {owner!r}, got {slots} in "
             f"{checkpoint}. It was written with another optimizer, or with another use_tpu: "
             "slot names differ between the engine and the model's optimizer. To keep the "
-            "tables and start their slots anew, train in a new model_dir with "
-            f"warm_start_from=tf.estimator.WarmStartSettings({checkpoint!r}, "
-            f"vars_to_warm_start=[{table + '[^/]*$'!r}]).")
-
+            "tables and the model and start their slots anew, train in a new model_dir with "
+            f"warm_start_from={checkpoint!r}.")
