@@ -36,7 +36,7 @@ def count(loss):
 
 
 def model_fn(features, labels, mode, params):
-    loss = -tf.reduce_sum(features["id"], name="loss")
+    loss = tf.negative(tf.reduce_sum(features["id"]), name="loss")
     return TPUEstimatorSpec(
         mode, loss=loss, train_op=count(loss) if mode == "train" else None,
         predictions={"count": features["id"]})
