@@ -76,6 +76,10 @@ class PartitionedEmbedding:
                         step: Tensor) -> tf.Operation | None:
         """Updates every row that `ids` looked up, once, with the sum of its gradients.
 
+        In a graph, make it wait for the lookup of the same ids, with
+        `tf.control_dependencies`: gradients that are constant, as of a linear loss or behind
+        tf.stop_gradient, do not, and the step would see its own update.
+
         Args:
             ids: table name -> ids of the step, made with `training=True`.
             gradients: table name -> gradient `[num_rows, dim]` of the stacked activations.
