@@ -93,8 +93,14 @@ def build_step(plan: EmbeddingPlan, prepared: StepInput, model_fn: Callable[[Any
     spec, gradients = _replicate(spec, gradients, [first, *by_replica[1:]], step_input, training)
     if not capture:
         return EngineStep(spec, engine, names, None, ())
-    with tf.device("/device:CPU:0"), tf.name_scope("embedding_update"):
-        return _update(engine, names, spec, step_input, gradients, step, lookahead, prepared)
+    with tf.device("/device:CPU:0"):
+        look_up = lookahead.look_up(engine, prepared) if lookahead else None
+        # A gradient need not depend on the activations, so the update waits for lookups.
+        with (tf.name_scope("embedding_update"),
+              tf.control_dependencies([look_up] if lookahead else list(stacked.values()))):
+            update = engine.apply_gradients(step_input.ids, gradients, step)
+    hooks = (lookahead.hook(look_up, prepared),) if lookahead else ()
+    return EngineStep(spec, engine, names, update, hooks)
 
 
 def _stand_in(table) -> Tensor:
@@ -150,15 +156,3 @@ def _replicate(spec: Any, gradients: Stacked, stacked: Sequence[Stacked], step_i
               for copy in replicas.replicate(tf.nest.flatten(wanted), inputs)]
     total = {name: tf.concat([copy[0][name] for copy in copies], 0) for name in gradients}
     return over_all_replicas(spec, [copy[1] for copy in copies]), total
-
-
-def _update(engine: PartitionedEmbedding, names: Mapping[str, TableNames], spec: Any,
-            step_input: StepInput, gradients: Stacked, step: Tensor,
-            lookahead: Lookahead | None, prepared: StepInput) -> EngineStep:
-    if lookahead is None:
-        update = engine.apply_gradients(step_input.ids, gradients, step)
-        return EngineStep(spec, engine, names, update, ())
-    look_up = lookahead.look_up(engine, prepared)
-    with tf.control_dependencies([look_up]):
-        update = engine.apply_gradients(step_input.ids, gradients, step)
-    return EngineStep(spec, engine, names, update, (lookahead.hook(look_up, prepared),))
