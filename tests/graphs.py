@@ -1,9 +1,9 @@
 # SPDX-License-Identifier: Apache-2.0
-"""What depends on what in a graph."""
+"""What waits for what in a graph."""
 
 
 def ancestors(op):
-    """Every op that `op` waits for, itself included."""
+    """Returns `op` and every op that it waits for."""
     found, waiting = set(), [op]
     while waiting:
         op = waiting.pop()

@@ -5,6 +5,7 @@ import numpy as np
 import pytest
 import tensorflow as tf
 
+from tests.graphs import ancestors
 from tests.oracle import Feature, Optimizer, Table
 from tests.runners import RUNNERS, to_plan
 from tpu_estimator_embedding.engine.enqueue_data import EnqueueData, RaggedEnqueueData
@@ -150,17 +151,6 @@ def test_no_table_is_built_on_ids_of_which_any_is_unchecked():
     assert len(writes) == 4  # table and accumulators of two tables
     for write in writes:
         assert assertions <= ancestors(write)
-
-
-def ancestors(op):
-    """Every op that `op` waits for."""
-    found, waiting = set(), [op]
-    while waiting:
-        op = waiting.pop()
-        if op not in found:
-            found.add(op)
-            waiting += [tensor.op for tensor in op.inputs] + list(op.control_inputs)
-    return found
 
 
 def test_missing_and_unknown_features_are_listed():

@@ -5,6 +5,7 @@ import numpy as np
 import pytest
 import tensorflow as tf
 
+from tests.graphs import ancestors
 from tests.optimizer_cases import CASES
 from tests.oracle import Feature, Table
 from tests.runners import to_plan
@@ -112,6 +113,25 @@ def test_this_test_sees_a_copy_where_there_is_one():
     used = [op for graph in metadata.partition_graphs for op in operations_on_variables(graph)]
     assert used.count("ReadVariableOp") == used.count("AssignVariableOp") == 3
     assert (ROWS, DIMENSION) in shapes_of_outputs(metadata)
+
+
+@pytest.mark.parametrize("num_hosts", [1, 3])
+@pytest.mark.parametrize("case", ["Adagrad", "Adam, not lazy"])
+def test_no_variable_of_a_part_is_written_before_all_of_it_are_read(case, num_hosts):
+    """Else an update could take the new row with the old slot, or the reverse."""
+    step = Step(1, 2, case=case, num_hosts=num_hosts)
+    update = ancestors(step.update)
+    reads, writes = ([op for op in update if op.type in types] for types in (
+        ("ResourceGather", "ReadVariableOp"), ("ResourceScatterUpdate", "AssignVariableOp")))
+    assert len(reads) > len(writes) > 0
+    for write in writes:
+        of_same_part = {read for read in reads if part_of(read) == part_of(write)}
+        assert of_same_part <= ancestors(write)
+
+
+def part_of(op):
+    """The last piece of the name of the variable that an op reads or writes."""
+    return op.inputs[0].op.name.rsplit("/", 1)[-1]
 
 
 def test_a_tf_function_that_trains_reads_no_whole_table():
