@@ -5,23 +5,19 @@ A replica's step is a copy of the first one's, fed with other inputs. Copied is 
 between the inputs and the wanted tensors, plus random ops, which draw other numbers in
 every copy, and the state of v1 while loops. What depends on none of these, variables and
 reads of them for instance, is shared, and whatever writes to a variable is left out: it
-happens once.
+happens once, and what had to wait for it does so in every copy.
 """
 
-import re
 from collections import deque
 from collections.abc import Iterable, Mapping, Sequence
 
 import tensorflow as tf
 from tensorflow.core.framework import node_def_pb2
 
+from tpu_estimator_embedding import checks
+from tpu_estimator_embedding.estimator import op_kinds
+from tpu_estimator_embedding.estimator.function_copy import FunctionCopies
 from tpu_estimator_embedding.types import Tensor
-
-_WRITES = re.compile(
-    r"(Ref)?(Assign|Scatter(Add|Sub|Mul|Div|Min|Max|Update|Nd(Add|Sub|Update)$)|Apply|SparseApply|"
-    r"Resource(Apply|SparseApply|Scatter|StridedSliceAssign|CountUpTo)|CountUpTo|Write\w*Summary|"
-    r"Queue\w*(Enqueue|Dequeue|Close)|LookupTable(Insert|Import|Remove)|\w*Initialize\w*Table)")
-_SEED_STEP = 1_000_003  # far from the small seeds that TF gives neighbouring ops
 
 
 def copy_subgraph(targets: Sequence[Tensor], replaced: Mapping[Tensor, Tensor],
@@ -37,29 +33,50 @@ def copy_subgraph(targets: Sequence[Tensor], replaced: Mapping[Tensor, Tensor],
 
     Returns:
         The copies of `targets`; a target that depends on no input is its own copy.
+
+    Raises:
+        ValueError: if the gradient of a `tf.py_function` is to be copied.
     """
     inputs = {reference.deref().name: tensor for reference, tensor in replaced.items()}
     graph = tf.compat.v1.get_default_graph()
+    graph_def = graph.as_graph_def(add_shapes=False)
+    _check_can_copy(graph_def)
+    functions = FunctionCopies(graph_def.library.function, scope, index)
+    random = {node.name for node in graph_def.node
+              if op_kinds.is_random(node) or functions.is_random(node)}
     ops = _ops_to_copy(targets, {graph.get_operation_by_name(name.split(":")[0])
-                                 for name in inputs})
+                                 for name in inputs}, random)
     if not ops:
         return [inputs.get(target.name, target) for target in targets]
-    graph_def = _graph_def(graph, ops, scope, index)
-    outside = _tensors_from_outside(ops)
-    copies = tf.import_graph_def(
-        graph_def, name=scope,
-        input_map={tensor.name: inputs.get(tensor.name, tensor) for tensor in outside},
-        return_elements=[target.name for target in targets if target.op in ops])
+    waits = _waits(ops, {node.name for node in graph_def.node if functions.writes(node)})
+    _keep(graph_def, {op.name for op in ops}, functions, scope, index)
+    outside = {tensor.name: inputs.get(tensor.name, tensor)
+               for op in ops for tensor in op.inputs if tensor.op not in ops}
+    copied_targets = [target.name for target in targets if target.op in ops]
+    copies = tf.import_graph_def(graph_def, name=scope, input_map=outside, return_elements=[
+        *copied_targets, *(op.name for op in waits)])
+    for copy, awaited in zip(copies[len(copied_targets):], waits.values(), strict=True):
+        copy._add_control_inputs(awaited)
     copied = iter(copies)
     return [next(copied) if target.op in ops else inputs.get(target.name, target)
             for target in targets]
 
 
-def _ops_to_copy(targets: Sequence[Tensor], boundary: set[tf.Operation]) -> set[tf.Operation]:
+def _check_can_copy(graph_def: tf.compat.v1.GraphDef) -> None:
+    bodies = [graph_def.node, *(function.node_def for function in graph_def.library.function)]
+    found = [node.name for body in bodies for node in body
+             if op_kinds.is_gradient_of_py_function(node)]
+    checks.check(not found, "model_fn", "without gradients of tf.py_function where there are "
+                 "several replicas, because TensorFlow keeps one tape for all of them", found,
+                 "Give tf.numpy_function a tf.custom_gradient, or set num_shards=1 in TPUConfig.")
+
+
+def _ops_to_copy(targets: Sequence[Tensor], boundary: set[tf.Operation],
+                 random: set[str]) -> set[tf.Operation]:
     ancestors = _closure((target.op for target in targets),
                          lambda op: () if op in boundary or _writes(op) else _sources(op))
     ancestors = {op for op in ancestors if not _writes(op)} - boundary
-    starts = [op for op in ancestors if _is_random(op) or _is_of_one_step(op)
+    starts = [op for op in ancestors if op.name in random or op_kinds.is_of_one_step(op.type)
               or boundary.intersection(_sources(op))]
     while True:
         copied = _closure(starts, lambda op: ancestors.intersection(_consumers(op)))
@@ -91,16 +108,7 @@ def _consumers(op: tf.Operation) -> list[tf.Operation]:
 
 
 def _writes(op: tf.Operation) -> bool:
-    return _WRITES.match(op.type) is not None
-
-
-def _is_random(op: tf.Operation) -> bool:
-    return op.op_def.is_stateful and any(attr.name == "seed2" for attr in op.op_def.attr)
-
-
-def _is_of_one_step(op: tf.Operation) -> bool:
-    # Stacks and tensor arrays of v1 while loops: resources, but of one computation only.
-    return op.type.startswith(("Stack", "TensorArray"))
+    return op_kinds.writes(op.type)
 
 
 def _frame(op: tf.Operation) -> str | None:
@@ -124,31 +132,42 @@ def _loop_of(op: tf.Operation) -> str | None:
     return _frame(op.inputs[0].op)
 
 
-def _tensors_from_outside(ops: set[tf.Operation]) -> list[Tensor]:
-    return [tensor for op in ops for tensor in op.inputs if tensor.op not in ops]
+def _waits(ops: set[tf.Operation], writing: set[str]) -> dict[tf.Operation, list[tf.Operation]]:
+    """Returns what the copies of some ops must wait for besides other copies.
+
+    A function that writes, and may read what it wrote, writes only where it is called
+    first.
+    """
+    waits = {}
+    for op in ops:
+        awaited = [source for source in op.control_inputs if source not in ops]
+        awaited += [op] if op.name in writing else []
+        if awaited:
+            waits[op] = awaited
+    return waits
 
 
-def _graph_def(graph: tf.Graph, ops: set[tf.Operation], scope: str,
-               index: int) -> tf.compat.v1.GraphDef:
-    names = {op.name for op in ops}
-    graph_def = tf.compat.v1.GraphDef()
-    whole = graph.as_graph_def(add_shapes=False)
-    graph_def.versions.CopyFrom(whole.versions)
-    graph_def.library.CopyFrom(whole.library)
-    for node in whole.node:
+def _keep(graph_def: tf.compat.v1.GraphDef, names: set[str], functions: FunctionCopies,
+          scope: str, index: int) -> None:
+    """Reduces a graph to the nodes of these names, fit to be copied."""
+    kept = tf.compat.v1.GraphDef()
+    for node in graph_def.node:
         if node.name in names:
-            _adapt(graph_def.node.add(), node, names, scope, index)
-    return graph_def
+            _adapt(node, names, functions, scope, index)
+            kept.node.append(node)
+    del graph_def.node[:]
+    graph_def.node.extend(kept.node)
+    graph_def.library.function.extend(functions.copies.values())
 
 
-def _adapt(copy: node_def_pb2.NodeDef, node: node_def_pb2.NodeDef, names: set[str], scope: str,
+def _adapt(node: node_def_pb2.NodeDef, names: set[str], functions: FunctionCopies, scope: str,
            index: int) -> None:
-    copy.CopyFrom(node)
-    del copy.input[:]
-    copy.input.extend(source for source in node.input
-                      if not source.startswith("^") or source[1:] in names)
-    copy.attr.pop("_class", None)  # may name an op that is not copied
-    if "frame_name" in copy.attr:
-        copy.attr["frame_name"].s = f"{scope}/".encode() + node.attr["frame_name"].s
-    if "seed2" in copy.attr and (node.attr["seed"].i or node.attr["seed2"].i):
-        copy.attr["seed2"].i = (node.attr["seed2"].i + index * _SEED_STEP) % 2 ** 31
+    sources = [source for source in node.input
+               if not source.startswith("^") or source[1:] in names]
+    del node.input[:]
+    node.input.extend(sources)
+    node.attr.pop("_class", None)  # may name an op that is not copied
+    if "frame_name" in node.attr:
+        node.attr["frame_name"].s = f"{scope}/".encode() + node.attr["frame_name"].s
+    op_kinds.shift_seed(node, index)
+    functions.adapt(node)
