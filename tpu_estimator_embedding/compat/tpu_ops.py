@@ -12,7 +12,7 @@ import json
 from typing import Any
 
 import tensorflow as tf
-from tensorflow.core.framework import attr_value_pb2
+from tensorflow.core.framework import attr_value_pb2, node_def_pb2
 from tensorflow.python.distribute import tpu_util
 from tensorflow.python.ops import gen_tpu_ops
 from tensorflow.python.tpu import tpu_function
@@ -25,6 +25,7 @@ from tpu_estimator_embedding.types import Tensor
 SCOPE = "cross_replica_sum_stand_in"
 GRADIENT = "CrossReplicaSumStandIn"
 GROUPS = "_group_assignment"
+GATHERED = "_gathered"
 
 _tpu_cross_replica_sum = gen_tpu_ops.cross_replica_sum
 _tpu_all_to_all = gen_tpu_ops.all_to_all
@@ -48,7 +49,12 @@ def stand_in() -> None:
 
 def is_stand_in(op: tf.Operation) -> bool:
     """Whether `op` is where a TPU would sum its input over the replicas."""
-    return op.type == "Identity" and op.node_def.attr["_gradient_op_type"].s == GRADIENT.encode()
+    return op.type == "Identity" and is_stand_in_node(op.node_def)
+
+
+def is_stand_in_node(node: node_def_pb2.NodeDef) -> bool:
+    """Whether a node, of a graph or a function, is such an op."""
+    return node.op == "Identity" and node.attr["_gradient_op_type"].s == GRADIENT.encode()
 
 
 def group_assignment(op: tf.Operation) -> list[list[int]] | None:
@@ -57,12 +63,17 @@ def group_assignment(op: tf.Operation) -> list[list[int]] | None:
     return json.loads(groups) if groups else None
 
 
+def is_gathered(op: tf.Operation) -> bool:
+    """Whether a stand-in is part of sparse slices, which are summed by putting them together."""
+    return op.node_def.attr[GATHERED].b
+
+
 def cross_replica_sum(input: Any, group_assignment: Any = None, name: str | None = None) -> Any:
     """Returns the sum of `input` over the replicas: without a TPU, `input` itself.
 
     Args:
-        input: tensor or `IndexedSlices` of any shape; slices stay sparse where there is one
-            replica, several have slices of other rows and sum them densely.
+        input: tensor or `IndexedSlices` of any shape; a sum of slices is the slices of all
+            replicas after one another, and stays sparse.
         group_assignment: `[groups, replicas per group]` integers: who sums with whom.
         name: of the op.
 
@@ -74,9 +85,8 @@ def cross_replica_sum(input: Any, group_assignment: Any = None, name: str | None
     if tf.executing_eagerly():
         return tf.identity(input)
     with tf.name_scope(SCOPE):
-        if isinstance(input, tf.IndexedSlices) and _num_replicas() == 1:
-            return tf.IndexedSlices(_marked_identity(input.values, group_assignment, name),
-                                    input.indices, input.dense_shape)
+        if isinstance(input, tf.IndexedSlices):
+            return _sum_of_slices(input, group_assignment, name)
         return _marked_identity(input, group_assignment, name)
 
 
@@ -126,13 +136,30 @@ def _check_one_replica(function: str) -> None:
                            f"TPU does here. Set `num_shards=1` in the TPUConfig.")
 
 
-def _marked_identity(value: Tensor, groups: Any, name: str | None) -> Tensor:
+def _sum_of_slices(slices: tf.IndexedSlices, groups: Any, name: str | None) -> tf.IndexedSlices:
+    if _num_replicas() == 1:
+        return tf.IndexedSlices(_marked_identity(slices.values, groups, name), slices.indices,
+                                slices.dense_shape)
+    values, indices = (_of_any_length(_marked_identity(part, groups, name, is_gathered=True))
+                       for part in (slices.values, slices.indices))
+    return tf.IndexedSlices(values, indices, slices.dense_shape)
+
+
+def _of_any_length(tensor: Tensor) -> Tensor:
+    """Hides the static number of slices: it is that of one replica, not of the sum."""
+    return tf.compat.v1.placeholder_with_default(tensor, [None, *tensor.shape[1:].as_list()])
+
+
+def _marked_identity(value: Tensor, groups: Any, name: str | None, *,
+                     is_gathered: bool = False) -> Tensor:
     graph = tf.compat.v1.get_default_graph()
     with graph.gradient_override_map({"Identity": GRADIENT}):
         result = tf.identity(value, name=name)
     if groups is not None and not tf.is_tensor(groups):
         text = json.dumps([list(map(int, group)) for group in groups])
         result.op._set_attr(GROUPS, attr_value_pb2.AttrValue(s=text.encode()))
+    if is_gathered:
+        result.op._set_attr(GATHERED, attr_value_pb2.AttrValue(b=True))
     return result
 
 

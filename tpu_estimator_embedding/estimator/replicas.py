@@ -11,6 +11,7 @@ from typing import Any
 
 import tensorflow as tf
 
+from tpu_estimator_embedding import checks
 from tpu_estimator_embedding.compat import tpu_ops
 from tpu_estimator_embedding.estimator.graph_copy import copy_subgraph
 from tpu_estimator_embedding.types import Tensor
@@ -26,6 +27,9 @@ def replicate(tensors: Sequence[Tensor], inputs: Sequence[Any]) -> list[list[Ten
 
     Returns:
         For each replica, its copies of `tensors`.
+
+    Raises:
+        ValueError: if the model cannot be copied.
     """
     sums = _cross_replica_sums()
     targets = [*tensors, *(op.inputs[0] for op in sums), *(op.outputs[0] for op in sums)]
@@ -38,18 +42,30 @@ def replicate(tensors: Sequence[Tensor], inputs: Sequence[Any]) -> list[list[Ten
     for position, op in enumerate(sums, start=len(tensors)):
         addends = [copy[position] for copy in copies]
         outputs = [copy[position + len(sums)] for copy in copies]
-        _connect_sum(addends, outputs, tpu_ops.group_assignment(op))
+        _connect_sum(addends, outputs, tpu_ops.group_assignment(op), tpu_ops.is_gathered(op))
     return wanted
 
 
 def has_cross_replica_sum() -> bool:
-    """Whether the model in the default graph sums anything over replicas."""
+    """Whether the model in the default graph sums anything over replicas.
+
+    Raises:
+        ValueError: if it does so within a function, a loop or a condition.
+    """
     return bool(_cross_replica_sums())
 
 
 def _cross_replica_sums() -> list[tf.Operation]:
-    return [op for op in tf.compat.v1.get_default_graph().get_operations()
-            if tpu_ops.is_stand_in(op)]
+    graph = tf.compat.v1.get_default_graph()
+    sums = [op for op in graph.get_operations() if tpu_ops.is_stand_in(op)]
+    hidden = [op.name for op in sums if op._get_control_flow_context() is not None]
+    hidden += [f"{function.signature.name}/{node.name}"
+               for function in graph.as_graph_def().library.function
+               for node in function.node_def if tpu_ops.is_stand_in_node(node)]
+    checks.check(not hidden, "cross_replica_sum", "called outside of tf.function, tf.while_loop "
+                 "and tf.cond where there are several replicas", hidden,
+                 "Sum before them, or set num_shards=1 in TPUConfig.")
+    return sums
 
 
 def _replacements(original: Any, replica: Any) -> Mapping[Any, Tensor]:
@@ -59,9 +75,10 @@ def _replacements(original: Any, replica: Any) -> Mapping[Any, Tensor]:
 
 
 def _connect_sum(addends: Sequence[Tensor], outputs: Sequence[Tensor],
-                 groups: list[list[int]] | None) -> None:
+                 groups: list[list[int]] | None, is_gathered: bool) -> None:
     for group in groups or [list(range(len(addends)))]:
-        total = tf.add_n([addends[replica] for replica in group])
+        parts = [addends[replica] for replica in group]
+        total = tf.concat(parts, 0) if is_gathered else tf.add_n(parts)
         for replica in group:
             outputs[replica].op._update_input(0, total)
 
