@@ -5,7 +5,7 @@ import tensorflow as tf
 
 from tpu_estimator_embedding.estimator.upstream import model_fn, tpu_context
 
-_PREDICT = model_fn.ModeKeys.PREDICT
+_EVAL, _PREDICT = model_fn.ModeKeys.EVAL, model_fn.ModeKeys.PREDICT
 
 
 class MachineContext(tpu_context._InternalTPUContext):
@@ -16,13 +16,16 @@ class MachineContext(tpu_context._InternalTPUContext):
     """
 
     def _get_tpu_system_metadata(self) -> tf.tpu.experimental.TPUSystemMetadata:
-        # Predictions of a sample depend on no other one, so PREDICT needs one replica only,
-        # and never has to drop a batch that would not fill several.
-        shards = self._config.tpu_config.num_shards if self._mode != _PREDICT else None
-        num_replicas = shards or 1
+        num_replicas = (self._config.tpu_config.num_shards or 1) if self._has_replicas() else 1
         return tf.tpu.experimental.TPUSystemMetadata(
             num_cores=num_replicas, num_hosts=1, num_of_cores_per_host=num_replicas,
             topology=None, devices=[])
+
+    def _has_replicas(self) -> bool:
+        # Predictions of a sample depend on no other one, so PREDICT needs one replica only,
+        # and never has to drop a batch that would not fill several. An evaluation that is
+        # not to be a TPU's may return an EstimatorSpec, whose metrics are of one replica.
+        return self._mode != _PREDICT and (self._mode != _EVAL or self._eval_on_tpu)
 
     def _validate_tpu_configuration(self) -> None:
         if self._mode != _PREDICT:

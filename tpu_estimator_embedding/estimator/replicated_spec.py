@@ -11,13 +11,18 @@ from typing import Any
 
 import tensorflow as tf
 
+from tpu_estimator_embedding import checks
 from tpu_estimator_embedding.estimator import upstream
 
 _EVAL = upstream.model_fn.ModeKeys.EVAL
 
 
 def replica_tensors(spec: Any) -> dict[str, Any]:
-    """Returns the nest of tensors of a spec that every replica has its own of."""
+    """Returns the nest of tensors of a spec that every replica has its own of.
+
+    Raises:
+        ValueError: if one of them is a scalar.
+    """
     tensors: dict[str, Any] = {}
     if not isinstance(spec, upstream.model_fn._TPUEstimatorSpec):
         return tensors
@@ -25,9 +30,17 @@ def replica_tensors(spec: Any) -> dict[str, Any]:
         call = getattr(spec, name)
         if call is not None:
             tensors[name] = call[1]
+            _check_have_batch(name, call[1])
     if spec.mode == _EVAL:
         tensors["loss"] = spec.loss
     return tensors
+
+
+def _check_have_batch(name: str, tensors: Any) -> None:
+    scalars = [tensor for tensor in map(tf.convert_to_tensor, tf.nest.flatten(tensors))
+               if tensor.shape.rank == 0]
+    checks.check(not scalars, f"tensors of {name}", "of rank 1 or more, to put those of all "
+                 "replicas after one another", scalars, "Reshape a scalar to [1].")
 
 
 def over_all_replicas(spec: Any, replicas: Sequence[dict[str, Any]]) -> Any:
