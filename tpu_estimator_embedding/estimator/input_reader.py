@@ -1,7 +1,7 @@
 # SPDX-License-Identifier: Apache-2.0
 """Reading what an input_fn returned: one batch for every replica of a step."""
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from typing import Any, NamedTuple
 
 import tensorflow as tf
@@ -119,11 +119,12 @@ def _next_batches(iterator: Any, count: int, counter: tf.Variable) -> list[tuple
     return batches
 
 
-def _next_divisible_batch(iterator: Any, num_replicas: int, counter: tf.Variable
+def _next_divisible_batch(iterator: Any, num_replicas: int, counter: tf.Variable,
+                          embedding_keys: Iterable[str], batch_axis: Sequence[int] | None
                           ) -> tuple[Any, Any]:
     """Reads a batch; one that cannot be split is left out if it is the last one."""
     batch = iterator.get_next()
-    size = _batch_size(batch)
+    size = _batch_size(*features_and_labels(batch), embedding_keys, batch_axis)
 
     def read_on() -> tf.Operation:
         with tf.control_dependencies(_tensors(iterator.get_next())):  # fails at the end
@@ -146,13 +147,18 @@ def _counter() -> tf.Variable:
         collections=[tf.compat.v1.GraphKeys.LOCAL_VARIABLES])
 
 
-def _batch_size(batch: Any) -> Tensor:
-    first = tf.nest.flatten(batch)[0]
+def _batch_size(features: Any, labels: Any, embedding_keys: Iterable[str],
+                batch_axis: Sequence[int] | None) -> Tensor:
+    by_row = [features[key] for key in embedding_keys
+              if key in features] if isinstance(features, Mapping) else []
+    first, axis = (by_row[0], 0) if by_row else (
+        next(leaf for leaf in tf.nest.flatten((features, labels)) if leaf is not None),
+        batch_axis[0] if batch_axis else 0)
     if isinstance(first, tf.SparseTensor):
-        return first.dense_shape[0]
+        return first.dense_shape[axis]
     if isinstance(first, tf.RaggedTensor):
-        return tf.cast(first.nrows(), tf.int64)
-    return tf.shape(first, out_type=tf.int64)[0]
+        return first.nrows(out_type=tf.int64)
+    return tf.shape(first, out_type=tf.int64)[axis]
 
 
 def _tensors(batch: Any) -> list[Tensor]:

@@ -1,7 +1,7 @@
 # SPDX-License-Identifier: Apache-2.0
 """Splitting one batch among replicas."""
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from typing import Any
 
 import tensorflow as tf
@@ -23,10 +23,14 @@ def split_batch(features: Any, labels: Any, num_replicas: int,
             then labels, in the order of `tf.nest.flatten`; None for the first.
 
     Raises:
+        TypeError: if there are embedding_keys and `features` is no dictionary.
         ValueError: if `batch_axis` has another number of entries, or a batch of known size
             cannot be split.
     """
     keys = set(embedding_keys)
+    if keys:
+        checks.check_type(Mapping, "features", "a dictionary, to find embedding features by name",
+                          features)
     by_row = {key: value for key, value in features.items() if key in keys} if keys else {}
     others = ({key: value for key, value in features.items() if key not in keys} if keys
               else features)
