@@ -11,6 +11,7 @@ from typing import Any
 
 import tensorflow as tf
 
+from tpu_estimator_embedding import checks
 from tpu_estimator_embedding.engine.variables import TableNames, TableVariables
 
 
@@ -25,10 +26,17 @@ def warm_start_tables(settings: Any, names: Mapping[str, TableNames],
 
     Returns:
         The names of the variables that start from the checkpoint.
+
+    Raises:
+        ValueError: if `var_name_to_prev_var_name` has a name for a table or slot that is not
+            in the checkpoint.
     """
     checkpoint = settings.ckpt_to_initialize_from
     saved = {name for name, _ in tf.train.list_variables(checkpoint)}
-    previous = settings.var_name_to_prev_var_name or {}
+    previous = _previous_names(settings, names)
+    for name, source in previous.items():
+        checks.check(source in saved, f"var_name_to_prev_var_name[{name!r}]",
+                     f"a variable of {checkpoint}", source)
     started = []
     for name, parts in _named_parts(names, variables):
         source = previous.get(name, name)
@@ -36,6 +44,30 @@ def warm_start_tables(settings: Any, names: Mapping[str, TableNames],
             tf.compat.v1.train.init_from_checkpoint(checkpoint, {source: parts})
             started.append(name)
     return started
+
+
+def without_tables(settings: Any, names: Mapping[str, TableNames]) -> Any:
+    """Returns the settings for what is left: the model's own variables.
+
+    TensorFlow's warm start refuses former names of variables that its pattern does not
+    cover, and a pattern covers trainable variables only. In a list it covers all.
+
+    Args:
+        settings: `tf.estimator.WarmStartSettings`.
+        names: table name -> names of its variables.
+    """
+    if not isinstance(settings.vars_to_warm_start, str):
+        return settings
+    of_tables = _previous_names(settings, names)
+    return settings._replace(var_name_to_prev_var_name={
+        name: source for name, source in (settings.var_name_to_prev_var_name or {}).items()
+        if name not in of_tables})
+
+
+def _previous_names(settings: Any, names: Mapping[str, TableNames]) -> dict[str, str]:
+    own = {name for table in names.values() for name in (table.table, *table.slots.values())}
+    previous = settings.var_name_to_prev_var_name or {}
+    return {name: source for name, source in previous.items() if name in own}
 
 
 def _named_parts(names: Mapping[str, TableNames], variables: Mapping[str, TableVariables]
