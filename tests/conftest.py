@@ -3,9 +3,22 @@
 
 import os
 import pathlib
+import sys
+
+import pytest
 
 ROOT = pathlib.Path(__file__).parent.parent
 
 os.environ.setdefault("TF_CPP_MIN_LOG_LEVEL", "3")  # read when TensorFlow loads
 os.environ["PYTHONPATH"] = os.pathsep.join(
     filter(None, [str(ROOT), os.environ.get("PYTHONPATH")]))
+
+
+@pytest.fixture(autouse=True)
+def no_graph_left_behind():
+    """Stops at the test that leaves its graph as the default, not at the hundreds after it."""
+    yield
+    tensorflow = sys.modules.get("tensorflow")
+    if tensorflow and not tensorflow.executing_eagerly():
+        pytest.exit("This test left its graph as the default one: "
+                    f"{os.environ['PYTEST_CURRENT_TEST']}", returncode=1)
