@@ -20,6 +20,9 @@ from tpu_estimator_embedding.plan.embedding_plan import EmbeddingPlan
 class Lookahead:
     """Holds the step whose activations were looked up in the run before.
 
+    Only looking up the next step replaces it: a run that fetches a loss without training
+    sees the step that is trained on next.
+
     Attributes:
         step_input: the input of the step to compute now.
         stacked: table name -> its activations `[num_rows, dim]`.
@@ -29,54 +32,68 @@ class Lookahead:
         """Makes room for steps like `step_input`."""
         stacked = {table.name: tf.compat.v1.placeholder(tf.float32, [None, table.dimension])
                    for table in plan.tables}
-        self._queue = TensorQueue((step_input, stacked), capacity=2)
-        self.step_input, self.stacked = self._queue.dequeue()
+        self._queue = TensorQueue((step_input, stacked), capacity=1)
+        taken = self._queue.dequeue()
+        self._put_back = self._queue.enqueue(taken)
+        with tf.control_dependencies([self._put_back]):
+            self.step_input, self.stacked = tf.nest.map_structure(
+                lambda leaf: tf.identity(leaf) if tf.is_tensor(leaf) else leaf, taken,
+                expand_composites=True)
 
     def look_up(self, engine: PartitionedEmbedding, next_input: StepInput) -> tf.Operation:
-        """Returns the op that looks up the next step and keeps it for the next run."""
-        return self._queue.enqueue((next_input, engine.lookup(next_input.ids)))
+        """Returns the op that looks up the next step, if there is one, and keeps it."""
+        looked_up = (next_input, engine.lookup(next_input.ids))
+        self._keep_first = tf.cond(next_input.exists, lambda: self._queue.enqueue(looked_up),
+                                   tf.no_op)
+        with tf.control_dependencies([self._put_back]):
+            return tf.cond(next_input.exists, lambda: self._replace(looked_up), tf.no_op)
 
     def hook(self, look_up: tf.Operation, next_input: StepInput) -> "LookaheadHook":
         """Returns the hook that looks the first step up and stops after the last one."""
-        return LookaheadHook(self._queue, look_up, next_input, self.step_input)
+        return LookaheadHook(self._queue, self._keep_first, next_input)
+
+    def _replace(self, looked_up) -> tf.Operation:
+        dropped = self._queue.queue.dequeue()
+        with tf.control_dependencies(tf.nest.flatten(dropped)):
+            return self._queue.enqueue(looked_up)
 
 
 class LookaheadHook(tf.compat.v1.train.SessionRunHook):
-    """Keeps one looked-up step ready, and stops the session when none is left."""
+    """Looks the first step up, and stops the session after the last one."""
 
-    def __init__(self, queue: TensorQueue, look_up: tf.Operation, next_input: StepInput,
-                 step_input: StepInput):
+    def __init__(self, queue: TensorQueue, keep_first: tf.Operation, next_input: StepInput):
         """Takes the parts of a `Lookahead`, in its graph."""
         self._size = queue.queue.size()
+        self._drop = queue.queue.dequeue()
         self._close = queue.queue.close()
-        self._discard = step_input.exists
-        self._look_up = look_up
+        self._keep_first = keep_first
         self._next_exists = next_input.exists
+        self._is_over = False
 
     def after_create_session(self, session: tf.compat.v1.Session,
                              coord: tf.train.Coordinator) -> None:
         """Looks the first step up; a session made again starts afresh."""
+        if session.run(self._size):  # on a server, a queue survives the session
+            session.run(self._drop)
         try:
-            self._fill(session)
+            _, exists = session.run([self._keep_first, self._next_exists])
         except tf.errors.OpError:
             coord.raise_requested_exception()  # what was wrong with the input comes first
             raise
+        self._is_over = not exists
+        if not exists:
+            session.run(self._close)  # so that nobody waits for a step
 
     def before_run(self, run_context: tf.compat.v1.train.SessionRunContext
                    ) -> tf.compat.v1.train.SessionRunArgs:
-        """Makes good for a step that another hook's run has taken."""
-        if run_context.session.run(self._size) == 0:
-            self._fill(run_context.session)
+        """Ends the session cleanly where there is no step to compute."""
+        if self._is_over:
+            raise tf.errors.OutOfRangeError(None, None, "The input has ended.")
         return tf.compat.v1.train.SessionRunArgs(self._next_exists)
 
     def after_run(self, run_context: tf.compat.v1.train.SessionRunContext,
                   run_values: tf.compat.v1.train.SessionRunValues) -> None:
         """Stops when the input has ended."""
-        if not run_values.results:
+        self._is_over = not run_values.results
+        if self._is_over:
             run_context.request_stop()
-
-    def _fill(self, session: tf.compat.v1.Session) -> None:
-        _, exists = session.run([self._look_up, self._next_exists])
-        if not exists:
-            session.run(self._discard)
-            session.run(self._close)  # so that the step ends as at the end of any input
