@@ -13,11 +13,13 @@ from tests.estimator.counting import (
     new_spec,
 )
 from tpu_estimator_embedding.config.optimization_parameters import (
+    AdagradMomentumParameters,
     AdagradParameters,
     AdamParameters,
     FtrlParameters,
     MomentumParameters,
     ProximalAdagradParameters,
+    ProximalYogiParameters,
     RMSPropParameters,
     StochasticGradientDescentParameters,
 )
@@ -193,6 +195,10 @@ SLOTS = {
     "Ftrl": (FtrlParameters(0.1, initial_accumulator_value=0.5), {"Ftrl": 0.5, "Ftrl_1": 0.0}),
     "Momentum": (MomentumParameters(0.1, 0.9), {"Momentum": 0.0}),
     "RMSProp": (RMSPropParameters(0.1, 0.9, 0.9, 1e-5), {"RMSProp/ms": 0.0, "RMSProp/mom": 0.0}),
+    "AdagradMomentum": (AdagradMomentumParameters(0.1, 0.9), {
+        "AdagradMomentum/Accumulator": 0.0, "AdagradMomentum/Momentum": 0.0}),
+    "ProximalYogi": (ProximalYogiParameters(0.1, initial_accumulator_value=0.5), {
+        "ProximalYogi": 0.5, "ProximalYogi_1": 0.0}),
     "ProximalAdagrad": (ProximalAdagradParameters(0.1, 0.25), {"ProximalAdagrad": 0.25}),
 }
 

@@ -1,0 +1,211 @@
+# SPDX-License-Identifier: Apache-2.0
+"""What an estimator refuses: the kind of error, its sentence, and that no table changes."""
+
+import numpy as np
+import pytest
+import tensorflow as tf
+
+from tests.estimator import columns, counting
+from tests.estimator.counting import (
+    TPUEstimatorSpec,
+    count,
+    counts,
+    counts_of,
+    input_of,
+    new_estimator,
+    new_spec,
+)
+from tests.estimator.hang import finish
+from tpu_estimator_embedding.config.feature_config import FeatureConfig
+from tpu_estimator_embedding.config.optimization_parameters import AdagradParameters
+from tpu_estimator_embedding.config.table_config import TableConfig
+from tpu_estimator_embedding.estimator.embedding_config_spec import EmbeddingConfigSpec
+from tpu_estimator_embedding.feature_column.embedding_column import embedding_column
+
+fc = tf.feature_column
+
+
+def sparse(values=(1, 2), dtype=np.int64):
+    return tf.SparseTensor([[row, 0] for row in range(len(values))],
+                           tf.constant(values, dtype), [len(values), 1])
+
+
+def dict_spec(combiner="mean", length=0, weights=None):
+    return EmbeddingConfigSpec(
+        table_to_config_dict={"t": TableConfig(9, 2, combiner=combiner)},
+        feature_to_config_dict={"f": FeatureConfig("t", length, weights)},
+        optimization_parameters=AdagradParameters(0.1))
+
+
+def train(model_dir, spec, features):
+    def model_fn(features, labels, mode, params):
+        loss = -tf.reduce_sum(features["f"])
+        return TPUEstimatorSpec(mode, loss=loss, train_op=count(loss))
+
+    finish(new_estimator(model_dir, model_fn, spec=spec).train, lambda params: features(),
+           steps=1)
+
+
+@pytest.mark.smoke
+@pytest.mark.parametrize("id", [12, 99, 2**40])
+def test_id_beyond_the_vocabulary_is_named_and_changes_no_table(tmp_path, id):
+    estimator = new_estimator(tmp_path)
+    estimator.train(input_of([0, 1]), max_steps=1)
+    with pytest.raises(tf.errors.InvalidArgumentError) as caught:
+        finish(estimator.train, input_of([2, id]), max_steps=2)
+    message = str(caught.value).replace("\\'", "'")
+    assert ("`ids of feature 'id'` must be in [0, 12), its vocabulary_size, got "
+            f"{id}. Raise vocabulary_size") in message
+    assert counts(estimator) == counts_of(0, 1)
+    with pytest.raises(tf.errors.InvalidArgumentError, match="its vocabulary_size"):
+        finish(estimator.evaluate, input_of([2, id]))
+    with pytest.raises(tf.errors.InvalidArgumentError, match="its vocabulary_size"):
+        finish(list, estimator.predict(input_of([2, id])))
+
+
+def without(key):
+    return {name: value for name, value in {
+        "f": sparse(), "w": sparse((1.0, 2.0), np.float32)}.items() if name != key}
+
+
+WHEN_BUILT = {
+    "strings": (dict_spec, lambda: {"f": sparse(("a", "b"), np.bytes_)}, ValueError,
+                r"`ids of feature 'f'` must be integers, got 'string'\. .*map strings to ids in "
+                "input_fn"),
+    "floats": (dict_spec, lambda: {"f": tf.constant([1.0])}, ValueError,
+               r"`ids of feature 'f'` must be integers, got 'float32'\."),
+    "missing feature": (dict_spec, lambda: {"g": sparse()}, ValueError,
+                        r"`features` must be with the embedding feature 'f', got \['g'\]\. "
+                        "Return it from input_fn"),
+    "missing weights": (lambda: dict_spec(weights="w"), lambda: without("w"), ValueError,
+                        r"`features` must be with the weights 'w' of feature 'f', got \['f'\]\."),
+    "dense weights": (lambda: dict_spec(weights="w"),
+                      lambda: {"f": sparse(), "w": tf.ones([2, 1])}, ValueError,
+                      r"`weights 'w' of feature 'f'` must be a SparseTensor or RaggedTensor, as "
+                      "the ids, got"),
+    "ragged weights of sparse ids": (
+        lambda: dict_spec(weights="w"),
+        lambda: {"f": sparse(), "w": tf.ragged.constant([[1.0], [2.0]])}, ValueError,
+        "`weights 'w' of feature 'f'` must be"),
+    "weights of dense ids": (lambda: dict_spec(weights="w"),
+                             lambda: {"f": tf.constant([[1]]), "w": tf.ones([1, 1])}, ValueError,
+                             "Dense ids and dense weights cannot be aligned"),
+    "dense sequence": (lambda: dict_spec(length=3), lambda: {"f": tf.constant([[1, 2]])},
+                       ValueError, "`ids of sequence feature 'f'` must be a SparseTensor or "
+                       "RaggedTensor, got .*Convert them in input_fn"),
+    "several dense ids without combiner": (
+        lambda: dict_spec(combiner=None), lambda: {"f": tf.constant([[1, 2]])}, ValueError,
+        r"`dense ids of feature 'f' with combiner None` must be of shape \[batch\] or "
+        r"\[batch, 1\], got"),
+    "no dictionary": (dict_spec, lambda: sparse(), TypeError, "`features` must be a dictionary"),
+}
+
+
+@pytest.mark.parametrize("case", WHEN_BUILT)
+def test_input_that_cannot_be_looked_up_is_refused(tmp_path, case):
+    make_spec, features, error, sentence = WHEN_BUILT[case]
+    with pytest.raises(error, match=sentence):
+        train(tmp_path, make_spec(), features)
+    assert not list(tmp_path.glob("*.index"))
+
+
+def test_features_of_different_batch_sizes_are_refused(tmp_path):
+    spec = EmbeddingConfigSpec(
+        table_to_config_dict={"t": TableConfig(9, 2)},
+        feature_to_config_dict={"f": FeatureConfig("t"), "g": FeatureConfig("t")},
+        optimization_parameters=AdagradParameters(0.1))
+    with pytest.raises(ValueError, match="`embedding features` must be of one batch size, got "
+                                         r"{'f': 2, 'g': 3}"):
+        train(tmp_path, spec, lambda: {"f": sparse(), "g": sparse((1, 2, 3))})
+
+
+def test_dense_ids_warn_that_zeros_are_dropped(tmp_path):
+    with pytest.warns(UserWarning, match="Feature 'f' is dense and its table has a combiner: "
+                                         "entries that are 0 are taken for padding"):
+        train(tmp_path, dict_spec(), lambda: {"f": tf.constant([[1, 0]])})
+
+
+def test_feature_in_two_tables_is_refused():
+    column = fc.categorical_column_with_identity("a", 9)
+    weighted = fc.weighted_categorical_column(column, "w")
+    spec = EmbeddingConfigSpec([embedding_column(column, 2), embedding_column(weighted, 2)],
+                               AdagradParameters(0.1))
+    with pytest.raises(ValueError, match=r"`feature_columns` must be of one column for each "
+                                         r"feature, got \['a', 'a'\]\. Give the second column a "
+                                         "copy of the feature"):
+        new_estimator("unused", spec=spec)
+
+
+def test_column_that_model_fn_does_not_use_is_missed_in_training(tmp_path):
+    embeddings = columns.new_columns(["a", "r"])
+    spec = EmbeddingConfigSpec(list(embeddings.values()), AdagradParameters(0.1))
+
+    def model_fn(features, labels, mode, params):
+        loss = tf.reduce_sum(tf.keras.layers.DenseFeatures([embeddings["a"]])(features))
+        return TPUEstimatorSpec(mode, loss=loss, train_op=count(loss))
+
+    def input_fn(params):
+        return {"a": sparse(), "r": sparse()}
+
+    with pytest.raises(RuntimeError, match=r"`feature_columns` of the embedding_config_spec must "
+                                           r"all be used by model_fn, got no use of the columns "
+                                           r"of \['r'\]"):
+        new_estimator(tmp_path, model_fn, spec=spec).train(input_fn, steps=1)
+
+
+def test_wrong_kind_of_optimizer_is_refused():
+    embeddings = list(columns.new_columns(["a"]).values())
+    with pytest.raises(ValueError, match="`optimization_parameters` must be one of"):
+        EmbeddingConfigSpec(embeddings, tf.compat.v1.train.AdamOptimizer(0.1))
+    with pytest.raises(ValueError, match="`optimization_parameters` must be"):
+        EmbeddingConfigSpec(embeddings, None)
+
+
+def test_tables_without_optimizer_are_refused_when_the_estimator_is_made():
+    spec = new_spec()
+    spec = EmbeddingConfigSpec(
+        table_to_config_dict=spec.table_to_config_dict,
+        feature_to_config_dict=spec.feature_to_config_dict)
+    with pytest.raises(ValueError, match=r"`optimization_parameters` must be given for all tables "
+                                         r"or for the tables \['counts'\]"):
+        new_estimator("unused", spec=spec)
+
+
+def test_unknown_partition_strategy_is_refused():
+    with pytest.raises(ValueError, match="`partition_strategy` must be one of 'div', 'mod', got "
+                                         "'hash'"):
+        new_spec(partition_strategy="hash")
+
+
+def test_sequence_column_without_length_is_refused():
+    with pytest.raises(ValueError, match="max_sequence_length"):
+        embedding_column(fc.sequence_categorical_column_with_identity("s", 9), 2)
+
+
+def test_length_of_a_column_that_is_no_sequence_is_refused():
+    with pytest.raises(ValueError, match="max_sequence_length"):
+        embedding_column(fc.categorical_column_with_identity("s", 9), 2, max_sequence_length=3)
+
+
+def test_profile_data_directory_is_refused_when_the_estimator_is_made():
+    with pytest.raises(ValueError, match="`profile_data_directory` must be None without a TPU"):
+        new_estimator("unused", spec=new_spec(profile_data_directory="/tmp/profile"))
+
+
+@pytest.mark.parametrize("mode", ["evaluate", "predict"])
+def test_batch_size_that_was_not_given_is_asked_for(tmp_path, mode):
+    new_estimator(tmp_path).train(input_of([0, 1]), max_steps=1)
+    estimator = new_estimator(tmp_path, eval_batch_size=None, predict_batch_size=None)
+    with pytest.raises(ValueError, match="batch_size"):
+        if mode == "evaluate":
+            estimator.evaluate(input_of([0, 1]))
+        else:
+            next(estimator.predict(input_of([0, 1])))
+
+
+def test_batch_that_replicas_cannot_share_is_refused(tmp_path):
+    tpu_config = counting.upstream.tpu_config.TPUConfig(num_shards=2)
+    estimator = new_estimator(tmp_path, config=counting.run_config(tpu_config), batch_size=3)
+    with pytest.raises(ValueError, match="train batch size 3 must be divisible by number of "
+                                         "replicas 2"):
+        estimator.train(input_of([0, 1, 2]), max_steps=1)
