@@ -21,7 +21,7 @@ from tpu_estimator_embedding.estimator.restore_errors import explained_restore
 from tpu_estimator_embedding.estimator.serving_ids import look_up_vocabularies
 from tpu_estimator_embedding.estimator.spec_to_plan import spec_to_plan
 from tpu_estimator_embedding.estimator.step_feed import feed_steps
-from tpu_estimator_embedding.estimator.warm_start import warm_start_tables
+from tpu_estimator_embedding.estimator.warm_start import warm_start_tables, without_tables
 from tpu_estimator_embedding.plan.embedding_plan import EmbeddingPlan
 
 _NO_TABLES = EmbeddingPlan((), ())
@@ -77,6 +77,7 @@ class TPUEstimator(upstream.tpu_estimator.TPUEstimator):
                                    predict_batch_size, use_tpu, eval_on_tpu,
                                    embedding_config_spec)
         self._eval_on_tpu = eval_on_tpu
+        self._all_warm_start_settings = self._warm_start_settings
         if use_tpu:
             self._plan(training=True)  # a configuration that cannot train fails here
 
@@ -172,7 +173,7 @@ class TPUEstimator(upstream.tpu_estimator.TPUEstimator):
             added_params=self._added_params(mode, is_export))
         step = build_step(plan, inputs, model_fn, training=training,
                           from_columns=bool(self._spec and self._spec.feature_columns))
-        if training:
+        if not is_export:
             self._warm_start(step)
         spec = to_estimator_spec(
             step.spec, mode, allow_estimator_spec=is_export or not self._eval_on_tpu,
@@ -187,8 +188,11 @@ class TPUEstimator(upstream.tpu_estimator.TPUEstimator):
                     "context": upstream.tpu_context.TPUContext(ctx, call_from_input_fn=False)}
 
     def _warm_start(self, step: EngineStep) -> None:
-        if self._warm_start_settings and not tf.train.latest_checkpoint(self.model_dir):
-            warm_start_tables(self._warm_start_settings, step.names, step.engine.variables)
+        settings = self._all_warm_start_settings
+        if settings and not tf.train.latest_checkpoint(self.model_dir):
+            warm_start_tables(settings, step.names, step.engine.variables)
+            # Estimator does the rest, and would refuse the names of tables.
+            self._warm_start_settings = without_tables(settings, step.names)
 
     def _with_update(self, spec: Any, step: EngineStep) -> Any:
         with self._ctx.with_mode(ModeKeys.TRAIN) as ctx:
