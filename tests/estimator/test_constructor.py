@@ -1,0 +1,144 @@
+# SPDX-License-Identifier: Apache-2.0
+"""What the constructor and the first call of each mode refuse, and what they allow."""
+
+import inspect
+
+import pytest
+import tensorflow as tf
+
+from tests.estimator.counting import (
+    counts,
+    counts_of,
+    input_of,
+    model_fn,
+    new_estimator,
+    new_spec,
+    run_config,
+)
+from tpu_estimator_embedding.estimator import upstream
+from tpu_estimator_embedding.estimator.tpu_estimator import TPUEstimator
+
+TPUConfig = upstream.tpu_config.TPUConfig
+Modes = upstream.tpu_config.InputPipelineConfig
+
+
+def test_arguments_are_tensorflows_in_their_order():
+    theirs = inspect.signature(upstream.tpu_estimator.TPUEstimator.__init__).parameters
+    ours = inspect.signature(TPUEstimator.__init__).parameters
+    assert list(ours)[:len(theirs)] == list(theirs)
+    assert [ours[name].default for name in theirs] == [
+        parameter.default for parameter in theirs.values()]
+    assert all(ours[name].kind is inspect.Parameter.KEYWORD_ONLY
+               for name in list(ours)[len(theirs):])
+    for method in ("train", "evaluate", "predict", "export_saved_model"):
+        assert (str(inspect.signature(getattr(TPUEstimator, method))) ==
+                str(inspect.signature(getattr(upstream.tpu_estimator.TPUEstimator, method))))
+    assert issubclass(TPUEstimator, upstream.tpu_estimator.TPUEstimator)
+
+
+@pytest.mark.parametrize("arguments, sentence", [
+    ({"config": None}, "`config` must be provided with type `tpu_config.RunConfig`"),
+    ({"config": upstream.estimator.run_config.RunConfig()}, "`config` must be provided"),
+    ({"params": {"batch_size": 3}}, "batch_size"),
+    ({"params": {"context": 3}}, "context"),
+    ({"train_batch_size": None}, "`train_batch_size` cannot be `None`"),
+    ({"train_batch_size": 0}, "train_batch_size"),
+    ({"eval_batch_size": -1}, "eval_batch_size"),
+    ({"predict_batch_size": 0}, "predict_batch_size"),
+    ({"export_saved_model_api_version": 7}, "export_saved_model_api_version"),
+    ({"num_hosts": 0}, "`num_hosts` must be an int of at least 1, got 0"),
+    ({"num_hosts": True}, "`num_hosts` must be an int of at least 1, got True"),
+    ({"config": run_config(TPUConfig(per_host_input_for_training=Modes.PER_SHARD_V1))},
+     "Only PER_HOST_V1 and PER_HOST_V2"),
+    ({"config": run_config(TPUConfig(per_host_input_for_training=Modes.BROADCAST))},
+     "Only PER_HOST_V1 and PER_HOST_V2"),
+    ({"config": run_config(TPUConfig(num_cores_per_replica=2, num_shards=1))},
+     "`num_cores_per_replica` must be None: there are no cores"),
+])
+def test_argument_out_of_its_range_is_refused(tmp_path, arguments, sentence):
+    options = {"config": run_config(), "train_batch_size": 2, "eval_batch_size": 2,
+               "predict_batch_size": 2, "embedding_config_spec": new_spec(), **arguments}
+    with pytest.raises(ValueError, match=sentence):
+        TPUEstimator(model_fn, str(tmp_path), **options)
+
+
+def test_steps_or_max_steps_are_needed_to_train(tmp_path):
+    with pytest.raises(ValueError, match="`steps` must be given, or max_steps, when "
+                                         "use_tpu=True, got None"):
+        new_estimator(tmp_path).train(input_of([0]))
+
+
+@pytest.mark.parametrize("stop", [
+    {"steps": 1, "max_steps": 1}, {"steps": 0}, {"max_steps": -1}])
+def test_steps_out_of_their_range_are_refused(tmp_path, stop):
+    with pytest.raises(ValueError, match="steps"):
+        new_estimator(tmp_path).train(input_of([0]), **stop)
+
+
+def test_steps_of_evaluation_out_of_their_range_are_refused(tmp_path):
+    estimator = new_estimator(tmp_path)
+    estimator.train(input_of([0]), max_steps=1)
+    with pytest.raises(ValueError, match="steps"):
+        estimator.evaluate(input_of([0]), steps=0)
+
+
+def test_functions_that_do_not_take_params_are_refused(tmp_path):
+    with pytest.raises(ValueError, match="params"):
+        new_estimator(tmp_path).train(lambda: None, max_steps=1)
+    with pytest.raises(ValueError, match="`model_fn` must be a function that takes `params`"):
+        new_estimator(tmp_path, lambda features, labels, mode: None).train(
+            input_of([0]), max_steps=1)
+
+
+def test_model_fn_that_does_not_take_the_labels_it_is_given_is_refused(tmp_path):
+    def with_labels(params):
+        return input_of([0, 1])(params).map(lambda features: (features, features["id"]))
+
+    def without_labels(features, mode, params):
+        return model_fn(features, None, mode, params)
+
+    with pytest.raises(ValueError, match="`model_fn` must be a function that takes `labels`, "
+                                         "because input_fn gives some"):
+        new_estimator(tmp_path, without_labels).train(with_labels, max_steps=1)
+    estimator = new_estimator(tmp_path, without_labels)
+    estimator.train(input_of([0, 1]), max_steps=1)
+    assert counts(estimator) == counts_of(0, 1)
+
+
+@pytest.mark.parametrize("returned, sentence", [
+    (lambda mode, loss: None, "TPUEstimatorSpec"),
+    (lambda mode, loss: {"loss": loss}, "TPUEstimatorSpec"),
+    (lambda mode, loss: upstream.estimator.model_fn_lib.EstimatorSpec(
+        mode, loss=loss, train_op=tf.no_op(), training_chief_hooks=[
+            tf.compat.v1.train.StopAtStepHook(1)]), "`training_chief_hooks` must be empty"),
+])
+def test_model_fn_that_returns_something_else_is_refused(tmp_path, returned, sentence):
+    def other_model_fn(features, labels, mode, params):
+        loss = tf.reduce_sum(features["id"])
+        tf.gradients(loss, tf.compat.v1.trainable_variables())
+        return returned(mode, loss)
+
+    with pytest.raises((ValueError, TypeError), match=sentence):
+        new_estimator(tmp_path, other_model_fn).train(input_of([0]), max_steps=1)
+
+
+@pytest.mark.parametrize("tpu_config", [
+    TPUConfig(num_shards=1), TPUConfig(iterations_per_loop=1000), TPUConfig(num_shards=None),
+    TPUConfig(tpu_job_name="worker")])
+def test_configuration_for_a_tpu_runs_without_one(tmp_path, tpu_config):
+    """A session run is one step here, whatever iterations_per_loop is."""
+    estimator = new_estimator(tmp_path, config=run_config(tpu_config))
+    estimator.train(input_of(range(6)), max_steps=2)
+    assert counts(estimator) == counts_of(*range(4))
+    assert estimator.config.tpu_config == tpu_config
+
+
+def test_subclass_may_add_members(tmp_path):
+    class Mine(TPUEstimator):
+        def step(self):
+            return int(self.get_variable_value("global_step"))
+
+    estimator = Mine(model_fn, str(tmp_path), run_config(), train_batch_size=2,
+                     embedding_config_spec=new_spec())
+    estimator.train(input_of(range(4)), max_steps=100)
+    assert estimator.step() == 2
