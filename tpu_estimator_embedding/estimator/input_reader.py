@@ -84,7 +84,7 @@ def shared_batch(result: Any, num_replicas: int, embedding_keys: Iterable[str] =
                                    batch_axis), None, None, 1)
     iterator = tf.compat.v1.data.make_initializable_iterator(result)
     counter = _counter()
-    batch = _next_divisible_batch(iterator, num_replicas, counter)
+    batch = _next_divisible_batch(iterator, num_replicas, counter, embedding_keys, batch_axis)
     return Reading(split_batch(*batch, num_replicas, embedding_keys, batch_axis),
                    iterator.initializer, counter, 1)
 
