@@ -12,6 +12,12 @@ from tests.estimator.counting import (
     input_of,
     new_estimator,
 )
+from tpu_estimator_embedding.config.feature_config import FeatureConfig
+from tpu_estimator_embedding.config.optimization_parameters import (
+    StochasticGradientDescentParameters,
+)
+from tpu_estimator_embedding.config.table_config import TableConfig
+from tpu_estimator_embedding.estimator.embedding_config_spec import EmbeddingConfigSpec
 
 v1 = tf.compat.v1
 
@@ -106,7 +112,8 @@ def test_gradients_computed_twice_are_refused(tmp_path):
         return tf.group(descent().minimize(loss), descent().minimize(2 * loss, step()))
 
     with pytest.raises(RuntimeError, match="gradients of embedding activations must be computed "
-                                           "once per model_fn, got a second computation"):
+                                           "once per model_fn, got a second computation for table "
+                                           "'counts'"):
         new_estimator(tmp_path, model_fn_of(twice)).train(input_of([0]), max_steps=1)
 
 
@@ -120,6 +127,57 @@ def test_gradients_never_computed_are_missed(tmp_path):
                                            "over all trainable variables, got no gradient .* "
                                            "Leave out the `var_list`"):
         new_estimator(tmp_path, model_fn_of(without_tables)).train(input_of([0]), max_steps=1)
+
+
+def two_tables_model_fn(train_op):
+    """`train_op(losses)` gets one loss for each table."""
+    def model_fn(features, labels, mode, params):
+        losses = [-tf.reduce_sum(features[name]) for name in ("a", "b")]
+        return TPUEstimatorSpec(mode, loss=sum(losses), train_op=train_op(*losses))
+    return model_fn
+
+
+def train_two_tables(model_dir, train_op, parameters=None, start=0.0):
+    """Trains on ids 0, 1 of one table and 2, 2 of the other; returns both tables' rows."""
+    initializer = v1.constant_initializer(start)
+    spec = EmbeddingConfigSpec(
+        table_to_config_dict={"A": TableConfig(3, 1, initializer, None),
+                              "B": TableConfig(3, 1, initializer, None)},
+        feature_to_config_dict={"a": FeatureConfig("A"), "b": FeatureConfig("B")},
+        optimization_parameters=parameters or StochasticGradientDescentParameters(1.0))
+    estimator = new_estimator(model_dir, two_tables_model_fn(train_op), spec=spec)
+    estimator.train(lambda params: {"a": tf.constant([0, 1]), "b": tf.constant([2, 2])}, steps=1)
+    return [estimator.get_variable_value(name)[:, 0].tolist() for name in ("A", "B")]
+
+
+def test_two_losses_train_a_table_each(tmp_path):
+    def train_op(loss, other_loss):
+        return tf.group(descent().minimize(loss), descent().minimize(other_loss, step()))
+
+    assert train_two_tables(tmp_path, train_op) == [[1, 1, 0], [0, 0, 2]]
+
+
+def test_two_optimizers_take_a_dummy_variable_each(tmp_path):
+    def train_op(loss, other_loss):
+        [dummy], [other_dummy] = (
+            [variable for variable in v1.trainable_variables()
+             if variable.op.name == f"tpu_embedding_dummy_table_variable_{table}"]
+            for table in ("A", "B"))
+        total = loss + 10 * other_loss
+        return tf.group(descent().minimize(total, var_list=[dummy]),
+                        descent().minimize(total, step(), var_list=[other_dummy]))
+
+    assert train_two_tables(tmp_path, train_op) == [[1, 1, 0], [0, 0, 20]]
+
+
+def test_table_without_gradient_is_updated_with_zeros(tmp_path):
+    def train_op(loss, other_loss):
+        return count(loss)
+
+    decaying = StochasticGradientDescentParameters(1.0, weight_decay_factor=0.5)
+    with pytest.warns(UserWarning, match=r"no gradient of the activations of tables \['B'\]"):
+        rows = train_two_tables(tmp_path, train_op, decaying, start=1.0)
+    assert rows == [[1.5, 1.5, 1], [1, 1, 0.5]]
 
 
 def test_gradients_with_respect_to_activations_are_the_models_own(tmp_path):

@@ -1,31 +1,30 @@
 # SPDX-License-Identifier: Apache-2.0
 """Catching the gradient of activations on its way through the user's own optimizer.
 
-A model_fn computes gradients where and how it likes. A trainable variable of shape [1]
-is tied to the activations by an identity whose gradient function keeps what arrives and
-passes on zeros, so that whatever minimizes the loss over all trainable variables visits
-it. Gradient clipping in the model's optimizer never touches the embedding gradients.
+A model_fn computes gradients where and how it likes. For every table, a trainable variable
+of shape [1] is tied to the activations by an identity whose gradient function keeps what
+arrives and passes on zeros, so that whatever minimizes the loss over all trainable
+variables visits it. Gradient clipping in the model's optimizer never touches the embedding
+gradients.
 """
 
+import warnings
 from collections.abc import Mapping
 
 import tensorflow as tf
 
 from tpu_estimator_embedding.types import Tensor
 
+# TensorFlow's name, followed by that of the table; programs put these into a `var_list`.
 DUMMY_VARIABLE_NAME = "tpu_embedding_dummy_table_variable"
 
 
 class GradientCapture:
-    """Ties activations to a dummy variable and remembers their gradients."""
+    """Ties the activations of tables to dummy variables and remembers their gradients."""
 
     def __init__(self) -> None:
-        self._gradients: dict[str, Tensor] | None = None
-        # Trainable, to be visited; local, to stay out of checkpoints.
-        self._dummy = tf.compat.v1.get_variable(
-            DUMMY_VARIABLE_NAME, [1], tf.float32, initializer=tf.compat.v1.zeros_initializer(),
-            use_resource=True, trainable=True,
-            collections=[tf.compat.v1.GraphKeys.LOCAL_VARIABLES])
+        self._activations: dict[str, Tensor] = {}
+        self._gradients: dict[str, Tensor] = {}
 
     def tie(self, activations: Mapping[str, Tensor]) -> dict[str, Tensor]:
         """Returns the same activations, with gradients that end here.
@@ -33,46 +32,52 @@ class GradientCapture:
         Args:
             activations: table name -> `[num_rows, dim]`.
         """
-        names, tensors = list(activations), list(activations.values())
+        self._activations.update(activations)
+        return {table: self._tie(table, tensor) for table, tensor in activations.items()}
 
+    def _tie(self, table: str, activations: Tensor) -> Tensor:
         @tf.custom_gradient
-        def identity(dummy, *tensors):
-            def keep(*gradients):
-                self._keep(dict(zip(names, gradients, strict=True)))
-                return tf.zeros_like(dummy), *[tf.zeros_like(tensor) for tensor in tensors]
+        def identity(dummy, activations):
+            def keep(gradient):
+                self._keep(table, gradient)
+                return tf.zeros_like(dummy), tf.zeros_like(activations)
 
-            return [tf.identity(tensor) for tensor in tensors], keep
+            return tf.identity(activations), keep
 
-        return dict(zip(names, identity(self._dummy, *tensors), strict=True))
+        return identity(_create_dummy(table), activations)
 
-    def _keep(self, gradients: dict[str, Tensor]) -> None:
-        if self._gradients is not None:
+    def _keep(self, table: str, gradient: Tensor) -> None:
+        if table in self._gradients:
             raise RuntimeError(
                 "The gradients of embedding activations must be computed once per model_fn, "
-                "got a second computation. Compute gradients over all trainable variables "
-                "once and reuse them, or leave the variable "
-                f"{DUMMY_VARIABLE_NAME!r} out of the var_list of all optimizers but one.")
-        self._gradients = {name: tf.convert_to_tensor(gradient)
-                           for name, gradient in gradients.items()}
+                f"got a second computation for table {table!r}. Compute gradients over all "
+                "trainable variables once and reuse them, or leave the variable "
+                f"'{DUMMY_VARIABLE_NAME}_{table}' out of the var_list of all optimizers but one.")
+        self._gradients[table] = tf.convert_to_tensor(gradient)
 
     def captured(self) -> dict[str, Tensor]:
         """Returns the gradient of every table's activations, `[num_rows, dim]`.
 
         Raises:
-            RuntimeError: if the model_fn did not compute them.
+            RuntimeError: if the model_fn computed none of them.
         """
-        if self._gradients is None:
+        if not self._gradients:
             raise RuntimeError(
                 "model_fn must compute the gradients of its loss over all trainable variables, "
                 "got no gradient of the embedding activations. Leave out the `var_list` of the "
-                f"optimizer, or add the trainable variable {DUMMY_VARIABLE_NAME!r} to it.")
-        return self._gradients
+                f"optimizer, or add the trainable variables '{DUMMY_VARIABLE_NAME}_*' to it.")
+        missing = sorted(self._activations.keys() - self._gradients.keys())
+        if missing:
+            warnings.warn(f"model_fn computes no gradient of the activations of tables {missing}; "
+                          "their rows are updated with zeros, as on a TPU.", stacklevel=2)
+        zeros = {table: tf.zeros_like(self._activations[table]) for table in missing}
+        return {**self._gradients, **zeros}
 
     def hide(self) -> None:
-        """Takes the dummy, and what an optimizer keeps for it, out of saved collections.
+        """Takes the dummies, and what an optimizer keeps for them, out of saved collections.
 
-        Slots and moving averages of the dummy become local variables. To be called when
-        the model_fn is done.
+        Slots and moving averages of dummies become local variables. To be called when the
+        model_fn is done.
         """
         keys = tf.compat.v1.GraphKeys
         graph = tf.compat.v1.get_default_graph()
@@ -85,3 +90,11 @@ class GradientCapture:
             collection = graph.get_collection_ref(key)
             collection[:] = [variable for variable in collection
                              if DUMMY_VARIABLE_NAME not in variable.op.name]
+
+
+def _create_dummy(table: str) -> tf.Variable:
+    # Trainable, to be visited; local, to stay out of checkpoints.
+    return tf.compat.v1.get_variable(
+        f"{DUMMY_VARIABLE_NAME}_{table}", [1], tf.float32, use_resource=True, trainable=True,
+        initializer=tf.compat.v1.zeros_initializer(),
+        collections=[tf.compat.v1.GraphKeys.LOCAL_VARIABLES])
