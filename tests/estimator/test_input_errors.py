@@ -147,9 +147,14 @@ def test_loss_that_is_not_a_number_stops_training(tmp_path):
 def test_predictions_may_be_left_half_read(tmp_path):
     estimator = new_estimator(tmp_path)
     estimator.train(input_of([3]), max_steps=1)
-    predictions = estimator.predict(lambda params: input_of([3])(params).repeat())
-    assert next(predictions)["count"] == 1
-    finish(predictions.close)
+
+    def read_one():
+        predictions = estimator.predict(lambda params: input_of([3])(params).repeat())
+        first = next(predictions)["count"]
+        predictions.close()
+        return first
+
+    assert finish(read_one) == 1
 
 
 def test_input_may_end_after_training_has(tmp_path):

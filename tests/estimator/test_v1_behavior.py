@@ -20,25 +20,16 @@ def test_program_with_v1_behavior_trains_evaluates_and_predicts(tmp_path):
         from tests.oracle import Optimizer
 
         warnings.simplefilter("ignore")
-        names = sorted(linear.FEATURES)
-        data = linear.random_data(names, [5, 5, 3])
-
-        def input_fn(params):
-            return tf.data.make_one_shot_iterator(linear.to_dataset(data, 5)).get_next()
-
-        for use, spec, names in (
-                (lambda features: {{name: features[name] for name in names}},
-                 columns.new_dict_spec(AdagradParameters(0.1)), names),
-                (lambda features: columns.apply(embeddings, features), None, columns.NAMES)):
-            embeddings = columns.new_columns()
-            spec = spec or EmbeddingConfigSpec(list(embeddings.values()), AdagradParameters(0.1))
+        def check(names, spec, activations_of, tables):
             data = linear.random_data(names, [5, 5, 3])
+
+            def input_fn(params):
+                return tf.data.make_one_shot_iterator(linear.to_dataset(data, 5)).get_next()
+
             estimator = counting.new_estimator(
-                "{tmp_path}/" + str(len(names)), linear.new_model_fn(use), spec=spec,
+                "{tmp_path}/" + names[0], linear.new_model_fn(activations_of), spec=spec,
                 batch_size=5)
             estimator.train(input_fn, max_steps=100)
-            tables = columns.variable_names(embeddings)
-            tables = tables if spec.feature_columns else {{name: name for name in linear.TABLES}}
             first = tf.train.load_checkpoint(estimator.model_dir + "/model.ckpt-0")
             oracle = linear.LinearOracle(
                 names, {{table: first.get_tensor(name) for table, name in tables.items()}},
@@ -52,6 +43,16 @@ def test_program_with_v1_behavior_trains_evaluates_and_predicts(tmp_path):
             np.testing.assert_allclose(
                 [prediction["z"] for prediction in estimator.predict(input_fn)],
                 oracle.predict(data), rtol=1e-4, atol=1e-4)
+
+        names = ["b", "c", "s", "w"]
+        embeddings = columns.new_columns(names)
+        check(names, EmbeddingConfigSpec(list(embeddings.values()), AdagradParameters(0.1)),
+              lambda features: columns.apply(embeddings, features),
+              columns.variable_names(embeddings))
+        names = ["d", "o", "r"]
+        check(names, columns.new_dict_spec(AdagradParameters(0.1), names),
+              lambda features: {{name: features[name] for name in names}},
+              {{linear.FEATURES[name].table: linear.FEATURES[name].table for name in names}})
         print("done")
     """)
     assert done.stdout.splitlines()[-1] == "done"
