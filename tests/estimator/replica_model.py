@@ -33,12 +33,13 @@ def new_spec(parameters=None, **options):
         optimization_parameters=parameters or AdagradParameters(0.1), **options)
 
 
-def arrays(num_samples, seed=0):
+def arrays(num_samples):
     """Returns ids `[n, 3]` with -1 for padding, x `[n, 2]` and y `[n]`."""
-    rng = np.random.default_rng(seed)
-    return {"id": rng.integers(-1, ROWS, [num_samples, 3]),
-            "x": rng.uniform(-1, 1, [num_samples, X_SIZE]).astype(np.float32),
-            "y": rng.uniform(-1, 1, num_samples).astype(np.float32)}
+    rng, most = np.random.default_rng(0), 128
+    drawn = {"id": rng.integers(-1, ROWS, [most, 3]),
+             "x": rng.uniform(-1, 1, [most, X_SIZE]).astype(np.float32),
+             "y": rng.uniform(-1, 1, most).astype(np.float32)}
+    return {name: values[:num_samples] for name, values in drawn.items()}
 
 
 def to_features(arrays):
