@@ -63,9 +63,7 @@ def copy_subgraph(targets: Sequence[Tensor], replaced: Mapping[Tensor, Tensor],
 
 
 def _check_can_copy(graph_def: tf.compat.v1.GraphDef) -> None:
-    bodies = [graph_def.node, *(function.node_def for function in graph_def.library.function)]
-    found = [node.name for body in bodies for node in body
-             if op_kinds.is_gradient_of_py_function(node)]
+    found = [node.name for node in graph_def.node if op_kinds.is_gradient_of_py_function(node)]
     checks.check(not found, "model_fn", "without gradients of tf.py_function where there are "
                  "several replicas, because TensorFlow keeps one tape for all of them", found,
                  "Give tf.numpy_function a tf.custom_gradient, or set num_shards=1 in TPUConfig.")

@@ -3,6 +3,7 @@
 
 import tensorflow as tf
 
+from tpu_estimator_embedding import checks
 from tpu_estimator_embedding.estimator.upstream import model_fn, tpu_context
 
 _EVAL, _PREDICT = model_fn.ModeKeys.EVAL, model_fn.ModeKeys.PREDICT
@@ -28,11 +29,13 @@ class MachineContext(tpu_context._InternalTPUContext):
         return self._mode != _PREDICT and (self._mode != _EVAL or self._eval_on_tpu)
 
     def _validate_tpu_configuration(self) -> None:
-        if self._mode != _PREDICT:
+        if self._has_replicas():
             super()._validate_tpu_configuration()
-        elif self._predict_batch_size is None:
-            raise ValueError("`predict_batch_size` must be given to TPUEstimator to predict with "
-                             "use_tpu=True, got None.")
+            return
+        name, batch_size = ("predict", self._predict_batch_size) if self._mode == _PREDICT else (
+            "eval", self._eval_batch_size)
+        checks.check(batch_size is not None, f"{name}_batch_size",
+                     "given to TPUEstimator with use_tpu=True", batch_size)
 
     def _is_running_on_cpu(self, is_export_mode: bool) -> bool:
         # The engine runs in every mode: eval_on_tpu=False has nothing to avoid here.
