@@ -29,7 +29,7 @@ def test_program_with_v1_behavior_trains_evaluates_and_predicts(tmp_path):
             estimator = counting.new_estimator(
                 "{tmp_path}/" + names[0], linear.new_model_fn(activations_of), spec=spec,
                 batch_size=5)
-            estimator.train(input_fn, max_steps=100)
+            estimator.train(lambda params: linear.to_dataset(data, 5), max_steps=100)
             first = tf.train.load_checkpoint(estimator.model_dir + "/model.ckpt-0")
             oracle = linear.LinearOracle(
                 names, {{table: first.get_tensor(name) for table, name in tables.items()}},
