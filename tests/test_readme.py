@@ -81,10 +81,14 @@ def test_python_versions_are_those_of_the_metadata():
     assert f"Python {', '.join(versions[:-1])} or {versions[-1]}" in README
 
 
-def test_options_of_pytest_in_the_readme_select_tests():
-    commands = [line.partition("#")[0].split() for block in literal_blocks()
-                for line in block.splitlines() if line.startswith("pytest tests")]
-    [command] = commands
-    done = subprocess.run([sys.executable, "-m", *command, "--collect-only", "-q"], cwd=ROOT,
-                          capture_output=True, text=True)
+def pytest_commands() -> list[str]:
+    """Returns the commands of the README that run some of the tests."""
+    lines = [line for block in literal_blocks() for line in block.splitlines()]
+    return [line.partition("#")[0].strip() for line in lines if line.startswith("pytest tests")]
+
+
+@pytest.mark.parametrize("command", pytest_commands())
+def test_pytest_commands_select_tests(command):
+    done = subprocess.run([sys.executable, "-m", *command.split(), "--collect-only", "-q"],
+                          cwd=ROOT, capture_output=True, text=True)
     assert done.returncode == 0, done.stdout
