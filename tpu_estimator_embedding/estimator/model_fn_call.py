@@ -6,11 +6,11 @@ from collections.abc import Callable, Mapping
 from typing import Any
 
 from tpu_estimator_embedding import checks
-from tpu_estimator_embedding.estimator.upstream import fn_args
+from tpu_estimator_embedding.estimator.upstream import fn_args, tpu_estimator
 
 
 def call_model_fn(model_fn: Callable[..., Any], features: Any, labels: Any, mode: str,
-                  config: Any, params: Mapping[str, Any], added_params: Mapping[str, Any]) -> Any:
+                  config: Any, params: Any, added_params: Mapping[str, Any]) -> Any:
     """Returns what `model_fn` returns.
 
     Args:
@@ -31,6 +31,14 @@ def call_model_fn(model_fn: Callable[..., Any], features: Any, labels: Any, mode
     checks.check("labels" in accepted or labels is None, "model_fn",
                  "a function that takes `labels`, because input_fn gives some", accepted)
     given = {"labels": labels, "mode": mode, "config": copy.deepcopy(config),
-             "params": {**copy.deepcopy(dict(params)), **added_params}}
+             "params": _with(params, added_params)}
     return model_fn(features=features,
                     **{name: value for name, value in given.items() if name in accepted})
+
+
+def _with(params: Any, added: Mapping[str, Any]) -> Any:
+    """Returns a copy of `params`, a dictionary or an `HParams`, with more entries."""
+    params = copy.deepcopy(params)
+    for key, value in added.items():
+        tpu_estimator._add_item_to_params(params, key, value)
+    return params
