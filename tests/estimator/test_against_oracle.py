@@ -7,11 +7,13 @@ import tensorflow as tf
 
 from tests.estimator import columns, counting, linear
 from tests.oracle import Optimizer
+from tpu_estimator_embedding.config.feature_config import FeatureConfig
 from tpu_estimator_embedding.config.optimization_parameters import (
     AdagradParameters,
     AdamParameters,
     StochasticGradientDescentParameters,
 )
+from tpu_estimator_embedding.config.table_config import TableConfig
 from tpu_estimator_embedding.estimator.embedding_config_spec import EmbeddingConfigSpec
 
 BATCH_SIZES = [5, 5, 5, 5, 3]
@@ -95,8 +97,6 @@ def test_learning_rate_and_multiplier_see_the_step_before_it_is_counted(tmp_path
         loss = -tf.reduce_sum(features["id"])
         return counting.TPUEstimatorSpec(mode, loss=loss, train_op=train_op(loss))
 
-    from tpu_estimator_embedding.config.feature_config import FeatureConfig
-    from tpu_estimator_embedding.config.table_config import TableConfig
     spec = EmbeddingConfigSpec(
         table_to_config_dict={"counts": TableConfig(
             counting.VOCABULARY, 1, tf.compat.v1.zeros_initializer(), None,

@@ -4,6 +4,7 @@
 import numpy as np
 import pytest
 import tensorflow as tf
+from tensorflow_estimator import estimator as tf_estimator
 
 from tests.estimator.counting import (
     VOCABULARY,
@@ -15,7 +16,10 @@ from tests.estimator.counting import (
     new_estimator,
     run_config,
 )
-from tpu_estimator_embedding.estimator import upstream
+from tpu_estimator_embedding.config.feature_config import FeatureConfig
+from tpu_estimator_embedding.config.optimization_parameters import AdagradParameters
+from tpu_estimator_embedding.config.table_config import TableConfig
+from tpu_estimator_embedding.estimator.embedding_config_spec import EmbeddingConfigSpec
 
 v1 = tf.compat.v1
 
@@ -65,8 +69,6 @@ def test_eval_metrics_cover_every_sample(tmp_path, give):
 
 def test_model_function_may_return_plain_specs(tmp_path):
     """In training always; in evaluation where it is said to run without a TPU."""
-    from tensorflow_estimator import estimator as tf_estimator
-
     def model_fn(features, labels, mode, params):
         loss = -tf.reduce_sum(features["id"])
         return tf_estimator.EstimatorSpec(
@@ -153,11 +155,6 @@ def test_summaries_of_the_model_reach_the_event_file(tmp_path):
 
 
 def test_initializer_of_a_table_is_called_for_its_shape(tmp_path):
-    from tpu_estimator_embedding.config.feature_config import FeatureConfig
-    from tpu_estimator_embedding.config.optimization_parameters import AdagradParameters
-    from tpu_estimator_embedding.config.table_config import TableConfig
-    from tpu_estimator_embedding.estimator.embedding_config_spec import EmbeddingConfigSpec
-
     values = np.arange(VOCABULARY, dtype=np.float32)[:, np.newaxis]
     estimator = new_estimator(tmp_path, spec=EmbeddingConfigSpec(
         table_to_config_dict={"counts": TableConfig(
@@ -170,8 +167,6 @@ def test_initializer_of_a_table_is_called_for_its_shape(tmp_path):
 
 
 def test_train_and_evaluate(tmp_path):
-    from tensorflow_estimator import estimator as tf_estimator
-
     estimator = new_estimator(tmp_path, config=run_config(save_checkpoints_steps=2))
     result, exports = tf_estimator.train_and_evaluate(
         estimator,
@@ -181,4 +176,3 @@ def test_train_and_evaluate(tmp_path):
     assert counts(estimator) == counts_of(*range(4), *range(4))
     assert result["global_step"] == 4
     assert result["loss"] == -3.0
-    assert upstream.estimator.Estimator in type(estimator).__mro__

@@ -1,6 +1,9 @@
 # SPDX-License-Identifier: Apache-2.0
 """Every batch that an input gives is used exactly once, whatever ends the run."""
 
+import concurrent.futures
+import threading
+
 import numpy as np
 import pytest
 import tensorflow as tf
@@ -16,7 +19,10 @@ from tests.estimator.counting import (
     run_config,
 )
 from tests.estimator.hang import finish
+from tpu_estimator_embedding.config.optimization_parameters import AdagradParameters
 from tpu_estimator_embedding.estimator import upstream
+from tpu_estimator_embedding.estimator.embedding_config_spec import EmbeddingConfigSpec
+from tpu_estimator_embedding.feature_column.embedding_column import embedding_column
 
 TPUConfig = upstream.tpu_config.TPUConfig
 V1 = upstream.tpu_config.InputPipelineConfig.PER_HOST_V1
@@ -263,3 +269,48 @@ def test_spec_of_tensorflow_estimator_is_taken_too(tmp_path):
     estimator = new_estimator(tmp_path, spec=theirs)
     estimator.train(input_of(range(4)), max_steps=100)
     assert counts(estimator) == counts_of(*range(4))
+
+
+def test_session_that_is_lost_is_made_again_from_the_checkpoint(tmp_path):
+    """What a coordinator does when a worker was preempted: restore, and start the input anew."""
+    class Preempt(tf.compat.v1.train.SessionRunHook):
+        runs = 0
+
+        def after_run(self, run_context, run_values):
+            self.runs += 1
+            if self.runs == 3:
+                raise tf.errors.AbortedError(None, None, "preempted")
+
+    hook = Preempt()
+    estimator = new_estimator(tmp_path, config=run_config(save_checkpoints_steps=2))
+    finish(estimator.train, input_of(range(8)), max_steps=5, hooks=[hook])
+    # Steps 1 and 2 were saved, step 3 was lost; three more steps are made of new input.
+    assert hook.runs == 6
+    assert estimator.get_variable_value("global_step") == 5
+    assert counts(estimator) == counts_of(*range(4), *range(6))
+
+
+def test_two_programs_may_train_at_the_same_time(tmp_path):
+    """Each in a thread of its own, each with the names of its own columns' scopes."""
+    both_inside = threading.Barrier(2, timeout=60)
+
+    def train(scope):
+        column = embedding_column(tf.feature_column.categorical_column_with_identity("id", 9), 2)
+
+        def model_fn(features, labels, mode, params):
+            with tf.compat.v1.variable_scope(scope):
+                both_inside.wait()
+                net = tf.compat.v1.feature_column.input_layer(features, [column])
+                both_inside.wait()
+            loss = tf.reduce_sum(net)
+            return TPUEstimatorSpec(mode, loss=loss, train_op=count(loss))
+
+        estimator = new_estimator(tmp_path / scope, model_fn, spec=EmbeddingConfigSpec(
+            [column], AdagradParameters(0.1)))
+        estimator.train(lambda params: {"id": tf.sparse.from_dense([[1], [2]])}, steps=2)
+        return estimator.get_variable_names()
+
+    with concurrent.futures.ThreadPoolExecutor() as pool:
+        for scope, names in zip("ab", pool.map(train, "ab"), strict=True):
+            table = f"{scope}/input_layer/id_embedding/embedding_weights"
+            assert names == [table, f"{table}/Adagrad", "global_step"]
