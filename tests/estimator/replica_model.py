@@ -74,6 +74,10 @@ def cross_shard_adam():
     return v1.tpu.CrossShardOptimizer(v1.train.AdamOptimizer(0.01))
 
 
+def cross_shard_sgd(learning_rate):
+    return lambda: v1.tpu.CrossShardOptimizer(v1.train.GradientDescentOptimizer(learning_rate))
+
+
 def minimize(loss, new_optimizer=cross_shard_adam):
     step = v1.train.get_global_step()
     with tf.control_dependencies(v1.get_collection(v1.GraphKeys.UPDATE_OPS)):
