@@ -42,7 +42,8 @@ class EmbeddingConfigSpec(collections.namedtuple("EmbeddingConfigSpec", [
         pipeline_execution_with_tensor_core: whether activations of a step miss the update
             of the step before.
         experimental_gradient_multiplier_fn: function of the global step that scales every
-            embedding gradient.
+            embedding gradient. While it is 0, tables under SGD and Adagrad stay as they
+            are; momenta, those of Adam too, fade and go on moving the rows looked up.
         feature_to_config_dict: feature name -> FeatureConfig.
         table_to_config_dict: table name -> TableConfig.
         partition_strategy: "div" or "mod": which host holds which row.

@@ -13,6 +13,7 @@ dense           mean, sum, sqrtn  `[batch, ids]` without the entries that are 0
 ==============  ================  ==================================================
 """
 
+import functools
 import warnings
 from collections.abc import Mapping
 from typing import Any, NamedTuple
@@ -116,14 +117,19 @@ def _enqueue_data(plan: EmbeddingPlan, feature: FeaturePlan, ids: Any,
 
 
 def _without_zeros(feature: FeaturePlan, ids: Tensor) -> EnqueueData:
-    warnings.warn(
-        f"Feature {feature.name!r} is dense and its table has a combiner: entries that are 0 "
-        "are taken for padding and dropped, as on a TPU, so id 0 is never looked up. Give a "
-        "SparseTensor, or combiner=None for one id per sample, to look up id 0.", stacklevel=2)
+    _warn_that_zeros_are_dropped(feature.name)
     if ids.shape.rank == 1:
         ids = ids[:, tf.newaxis]
     places = tf.where(tf.not_equal(ids, 0))
     return EnqueueData(tf.gather_nd(ids, places), places)
+
+
+@functools.cache  # a process says it once of a feature, however many graphs it builds
+def _warn_that_zeros_are_dropped(feature: str) -> None:
+    warnings.warn(
+        f"Feature {feature!r} is dense and its table has a combiner: entries that are 0 are "
+        "taken for padding and dropped, as on a TPU, so id 0 is never looked up. Give a "
+        "SparseTensor, or combiner=None for one id per sample, to look up id 0.", stacklevel=2)
 
 
 def _weights_of(feature: FeaturePlan, ids: Any, features: Mapping[str, Any]) -> Any:
