@@ -28,8 +28,7 @@ CASES = {
 pytestmark = pytest.mark.filterwarnings("ignore:Feature 'd' is dense:UserWarning")
 
 
-def check_against_oracle(tmp_path, spec, activations_of, names, variable_names, case,
-                         **options):
+def check_against_oracle(tmp_path, spec, activations_of, names, variable_names, case):
     """Trains, predicts, and compares everything with the oracle's five steps.
 
     Args:
@@ -38,7 +37,7 @@ def check_against_oracle(tmp_path, spec, activations_of, names, variable_names, 
     _, optimizer, slot_names = CASES[case]
     data = linear.random_data(names, BATCH_SIZES)
     estimator = counting.new_estimator(
-        tmp_path, linear.new_model_fn(activations_of), spec=spec, batch_size=5, **options)
+        tmp_path, linear.new_model_fn(activations_of), spec=spec, batch_size=5)
     estimator.train(lambda params: linear.to_dataset(data, 5), max_steps=100)
     first = tf.train.load_checkpoint(str(tmp_path / "model.ckpt-0"))
     expected = linear.LinearOracle(
@@ -83,6 +82,14 @@ def test_steps_with_dictionaries_are_those_of_the_oracle(tmp_path, case):
         tmp_path, columns.new_dict_spec(CASES[case][0]),
         lambda features: {name: features[name] for name in names}, names,
         {name: name for name in linear.TABLES}, case)
+
+
+def test_clipping_limit_clips_the_sum_over_a_step(tmp_path):
+    with pytest.warns(UserWarning, match="clipping_limit clips the summed gradient"):
+        estimator = counting.new_estimator(tmp_path, batch_size=4, spec=counting.new_spec(
+            clipping_limit=1.5))
+    estimator.train(counting.input_of([0, 0, 0, 1], 4), max_steps=1)
+    assert counting.counts(estimator)[:3] == [1.5, 1.0, 0.0]
 
 
 def test_learning_rate_and_multiplier_see_the_step_before_it_is_counted(tmp_path):

@@ -166,13 +166,40 @@ def test_initializer_of_a_table_is_called_for_its_shape(tmp_path):
         tf.train.load_variable(str(tmp_path / "model.ckpt-0"), "counts"), values)
 
 
-def test_train_and_evaluate(tmp_path):
-    estimator = new_estimator(tmp_path, config=run_config(save_checkpoints_steps=2))
+def serving_model_fn(features, labels, mode, params):
+    spec = model_fn_of(lambda features: {"eval_metrics": (metrics, [features["id"]])})(
+        features, labels, mode, params)
+    return spec if mode != "infer" else spec._replace(export_outputs={
+        "serving_default": tf_estimator.export.PredictOutput(spec.predictions)})
+
+
+def receive():
+    ids = v1.placeholder(tf.int64, [None])
+    return tf_estimator.export.ServingInputReceiver({"id": ids}, {"id": ids})
+
+
+def test_train_and_evaluate_evaluates_and_exports(tmp_path):
+    estimator = new_estimator(tmp_path, serving_model_fn,
+                              config=run_config(save_checkpoints_steps=2))
     result, exports = tf_estimator.train_and_evaluate(
         estimator,
         tf_estimator.TrainSpec(lambda params: input_of(range(4))(params).repeat(), max_steps=4),
         tf_estimator.EvalSpec(input_of([0, 1, 2]), steps=None, throttle_secs=0,
-                              start_delay_secs=0))
+                              start_delay_secs=0, exporters=[
+                                  tf_estimator.FinalExporter("final", receive)]))
     assert counts(estimator) == counts_of(*range(4), *range(4))
-    assert result["global_step"] == 4
-    assert result["loss"] == -3.0
+    assert result == {"mean": 2.0, "largest": 2.0, "loss": -3.0, "global_step": 4}
+    [export] = exports
+    served = tf.saved_model.load(export.decode()).signatures["serving_default"](
+        id=tf.constant([3, 9], tf.int64))
+    assert served["count"].numpy().tolist() == [[2.0], [0.0]]
+
+
+def test_training_is_evaluated_in_memory(tmp_path):
+    estimator = new_estimator(tmp_path, serving_model_fn)
+    estimator.train(input_of([0, 0, 1, 1, 0, 0]), max_steps=100, hooks=[
+        tf_estimator.experimental.InMemoryEvaluatorHook(estimator, input_of([0, 1]),
+                                                        every_n_iter=1)])
+    written = events(tmp_path / "eval")
+    assert {step: value for (tag, step), value in written.items() if tag == "mean"} == {
+        0: 0.0, 1: 1.0, 2: 2.0, 3: 3.0}
