@@ -140,7 +140,7 @@ def _sum_of_slices(slices: tf.IndexedSlices, groups: Any, name: str | None) -> t
     if _num_replicas() == 1:
         return tf.IndexedSlices(_marked_identity(slices.values, groups, name), slices.indices,
                                 slices.dense_shape)
-    values, indices = (_of_any_length(_marked_identity(part, groups, name, is_gathered=True))
+    values, indices = (_marked_identity(_of_any_length(part), groups, name, is_gathered=True)
                        for part in (slices.values, slices.indices))
     return tf.IndexedSlices(values, indices, slices.dense_shape)
 
