@@ -13,5 +13,8 @@ Initializer = Callable[..., Tensor]
 # A float, or a function of the global step that returns a scalar tensor.
 LearningRate = float | Callable[[Tensor], Tensor]
 
+# How the ids of one sample become one activation; None: a sample has exactly one id.
+COMBINERS = ("mean", "sum", "sqrtn", None)
+
 # Slot name -> rows of that slot, `[rows, dim]` float32 each.
 SlotRows = Mapping[str, Tensor]

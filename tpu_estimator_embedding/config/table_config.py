@@ -13,8 +13,7 @@ from tpu_estimator_embedding.config.common_parameters import (
     check_optimization_parameters,
 )
 from tpu_estimator_embedding.config.former_keywords import former_keywords
-
-COMBINERS = ("mean", "sum", "sqrtn", None)
+from tpu_estimator_embedding.types import COMBINERS
 
 
 class TableConfig(collections.namedtuple("TableConfig", [

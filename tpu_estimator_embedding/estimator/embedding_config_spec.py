@@ -16,8 +16,7 @@ from tpu_estimator_embedding.feature_column.column_kinds import (
     is_tensor_core_column,
     is_tpu_column,
 )
-
-_PARTITION_STRATEGIES = ("div", "mod")
+from tpu_estimator_embedding.plan.partition_strategy import PARTITION_STRATEGIES
 
 
 class EmbeddingConfigSpec(collections.namedtuple("EmbeddingConfigSpec", [
@@ -73,7 +72,7 @@ class EmbeddingConfigSpec(collections.namedtuple("EmbeddingConfigSpec", [
                 table_to_config_dict=None, partition_strategy="div",
                 profile_data_directory=None):
         _check_one_way(feature_columns, feature_to_config_dict, table_to_config_dict)
-        checks.check_one_of("partition_strategy", _PARTITION_STRATEGIES, partition_strategy)
+        checks.check_one_of("partition_strategy", PARTITION_STRATEGIES, partition_strategy)
         check_clipping_limit(clipping_limit)
         checks.check_callable_or_none("experimental_gradient_multiplier_fn",
                                       experimental_gradient_multiplier_fn)

@@ -8,7 +8,7 @@ from typing import Any
 from tensorflow.python.feature_column import feature_column_v2 as fc_v2
 
 from tpu_estimator_embedding import checks
-from tpu_estimator_embedding.config.table_config import COMBINERS
+from tpu_estimator_embedding.types import COMBINERS
 
 LOOKUP_DEVICES = ("cpu", "tpu_tensor_core", "tpu_embedding_core")
 

@@ -13,9 +13,7 @@ from collections.abc import Callable, Collection
 from tpu_estimator_embedding import checks
 from tpu_estimator_embedding.optimizers.row_optimizer import RowOptimizer
 from tpu_estimator_embedding.plan.partition_strategy import PARTITION_STRATEGIES, part_sizes
-from tpu_estimator_embedding.types import Initializer, Tensor
-
-COMBINERS = ("mean", "sum", "sqrtn", None)
+from tpu_estimator_embedding.types import COMBINERS, Initializer, Tensor
 
 _BYTES_PER_VALUE = 4  # float32 throughout, as on the TPU
 
