@@ -6,7 +6,6 @@ TensorFlow does not.
 """
 
 import argparse
-import os
 import sys
 from collections.abc import Callable, Sequence
 
@@ -81,8 +80,6 @@ def _doctor(arguments: Sequence[str]) -> int:
         prog=f"{PROGRAM} doctor", description="Prints what was found, what install() patches "
         "and what to do about anything wrong. The exit status is 1 where something is wrong."
     ).parse_args(arguments)
-    # Read when TensorFlow loads: its notes on missing GPU libraries look like findings.
-    os.environ.setdefault("TF_CPP_MIN_LOG_LEVEL", "3")
     from tpu_estimator_embedding.compat import doctor
     report, is_well = doctor.examine()
     print(report)
