@@ -77,7 +77,9 @@ class LegacyProgram:
         num_cores, num_hosts: as in DeviceConfig.
         dummies: whether gradients come through dummy variables.
         variables_first: whether variables are created before activations are asked for.
-        mode, enqueue_options, options: of the engine.
+        mode, options: of the engine.
+        kinds: feature name -> kind of its enqueued data.
+        mode_override: of enqueue ops.
     """
 
     def __init__(self, tables, batch_size, *, num_cores=1, num_hosts=1, dummies=False,
@@ -141,18 +143,18 @@ class LegacyProgram:
         if self.dummies:
             self.dummy_variables, self.dummy_init = (
                 tpu_embedding_gradient.create_dummy_table_variables(self.engine))
-        for _ in range(self.num_cores):
+        for core in range(self.num_cores):
             activations = self.engine.get_activations()
             self.activations.append(activations)
             if mode == tpu_embedding.TRAINING:
-                self._train(activations)
+                self._train(activations, counts=core == self.num_cores - 1)
 
-    def _train(self, activations):
+    def _train(self, activations, counts):
         if self.dummies:
             activations = tpu_embedding_gradient.hook_dummy_table_variables_to_activations(
                 self.engine, activations, self.dummy_variables)
         loss = self._tower(activations)
-        train = self.optimizer.minimize(loss, self.step)
+        train = self.optimizer.minimize(loss, self.step if counts else None)
         if self.dummies:
             gradients = tpu_embedding_gradient.get_gradients_through_dummy_table_variables(
                 self.engine)

@@ -2,10 +2,11 @@
 """The batches of one core: those that wait to be received, and what gradients are due for.
 
     enqueue ─▶ waiting ─ receive ─▶ due ─ take_due ─▶ gradients
+    enqueue ───────────────▶ backward only ─ take_backward_only ─▶ gradients
 
 The n-th batch enqueued is the n-th received, whichever session runs what. Receiving waits
 for a batch. What would leave a TPU waiting for ever raises InvalidArgumentError: sending
-gradients that nobody waits for, and receiving a batch while gradients are due.
+gradients of a batch for inference, and receiving a batch while gradients are due.
 """
 
 from typing import NamedTuple
@@ -42,18 +43,24 @@ class CoreQueue:
         with tf.Graph().as_default():
             batch = Batch(template, tf.compat.v1.placeholder(tf.bool, []))
         self._waiting = TensorQueue(batch, capacity=_BATCHES_WAITING)
-        self._due = TensorQueue(batch, capacity=_BATCHES_WAITING)
+        self._due = TensorQueue(batch, capacity=1)
+        self._backward_only = TensorQueue(template, capacity=_BATCHES_WAITING)
 
     def enqueue(self, ids: CoreIds, mode: BatchMode) -> tf.Operation:
         """Returns the op that puts a batch in, when there is room."""
-        if mode == BatchMode.BACKWARD_PASS_ONLY:
-            return self._enqueue_backward_pass(ids)
-        return self._waiting.enqueue(Batch(ids, tf.constant(mode == BatchMode.TRAINING)))
+        if mode != BatchMode.BACKWARD_PASS_ONLY:
+            return self._waiting.enqueue(Batch(ids, tf.constant(mode == BatchMode.TRAINING)))
+        nothing_waits = _check(
+            tf.equal(self._waiting.queue.size(), 0),
+            "mode_override='backward_pass_only' must follow the receipt of every batch enqueued "
+            f"before, got batches of core {self._core} that wait.")
+        with tf.control_dependencies([nothing_waits]):
+            return self._backward_only.enqueue(ids)
 
     def receive(self) -> Batch:
         """Takes the next batch, when there is one."""
         with tf.control_dependencies([self._forget_inference()]):
-            number_due = self._due.queue.size()
+            number_due = self._due.queue.size() + self._backward_only.queue.size()
         nothing_due = _check(
             tf.equal(number_due, 0),
             f"Gradients of the batch before must be sent before core {self._core} receives "
@@ -67,7 +74,7 @@ class CoreQueue:
         return self._due.enqueue(batch)
 
     def take_due(self) -> CoreIds:
-        """Takes the ids of the batch that was received, when one was."""
+        """Takes the ids of the batch that was received."""
         batch = self._due.dequeue()
         is_expected = _check(
             batch.trains,
@@ -78,28 +85,18 @@ class CoreQueue:
             return tf.nest.map_structure(
                 lambda leaf: tf.identity(leaf) if tf.is_tensor(leaf) else leaf, batch.ids)
 
-    def _enqueue_backward_pass(self, ids: CoreIds) -> tf.Operation:
-        nothing_waits = _check(
-            tf.equal(self._waiting.queue.size(), 0),
-            "mode_override='backward_pass_only' must follow the receipt of every batch enqueued "
-            f"before, got batches of core {self._core} that wait.")
-        with tf.control_dependencies([nothing_waits]):
-            forget = self._forget_inference()
-        with tf.control_dependencies([forget]):
-            return self._due.enqueue(Batch(ids, tf.constant(True)))
+    def take_backward_only(self) -> CoreIds:
+        """Takes the ids of the next batch that is not to be received, when there is one."""
+        return self._backward_only.dequeue()
 
     def _forget_inference(self) -> Tensor:
-        """Drops a batch that was received for inference, for which nothing is due.
-
-        Such a batch is always alone: it is set where nothing is due, and dropped before
-        anything else is set.
-        """
+        """Drops a batch that was received for inference, for which nothing is due."""
         def look() -> Tensor:
             batch = self._due.dequeue()
             return tf.cond(batch.trains, lambda: after(self._due.enqueue(batch)),
                            lambda: tf.constant(True))
 
-        return tf.cond(tf.equal(self._due.queue.size(), 1), look, lambda: tf.constant(True))
+        return tf.cond(self._due.queue.size() > 0, look, lambda: tf.constant(True))
 
 
 def _check(holds: Tensor, sentence: str) -> tf.Operation:

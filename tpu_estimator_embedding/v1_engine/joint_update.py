@@ -51,6 +51,7 @@ class JointUpdate:
         self._sent = [TensorQueue(sent, capacity=1) for _ in range(num_cores)]
         self._lock = tf.CriticalSection()
         self._put_off = TensorQueue([sent] * num_cores, capacity=1) if plan.pipelined else None
+        self._functions: dict[PartitionedEmbedding, Callable[[], Tensor]] = {}
 
     def check_sent_by_all(self, core: int) -> tf.Operation:
         """Returns an op that fails while what `core` sent waits for other cores."""
@@ -78,7 +79,7 @@ class JointUpdate:
         with tf.control_dependencies([table.row_counts for table in ids.values()]):
             sent = Sent(ids, gradients, tf.cast(step, tf.float64))
         if len(self._sent) == 1:
-            return lambda engine: self._take(engine, [sent])
+            return lambda engine: self._take_alone(engine, sent)
         with tf.control_dependencies([self.check_sent_by_all(core)]):
             put = self._sent[core].enqueue(sent)
 
@@ -90,26 +91,43 @@ class JointUpdate:
 
     def finish(self, engine: PartitionedEmbedding) -> Tensor:
         """Applies an update that is put off; returns a tensor that exists when it is."""
-        return self._with_put_off(lambda sent: self._update(engine, sent))
+        return self._lock.execute(lambda: self._finish(engine))
 
     def forget(self) -> Tensor:
         """Drops an update that is put off; returns a tensor that exists when it is."""
-        return self._with_put_off(lambda sent: after(sent[0].step))
+        return self._lock.execute(
+            lambda: self._with_put_off(lambda put_off: after(put_off[0].step)))
 
     def _take_if_last(self, engine: PartitionedEmbedding) -> Tensor:
         sizes = tf.stack([queue.queue.size() for queue in self._sent])
-        return tf.cond(
-            tf.reduce_all(sizes > 0),
-            lambda: self._take(engine, [queue.dequeue() for queue in self._sent]),
-            lambda: tf.constant(True))
+        take_all = self._take_all(engine)
+        return tf.cond(tf.reduce_all(sizes > 0), lambda: tf.identity(take_all()),
+                       lambda: tf.constant(True))
+
+    def _take_all(self, engine: PartitionedEmbedding) -> Callable[[], Tensor]:
+        """Returns a function that is built once, however many cores may call it."""
+        if engine not in self._functions:
+            function = tf.function(
+                lambda: self._take(engine, [queue.dequeue() for queue in self._sent]),
+                autograph=False, experimental_attributes={"_noinline": True})
+            with tf.init_scope():
+                self._functions[engine] = function.get_concrete_function()
+        return self._functions[engine]
+
+    def _take_alone(self, engine: PartitionedEmbedding, sent: Sent) -> Tensor:
+        if self._put_off is None:
+            return self._update(engine, [sent])
+        with tf.control_dependencies([sent.step]):  # thus after the lookups
+            return self._lock.execute(lambda: self._take(engine, [sent]))
 
     def _take(self, engine: PartitionedEmbedding, sent: Sequence[Sent]) -> Tensor:
         if self._put_off is None:
             return self._update(engine, sent)
-        with tf.control_dependencies([core.step for core in sent]):  # thus after the lookups
-            finished = self.finish(engine)
-        with tf.control_dependencies([finished]):
+        with tf.control_dependencies([self._finish(engine)]):
             return after(self._put_off.enqueue(list(sent)))
+
+    def _finish(self, engine: PartitionedEmbedding) -> Tensor:
+        return self._with_put_off(lambda put_off: self._update(engine, put_off))
 
     def _update(self, engine: PartitionedEmbedding, sent: Sequence[Sent]) -> Tensor:
         ids = join_cores([core.ids for core in sent])

@@ -1,7 +1,7 @@
 # SPDX-License-Identifier: Apache-2.0
 """What in a graph comes before what."""
 
-from collections.abc import Collection
+from collections.abc import Collection, Iterable
 
 import tensorflow as tf
 
@@ -14,21 +14,21 @@ def after(*operations: tf.Operation | Tensor) -> Tensor:
         return tf.identity(tf.constant(True))
 
 
-def depends_on(operation: tf.Operation, targets: Collection[tf.Operation]) -> bool:
-    """Whether running `operation` runs one of `targets` before it.
+def needed_by(operations: Iterable[tf.Operation],
+              candidates: Collection[tf.Operation]) -> list[tf.Operation]:
+    """Returns those of `candidates` that running `operations` runs too.
 
     >>> with tf.Graph().as_default():
     ...     first = tf.constant(1.0)
     ...     second = tf.sqrt(first)
-    ...     depends_on(second.op, [first.op]), depends_on(first.op, [second.op])
-    (True, False)
+    ...     needed_by([second.op], [first.op]) == [first.op], needed_by([first.op], [second.op])
+    (True, [])
     """
-    found, to_visit = set(), [operation]
+    visited: set[tf.Operation] = set()
+    to_visit = list(operations)
     while to_visit:
-        visited = to_visit.pop()
-        if visited in targets:
-            return True
-        if visited not in found:
-            found.add(visited)
-            to_visit += [*(tensor.op for tensor in visited.inputs), *visited.control_inputs]
-    return False
+        operation = to_visit.pop()
+        if operation not in visited:
+            visited.add(operation)
+            to_visit += [*(tensor.op for tensor in operation.inputs), *operation.control_inputs]
+    return [operation for operation in candidates if operation in visited]

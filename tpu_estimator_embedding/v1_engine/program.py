@@ -2,11 +2,14 @@
 """The ops of a `TPUEmbedding` in one graph.
 
 The k-th call for activations, and the k-th call for an op that sends gradients, are those
-of core k modulo the number of cores.
+of core k modulo the number of cores. Gradients are those of the batch that their core
+received before in the same run; where the graph has no receipt left that they can belong to,
+of a batch that was enqueued for a backward pass only.
 """
 
 import itertools
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from typing import NamedTuple
 
 import tensorflow as tf
 
@@ -18,13 +21,20 @@ from tpu_estimator_embedding.plan.embedding_plan import EmbeddingPlan
 from tpu_estimator_embedding.types import Tensor
 from tpu_estimator_embedding.v1_engine.captured_gradients import CapturedGradients
 from tpu_estimator_embedding.v1_engine.core_ids import core_ids_template
-from tpu_estimator_embedding.v1_engine.core_queue import CoreQueue
+from tpu_estimator_embedding.v1_engine.core_queue import Batch, CoreQueue
 from tpu_estimator_embedding.v1_engine.joint_update import JointUpdate
-from tpu_estimator_embedding.v1_engine.ordering import depends_on
+from tpu_estimator_embedding.v1_engine.ordering import needed_by
 
 CPU = "/device:CPU:0"
 
 Build = Callable[[PartitionedEmbedding], list[Tensor]]
+
+
+class Receipt(NamedTuple):
+    """The ops between which a batch is received."""
+
+    start: tf.Operation
+    end: tf.Operation
 
 
 class Program:
@@ -46,7 +56,7 @@ class Program:
             self.update = JointUpdate(plan, num_cores, template)
         self.captured = CapturedGradients(num_cores)
         self._receivers, self._senders = itertools.count(), itertools.count()
-        self._starts: list[list[tf.Operation]] = [[] for _ in range(num_cores)]
+        self._receipts: list[list[Receipt]] = [[] for _ in range(num_cores)]
         self._engine: PartitionedEmbedding | None = None
         self._builds: list[tuple[Build, list[Tensor]]] = []
 
@@ -55,12 +65,14 @@ class Program:
         core = next(self._receivers) % len(self.queues)
         tables = self._plan.tables
         with tf.device(CPU), tf.name_scope(f"receive_activations_{core}"):
-            batch = self._next_batch(core)
+            start = tf.no_op()
+            batch = self._next_batch(core, start)
             values = self._with_engine(
                 lambda engine: list(engine.lookup(batch.ids).values()),
                 [tf.TensorSpec([None, table.dimension]) for table in tables])
             with tf.control_dependencies(values):
                 due = self.queues[core].set_due(batch)
+            self._receipts[core].append(Receipt(start, due))
             with tf.control_dependencies([due]):
                 stacked = {table.name: tf.identity(value)
                            for table, value in zip(tables, values, strict=True)}
@@ -74,14 +86,16 @@ class Program:
             step: scalar number, the global step.
         """
         core = next(self._senders) % len(self.queues)
-        self._read_before_receiving(step, core)
+        receipts = self._own_receipts(core, gradients.values())
+        _read_before(step, receipts)
         with tf.device(CPU), tf.name_scope(f"send_gradients_{core}"):
             stacked = {table.name: tf.concat(
                 [tf.reshape(gradients[feature.name], [-1, table.dimension])
                  for feature in self._plan.features_of(table.name)], 0)
                 for table in self._plan.tables}
-            with tf.control_dependencies(list(stacked.values())):
-                ids = self.queues[core].take_due()
+            queue = self.queues[core]
+            with tf.control_dependencies([*stacked.values(), *(own.end for own in receipts)]):
+                ids = queue.take_due() if receipts else queue.take_backward_only()
             build = self.update.add(core, ids, stacked, step)
             return tf.group(*self._with_engine(lambda engine: [build(engine)],
                                                [tf.TensorSpec([], tf.bool)]))
@@ -95,31 +109,34 @@ class Program:
                     stand_in.op._update_input(0, value)
         self._builds.clear()
 
-    def retrieve(self) -> tf.Operation:
+    def retrieve(self, engine: PartitionedEmbedding) -> tf.Operation:
         """Returns the op after which the tables hold every update."""
         with tf.device(CPU):
-            return tf.group(self.update.finish(self._engine))
+            return tf.group(self.update.finish(engine))
 
     def load(self) -> tf.Operation:
         """Returns the op after which the tables are as their variables were set."""
         with tf.device(CPU):
             return tf.group(self.update.forget())
 
-    def _next_batch(self, core: int):
-        start = tf.no_op()
-        self._starts[core].append(start)
-        before: Sequence[tf.Operation] = [start]
+    def _next_batch(self, core: int, start: tf.Operation) -> Batch:
+        before = [start]
         if len(self.queues) > 1:
-            before = [start, self.update.check_sent_by_all(core)]
+            before.append(self.update.check_sent_by_all(core))
         with tf.control_dependencies(before):
             return self.queues[core].receive()
 
-    def _read_before_receiving(self, step: Tensor, core: int) -> None:
-        """Has the step read before activations arrive, hence before anything counts it."""
-        starts = [start for start in self._starts[core] if start.graph is step.graph]
-        if not depends_on(step.op, starts):
-            for start in starts:
-                start._add_control_input(step.op)
+    def _own_receipts(self, core: int, gradients: Iterable[Tensor]) -> list[Receipt]:
+        """Finds the receipt that gradients belong to, and has it belong to no others."""
+        graph = tf.compat.v1.get_default_graph()
+        left = [receipt for receipt in self._receipts[core] if receipt.end.graph is graph]
+        needed = needed_by([gradient.op for gradient in gradients],
+                           [receipt.end for receipt in left])
+        # Gradients that depend on no activation, zeros for instance, are those of the last.
+        own = [receipt for receipt in left if receipt.end in needed] or left[-1:]
+        self._receipts[core] = [receipt for receipt in self._receipts[core]
+                                if receipt not in own]
+        return own
 
     def _with_engine(self, build: Build, specs: Sequence[tf.TensorSpec]) -> list[Tensor]:
         """Returns what `build` makes of the tables, or stand-ins until there are any."""
@@ -134,3 +151,11 @@ class Program:
             for spec in specs]
         self._builds.append((build, stand_ins))
         return stand_ins
+
+
+def _read_before(step: Tensor, receipts: Iterable[Receipt]) -> None:
+    """Has the step read before activations arrive, hence before a model counts it."""
+    starts = [receipt.start for receipt in receipts if receipt.start.graph is step.graph]
+    if not needed_by([step.op], starts):
+        for start in starts:
+            start._add_control_input(step.op)

@@ -19,8 +19,9 @@ def checked_step(plan: EmbeddingPlan, step: Any) -> Tensor:
     Raises:
         ValueError: if there is none and a table needs it.
     """
-    needing = [table.name for table in plan.tables if callable(table.optimizer.learning_rate)
-               or isinstance(table.optimizer.rule, FrequencyEstimator)]
+    needing = [table.name for table in plan.tables if table.optimizer and (
+        callable(table.optimizer.learning_rate)
+        or isinstance(table.optimizer.rule, FrequencyEstimator))]
     checks.check(step is not None or not needing, "step",
                  f"the global step where learning rates depend on it, in the tables {needing}",
                  step, "Pass tf.compat.v1.train.get_or_create_global_step().")

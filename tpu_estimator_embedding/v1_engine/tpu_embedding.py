@@ -192,13 +192,13 @@ class TPUEmbedding:
         names = name_variables(self._plan, embedding_variable_name_by_table,
                                slot_variable_names_by_table)
         variables = create_variables(self._plan, names)
-        program.set_engine(PartitionedEmbedding(self._plan, variables))
+        engine = PartitionedEmbedding(self._plan, variables)
+        program.set_engine(engine)
         return VariablesAndOps(
             {name: table.parts for name, table in variables.items()},
             {table.name: slot_variables(table, variables[table.name])
              for table in self._plan.tables},
-            lambda: [program.load() for _ in variables],
-            lambda: [program.retrieve() for _ in variables])
+            lambda: [program.load()], lambda: [program.retrieve(engine)])
 
     def generate_enqueue_ops(self, enqueue_datas_list: Sequence[Mapping[str, Any]],
                              mode_override: str | None = None,

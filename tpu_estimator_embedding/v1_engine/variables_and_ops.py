@@ -100,4 +100,5 @@ def _slot_names(table: TablePlan, given: Any) -> dict[str, str]:
 
 
 def _tuple_of(table: TablePlan) -> Any:
-    return _TUPLES[type(table.optimizer.rule).__name__]
+    rule = table.optimizer.rule if table.optimizer else None
+    return _TUPLES[type(rule).__name__]
