@@ -9,7 +9,7 @@ gradients.
 """
 
 import warnings
-from collections.abc import Mapping
+from collections.abc import Collection, Mapping
 
 import tensorflow as tf
 
@@ -55,20 +55,24 @@ class GradientCapture:
                 f"'{DUMMY_VARIABLE_NAME}_{table}' out of the var_list of all optimizers but one.")
         self._gradients[table] = tf.convert_to_tensor(gradient)
 
-    def captured(self) -> dict[str, Tensor]:
+    def captured(self, needless: Collection[str] = ()) -> dict[str, Tensor]:
         """Returns the gradient of every table's activations, `[num_rows, dim]`.
 
+        Args:
+            needless: tables that learn without gradients.
+
         Raises:
-            RuntimeError: if the model_fn computed none of them.
+            RuntimeError: if the model_fn computed none of those that tables need.
         """
-        if not self._gradients:
+        missing = self._activations.keys() - self._gradients.keys()
+        needed = sorted(missing - set(needless))
+        if needed and not self._gradients:
             raise RuntimeError(
                 "model_fn must compute the gradients of its loss over all trainable variables, "
                 "got no gradient of the embedding activations. Leave out the `var_list` of the "
                 f"optimizer, or add the trainable variables '{DUMMY_VARIABLE_NAME}_*' to it.")
-        missing = sorted(self._activations.keys() - self._gradients.keys())
-        if missing:
-            warnings.warn(f"model_fn computes no gradient of the activations of tables {missing}; "
+        if needed:
+            warnings.warn(f"model_fn computes no gradient of the activations of tables {needed}; "
                           "their rows are updated with zeros, as on a TPU.", stacklevel=2)
         zeros = {table: tf.zeros_like(self._activations[table]) for table in missing}
         return {**self._gradients, **zeros}
