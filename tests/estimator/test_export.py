@@ -159,24 +159,12 @@ def vocabulary_file(tmp_path):
     return fc.categorical_column_with_vocabulary_file("word", str(path))
 
 
-@pytest.mark.parametrize("make_column", [
-    lambda tmp_path: fc.categorical_column_with_vocabulary_list("word", WORDS),
-    vocabulary_file,
-    lambda tmp_path: fc.weighted_categorical_column(
-        fc.categorical_column_with_vocabulary_list("word", WORDS), "weight"),
-    lambda tmp_path: fc.sequence_categorical_column_with_vocabulary_list("word", WORDS),
-])
-def test_export_looks_strings_up_in_the_vocabulary_of_their_column(tmp_path, make_column):
-    """In training, ids are given; a request has the words themselves."""
-    categorical = make_column(tmp_path)
-    is_sequence = "Sequence" in type(categorical).__name__
-    is_weighted = "Weighted" in type(categorical).__name__
-    column = embedding_column(categorical, 1, "sum", max_sequence_length=2 * is_sequence)
-
+def word_model_fn(column):
+    """Sums the rows of the words, and counts the words of a sequence in hundreds."""
     def model_fn(features, labels, mode, params):
-        if is_sequence:
-            looked_up, lengths = tf.keras.experimental.SequenceFeatures([column])(features)
-            sums = tf.reduce_sum(looked_up, 1) + 100.0 * tf.cast(lengths, tf.float32)[:, None]
+        if "Sequence" in type(column.categorical_column).__name__:
+            rows, lengths = tf.keras.experimental.SequenceFeatures([column])(features)
+            sums = tf.reduce_sum(rows, 1) + 100.0 * tf.cast(lengths, tf.float32)[:, tf.newaxis]
         else:
             sums = tf.keras.layers.DenseFeatures([column])(features)
         if mode == "infer":
@@ -184,36 +172,49 @@ def test_export_looks_strings_up_in_the_vocabulary_of_their_column(tmp_path, mak
                 "serving_default": tf_estimator.export.PredictOutput({"sum": sums})})
         loss = -tf.reduce_sum(sums)
         return TPUEstimatorSpec(mode, loss=loss, train_op=count(loss))
+    return model_fn
 
+
+def train_on_word_ids(model_dir, column):
+    """Returns an estimator that was trained, and the value of each word in its table."""
     def input_fn(params):
         ids = tf.sparse.from_dense(tf.constant([[1, 2], [2, 0]], tf.int64))
         weights = tf.SparseTensor(ids.indices, tf.ones([3]), ids.dense_shape)
         return {"word": ids, "weight": weights}
 
-    estimator = new_estimator(tmp_path / "model", model_fn, spec=EmbeddingConfigSpec(
+    estimator = new_estimator(model_dir, word_model_fn(column), spec=EmbeddingConfigSpec(
         [column], AdagradParameters(0.1)))
     estimator.train(input_fn, steps=2)
-    feature_spec = {"word": tf.io.VarLenFeature(tf.string)}
-    requests = [["yes"], ["maybe", "no"], ["unheard of"], []]
-    given = {"word": requests}
-    if is_weighted:
-        feature_spec["weight"] = tf.io.VarLenFeature(tf.float32)
-        given["weight"] = [[2.0], [2.0, 2.0], [2.0], []]
     [table] = [estimator.get_variable_value(name) for name in estimator.get_variable_names()
                if name.endswith("embedding_weights")]
-    value = dict(zip(WORDS, table[:, 0] * (2.0 if is_weighted else 1.0), strict=True))
-    lengths = [100.0 * len(words) for words in requests] if is_sequence else [0.0] * 4
-    expected = [[value["yes"] + lengths[0]], [value["maybe"] + value["no"] + lengths[1]],
-                [lengths[2]], [lengths[3]]]
-    exported = export(estimator, feature_spec, tmp_path / "export")
+    return estimator, dict(zip(WORDS, table[:, 0].tolist(), strict=True))
+
+
+REQUESTS = [["yes"], ["maybe", "no"], ["unheard of"], []]
+
+
+@pytest.mark.parametrize("make_column, weight, hundreds", [
+    (lambda tmp_path: fc.categorical_column_with_vocabulary_list("word", WORDS), 1, 0),
+    (vocabulary_file, 1, 0),
+    (lambda tmp_path: fc.weighted_categorical_column(
+        fc.categorical_column_with_vocabulary_list("word", WORDS), "weight"), 2, 0),
+    (lambda tmp_path: fc.sequence_categorical_column_with_vocabulary_list("word", WORDS), 1, 1),
+])
+def test_export_looks_strings_up_in_the_vocabulary_of_their_column(
+        tmp_path, make_column, weight, hundreds):
+    """In training, ids are given; a request has the words themselves."""
+    column = embedding_column(make_column(tmp_path), 1, "sum", max_sequence_length=2 * hundreds)
+    estimator, values = train_on_word_ids(tmp_path / "model", column)
+    exported = export(estimator, {"word": tf.io.VarLenFeature(tf.string),
+                                  "weight": tf.io.VarLenFeature(tf.float32)}, tmp_path / "export")
     moved = pathlib.Path(exported).rename(tmp_path / "moved")  # with its vocabulary
-    for file in tmp_path.glob("words.txt"):
-        file.unlink()
-    examples = [example_of(**{name: rows[row] for name, rows in given.items()})
-                for row in range(4)]
-    signature = tf.saved_model.load(str(moved)).signatures["serving_default"]
-    served = signature(tf.constant([example.SerializeToString() for example in examples]))
-    np.testing.assert_allclose(served["sum"], expected, rtol=1e-6)
+    (tmp_path / "words.txt").unlink(missing_ok=True)
+    examples = [example_of(word=words, weight=[float(weight)] * len(words)).SerializeToString()
+                for words in REQUESTS]
+    served = tf.saved_model.load(str(moved)).signatures["serving_default"](tf.constant(examples))
+    expected = [weight * sum(values.get(word, 0.0) for word in words)
+                + 100.0 * hundreds * len(words) for words in REQUESTS]
+    np.testing.assert_allclose(served["sum"][:, 0], expected, rtol=1e-6)
 
 
 def test_export_of_evaluation_computes_loss_and_metrics(tmp_path):
