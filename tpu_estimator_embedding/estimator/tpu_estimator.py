@@ -47,6 +47,8 @@ class TPUEstimator(upstream.tpu_estimator.TPUEstimator):
             static shapes, and `evaluate(steps=None)` are allowed.
     """
 
+    _warm_start_settings: Any  # upstream's: what is left for Estimator to warm-start
+
     def __init__(self, model_fn=None, model_dir=None, config=None, params=None, use_tpu=True,
                  train_batch_size=None, eval_batch_size=None, predict_batch_size=None,
                  batch_axis=None, eval_on_tpu=True, export_to_tpu=True, export_to_cpu=True,
