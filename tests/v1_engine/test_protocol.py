@@ -182,6 +182,36 @@ def test_learning_rate_is_that_of_the_step_given():
         assert session.run(part)[4, 0] == 1.0 - 5
 
 
+def test_step_is_read_before_activations_arrive():
+    program = SmallProgram(sends=False)
+    with program.graph.as_default():
+        counter = tf.compat.v1.get_variable("counter", [], tf.int64, use_resource=True)
+        step = counter.read_value()
+        assert step.op not in ancestors(program.activations[0].op)
+        program.engine.generate_send_gradients_op({"title": program.activations[0]}, step)
+        assert step.op in ancestors(program.activations[0].op)
+
+
+def test_step_that_depends_on_activations_is_left_where_it_is():
+    program = SmallProgram(sends=False)
+    with program.graph.as_default(), tf.control_dependencies(program.activations):
+        step = tf.identity(program.step)
+        program.sends = [program.engine.generate_send_gradients_op(
+            {"title": tf.ones([2, 1])}, step)]
+    program.run(program.activations, program.sends, program.enqueue)
+    assert program.row(3) == 1.0 - 2
+
+
+def ancestors(op):
+    found, to_visit = set(), [op]
+    while to_visit:
+        visited = to_visit.pop()
+        if visited not in found:
+            found.add(visited)
+            to_visit += [*(tensor.op for tensor in visited.inputs), *visited.control_inputs]
+    return found
+
+
 @pytest.mark.parametrize("is_v2", [True, False], ids=["control flow v2", "control flow v1"])
 def test_both_generations_of_control_flow(is_v2):
     before = tf.compat.v1.control_flow_v2_enabled()

@@ -142,6 +142,12 @@ def test_inference_has_no_slots():
     assert engine.optimization_parameters.learning_rate == 1.0
 
 
+def test_inference_has_the_slots_of_a_tables_own_optimizer():
+    engine = make(mode=te.INFERENCE, optimization_parameters=te.AdagradParameters(0.1))
+    slots = engine.create_variables_and_ops().slot_variables_by_table["words"]
+    assert slots.accumulator[0].op.name == "words/Adagrad/part_0"
+
+
 def test_checkpoint_goes_to_another_number_of_hosts(tmp_path):
     path = str(tmp_path / "model")
     made = make(te.AdagradParameters(0.1), num_hosts=3).create_variables_and_ops()

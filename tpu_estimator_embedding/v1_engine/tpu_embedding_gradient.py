@@ -5,6 +5,22 @@ Either they are asked for by name, with `get_gradients_through_compute_gradients
 activations are tied to trainable dummy variables, whatever minimizes the loss over all
 trainable variables computes their gradients on its way, and
 `get_gradients_through_dummy_table_variables` returns them.
+
+>>> from tpu_estimator_embedding.config.feature_config import FeatureConfig
+>>> from tpu_estimator_embedding.config.optimization_parameters import AdagradParameters
+>>> from tpu_estimator_embedding.config.table_config import TableConfig
+>>> with tf.Graph().as_default(), tf.compat.v1.Session() as session:
+...     engine = TPUEmbedding({"words": TableConfig(10, 2)}, {"title": FeatureConfig("words")}, 1,
+...                           TRAINING, "", AdagradParameters(0.1))
+...     dummies, initializer = create_dummy_table_variables(engine)
+...     activations = hook_dummy_table_variables_to_activations(
+...         engine, {"title": tf.constant([[1.0, 2.0]])}, dummies)
+...     loss = tf.reduce_sum(tf.square(activations["title"]))
+...     minimize = tf.compat.v1.train.GradientDescentOptimizer(0.1).minimize(loss)
+...     gradients = get_gradients_through_dummy_table_variables(engine)
+...     session.run(initializer)
+...     session.run(gradients["title"]).tolist()
+[[2.0, 4.0]]
 """
 
 import collections
