@@ -219,7 +219,7 @@ def test_slots_have_the_names_of_their_optimizer(tmp_path, case):
                                       np.full([9, 2], value, np.float32))
 
 
-@pytest.mark.parametrize("case", SLOTS)
+@pytest.mark.parametrize("case", ["Adagrad", "Adam", "SGD"])
 def test_tables_of_dictionaries_are_named_by_their_key(tmp_path, case):
     parameters, slots = SLOTS[case]
     spec = new_spec()
