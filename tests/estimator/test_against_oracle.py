@@ -6,6 +6,7 @@ import pytest
 import tensorflow as tf
 
 from tests.estimator import columns, counting, linear
+from tests.graphs import ancestors
 from tests.oracle import Optimizer
 from tpu_estimator_embedding.config.feature_config import FeatureConfig
 from tpu_estimator_embedding.config.optimization_parameters import (
@@ -93,25 +94,37 @@ def test_clipping_limit_clips_the_sum_over_a_step(tmp_path):
 
 
 def test_learning_rate_and_multiplier_see_the_step_before_it_is_counted(tmp_path):
-    """Rates and multipliers are exact in float32, so that every step is, too."""
-    def train_op(loss):
-        # Counts the step apart from the optimizer, so that nothing else puts it after.
-        optimizer = tf.compat.v1.train.GradientDescentOptimizer(1.0)
-        step = tf.compat.v1.train.get_global_step()
-        return tf.group(step.assign_add(1), optimizer.minimize(loss))
+    """Even where the step is counted apart from the optimizer, so that nothing else orders it.
+
+    Rates and multipliers are exact in float32, so that every step is, too.
+    """
+    counting_ops, steps_read = [], []
 
     def model_fn(features, labels, mode, params):
         loss = -tf.reduce_sum(features["id"])
-        return counting.TPUEstimatorSpec(mode, loss=loss, train_op=train_op(loss))
+        step = tf.compat.v1.train.get_global_step()
+        counting_ops.append(step.assign_add(1, read_value=False))
+        optimizer = tf.compat.v1.train.GradientDescentOptimizer(1.0)
+        return counting.TPUEstimatorSpec(mode, loss=loss, train_op=tf.group(
+            counting_ops[0], optimizer.minimize(loss)))
+
+    def noted(function):
+        def of_step(step):
+            steps_read.append(step)
+            return function(tf.cast(step, tf.float32))
+        return of_step
 
     spec = EmbeddingConfigSpec(
         table_to_config_dict={"counts": TableConfig(
             counting.VOCABULARY, 1, tf.compat.v1.zeros_initializer(), None,
-            learning_rate_fn=lambda step: tf.cast(step + 1, tf.float32))},
+            learning_rate_fn=noted(lambda step: step + 1))},
         feature_to_config_dict={"id": FeatureConfig("counts")},
         optimization_parameters=StochasticGradientDescentParameters(7.0),
-        experimental_gradient_multiplier_fn=lambda step: tf.pow(2.0, tf.cast(step, tf.float32)))
+        experimental_gradient_multiplier_fn=noted(lambda step: tf.pow(2.0, step)))
     estimator = counting.new_estimator(tmp_path, model_fn, spec=spec, batch_size=1)
     estimator.train(counting.input_of(range(10), 1), max_steps=100)
     expected = [(step + 1) * 2.0 ** step for step in range(10)] + [0.0, 0.0]
     assert counting.counts(estimator) == expected
+    before_counting = ancestors(counting_ops[0])  # by what depends on what, not by chance
+    assert len(steps_read) == 2
+    assert all(step.op in before_counting for step in steps_read)
