@@ -186,6 +186,28 @@ def test_copies_of_control_flow_compute_what_the_model_computes(tmp_path, contro
     check_replicas_agree(tmp_path, new_model_fn(sum_of(models)), [NUM_REPLICAS])
 
 
+def test_copies_go_to_the_gpus_there_are(tmp_path, monkeypatch):
+    """There are none: a session puts what is meant for them on the CPU."""
+    find = tf.config.list_logical_devices
+    monkeypatch.setattr(tf.config, "list_logical_devices", lambda kind=None: (
+        ["first", "second"] if kind == "GPU" else find(kind)))
+    devices = {}
+
+    class SeeDevices(v1.train.SessionRunHook):
+        def begin(self):
+            for op in v1.get_default_graph().get_operations():
+                scope = op.name.partition("/")[0]
+                if scope.startswith("replica_") and op.type == "MatMul":
+                    devices.setdefault(scope, set()).add(op.device)
+
+    def predict(features, params):
+        return tf.squeeze(inputs_of(features) @ variable("kernel", [WIDTH, 1]), 1)
+
+    train(tmp_path, new_model_fn(predict), 4, max_steps=1, hooks=[SeeDevices()])
+    assert devices == {"replica_1": {"/device:GPU:1"}, "replica_2": {"/device:GPU:0"},
+                       "replica_3": {"/device:GPU:1"}}
+
+
 def test_sparse_gradients_stay_sparse(tmp_path):
     """Momentum moves the rows of a variable that a batch used, and no others."""
     def train_op(loss):

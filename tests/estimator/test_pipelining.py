@@ -56,6 +56,16 @@ def test_activations_miss_exactly_one_update(tmp_path, num_replicas, input_mode,
         assert np.abs(fresh[-1][name, None] - actual[-1][name, None]).max() > 1e-3
 
 
+def test_v1_control_flow_changes_nothing(tmp_path):
+    v1.disable_control_flow_v2()
+    try:
+        test_activations_miss_exactly_one_update(tmp_path / "two", 2, V2, [8] * 3)
+        test_every_batch_is_trained_on_once(tmp_path / "empty", 0, {"max_steps": 5}, 0)
+        test_every_batch_is_trained_on_once(tmp_path / "short", 7, {"max_steps": 100}, 4)
+    finally:
+        v1.enable_control_flow_v2()
+
+
 def test_oracle_of_fresh_activations_is_that_of_no_pipelining(tmp_path):
     model = new_model()
     data = Data(model.optimizers, [8] * 3)

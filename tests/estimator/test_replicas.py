@@ -1,6 +1,8 @@
 # SPDX-License-Identifier: Apache-2.0
 """Any number of replicas computes what one does: all variables, slots, metrics."""
 
+import sys
+
 import numpy as np
 import pytest
 import tensorflow as tf
@@ -21,6 +23,7 @@ from tests.estimator.replica_model import (
     uniform,
     v1,
 )
+from tests.subprocesses import start
 from tpu_estimator_embedding.config.optimization_parameters import (
     AdagradParameters,
     AdamParameters,
@@ -213,3 +216,8 @@ def test_batch_that_does_not_divide_is_refused(tmp_path):
     with pytest.raises(ValueError, match="train batch size 7 must be divisible by .* 4"):
         new_replicated(tmp_path, new_model_fn(linear), 4, train_batch_size=7).train(
             input_of(), max_steps=1)
+
+
+def test_programs_with_v1_behavior_have_replicas_and_pipelining_too(tmp_path):
+    done = start([sys.executable, "-m", "tests.estimator.v1_replicas_program", tmp_path])
+    assert done.stdout.endswith("done\n"), done.stderr
