@@ -14,6 +14,7 @@ from tests.estimator.counting import (
 )
 from tpu_estimator_embedding.config.feature_config import FeatureConfig
 from tpu_estimator_embedding.config.optimization_parameters import (
+    FrequencyEstimatorParameters,
     StochasticGradientDescentParameters,
 )
 from tpu_estimator_embedding.config.table_config import TableConfig
@@ -178,6 +179,28 @@ def test_table_without_gradient_is_updated_with_zeros(tmp_path):
     with pytest.warns(UserWarning, match=r"no gradient of the activations of tables \['B'\]"):
         rows = train_two_tables(tmp_path, train_op, decaying, start=1.0)
     assert rows == [[1.5, 1.5, 1], [1, 1, 0.5]]
+
+
+def test_frequency_estimator_needs_no_gradient(tmp_path, recwarn):
+    """It counts steps between lookups; models stop the gradient of its activations."""
+    spec = EmbeddingConfigSpec(
+        table_to_config_dict={"counts": TableConfig(
+            3, 1, v1.zeros_initializer(), None,
+            learning_rate_fn=lambda step: tf.cast(step, tf.float32))},
+        feature_to_config_dict={"id": FeatureConfig("counts")},
+        optimization_parameters=FrequencyEstimatorParameters(0.5, 10.0, 2.0, 1.0))
+
+    def model_fn(features, labels, mode, params):
+        kernel = v1.get_variable("kernel", [])
+        loss = tf.square(kernel) + tf.reduce_sum(tf.stop_gradient(features["id"]))
+        return TPUEstimatorSpec(mode, loss=loss, train_op=count(loss))
+
+    estimator = new_estimator(tmp_path, model_fn, spec=spec, batch_size=1)
+    estimator.train(input_of([0, 1, 1, 0], 1), max_steps=100)
+    # Id 0 was seen in steps 0 and 3, id 1 in steps 1 and 2.
+    assert estimator.get_variable_value("counts/FrequencyEstimator")[:, 0].tolist() == [3, 2, 0]
+    assert counts(estimator) == [3.0, 1.0, 0.0]
+    assert not [warning for warning in recwarn if "no gradient" in str(warning.message)]
 
 
 def test_gradients_with_respect_to_activations_are_the_models_own(tmp_path):

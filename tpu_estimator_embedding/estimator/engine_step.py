@@ -7,7 +7,8 @@ tables are created under their names, looked up, and the lookups put in the plac
 placeholders.
 """
 
-from collections.abc import Callable, Mapping, Sequence
+import contextlib
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from typing import Any, NamedTuple
 
 import tensorflow as tf
@@ -26,6 +27,7 @@ from tpu_estimator_embedding.estimator.lookahead import Lookahead
 from tpu_estimator_embedding.estimator.replicated_spec import over_all_replicas, replica_tensors
 from tpu_estimator_embedding.estimator.step_input import StepInput
 from tpu_estimator_embedding.estimator.table_names import check_all_used, name_tables
+from tpu_estimator_embedding.optimizers.frequency_estimator import FrequencyEstimator
 from tpu_estimator_embedding.plan.embedding_plan import EmbeddingPlan
 from tpu_estimator_embedding.types import Tensor
 
@@ -89,7 +91,7 @@ def build_step(plan: EmbeddingPlan, prepared: StepInput, model_fn: Callable[[Any
         by_replica = _split_replicas(stacked, step_input)
     if not lookahead:
         _connect(first, by_replica[0])
-    gradients: Stacked = capture.captured() if capture else {}
+    gradients: Stacked = capture.captured(_learning_without_gradients(plan)) if capture else {}
     spec, gradients = _replicate(spec, gradients, [first, *by_replica[1:]], step_input, training)
     if not capture:
         return EngineStep(spec, engine, names, None, ())
@@ -114,8 +116,29 @@ def _call_model_fn(model_fn: Callable[[Any, Any], Any], plan: EmbeddingPlan,
     if plan.features:
         features = {**features, **split_activations(plan, stacked, batch_size)}
     num_replicas = len(step_input.replicas)
-    with recorded_scopes() as scopes, tpu_function.tpu_shard_context(num_replicas):
+    with (recorded_scopes() as scopes, tpu_function.tpu_shard_context(num_replicas),
+          _resource_variables()):
         return model_fn(features, labels), scopes
+
+
+@contextlib.contextmanager
+def _resource_variables() -> Iterator[None]:
+    """Makes variables resources, as in a TPU's computation, whatever the program's default.
+
+    A read of a reference variable may see an update that another gradient did not wait for.
+    """
+    scope = tf.compat.v1.get_variable_scope()
+    default = scope.use_resource
+    scope.set_use_resource(True)
+    try:
+        yield
+    finally:
+        scope.set_use_resource(default)
+
+
+def _learning_without_gradients(plan: EmbeddingPlan) -> list[str]:
+    return [table.name for table in plan.tables
+            if isinstance(table.training_optimizer.rule, FrequencyEstimator)]
 
 
 def _read_before_written(step: Tensor) -> None:

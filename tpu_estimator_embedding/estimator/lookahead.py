@@ -49,7 +49,7 @@ class Lookahead:
             return tf.cond(next_input.exists, lambda: self._replace(looked_up), tf.no_op)
 
     def hook(self, look_up: tf.Operation, next_input: StepInput) -> "LookaheadHook":
-        """Returns the hook that looks the first step up and stops after the last one."""
+        """Returns the hook that looks the first step up."""
         return LookaheadHook(self._queue, self._keep_first, next_input)
 
     def _replace(self, looked_up) -> tf.Operation:
@@ -59,7 +59,7 @@ class Lookahead:
 
 
 class LookaheadHook(tf.compat.v1.train.SessionRunHook):
-    """Looks the first step up, and stops the session after the last one."""
+    """Looks the first step up. The end of the input is the business of the hook that feeds it."""
 
     def __init__(self, queue: TensorQueue, keep_first: tf.Operation, next_input: StepInput):
         """Takes the parts of a `Lookahead`, in its graph."""
@@ -67,8 +67,7 @@ class LookaheadHook(tf.compat.v1.train.SessionRunHook):
         self._drop = queue.queue.dequeue()
         self._close = queue.queue.close()
         self._keep_first = keep_first
-        self._next_exists = next_input.exists
-        self._is_over = False
+        self._first_exists = next_input.exists
 
     def after_create_session(self, session: tf.compat.v1.Session,
                              coord: tf.train.Coordinator) -> None:
@@ -76,24 +75,9 @@ class LookaheadHook(tf.compat.v1.train.SessionRunHook):
         if session.run(self._size):  # on a server, a queue survives the session
             session.run(self._drop)
         try:
-            _, exists = session.run([self._keep_first, self._next_exists])
+            _, exists = session.run([self._keep_first, self._first_exists])
         except tf.errors.OpError:
             coord.raise_requested_exception()  # what was wrong with the input comes first
             raise
-        self._is_over = not exists
         if not exists:
             session.run(self._close)  # so that nobody waits for a step
-
-    def before_run(self, run_context: tf.compat.v1.train.SessionRunContext
-                   ) -> tf.compat.v1.train.SessionRunArgs:
-        """Ends the session cleanly where there is no step to compute."""
-        if self._is_over:
-            raise tf.errors.OutOfRangeError(None, None, "The input has ended.")
-        return tf.compat.v1.train.SessionRunArgs(self._next_exists)
-
-    def after_run(self, run_context: tf.compat.v1.train.SessionRunContext,
-                  run_values: tf.compat.v1.train.SessionRunValues) -> None:
-        """Stops when the input has ended."""
-        self._is_over = not run_values.results
-        if self._is_over:
-            run_context.request_stop()

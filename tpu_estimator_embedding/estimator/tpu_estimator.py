@@ -88,6 +88,9 @@ class TPUEstimator(upstream.tpu_estimator.TPUEstimator):
 
         Ctrl-C and SIGTERM stop after the current step, and a checkpoint is saved.
         """
+        if not self._use_engine:
+            with explained_restore(self.model_dir):
+                return super().train(input_fn, hooks, steps, max_steps, saving_listeners)
         with explained_restore(self.model_dir), stopping_on_signals() as stop:
             return super().train(input_fn, [*(hooks or []), stop], steps, max_steps,
                                  saving_listeners)
