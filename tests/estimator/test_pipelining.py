@@ -185,6 +185,12 @@ def test_hook_that_runs_the_loss_takes_no_batch_and_does_not_hang(tmp_path, wher
     assert len(hook.losses) == (2 if where == "end" else 2 * steps)
 
 
+def test_hook_that_runs_the_loss_of_an_empty_input_does_not_hang(tmp_path):
+    with pytest.raises(tf.errors.OutOfRangeError):
+        finish(new_counting(tmp_path).train, input_of([]), max_steps=5, seconds=30,
+               hooks=[RunLoss("end", times=1)])
+
+
 @pytest.mark.parametrize("new_input", [input_of, with_static_shapes])
 @pytest.mark.parametrize("stop", [{"steps": 2}, {"max_steps": 100}])
 def test_logging_at_the_end_shows_the_loss_and_does_not_hang(tmp_path, stop, new_input):
