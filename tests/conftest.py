@@ -3,6 +3,7 @@
 
 import os
 import pathlib
+import signal
 import sys
 
 import pytest
@@ -22,3 +23,12 @@ def no_graph_left_behind():
     if tensorflow and not tensorflow.executing_eagerly():
         pytest.exit("This test left its graph as the default one: "
                     f"{os.environ['PYTEST_CURRENT_TEST']}", returncode=1)
+
+
+def pytest_configure(config):
+    """Lets Ctrl-C reach the programs that tests start, also where pytest runs in the background.
+
+    A shell starts background commands with SIGINT ignored, and their children inherit that.
+    """
+    if signal.getsignal(signal.SIGINT) is signal.SIG_IGN:
+        signal.signal(signal.SIGINT, signal.default_int_handler)
