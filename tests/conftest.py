@@ -9,6 +9,10 @@ import sys
 import pytest
 
 ROOT = pathlib.Path(__file__).parent.parent
+SAID_ONCE = [
+    ("tpu_estimator_embedding.config.to_plan", "_warn_once"),
+    ("tpu_estimator_embedding.estimator.split_features", "_warn_that_zeros_are_dropped"),
+]
 
 os.environ.setdefault("TF_CPP_MIN_LOG_LEVEL", "3")  # read when TensorFlow loads
 os.environ["PYTHONPATH"] = os.pathsep.join(
@@ -32,3 +36,11 @@ def pytest_configure(config):
     """
     if signal.getsignal(signal.SIGINT) is signal.SIG_IGN:
         signal.signal(signal.SIGINT, signal.default_int_handler)
+
+
+@pytest.fixture(autouse=True)
+def forget_what_was_said_once():
+    """Lets every test hear the warnings that a process gives once, in whatever order they run."""
+    for module, function in SAID_ONCE:
+        if module in sys.modules:
+            getattr(sys.modules[module], function).cache_clear()

@@ -21,7 +21,6 @@ from tests.estimator.oracle_model import (
 )
 from tests.estimator.replica_model import V1, V2, Values, new_replicated, uniform
 from tests.optimizer_cases import CASES
-from tpu_estimator_embedding.config import to_plan
 from tpu_estimator_embedding.config.feature_config import FeatureConfig
 from tpu_estimator_embedding.config.optimization_parameters import (
     AdagradParameters,
@@ -265,7 +264,6 @@ def test_clipping_limit_clips_the_summed_gradient(tmp_path, num_replicas, accumu
 
 @pytest.mark.filterwarnings("default:clipping_limit clips:UserWarning")
 def test_clipping_limit_warns_once_per_process(tmp_path):
-    to_plan._warn_once.cache_clear()
     with warnings.catch_warnings(record=True) as caught:
         warnings.simplefilter("always")
         for run in ("a", "b"):

@@ -6,7 +6,6 @@ import copy
 import pytest
 import tensorflow as tf
 
-from tpu_estimator_embedding.config import to_plan as to_plan_module
 from tpu_estimator_embedding.config.feature_config import FeatureConfig
 from tpu_estimator_embedding.config.optimization_parameters import (
     AdagradParameters,
@@ -70,7 +69,6 @@ def test_dictionaries_become_tables_and_features():
 
 
 def test_settings_of_the_spec_reach_the_plan():
-    to_plan_module._warn_once.cache_clear()
     spec = new_spec(clipping_limit=0.25, pipeline_execution_with_tensor_core=True,
                     experimental_gradient_multiplier_fn=rate, partition_strategy="mod")
     with pytest.warns(UserWarning, match="clipping_limit clips"):

@@ -21,7 +21,6 @@ from tests.estimator.replica_model import new_replicated
 from tpu_estimator_embedding.config.feature_config import FeatureConfig
 from tpu_estimator_embedding.config.optimization_parameters import AdagradParameters
 from tpu_estimator_embedding.config.table_config import TableConfig
-from tpu_estimator_embedding.estimator import split_features
 from tpu_estimator_embedding.estimator.embedding_config_spec import EmbeddingConfigSpec
 
 ROWS, LENGTH = 6, 3
@@ -163,7 +162,6 @@ def test_batch_without_samples_trains_nothing(tmp_path, options):
 
 def test_dropped_zeros_are_told_once_per_process(tmp_path):
     """Training twice, evaluating and predicting builds the lookup four times."""
-    split_features._warn_that_zeros_are_dropped.cache_clear()
     spec = EmbeddingConfigSpec(
         table_to_config_dict={"t": TableConfig(ROWS, 1)},
         feature_to_config_dict={name: FeatureConfig("t") for name in ("first", "second")},
