@@ -2,7 +2,7 @@
 """The aliases that signatures in this package share."""
 
 from collections.abc import Callable, Mapping
-from typing import Any
+from typing import Any, NamedTuple
 
 # Tensors are not a usable static type: TensorFlow ships no stubs.
 Tensor = Any
@@ -18,3 +18,11 @@ COMBINERS = ("mean", "sum", "sqrtn", None)
 
 # Slot name -> rows of that slot, `[rows, dim]` float32 each.
 SlotRows = Mapping[str, Tensor]
+
+
+class Quantization(NamedTuple):
+    """Levels that looked-up values are rounded to: `num_buckets` of them in [lower, upper]."""
+
+    num_buckets: int
+    lower: float
+    upper: float

@@ -105,7 +105,7 @@ class PartitionedEmbedding:
 
     def _lookup_table(self, table: TablePlan, ids: ShardedIds) -> Tensor:
         num_rows = ids.num_rows
-        sums = [lookup(part, host.ids, host.rows, host.weights, num_rows)
+        sums = [lookup(part, host.ids, host.rows, host.weights, num_rows, table.quantization)
                 for part, host in zip(self.variables[table.name].parts, ids.hosts, strict=True)]
         total = sums[0] if len(sums) == 1 else tf.add_n(sums)
         return total if ids.row_scales is None else total * ids.row_scales[:, tf.newaxis]

@@ -3,7 +3,8 @@
 
 import tensorflow as tf
 
-from tpu_estimator_embedding.types import Tensor
+from tpu_estimator_embedding.ops.quantization import quantize
+from tpu_estimator_embedding.types import Quantization, Tensor
 
 
 def gather_rows(table: tf.Variable, ids: Tensor) -> Tensor:
@@ -33,7 +34,7 @@ def sum_rows(values: Tensor, rows: Tensor, num_rows: Tensor) -> Tensor:
 
 
 def lookup(table: tf.Variable, ids: Tensor, rows: Tensor, weights: Tensor | None,
-           num_rows: Tensor) -> Tensor:
+           num_rows: Tensor, quantization: Quantization | None = None) -> Tensor:
     """Returns the weighted sums `[num_rows, dim]` of the looked-up rows.
 
         activation[r] = Σ over i with rows[i] = r of weights[i] · table[ids[i]]
@@ -44,8 +45,11 @@ def lookup(table: tf.Variable, ids: Tensor, rows: Tensor, weights: Tensor | None
         rows: `[n]` int64, rows of the activations, not decreasing.
         weights: `[n]` float32, or None for 1 everywhere.
         num_rows: scalar, rows of activations.
+        quantization: levels that the rows of the table are rounded to, or None.
     """
     values = gather_rows(table, ids)
+    if quantization is not None:
+        values = quantize(values, quantization)
     if weights is not None:
         values *= weights[:, tf.newaxis]
     return sum_rows(values, rows, num_rows)

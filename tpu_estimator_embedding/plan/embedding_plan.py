@@ -13,7 +13,7 @@ from collections.abc import Callable, Collection
 from tpu_estimator_embedding import checks
 from tpu_estimator_embedding.optimizers.row_optimizer import RowOptimizer
 from tpu_estimator_embedding.plan.partition_strategy import PARTITION_STRATEGIES, part_sizes
-from tpu_estimator_embedding.types import COMBINERS, Initializer, Tensor
+from tpu_estimator_embedding.types import COMBINERS, Initializer, Quantization, Tensor
 
 _BYTES_PER_VALUE = 4  # float32 throughout, as on the TPU
 
@@ -30,6 +30,8 @@ class TablePlan:
         combiner: how the ids of one sample become one activation; None means that a
             sample has exactly one id.
         optimizer: how gradients change the rows; None in a plan that only looks up.
+        quantization: levels that looked-up rows are rounded to before they are combined,
+            or None. Gradients pass through unchanged.
     """
 
     name: str
@@ -38,6 +40,7 @@ class TablePlan:
     initializer: Initializer
     combiner: str | None = "mean"
     optimizer: RowOptimizer | None = None
+    quantization: Quantization | None = None
 
     def __post_init__(self) -> None:
         checks.check_positive_int("vocabulary_size", self.vocabulary_size)

@@ -1,0 +1,86 @@
+# SPDX-License-Identifier: Apache-2.0
+"""What the optimizers of the v2 vocabulary have in common."""
+
+import dataclasses
+import numbers
+from typing import Any
+
+from tpu_estimator_embedding import checks
+
+# The largest absolute value of a gradient, or its smallest and largest value.
+ClipValue = float | tuple[float | None, float | None]
+
+
+@dataclasses.dataclass(unsafe_hash=True)
+class _Optimizer:
+    """Settings that every optimizer has, in the words of `tf.tpu.experimental.embedding`.
+
+    Each class below it writes all its fields out, because TensorFlow's order mixes them.
+    Two objects are equal if they are of one class and all their settings are equal.
+
+    Attributes:
+        learning_rate: a number, or a function without arguments that returns one, called
+            in every `apply_gradients`. Tables that share a function share its value.
+        use_gradient_accumulation: whether a row gets one update per step, from the sum
+            over all replicas, instead of one per replica.
+        clip_weight_min: lower limit of the weights after each update; None is none.
+        clip_weight_max: upper limit of the weights after each update; None is none.
+        weight_decay_factor: share of a weight taken off before each update; None is none.
+        multiply_weight_decay_factor_by_learning_rate: whether the decay is scaled by the
+            learning rate.
+        slot_variable_creation_fn: called with the variable of a table, the names of its
+            slots and their initializers; returns slot name -> variable. None creates them.
+        clipvalue: limit of the absolute value of the summed gradient of a row, or its
+            (min, max), of which either may be None.
+        low_dimensional_packing_status: whether a TPU packs several rows of 1, 2 or 4
+            columns into one line of memory. It changes no number anywhere.
+
+    Raises:
+        ValueError: if a value is outside its range, or gradients are clipped without being
+            accumulated.
+        TypeError: if the learning rate is neither a number nor callable.
+    """
+
+    def __post_init__(self) -> None:
+        settings: Any = self
+        if not callable(settings.learning_rate):
+            checks.check_type(numbers.Real, "learning_rate",
+                              "a number or a function without arguments",
+                              settings.learning_rate)
+        _check_flag(settings.use_gradient_accumulation)
+        checks.check(settings.use_gradient_accumulation or settings.clipvalue is None,
+                     "clipvalue", "None where use_gradient_accumulation is False",
+                     settings.clipvalue)
+        checks.check(not isinstance(settings.clipvalue, tuple) or len(settings.clipvalue) == 2,
+                     "clipvalue", "a number, (min, max) or None", settings.clipvalue)
+        checks.check_callable_or_none("slot_variable_creation_fn",
+                                      getattr(self, "slot_variable_creation_fn", None))
+
+    @property
+    def clip_gradient_min(self) -> float | None:
+        """Lower limit of the summed gradient; None is none."""
+        return self._clip_limits[0]
+
+    @property
+    def clip_gradient_max(self) -> float | None:
+        """Upper limit of the summed gradient; None is none."""
+        return self._clip_limits[1]
+
+    @property
+    def _clip_limits(self) -> tuple[float | None, float | None]:
+        clipvalue = getattr(self, "clipvalue", None)
+        if clipvalue is None or isinstance(clipvalue, tuple):
+            return clipvalue or (None, None)
+        return (-clipvalue, clipvalue)
+
+
+def is_optimizer(value: Any) -> bool:
+    """Whether `value` is an optimizer of this vocabulary, of this package or TensorFlow's."""
+    return any(base.__name__ == _Optimizer.__name__ for base in type(value).__mro__)
+
+
+def _check_flag(value: Any) -> None:
+    # Releases up to 2.4 had the limit of the weights in this place for gradient descent.
+    checks.check(not isinstance(value, float) and value in (True, False),
+                 "use_gradient_accumulation", "True or False", value,
+                 "Pass clip_weight_min and clip_weight_max by keyword.")

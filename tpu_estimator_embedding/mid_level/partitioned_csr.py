@@ -1,0 +1,222 @@
+# SPDX-License-Identifier: Apache-2.0
+"""The ids of one stack of tables as SparseCores read them: sorted by the core that holds them.
+
+Every local core has, for each of the N cores, the ids it asks that core for: which row of
+its shard, for which of the local core's samples, with which gain. `row_pointers` says where
+each such partition ends; the next one begins at the following multiple of 8.
+"""
+
+import dataclasses
+from typing import NamedTuple
+
+import tensorflow as tf
+
+from tpu_estimator_embedding.types import Tensor
+
+_LANES = 8  # partitions begin at multiples of it
+_PADDING = tf.int32.max
+_MAX_MINIBATCHES = 64  # for which row_pointers has room
+
+
+class PartitionedCsrFormatTensor(tf.experimental.ExtensionType):
+    """Ids in compressed rows, one row for each pair of cores, in arrays of fixed size.
+
+    Attributes:
+        row_pointers: int32, for each local core and each of the N cores where the ids
+            between them end; rounded up to 8 for each local core.
+        sorted_sample_ids: `[capacity]` int32, sample of the local core.
+        sorted_token_ids: `[capacity]` int32, row of the other core's shard.
+        sorted_gains: `[capacity]` float32, weight with the combiner's factor.
+        sample_count: samples of all local cores.
+        num_minibatches_per_physical_sparse_core: scalar int32, always 1 here.
+
+    Unused places of the arrays hold the largest int32.
+    """
+
+    __name__ = "tpu_estimator_embedding.PartitionedCsrFormatTensor"
+
+    row_pointers: tf.Tensor
+    sorted_sample_ids: tf.Tensor
+    sorted_token_ids: tf.Tensor
+    sorted_gains: tf.Tensor
+    sample_count: int
+    num_minibatches_per_physical_sparse_core: tf.Tensor
+
+
+class StackIds(NamedTuple):
+    """The ids of a stack in coordinate form.
+
+    Attributes:
+        shards: `[n]` int64, the core that holds the row.
+        tokens: `[n]` int64, row of that core's shard.
+        rows: `[n]` int64, rows of the activations of the stack.
+        gains: `[n]` float32.
+    """
+
+    shards: Tensor
+    tokens: Tensor
+    rows: Tensor
+    gains: Tensor
+
+
+@dataclasses.dataclass(frozen=True)
+class CsrFormat:
+    """The sizes that the arrays of a stack have.
+
+    Attributes:
+        stack: name of the stack.
+        num_shards: N, cores of all chips.
+        num_cores: local cores, those of one chip.
+        rows_per_shard: rows of the stack that each core holds.
+        sample_count: rows of activations of one chip.
+        max_ids_per_sample: ids for which there is room, for each sample.
+        allow_id_dropping: whether ids without room are dropped instead of refused.
+    """
+
+    stack: str
+    num_shards: int
+    num_cores: int
+    rows_per_shard: int
+    sample_count: int
+    max_ids_per_sample: int = 64
+    allow_id_dropping: bool = False
+
+    @property
+    def samples_per_core(self) -> int:
+        """Samples that each local core has."""
+        return self.sample_count // self.num_cores
+
+    @property
+    def capacity(self) -> int:
+        """Ids for which there is room, those that pad partitions to 8 included."""
+        return _round_up(self.max_ids_per_sample * self.sample_count)
+
+    @property
+    def pointers_per_core(self) -> int:
+        """Row pointers of each local core."""
+        return _round_up(self.num_shards)
+
+
+class SortedIds(NamedTuple):
+    """The ids of a stack in the order of the arrays, without duplicates and without padding.
+
+    Attributes:
+        partitions: `[u]` int64, local core · N + core.
+        tokens, samples: `[u]` int64.
+        gains: `[u]` float32, summed over duplicates.
+        counts: `[num_cores · N]` int64, ids of every partition.
+    """
+
+    partitions: Tensor
+    tokens: Tensor
+    samples: Tensor
+    gains: Tensor
+    counts: Tensor
+
+
+def sort_ids(ids: StackIds, form: CsrFormat) -> SortedIds:
+    """Sorts ids by local core, core, token and sample; sums the gains of equal ones."""
+    core, sample = ids.rows // form.samples_per_core, ids.rows % form.samples_per_core
+    partition = core * form.num_shards + ids.shards
+    keys = ((partition * form.rows_per_shard) + ids.tokens) * form.samples_per_core + sample
+    keys, positions = tf.unique(keys)
+    gains = tf.math.unsorted_segment_sum(ids.gains, positions, tf.size(keys))
+    order = tf.argsort(keys)
+    rest, samples = _divide(tf.gather(keys, order), form.samples_per_core)
+    partitions, tokens = _divide(rest, form.rows_per_shard)
+    counts = tf.math.unsorted_segment_sum(
+        tf.ones_like(partitions), partitions, form.num_cores * form.num_shards)
+    return SortedIds(partitions, tokens, samples, tf.gather(gains, order), counts)
+
+
+def partition_sizes(ids: SortedIds, form: CsrFormat) -> tuple[Tensor, Tensor]:
+    """Returns the most ids, and the most distinct ids, in any partition: scalar int32."""
+    tokens, _ = tf.unique(ids.partitions * form.rows_per_shard + ids.tokens)
+    distinct = tf.math.unsorted_segment_sum(
+        tf.ones_like(tokens), tokens // form.rows_per_shard, tf.size(ids.counts))
+    return (tf.cast(tf.reduce_max(ids.counts), tf.int32),
+            tf.cast(tf.reduce_max(distinct), tf.int32))
+
+
+def to_csr(ids: SortedIds, form: CsrFormat) -> tuple[PartitionedCsrFormatTensor, Tensor, Tensor]:
+    """Puts sorted ids into arrays of fixed size.
+
+    Returns:
+        The arrays, how many of the row pointers are used, and how many places for ids.
+
+    Raises:
+        tf.errors.InvalidArgumentError: when run, if there is no room for the ids.
+    """
+    sizes = _round_up(ids.counts)
+    starts, firsts = tf.cumsum(sizes, exclusive=True), tf.cumsum(ids.counts, exclusive=True)
+    ends, used = starts + ids.counts, tf.reduce_sum(sizes)
+    places = (tf.range(tf.size(ids.tokens, out_type=tf.int64))
+              + tf.gather(starts - firsts, ids.partitions))
+    with tf.control_dependencies([] if form.allow_id_dropping else _check_room(used, form)):
+        used = tf.cast(tf.minimum(used, form.capacity), tf.int32)
+    kept = tf.where(places < form.capacity)
+    tensor = PartitionedCsrFormatTensor(
+        row_pointers=_row_pointers(tf.minimum(ends, form.capacity), form),
+        sorted_sample_ids=_fill(form, tf.int32, places, kept, ids.samples, used),
+        sorted_token_ids=_fill(form, tf.int32, places, kept, ids.tokens, used),
+        sorted_gains=_fill(form, tf.float32, places, kept, ids.gains, used),
+        sample_count=form.sample_count,
+        num_minibatches_per_physical_sparse_core=tf.constant(1))
+    return tensor, tf.constant(form.num_cores * form.pointers_per_core), used
+
+
+def from_csr(tensor: PartitionedCsrFormatTensor, form: CsrFormat) -> StackIds:
+    """Reads the ids back, in the order of the rows of activations."""
+    pointers = tensor.row_pointers[:form.num_cores * form.pointers_per_core]
+    ends = tf.reshape(tf.reshape(pointers, [form.num_cores, -1])[:, :form.num_shards], [-1])
+    starts = tf.concat([[0], _round_up(ends[:-1])], 0)
+    counts = ends - starts
+    lasts = tf.cumsum(counts)
+    count = tf.range(lasts[-1])
+    partitions = tf.searchsorted(lasts, count, side="right")
+    places = count + tf.gather(starts - (lasts - counts), partitions)
+    cores, shards = _divide(partitions, form.num_shards)
+    rows = cores * form.samples_per_core + tf.gather(tensor.sorted_sample_ids, places)
+    order = tf.argsort(rows, stable=True)
+    places = tf.gather(places, order)
+    return StackIds(
+        tf.cast(tf.gather(shards, order), tf.int64),
+        tf.cast(tf.gather(tensor.sorted_token_ids, places), tf.int64),
+        tf.cast(tf.gather(rows, order), tf.int64), tf.gather(tensor.sorted_gains, places))
+
+
+def _row_pointers(ends: Tensor, form: CsrFormat) -> Tensor:
+    """Returns the ends, the last of every core repeated, and zeros for further minibatches."""
+    ends = tf.reshape(ends, [form.num_cores, form.num_shards])
+    missing = form.pointers_per_core - form.num_shards
+    ends = tf.concat([ends, tf.repeat(_round_up(ends[:, -1:]), missing, axis=1)], 1)
+    used = form.num_cores * form.pointers_per_core
+    return tf.pad(tf.cast(tf.reshape(ends, [used]), tf.int32),
+                  [[0, used * (_MAX_MINIBATCHES - 1)]])
+
+
+def _fill(form: CsrFormat, dtype: tf.DType, places: Tensor, kept: Tensor, values: Tensor,
+          used: Tensor) -> Tensor:
+    """Returns `[capacity]`; the part that is used is filled in, the rest is padding."""
+    padding = tf.cast(_PADDING, dtype)
+    part = tf.tensor_scatter_nd_update(
+        tf.fill([used], padding), tf.gather_nd(places, kept)[:, tf.newaxis],
+        tf.cast(tf.gather_nd(values, kept), dtype))
+    whole = tf.pad(part, [[0, form.capacity - used]], constant_values=padding)
+    return tf.ensure_shape(whole, [form.capacity])
+
+
+def _check_room(used: Tensor, form: CsrFormat) -> list[tf.Operation]:
+    sentence = (f"`ids of stack {form.stack!r}` must fit into <value> places, got <value>. Raise "
+                "max_ids_per_chip_per_sample of the SparseCoreEmbeddingConfig.")
+    done = tf.raw_ops.Assert(condition=used <= form.capacity, data=[
+        tf.strings.format(sentence, [form.capacity, used], placeholder="<value>")])
+    return [] if done is None else [done]
+
+
+def _divide(value: Tensor, divisor: int) -> tuple[Tensor, Tensor]:
+    return value // divisor, value % divisor
+
+
+def _round_up(value):
+    return (value + _LANES - 1) // _LANES * _LANES
