@@ -161,16 +161,6 @@ def test_wrong_kind_of_optimizer_is_refused():
         EmbeddingConfigSpec(embeddings, None)
 
 
-def test_tables_without_optimizer_are_refused_when_the_estimator_is_made():
-    spec = new_spec()
-    spec = EmbeddingConfigSpec(
-        table_to_config_dict=spec.table_to_config_dict,
-        feature_to_config_dict=spec.feature_to_config_dict)
-    with pytest.raises(ValueError, match=r"`optimization_parameters` must be given for all tables "
-                                         r"or for the tables \['counts'\]"):
-        new_estimator("unused", spec=spec)
-
-
 def test_unknown_partition_strategy_is_refused():
     with pytest.raises(ValueError, match="`partition_strategy` must be one of 'div', 'mod', got "
                                          "'hash'"):

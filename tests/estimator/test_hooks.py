@@ -89,15 +89,56 @@ def test_stop_at_step_hook_stops_training(tmp_path):
 
 @pytest.mark.parametrize("stop", [{"steps": 2}, {"max_steps": 100}])
 def test_logging_at_the_end_does_not_hang(tmp_path, stop):
-    """It runs the loss once more: with the next batch, or where none is left as ever."""
-    estimator = new_estimator(tmp_path)
-    hook = v1.train.LoggingTensorHook(["loss:0"], every_n_iter=1, at_end=True)
-    try:
-        finish(estimator.train, input_of(range(6)), hooks=[hook], **stop)
-    except tf.errors.OutOfRangeError:
-        assert "max_steps" in stop
-    else:
-        assert counts(estimator) == counts_of(*range(4))
+    """It runs the loss once more with the next batch; where none is left, it has the last one's."""
+    estimator, losses = new_estimator(tmp_path), []
+    hook = v1.train.LoggingTensorHook({"loss": "loss:0"}, every_n_iter=2, at_end=True,
+                                      formatter=lambda values: losses.append(values["loss"]))
+    finish(estimator.train, input_of([0, 0, 0, 1, 0, 0]), hooks=[hook], **stop)
+    assert losses == {"steps": [0.0, -6.0], "max_steps": [0.0, -6.0, -6.0]}[next(iter(stop))]
+    assert counts(estimator) == {"steps": counts_of(0, 0, 0, 1),
+                                 "max_steps": counts_of(0, 0, 0, 1, 0, 0)}[next(iter(stop))]
+
+
+def test_logging_at_the_end_of_any_mode_needs_no_further_batch(tmp_path):
+    """Hooks of the model and of the call; without input nothing is logged."""
+    losses = []
+
+    def new_hook():
+        return v1.train.LoggingTensorHook({"loss": "loss:0"}, at_end=True, formatter=lambda values:
+                                          losses.append(values["loss"]))
+
+    estimator = new_estimator(tmp_path, model_fn_with(
+        training_hooks=[new_hook()], evaluation_hooks=[new_hook()],
+        prediction_hooks=[new_hook()]))
+    finish(estimator.train, input_of([0, 0, 1]), max_steps=100)
+    assert losses == [0.0]
+    finish(estimator.evaluate, input_of([1, 0, 0]), hooks=[new_hook()])
+    assert losses[1:] == [-2.0, -2.0]
+    finish(lambda: list(estimator.predict(input_of([0, 1, 1]), hooks=[new_hook()])))
+    assert losses[3:] == [-1.0, -1.0]
+    finish(estimator.train, input_of([]), max_steps=100)
+    assert len(losses) == 5
+    assert estimator.get_variable_value("global_step") == 2
+
+
+def test_hook_derived_from_that_which_logs_stays_itself(tmp_path):
+    class Mine(v1.train.LoggingTensorHook):
+        seen = []
+
+        def before_run(self, run_context):
+            super().before_run(run_context)
+            return v1.train.SessionRunArgs("loss:0")
+
+        def after_run(self, run_context, run_values):
+            self.seen.append(run_values.results)
+
+        def end(self, session):
+            super().end(session)
+            self.seen.append("end")
+
+    hook = Mine({"loss": "loss:0"}, at_end=True)
+    finish(new_estimator(tmp_path).train, input_of([0, 0, 0]), steps=1, hooks=[hook])
+    assert hook.seen == [0.0, "end"]
 
 
 def test_hook_that_runs_the_loss_takes_a_batch_of_its_own(tmp_path):

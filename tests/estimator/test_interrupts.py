@@ -6,8 +6,10 @@ import signal
 
 import pytest
 import tensorflow as tf
+from tensorflow_estimator import estimator as tf_estimator
 
-from tests.estimator.counting import counts, counts_of, input_of, new_estimator
+from tests.estimator.counting import counts, counts_of, input_of, new_estimator, run_config
+from tests.estimator.hang import finish
 from tests.subprocesses import run_python
 
 
@@ -15,11 +17,11 @@ class Send(tf.compat.v1.train.SessionRunHook):
     """Sends this process a signal in one step."""
 
     def __init__(self, number, step):
-        self._number, self._step, self._runs = number, step, 0
+        self._number, self._step, self.runs = number, step, 0
 
     def before_run(self, run_context):
-        self._runs += 1
-        if self._runs == self._step:
+        self.runs += 1
+        if self.runs == self._step:
             os.kill(os.getpid(), self._number)
 
 
@@ -30,6 +32,75 @@ def test_interrupt_saves_the_step_and_is_raised_afterwards(tmp_path):
         estimator.train(input_of(range(10)), max_steps=100, hooks=[Send(signal.SIGINT, 2)])
     assert signal.getsignal(signal.SIGINT) == handler
     assert estimator.latest_checkpoint() == str(tmp_path / "model.ckpt-2")
+    assert counts(estimator) == counts_of(*range(4))
+
+
+def test_caught_interrupt_is_over_and_training_goes_on(tmp_path):
+    estimator = new_estimator(tmp_path)
+    with pytest.raises(KeyboardInterrupt):
+        estimator.train(input_of(range(10)), max_steps=4, hooks=[Send(signal.SIGINT, 3)])
+    assert estimator.evaluate(input_of(range(6)))["global_step"] == 3
+    estimator.train(input_of([9, 9, 9, 9]), max_steps=4)
+    assert counts(estimator) == counts_of(*range(6), 9, 9)
+
+
+def test_interrupt_without_engine_saves_the_step_too(tmp_path):
+    def model_fn(features, labels, mode, params):
+        steps = tf.compat.v1.get_variable("steps", [], initializer=tf.zeros_initializer())
+        return tf_estimator.EstimatorSpec(mode, loss=steps.read_value(), train_op=tf.group(
+            steps.assign_add(1), tf.compat.v1.train.get_global_step().assign_add(1)))
+
+    estimator = new_estimator(tmp_path, model_fn, use_tpu=False)
+    with pytest.raises(KeyboardInterrupt):
+        estimator.train(input_of(range(10)), max_steps=4, hooks=[Send(signal.SIGINT, 2)])
+    assert estimator.latest_checkpoint() == str(tmp_path / "model.ckpt-2")
+    estimator.train(input_of(range(10)), max_steps=4)
+    assert estimator.get_variable_value("steps") == 4
+
+
+def train_and_evaluate(model_dir, hooks=(), evaluation_hooks=()):
+    estimator = new_estimator(model_dir, config=run_config(save_checkpoints_steps=2))
+    result, _ = tf_estimator.train_and_evaluate(
+        estimator,
+        tf_estimator.TrainSpec(input_of(range(12)), max_steps=4, hooks=hooks),
+        tf_estimator.EvalSpec(input_of(range(4)), steps=None, throttle_secs=0,
+                              start_delay_secs=0, hooks=evaluation_hooks))
+    return result, counts(estimator)
+
+
+def test_interrupt_of_train_and_evaluate_needs_no_further_evaluation(tmp_path):
+    evaluated = Send(signal.SIGINT, -1)
+    with pytest.raises(KeyboardInterrupt):
+        train_and_evaluate(tmp_path, [Send(signal.SIGINT, 1)], [evaluated])
+    assert evaluated.runs == 0
+    assert tf.train.latest_checkpoint(str(tmp_path)) == str(tmp_path / "model.ckpt-1")
+    result, counted = train_and_evaluate(tmp_path)
+    assert result["global_step"] == 4
+    assert counted == counts_of(0, 1, *range(6))
+
+
+def test_interrupt_of_an_evaluation_within_training_is_raised_at_once(tmp_path):
+    evaluated = Send(signal.SIGINT, 1)
+    handler = signal.getsignal(signal.SIGINT)
+    with pytest.raises(KeyboardInterrupt):
+        train_and_evaluate(tmp_path, [], [evaluated])
+    assert evaluated.runs == 1
+    assert signal.getsignal(signal.SIGINT) == handler
+    assert tf.train.latest_checkpoint(str(tmp_path)) == str(tmp_path / "model.ckpt-2")
+
+
+def test_training_in_another_thread_leaves_handlers_alone(tmp_path):
+    seen = []
+
+    class Look(tf.compat.v1.train.SessionRunHook):
+        def before_run(self, run_context):
+            seen.append([signal.getsignal(number) for number in (signal.SIGINT, signal.SIGTERM)])
+
+    handlers = [signal.getsignal(number) for number in (signal.SIGINT, signal.SIGTERM)]
+    estimator = new_estimator(tmp_path)
+    finish(estimator.train, input_of(range(4)), max_steps=100, hooks=[Look()])
+    finish(estimator.evaluate, input_of(range(4)))
+    assert seen == [handlers] * 2
     assert counts(estimator) == counts_of(*range(4))
 
 
@@ -51,10 +122,13 @@ def test_handler_of_the_program_stays_in_place(tmp_path):
     try:
         estimator = new_estimator(tmp_path)
         estimator.train(input_of(range(4)), max_steps=100, hooks=[Send(signal.SIGTERM, 1)])
+        with pytest.raises(KeyboardInterrupt):
+            estimator.train(input_of(range(4)), max_steps=100, hooks=[Send(signal.SIGINT, 1)])
+        os.kill(os.getpid(), signal.SIGTERM)
     finally:
         signal.signal(signal.SIGTERM, previous)
-    assert received == [signal.SIGTERM]
-    assert counts(estimator) == counts_of(*range(4))
+    assert received == [signal.SIGTERM] * 2
+    assert counts(estimator) == counts_of(*range(4), 0, 1)
 
 
 def test_termination_saves_the_step_and_ends_the_process(tmp_path):

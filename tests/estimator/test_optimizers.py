@@ -292,4 +292,16 @@ def test_table_without_optimizer_is_refused(tmp_path):
         feature_to_config_dict={"a": FeatureConfig("a"), "b": FeatureConfig("b")})
     with pytest.raises(ValueError, match=r"`optimization_parameters` must be given for all tables "
                        r"or for the tables \['b'\]"):
-        counting.new_estimator(tmp_path, spec=spec)
+        counting.new_estimator(tmp_path, spec=spec).train(counting.input_of([0]), max_steps=1)
+
+
+def test_tables_need_no_optimizer_to_evaluate_and_predict(tmp_path):
+    trained = counting.new_estimator(tmp_path)
+    trained.train(counting.input_of([0, 0, 0, 1]), max_steps=100)
+    spec = counting.new_spec()
+    estimator = counting.new_estimator(tmp_path, spec=EmbeddingConfigSpec(
+        table_to_config_dict=spec.table_to_config_dict,
+        feature_to_config_dict=spec.feature_to_config_dict))
+    assert estimator.evaluate(counting.input_of([0, 1])) == {"loss": -4.0, "global_step": 2}
+    assert [prediction["count"][0] for prediction in
+            estimator.predict(counting.input_of([1, 0]))] == [1.0, 3.0]

@@ -23,7 +23,7 @@ class EmbeddingHook(tf.compat.v1.train.SessionRunHook):
     """
 
     def __init__(self, reading: Reading, queue: TensorQueue, enqueue: tf.Operation, *,
-                 mark_end: bool):
+                 mark_end: bool, sleep_secs: int = 0):
         """Makes the hook in the graph of the queue.
 
         Args:
@@ -32,9 +32,11 @@ class EmbeddingHook(tf.compat.v1.train.SessionRunHook):
             enqueue: the op that reads the input and puts a prepared step into the queue.
             mark_end: whether an empty step marks the end of the input, for a reader that
                 looks ahead, instead of the queue being closed.
+            sleep_secs: seconds to wait before reading the first batch.
         """
         self._reading = reading
         self._enqueue = enqueue
+        self._sleep_secs = sleep_secs
         self._finish = queue.enqueue_empty() if mark_end else queue.queue.close()
         self._cancel = queue.queue.close(cancel_pending_enqueues=True)
         self._size = queue.queue.size()
@@ -66,6 +68,7 @@ class EmbeddingHook(tf.compat.v1.train.SessionRunHook):
 
     def _feed(self, session: tf.compat.v1.Session, coord: tf.train.Coordinator) -> None:
         steps = 0
+        self._sleep(coord)
         try:
             while not coord.should_stop():
                 session.run(self._enqueue)
@@ -78,6 +81,14 @@ class EmbeddingHook(tf.compat.v1.train.SessionRunHook):
                 coord.request_stop(error)
         finally:
             self._stop_waiting()
+
+    def _sleep(self, coord: tf.train.Coordinator) -> None:
+        if self._sleep_secs:
+            tf.compat.v1.logging.info(
+                "tpu_estimator_embedding: reading the input starts in %d seconds. There is no "
+                "need to: initial_infeed_sleep_secs is for slow compilation for a TPU.",
+                self._sleep_secs)
+            coord.wait_for_stop(self._sleep_secs)
 
     def _end(self, session: tf.compat.v1.Session, steps: int) -> None:
         self._log_dropped(session, steps)

@@ -101,7 +101,7 @@ def build_step(plan: EmbeddingPlan, prepared: StepInput, model_fn: Callable[[Any
         with (tf.name_scope("embedding_update"),
               tf.control_dependencies([look_up] if lookahead else list(stacked.values()))):
             update = engine.apply_gradients(step_input.ids, gradients, step)
-    hooks = (lookahead.hook(look_up, prepared),) if lookahead else ()
+    hooks = (lookahead.hook(prepared),) if lookahead else ()
     return EngineStep(spec, engine, names, update, hooks)
 
 

@@ -11,7 +11,8 @@ from typing import Any
 
 import tensorflow as tf
 
-_SIGNALS = (signal.SIGINT, signal.SIGTERM)
+_DEFAULTS: dict[int, Any] = {signal.SIGINT: signal.default_int_handler,
+                             signal.SIGTERM: signal.SIG_DFL}
 
 
 class StopOnSignal(tf.compat.v1.train.SessionRunHook):
@@ -30,9 +31,37 @@ class StopOnSignal(tf.compat.v1.train.SessionRunHook):
         tf.compat.v1.logging.warning(
             "tpu_estimator_embedding: %s: training stops after this step and saves a "
             "checkpoint. Once more stops at once.", signal.Signals(number).name)
-        for each in _SIGNALS:
-            signal.signal(each, signal.default_int_handler if each == signal.SIGINT
-                          else signal.SIG_DFL)
+        self._step_aside()
+
+    @contextlib.contextmanager
+    def obeying_at_once(self) -> Iterator[None]:
+        """Lets signals have their own effect, one that came before too.
+
+        For what runs within training when a checkpoint was just saved, an evaluation for
+        instance: there is no step to finish.
+        """
+        if threading.current_thread() is not threading.main_thread():
+            yield
+            return
+        noting = self._step_aside()
+        try:
+            self.obey()
+            yield
+        finally:
+            for number in noting:
+                signal.signal(number, self.note)
+
+    def _step_aside(self) -> list[int]:
+        noting = [number for number in _DEFAULTS if signal.getsignal(number) == self.note]
+        for number in noting:
+            signal.signal(number, _DEFAULTS[number])
+        return noting
+
+    def obey(self) -> None:
+        """Lets the signal that came have the effect that it has without this hook."""
+        number, self.received = self.received, None
+        if number is not None:
+            os.kill(os.getpid(), number)
 
     def after_run(self, run_context: tf.compat.v1.train.SessionRunContext,
                   run_values: tf.compat.v1.train.SessionRunValues) -> None:
@@ -51,14 +80,16 @@ def stopping_on_signals() -> Iterator[StopOnSignal]:
     hook = StopOnSignal()
     previous: dict[int, Any] = {}
     if threading.current_thread() is threading.main_thread():
-        previous = {number: signal.getsignal(number) for number in _SIGNALS
+        previous = {number: signal.getsignal(number) for number in _DEFAULTS
                     if signal.getsignal(number) in (signal.SIG_DFL, signal.default_int_handler)}
     for number in previous:
         signal.signal(number, hook.note)
     try:
         yield hook
+    except BaseException:
+        hook.received = None
+        raise
     finally:
         for number, handler in previous.items():
             signal.signal(number, handler)
-    if hook.received is not None:
-        os.kill(os.getpid(), hook.received)
+    hook.obey()

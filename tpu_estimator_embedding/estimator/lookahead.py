@@ -48,7 +48,7 @@ class Lookahead:
         with tf.control_dependencies([self._put_back]):
             return tf.cond(next_input.exists, lambda: self._replace(looked_up), tf.no_op)
 
-    def hook(self, look_up: tf.Operation, next_input: StepInput) -> "LookaheadHook":
+    def hook(self, next_input: StepInput) -> "LookaheadHook":
         """Returns the hook that looks the first step up."""
         return LookaheadHook(self._queue, self._keep_first, next_input)
 
@@ -76,8 +76,9 @@ class LookaheadHook(tf.compat.v1.train.SessionRunHook):
             session.run(self._drop)
         try:
             _, exists = session.run([self._keep_first, self._first_exists])
-        except tf.errors.OpError:
-            coord.raise_requested_exception()  # what was wrong with the input comes first
+        except tf.errors.OpError as error:
+            coord.request_stop(error)  # unless something was wrong with the input before
+            coord.join()  # nobody else does where a session is not finished; raises
             raise
         if not exists:
             session.run(self._close)  # so that nobody waits for a step

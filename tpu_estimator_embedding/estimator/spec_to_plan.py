@@ -50,3 +50,18 @@ def spec_to_plan(spec: Any, *, training: bool, num_hosts: int = 1) -> EmbeddingP
         pipelined=spec.pipeline_execution_with_tensor_core,
         gradient_multiplier_fn=spec.experimental_gradient_multiplier_fn,
         clipping_limit=spec.clipping_limit)
+
+
+def can_train(spec: Any) -> bool:
+    """Whether every table of an EmbeddingConfigSpec has an optimizer.
+
+    >>> from tpu_estimator_embedding.config.feature_config import FeatureConfig
+    >>> from tpu_estimator_embedding.config.table_config import TableConfig
+    >>> from tpu_estimator_embedding.estimator.embedding_config_spec import EmbeddingConfigSpec
+    >>> can_train(EmbeddingConfigSpec(table_to_config_dict={"words": TableConfig(1000, 16)},
+    ...                               feature_to_config_dict={"title": FeatureConfig("words")}))
+    False
+    """
+    return spec.optimization_parameters is not None or all(
+        table.optimization_parameters is not None
+        for table in (spec.table_to_config_dict or {}).values())

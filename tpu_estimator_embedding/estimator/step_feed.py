@@ -38,5 +38,6 @@ def feed_steps(plan: EmbeddingPlan, ctx: MachineContext, input_fn: Callable[[Any
                        tensor_core_columns=tensor_core_columns)
         queue = TensorQueue(step, capacity=_STEPS_WAITING)
         hook = EmbeddingHook(reading, queue, queue.enqueue(step),
-                             mark_end=training and plan.pipelined)
+                             mark_end=training and plan.pipelined,
+                             sleep_secs=ctx.config.tpu_config.initial_infeed_sleep_secs or 0)
         return queue.dequeue(), hook

@@ -14,12 +14,13 @@ from tpu_estimator_embedding.estimator.estimator_spec import (
     log_hooks,
     to_estimator_spec,
 )
-from tpu_estimator_embedding.estimator.interrupts import stopping_on_signals
+from tpu_estimator_embedding.estimator.interrupts import StopOnSignal, stopping_on_signals
+from tpu_estimator_embedding.estimator.log_at_end import logging_without_input
 from tpu_estimator_embedding.estimator.machine_context import MachineContext
 from tpu_estimator_embedding.estimator.model_fn_call import call_model_fn
 from tpu_estimator_embedding.estimator.restore_errors import explained_restore
 from tpu_estimator_embedding.estimator.serving_ids import look_up_vocabularies
-from tpu_estimator_embedding.estimator.spec_to_plan import spec_to_plan
+from tpu_estimator_embedding.estimator.spec_to_plan import can_train, spec_to_plan
 from tpu_estimator_embedding.estimator.step_feed import feed_steps
 from tpu_estimator_embedding.estimator.warm_start import warm_start_tables, without_tables
 from tpu_estimator_embedding.plan.embedding_plan import EmbeddingPlan
@@ -80,25 +81,37 @@ class TPUEstimator(upstream.tpu_estimator.TPUEstimator):
                                    embedding_config_spec)
         self._eval_on_tpu = eval_on_tpu
         self._all_warm_start_settings = self._warm_start_settings
-        if use_tpu:
-            self._plan(training=True)  # a configuration that cannot train fails here
+        self._stop = StopOnSignal()
+        if use_tpu:  # what cannot work fails here; an optimizer is missed when training
+            self._plan(training=bool(embedding_config_spec) and can_train(embedding_config_spec))
 
     def train(self, input_fn, hooks=None, steps=None, max_steps=None, saving_listeners=None):
         """Trains as `Estimator.train`; every batch of the input is trained on once.
 
-        Ctrl-C and SIGTERM stop after the current step, and a checkpoint is saved.
+        A run of the session is one step, whatever `iterations_per_loop` is: hooks see every
+        step, and what counts steps or runs (`save_checkpoints_steps`, `every_n_iter`) counts
+        steps. Training stops at `max_steps` exactly.
+
+        Ctrl-C and SIGTERM stop after the current step, and a checkpoint is saved. A program's
+        own handlers stay in place, and outside of the main thread none are touched.
         """
-        if not self._use_engine:
-            with explained_restore(self.model_dir):
-                return super().train(input_fn, hooks, steps, max_steps, saving_listeners)
-        with explained_restore(self.model_dir), stopping_on_signals() as stop:
-            return super().train(input_fn, [*(hooks or []), stop], steps, max_steps,
+        with explained_restore(self.model_dir), stopping_on_signals() as self._stop:
+            return super().train(input_fn, [*self._hooks(hooks), self._stop], steps, max_steps,
                                  saving_listeners)
 
     def evaluate(self, input_fn, steps=None, hooks=None, checkpoint_path=None, name=None):
         """Evaluates as `Estimator.evaluate`; `steps=None` evaluates the whole input."""
-        with explained_restore(self.model_dir):
-            return super().evaluate(input_fn, steps, hooks, checkpoint_path, name)
+        with explained_restore(self.model_dir), self._stop.obeying_at_once():
+            return super().evaluate(input_fn, steps, self._hooks(hooks), checkpoint_path, name)
+
+    def predict(self, input_fn, predict_keys=None, hooks=None, checkpoint_path=None,
+                yield_single_examples=True):
+        """Predicts as `Estimator.predict`, every sample of the input once and in order."""
+        return super().predict(input_fn, predict_keys, self._hooks(hooks), checkpoint_path,
+                               yield_single_examples)
+
+    def _hooks(self, hooks: Any) -> list[Any]:
+        return logging_without_input(hooks) if self._use_engine else list(hooks or [])
 
     def _plan(self, *, training: bool) -> EmbeddingPlan:
         if not self._spec:
@@ -183,6 +196,10 @@ class TPUEstimator(upstream.tpu_estimator.TPUEstimator):
         spec = to_estimator_spec(
             step.spec, mode, allow_estimator_spec=is_export or not self._eval_on_tpu,
             host_call_every_n_steps=self._config.tpu_config.experimental_host_call_every_n_steps)
+        spec = spec._replace(
+            training_hooks=logging_without_input(spec.training_hooks),
+            evaluation_hooks=logging_without_input(spec.evaluation_hooks),
+            prediction_hooks=logging_without_input(spec.prediction_hooks))
         return self._with_update(spec, step) if training else spec
 
     def _added_params(self, mode: str, is_export: bool) -> dict[str, Any]:
@@ -209,9 +226,12 @@ class TPUEstimator(upstream.tpu_estimator.TPUEstimator):
     def _add_meta_graph_for_mode(self, builder, input_receiver_fn_map, checkpoint_path,
                                  save_variables=True, mode=ModeKeys.PREDICT, export_tags=None,
                                  check_variables=True, strip_default_attrs=True):
+        checks.check(self._export_to_cpu or self._export_to_tpu, "export_to_cpu",
+                     "True if export_to_tpu is False", self._export_to_cpu)
         if self._export_to_tpu:
             tf.compat.v1.logging.info(
-                "export_to_tpu=True: without a TPU, the model for CPU and GPU is exported.")
+                "tpu_estimator_embedding: export_to_tpu=True: without a TPU, the model for CPU "
+                "and GPU is exported.")
         upstream.estimator.Estimator._add_meta_graph_for_mode(
             self, builder, input_receiver_fn_map, checkpoint_path, save_variables, mode=mode,
             export_tags=export_tags, check_variables=check_variables,
