@@ -5,19 +5,27 @@ tf-keras is released once per minor version of TensorFlow and requires exactly t
 a fixed requirement would change the TensorFlow of the environment. The requirements are
 therefore written while the package is built: the TensorFlow that is there is kept, and the
 tf-keras that belongs to it is asked for.
+
+Where that TensorFlow has its headers and there is a C++ compiler, the native kernels are
+compiled against it, into a wheel for this platform. Otherwise the wheel is for any platform,
+and the kernels are compiled when they are first used.
 """
 
+import json
 import os
 import pathlib
 import re
 import subprocess
 import sys
+import sysconfig
 import tempfile
 
 from setuptools import find_packages, setup
 from setuptools.command.build import build
 
 OLDEST_MINOR = (2, 15)
+
+KERNELS = pathlib.Path("tpu_estimator_embedding", "kernels")
 
 # Everything that installs the module `tensorflow`. The first three stand first, because
 # they may install one of the others as a dependency of their own.
@@ -44,11 +52,12 @@ EXTRAS = {
         "libcst",  # rewrites source code and keeps its formatting
     ],
     "plots": [
-        "matplotlib",  # draws the benchmark figures
+        "matplotlib",  # draws the figures of the benchmarks
     ],
     "bench": [
-        "torch",  # fbgemm needs it
-        "fbgemm-gpu-cpu",  # the peer in the side-by-side measurements
+        "matplotlib",  # draws the figures
+        "torch==2.13.*",  # a peer: EmbeddingBag; and the release that this fbgemm is built for
+        "fbgemm-gpu-cpu==1.8.*",  # the fastest peer on CPUs
     ],
 }
 
@@ -66,15 +75,20 @@ def target_python() -> str:
     return command.group(1) if command else sys.executable
 
 
-def found_versions(python: str) -> dict[str, str]:
-    """Returns name -> version of what is installed where `python` lives.
+def run_in_environment(*arguments: str, python: str | None = None) -> str:
+    """Returns what the interpreter of the environment prints.
 
-    Asks the interpreter itself, without the variables by which pip hides that from a build.
+    It runs without the variables by which pip hides the environment from a build.
     """
     hiding = ("PYTHONPATH", "PYTHONNOUSERSITE")
     environment = {name: value for name, value in os.environ.items() if name not in hiding}
-    lines = subprocess.run([python, "-P", "-c", LIST_DISTRIBUTIONS], env=environment, check=True,
-                           capture_output=True, text=True).stdout.splitlines()
+    return subprocess.run([python or target_python(), "-P", *arguments], env=environment,
+                          check=True, capture_output=True, text=True).stdout
+
+
+def found_versions(python: str) -> dict[str, str]:
+    """Returns name -> version of what is installed where `python` lives."""
+    lines = run_in_environment("-c", LIST_DISTRIBUTIONS, python=python).splitlines()
     pairs = [line.rsplit(" ", 1) for line in reversed(lines)]  # the first one found counts
     return {re.sub(r"[-_.]+", "-", name).lower(): version for name, version in pairs}
 
@@ -104,6 +118,52 @@ class FreshBuild(build):
         self.directory = tempfile.TemporaryDirectory()  # goes when the build ends
         self.build_base = self.directory.name
 
+    def run(self) -> None:
+        super().run()
+        compile_kernels(pathlib.Path(self.build_lib, KERNELS, "lib"))
+
+
+def compile_kernels(directory: pathlib.Path) -> None:
+    """Compiles the kernels for the TensorFlow of the environment, where there is one.
+
+    Raises:
+        SystemExit: if TPU_ESTIMATOR_EMBEDDING_KERNELS=native asks for what cannot be done.
+    """
+    choice = os.environ.get("TPU_ESTIMATOR_EMBEDDING_KERNELS", "")
+    if choice in ("tf", "off"):
+        return
+    sys.path.insert(0, str(pathlib.Path(__file__).parent))
+    from tpu_estimator_embedding.kernels import build, compiler, tensorflow_build
+    fields = json.loads(run_in_environment(str(KERNELS / "tensorflow_build.py")))
+    try:
+        if fields is None:
+            raise compiler.CompilationError("there is no TensorFlow in the environment yet")
+        tensorflow = tensorflow_build.TensorFlowBuild(
+            fields["version"], fields["directory"], tuple(fields["flags"]))
+        print(f"compiling the native kernels for TensorFlow {tensorflow.version}", flush=True)
+        build.build(tensorflow, directory)
+    except compiler.CompilationError as error:
+        if choice == "native":
+            sys.exit(f"The native kernels could not be compiled: {error}")
+        print(f"not compiling the native kernels now: {error}", flush=True)
+
+
+def wheel_command() -> type:
+    """Returns the command that makes a wheel, which old setuptools do not have."""
+    from setuptools.command.bdist_wheel import bdist_wheel
+
+    class Wheel(bdist_wheel):
+        """Makes a wheel for this platform if it holds a compiled library."""
+
+        def get_tag(self) -> tuple[str, str, str]:
+            built = pathlib.Path(self.get_finalized_command("build").build_lib)
+            if not any((built / KERNELS / "lib").glob("*.so")):
+                return super().get_tag()
+            platform = sysconfig.get_platform().replace("-", "_").replace(".", "_")
+            return "py3", "none", platform  # it is loaded by TensorFlow, not by Python
+
+    return Wheel
+
 
 def version() -> str:
     """Returns the version as the package itself states it."""
@@ -124,7 +184,8 @@ def main() -> None:
         license_files=["LICENSE"],
         python_requires=">=3.11",
         packages=find_packages(include=["tpu_estimator_embedding", "tpu_estimator_embedding.*"]),
-        package_data={"tpu_estimator_embedding": ["py.typed"]},
+        package_data={"tpu_estimator_embedding": ["py.typed"],
+                      "tpu_estimator_embedding.kernels": ["src/*.cc", "src/*.h"]},
         include_package_data=False,
         zip_safe=False,
         entry_points={"console_scripts": [
@@ -135,7 +196,7 @@ def main() -> None:
             "tqdm",  # progress lines
         ],
         extras_require=EXTRAS,
-        cmdclass={"build": FreshBuild},
+        cmdclass={"build": FreshBuild, "bdist_wheel": wheel_command()},
         classifiers=[
             "Programming Language :: Python :: 3.11",
             "Programming Language :: Python :: 3.12",

@@ -14,6 +14,7 @@ PROGRAM = "tpu-estimator-embedding"
 _EXAMPLES = f"""\
 examples:
   {PROGRAM} doctor                     is everything here that is needed?
+  {PROGRAM} build-kernels              compile the native kernels
   {PROGRAM} demo --examples 50000      write data, train, evaluate, export
   {PROGRAM} run train.py --steps 100   run a program as it is
   {PROGRAM} run -m trainer.task        run a module as it is
@@ -95,7 +96,16 @@ def _demo(arguments: Sequence[str]) -> int:
     return demo.run(parser.parse_args(arguments))
 
 
+def _build_kernels(arguments: Sequence[str]) -> int:
+    from tpu_estimator_embedding.kernels import build_command
+    parser = argparse.ArgumentParser(prog=f"{PROGRAM} build-kernels",
+                                     description=build_command.DESCRIPTION)
+    build_command.add_arguments(parser)
+    return build_command.run(parser.parse_args(arguments))
+
+
 _VERBS: dict[str, tuple[Callable[[Sequence[str]], int], str]] = {
+    "build-kernels": (_build_kernels, "compiles the native kernels for this TensorFlow"),
     "demo": (_demo, "from data that it writes itself to an exported model"),
     "doctor": (_doctor, "looks for what is missing or wrong"),
     "run": (_run, "runs a program as it is"),

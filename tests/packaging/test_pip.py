@@ -3,15 +3,19 @@
 
 import importlib.metadata
 import pathlib
+import shutil
 import sys
+import sysconfig
 import zipfile
 
 import pytest
 
-from tests.packaging.conftest import ROOT, dry_run, run_pip
+from tests.packaging.conftest import NOT_SOURCE, ROOT, dry_run, run_pip
+from tpu_estimator_embedding.kernels import library, tensorflow_build
 
 pytestmark = pytest.mark.packaging
 
+KERNELS = "tpu_estimator_embedding/kernels"
 NAMES_OF_TENSORFLOW = {"tensorflow", "tensorflow-cpu", "tf-nightly", "keras"}
 
 
@@ -68,32 +72,66 @@ def test_install_from_a_build_venv_sees_the_environment(source, make_environment
     assert "tensorflow==2.18.1" in metadata["requires_dist"]
 
 
-@pytest.fixture
-def wheel_names(source, tmp_path) -> set[str]:
-    """What a wheel holds that is built where earlier builds left files behind."""
+@pytest.fixture(scope="module")
+def wheel(tmp_path_factory, package_index) -> pathlib.Path:
+    """A wheel that is built where earlier builds left files behind."""
+    directory = tmp_path_factory.mktemp("wheel")
+    source = directory / "source"
+    shutil.copytree(ROOT, source, ignore=NOT_SOURCE)
     leftovers = ["build/lib/tpu_estimator_embedding/stale.py",
                  f"build/bdist.{sys.platform}-x86_64/wheel/tpu_estimator_embedding/stale.py",
+                 f"{KERNELS}/lib/embedding_ops-tf2.15.1-0123456789abcdef.so",
                  "tpu_estimator_embedding.egg-info/SOURCES.txt"]
     for name in leftovers:
         (source / name).parent.mkdir(parents=True)
         (source / name).write_text("tpu_estimator_embedding/stale.py\n")
     result = run_pip(pathlib.Path(sys.executable), "wheel", "--no-deps", "--wheel-dir",
-                     str(tmp_path), str(source))
+                     str(directory), str(source))
     assert result.returncode == 0, result.stdout + result.stderr
-    [wheel] = tmp_path.glob("*.whl")
-    return set(zipfile.ZipFile(wheel).namelist())
+    [wheel] = directory.glob("*.whl")
+    return wheel
 
 
-def test_wheel_holds_every_module_and_nothing_stale(wheel_names):
+def test_wheel_holds_every_module_and_nothing_stale(wheel):
+    names = zipfile.ZipFile(wheel).namelist()
     package = ROOT / "tpu_estimator_embedding"
     modules = {str(path.relative_to(ROOT)) for path in package.rglob("*.py")}
-    held = {name for name in wheel_names if ".dist-info/" not in name}
-    assert held == modules | {"tpu_estimator_embedding/py.typed"}
-    assert any(name.endswith("licenses/LICENSE") for name in wheel_names)
+    sources = {str(path.relative_to(ROOT)) for kind in ("cc", "h")
+               for path in (package / "kernels" / "src").glob(f"*.{kind}")}
+    held = {name for name in names if ".dist-info/" not in name}
+    libraries = {name for name in held if name.endswith(".so")}
+    assert held - libraries == modules | sources | {"tpu_estimator_embedding/py.typed"}
+    assert libraries <= {f"{KERNELS}/lib/{library.name(tensorflow_build.find())}"}
+    assert any(name.endswith("licenses/LICENSE") for name in names)
 
 
-def test_wheel_brings_the_command(wheel_names, tmp_path):
+def test_wheel_with_a_compiled_library_is_for_this_platform(wheel):
+    names = zipfile.ZipFile(wheel).namelist()
+    assert f"{KERNELS}/lib/{library.name(tensorflow_build.find())}" in names
+    platform = sysconfig.get_platform().replace("-", "_").replace(".", "_")
+    assert wheel.name.endswith(f"-py3-none-{platform}.whl")
+
+
+def test_wheel_without_a_library_is_for_any_platform(source, make_environment, tmp_path):
+    result = run_pip(make_environment({}), "wheel", "--no-deps", "--wheel-dir", str(tmp_path),
+                     str(source))
+    assert result.returncode == 0, result.stdout + result.stderr
     [wheel] = tmp_path.glob("*.whl")
-    [entry_points] = [name for name in wheel_names if name.endswith("entry_points.txt")]
+    assert wheel.name.endswith("-py3-none-any.whl")
+    assert not any(name.endswith(".so") for name in zipfile.ZipFile(wheel).namelist())
+
+
+def test_native_kernels_that_cannot_be_compiled_fail_the_build_if_asked_for(
+        source, make_environment, tmp_path, monkeypatch):
+    monkeypatch.setenv("TPU_ESTIMATOR_EMBEDDING_KERNELS", "native")
+    result = run_pip(make_environment({}), "wheel", "--no-deps", "--wheel-dir", str(tmp_path),
+                     str(source))
+    assert result.returncode != 0
+    assert "there is no TensorFlow in the environment yet" in result.stdout + result.stderr
+
+
+def test_wheel_brings_the_command(wheel):
+    names = zipfile.ZipFile(wheel).namelist()
+    [entry_points] = [name for name in names if name.endswith("entry_points.txt")]
     text = zipfile.ZipFile(wheel).read(entry_points).decode()
     assert "tpu-estimator-embedding = tpu_estimator_embedding.cli:main" in text

@@ -1,0 +1,106 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Libraries are whole, named for what they are made of, and made once."""
+
+import concurrent.futures
+import dataclasses
+
+import pytest
+
+from tpu_estimator_embedding.kernels import build, compiler, library, units
+from tpu_estimator_embedding.kernels.compiler import CompilationError
+
+
+def test_library_is_found_where_it_was_built(sources, tensorflow):
+    assert library.find(tensorflow) is None
+    built = build.build(tensorflow, library.cache())
+    assert library.find(tensorflow) == built
+    assert [path.name for path in library.cache().iterdir()] == [built.name]
+
+
+def test_name_changes_with_sources_headers_tensorflow_and_flags(sources, tensorflow):
+    names = [library.name(tensorflow)]
+    (sources / "level.h").write_text("// new\n")
+    names.append(library.name(tensorflow))
+    (sources / "level.h").write_text("// newer\n")
+    names.append(library.name(tensorflow))
+    names.append(library.name(dataclasses.replace(tensorflow, version="2.99.0")))
+    other_abi = tuple(flag.replace("ABI=1", "ABI=0") for flag in tensorflow.flags)
+    names.append(library.name(dataclasses.replace(tensorflow, flags=other_abi)))
+    assert len(set(names)) == len(names)
+
+
+def test_renamed_library_is_not_taken(sources, tensorflow):
+    built = build.build(tensorflow, library.cache())
+    other = dataclasses.replace(tensorflow, version="2.99.0")
+    built.rename(built.with_name(library.name(other)))
+    assert library.find(other) is None
+
+
+def test_truncated_library_is_not_taken(sources, tensorflow):
+    (library.cache()).mkdir(parents=True)
+    (library.cache() / library.name(tensorflow)).write_bytes(b"\x7fELF")
+    assert library.find(tensorflow) is None
+
+
+def test_compiler_error_is_shown_and_leaves_nothing(sources, tensorflow):
+    (sources / "broken.cc").write_text("int x = no_such_name;\n")
+    with pytest.raises(CompilationError, match="no_such_name"):
+        build.build(tensorflow, library.cache())
+    assert not list(library.cache().iterdir())
+
+
+def test_missing_compiler_is_named(sources, tensorflow, no_compiler):
+    with pytest.raises(CompilationError, match=r"no C\+\+17 compiler was found"):
+        build.build(tensorflow, library.cache())
+
+
+def test_missing_headers_are_named(sources, tensorflow, tmp_path):
+    bare = dataclasses.replace(tensorflow, directory=str(tmp_path))
+    with pytest.raises(CompilationError, match="has no headers in"):
+        build.build(bare, library.cache())
+
+
+def test_many_builds_at_once_compile_once(sources, tensorflow, monkeypatch):
+    commands = []
+    run = compiler.run
+    monkeypatch.setattr(compiler, "run", lambda command: (commands.append(command), run(command)))
+    with concurrent.futures.ThreadPoolExecutor(4) as pool:
+        built = set(pool.map(lambda _: build.build_once(tensorflow, library.cache()), range(4)))
+    assert built == {library.find(tensorflow)}
+    assert sum("-shared" in command for command in commands) == 1
+
+
+def test_chosen_compiler_is_the_only_one_tried(monkeypatch):
+    monkeypatch.setenv("CXX", "no-such-compiler -O1")
+    assert compiler.find() is None
+
+
+def test_compiler_without_cxx17_is_not_taken(monkeypatch, tmp_path):
+    old = tmp_path / "old-compiler"
+    old.write_text("#!/bin/sh\nexit 1\n")
+    old.chmod(0o755)
+    monkeypatch.setenv("CXX", str(old))
+    assert compiler.find() is None
+
+
+def test_units_with_tensorflow_get_its_flags_and_no_instruction_set(sources, tensorflow):
+    for name in ("lookup_op", "names_ops", "rows_avx2", "rows_avx512"):
+        (sources / f"{name}.cc").write_text("")
+    with_tensorflow = {unit.stem: flags for unit, flags in units.tensorflow_units(
+        tensorflow).items()}
+    without = {unit.stem: flags for unit, flags in units.arithmetic_units().items()}
+    assert set(with_tensorflow) == {"lookup_op", "names_ops"}
+    for flags in with_tensorflow.values():
+        assert set(tensorflow.flags) <= set(flags)
+        assert not any(flag.startswith("-m") for flag in flags)
+    assert not set(with_tensorflow) & set(without)
+    assert not any("include" in flag for flags in without.values() for flag in flags)
+
+
+def test_instruction_sets_are_those_of_the_machine(sources, monkeypatch):
+    (sources / "rows_avx2.cc").write_text("")
+    monkeypatch.setattr(units.platform, "machine", lambda: "x86_64")
+    assert "-mavx2" in units.arithmetic_units()[sources / "rows_avx2.cc"]
+    monkeypatch.setattr(units.platform, "machine", lambda: "aarch64")
+    [(unit, flags)] = units.arithmetic_units().items()
+    assert unit.name == "level.cc" and "-DTPU_EMBEDDING_BASELINE_ONLY" in flags

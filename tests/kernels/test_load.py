@@ -1,0 +1,95 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Which kernels run, chosen by what there is and by hand."""
+
+import dataclasses
+
+import pytest
+import tensorflow as tf
+
+from tpu_estimator_embedding.kernels import build, library, load
+
+
+def test_first_use_compiles_once_and_says_so(sources, tensorflow, capfd):
+    assert load.description() == "native (baseline)"
+    assert load.native_ops() is not None
+    [line] = capfd.readouterr().err.splitlines()
+    assert f"compiling the native kernels for TensorFlow {tf.__version__}, once" in line
+    load._kernels.cache_clear()
+    assert load.description() == "native (baseline)"
+    assert capfd.readouterr().err == ""
+
+
+@pytest.mark.parametrize("value", ["tf", "off"])
+def test_tensorflows_ops_are_chosen_by_hand(sources, monkeypatch, capfd, value):
+    monkeypatch.setenv(load.VARIABLE, value)
+    assert load.kernels() == load.Kernels(None, "TF ops")
+    assert capfd.readouterr().err == ""
+    assert not library.cache().exists()
+
+
+def test_bad_choice_names_the_choices(sources, monkeypatch):
+    monkeypatch.setenv(load.VARIABLE, "fast")
+    with pytest.raises(ValueError, match=f"`{load.VARIABLE}` must be one of 'native', 'tf', "
+                                         "'off', got 'fast'. Unset it"):
+        load.native_ops()
+
+
+def test_without_compiler_one_line_says_how_to_get_kernels(sources, no_compiler, capfd):
+    assert load.native_ops() is None
+    assert load.description() == "TF ops"
+    [line] = capfd.readouterr().err.splitlines()
+    assert "running on TF ops" in line
+    assert "apt-get install g++" in line
+    assert "`tpu-estimator-embedding build-kernels`" in line
+
+
+def test_native_without_compiler_is_an_error(sources, no_compiler, monkeypatch):
+    monkeypatch.setenv(load.VARIABLE, "native")
+    with pytest.raises(RuntimeError, match=r"must find or compile the native kernels, and cannot: "
+                                           r"no C\+\+17 compiler .* or unset it"):
+        load.native_ops()
+
+
+def test_installed_library_for_another_tensorflow_is_not_loaded(sources, tensorflow, capfd):
+    other = dataclasses.replace(tensorflow, version="2.14.7")
+    build.build(other, library.INSTALLED)
+    assert load.native_ops() is None
+    [line] = capfd.readouterr().err.splitlines()
+    assert f"for TensorFlow 2.14.7 or other sources, this is {tensorflow.version}" in line
+    assert "`tpu-estimator-embedding build-kernels`" in line
+
+
+def test_library_in_the_cache_goes_before_what_was_installed_for_another(sources, tensorflow):
+    build.build(dataclasses.replace(tensorflow, version="2.14.7"), library.INSTALLED)
+    build.build(tensorflow, library.cache())
+    assert load.description() == "native (baseline)"
+
+
+def test_failed_compilation_is_not_tried_at_every_start(sources, tensorflow, capfd):
+    (sources / "broken.cc").write_text("int x = no_such_name;\n")
+    assert load.native_ops() is None
+    assert "the compiler failed, see " in capfd.readouterr().err
+    assert "no_such_name" in library.failure(tensorflow).read_text()
+    load._kernels.cache_clear()
+    assert load.native_ops() is None
+    [line] = capfd.readouterr().err.splitlines()
+    assert "failed before" in line
+
+
+def test_cache_that_cannot_be_written_is_no_error(sources, monkeypatch, tmp_path, capfd):
+    (tmp_path / "file").write_text("")
+    monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path / "file"))
+    assert load.native_ops() is None
+    assert "running on TF ops" in capfd.readouterr().err
+
+
+def test_library_that_does_not_load_is_no_error(sources, tensorflow, capfd):
+    (sources / "level.cc").write_text('extern "C" void missing(); void call() { missing(); }\n')
+    assert load.native_ops() is None
+    assert "running on TF ops" in capfd.readouterr().err
+    assert library.find(tensorflow) is not None
+
+
+def test_relative_cache_directory_is_ignored(monkeypatch):
+    monkeypatch.setenv("XDG_CACHE_HOME", "here")
+    assert library.cache().is_absolute()

@@ -1,0 +1,96 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Compiles the ops for one TensorFlow into one shared object."""
+
+import contextlib
+import os
+import pathlib
+import shlex
+import tempfile
+from collections.abc import Iterator, Sequence
+
+from tpu_estimator_embedding.kernels import compiler, library, units
+from tpu_estimator_embedding.kernels.compiler import CompilationError
+from tpu_estimator_embedding.kernels.tensorflow_build import TensorFlowBuild
+
+NO_COMPILER = "no C++17 compiler was found: apt-get install g++, or set CXX to one"
+
+
+def build(tensorflow: TensorFlowBuild, directory: pathlib.Path) -> pathlib.Path:
+    """Compiles the library for `tensorflow` into `directory`, whole or not at all.
+
+    Any number of processes may do so at once: each renames a finished file of its own.
+
+    Args:
+        tensorflow: what to compile for.
+        directory: where to put the library; made if it is not there.
+
+    Returns:
+        The library.
+
+    Raises:
+        CompilationError: if there is no compiler, no header, or the compiler refuses.
+        OSError: if the directory cannot be written.
+    """
+    command = compiler.find()
+    if command is None:
+        raise CompilationError(NO_COMPILER)
+    if not tensorflow.has_headers:
+        raise CompilationError(f"TensorFlow {tensorflow.version} has no headers in "
+                               f"{tensorflow.include}")
+    directory.mkdir(parents=True, exist_ok=True)
+    target = directory / library.name(tensorflow)
+    with tempfile.TemporaryDirectory() as objects:
+        compiled = _compile(command, tensorflow, pathlib.Path(objects), target.name)
+        with _replacing(target) as unfinished:
+            compiler.run([*command, "-shared", "-pthread", *map(str, compiled),
+                          *_link_flags(tensorflow), "-o", str(unfinished)])
+    return target
+
+
+def build_once(tensorflow: TensorFlowBuild, directory: pathlib.Path) -> pathlib.Path:
+    """Compiles as `build` does, unless another process does or did: that one is waited for."""
+    directory.mkdir(parents=True, exist_ok=True)
+    target = directory / library.name(tensorflow)
+    with _locked(target.with_suffix(".lock")):
+        return library.find(tensorflow) or build(tensorflow, directory)
+
+
+def _compile(command: Sequence[str], tensorflow: TensorFlowBuild, objects: pathlib.Path,
+             name: str) -> list[pathlib.Path]:
+    stamp = objects / "stamp.cc"
+    stamp.write_text(f'extern "C" const char tpu_embedding_stamp[] = "{library.stamp(name)}";\n')
+    flags_of_units = {**units.tensorflow_units(tensorflow), **units.arithmetic_units(),
+                      stamp: ("-fPIC",)}  # TensorFlow's come first: they take longest
+    compiled = {unit: objects / f"{unit.stem}.o" for unit in flags_of_units}
+    compiler.run_all([[*command, "-c", str(unit), *flags, "-o", str(compiled[unit])]
+                      for unit, flags in flags_of_units.items()])
+    return list(compiled.values())
+
+
+def _link_flags(tensorflow: TensorFlowBuild) -> list[str]:
+    extra = shlex.split(os.environ.get("LDFLAGS", ""))
+    return [f"-L{tensorflow.directory}", f"-l:{tensorflow.framework_library.name}", *extra]
+
+
+@contextlib.contextmanager
+def _replacing(target: pathlib.Path) -> Iterator[pathlib.Path]:
+    """Passes a new file beside `target` that takes its place if all goes well."""
+    handle, name = tempfile.mkstemp(prefix=f".{target.stem}-", suffix=".so", dir=target.parent)
+    os.close(handle)
+    unfinished = pathlib.Path(name)
+    try:
+        yield unfinished
+        unfinished.chmod(0o755)
+        unfinished.replace(target)
+    finally:
+        unfinished.unlink(missing_ok=True)
+
+
+@contextlib.contextmanager
+def _locked(path: pathlib.Path) -> Iterator[None]:
+    """Holds a lock among the processes of this machine, where the file system has locks."""
+    import fcntl
+    with path.open("w") as file:
+        with contextlib.suppress(OSError):
+            fcntl.flock(file, fcntl.LOCK_EX)
+        yield

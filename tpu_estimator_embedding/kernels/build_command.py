@@ -1,0 +1,73 @@
+# SPDX-License-Identifier: Apache-2.0
+"""`tpu-estimator-embedding build-kernels`."""
+
+import argparse
+import sys
+import time
+
+from tpu_estimator_embedding.kernels import build, library, tensorflow_build
+from tpu_estimator_embedding.kernels.compiler import CompilationError
+from tpu_estimator_embedding.kernels.tensorflow_build import TensorFlowBuild
+
+DESCRIPTION = ("Compiles the native kernels for the TensorFlow that is installed, loads them "
+               "and says which instruction set runs. Nothing is compiled where they are there.")
+EXAMPLES = """\
+examples:
+  tpu-estimator-embedding build-kernels            after changing TensorFlow
+  tpu-estimator-embedding build-kernels --force    compile them again
+  CXX=clang++ tpu-estimator-embedding build-kernels --force
+"""
+
+
+def add_arguments(parser: argparse.ArgumentParser) -> None:
+    """Adds the options of the command."""
+    parser.formatter_class = argparse.RawDescriptionHelpFormatter
+    parser.epilog = EXAMPLES
+    parser.add_argument("--force", action="store_true", help="compile even if they are there")
+
+
+def run(args: argparse.Namespace) -> int:
+    """Compiles and loads the kernels; returns the exit status."""
+    try:
+        import tensorflow as tf
+    except ImportError as error:
+        return _fail(f"the native kernels need TensorFlow: {error}. Run `tpu-estimator-embedding "
+                     "doctor`.")
+    tensorflow = tensorflow_build.of_imported(tf)
+    if tensorflow is None:
+        return _fail("the TensorFlow that is imported is not an installed one")
+    try:
+        _compile(tensorflow, args.force)
+    except (CompilationError, OSError) as error:
+        return _fail(f"{error}\nEverything works without native kernels, several times slower.")
+    return _try(tensorflow)
+
+
+def _compile(tensorflow: TensorFlowBuild, force: bool) -> None:
+    found = library.find(tensorflow)
+    if found and not force:
+        print(f"The native kernels for TensorFlow {tensorflow.version} are there: {found}")
+        return
+    print(f"Compiling the native kernels for TensorFlow {tensorflow.version} (about 10 seconds) "
+          "...", flush=True)
+    start = time.monotonic()
+    made = build.build(tensorflow, library.cache())
+    library.failure(tensorflow).unlink(missing_ok=True)
+    print(f"Compiled in {time.monotonic() - start:.0f} seconds: {made}")
+
+
+def _try(tensorflow: TensorFlowBuild) -> int:
+    from tpu_estimator_embedding.kernels import load
+    path = library.find(tensorflow)
+    if path is None:
+        return _fail("the library that was compiled is gone")
+    try:
+        print(f"They load and run: {load.open_library(path).description}.")
+    except load.LOADING_ERRORS as error:
+        return _fail(f"they do not load: {error}")
+    return 0
+
+
+def _fail(line: str) -> int:
+    print(f"tpu-estimator-embedding build-kernels: {line}", file=sys.stderr)
+    return 1

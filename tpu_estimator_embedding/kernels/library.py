@@ -1,0 +1,63 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Where compiled libraries are, and what they are called.
+
+The name of a library holds the version of TensorFlow and a digest of everything that it
+was made of, so that one that fits is found without opening it, and one that does not fit is
+never taken. The same text stands inside the file, against files that were renamed.
+"""
+
+import os
+import pathlib
+import re
+
+from tpu_estimator_embedding.kernels import units
+from tpu_estimator_embedding.kernels.tensorflow_build import TensorFlowBuild
+
+INSTALLED = pathlib.Path(__file__).parent / "lib"  # filled by pip, and by nothing else
+_NAME = re.compile(r"embedding_ops-tf(?P<version>.+)-(?P<digest>[0-9a-f]{16})\.so")
+
+
+def name(tensorflow: TensorFlowBuild) -> str:
+    """Returns the name of the library for this TensorFlow and these sources."""
+    return f"embedding_ops-tf{tensorflow.version}-{units.digest(tensorflow)}.so"
+
+
+def stamp(library_name: str) -> str:
+    """Returns the text inside a library by which it is known."""
+    return f"tpu_estimator_embedding library {library_name}"
+
+
+def cache() -> pathlib.Path:
+    """Returns the directory for the libraries of this user.
+
+    >>> cache().name
+    'tpu_estimator_embedding'
+    """
+    chosen = os.environ.get("XDG_CACHE_HOME", "")
+    root = pathlib.Path(chosen) if os.path.isabs(chosen) else pathlib.Path("~/.cache").expanduser()
+    return root / "tpu_estimator_embedding"
+
+
+def find(tensorflow: TensorFlowBuild) -> pathlib.Path | None:
+    """Returns the library that fits, or None."""
+    wanted = name(tensorflow)
+    paths = [directory / wanted for directory in (INSTALLED, cache())]
+    return next((path for path in paths if _is_what_its_name_says(path)), None)
+
+
+def failure(tensorflow: TensorFlowBuild) -> pathlib.Path:
+    """Returns the file that says why the library could not be compiled, where it could not."""
+    return cache() / f"{name(tensorflow)}.failed"
+
+
+def installed_for() -> list[str]:
+    """Returns the versions of TensorFlow for which pip compiled a library."""
+    matches = [_NAME.fullmatch(path.name) for path in sorted(INSTALLED.glob("*.so"))]
+    return [match["version"] for match in matches if match]
+
+
+def _is_what_its_name_says(path: pathlib.Path) -> bool:
+    try:
+        return stamp(path.name).encode() in path.read_bytes()
+    except OSError:
+        return False

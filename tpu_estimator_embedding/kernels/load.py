@@ -1,0 +1,144 @@
+# SPDX-License-Identifier: Apache-2.0
+"""The compiled ops, or the reason why TensorFlow's own run instead.
+
+The variable TPU_ESTIMATOR_EMBEDDING_KERNELS chooses by hand:
+
+* `native`: the compiled ops; an error where there are none and none can be compiled.
+* `tf` or `off`: TensorFlow's own ops, without looking any further.
+* unset: the compiled ops where possible. The first process that finds none compiles them.
+
+It is read once in a process, when the first table is made.
+"""
+
+import ctypes
+import functools
+import os
+import pathlib
+import sys
+from typing import Any, NamedTuple
+
+import tensorflow as tf
+
+from tpu_estimator_embedding import checks
+from tpu_estimator_embedding.kernels import build, compiler, library, tensorflow_build
+from tpu_estimator_embedding.kernels.compiler import CompilationError
+from tpu_estimator_embedding.kernels.tensorflow_build import TensorFlowBuild
+
+VARIABLE = "TPU_ESTIMATOR_EMBEDDING_KERNELS"
+COMMAND = "tpu-estimator-embedding build-kernels"
+LOADING_ERRORS = (OSError, AttributeError, tf.errors.OpError)
+_CHOICES = ("native", "tf", "off")
+
+
+class Kernels(NamedTuple):
+    """What runs.
+
+    Attributes:
+        ops: the module of the compiled ops, or None: TensorFlow's own ops run.
+        description: the same in words, "native (avx2)" or "TF ops".
+        reason: why nothing compiled runs, though it was not asked for; else empty.
+    """
+
+    ops: Any
+    description: str
+    reason: str = ""
+
+
+def native_ops() -> Any:
+    """Returns the module of the compiled ops, or None where TensorFlow's own are to run.
+
+    Raises:
+        ValueError: if the variable holds none of its values.
+        RuntimeError: if it says `native` and nothing compiled can run.
+    """
+    return kernels().ops
+
+
+def description() -> str:
+    """Returns what runs, in words for a log.
+
+    >>> description() in ("TF ops", "native (baseline)", "native (avx2)", "native (avx512)")
+    True
+    """
+    return kernels().description
+
+
+def kernels() -> Kernels:
+    """Returns what runs in this process; decides it when it is called first."""
+    return _kernels(choice())
+
+
+def choice() -> str:
+    """Returns the value of the variable, empty where it is not set.
+
+    Raises:
+        ValueError: if it is none of the values that there are.
+    """
+    value = os.environ.get(VARIABLE, "")
+    if value:
+        checks.check_one_of(VARIABLE, _CHOICES, value,
+                            "Unset it to run the compiled ops where possible.")
+    return value
+
+
+@functools.cache  # TensorFlow keeps a loaded library for as long as the process lives
+def _kernels(chosen: str) -> Kernels:
+    if chosen in ("tf", "off"):
+        return Kernels(None, "TF ops")
+    tensorflow = tensorflow_build.of_imported(tf)
+    try:
+        return open_library(_library(tensorflow, must=chosen == "native"))
+    except (CompilationError, *LOADING_ERRORS) as error:
+        reason = str(error).splitlines()[0]
+    if chosen == "native":
+        raise RuntimeError(f"`{VARIABLE}=native` must find or compile the native kernels, and "
+                           f"cannot: {reason}. Run `{COMMAND}` to see more, or unset it.")
+    _say(f"running on TF ops, several times slower than native kernels: {reason}. "
+         f"`{COMMAND}` compiles them.")
+    return Kernels(None, "TF ops", reason)
+
+
+def _library(tensorflow: TensorFlowBuild | None, must: bool) -> pathlib.Path:
+    if tensorflow is None:
+        raise CompilationError("the TensorFlow that is imported is not an installed one")
+    found = library.find(tensorflow)
+    if found:
+        return found
+    others = library.installed_for()
+    if others and not must:
+        raise CompilationError(
+            f"the installed ones are for TensorFlow {', '.join(others)} or other sources, this "
+            f"is {tensorflow.version}")
+    failure = library.failure(tensorflow)
+    if failure.exists() and not must:
+        raise CompilationError(f"compiling them failed before, see {failure}")
+    return _compile(tensorflow)
+
+
+def _compile(tensorflow: TensorFlowBuild) -> pathlib.Path:
+    if compiler.find() is None:
+        raise CompilationError(build.NO_COMPILER)
+    _say(f"compiling the native kernels for TensorFlow {tensorflow.version}, once, in about "
+         f"10 seconds ...")
+    try:
+        return build.build_once(tensorflow, library.cache())
+    except CompilationError as error:
+        failure = library.failure(tensorflow)
+        failure.write_text(str(error))  # so that not every start tries again
+        raise CompilationError(f"the compiler failed, see {failure}") from error
+
+
+def open_library(path: pathlib.Path) -> Kernels:
+    """Loads a library that fits.
+
+    Raises:
+        OSError, tf.errors.OpError, AttributeError: if it does not fit.
+    """
+    ops = tf.load_op_library(str(path))
+    level = ctypes.CDLL(str(path)).tpu_embedding_simd_level
+    level.restype = ctypes.c_char_p
+    return Kernels(ops, f"native ({level().decode()})")
+
+
+def _say(line: str) -> None:
+    print(f"tpu_estimator_embedding: {line}", file=sys.stderr, flush=True)

@@ -1,0 +1,97 @@
+# SPDX-License-Identifier: Apache-2.0
+"""The TensorFlow that the ops are compiled against: where it is, and with which flags.
+
+Nothing here imports TensorFlow, and nothing but the standard library is imported, so that
+pip can run this file in the interpreter that it installs for::
+
+    python tensorflow_build.py     # prints the fields as JSON, or null
+"""
+
+import dataclasses
+import importlib.metadata
+import importlib.util
+import json
+import pathlib
+import sys
+from typing import Any
+
+# What every wheel from 2.15 to 2.21 says of itself in tf.sysconfig. Whoever has TensorFlow
+# imported asks it instead, and finds a library that was compiled with other flags stale.
+_FLAGS = ("-D_GLIBCXX_USE_CXX11_ABI=1", "--std=c++17", "-DEIGEN_MAX_ALIGN_BYTES=64")
+
+
+@dataclasses.dataclass(frozen=True)
+class TensorFlowBuild:
+    """One installed TensorFlow.
+
+    Attributes:
+        version: of the installed distribution, "2.21.0".
+        directory: the directory of the module, which holds headers and libraries.
+        flags: what code that includes its headers is compiled with, without `-I`.
+    """
+
+    version: str
+    directory: str
+    flags: tuple[str, ...] = _FLAGS
+
+    @property
+    def include(self) -> str:
+        """The directory of the headers."""
+        return str(pathlib.Path(self.directory, "include"))
+
+    @property
+    def framework_library(self) -> pathlib.Path:
+        """The shared object that ops are linked to."""
+        return pathlib.Path(self.directory, "libtensorflow_framework.so.2")
+
+    @property
+    def has_headers(self) -> bool:
+        """Whether ops can be compiled against it."""
+        return (pathlib.Path(self.include, "tensorflow/core/framework/op_kernel.h").exists()
+                and self.framework_library.exists())
+
+    @property
+    def identity(self) -> str:
+        """What tells this TensorFlow from another one, of the same version too."""
+        size = self.framework_library.stat().st_size
+        return f"{self.version} {size} {' '.join(self.flags)}"
+
+
+def find() -> TensorFlowBuild | None:
+    """Returns the TensorFlow that `import tensorflow` would import here, or None.
+
+    >>> find().has_headers
+    True
+    """
+    spec = importlib.util.find_spec("tensorflow")
+    if spec is None or not spec.submodule_search_locations:
+        return None
+    directory = pathlib.Path(list(spec.submodule_search_locations)[0])
+    version = _version_in(directory.parent)
+    return TensorFlowBuild(version, str(directory)) if version else None
+
+
+def of_imported(tensorflow: Any) -> TensorFlowBuild | None:
+    """Returns the same of a TensorFlow that is imported, with the flags that it states."""
+    found = find()
+    if found is None:
+        return None
+    flags = tuple(flag for flag in tensorflow.sysconfig.get_compile_flags()
+                  if not flag.startswith("-I"))
+    return dataclasses.replace(found, flags=flags)
+
+
+def _version_in(directory: pathlib.Path) -> str | None:
+    """Returns the version of the distribution of TensorFlow that is installed there."""
+    for distribution in importlib.metadata.distributions(path=[str(directory)]):
+        name = (distribution.name or "").lower().replace("_", "-")
+        files = ("tensorflow", "tf-nightly", "intel-tensorflow")
+        if name in files or name.startswith(("tensorflow-cpu", "tensorflow-gpu", "tf-nightly-",
+                                             "tensorflow-rocm", "tensorflow-intel")):
+            return distribution.version
+    return None
+
+
+if __name__ == "__main__":
+    build = find()
+    json.dump(build and dataclasses.asdict(build), sys.stdout)

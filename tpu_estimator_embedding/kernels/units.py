@@ -1,0 +1,67 @@
+# SPDX-License-Identifier: Apache-2.0
+"""The C++ sources, and the flags that each of them is compiled with.
+
+Units that include TensorFlow's headers are compiled with exactly TensorFlow's flags: an
+instruction set of ours would change how Eigen aligns memory that TensorFlow frees. The
+arithmetic is in units without TensorFlow, for one instruction set each where the name of the
+file says so; which of them runs is decided when the library is used.
+"""
+
+import hashlib
+import pathlib
+import platform
+
+from tpu_estimator_embedding.kernels.tensorflow_build import TensorFlowBuild
+
+SOURCES = pathlib.Path(__file__).parent / "src"
+
+# Sums may not be contracted to fused multiply-adds: every instruction set gives the same bits.
+ARITHMETIC_FLAGS = ("-std=c++17", "-O3", "-fPIC", "-pthread", "-Wall", "-Wextra",
+                    "-fno-math-errno", "-fno-trapping-math", "-ffp-contract=off")
+_SIMD_FLAGS = {
+    "_avx2": ("-mavx2", "-mfma"),
+    "_avx512": ("-mavx512f", "-mavx512vl", "-mavx512dq", "-mavx512bw", "-mavx2", "-mfma"),
+}
+
+
+def is_tensorflow_unit(source: pathlib.Path) -> bool:
+    """Whether the source includes TensorFlow's headers."""
+    return source.stem.endswith(("_op", "_ops"))
+
+
+def arithmetic_units() -> dict[pathlib.Path, tuple[str, ...]]:
+    """Returns source -> flags of the units without TensorFlow, for this machine's architecture.
+
+    >>> any(unit.stem.endswith("_op") for unit in arithmetic_units())
+    False
+    """
+    units = {}
+    for source in sorted(SOURCES.glob("*.cc")):
+        simd = next((flags for ending, flags in _SIMD_FLAGS.items()
+                     if source.stem.endswith(ending)), ())
+        if not is_tensorflow_unit(source) and (not simd or _has_avx()):
+            units[source] = (*ARITHMETIC_FLAGS, *_baseline_only(), *simd)
+    return units
+
+
+def tensorflow_units(tensorflow: TensorFlowBuild) -> dict[pathlib.Path, tuple[str, ...]]:
+    """Returns source -> flags of the units with TensorFlow's headers."""
+    flags = (f"-isystem{tensorflow.include}", *tensorflow.flags, "-O2", "-fPIC", "-Wall")
+    return {source: flags for source in sorted(SOURCES.glob("*.cc")) if is_tensorflow_unit(source)}
+
+
+def digest(tensorflow: TensorFlowBuild) -> str:
+    """Returns 16 hexadecimal digits that change with anything that changes the library."""
+    state = hashlib.sha256(tensorflow.identity.encode())
+    state.update(repr((ARITHMETIC_FLAGS, _SIMD_FLAGS, platform.machine())).encode())
+    for source in sorted([*SOURCES.glob("*.cc"), *SOURCES.glob("*.h")]):
+        state.update(f"{source.name}\n".encode() + source.read_bytes())
+    return state.hexdigest()[:16]
+
+
+def _has_avx() -> bool:
+    return platform.machine() in ("x86_64", "AMD64")
+
+
+def _baseline_only() -> tuple[str, ...]:
+    return () if _has_avx() else ("-DTPU_EMBEDDING_BASELINE_ONLY",)
