@@ -11,7 +11,7 @@ PUBLIC = {
     "EmbeddingPlan", "FeatureConfig", "FrequencyEstimatorParameters", "FtrlParameters",
     "MomentumParameters", "ProximalAdagradParameters", "ProximalYogiParameters",
     "RMSPropParameters", "StochasticGradientDescentParameters", "TPUEstimator", "TableConfig",
-    "__version__", "embedding_column", "install", "shared_embedding_columns"}
+    "__version__", "embedding_column", "install", "shared_embedding_columns", "uninstall"}
 
 
 def test_all_lists_the_public_names():

@@ -25,6 +25,7 @@ _MODULE_OF = {
     "embedding_column": "feature_column.embedding_column",
     "install": "compat.install",
     "shared_embedding_columns": "feature_column.shared_embedding_columns",
+    "uninstall": "compat.install",
     **dict.fromkeys(_PARAMETERS, "config.optimization_parameters"),
 }
 

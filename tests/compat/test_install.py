@@ -20,11 +20,10 @@ PARAMETERS = ["AdagradParameters", "AdamParameters", "FtrlParameters",
 
 def test_installing_again_changes_nothing():
     before = patch.originals()
-    names = {row: getattr(importlib.import_module(row.module), row.name) for row in before}
+    names = {row: patch.current_attribute(row) for row in before}
     tpu_estimator_embedding.install()
     assert patch.originals() == before
-    assert all(getattr(importlib.import_module(row.module), row.name) is value
-               for row, value in names.items())
+    assert all(patch.current_attribute(row) is value for row, value in names.items())
 
 
 @pytest.mark.parametrize("module", [

@@ -8,9 +8,14 @@ from tensorflow.python.framework import kernels
 from tensorflow.python.tpu import tpu, tpu_function
 from tensorflow.python.tpu.ops import tpu_ops as tensorflow_tpu_ops
 
-from tpu_estimator_embedding.compat import tpu_ops
+from tpu_estimator_embedding.compat import tpu_ops, tpu_system
 
 tpu_ops.stand_in()
+
+
+@pytest.fixture(name="tpu_is_there")
+def a_process_that_has_met_a_tpu(monkeypatch):
+    monkeypatch.setattr(tpu_system, "_answered", {"grpc://somewhere:8470"})
 
 
 def run(*fetches):
@@ -85,7 +90,7 @@ def test_eager_and_tf_function_and_xla():
         assert function(tf.constant(2.0)).numpy() == 12.0
 
 
-def test_steps_aside_in_a_tpu_context():
+def test_steps_aside_in_a_tpu_context(tpu_is_there):
     with tf.Graph().as_default() as graph:
         def double(x):
             return 2 * tf.compat.v1.tpu.cross_replica_sum(x)
@@ -95,7 +100,7 @@ def test_steps_aside_in_a_tpu_context():
         assert stand_ins(graph) == []
 
 
-def test_steps_aside_in_a_function_within_a_tpu_context():
+def test_steps_aside_in_a_function_within_a_tpu_context(tpu_is_there):
     with tf.Graph().as_default() as graph:
         @tf.function
         def double(x):
@@ -152,7 +157,7 @@ def test_exchange_between_several_replicas_is_refused():
             tensorflow_tpu_ops.collective_permute(tf.constant([1.0]), [[0, 1]])
 
 
-def test_exchange_steps_aside_in_a_tpu_context():
+def test_exchange_steps_aside_in_a_tpu_context(tpu_is_there):
     with tf.Graph().as_default() as graph:
         def exchange(x):
             y = tensorflow_tpu_ops.all_to_all(x, 0, 0, 2)

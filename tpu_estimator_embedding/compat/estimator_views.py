@@ -14,8 +14,19 @@ from tensorflow_estimator.python.estimator.tpu import _tpu_estimator_embedding a
 from tensorflow_estimator.python.estimator.tpu import tpu_estimator as _estimator
 
 from tpu_estimator_embedding.compat.module_view import ModuleView
+from tpu_estimator_embedding.config import optimization_parameters
 
-tpu_estimator = ModuleView(_estimator.__name__, lambda: _estimator,
-                           {"TPUEstimator": TPUEstimator})
-_tpu_estimator_embedding = ModuleView(_embedding.__name__, lambda: _embedding,
-                                      {"EmbeddingConfigSpec": EmbeddingConfigSpec})
+
+def _ours(theirs: type) -> type:
+    return getattr(optimization_parameters, theirs.__name__)
+
+
+_PARAMETERS = {optimizer.__name__: _ours(optimizer)
+               for optimizer in _embedding._SUPPORTED_OPTIMIZERS}
+
+tpu_estimator = ModuleView(_estimator.__name__, lambda: _estimator, {
+    "TPUEstimator": TPUEstimator,
+    **{name: ours for name, ours in _PARAMETERS.items() if hasattr(_estimator, name)}})
+_tpu_estimator_embedding = ModuleView(_embedding.__name__, lambda: _embedding, {
+    "EmbeddingConfigSpec": EmbeddingConfigSpec, **_PARAMETERS,
+    "_SUPPORTED_OPTIMIZERS": tuple(map(_ours, _embedding._SUPPORTED_OPTIMIZERS))})

@@ -1,7 +1,13 @@
 # SPDX-License-Identifier: Apache-2.0
 """Puts this package where programs look for Estimators, TPUs and their embeddings."""
 
-from tpu_estimator_embedding.compat import environment, modules, patch, patch_table
+from tpu_estimator_embedding.compat import (
+    environment,
+    legacy_keras,
+    modules,
+    patch,
+    patch_table,
+)
 
 
 def install() -> None:
@@ -31,5 +37,23 @@ def install() -> None:
     modules.restore()
     from tpu_estimator_embedding.compat import tpu_ops  # imports TensorFlow, so after Keras
     tpu_ops.stand_in()
-    for row in patch_table.ESTIMATOR + patch_table.FORMER_SPELLINGS:
+    for row in patch_table.ESTIMATOR + patch_table.TPU_SYSTEM + patch_table.FORMER_SPELLINGS:
         patch.apply(row)
+
+
+def uninstall() -> None:
+    """Puts back every name that `install` changed; calling it again changes nothing.
+
+    Also what importing `TPUEstimator` changed, which needs it to work: `install` it again
+    before using it. What TensorFlow has loaded meanwhile stays loaded; a `tf.keras` that was
+    used is Keras 2 to the end of the process.
+
+    >>> install()
+    >>> uninstall()
+    >>> from tpu_estimator_embedding.compat import patch
+    >>> patch.originals()
+    {}
+    >>> install()
+    """
+    patch.undo_all()
+    legacy_keras.forget()

@@ -14,6 +14,7 @@ from tpu_estimator_embedding.compat import patch, patch_table, versions
 
 VARIABLE = "TF_USE_LEGACY_KERAS"
 _TRUE = ("1", "true", "True")  # what TensorFlow takes for a yes
+_set_here: set[str] = set()  # VARIABLE, where it was not set before
 
 # Everything that TensorFlow loads from the Keras chosen.
 _LOADERS = {"tensorflow": ("keras", "losses", "metrics", "optimizers", "initializers"),
@@ -37,11 +38,19 @@ def use() -> None:
         raise RuntimeError(sentence)
     if not _is_needed():
         return
+    if VARIABLE not in os.environ:
+        _set_here.add(VARIABLE)
     os.environ[VARIABLE] = "1"
     import tensorflow as tf  # if for the first time, it now takes tf_keras itself
     if not any("tf_keras" in path.split(os.sep) for path in tf.__path__):
         for row in patch_table.KERAS:
             patch.apply(row)
+
+
+def forget() -> None:
+    """Removes the variable if `use` has set it."""
+    while _set_here:
+        os.environ.pop(_set_here.pop(), None)
 
 
 def problem() -> str:

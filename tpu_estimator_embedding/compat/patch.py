@@ -17,7 +17,8 @@ class Patch:
     """A name in another package that this package adds or replaces.
 
     Attributes:
-        module: the module that gets the name, as it is imported.
+        module: the module that gets the name, as it is imported; "module:Class" where a class
+            in it does, empty where the name is that of a module at the top.
         name: the attribute; of a submodule, the last part of its name.
         source: what goes there: "module" or "module:attribute".
         reason: why the name has to change.
@@ -37,7 +38,7 @@ class Patch:
     @property
     def path(self) -> str:
         """The name as a program writes it."""
-        return f"{self.module}.{self.name}"
+        return f"{self.module.replace(':', '.')}.{self.name}".lstrip(".")
 
     @property
     def is_applied(self) -> bool:
@@ -61,16 +62,38 @@ def apply(patch: Patch) -> None:
     """Puts a patch in place; does nothing where nothing has to change."""
     if not patch.replaces and _exists(patch):
         return
-    target = importlib.import_module(patch.module)
-    before = Original(getattr(target, patch.name, NOTHING),
-                      sys.modules.get(patch.path, NOTHING))
+    before = Original(current_attribute(patch), sys.modules.get(patch.path, NOTHING))
     replacement = _replacement(patch)
-    if before.attribute is not replacement:
-        setattr(target, patch.name, replacement)
+    if patch.module and before.attribute is not replacement:
+        setattr(_target(patch), patch.name, replacement)
         _originals.setdefault(patch, before)
     if patch.is_module and before.module is not replacement:
         sys.modules[patch.path] = replacement
         _originals.setdefault(patch, before)
+
+
+def undo_all() -> None:
+    """Puts back what stood under every patched name, latest first."""
+    while _originals:
+        patch, before = _originals.popitem()
+        if patch.module:
+            _restore_attribute(patch, before)
+        if patch.is_module and before.module is NOTHING:
+            sys.modules.pop(patch.path, None)
+        elif patch.is_module:
+            sys.modules[patch.path] = before.module
+
+
+def current_attribute(patch: Patch) -> Any:
+    """Returns what stands under a name now; `NOTHING` where nothing does."""
+    target = _target(patch)
+    if target is None:
+        return NOTHING
+    if isinstance(target, type):  # its own, unbound: what it inherits is not there to put back
+        return vars(target).get(patch.name, NOTHING)
+    # A wrapper of TensorFlow's logs which of its names are deprecated when they are read.
+    names = vars(getattr(target, "_tfmw_wrapped_module", target))
+    return names[patch.name] if patch.name in names else getattr(target, patch.name, NOTHING)
 
 
 def originals() -> dict[Patch, Original]:
@@ -78,10 +101,25 @@ def originals() -> dict[Patch, Original]:
     return dict(_originals)
 
 
+def _target(patch: Patch) -> Any:
+    """The module or class that has the name; None for a module at the top, which nothing has."""
+    module, _, class_name = patch.module.partition(":")
+    target = importlib.import_module(module) if module else None
+    return getattr(target, class_name) if class_name else target
+
+
+def _restore_attribute(patch: Patch, before: Original) -> None:
+    target = _target(patch)
+    if before.attribute is not NOTHING:
+        setattr(target, patch.name, before.attribute)
+    elif current_attribute(patch) is not NOTHING:
+        delattr(target, patch.name)
+
+
 def _exists(patch: Patch) -> bool:
     if patch.is_module:
         return patch.path in sys.modules or importlib.util.find_spec(patch.path) is not None
-    return hasattr(importlib.import_module(patch.module), patch.name)
+    return current_attribute(patch) is not NOTHING
 
 
 def _replacement(patch: Patch) -> Any:

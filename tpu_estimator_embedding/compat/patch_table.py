@@ -77,6 +77,46 @@ TPU_OPS = tuple(
                          ("tensorflow._api.v2.raw_ops", raw_op),
                          ("tensorflow._api.v2.compat.v1.raw_ops", raw_op)))
 
+_V1_TPU_APIS = ("tensorflow._api.v2.compat.v1.tpu", "tensorflow.compat.v1.tpu")
+
+
+def _stand_in(module: str, name: str, source: str, reason: str) -> Patch:
+    return Patch(module, name, f"{_OURS}.compat.{source}", reason, replaces=True)
+
+
+TPU_SYSTEM = (
+    *(_stand_in("tensorflow.python.distribute.cluster_resolver.tpu_cluster_resolver:"
+                "TPUClusterResolver", name, f"tpu_resolver:{function}",
+                "tries the network for minutes; this machine stands in where no TPU answers")
+      for name, function in (("__init__", "initialize"),
+                             ("num_accelerators", "num_accelerators"),
+                             ("get_tpu_system_metadata", "get_tpu_system_metadata"))),
+    _stand_in("tensorflow_estimator.python.estimator.tpu.tpu_config:RunConfig", "__init__",
+              "run_config:initialize", "a session waits for a master that does not answer"),
+    *(_stand_in(module, name, f"tpu_setup:{name}", "fails without a TPU")
+      for module, names in (
+          ("tensorflow.python.tpu.tpu_strategy_util",
+           ("initialize_tpu_system_impl", "shutdown_tpu_system_impl")),
+          ("tensorflow.python.tpu.ops.tpu_ops",
+           ("configure_distributed_tpu", "configure_tpu_embedding",
+            "shutdown_distributed_tpu")))
+      for name in names),
+    *(_stand_in(module, name, "tpu_setup:connect_to_remote_host",
+                "waits for a host that does not answer")
+      for module, name in (
+          ("tensorflow.python.eager.remote", "connect_to_remote_host"),
+          *((f"tensorflow._api.v2{version}.config", "experimental_connect_to_host")
+            for version in ("", ".compat.v1", ".compat.v2")))),
+    *(_stand_in(module, "core", "tpu_setup:core", "names a device that only a TPU has")
+      for module in ("tensorflow.python.tpu.tpu_name_util", "tensorflow.python.tpu.tpu",
+                     *_V1_TPU_APIS)),
+    *(_stand_in(module, name, f"tpu_computations:{name}",
+                "builds a graph that no session takes without a TPU; says so")
+      for name in ("rewrite", "replicate", "shard", "batch_parallel",
+                   "split_compile_and_replicate", "split_compile_and_shard")
+      for module in ("tensorflow.python.tpu.tpu",
+                     *(() if name.startswith("split_") else _V1_TPU_APIS))))
+
 # The classes that TensorFlow exports; a program may hold either spelling of the module,
 # which `import tensorflow.compat.v1` makes two modules of.
 _EXPORTED = ("AdagradParameters", "AdamParameters", "FtrlParameters",
@@ -101,6 +141,8 @@ KERAS = tuple(
 
 _ESTIMATOR = "tensorflow_estimator.python.estimator"
 _API = f"{_ESTIMATOR}.api"
+UPSTREAM = (f"{_API}._v1.estimator.tpu.experimental",  # which imports all the others
+            "tensorflow.python.tpu.tpu_estimator")
 _V1_API = "tensorflow.compat.v1"
 
 
@@ -118,16 +160,16 @@ def _former(module: str, name: str, source: str) -> Patch:
     return Patch(module, name, source, "the spelling of TensorFlow 1.15")
 
 
-# The modules of tensorflow_estimator come before everything that copies names from them.
+# What has copied names of tensorflow_estimator's modules comes before the modules.
 ESTIMATOR = (
-    *(Patch(f"{_ESTIMATOR}.tpu", name, f"{_OURS}.compat.estimator_views:{name}",
-            "shows this package's class; the functions of the module keep theirs",
-            is_module=True, replaces=True)
-      for name in ("tpu_estimator", "_tpu_estimator_embedding")),
     *(row for api in (f"{_API}._v1", "tensorflow_estimator._api.v1") for row in (
         _ours(f"{api}.estimator.tpu", "TPUEstimator", "estimator.tpu_estimator:TPUEstimator"),
         _ours(f"{api}.estimator.tpu.experimental", "EmbeddingConfigSpec",
               "estimator.embedding_config_spec:EmbeddingConfigSpec"))),
+    *(Patch(f"{_ESTIMATOR}.tpu", name, f"{_OURS}.compat.estimator_views:{name}",
+            "shows this package's class; the functions of the module keep theirs",
+            is_module=True, replaces=True)
+      for name in ("tpu_estimator", "_tpu_estimator_embedding")),
     _ours("tensorflow.python.tpu.tpu_estimator", "TPUEstimator",
           "estimator.tpu_estimator:TPUEstimator"),
     _estimator("tensorflow", "_v2"),
@@ -153,4 +195,6 @@ FORMER_SPELLINGS = (
           *((name, f"{_V1_WORDS}:{name}") for name in _EXPORTED))),
     *(_former(tpu, name, f"{_V1_API}.tpu:{name}")
       for tpu in ("tensorflow._api.v2.tpu", "tensorflow.tpu")
-      for name in ("CrossShardOptimizer", "cross_replica_sum")))
+      for name in ("CrossShardOptimizer", "batch_parallel", "bfloat16_scope", "core",
+                   "cross_replica_sum", "initialize_system", "outside_compilation",
+                   "replicate", "rewrite", "shard", "shutdown_system")))

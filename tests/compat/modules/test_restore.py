@@ -42,6 +42,7 @@ def test_other_words_are_this_packages():
                                   "StochasticGradientDescentParameters"])
 def test_exported_classes_are_the_same_everywhere(name):
     from tensorflow.compat.v1.tpu import experimental
+    tpu_estimator_embedding.install()
     from tensorflow_estimator.python.estimator.tpu import _tpu_estimator_embedding
     ours = getattr(tpu_estimator_embedding, name)
     assert getattr(tf.compat.v1.tpu.experimental, name) is ours

@@ -8,6 +8,8 @@ the functions of `tpu_embedding_gradient` become this package's, so that there i
 no TPU.
 """
 
+import importlib
+
 from tpu_estimator_embedding.compat import legacy_keras, patch, patch_table
 
 
@@ -23,6 +25,9 @@ def restore() -> None:
     'tpu_estimator_embedding.config.table_config'
     """
     legacy_keras.use()
-    for row in (patch_table.MODULES + patch_table.V1_WORDS + patch_table.V1_ENGINE
-                + patch_table.EXPERIMENTAL):
+    for row in patch_table.MODULES:
+        patch.apply(row)
+    for module in patch_table.UPSTREAM:  # whose modules thereby copy names from before
+        importlib.import_module(module)
+    for row in patch_table.EXPERIMENTAL + patch_table.V1_WORDS + patch_table.V1_ENGINE:
         patch.apply(row)

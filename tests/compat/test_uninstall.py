@@ -1,0 +1,124 @@
+# SPDX-License-Identifier: Apache-2.0
+"""uninstall(): every name is again what it was, and install() works again."""
+
+import pytest
+
+from tests.subprocesses import run_python
+from tpu_estimator_embedding.compat import patch
+from tpu_estimator_embedding.compat.patch import NOTHING, Patch
+
+IDENTITIES = """
+        import importlib, logging, os, sys
+        import tensorflow as tf
+        from tpu_estimator_embedding.compat import patch, patch_table
+        import tpu_estimator_embedding
+
+        def seen(rows):
+            found = {}
+            for row in rows:
+                try:
+                    attribute = patch.current_attribute(row)
+                except ImportError:  # of a module that only install() has put there
+                    attribute = patch.NOTHING
+                found[row] = id(attribute), id(sys.modules.get(row.path, patch.NOTHING))
+            return found
+"""
+
+
+def test_nothing_differs_from_before():
+    done = run_python(IDENTITIES + """
+        has_estimator = tf.__version__.startswith("2.15.")
+        if has_estimator:
+            tf.keras.layers.Dense, tf.estimator.Estimator, tf.compat.v1.estimator.tpu
+        rows = []
+        for table in vars(patch_table).values():
+            for row in table if isinstance(table, tuple) else ():
+                # Later versions cannot import tensorflow_estimator without install().
+                if isinstance(row, patch.Patch) and (
+                        has_estimator or not row.module.startswith("tensorflow_estimator")):
+                    rows.append(row)
+                    try:  # what importing alone changes is no concern of uninstall()
+                        importlib.import_module(row.module.partition(":")[0] or "sys")
+                    except ImportError:
+                        pass
+        before, filters = seen(rows), list(logging.getLogger("tensorflow").filters)
+        tpu_estimator_embedding.install()
+        changed = seen(rows)
+        print(sum(changed[row] != before[row] for row in rows) > 80)
+        tpu_estimator_embedding.uninstall()
+        after = seen(rows)
+        print([row.path for row in rows if after[row] != before[row]])
+        print(logging.getLogger("tensorflow").filters == filters,
+              "TF_USE_LEGACY_KERAS" in os.environ)
+        tpu_estimator_embedding.uninstall()
+        print([row.path for row in rows if seen(rows)[row] != before[row]])
+    """)
+    assert done.stdout == "True\n[]\nTrue False\n[]\n"
+
+
+def test_program_trains_after_uninstall_and_install():
+    done = run_python(IDENTITIES + """
+        tpu_estimator_embedding.install()
+        rows = patch.originals()
+        tpu_estimator_embedding.uninstall()
+        print(len(patch.originals()), hasattr(tf.tpu, "CrossShardOptimizer"))
+        leftovers = [name for name, module in list(sys.modules.items())
+                     if name.startswith("tensorflow.")
+                     for value in list(vars(module).values())
+                     if str(getattr(value, "__module__", "")).startswith("tpu_estimator_embed")]
+        print(leftovers)
+        tpu_estimator_embedding.install()
+        print(list(patch.originals()) == list(rows))
+        print(tf.compat.v1.estimator.tpu.TPUEstimator is tpu_estimator_embedding.TPUEstimator)
+
+        def model_fn(features, labels, mode, params):
+            weight = tf.compat.v1.get_variable("weight", initializer=0.0)
+            loss = tf.reduce_mean((weight * features["x"] - labels) ** 2)
+            optimizer = tf.tpu.CrossShardOptimizer(
+                tf.compat.v1.train.GradientDescentOptimizer(0.5))
+            return tf.compat.v1.estimator.tpu.TPUEstimatorSpec(
+                mode, loss=loss, train_op=optimizer.minimize(
+                    loss, tf.compat.v1.train.get_global_step()))
+
+        estimator = tf.compat.v1.estimator.tpu.TPUEstimator(
+            model_fn, train_batch_size=1, config=tf.compat.v1.estimator.tpu.RunConfig())
+        estimator.train(lambda params: tf.data.Dataset.from_tensors(
+            ({"x": [1.0]}, [2.0])).repeat(), steps=2)
+        print(estimator.get_variable_value("weight"))
+    """)
+    assert done.stdout == "0 False\n[]\nTrue\nTrue\n2.0\n"
+
+
+class Parent:
+    inherited = "parent's"
+    own = "parent's"
+
+
+class Child(Parent):
+    own = "child's"
+
+
+@pytest.fixture(autouse=True)
+def no_patches(monkeypatch):
+    monkeypatch.setattr(patch, "_originals", {})
+
+
+def test_attributes_of_a_class_are_put_back(monkeypatch):
+    monkeypatch.setitem(patch.sys.modules, "classes", patch.sys.modules[__name__])
+    for name in ("own", "inherited", "absent"):
+        patch.apply(Patch("classes:Child", name, "math:pi", "needed", replaces=True))
+    assert Child.own == Child.inherited == Child.absent != Parent.inherited
+    patch.undo_all()
+    assert (Child.own, Child.inherited) == ("child's", "parent's")
+    assert "inherited" not in vars(Child) and not hasattr(Child, "absent")
+
+
+def test_module_at_the_top_is_put_back():
+    row = Patch("", "no_such_module_at_all", "math", "needed", is_module=True, replaces=True)
+    assert row.path == "no_such_module_at_all"
+    patch.apply(row)
+    import no_such_module_at_all
+    assert no_such_module_at_all is patch.sys.modules["math"]
+    assert patch.originals()[row].module is NOTHING
+    patch.undo_all()
+    assert "no_such_module_at_all" not in patch.sys.modules

@@ -1,0 +1,114 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Whether there is a TPU system, asked in seconds, and this machine in the place of one.
+
+Everything that stands in for a TPU asks here first, and steps aside where there is one.
+"""
+
+import http.client
+import os
+import socket
+import threading
+import urllib.parse
+
+import tensorflow as tf
+
+LOCAL = ("", "local")  # the masters that are this process
+CONNECT_SECONDS = 2.0  # a TPU answers in milliseconds; an address that nobody has, never
+LIST_SECONDS = 5.0
+
+_DEFAULT_PORT = 8470
+_METADATA_SERVER = "169.254.169.254"
+
+# What this process has met and said, which is state of the process as its devices are.
+_answered: set[str] = set()
+_said: list[str] = []
+
+
+def is_present() -> bool:
+    """Whether this process has TPU devices, or has met a TPU system that answered."""
+    return bool(_answered) or bool(tf.config.list_physical_devices("TPU"))
+
+
+def answers(address: str) -> bool:
+    """Whether a TPU system answers at an address, "grpc://host:port" or "host:port"."""
+    if "TPU" not in (device_types(address) or ()):
+        return False
+    _answered.add(address)
+    return True
+
+
+def device_types(address: str) -> set[str] | None:
+    """Asks the server at an address for its devices.
+
+    Returns:
+        The types of its devices; None where no TensorFlow server answers in time.
+    """
+    host = address.removeprefix("grpc://")
+    if not _accepts_connections(host):
+        return None
+    config = tf.compat.v1.ConfigProto(operation_timeout_in_ms=int(1000 * LIST_SECONDS))
+    try:
+        with tf.compat.v1.Session(f"grpc://{host}", tf.Graph(), config) as session:
+            return {device.device_type for device in session.list_devices()}
+    except tf.errors.OpError:
+        return None
+
+
+def is_on_google_cloud() -> bool:
+    """Whether names of TPUs can be looked up: only a machine of Google's can reach them."""
+    server = os.environ.get("GCE_METADATA_HOST") or os.environ.get(
+        "GCE_METADATA_IP") or _METADATA_SERVER
+    connection = http.client.HTTPConnection(server, timeout=CONNECT_SECONDS)
+    try:
+        connection.request("GET", "/computeMetadata/v1/", headers={"Metadata-Flavor": "Google"})
+        return connection.getresponse().getheader("Metadata-Flavor") == "Google"
+    except (OSError, http.client.HTTPException):
+        return False
+    finally:
+        connection.close()
+
+
+def say_this_machine_stands_in(sought: str = "") -> None:
+    """Logs, the first time in a process, that this machine is used as the TPU system.
+
+    Args:
+        sought: where a TPU was looked for, if anywhere but here.
+    """
+    if not _said:
+        _said.append("tpu_estimator_embedding: no TPU answers"
+                     f"{f' at {sought}' if sought else ''}; this machine stands in for it.")
+        tf.compat.v1.logging.warning("%s", _said[0])
+
+
+def topology() -> tf.tpu.experimental.Topology:
+    """Returns the topology of one host with one core.
+
+    >>> topology().num_tasks, topology().num_tpus_per_task
+    (1, 1)
+    """
+    return tf.tpu.experimental.Topology(mesh_shape=[1, 1, 1, 1],
+                                        device_coordinates=[[[0, 0, 0, 0]]])
+
+
+def is_this_machine(resolver: object) -> bool:
+    """Whether a TPUClusterResolver found no TPU, so that this machine stands in for it."""
+    return getattr(resolver, "is_this_machine", False)
+
+
+def _accepts_connections(host: str) -> bool:
+    accepted: list[bool] = []
+
+    def connect() -> None:
+        try:
+            parts = urllib.parse.urlsplit(f"//{host}")
+            where = (parts.hostname or "", parts.port or _DEFAULT_PORT)
+            socket.create_connection(where, CONNECT_SECONDS).close()
+        except (OSError, ValueError):
+            return
+        accepted.append(True)
+
+    # In a thread, because looking a name up cannot be given a time.
+    thread = threading.Thread(target=connect, daemon=True)
+    thread.start()
+    thread.join(CONNECT_SECONDS)
+    return bool(accepted)
