@@ -99,7 +99,8 @@ TPU_SYSTEM = (
            ("initialize_tpu_system_impl", "shutdown_tpu_system_impl")),
           ("tensorflow.python.tpu.ops.tpu_ops",
            ("configure_distributed_tpu", "configure_tpu_embedding",
-            "shutdown_distributed_tpu")))
+            "shutdown_distributed_tpu")),
+          ("tensorflow.python.tpu.tpu", ("_tpu_system_device_name",)))
       for name in names),
     *(_stand_in(module, name, "tpu_setup:connect_to_remote_host",
                 "waits for a host that does not answer")

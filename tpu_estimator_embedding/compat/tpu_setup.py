@@ -6,7 +6,7 @@ from typing import Any
 
 import tensorflow as tf
 from tensorflow.python.eager import remote
-from tensorflow.python.tpu import tpu_name_util, tpu_strategy_util
+from tensorflow.python.tpu import tpu, tpu_name_util, tpu_strategy_util
 from tensorflow.python.tpu.ops import tpu_ops
 
 from tpu_estimator_embedding.compat import tpu_system
@@ -18,6 +18,7 @@ _tensorflow_configure = tpu_ops.configure_distributed_tpu
 _tensorflow_configure_embedding = tpu_ops.configure_tpu_embedding
 _tensorflow_shutdown_op = tpu_ops.shutdown_distributed_tpu
 _tensorflow_connect_to_host = remote.connect_to_remote_host
+_tensorflow_system_device = tpu._tpu_system_device_name
 _tensorflow_core = tpu_name_util.core
 
 
@@ -51,8 +52,7 @@ def configure_distributed_tpu(*arguments: Any, **named: Any) -> Tensor:
     if tpu_system.is_present():
         return _tensorflow_configure(*arguments, **named)
     tpu_system.say_this_machine_stands_in()
-    with tf.device(None):  # not on the TPU's, where the caller is
-        return tf.constant(tpu_system.topology().serialized(), name=named.get("name"))
+    return tf.constant(tpu_system.topology().serialized(), name=named.get("name"))
 
 
 @functools.wraps(_tensorflow_configure_embedding)
@@ -60,8 +60,7 @@ def configure_tpu_embedding(*arguments: Any, **named: Any) -> Any:
     """Does nothing: this package's engine is configured by the one who makes it."""
     if tpu_system.is_present():
         return _tensorflow_configure_embedding(*arguments, **named)
-    with tf.device(None):
-        return tf.no_op(name=named.get("name"))
+    return tf.no_op(name=named.get("name"))
 
 
 @functools.wraps(_tensorflow_shutdown_op)
@@ -69,13 +68,18 @@ def shutdown_distributed_tpu(*arguments: Any, **named: Any) -> Any:
     """Does nothing: this machine goes on."""
     if tpu_system.is_present():
         return _tensorflow_shutdown_op(*arguments, **named)
-    with tf.device(None):
-        return tf.no_op(name=named.get("name"))
+    return tf.no_op(name=named.get("name"))
+
+
+@functools.wraps(_tensorflow_system_device)
+def _tpu_system_device_name(job: str | None) -> str:
+    """Returns the device of the ops above: without a TPU the empty one, which places nothing."""
+    return _tensorflow_system_device(job) if tpu_system.is_present() else ""
 
 
 @functools.wraps(_tensorflow_core)
 def core(num: int) -> str:
-    """Returns the device of a core: without a TPU the empty one, which places nothing."""
+    """Returns the device of a core: without a TPU the empty one."""
     return _tensorflow_core(num) if tpu_system.is_present() else ""
 
 
