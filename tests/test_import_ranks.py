@@ -42,6 +42,7 @@ MAY_IMPORT = {
     "compat.estimator_views": ALL_BUT_TOP,
     "compat.install": ALL_BUT_TOP,
     "compat.program": ALL_BUT_TOP,
+    "compat.run_config": ALL_BUT_TOP,
     "compat.doctor": ALL_BUT_TOP | {""},  # prints the version, calls install()
     # What a user starts.
     "demo": ALL_BUT_TOP | {""},  # a program like a user's, so by the public names
