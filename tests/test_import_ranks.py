@@ -31,6 +31,7 @@ MAY_IMPORT = {
     "config.to_plan": BASE | {"plan", "optimizers"},
     "mid_level": BASE | {"engine"},
     "mid_level.to_plan": BASE | {"plan", "optimizers"},
+    "mid_level.sparse_core": BASE | {"ops", "plan", "engine"},  # another layout of ids and rows
     "feature_column": BASE | {"config"},
     "v1_engine": WORDS,
     "compat": WORDS | {"feature_column", "v1_engine"},  # which its restored modules show

@@ -7,7 +7,7 @@ import tensorflow as tf
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from tpu_estimator_embedding.mid_level.partitioned_csr import (
+from tpu_estimator_embedding.mid_level.sparse_core.partitioned_csr import (
     CsrFormat,
     PartitionedCsrFormatTensor,
     StackIds,

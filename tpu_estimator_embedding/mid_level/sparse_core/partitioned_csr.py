@@ -15,7 +15,6 @@ from tpu_estimator_embedding.types import Tensor
 
 _LANES = 8  # partitions begin at multiples of it
 _PADDING = tf.int32.max
-_MAX_MINIBATCHES = 64  # for which row_pointers has room
 
 
 class PartitionedCsrFormatTensor(tf.experimental.ExtensionType):
@@ -70,6 +69,7 @@ class CsrFormat:
         rows_per_shard: rows of the stack that each core holds.
         sample_count: rows of activations of one chip.
         max_ids_per_sample: ids for which there is room, for each sample.
+        max_minibatches: minibatches for whose row pointers there is room.
         allow_id_dropping: whether ids without room are dropped instead of refused.
     """
 
@@ -79,6 +79,7 @@ class CsrFormat:
     rows_per_shard: int
     sample_count: int
     max_ids_per_sample: int = 64
+    max_minibatches: int = 64
     allow_id_dropping: bool = False
 
     @property
@@ -192,7 +193,7 @@ def _row_pointers(ends: Tensor, form: CsrFormat) -> Tensor:
     ends = tf.concat([ends, tf.repeat(_round_up(ends[:, -1:]), missing, axis=1)], 1)
     used = form.num_cores * form.pointers_per_core
     return tf.pad(tf.cast(tf.reshape(ends, [used]), tf.int32),
-                  [[0, used * (_MAX_MINIBATCHES - 1)]])
+                  [[0, used * (form.max_minibatches - 1)]])
 
 
 def _fill(form: CsrFormat, dtype: tf.DType, places: Tensor, kept: Tensor, values: Tensor,

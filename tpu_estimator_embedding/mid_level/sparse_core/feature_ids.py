@@ -1,0 +1,86 @@
+# SPDX-License-Identifier: Apache-2.0
+"""From the input of a feature to the engine's words for ids, whatever its rank.
+
+Row r of the activations is the r-th entry of `output_shape`, counted row by row: a dense
+input has one id for each, a sparse or ragged one the ids of its last dimension.
+"""
+
+import math
+from typing import Any
+
+import tensorflow as tf
+
+from tpu_estimator_embedding import checks
+from tpu_estimator_embedding.engine.enqueue_data import EnqueueData, RaggedEnqueueData
+from tpu_estimator_embedding.mid_level.runtime_checks import require
+from tpu_estimator_embedding.mid_level.sparse_core.to_stacks import FeaturePlace
+from tpu_estimator_embedding.types import Tensor
+
+
+def feature_ids(path: str, place: FeaturePlace, value: Any,
+                weights: Any) -> EnqueueData | RaggedEnqueueData:
+    """Returns the ids of a feature, with the rows of activations that they go into.
+
+    Args:
+        path: what the feature is called.
+        place: the shape of its activations.
+        value: Tensor, SparseTensor or RaggedTensor of integers.
+        weights: floats of the same kind and places, or None.
+
+    Raises:
+        ValueError: if the input is of another type, weights are of another kind than the
+            ids, or the input does not fill output_shape.
+    """
+    kind = next((kind for kind in (tf.RaggedTensor, tf.SparseTensor)
+                 if isinstance(value, kind)), tf.Tensor)
+    checks.check(isinstance(value, kind), f"input of feature {path!r}",
+                 "a Tensor, SparseTensor or RaggedTensor", type(value).__name__)
+    checks.check(weights is None or isinstance(weights, kind), f"weights of feature {path!r}",
+                 f"a {kind.__name__} like the ids, or None", type(weights).__name__)
+    return _CONVERSIONS[kind](path, place, value, weights)
+
+
+def _from_dense(path: str, place: FeaturePlace, value: Tensor, weights: Any) -> EnqueueData:
+    for what, tensor in (("ids", value), ("weights", weights)):
+        count = None if tensor is None else tensor.shape.num_elements()
+        checks.check(count in (None, place.sample_count), f"{what} of feature {path!r}",
+                     f"{place.sample_count} values, those of output_shape "
+                     f"{list(place.output_shape)}", count)
+    return EnqueueData(value, None, weights)
+
+
+def _from_sparse(path: str, place: FeaturePlace, value: tf.SparseTensor,
+                 weights: Any) -> EnqueueData:
+    checks.check((value.shape.rank or 0) >= 2, f"rank of the sparse input of feature {path!r}",
+                 "at least 2", value.shape.rank)
+    indices, sizes = value.indices, value.dense_shape[:-1]
+    _check_batch(path, place, value.shape[:-1])
+    with tf.control_dependencies(require(
+            tf.equal(tf.reduce_prod(sizes), place.sample_count),
+            f"`batch of feature {path!r}` must fill output_shape {list(place.output_shape)}.",
+            ValueError)):
+        rows = tf.identity(indices[:, 0])
+    for axis in range(1, value.shape.rank - 1):
+        rows = rows * sizes[axis] + indices[:, axis]
+    return EnqueueData(value.values, rows, None if weights is None else weights.values)
+
+
+def _from_ragged(path: str, place: FeaturePlace, value: tf.RaggedTensor,
+                 weights: Any) -> RaggedEnqueueData:
+    checks.check(value.shape.rank == 2, f"rank of the ragged input of feature {path!r}", "2",
+                 value.shape.rank)
+    _check_batch(path, place, value.shape[:1])
+    return RaggedEnqueueData(value.values, value.row_splits,
+                             None if weights is None else weights.values)
+
+
+def _check_batch(path: str, place: FeaturePlace, shape: tf.TensorShape) -> None:
+    if shape.is_fully_defined():
+        checks.check(math.prod(shape.as_list()) == place.sample_count,
+                     f"batch of feature {path!r}",
+                     f"{place.sample_count}, which fills output_shape "
+                     f"{list(place.output_shape)}", shape.as_list())
+
+
+_CONVERSIONS: dict[type, Any] = {
+    tf.Tensor: _from_dense, tf.SparseTensor: _from_sparse, tf.RaggedTensor: _from_ragged}

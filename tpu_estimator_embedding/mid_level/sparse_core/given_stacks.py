@@ -1,0 +1,56 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Stacks in the words of upstream's `preprocess_features`, lowered to this package's."""
+
+from collections.abc import Mapping, Sequence
+from typing import Any
+
+from tpu_estimator_embedding import checks
+from tpu_estimator_embedding.mid_level.sparse_core.to_stacks import (
+    FeaturePlace,
+    Stacks,
+    output_shape,
+    plan_of_stacks,
+)
+from tpu_estimator_embedding.mid_level.to_plan import to_plan
+from tpu_estimator_embedding.plan.table_stacking import SparseCores, TableLayout, TableStack
+
+
+def given_stacks(cores: SparseCores, stacked_table_to_tables: Mapping[str, Sequence[Any]],
+                 table_to_stacked_table_offset: Mapping[str, tuple[str, int, int]],
+                 table_to_sample_count: Mapping[str, int],
+                 feature_to_sample_offset: Mapping[str, int],
+                 flat_features: Sequence[tuple[str, Any]]) -> Stacks:
+    """Returns stacks that were laid out elsewhere.
+
+    Args:
+        cores: the SparseCores that tables are spread over.
+        stacked_table_to_tables: stack name -> TableConfigs.
+        table_to_stacked_table_offset: table name -> stack name, first row of the stack that
+            belongs to the table, and the core that holds its row 0.
+        table_to_sample_count: stack name -> samples of a chip.
+        feature_to_sample_offset: path -> samples of the stack before those of the feature.
+        flat_features: paths and FeatureConfigs.
+
+    Raises:
+        ValueError: if the features do not fill the samples of a stack.
+    """
+    tables = to_plan(dict(flat_features))
+    stacks = [TableStack(name, tuple(
+        _layout(config, table_to_stacked_table_offset[config.name], cores) for config in configs))
+        for name, configs in stacked_table_to_tables.items()]
+    places = {path: FeaturePlace(
+        config.table.name, table_to_stacked_table_offset[config.table.name][0],
+        output_shape(path, config, cores), feature_to_sample_offset[path])
+        for path, config in flat_features}
+    given = Stacks(tables, {stack.name: stack for stack in stacks},
+                   plan_of_stacks(tables, stacks), places)
+    for name, count in table_to_sample_count.items():
+        checks.check(given.sample_count(name) == count, f"table_to_sample_count[{name!r}]",
+                     f"the samples of its features, {given.sample_count(name)}", count)
+    return given
+
+
+def _layout(config: Any, place: tuple[str, int, int], cores: SparseCores) -> TableLayout:
+    _, first_row, rotation = place
+    return TableLayout(config.name, config.vocabulary_size, config.dim, cores,
+                       first_row // cores.count, rotation)

@@ -1,0 +1,139 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Saving stacks of tables, and restoring them into another layout.
+
+A checkpoint has each stack and slot as one tensor, and says where in it the tables lie. On
+restoring, tables whose layout is another one are taken out of the tensors they were saved
+in and put into those that hold them now.
+"""
+
+import dataclasses
+from collections.abc import Iterable, Mapping
+
+import tensorflow as tf
+from tensorflow.python.trackable.base import Trackable
+
+from tpu_estimator_embedding import checks
+from tpu_estimator_embedding.mid_level.sparse_core.stack_variable import (
+    PARAMETERS,
+    StackVariable,
+)
+from tpu_estimator_embedding.plan.layout_proto import from_bytes, to_bytes
+from tpu_estimator_embedding.plan.stacked_rows import unstack_rows
+from tpu_estimator_embedding.plan.table_stacking import TableStack
+from tpu_estimator_embedding.types import Tensor
+
+LAYOUTS = "_sparse_core_table_layouts"  # the name that TensorFlow saves layouts under
+_VALUE = "VARIABLE_VALUE"
+
+Variables = Mapping[str, Mapping[str, StackVariable]]  # stack name -> slot -> variable
+
+
+@dataclasses.dataclass
+class _Reading:
+    """What came of one checkpoint, in whatever order.
+
+    Attributes:
+        layouts: stack name -> where its tables lie; empty until it is known.
+        received: stacks and slots that were taken.
+        waiting: those that came before the layouts.
+        tables: (table, slot) -> rows by id, until all tables of a stack are there.
+    """
+
+    layouts: dict[str, TableStack] = dataclasses.field(default_factory=dict)
+    received: set[tuple[str, str]] = dataclasses.field(default_factory=set)
+    waiting: dict[tuple[str, str], Tensor] = dataclasses.field(default_factory=dict)
+    tables: dict[tuple[str, str], Tensor] = dataclasses.field(default_factory=dict)
+
+
+class Restoration:
+    """Puts saved tensors into the variables, as soon as it is known what they hold."""
+
+    def __init__(self, variables: Variables):
+        self._variables = variables
+        self._reading = _Reading()
+
+    def receive_layouts(self, stacks: tuple[TableStack, ...]) -> None:
+        """Takes the layouts of a checkpoint; they count for the tensors restored with it."""
+        waiting = {} if self._reading.layouts else self._reading.waiting
+        self._reading = _Reading({stack.name: stack for stack in stacks})
+        for (stack, slot), value in waiting.items():
+            self.receive(stack, slot, value)
+
+    def receive(self, stack: str, slot: str, value: Tensor) -> None:
+        """Takes the saved tensor of a stack or slot.
+
+        Raises:
+            ValueError: if a table was saved with another vocabulary or dimension.
+        """
+        if (stack, slot) in self._reading.received:  # so this is of another checkpoint
+            self._reading = _Reading()
+        if not self._reading.layouts:
+            self._reading.waiting[stack, slot] = value
+            return
+        self._reading.received.add((stack, slot))
+        layout = self._reading.layouts[stack]
+        mine = self._variables.get(stack, {}).get(slot)
+        if mine is not None and mine.stack == layout:
+            mine.assign(value)
+            return
+        for table, rows in unstack_rows(layout, value).items():
+            self._reading.tables[table, slot] = rows
+        self._assign_complete(slot)
+
+    def _assign_complete(self, slot: str) -> None:
+        for variable in (slots[slot] for slots in self._variables.values() if slot in slots):
+            keys = [(layout.name, slot) for layout in variable.stack.tables]
+            if all(key in self._reading.tables for key in keys):
+                tables = {table: self._reading.tables.pop((table, slot)) for table, _ in keys}
+                _check_shapes(variable.stack, tables)
+                variable.assign_tables(tables)
+
+
+def _check_shapes(stack: TableStack, tables: Mapping[str, Tensor]) -> None:
+    for layout in stack.tables:
+        expected = [layout.vocabulary_size, layout.dimension]
+        found = tables[layout.name].shape.as_list()
+        checks.check(found == expected, f"saved table {layout.name!r}",
+                     f"of shape {expected}, as it is configured", found)
+
+
+class SavedStack(Trackable):
+    """A stack or slot as checkpoints see it: one tensor, of this or of another layout."""
+
+    def __init__(self, stack: str, slot: str, restoration: Restoration,
+                 variable: StackVariable | None):
+        self._stack, self._slot = stack, slot
+        self._restoration, self._variable = restoration, variable
+
+    def _serialize_to_tensors(self) -> dict[str, Tensor]:
+        variable = self._variable  # None for a stack of another layout, which is only read
+        return {_VALUE: tf.zeros([0, 0]) if variable is None else variable.read_value()}
+
+    def _restore_from_tensors(self, restored_tensors: Mapping[str, Tensor]) -> None:
+        self._restoration.receive(self._stack, self._slot, restored_tensors[_VALUE])
+
+
+class SavedLayouts(Trackable):
+    """The layouts of all stacks as checkpoints see them: a string."""
+
+    def __init__(self, stacks: Iterable[TableStack], restoration: Restoration):
+        self._value, self._restoration = to_bytes(stacks), restoration
+
+    def _serialize_to_tensors(self) -> dict[str, Tensor]:
+        return {_VALUE: tf.constant(self._value)}
+
+    def _restore_from_tensors(self, restored_tensors: Mapping[str, Tensor]) -> None:
+        self._restoration.receive_layouts(from_bytes(restored_tensors[_VALUE].numpy()))
+
+
+def saved_name(stack: str, slot: str) -> str:
+    """Returns what a checkpoint calls a stack or slot."""
+    return stack if slot == PARAMETERS else f"{stack}/{slot}"
+
+
+def parse_saved_name(name: str, variables: Variables) -> tuple[str, str] | None:
+    """Returns stack and slot; None for a slot that no variable has."""
+    stack, _, slot = name.rpartition("/")
+    if not stack:
+        return name, PARAMETERS
+    return (stack, slot) if any(slot in slots for slots in variables.values()) else None

@@ -1,0 +1,69 @@
+# SPDX-License-Identifier: Apache-2.0
+"""The engine on stacks: looks up and updates what partitioned ids ask for."""
+
+from collections.abc import Mapping, Sequence
+
+import tensorflow as tf
+
+from tpu_estimator_embedding.engine.partitioned_embedding import PartitionedEmbedding
+from tpu_estimator_embedding.engine.sharded_ids import ShardedIds, shard_replicas
+from tpu_estimator_embedding.engine.variables import TableVariables
+from tpu_estimator_embedding.mid_level.sparse_core.partitioned_csr import (
+    PartitionedCsrFormatTensor,
+    from_csr,
+)
+from tpu_estimator_embedding.mid_level.sparse_core.preprocessing import Formats
+from tpu_estimator_embedding.mid_level.sparse_core.stack_ids import (
+    engine_ids,
+    join_gradients,
+    split_stacks,
+)
+from tpu_estimator_embedding.mid_level.sparse_core.stack_variable import PARAMETERS, StackVariable
+from tpu_estimator_embedding.mid_level.sparse_core.to_stacks import Stacks
+from tpu_estimator_embedding.types import Tensor
+
+Partitions = Mapping[str, PartitionedCsrFormatTensor]  # stack name -> ids
+
+
+class StackEngine:
+    """One engine for each stack, because stacks have different numbers of samples."""
+
+    def __init__(self, stacks: Stacks, formats: Formats,
+                 variables: Mapping[str, Mapping[str, StackVariable]]):
+        self._stacks, self._formats = stacks, formats
+        self._engines = {name: PartitionedEmbedding(
+            stacks.plan.restricted_to([name]), {name: _table_variables(variables[name])})
+            for name in stacks.stacks}
+
+    def lookup(self, partitions: Partitions) -> dict[str, Tensor]:
+        """Returns path -> activations `output_shape + [dim]` of one replica."""
+        stacked = {name: engine.lookup(self._shard(name, [partitions], training=False))[name]
+                   for name, engine in self._engines.items()}
+        return split_stacks(self._stacks, stacked)
+
+    def apply_gradients(self, replicas: Sequence[tuple[Partitions, Mapping[str, Tensor]]]) -> None:
+        """Updates every row that any replica looked up, once.
+
+        Args:
+            replicas: of each replica its ids, and path -> gradient of its activations.
+        """
+        partitions = [ids for ids, _ in replicas]
+        ids = {name: self._shard(name, partitions, training=True) for name in self._engines}
+        gradients = [join_gradients(self._stacks, of_replica) for _, of_replica in replicas]
+        for name, engine in self._engines.items():
+            stacked = tf.concat([of_replica[name] for of_replica in gradients], 0)
+            engine.apply_gradients(ids[name], {name: stacked}, tf.constant(0, tf.int64))
+
+    def _shard(self, name: str, replicas: Sequence[Partitions], *,
+               training: bool) -> dict[str, ShardedIds]:
+        form = self._formats[name]
+        datas = [({name: engine_ids(from_csr(partitions[name], form), form.rows_per_shard)},
+                  tf.constant(form.sample_count, tf.int64)) for partitions in replicas]
+        return shard_replicas(self._engines[name].plan, datas, training=training)
+
+
+def _table_variables(variables: Mapping[str, StackVariable]) -> TableVariables:
+    return TableVariables(
+        list(variables[PARAMETERS].variables),
+        {slot: list(variable.variables) for slot, variable in variables.items()
+         if slot != PARAMETERS})

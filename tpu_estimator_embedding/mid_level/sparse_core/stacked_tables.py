@@ -1,0 +1,100 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Stacks of tables that a program can read, save and restore."""
+
+from collections.abc import Mapping
+from typing import Any
+
+from tensorflow.python.trackable.base import Trackable
+
+from tpu_estimator_embedding.mid_level.sparse_core.stack_checkpoint import (
+    LAYOUTS,
+    Restoration,
+    SavedLayouts,
+    SavedStack,
+    parse_saved_name,
+    saved_name,
+)
+from tpu_estimator_embedding.mid_level.sparse_core.stack_variable import (
+    PARAMETERS,
+    StackVariable,
+    create_stack_variables,
+)
+from tpu_estimator_embedding.mid_level.sparse_core.table_views import TableViews
+from tpu_estimator_embedding.mid_level.sparse_core.to_stacks import Stacks
+from tpu_estimator_embedding.mid_level.table_config import TableConfig
+
+
+class StackedTables(Trackable):
+    """Stacks, their variables, and what a checkpoint has of them.
+
+    A checkpoint may be restored before the variables are made, and may have another layout.
+    """
+
+    def __init__(self, tables: Mapping[str, TableConfig], stacks: Stacks):
+        self._tables, self._stacks = tables, stacks
+        self._variables: dict[str, dict[str, StackVariable]] = {}
+        self._restoration = Restoration(self._variables)
+        self._is_tracked = False
+        self._foreign: dict[str, SavedStack] = {}  # of other layouts, by saved name
+
+    def build(self) -> None:
+        """Creates tables and slots; does nothing if they are there."""
+        if self._variables:
+            return
+        self._variables.update(create_stack_variables(self._stacks))
+        # The layouts come first: they say how to read what follows.
+        self._track_trackable(SavedLayouts(self._stacks.stacks.values(), self._restoration),
+                              LAYOUTS)
+        for stack, slots in self._variables.items():
+            for slot, variable in slots.items():
+                self._track_trackable(SavedStack(stack, slot, self._restoration, variable),
+                                      saved_name(stack, slot))
+        self._is_tracked = True
+        for name in list(self._deferred_dependencies):
+            foreign = self._lookup_dependency(name)
+            if foreign is not None:
+                self._handle_deferred_dependencies(name, foreign)
+
+    @property
+    def embedding_tables(self) -> TableViews:
+        """Stack name -> StackVariable; TableConfig -> `[vocabulary_size, dim]` by id."""
+        self.build()
+        return self._views(
+            {stack: slots[PARAMETERS] for stack, slots in self._variables.items()},
+            lambda table, slots: slots[PARAMETERS].read_table(table))
+
+    @property
+    def embedding_table_shards(self) -> TableViews:
+        """Of each chip the device and rows: of a whole stack, or of a TableConfig's table."""
+        self.build()
+        return self._views(
+            {stack: [(part.device, part.read_value()) for part in slots[PARAMETERS].variables]
+             for stack, slots in self._variables.items()},
+            lambda table, slots: slots[PARAMETERS].table_shards(table))
+
+    @property
+    def variables(self) -> TableViews:
+        """"parameters" and slot names -> what `embedding_tables` has for the table."""
+        self.build()
+        return self._views(self._variables, lambda table, slots: {
+            slot: variable.read_table(table) for slot, variable in slots.items()})
+
+    def _views(self, stacks: Mapping[str, Any], view: Any) -> TableViews:
+        return TableViews(stacks, self._tables, lambda table: view(
+            table, self._variables[self._stacks.stack_of(table).name]))
+
+    def _trackable_children(self, save_type: str = "checkpoint", **kwargs: Any) -> dict[str, Any]:
+        if save_type == "savedmodel":  # which is loaded without this package
+            return {f"{saved_name(stack, slot)}/part_{part}": variable
+                    for stack, slots in self._variables.items() for slot, value in slots.items()
+                    for part, variable in enumerate(value.variables)}
+        return super()._trackable_children(save_type, **kwargs)
+
+    def _lookup_dependency(self, name: str, *args: Any) -> Any:
+        known = super()._lookup_dependency(name, *args)
+        place = parse_saved_name(name, self._variables)
+        if known is not None or place is None or not self._is_tracked:
+            return known
+        if name not in self._foreign:
+            self._foreign[name] = SavedStack(*place, self._restoration, None)
+        return self._foreign[name]

@@ -1,0 +1,37 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Dictionaries of stacks that take the tables in them, too."""
+
+from collections.abc import Callable, Iterator, Mapping
+from typing import Any
+
+from tpu_estimator_embedding.mid_level.table_config import TableConfig
+
+
+class TableViews(Mapping):
+    """What is known about stacks, by name of the stack, and about tables, by TableConfig.
+
+    Iteration and length are over stacks. `views[config]` is made of the stack of the table.
+    """
+
+    def __init__(self, stacks: Mapping[str, Any], tables: Mapping[str, TableConfig],
+                 view: Callable[[str], Any]):
+        """Args:
+            stacks: stack name -> value.
+            tables: table name -> the object it was configured by.
+            view: called with the name of a table, returns its value.
+        """
+        self._stacks, self._tables, self._view = stacks, tables, view
+
+    def __getitem__(self, key: Any) -> Any:
+        if isinstance(key, str):
+            return self._stacks[key]
+        for name, table in self._tables.items():
+            if table is key:
+                return self._view(name)
+        raise KeyError(key)
+
+    def __iter__(self) -> Iterator[str]:
+        return iter(self._stacks)
+
+    def __len__(self) -> int:
+        return len(self._stacks)

@@ -1,0 +1,167 @@
+# SPDX-License-Identifier: Apache-2.0
+"""From the v2 vocabulary to stacks of tables on SparseCores.
+
+The stacks are tables of a plan of their own: the rows of a stack, all shards one after
+another, are its ids, a chip is a host, and the combiners of the tables are part of the
+weights. So the engine looks stacks up, and updates them, as it does any table.
+"""
+
+import dataclasses
+import math
+from collections.abc import Mapping, Sequence
+from typing import Any
+
+import tensorflow as tf
+
+from tpu_estimator_embedding import checks
+from tpu_estimator_embedding.mid_level.structure import named_features, named_tables
+from tpu_estimator_embedding.mid_level.to_plan import table_optimizer, to_plan
+from tpu_estimator_embedding.plan.embedding_plan import EmbeddingPlan, FeaturePlan
+from tpu_estimator_embedding.plan.table_stacking import (
+    SparseCores,
+    StackableTable,
+    TableStack,
+    stack_tables,
+)
+
+
+@dataclasses.dataclass(frozen=True)
+class FeaturePlace:
+    """Where a feature stands among the activations of its stack.
+
+    Attributes:
+        table, stack: what it looks up.
+        output_shape: shape of its activations, without the dimension.
+        first: the samples of the stack that belong to features before it.
+    """
+
+    table: str
+    stack: str
+    output_shape: tuple[int, ...]
+    first: int
+
+    @property
+    def sample_count(self) -> int:
+        """Rows of activations of one chip."""
+        return math.prod(self.output_shape)
+
+
+@dataclasses.dataclass(frozen=True)
+class Stacks:
+    """Tables and features, lowered to stacks.
+
+    Attributes:
+        tables: the tables and features as they were configured.
+        stacks: name -> where its tables lie.
+        plan: the stacks as tables, each with one feature of its own name.
+        features: path -> place, in the order of the structure.
+    """
+
+    tables: EmbeddingPlan
+    stacks: Mapping[str, TableStack]
+    plan: EmbeddingPlan
+    features: Mapping[str, FeaturePlace]
+
+    @property
+    def cores(self) -> SparseCores:
+        """What all stacks are spread over."""
+        return next(iter(self.stacks.values())).cores
+
+    def sample_count(self, stack: str) -> int:
+        """Rows of activations of a stack on one chip."""
+        return sum(place.sample_count for place in self.features.values()
+                   if place.stack == stack)
+
+    def stack_of(self, table: str) -> TableStack:
+        """The stack that holds a table."""
+        return next(stack for stack in self.stacks.values()
+                    if any(layout.name == table for layout in stack.tables))
+
+
+def to_stacks(feature_config: Any, optimizer: Any, cores: SparseCores, *,
+              stacking: bool = True) -> Stacks:
+    """Lowers features and their tables, and stacks the tables.
+
+    Tables share a stack if their optimizers and quantizations are equal.
+
+    Args:
+        feature_config: a nested structure of FeatureConfigs.
+        optimizer: the optimizer of tables that have none of their own, or None.
+        cores: the SparseCores that tables are spread over.
+        stacking: whether to stack at all.
+
+    Raises:
+        ValueError: if an output_shape is not fully defined, the cores of a chip cannot
+            share its samples equally, or a config is refused by `to_plan`.
+        NotImplementedError: if an optimizer decays weights or makes its own slots.
+    """
+    tables = to_plan(feature_config, optimizer)
+    for name, table in named_tables(feature_config).items():
+        _check_optimizer(name, table_optimizer(name, table, optimizer))
+    shapes = {path: output_shape(path, config, cores)
+              for path, config in named_features(feature_config).items()}
+    stacks = stack_tables(_stackable(tables, shapes), cores, stacking=stacking)
+    return Stacks(tables, {stack.name: stack for stack in stacks},
+                  plan_of_stacks(tables, stacks), _places(tables, stacks, shapes))
+
+
+def _check_optimizer(table: str, optimizer: Any) -> None:
+    for setting, fix in (
+            ("weight_decay_factor", "TPUEmbedding decays weights."),
+            ("multiply_weight_decay_factor_by_learning_rate", "TPUEmbedding decays weights."),
+            ("slot_variable_creation_fn", "Slots of TPUEmbeddingV2 are laid out as its stacks.")):
+        value = getattr(optimizer, setting, None)
+        if value is not None:
+            raise NotImplementedError(checks.complaint(
+                f"{setting} of table {table!r}", "None for TPUEmbeddingV2", value, fix))
+
+
+def output_shape(path: str, config: Any, cores: SparseCores) -> tuple[int, ...]:
+    """Returns the shape of a feature's activations, without the dimension.
+
+    Raises:
+        ValueError: if it is not fully defined, or the cores of a chip cannot share it.
+    """
+    shape = tf.TensorShape(config.output_shape)
+    checks.check(
+        bool(shape.rank) and shape.is_fully_defined(), f"output_shape of feature {path!r}",
+        "fully defined for TPUEmbeddingV2", config.output_shape,
+        "Pass FeatureConfig(output_shape=[samples of a replica]).")
+    sizes = tuple(shape.as_list())
+    checks.check(math.prod(sizes) % cores.num_sc_per_chip == 0,
+                 f"samples of feature {path!r}", "a multiple of the SparseCores of a chip, "
+                 f"{cores.num_sc_per_chip}", math.prod(sizes))
+    return sizes
+
+
+def _stackable(tables: EmbeddingPlan, shapes: Mapping[str, tuple[int, ...]]):
+    for table in tables.tables:
+        samples = sum(math.prod(shapes[feature.name])
+                      for feature in tables.features_of(table.name))
+        yield StackableTable(table.name, table.vocabulary_size, table.dimension, samples,
+                             group=(table.optimizer, table.quantization))
+
+
+def plan_of_stacks(tables: EmbeddingPlan, stacks: Sequence[TableStack]) -> EmbeddingPlan:
+    """Returns the plan in which each stack is a table, and has one feature of its name."""
+    # The values of the tables are put together after the variables were made.
+    zeros = tf.compat.v1.zeros_initializer()
+    return EmbeddingPlan.build(
+        [dataclasses.replace(
+            tables.table_by_name[stack.tables[0].name], name=stack.name, combiner="sum",
+            vocabulary_size=stack.shape[0], dimension=stack.shape[1], initializer=zeros)
+         for stack in stacks],
+        [FeaturePlan(stack.name, stack.name) for stack in stacks],
+        num_hosts=stacks[0].cores.num_chips)
+
+
+def _places(tables: EmbeddingPlan, stacks: tuple[TableStack, ...],
+            shapes: Mapping[str, tuple[int, ...]]) -> dict[str, FeaturePlace]:
+    table_of = {feature.name: feature.table for feature in tables.features}
+    stack_of = {layout.name: stack.name for stack in stacks for layout in stack.tables}
+    places, filled = {}, dict.fromkeys(stack_of.values(), 0)
+    for path, shape in shapes.items():
+        stack = stack_of[table_of[path]]
+        places[path] = FeaturePlace(table_of[path], stack, shape, filled[stack])
+        filled[stack] += places[path].sample_count
+    return places

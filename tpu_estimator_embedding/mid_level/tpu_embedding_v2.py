@@ -1,0 +1,268 @@
+# SPDX-License-Identifier: Apache-2.0
+"""TPUEmbeddingV2: the class for TPUs with SparseCores, on the engine.
+
+Variables hold what a TPU's hold: tables of one width and optimizer under one another in a
+stack, rows dealt out over SparseCores. Ids are sorted for them on the host, in arrays of
+fixed size, and the engine looks the rows of the stacks up and updates them.
+
+>>> from tpu_estimator_embedding.mid_level.feature_config import FeatureConfig
+>>> from tpu_estimator_embedding.mid_level.optimizers import SGD
+>>> from tpu_estimator_embedding.mid_level.table_config import TableConfig
+>>> words = TableConfig(10, 2, initializer=tf.compat.v1.ones_initializer(), name="words")
+>>> embedding = TPUEmbeddingV2({"title": FeatureConfig(words, output_shape=[4])}, SGD(0.5))
+>>> activations, preserved = embedding({"title": tf.constant([3, 4, 3, 0])})
+>>> activations["title"].numpy().tolist()
+[[1.0, 1.0], [1.0, 1.0], [1.0, 1.0], [1.0, 1.0]]
+>>> embedding.apply_gradients(activations, preserved)
+>>> embedding.embedding_tables[words][:5, 0].numpy().tolist()
+[0.5, 1.0, 1.0, 0.0, 0.5]
+"""
+
+from collections.abc import Mapping, Sequence
+from typing import Any
+
+import tensorflow as tf
+
+from tpu_estimator_embedding import checks
+from tpu_estimator_embedding.mid_level.gradient_checks import checked_gradients
+from tpu_estimator_embedding.mid_level.replicas import over_replicas
+from tpu_estimator_embedding.mid_level.sparse_core import preprocessing
+from tpu_estimator_embedding.mid_level.sparse_core.given_stacks import given_stacks
+from tpu_estimator_embedding.mid_level.sparse_core.partitioned_csr import (
+    PartitionedCsrFormatTensor,
+    partition_sizes,
+)
+from tpu_estimator_embedding.mid_level.sparse_core.preprocessing import Partitioned
+from tpu_estimator_embedding.mid_level.sparse_core.stack_engine import Partitions, StackEngine
+from tpu_estimator_embedding.mid_level.sparse_core.stacked_tables import StackedTables
+from tpu_estimator_embedding.mid_level.sparse_core.to_stacks import SparseCores, to_stacks
+from tpu_estimator_embedding.mid_level.sparse_core_embedding_config import (
+    SparseCoreEmbeddingConfig,
+)
+from tpu_estimator_embedding.mid_level.structure import named_tables, named_values
+from tpu_estimator_embedding.types import Tensor
+
+
+class TPUEmbeddingV2(StackedTables):
+    """Embedding tables laid out for SparseCores, looked up and trained on any device.
+
+    Works under any strategy of tf.distribute: gradients of all replicas are summed into
+    one update. Every feature needs an `output_shape`, its samples on one replica; its
+    max_sequence_length does not count.
+
+    Differences from TensorFlow's class: it needs no TPU; limits of gradients and weights,
+    use_gradient_accumulation and lazy_adam, which that one ignores, count; gradients of a
+    wrong shape are refused, as that one documents; the dictionaries take TableConfigs,
+    too; of SparseCoreEmbeddingConfig only the limits that are given count, not the defaults
+    of 256 ids; padding is 0. Weight decay is refused, as there.
+
+    Args:
+        feature_config: a nested structure of FeatureConfigs.
+        optimizer: the optimizer of tables that have none of their own; None where tables
+            are only looked up.
+        pipeline_execution_with_tensor_core: must be False. A TPU overlaps steps within one
+            compiled loop; here they run one after another.
+        sparse_core_embedding_config: stacking, and room for ids.
+        num_chips: chips that tables are spread over.
+        num_sc_per_chip: SparseCores of a chip.
+
+    Raises:
+        ValueError: if a config or an optimizer is refused by `to_plan`, an output_shape is
+            not fully defined, or the SparseCores cannot share the samples.
+        NotImplementedError: if an optimizer decays weights or makes its own slots, or
+            steps are to overlap.
+    """
+
+    def __init__(self, feature_config: Any, optimizer: Any = None,
+                 pipeline_execution_with_tensor_core: bool = False,
+                 sparse_core_embedding_config: SparseCoreEmbeddingConfig | None = None, *,
+                 num_chips: int = 1, num_sc_per_chip: int = 4):
+        if pipeline_execution_with_tensor_core:
+            raise NotImplementedError(checks.complaint(
+                "pipeline_execution_with_tensor_core", "False for TPUEmbeddingV2", True,
+                "TPUEmbedding overlaps steps."))
+        config = sparse_core_embedding_config or SparseCoreEmbeddingConfig()
+        super().__init__(named_tables(feature_config), to_stacks(
+            feature_config, optimizer, SparseCores(num_chips, num_sc_per_chip),
+            stacking=not config.disable_table_stacking))
+        preprocessing.check_limits(config, self._stacks)
+        self._feature_config, self._config = feature_config, config
+        self._formats = preprocessing.csr_formats(
+            self._stacks, config.max_ids_per_chip_per_sample,
+            allow_id_dropping=config.allow_id_dropping)
+        self._engine: StackEngine | None = None
+
+    def build(self) -> None:
+        """Creates tables and slots; does nothing if they are there. Lookups call it."""
+        if self._engine is None:
+            super().build()
+            self._engine = StackEngine(self._stacks, self._formats, self._variables)
+
+    def enqueue(self, features: Any, weights: Any = None,
+                device: str | None = None) -> Partitioned:
+        """Sorts the ids of all features for the SparseCores.
+
+        Args:
+            features: a structure like feature_config of Tensors, SparseTensors or
+                RaggedTensors of integers, of any kinds side by side.
+            weights: a structure like it of floats of the same kind, or None; leaves may
+                be None.
+            device: a TPU device or None; ids are sorted on the host either way.
+
+        Returns:
+            Stack name -> (PartitionedCsrFormatTensor, row pointers and ids in use).
+
+        Raises:
+            ValueError: if an input is of the wrong type or shape, or the device no TPU.
+            TypeError, ValueError: if a structure is not like feature_config.
+            tf.errors.InvalidArgumentError: if an id is not in the vocabulary, or there is
+                no room for the ids.
+        """
+        is_tpu = device is None or tf.DeviceSpec.from_string(device).device_type == "TPU"
+        checks.check(is_tpu, "device", "a TPU device or None", device)
+        ids = preprocessing.sorted_ids(
+            self._stacks, self._formats, self._by_path(features),
+            dict.fromkeys(self._stacks.features) if weights is None else self._by_path(weights))
+        return preprocessing.to_partitioned(ids, self._formats,
+                                            self._config.max_ids_per_table or {},
+                                            self._config.max_unique_ids_per_table or {})
+
+    def dequeue(self, partitioned_tensors: Partitioned) -> tuple[Any, Partitions]:
+        """Looks up what `enqueue` returned.
+
+        Returns:
+            Activations `output_shape + [dim]` float32 in the structure of feature_config,
+            and stack name -> PartitionedCsrFormatTensor, for `apply_gradients`.
+
+        Raises:
+            ValueError: if a stack is missing, or its value is not what enqueue returns.
+        """
+        first = {name: value[0] if isinstance(value, Sequence) else value
+                 for name, value in dict(partitioned_tensors).items()}
+        preserved = self._check_partitions("partitioned_tensors", first)
+        self.build()
+        assert self._engine is not None
+        activations = self._engine.lookup(preserved)
+        return tf.nest.pack_sequence_as(
+            self._feature_config, [activations[path] for path in self._stacks.features]), preserved
+
+    def embedding_lookup(self, features: Any, weights: Any = None) -> tuple[Any, Partitions]:
+        """Looks features up: `enqueue`, then `dequeue`."""
+        return self.dequeue(self.enqueue(features, weights))
+
+    def __call__(self, features: Any, weights: Any = None) -> tuple[Any, Partitions]:
+        """Looks features up: `embedding_lookup`."""
+        return self.embedding_lookup(features, weights)
+
+    def apply_gradients(self, gradients: Any, preserved_outputs: Partitions) -> None:
+        """Updates every row that was looked up, once, with the sum of its gradients.
+
+        Args:
+            gradients: a structure like feature_config of gradients of the activations;
+                None is zeros, with a warning, which still updates the rows.
+            preserved_outputs: the second output of the lookup.
+
+        Raises:
+            RuntimeError: if nothing was built, or a table has no optimizer.
+            ValueError: if a gradient is no Tensor or of another shape than its activation.
+            TypeError, ValueError: if the structure is not like feature_config.
+        """
+        if self._engine is None:
+            raise RuntimeError("`apply_gradients` must come after a lookup or build(), got a "
+                               "TPUEmbeddingV2 that was not built.")
+        preserved = self._check_partitions("preserved_outputs", preserved_outputs)
+        shapes = {path: [*place.output_shape,
+                         self._stacks.tables.table_by_name[place.table].dimension]
+                  for path, place in self._stacks.features.items()}
+        by_path = checked_gradients(self._by_path(gradients), shapes)
+        over_replicas(self._engine.apply_gradients, (preserved, by_path))
+
+    @staticmethod
+    def preprocess_features(
+            num_replicas_in_sync: int, max_ids_per_chip_per_sample: int,
+            max_minibatches_per_sc: int, num_sc_per_chip: int, num_sc_shards: int,
+            stacked_table_to_tables: Mapping[str, Sequence[Any]],
+            table_to_stacked_table_offset: Mapping[str, tuple[str, int, int]],
+            table_to_sample_count: Mapping[str, int],
+            feature_to_sample_offset: Mapping[str, int],
+            flat_features: Sequence[tuple[str, Any]], flat_inputs: Sequence[Any],
+            flat_weights: Sequence[Any] | None = None) -> Partitioned:
+        """Sorts the ids of features for tables that were laid out elsewhere.
+
+        Args:
+            num_replicas_in_sync: chips.
+            max_ids_per_chip_per_sample: room for ids.
+            max_minibatches_per_sc: room for row pointers.
+            num_sc_per_chip: SparseCores of a chip.
+            num_sc_shards: SparseCores of all chips.
+            stacked_table_to_tables: stack name -> TableConfigs, with names.
+            table_to_stacked_table_offset: table name -> stack name, first row of the stack
+                that belongs to the table, and the core that holds its row 0.
+            table_to_sample_count: stack name -> samples of a chip.
+            feature_to_sample_offset: path -> samples of the stack before the feature's.
+            flat_features: paths and FeatureConfigs.
+            flat_inputs, flat_weights: inputs, and weights or None, of these features.
+
+        Returns:
+            What `enqueue` returns.
+
+        Raises:
+            ValueError: if the counts contradict one another.
+        """
+        checks.check(num_sc_shards == num_replicas_in_sync * num_sc_per_chip, "num_sc_shards",
+                     "num_replicas_in_sync * num_sc_per_chip", num_sc_shards)
+        stacks = given_stacks(
+            SparseCores(num_replicas_in_sync, num_sc_per_chip), stacked_table_to_tables,
+            table_to_stacked_table_offset, table_to_sample_count, feature_to_sample_offset,
+            flat_features)
+        formats = preprocessing.csr_formats(stacks, max_ids_per_chip_per_sample,
+                                            max_minibatches=max_minibatches_per_sc)
+        paths = [path for path, _ in flat_features]
+        weights = [None] * len(paths) if flat_weights is None else flat_weights
+        ids = preprocessing.sorted_ids(
+            stacks, formats, dict(zip(paths, flat_inputs, strict=True)),
+            dict(zip(paths, weights, strict=True)))
+        return preprocessing.to_partitioned(ids, formats, {}, {})
+
+    @classmethod
+    def compute_sparse_core_stats(
+            cls, features: Any, feature_config: Any, num_tpu_chips: int,
+            num_sc_per_chip: int = 4, optimizer: Any = None,
+            sparse_core_embedding_config: SparseCoreEmbeddingConfig | None = None,
+    ) -> tuple[dict[str, Tensor], dict[str, Tensor]]:
+        """Returns the limits that a batch needs: for `max_(unique_)ids_per_table`.
+
+        Args:
+            features: the batch, as `enqueue` takes it.
+            feature_config, optimizer, sparse_core_embedding_config: as the constructor
+                takes them.
+            num_tpu_chips: chips that tables are spread over.
+            num_sc_per_chip: SparseCores of a chip.
+
+        Returns:
+            Stack name -> most ids that a SparseCore sends to a partition, and stack name ->
+            most distinct ones: scalar int32.
+        """
+        embedding = cls(feature_config, optimizer, False, sparse_core_embedding_config,
+                        num_chips=num_tpu_chips, num_sc_per_chip=num_sc_per_chip)
+        ids = preprocessing.sorted_ids(
+            embedding._stacks, embedding._formats, embedding._by_path(features),
+            dict.fromkeys(embedding._stacks.features))
+        sizes = {name: partition_sizes(ids[name], form)
+                 for name, form in embedding._formats.items()}
+        return ({name: most for name, (most, _) in sizes.items()},
+                {name: unique for name, (_, unique) in sizes.items()})
+
+    def _by_path(self, structure: Any) -> dict[str, Any]:
+        tf.nest.assert_same_structure(self._feature_config, structure)
+        return dict(named_values(structure))
+
+    def _check_partitions(self, argument: str, partitions: Mapping[str, Any]) -> Partitions:
+        names = list(self._stacks.stacks)
+        checks.check(sorted(partitions) == sorted(names), argument, f"keyed by the stacks {names}",
+                     sorted(partitions))
+        for name in names:
+            checks.check(isinstance(partitions[name], PartitionedCsrFormatTensor),
+                         f"{argument}[{name!r}]", "a PartitionedCsrFormatTensor",
+                         type(partitions[name]).__name__)
+        return {name: partitions[name] for name in names}
