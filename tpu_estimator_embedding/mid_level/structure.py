@@ -50,6 +50,24 @@ def named_values(structure: Any) -> list[tuple[str, Any]]:
             for path, value in nest.flatten_with_joined_string_paths(structure)]
 
 
+def check_structure(argument: str, feature_config: Any, given: Any) -> None:
+    """Checks that a structure of values is that of the FeatureConfigs.
+
+    Raises:
+        ValueError: if values are missing, or there are others.
+        TypeError: if the type of a sequence differs.
+    """
+    expected = [path for path, _ in named_values(feature_config)]
+    paths = [path for path, _ in named_values(given)]
+    missing, extra = sorted(set(expected) - set(paths)), sorted(set(paths) - set(expected))
+    try:
+        nest.assert_same_structure(feature_config, given)
+    except (TypeError, ValueError) as error:
+        raise type(error)(checks.complaint(
+            argument, "of the structure of feature_config", type(given).__name__,
+            f"Missing: {missing}. Not configured: {extra}.")) from error
+
+
 def named_tables(feature_config: Any) -> dict[str, TableConfig]:
     """Returns name -> TableConfig, in the order in which features first use the tables.
 

@@ -6,7 +6,7 @@ are. Nothing that the caller passes is changed.
 """
 
 import dataclasses
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from typing import Any
 
 import tensorflow as tf
@@ -75,6 +75,36 @@ def to_plan(feature_config: Any, optimizer: Any = None, *, num_hosts: int = 1,
         num_hosts=num_hosts, pipelined=pipelined)
 
 
+def with_sequence_lengths(plan: EmbeddingPlan, lengths: Mapping[str, int]) -> EmbeddingPlan:
+    """Returns the plan with these rows per sample, 0 for features that are no sequences."""
+    return dataclasses.replace(plan, features=tuple(
+        dataclasses.replace(feature, max_sequence_length=lengths[feature.name])
+        for feature in plan.features))
+
+
+def learning_rates(plan: EmbeddingPlan) -> dict[str, Tensor]:
+    """Returns the rates of this moment of the tables whose rate is a function."""
+    by_function: dict[int, Tensor] = {}
+    rates = {}
+    for table in plan.tables:
+        rate = table.training_optimizer.learning_rate
+        if callable(rate):
+            if id(rate) not in by_function:
+                by_function[id(rate)] = tf.cast(rate(0), tf.float32)
+            rates[table.name] = by_function[id(rate)]
+    return rates
+
+
+def with_learning_rates(plan: EmbeddingPlan, rates: Mapping[str, Tensor]) -> EmbeddingPlan:
+    """Returns the plan with these rates in the place of functions."""
+    def at_rate(table: TablePlan) -> TablePlan:
+        if table.name not in rates:
+            return table
+        return dataclasses.replace(table, optimizer=dataclasses.replace(
+            table.training_optimizer, learning_rate=lambda step: rates[table.name]))
+    return dataclasses.replace(plan, tables=tuple(map(at_rate, plan.tables)))
+
+
 def has_output_shape(feature: Any) -> bool:
     """Whether a FeatureConfig states the shape of its activations."""
     return bool(tf.TensorShape(getattr(feature, "output_shape", None)).rank)
@@ -93,6 +123,14 @@ def table_optimizer(name: str, table: Any, for_all: Any) -> Any:
                      "tf.tpu.experimental.embedding, or None", optimizer)
         _rule_class(name, optimizer)
     return optimizer
+
+
+def slot_functions(tables: Mapping[str, Any], for_all: Any) -> dict[str, Callable[..., Any]]:
+    """Returns the slot_variable_creation_fn of the tables whose optimizer has one."""
+    functions = {name: getattr(table_optimizer(name, table, for_all),
+                               "slot_variable_creation_fn", None)
+                 for name, table in tables.items()}
+    return {name: function for name, function in functions.items() if function is not None}
 
 
 def _to_table(name: str, config: Any, for_all: Any, rates: "_LearningRates") -> TablePlan:

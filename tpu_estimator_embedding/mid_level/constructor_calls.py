@@ -1,0 +1,67 @@
+# SPDX-License-Identifier: Apache-2.0
+"""The two ways to call `TPUEmbedding`: of release 2.3, and of release 2.4 on."""
+
+import inspect
+from typing import Any, NamedTuple
+
+from tpu_estimator_embedding import checks
+
+_POSITIONAL = inspect.Parameter.POSITIONAL_OR_KEYWORD
+
+
+def _signature(*names: str, **defaults: Any) -> inspect.Signature:
+    return inspect.Signature(
+        [inspect.Parameter(name, _POSITIONAL) for name in names] +
+        [inspect.Parameter(name, _POSITIONAL, default=value) for name, value in defaults.items()])
+
+
+_RELEASE_2_3 = _signature("feature_config", "batch_size", "optimizer",
+                          pipeline_execution_with_tensor_core=False,
+                          initialize_tpu_embedding=True)
+_RELEASE_2_4 = _signature("feature_config", "optimizer",
+                          pipeline_execution_with_tensor_core=False)
+
+
+class ConstructorCall(NamedTuple):
+    """What a call of either way says.
+
+    Attributes:
+        batch_size: over all replicas; None in the way of release 2.4.
+    """
+
+    feature_config: Any
+    optimizer: Any
+    pipeline_execution_with_tensor_core: bool = False
+    batch_size: int | None = None
+    initialize_tpu_embedding: bool = True
+
+
+def read_call(arguments: tuple[Any, ...], keywords: dict[str, Any]) -> ConstructorCall:
+    """Reads the arguments of a call.
+
+    A call is of release 2.3 if its second argument is an int, or it names an argument that
+    only that release had.
+
+    Raises:
+        TypeError: if arguments are missing or unknown.
+        ValueError: if batch_size is not a positive int.
+
+    >>> read_call(("features", 32, "sgd"), {}).batch_size
+    32
+    >>> read_call(("features", "sgd"), {}).batch_size
+    """
+    is_former = bool({"batch_size", "initialize_tpu_embedding"} & set(keywords)) or (
+        len(arguments) > 1 and isinstance(arguments[1], int))
+    signature = _RELEASE_2_3 if is_former else _RELEASE_2_4
+    call = ConstructorCall(**_bind(signature, arguments, keywords))
+    if is_former:
+        checks.check_positive_int("batch_size", call.batch_size)
+    return call
+
+
+def _bind(signature: inspect.Signature, arguments: tuple[Any, ...],
+          keywords: dict[str, Any]) -> dict[str, Any]:
+    try:
+        return signature.bind(*arguments, **keywords).arguments
+    except TypeError as error:
+        raise TypeError(f"TPUEmbedding{signature}: {error}.") from error

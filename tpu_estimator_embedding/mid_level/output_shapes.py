@@ -1,0 +1,106 @@
+# SPDX-License-Identifier: Apache-2.0
+"""The shape of each feature's activations, without dim: stated, or that of the input.
+
+An input `[batch, ids]` gives activations `[batch, dim]`, or `[batch, length, dim]` for a
+sequence; one of more dimensions gives all but its last.
+"""
+
+import warnings
+from typing import Any, NamedTuple
+
+import tensorflow as tf
+
+from tpu_estimator_embedding import checks
+
+_KINDS = (tf.Tensor, tf.SparseTensor, tf.RaggedTensor)
+
+
+class OutputShape(NamedTuple):
+    """The shape that a feature's activations have, without dim.
+
+    Attributes:
+        dims: sizes, None where a size is not known.
+        sequence_length: L where each sample has L rows, one for each position; else 0.
+        is_stated: whether the FeatureConfig states it.
+    """
+
+    dims: tuple[int | None, ...]
+    sequence_length: int = 0
+    is_stated: bool = False
+
+
+def stated(path: str, config: Any) -> OutputShape | None:
+    """Returns the output_shape of a FeatureConfig, or None where it has none.
+
+    Raises:
+        ValueError: if a size is missing.
+    """
+    shape = tf.TensorShape(getattr(config, "output_shape", None))
+    if not shape.rank:
+        return None
+    checks.check(shape.is_fully_defined(), f"output_shape of feature {path!r}",
+                 "fully defined", shape)
+    return OutputShape(tuple(shape.as_list()), is_stated=True)
+
+
+def of_input(path: str, config: Any, value: Any) -> OutputShape:
+    """Returns the shape that an input gives.
+
+    Args:
+        path: what the feature is called.
+        config: its FeatureConfig.
+        value: a Tensor, SparseTensor or RaggedTensor.
+
+    Raises:
+        ValueError: if the input is of another type, or of a rank that has no meaning.
+    """
+    checks.check(isinstance(value, _KINDS), f"input of feature {path!r}",
+                 "a Tensor, SparseTensor or RaggedTensor", type(value).__name__)
+    shape = value.shape
+    if isinstance(value, tf.RaggedTensor):
+        checks.check(shape.rank == 2, f"rank of the ragged input of feature {path!r}", "2",
+                     shape.rank)
+    elif isinstance(value, tf.SparseTensor):
+        checks.check(shape.rank is not None and shape.rank >= 2,
+                     f"rank of the sparse input of feature {path!r}", "known and at least 2",
+                     shape.rank)
+    else:
+        _check_dense(path, config, shape)
+        return OutputShape(tuple(shape.as_list()[:-1] if shape.rank > 1 else shape.as_list()))
+    return of_input_shape(path, config, shape)
+
+
+def of_input_shape(path: str, config: Any, shape: Any) -> OutputShape:
+    """Returns the shape that a sparse or ragged input of this shape, with its ids, gives.
+
+    Raises:
+        ValueError: if the shape has no dimension.
+    """
+    shape = tf.TensorShape(shape)
+    checks.check(shape.rank is not None and shape.rank >= 1, f"input shape of feature {path!r}",
+                 "of at least one dimension", shape)
+    dims = tuple(shape.as_list())
+    if len(dims) == 1:
+        return OutputShape(dims)
+    length = config.max_sequence_length
+    if length and len(dims) == 2:
+        return OutputShape((dims[0], length), length)
+    if length:
+        warnings.warn(f"max_sequence_length of feature {path!r} does not count: its input has "
+                      f"{len(dims)} dimensions, not 2.", stacklevel=2)
+    return OutputShape(dims[:-1])
+
+
+def of_batch_size(config: Any, batch_size: int) -> OutputShape:
+    """Returns the shape that a batch of this size gives."""
+    length = config.max_sequence_length
+    return OutputShape((batch_size, length), length) if length else OutputShape((batch_size,))
+
+
+def _check_dense(path: str, config: Any, shape: tf.TensorShape) -> None:
+    what = f"dense input of feature {path!r}"
+    checks.check(bool(shape.rank), f"rank of the {what}", "known and at least 1", shape.rank)
+    checks.check(shape.rank == 1 or shape[-1] in (None, 1), f"last dimension of the {what}", "1",
+                 shape[-1], "Pass a SparseTensor or RaggedTensor to combine several ids.")
+    checks.check(not config.max_sequence_length or stated(path, config) is not None,
+                 f"input of sequence feature {path!r}", "sparse or ragged", "a dense one")

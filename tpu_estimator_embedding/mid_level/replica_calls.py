@@ -1,0 +1,66 @@
+# SPDX-License-Identifier: Apache-2.0
+"""What all replicas of a strategy do together, though each calls for itself."""
+
+from collections.abc import Callable, Sequence
+from typing import Any
+
+import tensorflow as tf
+from tensorflow.python.distribute import distribute_utils
+
+Leaves = Sequence[Any]
+
+
+class ReplicaCalls:
+    """The calls of the replicas of the strategy under which it was made.
+
+    >>> calls = ReplicaCalls()
+    >>> calls.together("sum", lambda shares: [sum(share) for share in shares], [1, 2])
+    3
+    """
+
+    def __init__(self) -> None:
+        self.strategy = tf.distribute.get_strategy()
+        self.count = self.strategy.num_replicas_in_sync
+
+    def together(self, method: str, function: Callable[[list[Leaves]], list[Any]],
+                 leaves: Leaves, *, from_outside: bool = False) -> Any:
+        """Calls a function once, with what every replica brings, and shares out the result.
+
+        Args:
+            method: what the caller calls, for the message.
+            function: takes the leaves of each replica, returns a result for each.
+            leaves: what this replica brings; outside `strategy.run`, distributed values or
+                values that are the same for all replicas.
+            from_outside: whether it may be called outside of `strategy.run` though there
+                are several replicas.
+
+        Returns:
+            The result for this replica.
+
+        Raises:
+            RuntimeError: if called in another strategy, or outside of `strategy.run`
+                though each replica needs a result.
+        """
+        self._check_strategy(method)
+        if self.count == 1:
+            return function(self._shares(leaves))[0]
+        if tf.distribute.has_strategy() and not tf.distribute.in_cross_replica_context():
+            return tf.distribute.get_replica_context().merge_call(
+                lambda _, *merged: distribute_utils.regroup(
+                    tuple(function(self._shares(merged)))), args=tuple(leaves))
+        if not from_outside:
+            raise RuntimeError(f"`{method}` must be called inside strategy.run, because each of "
+                               f"the {self.count} replicas has its own part.")
+        return function(self._shares(leaves))
+
+    def _check_strategy(self, method: str) -> None:
+        strategy = tf.distribute.get_strategy()
+        if strategy.num_replicas_in_sync > 1 and strategy is not self.strategy:
+            raise RuntimeError(
+                f"`{method}` must be called under the strategy in whose scope the object was "
+                f"made, got {type(strategy).__name__}. Make it inside strategy.scope().")
+
+    def _shares(self, leaves: Leaves) -> list[Leaves]:
+        values = [self.strategy.experimental_local_results(leaf) for leaf in leaves]
+        return [[value[min(replica, len(value) - 1)] for value in values]
+                for replica in range(self.count)]

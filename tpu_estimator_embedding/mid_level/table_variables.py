@@ -1,0 +1,76 @@
+# SPDX-License-Identifier: Apache-2.0
+"""The variables of tables and slots: one set for all replicas, whatever the strategy."""
+
+import contextlib
+import dataclasses
+from collections.abc import Callable, Iterator, Mapping
+from typing import Any
+
+import tensorflow as tf
+from tensorflow.python.eager import context
+
+from tpu_estimator_embedding import checks
+from tpu_estimator_embedding.engine.partitioned_embedding import create_variables, default_names
+from tpu_estimator_embedding.engine.variables import TableVariables
+from tpu_estimator_embedding.types import Initializer
+
+
+def create_tables(plan: Any, slot_functions: Mapping[str, Callable[..., Any]]
+                  ) -> dict[str, TableVariables]:
+    """Creates the variables of a plan, once, outside of any strategy and any function.
+
+    Args:
+        plan: the tables.
+        slot_functions: table name -> its slot_variable_creation_fn.
+
+    Returns:
+        Table name -> variables.
+
+    Raises:
+        ValueError: if a slot_variable_creation_fn does not return its slots.
+    """
+    with outside_strategies():
+        bare = dataclasses.replace(plan, tables=tuple(
+            dataclasses.replace(table, optimizer=None) if table.name in slot_functions else table
+            for table in plan.tables))
+        variables = create_variables(bare, default_names(bare))
+        for table in plan.tables:
+            if table.name in slot_functions and table.slot_initial_values:
+                variables[table.name] = variables[table.name]._replace(
+                    slots=_slots(table, variables[table.name].parts, slot_functions[table.name]))
+    return variables
+
+
+@contextlib.contextmanager
+def outside_strategies() -> Iterator[None]:
+    """Executes eagerly, and without the strategy whose scope, or replica, one is in.
+
+    Strategies belong to a graph, and an empty one belongs to none.
+    """
+    with tf.init_scope(), tf.Graph().as_default(), context.eager_mode():
+        yield
+
+
+def children(variables: Mapping[str, TableVariables]) -> dict[str, tf.Variable]:
+    """Returns the name in a checkpoint of every table, `words`, and slot, `words/momenta`."""
+    return {name: parts[0] for table, (parts, slots) in variables.items()
+            for name, parts in ((table, parts),
+                                *((f"{table}/{slot}", slots[slot]) for slot in slots))}
+
+
+def _slots(table: Any, parts: list[tf.Variable],
+           create: Callable[..., Any]) -> dict[str, list[tf.Variable]]:
+    names = list(table.slot_initial_values)
+    initializers: list[Initializer] = [
+        tf.constant_initializer(value) for value in table.slot_initial_values.values()]
+    slots: dict[str, list[tf.Variable]] = {name: [] for name in names}
+    for part in parts:
+        created = create(part, names, initializers)
+        checks.check(
+            isinstance(created, Mapping) and set(created) == set(names) and
+            all(created[name].shape == part.shape for name in names),
+            f"slot_variable_creation_fn of table {table.name!r}",
+            f"a function that returns a variable {part.shape} for each of {names}", created)
+        for name in names:
+            slots[name].append(created[name])
+    return slots

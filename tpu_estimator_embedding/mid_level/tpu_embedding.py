@@ -1,0 +1,276 @@
+# SPDX-License-Identifier: Apache-2.0
+"""TPUEmbedding: tables that look up and learn beside a model, of release 2.3 and from 2.4 on.
+
+>>> from tpu_estimator_embedding.mid_level.feature_config import FeatureConfig
+>>> from tpu_estimator_embedding.mid_level.optimizers import SGD
+>>> from tpu_estimator_embedding.mid_level.table_config import TableConfig
+>>> words = TableConfig(1000, 2, tf.ones_initializer(), combiner="sum", name="words")
+>>> embedding = TPUEmbedding({"title": FeatureConfig(words)}, SGD(0.5))
+>>> embedding.enqueue({"title": tf.ragged.constant([[3, 4], [3]])})
+>>> embedding.dequeue()["title"].numpy().tolist()
+[[2.0, 2.0], [1.0, 1.0]]
+>>> embedding.apply_gradients({"title": tf.ones([2, 2])})
+>>> embedding.embedding_tables[words][3].numpy().tolist()
+[0.0, 0.0]
+"""
+
+import weakref
+from typing import Any
+
+import numpy as np
+import tensorflow as tf
+
+from tpu_estimator_embedding import checks
+from tpu_estimator_embedding.mid_level import output_shapes, row_layout, table_variables
+from tpu_estimator_embedding.mid_level.constructor_calls import read_call
+from tpu_estimator_embedding.mid_level.engine_batches import EngineBatches
+from tpu_estimator_embedding.mid_level.replica_calls import ReplicaCalls
+from tpu_estimator_embedding.mid_level.stacked_activations import (
+    activation_shape,
+    gradient_or_zeros,
+)
+from tpu_estimator_embedding.mid_level.structure import (
+    check_structure,
+    named_features,
+    named_tables,
+    named_values,
+)
+from tpu_estimator_embedding.mid_level.table_config import TableConfig
+from tpu_estimator_embedding.mid_level.to_plan import slot_functions, to_plan
+
+# Objects that stand for an initialized TPU embedding engine, as release 2.3 counts them.
+_initialized: weakref.WeakSet["TPUEmbedding"] = weakref.WeakSet()
+
+
+class TPUEmbedding(tf.__internal__.tracking.Trackable):
+    """Embedding tables with the optimizers that update them.
+
+    In every step of training, `enqueue` ids, `dequeue` activations, and `apply_gradients`;
+    to evaluate, `enqueue(training=False)` and `dequeue`. Under a strategy, `enqueue` inside
+    or outside of `strategy.run`, and the other two inside. All replicas together make one
+    update of each row, with the sum of their gradients. Several objects may exist.
+
+    The calls of release 2.3 and of those from 2.4 on:
+
+        TPUEmbedding(feature_config, batch_size, optimizer,
+                     pipeline_execution_with_tensor_core=False, initialize_tpu_embedding=True)
+        TPUEmbedding(feature_config, optimizer, pipeline_execution_with_tensor_core=False)
+
+    Args:
+        feature_config: a nested structure of FeatureConfigs.
+        batch_size: samples of all replicas together.
+        optimizer: that of the tables without one of their own; None, from release 2.4 on,
+            makes tables without slots, which cannot be trained.
+        pipeline_execution_with_tensor_core: whether a batch is looked up before the
+            update of the batch before it. That update waits until then, or until the
+            tables are read by `embedding_tables`, saved, or looked up without training.
+        initialize_tpu_embedding: False requires that there is another object.
+
+    Raises:
+        ValueError: if a config or optimizer is of the wrong class, two tables have one
+            name, or batch_size does not divide by the replicas.
+        RuntimeError: if initialize_tpu_embedding is False and there is no other object.
+
+    Source: documents of `tf.tpu.experimental.embedding.TPUEmbedding`, releases 2.3, 2.4.
+    """
+
+    def __init__(self, *args: Any, **kwargs: Any) -> None:
+        call = read_call(args, kwargs)
+        self._feature_config = call.feature_config
+        self._features = named_features(call.feature_config)
+        self._tables = named_tables(call.feature_config)
+        self._plan = to_plan(call.feature_config, call.optimizer,
+                             pipelined=bool(call.pipeline_execution_with_tensor_core))
+        self._slot_functions = slot_functions(self._tables, call.optimizer)
+        self._replicas = ReplicaCalls()
+        self._variables: dict[str, Any] | None = None
+        self._batches: EngineBatches | None = None
+        _check_initialized(call.initialize_tpu_embedding)
+        if call.batch_size is not None:
+            self._check_optimizers()
+            checks.check(call.batch_size % self._replicas.count == 0, "batch_size",
+                         f"a multiple of the {self._replicas.count} replicas", call.batch_size)
+            self.build(per_replica_batch_size=call.batch_size // self._replicas.count)
+        _initialized.add(self)
+
+    @property
+    def embedding_tables(self) -> dict[TableConfig, tf.Variable]:
+        """The variable of each table, `[vocabulary_size, dim]`, by its TableConfig."""
+        self._build_tables()
+        self._complete()
+        children = table_variables.children(self._variables or {})
+        return {config: children[name] for name, config in self._tables.items()}
+
+    def build(self, per_replica_input_shapes: Any = None,
+              per_replica_batch_size: int | None = None) -> None:
+        """Creates tables and slots, and fixes the shapes of the features where given.
+
+        Args:
+            per_replica_input_shapes: the shapes of one replica's inputs, in the structure
+                of the features; or its batch size.
+            per_replica_batch_size: samples of one replica. Without either, the first
+                enqueue fixes the shapes.
+
+        Raises:
+            ValueError: if shapes differ from those of earlier calls, or have no dimension.
+        """
+        if isinstance(per_replica_input_shapes, int):
+            per_replica_input_shapes, per_replica_batch_size = None, per_replica_input_shapes
+        self._build_tables()
+        if per_replica_input_shapes is not None:
+            leaves = tf.nest.flatten_up_to(self._feature_config, per_replica_input_shapes)
+            self._fix_shapes({path: output_shapes.of_input_shape(path, config, shape)
+                              for (path, config), shape in zip(
+                                  self._features.items(), leaves, strict=True)})
+        elif per_replica_batch_size is not None:
+            checks.check_positive_int("per_replica_batch_size", per_replica_batch_size)
+            self._fix_shapes({path: output_shapes.of_batch_size(config, per_replica_batch_size)
+                              for path, config in self._features.items()})
+
+    def enqueue(self, features: Any, weights: Any = None, training: bool = True,
+                name: str | None = None, device: str | None = None) -> None:
+        """Gives the ids of a step to the tables.
+
+        Args:
+            features: ids, in the structure of the FeatureConfigs: integer Tensors,
+                SparseTensors or RaggedTensors, or distributed values of them. A Tensor
+                `[batch]` or `[batch, 1]` has one id for each sample; the others have any
+                number of ids, combined, or a sequence.
+            weights: None, or floats in the same structure and of the same kinds, each None
+                for a weight of 1. Tensors have none.
+            training: whether `apply_gradients` will follow.
+            name: name of the scope of the ops.
+            device: None: all replicas are given ids at once.
+
+        Raises:
+            ValueError: if the structure or a kind of input differs, weights and ids do not
+                match, batch sizes are unequal or differ from earlier calls, or `device` is
+                given.
+            TypeError: if the type of a sequence in the structure differs.
+            RuntimeError: if the batch size is unknown, a table has no optimizer and
+                training is True, or the batch before has not got its gradients.
+            tf.errors.InvalidArgumentError: if an id is not in the vocabulary; in a graph,
+                also in the place of errors that depend on the values.
+        """
+        checks.check(device is None, "device", "None", device,
+                     "Enqueue the ids of all replicas at once.")
+        check_structure("features", self._feature_config, features)
+        if training and any(table.optimizer is None for table in self._plan.tables):
+            raise RuntimeError(checks.complaint(
+                "training", "False where a table has no optimizer", training))
+        flat_weights: list[Any] = [None] * len(self._features)
+        if weights is not None:
+            check_structure("weights", self._feature_config, weights)
+            flat_weights = tf.nest.flatten(weights)
+        with tf.name_scope(name or "enqueue"):
+            self._replicas.together(
+                "enqueue", lambda shares: self._enqueue(shares, training),
+                [*tf.nest.flatten(features), *flat_weights], from_outside=True)
+
+    def dequeue(self, name: str | None = None) -> Any:
+        """Returns the activations of the batch that was enqueued first.
+
+        Args:
+            name: name of the scope of the ops.
+
+        Returns:
+            float32 Tensors in the structure of the FeatureConfigs: `[batch, dim]`,
+            `[batch, max_sequence_length, dim]`, or output_shape and dim, where the batch
+            is that of one replica.
+
+        Raises:
+            RuntimeError: if nothing was enqueued, the batch before has not got its
+                gradients, or it is called outside of `strategy.run` for several replicas.
+        """
+        batches = self._built("dequeue")
+        with tf.name_scope(name or "dequeue"):
+            flat = self._replicas.together("dequeue", lambda shares: [
+                [activations[path] for path in self._features]
+                for activations in batches.dequeue()], [])
+        return tf.nest.pack_sequence_as(self._feature_config, flat)
+
+    def apply_gradients(self, gradients: Any, name: str | None = None) -> None:
+        """Updates the tables with the gradients of the activations dequeued last.
+
+        Args:
+            gradients: float Tensors in the structure and shapes of the activations. None
+                stands for zeros, which are an update, too: moments decay, and weight decay
+                and limits apply.
+            name: name of the scope of the ops.
+
+        Raises:
+            RuntimeError: if nothing was dequeued, or only without training.
+            ValueError: if a gradient is no Tensor or has another shape, or the structure
+                differs.
+            TypeError: if the type of a sequence in the structure differs.
+        """
+        batches = self._built("apply_gradients")
+        check_structure("gradients", self._feature_config, gradients)
+        plans = {feature.name: feature for feature in batches.plan.features}
+        shapes = {path: activation_shape(batches.plan, plans[path], batches.layout)
+                  for path in self._features}
+        with tf.name_scope(name or "apply_gradients"):
+            leaves = [gradient_or_zeros(path, gradient, shapes[path])
+                      for path, gradient in named_values(gradients)]
+            self._replicas.together("apply_gradients", lambda shares: batches.apply_gradients(
+                [dict(zip(self._features, share, strict=True)) for share in shares]), leaves)
+
+    def _enqueue(self, shares: list[Any], training: bool) -> list[None]:
+        paths = list(self._features)
+        replicas = [(dict(zip(paths, map(_to_tensor, share[:len(paths)]), strict=True)),
+                     dict(zip(paths, share[len(paths):], strict=True))) for share in shares]
+        for ids, _ in replicas:
+            self._fix_shapes({path: output_shapes.of_input(path, self._features[path], value)
+                              for path, value in ids.items()})
+        return self._built("enqueue").enqueue(replicas, training)
+
+    def _build_tables(self) -> None:
+        if self._variables is None:
+            self._variables = table_variables.create_tables(self._plan, self._slot_functions)
+            for name, variable in table_variables.children(self._variables).items():
+                self._track_trackable(variable, name)
+
+    def _fix_shapes(self, shapes: dict[str, output_shapes.OutputShape]) -> None:
+        shapes = {path: output_shapes.stated(path, config) or shapes[path]
+                  for path, config in self._features.items()}
+        if self._batches is not None:
+            row_layout.check_unchanged(self._batches.layout, shapes)
+            return
+        layout = row_layout.resolve(shapes)
+        self._build_tables()
+        with table_variables.outside_strategies():
+            self._batches = EngineBatches(self._plan, self._variables or {}, layout,
+                                          self._replicas.count)
+
+    def _built(self, method: str) -> EngineBatches:
+        if self._batches is None:
+            raise RuntimeError(f"`{method}` must come after enqueue, got a TPUEmbedding that is "
+                               "not built.")
+        return self._batches
+
+    def _check_optimizers(self) -> None:
+        without = [table.name for table in self._plan.tables if table.optimizer is None]
+        checks.check(not without, "optimizer", f"given for all tables or for {without}", None)
+
+    def _complete(self) -> None:
+        if self._batches is not None:
+            self._batches.complete()
+
+    def _trackable_children(self, save_type: str = "checkpoint", **options: Any) -> Any:
+        self._complete()  # what is saved misses no update
+        return super()._trackable_children(save_type, **options)
+
+    def _lookup_dependency(self, *args: Any, **kwargs: Any) -> Any:
+        if self._batches is not None:  # restored tables do not get the update of others
+            self._batches.forget()
+        return super()._lookup_dependency(*args, **kwargs)
+
+
+def _to_tensor(value: Any) -> Any:
+    return tf.convert_to_tensor(value) if isinstance(value, np.ndarray | tf.Variable) else value
+
+
+def _check_initialized(initialize: bool) -> None:
+    if not initialize and not _initialized:
+        raise RuntimeError(checks.complaint(
+            "initialize_tpu_embedding", "True where there is no other TPUEmbedding", initialize))
