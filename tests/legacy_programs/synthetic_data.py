@@ -1,0 +1,125 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Small data with something in it to learn, written to files for the programs to read."""
+
+import pathlib
+
+import numpy as np
+import tensorflow as tf
+
+
+def write_clicks(directory: pathlib.Path, num_train: int, num_eval: int) -> None:
+    """Writes TFRecords of clicks: users, ads and query words add to the log odds.
+
+    The scores of the words are weights; ids are lists, of 0 to 3 words.
+    """
+    random = np.random.default_rng(0)
+    users, ads, words = (random.normal(0, deviation, size) for deviation, size in (
+        (1.0, 2000), (1.0, 300), (0.7, 500)))
+    for part, count in [(f"train-{shard}", num_train // 4) for shard in range(4)] + [
+            ("eval-0", num_eval)]:
+        with tf.io.TFRecordWriter(str(directory / f"{part}.tfrecord")) as writer:
+            for _ in range(count):
+                user, ad = random.integers(2000), random.integers(300)
+                query = random.integers(0, 500, random.integers(0, 4))
+                scores = random.uniform(0.5, 2, query.size)
+                log_odds = users[user] + ads[ad] + words[query] @ scores
+                clicked = random.random() < 1 / (1 + np.exp(-2 * log_odds))
+                writer.write(_example(user_id=[user], ad_id=[ad], query_words=query,
+                                      query_scores=scores, bid=[random.uniform()],
+                                      clicked=[int(clicked)]))
+
+
+def _example(**features) -> bytes:
+    made = {}
+    for name, values in features.items():
+        values = np.asarray(values)
+        made[name] = tf.train.Feature(float_list=tf.train.FloatList(value=values)) \
+            if values.dtype.kind == "f" else \
+            tf.train.Feature(int64_list=tf.train.Int64List(value=values))
+    return tf.train.Example(features=tf.train.Features(feature=made)).SerializeToString()
+
+
+def write_sessions(path: pathlib.Path, count: int) -> None:
+    """Writes sessions: 1 to 5 items and one more, all of one of 10 groups (`item % 10`)."""
+    random = np.random.default_rng(0)
+    groups = random.integers(0, 10, [count, 1])
+    items = groups + 10 * random.integers(0, 20, [count, 6])
+    history, positive = items[:, :5], items[:, 5]
+    lengths = random.integers(1, 6, [count, 1])
+    history = np.where(np.arange(5) < lengths, history, -1)
+    np.savez(path, history=history, positive=positive)
+
+
+def write_sentences(directory: pathlib.Path, num_train: int, num_dev: int) -> None:
+    """Writes `vocab.txt`, `train.tsv`, `dev.tsv`: sentences are good or bad by one word.
+
+    "not" before the word turns its meaning round, so that the order of words counts.
+    """
+    random = np.random.default_rng(0)
+    good, bad = ["good", "great", "fine"], ["bad", "awful", "poor"]
+    others = [f"word{number}" for number in range(100)]
+    (directory / "vocab.txt").write_text("\n".join([*good, *bad, "not", *others[:90]]) + "\n")
+
+    def sentence() -> str:
+        label, negated = random.integers(0, 2, 2)
+        words = list(random.choice(others, random.integers(2, 8)))
+        place = random.integers(0, len(words))
+        words.insert(place, str(random.choice(good if label != negated else bad)))
+        words.insert(place if negated else random.integers(place + 1, len(words) + 1), "not")
+        return f"{label}\t{' '.join(words)}\n"
+
+    for name, count in [("train", num_train), ("dev", num_dev)]:
+        (directory / f"{name}.tsv").write_text("".join(sentence() for _ in range(count)))
+
+
+def write_ratings(path: pathlib.Path, count: int) -> None:
+    """Writes ratings: tastes times qualities, and what movies and tags add.
+
+    The noise has a deviation of 0.2, ratings one of about 1.3.
+    """
+    random = np.random.default_rng(0)
+    tastes, qualities = random.normal(0, 0.8, [400, 2]), random.normal(0, 0.8, [300, 2])
+    biases, of_tags = random.normal(0, 0.7, 300), random.normal(0, 0.5, 40)
+    user, movie = random.integers(0, 400, count), random.integers(0, 300, count)
+    tags = np.where(random.random([count, 3]) < 0.7, random.integers(0, 40, [count, 3]), -1)
+    tag_weights = random.uniform(0.5, 1.5, [count, 3])
+    rating = (3 + (tastes[user] * qualities[movie]).sum(axis=1) + biases[movie]
+              + (np.where(tags >= 0, of_tags[tags], 0) * tag_weights).sum(axis=1)
+              + random.normal(0, 0.2, count))
+    watched = np.where(np.arange(6) < random.integers(0, 7, [count, 1]),
+                       random.integers(0, 300, [count, 6]), -1)
+    np.savez(path, user=user, movie=movie, watched=watched, tags=tags,
+             tag_weights=tag_weights.astype(np.float32), rating=rating.astype(np.float32))
+
+
+def write_purchases(directory: pathlib.Path, num_clicks: int, num_purchases: int) -> None:
+    """Writes `clicks.csv`, `purchases.csv`, `candidates.csv`: lines `user,product,label`.
+
+    Products 1, 3, 5, … are liked. Purchases are of products below 50, candidates of the rest.
+    """
+    random = np.random.default_rng(0)
+
+    def write(name: str, count: int, lowest: int, highest: int) -> None:
+        users, products = random.integers(0, 300, count), random.integers(lowest, highest, count)
+        labels = (random.random(count) < np.where(products % 2, 0.9, 0.1)).astype(int)
+        lines = [f"{user},{product},{label}\n"
+                 for user, product, label in zip(users, products, labels, strict=True)]
+        (directory / f"{name}.csv").write_text("".join(lines))
+
+    write("clicks", num_clicks, 0, 500)
+    write("purchases", num_purchases, 0, 50)
+    write("candidates", 1100, 50, 500)
+
+
+def write_visits(directory: pathlib.Path, num_train: int, num_eval: int) -> None:
+    """Writes `train.csv` and `eval.csv` of visits to a shop; ids begin with 1."""
+    random = np.random.default_rng(0)
+    of_country, of_device, of_hour = (random.normal(0, 1.2, size) for size in (200, 50, 25))
+    for name, count in (("train", num_train), ("eval", num_eval)):
+        country, device, hour = (random.integers(1, size, count) for size in (200, 50, 25))
+        visits = random.poisson(3, count)
+        log_odds = of_country[country] + of_device[device] + of_hour[hour] + 0.3 * (visits - 3)
+        bought = (random.random(count) < 1 / (1 + np.exp(-log_odds))).astype(int)
+        rows = np.stack([country, device, hour, visits, bought], axis=1)
+        np.savetxt(directory / f"{name}.csv", rows, "%d", ",", comments="",
+                   header="country,device,hour,visits,bought")
