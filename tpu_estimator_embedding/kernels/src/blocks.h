@@ -1,0 +1,62 @@
+// SPDX-License-Identifier: Apache-2.0
+// Rows cut into blocks of columns whose sums fit into registers.
+#ifndef TPU_ESTIMATOR_EMBEDDING_BLOCKS_H_
+#define TPU_ESTIMATOR_EMBEDDING_BLOCKS_H_
+
+#include "vectors.h"
+
+namespace tpu_estimator_embedding {
+namespace {
+
+constexpr int64_t kFloatsPerLine = 16;   // of the cache
+constexpr int64_t kMaxPrefetched = 512;  // the hardware follows what is longer
+
+inline void Prefetch(const float* row, int64_t dim) {
+  const int64_t end = dim < kMaxPrefetched ? dim : kMaxPrefetched;
+  for (int64_t i = 0; i < end; i += kFloatsPerLine) __builtin_prefetch(row + i, 0, 3);
+}
+
+inline void PrefetchToWrite(const float* row, int64_t dim) {
+  const int64_t end = dim < kMaxPrefetched ? dim : kMaxPrefetched;
+  for (int64_t i = 0; i < end; i += kFloatsPerLine) __builtin_prefetch(row + i, 1, 3);
+}
+
+template <class T>
+constexpr int Lanes() {
+  return sizeof(T) / sizeof(float);
+}
+
+template <class T, int kCount, bool kIsScaled>
+inline void AddScaled(const float* from, float factor, T* sums) {
+#pragma GCC unroll 16
+  for (int k = 0; k < kCount; ++k) {
+    T value;
+    Load(from + k * Lanes<T>(), &value);
+    sums[k] = sums[k] + (kIsScaled ? value * factor : value);
+  }
+}
+
+template <class T, int kCount>
+inline void StoreScaled(const T* sums, float factor, float* to) {
+#pragma GCC unroll 16
+  for (int k = 0; k < kCount; ++k) Store(sums[k] * factor, to + k * Lanes<T>());
+}
+
+// Calls work.Do<T, kCount>(column) for blocks of kCount Ts that cover columns 0 to dim: 64 or 32
+// columns in vectors as long as there are so many, then single vectors, then single columns.
+template <class Work>
+inline void ForEachBlock(int64_t dim, const Work& work) {
+  int64_t column = 0;
+  for (; dim - column >= 64; column += 64) work.template Do<Vector, 64 / kLanes>(column);
+  for (; dim - column >= 32; column += 32) work.template Do<Vector, 32 / kLanes>(column);
+  for (; dim - column >= 16; column += 16) work.template Do<Vector, 16 / kLanes>(column);
+  if (kLanes < 16) {
+    for (; dim - column >= kLanes; column += kLanes) work.template Do<Vector, 1>(column);
+  }
+  for (; column < dim; ++column) work.template Do<float, 1>(column);
+}
+
+}  // namespace
+}  // namespace tpu_estimator_embedding
+
+#endif  // TPU_ESTIMATOR_EMBEDDING_BLOCKS_H_

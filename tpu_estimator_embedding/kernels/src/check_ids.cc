@@ -1,0 +1,146 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "check_ids.h"
+
+#include <algorithm>
+
+namespace tpu_estimator_embedding {
+namespace {
+
+std::string Complaint(const std::string& what, const FeaturePlan& plan, const std::string& rest) {
+  return "`" + what + " of feature '" + plan.name + "'` must be " + rest;
+}
+
+template <class Integer>
+void FindBounds(const Integer* ids, int64_t size, int64_t* smallest, int64_t* largest) {
+  Integer low = 0, high = -1;
+  for (int64_t i = 0; i < size; ++i) {
+    low = std::min(low, ids[i]);
+    high = std::max(high, ids[i]);
+  }
+  *smallest = low;
+  *largest = high;
+}
+
+std::string CheckVocabulary(const FeaturePlan& plan, const Integers& ids, bool* has_negative) {
+  int64_t smallest, largest;
+  if (ids.is_wide) {
+    FindBounds(static_cast<const int64_t*>(ids.data), ids.size, &smallest, &largest);
+  } else {
+    FindBounds(static_cast<const int32_t*>(ids.data), ids.size, &smallest, &largest);
+  }
+  *has_negative = smallest < 0;
+  if (largest < plan.vocabulary_size) return "";
+  int64_t position = 0;
+  while (ids[position] < plan.vocabulary_size) ++position;
+  return Complaint("ids", plan,
+                   "in [0, " + std::to_string(plan.vocabulary_size) +
+                       "), its vocabulary_size, got " + std::to_string(ids[position]) +
+                       ". Raise vocabulary_size, or map the ids into the vocabulary in input_fn. "
+                       "It stands at position " +
+                       std::to_string(position) + ".");
+}
+
+std::string CheckAligned(const FeaturePlan& plan, const std::string& what, int64_t count,
+                         int64_t num_ids) {
+  if (count == num_ids) return "";
+  return Complaint(what, plan,
+                   "as many as its ids, " + std::to_string(num_ids) + ", got " +
+                       std::to_string(count) + ". Make both from tensors with the same indices.");
+}
+
+std::string CheckSampleCount(const FeaturePlan& plan, int64_t count, int64_t batch_size) {
+  if (count == batch_size) return "";
+  return Complaint("samples", plan,
+                   std::to_string(batch_size) + ", the batch size, got " + std::to_string(count) +
+                       ". Give every feature the same batch size.");
+}
+
+std::string Unsorted(const FeaturePlan& plan) {
+  return Complaint("sample indices", plan,
+                   "in increasing order, got some that decrease. Call tf.sparse.reorder on the "
+                   "SparseTensor in input_fn.");
+}
+
+std::string CheckRowSplits(const FeaturePlan& plan, const FeatureIds& ids) {
+  const Integers& splits = ids.places;
+  for (int64_t i = 1; i < splits.size; ++i) {
+    if (splits[i] < splits[i - 1]) return Unsorted(plan);
+  }
+  std::string complaint = CheckSampleCount(plan, splits.size - 1, ids.batch_size);
+  if (!complaint.empty()) return complaint;
+  if (splits[0] != 0) {
+    return Complaint("row splits", plan, "0 at first, got " + std::to_string(splits[0]) + ".");
+  }
+  return CheckAligned(plan, "row splits", splits[splits.size - 1], ids.ids.size);
+}
+
+bool IsSorted(const FeaturePlan& plan, const FeatureIds& ids) {
+  const int64_t columns = ids.num_coordinates;
+  for (int64_t i = 1; i < ids.num_places(); ++i) {
+    const int64_t here = i * columns, before = here - columns;
+    const int64_t step = ids.places[here] - ids.places[before];
+    if (step < 0) return false;
+    if (step == 0 && plan.sequence_length > 0 && ids.places[here + 1] < ids.places[before + 1]) {
+      return false;
+    }
+  }
+  return true;
+}
+
+std::string CheckPositions(const FeaturePlan& plan, const FeatureIds& ids) {
+  if (plan.sequence_length == 0) return "";
+  if (ids.num_coordinates < 2) {
+    return "`ids of sequence feature '" + plan.name +
+           "'` must be ragged, or sparse with sample indices [n, 2], got sample indices without "
+           "positions.";
+  }
+  for (int64_t i = 1; i < ids.places.size; i += ids.num_coordinates) {
+    if (ids.places[i] < 0) {
+      return Complaint("positions", plan, "at least 0, got " + std::to_string(ids.places[i]) + ".");
+    }
+  }
+  return "";
+}
+
+std::string CheckCoordinates(const FeaturePlan& plan, const FeatureIds& ids) {
+  std::string complaint = CheckPositions(plan, ids);
+  if (!complaint.empty()) return complaint;
+  if (!IsSorted(plan, ids)) return Unsorted(plan);
+  const int64_t count = ids.num_places();
+  if (count > 0) {
+    const int64_t first = ids.places[0], last = ids.places[(count - 1) * ids.num_coordinates];
+    if (first < 0 || last >= ids.batch_size) {
+      return Complaint("sample indices", plan,
+                       "in [0, " + std::to_string(ids.batch_size) + "), the batch size, got [" +
+                           std::to_string(first) + " " + std::to_string(last) +
+                           "]. Give every feature the same batch size.");
+    }
+  }
+  return CheckAligned(plan, "sample indices", count, ids.ids.size);
+}
+
+std::string CheckPlaces(const FeaturePlan& plan, const FeatureIds& ids) {
+  switch (ids.placement) {
+    case Placement::kOneIdEach:
+      return CheckSampleCount(plan, ids.ids.size, ids.batch_size);
+    case Placement::kRowSplits:
+      return CheckRowSplits(plan, ids);
+    case Placement::kCoordinates:
+      return CheckCoordinates(plan, ids);
+  }
+  return "";
+}
+
+}  // namespace
+
+CheckedFeature CheckFeature(const FeaturePlan& plan, const FeatureIds& ids) {
+  CheckedFeature checked;
+  checked.complaint = CheckVocabulary(plan, ids.ids, &checked.has_negative_ids);
+  if (checked.complaint.empty() && ids.weights != nullptr) {
+    checked.complaint = CheckAligned(plan, "weights", ids.num_weights, ids.ids.size);
+  }
+  if (checked.complaint.empty()) checked.complaint = CheckPlaces(plan, ids);
+  return checked;
+}
+
+}  // namespace tpu_estimator_embedding

@@ -1,0 +1,137 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "lay_out_ids.h"
+
+#include <cmath>
+
+#include "row_reader.h"
+
+namespace tpu_estimator_embedding {
+namespace {
+
+// Takes the ids of a table that lies on one host.
+template <class Id>
+class OneHost {
+ public:
+  explicit OneHost(const TableIds<Id>& part) : part_(part) {}
+
+  void Append(int64_t id, float weight) {
+    part_.ids[count_] = static_cast<Id>(id);
+    if (part_.weights != nullptr) part_.weights[count_] = weight;
+    ++count_;
+  }
+  void EndRow() { part_.row_ends[row_++] = count_; }
+
+ private:
+  const TableIds<Id> part_;
+  int32_t count_ = 0;
+  int64_t row_ = 0;
+};
+
+// Deals the ids of a table out to its hosts.
+template <class Id>
+class SeveralHosts {
+ public:
+  SeveralHosts(const std::vector<TableIds<Id>>& parts, const Partition& partition)
+      : parts_(parts), partition_(partition), counts_(parts.size(), 0) {}
+
+  void Append(int64_t id, float weight) {
+    const int part = partition_.Part(id);
+    const int32_t place = counts_[part]++;
+    parts_[part].ids[place] = static_cast<Id>(partition_.Row(id, part));
+    if (parts_[part].weights != nullptr) parts_[part].weights[place] = weight;
+  }
+  void EndRow() {
+    for (size_t part = 0; part < parts_.size(); ++part) {
+      parts_[part].row_ends[row_] = counts_[part];
+    }
+    ++row_;
+  }
+
+ private:
+  const std::vector<TableIds<Id>>& parts_;
+  const Partition partition_;
+  std::vector<int32_t> counts_;
+  int64_t row_ = 0;
+};
+
+class Counter {
+ public:
+  explicit Counter(const Partition& partition)
+      : partition_(partition), counts_(partition.num_parts(), 0) {}
+
+  void Append(int64_t id, float) { ++counts_[counts_.size() == 1 ? 0 : partition_.Part(id)]; }
+  void EndRow() {}
+  const std::vector<int64_t>& counts() const { return counts_; }
+
+ private:
+  const Partition partition_;
+  std::vector<int64_t> counts_;
+};
+
+float OneOver(float denominator) { return denominator == 0 ? 0.0f : 1.0f / denominator; }
+
+float Scale(Combiner combiner, float weights, float squares) {
+  if (combiner == Combiner::kMean) return OneOver(weights);
+  return OneOver(std::sqrt(squares));
+}
+
+template <class Integer, class Sink>
+float* LayOutShare(const Share& share, const Integer* ids, Combiner combiner, Sink* sink,
+                   float* scales) {
+  RowReader reader(*share.plan, *share.ids);
+  const float* weights = share.ids->weights;
+  const int64_t num_rows = share.num_rows();
+  for (int64_t row = 0; row < num_rows; ++row) {
+    int64_t begin = 0, end = 0;
+    reader.Next(&begin, &end);
+    float sum = 0, squares = 0;
+    for (int64_t i = begin; i < end; ++i) {
+      if (ids[i] < 0) continue;
+      const float weight = weights == nullptr ? 1.0f : weights[i];
+      sum += weight;
+      squares += weight * weight;
+      sink->Append(ids[i], weight);
+    }
+    sink->EndRow();
+    if (scales != nullptr) *scales++ = Scale(combiner, sum, squares);
+  }
+  return scales;
+}
+
+template <class Sink>
+void LayOut(const std::vector<Share>& shares, Combiner combiner, Sink* sink, float* scales) {
+  for (const Share& share : shares) {
+    const Integers& ids = share.ids->ids;
+    scales =
+        ids.is_wide
+            ? LayOutShare(share, static_cast<const int64_t*>(ids.data), combiner, sink, scales)
+            : LayOutShare(share, static_cast<const int32_t*>(ids.data), combiner, sink, scales);
+  }
+}
+
+}  // namespace
+
+std::vector<int64_t> CountIds(const std::vector<Share>& shares, const Partition& partition) {
+  Counter counter(partition);
+  LayOut(shares, Combiner::kSum, &counter, nullptr);
+  return counter.counts();
+}
+
+template <class Id>
+void LayOutIds(const std::vector<Share>& shares, const Partition& partition, Combiner combiner,
+               const std::vector<TableIds<Id>>& parts, float* scales) {
+  if (parts.size() == 1) {
+    OneHost<Id> host(parts[0]);
+    LayOut(shares, combiner, &host, scales);
+  } else {
+    SeveralHosts<Id> hosts(parts, partition);
+    LayOut(shares, combiner, &hosts, scales);
+  }
+}
+
+template void LayOutIds(const std::vector<Share>&, const Partition&, Combiner,
+                        const std::vector<TableIds<int32_t>>&, float*);
+template void LayOutIds(const std::vector<Share>&, const Partition&, Combiner,
+                        const std::vector<TableIds<int64_t>>&, float*);
+
+}  // namespace tpu_estimator_embedding

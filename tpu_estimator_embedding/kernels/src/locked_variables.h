@@ -1,0 +1,123 @@
+// SPDX-License-Identifier: Apache-2.0
+// Variables that an op has locked, all of them, for as long as this lives.
+#ifndef TPU_ESTIMATOR_EMBEDDING_LOCKED_VARIABLES_H_
+#define TPU_ESTIMATOR_EMBEDDING_LOCKED_VARIABLES_H_
+
+#include <algorithm>
+#include <cstring>
+#include <functional>
+#include <string>
+#include <vector>
+
+#include "absl/strings/str_cat.h"
+#include "tensorflow/core/framework/op_kernel.h"
+#include "tensorflow/core/framework/resource_mgr.h"
+#include "tensorflow/core/framework/resource_var.h"
+
+namespace tpu_estimator_embedding {
+
+enum class Access { kRead, kWrite };
+
+// Locks are taken in increasing address of the mutex, each once, as everywhere in TensorFlow, so
+// that no two ops wait for one another.
+class LockedVariables {
+ public:
+  explicit LockedVariables(Access access) : access_(access) {}
+  LockedVariables(const LockedVariables&) = delete;
+  LockedVariables& operator=(const LockedVariables&) = delete;
+
+  ~LockedVariables() {
+    for (tensorflow::Var* variable : locked_) {
+      access_ == Access::kRead ? variable->mu()->unlock_shared() : variable->mu()->unlock();
+    }
+  }
+
+  // Finds and locks the variables of some inputs. Call it once.
+  absl::Status Lock(tensorflow::OpKernelContext* context, const tensorflow::OpInputList& inputs) {
+    return Lock(context, inputs, inputs, 0);
+  }
+  absl::Status Lock(tensorflow::OpKernelContext* context, const tensorflow::OpInputList& tables,
+                    const tensorflow::OpInputList& slots, int num_slots) {
+    for (int i = 0; i < tables.size(); ++i) TF_RETURN_IF_ERROR(Find(context, tables[i]));
+    for (int i = 0; i < num_slots; ++i) TF_RETURN_IF_ERROR(Find(context, slots[i]));
+    std::vector<tensorflow::Var*> sorted;
+    for (const auto& variable : variables_) sorted.push_back(variable.get());
+    std::sort(sorted.begin(), sorted.end(), [](tensorflow::Var* a, tensorflow::Var* b) {
+      return std::less<>()(a->mu(), b->mu());
+    });
+    sorted.erase(std::unique(sorted.begin(), sorted.end()), sorted.end());
+    for (tensorflow::Var* variable : sorted) {
+      access_ == Access::kRead ? variable->mu()->lock_shared() : variable->mu()->lock();
+      locked_.push_back(variable);
+    }
+    return CheckInitialized();
+  }
+
+  const std::string& name(int i) const { return names_[i]; }
+  const tensorflow::Tensor& tensor(int i) const { return *variables_[i]->tensor(); }
+  float* data(int i) { return variables_[i]->tensor()->flat<float>().data(); }
+
+  // Returns an error unless variable i is float32 of the shape.
+  absl::Status CheckShape(int i, int64_t rows, int64_t dim) const {
+    const tensorflow::Tensor& tensor = *variables_[i]->tensor();
+    if (tensor.dtype() == tensorflow::DT_FLOAT &&
+        tensor.shape() == tensorflow::TensorShape({rows, dim})) {
+      return absl::OkStatus();
+    }
+    return absl::InvalidArgumentError(
+        absl::StrCat("`", names_[i], "` must be float32 of shape [", rows, ",", dim, "], got ",
+                     tensorflow::DataTypeString(tensor.dtype()), " of shape ",
+                     tensor.shape().DebugString(), "."));
+  }
+
+  // Gives variables whose buffers others hold, as the value that was read, a checkpoint that is
+  // being written or the constant it was initialized with, a buffer of their own. In
+  // copy-on-read mode nobody else can.
+  absl::Status CopyOnWrite(tensorflow::OpKernelContext* context) {
+    for (const auto& variable : variables_) {
+      tensorflow::Tensor* value = variable->tensor();
+      if (variable->copy_on_read_mode.load() || value->RefCountIsOne()) continue;
+      tensorflow::Tensor copy;
+      TF_RETURN_IF_ERROR(context->allocate_temp(value->dtype(), value->shape(), &copy));
+      std::memcpy(copy.data(), value->data(), value->TotalBytes());
+      *value = copy;
+    }
+    return absl::OkStatus();
+  }
+
+ private:
+  absl::Status Find(tensorflow::OpKernelContext* context, const tensorflow::Tensor& input) {
+    const tensorflow::ResourceHandle& handle = input.scalar<tensorflow::ResourceHandle>()();
+    names_.push_back(handle.name());
+    variables_.emplace_back();
+    if (!tensorflow::LookupResource(context, handle, &variables_.back()).ok()) {
+      return IsUninitialized(handle.name());
+    }
+    return absl::OkStatus();
+  }
+
+  absl::Status CheckInitialized() const {
+    for (size_t i = 0; i < variables_.size(); ++i) {
+      if (!variables_[i]->is_initialized || !variables_[i]->tensor()->IsInitialized()) {
+        return IsUninitialized(names_[i]);
+      }
+    }
+    return absl::OkStatus();
+  }
+
+  static absl::Status IsUninitialized(const std::string& name) {
+    return absl::FailedPreconditionError(
+        absl::StrCat("`", name,
+                     "` must be initialized before it is looked up or updated. Run the "
+                     "initializer of the variable, or restore it."));
+  }
+
+  const Access access_;
+  std::vector<std::string> names_;
+  std::vector<tensorflow::core::RefCountPtr<tensorflow::Var>> variables_;
+  std::vector<tensorflow::Var*> locked_;
+};
+
+}  // namespace tpu_estimator_embedding
+
+#endif  // TPU_ESTIMATOR_EMBEDDING_LOCKED_VARIABLES_H_

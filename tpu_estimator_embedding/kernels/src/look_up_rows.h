@@ -1,0 +1,62 @@
+// SPDX-License-Identifier: Apache-2.0
+// Sums rows of a table into activations.
+#ifndef TPU_ESTIMATOR_EMBEDDING_LOOK_UP_ROWS_H_
+#define TPU_ESTIMATOR_EMBEDDING_LOOK_UP_ROWS_H_
+
+#include "blocks.h"
+#include "row_kernels.h"
+
+namespace tpu_estimator_embedding {
+namespace {
+
+// Far enough for the memory to deliver a row, near enough for the cache to keep it.
+constexpr int32_t kLookUpAhead = 24;
+
+// The columns of a row of activations, from block to block.
+template <class Id>
+struct SumColumns {
+  const LookUp<Id>& task;
+  int32_t begin, end;  // ids of the row
+  float scale;
+  float* row;
+
+  template <class T, int kCount>
+  void Do(int64_t column) const {
+    T sums[kCount] = {};
+    const float* table = task.table + column;
+    for (int32_t i = begin; i < end; ++i) {
+      const float* from = table + static_cast<int64_t>(task.ids.ids[i]) * task.dim;
+      if (task.ids.weights == nullptr) {
+        AddScaled<T, kCount, false>(from, 1.0f, sums);
+      } else {
+        AddScaled<T, kCount, true>(from, task.ids.weights[i], sums);
+      }
+    }
+    StoreScaled<T, kCount>(sums, scale, row + column);
+  }
+};
+
+template <class Id>
+void LookUpRows(const LookUp<Id>& task, int64_t begin_row, int64_t end_row) {
+  const TableIds<Id>& ids = task.ids;
+  const int32_t last = begin_row < end_row ? ids.row_ends[end_row - 1] : 0;
+  int32_t begin = begin_row == 0 ? 0 : ids.row_ends[begin_row - 1];
+  for (int32_t i = begin; i < last && i < begin + kLookUpAhead; ++i) {
+    Prefetch(task.table + static_cast<int64_t>(ids.ids[i]) * task.dim, task.dim);
+  }
+  for (int64_t row = begin_row; row < end_row; ++row) {
+    const int32_t end = ids.row_ends[row];
+    for (int32_t i = begin + kLookUpAhead; i < last && i < end + kLookUpAhead; ++i) {
+      Prefetch(task.table + static_cast<int64_t>(ids.ids[i]) * task.dim, task.dim);
+    }
+    const float scale = ids.scales == nullptr ? 1.0f : ids.scales[row];
+    ForEachBlock(task.dim,
+                 SumColumns<Id>{task, begin, end, scale, task.activations + row * task.dim});
+    begin = end;
+  }
+}
+
+}  // namespace
+}  // namespace tpu_estimator_embedding
+
+#endif  // TPU_ESTIMATOR_EMBEDDING_LOOK_UP_ROWS_H_

@@ -1,0 +1,123 @@
+// SPDX-License-Identifier: Apache-2.0
+// The ops of a step: prepare ids, look up, update.
+#ifndef TPU_ESTIMATOR_EMBEDDING_OP_DEFINITIONS_H_
+#define TPU_ESTIMATOR_EMBEDDING_OP_DEFINITIONS_H_
+
+#include <vector>
+
+#include "prepared_ids.h"
+#include "tensorflow/core/framework/op.h"
+#include "tensorflow/core/framework/shape_inference.h"
+
+namespace tpu_estimator_embedding {
+
+using tensorflow::shape_inference::DimensionHandle;
+using tensorflow::shape_inference::InferenceContext;
+
+inline absl::Status PrepareIdsShapes(InferenceContext* context) {
+  int num_hosts;
+  std::vector<int64_t> vocabulary_sizes;
+  TF_RETURN_IF_ERROR(context->GetAttr("num_hosts", &num_hosts));
+  TF_RETURN_IF_ERROR(context->GetAttr("vocabulary_sizes", &vocabulary_sizes));
+  const int64_t num_tables = vocabulary_sizes.size();
+  context->set_output(
+      0, context->Matrix(num_tables, context->Dim(context->input(context->num_inputs() - 1), 0)));
+  for (int output = 1; output < context->num_outputs(); ++output) {
+    context->set_output(output, context->Vector(InferenceContext::kUnknownDim));
+  }
+  for (int host = 0; host < num_hosts; ++host) {
+    int64_t num_parts = 0;
+    for (int64_t size : vocabulary_sizes) num_parts += size > host;
+    context->set_output(1 + host, context->Matrix(num_parts, kNumSizes));
+  }
+  return absl::OkStatus();
+}
+
+inline absl::Status LookUpShapes(InferenceContext* context) {
+  std::vector<int> dims;
+  TF_RETURN_IF_ERROR(context->GetAttr("dims", &dims));
+  for (size_t table = 0; table < dims.size(); ++table) {
+    context->set_output(table, context->Matrix(InferenceContext::kUnknownDim, dims[table]));
+  }
+  return absl::OkStatus();
+}
+
+}  // namespace tpu_estimator_embedding
+
+// Checks the ids of every feature of a step and lays them out for every host. Ids and places are
+// those of every feature in every replica, replica by replica.
+REGISTER_OP("TpuEmbeddingPrepareIds")
+    .Input("ids: id_types")
+    .Input("places: place_types")
+    .Input("weights: num_weights * float")
+    .Input("batch_sizes: int64")
+    .Output("row_counts: int64")
+    .Output("sizes: num_hosts * int64")
+    .Output("host_ids: num_hosts * Tid")
+    .Output("row_ends: num_hosts * int32")
+    .Output("host_weights: num_hosts * float")
+    .Output("scales: num_hosts * float")
+    .Output("run_ids: num_hosts * Tid")
+    .Output("run_ends: num_hosts * int32")
+    .Output("run_rows: num_hosts * int32")
+    .Output("run_weights: num_hosts * float")
+    .Attr("id_types: list({int32, int64}) >= 1")
+    .Attr("place_types: list({int32, int64}) >= 0")
+    .Attr("num_weights: int >= 0")
+    .Attr("placements: list({'one_id_each', 'row_splits', 'coordinates'}) >= 1")
+    .Attr("has_weights: list(bool) >= 1")
+    .Attr("feature_names: list(string) >= 1")
+    .Attr("table_of_feature: list(int) >= 1")
+    .Attr("sequence_lengths: list(int) >= 1")
+    .Attr("vocabulary_sizes: list(int) >= 1")
+    .Attr("combiners: list({'sum', 'mean', 'sqrtn'}) >= 1")
+    .Attr("updates_core_by_core: list(bool) >= 1")
+    .Attr("partition_strategy: {'div', 'mod'}")
+    .Attr("num_hosts: int >= 1")
+    .Attr("training: bool")
+    .Attr("Tid: {int32, int64}")
+    .SetShapeFn(tpu_estimator_embedding::PrepareIdsShapes);
+
+// Looks up what the ids prepared for a host ask of its tables.
+REGISTER_OP("TpuEmbeddingLookUp")
+    .Input("tables: num_tables * resource")
+    .Input("sizes: int64")
+    .Input("ids: Tid")
+    .Input("row_ends: int32")
+    .Input("weights: float")
+    .Input("scales: float")
+    .Output("activations: num_tables * float")
+    .Attr("num_tables: int >= 1")
+    .Attr("dims: list(int) >= 1")
+    .Attr("Tid: {int32, int64}")
+    .SetIsStateful()
+    .SetShapeFn(tpu_estimator_embedding::LookUpShapes);
+
+// Updates the tables of a host, and their slots, from the gradients of activations.
+REGISTER_OP("TpuEmbeddingUpdate")
+    .Input("tables: num_tables * resource")
+    .Input("slots: num_slots * resource")
+    .Input("gradients: num_tables * float")
+    .Input("learning_rates: float")
+    .Input("multiplier: float")
+    .Input("step: float")
+    .Input("sizes: int64")
+    .Input("run_ids: Tid")
+    .Input("run_ends: int32")
+    .Input("run_rows: int32")
+    .Input("run_weights: float")
+    .Input("scales: float")
+    .Attr("num_tables: int >= 1")
+    .Attr("num_slots: int >= 0")
+    .Attr("dims: list(int) >= 1")
+    .Attr("rules: list(string) >= 1")
+    .Attr("hyperparameters: list(float) >= 0")
+    .Attr("limits: list(float) >= 0")
+    .Attr("decay_factors: list(float) >= 1")
+    .Attr("multiply_decay_by_learning_rate: list(bool) >= 1")
+    .Attr("move_untouched_rows: list(bool) >= 1")
+    .Attr("Tid: {int32, int64}")
+    .SetIsStateful()
+    .SetShapeFn(tensorflow::shape_inference::NoOutputs);
+
+#endif  // TPU_ESTIMATOR_EMBEDDING_OP_DEFINITIONS_H_

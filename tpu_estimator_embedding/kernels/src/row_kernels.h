@@ -1,0 +1,65 @@
+// SPDX-License-Identifier: Apache-2.0
+// The arithmetic on rows of tables, compiled once for each instruction set.
+#ifndef TPU_ESTIMATOR_EMBEDDING_ROW_KERNELS_H_
+#define TPU_ESTIMATOR_EMBEDDING_ROW_KERNELS_H_
+
+#include <cstdint>
+
+#include "row_optimizer.h"
+#include "table_ids.h"
+
+namespace tpu_estimator_embedding {
+
+// Looks up rows of activations: row r is scales[r] * sum of weights[i] * table[ids[i]].
+template <class Id>
+struct LookUp {
+  TableIds<Id> ids;
+  int64_t dim = 0;
+  const float* table = nullptr;
+  float* activations = nullptr;  // [ids.num_rows, dim]
+};
+
+// Updates rows of a table from the gradient of its activations.
+template <class Id>
+struct Update {
+  TableIds<Id> ids;
+  int64_t dim = 0;
+  float* table = nullptr;
+  float* slots[kMaxSlots] = {};
+  const float* gradients = nullptr;  // [ids.num_rows, dim]
+  RowOptimizer optimizer;
+};
+
+// A share of an update: its runs, and its rows of the table where untouched ones move too.
+struct Range {
+  int64_t begin_run, end_run;
+  int64_t begin_row, end_row;
+};
+
+struct RowKernels {
+  const char* level;
+  void (*look_up_32)(const LookUp<int32_t>&, int64_t begin_row, int64_t end_row);
+  void (*look_up_64)(const LookUp<int64_t>&, int64_t begin_row, int64_t end_row);
+  void (*update_32)(const Update<int32_t>&, const Range&);
+  void (*update_64)(const Update<int64_t>&, const Range&);
+
+  void operator()(const LookUp<int32_t>& task, int64_t begin, int64_t end) const {
+    look_up_32(task, begin, end);
+  }
+  void operator()(const LookUp<int64_t>& task, int64_t begin, int64_t end) const {
+    look_up_64(task, begin, end);
+  }
+  void operator()(const Update<int32_t>& task, const Range& range) const { update_32(task, range); }
+  void operator()(const Update<int64_t>& task, const Range& range) const { update_64(task, range); }
+};
+
+extern const RowKernels kBaselineKernels;
+extern const RowKernels kAvx2Kernels;
+extern const RowKernels kAvx512Kernels;
+
+// The kernels of the best instruction set that this machine has.
+const RowKernels& BestRowKernels();
+
+}  // namespace tpu_estimator_embedding
+
+#endif  // TPU_ESTIMATOR_EMBEDDING_ROW_KERNELS_H_

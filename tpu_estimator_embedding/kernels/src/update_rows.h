@@ -1,0 +1,147 @@
+// SPDX-License-Identifier: Apache-2.0
+// Sums the gradients of rows and updates the rows and their slots.
+#ifndef TPU_ESTIMATOR_EMBEDDING_UPDATE_ROWS_H_
+#define TPU_ESTIMATOR_EMBEDDING_UPDATE_ROWS_H_
+
+#include "blocks.h"
+#include "row_kernels.h"
+#include "rules.h"
+
+namespace tpu_estimator_embedding {
+namespace {
+
+constexpr int64_t kRunsAhead = 12;  // their rows are prefetched
+constexpr int32_t kGradientsAhead = 16;
+
+// The columns of one row of the table.
+template <class MyRule, class Id, bool kIsTouched>
+struct UpdateColumns {
+  const Update<Id>& task;
+  const MyRule& rule;
+  int32_t begin, end;  // gradients of the run
+  int64_t offset;      // of the row in table and slots
+
+  template <class T, int kCount>
+  void Do(int64_t column) const {
+    T sums[kCount] = {};
+    if (kIsTouched) SumGradients<T, kCount>(column, sums);
+#pragma GCC unroll 16
+    for (int k = 0; k < kCount; ++k) UpdateOne<T>(offset + column + k * Lanes<T>(), sums[k]);
+  }
+
+ private:
+  template <class T, int kCount>
+  void SumGradients(int64_t column, T* sums) const {
+    const TableIds<Id>& ids = task.ids;
+    const float* gradients = task.gradients + column;
+    if (ids.scales == nullptr && ids.run_weights == nullptr) {
+      for (int32_t i = begin; i < end; ++i) {
+        AddScaled<T, kCount, false>(gradients + ids.run_rows[i] * task.dim, 1.0f, sums);
+      }
+      return;
+    }
+    for (int32_t i = begin; i < end; ++i) {
+      const int64_t row = ids.run_rows[i];
+      const float scale = ids.scales == nullptr ? 1.0f : ids.scales[row];
+      const float weight = ids.run_weights == nullptr ? 1.0f : ids.run_weights[i];
+      AddScaled<T, kCount, true>(gradients + row * task.dim, scale * weight, sums);
+    }
+  }
+
+  template <class T>
+  void UpdateOne(int64_t at, T gradient) const {
+    const RowOptimizer& optimizer = task.optimizer;
+    T weights, slots[MyRule::kNumSlots > 0 ? MyRule::kNumSlots : 1];
+    Load(task.table + at, &weights);
+    for (int slot = 0; slot < MyRule::kNumSlots; ++slot) {
+      Load(task.slots[slot] + at, &slots[slot]);
+    }
+    if (kIsTouched) {
+      gradient = Clip(gradient * optimizer.multiplier, Fill<T>(optimizer.gradient_min),
+                      Fill<T>(optimizer.gradient_max));
+      if (optimizer.decay != 0) weights = weights - optimizer.decay * weights;
+    }
+    rule(gradient, weights, slots);
+    if (kIsTouched) {
+      weights = Clip(weights, Fill<T>(optimizer.weight_min), Fill<T>(optimizer.weight_max));
+    }
+    Store(weights, task.table + at);
+    for (int slot = 0; slot < MyRule::kNumSlots; ++slot) {
+      Store(slots[slot], task.slots[slot] + at);
+    }
+  }
+};
+
+template <class MyRule, class Id>
+void PrefetchRow(const Update<Id>& task, int64_t run) {
+  const int64_t offset = static_cast<int64_t>(task.ids.run_ids[run]) * task.dim;
+  PrefetchToWrite(task.table + offset, task.dim);
+  for (int slot = 0; slot < MyRule::kNumSlots; ++slot) {
+    PrefetchToWrite(task.slots[slot] + offset, task.dim);
+  }
+}
+
+template <class MyRule, class Id>
+void UpdateUntouched(const Update<Id>& task, const MyRule& rule, int64_t begin_row,
+                     int64_t end_row) {
+  for (int64_t row = begin_row; row < end_row; ++row) {
+    ForEachBlock(task.dim, UpdateColumns<MyRule, Id, false>{task, rule, 0, 0, row * task.dim});
+  }
+}
+
+template <class MyRule, class Id>
+void UpdateRange(const Update<Id>& task, const Range& range) {
+  const TableIds<Id>& ids = task.ids;
+  const MyRule rule(task.optimizer);
+  int64_t next_row = range.begin_row;  // the first that is not done
+  int32_t begin = range.begin_run == 0 ? 0 : ids.run_ends[range.begin_run - 1];
+  const int32_t last = range.begin_run < range.end_run ? ids.run_ends[range.end_run - 1] : begin;
+  for (int64_t run = range.begin_run; run < range.end_run; ++run) {
+    const int64_t row = ids.run_ids[run];
+    const int32_t end = ids.run_ends[run];
+    if (run + kRunsAhead < range.end_run) PrefetchRow<MyRule>(task, run + kRunsAhead);
+    for (int32_t i = begin; i < end && i + kGradientsAhead < last; ++i) {
+      Prefetch(task.gradients + ids.run_rows[i + kGradientsAhead] * task.dim, task.dim);
+    }
+    if constexpr (MyRule::kMayMoveUntouched) {
+      if (task.optimizer.moves_untouched_rows) UpdateUntouched(task, rule, next_row, row);
+    }
+    ForEachBlock(task.dim, UpdateColumns<MyRule, Id, true>{task, rule, begin, end, row * task.dim});
+    next_row = row + 1;
+    begin = end;
+  }
+  if constexpr (MyRule::kMayMoveUntouched) {
+    if (task.optimizer.moves_untouched_rows) UpdateUntouched(task, rule, next_row, range.end_row);
+  }
+}
+
+template <class Id>
+void UpdateRows(const Update<Id>& task, const Range& range) {
+  switch (task.optimizer.rule) {
+    case Rule::kSgd:
+      return UpdateRange<Sgd>(task, range);
+    case Rule::kAdagrad:
+      return UpdateRange<Adagrad>(task, range);
+    case Rule::kProximalAdagrad:
+      return UpdateRange<ProximalAdagrad>(task, range);
+    case Rule::kAdagradMomentum:
+      return UpdateRange<AdagradMomentum>(task, range);
+    case Rule::kMomentum:
+      return UpdateRange<Momentum>(task, range);
+    case Rule::kRmsProp:
+      return UpdateRange<RmsProp>(task, range);
+    case Rule::kAdam:
+      return UpdateRange<Adam>(task, range);
+    case Rule::kFtrl:
+      return UpdateRange<Ftrl>(task, range);
+    case Rule::kProximalYogi:
+      return UpdateRange<ProximalYogi>(task, range);
+    case Rule::kFrequencyEstimator:
+      return UpdateRange<FrequencyEstimator>(task, range);
+  }
+}
+
+}  // namespace
+}  // namespace tpu_estimator_embedding
+
+#endif  // TPU_ESTIMATOR_EMBEDDING_UPDATE_ROWS_H_
