@@ -13,6 +13,7 @@ from typing import Any, NamedTuple
 
 import tensorflow as tf
 from tensorflow.python.tpu import tpu_function
+from tensorflow.python.training import training_util
 
 from tpu_estimator_embedding.engine.partitioned_embedding import (
     PartitionedEmbedding,
@@ -79,7 +80,8 @@ def build_step(plan: EmbeddingPlan, prepared: StepInput, model_fn: Callable[[Any
                                   else first)
     if capture:
         capture.hide()
-    _read_before_written(step)
+    if training:
+        _read_before_counted(step)
     names = name_tables(plan, scopes if from_columns else None)
     if training:
         check_all_used(plan, names)
@@ -141,13 +143,18 @@ def _learning_without_gradients(plan: EmbeddingPlan) -> list[str]:
             if isinstance(table.training_optimizer.rule, FrequencyEstimator)]
 
 
-def _read_before_written(step: Tensor) -> None:
-    """Lets everything that counts the step wait until it was read."""
-    handle = tf.compat.v1.train.get_global_step().handle
-    for consumer in handle.consumers():
+def _read_before_counted(step: Tensor) -> None:
+    """Lets what counts the step wait until it was read, here and by hooks.
+
+    A hook reads the step in the run that counts it; whether it does so before or after
+    would be chance, and with it the steps that summaries are written at.
+    """
+    variable = tf.compat.v1.train.get_global_step()
+    reads = [step, training_util._get_or_create_global_step_read(), variable._as_graph_element()]
+    for consumer in variable.handle.consumers():
         is_initializer = consumer.name.startswith("global_step/")
         if consumer.type.startswith("Assign") and not is_initializer:
-            consumer._add_control_input(step.op)
+            consumer._add_control_inputs([read.op for read in reads])
 
 
 def _split_replicas(stacked: Stacked, step_input: StepInput) -> list[Stacked]:
