@@ -10,8 +10,9 @@ PUBLIC = {
     "AdagradMomentumParameters", "AdagradParameters", "AdamParameters", "EmbeddingConfigSpec",
     "EmbeddingPlan", "FeatureConfig", "FrequencyEstimatorParameters", "FtrlParameters",
     "MomentumParameters", "ProximalAdagradParameters", "ProximalYogiParameters",
-    "RMSPropParameters", "StochasticGradientDescentParameters", "TPUEstimator", "TableConfig",
-    "__version__", "embedding_column", "install", "shared_embedding_columns", "uninstall"}
+    "RMSPropParameters", "StochasticGradientDescentParameters", "TPUEmbedding",
+    "TPUEmbeddingForServing", "TPUEstimator", "TableConfig", "__version__", "embedding_column",
+    "install", "serving_embedding_lookup", "shared_embedding_columns", "uninstall"}
 
 
 def test_all_lists_the_public_names():

@@ -1,1 +1,38 @@
 # SPDX-License-Identifier: Apache-2.0
+"""The v2 vocabulary and its classes: the counterpart of `tf.tpu.experimental.embedding`.
+
+Names load when they are first used.
+
+>>> from tpu_estimator_embedding import mid_level
+>>> mid_level.TableConfig(vocabulary_size=1000, dim=16).combiner
+'mean'
+"""
+
+import importlib
+from typing import Any
+
+_MODULE_OF = {
+    "FeatureConfig": "feature_config",
+    "QuantizationConfig": "quantization_config",
+    "RowIdInitializer": "row_id_initializer",
+    "SparseCoreEmbeddingConfig": "sparse_core_embedding_config",
+    "TPUEmbedding": "tpu_embedding",
+    "TPUEmbeddingForServing": "tpu_embedding_for_serving",
+    "TableConfig": "table_config",
+    "serving_embedding_lookup": "serving_lookup",
+    **dict.fromkeys(("Adagrad", "AdagradMomentum", "Adam", "FTRL", "SGD"), "optimizers"),
+}
+
+__all__ = list(_MODULE_OF)
+
+
+def __getattr__(name: str) -> Any:
+    if name not in _MODULE_OF:
+        raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
+    module = importlib.import_module(f"{__name__}.{_MODULE_OF[name]}")
+    globals()[name] = getattr(module, name)
+    return globals()[name]
+
+
+def __dir__() -> list[str]:
+    return sorted({*globals(), *__all__})
