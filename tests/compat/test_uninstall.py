@@ -37,10 +37,11 @@ def test_nothing_differs_from_before():
                 if isinstance(row, patch.Patch) and (
                         has_estimator or not row.module.startswith("tensorflow_estimator")):
                     rows.append(row)
-                    try:  # what importing alone changes is no concern of uninstall()
-                        importlib.import_module(row.module.partition(":")[0] or "sys")
-                    except ImportError:
-                        pass
+                    for name in (row.module.partition(":")[0], row.path):
+                        try:  # what importing alone changes is no concern of uninstall()
+                            importlib.import_module(name)
+                        except ImportError:
+                            pass
         before, filters = seen(rows), list(logging.getLogger("tensorflow").filters)
         tpu_estimator_embedding.install()
         changed = seen(rows)

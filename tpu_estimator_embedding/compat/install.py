@@ -2,6 +2,7 @@
 """Puts this package where programs look for Estimators, TPUs and their embeddings."""
 
 from tpu_estimator_embedding.compat import (
+    contrib_table,
     environment,
     legacy_keras,
     modules,
@@ -37,7 +38,8 @@ def install() -> None:
     modules.restore()
     from tpu_estimator_embedding.compat import tpu_ops  # imports TensorFlow, so after Keras
     tpu_ops.stand_in()
-    for row in patch_table.ESTIMATOR + patch_table.TPU_SYSTEM + patch_table.FORMER_SPELLINGS:
+    for row in (patch_table.ESTIMATOR + patch_table.TPU_SYSTEM + patch_table.FORMER_SPELLINGS
+                + contrib_table.CONTRIB):
         patch.apply(row)
 
 
