@@ -24,8 +24,7 @@ from typing import Any
 import tensorflow as tf
 
 from tpu_estimator_embedding import checks
-from tpu_estimator_embedding.mid_level.gradient_checks import checked_gradients
-from tpu_estimator_embedding.mid_level.replicas import over_replicas
+from tpu_estimator_embedding.mid_level.replica_calls import ReplicaCalls
 from tpu_estimator_embedding.mid_level.sparse_core import preprocessing
 from tpu_estimator_embedding.mid_level.sparse_core.given_stacks import given_stacks
 from tpu_estimator_embedding.mid_level.sparse_core.partitioned_csr import (
@@ -39,7 +38,12 @@ from tpu_estimator_embedding.mid_level.sparse_core.to_stacks import SparseCores,
 from tpu_estimator_embedding.mid_level.sparse_core_embedding_config import (
     SparseCoreEmbeddingConfig,
 )
-from tpu_estimator_embedding.mid_level.structure import named_tables, named_values
+from tpu_estimator_embedding.mid_level.stacked_activations import gradient_or_zeros
+from tpu_estimator_embedding.mid_level.structure import (
+    check_structure,
+    named_tables,
+    named_values,
+)
 from tpu_estimator_embedding.types import Tensor
 
 
@@ -60,8 +64,9 @@ class TPUEmbeddingV2(StackedTables):
         feature_config: a nested structure of FeatureConfigs.
         optimizer: the optimizer of tables that have none of their own; None where tables
             are only looked up.
-        pipeline_execution_with_tensor_core: must be False. A TPU overlaps steps within one
-            compiled loop; here they run one after another.
+        pipeline_execution_with_tensor_core: whether a lookup misses the update of the
+            batch before it. That update waits for the next one, or until tables are read
+            or saved.
         sparse_core_embedding_config: stacking, and room for ids.
         num_chips: chips that tables are spread over.
         num_sc_per_chip: SparseCores of a chip.
@@ -69,24 +74,20 @@ class TPUEmbeddingV2(StackedTables):
     Raises:
         ValueError: if a config or an optimizer is refused by `to_plan`, an output_shape is
             not fully defined, or the SparseCores cannot share the samples.
-        NotImplementedError: if an optimizer decays weights or makes its own slots, or
-            steps are to overlap.
+        NotImplementedError: if an optimizer decays weights or makes its own slots.
     """
 
     def __init__(self, feature_config: Any, optimizer: Any = None,
                  pipeline_execution_with_tensor_core: bool = False,
                  sparse_core_embedding_config: SparseCoreEmbeddingConfig | None = None, *,
                  num_chips: int = 1, num_sc_per_chip: int = 4):
-        if pipeline_execution_with_tensor_core:
-            raise NotImplementedError(checks.complaint(
-                "pipeline_execution_with_tensor_core", "False for TPUEmbeddingV2", True,
-                "TPUEmbedding overlaps steps."))
         config = sparse_core_embedding_config or SparseCoreEmbeddingConfig()
         super().__init__(named_tables(feature_config), to_stacks(
             feature_config, optimizer, SparseCores(num_chips, num_sc_per_chip),
             stacking=not config.disable_table_stacking))
         preprocessing.check_limits(config, self._stacks)
         self._feature_config, self._config = feature_config, config
+        self._pipelined, self._replicas = pipeline_execution_with_tensor_core, ReplicaCalls()
         self._formats = preprocessing.csr_formats(
             self._stacks, config.max_ids_per_chip_per_sample,
             allow_id_dropping=config.allow_id_dropping)
@@ -94,9 +95,7 @@ class TPUEmbeddingV2(StackedTables):
 
     def build(self) -> None:
         """Creates tables and slots; does nothing if they are there. Lookups call it."""
-        if self._engine is None:
-            super().build()
-            self._engine = StackEngine(self._stacks, self._formats, self._variables)
+        self._built_engine()
 
     def enqueue(self, features: Any, weights: Any = None,
                 device: str | None = None) -> Partitioned:
@@ -121,8 +120,9 @@ class TPUEmbeddingV2(StackedTables):
         is_tpu = device is None or tf.DeviceSpec.from_string(device).device_type == "TPU"
         checks.check(is_tpu, "device", "a TPU device or None", device)
         ids = preprocessing.sorted_ids(
-            self._stacks, self._formats, self._by_path(features),
-            dict.fromkeys(self._stacks.features) if weights is None else self._by_path(weights))
+            self._stacks, self._formats, self._by_path("features", features),
+            dict.fromkeys(self._stacks.features) if weights is None else
+            self._by_path("weights", weights))
         return preprocessing.to_partitioned(ids, self._formats,
                                             self._config.max_ids_per_table or {},
                                             self._config.max_unique_ids_per_table or {})
@@ -140,9 +140,7 @@ class TPUEmbeddingV2(StackedTables):
         first = {name: value[0] if isinstance(value, Sequence) else value
                  for name, value in dict(partitioned_tensors).items()}
         preserved = self._check_partitions("partitioned_tensors", first)
-        self.build()
-        assert self._engine is not None
-        activations = self._engine.lookup(preserved)
+        activations = self._built_engine().lookup(preserved)
         return tf.nest.pack_sequence_as(
             self._feature_config, [activations[path] for path in self._stacks.features]), preserved
 
@@ -171,11 +169,14 @@ class TPUEmbeddingV2(StackedTables):
             raise RuntimeError("`apply_gradients` must come after a lookup or build(), got a "
                                "TPUEmbeddingV2 that was not built.")
         preserved = self._check_partitions("preserved_outputs", preserved_outputs)
-        shapes = {path: [*place.output_shape,
-                         self._stacks.tables.table_by_name[place.table].dimension]
-                  for path, place in self._stacks.features.items()}
-        by_path = checked_gradients(self._by_path(gradients), shapes)
-        over_replicas(self._engine.apply_gradients, (preserved, by_path))
+        engine, shapes = self._engine, self._stacks.activation_shapes
+        by_path = {path: gradient_or_zeros(path, gradient, shapes[path])
+                   for path, gradient in self._by_path("gradients", gradients).items()}
+        mine = (preserved, by_path)
+        self._replicas.together(
+            "apply_gradients", lambda shares: engine.apply_gradients(
+                [tf.nest.pack_sequence_as(mine, share, expand_composites=True)
+                 for share in shares]), tf.nest.flatten(mine, expand_composites=True))
 
     @staticmethod
     def preprocess_features(
@@ -246,15 +247,31 @@ class TPUEmbeddingV2(StackedTables):
         embedding = cls(feature_config, optimizer, False, sparse_core_embedding_config,
                         num_chips=num_tpu_chips, num_sc_per_chip=num_sc_per_chip)
         ids = preprocessing.sorted_ids(
-            embedding._stacks, embedding._formats, embedding._by_path(features),
+            embedding._stacks, embedding._formats, embedding._by_path("features", features),
             dict.fromkeys(embedding._stacks.features))
         sizes = {name: partition_sizes(ids[name], form)
                  for name, form in embedding._formats.items()}
         return ({name: most for name, (most, _) in sizes.items()},
                 {name: unique for name, (_, unique) in sizes.items()})
 
-    def _by_path(self, structure: Any) -> dict[str, Any]:
-        tf.nest.assert_same_structure(self._feature_config, structure)
+    def _built_engine(self) -> StackEngine:
+        if self._engine is None:
+            super().build()
+            self._engine = StackEngine(
+                self._stacks, self._formats, self._variables,
+                pipelined=bool(self._pipelined), num_replicas=self._replicas.count)
+        return self._engine
+
+    def _complete(self) -> None:
+        if self._engine is not None:
+            self._engine.complete()
+
+    def _forget(self) -> None:
+        if self._engine is not None:
+            self._engine.forget()
+
+    def _by_path(self, argument: str, structure: Any) -> dict[str, Any]:
+        check_structure(argument, self._feature_config, structure)
         return dict(named_values(structure))
 
     def _check_partitions(self, argument: str, partitions: Mapping[str, Any]) -> Partitions:

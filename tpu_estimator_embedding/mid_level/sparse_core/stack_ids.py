@@ -52,12 +52,11 @@ def split_stacks(stacks: Stacks, activations: Mapping[str, Tensor]) -> dict[str,
     """
     split = {}
     for path, place in stacks.features.items():
-        dimension = stacks.tables.table_by_name[place.table].dimension
+        shape = stacks.activation_shapes[path]
         by_core = tf.reshape(activations[place.stack], [
             stacks.cores.num_sc_per_chip, -1, stacks.stacks[place.stack].shape[1]])
         first, count = _share(stacks, place)
-        split[path] = tf.reshape(by_core[:, first:first + count, :dimension],
-                                 [*place.output_shape, dimension])
+        split[path] = tf.reshape(by_core[:, first:first + count, :shape[-1]], shape)
     return split
 
 
@@ -70,7 +69,7 @@ def join_gradients(stacks: Stacks, gradients: Mapping[str, Tensor]) -> dict[str,
     """
     joined: dict[str, list[Tensor]] = {name: [] for name in stacks.stacks}
     for path, place in stacks.features.items():
-        dimension = stacks.tables.table_by_name[place.table].dimension
+        dimension = stacks.activation_shapes[path][-1]
         width = stacks.stacks[place.stack].shape[1]
         by_core = tf.reshape(gradients[path], [stacks.cores.num_sc_per_chip, -1, dimension])
         joined[place.stack].append(tf.pad(by_core, [[0, 0], [0, 0], [0, width - dimension]]))

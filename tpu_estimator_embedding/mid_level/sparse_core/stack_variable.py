@@ -7,8 +7,8 @@ import tensorflow as tf
 from tensorflow.python.trackable.base import Trackable
 
 from tpu_estimator_embedding.engine.partitioned_embedding import create_variables, default_names
-from tpu_estimator_embedding.mid_level.replicas import one_copy
 from tpu_estimator_embedding.mid_level.sparse_core.to_stacks import Stacks
+from tpu_estimator_embedding.mid_level.table_variables import outside_strategies
 from tpu_estimator_embedding.plan.stacked_rows import stack_rows, unstack_rows
 from tpu_estimator_embedding.plan.table_stacking import TableStack
 from tpu_estimator_embedding.types import Tensor
@@ -91,7 +91,7 @@ def create_stack_variables(stacks: Stacks) -> dict[str, dict[str, StackVariable]
         Stack name -> "parameters" or slot name -> variable.
     """
     created = {}
-    with one_copy():
+    with outside_strategies():
         variables = create_variables(stacks.plan, default_names(stacks.plan))
         for name, stack in stacks.stacks.items():
             parts = {PARAMETERS: variables[name].parts, **variables[name].slots}

@@ -58,7 +58,7 @@ class StackedTables(Trackable):
     @property
     def embedding_tables(self) -> TableViews:
         """Stack name -> StackVariable; TableConfig -> `[vocabulary_size, dim]` by id."""
-        self.build()
+        self._read()
         return self._views(
             {stack: slots[PARAMETERS] for stack, slots in self._variables.items()},
             lambda table, slots: slots[PARAMETERS].read_table(table))
@@ -66,7 +66,7 @@ class StackedTables(Trackable):
     @property
     def embedding_table_shards(self) -> TableViews:
         """Of each chip the device and rows: of a whole stack, or of a TableConfig's table."""
-        self.build()
+        self._read()
         return self._views(
             {stack: [(part.device, part.read_value()) for part in slots[PARAMETERS].variables]
              for stack, slots in self._variables.items()},
@@ -75,15 +75,26 @@ class StackedTables(Trackable):
     @property
     def variables(self) -> TableViews:
         """"parameters" and slot names -> what `embedding_tables` has for the table."""
-        self.build()
+        self._read()
         return self._views(self._variables, lambda table, slots: {
             slot: variable.read_table(table) for slot, variable in slots.items()})
+
+    def _complete(self) -> None:
+        """Applies updates that wait, before tables are read."""
+
+    def _forget(self) -> None:
+        """Drops updates that wait, before tables are restored."""
+
+    def _read(self) -> None:
+        self.build()
+        self._complete()
 
     def _views(self, stacks: Mapping[str, Any], view: Any) -> TableViews:
         return TableViews(stacks, self._tables, lambda table: view(
             table, self._variables[self._stacks.stack_of(table).name]))
 
     def _trackable_children(self, save_type: str = "checkpoint", **kwargs: Any) -> dict[str, Any]:
+        self._complete()
         if save_type == "savedmodel":  # which is loaded without this package
             return {f"{saved_name(stack, slot)}/part_{part}": variable
                     for stack, slots in self._variables.items() for slot, value in slots.items()
@@ -91,6 +102,7 @@ class StackedTables(Trackable):
         return super()._trackable_children(save_type, **kwargs)
 
     def _lookup_dependency(self, name: str, *args: Any) -> Any:
+        self._forget()
         known = super()._lookup_dependency(name, *args)
         place = parse_saved_name(name, self._variables)
         if known is not None or place is None or not self._is_tracked:

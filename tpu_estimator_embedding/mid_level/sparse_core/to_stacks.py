@@ -67,6 +67,12 @@ class Stacks:
         """What all stacks are spread over."""
         return next(iter(self.stacks.values())).cores
 
+    @property
+    def activation_shapes(self) -> dict[str, list[int]]:
+        """Path -> shape of the activations of a feature."""
+        return {path: [*place.output_shape, self.tables.table_by_name[place.table].dimension]
+                for path, place in self.features.items()}
+
     def sample_count(self, stack: str) -> int:
         """Rows of activations of a stack on one chip."""
         return sum(place.sample_count for place in self.features.values()
