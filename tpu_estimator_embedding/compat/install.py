@@ -5,7 +5,9 @@ from tpu_estimator_embedding.compat import (
     contrib_table,
     environment,
     legacy_keras,
+    mid_level_table,
     modules,
+    noise,
     patch,
     patch_table,
 )
@@ -39,8 +41,9 @@ def install() -> None:
     from tpu_estimator_embedding.compat import tpu_ops  # imports TensorFlow, so after Keras
     tpu_ops.stand_in()
     for row in (patch_table.ESTIMATOR + patch_table.TPU_SYSTEM + patch_table.FORMER_SPELLINGS
-                + contrib_table.CONTRIB):
+                + contrib_table.CONTRIB + mid_level_table.MID_LEVEL):
         patch.apply(row)
+    noise.show_deprecations_once()
 
 
 def uninstall() -> None:
@@ -59,3 +62,4 @@ def uninstall() -> None:
     """
     patch.undo_all()
     legacy_keras.forget()
+    noise.forget()
