@@ -164,10 +164,11 @@ def test_package_of_a_module_is_imported_after_install(directory):
     assert (done.returncode, done.stdout) == (0, "imported True\n")
 
 
-@pytest.mark.parametrize("arguments", [[], ["-m"], ["--unknown", "program.py"]])
+@pytest.mark.parametrize("arguments", [
+    [], ["-m"], ["--unknown", "program.py"], ["--tf1"], ["--quiet", "--verbose", "program.py"]])
 def test_run_without_a_program_shows_the_usage(arguments, capsys):
     assert cli.main(["run", *arguments]) == 2
-    assert "usage: tpu-estimator-embedding run PROGRAM.py" in capsys.readouterr().err
+    assert "usage: tpu-estimator-embedding run [--tf1] [--quiet | --verbose]" in capsys.readouterr().err
 
 
 def test_run_help(capsys):

@@ -21,13 +21,21 @@ examples:
 """
 
 _RUN_HELP = f"""\
-usage: {PROGRAM} run PROGRAM.py [ARGS...]
-       {PROGRAM} run -m MODULE [ARGS...]
+usage: {PROGRAM} run [--tf1] [--quiet | --verbose] PROGRAM.py [ARGS...]
+       {PROGRAM} run [--tf1] [--quiet | --verbose] -m MODULE [ARGS...]
 
 Runs an unmodified Python program as python would, after
 tpu_estimator_embedding.install(): tf.estimator, TPUEstimator and their
 embeddings work in it. Everything after the program's name is its own.
+
+  --tf1      `import tensorflow` means TensorFlow 1.x, as in programs that
+             write tf.Session or tf.train.AdamOptimizer without compat.v1
+  --quiet    of TensorFlow's log only warnings and errors, no deprecations
+  --verbose  everything in TensorFlow's log from INFO on, and deprecations
+             every time, not once
 """
+
+_RUN_LEVELS = {"--quiet": "quiet", "--verbose": "verbose"}
 
 
 def main(argv: Sequence[str] | None = None) -> int:
@@ -59,19 +67,24 @@ def _version() -> int:
 
 def _run(arguments: Sequence[str]) -> int:
     # By hand, because whatever follows the program's name is not ours to interpret.
-    if arguments[:1] in (["-h"], ["--help"]):
+    options, rest = set(), list(arguments)
+    while rest and rest[0] in ("--tf1", "-h", "--help", *_RUN_LEVELS):
+        options.add(rest.pop(0))
+    if options & {"-h", "--help"}:
         print(_RUN_HELP, end="")
         return 0
-    is_module = arguments[:1] == ["-m"]
-    name, *rest = arguments[is_module:] or [""]
-    if not name or name.startswith("-"):
+    levels = [level for option, level in _RUN_LEVELS.items() if option in options]
+    is_module = rest[:1] == ["-m"]
+    name, *rest = rest[is_module:] or [""]
+    if not name or name.startswith("-") or len(levels) > 1:
         print(_RUN_HELP, end="", file=sys.stderr)
         return 2
     from tpu_estimator_embedding.compat import program
+    set_up = program.ProgramSetup("--tf1" in options, *levels)
     try:
-        (program.run_module if is_module else program.run_file)(name, rest)
+        (program.run_module if is_module else program.run_file)(name, rest, set_up)
     except program.NotStartedError as error:
-        print(f"{PROGRAM}: {error}", file=sys.stderr)
+        print(f"{program.PREFIX}{error}", file=sys.stderr)
         return error.status
     return 0
 

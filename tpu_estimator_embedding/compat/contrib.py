@@ -49,10 +49,11 @@ class ContribModule(ModuleType):
             module_today = importlib.import_module(home)
             if not name.startswith("_") and hasattr(module_today, name):
                 return getattr(module_today, name)
-        raise AttributeError(_missing(f"{self._path}.{name}".lstrip(".")), name=name, obj=self)
+        raise AttributeError(missing(f"{self._path}.{name}".lstrip(".")), name=name, obj=self)
 
 
-def _missing(path: str) -> str:
+def missing(path: str) -> str:
+    """Says that a name, by its path below `tf.contrib`, is nowhere, and what to write."""
     instead = contrib_names.INSTEAD.get(path) or contrib_names.INSTEAD.get(
         path.partition(".")[0]) or "TensorFlow has nothing of that name any more."
     return f"tf.contrib.{path} went with TensorFlow 1.15. {instead}"

@@ -43,7 +43,7 @@ def install() -> None:
     for row in (patch_table.ESTIMATOR + patch_table.TPU_SYSTEM + patch_table.FORMER_SPELLINGS
                 + contrib_table.CONTRIB + mid_level_table.MID_LEVEL):
         patch.apply(row)
-    noise.show_deprecations_once()
+    noise.show_once()
 
 
 def uninstall() -> None:

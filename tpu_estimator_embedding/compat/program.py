@@ -6,9 +6,15 @@ import importlib.util
 import io
 import os
 import sys
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from types import CodeType, ModuleType, TracebackType
 from typing import Any
+
+from tpu_estimator_embedding.compat import hints
+from tpu_estimator_embedding.compat.program_setup import ProgramSetup
+
+PREFIX = "tpu-estimator-embedding: "
+_DEFAULT_SETUP = ProgramSetup()
 
 
 class NotStartedError(Exception):
@@ -23,8 +29,9 @@ class NotStartedError(Exception):
         self.status = status
 
 
-def run_file(path: str, arguments: Sequence[str]) -> None:
-    """Does what `python path *arguments` does.
+def run_file(path: str, arguments: Sequence[str],
+             set_up: Callable[[], None] = _DEFAULT_SETUP) -> None:
+    """Does what `python path *arguments` does, after `set_up`.
 
     Raises:
         NotStartedError: the file cannot be read, or `install` refuses.
@@ -37,21 +44,22 @@ def run_file(path: str, arguments: Sequence[str]) -> None:
     except OSError as error:
         raise NotStartedError(
             f"can't open file {file!r}: [Errno {error.errno}] {error.strerror}", 2) from error
-    _install(os.path.dirname(os.path.realpath(path)))
+    _install(os.path.dirname(os.path.realpath(path)), set_up)
     sys.argv = [path, *arguments]
     main = _new_main(file)
     vars(main)["__loader__"] = importlib.machinery.SourceFileLoader("__main__", file)
     _execute(main, lambda: compile(source, file, "exec", dont_inherit=True))
 
 
-def run_module(name: str, arguments: Sequence[str]) -> None:
-    """Does what `python -m name *arguments` does.
+def run_module(name: str, arguments: Sequence[str],
+               set_up: Callable[[], None] = _DEFAULT_SETUP) -> None:
+    """Does what `python -m name *arguments` does, after `set_up`.
 
     Raises:
         NotStartedError: the module cannot be found or has no code, or `install` refuses.
         BaseException: whatever the program raises, SystemExit too.
     """
-    _install(os.getcwd())  # before the module's package, which may be part of the program
+    _install(os.getcwd(), set_up)  # before the module's package, which may be part of the program
     sys.argv = ["-m", *arguments]
     spec = _find_module(name)
     sys.argv[0] = spec.origin
@@ -60,12 +68,11 @@ def run_module(name: str, arguments: Sequence[str]) -> None:
     _execute(main, lambda: spec.loader.get_code(spec.name))
 
 
-def _install(directory: str) -> None:
-    from tpu_estimator_embedding.compat.install import install
+def _install(directory: str, set_up: Callable[[], None]) -> None:
     if not sys.flags.safe_path:  # else python put nothing there
         sys.path[0] = directory
     try:
-        install()
+        set_up()
     except RuntimeError as error:
         raise NotStartedError(str(error), 1) from error
 
@@ -108,5 +115,7 @@ def _from_program(excepthook: Any, program: dict[str, Any]) -> Any:
         while traceback is not None and traceback.tb_frame.f_globals is not program:
             traceback = traceback.tb_next
         excepthook(kind, error.with_traceback(traceback), traceback)
+        if sentence := hints.hint(error):
+            print(f"{PREFIX}{sentence}", file=sys.stderr)
 
     return hook

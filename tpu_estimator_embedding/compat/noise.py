@@ -1,0 +1,103 @@
+# SPDX-License-Identifier: Apache-2.0
+"""What TensorFlow's log shows: every deprecation once, with --quiet only what matters.
+
+Filters on TensorFlow's logger do it, because programs set the level of the logger themselves.
+"""
+
+import logging
+import os
+
+LEVELS = ("quiet", "normal", "verbose")
+OURS = "tpu_estimator_embedding"
+
+# The lowest severity that TensorFlow's C++ prints, read when it is loaded.
+_CPP_LEVEL = {"quiet": "2", "verbose": "0"}
+_CPP_VARIABLE = "TF_CPP_MIN_LOG_LEVEL"
+
+
+class DeprecationsOnce(logging.Filter):
+    """Drops a deprecation that was shown, wherever it is called from.
+
+    >>> record = logging.makeLogRecord({"msg": "From %s: %s is deprecated", "args": ("a", "f")})
+    >>> once = DeprecationsOnce()
+    >>> once.filter(record), once.filter(record)
+    (True, False)
+    """
+
+    def __init__(self) -> None:
+        super().__init__()
+        self._shown: set[tuple[str, ...]] = set()
+
+    def filter(self, record: logging.LogRecord) -> bool:
+        if not _is_deprecation(record):
+            return True
+        # TensorFlow's texts begin with the place of the call.
+        named = record.args if isinstance(record.args, tuple) else ()
+        key = (str(record.msg), *map(str, named[str(record.msg).startswith("From %s"):]))
+        is_new = key not in self._shown
+        self._shown.add(key)
+        return is_new
+
+
+class NoChatter(logging.Filter):
+    """Drops deprecations, and whatever is less than a warning."""
+
+    def filter(self, record: logging.LogRecord) -> bool:
+        return record.levelno >= logging.WARNING and not _is_deprecation(record)
+
+
+class NotByAbslToo(logging.Filter):
+    """Drops what absl's handler at the root shows as well, for TensorFlow's own handler."""
+
+    def filter(self, record: logging.LogRecord) -> bool:
+        return not any(type(handler).__module__.startswith("absl.")
+                       for handler in logging.getLogger().handlers)
+
+
+def prepare(level: str) -> None:
+    """Sets what TensorFlow reads when it is loaded; call it before."""
+    if level in _CPP_LEVEL:
+        os.environ.setdefault(_CPP_VARIABLE, _CPP_LEVEL[level])
+
+
+def show_once() -> None:
+    """Lets TensorFlow's log show things once; calling it again changes nothing."""
+    import tensorflow as tf
+    _add(tf.get_logger(), DeprecationsOnce())
+    for handler in tf.get_logger().handlers:
+        _add(handler, NotByAbslToo())
+
+
+def set_level(level: str) -> None:
+    """Shows more or less than usual, once TensorFlow is loaded: one of LEVELS."""
+    if level == "quiet":
+        _add(_logger(), NoChatter())
+    elif level == "verbose":
+        _remove(_logger(), DeprecationsOnce)
+        _logger().setLevel(logging.INFO)
+
+
+def forget() -> None:
+    """Removes the filters."""
+    _remove(_logger(), DeprecationsOnce, NoChatter)
+    for handler in _logger().handlers:
+        _remove(handler, NotByAbslToo)
+
+
+def _is_deprecation(record: logging.LogRecord) -> bool:
+    return "deprecated" in str(record.msg) and OURS not in str(record.msg)
+
+
+def _logger() -> logging.Logger:
+    return logging.getLogger("tensorflow")
+
+
+def _add(where: logging.Filterer, new: logging.Filter) -> None:
+    if not any(type(present) is type(new) for present in where.filters):
+        where.addFilter(new)
+
+
+def _remove(where: logging.Filterer, *kinds: type) -> None:
+    for present in list(where.filters):
+        if isinstance(present, kinds):
+            where.removeFilter(present)
