@@ -194,6 +194,7 @@ def main() -> None:
             *tensorflow_requirements(found_versions(target_python())),
             "numpy",  # arrays of ids; the version is TensorFlow's choice
             "tqdm",  # progress lines
+            "tensorboard",  # tf.summary.scalar and its kind; TensorFlow's own until 2.20
         ],
         extras_require=EXTRAS,
         cmdclass={"build": FreshBuild, "bdist_wheel": wheel_command()},
