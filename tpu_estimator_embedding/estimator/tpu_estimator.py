@@ -178,7 +178,8 @@ class TPUEstimator(upstream.tpu_estimator.TPUEstimator):
             features = look_up_vocabularies(columns or (), features)
         return plan, step_input.prepare(plan, [(features, labels)],
                                         training=mode == ModeKeys.TRAIN,
-                                        tensor_core_columns=self._tensor_core_columns)
+                                        tensor_core_columns=self._tensor_core_columns,
+                                        portable=True)
 
     def _engine_spec(self, plan: EmbeddingPlan, inputs: step_input.StepInput, mode: str,
                      config: Any, params: dict[str, Any], is_export: bool) -> Any:
@@ -244,10 +245,18 @@ def _check_can_honour(config: Any) -> None:
         return  # upstream says what config has to be
     checks.check(tpu_config.num_cores_per_replica is None, "num_cores_per_replica",
                  "None: there are no cores to split one replica over",
-                 tpu_config.num_cores_per_replica, "Leave it out of TPUConfig.")
+                 tpu_config.num_cores_per_replica,
+                 "Leave it and input_partition_dims out of TPUConfig; a replica has all memory "
+                 "of its device.")
     checks.check(tpu_config.experimental_feed_hook is None, "experimental_feed_hook",
-                 "None: there is no infeed to hook into", tpu_config.experimental_feed_hook,
-                 "Leave it out of TPUConfig.")
+                 "None: there is no infeed or outfeed of a TPU to hook into",
+                 tpu_config.experimental_feed_hook,
+                 "Leave it out of TPUConfig: input is read one step ahead, and its end stops "
+                 "training; a SessionRunHook or host_call sees every step.")
+    for name in ("train_distribute", "eval_distribute"):
+        strategy = getattr(config, name)
+        checks.check(strategy is None, name, "None when use_tpu=True", strategy,
+                     "TPUConfig(num_shards=...) says how many replicas there are.")
 
 
 def _without_num_shards(config: Any) -> Any:

@@ -1,0 +1,231 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Every argument of a TPUEstimator program is tested somewhere: honoured, or refused with advice.
+
+The table names, for each argument, the test that shows which. An argument that is new in
+the signature fails here until it is in the table.
+"""
+
+import importlib
+import inspect
+import logging
+import time
+
+import pytest
+import tensorflow as tf
+from tensorflow_estimator import estimator as tf_estimator
+
+from tests.estimator.counting import (
+    TPUEstimatorSpec,
+    count,
+    counts,
+    counts_of,
+    input_of,
+    model_fn,
+    new_estimator,
+    run_config,
+)
+from tests.estimator.test_host_functions import receive
+from tests.estimator.test_input_modes import new_dense
+from tpu_estimator_embedding.estimator import upstream
+from tpu_estimator_embedding.estimator.embedding_config_spec import EmbeddingConfigSpec
+from tpu_estimator_embedding.estimator.tpu_estimator import TPUEstimator
+
+TPUConfig = upstream.tpu_config.TPUConfig
+V2 = upstream.tpu_config.InputPipelineConfig.PER_HOST_V2
+HOOKS = "test_hooks.test_hooks_of_the_model_run_in_their_mode"
+BATCHES = "test_tpu_context.test_contexts_of_all_modes"
+
+TESTED = {
+    TPUEstimator.__init__: {
+        "model_fn": "test_model_fn_call.test_model_fn_may_be_any_callable_and_take_what_it_likes",
+        "model_dir": "test_arguments.test_model_dir_may_be_in_the_configuration_or_nowhere",
+        "config": "test_constructor.test_configuration_for_a_tpu_runs_without_one",
+        "params": "test_model_fn_call.test_params_stay_of_their_kind",
+        "use_tpu": "test_without_engine.test_without_engine_everything_is_upstreams",
+        "train_batch_size": BATCHES, "eval_batch_size": BATCHES, "predict_batch_size": BATCHES,
+        "batch_axis": "test_replica_input.test_batch_axis_says_along_which_axis_a_tensor_is_split",
+        "eval_on_tpu": "test_host_functions.test_model_function_may_return_plain_specs",
+        "export_to_tpu": "test_arguments.test_export_for_a_tpu_is_the_one_for_cpu_and_says_so",
+        "export_to_cpu": "test_arguments.test_export_to_nothing_is_refused",
+        "warm_start_from": "test_warm_start.test_what_matches_starts_from_the_checkpoint",
+        "embedding_config_spec": "test_subclasses.test_spec_may_be_given_by_position_or_keyword_"
+                                 "through_a_subclass",
+        "export_saved_model_api_version": "test_arguments.test_export_for_a_tpu_is_the_one_for_"
+                                          "cpu_and_says_so",
+        "num_hosts": "test_partition.test_hosts_train_evaluate_and_predict_as_the_oracle",
+    },
+    TPUConfig.__new__: {
+        "iterations_per_loop": "test_iterations_per_loop.test_every_step_is_seen_and_the_last_one_"
+                               "is_named",
+        "num_shards": "test_replicas.test_replicas_compute_what_one_does",
+        "num_cores_per_replica": "test_arguments.test_what_needs_a_tpu_is_refused_with_advice",
+        "per_host_input_for_training": "test_input_modes.test_replicas_are_given_what_their_mode_"
+                                       "says",
+        "tpu_job_name": "test_constructor.test_configuration_for_a_tpu_runs_without_one",
+        "initial_infeed_sleep_secs": "test_arguments.test_input_sleeps_before_it_starts",
+        "input_partition_dims": "test_arguments.test_what_needs_a_tpu_is_refused_with_advice",
+        "eval_training_input_configuration": "test_tpu_context.test_sliced_evaluation_gives_every_"
+                                             "replica_its_share",
+        "experimental_host_call_every_n_steps": "test_arguments.test_host_call_runs_every_n_steps",
+        "experimental_allow_per_host_v2_parallel_get_next": "test_arguments.test_batches_may_be_"
+                                                            "dealt_out_in_order",
+        "experimental_feed_hook": "test_arguments.test_what_needs_a_tpu_is_refused_with_advice",
+    },
+    upstream.tpu_estimator.TPUEstimatorSpec.__new__: {
+        "mode": HOOKS, "predictions": "test_life.test_predictions_come_by_sample_or_by_batch",
+        "loss": "test_hooks.test_loss_that_training_reports_is_that_of_its_batch",
+        "train_op": "test_input.test_every_batch_is_trained_on_once",
+        "eval_metrics": "test_host_functions.test_eval_metrics_cover_every_sample",
+        "export_outputs": "test_export.test_export_serves_what_the_estimator_predicts",
+        "scaffold_fn": "test_life.test_scaffold_fn_starts_tables_by_scope_and_by_name",
+        "host_call": "test_host_functions.test_host_call_writes_summaries_in_every_step",
+        "training_hooks": HOOKS, "evaluation_hooks": HOOKS, "prediction_hooks": HOOKS,
+    },
+    EmbeddingConfigSpec.__new__: {
+        "feature_columns": "test_against_oracle.test_steps_with_columns_are_those_of_the_oracle",
+        "optimization_parameters": "test_optimizers.test_columns_train_with_the_optimizer_of_the_"
+                                   "spec",
+        "clipping_limit": "test_optimizers.test_clipping_limit_clips_the_summed_gradient",
+        "pipeline_execution_with_tensor_core": "test_pipelining.test_activations_miss_exactly_one_"
+                                               "update",
+        "experimental_gradient_multiplier_fn": "test_optimizers.test_multiplier_scales_the_"
+                                               "gradients_of_tables_only",
+        "feature_to_config_dict": "test_dict_program.test_program_with_dictionaries_is_that_of_"
+                                  "the_oracle",
+        "table_to_config_dict": "test_dict_program.test_program_with_dictionaries_is_that_of_the_"
+                                "oracle",
+        "partition_strategy": "test_partition.test_hosts_train_evaluate_and_predict_as_the_oracle",
+        "profile_data_directory": "test_spec_to_plan.test_profile_data_directory_raises_and_names_"
+                                  "the_way_out",
+    },
+    TPUEstimator.train: {
+        "input_fn": "test_input_modes.test_input_of_every_form",
+        "hooks": "test_hooks.test_hooks_of_the_user_run_and_fetch_tensors_by_name",
+        "steps": "test_iterations_per_loop.test_every_step_is_seen_and_the_last_one_is_named",
+        "max_steps": "test_iterations_per_loop.test_every_step_is_seen_and_the_last_one_is_named",
+        "saving_listeners": "test_hooks.test_saving_listeners_see_every_checkpoint",
+    },
+    TPUEstimator.evaluate: {
+        "input_fn": "test_input_modes.test_evaluation_of_each_mode_sees_every_sample",
+        "steps": "test_input.test_every_batch_is_evaluated_once",
+        "hooks": "test_hooks.test_hooks_of_the_user_run_and_fetch_tensors_by_name",
+        "checkpoint_path": "test_life.test_estimators_take_over_from_one_another",
+        "name": "test_life.test_training_and_evaluation_take_turns",
+    },
+    TPUEstimator.predict: {
+        "input_fn": "test_input.test_every_batch_is_predicted_once_and_in_order",
+        "predict_keys": "test_life.test_estimators_take_over_from_one_another",
+        "hooks": "test_hooks.test_hooks_of_the_user_run_and_fetch_tensors_by_name",
+        "checkpoint_path": "test_life.test_estimators_take_over_from_one_another",
+        "yield_single_examples": "test_life.test_predictions_come_by_sample_or_by_batch",
+    },
+}
+
+
+@pytest.mark.parametrize("function", TESTED, ids=lambda function: function.__qualname__)
+def test_every_argument_has_its_test(function):
+    tests = TESTED[function]
+    assert list(inspect.signature(function).parameters)[1:] == list(tests)
+    for path in set(tests.values()):
+        module, name = path.split(".")
+        test = getattr(importlib.import_module(f"tests.estimator.{module}"), name)
+        assert inspect.isfunction(test)
+
+
+@pytest.mark.parametrize("config, sentence", [
+    ({"num_cores_per_replica": 2}, "`num_cores_per_replica` must be None: there are no cores to "
+     "split one replica over, got 2. Leave it and input_partition_dims out of TPUConfig"),
+    ({"num_cores_per_replica": 4, "input_partition_dims": [[1, 2, 2, 1], None],
+      "per_host_input_for_training": V2}, "`num_cores_per_replica` must be None.*got 4. Leave it "
+     "and input_partition_dims out of TPUConfig"),
+    ({"experimental_feed_hook": upstream.tpu_estimator.TPUInfeedOutfeedSessionHook},
+     "`experimental_feed_hook` must be None: there is no infeed.*TPUInfeedOutfeedSessionHook.*"
+     "Leave it out of TPUConfig"),
+])
+def test_what_needs_a_tpu_is_refused_with_advice(tmp_path, config, sentence):
+    with pytest.raises(ValueError, match=sentence):
+        new_estimator(tmp_path, config=run_config(TPUConfig(**config)))
+    new_estimator(tmp_path, config=run_config(TPUConfig(**config)), use_tpu=False)
+
+
+@pytest.mark.parametrize("name", ["train_distribute", "eval_distribute"])
+def test_strategies_are_refused_with_advice(tmp_path, name):
+    config = run_config(**{name: tf.distribute.OneDeviceStrategy("/cpu:0")})
+    with pytest.raises(ValueError, match=f"`{name}` must be None when use_tpu=True.*num_shards"):
+        new_estimator(tmp_path, config=config)
+
+
+def test_model_dir_may_be_in_the_configuration_or_nowhere(tmp_path):
+    spec = {"train_batch_size": 2, "embedding_config_spec": None}
+    config = run_config(model_dir=str(tmp_path))
+    assert TPUEstimator(model_fn, config=config, **spec).model_dir == str(tmp_path)
+    assert TPUEstimator(model_fn, str(tmp_path), config, **spec).model_dir == str(tmp_path)
+    with pytest.raises(ValueError, match="`model_dir` are set both in constructor and `RunConfig`"):
+        TPUEstimator(model_fn, str(tmp_path / "other"), config, **spec)
+    assert TPUEstimator(model_fn, config=run_config(), **spec).model_dir
+
+
+def exporting_model_fn(features, labels, mode, params):
+    spec = model_fn(features, labels, mode, params)
+    return spec._replace(export_outputs={
+        "serving_default": tf_estimator.export.PredictOutput(spec.predictions)})
+
+
+@pytest.mark.parametrize("options, lines", [
+    ({}, 1), ({"export_to_cpu": False}, 1), ({"export_to_tpu": False}, 0),
+    ({"export_saved_model_api_version": 2}, 1)])
+def test_export_for_a_tpu_is_the_one_for_cpu_and_says_so(tmp_path, caplog, options, lines):
+    estimator = new_estimator(tmp_path / "model", exporting_model_fn, **options)
+    estimator.train(input_of([0, 0, 3]), max_steps=100)
+    with caplog.at_level(logging.INFO, logger="tensorflow"):
+        exported = estimator.export_saved_model(str(tmp_path / "export"), receive).decode()
+    said = [record.getMessage() for record in caplog.records
+            if "export_to_tpu" in record.getMessage()]
+    assert said == ["tpu_estimator_embedding: export_to_tpu=True: without a TPU, the model for CPU "
+                    "and GPU is exported."] * lines
+    served = tf.saved_model.load(exported).signatures["serving_default"]
+    assert served(id=tf.constant([3, 0], tf.int64))["count"].numpy()[:, 0].tolist() == [1, 2]
+
+
+def test_export_to_nothing_is_refused(tmp_path):
+    estimator = new_estimator(tmp_path / "model", exporting_model_fn, export_to_cpu=False,
+                              export_to_tpu=False)
+    estimator.train(input_of([0]), max_steps=1)
+    with pytest.raises(ValueError, match="`export_to_cpu` must be True if export_to_tpu is False"):
+        estimator.export_saved_model(str(tmp_path / "export"), receive)
+
+
+def test_input_sleeps_before_it_starts(tmp_path, caplog):
+    config = run_config(TPUConfig(initial_infeed_sleep_secs=1))
+    estimator = new_estimator(tmp_path, config=config)
+    before = time.monotonic()
+    with caplog.at_level(logging.INFO, logger="tensorflow"):
+        estimator.train(input_of(range(4)), max_steps=100)
+    assert time.monotonic() - before >= 1
+    assert counts(estimator) == counts_of(*range(4))
+    assert [record for record in caplog.records if "There is no need to" in record.getMessage()]
+
+
+@pytest.mark.parametrize("every_n_steps, called", [(1, [0, 1, 2, 3, 4]), (2, [0, 2, 4])])
+def test_host_call_runs_every_n_steps(tmp_path, every_n_steps, called):
+    seen = []
+
+    def note(step):
+        return tf.numpy_function(lambda step: seen.append(int(step[0])) or step, [step], tf.int64)
+
+    def calling_model_fn(features, labels, mode, params):
+        step = tf.reshape(tf.compat.v1.train.get_global_step(), [1])
+        loss = -tf.reduce_sum(features["id"])
+        return TPUEstimatorSpec(mode, loss=loss, train_op=count(loss), host_call=(note, [step]))
+
+    config = run_config(TPUConfig(experimental_host_call_every_n_steps=every_n_steps))
+    new_estimator(tmp_path, calling_model_fn, config=config).train(
+        input_of(range(10)), max_steps=100)
+    assert seen == called
+
+
+def test_batches_may_be_dealt_out_in_order(tmp_path):
+    """A TPU may deal them out in any order then; one after the other is one of them."""
+    estimator = new_dense(tmp_path, V2, experimental_allow_per_host_v2_parallel_get_next=True)
+    estimator.train(lambda params: tf.data.Dataset.range(8).batch(2), max_steps=100)
+    assert counts(estimator) == counts_of(*range(8))
