@@ -1,0 +1,148 @@
+# SPDX-License-Identifier: Apache-2.0
+"""`python -m benchmarks`: everything on this machine, side by side."""
+
+import argparse
+import contextlib
+import json
+import pathlib
+import sys
+from collections.abc import Iterator, Sequence
+
+from tqdm import tqdm
+
+from benchmarks import contenders, machine, plots, report, scaling, targets, timing
+from benchmarks.contenders import Entry
+from benchmarks.worker import Worker
+from benchmarks.workloads import ALL, MEASURED, Workload
+
+_EXAMPLES = """\
+examples:
+  python -m benchmarks                       W, W1 and W2 against every peer (about 10 minutes)
+  python -m benchmarks --resume              go on with a run that was interrupted
+  python -m benchmarks --quick               W and W2, engine level, in under two minutes
+  python -m benchmarks --workloads W --only native,stock_graph
+  python -m benchmarks scaling               time of a step against each size (about 10 minutes)
+"""
+_QUICK_WORKLOADS = ("W", "W2")
+
+
+def main(arguments: Sequence[str] | None = None) -> int:
+    """Measures, prints, writes; returns the exit status."""
+    args = _parser().parse_args(arguments)
+    directory = pathlib.Path(args.output)
+    directory.mkdir(parents=True, exist_ok=True)
+    entries = _entries(args)
+    if args.what == "scaling":
+        return _scale(directory, entries)
+    names = args.workloads or (_QUICK_WORKLOADS if args.quick else [w.name for w in MEASURED])
+    settings = timing.QUICK if args.quick else timing.Settings()
+    described = machine.describe()
+    results = {}
+    needed = [] if args.resume and all(report.load(directory, name) for name in names) else entries
+    with _processes(directory, needed) as workers:
+        for name in names:
+            measured = report.load(directory, name) if args.resume else None
+            if measured is None:
+                measured = _measure(ALL[name], entries, workers, settings)
+                report.save(directory, name, measured, described)
+            results[name] = measured
+    printed = report.text(results, described)
+    print(printed)
+    (directory / "report.txt").write_text(f"{printed}\n")
+    _draw(lambda: plots.bars(results, directory / "benchmarks.png"))
+    print(f"\nFigures and JSON are in {directory}/.")
+    return 0
+
+
+def _parser() -> argparse.ArgumentParser:
+    parser = argparse.ArgumentParser(
+        prog="python -m benchmarks", epilog=_EXAMPLES,
+        description="Measures this package beside everything else that trains embedding tables "
+        "on a CPU. Contenders that are not installed are left out: pip install '.[bench]'.",
+        formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("what", nargs="?", choices=("table", "scaling"), default="table",
+                        help="table: all peers on all workloads; scaling: one size at a time")
+    parser.add_argument("--quick", action="store_true", help="fewer rounds, workloads and peers")
+    parser.add_argument("--resume", action="store_true",
+                        help="keep the workloads that are in the output directory")
+    parser.add_argument("--workloads", nargs="+", choices=sorted(ALL), help="instead of all")
+    parser.add_argument("--only", help="names of contenders, separated by commas: "
+                        f"{', '.join(contenders.ALL)}")
+    parser.add_argument("--output", default="benchmark_results", help="directory for JSON, "
+                        "figures and logs (default: %(default)s)")
+    return parser
+
+
+def _entries(args: argparse.Namespace) -> list[Entry]:
+    """Returns the contenders that were asked for and are installed."""
+    if args.only:
+        unknown = set(args.only.split(",")) - set(contenders.ALL)
+        if unknown:
+            sys.exit(f"--only must name some of {', '.join(contenders.ALL)}, got {unknown}.")
+        chosen = [contenders.ALL[name] for name in args.only.split(",")]
+    else:
+        chosen = list(contenders.ENGINE if args.quick else contenders.ALL.values())
+    for entry in chosen:
+        if entry.missing:
+            print(f"{entry.title}: left out, {', '.join(entry.missing)} is not installed "
+                  "(pip install '.[bench]')")
+    return [entry for entry in chosen if not entry.missing]
+
+
+@contextlib.contextmanager
+def _processes(directory: pathlib.Path, entries: Sequence[Entry]) -> Iterator[dict[str, Worker]]:
+    """Passes name -> worker; all import what they need at the same time."""
+    workers = {entry.name: Worker(entry, directory / "logs" / f"{entry.name}.log")
+               for entry in entries}
+    try:
+        yield workers
+    finally:
+        for worker in workers.values():
+            worker.stop()
+
+
+def _measure(workload: Workload, entries: Sequence[Entry], workers: dict[str, Worker],
+             settings: timing.Settings) -> dict[str, timing.Result]:
+    """Measures what works on tables alone, then what trains models, each in turn."""
+    chosen = [entry for entry in entries if workload.name in (entry.workloads or ALL)]
+    groups = [[entry for entry in group if entry in chosen]
+              for group in (contenders.ENGINE, contenders.END_TO_END)]
+    groups = [group for group in groups if group]
+    total = sum(timing.num_calls(workload, group, settings) for group in groups)
+    results = []
+    with tqdm(total=total, unit="turn", leave=False, dynamic_ncols=True) as bar:
+        def progress(what: str) -> None:
+            bar.set_description(what)
+            bar.update()
+        for group in groups:
+            results += timing.measure(workload, group, workers, settings, progress)
+    return {result.contender: result for result in results}
+
+
+def _scale(directory: pathlib.Path, entries: Sequence[Entry]) -> int:
+    with _processes(directory, [e for e in entries if e.name in scaling.AGAINST]) as workers:
+        for axis in tqdm(scaling.axes(int(machine.describe()["cores"])), unit="axis"):
+            curve = scaling.measure_axis(axis, workers, lambda _: None)
+            tqdm.write(scaling.text(axis, curve))
+            if axis.name == "vocabulary" and "native" in curve.points:
+                growth = curve.growth("native")
+                verdict = "reached" if growth < targets.GROWTH_LIMIT else "NOT REACHED"
+                tqdm.write(f"  native grows {growth:.2f}x, under {targets.GROWTH_LIMIT}x is to "
+                           f"be reached: {verdict}")
+            (directory / f"scaling_{axis.name}.json").write_text(json.dumps(curve.points))
+            _draw(lambda axis=axis, curve=curve: plots.curves(
+                f"Time of a step against {axis.label}", axis.label, curve.points,
+                {name: curve.slope(name) for name in curve.points},
+                scaling.figure_path(directory, axis)))
+    return 0
+
+
+def _draw(draw) -> None:
+    try:
+        draw()
+    except ImportError:
+        print("No figure: matplotlib is not installed (pip install '.[bench]').")
+
+
+if __name__ == "__main__":
+    sys.exit(main())

@@ -1,0 +1,75 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Everything that is measured, one module each; a module is imported in a worker only.
+
+Each module has a class `Contender` with
+
+* `__init__(workload, batches, options)`, which makes tables and everything else;
+* `run(first, count)`, which makes that many steps, the first of them with batch
+  `first % len(batches)`, and returns the seconds they took;
+* `tables()`, which returns the tables as arrays, where it has any.
+"""
+
+import dataclasses
+import importlib.util
+
+
+@dataclasses.dataclass(frozen=True)
+class Entry:
+    """One contender.
+
+    Attributes:
+        name: in tables and files.
+        module: within this package.
+        title: what it is, for figures and the report.
+        needs: modules that must be installed.
+        environment: variables of its process.
+        options: keyword arguments of its own.
+        settling_steps: steps at the start of a turn that do not count, because input was
+            prepared for them while others had their turn.
+        workloads: names of the workloads it is for; empty: all.
+    """
+
+    name: str
+    module: str
+    title: str
+    needs: tuple[str, ...] = ("tensorflow",)
+    environment: tuple[tuple[str, str], ...] = ()
+    options: tuple[tuple[str, object], ...] = ()
+    settling_steps: int = 1
+    workloads: tuple[str, ...] = ()
+
+    @property
+    def missing(self) -> list[str]:
+        """The modules that it needs and that are not there."""
+        return [name for name in self.needs if importlib.util.find_spec(name) is None]
+
+
+_KERNELS = "TPU_ESTIMATOR_EMBEDDING_KERNELS"
+_NATIVE = ((_KERNELS, "native"),)
+_END_TO_END = ("W", "tiny")
+_RECORDS = (("from_records", True),)
+
+ENGINE = (
+    Entry("native", "engine", "this package, native kernels", environment=_NATIVE),
+    Entry("tf_ops", "engine", "this package, TF ops", environment=((_KERNELS, "tf"),)),
+    Entry("stock_graph", "stock_graph", "stock v1 graph: input_layer, AdagradOptimizer"),
+    Entry("keras", "keras_function", "tf.function, Keras Adagrad",
+          needs=("tensorflow", "tf_keras"), environment=(("TF_USE_LEGACY_KERAS", "1"),)),
+    Entry("torch", "torch_bags", "torch.nn.EmbeddingBag, sparse Adagrad", needs=("torch",)),
+    Entry("fbgemm", "fbgemm_bags", "FBGEMM CPU, exact Adagrad", needs=("torch", "fbgemm_gpu")),
+    Entry("bound", "memory_bound", "random rows of this memory", needs=()),
+)
+END_TO_END = (
+    Entry("estimator", "estimator", "TPUEstimator.train, this package, from memory",
+          environment=_NATIVE, workloads=_END_TO_END, settling_steps=3),
+    Entry("stock_estimator", "estimator", "stock TPUEstimator(use_tpu=False), from memory",
+          options=(("is_stock", True),), workloads=_END_TO_END, settling_steps=3),
+    Entry("estimator_records", "estimator", "TPUEstimator.train, this package, from files",
+          environment=_NATIVE, options=_RECORDS, workloads=_END_TO_END, settling_steps=6),
+    Entry("stock_estimator_records", "estimator",
+          "stock TPUEstimator(use_tpu=False), from files",
+          options=(("is_stock", True), *_RECORDS), workloads=_END_TO_END, settling_steps=6),
+    Entry("parsing", "parsing", "reading and parsing the files, nothing else",
+          workloads=_END_TO_END, settling_steps=6),
+)
+ALL = {entry.name: entry for entry in (*ENGINE, *END_TO_END)}

@@ -1,0 +1,87 @@
+# SPDX-License-Identifier: Apache-2.0
+"""FBGEMM's table-batched embedding bags on the CPU, what TorchRec trains with there."""
+
+from collections.abc import Sequence
+
+import fbgemm_gpu  # noqa: F401  (registers the operators)
+import numpy as np
+import torch
+from fbgemm_gpu.split_embedding_configs import EmbOptimType
+from fbgemm_gpu.split_table_batched_embeddings_ops_common import EmbeddingLocation, PoolingMode
+from fbgemm_gpu.split_table_batched_embeddings_ops_training import (
+    ComputeDevice,
+    SplitTableBatchedEmbeddingBagsCodegen,
+)
+
+from benchmarks.batches import Batch, make_gradients
+from benchmarks.contenders.stepping import timed_steps
+from benchmarks.workloads import (
+    COMBINERS,
+    INITIAL_ACCUMULATOR,
+    INITIAL_VALUE,
+    LEARNING_RATE,
+    Workload,
+)
+
+_POOLING = {"sum": PoolingMode.SUM, "mean": PoolingMode.MEAN}
+
+
+class Contender:
+    """One module for the tables of each combiner, because a module has one pooling mode."""
+
+    def __init__(self, workload: Workload, batches: Sequence[Batch], threads: int = 0):
+        if threads:
+            torch.set_num_threads(threads)
+        self._workload = workload
+        tables = {combiner: [table for table in range(workload.num_tables)
+                             if workload.combiner(table) == combiner] for combiner in COMBINERS}
+        self._groups = [_Group(workload, numbers, batches) for numbers in tables.values()
+                        if numbers]
+        self._num_batches = len(batches)
+
+    def run(self, first: int, count: int) -> float:
+        """Returns the seconds that `count` steps take."""
+        return timed_steps(self._train, first, count, self._num_batches)
+
+    def tables(self) -> list[np.ndarray]:
+        """Returns the tables, in the order of the workload."""
+        of_number = {number: weights.detach().numpy().copy() for group in self._groups
+                     for number, weights in zip(
+                         group.numbers, group.module.split_embedding_weights(), strict=True)}
+        return [of_number[number] for number in range(self._workload.num_tables)]
+
+    def close(self) -> None:
+        """Frees the tables."""
+        self._groups = []
+
+    def _train(self, batch: int) -> None:
+        activations = [group.module(*group.inputs[batch]) for group in self._groups]
+        torch.autograd.backward(activations, [group.gradient for group in self._groups])
+
+
+class _Group:
+    """The tables of one combiner, their module and its input."""
+
+    def __init__(self, workload: Workload, numbers: list[int], batches: Sequence[Batch]):
+        self.numbers = numbers
+        self.module = SplitTableBatchedEmbeddingBagsCodegen(
+            [(workload.rows, workload.dim, EmbeddingLocation.HOST, ComputeDevice.CPU)
+             for _ in numbers],
+            optimizer=EmbOptimType.EXACT_ADAGRAD, learning_rate=LEARNING_RATE, eps=0.0,
+            pooling_mode=_POOLING[workload.combiner(numbers[0])], device=torch.device("cpu"))
+        for weights in self.module.split_embedding_weights():
+            weights.detach().fill_(INITIAL_VALUE)
+        for states in self.module.split_optimizer_states():
+            states[0].fill_(INITIAL_ACCUMULATOR)
+        self.inputs = [self._input(batch) for batch in batches]
+        gradients = make_gradients(workload)
+        self.gradient = torch.from_numpy(np.concatenate(
+            [gradients[number] for number in numbers], axis=1))
+
+    def _input(self, batch: Batch) -> tuple[torch.Tensor, torch.Tensor]:
+        ids = [batch.ids[number] for number in self.numbers]
+        starts = np.cumsum([0, *(len(part) for part in ids)])
+        offsets = [batch.splits[number][:-1] + start
+                   for number, start in zip(self.numbers, starts, strict=False)]
+        return (torch.from_numpy(np.concatenate(ids)),
+                torch.from_numpy(np.concatenate([*offsets, starts[-1:]])))

@@ -1,0 +1,79 @@
+# SPDX-License-Identifier: Apache-2.0
+"""The time that the memory of this machine takes for the rows of a step, computing nothing."""
+
+import ctypes
+import os
+import pathlib
+import tempfile
+from collections.abc import Sequence
+
+import numpy as np
+
+from benchmarks.batches import Batch, unique_rows
+from benchmarks.workloads import Workload
+from tpu_estimator_embedding.kernels import compiler
+from tpu_estimator_embedding.kernels.units import ARITHMETIC_FLAGS
+
+_SOURCE = pathlib.Path(__file__).with_suffix(".cc")
+_POINTER = ctypes.c_void_p
+
+
+class Contender:
+    """Rows and slots of all tables in two arrays, and a program that visits them."""
+
+    def __init__(self, workload: Workload, batches: Sequence[Batch], threads: int = 0):
+        self._threads = threads or len(os.sched_getaffinity(0))
+        self._dim = workload.dim
+        size = workload.num_tables * workload.rows * workload.dim
+        self._rows, self._slots = np.full(size, 1.0, np.float32), np.full(size, 1.0, np.float32)
+        self._met = [_rows_of_all_tables(workload, batch) for batch in batches]
+        self._sorted = [np.sort(rows) for rows in self._met]
+        values = workload.batch_size * workload.num_tables * workload.dim
+        ids = sum(ids.size for ids in batches[0].ids)
+        self._written = np.zeros(values, np.float32)
+        self._read = np.zeros(values + 2 * ids, np.float32)  # an id is as large as two floats
+        self._run_steps = _compile().RunSteps
+        self._run_steps.restype = ctypes.c_double
+
+    def run(self, first: int, count: int) -> float:
+        """Returns the seconds that `count` steps take."""
+        counts = np.array([rows.size for rows in self._met], np.int64)
+        return self._run_steps(
+            _pointers(self._met), _pointers(self._sorted), _pointer(counts),
+            *map(ctypes.c_int64, (len(self._met), first, count)), _pointer(self._rows),
+            _pointer(self._slots), ctypes.c_int64(self._dim), _pointer(self._written),
+            ctypes.c_int64(self._written.size), _pointer(self._read),
+            ctypes.c_int64(self._read.size), ctypes.c_int64(self._threads))
+
+    def slots(self) -> np.ndarray:
+        """Returns how often each row was updated, plus 1, in all of its values."""
+        return self._slots.reshape(-1, self._dim)
+
+    def close(self) -> None:
+        """Frees the arrays."""
+        self._rows = self._slots = np.zeros(0, np.float32)
+
+
+def _rows_of_all_tables(workload: Workload, batch: Batch) -> np.ndarray:
+    return np.concatenate([rows + table * workload.rows
+                           for table, rows in enumerate(unique_rows(workload, batch))])
+
+
+def _compile() -> ctypes.CDLL:
+    command = compiler.find()
+    if command is None:
+        raise RuntimeError("the memory bound is measured by a C++ program, and there is no "
+                           "C++17 compiler: apt-get install g++")
+    with tempfile.TemporaryDirectory() as directory:
+        library = pathlib.Path(directory, "memory_bound.so")
+        compiler.run([*command, *ARITHMETIC_FLAGS, "-march=native", "-shared", str(_SOURCE),
+                      "-o", str(library)])
+        return ctypes.CDLL(str(library))
+
+
+def _pointer(array: np.ndarray) -> ctypes.c_void_p:
+    return _POINTER(array.ctypes.data)
+
+
+def _pointers(arrays: Sequence[np.ndarray]) -> ctypes.Array:
+    return (_POINTER * len(arrays))(*(array.ctypes.data for array in arrays))

@@ -1,0 +1,37 @@
+# SPDX-License-Identifier: Apache-2.0
+"""What it takes to read and parse the files, with nothing done with the batches."""
+
+import tempfile
+from collections.abc import Sequence
+
+import tensorflow as tf
+
+from benchmarks import records
+from benchmarks.batches import Batch
+from benchmarks.contenders.stepping import timed_steps
+from benchmarks.workloads import Workload
+
+
+class Contender:
+    """The dataset of the end-to-end contenders, on its own."""
+
+    def __init__(self, workload: Workload, batches: Sequence[Batch], directory: str = ""):
+        self._directory = tempfile.TemporaryDirectory()
+        files = records.write_once(workload, batches, directory or self._directory.name)
+        with tf.Graph().as_default():
+            input_fn = records.make_input_fn(workload, files, cached=False)
+            dataset = input_fn({"batch_size": workload.batch_size})
+            iterator = tf.compat.v1.data.make_initializable_iterator(dataset)
+            batch = tf.nest.flatten(iterator.get_next(), expand_composites=True)
+            self._session = tf.compat.v1.Session()
+            self._session.run(iterator.initializer)
+            self._next = self._session.make_callable(tf.group(*batch))
+
+    def run(self, first: int, count: int) -> float:
+        """Returns the seconds in which `count` batches are parsed."""
+        return timed_steps(lambda _: self._next(), first, count, count)
+
+    def close(self) -> None:
+        """Ends the reading."""
+        self._session.close()
+        self._directory.cleanup()

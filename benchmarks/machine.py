@@ -1,0 +1,46 @@
+# SPDX-License-Identifier: Apache-2.0
+"""What the figures were measured on."""
+
+import importlib.metadata
+import os
+import pathlib
+import platform
+import re
+
+_SOFTWARE = ("tensorflow", "tf-keras", "tf-estimator-nightly", "tensorflow-estimator", "torch",
+             "fbgemm-gpu-cpu", "numpy")
+
+
+def available_bytes() -> int:
+    """Returns the memory that could be used without swapping."""
+    fields = _colon_separated("/proc/meminfo")
+    if "MemAvailable" in fields:
+        return int(fields["MemAvailable"].split()[0]) * 1024
+    return os.sysconf("SC_PHYS_PAGES") * os.sysconf("SC_PAGE_SIZE") // 2
+
+
+def describe() -> dict[str, str]:
+    """Returns processor, cores, memory and the versions of what is measured."""
+    memory = os.sysconf("SC_PHYS_PAGES") * os.sysconf("SC_PAGE_SIZE")
+    return {"processor": _colon_separated("/proc/cpuinfo").get("model name", platform.machine()),
+            "cores": str(len(os.sched_getaffinity(0))),
+            "memory": f"{memory / 2 ** 30:.0f} GiB",
+            "load before": f"{os.getloadavg()[0]:.1f}",
+            "python": platform.python_version(),
+            **{name: version for name in _SOFTWARE if (version := _version(name))}}
+
+
+def _version(distribution: str) -> str:
+    try:
+        return importlib.metadata.version(distribution)
+    except importlib.metadata.PackageNotFoundError:
+        return ""
+
+
+def _colon_separated(path: str) -> dict[str, str]:
+    try:
+        text = pathlib.Path(path).read_text(encoding="utf-8")
+    except OSError:
+        return {}
+    return {name.strip(): value.strip()
+            for name, value in re.findall(r"^([^:\n]+):(.*)$", text, re.MULTILINE)}

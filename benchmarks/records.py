@@ -1,0 +1,72 @@
+# SPDX-License-Identifier: Apache-2.0
+"""A workload as TFRecord files, and the `input_fn` that reads them."""
+
+import os
+import pathlib
+from collections.abc import Callable, Sequence
+from typing import Any
+
+import numpy as np
+import tensorflow as tf
+
+from benchmarks.batches import Batch, make_labels
+from benchmarks.contenders.graph_inputs import feature
+from benchmarks.workloads import Workload
+
+LABEL = "label"
+
+
+def write_once(workload: Workload, batches: Sequence[Batch], directory: str) -> list[str]:
+    """Writes one file for each batch where it is not there; returns the files."""
+    pathlib.Path(directory).mkdir(parents=True, exist_ok=True)
+    labels = make_labels(workload)
+    return [_write(workload, batch, labels, pathlib.Path(
+        directory, f"{workload.name}-{workload.batch_size}-{number}.tfrecord"))
+        for number, batch in enumerate(batches)]
+
+
+def make_input_fn(workload: Workload, files: Sequence[str], cached: bool
+                  ) -> Callable[[dict[str, Any]], tf.data.Dataset]:
+    """Returns an `input_fn` that repeats the files for ever.
+
+    Args:
+        workload: what the files hold.
+        files: the records.
+        cached: whether parsed batches are kept in memory, so that only the first round of
+            the files is read and parsed.
+    """
+    spec = {feature(table): tf.io.VarLenFeature(tf.int64)
+            for table in range(workload.num_tables)}
+    spec[LABEL] = tf.io.FixedLenFeature([1], tf.float32)
+
+    def parse(serialized: tf.Tensor) -> tuple[dict[str, Any], tf.Tensor]:
+        features = tf.io.parse_example(serialized, spec)
+        return features, features.pop(LABEL)
+
+    def input_fn(params: dict[str, Any]) -> tf.data.Dataset:
+        dataset = tf.data.TFRecordDataset(files, buffer_size=1 << 20)
+        dataset = dataset.repeat() if not cached else dataset
+        dataset = dataset.batch(params["batch_size"], drop_remainder=True)
+        dataset = dataset.map(parse, num_parallel_calls=2)
+        return dataset.cache().repeat() if cached else dataset.prefetch(2)
+
+    return input_fn
+
+
+def _write(workload: Workload, batch: Batch, labels: np.ndarray, path: pathlib.Path) -> str:
+    if not path.exists():
+        unfinished = path.with_suffix(f".{os.getpid()}")
+        with tf.io.TFRecordWriter(str(unfinished)) as writer:
+            for sample in range(workload.batch_size):
+                writer.write(_example(batch, labels, sample).SerializeToString())
+        unfinished.replace(path)
+    return str(path)
+
+
+def _example(batch: Batch, labels: np.ndarray, sample: int) -> tf.train.Example:
+    example = tf.train.Example()
+    values = example.features.feature
+    for table, (ids, splits) in enumerate(zip(batch.ids, batch.splits, strict=True)):
+        values[feature(table)].int64_list.value.extend(ids[splits[sample]:splits[sample + 1]])
+    values[LABEL].float_list.value.extend(labels[sample])
+    return example

@@ -1,0 +1,133 @@
+# SPDX-License-Identifier: Apache-2.0
+"""How the time of a step grows with one size at a time."""
+
+import dataclasses
+import math
+import pathlib
+from collections.abc import Callable, Sequence
+from typing import Any
+
+from benchmarks import contenders
+from benchmarks.timing import Settings, measure
+from benchmarks.worker import Worker
+from benchmarks.workloads import Workload
+
+_BASE = Workload("base", rows=100_000, dim=32, batch_size=4096, ids_per_sample=(10,))
+_SETTINGS = Settings(rounds=5, seconds=0.15, warm_up_rounds=1)
+AGAINST = ("native", "tf_ops", "stock_graph")
+_THREADS = (1, 2, 4, 8, 16, 32, 64)
+
+
+@dataclasses.dataclass(frozen=True)
+class Axis:
+    """One size that grows while all others stay.
+
+    Attributes:
+        name: of the file.
+        label: what grows.
+        sizes: its values.
+        workload: size -> what is measured.
+        options: size -> keyword arguments of the contenders.
+        against: the contenders; for some there is no such size.
+    """
+
+    name: str
+    label: str
+    sizes: tuple[int, ...]
+    workload: Callable[[int], Workload]
+    options: Callable[[int], dict[str, Any]] = lambda _: {}
+    against: tuple[str, ...] = AGAINST
+
+
+@dataclasses.dataclass
+class Curve:
+    """What was measured along one axis.
+
+    Attributes:
+        points: contender -> (size, seconds for a step) pairs.
+        errors: what could not be measured, and why.
+    """
+
+    points: dict[str, list[tuple[int, float]]]
+    errors: list[str]
+
+    def slope(self, contender: str) -> float:
+        """Returns the exponent p of the power law size^p that fits best."""
+        return fitted_exponent(self.points[contender])
+
+    def growth(self, contender: str) -> float:
+        """Returns how many times longer the last step takes than the first."""
+        pairs = self.points[contender]
+        return pairs[-1][1] / pairs[0][1]
+
+
+def axes(cores: int) -> list[Axis]:
+    """Returns everything that is varied."""
+    replace = dataclasses.replace
+    return [
+        Axis("vocabulary", "rows of the table, of which 8,000 are touched",
+             (10 ** 4, 10 ** 5, 10 ** 6, 10 ** 7),
+             lambda rows: replace(_BASE, rows=rows, touched_rows=8_000)),
+        Axis("batch", "samples in a step", (256, 1024, 4096, 16_384, 65_536),
+             lambda size: replace(_BASE, batch_size=size)),
+        Axis("ids", "ids per sample", (1, 3, 10, 30, 100),
+             lambda ids: replace(_BASE, ids_per_sample=(ids,))),
+        Axis("dim", "values of a row", (4, 16, 64, 256, 1024),
+             lambda dim: replace(_BASE, dim=dim)),
+        Axis("tables", "tables", (1, 4, 16, 64),
+             lambda tables: replace(_BASE, ids_per_sample=(10,) * tables)),
+        Axis("threads", "threads", tuple(n for n in _THREADS if n <= cores),
+             lambda _: replace(_BASE, ids_per_sample=(10,) * 8),
+             lambda threads: {"threads": threads}),
+        Axis("hosts", "hosts, all in one process", (1, 2, 4, 8),
+             lambda _: replace(_BASE, ids_per_sample=(10,) * 8),
+             lambda hosts: {"num_hosts": hosts}, ("native", "tf_ops")),
+    ]
+
+
+def measure_axis(axis: Axis, workers: dict[str, Worker],
+                 progress: Callable[[str], None]) -> Curve:
+    """Measures one axis, all contenders in turn at each size."""
+    entries = [contenders.ALL[name] for name in axis.against if name in workers]
+    curve = Curve({entry.name: [] for entry in entries}, [])
+    for size in axis.sizes:
+        workload = dataclasses.replace(axis.workload(size), name=f"{axis.name} {size}")
+        for result in measure(workload, entries, workers, _SETTINGS, progress,
+                              axis.options(size)):
+            if result.error:
+                curve.errors.append(f"{workload.name}, {result.contender}: {result.error}")
+            else:
+                curve.points[result.contender].append((size, result.median))
+    curve.points = {name: pairs for name, pairs in curve.points.items() if pairs}
+    return curve
+
+
+def fitted_exponent(pairs: Sequence[tuple[float, float]]) -> float:
+    """Returns the slope of the line through the logarithms, by least squares.
+
+    >>> round(fitted_exponent([(1, 2.0), (10, 20.0), (100, 200.0)]), 6)
+    1.0
+    """
+    x, y = ([math.log(pair[i]) for pair in pairs] for i in range(2))
+    x_mean, y_mean = sum(x) / len(x), sum(y) / len(y)
+    variance = sum((a - x_mean) ** 2 for a in x)
+    if not variance:
+        return 0.0
+    return sum((a - x_mean) * (b - y_mean) for a, b in zip(x, y, strict=True)) / variance
+
+
+def text(axis: Axis, curve: Curve) -> str:
+    """Returns the figures of one axis."""
+    lines = [f"{axis.label}: ms per step",
+             f"  {'':<14}" + "".join(f"{size:>12,}" for size in axis.sizes) + f"{'slope':>9}"]
+    for name, pairs in curve.points.items():
+        of_size = dict(pairs)
+        cells = (f"{1e3 * of_size[size]:12.2f}" if size in of_size else f"{'-':>12}"
+                 for size in axis.sizes)
+        lines.append(f"  {name:<14}" + "".join(cells) + f"{curve.slope(name):9.2f}")
+    return "\n".join([*lines, *(f"  {error}" for error in curve.errors)])
+
+
+def figure_path(directory: pathlib.Path, axis: Axis) -> pathlib.Path:
+    """Returns where the figure of an axis goes."""
+    return directory / f"scaling_{axis.name}.png"

@@ -1,0 +1,69 @@
+# SPDX-License-Identifier: Apache-2.0
+"""What this package is to reach, as ratios of figures measured in one run."""
+
+import dataclasses
+import importlib.metadata
+from collections.abc import Mapping
+
+from benchmarks.timing import Result
+from benchmarks.workloads import W1
+
+Results = Mapping[str, Mapping[str, Result]]  # workload -> contender -> result
+
+MEMORY_LIMIT = 300e6
+GROWTH_LIMIT = 2.5  # of the time of a step from 10^4 to 10^7 rows
+
+
+@dataclasses.dataclass(frozen=True)
+class Target:
+    """One ratio.
+
+    Attributes:
+        workload: where it is measured.
+        contender: whose steps should be faster,
+        peer: than this one's,
+        at_least: so many times. For the memory's bound: the share of it that is reached.
+    """
+
+    workload: str
+    contender: str
+    peer: str
+    at_least: float
+
+    def reached(self, results: Results) -> float | None:
+        """Returns the ratio that was measured, None where one of the two was not."""
+        of_workload = results.get(self.workload, {})
+        pair = [of_workload.get(name) for name in (self.peer, self.contender)]
+        if any(result is None or not result.samples for result in pair):
+            return None
+        peer, contender = pair
+        return peer.times_reference / contender.times_reference
+
+
+_RATIOS = {  # (contender, peer) -> W, W1, W2
+    ("native", "stock_graph"): (10, 18, 20),
+    ("native", "fbgemm"): (5.5, 5.5, 3),
+    ("native", "bound"): (0.55, 0.55, 0.55),
+    ("tf_ops", "stock_graph"): (1.3, 2, 4),
+}
+_OLD_RATIOS = {("native", "stock_graph"): (4,)}
+_END_TO_END = (Target("W", "estimator", "stock_estimator", 6),
+               Target("W", "estimator_records", "stock_estimator_records", 2))
+
+
+def targets() -> list[Target]:
+    """Returns the targets for the TensorFlow that is installed; 2.15's own ops are faster."""
+    try:
+        is_old = importlib.metadata.version("tensorflow").startswith("2.15.")
+    except importlib.metadata.PackageNotFoundError:
+        is_old = False
+    ratios = _OLD_RATIOS if is_old else _RATIOS
+    at_engine = [Target(workload, *pair, at_least) for pair, values in ratios.items()
+                 for workload, at_least in zip(("W", "W1", "W2"), values, strict=False)]
+    return at_engine if is_old else [*at_engine, *_END_TO_END]
+
+
+def memory_of_w1(results: Results) -> int | None:
+    """Returns the bytes that W1 took besides its tables and slots, None if not measured."""
+    native = results.get(W1.name, {}).get("native")
+    return native.memory_over_tables if native and native.samples else None

@@ -1,0 +1,176 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Contenders in turn: a few steps each, round after round, so that all meet the same machine.
+
+A machine that slows down or is disturbed does so for all of them. Where the tables of all
+contenders do not fit into memory together, the first one, to which the others are compared,
+stays, and the others come one after another.
+"""
+
+import dataclasses
+import statistics
+from collections.abc import Callable, Iterator, Sequence
+
+from benchmarks.contenders import Entry
+from benchmarks.machine import available_bytes
+from benchmarks.worker import Worker, WorkerError
+from benchmarks.workloads import Workload
+
+_BYTES_OF_PROCESS = 1 << 30  # of TensorFlow or PyTorch, with its input
+_MAX_STEPS = 500  # of one turn
+
+
+@dataclasses.dataclass(frozen=True)
+class Settings:
+    """How long to measure.
+
+    Attributes:
+        rounds: turns of each contender that count.
+        seconds: about how long a turn takes.
+        warm_up_rounds: turns before those.
+    """
+
+    rounds: int = 9
+    seconds: float = 0.4
+    warm_up_rounds: int = 2
+
+
+QUICK = Settings(rounds=4, seconds=0.2, warm_up_rounds=1)
+
+
+@dataclasses.dataclass
+class Result:
+    """What was measured of one contender.
+
+    Attributes:
+        contender: its name.
+        samples: seconds for a step, one number for each turn.
+        reference: the median of the first contender in the same turns.
+        description: what it says of itself.
+        memory_over_tables: bytes; how much memory it took besides tables and slots.
+        error: why there are no samples.
+    """
+
+    contender: str
+    samples: list[float] = dataclasses.field(default_factory=list)
+    reference: float = 0.0
+    description: str = ""
+    memory_over_tables: int = 0
+    error: str = ""
+
+    @property
+    def median(self) -> float:
+        """Seconds for a step."""
+        return statistics.median(self.samples)
+
+    @property
+    def spread(self) -> tuple[float, float]:
+        """The quartiles of the samples."""
+        if len(self.samples) < 2:
+            return self.median, self.median
+        low, _, high = statistics.quantiles(self.samples, n=4, method="inclusive")
+        return low, high
+
+    @property
+    def times_reference(self) -> float:
+        """How many times longer than the first contender's its steps take."""
+        return self.median / self.reference
+
+
+def measure(workload: Workload, entries: Sequence[Entry], workers: dict[str, Worker],
+            settings: Settings, progress: Callable[[str], None],
+            options: dict[str, object] | None = None) -> list[Result]:
+    """Measures all contenders on one workload.
+
+    Args:
+        workload: what to run.
+        entries: the contenders; the others are compared to the first.
+        workers: name -> its process.
+        settings: how long.
+        progress: is called with what is done next, `num_calls` times.
+        options: keyword arguments of every contender.
+
+    Returns:
+        A result for each entry, in their order.
+    """
+    results = {entry.name: Result(entry.name) for entry in entries}
+    first, *others = entries
+    opened: set[str] = set()
+    for group in _groups(workload, others):
+        names = [first.name, *(entry.name for entry in group)]
+        for name in names:
+            if name not in opened and not results[name].error:
+                progress(f"{workload.name}: {name} makes its tables")
+                _open(workers[name], workload, options or {}, results[name])
+                opened.add(name)
+        running = [name for name in names if not results[name].error]
+        _take_turns(workload, running, workers, settings, progress, results)
+        for entry in group:
+            _close(workers[entry.name], results[entry.name])
+    _close(workers[first.name], results[first.name])
+    return list(results.values())
+
+
+def num_calls(workload: Workload, entries: Sequence[Entry], settings: Settings) -> int:
+    """Returns how often `measure` calls `progress`."""
+    turns = sum(1 + len(group) for group in _groups(workload, entries[1:]))
+    return len(entries) + turns * (settings.rounds + settings.warm_up_rounds)
+
+
+def _groups(workload: Workload, entries: Sequence[Entry]) -> Iterator[list[Entry]]:
+    """Splits what is measured beside the first into groups that fit into memory with it."""
+    needed = 1.1 * workload.bytes + _BYTES_OF_PROCESS
+    size = max(1, int(available_bytes() / needed) - 1)
+    for start in range(0, max(1, len(entries)), size):
+        yield list(entries[start:start + size])
+
+
+def _open(worker: Worker, workload: Workload, options: dict[str, object],
+          result: Result) -> None:
+    try:
+        result.description = worker.open(workload, **options)["description"]
+    except WorkerError as error:
+        result.error = str(error)
+
+
+def _close(worker: Worker, result: Result) -> None:
+    if result.error:
+        return
+    try:
+        result.memory_over_tables = worker.memory_over_tables()
+        worker.close()
+    except WorkerError as error:
+        result.error = str(error)
+
+
+def _take_turns(workload: Workload, names: Sequence[str], workers: dict[str, Worker],
+                settings: Settings, progress: Callable[[str], None],
+                results: dict[str, Result]) -> None:
+    samples: dict[str, list[float]] = {name: [] for name in names}
+    done = dict.fromkeys(names, 0)
+    for round_number in range(settings.warm_up_rounds + settings.rounds):
+        order = names if round_number % 2 == 0 else names[::-1]
+        for name in order:
+            progress(f"{workload.name}: {name}")
+            if not results[name].error:
+                _take_turn(workers[name], samples[name], done, settings, results[name])
+    for name in names:
+        measured = samples[name][settings.warm_up_rounds:]
+        results[name].samples += measured
+        if measured and samples[names[0]]:
+            results[name].reference = statistics.median(
+                samples[names[0]][settings.warm_up_rounds:] or measured)
+
+
+def _take_turn(worker: Worker, samples: list[float], done: dict[str, int], settings: Settings,
+               result: Result) -> None:
+    settling = worker.entry.settling_steps
+    expected = samples[-1] if samples else settings.seconds
+    count = min(_MAX_STEPS, max(1, round(settings.seconds / expected)))
+    try:
+        worker.run(done[result.contender], settling)
+        seconds = worker.run(done[result.contender] + settling, count)
+    except WorkerError as error:
+        result.error = str(error)
+        return
+    done[result.contender] += settling + count
+    samples.append(seconds / count)

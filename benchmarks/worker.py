@@ -1,0 +1,148 @@
+# SPDX-License-Identifier: Apache-2.0
+"""One process for each contender.
+
+TensorFlow and PyTorch each have thread pools, allocators and settings that last as long as
+the process, and the kernels of this package are chosen once in a process. Contenders in one
+process would measure one another. A worker that waits for its turn uses no processor.
+"""
+
+import gc
+import importlib
+import multiprocessing
+import os
+import pathlib
+import resource
+import sys
+import traceback
+from typing import Any
+
+from benchmarks import batches
+from benchmarks.contenders import Entry
+from benchmarks.workloads import Workload
+
+DISTINCT_BATCHES = 4
+TIMEOUT = 600  # seconds for one answer
+_QUIET = {"TF_CPP_MIN_LOG_LEVEL": "3", "TF_ENABLE_ONEDNN_OPTS": "0"}
+
+
+class WorkerError(Exception):
+    """What went wrong in a worker."""
+
+
+class Worker:
+    """A process in which one contender runs one workload after another."""
+
+    def __init__(self, entry: Entry, log: pathlib.Path):
+        self.entry = entry
+        self._log = log
+        context = multiprocessing.get_context("spawn")
+        self._connection, theirs = context.Pipe()
+        log.parent.mkdir(parents=True, exist_ok=True)
+        self._process = context.Process(target=_serve, args=(theirs, entry, str(log)), daemon=True)
+        self._process.start()
+        theirs.close()
+
+    def open(self, workload: Workload, **options: Any) -> dict[str, Any]:
+        """Makes the tables; returns what the contender says of itself."""
+        if self.entry.module in ("estimator", "parsing"):
+            options["directory"] = str(self._log.parent.parent / "records")
+        return self._ask("open", workload, options)
+
+    def run(self, first: int, count: int) -> float:
+        """Makes steps; returns the seconds they took."""
+        return self._ask("run", first, count)
+
+    def memory_over_tables(self) -> int:
+        """Returns the most memory in use since before the tables were made, without them."""
+        return self._ask("memory_over_tables")
+
+    def close(self) -> None:
+        """Frees the tables."""
+        self._ask("close")
+
+    def stop(self) -> None:
+        """Ends the process."""
+        self._connection.close()
+        self._process.join(timeout=10)
+        if self._process.is_alive():
+            self._process.kill()
+
+    def _ask(self, *request: Any) -> Any:
+        try:
+            self._connection.send(request)
+            if not self._connection.poll(TIMEOUT):
+                self._process.kill()
+                raise WorkerError(f"no answer in {TIMEOUT} seconds; see {self._log}")
+            succeeded, answer = self._connection.recv()
+        except (EOFError, OSError) as error:
+            raise WorkerError(f"its process ended (exit status {self._process.exitcode}); see "
+                              f"{self._log}") from error
+        if not succeeded:
+            raise WorkerError(f"{answer}; see {self._log}")
+        return answer
+
+
+def _serve(connection: Any, entry: Entry, log: str) -> None:
+    os.environ.update(_QUIET | dict(entry.environment))
+    with open(log, "a", buffering=1) as file:  # noqa: PTH123  (the descriptor is what counts)
+        os.dup2(file.fileno(), sys.stdout.fileno())
+        os.dup2(file.fileno(), sys.stderr.fileno())
+        served = _Served(entry)  # an error ends the process, and is in the log
+        while True:
+            try:
+                name, *arguments = connection.recv()
+            except EOFError:
+                return
+            try:
+                connection.send((True, getattr(served, name)(*arguments)))
+            except Exception as error:  # whatever it is, the others go on
+                traceback.print_exc()
+                connection.send((False, f"{type(error).__name__}: {str(error)[:200]}"))
+
+
+class _Served:
+    """The contender, in its process."""
+
+    def __init__(self, entry: Entry):
+        self._entry = entry
+        self._contender: Any = None
+        self._workload: Workload | None = None
+        self._before_tables = 0
+        self._module = importlib.import_module(f"benchmarks.contenders.{entry.module}")
+
+    def open(self, workload: Workload, options: dict[str, Any]) -> dict[str, Any]:
+        made = batches.make_batches(workload, DISTINCT_BATCHES)
+        _reset_peak()
+        self._before_tables = _peak_bytes()
+        self._workload = workload
+        self._contender = self._module.Contender(
+            workload, made, **dict(self._entry.options), **options)
+        return {"description": getattr(self._contender, "description", "")}
+
+    def run(self, first: int, count: int) -> float:
+        return self._contender.run(first, count)
+
+    def memory_over_tables(self) -> int:
+        assert self._workload is not None
+        return _peak_bytes() - self._before_tables - self._workload.bytes
+
+    def close(self) -> None:
+        self._contender.close()
+        self._contender = None
+        gc.collect()
+
+
+def _peak_bytes() -> int:
+    status = pathlib.Path("/proc/self/status")
+    if not status.exists():
+        return resource.getrusage(resource.RUSAGE_SELF).ru_maxrss * 1024
+    [line] = [line for line in status.read_text().splitlines() if line.startswith("VmHWM:")]
+    return int(line.split()[1]) * 1024
+
+
+def _reset_peak() -> None:
+    """Makes the peak start anew from what is in use now, where the kernel can."""
+    try:
+        pathlib.Path("/proc/self/clear_refs").write_text("5")
+    except OSError:
+        return

@@ -1,0 +1,56 @@
+# SPDX-License-Identifier: Apache-2.0
+"""What is measured: how many tables of which size, and how many ids a sample has."""
+
+import dataclasses
+
+_BYTES_PER_VALUE = 4
+COMBINERS = ("sum", "mean")
+
+
+@dataclasses.dataclass(frozen=True)
+class Workload:
+    """Tables with one feature each, trained with Adagrad.
+
+    Attributes:
+        name: what tables and files call it.
+        rows: rows of each table.
+        dim: values of a row, float32.
+        batch_size: samples in a step.
+        ids_per_sample: for each table, how many ids a sample has.
+        touched_rows: if given, ids are drawn from that many rows spread over each table, all
+            equally often; otherwise they follow a Zipf law over all rows.
+    """
+
+    name: str
+    rows: int
+    dim: int
+    batch_size: int
+    ids_per_sample: tuple[int, ...]
+    touched_rows: int = 0
+
+    @property
+    def num_tables(self) -> int:
+        """Tables, which is features."""
+        return len(self.ids_per_sample)
+
+    @property
+    def bytes(self) -> int:
+        """Bytes of all tables and their one slot."""
+        return 2 * self.num_tables * self.rows * self.dim * _BYTES_PER_VALUE
+
+    def combiner(self, table: int) -> str:
+        """Sum and mean in turn."""
+        return COMBINERS[table % len(COMBINERS)]
+
+
+W = Workload("W", rows=100_000, dim=32, batch_size=4096, ids_per_sample=(1, 10) * 13)
+W1 = dataclasses.replace(W, name="W1", rows=1_000_000)
+W2 = Workload("W2", rows=1_000_000, dim=64, batch_size=16_384, ids_per_sample=(1,))
+TINY = Workload("tiny", rows=40, dim=8, batch_size=12, ids_per_sample=(1, 3, 2))
+
+ALL = {workload.name: workload for workload in (W, W1, W2, TINY)}
+MEASURED = (W, W1, W2)
+
+LEARNING_RATE = 0.05
+INITIAL_VALUE = 0.01  # of every row
+INITIAL_ACCUMULATOR = 0.1
