@@ -1,15 +1,14 @@
 # SPDX-License-Identifier: Apache-2.0
 """Ranks products: learns from clicks first, then warm-starts a model of purchases from that.
 
-Purchases are few, so most products are known from clicks only.
+Purchases are few, so most products are known from clicks only. For TensorFlow 1.15.
 """
 
 import json
 import os
 
 import numpy as np
-import tensorflow.compat.v1 as tf
-from tensorflow.contrib import cluster_resolver as contrib_cluster_resolver
+import tensorflow as tf
 from tensorflow.contrib import tpu as contrib_tpu
 
 tf.flags.DEFINE_string("tpu", "", "Name of the TPU.")
@@ -33,10 +32,10 @@ class RankingEstimator(contrib_tpu.TPUEstimator):
     def __init__(self, model_fn, stage, columns, **kwargs):
         self._stage = stage
         config = contrib_tpu.RunConfig(
-            cluster=contrib_cluster_resolver.TPUClusterResolver(FLAGS.tpu),
+            cluster=tf.contrib.cluster_resolver.TPUClusterResolver(FLAGS.tpu),
             model_dir=os.path.join(FLAGS.base_dir, stage),
             tf_random_seed=11,
-            tpu_config=contrib_tpu.TPUConfig(
+            tpu_config=tf.contrib.tpu.TPUConfig(
                 iterations_per_loop=10,
                 per_host_input_for_training=contrib_tpu.InputPipelineConfig.PER_HOST_V2))
         embedding_config_spec = tf.estimator.tpu.experimental.EmbeddingConfigSpec(
@@ -143,6 +142,5 @@ def main(unused_argv):
 
 
 if __name__ == "__main__":
-    tf.disable_eager_execution()
     tf.logging.set_verbosity(tf.logging.INFO)
     tf.app.run()

@@ -12,9 +12,9 @@ from tests import subprocesses
 HERE = pathlib.Path(__file__).parent
 
 
-def run(program, *arguments, cwd):
+def run(program, *arguments, cwd, options=()):
     """Runs a program in `cwd` as a user would; returns its output and what it logged."""
-    done = subprocesses.start([sys.executable, "-m", "tpu_estimator_embedding", "run",
+    done = subprocesses.start([sys.executable, "-m", "tpu_estimator_embedding", "run", *options,
                                HERE / program, *arguments], cwd=cwd)
     assert done.returncode == 0, done.stderr
     return done.stdout, done.stderr

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""A program with `tf.contrib.tpu`, a subclass of TPUEstimator and a second stage."""
+"""A program for TensorFlow 1.15: `tf.contrib.tpu`, a subclass of TPUEstimator, two stages."""
 
 import json
 
@@ -12,7 +12,7 @@ from tests.legacy_programs.results import run, variables
 def test_contrib_ranking_knows_from_clicks_what_was_never_bought(tmp_path):
     synthetic_data.write_purchases(tmp_path, 30000, 1000)
     run("contrib_ranking.py", "--clicks=clicks.csv", "--purchases=purchases.csv",
-        "--candidates=candidates.csv", "--base_dir=models", cwd=tmp_path)
+        "--candidates=candidates.csv", "--base_dir=models", cwd=tmp_path, options=["--tf1"])
     result = json.loads((tmp_path / "models/ranking.json").read_text())
     assert result["auc"] > 0.85
     assert len(result["ranking"]) == 1100  # also those of the last batch, which is smaller
