@@ -15,6 +15,7 @@ import json
 import os
 import pathlib
 import re
+import runpy
 import subprocess
 import sys
 import sysconfig
@@ -23,18 +24,15 @@ import tempfile
 from setuptools import find_packages, setup
 from setuptools.command.build import build
 
-OLDEST_MINOR = (2, 15)
+# By its path, because nothing can import the package while it is being installed.
+VERSIONS = runpy.run_path(
+    str(pathlib.Path(__file__).parent / "tpu_estimator_embedding" / "compat" / "versions.py"))
+OLDEST_MINOR: tuple[int, int] = VERSIONS["OLDEST_TENSORFLOW"]
+LAST_WITH_ESTIMATOR: tuple[int, int] = VERSIONS["LAST_WITH_ESTIMATOR"]
+TENSORFLOW_DISTRIBUTIONS: tuple[str, ...] = VERSIONS["TENSORFLOW_DISTRIBUTIONS"]
+ESTIMATOR: str = VERSIONS["ESTIMATOR_REQUIREMENT"]
 
 KERNELS = pathlib.Path("tpu_estimator_embedding", "kernels")
-
-# Everything that installs the module `tensorflow`. The first three stand first, because
-# they may install one of the others as a dependency of their own.
-TENSORFLOW_DISTRIBUTIONS = (
-    "tensorflow", "tensorflow-cpu", "tensorflow-gpu", "tf-nightly", "tf-nightly-cpu",
-    "tf-nightly-gpu", "tensorflow-cpu-aws", "tensorflow-intel", "tensorflow-macos",
-    "tensorflow-rocm", "intel-tensorflow")
-
-ESTIMATOR = "tf-estimator-nightly==2.16.0.dev2024012409"
 
 LIST_DISTRIBUTIONS = """
 import importlib.metadata
@@ -105,7 +103,7 @@ def tensorflow_requirements(found: dict[str, str]) -> list[str]:
     requirements = [f"{name}=={found[name]}"]
     if name == "tensorflow":  # tf-keras would put `tensorflow` on top of any other
         requirements.append(f"tf-keras~={major}.{minor}.0")
-    if (major, minor) > (2, 15):  # 2.15 brings tensorflow-estimator itself
+    if (major, minor) > LAST_WITH_ESTIMATOR:  # which brings tensorflow-estimator itself
         requirements.append(ESTIMATOR)
     return requirements
 

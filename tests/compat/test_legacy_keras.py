@@ -92,7 +92,8 @@ def installed_versions(monkeypatch):
     installed = {}
     monkeypatch.setattr(versions, "installed_version",
                         lambda *names: next(filter(None, map(installed.get, names)), None))
-    monkeypatch.setattr(versions, "tensorflow_version", lambda: installed["tensorflow"])
+    monkeypatch.setattr(versions, "tensorflow_version", lambda: next(
+        version for name, version in installed.items() if name.startswith(("tensorflow", "tf-n"))))
     monkeypatch.setattr(legacy_keras, "keras_3_names", list)
     monkeypatch.delenv("TF_USE_LEGACY_KERAS", raising=False)
     return installed
@@ -104,6 +105,13 @@ def test_missing_tf_keras_names_the_command(installed):
                                            r"pip install 'tf-keras~=2\.18\.0'$"):
         legacy_keras.use()
     assert legacy_keras.found() == "none"
+
+
+@pytest.mark.parametrize("distribution", ["tensorflow-cpu", "tf-nightly", "tensorflow-intel"])
+def test_command_beside_another_distribution_installs_no_tensorflow(installed, distribution):
+    installed[distribution] = "2.18.1"
+    with pytest.raises(RuntimeError, match=r"pip install --no-deps 'tf-keras~=2\.18\.0'$"):
+        legacy_keras.use()
 
 
 def test_tf_keras_of_another_minor_version_names_the_command(installed):

@@ -7,9 +7,15 @@ import sys
 import pytest
 
 from tests.packaging.conftest import ROOT
+from tpu_estimator_embedding.compat import versions
 
 SETUP = runpy.run_path(str(ROOT / "setup.py"), run_name="setup")
 ESTIMATOR = "tf-estimator-nightly==2.16.0.dev2024012409"
+
+
+def test_setup_and_package_look_for_the_same_distributions():
+    assert SETUP["TENSORFLOW_DISTRIBUTIONS"] == versions.TENSORFLOW_DISTRIBUTIONS
+    assert SETUP["ESTIMATOR"] == ESTIMATOR == versions.ESTIMATOR_REQUIREMENT
 
 
 @pytest.mark.parametrize(("found", "requirements"), [

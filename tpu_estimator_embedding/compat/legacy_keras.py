@@ -59,7 +59,7 @@ def problem() -> str:
     if not _is_needed():
         return _problem_with_own_keras(f"{major}.{minor}")
     tensorflow = f"TensorFlow {versions.tensorflow_version()}"
-    command = f"pip install 'tf-keras~={major}.{minor}.0'"
+    command = f"pip install {_no_deps()}'tf-keras~={major}.{minor}.0'"
     version = versions.installed_version("tf-keras", "tf-keras-nightly")
     if version is None:
         return (f"{tensorflow} needs tf-keras for Estimators, and it is not installed: "
@@ -76,6 +76,12 @@ def problem() -> str:
         return (f"`{VARIABLE}` must be 1, got {os.environ[VARIABLE]!r}: Estimators need "
                 f"Keras 2. Unset it, or set it to 1.")
     return ""
+
+
+def _no_deps() -> str:
+    """The option beside another distribution, which tf-keras would put `tensorflow` on top of."""
+    distribution = versions.tensorflow_distribution()
+    return "" if distribution in (None, "tensorflow") else "--no-deps "
 
 
 def found() -> str:

@@ -1,5 +1,8 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Which versions of what this package works with, and which are installed."""
+"""Which versions of what this package works with, and which are installed.
+
+Imports the standard library only, because setup.py runs it.
+"""
 
 import importlib.metadata
 import importlib.util
@@ -11,8 +14,12 @@ NEWEST_TENSORFLOW = (2, 21)  # the newest one tested
 # TensorFlow brought tensorflow_estimator, and Keras 2 as its `tf.keras`, up to this version.
 LAST_WITH_ESTIMATOR = (2, 15)
 
-TENSORFLOW_DISTRIBUTIONS = ("tensorflow", "tensorflow-cpu", "tf-nightly", "tf-nightly-cpu",
-                            "tensorflow-macos", "tensorflow-rocm")
+# Everything that installs the module `tensorflow`. The first three stand first, because
+# they may install one of the others as a dependency of their own.
+TENSORFLOW_DISTRIBUTIONS = (
+    "tensorflow", "tensorflow-cpu", "tensorflow-gpu", "tf-nightly", "tf-nightly-cpu",
+    "tf-nightly-gpu", "tensorflow-cpu-aws", "tensorflow-intel", "tensorflow-macos",
+    "tensorflow-rocm", "intel-tensorflow")
 ESTIMATOR_DISTRIBUTION = "tf-estimator-nightly"
 ESTIMATOR_REQUIREMENT = f"{ESTIMATOR_DISTRIBUTION}==2.16.0.dev2024012409"
 
@@ -39,6 +46,11 @@ def tensorflow_version() -> str:
             return found
     import tensorflow
     return tensorflow.__version__
+
+
+def tensorflow_distribution() -> str | None:
+    """Returns the name of the distribution that has installed TensorFlow, if one has."""
+    return next((name for name in TENSORFLOW_DISTRIBUTIONS if installed_version(name)), None)
 
 
 def tensorflow_minor() -> tuple[int, int]:
