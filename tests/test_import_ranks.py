@@ -43,6 +43,7 @@ MAY_IMPORT = {
     "compat.estimator_views": ALL_BUT_TOP,
     "compat.install": ALL_BUT_TOP,
     "compat.program": ALL_BUT_TOP,
+    "compat.program_setup": ALL_BUT_TOP,
     "compat.run_config": ALL_BUT_TOP,
     "compat.doctor": ALL_BUT_TOP | {""},  # prints the version, calls install()
     # What a user starts.
