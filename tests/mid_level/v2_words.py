@@ -22,7 +22,10 @@ def to_optimizer(optimizer):
     return getattr(optimizers, optimizer.kind)(
         learning_rate=optimizer.learning_rate, use_gradient_accumulation=optimizer.accumulate,
         clip_weight_min=low, clip_weight_max=high,
-        clipvalue=optimizer.gradient_limits if clipped else None, **words)
+        clipvalue=optimizer.gradient_limits if clipped else None,
+        weight_decay_factor=optimizer.decay or None,
+        multiply_weight_decay_factor_by_learning_rate=(
+            optimizer.multiply_decay_by_learning_rate or None), **words)
 
 
 def to_table(table):

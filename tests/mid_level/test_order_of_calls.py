@@ -1,0 +1,127 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Orders of calls in which a TPU waits for ever: errors, after which the program may go on."""
+
+import pytest
+import tensorflow as tf
+
+from tpu_estimator_embedding.mid_level import SGD, FeatureConfig, TableConfig, TPUEmbedding
+
+IDS = {"title": tf.constant([1, 2])}
+GRADIENTS = {"title": tf.ones([2, 1])}
+
+
+@pytest.fixture
+def table():
+    return TableConfig(4, 1, tf.zeros_initializer(), name="words")
+
+
+@pytest.fixture
+def embedding(table):
+    return TPUEmbedding({"title": FeatureConfig(table)}, SGD(1.0))
+
+
+def train(embedding):
+    embedding.enqueue(IDS)
+    embedding.dequeue()
+    embedding.apply_gradients(GRADIENTS)
+
+
+@pytest.mark.parametrize("call", [
+    lambda embedding: embedding.dequeue(),
+    lambda embedding: embedding.apply_gradients(GRADIENTS)])
+def test_calls_before_the_first_enqueue_are_errors(embedding, call):
+    with pytest.raises(RuntimeError, match="must come after enqueue, got a TPUEmbedding that is"):
+        call(embedding)
+
+
+def test_dequeue_of_nothing_is_an_error(embedding):
+    train(embedding)
+    with pytest.raises(RuntimeError, match="`dequeue` must come after enqueue"):
+        embedding.dequeue()
+    train(embedding)
+
+
+def test_missing_gradients_are_an_error_at_the_next_enqueue(embedding, table):
+    embedding.enqueue(IDS)
+    embedding.dequeue()
+    with pytest.raises(RuntimeError, match="`apply_gradients` must be called for every batch"):
+        embedding.enqueue(IDS)
+    train(embedding)
+    assert embedding.embedding_tables[table].numpy().tolist() == [[0.0], [-1.0], [-1.0], [0.0]]
+
+
+def test_missing_gradients_are_an_error_at_the_next_dequeue(embedding):
+    embedding.enqueue(IDS)
+    embedding.enqueue(IDS)
+    embedding.dequeue()
+    with pytest.raises(RuntimeError, match="The batch without gradients is dropped"):
+        embedding.dequeue()
+
+
+@pytest.mark.parametrize("before", [
+    lambda embedding: (embedding.enqueue(IDS, training=False), embedding.dequeue()),
+    lambda embedding: embedding.enqueue(IDS), train])
+def test_gradients_of_nothing_are_an_error(embedding, table, before):
+    embedding.build(2)
+    before(embedding)
+    tables = embedding.embedding_tables[table].numpy()
+    with pytest.raises(RuntimeError, match="`apply_gradients` must come, once, after"):
+        embedding.apply_gradients(GRADIENTS)
+    assert (embedding.embedding_tables[table].numpy() == tables).all()
+
+
+def test_batches_that_nobody_dequeues_are_an_error(embedding):
+    with pytest.raises(RuntimeError, match="`enqueue` must be followed by dequeue, got 16"):
+        for _ in range(17):
+            embedding.enqueue(IDS)
+
+
+def test_functions_fail_with_the_same_sentences(embedding, table):
+    embedding.build(2)
+    dequeue = tf.function(lambda: embedding.dequeue()["title"])
+    forward = tf.function(lambda: (embedding.enqueue(IDS), embedding.dequeue())[1]["title"])
+    update = tf.function(lambda: embedding.apply_gradients(GRADIENTS))
+    with pytest.raises(tf.errors.InvalidArgumentError, match="`dequeue` must come after enqueue"):
+        dequeue()
+    forward()
+    with pytest.raises(tf.errors.InvalidArgumentError, match="must be called for every batch"):
+        forward()
+    with pytest.raises(tf.errors.InvalidArgumentError, match="must come, once, after"):
+        update()
+    forward()
+    update()
+    assert embedding.embedding_tables[table].numpy().tolist() == [[0.0], [-1.0], [-1.0], [0.0]]
+
+
+def test_loop_without_gradients_fails(embedding):
+    @tf.function
+    def forward(steps):
+        for _ in tf.range(steps):
+            embedding.enqueue(IDS, training=True)
+            embedding.dequeue()
+
+    with pytest.raises(tf.errors.InvalidArgumentError, match="must be called for every batch"):
+        forward(2)
+
+
+def test_calls_of_a_step_may_be_in_functions_of_their_own(embedding, table):
+    @tf.function
+    def step():
+        embedding.apply_gradients({"title": embedding.dequeue()["title"] - 1.0})
+
+    for _ in range(3):
+        embedding.enqueue(IDS)
+        step()
+    assert step.experimental_get_tracing_count() == 1
+    assert embedding.embedding_tables[table].numpy().tolist() == [[0.0], [1.0], [1.0], [0.0]]
+
+
+def test_tables_without_optimizer_are_not_trained(table):
+    embedding = TPUEmbedding({"title": FeatureConfig(table)}, None)
+    with pytest.raises(RuntimeError, match="`training` must be False where a table has no opt"):
+        embedding.enqueue(IDS)
+    embedding.enqueue(IDS, training=False)
+    assert embedding.dequeue()["title"].numpy().tolist() == [[0.0], [0.0]]
+    with pytest.raises(RuntimeError, match="`apply_gradients` must come, once, after"):
+        embedding.apply_gradients(GRADIENTS)
+    assert list(embedding._trackable_children()) == ["words"]
