@@ -19,9 +19,10 @@ from tpu_estimator_embedding.engine.partitioned_embedding import (
     PartitionedEmbedding,
     create_variables,
     default_names,
+    row_counts,
+    shard_replicas,
     split_activations,
 )
-from tpu_estimator_embedding.engine.sharded_ids import shard_replicas
 from tpu_estimator_embedding.optimizers.row_optimizer import RowOptimizer
 from tpu_estimator_embedding.optimizers.update_rule import UpdateRule
 from tpu_estimator_embedding.plan.embedding_plan import EmbeddingPlan, FeaturePlan, TablePlan
@@ -130,7 +131,8 @@ class Runner:
         ids = shard_replicas(self.plan, [(self._datas(inputs, replica), batch_size)
                                          for replica in replicas], training=True)
         stacked = self.engine.lookup(ids)
-        shares = {name: tf.split(values, ids[name].row_counts, num=self.num_replicas)
+        counts = row_counts(self.plan, ids)
+        shares = {name: tf.split(values, counts[name], num=self.num_replicas)
                   for name, values in stacked.items()}
         by_replica = [split_activations(
             self.plan, {name: share[replica] for name, share in shares.items()}, batch_size)

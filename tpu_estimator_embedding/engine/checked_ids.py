@@ -5,18 +5,15 @@ No id comes out before the ids of every feature have passed every check: what is
 them cannot change one table and then fail on the ids of another.
 """
 
-from collections.abc import Mapping
-
 import tensorflow as tf
 
-from tpu_estimator_embedding import checks
+from tpu_estimator_embedding.engine.backend import EnqueueDatas
 from tpu_estimator_embedding.engine.enqueue_data import EnqueueData, RaggedEnqueueData
+from tpu_estimator_embedding.engine.feature_tensors import feature_tensors
 from tpu_estimator_embedding.ops import id_checks, sparse_ids
 from tpu_estimator_embedding.ops.sparse_ids import SparseIds
 from tpu_estimator_embedding.plan.embedding_plan import EmbeddingPlan, FeaturePlan
 from tpu_estimator_embedding.types import Tensor
-
-EnqueueDatas = Mapping[str, EnqueueData | RaggedEnqueueData]
 
 
 def checked_ids(plan: EmbeddingPlan, enqueue_datas: EnqueueDatas,
@@ -50,25 +47,9 @@ def checked_ids(plan: EmbeddingPlan, enqueue_datas: EnqueueDatas,
 
 def _tensors(feature: FeaturePlan, data) -> EnqueueData | RaggedEnqueueData:
     """Returns ids and weights flat, ids and places as int64; None stays None."""
-    name = feature.name
-    checks.check_type((EnqueueData, RaggedEnqueueData), f"ids of feature {name!r}",
-                      "an EnqueueData or RaggedEnqueueData", data,
-                      "Make it with EnqueueData.from_sparse_tensor for instance.")
-    ids, places, weights = data
-    ids = tf.convert_to_tensor(ids)
-    checks.check(ids.dtype.is_integer, f"ids of feature {name!r}", "integers",
-                 ids.dtype.name, "Map strings to ids in input_fn, with tf.lookup for instance.")
-    if places is not None:
-        places = tf.cast(places, tf.int64)
-    if feature.max_sequence_length:
-        has_positions = places is not None and (
-            isinstance(data, RaggedEnqueueData) or
-            (places.shape.rank == 2 and tf.compat.dimension_value(places.shape[1]) != 1))
-        checks.check(has_positions, f"ids of sequence feature {name!r}",
-                     "ragged, or sparse with sample indices [n, 2]",
-                     None if places is None else f"sample indices {places.shape}")
-    return type(data)(tf.cast(tf.reshape(ids, [-1]), tf.int64), places,
-                      sparse_ids.flat_weights(weights))
+    ids, places, weights = feature_tensors(feature, data)
+    return type(data)(tf.cast(tf.reshape(ids, [-1]), tf.int64),
+                      None if places is None else tf.cast(places, tf.int64), weights)
 
 
 def _checks(plan: EmbeddingPlan, feature: FeaturePlan, data,

@@ -1,8 +1,10 @@
 # SPDX-License-Identifier: Apache-2.0
 """The engine: looks rows up in partitioned tables and applies fused optimizer updates.
 
-    enqueued features ─ shard_ids ─▶ ShardedIds ─ lookup ─▶ stacked activations
-    stacked gradients ─ sum_duplicates ─▶ RowGradients ─ RowOptimizer ─▶ rows, slots ─ write
+    enqueued features ─ shard_ids ─▶ prepared ids ─ lookup ─▶ stacked activations
+    prepared ids, stacked gradients ─ apply_gradients ─▶ rows and slots, updated in place
+
+Compiled ops do this where there are any, else TensorFlow's own, with the same results.
 
 All activations of a table are one tensor: those of its features, in the order of the
 plan, under one another. `split_activations` takes them apart. The same code runs in
@@ -30,49 +32,49 @@ from collections.abc import Mapping
 
 import tensorflow as tf
 
-from tpu_estimator_embedding.engine.core_by_core import core_by_core
-from tpu_estimator_embedding.engine.sharded_ids import HostIds, ShardedIds, shard_ids
-from tpu_estimator_embedding.engine.update_rows import update_rows
+from tpu_estimator_embedding.engine.backend import StepGradients, StepIds
+from tpu_estimator_embedding.engine.step_ids import (
+    backend_of,
+    row_counts,
+    shard_ids,
+    shard_replicas,
+)
 from tpu_estimator_embedding.engine.variables import (
     TableVariables,
     create_variables,
     default_names,
 )
-from tpu_estimator_embedding.ops.gradients import sum_duplicates
-from tpu_estimator_embedding.ops.lookup import lookup
 from tpu_estimator_embedding.plan.embedding_plan import EmbeddingPlan, TablePlan
-from tpu_estimator_embedding.plan.partition_strategy import ids_of_rows
 from tpu_estimator_embedding.types import Tensor
 
-__all__ = ["PartitionedEmbedding", "create_variables", "default_names", "shard_ids",
-           "split_activations"]
+__all__ = ["PartitionedEmbedding", "StepIds", "create_variables", "default_names", "row_counts",
+           "shard_ids", "shard_replicas", "split_activations"]
 
 
 class PartitionedEmbedding:
     """Tables with the optimizers that update them.
 
     Attributes:
-        plan: what the tables are.
-        variables: table name -> its variables.
+        plan: what the tables are, and what ids are prepared for.
+        variables: table name -> its variables; a table without is not looked up.
     """
 
     def __init__(self, plan: EmbeddingPlan, variables: Mapping[str, TableVariables]):
         self.plan = plan
         self.variables = variables
 
-    def lookup(self, ids: Mapping[str, ShardedIds]) -> dict[str, Tensor]:
+    def lookup(self, ids: StepIds) -> dict[str, Tensor]:
         """Returns the combined rows of every table, all features under one another.
 
         Args:
-            ids: table name -> ids of the step.
+            ids: the ids of the step.
 
         Returns:
             Table name -> `[num_rows, dim]` float32.
         """
-        return {table.name: self._lookup_table(table, ids[table.name])
-                for table in self.plan.tables}
+        return backend_of(ids).look_up(self.plan, self.variables, ids)
 
-    def apply_gradients(self, ids: Mapping[str, ShardedIds], gradients: Mapping[str, Tensor],
+    def apply_gradients(self, ids: StepIds, gradients: Mapping[str, Tensor],
                         step: Tensor) -> tf.Operation | None:
         """Updates every row that `ids` looked up, once, with the sum of its gradients.
 
@@ -81,7 +83,7 @@ class PartitionedEmbedding:
         tf.stop_gradient, do not, and the step would see its own update.
 
         Args:
-            ids: table name -> ids of the step, made with `training=True`.
+            ids: the ids of the step, made with `training=True`.
             gradients: table name -> gradient `[num_rows, dim]` of the stacked activations.
             step: scalar, the global step before it is incremented.
 
@@ -91,64 +93,24 @@ class PartitionedEmbedding:
         Raises:
             RuntimeError: if a table has no optimizer, or the ids were not made for training.
         """
-        self._check_can_train(ids)
-        multiplier = self._gradient_multiplier(step)
-        learning_rates = _evaluate_learning_rates(self.plan, step)
-        writes = []
-        for table in self.plan.tables:
-            gradient = gradients[table.name]
-            if multiplier is not None:
-                gradient *= multiplier
-            writes += self._update_table(table, ids[table.name], gradient,
-                                         learning_rates[table.name], step)
+        backend = backend_of(ids)
+        self._check_can_train(backend.are_for_training(ids))
+        writes = backend.update(self.plan, self.variables, ids, StepGradients(
+            gradients, _evaluate_learning_rates(self.plan, step),
+            self._gradient_multiplier(step), step))
         return None if tf.executing_eagerly() else tf.group(*writes)
-
-    def _lookup_table(self, table: TablePlan, ids: ShardedIds) -> Tensor:
-        num_rows = ids.num_rows
-        sums = [lookup(part, host.ids, host.rows, host.weights, num_rows, table.quantization)
-                for part, host in zip(self.variables[table.name].parts, ids.hosts, strict=True)]
-        total = sums[0] if len(sums) == 1 else tf.add_n(sums)
-        return total if ids.row_scales is None else total * ids.row_scales[:, tf.newaxis]
-
-    def _update_table(self, table: TablePlan, ids: ShardedIds, gradient: Tensor,
-                      learning_rate: Tensor, step: Tensor) -> list[tf.Operation]:
-        if ids.row_scales is not None:
-            gradient *= ids.row_scales[:, tf.newaxis]
-        variables = self.variables[table.name]
-        writes = []
-        for host, part in enumerate(variables.parts):
-            slots = {name: parts[host] for name, parts in variables.slots.items()}
-            updates: list[tf.Operation] = []
-            for round_ids in self._rounds(table, ids, host):
-                with tf.control_dependencies(updates):
-                    row_gradients = sum_duplicates(
-                        gradient, round_ids.rows, round_ids.weights, round_ids.unique_ids,
-                        round_ids.positions)
-                    updates = update_rows(table.training_optimizer, part, slots, row_gradients,
-                                          learning_rate, step)
-            writes += updates
-        return writes
-
-    def _rounds(self, table: TablePlan, ids: ShardedIds, host: int) -> list[HostIds]:
-        """Returns what to update at once: everything, or one core's share after another."""
-        num_cores = tf.compat.dimension_value(ids.row_counts.shape[0])
-        if table.training_optimizer.use_gradient_accumulation or num_cores == 1:
-            return [ids.hosts[host]]
-        row_ids = ids_of_rows(ids.hosts[host].unique_ids, host, table.vocabulary_size,
-                              self.plan.num_hosts, self.plan.partition_strategy)
-        return core_by_core(ids.hosts[host], row_ids % num_cores, ids.row_counts)
 
     def _gradient_multiplier(self, step: Tensor) -> Tensor | None:
         if self.plan.gradient_multiplier_fn is None:
             return None
         return tf.cast(self.plan.gradient_multiplier_fn(step), tf.float32)
 
-    def _check_can_train(self, ids: Mapping[str, ShardedIds]) -> None:
+    def _check_can_train(self, has_ids_for_training: bool) -> None:
         without = [table.name for table in self.plan.tables if table.optimizer is None]
         if without:
             raise RuntimeError(f"`apply_gradients` must have an optimizer for every table, got "
                                f"none for {without}. Build the plan for training.")
-        if any(host.unique_ids is None for table in ids.values() for host in table.hosts):
+        if not has_ids_for_training:
             raise RuntimeError("`ids` must be made for training, got ids made for inference. "
                                "Call shard_ids(..., training=True).")
 

@@ -11,8 +11,9 @@ from typing import NamedTuple
 
 import tensorflow as tf
 
-from tpu_estimator_embedding import checks
-from tpu_estimator_embedding.engine.checked_ids import EnqueueDatas, checked_ids
+from tpu_estimator_embedding.engine.backend import EnqueueDatas
+from tpu_estimator_embedding.engine.checked_ids import checked_ids
+from tpu_estimator_embedding.engine.feature_tensors import check_features
 from tpu_estimator_embedding.ops import sparse_ids
 from tpu_estimator_embedding.ops.combiners import row_scales
 from tpu_estimator_embedding.ops.sparse_ids import SparseIds
@@ -96,15 +97,6 @@ def shard_replicas(plan: EmbeddingPlan, replicas: Sequence[tuple[EnqueueDatas, T
            for (enqueue_datas, _), batch_size in zip(replicas, batch_sizes, strict=True)]
     return {table.name: _shard_table(plan, table, ids, batch_sizes, training)
             for table in plan.tables}
-
-
-def check_features(plan: EmbeddingPlan, given: Mapping[str, object]) -> None:
-    """Raises ValueError unless there is one entry for each feature of the plan."""
-    expected = {feature.name for feature in plan.features}
-    missing, extra = sorted(expected - set(given)), sorted(set(given) - expected)
-    checks.check(not missing and not extra, "features",
-                 f"exactly {sorted(expected)}", sorted(given),
-                 f"Missing: {missing}. Not configured: {extra}.")
 
 
 def _shard_table(plan: EmbeddingPlan, table: TablePlan, ids: Sequence[Mapping[str, SparseIds]],

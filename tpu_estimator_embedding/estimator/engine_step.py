@@ -18,6 +18,7 @@ from tensorflow.python.training import training_util
 from tpu_estimator_embedding.engine.partitioned_embedding import (
     PartitionedEmbedding,
     create_variables,
+    row_counts,
     split_activations,
 )
 from tpu_estimator_embedding.engine.variables import TableNames
@@ -73,7 +74,7 @@ def build_step(plan: EmbeddingPlan, prepared: StepInput, model_fn: Callable[[Any
     step = tf.identity(tf.compat.v1.train.get_or_create_global_step())
     lookahead = Lookahead(plan, prepared) if training and plan.pipelined else None
     step_input = lookahead.step_input if lookahead else prepared
-    first = (_split_replicas(lookahead.stacked, step_input)[0] if lookahead
+    first = (_split_replicas(plan, lookahead.stacked, step_input)[0] if lookahead
              else {table.name: _stand_in(table) for table in plan.tables})
     capture = GradientCapture() if training and plan.tables else None
     spec, scopes = _call_model_fn(model_fn, plan, step_input, capture.tie(first) if capture
@@ -87,10 +88,10 @@ def build_step(plan: EmbeddingPlan, prepared: StepInput, model_fn: Callable[[Any
         check_all_used(plan, names)
     used = plan.restricted_to([feature.name for feature in plan.features
                                if feature.table in names])
-    engine = PartitionedEmbedding(used, create_variables(used, names))
+    engine = PartitionedEmbedding(plan, create_variables(used, names))
     with tf.device("/device:CPU:0"):
         stacked = lookahead.stacked if lookahead else engine.lookup(step_input.ids)
-        by_replica = _split_replicas(stacked, step_input)
+        by_replica = _split_replicas(plan, stacked, step_input)
     if not lookahead:
         _connect(first, by_replica[0])
     gradients: Stacked = capture.captured(_learning_without_gradients(plan)) if capture else {}
@@ -157,11 +158,12 @@ def _read_before_counted(step: Tensor) -> None:
             consumer._add_control_inputs([read.op for read in reads])
 
 
-def _split_replicas(stacked: Stacked, step_input: StepInput) -> list[Stacked]:
+def _split_replicas(plan: EmbeddingPlan, stacked: Stacked, step_input: StepInput) -> list[Stacked]:
     num_replicas = len(step_input.replicas)
     if num_replicas == 1:
         return [stacked]
-    parts = {name: tf.split(activations, step_input.ids[name].row_counts, num=num_replicas)
+    counts = row_counts(plan, step_input.ids)
+    parts = {name: tf.split(activations, counts[name], num=num_replicas)
              for name, activations in stacked.items()}
     return [{name: parts[name][replica] for name in parts} for replica in range(num_replicas)]
 

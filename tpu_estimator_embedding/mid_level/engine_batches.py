@@ -7,8 +7,10 @@ from typing import Any
 import tensorflow as tf
 
 from tpu_estimator_embedding.engine.enqueue_data import EnqueueData
-from tpu_estimator_embedding.engine.partitioned_embedding import PartitionedEmbedding
-from tpu_estimator_embedding.engine.sharded_ids import shard_replicas
+from tpu_estimator_embedding.engine.partitioned_embedding import (
+    PartitionedEmbedding,
+    shard_replicas,
+)
 from tpu_estimator_embedding.engine.variables import TableVariables
 from tpu_estimator_embedding.mid_level import stacked_activations
 from tpu_estimator_embedding.mid_level.delayed_update import DelayedUpdate

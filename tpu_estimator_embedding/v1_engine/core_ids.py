@@ -5,7 +5,7 @@ from collections.abc import Mapping, Sequence
 
 import tensorflow as tf
 
-from tpu_estimator_embedding.engine.checked_ids import EnqueueDatas
+from tpu_estimator_embedding.engine.backend import EnqueueDatas
 from tpu_estimator_embedding.engine.enqueue_data import EnqueueData
 from tpu_estimator_embedding.engine.sharded_ids import (
     HostIds,

@@ -17,15 +17,19 @@ class LookUpOp : public tensorflow::OpKernel {
  public:
   explicit LookUpOp(tensorflow::OpKernelConstruction* construction) : OpKernel(construction) {
     OP_REQUIRES_OK(construction, construction->GetAttr("dims", &dims_));
+    OP_REQUIRES_OK(construction, construction->GetAttr("positions", &positions_));
   }
 
   void Compute(tensorflow::OpKernelContext* context) override {
     tensorflow::OpInputList inputs;
     OP_REQUIRES_OK(context, context->input_list("tables", &inputs));
     std::vector<TableIds<Id>> tables;
-    OP_REQUIRES_OK(context, View(context, inputs.size(), &tables));
+    OP_REQUIRES_OK(context, View(context, &tables));
     LockedVariables variables(Access::kRead);
     OP_REQUIRES_OK(context, variables.Lock(context, inputs));
+    OP_REQUIRES(context,
+                dims_.size() == tables.size() && inputs.size() == static_cast<int>(dims_.size()),
+                absl::InvalidArgumentError("Attributes must be given for every table."));
     std::vector<LookUp<Id>> tasks(tables.size());
     for (size_t i = 0; i < tables.size(); ++i) {
       if (tables[i].num_rows > 0) {
@@ -46,15 +50,23 @@ class LookUpOp : public tensorflow::OpKernel {
     int64_t begin_row, end_row;
   };
 
-  static absl::Status View(tensorflow::OpKernelContext* context, int64_t num_tables,
-                           std::vector<TableIds<Id>>* tables) {
+  // Returns the ids of the tables that are looked up, which may be some of those prepared.
+  absl::Status View(tensorflow::OpKernelContext* context, std::vector<TableIds<Id>>* tables) const {
     PreparedTensors tensors;
     TF_RETURN_IF_ERROR(context->input("sizes", &tensors.sizes));
     TF_RETURN_IF_ERROR(context->input("ids", &tensors.ids));
     TF_RETURN_IF_ERROR(context->input("row_ends", &tensors.row_ends));
     TF_RETURN_IF_ERROR(context->input("weights", &tensors.weights));
     TF_RETURN_IF_ERROR(context->input("scales", &tensors.scales));
-    return ViewTables(tensors, num_tables, tables);
+    std::vector<TableIds<Id>> prepared;
+    TF_RETURN_IF_ERROR(ViewTables(tensors, &prepared));
+    for (int64_t position : positions_) {
+      if (position < 0 || position >= static_cast<int64_t>(prepared.size())) {
+        return absl::InvalidArgumentError("Ids must be prepared for every table.");
+      }
+      tables->push_back(prepared[position]);
+    }
+    return absl::OkStatus();
   }
 
   static void Run(tensorflow::OpKernelContext* context, const std::vector<LookUp<Id>>& tasks) {
@@ -80,6 +92,7 @@ class LookUpOp : public tensorflow::OpKernel {
 
   static constexpr int64_t kSharesPerThread = 16;
   std::vector<int64_t> dims_;
+  std::vector<int64_t> positions_;
 };
 
 }  // namespace tpu_estimator_embedding

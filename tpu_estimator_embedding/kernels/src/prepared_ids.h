@@ -45,13 +45,12 @@ struct PreparedTensors {
 
 // Returns the views of every table; an error where sizes and tensors do not fit together.
 template <class Id>
-absl::Status ViewTables(const PreparedTensors& tensors, int64_t num_tables,
-                        std::vector<TableIds<Id>>* tables) {
+absl::Status ViewTables(const PreparedTensors& tensors, std::vector<TableIds<Id>>* tables) {
   const auto is_bad = [] {
     return absl::InvalidArgumentError("Prepared ids do not fit together.");
   };
   if (!tensorflow::TensorShapeUtils::IsMatrix(tensors.sizes->shape()) ||
-      tensors.sizes->dim_size(0) != num_tables || tensors.sizes->dim_size(1) != kNumSizes) {
+      tensors.sizes->dim_size(1) != kNumSizes) {
     return is_bad();
   }
   const tensorflow::Tensor no_ids(tensorflow::DataTypeToEnum<Id>::value, {0});
@@ -66,7 +65,7 @@ absl::Status ViewTables(const PreparedTensors& tensors, int64_t num_tables,
   Pieces<int32_t> run_rows(is_lookup ? no_ends : *tensors.run_rows);
   Pieces<float> run_weights(is_lookup ? no_floats : *tensors.run_weights);
   const auto sizes = tensors.sizes->matrix<int64_t>();
-  for (int64_t i = 0; i < num_tables; ++i) {
+  for (int64_t i = 0; i < tensors.sizes->dim_size(0); ++i) {
     TableIds<Id> table;
     table.num_table_rows = sizes(i, kTableRows);
     table.num_ids = sizes(i, kIds);

@@ -56,7 +56,10 @@ class UpdateOp : public tensorflow::OpKernel {
     TF_RETURN_IF_ERROR(context->input("run_rows", &tensors.run_rows));
     TF_RETURN_IF_ERROR(context->input("run_weights", &tensors.run_weights));
     TF_RETURN_IF_ERROR(context->input("scales", &tensors.scales));
-    return ViewTables(tensors, dims_.size(), tables);
+    TF_RETURN_IF_ERROR(ViewTables(tensors, tables));
+    return tables->size() == dims_.size()
+               ? absl::OkStatus()
+               : absl::InvalidArgumentError("Ids must be prepared for every table.");
   }
 
   absl::Status Lock(tensorflow::OpKernelContext* context, LockedVariables* variables) const {

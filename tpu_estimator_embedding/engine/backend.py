@@ -1,0 +1,52 @@
+# SPDX-License-Identifier: Apache-2.0
+"""What carries out the three parts of a step: prepare ids, look up, update."""
+
+from collections.abc import Callable, Mapping, Sequence
+from typing import Any, NamedTuple
+
+import tensorflow as tf
+
+from tpu_estimator_embedding.engine.enqueue_data import EnqueueData, RaggedEnqueueData
+from tpu_estimator_embedding.engine.variables import TableVariables
+from tpu_estimator_embedding.plan.embedding_plan import EmbeddingPlan
+from tpu_estimator_embedding.types import Tensor
+
+EnqueueDatas = Mapping[str, EnqueueData | RaggedEnqueueData]
+StepIds = Any  # the record of a backend: a nest of tensors and None
+
+
+class StepGradients(NamedTuple):
+    """What an update gets from the step.
+
+    Attributes:
+        gradients: table name -> gradient `[num_rows, dim]` of the stacked activations.
+        learning_rates: table name -> scalar float32, or a float.
+        multiplier: scalar float32 that every gradient is multiplied with, or None.
+        step: scalar, the global step before it is incremented.
+    """
+
+    gradients: Mapping[str, Tensor]
+    learning_rates: Mapping[str, Tensor | float]
+    multiplier: Tensor | None
+    step: Tensor
+
+
+class Backend(NamedTuple):
+    """The functions of a backend.
+
+    Attributes:
+        prepare: checks the ids of all replicas and prepares them; from the plan, for every
+            replica its enqueued data and batch size, and whether gradients will follow.
+        look_up: table name -> stacked activations; from plan, variables and prepared ids.
+        update: the ops that update all tables; from plan, variables, ids and gradients.
+        row_counts: table name -> rows of activations of each replica, `[replicas]` int64;
+            from plan and ids.
+        are_for_training: whether gradients may follow the ids.
+    """
+
+    prepare: Callable[[EmbeddingPlan, Sequence[tuple[EnqueueDatas, Tensor]], bool], StepIds]
+    look_up: Callable[[EmbeddingPlan, Mapping[str, TableVariables], StepIds], dict[str, Tensor]]
+    update: Callable[[EmbeddingPlan, Mapping[str, TableVariables], StepIds, StepGradients],
+                     list[tf.Operation]]
+    row_counts: Callable[[EmbeddingPlan, StepIds], dict[str, Tensor]]
+    are_for_training: Callable[[StepIds], bool]

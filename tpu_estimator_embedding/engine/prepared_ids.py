@@ -1,0 +1,116 @@
+# SPDX-License-Identifier: Apache-2.0
+"""The ids of one step as the compiled ops take them: flat tensors, one set for each host.
+
+One op makes them from the ids of all features. It checks every id before it gives out any,
+runs ahead of the step that uses them, and is pure: the tensors can wait in a queue or cross
+a `tf.function`.
+"""
+
+from collections.abc import Sequence
+from typing import Any, NamedTuple
+
+import tensorflow as tf
+
+from tpu_estimator_embedding.engine.backend import EnqueueDatas
+from tpu_estimator_embedding.engine.enqueue_data import EnqueueData, RaggedEnqueueData
+from tpu_estimator_embedding.engine.feature_tensors import check_features, feature_tensors
+from tpu_estimator_embedding.kernels import load
+from tpu_estimator_embedding.plan.embedding_plan import EmbeddingPlan
+from tpu_estimator_embedding.types import Tensor
+
+
+class PreparedHostIds(NamedTuple):
+    """The ids of all tables of a host, those of a table after those of another.
+
+    Row r of a table's activations sums `ids[row_ends[r - 1]:row_ends[r]]`. Sorted by id they
+    are runs: run u updates row `run_ids[u]` with the gradients of the activations
+    `run_rows[run_ends[u - 1]:run_ends[u]]`. Ends count from the first id of the table.
+
+    Attributes:
+        sizes: `[tables, 6]` int64: rows of this host's part, ids, rows of activations, runs,
+            weights and scales of each table.
+        ids: `[n]`, rows of this host's parts.
+        row_ends: `[rows]` int32.
+        weights: `[weighted n]` float32, of tables with a weighted feature.
+        scales: `[scaled rows]` float32, the combiner's factors, of tables that have them.
+        run_ids: `[runs]`; None unless training, as what follows.
+        run_ends: `[runs]` int32.
+        run_rows: `[n]` int32.
+        run_weights: `[weighted n]` float32.
+    """
+
+    sizes: Tensor
+    ids: Tensor
+    row_ends: Tensor
+    weights: Tensor
+    scales: Tensor
+    run_ids: Tensor | None
+    run_ends: Tensor | None
+    run_rows: Tensor | None
+    run_weights: Tensor | None
+
+
+class PreparedIds(NamedTuple):
+    """The ids of all tables in one step.
+
+    Attributes:
+        row_counts: `[tables, replicas]` int64, rows of activations of each replica.
+        hosts: what each host has to look up and to update.
+    """
+
+    row_counts: Tensor
+    hosts: tuple[PreparedHostIds, ...]
+
+
+def prepare(plan: EmbeddingPlan, replicas: Sequence[tuple[EnqueueDatas, Tensor]],
+            training: bool) -> PreparedIds:
+    """Checks the ids of a step and prepares them for every host.
+
+    Args:
+        plan: the tables and features.
+        replicas: for every replica its ids and batch size.
+        training: whether gradients will follow; if so, the ids are sorted here.
+
+    Raises:
+        TypeError, ValueError: as `shard_ids`.
+        tf.errors.InvalidArgumentError: when run, as `shard_ids`.
+    """
+    for enqueue_datas, _ in replicas:
+        check_features(plan, enqueue_datas)
+    datas = [feature_tensors(feature, enqueue_datas[feature.name])
+             for enqueue_datas, _ in replicas for feature in plan.features]
+    outputs = load.native_ops().tpu_embedding_prepare_ids(
+        ids=[data[0] for data in datas],
+        places=[data[1] for data in datas if data[1] is not None],
+        weights=[data[2] for data in datas if data[2] is not None],
+        batch_sizes=tf.stack([tf.cast(batch_size, tf.int64) for _, batch_size in replicas]),
+        placements=[_placement(data) for data in datas],
+        has_weights=[data[2] is not None for data in datas],
+        training=training, **_plan_attributes(plan))
+    hosts = [PreparedHostIds(*parts) if training else PreparedHostIds(*parts[:5], *[None] * 4)
+             for parts in zip(*outputs[1:], strict=True)]
+    return PreparedIds(outputs.row_counts, tuple(hosts))
+
+
+def _placement(data: EnqueueData | RaggedEnqueueData) -> str:
+    if data[1] is None:
+        return "one_id_each"
+    return "row_splits" if isinstance(data, RaggedEnqueueData) else "coordinates"
+
+
+def _plan_attributes(plan: EmbeddingPlan) -> dict[str, Any]:
+    position = {table.name: number for number, table in enumerate(plan.tables)}
+    most_rows = max(max(plan.rows_per_host(table)) for table in plan.tables)
+    return {
+        "feature_names": [feature.name for feature in plan.features],
+        "table_of_feature": [position[feature.table] for feature in plan.features],
+        "sequence_lengths": [feature.max_sequence_length for feature in plan.features],
+        "vocabulary_sizes": [table.vocabulary_size for table in plan.tables],
+        "combiners": [table.combiner or "sum" for table in plan.tables],
+        "updates_core_by_core": [
+            table.optimizer is not None and not table.optimizer.use_gradient_accumulation
+            for table in plan.tables],
+        "partition_strategy": plan.partition_strategy,
+        "num_hosts": min(plan.num_hosts, max(table.vocabulary_size for table in plan.tables)),
+        "Tid": tf.int32 if most_rows <= tf.int32.max else tf.int64,
+    }

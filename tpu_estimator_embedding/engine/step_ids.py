@@ -1,0 +1,74 @@
+# SPDX-License-Identifier: Apache-2.0
+"""The ids of a step, prepared for whatever ops look them up: the first part of a step.
+
+Prepared ids run ahead of the step that uses them, and are pure: they can wait in a queue or
+cross a `tf.function`. What they are made of is the business of the engine alone.
+"""
+
+from collections.abc import Sequence
+
+from tpu_estimator_embedding.engine.backend import Backend, EnqueueDatas, StepIds
+from tpu_estimator_embedding.engine.native_backend import NATIVE
+from tpu_estimator_embedding.engine.prepared_ids import PreparedIds
+from tpu_estimator_embedding.engine.rule_attributes import has_kernel
+from tpu_estimator_embedding.engine.tf_backend import TF_OPS
+from tpu_estimator_embedding.kernels import load
+from tpu_estimator_embedding.plan.embedding_plan import EmbeddingPlan
+from tpu_estimator_embedding.types import Tensor
+
+
+def shard_ids(plan: EmbeddingPlan, enqueue_datas: EnqueueDatas, batch_size: Tensor, *,
+              training: bool) -> StepIds:
+    """Checks the ids of a step and prepares them for lookup and update.
+
+    Args:
+        plan: the tables and features.
+        enqueue_datas: the ids of every feature of the plan, by feature name.
+        batch_size: scalar, samples in the step.
+        training: whether gradients will follow; if so, duplicates are found here.
+
+    Returns:
+        The ids of every table: a nest of tensors.
+
+    Raises:
+        TypeError: if ids are not enqueued as EnqueueData or RaggedEnqueueData.
+        ValueError: if `enqueue_datas` has other features than the plan, ids are not
+            integers, or a sequence has no positions.
+        tf.errors.InvalidArgumentError: when run, if an id is not in the vocabulary, sample
+            indices are not in order or not in the batch, or weights and ids differ in number.
+    """
+    return shard_replicas(plan, [(enqueue_datas, batch_size)], training=training)
+
+
+def shard_replicas(plan: EmbeddingPlan, replicas: Sequence[tuple[EnqueueDatas, Tensor]], *,
+                   training: bool, portable: bool = False) -> StepIds:
+    """Does the same for several replicas, whose activations are put under one another.
+
+    Args:
+        plan: the tables and features.
+        replicas: for every replica its ids and batch size, as `shard_ids` takes them.
+        training: whether gradients will follow.
+        portable: whether the graph is to run where there are no ops but TensorFlow's.
+    """
+    backend = TF_OPS if portable or not _can_be_native(plan) else NATIVE
+    return backend.prepare(plan, replicas, training)
+
+
+def row_counts(plan: EmbeddingPlan, ids: StepIds) -> dict[str, Tensor]:
+    """Returns the rows of activations of each replica, `[replicas]` int64, by table name.
+
+    The rows of a replica are those of its features, in the order of the plan.
+    """
+    return backend_of(ids).row_counts(plan, ids)
+
+
+def backend_of(ids: StepIds) -> Backend:
+    """Returns what prepared the ids, and is to look them up."""
+    return NATIVE if isinstance(ids, PreparedIds) else TF_OPS
+
+
+def _can_be_native(plan: EmbeddingPlan) -> bool:
+    has_kernels = all(table.optimizer is None or has_kernel(table.optimizer.rule)
+                      for table in plan.tables)
+    return (bool(plan.tables) and has_kernels and load.choice() == "native"
+            and load.native_ops() is not None)
