@@ -42,6 +42,7 @@ MAY_IMPORT = {
     "compat.environment": ALL_BUT_TOP,
     "compat.estimator_views": ALL_BUT_TOP,
     "compat.install": ALL_BUT_TOP,
+    "compat.patch_list": ALL_BUT_TOP,
     "compat.program": ALL_BUT_TOP,
     "compat.program_setup": ALL_BUT_TOP,
     "compat.run_config": ALL_BUT_TOP,

@@ -3,7 +3,7 @@
 
 import pytest
 
-from tpu_estimator_embedding.compat import doctor, environment, patch
+from tpu_estimator_embedding.compat import doctor, environment, patch, patch_list
 from tpu_estimator_embedding.compat.environment import Finding
 
 
@@ -18,7 +18,16 @@ def test_every_module_patched_has_a_line(findings):
     report, is_well = doctor.examine()
     assert is_well and report.endswith("Nothing is wrong.")
     for row in patch.originals():
-        assert f"  {row.module}." in report
+        assert row.reason in report and f"  {patch_list.spelled(row)}." in report
+
+
+def test_stand_ins_for_a_tpu_are_listed(findings):
+    report, _ = doctor.examine()
+    for line in ("tries the network for minutes; this machine stands in where no TPU answers",
+                 "tf.compat.v1.tpu.{rewrite, replicate, shard, batch_parallel}",
+                 "tensorflow_estimator.python.estimator.tpu.tpu_config.RunConfig.__init__",
+                 "tf.contrib.tpu.python.ops.tpu_ops"):
+        assert line in report
 
 
 def test_every_finding_has_a_line(findings):

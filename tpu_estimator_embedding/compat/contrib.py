@@ -66,7 +66,7 @@ MODULES = {path: ContribModule(path, contents) for path, contents in {
     "": _NOTHING, **contrib_names.CONTENTS, "tpu.python": _NOTHING, "tpu.python.tpu": _NOTHING,
     "tpu.python.ops": _NOTHING, "cluster_resolver.python": _NOTHING,
     "cluster_resolver.python.training": contrib_names.CONTENTS["cluster_resolver"],
-    "training": _NOTHING, "layers": _NOTHING}.items()}
+    "layers": _NOTHING}.items()}
 
 
 def __getattr__(name: str) -> ContribModule:

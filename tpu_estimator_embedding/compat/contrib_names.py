@@ -67,6 +67,7 @@ CONTENTS = {
          **_all_in(f"{_TPU}.training_loop", "repeat", "while_loop"),
          "device_assignment": f"{_TPU}.device_assignment:device_assignment"},
         (f"{_V1}.estimator.tpu", f"{_V1}.tpu", f"{_V1}.tpu.experimental")),
+    "training": Contents(_all_in(f"{_V1}.train", "checkpoints_iterator")),
 }
 
 # What `tf.contrib.tpu.python` held is still in `tensorflow.python.tpu`.

@@ -23,8 +23,8 @@ CONTRIB = (
     _module("tensorflow", "contrib", f"{_SOURCE}:root"),
     *(Patch(v1, "contrib", f"{_SOURCE}:root", _REASON)
       for v1 in ("tensorflow._api.v2.compat.v1", "tensorflow.compat.v1")),
-    *map(_contrib, (*contrib_names.CONTENTS, "layers", "training", "tpu.python",
-                    "tpu.python.tpu", "tpu.python.ops", "cluster_resolver.python",
+    *map(_contrib, (*contrib_names.CONTENTS, "layers", "tpu.python", "tpu.python.tpu",
+                    "tpu.python.ops", "cluster_resolver.python",
                     "cluster_resolver.python.training")),
     *(_module(f"{_CONTRIB}.tpu.python.tpu", name, f"tensorflow.python.tpu.{name}")
       for name in contrib_names.TPU_MODULES),

@@ -7,8 +7,6 @@ import tpu_estimator_embedding
 from tpu_estimator_embedding.compat import environment
 from tpu_estimator_embedding.compat.environment import Finding
 
-_SHOWN = 3  # names of a module that a line has room for
-
 
 def examine() -> tuple[str, bool]:
     """Looks at the environment and installs into it.
@@ -45,20 +43,9 @@ def _finding_lines(finding: Finding) -> list[str]:
 
 
 def _patch_lines() -> list[str]:
-    from tpu_estimator_embedding.compat import patch
-    groups: dict[tuple[str, str], list[str]] = {}
-    for row in patch.originals():
-        groups.setdefault((row.module, row.reason), []).append(row.name)
-    lines = [f"  {_names(module, names)}: {reason}"
-             for (module, reason), names in sorted(groups.items())]
-    return ["install() changed in this process:", *lines, ""]
-
-
-def _names(module: str, names: list[str]) -> str:
-    if len(names) == 1:
-        return f"{module}.{names[0]}"
-    rest = f", {len(names) - _SHOWN} more" if len(names) > _SHOWN else ""
-    return f"{module}.{{{', '.join(names[:_SHOWN])}{rest}}}"
+    from tpu_estimator_embedding.compat import patch, patch_list
+    return ["install() changed in this process, and uninstall() puts back:",
+            *(f"  {line}" for line in patch_list.lines(patch.originals())), ""]
 
 
 def _closing(wrong: list[Finding]) -> str:
