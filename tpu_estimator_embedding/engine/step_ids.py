@@ -68,7 +68,9 @@ def backend_of(ids: StepIds) -> Backend:
 
 
 def _can_be_native(plan: EmbeddingPlan) -> bool:
-    has_kernels = all(table.optimizer is None or has_kernel(table.optimizer.rule)
-                      for table in plan.tables)
+    has_kernels = all(
+        table.quantization is None
+        and (table.optimizer is None or has_kernel(table.optimizer.rule))
+        for table in plan.tables)
     return (bool(plan.tables) and has_kernels and load.choice() == "native"
             and load.native_ops() is not None)
