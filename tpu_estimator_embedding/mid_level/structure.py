@@ -14,6 +14,7 @@ FeatureConfig has one feature, called `feature`.
 
 from typing import Any
 
+import tensorflow as tf
 from tensorflow.python.util import nest
 
 from tpu_estimator_embedding import checks
@@ -48,6 +49,24 @@ def named_values(structure: Any) -> list[tuple[str, Any]]:
     """Returns the path and value of every leaf of a structure like that of the configs."""
     return [(path or _ONLY, value)
             for path, value in nest.flatten_with_joined_string_paths(structure)]
+
+
+def named_shapes(feature_config: Any, shapes: Any) -> dict[str, Any]:
+    """Returns path -> shape, of shapes in the structure of the features or all in one list.
+
+    Raises:
+        ValueError, TypeError: if there is not one shape for each feature.
+
+    >>> from tpu_estimator_embedding.mid_level.feature_config import FeatureConfig
+    >>> config = {"a": FeatureConfig(TableConfig(10, 1)), "b": FeatureConfig(TableConfig(10, 1))}
+    >>> named_shapes(config, {"a": [2, None], "b": (2, 1)})
+    {'a': [2, None], 'b': (2, 1)}
+    """
+    paths = list(named_features(feature_config))
+    leaves = nest.flatten(shapes)
+    if len(leaves) != len(paths) or not all(isinstance(leaf, tf.TensorShape) for leaf in leaves):
+        leaves = nest.flatten_up_to(feature_config, shapes)
+    return dict(zip(paths, leaves, strict=True))
 
 
 def check_structure(argument: str, feature_config: Any, given: Any) -> None:

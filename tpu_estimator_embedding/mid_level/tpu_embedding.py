@@ -32,6 +32,7 @@ from tpu_estimator_embedding.mid_level.stacked_activations import (
 from tpu_estimator_embedding.mid_level.structure import (
     check_structure,
     named_features,
+    named_shapes,
     named_tables,
     named_values,
 )
@@ -118,10 +119,9 @@ class TPUEmbedding(tf.__internal__.tracking.Trackable):
             per_replica_input_shapes, per_replica_batch_size = None, per_replica_input_shapes
         self._build_tables()
         if per_replica_input_shapes is not None:
-            leaves = tf.nest.flatten_up_to(self._feature_config, per_replica_input_shapes)
-            self._fix_shapes({path: output_shapes.of_input_shape(path, config, shape)
-                              for (path, config), shape in zip(
-                                  self._features.items(), leaves, strict=True)})
+            shapes = named_shapes(self._feature_config, per_replica_input_shapes)
+            self._fix_shapes({path: output_shapes.of_input_shape(path, config, shapes[path])
+                              for path, config in self._features.items()})
         elif per_replica_batch_size is not None:
             checks.check_positive_int("per_replica_batch_size", per_replica_batch_size)
             self._fix_shapes({path: output_shapes.of_batch_size(config, per_replica_batch_size)

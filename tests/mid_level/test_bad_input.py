@@ -1,0 +1,174 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Bad input to TPUEmbedding: an error that names the feature, before anything changes."""
+
+import re
+
+import numpy as np
+import pytest
+import tensorflow as tf
+
+from tpu_estimator_embedding.mid_level import Adagrad, FeatureConfig, TableConfig, TPUEmbedding
+
+TITLE, WORDS = tf.constant([1, 2]), tf.sparse.from_dense([[1, 2], [3, 0]])
+
+
+class Embeddings:
+    """A dense, a combined and a sequence feature that share a table, in a nest."""
+
+    def __init__(self):
+        self.table = TableConfig(10, 2, tf.ones_initializer(), combiner="sum", name="shared")
+        self.embedding = TPUEmbedding({
+            "query": {"title": FeatureConfig(self.table), "words": FeatureConfig(self.table)},
+            "page": (FeatureConfig(self.table, max_sequence_length=2),)}, Adagrad(0.1))
+        self.embedding.build(2)
+
+    def enqueue(self, title=TITLE, words=WORDS, page=WORDS, weights=None):
+        self.embedding.enqueue(
+            {"query": {"title": title, "words": words}, "page": (page,)},
+            {"query": {"title": weights.get("title"), "words": weights.get("words")},
+             "page": (weights.get("page"),)} if weights else None)
+
+
+@pytest.fixture
+def embeddings():
+    """Checks that after the errors nothing waits, nothing has changed, and training works."""
+    embeddings = Embeddings()
+    yield embeddings
+    with pytest.raises(RuntimeError, match="`dequeue` must come after enqueue"):
+        embeddings.embedding.dequeue()
+    for value in embeddings.embedding._trackable_children().values():
+        assert len(set(value.numpy().ravel().tolist())) == 1
+    embeddings.enqueue()
+    embeddings.embedding.apply_gradients(embeddings.embedding.dequeue())
+
+
+SPARSE = tf.SparseTensor([[0, 0], [1, 0]], [1, 2], [2, 1])
+FLOATS = tf.SparseTensor([[0, 0], [1, 0]], [1.0, 2.0], [2, 1])
+
+
+@pytest.mark.parametrize("features, message", [
+    ({"title": tf.constant([[1, 2], [3, 4]])},
+     "`last dimension of the dense input of feature 'query/title'` must be 1, got 2"),
+    ({"title": tf.constant(1)},
+     "`rank of the dense input of feature 'query/title'` must be known and at least 1, got 0"),
+    ({"words": tf.SparseTensor([[0]], [1], [2])},
+     "`rank of the sparse input of feature 'query/words'` must be known and at least 2, got 1"),
+    ({"words": tf.ragged.constant([[[1]], [[2]]])},
+     "`rank of the ragged input of feature 'query/words'` must be 2, got 3"),
+    ({"words": "words"}, "`input of feature 'query/words'` must be a Tensor, SparseTensor or Ra"),
+    ({"page": TITLE}, "`input of sequence feature 'page/0'` must be sparse or ragged, got 'a de"),
+    ({"title": tf.constant([1.0, 2.0])}, "`ids of feature 'query/title'` must be integers"),
+    ({"title": tf.constant([1, 2, 3])},
+     r"`batch of feature 'query/title'` must be \[2\] as in earlier calls, got \[3\]"),
+    ({"page": tf.ragged.constant([[1]])},
+     r"`batch of feature 'page/0'` must be \[2, 2\] as in earlier calls, got \[1, 2\]"),
+])
+def test_kinds_and_shapes_of_input(embeddings, features, message):
+    with pytest.raises(ValueError, match=message):
+        embeddings.enqueue(**features)
+
+
+@pytest.mark.parametrize("features, weights, message", [
+    ({}, {"title": tf.ones([2])},
+     "`weights of feature 'query/title'` must be None where the input is dense"),
+    ({}, {"words": tf.ones([2])},
+     "`weights of feature 'query/words'` must be a SparseTensor like the ids"),
+    ({"words": tf.ragged.constant([[1], [2]])}, {"words": FLOATS},
+     "`weights of feature 'query/words'` must be a RaggedTensor like the ids"),
+])
+def test_kinds_of_weights(embeddings, features, weights, message):
+    with pytest.raises(ValueError, match=message):
+        embeddings.enqueue(**features, weights=weights)
+
+
+@pytest.mark.parametrize("features, weights, message", [
+    ({"title": np.array([1, 10])}, {},
+     r"`ids of feature 'query/title'` must be in \[0, 10\), its vocabulary_size, got 10"),
+    ({"words": tf.SparseTensor([[0, 0], [1, 0]], tf.constant([1, 2 ** 40], tf.int64), [2, 1])}, {},
+     "`ids of feature 'query/words'` must be in .*got 1099511627776"),
+    ({"page": tf.ragged.constant([[1], [2 ** 31]], dtype=tf.int64)}, {},
+     "`ids of feature 'page/0'` must be in .*got 2147483648"),
+    ({}, {"words": FLOATS},
+     "`weights of feature 'query/words'` must be as many as its ids, 3, got 2"),
+    ({"words": tf.SparseTensor([[1, 0], [0, 0]], [1, 2], [2, 1])}, {},
+     "`sample indices of feature 'query/words'` must be in increasing order"),
+    ({"words": tf.SparseTensor([[0, 0], [2, 0]], [1, 2], [2, 1])}, {},
+     r"`sample indices of feature 'query/words'` must be in \[0, 2\), the batch size"),
+])
+def test_values_that_only_running_knows(embeddings, features, weights, message):
+    with pytest.raises(tf.errors.InvalidArgumentError) as error:
+        embeddings.enqueue(**features, weights=weights)
+    assert re.search(message, str(error.value).replace("\\'", "'"))
+
+
+@pytest.mark.parametrize("features, error, message", [
+    ({"query": {"title": TITLE}, "page": (WORDS,)}, ValueError,
+     r"`features` must be of the structure of feature_config, .* Missing: \['query/words'\]"),
+    ({"query": {"title": TITLE, "words": WORDS, "x": TITLE}, "page": (WORDS,)}, ValueError,
+     r"Not configured: \['query/x'\]"),
+    ({"query": {"title": TITLE, "words": WORDS}, "page": ()}, ValueError, "Missing: .'page/0'."),
+    ({"query": {"title": TITLE, "words": WORDS}, "page": [WORDS]}, TypeError, "`features` must"),
+])
+@pytest.mark.parametrize("argument", ["features", "weights"])
+def test_structures(embeddings, argument, features, error, message):
+    right = {"query": {"title": TITLE, "words": WORDS}, "page": (WORDS,)}
+    given = (features,) if argument == "features" else (right, features)
+    with pytest.raises(error, match=message.replace("features", argument)):
+        embeddings.embedding.enqueue(*given)
+
+
+def test_device_is_refused(embeddings):
+    with pytest.raises(ValueError, match="`device` must be None, got '/TPU:0'. Enqueue the ids"):
+        embeddings.embedding.enqueue({"query": {"title": TITLE, "words": WORDS},
+                                      "page": (WORDS,)}, device="/TPU:0")
+
+
+@pytest.mark.parametrize("gradients, error, message", [
+    ({"title": np.ones([2, 2])}, ValueError,
+     "`gradient of feature 'query/title'` must be a Tensor or None, got 'ndarray'"),
+    ({"title": tf.IndexedSlices(tf.ones([1, 2]), [0])}, ValueError, "got 'IndexedSlices'"),
+    ({"title": tf.ones([2, 3])}, ValueError,
+     r"`shape of the gradient of feature 'query/title'` must be \[2, 2\]"),
+    ({"page": tf.ones([2, 2])}, ValueError,
+     r"`shape of the gradient of feature 'page/0'` must be \[2, 2, 2\]"),
+])
+def test_gradients(embeddings, gradients, error, message):
+    embeddings.enqueue()
+    right = embeddings.embedding.dequeue()
+    given = {"query": {"title": gradients.get("title", right["query"]["title"]),
+                       "words": right["query"]["words"]},
+             "page": (gradients.get("page", right["page"][0]),)}
+    with pytest.raises(error, match=message):
+        embeddings.embedding.apply_gradients(given)
+    with pytest.raises(ValueError, match=r"`gradients` must be .*Missing: \['page/0'\]"):
+        embeddings.embedding.apply_gradients({"query": right["query"], "page": ()})
+    with pytest.raises(TypeError, match="`gradients` must be of the structure"):
+        embeddings.embedding.apply_gradients({"query": right["query"], "page": [right["page"][0]]})
+    for variable in embeddings.embedding._trackable_children().values():
+        assert len(set(variable.numpy().ravel().tolist())) == 1
+    zeros = tf.nest.map_structure(tf.zeros_like, right)
+    embeddings.embedding.apply_gradients(zeros)
+
+
+def test_unequal_batches_in_the_first_call():
+    table = TableConfig(10, 2)
+    embedding = TPUEmbedding([FeatureConfig(table), FeatureConfig(table)], Adagrad(0.1))
+    with pytest.raises(ValueError, match="`batch of feature '1'` must be as large as that of "
+                                         "feature '0', 2, got 3"):
+        embedding.enqueue([tf.constant([1, 2]), tf.constant([1, 2, 3])])
+
+
+def test_errors_of_a_function_leave_the_tables():
+    table = TableConfig(10, 1, tf.ones_initializer(), name="words")
+    embedding = TPUEmbedding([FeatureConfig(table)], Adagrad(0.1))
+
+    @tf.function
+    def step(ids):
+        embedding.enqueue([ids])
+        embedding.apply_gradients(embedding.dequeue())
+
+    with pytest.raises(tf.errors.InvalidArgumentError, match="must be in .0, 10.*got 11"):
+        step(tf.constant([1, 11]))
+    assert (embedding.embedding_tables[table].numpy() == 1.0).all()
+    step(tf.constant([1, 2]))
+    assert (embedding.embedding_tables[table].numpy() < 1.0).sum() == 2
