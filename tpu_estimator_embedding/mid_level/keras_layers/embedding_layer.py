@@ -1,0 +1,182 @@
+# SPDX-License-Identifier: Apache-2.0
+"""A Keras layer of embedding tables that have optimizers of their own.
+
+>>> from tpu_estimator_embedding.mid_level.feature_config import FeatureConfig
+>>> from tpu_estimator_embedding.mid_level.table_config import TableConfig
+>>> words = TableConfig(10, 2, tf.compat.v1.ones_initializer(), combiner="sum")
+>>> layer = embedding_layer_class(tf.keras)({"title": FeatureConfig(words)}, "sgd")
+>>> with tf.GradientTape() as tape:
+...     loss = tf.reduce_sum(layer({"title": tf.ragged.constant([[3, 4], [3]])})["title"])
+>>> _ = tape.gradient(loss, layer.trainable_variables)  # trains the tables
+>>> print(layer.embedding_tables[words][2:5, 0].numpy().round(2))
+[1.   0.98 0.99]
+"""
+
+import dataclasses
+import functools
+from typing import TYPE_CHECKING, Any
+
+import tensorflow as tf
+
+from tpu_estimator_embedding import checks
+from tpu_estimator_embedding.mid_level import optimizers
+from tpu_estimator_embedding.mid_level.keras_layers.layer_config import (
+    features_from_dict,
+    features_to_dict,
+    optimizer_from_dict,
+    optimizer_to_dict,
+)
+from tpu_estimator_embedding.mid_level.keras_layers.layer_tables import LayerTables
+from tpu_estimator_embedding.mid_level.serving_lookup import serving_embedding_lookup
+from tpu_estimator_embedding.mid_level.structure import named_features
+
+if TYPE_CHECKING:
+    _Layer: Any
+else:
+    _Layer = object  # Keras' Layer comes in beside it
+
+_BY_NAME = {"sgd": optimizers.SGD, "adagrad": optimizers.Adagrad, "adam": optimizers.Adam,
+            "ftrl": optimizers.FTRL}
+
+
+@dataclasses.dataclass(frozen=True)
+class Settings:
+    """What a layer was made with. Keras would wrap it, were it a plain dictionary."""
+
+    feature_config: Any
+    optimizer: Any
+    pipelined: bool
+    batch_size: int | None
+
+
+class _EmbeddingLayer(_Layer):
+    """Embedding tables that train with their own optimizers wherever the layer trains.
+
+    When a program computes the gradient of the layer's trainable variables, in `fit` or
+    under a tape, the tables are updated: once for every time it does, whatever is done with
+    the gradients. The one trainable variable has no part in the model.
+
+    Args:
+        feature_config: a nested structure of FeatureConfigs.
+        optimizer: an optimizer of this package or of tf.tpu.experimental.embedding, or
+            "sgd", "adagrad", "adam" or "ftrl"; None where tables are only looked up.
+        pipeline_execution_with_tensor_core: whether a lookup misses the update of the
+            batch before.
+        batch_size: samples of all replicas together, where every batch has as many; None
+            takes what comes.
+        embedding_feature: None; there is no hardware to name.
+        sparse_core_embedding_config: None; tables of a layer are not stacked.
+        **kwargs: arguments of Keras' Layer.
+
+    Raises:
+        ValueError: if a config or optimizer is refused, or one of the last two is given.
+    """
+
+    def __init__(self, feature_config: Any, optimizer: Any,
+                 pipeline_execution_with_tensor_core: bool = False,
+                 batch_size: int | None = None, embedding_feature: Any = None,
+                 sparse_core_embedding_config: Any = None, **kwargs: Any):
+        super().__init__(**kwargs)
+        for argument, value in (("embedding_feature", embedding_feature),
+                                ("sparse_core_embedding_config", sparse_core_embedding_config)):
+            checks.check(value is None, argument, "None", value,
+                         "TPUEmbeddingV2 lays tables out for SparseCores.")
+        self.supports_jit = False  # XLA compiles no update of rows
+        self._settings = Settings(feature_config, optimizer,
+                                  bool(pipeline_execution_with_tensor_core), batch_size)
+        self._tables = LayerTables(feature_config, _to_optimizer(optimizer),
+                                   pipelined=self._settings.pipelined, batch_size=batch_size)
+        self._trap = self.add_weight(name="tpu_embedding_trap", shape=(1,),
+                                     initializer="zeros", trainable=True)
+        # Keras 2 saves in HDF5 what `weights` lists, but refuses to compile with variables
+        # that a strategy does not know.
+        if hasattr(self, "_non_trainable_weights") and not tf.distribute.has_strategy():
+            self._non_trainable_weights.extend(self._tables.variables.values())
+
+    @property
+    def embedding_tables(self) -> dict[Any, tf.Variable]:
+        """The variable of each table, `[vocabulary_size, dim]`, by its TableConfig."""
+        self._tables.complete()
+        return {config: self._tables.variables[name]
+                for name, config in self._tables.tables.items()}
+
+    @property
+    def variables(self) -> list[Any]:
+        """All variables; in Keras 3 with tables and slots, which an export has to have."""
+        if hasattr(self, "_non_trainable_weights"):
+            return super().variables
+        return [*super().variables, *self._tables.variables.values()]
+
+    def build(self, input_shape: Any = None) -> None:
+        """Does nothing: the tables are there, whatever the inputs."""
+        self.built = True
+
+    def call(self, features: Any, weights: Any = None, serving_config: Any = None) -> Any:
+        """Looks features up.
+
+        Args:
+            features: Tensors, SparseTensors or RaggedTensors of ids, in the structure of
+                the FeatureConfigs.
+            weights: floats in that structure and of the same kinds, or None.
+            serving_config: another structure of FeatureConfigs, of the same TableConfigs,
+                to look up without training; None for that of the layer.
+
+        Returns:
+            float32 in that structure: `[batch, dim]`, `[batch, max_sequence_length, dim]`,
+            or of a dense input its shape, without a last 1, and dim.
+
+        Raises:
+            ValueError, TypeError: if a structure or an input is refused.
+            tf.errors.InvalidArgumentError: if an id is not in the vocabulary.
+        """
+        if serving_config is None:
+            return self._tables.lookup(features, weights, tf.convert_to_tensor(self._trap))
+        tables = self.embedding_tables
+        for path, feature in named_features(serving_config).items():
+            checks.check(feature.table in tables, f"table of feature {path!r}",
+                         "a TableConfig of the layer", feature.table)
+        return serving_embedding_lookup(features, weights, tables, serving_config)
+
+    def get_config(self) -> dict[str, Any]:
+        """Returns the arguments as plain values, without initializers."""
+        config, settings = super().get_config(), self._settings
+        return {**config, "feature_config": features_to_dict(settings.feature_config),
+                "optimizer": optimizer_to_dict(settings.optimizer),
+                "pipeline_execution_with_tensor_core": settings.pipelined,
+                "batch_size": settings.batch_size}
+
+    @classmethod
+    def from_config(cls, config: dict[str, Any]) -> Any:
+        """Returns a layer made from what `get_config` returned."""
+        return cls(**{**config, "feature_config": features_from_dict(config["feature_config"]),
+                      "optimizer": optimizer_from_dict(config["optimizer"])})
+
+    def save_own_variables(self, store: Any) -> None:
+        """Saves tables and slots."""
+        self._tables.complete()
+        for name, variable in self._tables.variables.items():
+            store[name.replace("/", ":")] = variable.numpy()
+
+    def load_own_variables(self, store: Any) -> None:
+        """Loads tables and slots."""
+        for name, variable in self._tables.variables.items():
+            variable.assign(store[name.replace("/", ":")])
+
+
+def embedding_layer_class(keras: Any) -> type:
+    """Returns the layer as a layer of a Keras: `keras`, `tf_keras` or `tf.keras`."""
+    return _layer_class(keras.layers.Layer, keras.utils.register_keras_serializable)
+
+
+@functools.cache
+def _layer_class(base: type, register: Any) -> type:
+    return register("tpu_estimator_embedding")(
+        type("TPUEmbeddingLayer", (_EmbeddingLayer, base),
+             {"__doc__": _EmbeddingLayer.__doc__, "__module__": __name__}))
+
+
+def _to_optimizer(optimizer: Any) -> Any:
+    if not isinstance(optimizer, str):
+        return optimizer
+    checks.check_one_of("optimizer", _BY_NAME, optimizer)
+    return _BY_NAME[optimizer]()

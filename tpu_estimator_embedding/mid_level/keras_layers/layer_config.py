@@ -1,0 +1,105 @@
+# SPDX-License-Identifier: Apache-2.0
+"""FeatureConfigs and optimizers as plain values, for the `get_config` of a layer.
+
+Initializers are left out: a layer that is loaded has its rows from the file, and one that
+is made from a config alone starts with the default initializer.
+"""
+
+import dataclasses
+from typing import Any
+
+import tensorflow as tf
+
+from tpu_estimator_embedding import checks
+from tpu_estimator_embedding.mid_level import optimizers
+from tpu_estimator_embedding.mid_level.feature_config import FeatureConfig, is_feature_config
+from tpu_estimator_embedding.mid_level.quantization_config import QuantizationConfig
+from tpu_estimator_embedding.mid_level.table_config import TableConfig
+
+_TABLE_FIELDS = ("vocabulary_size", "dim", "combiner", "name")
+_FEATURE_FIELDS = ("max_sequence_length", "validate_weights_and_indices", "name")
+
+
+def features_to_dict(feature_config: Any) -> dict[str, Any]:
+    """Returns a structure of dictionaries, lists and tuples of FeatureConfigs as plain values.
+
+    Raises:
+        ValueError: if a setting is a function, or the structure of another type.
+    """
+    tables: list[Any] = []
+
+    def convert(node: Any) -> Any:
+        if is_feature_config(node):
+            return {"feature": _feature_to_dict(node, tables)}
+        if type(node) is dict:
+            return {"dict": {key: convert(value) for key, value in node.items()}}
+        checks.check(type(node) in (list, tuple), "feature_config", "of dictionaries, lists and "
+                     "tuples, to be saved", type(node).__name__, "Save weights instead.")
+        return {type(node).__name__: [convert(value) for value in node]}
+
+    return {"structure": convert(feature_config),
+            "tables": [_table_to_dict(table) for table in tables]}
+
+
+def features_from_dict(config: dict[str, Any]) -> Any:
+    """Returns the structure of FeatureConfigs that `features_to_dict` got."""
+    tables = [TableConfig(**{
+        **table, "optimizer": optimizer_from_dict(table["optimizer"]),
+        "quantization_config": table["quantization_config"] and QuantizationConfig(
+            **table["quantization_config"])}) for table in config["tables"]]
+
+    def convert(node: dict[str, Any]) -> Any:
+        [(kind, value)] = node.items()
+        if kind == "feature":
+            return FeatureConfig(**{**value, "table": tables[value["table"]]})
+        if kind == "dict":
+            return {key: convert(item) for key, item in value.items()}
+        return (list if kind == "list" else tuple)(convert(item) for item in value)
+
+    return convert(config["structure"])
+
+
+def optimizer_to_dict(optimizer: Any) -> Any:
+    """Returns an optimizer as plain values; a name or None is itself.
+
+    Raises:
+        ValueError: if a setting is a function.
+    """
+    if optimizer is None or isinstance(optimizer, str):
+        return optimizer
+    kind = next(base.__name__ for base in type(optimizer).__mro__
+                if hasattr(optimizers, base.__name__))
+    settings = {field.name: getattr(optimizer, field.name)
+                for field in dataclasses.fields(getattr(optimizers, kind))
+                if hasattr(optimizer, field.name)}
+    for name, value in settings.items():
+        checks.check(not callable(value), f"{name} of {kind}", "a number, to be saved", value,
+                     "Save weights instead of the model.")
+    return {"class": kind, **settings}
+
+
+def optimizer_from_dict(config: Any) -> Any:
+    """Returns the optimizer that `optimizer_to_dict` got."""
+    if not isinstance(config, dict):
+        return config
+    settings = {name: tuple(value) if isinstance(value, list) else value
+                for name, value in config.items() if name != "class"}
+    return getattr(optimizers, config["class"])(**settings)
+
+
+def _feature_to_dict(feature: Any, tables: list[Any]) -> dict[str, Any]:
+    if not any(feature.table is table for table in tables):
+        tables.append(feature.table)
+    shape = tf.TensorShape(getattr(feature, "output_shape", None))
+    return {"table": next(place for place, table in enumerate(tables) if table is feature.table),
+            **{name: getattr(feature, name) for name in _FEATURE_FIELDS},
+            "output_shape": shape.as_list() if shape.rank else None}
+
+
+def _table_to_dict(table: Any) -> dict[str, Any]:
+    quantization = getattr(table, "quantization_config", None)
+    return {**{name: getattr(table, name) for name in _TABLE_FIELDS},
+            "optimizer": optimizer_to_dict(table.optimizer),
+            "quantization_config": quantization and {
+                "num_buckets": quantization.num_buckets, "lower": quantization.lower,
+                "upper": quantization.upper}}

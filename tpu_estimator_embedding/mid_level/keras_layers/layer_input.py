@@ -1,0 +1,114 @@
+# SPDX-License-Identifier: Apache-2.0
+"""From the input of a layer to the engine's words for ids, whatever the batch size."""
+
+import math
+from typing import Any, NamedTuple
+
+import tensorflow as tf
+
+from tpu_estimator_embedding import checks
+from tpu_estimator_embedding.engine.enqueue_data import EnqueueData, RaggedEnqueueData
+from tpu_estimator_embedding.mid_level.feature_input import check_weights
+from tpu_estimator_embedding.types import Tensor
+
+
+class LayerInput(NamedTuple):
+    """The ids of a feature.
+
+    Attributes:
+        data: the ids; weights are 1 where none are given.
+        batch_size: samples: an int where it is known, else a scalar.
+        inner_shape: the shape of a sample's activations, without the dimension.
+    """
+
+    data: EnqueueData | RaggedEnqueueData
+    batch_size: int | Tensor
+    inner_shape: tuple[int, ...]
+
+    @property
+    def rows_per_sample(self) -> int:
+        """Rows of activations of a sample; 0 for the one of all its ids."""
+        return math.prod(self.inner_shape) if self.inner_shape else 0
+
+
+def read_input(path: str, config: Any, value: Any, weights: Any) -> LayerInput:
+    """Returns the ids of a feature.
+
+    A dense input has one id for each of its entries. The others have any number for each
+    sample, combined, or cut and filled up to max_sequence_length, or to the second size of
+    output_shape.
+
+    Args:
+        path: what the feature is called.
+        config: its FeatureConfig.
+        value: Tensor, SparseTensor or RaggedTensor of integers.
+        weights: floats of the same kind, or None.
+
+    Raises:
+        ValueError: if the input is of another type or rank, or weights are of another kind
+            than the ids.
+    """
+    check_weights(path, value, weights)
+    if isinstance(value, tf.SparseTensor):
+        return _from_sparse(path, config, value, weights)
+    if isinstance(value, tf.RaggedTensor):
+        return _from_ragged(path, config, value, weights)
+    checks.check(tf.is_tensor(value), f"input of feature {path!r}",
+                 "a Tensor, SparseTensor or RaggedTensor", type(value).__name__)
+    return _from_dense(path, value)
+
+
+def _from_dense(path: str, value: Tensor) -> LayerInput:
+    checks.check((value.shape.rank or 0) >= 1 and value.shape[1:].is_fully_defined(),
+                 f"input of feature {path!r}", "of shape [batch, ...] with known sizes but for "
+                 "the batch", value.shape)
+    inner = tuple(value.shape[1:].as_list())
+    if inner[-1:] == (1,):
+        inner = inner[:-1]
+    ids = tf.reshape(value, [-1])
+    places = None
+    if inner:
+        rows = tf.range(tf.size(ids, tf.int64))
+        places = tf.stack([rows // math.prod(inner), rows % math.prod(inner)], 1)
+    return LayerInput(EnqueueData(ids, places, tf.ones(tf.shape(ids))),
+                      _size(value.shape[0], tf.shape(value)[0]), inner)
+
+
+def _from_sparse(path: str, config: Any, value: tf.SparseTensor, weights: Any) -> LayerInput:
+    rank = value.shape.rank
+    checks.check((rank or 0) >= 2, f"rank of the sparse input of feature {path!r}", "at least 2",
+                 rank)
+    places, inner = value.indices, tuple(value.shape[1:-1].as_list())
+    if inner:
+        checks.check(None not in inner, f"sizes of the sparse input of feature {path!r}",
+                     "known but for the first and the last", value.shape)
+        column = places[:, 1]
+        for axis, size in enumerate(inner[1:], 2):
+            column = column * size + places[:, axis]
+        places = tf.stack([places[:, 0], column], 1)
+    return LayerInput(EnqueueData(value.values, places, _weights(value, weights)),
+                      _size(value.shape[0], value.dense_shape[0]), inner or _length(config))
+
+
+def _from_ragged(path: str, config: Any, value: tf.RaggedTensor, weights: Any) -> LayerInput:
+    checks.check(value.shape.rank == 2, f"rank of the ragged input of feature {path!r}", "2",
+                 value.shape.rank)
+    return LayerInput(
+        RaggedEnqueueData(value.values, value.row_splits, _weights(value, weights)),
+        _size(value.shape[0], value.nrows()), _length(config))
+
+
+def _length(config: Any) -> tuple[int, ...]:
+    """Returns the shape of a sample's activations where its ids have positions."""
+    shape = tf.TensorShape(getattr(config, "output_shape", None))
+    if shape.rank:
+        return tuple(shape.as_list()[1:])
+    return (config.max_sequence_length,) if config.max_sequence_length else ()
+
+
+def _weights(value: Any, weights: Any) -> Tensor:
+    return tf.ones(tf.shape(value.values)) if weights is None else weights.values
+
+
+def _size(static: int | None, dynamic: Tensor) -> int | Tensor:
+    return tf.cast(dynamic, tf.int64) if static is None else static

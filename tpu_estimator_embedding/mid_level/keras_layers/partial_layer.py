@@ -1,0 +1,194 @@
+# SPDX-License-Identifier: Apache-2.0
+"""A Keras layer that keeps small tables in Keras and large ones in the engine.
+
+>>> from tpu_estimator_embedding.mid_level.feature_config import FeatureConfig
+>>> from tpu_estimator_embedding.mid_level.table_config import TableConfig
+>>> layer = partial_layer_class(tf.keras)(
+...     {"country": FeatureConfig(TableConfig(200, 4)), "user": FeatureConfig(
+...         TableConfig(20_000, 8))}, optimizer="adagrad")
+>>> list(layer.keras_embedding_layers), type(layer.tpu_embedding).__name__
+(['country'], 'TPUEmbeddingLayer')
+>>> activations = layer({"country": tf.constant([1, 2]), "user": tf.constant([3, 4])})
+>>> activations["country"].shape, activations["user"].shape
+(TensorShape([2, 4]), TensorShape([2, 8]))
+"""
+
+import dataclasses
+import functools
+from typing import TYPE_CHECKING, Any
+
+import tensorflow as tf
+
+from tpu_estimator_embedding import checks
+from tpu_estimator_embedding.mid_level.keras_layers.embedding_layer import embedding_layer_class
+from tpu_estimator_embedding.mid_level.keras_layers.layer_config import (
+    features_from_dict,
+    features_to_dict,
+    optimizer_from_dict,
+    optimizer_to_dict,
+)
+from tpu_estimator_embedding.mid_level.serving_lookup import serving_embedding_lookup
+from tpu_estimator_embedding.mid_level.structure import (
+    check_structure,
+    named_features,
+    named_tables,
+)
+from tpu_estimator_embedding.types import Tensor
+
+if TYPE_CHECKING:
+    _Layer: Any
+else:
+    _Layer = object  # Keras' Layer comes in beside it
+
+
+@dataclasses.dataclass(frozen=True)
+class Settings:
+    """What a layer was made with. Keras would wrap it, were it a plain dictionary."""
+
+    feature_config: dict[str, Any]
+    optimizer: Any
+    pipelined: bool
+    batch_size: int | None
+    size_threshold: int | None
+    combine_small_tables: bool
+
+
+class _PartialLayer(_Layer):
+    """Small tables as Keras Embedding layers, larger ones in a TPUEmbeddingLayer.
+
+    Args:
+        feature_config: feature name -> FeatureConfig.
+        optimizer: the optimizer of the larger tables, as TPUEmbeddingLayer takes it. The
+            model's own optimizer trains the small ones.
+        pipeline_execution_with_tensor_core: whether lookups of the larger tables miss the
+            update of the batch before.
+        batch_size: samples of all replicas together, where every batch has as many; None
+            takes what comes.
+        size_threshold: tables of a larger vocabulary are not small. 0 makes no table
+            small, None all of them.
+        combine_small_tables: whether small tables take every kind of input, and follow
+            combiner and max_sequence_length, as the larger ones do. False is what
+            TensorFlow Recommenders does: dense inputs only, each id by itself.
+        **kwargs: arguments of Keras' Layer.
+
+    Raises:
+        ValueError: if feature_config is no dictionary of FeatureConfigs, or an argument is
+            refused by TPUEmbeddingLayer.
+    """
+
+    def __init__(self, feature_config: dict[str, Any], optimizer: Any,
+                 pipeline_execution_with_tensor_core: bool = False,
+                 batch_size: int | None = None, size_threshold: int | None = 10_000, *,
+                 combine_small_tables: bool = True, **kwargs: Any):
+        super().__init__(**kwargs)
+        checks.check(isinstance(feature_config, dict), "feature_config",
+                     "a dictionary of FeatureConfigs", type(feature_config).__name__)
+        self._settings = Settings(feature_config, optimizer,
+                                  bool(pipeline_execution_with_tensor_core), batch_size,
+                                  size_threshold, combine_small_tables)
+        features = named_features(feature_config)
+        small = {name: feature for name, feature in features.items()
+                 if size_threshold is None or feature.table.vocabulary_size <= size_threshold}
+        large = {name: feature for name, feature in features.items() if name not in small}
+        self._small_layers = self._embedding_layers(small)
+        self._tpu_embedding = self._large_class(
+            large, optimizer, pipeline_execution_with_tensor_core, batch_size,
+            name="tpu_embedding") if large else None
+
+    @property
+    def tpu_embedding(self) -> Any:
+        """The TPUEmbeddingLayer of the larger tables, or None."""
+        return self._tpu_embedding
+
+    @property
+    def keras_embedding_layers(self) -> dict[str, Any]:
+        """Feature name -> Keras Embedding layer of its small table."""
+        return dict(self._small_layers)
+
+    def build(self, input_shape: Any = None) -> None:
+        """Does nothing: the tables are there, whatever the inputs."""
+        self.built = True
+
+    def call(self, inputs: dict[str, Any]) -> dict[str, Any]:
+        """Looks features up.
+
+        Args:
+            inputs: feature name -> Tensor, SparseTensor or RaggedTensor of ids.
+
+        Returns:
+            Feature name -> float32 activations.
+
+        Raises:
+            ValueError: if there are other features than configured, or an input is refused.
+            tf.errors.InvalidArgumentError: if an id is not in the vocabulary.
+        """
+        check_structure("inputs", self._settings.feature_config, dict(inputs))
+        outputs = {name: self._look_up_small(name, inputs[name]) for name in self._small_layers}
+        if self._tpu_embedding is not None:
+            outputs.update(self._tpu_embedding(
+                {name: value for name, value in inputs.items() if name not in outputs}))
+        return {name: outputs[name] for name in inputs}
+
+    def get_config(self) -> dict[str, Any]:
+        """Returns the arguments as plain values, without initializers."""
+        config, settings = super().get_config(), self._settings
+        return {**config, "feature_config": features_to_dict(settings.feature_config),
+                "optimizer": optimizer_to_dict(settings.optimizer),
+                "pipeline_execution_with_tensor_core": settings.pipelined,
+                "batch_size": settings.batch_size, "size_threshold": settings.size_threshold,
+                "combine_small_tables": settings.combine_small_tables}
+
+    @classmethod
+    def from_config(cls, config: dict[str, Any]) -> Any:
+        """Returns a layer made from what `get_config` returned."""
+        return cls(**{**config, "feature_config": features_from_dict(config["feature_config"]),
+                      "optimizer": optimizer_from_dict(config["optimizer"])})
+
+    def _embedding_layers(self, features: dict[str, Any]) -> dict[str, Any]:
+        """Returns feature name -> Embedding layer, one for each table."""
+        names = {id(table): name for name, table in named_tables(
+            self._settings.feature_config).items()}
+        layers = {}
+        for feature in features.values():
+            table = feature.table
+            if id(table) not in layers:
+                layers[id(table)] = self._small_class(
+                    table.vocabulary_size, table.dim, name=names[id(table)].replace("/", "_"),
+                    embeddings_initializer=_float32(table.initializer))
+                layers[id(table)].build(None)
+        return {name: layers[id(feature.table)] for name, feature in features.items()}
+
+    def _look_up_small(self, name: str, value: Any) -> Tensor:
+        layer, feature = self._small_layers[name], self._settings.feature_config[name]
+        combines = self._settings.combine_small_tables
+        if isinstance(value, tf.SparseTensor | tf.RaggedTensor):
+            checks.check(combines, f"input of feature {name!r}", "a Tensor where "
+                         "combine_small_tables is False", type(value).__name__)
+            variable = layer.embeddings
+            if not isinstance(variable, tf.Variable):  # Keras 3 has variables of its own
+                variable = variable.value
+            return serving_embedding_lookup({name: value}, None, {feature.table: variable},
+                                            {name: feature})[name]
+        if combines and (value.shape.rank or 0) >= 2 and value.shape[-1] == 1:
+            value = tf.squeeze(value, -1)
+        return layer(value)
+
+
+def partial_layer_class(keras: Any) -> type:
+    """Returns the layer as a layer of a Keras: `keras`, `tf_keras` or `tf.keras`."""
+    return _layer_class(keras.layers.Layer, keras.layers.Embedding, embedding_layer_class(keras),
+                        keras.utils.register_keras_serializable)
+
+
+@functools.cache
+def _layer_class(base: type, small: type, large: type, register: Any) -> type:
+    return register("tpu_estimator_embedding")(
+        type("PartialTPUEmbedding", (_PartialLayer, base), {
+            "__doc__": _PartialLayer.__doc__, "__module__": __name__,
+            "_small_class": small, "_large_class": large}))
+
+
+def _float32(initializer: Any) -> Any:
+    """Returns an initializer as Keras calls it: with a shape and the name of a dtype."""
+    return lambda shape, dtype=None, **_: tf.cast(
+        initializer(shape, dtype=tf.float32), dtype or tf.float32)
