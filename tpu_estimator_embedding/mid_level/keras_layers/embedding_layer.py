@@ -1,10 +1,11 @@
 # SPDX-License-Identifier: Apache-2.0
 """A Keras layer of embedding tables that have optimizers of their own.
 
+>>> import tf_keras
 >>> from tpu_estimator_embedding.mid_level.feature_config import FeatureConfig
 >>> from tpu_estimator_embedding.mid_level.table_config import TableConfig
 >>> words = TableConfig(10, 2, tf.compat.v1.ones_initializer(), combiner="sum")
->>> layer = embedding_layer_class(tf.keras)({"title": FeatureConfig(words)}, "sgd")
+>>> layer = embedding_layer_class(tf_keras)({"title": FeatureConfig(words)}, "sgd")
 >>> with tf.GradientTape() as tape:
 ...     loss = tf.reduce_sum(layer({"title": tf.ragged.constant([[3, 4], [3]])})["title"])
 >>> _ = tape.gradient(loss, layer.trainable_variables)  # trains the tables

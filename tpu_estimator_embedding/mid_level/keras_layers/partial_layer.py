@@ -1,9 +1,10 @@
 # SPDX-License-Identifier: Apache-2.0
 """A Keras layer that keeps small tables in Keras and large ones in the engine.
 
+>>> import tf_keras
 >>> from tpu_estimator_embedding.mid_level.feature_config import FeatureConfig
 >>> from tpu_estimator_embedding.mid_level.table_config import TableConfig
->>> layer = partial_layer_class(tf.keras)(
+>>> layer = partial_layer_class(tf_keras)(
 ...     {"country": FeatureConfig(TableConfig(200, 4)), "user": FeatureConfig(
 ...         TableConfig(20_000, 8))}, optimizer="adagrad")
 >>> list(layer.keras_embedding_layers), type(layer.tpu_embedding).__name__
