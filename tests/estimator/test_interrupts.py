@@ -3,6 +3,8 @@
 
 import os
 import signal
+import sys
+import textwrap
 
 import pytest
 import tensorflow as tf
@@ -10,7 +12,7 @@ from tensorflow_estimator import estimator as tf_estimator
 
 from tests.estimator.counting import counts, counts_of, input_of, new_estimator, run_config
 from tests.estimator.hang import finish
-from tests.subprocesses import run_python
+from tests.subprocesses import run_python, start
 
 
 class Send(tf.compat.v1.train.SessionRunHook):
@@ -44,15 +46,16 @@ def test_caught_interrupt_is_over_and_training_goes_on(tmp_path):
     assert counts(estimator) == counts_of(*range(6), 9, 9)
 
 
-def test_interrupt_without_engine_saves_the_step_too(tmp_path):
+def test_interrupt_without_engine_is_raised_at_once_as_ever(tmp_path):
     def model_fn(features, labels, mode, params):
         steps = tf.compat.v1.get_variable("steps", [], initializer=tf.zeros_initializer())
         return tf_estimator.EstimatorSpec(mode, loss=steps.read_value(), train_op=tf.group(
             steps.assign_add(1), tf.compat.v1.train.get_global_step().assign_add(1)))
 
-    estimator = new_estimator(tmp_path, model_fn, use_tpu=False)
+    estimator = new_estimator(tmp_path, model_fn, use_tpu=False,
+                              config=run_config(save_checkpoints_steps=2))
     with pytest.raises(KeyboardInterrupt):
-        estimator.train(input_of(range(10)), max_steps=4, hooks=[Send(signal.SIGINT, 2)])
+        estimator.train(input_of(range(10)), max_steps=4, hooks=[Send(signal.SIGINT, 4)])
     assert estimator.latest_checkpoint() == str(tmp_path / "model.ckpt-2")
     estimator.train(input_of(range(10)), max_steps=4)
     assert estimator.get_variable_value("steps") == 4
@@ -87,6 +90,37 @@ def test_interrupt_of_an_evaluation_within_training_is_raised_at_once(tmp_path):
     assert evaluated.runs == 1
     assert signal.getsignal(signal.SIGINT) == handler
     assert tf.train.latest_checkpoint(str(tmp_path)) == str(tmp_path / "model.ckpt-2")
+
+
+BLOCKED = """
+    import os, signal, sys, threading, time
+    import numpy as np
+    import tensorflow as tf
+    from tests.estimator.counting import new_estimator
+
+    def batches():
+        yield np.array([0, 1])
+        threading.Timer(1.0, os.kill, (os.getpid(), signal.{signal})).start()
+        {block}
+
+    def input_fn(params):
+        ids = tf.data.Dataset.from_generator(batches, tf.int64, [None])
+        return ids.map(lambda ids: {{"id": ids}})
+
+    new_estimator("{model_dir}").train(input_fn, max_steps=100)
+"""
+
+
+@pytest.mark.parametrize("number, block", [
+    (signal.SIGTERM, "time.sleep(3)"),  # slow
+    (signal.SIGINT, "threading.Timer(4.0, os.kill, (os.getpid(), signal.SIGINT)).start(); "
+                    "time.sleep(1000)"),  # dead, and the user insists
+])
+def test_signal_while_the_input_blocks_saves_and_ends(tmp_path, number, block):
+    code = textwrap.dedent(BLOCKED).format(signal=number.name, block=block, model_dir=tmp_path)
+    done = start([sys.executable, "-c", code])
+    assert done.returncode == -number, done.stderr
+    assert tf.train.latest_checkpoint(str(tmp_path)) == str(tmp_path / "model.ckpt-1")
 
 
 def test_training_in_another_thread_leaves_handlers_alone(tmp_path):

@@ -3,11 +3,16 @@
 
 import contextlib
 import threading
+from collections.abc import Callable
+from typing import Any
 
 import tensorflow as tf
 
 from tpu_estimator_embedding.engine.tensor_queue import TensorQueue
 from tpu_estimator_embedding.estimator.input_reader import Reading
+
+_POLL_SECS = 1.0
+_GRACE_SECS = 5.0
 
 
 class EmbeddingHook(tf.compat.v1.train.SessionRunHook):
@@ -23,7 +28,8 @@ class EmbeddingHook(tf.compat.v1.train.SessionRunHook):
     """
 
     def __init__(self, reading: Reading, queue: TensorQueue, enqueue: tf.Operation, *,
-                 mark_end: bool, sleep_secs: int = 0):
+                 mark_end: bool, sleep_secs: int = 0,
+                 is_stopping: Callable[[], bool] = lambda: False):
         """Makes the hook in the graph of the queue.
 
         Args:
@@ -33,10 +39,12 @@ class EmbeddingHook(tf.compat.v1.train.SessionRunHook):
             mark_end: whether an empty step marks the end of the input, for a reader that
                 looks ahead, instead of the queue being closed.
             sleep_secs: seconds to wait before reading the first batch.
+            is_stopping: says whether to end the session instead of waiting for input.
         """
         self._reading = reading
         self._enqueue = enqueue
         self._sleep_secs = sleep_secs
+        self._is_stopping = is_stopping
         self._finish = queue.enqueue_empty() if mark_end else queue.queue.close()
         self._cancel = queue.queue.close(cancel_pending_enqueues=True)
         self._size = queue.queue.size()
@@ -49,11 +57,8 @@ class EmbeddingHook(tf.compat.v1.train.SessionRunHook):
         if self._reading.initializer is not None:
             session.run(self._reading.initializer)
         self._is_over.clear()
-        for target in (self._feed, self._cancel_when_stopped):
-            thread = threading.Thread(target=target, args=(session, coord), daemon=True,
-                                      name=f"EmbeddingHook{target.__name__}")
-            coord.register_thread(thread)
-            thread.start()
+        feeder = _start(self._feed, session, coord)
+        coord.register_thread(_start(self._cancel_when_stopped, session, coord, feeder))
 
     def before_run(self, run_context: tf.compat.v1.train.SessionRunContext) -> None:
         """Waits for the input of the run; where none is left, ends the session cleanly."""
@@ -62,9 +67,9 @@ class EmbeddingHook(tf.compat.v1.train.SessionRunHook):
             is_over = self._is_over.is_set()
             if run_context.session.run(self._size):
                 return
-            if is_over:  # looked up before the size: nothing came in between
+            if is_over or self._is_stopping():  # is_over is older than the size
                 raise tf.errors.OutOfRangeError(None, None, "The input has ended.")
-            self._has_news.wait()
+            self._has_news.wait(_POLL_SECS)
 
     def _feed(self, session: tf.compat.v1.Session, coord: tf.train.Coordinator) -> None:
         steps = 0
@@ -95,12 +100,13 @@ class EmbeddingHook(tf.compat.v1.train.SessionRunHook):
         with contextlib.suppress(tf.errors.CancelledError):  # the session may stop first
             session.run(self._finish)
 
-    def _cancel_when_stopped(self, session: tf.compat.v1.Session,
-                             coord: tf.train.Coordinator) -> None:
+    def _cancel_when_stopped(self, session: tf.compat.v1.Session, coord: tf.train.Coordinator,
+                             feeder: threading.Thread) -> None:
         coord.wait_for_stop()
         self._stop_waiting()
         with contextlib.suppress(RuntimeError):  # the session may be closed already
             session.run(self._cancel)
+        feeder.join(_GRACE_SECS)  # Python code of an input_fn may block, and nothing cancels it
 
     def _stop_waiting(self) -> None:
         self._is_over.set()
@@ -115,3 +121,10 @@ class EmbeddingHook(tf.compat.v1.train.SessionRunHook):
             tf.compat.v1.logging.info(
                 "tpu_estimator_embedding: %d batch(es) at the end of the input could not fill "
                 "all replicas and were dropped.", dropped)
+
+
+def _start(target: Callable[..., None], *args: Any) -> threading.Thread:
+    thread = threading.Thread(target=target, args=args, daemon=True,
+                              name=f"EmbeddingHook{target.__name__}")
+    thread.start()
+    return thread

@@ -40,7 +40,7 @@ class StopOnSignal(tf.compat.v1.train.SessionRunHook):
         For what runs within training when a checkpoint was just saved, an evaluation for
         instance: there is no step to finish.
         """
-        if threading.current_thread() is not threading.main_thread():
+        if not _in_main_thread():
             yield
             return
         noting = self._step_aside()
@@ -69,6 +69,18 @@ class StopOnSignal(tf.compat.v1.train.SessionRunHook):
         if self.received is not None:
             run_context.request_stop()
 
+    def stops_waiting(self) -> bool:
+        """Whether a signal came, so that nothing is to be waited for any more.
+
+        From then on the next one ends the process: closing a session waits, deaf to signals
+        that Python handles, for an input whose Python code blocks.
+        """
+        if self.received is None:
+            return False
+        if _in_main_thread() and signal.getsignal(signal.SIGINT) == signal.default_int_handler:
+            signal.signal(signal.SIGINT, signal.SIG_DFL)
+        return True
+
 
 @contextlib.contextmanager
 def stopping_on_signals() -> Iterator[StopOnSignal]:
@@ -79,7 +91,7 @@ def stopping_on_signals() -> Iterator[StopOnSignal]:
     """
     hook = StopOnSignal()
     previous: dict[int, Any] = {}
-    if threading.current_thread() is threading.main_thread():
+    if _in_main_thread():
         previous = {number: signal.getsignal(number) for number in _DEFAULTS
                     if signal.getsignal(number) in (signal.SIG_DFL, signal.default_int_handler)}
     for number in previous:
@@ -93,3 +105,7 @@ def stopping_on_signals() -> Iterator[StopOnSignal]:
         for number, handler in previous.items():
             signal.signal(number, handler)
     hook.obey()
+
+
+def _in_main_thread() -> bool:
+    return threading.current_thread() is threading.main_thread()

@@ -18,7 +18,9 @@ _STEPS_WAITING = 1  # besides the one that is being prepared
 
 def feed_steps(plan: EmbeddingPlan, ctx: MachineContext, input_fn: Callable[[Any], Any], *,
                training: bool, batch_axis: Sequence[int] | None = None,
-               tensor_core_columns: Sequence[Any] = ()) -> tuple[StepInput, EmbeddingHook]:
+               tensor_core_columns: Sequence[Any] = (),
+               is_stopping: Callable[[], bool] = lambda: False
+               ) -> tuple[StepInput, EmbeddingHook]:
     """Returns the input of a step, prepared one step ahead, and the hook that feeds it.
 
     Args:
@@ -28,6 +30,7 @@ def feed_steps(plan: EmbeddingPlan, ctx: MachineContext, input_fn: Callable[[Any
         training: whether gradients will be applied.
         batch_axis: as for `split_batch`.
         tensor_core_columns: columns whose ids the model_fn gets padded.
+        is_stopping: as for `EmbeddingHook`.
     """
     embedding_keys = {key for feature in plan.features
                       for key in (feature.name, feature.weight_key) if key is not None}
@@ -39,5 +42,6 @@ def feed_steps(plan: EmbeddingPlan, ctx: MachineContext, input_fn: Callable[[Any
         queue = TensorQueue(step, capacity=_STEPS_WAITING)
         hook = EmbeddingHook(reading, queue, queue.enqueue(step),
                              mark_end=training and plan.pipelined,
-                             sleep_secs=ctx.config.tpu_config.initial_infeed_sleep_secs or 0)
+                             sleep_secs=ctx.config.tpu_config.initial_infeed_sleep_secs or 0,
+                             is_stopping=is_stopping)
         return queue.dequeue(), hook

@@ -92,9 +92,13 @@ class TPUEstimator(upstream.tpu_estimator.TPUEstimator):
         step, and what counts steps or runs (`save_checkpoints_steps`, `every_n_iter`) counts
         steps. Training stops at `max_steps` exactly.
 
-        Ctrl-C and SIGTERM stop after the current step, and a checkpoint is saved. A program's
-        own handlers stay in place, and outside of the main thread none are touched.
+        With the engine, Ctrl-C and SIGTERM stop after the current step, and a checkpoint is
+        saved. A program's own handlers stay in place, and outside of the main thread none are
+        touched.
         """
+        if not self._use_engine:
+            with explained_restore(self.model_dir):
+                return super().train(input_fn, hooks, steps, max_steps, saving_listeners)
         with explained_restore(self.model_dir), stopping_on_signals() as self._stop:
             return super().train(input_fn, [*self._hooks(hooks), self._stop], steps, max_steps,
                                  saving_listeners)
@@ -142,7 +146,8 @@ class TPUEstimator(upstream.tpu_estimator.TPUEstimator):
         with self._ctx.with_mode(mode) as ctx, tf.device("/device:CPU:0"):
             inputs, hook = feed_steps(
                 self._plan(training=training), ctx, call_input_fn, training=training,
-                batch_axis=self._batch_axis, tensor_core_columns=self._tensor_core_columns)
+                batch_axis=self._batch_axis, tensor_core_columns=self._tensor_core_columns,
+                is_stopping=self._stop.stops_waiting)
         return inputs, None, [hook]
 
     def _get_features_from_input_fn(self, input_fn, mode):
