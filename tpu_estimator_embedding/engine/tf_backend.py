@@ -32,7 +32,7 @@ def prepare(plan: EmbeddingPlan, replicas: Sequence[tuple[EnqueueDatas, Tensor]]
 
 def look_up(plan: EmbeddingPlan, variables: Variables, ids: Ids) -> dict[str, Tensor]:
     """Returns table name -> `[num_rows, dim]` float32."""
-    return {table.name: _look_up_table(variables[table.name], ids[table.name])
+    return {table.name: _look_up_table(table, variables[table.name], ids[table.name])
             for table in plan.tables if table.name in variables}
 
 
@@ -62,9 +62,9 @@ def are_for_training(ids: Ids) -> bool:
 TF_OPS = Backend(prepare, look_up, update, row_counts, are_for_training)
 
 
-def _look_up_table(variables: TableVariables, ids: ShardedIds) -> Tensor:
+def _look_up_table(table: TablePlan, variables: TableVariables, ids: ShardedIds) -> Tensor:
     num_rows = ids.num_rows
-    sums = [lookup(part, host.ids, host.rows, host.weights, num_rows)
+    sums = [lookup(part, host.ids, host.rows, host.weights, num_rows, table.quantization)
             for part, host in zip(variables.parts, ids.hosts, strict=True)]
     total = sums[0] if len(sums) == 1 else tf.add_n(sums)
     return total if ids.row_scales is None else total * ids.row_scales[:, tf.newaxis]
