@@ -51,7 +51,7 @@ def main(unused_argv):
         columns, tf.tpu.experimental.AdagradParameters(0.5))
     config = tpu_config.RunConfig(
         cluster=TPUClusterResolver(tpu=["grpc://localhost:1"]), model_dir=FLAGS.model_dir,
-        session_config=tf.ConfigProto(allow_soft_placement=True),
+        tf_random_seed=1, session_config=tf.ConfigProto(allow_soft_placement=True),
         tpu_config=tpu_config.TPUConfig(iterations_per_loop=5))
     estimator = tf.contrib.tpu.TPUEstimator(
         model_fn=model_fn, config=config, use_tpu=True, train_batch_size=4, eval_batch_size=4,
@@ -73,7 +73,7 @@ if __name__ == "__main__":
 def test_program_of_2018_trains(tmp_path):
     (tmp_path / "train.py").write_text(PROGRAM)
     done = subprocesses.start([*RUN, "--tf1", "--quiet", "train.py", "--model_dir=model",
-                               "--steps", "40"], cwd=tmp_path)
+                               "--steps", "80"], cwd=tmp_path)
     assert done.returncode == 0, done.stderr
     assert done.stdout == "7 True True True True True checkpoint\n"
 
@@ -90,7 +90,8 @@ import tensorflow as tf
 import tensorflow.compat.v2 as v2
 import tensorflow.compat.v1 as v1
 from tensorflow.train import Example
-print(tf is not before, tf.Session is v1.Session, v2.keras is before.keras, v2 is before.compat.v2,
+print(tf is not before, tf.Session is v1.Session,
+      v2.keras.layers.Dense is before.keras.layers.Dense, v2 is before.compat.v2,
       tf.compat.v1 is v1, tf.estimator.tpu is v1.estimator.tpu, tf.contrib is v1.contrib)
 tpu_estimator_embedding.uninstall()
 import tensorflow

@@ -225,6 +225,36 @@ def test_server_without_tpus_stays_the_master():
     assert RunConfig(master=server.target).master == server.target
 
 
+def test_server_that_waits_for_its_cluster_stays_the_master(monkeypatch):
+    with socket.socket() as waiting:
+        waiting.bind(("localhost", 0))
+        waiting.listen()
+        target = f"grpc://localhost:{waiting.getsockname()[1]}"
+        assert RunConfig(master=target).master == target
+
+
+def test_session_of_a_tpu_that_is_not_there_is_of_this_machine(monkeypatch):
+    for target in ("grpc://localhost:1", b"grpc://localhost:1", "", None):
+        with tf.Graph().as_default(), v1.Session(target) as session:
+            assert session.run([v1.tpu.initialize_system(), tf.constant(1)])[1] == 1
+            assert session.list_devices()
+    waiting_for = []
+    monkeypatch.setattr(tpu_setup, "_tensorflow_session",
+                        lambda self, target, graph, config: waiting_for.append(target))
+    config = v1.ConfigProto()
+    config.cluster_def.job.add(name="worker")
+    tpu_setup.initialize_session(None, "grpc://localhost:1", config=config)
+    monkeypatch.setenv("TF_CONFIG", json.dumps({"cluster": {"ps": ["localhost:1"]}}))
+    tpu_setup.initialize_session(None, "grpc://localhost:1")
+    assert waiting_for == ["grpc://localhost:1"] * 2
+
+
+def test_session_of_a_server_is_of_the_server():
+    server = tf.distribute.Server.create_local_server()
+    with tf.Graph().as_default(), v1.Session(server.target) as session:
+        assert session.sess_str == server.target.encode()
+
+
 def test_errors_of_run_config_stay_upstreams():
     with pytest.raises(ValueError, match="Both master and cluster"):
         RunConfig(master="grpc://localhost:1", cluster=TPUClusterResolver("x"))

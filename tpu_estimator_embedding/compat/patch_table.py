@@ -93,6 +93,8 @@ TPU_SYSTEM = (
                              ("get_tpu_system_metadata", "get_tpu_system_metadata"))),
     _stand_in("tensorflow_estimator.python.estimator.tpu.tpu_config:RunConfig", "__init__",
               "run_config:initialize", "a session waits for a master that does not answer"),
+    _stand_in("tensorflow.python.client.session:BaseSession", "__init__",
+              "tpu_setup:initialize_session", "a session waits for a master that does not answer"),
     *(_stand_in(module, name, f"tpu_setup:{name}", "fails without a TPU")
       for module, names in (
           ("tensorflow.python.tpu.tpu_strategy_util",

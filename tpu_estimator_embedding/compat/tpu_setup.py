@@ -2,9 +2,11 @@
 """Setting up and shutting down a TPU system where there is none: nothing is left to do."""
 
 import functools
+import os
 from typing import Any
 
 import tensorflow as tf
+from tensorflow.python.client import session
 from tensorflow.python.eager import remote
 from tensorflow.python.tpu import tpu, tpu_name_util, tpu_strategy_util
 from tensorflow.python.tpu.ops import tpu_ops
@@ -17,6 +19,7 @@ _tensorflow_shutdown = tpu_strategy_util.shutdown_tpu_system_impl
 _tensorflow_configure = tpu_ops.configure_distributed_tpu
 _tensorflow_configure_embedding = tpu_ops.configure_tpu_embedding
 _tensorflow_shutdown_op = tpu_ops.shutdown_distributed_tpu
+_tensorflow_session = session.BaseSession.__init__
 _tensorflow_connect_to_host = remote.connect_to_remote_host
 _tensorflow_system_device = tpu._tpu_system_device_name
 _tensorflow_core = tpu_name_util.core
@@ -85,9 +88,22 @@ def core(num: int) -> str:
 
 @functools.wraps(_tensorflow_connect_to_host)
 def connect_to_remote_host(remote_host: Any = None, job_name: str = "worker") -> None:
-    """Connects to a server that answers; where none does, this machine stands in."""
+    """Connects to a server; where there is none, this machine stands in."""
     hosts = tf.nest.flatten(remote_host) if remote_host else []
-    if hosts and tpu_system.device_types(hosts[0]) is None:
+    if hosts and not tpu_system.is_listening(hosts[0]):
         tpu_system.say_this_machine_stands_in(hosts[0])
         return
     _tensorflow_connect_to_host(remote_host, job_name)
+
+
+@functools.wraps(_tensorflow_session)
+def initialize_session(self: Any, target: str | bytes | None, graph: Any = None,
+                       config: Any = None) -> None:
+    """Makes a session of this machine where no server is at the address of the target.
+
+    A session with a cluster, its own or that of TF_CONFIG, waits for the cluster to start.
+    """
+    has_cluster = config is not None and config.cluster_def.job
+    if target and not has_cluster and "cluster" not in os.environ.get("TF_CONFIG", ""):
+        target = tpu_system.or_this_machine(tf.compat.as_str(target))
+    _tensorflow_session(self, target, graph, config)

@@ -43,15 +43,43 @@ def device_types(address: str) -> set[str] | None:
     Returns:
         The types of its devices; None where no TensorFlow server answers in time.
     """
-    host = address.removeprefix("grpc://")
-    if not _accepts_connections(host):
+    if not is_listening(address):
         return None
+    host = address.removeprefix("grpc://")
     config = tf.compat.v1.ConfigProto(operation_timeout_in_ms=int(1000 * LIST_SECONDS))
     try:
         with tf.compat.v1.Session(f"grpc://{host}", tf.Graph(), config) as session:
             return {device.device_type for device in session.list_devices()}
     except tf.errors.OpError:
         return None
+
+
+def is_listening(address: str) -> bool:
+    """Whether a server is at an address; it may be waiting for the rest of its cluster."""
+    accepted: list[bool] = []
+
+    def connect() -> None:
+        try:
+            parts = urllib.parse.urlsplit(f"//{address.removeprefix('grpc://')}")
+            where = (parts.hostname or "", parts.port or _DEFAULT_PORT)
+            socket.create_connection(where, CONNECT_SECONDS).close()
+        except (OSError, ValueError):
+            return
+        accepted.append(True)
+
+    # In a thread, because looking a name up cannot be given a time.
+    thread = threading.Thread(target=connect, daemon=True)
+    thread.start()
+    thread.join(CONNECT_SECONDS)
+    return bool(accepted)
+
+
+def or_this_machine(master: str) -> str:
+    """Returns a master if it is local or a server is at its address, else this machine's."""
+    if not master.startswith("grpc://") or is_listening(master):
+        return master
+    say_this_machine_stands_in(master)
+    return ""
 
 
 def is_on_google_cloud() -> bool:
@@ -93,22 +121,3 @@ def topology() -> tf.tpu.experimental.Topology:
 def is_this_machine(resolver: object) -> bool:
     """Whether a TPUClusterResolver found no TPU, so that this machine stands in for it."""
     return getattr(resolver, "is_this_machine", False)
-
-
-def _accepts_connections(host: str) -> bool:
-    accepted: list[bool] = []
-
-    def connect() -> None:
-        try:
-            parts = urllib.parse.urlsplit(f"//{host}")
-            where = (parts.hostname or "", parts.port or _DEFAULT_PORT)
-            socket.create_connection(where, CONNECT_SECONDS).close()
-        except (OSError, ValueError):
-            return
-        accepted.append(True)
-
-    # In a thread, because looking a name up cannot be given a time.
-    thread = threading.Thread(target=connect, daemon=True)
-    thread.start()
-    thread.join(CONNECT_SECONDS)
-    return bool(accepted)
