@@ -24,6 +24,7 @@ from tpu_estimator_embedding.types import Tensor
 _KINDS = (tf.Tensor, tf.SparseTensor, tf.RaggedTensor)
 
 
+@tf.autograph.experimental.do_not_convert
 def serving_embedding_lookup(inputs: Any, weights: Any,
                              tables: Mapping[TableConfig, tf.Variable],
                              feature_config: Any) -> Any:

@@ -95,6 +95,7 @@ class TPUEmbedding(tf.__internal__.tracking.Trackable):
         _initialized.add(self)
 
     @property
+    @tf.autograph.experimental.do_not_convert
     def embedding_tables(self) -> dict[TableConfig, tf.Variable]:
         """The variable of each table, `[vocabulary_size, dim]`, by its TableConfig."""
         self._build_tables()
@@ -102,6 +103,7 @@ class TPUEmbedding(tf.__internal__.tracking.Trackable):
         children = table_variables.children(self._variables or {})
         return {config: children[name] for name, config in self._tables.items()}
 
+    @tf.autograph.experimental.do_not_convert
     def build(self, per_replica_input_shapes: Any = None,
               per_replica_batch_size: int | None = None) -> None:
         """Creates tables and slots, and fixes the shapes of the features where given.
@@ -127,6 +129,7 @@ class TPUEmbedding(tf.__internal__.tracking.Trackable):
             self._fix_shapes({path: output_shapes.of_batch_size(config, per_replica_batch_size)
                               for path, config in self._features.items()})
 
+    @tf.autograph.experimental.do_not_convert
     def enqueue(self, features: Any, weights: Any = None, training: bool = True,
                 name: str | None = None, device: str | None = None) -> None:
         """Gives the ids of a step to the tables.
@@ -167,6 +170,7 @@ class TPUEmbedding(tf.__internal__.tracking.Trackable):
                 "enqueue", lambda shares: self._enqueue(shares, training),
                 [*tf.nest.flatten(features), *flat_weights], from_outside=True)
 
+    @tf.autograph.experimental.do_not_convert
     def dequeue(self, name: str | None = None) -> Any:
         """Returns the activations of the batch that was enqueued first.
 
@@ -189,6 +193,7 @@ class TPUEmbedding(tf.__internal__.tracking.Trackable):
                 for activations in batches.dequeue()], [])
         return tf.nest.pack_sequence_as(self._feature_config, flat)
 
+    @tf.autograph.experimental.do_not_convert
     def apply_gradients(self, gradients: Any, name: str | None = None) -> None:
         """Updates the tables with the gradients of the activations dequeued last.
 
