@@ -145,17 +145,18 @@ def _learning_without_gradients(plan: EmbeddingPlan) -> list[str]:
 
 
 def _read_before_counted(step: Tensor) -> None:
-    """Lets what counts the step wait until it was read, here and by hooks.
+    """Lets what counts the step wait until it was read: here, by the model and by hooks.
 
-    A hook reads the step in the run that counts it; whether it does so before or after
-    would be chance, and with it the steps that summaries are written at.
+    A hook or a host call reads the step in the run that counts it; whether it does so before
+    or after would be chance, and with it the steps that summaries are written at.
     """
-    variable = tf.compat.v1.train.get_global_step()
-    reads = [step, training_util._get_or_create_global_step_read(), variable._as_graph_element()]
-    for consumer in variable.handle.consumers():
+    consumers = tf.compat.v1.train.get_global_step().handle.consumers()
+    reads = [op for op in consumers if op.type == "ReadVariableOp" and not op.control_inputs]
+    reads += [step.op, training_util._get_or_create_global_step_read().op]
+    for consumer in consumers:
         is_initializer = consumer.name.startswith("global_step/")
         if consumer.type.startswith("Assign") and not is_initializer:
-            consumer._add_control_inputs([read.op for read in reads])
+            consumer._add_control_inputs(reads)
 
 
 def _split_replicas(plan: EmbeddingPlan, stacked: Stacked, step_input: StepInput) -> list[Stacked]:
