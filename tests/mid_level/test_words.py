@@ -1,0 +1,197 @@
+# SPDX-License-Identifier: Apache-2.0
+"""The v2 words: signatures of TensorFlow's, checks, equality; and the constructor's two calls."""
+
+import inspect
+
+import numpy as np
+import pytest
+import tensorflow as tf
+
+from tpu_estimator_embedding import mid_level
+from tpu_estimator_embedding.mid_level import (
+    FTRL,
+    SGD,
+    Adagrad,
+    AdagradMomentum,
+    Adam,
+    FeatureConfig,
+    QuantizationConfig,
+    RowIdInitializer,
+    SparseCoreEmbeddingConfig,
+    TableConfig,
+    TPUEmbedding,
+)
+
+upstream = tf.tpu.experimental.embedding
+
+LIMITS = ("use_gradient_accumulation=True, clip_weight_min=None, clip_weight_max=None, "
+          "weight_decay_factor=None, multiply_weight_decay_factor_by_learning_rate=None, ")
+REST = "clipvalue=None, low_dimensional_packing_status=False"
+SLOTS = f"{LIMITS}slot_variable_creation_fn=None, "
+
+SIGNATURES = {
+    "TableConfig": "vocabulary_size, dim, initializer=None, optimizer=None, combiner='mean', "
+                   "name=None, quantization_config=None, layout=None, dtype=tf.float32",
+    "FeatureConfig": "table, max_sequence_length=0, validate_weights_and_indices=True, "
+                     "output_shape=None, name=None",
+    "QuantizationConfig": "num_buckets, lower, upper",
+    "SGD": f"learning_rate=0.01, {LIMITS}{REST}",
+    "Adagrad": f"learning_rate=0.001, initial_accumulator_value=0.1, {SLOTS}{REST}",
+    "AdagradMomentum": "learning_rate=0.001, momentum=0.0, use_nesterov=False, exponent=2, "
+                       f"beta2=1, epsilon=1e-10, {SLOTS}{REST}",
+    "FTRL": "learning_rate=0.001, learning_rate_power=-0.5, l1_regularization_strength=0.0, "
+            "l2_regularization_strength=0.0, beta=0.0, initial_accumulator_value=0.1, "
+            f"{SLOTS}clipvalue=None, multiply_linear_by_learning_rate=False, "
+            "allow_zero_accumulator=False, low_dimensional_packing_status=False",
+    "Adam": "learning_rate=0.001, beta_1=0.9, beta_2=0.999, epsilon=1e-07, lazy_adam=True, "
+            f"sum_inside_sqrt=True, {SLOTS}{REST}",
+    "RowIdInitializer": "offset=0",
+    "SparseCoreEmbeddingConfig":
+        "disable_table_stacking=False, max_ids_per_chip_per_sample=64, max_ids_per_table=None, "
+        "max_unique_ids_per_table=None, allow_id_dropping=False, "
+        "initialize_tables_on_host=True, enable_fast_table_initialization=False",
+}
+
+
+def signature(word):
+    parameters = inspect.signature(word).parameters.values()
+    return ", ".join(str(parameter.replace(annotation=parameter.empty))
+                     for parameter in parameters)
+
+
+@pytest.mark.parametrize("name", SIGNATURES)
+def test_signatures_are_the_frozen_ones(name):
+    assert signature(getattr(mid_level, name)) == SIGNATURES[name]
+
+
+@pytest.mark.parametrize("name", SIGNATURES)
+def test_frozen_signatures_are_those_of_the_installed_tensorflow(name):
+    if not hasattr(upstream, name):
+        assert name in ("RowIdInitializer", "SparseCoreEmbeddingConfig")  # new in 2.21
+        return
+    found = signature(getattr(upstream, name))
+    newer = ", layout=None, dtype=tf.float32"  # than TensorFlow 2.15's
+    assert found in (SIGNATURES[name], SIGNATURES[name].replace(newer, ""))
+
+
+def table(**options):
+    return TableConfig(10, 2, **options)
+
+
+@pytest.mark.parametrize("make, message", [
+    (lambda: TableConfig(0, 2), "`vocabulary_size` must be an int of at least 1, got 0"),
+    (lambda: TableConfig(10, 2.0), "`dim` must be an int of at least 1, got 2.0"),
+    (lambda: table(initializer=0.5), "`initializer` must be a callable or None, got 0.5"),
+    (lambda: table(combiner=None), "`combiner` must be one of 'mean', 'sum', 'sqrtn', got None"),
+    (lambda: table(combiner="max", name="t"), "`combiner of table 't'` must be one of"),
+    (lambda: table(layout=object()), "`layout` must be None"),
+    (lambda: table(dtype=tf.int32), "`dtype` must be tf.float32, which gradients update, got "),
+    (lambda: FeatureConfig("words"), "`table` must be a TableConfig, got 'words'"),
+    (lambda: FeatureConfig(table(), -1), "`max_sequence_length` must be an int of at least 0"),
+    (lambda: FeatureConfig(table(), 0, "title"), "`validate_weights_and_indices` must be True or "
+                                                 "False, got 'title'. Releases up to 2.4 had `n"),
+    (lambda: QuantizationConfig(1, 0.0, 1.0), "`num_buckets` must be at least 2, got 1"),
+    (lambda: QuantizationConfig(2, 1.0, 1.0), "`lower` must be below upper, 1.0, got 1.0"),
+    (lambda: SGD(0.1, -1.0), "`use_gradient_accumulation` must be True or False, got -1.0. Pass"),
+    (lambda: SGD(use_gradient_accumulation=False, clipvalue=1.0), "`clipvalue` must be None wh"),
+    (lambda: SGD(clipvalue=(1.0,)), "`clipvalue` must be a number, .min, max. or None"),
+    (lambda: Adagrad(initial_accumulator_value=0), "`initial_accumulator_value` must be above 0"),
+    (lambda: Adagrad(slot_variable_creation_fn=1), "`slot_variable_creation_fn` must be a call"),
+    (lambda: AdagradMomentum(epsilon=0), "`epsilon` must be above 0, got 0"),
+    (lambda: AdagradMomentum(exponent=-1), "`exponent` must be above 0, got -1"),
+    (lambda: FTRL(initial_accumulator_value=0), "`initial_accumulator_value` must be above 0"),
+    (lambda: FTRL(learning_rate_power=1), "`learning_rate_power` must be at most 0, got 1"),
+    (lambda: FTRL(l1_regularization_strength=-1), "`l1_regularization_strength` must be at least"),
+    (lambda: Adam(beta_1=1.0), r"`beta_1` must be in \[0, 1\), got 1.0"),
+    (lambda: Adam(beta_2=-0.1), r"`beta_2` must be in \[0, 1\), got -0.1"),
+    (lambda: Adam(epsilon=0.0), "`epsilon` must be above 0, got 0.0"),
+    (lambda: Adam(lazy_adam=False, use_gradient_accumulation=False),
+     "`use_gradient_accumulation` must be True where lazy_adam is False"),
+])
+def test_values_out_of_range_are_refused(make, message):
+    with pytest.raises(ValueError, match=message):
+        make()
+
+
+def test_learning_rate_is_a_number_or_a_function():
+    with pytest.raises(TypeError, match="`learning_rate` must be a number or a function without"):
+        SGD("fast")
+
+
+@pytest.mark.parametrize("clipvalue, limits", [
+    (None, (None, None)), (2.0, (-2.0, 2.0)), ((None, 1.0), (None, 1.0))])
+@pytest.mark.parametrize("kind", [SGD, Adagrad, AdagradMomentum, Adam, FTRL])
+def test_limits_of_gradients_are_those_of_tensorflow(kind, clipvalue, limits):
+    for words in (mid_level, upstream):
+        optimizer = getattr(words, kind.__name__)(clipvalue=clipvalue)
+        assert (optimizer.clip_gradient_min, optimizer.clip_gradient_max) == limits
+
+
+def test_optimizers_are_equal_by_value_and_tables_by_identity():
+    def rate():
+        return 0.1
+
+    assert Adam(rate) == Adam(rate) and hash(Adam(rate)) == hash(Adam(rate))
+    assert Adam(rate) != Adam(0.1) and SGD(0.1) != Adagrad(0.1)
+    assert table() != table() and len({table(), table()}) == 2
+
+
+def test_default_initializer_depends_on_the_dimension():
+    values = TableConfig(1000, 25).initializer([1000, 25], tf.float32).numpy()
+    assert abs(values).max() <= 2 / 5 and abs(values.std() - 0.88 / 5) < 0.01
+
+
+def test_row_id_initializer_starts_at_the_part():
+    class Part:
+        shape, offset = (10, 2), (7, 0)
+
+    assert RowIdInitializer()([2, 2], tf.float32, shard_info=Part).numpy().tolist() == [
+        [7.0, 7.0], [8.0, 8.0]]
+    if hasattr(upstream, "RowIdInitializer"):
+        np.testing.assert_array_equal(RowIdInitializer(3)([4, 2], tf.float32),
+                                      upstream.RowIdInitializer(3)([4, 2], tf.float32))
+
+
+def test_sparse_core_config_is_frozen():
+    with pytest.raises(AttributeError):
+        SparseCoreEmbeddingConfig().disable_table_stacking = True
+
+
+CONFIG = FeatureConfig(table())
+
+
+@pytest.mark.parametrize("make, batch_size", [
+    (lambda: TPUEmbedding(CONFIG, SGD()), None),
+    (lambda: TPUEmbedding(CONFIG, None), None),
+    (lambda: TPUEmbedding(CONFIG, SGD(), True), None),
+    (lambda: TPUEmbedding(optimizer=SGD(), feature_config=CONFIG), None),
+    (lambda: TPUEmbedding(CONFIG, 4, SGD()), 4),
+    (lambda: TPUEmbedding(CONFIG, 4, SGD(), True, True), 4),
+    (lambda: TPUEmbedding(feature_config=CONFIG, batch_size=4, optimizer=SGD()), 4),
+    (lambda: TPUEmbedding(CONFIG, optimizer=SGD(), batch_size=4), 4)])
+def test_calls_of_both_releases(make, batch_size):
+    embedding = make()
+    assert (embedding._batches.layout.batch_size if batch_size else embedding._batches) == (
+        batch_size)
+
+
+@pytest.mark.parametrize("make, error, message", [
+    (lambda: TPUEmbedding(CONFIG), TypeError, "missing a required argument: 'optimizer'"),
+    (lambda: TPUEmbedding(CONFIG, 4), TypeError, "missing a required argument: 'optimizer'"),
+    (lambda: TPUEmbedding(CONFIG, SGD(), False, True), TypeError, "too many positional argum"),
+    (lambda: TPUEmbedding(CONFIG, SGD(), speed=2), TypeError, "unexpected keyword argument"),
+    (lambda: TPUEmbedding(CONFIG, 0, SGD()), ValueError, "`batch_size` must be an int of at le"),
+    (lambda: TPUEmbedding(CONFIG, 4, None), ValueError,
+     r"`optimizer` must be given for all tables or for \['table_0'\], got None"),
+    (lambda: TPUEmbedding(CONFIG, "sgd"), ValueError, "`optimizer of table 'table_0'` must be on"),
+    (lambda: TPUEmbedding({}, SGD()), ValueError, "`feature_config` must be of at least one Fea"),
+    (lambda: TPUEmbedding({"a": table()}, SGD()), ValueError,
+     "`feature_config of 'a'` must be a FeatureConfig, got TableConfig"),
+    (lambda: TPUEmbedding([FeatureConfig(table(name="t")), FeatureConfig(table(name="t"))], SGD()),
+     ValueError, r"`names of tables` must be distinct, got \['t', 't'\]. Share the TableConfig"),
+    (lambda: TPUEmbedding({"a": {"b": CONFIG}, "a/b": CONFIG}, SGD()), ValueError,
+     r"`feature_config` must be of distinct paths"),
+])
+def test_calls_that_cannot_be(make, error, message):
+    with pytest.raises(error, match=message):
+        make()
