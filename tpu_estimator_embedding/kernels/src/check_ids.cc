@@ -78,9 +78,10 @@ bool IsSorted(const FeaturePlan& plan, const FeatureIds& ids) {
   const int64_t columns = ids.num_coordinates;
   for (int64_t i = 1; i < ids.num_places(); ++i) {
     const int64_t here = i * columns, before = here - columns;
-    const int64_t step = ids.places[here] - ids.places[before];
-    if (step < 0) return false;
-    if (step == 0 && plan.sequence_length > 0 && ids.places[here + 1] < ids.places[before + 1]) {
+    const int64_t sample = ids.places[here], last = ids.places[before];
+    if (sample < last) return false;
+    if (sample == last && plan.sequence_length > 0 &&
+        ids.places[here + 1] < ids.places[before + 1]) {
       return false;
     }
   }
@@ -119,10 +120,15 @@ std::string CheckCoordinates(const FeaturePlan& plan, const FeatureIds& ids) {
   return CheckAligned(plan, "sample indices", count, ids.ids.size);
 }
 
+std::string CheckOneIdEach(const FeaturePlan& plan, const FeatureIds& ids) {
+  const std::string complaint = CheckPositions(plan, ids);
+  return complaint.empty() ? CheckSampleCount(plan, ids.ids.size, ids.batch_size) : complaint;
+}
+
 std::string CheckPlaces(const FeaturePlan& plan, const FeatureIds& ids) {
   switch (ids.placement) {
     case Placement::kOneIdEach:
-      return CheckSampleCount(plan, ids.ids.size, ids.batch_size);
+      return CheckOneIdEach(plan, ids);
     case Placement::kRowSplits:
       return CheckRowSplits(plan, ids);
     case Placement::kCoordinates:

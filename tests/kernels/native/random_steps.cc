@@ -1,0 +1,193 @@
+// SPDX-License-Identifier: Apache-2.0
+// Random steps under a sanitizer: every placement, partition, rule and instruction set. The
+// result may depend neither on the number of threads nor on the width of ids, and lookups are
+// compared with plain loops.
+#include <cmath>
+#include <cstdio>
+#include <cstdlib>
+#include <random>
+
+#include "whole_step.h"
+
+namespace tpu_estimator_embedding {
+namespace {
+
+class Random {
+ public:
+  explicit Random(uint32_t seed) : engine_(seed) {}
+  int64_t Below(int64_t end) { return std::uniform_int_distribution<int64_t>(0, end - 1)(engine_); }
+
+ private:
+  std::mt19937 engine_;
+};
+
+// Ids of samples, a few of them negative, which are padding.
+void FillIds(Random* random, Feature* feature) {
+  const bool is_sequence = feature->plan.sequence_length > 0;
+  feature->places.clear();
+  if (feature->placement == Placement::kRowSplits) feature->places.push_back(0);
+  for (int64_t sample = 0; sample < feature->batch_size; ++sample) {
+    const bool is_single = feature->placement == Placement::kOneIdEach;
+    const int64_t count = is_single ? 1 : random->Below(6);
+    for (int64_t position = 0; position < count; ++position) {
+      feature->ids.push_back(random->Below(feature->plan.vocabulary_size + 1) - 1);
+      if (feature->placement != Placement::kCoordinates) continue;
+      feature->places.push_back(sample);
+      if (feature->num_coordinates > 1) feature->places.push_back(position + is_sequence);
+    }
+    if (feature->placement == Placement::kRowSplits) {
+      feature->places.push_back(feature->ids.size());
+    }
+  }
+}
+
+Feature MakeFeature(Random* random, const TablePlan& plan, bool is_weighted) {
+  Feature feature;
+  feature.plan.name = "feature";
+  feature.plan.vocabulary_size = plan.vocabulary_size;
+  feature.placement = static_cast<Placement>(random->Below(3));
+  feature.batch_size = random->Below(40);
+  if (feature.placement == Placement::kCoordinates) feature.num_coordinates = 1 + random->Below(2);
+  const bool may_be_sequence =
+      feature.placement == Placement::kRowSplits || feature.num_coordinates == 2;
+  if (may_be_sequence && random->Below(3) == 0) feature.plan.sequence_length = 1 + random->Below(4);
+  FillIds(random, &feature);
+  for (size_t i = 0; is_weighted && i < feature.ids.size(); ++i) {
+    feature.weights.push_back(0.5f * static_cast<float>(random->Below(5)));
+  }
+  return feature;
+}
+
+TablePlan MakePlan(Random* random, int number) {
+  constexpr int64_t kDims[] = {1, 2, 3, 4, 8, 15, 16, 17, 32, 33, 64, 100, 128, 257, 1030};
+  TablePlan plan;
+  plan.vocabulary_size = random->Below(4) == 0 ? 1 : 1 + random->Below(90);
+  plan.dim = kDims[random->Below(std::size(kDims))];
+  plan.num_hosts = static_cast<int>(1 + random->Below(4));
+  plan.strategy = static_cast<Strategy>(random->Below(2));
+  plan.combiner = static_cast<Combiner>(random->Below(3));
+  plan.num_cores = random->Below(3) == 0 ? 3 : 1;
+  plan.optimizer.rule = static_cast<Rule>(number % kNumRules);
+  for (float& value : plan.optimizer.hyperparameters) value = 0.5f;
+  plan.optimizer.moves_untouched_rows = plan.optimizer.rule == Rule::kAdam && number % 20 < 10;
+  plan.optimizer.learning_rate = 0.1f;
+  plan.optimizer.step = 3;
+  plan.optimizer.decay = random->Below(2) == 0 ? 0.0f : 0.125f;
+  plan.optimizer.gradient_min = plan.optimizer.weight_min = -1;
+  plan.optimizer.gradient_max = plan.optimizer.weight_max = 1;
+  return plan;
+}
+
+// The weights of sums over `ids` in the plainest way.
+std::vector<double> PlainActivations(const TablePlan& plan, const std::vector<Feature>& features) {
+  const Partition partition(plan.vocabulary_size, plan.num_hosts, plan.strategy);
+  std::vector<double> activations;
+  for (const Feature& feature : features) {
+    const int64_t length = feature.plan.sequence_length;
+    const int64_t first = activations.size();
+    const int64_t rows = feature.batch_size * feature.plan.rows_per_sample();
+    std::vector<double> sums(rows), squares(rows);
+    activations.resize(first + rows * plan.dim);
+    int64_t sample = 0, position = -1;
+    for (int64_t i = 0; i < static_cast<int64_t>(feature.ids.size()); ++i) {
+      const int64_t previous = sample;
+      if (feature.placement == Placement::kOneIdEach) sample = i;
+      if (feature.placement == Placement::kCoordinates) {
+        sample = feature.places[i * feature.num_coordinates];
+      }
+      while (feature.placement == Placement::kRowSplits && feature.places[sample + 1] <= i) {
+        ++sample;
+      }
+      position = sample == previous ? position + 1 : 0;
+      if (feature.placement == Placement::kCoordinates && length > 0) {
+        position = feature.places[i * feature.num_coordinates + 1];
+      }
+      if (feature.ids[i] < 0 || (length > 0 && position >= length)) continue;
+      const int64_t row = length > 0 ? sample * length + position : sample;
+      const double weight = feature.weights.empty() ? 1 : feature.weights[i];
+      sums[row] += weight;
+      squares[row] += weight * weight;
+      const int part = partition.Part(feature.ids[i]);
+      const int64_t offset = partition.Row(feature.ids[i], part) * plan.dim;
+      for (int64_t j = 0; j < plan.dim; ++j) {
+        const double value = 0.01f * static_cast<float>((offset + j) % 101);
+        activations[first + row * plan.dim + j] += weight * value;
+      }
+    }
+    for (int64_t i = 0; plan.combiner != Combiner::kSum && i < rows * plan.dim; ++i) {
+      const int64_t row = i / plan.dim;
+      const double over = plan.combiner == Combiner::kMean ? sums[row] : std::sqrt(squares[row]);
+      activations[first + i] = over == 0 ? 0 : activations[first + i] / over;
+    }
+  }
+  return activations;
+}
+
+void Require(bool holds, const char* what, int number, const RowKernels& kernels) {
+  if (holds) return;
+  std::fprintf(stderr, "step %d, %s: %s\n", number, kernels.level, what);
+  std::exit(1);
+}
+
+void CheckStep(int number, const RowKernels& kernels) {
+  Random random(number);
+  const TablePlan plan = MakePlan(&random, number);
+  const bool is_weighted = random.Below(2) == 0;
+  std::vector<Feature> features;
+  for (int64_t i = 1 + random.Below(3); i > 0; --i) {
+    features.push_back(MakeFeature(&random, plan, is_weighted));
+  }
+  const StepResult alone = Step<int32_t>(plan, features, kernels, 1).Run();
+  Require(alone.complaint.empty(), alone.complaint.c_str(), number, kernels);
+  const StepResult together = Step<int32_t>(plan, features, kernels, 4).Run();
+  const StepResult wide = Step<int64_t>(plan, features, kernels, 3).Run();
+  for (const StepResult* other : {&together, &wide}) {
+    Require(other->activations == alone.activations, "other activations", number, kernels);
+    Require(other->parts == alone.parts, "other tables", number, kernels);
+  }
+  const std::vector<double> expected = PlainActivations(plan, features);
+  Require(expected.size() == alone.activations.size(), "other shapes", number, kernels);
+  for (size_t i = 0; i < expected.size(); ++i) {
+    Require(std::abs(alone.activations[i] - expected[i]) <= 1e-5 * (1 + std::abs(expected[i])),
+            "wrong activations", number, kernels);
+  }
+}
+
+// What a fuzzer found: ids without positions were read as a sequence, beyond their end.
+void CheckRefusals() {
+  Feature feature;
+  feature.plan = {"feature", 10, 2};
+  feature.placement = Placement::kOneIdEach;
+  feature.batch_size = 3;
+  feature.ids = {1, 2, 3};
+  const StepResult refused = Step<int32_t>(TablePlan{10}, {feature}, kBaselineKernels, 1).Run();
+  Require(refused.complaint.find("without positions") != std::string::npos, "not refused", 0,
+          kBaselineKernels);
+}
+
+std::vector<const RowKernels*> AllKernels() {
+  std::vector<const RowKernels*> kernels = {&kBaselineKernels};
+#ifndef TPU_EMBEDDING_BASELINE_ONLY
+  __builtin_cpu_init();
+  if (__builtin_cpu_supports("avx2") && __builtin_cpu_supports("fma")) {
+    kernels.push_back(&kAvx2Kernels);
+  }
+  if (&BestRowKernels() == &kAvx512Kernels) kernels.push_back(&kAvx512Kernels);
+#endif
+  return kernels;
+}
+
+}  // namespace
+}  // namespace tpu_estimator_embedding
+
+int main(int argc, char** argv) {
+  tpu_estimator_embedding::CheckRefusals();
+  const int num_steps = argc > 1 ? std::atoi(argv[1]) : 200;
+  for (const auto* kernels : tpu_estimator_embedding::AllKernels()) {
+    for (int number = 0; number < num_steps; ++number) {
+      tpu_estimator_embedding::CheckStep(number, *kernels);
+    }
+    std::printf("%s: %d steps\n", kernels->level, num_steps);
+  }
+  return 0;
+}
