@@ -153,10 +153,12 @@ class _PartialLayer(_Layer):
         for feature in features.values():
             table = feature.table
             if id(table) not in layers:
-                layers[id(table)] = self._small_class(
-                    table.vocabulary_size, table.dim, name=names[id(table)].replace("/", "_"),
-                    embeddings_initializer=_float32(table.initializer))
-                layers[id(table)].build(None)
+                layer = layers[id(table)] = self._small_class(
+                    table.vocabulary_size, table.dim, name=names[id(table)].replace("/", "_"))
+                layer.build(None)
+                # Keras could not save an initializer that is none of its own.
+                layer.embeddings.assign(table.initializer(
+                    [table.vocabulary_size, table.dim], dtype=tf.float32))
         return {name: layers[id(feature.table)] for name, feature in features.items()}
 
     def _look_up_small(self, name: str, value: Any) -> Tensor:
@@ -187,9 +189,3 @@ def _layer_class(base: type, small: type, large: type, register: Any) -> type:
         type("PartialTPUEmbedding", (_PartialLayer, base), {
             "__doc__": _PartialLayer.__doc__, "__module__": __name__,
             "_small_class": small, "_large_class": large}))
-
-
-def _float32(initializer: Any) -> Any:
-    """Returns an initializer as Keras calls it: with a shape and the name of a dtype."""
-    return lambda shape, dtype=None, **_: tf.cast(
-        initializer(shape, dtype=tf.float32), dtype or tf.float32)
