@@ -5,8 +5,11 @@ from collections.abc import Mapping, Sequence
 
 import tensorflow as tf
 
-from tpu_estimator_embedding.engine.partitioned_embedding import PartitionedEmbedding
-from tpu_estimator_embedding.engine.sharded_ids import ShardedIds, shard_replicas
+from tpu_estimator_embedding.engine.backend import StepIds
+from tpu_estimator_embedding.engine.partitioned_embedding import (
+    PartitionedEmbedding,
+    shard_replicas,
+)
 from tpu_estimator_embedding.engine.variables import TableVariables
 from tpu_estimator_embedding.mid_level.delayed_update import DelayedUpdate
 from tpu_estimator_embedding.mid_level.sparse_core.partitioned_csr import (
@@ -87,13 +90,13 @@ class StackEngine:
                 delayed.drop()
 
     def _shard(self, name: str, replicas: Sequence[Partitions], *,
-               training: bool) -> dict[str, ShardedIds]:
+               training: bool) -> StepIds:
         form = self._formats[name]
         datas = [({name: engine_ids(from_csr(partitions[name], form), form.rows_per_shard)},
                   tf.constant(form.sample_count, tf.int64)) for partitions in replicas]
         return shard_replicas(self._engines[name].plan, datas, training=training)
 
-    def _example(self, name: str, num_replicas: int) -> dict[str, ShardedIds]:
+    def _example(self, name: str, num_replicas: int) -> StepIds:
         """Returns ids in a graph of its own, which show dtypes and shapes."""
         form = self._formats[name]
         with tf.Graph().as_default():

@@ -1,0 +1,209 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Saving TPUEmbeddingV2, restoring it into any layout, exporting it, and its dictionaries."""
+
+import numpy as np
+import pytest
+import tensorflow as tf
+
+from tests.subprocesses import run_python
+from tpu_estimator_embedding.mid_level.feature_config import FeatureConfig
+from tpu_estimator_embedding.mid_level.optimizers import Adam
+from tpu_estimator_embedding.mid_level.sparse_core_embedding_config import (
+    SparseCoreEmbeddingConfig,
+)
+from tpu_estimator_embedding.mid_level.table_config import TableConfig
+from tpu_estimator_embedding.mid_level.tpu_embedding_v2 import TPUEmbeddingV2
+
+ROWS = {"a": 11, "b": 70, "c": 9}
+ADAM = Adam(0.5)
+IDS = {name: tf.range(8, dtype=tf.int64) for name in ROWS}
+
+
+class Case:
+    """Three tables of random rows, of which `a` and `b` share an optimizer and a width."""
+
+    def __init__(self, seed, optimizer=ADAM, rows=ROWS, **options):
+        rng = np.random.default_rng(seed)
+        self.tables = {name: TableConfig(
+            count, 12 if name == "c" else 3, name=name,
+            initializer=tf.compat.v1.constant_initializer(rng.normal(size=[count, 12])[
+                :, :12 if name == "c" else 3])) for name, count in rows.items()}
+        config = SparseCoreEmbeddingConfig(disable_table_stacking=options.pop("apart", False))
+        self.embedding = TPUEmbeddingV2({
+            name: FeatureConfig(table, output_shape=[8]) for name, table in self.tables.items()},
+            optimizer, options.pop("pipelined", False), config, **options)
+
+    def train(self):
+        activations, preserved = self.embedding(IDS)
+        self.embedding.apply_gradients(activations, preserved)
+        return self
+
+    def values(self):
+        variables = self.embedding.variables
+        return {(name, slot): value.numpy() for name, table in self.tables.items()
+                for slot, value in variables[table].items()}
+
+    @property
+    def checkpoint(self):
+        return tf.train.Checkpoint(embedding=self.embedding)
+
+
+@pytest.fixture(scope="module")
+def saved(tmp_path_factory):
+    """Returns the path of a checkpoint of one chip, and what it holds."""
+    case = Case(0).train()
+    return case.checkpoint.save(str(tmp_path_factory.mktemp("v2") / "saved")), case.values()
+
+
+def check_equal(found, expected):
+    assert found.keys() == expected.keys()
+    for key, values in expected.items():
+        np.testing.assert_array_equal(found[key], values, err_msg=str(key))
+
+
+def test_keys_are_those_of_a_tpu(saved):
+    names = {name for name, _ in tf.train.list_variables(saved[0])}
+    end = "/.ATTRIBUTES/VARIABLE_VALUE"
+    assert names - {"_CHECKPOINTABLE_OBJECT_GRAPH", f"save_counter{end}"} == {
+        f"embedding/{name}{end}" for name in (
+            "_sparse_core_table_layouts", "a_b", "a_b.Smomenta", "a_b.Svelocities", "c",
+            "c.Smomenta", "c.Svelocities")}
+    assert tf.train.load_checkpoint(saved[0]).get_tensor(f"embedding/a_b{end}").shape == (128, 8)
+
+
+@pytest.mark.parametrize("before_build", [True, False])
+@pytest.mark.parametrize("options", [
+    {}, {"num_chips": 2}, {"num_chips": 4, "num_sc_per_chip": 2}, {"apart": True}])
+def test_checkpoint_restores_into_any_layout(saved, options, before_build):
+    case = Case(5, **options)
+    if not before_build:
+        case.embedding.build()
+    status = case.checkpoint.restore(saved[0])
+    case.embedding.build()
+    check_equal(case.values(), saved[1])
+    if "apart" not in options:  # whose variables are not those of the checkpoint
+        status.assert_consumed()
+
+
+def test_restored_training_goes_on_alike(saved):
+    case, same = Case(5, num_chips=2), Case(5)
+    for one in (case, same):
+        one.checkpoint.restore(saved[0])
+        one.train()
+    check_equal(case.values(), same.values())
+
+
+def test_checkpoints_of_different_layouts_restore_one_after_another(saved, tmp_path):
+    other = Case(1, num_chips=2).train()
+    path = other.checkpoint.save(str(tmp_path / "other"))
+    case = Case(2, num_chips=4)
+    case.embedding.build()
+    for source, values in ((saved[0], saved[1]), (path, other.values()), (saved[0], saved[1])):
+        case.checkpoint.restore(source)
+        check_equal(case.values(), values)
+
+
+def test_slots_are_left_out_without_an_optimizer(saved):
+    case = Case(5, optimizer=None)
+    case.checkpoint.restore(saved[0]).expect_partial()
+    check_equal(case.values(), {key: values for key, values in saved[1].items()
+                                if key[1] == "parameters"})
+
+
+def test_table_of_another_vocabulary_is_refused(saved):
+    case = Case(5, rows={**ROWS, "a": 12}, num_chips=2)
+    case.embedding.build()
+    with pytest.raises(ValueError, match=r"`saved table 'a'` must be of shape \[12, 3\], as it "
+                                         r"is configured, got \[11, 3\]"):
+        case.checkpoint.restore(saved[0])
+
+
+def test_restoring_drops_an_update_that_waits(saved):
+    case = Case(5, pipelined=True).train()
+    case.checkpoint.restore(saved[0])
+    check_equal(case.values(), saved[1])
+
+
+def test_tensorflows_reader_reads_our_checkpoint(saved):
+    adapter = pytest.importorskip(
+        "tensorflow.python.tpu.tpu_embedding_v3_checkpoint_adapter",
+        reason="TensorFlow 2.15 has no TPUEmbeddingV2")
+    from tensorflow.core.tpu.kernels import sparse_core_layout_pb2
+    from tensorflow.python.tpu import tpu_embedding_v3_utils
+    del adapter
+    reader = tf.train.load_checkpoint(saved[0])
+    end = "/.ATTRIBUTES/VARIABLE_VALUE"
+    layouts = sparse_core_layout_pb2.SparseCoreTableLayouts.FromString(
+        reader.get_tensor(f"embedding/_sparse_core_table_layouts{end}"))
+    for layout in layouts.tables:
+        stacked = tf.constant(reader.get_tensor(f"embedding/{layout.stacked_table_name}{end}"))
+        rows = tpu_embedding_v3_utils.unshuffle_from_sc_to_cpu(
+            stacked, layout.num_sparse_cores, layout.sparse_core_shard_row_offset,
+            layout.unsharded_padded_shape[0] // layout.num_sparse_cores,
+            layout.sparse_core_shard_rotation)
+        expected = saved[1][layout.table_name, "parameters"]
+        np.testing.assert_array_equal(
+            rows[:expected.shape[0], :expected.shape[1]], expected)
+
+
+def test_dictionaries_take_stacks_and_tables():
+    case = Case(3, num_chips=2)
+    embedding, table = case.embedding, case.tables["b"]
+    stack = embedding.embedding_tables["a_b"]
+    assert list(embedding.embedding_tables) == ["a_b", "c"] and len(embedding.variables) == 2
+    assert stack.shape == (192, 8) and stack.numpy().shape == (192, 8)
+    rows = embedding.embedding_tables[table]
+    assert rows.shape == (70, 3)
+    # b is the second table of two chips: id 5 lies on core (5 + 4) mod 8, after a's 8 rows.
+    np.testing.assert_array_equal(stack.numpy()[1 * 24 + 8 + 0, :3], rows[5])
+    shards = embedding.embedding_table_shards
+    np.testing.assert_array_equal(
+        np.concatenate([shard for _, shard in shards["a_b"]]), stack.numpy())
+    assert [shard.shape for _, shard in shards[table]] == [(64, 3), (64, 3)]
+    assert "CPU:0" in shards[table][0][0]
+    np.testing.assert_array_equal(shards[table][0][1][16], rows[5])
+    with pytest.raises(KeyError):
+        embedding.embedding_tables[TableConfig(70, 3)]
+
+
+def test_preprocess_features_sorts_for_layouts_made_elsewhere():
+    case = Case(3, num_chips=2)
+    stacks = case.embedding._stacks
+    tables = {name: [case.tables[layout.name] for layout in stack.tables]
+              for name, stack in stacks.stacks.items()}
+    offsets = {layout.name: (name, layout.row_offset * 8, layout.rotation)
+               for name, stack in stacks.stacks.items() for layout in stack.tables}
+    features = list(case.embedding._feature_config.items())
+    arguments = (2, 64, 64, 4, 8, tables, offsets, {"a_b": 16, "c": 8},
+                 {"a": 0, "b": 8, "c": 0}, features)
+    found = TPUEmbeddingV2.preprocess_features(*arguments, list(IDS.values()))
+    for name, (tensor, *counts) in case.embedding.enqueue(IDS).items():
+        other, *other_counts = found[name]
+        tf.nest.map_structure(np.testing.assert_array_equal, (tensor, counts),
+                              (other, other_counts), expand_composites=True)
+    with pytest.raises(ValueError, match="`num_sc_shards` must be num_replicas_in_sync"):
+        TPUEmbeddingV2.preprocess_features(4, *arguments[1:], list(IDS.values()))
+
+
+def test_export_needs_no_package(tmp_path):
+    case = Case(4).train()
+
+    class Served(tf.Module):
+        def __init__(self):
+            self.embedding = case.embedding
+
+        @tf.function(input_signature=[{name: tf.TensorSpec([8], tf.int64) for name in ROWS}])
+        def __call__(self, features):
+            return self.embedding(features)[0]
+
+    tf.saved_model.save(Served(), str(tmp_path))
+    done = run_python(f"""
+        import sys
+        import tensorflow as tf
+        served = tf.saved_model.load({str(tmp_path)!r})
+        ids = tf.range(8, dtype=tf.int64)
+        print(served({{name: ids for name in "abc"}})["b"].numpy().tolist())
+        assert not any(name.startswith("tpu_estimator") for name in sys.modules)
+    """)
+    np.testing.assert_array_equal(
+        np.array(eval(done.stdout), np.float32), case.values()["b", "parameters"][:8])
