@@ -126,7 +126,7 @@ for steps in (1, 2):
 
 
 @pytest.mark.parametrize("options, infos, deprecations", [
-    (["--quiet"], 0, 0), ([], 2, 1), (["--verbose"], 2, 1)], ids=str)
+    (["--quiet"], 0, 0), ([], 2, 1)], ids=str)
 def test_log_of_a_program(options, infos, deprecations, tmp_path):
     (tmp_path / "train.py").write_text(PROGRAM)
     done = subprocesses.start([sys.executable, "-m", "tpu_estimator_embedding", "run", *options,

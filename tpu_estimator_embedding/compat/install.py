@@ -18,9 +18,11 @@ def install() -> None:
 
     Afterwards these work, whatever the version of TensorFlow: `tf.estimator`,
     `tf.compat.v1.estimator`, `import tensorflow_estimator`, the private modules that
-    programs import (`tensorflow.python.tpu.tpu_embedding`, ...) and the spellings of
-    TensorFlow 1.15. `TPUEstimator`, `EmbeddingConfigSpec` and the `*Parameters` classes
-    are this package's under every name. Calling it again changes nothing.
+    programs import (`tensorflow.python.tpu.tpu_embedding`, ...), the spellings of
+    TensorFlow 1.15 and what programs for TPUs used of `tf.contrib`. `TPUEstimator`,
+    `EmbeddingConfigSpec` and the `*Parameters` classes are this package's under every name.
+    Where a program sets up a TPU system and none answers, this machine stands in for it.
+    Calling it again changes nothing; `uninstall` undoes it.
 
     From TensorFlow 2.16 on it makes `tf.keras` the package tf_keras, so it has to be
     called before the program first uses `tf.keras`.
