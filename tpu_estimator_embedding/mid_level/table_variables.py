@@ -47,7 +47,8 @@ def outside_strategies() -> Iterator[None]:
 
     Strategies belong to a graph, and an empty one belongs to none.
     """
-    with tf.init_scope(), tf.Graph().as_default(), context.eager_mode():
+    with (tf.init_scope(), tf.Graph().as_default(), context.eager_mode(),
+          tf.name_scope("")):  # that of the caller would be a prefix of every name
         yield
 
 
