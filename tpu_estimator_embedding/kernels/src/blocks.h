@@ -11,14 +11,14 @@ namespace {
 constexpr int64_t kFloatsPerLine = 16;   // of the cache
 constexpr int64_t kMaxPrefetched = 512;  // the hardware follows what is longer
 
-inline void Prefetch(const float* row, int64_t dim) {
-  const int64_t end = dim < kMaxPrefetched ? dim : kMaxPrefetched;
-  for (int64_t i = 0; i < end; i += kFloatsPerLine) __builtin_prefetch(row + i, 0, 3);
-}
+// Inlined by force: GCC takes a function that only prefetches for one without effect, and drops
+// calls of it. What reads a task must see that it is a local copy, which no store can change.
+#define TPU_EMBEDDING_INLINE inline __attribute__((always_inline))
 
-inline void PrefetchToWrite(const float* row, int64_t dim) {
+// Brings a row, or the beginning of a long one, into the cache.
+TPU_EMBEDDING_INLINE void Prefetch(const float* row, int64_t dim) {
   const int64_t end = dim < kMaxPrefetched ? dim : kMaxPrefetched;
-  for (int64_t i = 0; i < end; i += kFloatsPerLine) __builtin_prefetch(row + i, 1, 3);
+  for (int64_t i = 0; i < end; i += kFloatsPerLine) __builtin_prefetch(row + i);
 }
 
 template <class T>
@@ -45,7 +45,7 @@ inline void StoreScaled(const T* sums, float factor, float* to) {
 // Calls work.Do<T, kCount>(column) for blocks of kCount Ts that cover columns 0 to dim: 64 or 32
 // columns in vectors as long as there are so many, then single vectors, then single columns.
 template <class Work>
-inline void ForEachBlock(int64_t dim, const Work& work) {
+TPU_EMBEDDING_INLINE void ForEachBlock(int64_t dim, const Work& work) {
   int64_t column = 0;
   for (; dim - column >= 64; column += 64) work.template Do<Vector, 64 / kLanes>(column);
   for (; dim - column >= 32; column += 32) work.template Do<Vector, 32 / kLanes>(column);

@@ -21,7 +21,7 @@ struct SumColumns {
   float* row;
 
   template <class T, int kCount>
-  void Do(int64_t column) const {
+  TPU_EMBEDDING_INLINE void Do(int64_t column) const {
     T sums[kCount] = {};
     const float* table = task.table + column;
     for (int32_t i = begin; i < end; ++i) {
@@ -37,7 +37,8 @@ struct SumColumns {
 };
 
 template <class Id>
-void LookUpRows(const LookUp<Id>& task, int64_t begin_row, int64_t end_row) {
+void LookUpRows(const LookUp<Id>& given, int64_t begin_row, int64_t end_row) {
+  const LookUp<Id> task = given;
   const TableIds<Id>& ids = task.ids;
   const int32_t last = begin_row < end_row ? ids.row_ends[end_row - 1] : 0;
   int32_t begin = begin_row == 0 ? 0 : ids.row_ends[begin_row - 1];

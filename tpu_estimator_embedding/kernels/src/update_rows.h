@@ -19,10 +19,11 @@ struct UpdateColumns {
   const Update<Id>& task;
   const MyRule& rule;
   int32_t begin, end;  // gradients of the run
+  int32_t last;        // gradient of the range
   int64_t offset;      // of the row in table and slots
 
   template <class T, int kCount>
-  void Do(int64_t column) const {
+  TPU_EMBEDDING_INLINE void Do(int64_t column) const {
     T sums[kCount] = {};
     if (kIsTouched) SumGradients<T, kCount>(column, sums);
 #pragma GCC unroll 16
@@ -31,25 +32,27 @@ struct UpdateColumns {
 
  private:
   template <class T, int kCount>
-  void SumGradients(int64_t column, T* sums) const {
+  TPU_EMBEDDING_INLINE void SumGradients(int64_t column, T* sums) const {
     const TableIds<Id>& ids = task.ids;
     const float* gradients = task.gradients + column;
-    if (ids.scales == nullptr && ids.run_weights == nullptr) {
-      for (int32_t i = begin; i < end; ++i) {
-        AddScaled<T, kCount, false>(gradients + ids.run_rows[i] * task.dim, 1.0f, sums);
-      }
-      return;
-    }
     for (int32_t i = begin; i < end; ++i) {
+      const int32_t ahead = i + kGradientsAhead < last ? i + kGradientsAhead : last;
+      Prefetch(gradients + ids.run_rows[ahead] * task.dim, kCount * Lanes<T>());
       const int64_t row = ids.run_rows[i];
-      const float scale = ids.scales == nullptr ? 1.0f : ids.scales[row];
-      const float weight = ids.run_weights == nullptr ? 1.0f : ids.run_weights[i];
-      AddScaled<T, kCount, true>(gradients + row * task.dim, scale * weight, sums);
+      const float* gradient = gradients + row * task.dim;
+      if (ids.run_weights != nullptr) {
+        const float scale = ids.scales == nullptr ? 1.0f : ids.scales[row];
+        AddScaled<T, kCount, true>(gradient, scale * ids.run_weights[i], sums);
+      } else if (ids.scales != nullptr) {
+        AddScaled<T, kCount, true>(gradient, ids.scales[row], sums);
+      } else {
+        AddScaled<T, kCount, false>(gradient, 1.0f, sums);
+      }
     }
   }
 
   template <class T>
-  void UpdateOne(int64_t at, T gradient) const {
+  TPU_EMBEDDING_INLINE void UpdateOne(int64_t at, T gradient) const {
     const RowOptimizer& optimizer = task.optimizer;
     T weights, slots[MyRule::kNumSlots > 0 ? MyRule::kNumSlots : 1];
     Load(task.table + at, &weights);
@@ -73,40 +76,38 @@ struct UpdateColumns {
 };
 
 template <class MyRule, class Id>
-void PrefetchRow(const Update<Id>& task, int64_t run) {
+TPU_EMBEDDING_INLINE void PrefetchRow(const Update<Id>& task, int64_t run) {
   const int64_t offset = static_cast<int64_t>(task.ids.run_ids[run]) * task.dim;
-  PrefetchToWrite(task.table + offset, task.dim);
+  Prefetch(task.table + offset, task.dim);
   for (int slot = 0; slot < MyRule::kNumSlots; ++slot) {
-    PrefetchToWrite(task.slots[slot] + offset, task.dim);
+    Prefetch(task.slots[slot] + offset, task.dim);
   }
 }
 
 template <class MyRule, class Id>
-void UpdateUntouched(const Update<Id>& task, const MyRule& rule, int64_t begin_row,
-                     int64_t end_row) {
+void UpdateUntouched(const Update<Id> task, const MyRule rule, int64_t begin_row, int64_t end_row) {
   for (int64_t row = begin_row; row < end_row; ++row) {
-    ForEachBlock(task.dim, UpdateColumns<MyRule, Id, false>{task, rule, 0, 0, row * task.dim});
+    ForEachBlock(task.dim, UpdateColumns<MyRule, Id, false>{task, rule, 0, 0, 0, row * task.dim});
   }
 }
 
 template <class MyRule, class Id>
-void UpdateRange(const Update<Id>& task, const Range& range) {
+void UpdateRange(const Update<Id> task, const Range range) {
   const TableIds<Id>& ids = task.ids;
   const MyRule rule(task.optimizer);
   int64_t next_row = range.begin_row;  // the first that is not done
   int32_t begin = range.begin_run == 0 ? 0 : ids.run_ends[range.begin_run - 1];
-  const int32_t last = range.begin_run < range.end_run ? ids.run_ends[range.end_run - 1] : begin;
+  const int32_t last =
+      (range.begin_run < range.end_run ? ids.run_ends[range.end_run - 1] : begin) - 1;
   for (int64_t run = range.begin_run; run < range.end_run; ++run) {
     const int64_t row = ids.run_ids[run];
     const int32_t end = ids.run_ends[run];
     if (run + kRunsAhead < range.end_run) PrefetchRow<MyRule>(task, run + kRunsAhead);
-    for (int32_t i = begin; i < end && i + kGradientsAhead < last; ++i) {
-      Prefetch(task.gradients + ids.run_rows[i + kGradientsAhead] * task.dim, task.dim);
-    }
     if constexpr (MyRule::kMayMoveUntouched) {
       if (task.optimizer.moves_untouched_rows) UpdateUntouched(task, rule, next_row, row);
     }
-    ForEachBlock(task.dim, UpdateColumns<MyRule, Id, true>{task, rule, begin, end, row * task.dim});
+    ForEachBlock(task.dim,
+                 UpdateColumns<MyRule, Id, true>{task, rule, begin, end, last, row * task.dim});
     next_row = row + 1;
     begin = end;
   }
