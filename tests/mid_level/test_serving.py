@@ -31,7 +31,7 @@ def look_up(words, function, value, weights, combiner, **options):
     table = words.TableConfig(10, 2, combiner=combiner, name="words")
     feature = words.FeatureConfig(table, **options)
     return function({"a": [value]}, None if weights is None else {"a": [weights]},
-                    {table: tf.Variable(VALUES)}, {"a": [feature], "other": feature})["a"][0]
+                    {table: tf.Variable(VALUES)}, {"a": [feature]})["a"][0]
 
 
 def like(ids, values):
@@ -74,6 +74,14 @@ def test_what_cannot_be_looked_up(value, weights, options, message):
     from tpu_estimator_embedding import mid_level
     with pytest.raises(ValueError, match=message):
         look_up(mid_level, serving_embedding_lookup, value, weights, "sum", **options)
+
+
+def test_some_of_the_features_may_be_looked_up():
+    table = TableConfig(10, 2)
+    feature = FeatureConfig(table)
+    found = serving_embedding_lookup({"b": DENSE}, None, {table: tf.Variable(VALUES)},
+                                     {"a": feature, "b": feature})
+    assert list(found) == ["b"] and found["b"].shape == [2, 2, 2]
 
 
 def test_unknown_features_are_refused():
