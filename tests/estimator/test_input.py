@@ -57,9 +57,10 @@ def test_input_that_never_ends_is_read_up_to_max_steps(tmp_path):
     assert counts(estimator) == counts_of(0, 1, 2, 3, 0, 1, 2, 3, 0, 1)
 
 
-def test_empty_input_makes_no_step(tmp_path):
+def test_empty_input_makes_no_step_and_says_so(tmp_path, caplog):
     estimator = new_estimator(tmp_path)
     finish(estimator.train, input_of([]), max_steps=5)
+    assert "the input ended before the first step" in caplog.text
     assert counts(estimator) == counts_of()
     assert estimator.get_variable_value("global_step") == 0
     assert finish(list, estimator.predict(input_of([]))) == []

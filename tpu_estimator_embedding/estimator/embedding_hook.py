@@ -43,6 +43,7 @@ class EmbeddingHook(tf.compat.v1.train.SessionRunHook):
         """
         self._reading = reading
         self._enqueue = enqueue
+        self._looks_ahead = mark_end
         self._sleep_secs = sleep_secs
         self._is_stopping = is_stopping
         self._finish = queue.enqueue_empty() if mark_end else queue.queue.close()
@@ -59,16 +60,23 @@ class EmbeddingHook(tf.compat.v1.train.SessionRunHook):
         self._is_over.clear()
         feeder = _start(self._feed, session, coord)
         coord.register_thread(_start(self._cancel_when_stopped, session, coord, feeder))
+        if self._looks_ahead and not self._wait(session) and self._is_stopping():
+            session.run(self._cancel)  # for the hook that is going to look the first step up
 
     def before_run(self, run_context: tf.compat.v1.train.SessionRunContext) -> None:
         """Waits for the input of the run; where none is left, ends the session cleanly."""
+        if not self._wait(run_context.session):
+            raise tf.errors.OutOfRangeError(None, None, "The input has ended.")
+
+    def _wait(self, session: tf.compat.v1.Session) -> bool:
+        """Waits, in Python so that signals are heard; returns whether there is input."""
         while True:
             self._has_news.clear()
             is_over = self._is_over.is_set()
-            if run_context.session.run(self._size):
-                return
+            if session.run(self._size):
+                return True
             if is_over or self._is_stopping():  # is_over is older than the size
-                raise tf.errors.OutOfRangeError(None, None, "The input has ended.")
+                return False
             self._has_news.wait(_POLL_SECS)
 
     def _feed(self, session: tf.compat.v1.Session, coord: tf.train.Coordinator) -> None:
@@ -97,6 +105,10 @@ class EmbeddingHook(tf.compat.v1.train.SessionRunHook):
 
     def _end(self, session: tf.compat.v1.Session, steps: int) -> None:
         self._log_dropped(session, steps)
+        if not steps:
+            tf.compat.v1.logging.warning(
+                "tpu_estimator_embedding: the input ended before the first step. Where batches "
+                "drop their remainder, it must have at least as many samples as one batch.")
         with contextlib.suppress(tf.errors.CancelledError):  # the session may stop first
             session.run(self._finish)
 
