@@ -2,6 +2,7 @@
 """Every batch that an input gives is used exactly once, whatever ends the run."""
 
 import concurrent.futures
+import logging
 import threading
 
 import numpy as np
@@ -59,7 +60,8 @@ def test_input_that_never_ends_is_read_up_to_max_steps(tmp_path):
 
 def test_empty_input_makes_no_step_and_says_so(tmp_path, caplog):
     estimator = new_estimator(tmp_path)
-    finish(estimator.train, input_of([]), max_steps=5)
+    with caplog.at_level(logging.WARNING, logger="tensorflow"):
+        finish(estimator.train, input_of([]), max_steps=5)
     assert "the input ended before the first step" in caplog.text
     assert counts(estimator) == counts_of()
     assert estimator.get_variable_value("global_step") == 0
