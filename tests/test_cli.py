@@ -115,6 +115,15 @@ def test_module_runs_as_under_python(code, name, directory):
         re.sub(" at 0x[0-9a-f]+", "", str(part)) for part in theirs]
 
 
+def test_options_are_of_run_before_the_program_and_its_own_after(directory):
+    write(directory / "program.py", "import sys; print(sys.argv)")
+    write(directory / "package" / "task.py", "import sys; print(sys.argv[1:])")
+    done = start([*RUN, "--quiet", "program.py", "--verbose", "--tf1", "-h"], cwd=directory)
+    assert done.stdout == "['program.py', '--verbose', '--tf1', '-h']\n"
+    done = start([*RUN, "--verbose", "-m", "package.task", "--quiet"], cwd=directory)
+    assert done.stdout == "['--quiet']\n"
+
+
 def test_symbolic_link_runs_with_the_path_of_its_target(directory, tmp_path):
     write(directory / "program.py", PROGRAMS["says what it sees"])
     (tmp_path / "link.py").symlink_to(directory / "program.py")
@@ -168,7 +177,8 @@ def test_package_of_a_module_is_imported_after_install(directory):
     [], ["-m"], ["--unknown", "program.py"], ["--tf1"], ["--quiet", "--verbose", "program.py"]])
 def test_run_without_a_program_shows_the_usage(arguments, capsys):
     assert cli.main(["run", *arguments]) == 2
-    assert "usage: tpu-estimator-embedding run [--tf1] [--quiet | --verbose]" in capsys.readouterr().err
+    usage = "usage: tpu-estimator-embedding run [--tf1] [--quiet | --verbose]"
+    assert usage in capsys.readouterr().err
 
 
 def test_run_help(capsys):

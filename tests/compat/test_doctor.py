@@ -5,6 +5,7 @@ import pytest
 
 from tpu_estimator_embedding.compat import doctor, environment, patch, patch_list
 from tpu_estimator_embedding.compat.environment import Finding
+from tpu_estimator_embedding.kernels import load
 
 
 @pytest.fixture(name="findings")
@@ -33,8 +34,23 @@ def test_stand_ins_for_a_tpu_are_listed(findings):
 def test_every_finding_has_a_line(findings):
     report, _ = doctor.examine()
     for subject in ("Python      3.11.7", "TensorFlow  2.21.0", "install()   works",
-                    "Kernels     TF ops"):
+                    f"Kernels     {load.description()}"):
         assert f"ok     {subject}" in report
+
+
+def test_slower_kernels_are_not_wrong_and_the_way_to_faster_ones_is_said(findings, monkeypatch):
+    monkeypatch.setattr(load, "kernels", lambda: load.Kernels(None, "TF ops", "no compiler"))
+    report, is_well = doctor.examine()
+    assert is_well
+    assert ("ok     Kernels     TF ops (no compiler; `tpu-estimator-embedding build-kernels` "
+            "compiles faster ones)") in report
+
+
+def test_bad_choice_of_kernels_is_wrong(findings, monkeypatch):
+    monkeypatch.setenv(load.VARIABLE, "fast")
+    report, is_well = doctor.examine()
+    assert not is_well
+    assert f"-> `{load.VARIABLE}` must be one of 'native', 'tf', 'off', got 'fast'." in report
 
 
 def test_what_is_needed_is_said_and_nothing_is_patched(findings, monkeypatch):

@@ -72,10 +72,11 @@ if __name__ == "__main__":
 
 def test_program_of_2018_trains(tmp_path):
     (tmp_path / "train.py").write_text(PROGRAM)
-    done = subprocesses.start([*RUN, "--tf1", "--quiet", "train.py", "--model_dir=model",
+    done = subprocesses.start([*RUN, "--tf1", "train.py", "--model_dir=model",
                                "--steps", "80"], cwd=tmp_path)
     assert done.returncode == 0, done.stderr
     assert done.stdout == "7 True True True True True checkpoint\n"
+    assert "disable_resource_variables" not in done.stderr
 
 
 SEVERAL = """
@@ -114,6 +115,12 @@ def test_names_come_and_go():
     ("import tensorflow.contrib.slim as slim", "tf.contrib.slim went with TensorFlow 1.15."),
     ("from tensorflow.contrib.tpu import keras_to_tpu_model",
      "tf.contrib.tpu.keras_to_tpu_model went with TensorFlow 1.15. Use tf.distribute"),
+    ("import tensorflow as tf; tf.estimator.inputs.numpy_input_fn",
+     "tf.estimator.inputs is a name of TensorFlow 1.x."),
+    ("from tensorflow.contrib.training.python.training import hparam",
+     "tf.contrib.training.python went with TensorFlow 1.15. For HParams, use types."),
+    ("from tensorflow.python.framework import ops; ops.no_such_name", ""),
+    ("import tensorflow.compat.v1 as tf; tf.no_such_name", ""),
     ("import tensorflow as tf; tf.no_such_name", ""), ("[].no_such_name", ""),
     ("import no_such_module", "")])
 def test_error_that_ends_a_program_says_what_to_do(line, sentence):

@@ -105,5 +105,6 @@ INSTEAD = {
     "slim": "Install tf-slim and use tf_slim.",
     "tpu.TPUDistributionStrategy": "Use tf.distribute.TPUStrategy.",
     "tpu.keras_to_tpu_model": "Use tf.distribute.TPUStrategy.",
+    "training": "For HParams, use types.SimpleNamespace or a dictionary.",
     "training.HParams": "Use types.SimpleNamespace or a dictionary.",
 }

@@ -43,7 +43,17 @@ def resources() -> list[Finding]:
     import tensorflow as tf
     devices = Counter(device.device_type for device in tf.config.list_physical_devices())
     counts = ", ".join(f"{count} {kind}" for kind, count in sorted(devices.items()))
-    return [Finding("Kernels", "TF ops"), Finding("Devices", counts)]
+    return [_kernels(), Finding("Devices", counts)]
+
+
+def _kernels() -> Finding:
+    from tpu_estimator_embedding.kernels import load
+    try:
+        kernels = load.kernels()
+    except (ValueError, RuntimeError) as error:  # of the variable by which they are chosen
+        return Finding("Kernels", "none", str(error))
+    why = f" ({kernels.reason}; `{load.COMMAND}` compiles faster ones)" if kernels.reason else ""
+    return Finding("Kernels", kernels.description + why)
 
 
 def _tensorflow() -> Finding:

@@ -7,7 +7,8 @@ from types import ModuleType
 
 from tpu_estimator_embedding.compat import contrib
 
-_API = "tensorflow._api.v2"
+_API = re.compile(r"tensorflow(?:\._api\.v2)?(?:\.(?!python|compat)([\w.]+))?"
+                  r"|tensorflow_estimator\.python\.estimator\.api\._v2\.([\w.]+)")
 _NOT_IN_CONTRIB = re.compile(
     r"cannot import name '(\w+)' from 'tensorflow\.contrib([\w.]*)'"
     r"|No module named 'tensorflow\.contrib\.([\w.]+)'")
@@ -22,9 +23,10 @@ def hint(error: BaseException) -> str:
 
 def _hint_for_tf1(error: AttributeError) -> str:
     module = error.obj.__name__ if isinstance(error.obj, ModuleType) else ""
-    if error.name is None or module != "tensorflow" and not module.startswith(f"{_API}."):
+    api = _API.fullmatch(module)
+    if not api or not error.name:
         return ""
-    below = module.removeprefix("tensorflow").removeprefix("._api.v2").lstrip(".")
+    below = api[1] or api[2] or ""
     found = sys.modules.get("tensorflow.compat.v1")
     for name in [*filter(None, below.split(".")), error.name]:
         found = getattr(found, name, None)

@@ -26,8 +26,10 @@ def use() -> None:
 
     TensorFlow's own modules and libraries that are imported already keep the names they have.
     """
-    import tensorflow.compat.v1
-    tensorflow.compat.v1.disable_v2_behavior()
+    import tensorflow.compat.v1 as v1
+    from tensorflow.python.util import deprecation
+    with deprecation.silence():  # of the call below, which no program has made
+        v1.disable_v2_behavior()
     for row in TABLE:
         patch.apply(row)
 
