@@ -29,9 +29,9 @@ _QUICK_WORKLOADS = ("W", "W2")
 def main(arguments: Sequence[str] | None = None) -> int:
     """Measures, prints, writes; returns the exit status."""
     args = _parser().parse_args(arguments)
+    entries = _entries(args)
     directory = pathlib.Path(args.output)
     directory.mkdir(parents=True, exist_ok=True)
-    entries = _entries(args)
     if args.what == "scaling":
         return _scale(directory, entries)
     names = args.workloads or (_QUICK_WORKLOADS if args.quick else [w.name for w in MEASURED])

@@ -5,7 +5,7 @@ from typing import Any
 
 import tensorflow.compat.v1 as tf
 
-from benchmarks.contenders.graph_inputs import feature
+from benchmarks.contenders.graph_inputs import feature, fill
 from benchmarks.workloads import (
     INITIAL_ACCUMULATOR,
     INITIAL_VALUE,
@@ -21,7 +21,7 @@ def columns(workload: Workload) -> list[Any]:
     return [tf.tpu.experimental.embedding_column(
         tf.feature_column.categorical_column_with_identity(feature(table), workload.rows),
         workload.dim, workload.combiner(table),
-        initializer=tf.constant_initializer(INITIAL_VALUE))
+        initializer=fill(INITIAL_VALUE))
         for table in range(workload.num_tables)]
 
 

@@ -10,7 +10,14 @@ import numpy as np
 import tensorflow as tf
 
 from benchmarks.batches import Batch, make_gradients
-from benchmarks.contenders.graph_inputs import feature, next_batch
+from benchmarks.contenders.graph_inputs import (
+    Feeds,
+    feature,
+    fed,
+    fill,
+    initialize,
+    next_batch,
+)
 from benchmarks.contenders.stepping import timed_steps
 from benchmarks.workloads import (
     INITIAL_ACCUMULATOR,
@@ -40,10 +47,10 @@ class Contender:
         plan = to_plan(workload, num_hosts)
         with tf.Graph().as_default():
             self._variables = create_variables(plan, default_names(plan))
-            self._step = _build_step(plan, self._variables, workload, batches)
+            feeds: Feeds = {}
+            self._step = _build_step(plan, self._variables, workload, batches, feeds)
             self._session = tf.compat.v1.Session(config=session_config(threads))
-            self._session.run([tf.compat.v1.global_variables_initializer(),
-                               tf.compat.v1.tables_initializer()])
+            initialize(self._session, feeds)
             self._train = self._session.make_callable(self._step)
         self.description = load.description()
 
@@ -71,7 +78,7 @@ def to_plan(workload: Workload, num_hosts: int) -> EmbeddingPlan:
     """Returns the tables and features of a workload."""
     optimizer = RowOptimizer(Adagrad(INITIAL_ACCUMULATOR), LEARNING_RATE)
     tables = [TablePlan(f"table_{table:03}", workload.rows, workload.dim,
-                        tf.compat.v1.constant_initializer(INITIAL_VALUE),
+                        fill(INITIAL_VALUE),
                         workload.combiner(table), optimizer)
               for table in range(workload.num_tables)]
     features = [FeaturePlan(feature(table), f"table_{table:03}")
@@ -80,13 +87,13 @@ def to_plan(workload: Workload, num_hosts: int) -> EmbeddingPlan:
 
 
 def _build_step(plan: EmbeddingPlan, variables, workload: Workload,
-                batches: Sequence[Batch]) -> tf.Operation:
+                batches: Sequence[Batch], feeds: Feeds) -> tf.Operation:
     inputs = next_batch(batches, lambda batch: tuple(
-        zip(batch.ids, batch.splits, strict=True)))
+        zip(batch.ids, batch.splits, strict=True)), feeds)
     data = {feature(table): RaggedEnqueueData(ids, splits)
             for table, (ids, splits) in enumerate(inputs)}
     gradients = {f"table_{table:03}": tf.compat.v1.get_variable(
-        f"gradient_{table}", initializer=gradient, trainable=False, use_resource=True)
+        f"gradient_{table}", initializer=fed(gradient, feeds), trainable=False, use_resource=True)
         for table, gradient in enumerate(make_gradients(workload))}
     engine = PartitionedEmbedding(plan, variables)
     ids = shard_ids(plan, data, workload.batch_size, training=True)

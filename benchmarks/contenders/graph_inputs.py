@@ -1,30 +1,58 @@
 # SPDX-License-Identifier: Apache-2.0
 """Batches that wait in memory, as the tensors of a graph.
 
-An iterator hands tensors over without a copy. Feeding would copy, and constants would let
-Grappler work ahead of the clock.
+An iterator hands tensors over without a copy. Feeding every step would copy, and constants
+would let Grappler work ahead of the clock.
 """
 
+import functools
 from collections.abc import Callable, Sequence
 from typing import Any
 
+import numpy as np
 import tensorflow as tf
 
 from benchmarks.batches import Batch
 
+Feeds = dict[tf.Tensor, np.ndarray]
 
-def next_batch(batches: Sequence[Batch], convert: Callable[[Batch], Any]) -> Any:
+
+def fed(array: np.ndarray, feeds: Feeds) -> tf.Tensor:
+    """Returns a placeholder and remembers what it is to be fed, once, with the initializers.
+
+    As a constant the array would be in the graph, of which TensorFlow makes several copies.
+    """
+    placeholder = tf.compat.v1.placeholder(array.dtype, array.shape)
+    feeds[placeholder] = array
+    return placeholder
+
+
+def next_batch(batches: Sequence[Batch], convert: Callable[[Batch], Any], feeds: Feeds) -> Any:
     """Returns the tensors of `convert(batch)`, batch after batch, again and again.
 
-    `tf.compat.v1.tables_initializer()` has to be run first.
+    `tf.compat.v1.tables_initializer()` has to be run first, with `feeds`.
     """
-    dataset = tf.data.Dataset.from_tensors(convert(batches[0]))
-    for batch in batches[1:]:
-        dataset = dataset.concatenate(tf.data.Dataset.from_tensors(convert(batch)))
+    datasets = [tf.data.Dataset.from_tensors(convert(Batch(
+        *([fed(array, feeds) for array in arrays] for arrays in batch)))) for batch in batches]
+    dataset = functools.reduce(tf.data.Dataset.concatenate, datasets)
     iterator = tf.compat.v1.data.make_initializable_iterator(dataset.repeat())
     tf.compat.v1.add_to_collection(tf.compat.v1.GraphKeys.TABLE_INITIALIZERS,
                                    iterator.initializer)
     return iterator.get_next()
+
+
+def initialize(session: tf.compat.v1.Session, feeds: Feeds) -> None:
+    """Makes variables and inputs ready."""
+    session.run([tf.compat.v1.global_variables_initializer(),
+                 tf.compat.v1.tables_initializer()], feeds)
+
+
+def fill(value: float) -> Callable[..., tf.Tensor]:
+    """Returns an initializer that leaves no constant of the size of a table behind."""
+    def initializer(shape: Any, dtype: tf.DType = tf.float32, partition_info: Any = None):
+        return tf.fill(shape, tf.constant(value, dtype))
+
+    return initializer
 
 
 def to_sparse(ids: Any, splits: Any) -> tf.SparseTensor:

@@ -66,7 +66,7 @@ def _compile() -> ctypes.CDLL:
                            "C++17 compiler: apt-get install g++")
     with tempfile.TemporaryDirectory() as directory:
         library = pathlib.Path(directory, "memory_bound.so")
-        compiler.run([*command, *ARITHMETIC_FLAGS, "-march=native", "-shared", str(_SOURCE),
+        compiler.run([*command, *ARITHMETIC_FLAGS, "-O3", "-march=native", "-shared", str(_SOURCE),
                       "-o", str(library)])
         return ctypes.CDLL(str(library))
 

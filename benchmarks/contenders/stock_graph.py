@@ -7,7 +7,15 @@ import numpy as np
 import tensorflow as tf
 
 from benchmarks.batches import Batch, make_gradients
-from benchmarks.contenders.graph_inputs import feature, next_batch, to_sparse
+from benchmarks.contenders.graph_inputs import (
+    Feeds,
+    feature,
+    fed,
+    fill,
+    initialize,
+    next_batch,
+    to_sparse,
+)
 from benchmarks.contenders.stepping import timed_steps
 from benchmarks.workloads import (
     INITIAL_ACCUMULATOR,
@@ -23,11 +31,11 @@ class Contender:
     def __init__(self, workload: Workload, batches: Sequence[Batch], threads: int = 0):
         self._num_batches = len(batches)
         with tf.Graph().as_default():
-            self._tables, step = _build_step(workload, batches)
+            feeds: Feeds = {}
+            self._tables, step = _build_step(workload, batches, feeds)
             self._session = tf.compat.v1.Session(config=tf.compat.v1.ConfigProto(
                 intra_op_parallelism_threads=threads, inter_op_parallelism_threads=threads))
-            self._session.run([tf.compat.v1.global_variables_initializer(),
-                               tf.compat.v1.tables_initializer()])
+            initialize(self._session, feeds)
             self._train = self._session.make_callable(step)
 
     def run(self, first: int, count: int) -> float:
@@ -43,14 +51,14 @@ class Contender:
         self._session.close()
 
 
-def _build_step(workload: Workload, batches: Sequence[Batch]
+def _build_step(workload: Workload, batches: Sequence[Batch], feeds: Feeds
                 ) -> tuple[list[tf.Variable], tf.Operation]:
     features = next_batch(batches, lambda batch: {
         feature(table): to_sparse(ids, splits)
-        for table, (ids, splits) in enumerate(zip(batch.ids, batch.splits, strict=True))})
+        for table, (ids, splits) in enumerate(zip(batch.ids, batch.splits, strict=True))}, feeds)
     activations = tf.compat.v1.feature_column.input_layer(features, _columns(workload))
     gradient = tf.compat.v1.get_variable(
-        "gradient", initializer=np.concatenate(make_gradients(workload), axis=1),
+        "gradient", initializer=fed(np.concatenate(make_gradients(workload), axis=1), feeds),
         trainable=False, use_resource=True).read_value()
     tables = tf.compat.v1.trainable_variables()
     optimizer = tf.compat.v1.train.AdagradOptimizer(LEARNING_RATE, INITIAL_ACCUMULATOR)
@@ -63,5 +71,5 @@ def _columns(workload: Workload) -> list:
     return [tf.feature_column.embedding_column(
         tf.feature_column.categorical_column_with_identity(feature(table), workload.rows),
         workload.dim, workload.combiner(table),
-        initializer=tf.compat.v1.constant_initializer(INITIAL_VALUE))
+        initializer=fill(INITIAL_VALUE))
         for table in range(workload.num_tables)]

@@ -12,7 +12,7 @@ PROGRAMS = pathlib.Path(__file__).parent / "native"
 def compile_program(name: str, directory: pathlib.Path, sanitizer_flags: Sequence[str],
                     command: Sequence[str]) -> pathlib.Path:
     """Returns the program of `native/{name}.cc`, with every unit that has no TensorFlow in it."""
-    flags_of_units = {unit: [flag for flag in flags if flag != "-O3"]
+    flags_of_units = {unit: list(flags)
                       for unit, flags in units.arithmetic_units().items()}
     # The slowest to compile comes first.
     flags_of_units = {PROGRAMS / f"{name}.cc": list(units.ARITHMETIC_FLAGS), **flags_of_units}

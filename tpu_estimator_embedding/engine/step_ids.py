@@ -67,6 +67,15 @@ def backend_of(ids: StepIds) -> Backend:
     return NATIVE if isinstance(ids, PreparedIds) else TF_OPS
 
 
+def describe_kernels(plan: EmbeddingPlan, *, portable: bool = False) -> str:
+    """Returns what the engine runs on with this plan, in words for a log.
+
+    >>> describe_kernels(EmbeddingPlan((), ()))
+    'TF ops'
+    """
+    return load.description() if not portable and _can_be_native(plan) else "TF ops"
+
+
 def _can_be_native(plan: EmbeddingPlan) -> bool:
     has_kernels = all(
         table.quantization is None

@@ -7,6 +7,7 @@ from typing import Any
 import tensorflow as tf
 
 from tpu_estimator_embedding import checks
+from tpu_estimator_embedding.engine.step_ids import describe_kernels
 from tpu_estimator_embedding.estimator import step_input, upstream
 from tpu_estimator_embedding.estimator.engine_step import EngineStep, build_step
 from tpu_estimator_embedding.estimator.estimator_spec import (
@@ -191,7 +192,8 @@ class TPUEstimator(upstream.tpu_estimator.TPUEstimator):
         training = mode == ModeKeys.TRAIN
         _log_start(f"{mode} with the embedding engine (TPU numerics), {plan.num_hosts} host"
                    f"{'s' if plan.num_hosts > 1 else ''}, {len(inputs.replicas)} replica"
-                   f"{'s' if len(inputs.replicas) > 1 else ''}, kernels: TF ops", plan)
+                   f"{'s' if len(inputs.replicas) > 1 else ''}, kernels: "
+                   f"{describe_kernels(plan, portable=is_export)}", plan)
         model_fn = functools.partial(
             call_model_fn, self._user_model_fn, mode=mode, config=config, params=params,
             added_params=self._added_params(mode, is_export))

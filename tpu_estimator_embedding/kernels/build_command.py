@@ -48,7 +48,7 @@ def _compile(tensorflow: TensorFlowBuild, force: bool) -> None:
     if found and not force:
         print(f"The native kernels for TensorFlow {tensorflow.version} are there: {found}")
         return
-    print(f"Compiling the native kernels for TensorFlow {tensorflow.version} (about 10 seconds) "
+    print(f"Compiling the native kernels for TensorFlow {tensorflow.version} (about 20 seconds) "
           "...", flush=True)
     start = time.monotonic()
     made = build.build(tensorflow, library.cache())

@@ -119,7 +119,7 @@ def _compile(tensorflow: TensorFlowBuild) -> pathlib.Path:
     if compiler.find() is None:
         raise CompilationError(build.NO_COMPILER)
     _say(f"compiling the native kernels for TensorFlow {tensorflow.version}, once, in about "
-         f"10 seconds ...")
+         f"20 seconds ...")
     try:
         return build.build_once(tensorflow, library.cache())
     except CompilationError as error:

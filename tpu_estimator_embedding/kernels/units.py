@@ -16,7 +16,7 @@ from tpu_estimator_embedding.kernels.tensorflow_build import TensorFlowBuild
 SOURCES = pathlib.Path(__file__).parent / "src"
 
 # Sums may not be contracted to fused multiply-adds: every instruction set gives the same bits.
-ARITHMETIC_FLAGS = ("-std=c++17", "-O3", "-fPIC", "-pthread", "-Wall", "-Wextra",
+ARITHMETIC_FLAGS = ("-std=c++17", "-O2", "-fPIC", "-pthread", "-Wall", "-Wextra",
                     "-fno-math-errno", "-fno-trapping-math", "-ffp-contract=off")
 _SIMD_FLAGS = {
     "_avx2": ("-mavx2", "-mfma"),

@@ -1,0 +1,93 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Every contender computes the same: after the same steps, the same tables."""
+
+import importlib
+
+import numpy as np
+import pytest
+
+from benchmarks import contenders
+from benchmarks.batches import make_batches, make_gradients, unique_rows
+from benchmarks.workloads import (
+    INITIAL_ACCUMULATOR,
+    INITIAL_VALUE,
+    LEARNING_RATE,
+    TINY,
+)
+from tpu_estimator_embedding.kernels import compiler
+
+STEPS = 3
+BATCHES = make_batches(TINY, 2)
+
+
+def make(entry: contenders.Entry):
+    """Returns the contender, in this process."""
+    module = importlib.import_module(f"benchmarks.contenders.{entry.module}")
+    return module.Contender(TINY, BATCHES, **dict(entry.options))
+
+
+def expected_tables() -> list[np.ndarray]:
+    """Adagrad in plain loops over NumPy arrays."""
+    tables = []
+    for table, ids_per_sample in enumerate(TINY.ids_per_sample):
+        rows = np.full((TINY.rows, TINY.dim), INITIAL_VALUE)
+        accumulators = np.full_like(rows, INITIAL_ACCUMULATOR)
+        share = 1 / ids_per_sample if TINY.combiner(table) == "mean" else 1
+        gradient = np.repeat(make_gradients(TINY)[table] * share, ids_per_sample, axis=0)
+        for step in range(STEPS):
+            sums = np.zeros_like(rows)
+            np.add.at(sums, BATCHES[step % 2].ids[table], gradient)
+            accumulators += sums ** 2
+            rows -= LEARNING_RATE * sums / np.sqrt(accumulators)
+        tables.append(rows)
+    return tables
+
+
+@pytest.mark.parametrize("name", ["tf_ops", "native", "stock_graph", "keras", "torch", "fbgemm"])
+def test_tables_are_those_of_plain_adagrad(name, monkeypatch):
+    entry = contenders.ALL[name]
+    for module in entry.needs:
+        pytest.importorskip(module)
+    if name == "native" and compiler.find() is None:
+        pytest.skip("there is no C++17 compiler here")
+    for variable, value in entry.environment:
+        monkeypatch.setenv(variable, value)
+    contender = make(entry)
+    contender.run(0, STEPS)
+    for table, expected in zip(contender.tables(), expected_tables(), strict=True):
+        np.testing.assert_allclose(table, expected, rtol=1e-5, atol=1e-6)
+    contender.close()
+
+
+def test_stock_and_this_estimator_train_the_same_tables(monkeypatch):
+    monkeypatch.setenv("TPU_ESTIMATOR_EMBEDDING_KERNELS", "tf")
+    trained = []
+    for name in ("estimator", "stock_estimator_records"):
+        contender = make(contenders.ALL[name])
+        assert contender.run(0, STEPS) > 0
+        trained.append(contender.tables())
+        contender.close()
+    for ours, stock in zip(*trained, strict=True):
+        assert np.abs(ours - INITIAL_VALUE).max() > 1e-4
+        np.testing.assert_allclose(ours, stock, rtol=1e-5, atol=1e-6)
+
+
+def test_parsing_reads_batch_after_batch():
+    contender = make(contenders.ALL["parsing"])
+    assert contender.run(0, 5) > 0
+    contender.close()
+
+
+def test_memory_bound_updates_every_distinct_row_once_a_step():
+    if compiler.find() is None:
+        pytest.skip("there is no C++17 compiler here")
+    contender = make(contenders.ALL["bound"])
+    assert contender.run(0, STEPS) > 0
+    counts = np.zeros(TINY.rows * TINY.num_tables)
+    for step in range(STEPS):
+        for table, rows in enumerate(unique_rows(TINY, BATCHES[step % 2])):
+            counts[rows + table * TINY.rows] += 1
+    slots = contender.slots()
+    assert (slots == slots[:, :1]).all()
+    np.testing.assert_array_equal(slots[:, 0] - 1, counts)
+    contender.close()
