@@ -5,12 +5,21 @@ import os
 import signal
 import sys
 import textwrap
+import threading
+import time
 
 import pytest
 import tensorflow as tf
 from tensorflow_estimator import estimator as tf_estimator
 
-from tests.estimator.counting import counts, counts_of, input_of, new_estimator, run_config
+from tests.estimator.counting import (
+    counts,
+    counts_of,
+    input_of,
+    new_estimator,
+    new_spec,
+    run_config,
+)
 from tests.estimator.hang import finish
 from tests.subprocesses import run_python, start
 
@@ -92,34 +101,50 @@ def test_interrupt_of_an_evaluation_within_training_is_raised_at_once(tmp_path):
     assert tf.train.latest_checkpoint(str(tmp_path)) == str(tmp_path / "model.ckpt-2")
 
 
+@pytest.mark.parametrize("pipelined", [False, True])
+def test_interrupt_ends_the_wait_for_the_first_batch(tmp_path, pipelined):
+    def slow(id):
+        threading.Timer(0.2, os.kill, (os.getpid(), signal.SIGINT)).start()
+        time.sleep(2)
+        return id
+
+    def transform(id):
+        return tf.ensure_shape(tf.numpy_function(slow, [id], tf.int64), [])
+
+    handler = signal.getsignal(signal.SIGINT)
+    estimator = new_estimator(tmp_path, spec=new_spec(
+        pipeline_execution_with_tensor_core=pipelined))
+    with pytest.raises(KeyboardInterrupt):
+        estimator.train(input_of([0], transform=transform), max_steps=100)
+    assert signal.getsignal(signal.SIGINT) == handler
+    estimator.train(input_of(range(4)), max_steps=100)
+    assert counts(estimator) == counts_of(*range(4))
+
+
 BLOCKED = """
-    import os, signal, sys, threading, time
+    import os, signal, threading, time
     import numpy as np
     import tensorflow as tf
     from tests.estimator.counting import new_estimator
 
     def batches():
         yield np.array([0, 1])
-        threading.Timer(1.0, os.kill, (os.getpid(), signal.{signal})).start()
-        {block}
+        for seconds in (1.0, 4.0):  # and the user insists
+            threading.Timer(seconds, os.kill, (os.getpid(), signal.SIGINT)).start()
+        time.sleep(1000)
 
     def input_fn(params):
         ids = tf.data.Dataset.from_generator(batches, tf.int64, [None])
-        return ids.map(lambda ids: {{"id": ids}})
+        return ids.map(lambda ids: {"id": ids})
 
-    new_estimator("{model_dir}").train(input_fn, max_steps=100)
+    new_estimator("MODEL_DIR").train(input_fn, max_steps=100)
 """
 
 
-@pytest.mark.parametrize("number, block", [
-    (signal.SIGTERM, "time.sleep(3)"),  # slow
-    (signal.SIGINT, "threading.Timer(4.0, os.kill, (os.getpid(), signal.SIGINT)).start(); "
-                    "time.sleep(1000)"),  # dead, and the user insists
-])
-def test_signal_while_the_input_blocks_saves_and_ends(tmp_path, number, block):
-    code = textwrap.dedent(BLOCKED).format(signal=number.name, block=block, model_dir=tmp_path)
+def test_interrupts_while_the_input_is_dead_save_and_end_the_process(tmp_path):
+    code = textwrap.dedent(BLOCKED).replace("MODEL_DIR", str(tmp_path))
     done = start([sys.executable, "-c", code])
-    assert done.returncode == -number, done.stderr
+    assert done.returncode == -signal.SIGINT, done.stderr
     assert tf.train.latest_checkpoint(str(tmp_path)) == str(tmp_path / "model.ckpt-1")
 
 

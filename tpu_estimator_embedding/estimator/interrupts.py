@@ -98,9 +98,10 @@ def stopping_on_signals() -> Iterator[StopOnSignal]:
         signal.signal(number, hook.note)
     try:
         yield hook
-    except BaseException:
-        hook.received = None
-        raise
+    except BaseException as error:
+        if hook.received is None or not isinstance(error, tf.errors.OutOfRangeError):
+            hook.received = None
+            raise  # else the signal ended the input before the first step
     finally:
         for number, handler in previous.items():
             signal.signal(number, handler)
