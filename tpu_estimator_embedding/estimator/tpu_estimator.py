@@ -15,6 +15,7 @@ from tpu_estimator_embedding.estimator.estimator_spec import (
     log_hooks,
     to_estimator_spec,
 )
+from tpu_estimator_embedding.estimator.id_errors import explained_ids
 from tpu_estimator_embedding.estimator.interrupts import StopOnSignal, stopping_on_signals
 from tpu_estimator_embedding.estimator.log_at_end import logging_without_input
 from tpu_estimator_embedding.estimator.machine_context import MachineContext
@@ -46,7 +47,9 @@ class TPUEstimator(upstream.tpu_estimator.TPUEstimator):
     Raises:
         ValueError: in upstream's cases, but for those that only made sense with a TPU:
             `num_shards=1` with an embedding_config_spec, `mod` with eval_on_tpu=False,
-            static shapes, and `evaluate(steps=None)` are allowed.
+            static shapes, and `evaluate(steps=None)` are allowed. Where a config asks for
+            what needs a TPU: num_cores_per_replica, experimental_feed_hook,
+            profile_data_directory, or a distribution strategy.
     """
 
     _warm_start_settings: Any  # upstream's: what is left for Estimator to warm-start
@@ -100,20 +103,23 @@ class TPUEstimator(upstream.tpu_estimator.TPUEstimator):
         if not self._use_engine:
             with explained_restore(self.model_dir):
                 return super().train(input_fn, hooks, steps, max_steps, saving_listeners)
-        with explained_restore(self.model_dir), stopping_on_signals() as self._stop:
+        with (explained_restore(self.model_dir), explained_ids(),
+              stopping_on_signals() as self._stop):
             return super().train(input_fn, [*self._hooks(hooks), self._stop], steps, max_steps,
                                  saving_listeners)
 
     def evaluate(self, input_fn, steps=None, hooks=None, checkpoint_path=None, name=None):
         """Evaluates as `Estimator.evaluate`; `steps=None` evaluates the whole input."""
-        with explained_restore(self.model_dir), self._stop.obeying_at_once():
+        with (explained_restore(self.model_dir), explained_ids(),
+              self._stop.obeying_at_once()):
             return super().evaluate(input_fn, steps, self._hooks(hooks), checkpoint_path, name)
 
     def predict(self, input_fn, predict_keys=None, hooks=None, checkpoint_path=None,
                 yield_single_examples=True):
         """Predicts as `Estimator.predict`, every sample of the input once and in order."""
-        return super().predict(input_fn, predict_keys, self._hooks(hooks), checkpoint_path,
-                               yield_single_examples)
+        with explained_ids():
+            yield from super().predict(input_fn, predict_keys, self._hooks(hooks),
+                                       checkpoint_path, yield_single_examples)
 
     def _hooks(self, hooks: Any) -> list[Any]:
         return logging_without_input(hooks) if self._use_engine else list(hooks or [])
