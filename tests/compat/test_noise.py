@@ -36,7 +36,7 @@ def log_all(logger):
         logger.warning(RENAMED, place, "tf.f", "tf.g")
         logger.warning(ARGUMENT, place, "f", "module", "x", "later", "do this")
         logger.info("loss = %s, step = %s", 1.0, 2)
-        logger.warning("tpu_estimator_embedding: a deprecated id was dropped")
+        logger.warning("%s\nThis flag is deprecated: %d", "Own", 3)
         logger.error("wrong: %(what)s", {"what": "it"})
 
 
@@ -45,9 +45,13 @@ def test_every_deprecation_is_shown_once(logger, caplog):
     noise.show_once()
     log_all(logger)
     messages = [record.getMessage() for record in caplog.records]
-    assert sum("is deprecated" in message for message in messages) == 4
+    assert [message for message in messages if message.startswith("From")] == [
+        "From a.py:1: f (from module) is deprecated and will be removed later.",
+        "From a.py:1: g (from module) is deprecated and will be removed later.",
+        "From a.py:1: The name tf.f is deprecated. Please use tf.g instead.",
+        "From a.py:1: calling f (from module) with x is deprecated and will be removed later."]
     assert messages.count("loss = 1.0, step = 2") == messages.count("wrong: it") == 2
-    assert messages.count("tpu_estimator_embedding: a deprecated id was dropped") == 2
+    assert messages.count("Own\nThis flag is deprecated: 3") == 2
     assert len(logger.filters) == 1
 
 

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""What TensorFlow's log shows: every deprecation once, with --quiet only what matters.
+"""What TensorFlow's log shows: every deprecation once, in one line; or less, or more.
 
 Filters on TensorFlow's logger do it, because programs set the level of the logger themselves.
 """
@@ -8,7 +8,6 @@ import logging
 import os
 
 LEVELS = ("quiet", "normal", "verbose")
-OURS = "tpu_estimator_embedding"
 
 # The lowest severity that TensorFlow's C++ prints, read when it is loaded.
 _CPP_LEVEL = {"quiet": "2", "verbose": "0"}
@@ -16,7 +15,7 @@ _CPP_VARIABLE = "TF_CPP_MIN_LOG_LEVEL"
 
 
 class DeprecationsOnce(logging.Filter):
-    """Drops a deprecation that was shown, wherever it is called from.
+    """Drops a deprecation that was shown, wherever it is called from; shortens it to a line.
 
     >>> record = logging.makeLogRecord({"msg": "From %s: %s is deprecated", "args": ("a", "f")})
     >>> once = DeprecationsOnce()
@@ -31,11 +30,12 @@ class DeprecationsOnce(logging.Filter):
     def filter(self, record: logging.LogRecord) -> bool:
         if not _is_deprecation(record):
             return True
-        # TensorFlow's texts begin with the place of the call.
-        named = record.args if isinstance(record.args, tuple) else ()
-        key = (str(record.msg), *map(str, named[str(record.msg).startswith("From %s"):]))
+        arguments = _arguments(record)  # the place of the call, then what is deprecated
+        key = (record.msg, *map(str, arguments[1:]))
         is_new = key not in self._shown
         self._shown.add(key)
+        record.msg = record.msg.partition("\n")[0]  # below is what to use in TensorFlow 2
+        record.args = arguments[:record.msg.count("%s")]
         return is_new
 
 
@@ -85,7 +85,13 @@ def forget() -> None:
 
 
 def _is_deprecation(record: logging.LogRecord) -> bool:
-    return "deprecated" in str(record.msg) and OURS not in str(record.msg)
+    """Whether it is one of TensorFlow's, by their common form."""
+    return (bool(_arguments(record)) and str(record.msg).startswith("From %s: ")
+            and " deprecated" in record.msg)
+
+
+def _arguments(record: logging.LogRecord) -> tuple[object, ...]:
+    return record.args if isinstance(record.args, tuple) else ()
 
 
 def _logger() -> logging.Logger:
