@@ -8,6 +8,8 @@ from tests.batches import Setting, many_ids, one_id_each, train_beside_oracle
 from tests.oracle import Feature, Optimizer, Oracle, Table
 from tests.runners import RUNNERS
 
+pytestmark = pytest.mark.usefixtures("kernels")
+
 BATCH_SIZE, STEPS = 7, 4
 
 OPTIMIZERS = {

@@ -8,6 +8,8 @@ from tests.batches import Setting, many_ids, one_id_each, train_beside_oracle, w
 from tests.oracle import Entry, Feature, Optimizer, Oracle, Table
 from tests.runners import RUNNERS
 
+pytestmark = pytest.mark.usefixtures("kernels")
+
 VOCABULARY_SIZE, DIMENSION, BATCH_SIZE, STEPS = 9, 4, 6, 3
 
 # Values of size 1 in float32: see test_against_oracle.py. Dividing by a sum of weights of down

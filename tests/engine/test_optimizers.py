@@ -12,6 +12,8 @@ from tests.optimizer_cases import CASES
 from tests.oracle import Feature, Optimizer, Oracle, Table
 from tests.runners import RULE_CLASSES, RUNNERS
 
+pytestmark = pytest.mark.usefixtures("kernels")
+
 VOCABULARY_SIZE, BATCH_SIZE, STEPS = 12, 6, 4
 
 # Dividing by roots of slots and by learning rates of down to 0.05 magnifies roundings.

@@ -8,6 +8,8 @@ from tests.batches import Setting, many_ids, train_beside_oracle
 from tests.oracle import Feature, Optimizer, Oracle, Table
 from tests.runners import RUNNERS
 
+pytestmark = pytest.mark.usefixtures("kernels")
+
 ATOL = 1e-6  # values of size 1 in float32: see test_against_oracle.py
 
 

@@ -11,6 +11,8 @@ from tests.optimizer_cases import CASES
 from tests.oracle import Entry, Feature, Optimizer, Oracle, Table
 from tests.runners import RUNNERS
 
+pytestmark = pytest.mark.usefixtures("kernels")
+
 BATCH_SIZE, STEPS = 8, 3
 SIZES = {"t": 7, "u": 3}
 TOLERANCE = {"rtol": 1e-5, "atol": 2e-6}  # values of size 1, some of them divided

@@ -18,6 +18,8 @@ from tpu_estimator_embedding.engine.partitioned_embedding import (
     split_activations,
 )
 
+pytestmark = pytest.mark.usefixtures("tf_kernels")  # whose ops it counts
+
 ROWS, DIMENSION, BATCH_SIZE = 1000, 4, 3
 LAZY = [name for name in CASES if name != "Adam, not lazy"]
 

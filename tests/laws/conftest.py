@@ -2,12 +2,22 @@
 """How many examples the two property tests try: 300, or 10,000 with the profile `thorough`."""
 
 import hypothesis
+import pytest
+
+from tests.kernel_choice import choose_kernels
 
 # Compiling and a busy machine make single examples slow, which says nothing about them.
 hypothesis.settings.register_profile(
     "quick", max_examples=150, deadline=None, derandomize=True, database=None,
-    suppress_health_check=[hypothesis.HealthCheck.too_slow])
+    suppress_health_check=[hypothesis.HealthCheck.too_slow,
+                           hypothesis.HealthCheck.function_scoped_fixture])
 hypothesis.settings.register_profile(
     "thorough", hypothesis.settings.get_profile("quick"), max_examples=5_000, derandomize=False,
     print_blob=True)
 hypothesis.settings.load_profile("quick")
+
+
+@pytest.fixture(params=["tf", "native"], autouse=True)
+def kernels(request, monkeypatch):
+    """Holds TensorFlow's own ops and the compiled ones to the same laws."""
+    choose_kernels(request.param, monkeypatch)
