@@ -2,6 +2,7 @@
 """Whether a TPU system answers: it does, a server without TPUs does, or nothing does."""
 
 import socket
+import threading
 import time
 
 import pytest
@@ -10,7 +11,8 @@ import tensorflow as tf
 from tests import fake_tpu
 from tpu_estimator_embedding.compat import tpu_system
 
-SHORT = 0.3
+SHORT = 0.3  # seconds that a connection is given
+PATIENCE = 10  # seconds that a loaded machine may take for some of those
 
 
 @pytest.fixture(autouse=True)
@@ -56,15 +58,18 @@ def test_nobody_is_waited_for(silent_port, closed_port, monkeypatch):
                     "grpc://192.0.2.1:8470",  # a network that is kept free for examples
                     "grpc://no-such-host.invalid:8470", "grpc://[::1", "grpc://host:port"):
         assert tpu_system.device_types(address) is None
-    assert time.monotonic() - start < 6 * SHORT + 1.5
+    assert time.monotonic() - start < PATIENCE
 
 
 def test_name_that_takes_long_to_look_up_is_not_waited_for(monkeypatch):
+    found = threading.Event()
     monkeypatch.setattr(tpu_system, "CONNECT_SECONDS", SHORT)
-    monkeypatch.setattr(socket, "create_connection", lambda *_: time.sleep(2) or socket.socket())
+    monkeypatch.setattr(socket, "create_connection",
+                        lambda *_: found.wait(3 * PATIENCE) and socket.socket())
     start = time.monotonic()
     assert tpu_system.device_types("grpc://slow:8470") is None
-    assert time.monotonic() - start < 4 * SHORT
+    assert time.monotonic() - start < PATIENCE
+    found.set()
 
 
 def test_this_is_no_machine_of_google(silent_port, closed_port, monkeypatch):
