@@ -46,6 +46,8 @@ from tpu_estimator_embedding.mid_level.structure import (
 )
 from tpu_estimator_embedding.types import Tensor
 
+_as_it_is = tf.autograph.experimental.do_not_convert  # AutoGraph would be slow, and change nothing
+
 
 class TPUEmbeddingV2(StackedTables):
     """Embedding tables laid out for SparseCores, looked up and trained on any device.
@@ -93,10 +95,12 @@ class TPUEmbeddingV2(StackedTables):
             allow_id_dropping=config.allow_id_dropping)
         self._engine: StackEngine | None = None
 
+    @_as_it_is
     def build(self) -> None:
         """Creates tables and slots; does nothing if they are there. Lookups call it."""
         self._built_engine()
 
+    @_as_it_is
     def enqueue(self, features: Any, weights: Any = None,
                 device: str | None = None) -> Partitioned:
         """Sorts the ids of all features for the SparseCores.
@@ -127,6 +131,7 @@ class TPUEmbeddingV2(StackedTables):
                                             self._config.max_ids_per_table or {},
                                             self._config.max_unique_ids_per_table or {})
 
+    @_as_it_is
     def dequeue(self, partitioned_tensors: Partitioned) -> tuple[Any, Partitions]:
         """Looks up what `enqueue` returned.
 
@@ -144,14 +149,17 @@ class TPUEmbeddingV2(StackedTables):
         return tf.nest.pack_sequence_as(
             self._feature_config, [activations[path] for path in self._stacks.features]), preserved
 
+    @_as_it_is
     def embedding_lookup(self, features: Any, weights: Any = None) -> tuple[Any, Partitions]:
         """Looks features up: `enqueue`, then `dequeue`."""
         return self.dequeue(self.enqueue(features, weights))
 
+    @_as_it_is
     def __call__(self, features: Any, weights: Any = None) -> tuple[Any, Partitions]:
         """Looks features up: `embedding_lookup`."""
         return self.embedding_lookup(features, weights)
 
+    @_as_it_is
     def apply_gradients(self, gradients: Any, preserved_outputs: Partitions) -> None:
         """Updates every row that was looked up, once, with the sum of its gradients.
 
@@ -179,6 +187,7 @@ class TPUEmbeddingV2(StackedTables):
                  for share in shares]), tf.nest.flatten(mine, expand_composites=True))
 
     @staticmethod
+    @_as_it_is
     def preprocess_features(
             num_replicas_in_sync: int, max_ids_per_chip_per_sample: int,
             max_minibatches_per_sc: int, num_sc_per_chip: int, num_sc_shards: int,
@@ -226,6 +235,7 @@ class TPUEmbeddingV2(StackedTables):
         return preprocessing.to_partitioned(ids, formats, {}, {})
 
     @classmethod
+    @_as_it_is
     def compute_sparse_core_stats(
             cls, features: Any, feature_config: Any, num_tpu_chips: int,
             num_sc_per_chip: int = 4, optimizer: Any = None,

@@ -132,11 +132,7 @@ class _EmbeddingLayer(_Layer):
         """
         if serving_config is None:
             return self._tables.lookup(features, weights, tf.convert_to_tensor(self._trap))
-        tables = self.embedding_tables
-        for path, feature in named_features(serving_config).items():
-            checks.check(feature.table in tables, f"table of feature {path!r}",
-                         "a TableConfig of the layer", feature.table)
-        return serving_embedding_lookup(features, weights, tables, serving_config)
+        return self._serve(features, weights, serving_config)
 
     def get_config(self) -> dict[str, Any]:
         """Returns the arguments as plain values, without initializers."""
@@ -151,6 +147,14 @@ class _EmbeddingLayer(_Layer):
         """Returns a layer made from what `get_config` returned."""
         return cls(**{**config, "feature_config": features_from_dict(config["feature_config"]),
                       "optimizer": optimizer_from_dict(config["optimizer"])})
+
+    @tf.autograph.experimental.do_not_convert  # Keras converts `call`, and it what it calls
+    def _serve(self, features: Any, weights: Any, serving_config: Any) -> Any:
+        tables = self.embedding_tables
+        for path, feature in named_features(serving_config).items():
+            checks.check(feature.table in tables, f"table of feature {path!r}",
+                         "a TableConfig of the layer", feature.table)
+        return serving_embedding_lookup(features, weights, tables, serving_config)
 
     def save_own_variables(self, store: Any) -> None:
         """Saves tables and slots."""

@@ -74,6 +74,7 @@ class LayerTables(tf.__internal__.tracking.Trackable):
             self._track_trackable(variable, name)
         self._delayed: dict[Any, DelayedUpdate] = {}  # by the form of the ids
 
+    @tf.autograph.experimental.do_not_convert  # there is nothing to convert, slowly
     def lookup(self, features: Any, weights: Any, trap: Tensor) -> Any:
         """Returns activations in the structure of the FeatureConfigs, tied to the trap.
 

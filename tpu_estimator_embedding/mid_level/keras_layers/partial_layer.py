@@ -123,12 +123,7 @@ class _PartialLayer(_Layer):
             ValueError: if there are other features than configured, or an input is refused.
             tf.errors.InvalidArgumentError: if an id is not in the vocabulary.
         """
-        check_structure("inputs", self._settings.feature_config, dict(inputs))
-        outputs = {name: self._look_up_small(name, inputs[name]) for name in self._small_layers}
-        if self._tpu_embedding is not None:
-            outputs.update(self._tpu_embedding(
-                {name: value for name, value in inputs.items() if name not in outputs}))
-        return {name: outputs[name] for name in inputs}
+        return self._look_up(inputs)
 
     def get_config(self) -> dict[str, Any]:
         """Returns the arguments as plain values, without initializers."""
@@ -144,6 +139,15 @@ class _PartialLayer(_Layer):
         """Returns a layer made from what `get_config` returned."""
         return cls(**{**config, "feature_config": features_from_dict(config["feature_config"]),
                       "optimizer": optimizer_from_dict(config["optimizer"])})
+
+    @tf.autograph.experimental.do_not_convert  # Keras converts `call`, and it what it calls
+    def _look_up(self, inputs: dict[str, Any]) -> dict[str, Any]:
+        check_structure("inputs", self._settings.feature_config, dict(inputs))
+        outputs = {name: self._look_up_small(name, inputs[name]) for name in self._small_layers}
+        if self._tpu_embedding is not None:
+            outputs.update(self._tpu_embedding(
+                {name: value for name, value in inputs.items() if name not in outputs}))
+        return {name: outputs[name] for name in inputs}
 
     def _embedding_layers(self, features: dict[str, Any]) -> dict[str, Any]:
         """Returns feature name -> Embedding layer, one for each table."""
