@@ -125,3 +125,16 @@ def test_tables_without_optimizer_are_not_trained(table):
     with pytest.raises(RuntimeError, match="`apply_gradients` must come, once, after"):
         embedding.apply_gradients(GRADIENTS)
     assert list(embedding._trackable_children()) == ["words"]
+
+
+def test_replicas_in_other_processes_are_refused(table, monkeypatch):
+    strategy = tf.distribute.get_strategy()
+    monkeypatch.setattr(strategy.extended, "_num_workers", 2, raising=False)
+    with pytest.raises(RuntimeError, match="`strategy` must be one whose replicas are all in this "
+                                           "process, got '_DefaultDistributionStrategy'"):
+        TPUEmbedding({"title": FeatureConfig(table)}, SGD(1.0))
+
+
+def test_graphs_for_sessions_are_refused(table):
+    with tf.Graph().as_default(), pytest.raises(RuntimeError, match="TPUEmbedding must be made whe"):
+        TPUEmbedding({"title": FeatureConfig(table)}, SGD(1.0))

@@ -101,6 +101,19 @@ def test_checkpoints_are_complete(in_function, tmp_path):
     assert value.tolist() == [[1.0], [0.0]]
 
 
+def test_asynchronous_checkpoints_are_complete(tmp_path):
+    _, embedding = one_row()
+    step(embedding)
+    checkpoint = tf.train.Checkpoint(embedding=embedding)
+    options = tf.train.CheckpointOptions(experimental_enable_async_checkpoint=True)
+    for saved in (1.0, 2.0, 3.0):
+        checkpoint.save(tmp_path / "model", options=options)
+        checkpoint.sync()
+        values = tf.train.load_checkpoint(tf.train.latest_checkpoint(tmp_path))
+        assert values.get_tensor("embedding/row/.ATTRIBUTES/VARIABLE_VALUE")[0, 0] == saved
+        step(embedding)
+
+
 def step_of(embedding):
     embedding.enqueue(IDS)
     embedding.dequeue()

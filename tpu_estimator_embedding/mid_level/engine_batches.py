@@ -84,9 +84,9 @@ class EngineBatches:
         return [None] * self._num_replicas
 
     def complete(self) -> None:
-        """Applies what pipelining has left to apply."""
+        """Applies what pipelining has left to apply, now or where this graph runs."""
         if self._delayed:
-            with tf.init_scope(), tf.device(_HOST):
+            with tf.device(_HOST):
                 self._delayed.apply()
 
     def forget(self) -> None:

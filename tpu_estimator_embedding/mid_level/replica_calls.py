@@ -7,11 +7,16 @@ from typing import Any
 import tensorflow as tf
 from tensorflow.python.distribute import distribute_utils
 
+from tpu_estimator_embedding import checks
+
 Leaves = Sequence[Any]
 
 
 class ReplicaCalls:
     """The calls of the replicas of the strategy under which it was made.
+
+    Raises:
+        RuntimeError: if the strategy has replicas in other processes.
 
     >>> calls = ReplicaCalls()
     >>> calls.together("sum", lambda shares: [sum(share) for share in shares], [1, 2])
@@ -21,6 +26,10 @@ class ReplicaCalls:
     def __init__(self) -> None:
         self.strategy = tf.distribute.get_strategy()
         self.count = self.strategy.num_replicas_in_sync
+        if getattr(self.strategy.extended, "_num_workers", 1) > 1:
+            raise RuntimeError(checks.complaint(
+                "strategy", "one whose replicas are all in this process",
+                type(self.strategy).__name__))
 
     def together(self, method: str, function: Callable[[list[Leaves]], list[Any]],
                  leaves: Leaves, *, from_outside: bool = False) -> Any:

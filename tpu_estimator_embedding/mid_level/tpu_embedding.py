@@ -70,12 +70,17 @@ class TPUEmbedding(tf.__internal__.tracking.Trackable):
     Raises:
         ValueError: if a config or optimizer is of the wrong class, two tables have one
             name, or batch_size does not divide by the replicas.
-        RuntimeError: if initialize_tpu_embedding is False and there is no other object.
+        RuntimeError: if initialize_tpu_embedding is False and there is no other object, the
+            strategy has replicas in other processes, or TensorFlow builds a graph for
+            sessions.
 
     Source: documents of `tf.tpu.experimental.embedding.TPUEmbedding`, releases 2.3, 2.4.
     """
 
     def __init__(self, *args: Any, **kwargs: Any) -> None:
+        if not tf.compat.v1.executing_eagerly_outside_functions():
+            raise RuntimeError("TPUEmbedding must be made where TensorFlow executes eagerly, got a "
+                               "graph for sessions. Use TPUEstimator for programs of sessions.")
         call = read_call(args, kwargs)
         self._feature_config = call.feature_config
         self._features = named_features(call.feature_config)
@@ -151,7 +156,8 @@ class TPUEmbedding(tf.__internal__.tracking.Trackable):
                 given.
             TypeError: if the type of a sequence in the structure differs.
             RuntimeError: if the batch size is unknown, a table has no optimizer and
-                training is True, or the batch before has not got its gradients.
+                training is True, the batch before has not got its gradients, or 16
+                batches wait to be dequeued.
             tf.errors.InvalidArgumentError: if an id is not in the vocabulary; in a graph,
                 also in the place of errors that depend on the values.
         """
@@ -259,11 +265,19 @@ class TPUEmbedding(tf.__internal__.tracking.Trackable):
 
     def _complete(self) -> None:
         if self._batches is not None:
-            self._batches.complete()
+            with tf.init_scope():
+                self._batches.complete()
+
+    # What is saved misses no update: a checkpoint asks for the children every time it is
+    # saved, an asynchronous one makes a function of copying them.
 
     def _trackable_children(self, save_type: str = "checkpoint", **options: Any) -> Any:
-        self._complete()  # what is saved misses no update
+        self._complete()
         return super()._trackable_children(save_type, **options)
+
+    def _copy_trackable_to_cpu(self, object_map: Any) -> None:
+        if self._batches is not None:
+            self._batches.complete()
 
     def _lookup_dependency(self, *args: Any, **kwargs: Any) -> Any:
         if self._batches is not None:  # restored tables do not get the update of others
