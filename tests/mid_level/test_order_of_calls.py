@@ -136,5 +136,5 @@ def test_replicas_in_other_processes_are_refused(table, monkeypatch):
 
 
 def test_graphs_for_sessions_are_refused(table):
-    with tf.Graph().as_default(), pytest.raises(RuntimeError, match="TPUEmbedding must be made whe"):
+    with tf.Graph().as_default(), pytest.raises(RuntimeError, match="must be made where Ten"):
         TPUEmbedding({"title": FeatureConfig(table)}, SGD(1.0))
