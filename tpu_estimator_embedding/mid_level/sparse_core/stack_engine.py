@@ -94,7 +94,9 @@ class StackEngine:
         form = self._formats[name]
         datas = [({name: engine_ids(from_csr(partitions[name], form), form.rows_per_shard)},
                   tf.constant(form.sample_count, tf.int64)) for partitions in replicas]
-        return shard_replicas(self._engines[name].plan, datas, training=training)
+        # Lookups stand in functions that SavedModels keep, to be served without this package.
+        return shard_replicas(self._engines[name].plan, datas, training=training,
+                              portable=not training)
 
     def _example(self, name: str, num_replicas: int) -> StepIds:
         """Returns ids in a graph of its own, which show dtypes and shapes."""
