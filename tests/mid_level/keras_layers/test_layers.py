@@ -17,7 +17,8 @@ from tpu_estimator_embedding.mid_level.optimizers import SGD, Adagrad
 from tpu_estimator_embedding.mid_level.table_config import TableConfig
 
 
-@pytest.fixture(params=["keras", "tf_keras"])  # keras is Keras 2 beside TensorFlow 2.15
+# Beside TensorFlow 2.15 both are Keras 2.15.
+@pytest.fixture(params=["tf_keras"] if tf.__version__.startswith("2.15") else ["keras", "tf_keras"])
 def keras(request):
     return importlib.import_module(request.param)
 
