@@ -9,8 +9,8 @@ import os
 
 import numpy as np
 import tensorflow.compat.v1 as tf
+import tensorflow.compat.v2 as tf2
 from absl import app, flags
-from tensorflow.python.ops import summary_ops_v2 as contrib_summary  # was tf.contrib.summary
 from tensorflow.python.tpu import tpu_embedding
 
 tf.disable_v2_behavior()
@@ -115,13 +115,12 @@ def eval_input_fn(params):
 
 def host_call_fn(global_step, loss, learning_rate):
     step = global_step[0]
-    writer = contrib_summary.create_file_writer(
+    writer = tf2.summary.create_file_writer(
         os.path.join(FLAGS.model_dir, "host_call"), max_queue=FLAGS.summary_steps)
-    with writer.as_default(), contrib_summary.record_summaries_every_n_global_steps(
-            FLAGS.summary_steps, global_step=step):
-        contrib_summary.scalar("training/loss", loss[0], step=step)
-        contrib_summary.scalar("training/learning_rate", learning_rate[0], step=step)
-        return contrib_summary.all_v2_summary_ops()
+    with writer.as_default(), tf2.summary.record_if(tf.equal(step % FLAGS.summary_steps, 0)):
+        tf2.summary.scalar("training/loss", loss[0], step=step)
+        tf2.summary.scalar("training/learning_rate", learning_rate[0], step=step)
+        return tf.summary.all_v2_summary_ops()
 
 
 def predict_rating(features):
