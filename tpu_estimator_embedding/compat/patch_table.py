@@ -118,7 +118,12 @@ TPU_SYSTEM = (
       for name in ("rewrite", "replicate", "shard", "batch_parallel",
                    "split_compile_and_replicate", "split_compile_and_shard")
       for module in ("tensorflow.python.tpu.tpu",
-                     *(() if name.startswith("split_") else _V1_TPU_APIS))))
+                     *(() if name.startswith("split_") else _V1_TPU_APIS))),
+    *(_stand_in("tensorflow.python.tpu.ops.tpu_ops", name, f"tpu_computations:{name}",
+                "has no kernel without a TPU; says so")
+      for name in ("infeed_dequeue", "infeed_dequeue_tuple", "infeed_enqueue",
+                   "infeed_enqueue_tuple", "outfeed_dequeue", "outfeed_dequeue_tuple",
+                   "outfeed_enqueue", "outfeed_enqueue_tuple")))
 
 # The classes that TensorFlow exports; a program may hold either spelling of the module,
 # which `import tensorflow.compat.v1` makes two modules of.
