@@ -18,8 +18,9 @@ ARGUMENT = "From %s: calling %s (from %s) with %s is deprecated and will be remo
 
 
 @pytest.fixture(name="logger")
-def the_logger_of_tensorflow():
+def the_logger_of_tensorflow(monkeypatch):
     """Without filters and at its level again after the test."""
+    monkeypatch.setattr(noise, "_chosen", set())
     logger = logging.getLogger("tensorflow")
     filters, level = list(logger.filters), logger.level
     logger.filters.clear()
@@ -67,6 +68,7 @@ def test_verbose_shows_everything(logger, caplog):
     noise.show_once()
     logger.setLevel(logging.ERROR)
     noise.set_level("verbose")
+    noise.show_once()  # by an install() in the program
     log_all(logger)
     assert len(caplog.records) == 14 and not logger.filters
 

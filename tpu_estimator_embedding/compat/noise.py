@@ -13,6 +13,8 @@ LEVELS = ("quiet", "normal", "verbose")
 _CPP_LEVEL = {"quiet": "2", "verbose": "0"}
 _CPP_VARIABLE = "TF_CPP_MIN_LOG_LEVEL"
 
+_chosen: set[str] = set()  # the level, for a program that calls `install` itself, too
+
 
 class DeprecationsOnce(logging.Filter):
     """Drops a deprecation that was shown, wherever it is called from; shortens it to a line.
@@ -63,13 +65,15 @@ def prepare(level: str) -> None:
 def show_once() -> None:
     """Lets TensorFlow's log show things once; calling it again changes nothing."""
     import tensorflow as tf
-    _add(tf.get_logger(), DeprecationsOnce())
+    if "verbose" not in _chosen:
+        _add(tf.get_logger(), DeprecationsOnce())
     for handler in tf.get_logger().handlers:
         _add(handler, NotByAbslToo())
 
 
 def set_level(level: str) -> None:
     """Shows more or less than usual, once TensorFlow is loaded: one of LEVELS."""
+    _chosen.add(level)
     if level == "quiet":
         _add(_logger(), NoChatter())
     elif level == "verbose":
@@ -79,6 +83,7 @@ def set_level(level: str) -> None:
 
 def forget() -> None:
     """Removes the filters."""
+    _chosen.clear()
     _remove(_logger(), DeprecationsOnce, NoChatter)
     for handler in _logger().handlers:
         _remove(handler, NotByAbslToo)
