@@ -48,9 +48,12 @@ def initialize(session: tf.compat.v1.Session, feeds: Feeds) -> None:
 
 
 def fill(value: float) -> Callable[..., tf.Tensor]:
-    """Returns an initializer that leaves no constant of the size of a table behind."""
+    """Returns an initializer that leaves no constant of the size of a table behind.
+
+    TensorFlow would compute a plain `tf.fill` ahead of the session and keep it.
+    """
     def initializer(shape: Any, dtype: tf.DType = tf.float32, partition_info: Any = None):
-        return tf.fill(shape, tf.constant(value, dtype))
+        return tf.fill(shape, tf.random.uniform([], value, value, dtype, seed=0))
 
     return initializer
 

@@ -60,10 +60,22 @@ def default_names(plan: EmbeddingPlan) -> dict[str, TableNames]:
 
 def _create_table(plan: EmbeddingPlan, table: TablePlan, names: TableNames) -> TableVariables:
     sizes = plan.rows_per_host(table)
-    slots = {slot: _create_parts(names.slots[slot], table, sizes,
-                                 tf.compat.v1.constant_initializer(value))
+    slots = {slot: _create_parts(names.slots[slot], table, sizes, _filled_with(value))
              for slot, value in table.slot_initial_values.items()}
     return TableVariables(_create_parts(names.table, table, sizes, table.initializer), slots)
+
+
+def _filled_with(value: float) -> Initializer:
+    """Returns an initializer whose tensor TensorFlow cannot compute ahead of the session.
+
+    What it can compute ahead it keeps as a constant of the session: as much memory again, and
+    a copy of every slot in the first step, because the constant may not change.
+    """
+    def initializer(shape, dtype=tf.float32, partition_info=None):
+        del partition_info  # every part is the same
+        return tf.fill(shape, tf.random.uniform([], value, value, dtype, seed=0))
+
+    return initializer
 
 
 def _create_parts(name: str, table: TablePlan, sizes: list[int],
