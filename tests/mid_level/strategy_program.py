@@ -12,6 +12,7 @@ tf.config.set_logical_device_configuration(
 
 from tests.oracle import Entry, Feature, Optimizer, Oracle, Table  # noqa: E402
 from tpu_estimator_embedding.mid_level import (  # noqa: E402
+    SGD,
     Adagrad,
     FeatureConfig,
     TableConfig,
@@ -119,6 +120,27 @@ with two.scope():
 unaccumulated.build(2)
 train(unaccumulated, two, inside=False, loop=True)
 check("unaccumulated", unaccumulated, accumulate=False, num_cores=2)
+
+for pipelined, seen in ((False, [-6, -38]), (True, [-3, -19])):  # by hand, the third step
+    table = TableConfig(4, 1, tf.zeros_initializer(), combiner="sum")
+    with two.scope():
+        embedding = TPUEmbedding([FeatureConfig(table)], SGD(1.0), pipelined)
+
+    def replica(embedding=embedding):
+        """Looks up [0], [1, 2] in the first replica, [1], [2, 3] in the second."""
+        first = tf.distribute.get_replica_context().replica_id_in_sync_group
+        ids = tf.RaggedTensor.from_row_lengths(tf.stack([first, first + 1, first + 2]), [1, 2])
+        embedding.enqueue([ids], [ids.with_values(tf.constant([1.0, 2.0, 3.0]))])
+        activations = embedding.dequeue()
+        embedding.apply_gradients([tf.ones_like(activations[0])])
+        return activations[0]
+
+    embedding.build(2)
+    step = tf.function(lambda replica=replica: two.run(replica))
+    activations = [two.experimental_local_results(step())[1] for _ in range(3)][-1]
+    assert activations.numpy().ravel().tolist() == seen
+    assert embedding.embedding_tables[table].numpy().ravel().tolist() == [-3, -9, -15, -9]
+print("ragged with weights, pipelined or not")
 
 former.enqueue(tf.constant([1, 2]))  # the same ids for both replicas
 assert two.experimental_local_results(two.run(former.dequeue))[1].shape == [2, 2]

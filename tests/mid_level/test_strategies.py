@@ -14,4 +14,4 @@ def test_every_strategy_and_way_to_call_gives_the_tables_of_the_oracle():
     assert done.returncode == 0, done.stderr
     assert done.stdout.splitlines() == [
         "mirrored, outside", "mirrored, inside", "mirrored, eager", "one device, outside",
-        "default, outside", "unaccumulated", "errors"]
+        "default, outside", "unaccumulated", "ragged with weights, pipelined or not", "errors"]
