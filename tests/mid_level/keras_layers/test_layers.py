@@ -72,6 +72,15 @@ def test_every_gradient_that_is_taken_is_an_update(keras):
         assert table_of(layer)[1, 0] == pytest.approx(1 - 0.01 * updates)
 
 
+@pytest.mark.parametrize("training, expected", [(True, 0.99), (None, 0.99), (False, 1.0)])
+def test_tables_stay_as_they_are_without_training(keras, training, expected):
+    layer = embedding_layer_class(keras)({"a": FeatureConfig(ones_table(5))}, "sgd")
+    with tf.GradientTape() as tape:
+        loss = tf.reduce_sum(layer({"a": tf.constant([1])}, training=training)["a"])
+    tape.gradient(loss, layer.trainable_variables)
+    assert table_of(layer)[1, 0] == pytest.approx(expected)
+
+
 def test_dense_inputs_have_a_row_for_each_entry(keras):
     layer = embedding_layer_class(keras)({"a": FeatureConfig(ones_table(5))}, SGD(1.0))
     ids = tf.constant([[[1, 2]], [[3, 1]], [[0, 0]]])

@@ -112,7 +112,8 @@ class _EmbeddingLayer(_Layer):
         """Does nothing: the tables are there, whatever the inputs."""
         self.built = True
 
-    def call(self, features: Any, weights: Any = None, serving_config: Any = None) -> Any:
+    def call(self, features: Any, weights: Any = None, serving_config: Any = None,
+             training: bool | None = None) -> Any:
         """Looks features up.
 
         Args:
@@ -121,6 +122,7 @@ class _EmbeddingLayer(_Layer):
             weights: floats in that structure and of the same kinds, or None.
             serving_config: another structure of FeatureConfigs, of the same TableConfigs,
                 to look up without training; None for that of the layer.
+            training: False where no gradient will be taken; Keras passes it.
 
         Returns:
             float32 in that structure: `[batch, dim]`, `[batch, max_sequence_length, dim]`,
@@ -131,7 +133,8 @@ class _EmbeddingLayer(_Layer):
             tf.errors.InvalidArgumentError: if an id is not in the vocabulary.
         """
         if serving_config is None:
-            return self._tables.lookup(features, weights, tf.convert_to_tensor(self._trap))
+            return self._tables.lookup(features, weights, tf.convert_to_tensor(self._trap),
+                                       training)
         return self._serve(features, weights, serving_config)
 
     def get_config(self) -> dict[str, Any]:

@@ -75,13 +75,15 @@ class LayerTables(tf.__internal__.tracking.Trackable):
         self._delayed: dict[Any, DelayedUpdate] = {}  # by the form of the ids
 
     @tf.autograph.experimental.do_not_convert  # there is nothing to convert, slowly
-    def lookup(self, features: Any, weights: Any, trap: Tensor) -> Any:
+    def lookup(self, features: Any, weights: Any, trap: Tensor, training: bool | None) -> Any:
         """Returns activations in the structure of the FeatureConfigs, tied to the trap.
 
         Args:
             features: inputs in that structure.
             weights: weights in that structure, or None.
             trap: `[1]` float32.
+            training: False ties nothing to the trap. Only True may use compiled ops, which
+                an export could not take along.
 
         Raises:
             ValueError, TypeError: if a structure or an input is refused.
@@ -94,12 +96,13 @@ class LayerTables(tf.__internal__.tracking.Trackable):
             path: given.rows_per_sample for path, given in inputs.items()})
         engine = PartitionedEmbedding(plan, self._parts)
         datas = ({path: given.data for path, given in inputs.items()}, batch_size)
-        ids = shard_replicas(plan, [datas], training=self._can_train)
+        trains, portable = self._can_train and training is not False, training is not True
+        ids = shard_replicas(plan, [datas], training=trains, portable=portable)
         by_path = split_activations(plan, engine.lookup(ids), batch_size)
         flat = [_reshape(by_path[path], inputs[path]) for path in self._features]
-        if self._can_train:
+        if trains:
             flat = _trapped(trap, flat, lambda gradients: self._update(
-                engine, datas, ids, dict(zip(self._features, gradients, strict=True))))
+                engine, datas, ids, dict(zip(self._features, gradients, strict=True)), portable))
         return tf.nest.pack_sequence_as(self._feature_config, flat)
 
     def complete(self) -> None:
@@ -138,7 +141,7 @@ class LayerTables(tf.__internal__.tracking.Trackable):
             return tf.identity(expected)
 
     def _update(self, engine: PartitionedEmbedding, datas: Any, ids: Any,
-                gradients: Mapping[str, Tensor]) -> None:
+                gradients: Mapping[str, Tensor], portable: bool) -> None:
         mine = (datas, gradients)
         leaves = tf.nest.flatten(mine)
 
@@ -146,23 +149,24 @@ class LayerTables(tf.__internal__.tracking.Trackable):
             replicas = [tf.nest.pack_sequence_as(mine, share) for share in shares]
             # Of one replica the ids are sorted already, for its lookup.
             all_ids = ids if len(replicas) == 1 else shard_replicas(
-                engine.plan, [given for given, _ in replicas], training=True)
-            self._apply(engine, replicas, all_ids)
+                engine.plan, [given for given, _ in replicas], training=True, portable=portable)
+            self._apply(engine, replicas, all_ids, portable)
             return [None] * len(replicas)
 
         self._replicas.together("tape.gradient", update, leaves)
 
-    def _apply(self, engine: PartitionedEmbedding, replicas: Sequence[Any], ids: Any) -> None:
+    def _apply(self, engine: PartitionedEmbedding, replicas: Sequence[Any], ids: Any,
+               portable: bool) -> None:
         gradients = _stack(engine.plan, [of for _, of in replicas])
         if not self._plan.pipelined:
             engine.apply_gradients(ids, gradients, tf.constant(0, tf.int64))
             return
         kind = tuple(type(data).__name__ for data in replicas[0][0][0].values())
-        key = (engine.plan.features, kind)
+        key = (engine.plan.features, kind, portable)
         if key not in self._delayed:
             with outside_strategies():
                 self._delayed[key] = DelayedUpdate(
-                    engine, _example(engine.plan, [given for given, _ in replicas]))
+                    engine, _example(engine.plan, [given for given, _ in replicas], portable))
         for delayed in self._delayed.values():
             delayed.apply()
         self._delayed[key].delay(ids, gradients)
@@ -187,7 +191,7 @@ def _stack(plan: Any, replicas: Sequence[Mapping[str, Tensor]]) -> dict[str, Ten
         for table in plan.tables}
 
 
-def _example(plan: Any, datas: Sequence[Any]) -> Any:
+def _example(plan: Any, datas: Sequence[Any], portable: bool) -> Any:
     """Returns ids like those of `datas` in a graph of its own, with all sizes open."""
     with tf.Graph().as_default():
         def example(leaf: Any) -> Any:
@@ -197,7 +201,7 @@ def _example(plan: Any, datas: Sequence[Any]) -> Any:
             return tf.compat.v1.placeholder(leaf.dtype, [None, *shape[1:]] if shape else [])
         return shard_replicas(plan, [
             (tf.nest.map_structure(example, data), tf.compat.v1.placeholder(tf.int64, []))
-            for data, _ in datas], training=True)
+            for data, _ in datas], training=True, portable=portable)
 
 
 def _reshape(activations: Tensor, given: LayerInput) -> Tensor:

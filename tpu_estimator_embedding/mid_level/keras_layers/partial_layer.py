@@ -110,11 +110,12 @@ class _PartialLayer(_Layer):
         """Does nothing: the tables are there, whatever the inputs."""
         self.built = True
 
-    def call(self, inputs: dict[str, Any]) -> dict[str, Any]:
+    def call(self, inputs: dict[str, Any], training: bool | None = None) -> dict[str, Any]:
         """Looks features up.
 
         Args:
             inputs: feature name -> Tensor, SparseTensor or RaggedTensor of ids.
+            training: False where no gradient will be taken; Keras passes it.
 
         Returns:
             Feature name -> float32 activations.
@@ -123,7 +124,7 @@ class _PartialLayer(_Layer):
             ValueError: if there are other features than configured, or an input is refused.
             tf.errors.InvalidArgumentError: if an id is not in the vocabulary.
         """
-        return self._look_up(inputs)
+        return self._look_up(inputs, training)
 
     def get_config(self) -> dict[str, Any]:
         """Returns the arguments as plain values, without initializers."""
@@ -141,12 +142,13 @@ class _PartialLayer(_Layer):
                       "optimizer": optimizer_from_dict(config["optimizer"])})
 
     @tf.autograph.experimental.do_not_convert  # Keras converts `call`, and it what it calls
-    def _look_up(self, inputs: dict[str, Any]) -> dict[str, Any]:
+    def _look_up(self, inputs: dict[str, Any], training: bool | None) -> dict[str, Any]:
         check_structure("inputs", self._settings.feature_config, dict(inputs))
         outputs = {name: self._look_up_small(name, inputs[name]) for name in self._small_layers}
         if self._tpu_embedding is not None:
             outputs.update(self._tpu_embedding(
-                {name: value for name, value in inputs.items() if name not in outputs}))
+                {name: value for name, value in inputs.items() if name not in outputs},
+                training=training))
         return {name: outputs[name] for name in inputs}
 
     def _embedding_layers(self, features: dict[str, Any]) -> dict[str, Any]:
