@@ -171,8 +171,8 @@ class TPUEstimator(upstream.tpu_estimator.TPUEstimator):
 
         def augmented(features, labels, mode, config, params):
             if not self._use_engine:
-                _log_start(f"{mode} without the embedding engine (use_tpu=False): the model's "
-                           "optimizer trains the tables of embedding columns")
+                _log_start(f"{mode} without the embedding engine (use_tpu=False): tables of "
+                           "embedding columns are variables of the model")
                 return without_engine(features, labels, mode, config, params)
             plan = self._plan(training=mode == ModeKeys.TRAIN)
             is_export = not isinstance(features, step_input.StepInput)
