@@ -84,6 +84,18 @@ def test_spellings_of_115_lead_to_tensorflows_own():
     assert tf.tpu.CrossShardOptimizer is v1.CrossShardOptimizer
 
 
+@pytest.mark.parametrize("row", patch_table.FORMER_HOMES, ids=lambda row: row.path)
+def test_former_homes_of_estimators_show_todays(row):
+    former, today = importlib.import_module(row.path), importlib.import_module(row.source)
+    names = {"estimator": "Estimator", "model_fn": "EstimatorSpec", "run_config": "RunConfig",
+             "canned.head": "_Head", "inputs.numpy_io": "numpy_input_fn"}
+    name = names.get(row.path.removeprefix("tensorflow.python.estimator").lstrip("."))
+    if name:
+        assert getattr(former, name) is getattr(today, name)
+    parent, _, last = row.path.rpartition(".")
+    exec(f"import {row.path} as imported; from {parent} import {last}", {})
+
+
 def test_signatures_that_the_spec_had_are_accepted_by_position():
     spec_class = tf.estimator.tpu.experimental.EmbeddingConfigSpec
     columns = [tf.tpu.experimental.embedding_column(

@@ -43,7 +43,7 @@ def install() -> None:
     from tpu_estimator_embedding.compat import tpu_ops  # imports TensorFlow, so after Keras
     tpu_ops.stand_in()
     for row in (patch_table.ESTIMATOR + patch_table.TPU_SYSTEM + patch_table.FORMER_SPELLINGS
-                + contrib_table.CONTRIB + mid_level_table.MID_LEVEL):
+                + patch_table.FORMER_HOMES + contrib_table.CONTRIB + mid_level_table.MID_LEVEL):
         patch.apply(row)
     noise.show_once()
 

@@ -118,8 +118,15 @@ def _restore_attribute(patch: Patch, before: Original) -> None:
 
 def _exists(patch: Patch) -> bool:
     if patch.is_module:
-        return patch.path in sys.modules or importlib.util.find_spec(patch.path) is not None
+        return patch.path in sys.modules or _can_be_imported(patch.path)
     return current_attribute(patch) is not NOTHING
+
+
+def _can_be_imported(path: str) -> bool:
+    try:
+        return importlib.util.find_spec(path) is not None
+    except ModuleNotFoundError:  # of what it is in
+        return False
 
 
 def _replacement(patch: Patch) -> Any:

@@ -19,7 +19,8 @@ _WIDTH = 96  # of a line
 ROWS = (
     *patch_table.KERAS, *patch_table.MODULES, *patch_table.EXPERIMENTAL, *patch_table.V1_WORDS,
     *patch_table.V1_ENGINE, *patch_table.TPU_OPS, *patch_table.ESTIMATOR,
-    *patch_table.TPU_SYSTEM, *patch_table.FORMER_SPELLINGS, *contrib_table.CONTRIB,
+    *patch_table.TPU_SYSTEM, *patch_table.FORMER_SPELLINGS,
+    *patch_table.FORMER_HOMES, *contrib_table.CONTRIB,
     *mid_level_table.MID_LEVEL, *tf1.TABLE, *program_setup.TABLE)
 
 

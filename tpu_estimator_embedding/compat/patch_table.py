@@ -168,6 +168,21 @@ def _former(module: str, name: str, source: str) -> Patch:
     return Patch(module, name, source, "the spelling of TensorFlow 1.15")
 
 
+def _former_home(name: str) -> Patch:
+    former = f"tensorflow.python.estimator{name and '.'}{name}"
+    # By its whole path, because views of modules pass on what is set on them.
+    return Patch("", former, f"{_ESTIMATOR}{name and '.'}{name}",
+                 "second name of tensorflow_estimator's module, removed in TensorFlow 2.16",
+                 is_module=True, is_lazy=True)
+
+
+FORMER_HOMES = tuple(map(_former_home, (
+    "", "estimator", "estimator_lib", "exporter", "gc", "model_fn", "run_config", "training",
+    "util", "canned", "canned.head", "canned.metric_keys", "canned.optimizers",
+    "canned.parsing_utils", "canned.prediction_keys", "export", "export.export",
+    "export.export_lib", "export.export_output", "inputs", "inputs.inputs",
+    "inputs.numpy_io", "inputs.pandas_io")))
+
 # What has copied names of tensorflow_estimator's modules comes before the modules.
 ESTIMATOR = (
     *(row for api in (f"{_API}._v1", "tensorflow_estimator._api.v1") for row in (
