@@ -152,6 +152,7 @@ def test_dictionaries_take_stacks_and_tables():
     stack = embedding.embedding_tables["a_b"]
     assert list(embedding.embedding_tables) == ["a_b", "c"] and len(embedding.variables) == 2
     assert stack.shape == (192, 8) and stack.numpy().shape == (192, 8)
+    np.testing.assert_array_equal(tf.convert_to_tensor(stack), stack.numpy())
     rows = embedding.embedding_tables[table]
     assert rows.shape == (70, 3)
     # b is the second table of two chips: id 5 lies on core (5 + 4) mod 8, after a's 8 rows.

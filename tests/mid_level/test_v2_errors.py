@@ -70,9 +70,17 @@ def test_output_shapes_are_needed(shape, sentence):
      "title.* must be in .0, 9., its vocabulary_size, got 9"),
     (with_title(tf.constant([1, 2, 3, 2**32 + 1], tf.int64)), tf.errors.InvalidArgumentError,
      "title.* must be in .0, 9., its vocabulary_size, got 4294967297")])
-def test_wrong_features_are_refused(embedding, features, error, sentence):
+def test_wrong_features_are_refused_and_change_nothing(embedding, features, error, sentence):
+    def train(features):
+        activations, preserved = embedding(features)
+        embedding.apply_gradients(activations, preserved)
+
+    train(IDS)
+    before = {slot: variable.numpy() for slot, variable in embedding.variables["words"].items()}
     with pytest.raises(error, match=sentence):
-        embedding(features)
+        train(features)
+    for slot, variable in embedding.variables["words"].items():
+        np.testing.assert_array_equal(variable.numpy(), before[slot])
 
 
 @pytest.mark.parametrize("ids, weights, sentence", [
