@@ -1,6 +1,7 @@
 # SPDX-License-Identifier: Apache-2.0
 """The step in compiled ops: one to prepare, and one to look up and one to update per host."""
 
+import contextlib
 from collections.abc import Mapping
 from typing import Any
 
@@ -18,7 +19,8 @@ from tpu_estimator_embedding.types import Tensor
 Variables = Mapping[str, TableVariables]
 
 for _op in ("PrepareIds", "LookUp", "Update"):
-    tf.no_gradient(f"TpuEmbedding{_op}")
+    with contextlib.suppress(KeyError):  # this module was imported before
+        tf.no_gradient(f"TpuEmbedding{_op}")
 
 
 def look_up(plan: EmbeddingPlan, variables: Variables, ids: PreparedIds) -> dict[str, Tensor]:

@@ -81,5 +81,4 @@ def _can_be_native(plan: EmbeddingPlan) -> bool:
         table.quantization is None
         and (table.optimizer is None or has_kernel(table.optimizer.rule))
         for table in plan.tables)
-    return (bool(plan.tables) and has_kernels and load.choice() == "native"
-            and load.native_ops() is not None)
+    return bool(plan.tables) and has_kernels and load.native_ops() is not None
