@@ -81,6 +81,12 @@ def test_slots_start_with_their_constants():
     assert list(adam.slots) == ["momenta", "velocities"]
 
 
+def test_no_graph_holds_a_constant_as_large_as_a_slot():
+    session, _ = in_new_session(new_plan(rows=1000, rule=Adam()))
+    constants = [op.outputs[0] for op in session.graph.get_operations() if op.type == "Const"]
+    assert max(constant.shape.num_elements() for constant in constants) < 100
+
+
 @pytest.mark.parametrize("num_hosts, sizes", [(1, [13]), (5, [3, 3, 3, 2, 2])])
 @pytest.mark.parametrize("in_graph", [True, False])
 def test_initializer_is_called_for_each_part_with_its_shape(in_graph, num_hosts, sizes):
