@@ -19,7 +19,8 @@ def test_every_module_patched_has_a_line(findings):
     report, is_well = doctor.examine()
     assert is_well and report.endswith("Nothing is wrong.")
     for row in patch.originals():
-        assert row.reason in report and f"  {patch_list.spelled(row)}." in report
+        assert row.reason in report
+        assert f"  {patch_list.spelled(row)}." in report or not row.module
 
 
 def test_stand_ins_for_a_tpu_are_listed(findings):

@@ -49,5 +49,5 @@ def _view() -> ModuleType:
     # private modules are found.
     view = ModuleView("tensorflow", lambda: v1, {"compat": original.compat})
     vars(view).update({name: getattr(original, name) for name in (
-        "__file__", "__package__", "__path__", "__version__")})
+        "__file__", "__loader__", "__package__", "__path__", "__spec__", "__version__")})
     return view
