@@ -31,12 +31,10 @@ def make_batches(workload: Workload, count: int) -> list[Batch]:
     >>> [ids.shape for ids in batch.ids], batch.splits[1][:3].tolist()
     ([(12,), (36,), (24,)], [0, 3, 6])
     """
-    draws = [_drawing(workload, table) for table in range(workload.num_tables)]
+    ids_of_tables = [_draw(workload, table, count) for table in range(workload.num_tables)]
     splits = [np.arange(workload.batch_size + 1, dtype=np.int64) * ids
               for ids in workload.ids_per_sample]
-    return [Batch([draw(workload.batch_size * ids) for draw, ids in
-                   zip(draws, workload.ids_per_sample, strict=True)], splits)
-            for _ in range(count)]
+    return [Batch([ids[number] for ids in ids_of_tables], splits) for number in range(count)]
 
 
 def make_gradients(workload: Workload) -> list[np.ndarray]:
@@ -61,14 +59,15 @@ def unique_rows(workload: Workload, batch: Batch) -> list[np.ndarray]:
     return distinct
 
 
-def _drawing(workload: Workload, table: int):
-    """Returns a function that draws that many ids."""
+def _draw(workload: Workload, table: int, count: int) -> list[np.ndarray]:
+    """Returns the ids of one table for every batch."""
     random = np.random.default_rng((_SEED, table))
+    size = workload.batch_size * workload.ids_per_sample[table]
     if workload.touched_rows:
         rows = random.choice(workload.rows, min(workload.touched_rows, workload.rows),
                              replace=False).astype(np.int64)
-        return lambda size: random.choice(rows, size)
+        return [random.choice(rows, size) for _ in range(count)]
     shares = np.arange(1, workload.rows + 1, dtype=np.float64) ** -ZIPF_EXPONENT
     cumulative = np.cumsum(shares) / shares.sum()
     id_of_rank = random.permutation(workload.rows).astype(np.int64)
-    return lambda size: id_of_rank[np.searchsorted(cumulative, random.random(size))]
+    return [id_of_rank[np.searchsorted(cumulative, random.random(size))] for _ in range(count)]
