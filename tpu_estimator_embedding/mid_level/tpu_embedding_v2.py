@@ -200,11 +200,9 @@ class TPUEmbeddingV2(StackedTables):
         """Sorts the ids of features for tables that were laid out elsewhere.
 
         Args:
-            num_replicas_in_sync: chips.
-            max_ids_per_chip_per_sample: room for ids.
-            max_minibatches_per_sc: room for row pointers.
-            num_sc_per_chip: SparseCores of a chip.
-            num_sc_shards: SparseCores of all chips.
+            num_replicas_in_sync, num_sc_per_chip, num_sc_shards: chips, SparseCores of one
+                and of all.
+            max_ids_per_chip_per_sample, max_minibatches_per_sc: room for ids and pointers.
             stacked_table_to_tables: stack name -> TableConfigs, with names.
             table_to_stacked_table_offset: table name -> stack name, first row of the stack
                 that belongs to the table, and the core that holds its row 0.
@@ -214,10 +212,7 @@ class TPUEmbeddingV2(StackedTables):
             flat_inputs, flat_weights: inputs, and weights or None, of these features.
 
         Returns:
-            What `enqueue` returns.
-
-        Raises:
-            ValueError: if the counts contradict one another.
+            What `enqueue` returns. Raises ValueError if the counts contradict one another.
         """
         checks.check(num_sc_shards == num_replicas_in_sync * num_sc_per_chip, "num_sc_shards",
                      "num_replicas_in_sync * num_sc_per_chip", num_sc_shards)
@@ -228,10 +223,9 @@ class TPUEmbeddingV2(StackedTables):
         formats = preprocessing.csr_formats(stacks, max_ids_per_chip_per_sample,
                                             max_minibatches=max_minibatches_per_sc)
         paths = [path for path, _ in flat_features]
-        weights = [None] * len(paths) if flat_weights is None else flat_weights
         ids = preprocessing.sorted_ids(
             stacks, formats, dict(zip(paths, flat_inputs, strict=True)),
-            dict(zip(paths, weights, strict=True)))
+            dict(zip(paths, flat_weights or [None] * len(paths), strict=True)))
         return preprocessing.to_partitioned(ids, formats, {}, {})
 
     @classmethod
