@@ -105,7 +105,7 @@ def test_rating_tables_have_their_own_optimizers_and_host_calls_write(tmp_path):
     for step, rate in rates.items():
         assert rate == pytest.approx(0.025 * (1 + np.cos(np.pi * step / 400)), abs=1e-6)
     losses = scalars(tmp_path / "model/host_call", "training/loss")
-    assert losses[350] < 0.3 < 1 < losses[50]
+    assert losses[350] < 0.3 < 5 < losses[0]
     saved = variables(tmp_path / "model/model.ckpt-400")
     assert {"users/Ftrl", "users/Ftrl_1", "movies/Adam/m", "movies/Adam/v", "tags/Adagrad",
             "biases/Adagrad"} <= saved.keys()
@@ -115,16 +115,17 @@ def test_rating_tables_have_their_own_optimizers_and_host_calls_write(tmp_path):
 def test_continuous_evaluation_stops_early_and_exports_the_best(tmp_path):
     synthetic_data.write_visits(tmp_path, 20000, 2048)
     output, _ = run("continuous_evaluation.py", "--data_dir=.", "--job_dir=job",
-                    "--eval_every=100", "--patience=200", "--max_steps=3000", cwd=tmp_path)
-    stopped_at = json.loads(output)["global_step"]
+                    "--eval_every=100", "--patience=100", "--max_steps=3000", cwd=tmp_path)
     auc = scalars(tmp_path / "job/eval", "auc")
-    best_step = max(auc, key=auc.get)
-    assert best_step + 200 <= stopped_at < 3000
-    assert auc[best_step] > 0.85
+    *earlier, last, stopped_at = sorted(auc)  # it stops when the last one is not the best
+    assert json.loads(output)["global_step"] == stopped_at < 3000
+    assert auc[last] <= max(auc[step] for step in earlier)
+    best = max(auc.values())
+    assert best > 0.85
     assert len(list((tmp_path / "job/export/latest").iterdir())) == 2
     predict = load_export(tmp_path / "job/export/best").signatures["predict"]
     rows = np.loadtxt(tmp_path / "eval.csv", delimiter=",", skiprows=1)
     country, device, hour = (tf.constant(rows[:, [column]], tf.int64) for column in range(3))
     served = predict(country=country, device=device, hour=hour,
                      visits=tf.constant(rows[:, 3], tf.float32))["probability"].numpy()
-    assert area_under_curve(rows[:, 4], served) == pytest.approx(auc[best_step], abs=0.005)
+    assert area_under_curve(rows[:, 4], served) == pytest.approx(best, abs=0.005)
