@@ -3,6 +3,7 @@
 
 import inspect
 import json
+import logging
 import socket
 
 import pytest
@@ -30,7 +31,8 @@ RunConfig = v1.estimator.tpu.RunConfig
 
 
 @pytest.fixture(autouse=True)
-def a_process_that_knows_nothing(monkeypatch):
+def a_process_that_knows_nothing(monkeypatch, caplog):
+    caplog.set_level(logging.WARNING, logger="tensorflow")  # other tests may have raised it
     monkeypatch.setattr(tpu_system, "_answered", set())
     monkeypatch.setattr(tpu_system, "_said", [])
     monkeypatch.setattr(tpu_system, "CONNECT_SECONDS", 0.3)

@@ -118,7 +118,7 @@ def test_constant_initializers_of_either_api_fill_any_number_of_parts(num_hosts,
 
 
 @pytest.mark.parametrize("initializer", [
-    tf.initializers.TruncatedNormal(0.0, 0.5, seed=1),
+    lambda shape, dtype: tf.random.truncated_normal(shape, 0.0, 0.5, dtype),
     tf.compat.v1.truncated_normal_initializer(0.0, 0.5)])
 def test_random_initializers_fill_every_part(initializer):
     session, table = in_new_session(new_plan(2, rows=400, initializer=initializer))
