@@ -60,7 +60,8 @@ class _PartialLayer(_Layer):
     Args:
         feature_config: feature name -> FeatureConfig.
         optimizer: the optimizer of the larger tables, as TPUEmbeddingLayer takes it. The
-            model's own optimizer trains the small ones.
+            model's own optimizer trains the small ones; those of Keras 3 square and clip
+            each gradient of an id that repeats in a batch by itself, not their sum.
         pipeline_execution_with_tensor_core: whether lookups of the larger tables miss the
             update of the batch before.
         batch_size: samples of all replicas together, where every batch has as many; None
