@@ -81,8 +81,22 @@ def test_checkpoint_restores_into_any_layout(saved, options, before_build):
     status = case.checkpoint.restore(saved[0])
     case.embedding.build()
     check_equal(case.values(), saved[1])
-    if "apart" not in options:  # whose variables are not those of the checkpoint
+    status.assert_nontrivial_match()
+    if "apart" not in options:
         status.assert_consumed()
+        return
+    with pytest.raises(AssertionError, match="not bound to checkpointed values"):
+        status.assert_existing_objects_matched()  # these stacks are not in the checkpoint
+
+
+def test_tables_that_were_not_saved_stay_as_they_are(tmp_path):
+    saved = Case(0, rows={"a": 11, "c": 9})
+    saved.embedding.build()
+    path = saved.checkpoint.save(str(tmp_path / "saved"))
+    case = Case(5)  # which has `a` in a stack with `b`
+    before = case.values()
+    case.checkpoint.restore(path)
+    check_equal(case.values(), {**before, **saved.values()})
 
 
 def test_restored_training_goes_on_alike(saved):

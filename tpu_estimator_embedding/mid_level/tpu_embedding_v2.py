@@ -62,6 +62,10 @@ class TPUEmbeddingV2(StackedTables):
     too; of SparseCoreEmbeddingConfig only the limits that are given count, not the defaults
     of 256 ids; padding is 0. Weight decay is refused, as there.
 
+    A checkpoint restores into any layout, each table by its name. After stacks of other
+    tables, assert_nontrivial_match holds for the status of tf.train.Checkpoint, but neither
+    assert_consumed nor assert_existing_objects_matched: they know stacks, not tables.
+
     Args:
         feature_config: a nested structure of FeatureConfigs.
         optimizer: the optimizer of tables that have none of their own; None where tables

@@ -36,17 +36,18 @@ class _Reading:
         layouts: stack name -> where its tables lie; empty until it is known.
         received: stacks and slots that were taken.
         waiting: those that came before the layouts.
-        tables: (table, slot) -> rows by id, until all tables of a stack are there.
     """
 
     layouts: dict[str, TableStack] = dataclasses.field(default_factory=dict)
     received: set[tuple[str, str]] = dataclasses.field(default_factory=set)
     waiting: dict[tuple[str, str], Tensor] = dataclasses.field(default_factory=dict)
-    tables: dict[tuple[str, str], Tensor] = dataclasses.field(default_factory=dict)
 
 
 class Restoration:
-    """Puts saved tensors into the variables, as soon as it is known what they hold."""
+    """Puts saved tensors into the variables, as soon as it is known what they hold.
+
+    Tables of a stack that a checkpoint does not have stay as they are.
+    """
 
     def __init__(self, variables: Variables):
         self._variables = variables
@@ -76,24 +77,22 @@ class Restoration:
         if mine is not None and mine.stack == layout:
             mine.assign(value)
             return
-        for table, rows in unstack_rows(layout, value).items():
-            self._reading.tables[table, slot] = rows
-        self._assign_complete(slot)
+        self._assign_tables(slot, unstack_rows(layout, value))
 
-    def _assign_complete(self, slot: str) -> None:
+    def _assign_tables(self, slot: str, saved: Mapping[str, Tensor]) -> None:
         for variable in (slots[slot] for slots in self._variables.values() if slot in slots):
-            keys = [(layout.name, slot) for layout in variable.stack.tables]
-            if all(key in self._reading.tables for key in keys):
-                tables = {table: self._reading.tables.pop((table, slot)) for table, _ in keys}
+            tables = {layout.name: saved[layout.name] for layout in variable.stack.tables
+                      if layout.name in saved}
+            if tables:
                 _check_shapes(variable.stack, tables)
                 variable.assign_tables(tables)
 
 
 def _check_shapes(stack: TableStack, tables: Mapping[str, Tensor]) -> None:
-    for layout in stack.tables:
-        expected = [layout.vocabulary_size, layout.dimension]
-        found = tables[layout.name].shape.as_list()
-        checks.check(found == expected, f"saved table {layout.name!r}",
+    for name, rows in tables.items():
+        layout = stack.table(name)
+        expected, found = [layout.vocabulary_size, layout.dimension], rows.shape.as_list()
+        checks.check(found == expected, f"saved table {name!r}",
                      f"of shape {expected}, as it is configured", found)
 
 

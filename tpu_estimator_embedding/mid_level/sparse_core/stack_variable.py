@@ -57,7 +57,9 @@ class StackVariable(Trackable):
         return unstack_rows(self.stack, self.read_value())[name]
 
     def assign_tables(self, tables: dict[str, Tensor]) -> None:
-        """Sets the rows of all tables, each `[vocabulary_size, dim]`, by id."""
+        """Sets the rows of some or all tables, each `[vocabulary_size, dim]`, by id."""
+        if len(tables) < len(self.stack.tables):
+            tables = {**unstack_rows(self.stack, self.read_value()), **tables}
         self.assign(stack_rows(self.stack, tables))
 
     def table_shards(self, name: str) -> list[tuple[str, Tensor]]:
