@@ -24,7 +24,7 @@ SGD, ADAGRAD = CASES["SGD"], CASES["Adagrad"]
 TOLERANCE = {"rtol": 2e-5, "atol": 4e-6}
 
 
-@pytest.fixture(params=["tf_keras"] if tf.__version__.startswith("2.15") else ["keras", "tf_keras"])
+@pytest.fixture(params=["keras"] if tf.__version__.startswith("2.15") else ["keras", "tf_keras"])
 def keras(request):
     return importlib.import_module(request.param)
 

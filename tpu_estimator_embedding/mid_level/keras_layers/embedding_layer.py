@@ -57,6 +57,9 @@ class _EmbeddingLayer(_Layer):
     under a tape, the tables are updated: once for every time it does, whatever is done with
     the gradients. The one trainable variable has no part in the model.
 
+    Every way to save has tables and slots in it, except that Keras 3 leaves them out of
+    `model.save("model.h5")`. There, save as `.keras`, or weights as `.weights.h5`.
+
     Args:
         feature_config: a nested structure of FeatureConfigs.
         optimizer: an optimizer of this package or of tf.tpu.experimental.embedding, or
@@ -89,10 +92,12 @@ class _EmbeddingLayer(_Layer):
                                    pipelined=self._settings.pipelined, batch_size=batch_size)
         self._trap = self.add_weight(name="tpu_embedding_trap", shape=(1,),
                                      initializer="zeros", trainable=True)
-        # Keras 2 saves in HDF5 what `weights` lists, but refuses to compile with variables
-        # that a strategy does not know.
-        if hasattr(self, "_non_trainable_weights") and not tf.distribute.has_strategy():
+        # Keras saves in HDF5 what `weights` lists.
+        if hasattr(self, "_non_trainable_weights"):
             self._non_trainable_weights.extend(self._tables.variables.values())
+            if tf.distribute.has_strategy():  # Keras 2 compiles with variables of its scope alone
+                for variable in self._tables.variables.values():
+                    variable._distribute_strategy = tf.distribute.get_strategy()
 
     @property
     def embedding_tables(self) -> dict[Any, tf.Variable]:

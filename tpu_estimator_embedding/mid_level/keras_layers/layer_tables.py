@@ -11,6 +11,7 @@ from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
 import tensorflow as tf
+from tensorflow.python.saved_model import save_context
 
 from tpu_estimator_embedding import checks
 from tpu_estimator_embedding.engine.partitioned_embedding import (
@@ -142,6 +143,8 @@ class LayerTables(tf.__internal__.tracking.Trackable):
 
     def _update(self, engine: PartitionedEmbedding, datas: Any, ids: Any,
                 gradients: Mapping[str, Tensor], portable: bool) -> None:
+        if self._replicas.count > 1 and save_context.in_save_context():
+            return  # an export has one replica, which alone makes no update
         mine = (datas, gradients)
         leaves = tf.nest.flatten(mine)
 

@@ -166,6 +166,8 @@ class _PartialLayer(_Layer):
                 # Keras could not save an initializer that is none of its own.
                 layer.embeddings.assign(table.initializer(
                     [table.vocabulary_size, table.dim], dtype=tf.float32))
+                # tf.train.Checkpoint does not look into dictionaries of Keras 3.
+                self._track_trackable(layer, f"small_{names[id(table)]}")
         return {name: layers[id(feature.table)] for name, feature in features.items()}
 
     def _look_up_small(self, name: str, value: Any) -> Tensor:
