@@ -9,6 +9,7 @@ import tensorflow as tf
 from tests.subprocesses import run_python
 from tpu_estimator_embedding import mid_level
 from tpu_estimator_embedding.mid_level import SGD, Adagrad, FeatureConfig, TableConfig
+from tpu_estimator_embedding.mid_level.table_variables import children, create_tables
 from tpu_estimator_embedding.mid_level.to_plan import to_plan
 from tpu_estimator_embedding.optimizers.row_optimizer import RowOptimizer
 
@@ -125,6 +126,15 @@ def test_initializers_of_other_dtypes_give_float32():
     [table] = to_plan(FeatureConfig(TableConfig(
         3, 1, lambda shape, dtype: tf.ones(shape, tf.float64)))).tables
     assert table.initializer([3, 1], tf.float32).dtype == tf.float32
+
+
+def test_tables_of_several_parts_are_not_saved_by_their_first():
+    plan = to_plan(FeatureConfig(TableConfig(10, 2, name="words")), Adagrad(), num_hosts=2)
+    variables = create_tables(plan, {})
+    assert [len(variables["words"].parts), len(variables["words"].slots["accumulators"])] == [2, 2]
+    with pytest.raises(ValueError, match="`parts of table 'words'` must be 1, the variable that "
+                                         "is saved and shown, got 2. Make the plan for one host"):
+        children(variables)
 
 
 def test_no_other_object_stands_for_an_engine_that_is_not_there():

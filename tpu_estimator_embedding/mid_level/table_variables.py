@@ -53,7 +53,15 @@ def outside_strategies() -> Iterator[None]:
 
 
 def children(variables: Mapping[str, TableVariables]) -> dict[str, tf.Variable]:
-    """Returns the name in a checkpoint of every table, `words`, and slot, `words/momenta`."""
+    """Returns the name in a checkpoint of every table, `words`, and slot, `words/momenta`.
+
+    Raises:
+        ValueError: if a table has several parts, of which a checkpoint would have one.
+    """
+    for table, (parts, _) in variables.items():
+        checks.check(len(parts) == 1, f"parts of table {table!r}",
+                     "1, the variable that is saved and shown", len(parts),
+                     "Make the plan for one host.")
     return {name: parts[0] for table, (parts, slots) in variables.items()
             for name, parts in ((table, parts),
                                 *((f"{table}/{slot}", slots[slot]) for slot in slots))}
