@@ -8,18 +8,54 @@
 namespace tpu_estimator_embedding {
 namespace {
 
+// What the weights of the ids of a row add up to.
+struct RowWeights {
+  float sum, squares;
+};
+
+// Calls append(id, weight) for the ids from `begin` to `end` that are not negative.
+template <class Integer, class Append>
+RowWeights ForEachKept(const Integer* ids, const float* weights, int64_t begin, int64_t end,
+                       const Append& append) {
+  if (weights == nullptr) {
+    int64_t kept = 0;
+    for (int64_t i = begin; i < end; ++i) {
+      if (ids[i] < 0) continue;
+      append(ids[i], 1.0f);
+      ++kept;
+    }
+    return {static_cast<float>(kept), static_cast<float>(kept)};
+  }
+  RowWeights total = {0, 0};
+  for (int64_t i = begin; i < end; ++i) {
+    if (ids[i] < 0) continue;
+    append(ids[i], weights[i]);
+    total.sum += weights[i];
+    total.squares += weights[i] * weights[i];
+  }
+  return total;
+}
+
 // Takes the ids of a table that lies on one host.
 template <class Id>
 class OneHost {
  public:
   explicit OneHost(const TableIds<Id>& part) : part_(part) {}
 
-  void Append(int64_t id, float weight) {
-    part_.ids[count_] = static_cast<Id>(id);
-    if (part_.weights != nullptr) part_.weights[count_] = weight;
-    ++count_;
+  template <class Integer>
+  RowWeights AppendRow(const Integer* ids, const float* weights, int64_t begin, int64_t end) {
+    Id* to = part_.ids + count_;
+    float* weight_to = part_.weights == nullptr ? nullptr : part_.weights + count_;
+    int32_t count = 0;  // local, as what is stored could change a member for all GCC knows
+    const RowWeights total = ForEachKept(ids, weights, begin, end, [&](int64_t id, float weight) {
+      to[count] = static_cast<Id>(id);
+      if (weight_to != nullptr) weight_to[count] = weight;
+      ++count;
+    });
+    count_ += count;
+    part_.row_ends[row_++] = count_;
+    return total;
   }
-  void EndRow() { part_.row_ends[row_++] = count_; }
 
  private:
   const TableIds<Id> part_;
@@ -34,17 +70,19 @@ class SeveralHosts {
   SeveralHosts(const std::vector<TableIds<Id>>& parts, const Partition& partition)
       : parts_(parts), partition_(partition), counts_(parts.size(), 0) {}
 
-  void Append(int64_t id, float weight) {
-    const int part = partition_.Part(id);
-    const int32_t place = counts_[part]++;
-    parts_[part].ids[place] = static_cast<Id>(partition_.Row(id, part));
-    if (parts_[part].weights != nullptr) parts_[part].weights[place] = weight;
-  }
-  void EndRow() {
+  template <class Integer>
+  RowWeights AppendRow(const Integer* ids, const float* weights, int64_t begin, int64_t end) {
+    const RowWeights total = ForEachKept(ids, weights, begin, end, [&](int64_t id, float weight) {
+      const int part = partition_.Part(id);
+      const int32_t place = counts_[part]++;
+      parts_[part].ids[place] = static_cast<Id>(partition_.Row(id, part));
+      if (parts_[part].weights != nullptr) parts_[part].weights[place] = weight;
+    });
     for (size_t part = 0; part < parts_.size(); ++part) {
       parts_[part].row_ends[row_] = counts_[part];
     }
     ++row_;
+    return total;
   }
 
  private:
@@ -59,8 +97,12 @@ class Counter {
   explicit Counter(const Partition& partition)
       : partition_(partition), counts_(partition.num_parts(), 0) {}
 
-  void Append(int64_t id, float) { ++counts_[counts_.size() == 1 ? 0 : partition_.Part(id)]; }
-  void EndRow() {}
+  template <class Integer>
+  RowWeights AppendRow(const Integer* ids, const float* weights, int64_t begin, int64_t end) {
+    return ForEachKept(ids, weights, begin, end, [&](int64_t id, float) {
+      ++counts_[counts_.size() == 1 ? 0 : partition_.Part(id)];
+    });
+  }
   const std::vector<int64_t>& counts() const { return counts_; }
 
  private:
@@ -70,30 +112,21 @@ class Counter {
 
 float OneOver(float denominator) { return denominator == 0 ? 0.0f : 1.0f / denominator; }
 
-float Scale(Combiner combiner, float weights, float squares) {
-  if (combiner == Combiner::kMean) return OneOver(weights);
-  return OneOver(std::sqrt(squares));
+float Scale(Combiner combiner, const RowWeights& weights) {
+  if (combiner == Combiner::kMean) return OneOver(weights.sum);
+  return OneOver(std::sqrt(weights.squares));
 }
 
 template <class Integer, class Sink>
 float* LayOutShare(const Share& share, const Integer* ids, Combiner combiner, Sink* sink,
                    float* scales) {
   RowReader reader(*share.plan, *share.ids);
-  const float* weights = share.ids->weights;
   const int64_t num_rows = share.num_rows();
   for (int64_t row = 0; row < num_rows; ++row) {
     int64_t begin = 0, end = 0;
     reader.Next(&begin, &end);
-    float sum = 0, squares = 0;
-    for (int64_t i = begin; i < end; ++i) {
-      if (ids[i] < 0) continue;
-      const float weight = weights == nullptr ? 1.0f : weights[i];
-      sum += weight;
-      squares += weight * weight;
-      sink->Append(ids[i], weight);
-    }
-    sink->EndRow();
-    if (scales != nullptr) *scales++ = Scale(combiner, sum, squares);
+    const RowWeights weights = sink->AppendRow(ids, share.ids->weights, begin, end);
+    if (scales != nullptr) *scales++ = Scale(combiner, weights);
   }
   return scales;
 }

@@ -6,6 +6,7 @@
 #include <vector>
 
 #include "absl/strings/str_cat.h"
+#include "huge_pages.h"
 #include "locked_variables.h"
 #include "optimizer_attributes.h"
 #include "parallel_for.h"
@@ -43,6 +44,9 @@ class UpdateOp : public tensorflow::OpKernel {
       task.gradients = gradients[i].template flat<float>().data();
       for (int k = 0; k < attributes_.num_slots(i); ++k) task.slots[k] = variables.data(slot++);
       tasks.push_back(task);
+    }
+    for (int i = 0; i < slot; ++i) {
+      buffers_.Move(i, variables.data(i), variables.tensor(i).TotalBytes());
     }
     Run(context, tasks);
   }
@@ -100,6 +104,7 @@ class UpdateOp : public tensorflow::OpKernel {
   std::vector<int64_t> dims_;
   int num_slots_ = 0;
   OptimizerAttributes attributes_;
+  BuffersInHugePages buffers_;
 };
 
 }  // namespace tpu_estimator_embedding

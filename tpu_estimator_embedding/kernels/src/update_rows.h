@@ -31,23 +31,33 @@ struct UpdateColumns {
   }
 
  private:
+  // What an id has is asked once for a run: asked for every gradient it costs as much as the sum.
   template <class T, int kCount>
   TPU_EMBEDDING_INLINE void SumGradients(int64_t column, T* sums) const {
-    const TableIds<Id>& ids = task.ids;
+    const float* weights = task.ids.run_weights;
+    const float* scales = task.ids.scales;
+    if (weights != nullptr && scales != nullptr) {
+      AddGradients<T, kCount, true>(
+          column, sums, [=](int32_t i, int64_t row) { return scales[row] * weights[i]; });
+    } else if (weights != nullptr) {
+      AddGradients<T, kCount, true>(column, sums, [=](int32_t i, int64_t) { return weights[i]; });
+    } else if (scales != nullptr) {
+      AddGradients<T, kCount, true>(column, sums,
+                                    [=](int32_t, int64_t row) { return scales[row]; });
+    } else {
+      AddGradients<T, kCount, false>(column, sums, [](int32_t, int64_t) { return 1.0f; });
+    }
+  }
+
+  template <class T, int kCount, bool kIsScaled, class Factor>
+  TPU_EMBEDDING_INLINE void AddGradients(int64_t column, T* sums, const Factor& factor) const {
+    const int32_t* rows = task.ids.run_rows;
     const float* gradients = task.gradients + column;
     for (int32_t i = begin; i < end; ++i) {
       const int32_t ahead = i + kGradientsAhead < last ? i + kGradientsAhead : last;
-      Prefetch(gradients + ids.run_rows[ahead] * task.dim, kCount * Lanes<T>());
-      const int64_t row = ids.run_rows[i];
-      const float* gradient = gradients + row * task.dim;
-      if (ids.run_weights != nullptr) {
-        const float scale = ids.scales == nullptr ? 1.0f : ids.scales[row];
-        AddScaled<T, kCount, true>(gradient, scale * ids.run_weights[i], sums);
-      } else if (ids.scales != nullptr) {
-        AddScaled<T, kCount, true>(gradient, ids.scales[row], sums);
-      } else {
-        AddScaled<T, kCount, false>(gradient, 1.0f, sums);
-      }
+      Prefetch(gradients + rows[ahead] * task.dim, kCount * Lanes<T>());
+      const int64_t row = rows[i];
+      AddScaled<T, kCount, kIsScaled>(gradients + row * task.dim, factor(i, row), sums);
     }
   }
 

@@ -1,0 +1,50 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Tables that are trained lie in huge pages, where Linux has any."""
+
+import pathlib
+import platform
+import re
+
+import numpy as np
+import pytest
+import tensorflow as tf
+
+from tpu_estimator_embedding.engine.enqueue_data import EnqueueData
+from tpu_estimator_embedding.engine.partitioned_embedding import (
+    PartitionedEmbedding,
+    create_variables,
+    default_names,
+    shard_ids,
+)
+from tpu_estimator_embedding.optimizers.adagrad import Adagrad
+from tpu_estimator_embedding.optimizers.row_optimizer import RowOptimizer
+from tpu_estimator_embedding.plan.embedding_plan import EmbeddingPlan, FeaturePlan, TablePlan
+
+ROWS, DIMENSION = 100_000, 32
+SWITCH = pathlib.Path("/sys/kernel/mm/transparent_hugepage/enabled")
+pytestmark = [
+    pytest.mark.usefixtures("native_kernels"),
+    pytest.mark.skipif(not SWITCH.exists() or "[never]" in SWITCH.read_text()
+                       or tuple(map(int, re.findall(r"\d+", platform.release())[:2])) < (6, 1),
+                       reason="this Linux gives no huge pages on demand")]
+
+
+def bytes_in_huge_pages():
+    rollup = pathlib.Path("/proc/self/smaps_rollup").read_text()
+    return int(re.search(r"AnonHugePages:\s+(\d+) kB", rollup)[1]) * 1024
+
+
+def test_updates_move_tables_and_slots_and_change_nothing_else():
+    plan = EmbeddingPlan.build(
+        [TablePlan("t", ROWS, DIMENSION, tf.compat.v1.random_normal_initializer(seed=1), "sum",
+                   RowOptimizer(Adagrad(1.0), 1.0))], [FeaturePlan("f", "t")])
+    engine = PartitionedEmbedding(plan, create_variables(plan, default_names(plan)))
+    variables = engine.variables["t"]
+    before, huge = variables.parts[0].numpy(), bytes_in_huge_pages()
+    ids = shard_ids(plan, {"f": EnqueueData(tf.constant([7]))}, 1, training=True)
+    for _ in range(2):
+        engine.apply_gradients(ids, {"t": tf.ones([1, DIMENSION])}, 0)
+    size = ROWS * DIMENSION * 4
+    assert bytes_in_huge_pages() - huge > 1.5 * size  # of the two, but for their ends
+    changed = np.flatnonzero((variables.parts[0].numpy() != before).any(axis=1))
+    assert changed.tolist() == [7]
