@@ -4,7 +4,6 @@
 import numpy as np
 import pytest
 import tensorflow as tf
-import tf_keras
 
 from tpu_estimator_embedding import mid_level
 from tpu_estimator_embedding.config.feature_config import FeatureConfig as V1FeatureConfig
@@ -109,7 +108,7 @@ def by_tpu_embedding_v2():
 
 
 def by_partial_tpu_embedding():
-    layer = partial_layer_class(tf_keras)(
+    layer = partial_layer_class(tf.keras)(
         {"words": mid_level.FeatureConfig(feature_config()[0])}, mid_level.Adagrad(RATE),
         size_threshold=0)
     kernel = tf.Variable(KERNEL)
