@@ -68,6 +68,7 @@ def test_lookups_are_those_of_tensorflow(value, weights, options, combiner):
      "`weights of feature 'a/0'` must be None, for a sequence"),
     (DENSE, None, {"max_sequence_length": 2}, "`input of sequence feature 'a/0'` must be sparse"),
     (tf.ragged.constant([[[1]], [[2]]]), None, {}, "`rank of the ragged input of feature 'a/0'`"),
+    (tf.SparseTensor([[0]], [1], [2]), None, {}, "`rank of the sparse input of feature 'a/0'`"),
     (RAGGED, None, {"output_shape": [4]}, "`batch of feature 'a/0'` must be a divisor"),
 ])
 def test_what_cannot_be_looked_up(value, weights, options, message):

@@ -183,3 +183,8 @@ def test_building_for_another_batch_is_an_error(second):
 def test_shapes_that_cannot_be_built(build, message):
     with pytest.raises(ValueError, match=message):
         TPUEmbedding(config(), SGD(1.0)).build(**build)
+
+
+def test_shapes_in_another_structure_are_refused():
+    with pytest.raises(ValueError, match="not in the input_tree: .'a'"):
+        TPUEmbedding({"a": config()}, SGD(1.0)).build(per_replica_input_shapes={"b": [2]})

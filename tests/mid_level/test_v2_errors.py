@@ -41,6 +41,11 @@ def test_settings_that_stacks_do_not_have_are_refused(optimizer, setting):
         TPUEmbeddingV2(config_of(), optimizer)
 
 
+def test_optimizers_of_no_known_class_are_refused():
+    with pytest.raises(ValueError, match="`optimizer of table 'words'` must be one of SGD, .*'sgd"):
+        TPUEmbeddingV2(config_of(), "sgd")
+
+
 @pytest.mark.parametrize("shape, sentence", [
     (None, "`output_shape of feature 'title'` must be fully defined for TPUEmbeddingV2"),
     ([None, 4], "`output_shape of feature 'title'` must be fully defined"),
@@ -66,6 +71,10 @@ def test_output_shapes_are_needed(shape, sentence):
      "`rank of the ragged input of feature 'title'` must be 2, got 3"),
     (with_title(tf.ragged.constant([[1], []], dtype=tf.int64)), ValueError,
      r"`batch of feature 'title'` must be 4, .* got \[2\]"),
+    (with_title(tf.SparseTensor([[1, 0], [0, 0]], [1, 2], [4, 1])),
+     tf.errors.InvalidArgumentError, "indices of feature .*title.* must be in increasing order"),
+    (with_title(tf.SparseTensor([[0, 0], [4, 0]], [1, 2], [4, 1])),
+     tf.errors.InvalidArgumentError, "indices of feature .*title.* must be in .0, 4., the batch"),
     (with_title(tf.constant([1, 2, 3, 9])), tf.errors.InvalidArgumentError,
      "title.* must be in .0, 9., its vocabulary_size, got 9"),
     (with_title(tf.constant([1, 2, 3, 2**32 + 1], tf.int64)), tf.errors.InvalidArgumentError,
@@ -111,6 +120,19 @@ def test_dequeue_takes_what_enqueue_returns(embedding):
         embedding.dequeue({})
     with pytest.raises(ValueError, match=r"`partitioned_tensors\['words'\]` must be a Partit"):
         embedding.dequeue({"words": (tf.constant(0), 0, 0)})
+
+
+def test_gradients_go_with_the_second_output_of_the_lookup(embedding):
+    gradients, _ = embedding(IDS)
+    with pytest.raises(ValueError, match=r"`preserved_outputs` must be keyed by the stacks \['wor"):
+        embedding.apply_gradients(gradients, {})
+    with pytest.raises(ValueError, match=r"`preserved_outputs\['words'\]` must be a Partitioned"):
+        embedding.apply_gradients(gradients, {"words": tf.constant(1)})
+
+
+def test_weights_are_in_the_structure_of_the_features(embedding):
+    with pytest.raises(ValueError, match=r"`weights` must be .* Missing: \['more/0'\]"):
+        embedding(IDS, {"title": None})
 
 
 def test_gradients_before_anything_was_built_are_refused(embedding):

@@ -83,15 +83,17 @@ def _look_up(path: str, value: Any, weights: Any, table: tf.Variable, config: An
 
 def _look_up_sparse(path: str, value: tf.SparseTensor, weights: tf.SparseTensor | None,
                     table: tf.Variable, config: Any) -> Tensor:
+    rank = value.shape.rank
+    checks.check(rank is None or rank >= 2, f"rank of the sparse input of feature {path!r}",
+                 "at least 2", rank)
     shape = output_shapes.stated(path, config)
     length = config.max_sequence_length
-    if length and not shape and value.shape.rank in (None, 2):
+    if length and not shape and rank in (None, 2):
         batch_size = value.dense_shape[0]
         kept = tf.sparse.slice(value, [0, 0], tf.stack([batch_size, length]))
         return tf.scatter_nd(kept.indices, tf.gather(table, kept.values),
                              tf.stack([batch_size, length, config.table.dim]))
-    is_plain = (not config.validate_weights_and_indices and
-                value.shape.rank is not None and value.shape.rank <= 2)
+    is_plain = not config.validate_weights_and_indices and rank == 2
     look_up = tf.nn.embedding_lookup_sparse if is_plain else tf.nn.safe_embedding_lookup_sparse
     return look_up(table, value, weights, combiner=config.table.combiner)
 

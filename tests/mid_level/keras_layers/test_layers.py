@@ -163,6 +163,18 @@ def test_wrong_inputs_change_no_table(keras, inputs, sentence):
         np.testing.assert_array_equal(table, values)
 
 
+@pytest.mark.parametrize("small, sentence", [
+    (None, "`input of feature 'small'` must be a Tensor, SparseTensor or RaggedTensor, got 'None"),
+    (tf.ragged.constant([[[1]], [[2]]]), "`rank of the ragged input of feature 'small'` must be 2"),
+    (tf.SparseTensor([[0]], [1], [2]), "rank of the sparse input of feature 'small'` must be")])
+def test_wrong_inputs_of_small_tables_are_refused(keras, small, sentence):
+    layer, ids = partial(keras, size_threshold=None), tf.constant([1, 2])
+    with pytest.raises(ValueError, match=sentence):
+        layer({"small": small, "large": ids})
+    with pytest.raises(ValueError, match="Not configured: .*more"):  # which upstream drops
+        layer({"small": ids, "large": ids, "more": ids})
+
+
 def test_id_outside_the_vocabulary_is_refused(keras):
     layer = embedding_layer_class(keras)({"a": FeatureConfig(ones_table(5))}, "sgd")
     with pytest.raises(tf.errors.InvalidArgumentError, match="must be in .0, 5., its vocab"):
@@ -173,6 +185,11 @@ def test_id_outside_the_vocabulary_is_refused(keras):
     ({"optimizer": "rmsprop"}, "`optimizer` must be one of 'sgd', 'adagrad', 'adam', 'ftrl', "
                                "got 'rmsprop'"),
     ({"optimizer": 3.0}, "`optimizer of table 't'` must be one of SGD, Adagrad"),
+    ({"optimizer": tf.compat.v1.train.AdagradOptimizer(0.1)},
+     "`optimizer of table 't'` must be one of SGD, .*got <.*AdagradOptimizer"),
+    ({"batch_size": 0}, "`batch_size` must be an int of at least 1, got 0"),
+    ({"batch_size": "8"}, "`batch_size` must be an int of at least 1, got '8'"),
+    ({"sparse_core_embedding_config": {}}, "`sparse_core_embedding_config` must be None, got {}"),
     ({"embedding_feature": "v1"}, "`embedding_feature` must be None, got 'v1'")])
 def test_arguments_are_checked(keras, arguments, sentence):
     config = {"a": FeatureConfig(ones_table(5, name="t"))}

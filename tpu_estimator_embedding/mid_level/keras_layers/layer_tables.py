@@ -67,8 +67,10 @@ class LayerTables(tf.__internal__.tracking.Trackable):
         self._plan = to_plan(feature_config, optimizer, pipelined=pipelined)
         self._can_train = all(table.optimizer for table in self._plan.tables)
         self._replicas, self._batch_size = ReplicaCalls(), batch_size
-        checks.check(batch_size is None or batch_size % self._replicas.count == 0, "batch_size",
-                     f"a multiple of the {self._replicas.count} replicas", batch_size)
+        if batch_size is not None:
+            checks.check_positive_int("batch_size", batch_size)
+            checks.check(batch_size % self._replicas.count == 0, "batch_size",
+                         f"a multiple of the {self._replicas.count} replicas", batch_size)
         self._parts = create_tables(self._plan, slot_functions(self.tables, optimizer))
         self.variables = children(self._parts)
         for name, variable in self.variables.items():

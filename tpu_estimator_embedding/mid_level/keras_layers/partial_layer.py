@@ -181,6 +181,8 @@ class _PartialLayer(_Layer):
                 variable = variable.value
             return serving_embedding_lookup({name: value}, None, {feature.table: variable},
                                             {name: feature})[name]
+        checks.check(tf.is_tensor(value), f"input of feature {name!r}",
+                     "a Tensor, SparseTensor or RaggedTensor", type(value).__name__)
         if combines and (value.shape.rank or 0) >= 2 and value.shape[-1] == 1:
             value = tf.squeeze(value, -1)
         return layer(value)
