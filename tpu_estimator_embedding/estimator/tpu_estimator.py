@@ -22,6 +22,7 @@ from tpu_estimator_embedding.estimator.machine_context import MachineContext
 from tpu_estimator_embedding.estimator.model_fn_call import call_model_fn
 from tpu_estimator_embedding.estimator.restore_errors import explained_restore
 from tpu_estimator_embedding.estimator.serving_ids import look_up_vocabularies
+from tpu_estimator_embedding.estimator.slow_start import SlowStartHook
 from tpu_estimator_embedding.estimator.spec_to_plan import can_train, spec_to_plan
 from tpu_estimator_embedding.estimator.step_feed import feed_steps
 from tpu_estimator_embedding.estimator.warm_start import warm_start_tables, without_tables
@@ -234,8 +235,8 @@ class TPUEstimator(upstream.tpu_estimator.TPUEstimator):
         with self._ctx.with_mode(ModeKeys.TRAIN) as ctx:
             hooks = log_hooks(spec.loss, ctx.global_batch_size, self._log_steps, self.model_dir)
         updates = [op for op in (spec.train_op, step.update) if op is not None]
-        return spec._replace(train_op=tf.group(*updates),
-                             training_hooks=(*step.hooks, *spec.training_hooks, *hooks))
+        return spec._replace(train_op=tf.group(*updates), training_hooks=(
+            SlowStartHook(step.engine.plan), *step.hooks, *spec.training_hooks, *hooks))
 
     def _add_meta_graph_for_mode(self, builder, input_receiver_fn_map, checkpoint_path,
                                  save_variables=True, mode=ModeKeys.PREDICT, export_tags=None,

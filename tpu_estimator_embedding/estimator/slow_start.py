@@ -1,0 +1,55 @@
+# SPDX-License-Identifier: Apache-2.0
+"""What is said while tables take long to be initialized or restored."""
+
+import threading
+import time
+
+import tensorflow as tf
+
+from tpu_estimator_embedding.plan.embedding_plan import EmbeddingPlan
+
+PATIENCE_SECONDS = 5.0
+
+
+class SlowStartHook(tf.compat.v1.train.SessionRunHook):
+    """Logs what a session that takes long to start is busy with, and when it is ready."""
+
+    def __init__(self, plan: EmbeddingPlan):
+        """Takes the tables."""
+        self._what = _describe(plan)
+        self._timer = threading.Timer(PATIENCE_SECONDS, self._say)
+        self._timer.daemon = True
+        self._start = 0.0
+
+    def begin(self) -> None:
+        """Starts to count the seconds."""
+        self._start = time.monotonic()
+        self._timer.start()
+
+    def after_create_session(self, session: tf.compat.v1.Session,
+                             coord: tf.train.Coordinator) -> None:
+        """Says how long it took, if that was long."""
+        self._timer.cancel()
+        seconds = time.monotonic() - self._start
+        if seconds > PATIENCE_SECONDS:
+            _log(f"{self._what} are ready after {seconds:.0f} s")
+
+    def _say(self) -> None:
+        _log(f"initializing or restoring {self._what} ...")
+
+
+def _describe(plan: EmbeddingPlan) -> str:
+    """Returns the tables and slots in words.
+
+    >>> _describe(EmbeddingPlan.build([], []))
+    '0 tables and their slots (0.0 GB)'
+    """
+    values = sum(table.vocabulary_size * table.dimension * (1 + len(table.slot_initial_values))
+                 for table in plan.tables)
+    number = len(plan.tables)
+    tables = "1 table and its" if number == 1 else f"{number} tables and their"
+    return f"{tables} slots ({4 * values / 1e9:.1f} GB)"
+
+
+def _log(line: str) -> None:
+    tf.compat.v1.logging.info("tpu_estimator_embedding: %s", line)
