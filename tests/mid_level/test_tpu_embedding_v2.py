@@ -81,9 +81,11 @@ def train_beside_oracle(oracle, make, kind, *, steps=STEPS, weighted=False, func
     return embedding
 
 
+@pytest.mark.parametrize("kind, make", [
+    ("sparse", many_ids), ("ragged", many_ids), ("dense", one_id_each)])
 @pytest.mark.parametrize("name", OPTIMIZERS)
-def test_every_optimizer_equals_the_oracle(name):
-    train_beside_oracle(new_oracle(OPTIMIZERS[name]), many_ids, "sparse",
+def test_every_optimizer_and_input_equals_the_oracle(name, kind, make):
+    train_beside_oracle(new_oracle(OPTIMIZERS[name]), make, kind,
                         tolerance={"rtol": 2e-5, "atol": 4e-6})
 
 
