@@ -40,7 +40,15 @@ def loss_of(activations):
     return tf.reduce_sum(activations["bag"] ** 2) + tf.reduce_sum(activations["one"])
 
 
-def train(embedding, strategy, *, inside, loop):
+def enqueue_by_device(embedding, strategy, features):
+    """Gives each replica its ids by itself, the last one first."""
+    for replica, device in reversed(list(enumerate(strategy.extended.worker_devices))):
+        embedding.enqueue(tf.nest.map_structure(
+            lambda value, replica=replica: strategy.experimental_local_results(value)[replica],
+            features), training=True, device=device)
+
+
+def train(embedding, strategy, *, inside, loop, by_device=False):
     def replica(features):
         if inside:
             embedding.enqueue(features)
@@ -51,7 +59,9 @@ def train(embedding, strategy, *, inside, loop):
         embedding.apply_gradients(tape.gradient(loss, activations))
 
     def step(features):
-        if not inside:
+        if by_device:
+            enqueue_by_device(embedding, strategy, features)
+        elif not inside:
             embedding.enqueue(features, training=True)
         strategy.run(replica, args=(features,))
 
@@ -103,9 +113,11 @@ two = tf.distribute.MirroredStrategy(["CPU:0", "CPU:1"])
 STRATEGIES = {"mirrored": two, "one device": tf.distribute.OneDeviceStrategy("CPU:1"),
               "default": tf.distribute.get_strategy()}
 WAYS = {"outside": {"inside": False, "loop": True}, "inside": {"inside": True, "loop": True},
-        "eager": {"inside": True, "loop": False}}
+        "eager": {"inside": True, "loop": False},
+        "by device": {"inside": False, "loop": True, "by_device": True},
+        "by device, eager": {"inside": False, "loop": False, "by_device": True}}
 for kind, strategy in STRATEGIES.items():
-    for way in ("outside", "inside", "eager") if strategy is two else ("outside",):
+    for way in WAYS if strategy is two else ("outside",):
         with strategy.scope():
             embedding = new_embedding()
         embedding.build(4 // strategy.num_replicas_in_sync)

@@ -117,10 +117,11 @@ def test_structures(embeddings, argument, features, error, message):
         embeddings.embedding.enqueue(*given)
 
 
-def test_device_is_refused(embeddings):
-    with pytest.raises(ValueError, match="`device` must be None, got '/TPU:0'. Enqueue the ids"):
+@pytest.mark.parametrize("device", ["/TPU:1", "/CPU:7", "/GPU:0"])
+def test_device_of_no_replica_is_refused(embeddings, device):
+    with pytest.raises(ValueError, match=f"`device` must be None, one of .* got '{device}'"):
         embeddings.embedding.enqueue({"query": {"title": TITLE, "words": WORDS},
-                                      "page": (WORDS,)}, device="/TPU:0")
+                                      "page": (WORDS,)}, device=device)
 
 
 @pytest.mark.parametrize("gradients, error, message", [

@@ -26,6 +26,8 @@ class ReplicaCalls:
     def __init__(self) -> None:
         self.strategy = tf.distribute.get_strategy()
         self.count = self.strategy.num_replicas_in_sync
+        self.devices = (self.strategy.extended.worker_devices if tf.distribute.has_strategy()
+                        else ("/device:CPU:0",))
         if getattr(self.strategy.extended, "_num_workers", 1) > 1:
             raise RuntimeError(checks.complaint(
                 "strategy", "one whose replicas are all in this process",

@@ -23,6 +23,7 @@ import tensorflow as tf
 from tpu_estimator_embedding import checks
 from tpu_estimator_embedding.mid_level import output_shapes, row_layout, table_variables
 from tpu_estimator_embedding.mid_level.constructor_calls import read_call
+from tpu_estimator_embedding.mid_level.device_shares import DeviceShares
 from tpu_estimator_embedding.mid_level.engine_batches import EngineBatches
 from tpu_estimator_embedding.mid_level.replica_calls import ReplicaCalls
 from tpu_estimator_embedding.mid_level.stacked_activations import (
@@ -89,6 +90,7 @@ class TPUEmbedding(tf.__internal__.tracking.Trackable):
                              pipelined=bool(call.pipeline_execution_with_tensor_core))
         self._slot_functions = slot_functions(self._tables, call.optimizer)
         self._replicas = ReplicaCalls()
+        self._device_shares = DeviceShares(self._replicas.devices)
         self._variables: dict[str, Any] | None = None
         self._batches: EngineBatches | None = None
         _check_initialized(call.initialize_tpu_embedding)
@@ -148,33 +150,36 @@ class TPUEmbedding(tf.__internal__.tracking.Trackable):
                 for a weight of 1. Tensors have none.
             training: whether `apply_gradients` will follow.
             name: name of the scope of the ops.
-            device: None: all replicas are given ids at once.
+            device: None: all replicas are given ids at once. Outside of `strategy.run` also
+                the device of one replica, or "/TPU:r"; the last one completes the batch.
 
         Raises:
             ValueError: if the structure or a kind of input differs, weights and ids do not
-                match, batch sizes are unequal or differ from earlier calls, or `device` is
-                given.
+                match, batch sizes are unequal or differ from earlier calls, or no replica has
+                the device.
             TypeError: if the type of a sequence in the structure differs.
-            RuntimeError: if the batch size is unknown, a table has no optimizer and
-                training is True, the batch before has not got its gradients, or 16
-                batches wait to be dequeued.
+            RuntimeError: if the batch size is unknown, training is True though a table has
+                no optimizer, the batch before has not got its gradients, 16 batches
+                wait to be dequeued, or some devices have ids and others none.
             tf.errors.InvalidArgumentError: if an id is not in the vocabulary; in a graph,
                 also in the place of errors that depend on the values.
         """
-        checks.check(device is None, "device", "None", device,
-                     "Enqueue the ids of all replicas at once.")
         check_structure("features", self._feature_config, features)
         if training and any(table.optimizer is None for table in self._plan.tables):
             raise RuntimeError(checks.complaint(
                 "training", "False where a table has no optimizer", training))
-        flat_weights: list[Any] = [None] * len(self._features)
+        leaves = [*tf.nest.flatten(features), *[None] * len(self._features)]
         if weights is not None:
             check_structure("weights", self._feature_config, weights)
-            flat_weights = tf.nest.flatten(weights)
+            leaves[len(self._features):] = tf.nest.flatten(weights)
         with tf.name_scope(name or "enqueue"):
-            self._replicas.together(
-                "enqueue", lambda shares: self._enqueue(shares, training),
-                [*tf.nest.flatten(features), *flat_weights], from_outside=True)
+            if device is None:
+                self._device_shares.check_complete()
+                self._replicas.together(
+                    "enqueue", lambda shares: self._enqueue(shares, training), leaves,
+                    from_outside=True)
+            elif shares := self._device_shares.add(device, leaves, training):
+                self._enqueue(shares, training)
 
     @tf.autograph.experimental.do_not_convert
     def dequeue(self, name: str | None = None) -> Any:
