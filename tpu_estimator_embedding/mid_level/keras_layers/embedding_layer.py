@@ -28,6 +28,10 @@ from tpu_estimator_embedding.mid_level.keras_layers.layer_config import (
     optimizer_to_dict,
 )
 from tpu_estimator_embedding.mid_level.keras_layers.layer_tables import LayerTables
+from tpu_estimator_embedding.mid_level.keras_layers.legacy_optimizers import (
+    from_keras,
+    is_keras_optimizer,
+)
 from tpu_estimator_embedding.mid_level.serving_lookup import serving_embedding_lookup
 from tpu_estimator_embedding.mid_level.structure import named_features
 
@@ -62,8 +66,9 @@ class _EmbeddingLayer(_Layer):
 
     Args:
         feature_config: a nested structure of FeatureConfigs.
-        optimizer: an optimizer of this package or of tf.tpu.experimental.embedding, or
-            "sgd", "adagrad", "adam" or "ftrl"; None where tables are only looked up.
+        optimizer: an optimizer of this package or of tf.tpu.experimental.embedding, a
+            legacy one of Keras, or "sgd", "adagrad", "adam" or "ftrl"; None where tables
+            are only looked up.
         pipeline_execution_with_tensor_core: whether a lookup misses the update of the
             batch before.
         batch_size: samples of all replicas together, where every batch has as many; None
@@ -189,6 +194,8 @@ def _layer_class(base: type, register: Any) -> type:
 
 
 def _to_optimizer(optimizer: Any) -> Any:
+    if is_keras_optimizer(optimizer):
+        return from_keras(optimizer)
     if not isinstance(optimizer, str):
         return optimizer
     checks.check_one_of("optimizer", _BY_NAME, optimizer)

@@ -13,6 +13,10 @@ import tensorflow as tf
 from tpu_estimator_embedding import checks
 from tpu_estimator_embedding.mid_level import optimizers
 from tpu_estimator_embedding.mid_level.feature_config import FeatureConfig, is_feature_config
+from tpu_estimator_embedding.mid_level.keras_layers.legacy_optimizers import (
+    is_keras_optimizer,
+    with_plain_rate,
+)
 from tpu_estimator_embedding.mid_level.quantization_config import QuantizationConfig
 from tpu_estimator_embedding.mid_level.table_config import TableConfig
 
@@ -67,6 +71,8 @@ def optimizer_to_dict(optimizer: Any) -> Any:
     """
     if optimizer is None or isinstance(optimizer, str):
         return optimizer
+    if is_keras_optimizer(optimizer):
+        optimizer = with_plain_rate(optimizer)
     kind = next(base.__name__ for base in type(optimizer).__mro__
                 if hasattr(optimizers, base.__name__))
     settings = {field.name: getattr(optimizer, field.name)
