@@ -33,7 +33,7 @@ def values(layer):
     return [variable.numpy() for variable in layer._tables.variables.values()]
 
 
-def numbers(optimizer):  # some of which Keras holds as float32
+def numbers(optimizer):  # some of which Keras rounds to float32
     return {name: value for name, value in vars(optimizer).items() if isinstance(value, float)}
 
 

@@ -86,4 +86,4 @@ def _checked(optimizer: Any) -> tuple[type, dict[str, Any]]:
         checks.check(name in ("name", "learning_rate", *names) or value == default.get(name),
                      f"{name} of {kind.__name__}", f"{default.get(name)}, as tables have none",
                      value, "Set it on the model's own optimizer alone.")
-    return word, {name: config[name] for name in names}
+    return word, {name: float(config[name]) for name in names}  # Keras has some as float32
