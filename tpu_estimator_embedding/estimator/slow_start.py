@@ -1,14 +1,26 @@
 # SPDX-License-Identifier: Apache-2.0
 """What is said while tables take long to be initialized or restored."""
 
+import contextlib
 import threading
 import time
+from collections.abc import Iterator
 
 import tensorflow as tf
 
 from tpu_estimator_embedding.plan.embedding_plan import EmbeddingPlan
 
 PATIENCE_SECONDS = 5.0
+
+
+@contextlib.contextmanager
+def telling_of_slow_start(plan: EmbeddingPlan) -> Iterator["SlowStartHook"]:
+    """Passes the hook for a session; one that fails to start leaves nothing running."""
+    hook = SlowStartHook(plan)
+    try:
+        yield hook
+    finally:
+        hook.stop()
 
 
 class SlowStartHook(tf.compat.v1.train.SessionRunHook):
@@ -29,10 +41,16 @@ class SlowStartHook(tf.compat.v1.train.SessionRunHook):
     def after_create_session(self, session: tf.compat.v1.Session,
                              coord: tf.train.Coordinator) -> None:
         """Says how long it took, if that was long."""
-        self._timer.cancel()
+        self.stop()
         seconds = time.monotonic() - self._start
         if seconds > PATIENCE_SECONDS:
             _log(f"{self._what} are ready after {seconds:.0f} s")
+
+    def stop(self) -> None:
+        """Says nothing any more."""
+        self._timer.cancel()
+        if self._timer.is_alive():
+            self._timer.join()
 
     def _say(self) -> None:
         _log(f"initializing or restoring {self._what} ...")

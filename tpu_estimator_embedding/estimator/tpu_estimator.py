@@ -22,7 +22,7 @@ from tpu_estimator_embedding.estimator.machine_context import MachineContext
 from tpu_estimator_embedding.estimator.model_fn_call import call_model_fn
 from tpu_estimator_embedding.estimator.restore_errors import explained_restore
 from tpu_estimator_embedding.estimator.serving_ids import look_up_vocabularies
-from tpu_estimator_embedding.estimator.slow_start import SlowStartHook
+from tpu_estimator_embedding.estimator.slow_start import telling_of_slow_start
 from tpu_estimator_embedding.estimator.spec_to_plan import can_train, spec_to_plan
 from tpu_estimator_embedding.estimator.step_feed import feed_steps
 from tpu_estimator_embedding.estimator.warm_start import warm_start_tables, without_tables
@@ -105,9 +105,10 @@ class TPUEstimator(upstream.tpu_estimator.TPUEstimator):
             with explained_restore(self.model_dir):
                 return super().train(input_fn, hooks, steps, max_steps, saving_listeners)
         with (explained_restore(self.model_dir), explained_ids(),
+              telling_of_slow_start(self._plan(training=True)) as slow_start,
               stopping_on_signals() as self._stop):
-            return super().train(input_fn, [*self._hooks(hooks), self._stop], steps, max_steps,
-                                 saving_listeners)
+            return super().train(input_fn, [slow_start, *self._hooks(hooks), self._stop], steps,
+                                 max_steps, saving_listeners)
 
     def evaluate(self, input_fn, steps=None, hooks=None, checkpoint_path=None, name=None):
         """Evaluates as `Estimator.evaluate`; `steps=None` evaluates the whole input."""
@@ -235,8 +236,8 @@ class TPUEstimator(upstream.tpu_estimator.TPUEstimator):
         with self._ctx.with_mode(ModeKeys.TRAIN) as ctx:
             hooks = log_hooks(spec.loss, ctx.global_batch_size, self._log_steps, self.model_dir)
         updates = [op for op in (spec.train_op, step.update) if op is not None]
-        return spec._replace(train_op=tf.group(*updates), training_hooks=(
-            SlowStartHook(step.engine.plan), *step.hooks, *spec.training_hooks, *hooks))
+        return spec._replace(train_op=tf.group(*updates),
+                             training_hooks=(*step.hooks, *spec.training_hooks, *hooks))
 
     def _add_meta_graph_for_mode(self, builder, input_receiver_fn_map, checkpoint_path,
                                  save_variables=True, mode=ModeKeys.PREDICT, export_tags=None,
