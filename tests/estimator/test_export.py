@@ -103,7 +103,7 @@ def test_export_serves_what_the_estimator_predicts(tmp_path, from_columns):
         lambda params: linear.to_dataset(data, 4))]
     exported = export(estimator, linear_feature_spec(names), tmp_path / "export")
     served = serve(exported, linear_examples(data), tmp_path)
-    np.testing.assert_allclose(served["z"], predicted, rtol=1e-6)
+    np.testing.assert_allclose(served["z"], predicted, rtol=1e-6, atol=1e-6)
 
 
 def counting_model_fn(features, labels, mode, params):
@@ -214,7 +214,7 @@ def test_export_looks_strings_up_in_the_vocabulary_of_their_column(
     served = tf.saved_model.load(str(moved)).signatures["serving_default"](tf.constant(examples))
     expected = [weight * sum(values.get(word, 0.0) for word in words)
                 + 100.0 * hundreds * len(words) for words in REQUESTS]
-    np.testing.assert_allclose(served["sum"][:, 0], expected, rtol=1e-6)
+    np.testing.assert_allclose(served["sum"][:, 0], expected, rtol=1e-6, atol=1e-6)
 
 
 def test_export_of_evaluation_computes_loss_and_metrics(tmp_path):

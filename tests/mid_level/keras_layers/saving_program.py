@@ -68,7 +68,7 @@ def check_export(model, directory, expected):
     model.export(f"{directory}/export")
     serve = tf.saved_model.load(f"{directory}/export").signatures["serving_default"]
     [served] = serve(**{name: tf.constant(ids) for name, ids in IDS.items()}).values()
-    np.testing.assert_allclose(served, expected, rtol=1e-5)
+    np.testing.assert_allclose(served, expected, rtol=1e-5, atol=1e-6)
 
 
 def main(directory, *names):

@@ -55,7 +55,7 @@ def test_tables_train_as_with_the_optimizer_of_tables(keras, name):
         for layer in layers:
             train(layer, step)
     for actual, expected in zip(*map(values, layers), strict=True):
-        np.testing.assert_allclose(actual, expected, rtol=1e-6)
+        np.testing.assert_allclose(actual, expected, rtol=1e-6, atol=1e-6)
     again = type(layers[0]).from_config(layers[0].get_config())
     assert type(again._settings.optimizer) is type(word)
     assert numbers(again._settings.optimizer) == pytest.approx(numbers(word), rel=1e-6)
