@@ -177,4 +177,7 @@ def test_what_is_wrong_is_raised_before_anything_changes(monkeypatch):
 def test_untested_version_is_no_reason_to_stop(monkeypatch):
     monkeypatch.setattr(environment, "requirements", lambda: [
         Finding("TensorFlow", "2.22.0", "It is newer.", is_needed=False)])
+    applied = []
+    monkeypatch.setattr(patch, "apply", applied.append)
     tpu_estimator_embedding.install()
+    assert applied

@@ -7,8 +7,11 @@ from tpu_estimator_embedding.demo.settings import keep_settings
 
 
 def test_the_same_settings_pass(tmp_path):
+    kept = []
     for _ in range(2):
         keep_settings(tmp_path / "demo", {"examples": 100, "seed": 1})
+        kept.append([path.read_text() for path in (tmp_path / "demo").iterdir()])
+    assert kept[0] == kept[1] != []
 
 
 def test_other_settings_name_the_option_and_the_way_out(tmp_path):
