@@ -10,7 +10,7 @@ namespace tpu_estimator_embedding {
 namespace {
 
 // Far enough for the memory to deliver a row, near enough for the cache to keep it.
-constexpr int32_t kLookUpAhead = 24;
+constexpr int32_t kLookUpAhead = 64;
 
 // The columns of a row of activations, from block to block.
 template <class Id>

@@ -10,8 +10,8 @@
 namespace tpu_estimator_embedding {
 namespace {
 
-constexpr int64_t kRunsAhead = 12;  // their rows are prefetched
-constexpr int32_t kGradientsAhead = 16;
+constexpr int64_t kRunsAhead = 16;  // their rows are prefetched
+constexpr int32_t kGradientsAhead = 32;
 
 // The columns of one row of the table.
 template <class MyRule, class Id, bool kIsTouched>
