@@ -15,7 +15,7 @@
 #include "check_ids.h"
 #include "lay_out_ids.h"
 #include "row_kernels.h"
-#include "sort_runs.h"
+#include "run_shares.h"
 #include "update_shares.h"
 
 namespace tpu_estimator_embedding {
@@ -155,7 +155,23 @@ class Step {
     for (int part = 0; part < partition_.num_parts(); ++part) {
       views_.push_back(hosts_[part].View(partition_.num_rows(part), scales));
     }
-    LayOutIds(shares_, partition_, plan_.combiner, views_, scales);
+    LayOutIds(shares_, partition_, plan_.combiner, views_, scales, KeepsEveryId(counts));
+  }
+
+  bool KeepsEveryId(const std::vector<int64_t>& counts) const {
+    int64_t given = 0;
+    bool has_sequences = false;
+    for (const Share& share : shares_) {
+      given += share.ids->ids.size;
+      has_sequences |= share.plan->sequence_length > 0;
+    }
+    return counts.size() == 1 && counts[0] == given && !has_sequences;
+  }
+
+  void SortRuns(TableIds<Id>* table, const Cores& cores) {
+    RunShares<Id> shares(table, cores, num_threads_);
+    FromThreads(num_threads_, shares.count(), [&](int64_t i) { shares.Sort(i); });
+    shares.Join();
   }
 
   std::vector<float> LookUpAll() {
@@ -188,7 +204,7 @@ class Step {
     std::vector<Update<Id>> tasks;
     for (size_t host = 0; host < views_.size(); ++host) {
       cores.part = static_cast<int>(host);
-      views_[host].num_runs = SortRuns(views_[host], cores);
+      SortRuns(&views_[host], cores);
       tasks.push_back(Task(host, gradients));
     }
     const std::vector<UpdateShare<Id>> shares = ShareOut(tasks, num_threads_);

@@ -2,6 +2,8 @@
 #include "check_ids.h"
 
 #include <algorithm>
+#include <limits>
+#include <type_traits>
 
 namespace tpu_estimator_embedding {
 namespace {
@@ -10,28 +12,34 @@ std::string Complaint(const std::string& what, const FeaturePlan& plan, const st
   return "`" + what + " of feature '" + plan.name + "'` must be " + rest;
 }
 
+// Whether any id is negative, and whether any may be beyond the last one of the vocabulary: from
+// sign bits alone, as SSE2 cannot compare numbers of 64 bits.
+struct Suspicion {
+  bool is_negative, is_beyond;
+};
+
 template <class Integer>
-void FindBounds(const Integer* ids, int64_t size, int64_t* smallest, int64_t* largest) {
-  Integer low = 0, high = -1;
+Suspicion Suspect(const Integer* ids, int64_t size, int64_t vocabulary_size) {
+  using Bits = std::make_unsigned_t<Integer>;
+  const int64_t largest = std::numeric_limits<Integer>::max();
+  const Bits last = static_cast<Bits>(std::min(vocabulary_size - 1, largest));
+  Bits below = 0, beyond = 0;
   for (int64_t i = 0; i < size; ++i) {
-    low = std::min(low, ids[i]);
-    high = std::max(high, ids[i]);
+    const Bits id = static_cast<Bits>(ids[i]);
+    below |= id;
+    beyond |= last - id;  // overflows for some negative ids: a false alarm
   }
-  *smallest = low;
-  *largest = high;
+  constexpr int kSign = std::numeric_limits<Bits>::digits - 1;
+  return {(below >> kSign) != 0, (beyond >> kSign) != 0};
 }
 
 std::string CheckVocabulary(const FeaturePlan& plan, const Integers& ids, bool* has_negative) {
-  int64_t smallest, largest;
-  if (ids.is_wide) {
-    FindBounds(static_cast<const int64_t*>(ids.data), ids.size, &smallest, &largest);
-  } else {
-    FindBounds(static_cast<const int32_t*>(ids.data), ids.size, &smallest, &largest);
-  }
-  *has_negative = smallest < 0;
-  if (largest < plan.vocabulary_size) return "";
-  int64_t position = 0;
-  while (ids[position] < plan.vocabulary_size) ++position;
+  const Suspicion suspicion =
+      Visit(ids, [&](const auto* data) { return Suspect(data, ids.size, plan.vocabulary_size); });
+  *has_negative = suspicion.is_negative;
+  int64_t position = suspicion.is_beyond ? 0 : ids.size;
+  while (position < ids.size && ids[position] < plan.vocabulary_size) ++position;
+  if (position == ids.size) return "";
   return Complaint("ids", plan,
                    "in [0, " + std::to_string(plan.vocabulary_size) +
                        "), its vocabulary_size, got " + std::to_string(ids[position]) +

@@ -19,6 +19,13 @@ struct Integers {
   }
 };
 
+// Calls work(pointer) with the numbers as what they are, so that loops need not ask for each.
+template <class Work>
+auto Visit(const Integers& integers, const Work& work) {
+  return integers.is_wide ? work(static_cast<const int64_t*>(integers.data))
+                          : work(static_cast<const int32_t*>(integers.data));
+}
+
 // How it is said which sample an id belongs to.
 enum class Placement { kOneIdEach, kRowSplits, kCoordinates };
 

@@ -1,17 +1,11 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "lay_out_ids.h"
 
-#include <cmath>
-
 #include "row_reader.h"
+#include "whole_shares.h"
 
 namespace tpu_estimator_embedding {
 namespace {
-
-// What the weights of the ids of a row add up to.
-struct RowWeights {
-  float sum, squares;
-};
 
 // Calls append(id, weight) for the ids from `begin` to `end` that are not negative.
 template <class Integer, class Append>
@@ -24,14 +18,13 @@ RowWeights ForEachKept(const Integer* ids, const float* weights, int64_t begin, 
       append(ids[i], 1.0f);
       ++kept;
     }
-    return {static_cast<float>(kept), static_cast<float>(kept)};
+    return RowWeights::OfCount(kept);
   }
-  RowWeights total = {0, 0};
+  RowWeights total;
   for (int64_t i = begin; i < end; ++i) {
     if (ids[i] < 0) continue;
     append(ids[i], weights[i]);
-    total.sum += weights[i];
-    total.squares += weights[i] * weights[i];
+    total.Add(weights[i]);
   }
   return total;
 }
@@ -110,13 +103,6 @@ class Counter {
   std::vector<int64_t> counts_;
 };
 
-float OneOver(float denominator) { return denominator == 0 ? 0.0f : 1.0f / denominator; }
-
-float Scale(Combiner combiner, const RowWeights& weights) {
-  if (combiner == Combiner::kMean) return OneOver(weights.sum);
-  return OneOver(std::sqrt(weights.squares));
-}
-
 template <class Integer, class Sink>
 float* LayOutShare(const Share& share, const Integer* ids, Combiner combiner, Sink* sink,
                    float* scales) {
@@ -134,11 +120,9 @@ float* LayOutShare(const Share& share, const Integer* ids, Combiner combiner, Si
 template <class Sink>
 void LayOut(const std::vector<Share>& shares, Combiner combiner, Sink* sink, float* scales) {
   for (const Share& share : shares) {
-    const Integers& ids = share.ids->ids;
-    scales =
-        ids.is_wide
-            ? LayOutShare(share, static_cast<const int64_t*>(ids.data), combiner, sink, scales)
-            : LayOutShare(share, static_cast<const int32_t*>(ids.data), combiner, sink, scales);
+    scales = Visit(share.ids->ids, [&](const auto* ids) {
+      return LayOutShare(share, ids, combiner, sink, scales);
+    });
   }
 }
 
@@ -152,8 +136,11 @@ std::vector<int64_t> CountIds(const std::vector<Share>& shares, const Partition&
 
 template <class Id>
 void LayOutIds(const std::vector<Share>& shares, const Partition& partition, Combiner combiner,
-               const std::vector<TableIds<Id>>& parts, float* scales) {
-  if (parts.size() == 1) {
+               const std::vector<TableIds<Id>>& parts, float* scales, bool keeps_every_id) {
+  if (keeps_every_id) {
+    WholeShares<Id> whole(parts[0], combiner, scales);
+    for (const Share& share : shares) whole.Append(share);
+  } else if (parts.size() == 1) {
     OneHost<Id> host(parts[0]);
     LayOut(shares, combiner, &host, scales);
   } else {
@@ -163,8 +150,8 @@ void LayOutIds(const std::vector<Share>& shares, const Partition& partition, Com
 }
 
 template void LayOutIds(const std::vector<Share>&, const Partition&, Combiner,
-                        const std::vector<TableIds<int32_t>>&, float*);
+                        const std::vector<TableIds<int32_t>>&, float*, bool);
 template void LayOutIds(const std::vector<Share>&, const Partition&, Combiner,
-                        const std::vector<TableIds<int64_t>>&, float*);
+                        const std::vector<TableIds<int64_t>>&, float*, bool);
 
 }  // namespace tpu_estimator_embedding

@@ -6,13 +6,12 @@
 #include <cstdint>
 #include <vector>
 
+#include "combiner.h"
 #include "feature_ids.h"
 #include "partition.h"
 #include "table_ids.h"
 
 namespace tpu_estimator_embedding {
-
-enum class Combiner { kSum, kMean, kSqrtn };
 
 // One feature in one replica. The activations of a table are those of its shares in order.
 struct Share {
@@ -27,10 +26,11 @@ struct Share {
 std::vector<int64_t> CountIds(const std::vector<Share>& shares, const Partition& partition);
 
 // Fills `ids`, `row_ends` and, where they are not null, `weights` of each part, and `scales`,
-// one over the denominator of the combiner, 0 for a denominator of 0; null where none is wanted.
+// null where none are wanted. `keeps_every_id` is a promise that there is one part, no sequence and
+// no negative id.
 template <class Id>
 void LayOutIds(const std::vector<Share>& shares, const Partition& partition, Combiner combiner,
-               const std::vector<TableIds<Id>>& parts, float* scales);
+               const std::vector<TableIds<Id>>& parts, float* scales, bool keeps_every_id);
 
 }  // namespace tpu_estimator_embedding
 

@@ -7,6 +7,7 @@
 #include <limits>
 #include <memory>
 #include <numeric>
+#include <utility>
 #include <vector>
 
 #include "absl/strings/str_cat.h"
@@ -14,7 +15,7 @@
 #include "parallel_for.h"
 #include "prepare_attributes.h"
 #include "prepared_ids.h"
-#include "sort_runs.h"
+#include "run_shares.h"
 
 namespace tpu_estimator_embedding {
 
@@ -38,6 +39,7 @@ class PreparedStep {
     }
     const std::vector<int64_t> order = LargestFirst();
     ParallelFor(context_, order.size(), [&](int64_t i) { LayOut(order[i]); });
+    if (attributes_.is_training) Sort(order);
     for (int host = 0; host < attributes_.num_hosts; ++host) {
       TF_RETURN_IF_ERROR(Finish(host));
     }
@@ -50,6 +52,7 @@ class PreparedStep {
     std::vector<TableIds<Id>> parts;  // of the hosts that have one
     std::vector<int64_t> counts;      // ids of each part
     int64_t num_rows = 0;
+    bool keeps_every_id = false;  // in one part
   };
 
   // Runs before it is known how many there are.
@@ -62,19 +65,19 @@ class PreparedStep {
     const TablePlan& plan = attributes_.tables[i];
     Table& table = tables_[i];
     const size_t num_features = attributes_.features.size();
-    bool keeps_every_id = plan.partition.num_parts() == 1 && !plan.has_sequences;
+    table.keeps_every_id = plan.partition.num_parts() == 1 && !plan.has_sequences;
     int64_t total = 0;
     for (size_t replica = 0; replica < inputs_.size(); replica += num_features) {
       for (int feature : plan.features) {
         const FeatureIds& ids = inputs_[replica + feature];
         table.shares.push_back({&attributes_.features[feature], &ids});
         table.num_rows += table.shares.back().num_rows();
-        keeps_every_id &= !has_negative_ids_[replica + feature];
+        table.keeps_every_id &= !has_negative_ids_[replica + feature];
         total += ids.ids.size;
       }
     }
     table.counts =
-        keeps_every_id ? std::vector<int64_t>{total} : CountIds(table.shares, plan.partition);
+        table.keeps_every_id ? std::vector<int64_t>{total} : CountIds(table.shares, plan.partition);
   }
 
   absl::Status CheckSizes() const {
@@ -166,15 +169,38 @@ class PreparedStep {
   void LayOut(int64_t i) {
     const TablePlan& plan = attributes_.tables[i];
     Table& table = tables_[i];
-    LayOutIds(table.shares, plan.partition, plan.combiner, table.parts, table.parts[0].scales);
+    LayOutIds(table.shares, plan.partition, plan.combiner, table.parts, table.parts[0].scales,
+              table.keeps_every_id);
     for (size_t host = 0; host < table.parts.size(); ++host) {
       TableIds<Id>& part = table.parts[host];
       if (host > 0 && part.scales != nullptr) {
         std::copy_n(table.parts[0].scales, part.num_rows, part.scales);
       }
-      if (!attributes_.is_training) continue;
-      part.num_runs = SortRuns(part, CoresOf(plan, host));
     }
+  }
+
+  void Sort(const std::vector<int64_t>& order) {
+    constexpr int64_t kFewIds = 1 << 15;  // fewer are not worth sharing
+    int64_t num_ids = 0;
+    for (const Table& table : tables_) {
+      num_ids += std::accumulate(table.counts.begin(), table.counts.end(), int64_t{0});
+    }
+    const int64_t ids_of_share = std::max(kFewIds, num_ids / (2 * NumThreads(context_)));
+    std::vector<RunShares<Id>> parts;
+    for (int64_t i : order) {
+      for (size_t host = 0; host < tables_[i].parts.size(); ++host) {
+        TableIds<Id>& part = tables_[i].parts[host];
+        parts.emplace_back(&part, CoresOf(attributes_.tables[i], host),
+                           std::max<int64_t>(1, part.num_ids / ids_of_share));
+      }
+    }
+    std::vector<std::pair<RunShares<Id>*, int64_t>> shares;
+    for (RunShares<Id>& part : parts) {
+      for (int64_t i = 0; i < part.count(); ++i) shares.emplace_back(&part, i);
+    }
+    ParallelFor(context_, shares.size(),
+                [&](int64_t i) { shares[i].first->Sort(shares[i].second); });
+    for (const RunShares<Id>& part : parts) part.Join();
   }
 
   Cores CoresOf(const TablePlan& plan, int part) const {

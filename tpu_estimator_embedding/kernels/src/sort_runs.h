@@ -22,10 +22,20 @@ struct Cores {
   int64_t number() const { return row_ends.empty() ? 1 : static_cast<int64_t>(row_ends.size()); }
 };
 
-// Fills the runs of `table` from its ids, and returns how many there are. The order of the
-// gradients within a run is that of the rows of activations.
+struct IdRange {
+  int64_t begin, end;
+};
+
+// Some runs of a table: where they begin among the places for all, and how many there are.
+struct Runs {
+  int64_t begin, count;
+};
+
+// Fills the runs of the ids of `table` that lie in the range, at the places that they have when
+// all are sorted; ranges can be sorted at the same time. The order of the gradients within a run
+// is that of the rows of activations.
 template <class Id>
-int64_t SortRuns(const TableIds<Id>& table, const Cores& cores);
+Runs SortRuns(const TableIds<Id>& table, const Cores& cores, const IdRange& range);
 
 }  // namespace tpu_estimator_embedding
 

@@ -1,0 +1,36 @@
+// SPDX-License-Identifier: Apache-2.0
+// What the sum of a row of activations is multiplied by.
+#ifndef TPU_ESTIMATOR_EMBEDDING_COMBINER_H_
+#define TPU_ESTIMATOR_EMBEDDING_COMBINER_H_
+
+#include <cmath>
+#include <cstdint>
+
+namespace tpu_estimator_embedding {
+
+enum class Combiner { kSum, kMean, kSqrtn };
+
+// What the weights of the ids of a row add up to.
+struct RowWeights {
+  float sum = 0, squares = 0;
+
+  // Of ids without weights, which are 1.
+  static RowWeights OfCount(int64_t count) {
+    return {static_cast<float>(count), static_cast<float>(count)};
+  }
+  void Add(float weight) {
+    sum += weight;
+    squares += weight * weight;
+  }
+};
+
+// Returns one over the denominator of the combiner, 0 for a denominator of 0.
+inline float Scale(Combiner combiner, const RowWeights& weights) {
+  if (combiner == Combiner::kSum) return 1.0f;
+  const float denominator = combiner == Combiner::kMean ? weights.sum : std::sqrt(weights.squares);
+  return denominator == 0 ? 0.0f : 1.0f / denominator;
+}
+
+}  // namespace tpu_estimator_embedding
+
+#endif  // TPU_ESTIMATOR_EMBEDDING_COMBINER_H_
