@@ -38,14 +38,13 @@ def main(arguments: Sequence[str] | None = None) -> int:
     settings = timing.QUICK if args.quick else timing.Settings()
     described = machine.describe()
     results = {}
-    needed = [] if args.resume and all(report.load(directory, name) for name in names) else entries
-    with _processes(directory, needed) as workers:
-        for name in names:
-            measured = report.load(directory, name) if args.resume else None
-            if measured is None:
+    for name in names:
+        measured = report.load(directory, name) if args.resume else None
+        if measured is None:
+            with _processes(directory, entries) as workers:
                 measured = _measure(ALL[name], entries, workers, settings)
-                report.save(directory, name, measured, described)
-            results[name] = measured
+            report.save(directory, name, measured, described)
+        results[name] = measured
     printed = report.text(results, described)
     print(printed)
     (directory / "report.txt").write_text(f"{printed}\n")
@@ -91,7 +90,7 @@ def _entries(args: argparse.Namespace) -> list[Entry]:
 
 @contextlib.contextmanager
 def _processes(directory: pathlib.Path, entries: Sequence[Entry]) -> Iterator[dict[str, Worker]]:
-    """Passes name -> worker; all import what they need at the same time."""
+    """Passes name -> worker; their processes end when the block does."""
     workers = {entry.name: Worker(entry, directory / "logs" / f"{entry.name}.log")
                for entry in entries}
     try:

@@ -93,10 +93,12 @@ def measure(workload: Workload, entries: Sequence[Entry], workers: dict[str, Wor
         A result for each entry, in their order.
     """
     results = {entry.name: Result(entry.name) for entry in entries}
-    first, *others = entries
+    first = entries[0]
     opened: set[str] = set()
-    for group in _groups(workload, others):
+    for group in list(_groups(workload, entries)):
         names = [first.name, *(entry.name for entry in group)]
+        for name in names:
+            workers[name].start()  # all import at the same time
         for name in names:
             if name not in opened and not results[name].error:
                 progress(f"{workload.name}: {name} makes its tables")
@@ -112,16 +114,25 @@ def measure(workload: Workload, entries: Sequence[Entry], workers: dict[str, Wor
 
 def num_calls(workload: Workload, entries: Sequence[Entry], settings: Settings) -> int:
     """Returns how often `measure` calls `progress`."""
-    turns = sum(1 + len(group) for group in _groups(workload, entries[1:]))
+    turns = sum(1 + len(group) for group in _groups(workload, entries))
     return len(entries) + turns * (settings.rounds + settings.warm_up_rounds)
 
 
 def _groups(workload: Workload, entries: Sequence[Entry]) -> Iterator[list[Entry]]:
     """Splits what is measured beside the first into groups that fit into memory with it."""
-    needed = 1.1 * workload.bytes + _BYTES_OF_PROCESS
-    size = max(1, int(available_bytes() / needed) - 1)
-    for start in range(0, max(1, len(entries)), size):
-        yield list(entries[start:start + size])
+    first, *others = entries
+    room = available_bytes() - _memory(workload, first)
+    group: list[Entry] = []
+    for entry in others:
+        if group and sum(_memory(workload, other) for other in [*group, entry]) > room:
+            yield group
+            group = []
+        group.append(entry)
+    yield group
+
+
+def _memory(workload: Workload, entry: Entry) -> float:
+    return entry.memory * workload.bytes + _BYTES_OF_PROCESS
 
 
 def _open(worker: Worker, workload: Workload, options: dict[str, object],

@@ -23,6 +23,7 @@ from benchmarks.workloads import Workload
 
 DISTINCT_BATCHES = 4
 TIMEOUT = 600  # seconds for one answer
+_LARGE = 2 ** 30  # bytes of tables and slots
 _QUIET = {"TF_CPP_MIN_LOG_LEVEL": "3", "TF_ENABLE_ONEDNN_OPTS": "0"}
 
 
@@ -36,15 +37,26 @@ class Worker:
     def __init__(self, entry: Entry, log: pathlib.Path):
         self.entry = entry
         self._log = log
+        self._process: Any = None
+        self._connection: Any = None
+        self._workload: Workload | None = None
+
+    def start(self) -> None:
+        """Starts the process unless it runs; does not wait until it has imported what it needs."""
+        if self._process is not None:
+            return
         context = multiprocessing.get_context("spawn")
         self._connection, theirs = context.Pipe()
-        log.parent.mkdir(parents=True, exist_ok=True)
-        self._process = context.Process(target=_serve, args=(theirs, entry, str(log)), daemon=True)
+        self._log.parent.mkdir(parents=True, exist_ok=True)
+        self._process = context.Process(
+            target=_serve, args=(theirs, self.entry, str(self._log)), daemon=True)
         self._process.start()
         theirs.close()
 
     def open(self, workload: Workload, **options: Any) -> dict[str, Any]:
         """Makes the tables; returns what the contender says of itself."""
+        self.start()
+        self._workload = workload
         if self.entry.module in ("estimator", "parsing"):
             options["directory"] = str(self._log.parent.parent / "records")
         return self._ask("open", workload, options)
@@ -58,15 +70,23 @@ class Worker:
         return self._ask("memory_over_tables")
 
     def close(self) -> None:
-        """Frees the tables."""
-        self._ask("close")
+        """Frees the tables; large ones with the process, which would keep some of their memory."""
+        assert self._workload is not None
+        if self._workload.bytes > _LARGE:
+            self.stop()
+        else:
+            self._ask("close")
 
     def stop(self) -> None:
-        """Ends the process."""
+        """Ends the process, if there is one."""
+        if self._process is None:
+            return
         self._connection.close()
         self._process.join(timeout=10)
         if self._process.is_alive():
             self._process.kill()
+            self._process.join()
+        self._process = None
 
     def _ask(self, *request: Any) -> Any:
         try:

@@ -27,6 +27,7 @@ class Entry:
         settling_steps: steps at the start of a turn that do not count, because input was
             prepared for them while others had their turn.
         workloads: names of the workloads it is for; empty: all.
+        memory: how many times the bytes of tables and slots it needs.
     """
 
     name: str
@@ -37,6 +38,7 @@ class Entry:
     options: tuple[tuple[str, object], ...] = ()
     settling_steps: int = 1
     workloads: tuple[str, ...] = ()
+    memory: float = 1.1
 
     @property
     def missing(self) -> list[str]:
@@ -52,7 +54,8 @@ _RECORDS = (("from_records", True),)
 ENGINE = (
     Entry("native", "engine", "this package, native kernels", environment=_NATIVE),
     Entry("tf_ops", "engine", "this package, TF ops", environment=((_KERNELS, "tf"),)),
-    Entry("stock_graph", "stock_graph", "stock v1 graph: input_layer, AdagradOptimizer"),
+    Entry("stock_graph", "stock_graph", "stock v1 graph: input_layer, AdagradOptimizer",
+          memory=2.0),  # it copies tables in every step
     Entry("keras", "keras_function", "tf.function, Keras Adagrad",
           needs=("tensorflow", "tf_keras"), environment=(("TF_USE_LEGACY_KERAS", "1"),)),
     Entry("torch", "torch_bags", "torch.nn.EmbeddingBag, sparse Adagrad", needs=("torch",)),

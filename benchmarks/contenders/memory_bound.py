@@ -16,6 +16,7 @@ from tpu_estimator_embedding.kernels.units import ARITHMETIC_FLAGS
 
 _SOURCE = pathlib.Path(__file__).with_suffix(".cc")
 _POINTER = ctypes.c_void_p
+_LINE = 64  # bytes
 
 
 class Contender:
@@ -25,13 +26,13 @@ class Contender:
         self._threads = threads or len(os.sched_getaffinity(0))
         self._dim = workload.dim
         size = workload.num_tables * workload.rows * workload.dim
-        self._rows, self._slots = np.full(size, 1.0, np.float32), np.full(size, 1.0, np.float32)
+        self._rows, self._slots = _filled(size, 1.0), _filled(size, 1.0)
         self._met = [_rows_of_all_tables(workload, batch) for batch in batches]
         self._sorted = [np.sort(rows) for rows in self._met]
         values = workload.batch_size * workload.num_tables * workload.dim
         ids = sum(ids.size for ids in batches[0].ids)
-        self._written = np.zeros(values, np.float32)
-        self._read = np.zeros(values + 2 * ids, np.float32)  # an id is as large as two floats
+        self._written = _filled(values, 0.0)
+        self._read = _filled(values + 2 * ids, 0.0)  # an id is as large as two floats
         self._run_steps = _compile().RunSteps
         self._run_steps.restype = ctypes.c_double
 
@@ -52,6 +53,13 @@ class Contender:
     def close(self) -> None:
         """Frees the arrays."""
         self._rows = self._slots = np.zeros(0, np.float32)
+
+
+def _filled(size: int, value: float) -> np.ndarray:
+    """Returns an array that begins where a line of the cache does, as TensorFlow's tensors do."""
+    room = np.full(size + _LINE // 4, value, np.float32)
+    first = -room.ctypes.data % _LINE // 4
+    return room[first:first + size]
 
 
 def _rows_of_all_tables(workload: Workload, batch: Batch) -> np.ndarray:

@@ -25,6 +25,9 @@ class FakeWorker:
             raise WorkerError(f"no {what}")
         self._calls.append((self.entry.name, what))
 
+    def start(self):
+        pass
+
     def open(self, workload, **options):
         self._note("open")
         return {"description": self.entry.name}
