@@ -64,5 +64,6 @@ def _train_function(workload: Workload, tables: list[tf.Variable]):
         table_gradients = tape.gradient(activations, tables,
                                         [gradient.read_value() for gradient in gradients])
         optimizer.apply_gradients(zip(table_gradients, tables, strict=True))
+        return activations  # which gradients alone would not need
 
     return train

@@ -32,11 +32,11 @@ class Contender:
         self._num_batches = len(batches)
         with tf.Graph().as_default():
             feeds: Feeds = {}
-            self._tables, step = _build_step(workload, batches, feeds)
+            self._tables, ops = _build_step(workload, batches, feeds)
             self._session = tf.compat.v1.Session(config=tf.compat.v1.ConfigProto(
                 intra_op_parallelism_threads=threads, inter_op_parallelism_threads=threads))
             initialize(self._session, feeds)
-            self._train = self._session.make_callable(step)
+            self._train = self._session.make_callable(ops)
 
     def run(self, first: int, count: int) -> float:
         """Returns the seconds that `count` steps take; batches come in turn."""
@@ -52,7 +52,7 @@ class Contender:
 
 
 def _build_step(workload: Workload, batches: Sequence[Batch], feeds: Feeds
-                ) -> tuple[list[tf.Variable], tf.Operation]:
+                ) -> tuple[list[tf.Variable], list[tf.Operation]]:
     features = next_batch(batches, lambda batch: {
         feature(table): to_sparse(ids, splits)
         for table, (ids, splits) in enumerate(zip(batch.ids, batch.splits, strict=True))}, feeds)
@@ -64,7 +64,7 @@ def _build_step(workload: Workload, batches: Sequence[Batch], feeds: Feeds
     optimizer = tf.compat.v1.train.AdagradOptimizer(LEARNING_RATE, INITIAL_ACCUMULATOR)
     step = optimizer.apply_gradients(zip(
         tf.gradients(activations, tables, grad_ys=gradient), tables, strict=True))
-    return tables, step
+    return tables, [activations.op, step]  # both, as gradients alone need no activations
 
 
 def _columns(workload: Workload) -> list:
