@@ -31,7 +31,7 @@ class PreparedStep {
         tables_(attributes.tables.size()) {}
 
   absl::Status Build() {
-    ParallelFor(context_, tables_.size(), [this](int64_t i) { Count(i); });
+    Count();
     TF_RETURN_IF_ERROR(CheckSizes());
     std::vector<Scratch> scratch(attributes_.num_hosts);
     for (int host = 0; host < attributes_.num_hosts; ++host) {
@@ -61,7 +61,19 @@ class PreparedStep {
     std::unique_ptr<int32_t[]> run_ends;
   };
 
-  void Count(int64_t i) {
+  void Count() {
+    std::vector<int64_t> uncounted;
+    for (size_t i = 0; i < tables_.size(); ++i) {
+      AddShares(i);
+      if (!tables_[i].keeps_every_id) uncounted.push_back(i);
+    }
+    ParallelFor(context_, uncounted.size(), [&](int64_t i) {
+      Table& table = tables_[uncounted[i]];
+      table.counts = CountIds(table.shares, attributes_.tables[uncounted[i]].partition);
+    });
+  }
+
+  void AddShares(int64_t i) {
     const TablePlan& plan = attributes_.tables[i];
     Table& table = tables_[i];
     const size_t num_features = attributes_.features.size();
@@ -76,8 +88,7 @@ class PreparedStep {
         total += ids.ids.size;
       }
     }
-    table.counts =
-        table.keeps_every_id ? std::vector<int64_t>{total} : CountIds(table.shares, plan.partition);
+    table.counts = {total};  // counted anew where some are left out
   }
 
   absl::Status CheckSizes() const {

@@ -4,7 +4,8 @@
 #include <algorithm>
 #include <cstring>
 #include <limits>
-#include <memory>
+
+#include "thread_scratch.h"
 
 namespace tpu_estimator_embedding {
 namespace {
@@ -64,8 +65,8 @@ class Sorter {
         place_bits_(place_bits),
         first_(CountBelow(table, range.begin)),
         size_(CountBelow(table, range.end) - first_),
-        entries_(new Word[2 * size_ + 1]),
-        rows_(table.weights == nullptr ? nullptr : new int32_t[table.num_ids]) {}
+        entries_(ThreadScratch<Word>(2 * size_ + 1)),
+        rows_(table.weights == nullptr ? nullptr : ThreadScratch<int32_t>(table.num_ids)) {}
 
   Runs Run() {
     MakeEntries();
@@ -79,8 +80,8 @@ class Sorter {
   void MakeEntries() {
     Keys<Id> keys = keys_;
     const TableIds<Id> table = table_;  // local, so that no store can change it for all GCC knows
-    Word* entries = entries_.get();
-    int32_t* rows = rows_.get();
+    Word* entries = entries_;
+    int32_t* rows = rows_;
     const uint64_t begin = range_.begin, size = range_.end - range_.begin;
     int64_t made = 0;  // what is not in the range is made, and overwritten by what follows
     int32_t i = 0;
@@ -98,7 +99,7 @@ class Sorter {
   // Sorts by key, least significant digit first; returns where the result is. Every pass is
   // stable, and entries are made in order of their places.
   const Word* Sort() {
-    Word *from = entries_.get(), *to = from + size_;
+    Word *from = entries_, *to = from + size_;
     if (size_ < kFewEntries) {
       std::sort(from, to);
       return from;
@@ -156,9 +157,9 @@ class Sorter {
   const Keys<Id> keys_;
   const IdRange range_;
   const int key_bits_, place_bits_;
-  const int64_t first_, size_;             // where its ids stand among all that are sorted
-  const std::unique_ptr<Word[]> entries_;  // room for two: each pass sorts from one to the other
-  const std::unique_ptr<int32_t[]> rows_;  // of each id, where it has a weight
+  const int64_t first_, size_;  // where its ids stand among all that are sorted
+  Word* const entries_;         // room for two: each pass sorts from one to the other
+  int32_t* const rows_;         // of each id, where it has a weight
 };
 
 }  // namespace
