@@ -70,7 +70,7 @@ def _target_lines(results: Results) -> Iterator[str]:
     for target in targets.targets():
         what = f"{target.workload}: {target.contender} against {target.peer}"
         measured = target.reached(results)
-        is_share = target.peer == "bound"
+        is_share = target.peer.startswith("bound")
         yield _target_line(what, _ratio(target.at_least, is_share),
                            None if measured is None else _ratio(measured, is_share),
                            measured is not None and measured >= target.at_least)

@@ -22,7 +22,7 @@ class Target:
         workload: where it is measured.
         contender: whose steps should be faster,
         peer: than this one's,
-        at_least: so many times. For the memory's bound: the share of it that is reached.
+        at_least: so many times. For the memory's bounds: the share of it that is reached.
     """
 
     workload: str
@@ -44,6 +44,7 @@ _RATIOS = {  # (contender, peer) -> W, W1, W2
     ("native", "stock_graph"): (10, 18, 20),
     ("native", "fbgemm"): (5.5, 5.5, 3),
     ("native", "bound"): (0.55, 0.55, 0.55),
+    ("native", "bound_l1"): (0.55, 0.55, 0.55),
     ("tf_ops", "stock_graph"): (1.3, 2, 4),
 }
 _OLD_RATIOS = {("native", "stock_graph"): (4,)}

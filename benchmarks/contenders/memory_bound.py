@@ -22,9 +22,11 @@ _LINE = 64  # bytes
 class Contender:
     """Rows and slots of all tables in two arrays, and a program that visits them."""
 
-    def __init__(self, workload: Workload, batches: Sequence[Batch], threads: int = 0):
+    def __init__(self, workload: Workload, batches: Sequence[Batch], threads: int = 0,
+                 is_first_level: bool = False):
         self._threads = threads or len(os.sched_getaffinity(0))
         self._dim = workload.dim
+        self._is_first_level = is_first_level
         size = workload.num_tables * workload.rows * workload.dim
         self._rows, self._slots = _filled(size, 1.0), _filled(size, 1.0)
         self._met = [_rows_of_all_tables(workload, batch) for batch in batches]
@@ -44,7 +46,8 @@ class Contender:
             *map(ctypes.c_int64, (len(self._met), first, count)), _pointer(self._rows),
             _pointer(self._slots), ctypes.c_int64(self._dim), _pointer(self._written),
             ctypes.c_int64(self._written.size), _pointer(self._read),
-            ctypes.c_int64(self._read.size), ctypes.c_int64(self._threads))
+            ctypes.c_int64(self._read.size), ctypes.c_int64(self._threads),
+            ctypes.c_int64(self._is_first_level))
 
     def slots(self) -> np.ndarray:
         """Returns how often each row was updated, plus 1, in all of its values."""
