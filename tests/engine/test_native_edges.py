@@ -110,6 +110,26 @@ def test_ids_beyond_two_to_the_31(num_hosts, strategy, wanted):
     assert hosts[0].ids.dtype == (tf.int32 if num_hosts == 8 else tf.int64)
 
 
+def test_ids_and_places_that_fill_more_than_64_bits_are_sorted():
+    largest = 2 ** 62 - 1
+    ids = [largest, 0, 5, largest, 2 ** 61, 5, 1, largest - 1, 0]
+    plan = new_plan(SGD(), vocabulary_size=largest + 1)
+    data = {"f0": EnqueueData(tf.constant(ids, tf.int64))}
+    host, = prepared_ids.prepare(plan, [(data, len(ids))], True).hosts
+    assert host.run_ids.numpy().tolist() == sorted(set(ids))
+    assert host.run_ends.numpy().tolist() == [2, 3, 5, 6, 7, 9]
+    assert host.run_rows.numpy().tolist() == [1, 8, 6, 2, 5, 4, 7, 0, 3]
+
+
+def test_more_rows_than_ends_can_number_are_refused():
+    rows = TablePlan("t", 4, 2, tf.compat.v1.ones_initializer(), None, RowOptimizer(SGD(), 0.5))
+    plan = EmbeddingPlan.build([rows], [FeaturePlan("f", "t", max_sequence_length=2 ** 30)])
+    data = {"f": RaggedEnqueueData(tf.constant([1, 2], tf.int64), tf.constant([0, 1, 2]))}
+    with pytest.raises(tf.errors.InvalidArgumentError,
+                       match=f"must be at most .*got {2 ** 31}. Give smaller batches"):
+        prepared_ids.prepare(plan, [(data, 2)], True)
+
+
 def test_the_first_id_beyond_a_vocabulary_is_told_with_its_position():
     plan = new_plan(SGD(), vocabulary_size=HUGE)
     data = {"f0": EnqueueData(tf.constant([1, HUGE, HUGE + 1], tf.int64))}

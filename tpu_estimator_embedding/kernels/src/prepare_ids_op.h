@@ -25,8 +25,8 @@ class PrepareIdsOp : public tensorflow::OpKernel {
     std::vector<bool> has_negative_ids;
     OP_REQUIRES_OK(context, Check(context, inputs, &has_negative_ids));
     OP_REQUIRES_OK(context, CountRows(context, inputs));
-    PreparedStep<Id> step(context, attributes_, inputs, has_negative_ids);
-    OP_REQUIRES_OK(context, step.Build());
+    PreparedStep<Id> step(context, attributes_, inputs);
+    OP_REQUIRES_OK(context, step.Build(has_negative_ids));
   }
 
  private:

@@ -28,13 +28,20 @@ class RunShares {
   void Join() const {
     table_->num_runs = 0;
     for (const Runs& runs : runs_) {
-      std::copy_n(table_->run_ids + runs.begin, runs.count, table_->run_ids + table_->num_runs);
-      std::copy_n(table_->run_ends + runs.begin, runs.count, table_->run_ends + table_->num_runs);
+      MoveDown(runs, table_->run_ids);
+      MoveDown(runs, table_->run_ends);
       table_->num_runs += runs.count;
     }
   }
 
  private:
+  // Both places may overlap, which std::copy allows where it copies to a lower one.
+  template <class T>
+  void MoveDown(const Runs& runs, T* all) const {
+    if (runs.begin == table_->num_runs) return;
+    std::copy(all + runs.begin, all + runs.begin + runs.count, all + table_->num_runs);
+  }
+
   // Where the ranges end: between as many of some ids, taken at regular distances.
   static std::vector<int64_t> Ends(const TableIds<Id>& table, int64_t most) {
     constexpr int64_t kSamples = 64;  // for each share

@@ -1,0 +1,80 @@
+// SPDX-License-Identifier: Apache-2.0
+// How much a step asks of a table, counted before there is room for it.
+#ifndef TPU_ESTIMATOR_EMBEDDING_COUNTED_TABLE_H_
+#define TPU_ESTIMATOR_EMBEDDING_COUNTED_TABLE_H_
+
+#include <algorithm>
+#include <limits>
+#include <numeric>
+#include <vector>
+
+#include "absl/strings/str_cat.h"
+#include "lay_out_ids.h"
+#include "parallel_for.h"
+#include "prepare_attributes.h"
+
+namespace tpu_estimator_embedding {
+
+struct CountedTable {
+  std::vector<Share> shares;
+  std::vector<int64_t> counts;  // ids of each part
+  int64_t num_rows = 0;         // of activations
+  bool keeps_every_id = false;  // in one part
+
+  int64_t num_ids() const { return std::accumulate(counts.begin(), counts.end(), int64_t{0}); }
+};
+
+// Returns the table with the ids it is given, not yet knowing which are dropped.
+inline CountedTable ShareTable(const PrepareAttributes& attributes, const TablePlan& plan,
+                               const std::vector<FeatureIds>& inputs,
+                               const std::vector<bool>& has_negative_ids) {
+  CountedTable table;
+  const size_t num_features = attributes.features.size();
+  table.keeps_every_id = plan.partition.num_parts() == 1 && !plan.has_sequences;
+  int64_t total = 0;
+  for (size_t replica = 0; replica < inputs.size(); replica += num_features) {
+    for (int feature : plan.features) {
+      const FeatureIds& ids = inputs[replica + feature];
+      table.shares.push_back({&attributes.features[feature], &ids});
+      table.num_rows += table.shares.back().num_rows();
+      table.keeps_every_id = table.keeps_every_id && !has_negative_ids[replica + feature];
+      total += ids.ids.size;
+    }
+  }
+  table.counts = {total};
+  return table;
+}
+
+// Ends are int32, and loops look some ids further than they are.
+inline absl::Status CheckSize(int64_t size) {
+  constexpr int64_t kMost = std::numeric_limits<int32_t>::max() - 1024;
+  if (size <= kMost) return absl::OkStatus();
+  return absl::InvalidArgumentError(
+      absl::StrCat("`ids` of the features of a table must be at most ", kMost, " in a step, got ",
+                   size, ". Give smaller batches."));
+}
+
+// Counts what every table of a step has to look up. Only tables that may leave ids out, or deal
+// them out to several hosts, have to look at their ids.
+inline absl::Status CountTables(tensorflow::OpKernelContext* context,
+                                const PrepareAttributes& attributes,
+                                const std::vector<FeatureIds>& inputs,
+                                const std::vector<bool>& has_negative_ids,
+                                std::vector<CountedTable>* tables) {
+  std::vector<int64_t> uncounted;
+  for (const TablePlan& plan : attributes.tables) {
+    tables->push_back(ShareTable(attributes, plan, inputs, has_negative_ids));
+    TF_RETURN_IF_ERROR(CheckSize(tables->back().num_rows));
+    TF_RETURN_IF_ERROR(CheckSize(tables->back().num_ids()));
+    if (!tables->back().keeps_every_id) uncounted.push_back(tables->size() - 1);
+  }
+  ParallelFor(context, uncounted.size(), [&](int64_t i) {
+    CountedTable& table = (*tables)[uncounted[i]];
+    table.counts = CountIds(table.shares, attributes.tables[uncounted[i]].partition);
+  });
+  return absl::OkStatus();
+}
+
+}  // namespace tpu_estimator_embedding
+
+#endif  // TPU_ESTIMATOR_EMBEDDING_COUNTED_TABLE_H_
