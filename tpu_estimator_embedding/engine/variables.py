@@ -6,6 +6,7 @@ from typing import NamedTuple
 
 import tensorflow as tf
 
+from tpu_estimator_embedding.engine.constant_initializers import computed_in_session
 from tpu_estimator_embedding.plan.embedding_plan import EmbeddingPlan, TablePlan
 from tpu_estimator_embedding.types import Initializer
 
@@ -60,22 +61,9 @@ def default_names(plan: EmbeddingPlan) -> dict[str, TableNames]:
 
 def _create_table(plan: EmbeddingPlan, table: TablePlan, names: TableNames) -> TableVariables:
     sizes = plan.rows_per_host(table)
-    slots = {slot: _create_parts(names.slots[slot], table, sizes, _filled_with(value))
+    slots = {slot: _create_parts(names.slots[slot], table, sizes, tf.constant_initializer(value))
              for slot, value in table.slot_initial_values.items()}
     return TableVariables(_create_parts(names.table, table, sizes, table.initializer), slots)
-
-
-def _filled_with(value: float) -> Initializer:
-    """Returns an initializer whose tensor TensorFlow cannot compute ahead of the session.
-
-    What it can compute ahead it keeps as a constant of the session: as much memory again, and
-    a copy of every slot in the first step, because the constant may not change.
-    """
-    def initializer(shape, dtype=tf.float32, partition_info=None):
-        del partition_info  # every part is the same
-        return tf.fill(shape, tf.random.uniform([], value, value, dtype, seed=0))
-
-    return initializer
 
 
 def _create_parts(name: str, table: TablePlan, sizes: list[int],
@@ -86,6 +74,7 @@ def _create_parts(name: str, table: TablePlan, sizes: list[int],
                                 trainable=False, name=f"{name}/part_{part}")
                     for part, rows in enumerate(sizes)]
         return list(tf.compat.v1.get_variable(
-            name, [sum(sizes), table.dimension], tf.float32, initializer=initializer,
+            name, [sum(sizes), table.dimension], tf.float32,
+            initializer=computed_in_session(initializer),
             partitioner=tf.compat.v1.fixed_size_partitioner(len(sizes)),
             trainable=False, use_resource=True))
