@@ -3,6 +3,8 @@
 #ifndef TPU_ESTIMATOR_EMBEDDING_HUGE_PAGES_H_
 #define TPU_ESTIMATOR_EMBEDDING_HUGE_PAGES_H_
 
+#include <algorithm>
+#include <chrono>
 #include <cstdint>
 #include <mutex>
 #include <vector>
@@ -14,34 +16,69 @@
 namespace tpu_estimator_embedding {
 
 // Asks Linux to move the memory into huge pages, now and not when it finds the time. It is a
-// wish: where there are none, or the memory is too full or too small for them, nothing changes.
-inline void MoveToHugePages(void* data, int64_t bytes) {
+// wish: where there are none, or the memory is too full for them, nothing changes.
+inline void MoveToHugePages(uintptr_t begin, uintptr_t end) {
 #ifdef __linux__
-  constexpr uintptr_t kHugePage = uintptr_t{2} << 20;
   constexpr int kCollapse = 25;  // MADV_COLLAPSE of Linux 6.1, which older headers do not name
-  const uintptr_t first = reinterpret_cast<uintptr_t>(data);
-  const uintptr_t begin = (first + kHugePage - 1) / kHugePage * kHugePage;
-  const uintptr_t end = (first + bytes) / kHugePage * kHugePage;
-  if (begin >= end) return;
   madvise(reinterpret_cast<void*>(begin), end - begin, MADV_HUGEPAGE);
   madvise(reinterpret_cast<void*>(begin), end - begin, kCollapse);
 #endif
 }
 
-// Moves every buffer once; a variable has another one after a restore, or a copy.
+// Buffers that are moved piece by piece. Linux copies them, and makes room first where free memory
+// is scattered, which can take some seconds for a gigabyte: a step waits for a little of that.
 class BuffersInHugePages {
  public:
-  void Move(size_t i, void* data, int64_t bytes) {
+  // Says where buffer i is. A variable has another one after a restore, or a copy.
+  void Note(size_t i, const void* data, int64_t bytes) {
     std::lock_guard<std::mutex> lock(mutex_);
-    if (moved_.size() <= i) moved_.resize(i + 1, nullptr);
-    if (moved_[i] == data) return;
-    moved_[i] = data;
-    MoveToHugePages(data, bytes);
+    if (noted_.size() <= i) noted_.resize(i + 1, nullptr);
+    if (noted_[i] == data) return;
+    noted_[i] = data;
+    pieces_.erase(std::remove_if(pieces_.begin(), pieces_.end(),
+                                 [i](const Piece& piece) { return piece.buffer == i; }),
+                  pieces_.end());
+    const uintptr_t first = reinterpret_cast<uintptr_t>(data), last = first + bytes;
+    const uintptr_t end = last / kHugePage * kHugePage;
+    for (uintptr_t begin = (first + kHugePage - 1) / kHugePage * kHugePage; begin < end;
+         begin += kPiece) {
+      pieces_.push_back({i, begin, std::min(begin + kPiece, end)});
+    }
+  }
+
+  bool has_pieces() {
+    std::lock_guard<std::mutex> lock(mutex_);
+    return !pieces_.empty();
+  }
+
+  // Moves pieces until time is up or none is left. Several threads may do so.
+  void MoveSome() {
+    using Clock = std::chrono::steady_clock;
+    const auto end = Clock::now() + std::chrono::milliseconds(50);
+    Piece piece;
+    while (Clock::now() < end && Take(&piece)) MoveToHugePages(piece.begin, piece.end);
   }
 
  private:
+  static constexpr uintptr_t kHugePage = uintptr_t{2} << 20;
+  static constexpr uintptr_t kPiece = 8 * kHugePage;
+
+  struct Piece {
+    size_t buffer;
+    uintptr_t begin, end;
+  };
+
+  bool Take(Piece* piece) {
+    std::lock_guard<std::mutex> lock(mutex_);
+    if (pieces_.empty()) return false;
+    *piece = pieces_.back();
+    pieces_.pop_back();
+    return true;
+  }
+
   std::mutex mutex_;
-  std::vector<void*> moved_;
+  std::vector<const void*> noted_;
+  std::vector<Piece> pieces_;
 };
 
 }  // namespace tpu_estimator_embedding

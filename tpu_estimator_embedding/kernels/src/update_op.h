@@ -46,7 +46,10 @@ class UpdateOp : public tensorflow::OpKernel {
       tasks.push_back(task);
     }
     for (int i = 0; i < slot; ++i) {
-      buffers_.Move(i, variables.data(i), variables.tensor(i).TotalBytes());
+      buffers_.Note(i, variables.data(i), variables.tensor(i).TotalBytes());
+    }
+    if (buffers_.has_pieces()) {
+      ParallelFor(context, NumThreads(context), [this](int64_t) { buffers_.MoveSome(); });
     }
     Run(context, tasks);
   }
