@@ -2,11 +2,9 @@
 """The compiled ops and TensorFlow's own give the same tables, slots and activations."""
 
 import dataclasses
-import functools
 
 import numpy as np
 import pytest
-import tensorflow as tf
 
 from tests.batches import Setting, many_ids, random_gradients
 from tests.kernel_choice import choose_kernels
@@ -16,17 +14,25 @@ from tests.runners import RUNNERS
 
 VOCABULARY_SIZE, BATCH_SIZE, STEPS = 40, 24, 3
 
-# Float32 keeps 6e-8 of a value; the sums of a step have about ten of size 1, and dividing by a
-# sum of weights of down to 1/8 magnifies what they lose eightfold.
-TOLERANCE = {"rtol": 1e-6, "atol": 5e-6}
+# Both sum in the same order: without weights, or without a combiner's factors, they agree to the
+# last bit. With both, ours multiplies a gradient by their product, TensorFlow's by one after the
+# other. What that rounds, 6e-8 of each term, is not relative to a sum near 0 but to its terms:
+# hence the part that is relative to the largest value there is. Over 12 seeds, all but one rule
+# kept to half of it.
+RELATIVE_TO_VALUE, RELATIVE_TO_LARGEST = 1e-6, 1e-6
+
+# At an accumulator of 0, sqrt(a) of the first step is |g| itself, and w = -(g - |g| w / rate) *
+# rate / |g| divides by it what is left of a difference: 1.1e-6 in 12 seeds.
+RELATIVE_TO_LARGEST_OF_CASE = {"FTRL, accumulator from 0": 3e-6}
 
 KINDS = {"a": "sparse", "b": "ragged", "c": "flat sparse"}
 
 
-def trained(choice, monkeypatch, case, *, dimension, combiner="mean", setting=None, **options):
+def trained(choice, monkeypatch, case, *, dimension, combiner="mean", setting=None, seed=7,
+            **options):
     """Trains on random batches, weights for one feature; returns activations and state."""
     choose_kernels(choice, monkeypatch)
-    rng = np.random.default_rng(7)
+    rng = np.random.default_rng(seed)
     dimension = 1 if CASES[case].kind == "FrequencyEstimator" else dimension
     table = Table("t", rng.uniform(-1, 1, [VOCABULARY_SIZE, dimension]).astype(np.float32),
                   combiner, dataclasses.replace(CASES[case], **options))
@@ -43,22 +49,31 @@ def trained(choice, monkeypatch, case, *, dimension, combiner="mean", setting=No
     return activations, runner.read()
 
 
-def assert_same(native, tensorflow):
+def assert_same(native, tensorflow, relative_to_largest=RELATIVE_TO_LARGEST):
     for ours, theirs in zip(native[0], tensorflow[0], strict=True):
+        assert ours.keys() == theirs.keys()
         for name, values in theirs.items():
-            np.testing.assert_allclose(ours[name], values, **TOLERANCE)
+            assert_close(ours[name], values, relative_to_largest, name)
+    assert native[1].keys() == tensorflow[1].keys()
     for key, parts in tensorflow[1].items():
         for ours, theirs in zip(native[1][key], parts, strict=True):
-            np.testing.assert_allclose(ours, theirs, **TOLERANCE, err_msg=str(key))
+            assert_close(ours, theirs, relative_to_largest, str(key))
+
+
+def assert_close(ours, theirs, relative_to_largest, name):
+    largest = float(np.abs(theirs).max(initial=0))
+    np.testing.assert_allclose(ours, theirs, RELATIVE_TO_VALUE, relative_to_largest * largest,
+                               err_msg=name)
 
 
 @pytest.mark.parametrize("case", CASES)
 def test_every_optimizer(monkeypatch, case):
     """The dimension has columns of every size of block: 64, 32, 16, 8, 4 and single ones."""
-    runs = [trained(choice, monkeypatch, case, dimension=127, decay=0.125,
-                    gradient_limits=(-0.75, 1.0), weight_limits=(-1.25, 1.5))
-            for choice in ("native", "tf")]
-    assert_same(*runs)
+    for seed in (1, 2, 3):
+        runs = [trained(choice, monkeypatch, case, dimension=127, seed=seed, decay=0.125,
+                        gradient_limits=(-0.75, 1.0), weight_limits=(-1.25, 1.5))
+                for choice in ("native", "tf")]
+        assert_same(*runs, RELATIVE_TO_LARGEST_OF_CASE.get(case, RELATIVE_TO_LARGEST))
 
 
 @pytest.mark.parametrize("dimension", [1, 2, 5, 8, 16, 20, 32, 64, 100, 128, 2000])
@@ -81,17 +96,3 @@ def test_core_by_core_on_several_hosts(monkeypatch, strategy):
                       num_replicas=3)
     assert_same(*[trained(choice, monkeypatch, "Momentum", dimension=9, setting=setting,
                           accumulate=False) for choice in ("native", "tf")])
-
-
-@pytest.mark.parametrize("case", ["Adagrad", "Adam, not lazy"])
-def test_any_number_of_threads_gives_the_same_bits(monkeypatch, case):
-    bits, session = set(), tf.compat.v1.Session
-    monkeypatch.setitem(RUNNERS, "eager", RUNNERS["session"])
-    for threads in (1, 2, 3, 7):
-        config = tf.compat.v1.ConfigProto(intra_op_parallelism_threads=threads)
-        monkeypatch.setattr(tf.compat.v1, "Session", functools.partial(session, config=config))
-        activations, state = trained("native", monkeypatch, case, dimension=33)
-        values = [value for step in activations for _, value in sorted(step.items())]
-        values += [part for parts in state.values() for part in parts]
-        bits.add(b"".join(value.tobytes() for value in values))
-    assert len(bits) == 1
