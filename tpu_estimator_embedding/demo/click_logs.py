@@ -6,7 +6,6 @@ import pathlib
 from collections.abc import Iterator
 
 import numpy as np
-import tensorflow as tf
 import tqdm
 
 from tpu_estimator_embedding import checks
@@ -100,6 +99,7 @@ class ClickLogs:
 
 
 def _write_file(path: pathlib.Path, clicks: Clicks) -> None:
+    import tensorflow as tf  # not above: checking the demo's arguments has no need of it
     unfinished = path.with_suffix(".unfinished")
     with tf.io.TFRecordWriter(str(unfinished)) as writer:
         for record in encode(clicks):

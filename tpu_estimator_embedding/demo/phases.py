@@ -1,0 +1,56 @@
+# SPDX-License-Identifier: Apache-2.0
+"""The phases of the demo, one after the other: data, model, metrics, export."""
+
+import pathlib
+from typing import Any
+
+import tensorflow as tf
+
+from tpu_estimator_embedding.demo import model, serving, summary, training
+from tpu_estimator_embedding.demo.click_logs import ClickLogs
+from tpu_estimator_embedding.demo.inputs import make_input_fn
+from tpu_estimator_embedding.demo.progress import Clock
+from tpu_estimator_embedding.demo.untrained_tables import with_untrained_tables
+
+_PREDICTIONS = 5
+
+
+def run(directory: pathlib.Path, logs: ClickLogs, batch_size: int) -> None:
+    """Goes through all phases and prints a summary.
+
+    Args:
+        directory: where the model and its export go.
+        logs: what to train on; written where they are not yet.
+        batch_size: examples in a step.
+    """
+    tf.compat.v1.logging.set_verbosity(tf.compat.v1.logging.ERROR)
+    clock = Clock()
+    with clock.phase("write"):
+        if not logs.write():
+            print(f"The click logs in {logs.directory} are complete and stay as they are.")
+    estimator = training.make_estimator(directory / "model", logs, batch_size)
+    with clock.phase("train"):
+        trained = training.train(estimator, logs, batch_size)
+    with clock.phase("evaluate"):
+        metrics = _evaluate(estimator, logs)
+    with clock.phase("predict"):
+        predicted = serving.predict(estimator, logs, _PREDICTIONS)
+    with clock.phase("export"):
+        saved_model = serving.export(estimator, directory / "export")
+    with clock.phase("serve"):
+        served = serving.serve(saved_model, logs, _PREDICTIONS)
+    summary.show(logs, clock, metrics, trained_examples=trained, predicted=predicted,
+                 served=served, files={
+                     "click logs": logs.directory, "checkpoints": estimator.model_dir,
+                     "SavedModel": saved_model})
+
+
+def _evaluate(estimator: Any, logs: ClickLogs) -> dict[str, float]:
+    input_fn = make_input_fn(logs.eval_files)
+    trained = estimator.evaluate(input_fn)
+    checkpoint = with_untrained_tables(
+        pathlib.Path(estimator.model_dir), estimator.latest_checkpoint(), model.is_table)
+    untrained = estimator.evaluate(input_fn, checkpoint_path=checkpoint, name="untrained_tables")
+    return {"loss": float(trained["loss"]), "AUC, trained tables": float(trained["auc"]),
+            "AUC, untrained tables": float(untrained["auc"]),
+            "AUC, knowing the hidden model": logs.best_auc()}
