@@ -18,6 +18,8 @@ _DEFAULTS: dict[int, Any] = {signal.SIGINT: signal.default_int_handler,
 class StopOnSignal(tf.compat.v1.train.SessionRunHook):
     """Stops the session after the step during which a signal came, so that it is saved.
 
+    One serves all of an estimator's trainings, and what runs within them.
+
     Attributes:
         received: the signal; None while none came.
     """
@@ -32,6 +34,31 @@ class StopOnSignal(tf.compat.v1.train.SessionRunHook):
             "tpu_estimator_embedding: %s: training stops after this step and saves a "
             "checkpoint. Once more stops at once.", signal.Signals(number).name)
         self._step_aside()
+
+    @contextlib.contextmanager
+    def noting_signals(self) -> Iterator[None]:
+        """Notes signals instead of obeying them, and obeys the one that came afterwards.
+
+        Only the main thread may handle signals; in others nothing is noted. A program's own
+        handlers stay in place, but for Python's default one of SIGINT.
+        """
+        previous: dict[int, Any] = {}
+        if _in_main_thread():
+            previous = {number: signal.getsignal(number) for number in _DEFAULTS
+                        if signal.getsignal(number) in (signal.SIG_DFL,
+                                                        signal.default_int_handler)}
+        for number in previous:
+            signal.signal(number, self.note)
+        try:
+            yield
+        except BaseException as error:
+            if self.received is None or not isinstance(error, tf.errors.OutOfRangeError):
+                self.received = None
+                raise  # else the signal ended the input before the first step
+        finally:
+            for number, handler in previous.items():
+                signal.signal(number, handler)
+        self.obey()
 
     @contextlib.contextmanager
     def obeying_at_once(self) -> Iterator[None]:
@@ -80,32 +107,6 @@ class StopOnSignal(tf.compat.v1.train.SessionRunHook):
         if _in_main_thread() and signal.getsignal(signal.SIGINT) == signal.default_int_handler:
             signal.signal(signal.SIGINT, signal.SIG_DFL)
         return True
-
-
-@contextlib.contextmanager
-def stopping_on_signals() -> Iterator[StopOnSignal]:
-    """Yields a hook that stops training on signals, and obeys the signal afterwards.
-
-    Only the main thread may handle signals; in others the hook does nothing. A program's
-    own handlers stay in place, but for Python's default one of SIGINT.
-    """
-    hook = StopOnSignal()
-    previous: dict[int, Any] = {}
-    if _in_main_thread():
-        previous = {number: signal.getsignal(number) for number in _DEFAULTS
-                    if signal.getsignal(number) in (signal.SIG_DFL, signal.default_int_handler)}
-    for number in previous:
-        signal.signal(number, hook.note)
-    try:
-        yield hook
-    except BaseException as error:
-        if hook.received is None or not isinstance(error, tf.errors.OutOfRangeError):
-            hook.received = None
-            raise  # else the signal ended the input before the first step
-    finally:
-        for number, handler in previous.items():
-            signal.signal(number, handler)
-    hook.obey()
 
 
 def _in_main_thread() -> bool:

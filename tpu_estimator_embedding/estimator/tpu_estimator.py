@@ -16,7 +16,7 @@ from tpu_estimator_embedding.estimator.estimator_spec import (
     to_estimator_spec,
 )
 from tpu_estimator_embedding.estimator.id_errors import explained_ids
-from tpu_estimator_embedding.estimator.interrupts import StopOnSignal, stopping_on_signals
+from tpu_estimator_embedding.estimator.interrupts import StopOnSignal
 from tpu_estimator_embedding.estimator.log_at_end import logging_without_input
 from tpu_estimator_embedding.estimator.machine_context import MachineContext
 from tpu_estimator_embedding.estimator.model_fn_call import call_model_fn
@@ -106,7 +106,7 @@ class TPUEstimator(upstream.tpu_estimator.TPUEstimator):
                 return super().train(input_fn, hooks, steps, max_steps, saving_listeners)
         with (explained_restore(self.model_dir), explained_ids(),
               telling_of_slow_start(self._plan(training=True)) as slow_start,
-              stopping_on_signals() as self._stop):
+              self._stop.noting_signals()):
             return super().train(input_fn, [slow_start, *self._hooks(hooks), self._stop], steps,
                                  max_steps, saving_listeners)
 
