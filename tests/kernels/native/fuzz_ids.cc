@@ -1,9 +1,11 @@
 // SPDX-License-Identifier: Apache-2.0
 // Fuzzes ids, row splits, coordinates and weights. Whatever they hold, a step either refuses them
-// or reads and writes within its arrays.
+// or reads and writes within its arrays. Half of the features keep their ids within the vocabulary,
+// so that both ways to lay ids out are reached: tables that keep every id are laid out in either,
+// and both must look the same up.
 #include <algorithm>
 #include <cstddef>
-#include <cstring>
+#include <cstdlib>
 
 #include "whole_step.h"
 
@@ -47,6 +49,7 @@ Feature MakeFeature(Bytes* bytes, int64_t vocabulary_size) {
   feature.placement = static_cast<Placement>(bytes->Below(3));
   feature.batch_size = bytes->Below(20);
   feature.ids = bytes->Numbers();
+  const bool is_within = bytes->Below(2) == 0;
   feature.places = bytes->Numbers();
   if (feature.placement == Placement::kCoordinates) {
     feature.num_coordinates = 1 + bytes->Below(2);
@@ -57,6 +60,9 @@ Feature MakeFeature(Bytes* bytes, int64_t vocabulary_size) {
     feature.places.insert(feature.places.begin(), 0);
     feature.batch_size = feature.places.size() - 1;
     feature.ids.resize(std::clamp<int64_t>(feature.places.back(), 0, 64));
+  }
+  for (int64_t& id : feature.ids) {
+    if (is_within) id = static_cast<int64_t>(static_cast<uint64_t>(id) % vocabulary_size);
   }
   if (bytes->Below(3) == 0) feature.weights.assign(bytes->Below(24), 0.5f);
   if (bytes->Below(3) == 0) feature.weights.assign(feature.ids.size(), 0.5f);
@@ -80,6 +86,9 @@ extern "C" int LLVMFuzzerTestOneInput(const uint8_t* data, size_t size) {
   for (int64_t i = 1 + bytes.Below(2); i > 0; --i) {
     features.push_back(MakeFeature(&bytes, plan.vocabulary_size));
   }
-  Step<int32_t>(plan, features, kBaselineKernels, 1).Run();
+  const StepResult result = Step<int32_t>(plan, features, kBaselineKernels, 1).Run();
+  plan.asks_each_id = true;
+  const StepResult other = Step<int32_t>(plan, features, kBaselineKernels, 1).Run();
+  if (result.activations != other.activations || result.parts != other.parts) std::abort();
   return 0;
 }

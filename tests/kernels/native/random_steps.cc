@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 // Random steps under a sanitizer: every placement, partition, rule and instruction set. The
-// result may depend neither on the number of threads nor on the width of ids, and lookups are
-// compared with plain loops.
+// result may depend neither on the number of threads nor on the width of ids nor on the way ids
+// are laid out, whole features at once or id by id, and lookups are compared with plain loops.
 #include <cmath>
 #include <cstdio>
 #include <cstdlib>
@@ -21,8 +21,9 @@ class Random {
   std::mt19937 engine_;
 };
 
-// Ids of samples, a few of them negative, which are padding.
-void FillIds(Random* random, Feature* feature) {
+// Ids of samples; where they are padded, a few of them are negative.
+void FillIds(Random* random, bool is_padded, Feature* feature) {
+  const int64_t first = is_padded ? -1 : 0;
   const bool is_sequence = feature->plan.sequence_length > 0;
   feature->places.clear();
   if (feature->placement == Placement::kRowSplits) feature->places.push_back(0);
@@ -30,7 +31,7 @@ void FillIds(Random* random, Feature* feature) {
     const bool is_single = feature->placement == Placement::kOneIdEach;
     const int64_t count = is_single ? 1 : random->Below(6);
     for (int64_t position = 0; position < count; ++position) {
-      feature->ids.push_back(random->Below(feature->plan.vocabulary_size + 1) - 1);
+      feature->ids.push_back(first + random->Below(feature->plan.vocabulary_size - first));
       if (feature->placement != Placement::kCoordinates) continue;
       feature->places.push_back(sample);
       if (feature->num_coordinates > 1) feature->places.push_back(position + is_sequence);
@@ -41,7 +42,7 @@ void FillIds(Random* random, Feature* feature) {
   }
 }
 
-Feature MakeFeature(Random* random, const TablePlan& plan, bool is_weighted) {
+Feature MakeFeature(Random* random, const TablePlan& plan, bool is_padded) {
   Feature feature;
   feature.plan.name = "feature";
   feature.plan.vocabulary_size = plan.vocabulary_size;
@@ -51,7 +52,9 @@ Feature MakeFeature(Random* random, const TablePlan& plan, bool is_weighted) {
   const bool may_be_sequence =
       feature.placement == Placement::kRowSplits || feature.num_coordinates == 2;
   if (may_be_sequence && random->Below(3) == 0) feature.plan.sequence_length = 1 + random->Below(4);
-  FillIds(random, &feature);
+  FillIds(random, is_padded, &feature);
+  // One table may have features with weights and features without.
+  const bool is_weighted = random->Below(2) == 0;
   for (size_t i = 0; is_weighted && i < feature.ids.size(); ++i) {
     feature.weights.push_back(0.5f * static_cast<float>(random->Below(5)));
   }
@@ -129,17 +132,20 @@ void Require(bool holds, const char* what, int number, const RowKernels& kernels
   std::exit(1);
 }
 
-void CheckStep(int number, const RowKernels& kernels) {
+// Returns whether every id was kept.
+bool CheckStep(int number, const RowKernels& kernels) {
   Random random(number);
   const TablePlan plan = MakePlan(&random, number);
-  const bool is_weighted = random.Below(2) == 0;
+  const bool is_padded = random.Below(2) == 0;
   std::vector<Feature> features;
   for (int64_t i = 1 + random.Below(3); i > 0; --i) {
-    features.push_back(MakeFeature(&random, plan, is_weighted));
+    features.push_back(MakeFeature(&random, plan, is_padded));
   }
+  TablePlan id_by_id = plan;
+  id_by_id.asks_each_id = true;
   const StepResult alone = Step<int32_t>(plan, features, kernels, 1).Run();
   Require(alone.complaint.empty(), alone.complaint.c_str(), number, kernels);
-  const StepResult together = Step<int32_t>(plan, features, kernels, 4).Run();
+  const StepResult together = Step<int32_t>(id_by_id, features, kernels, 4).Run();
   const StepResult wide = Step<int64_t>(plan, features, kernels, 3).Run();
   for (const StepResult* other : {&together, &wide}) {
     Require(other->activations == alone.activations, "other activations", number, kernels);
@@ -151,6 +157,15 @@ void CheckStep(int number, const RowKernels& kernels) {
     Require(std::abs(alone.activations[i] - expected[i]) <= 1e-5 * (1 + std::abs(expected[i])),
             "wrong activations", number, kernels);
   }
+  return alone.keeps_every_id;
+}
+
+void CheckSteps(int num_steps, const RowKernels& kernels) {
+  int num_whole = 0;
+  for (int number = 0; number < num_steps; ++number) num_whole += CheckStep(number, kernels);
+  Require(num_whole > num_steps / 20 && num_whole < num_steps / 2,
+          "too few of either way to lay ids out", num_whole, kernels);
+  std::printf("%s: %d steps\n", kernels.level, num_steps);
 }
 
 // What a fuzzer found: ids without positions were read as a sequence, beyond their end.
@@ -160,7 +175,9 @@ void CheckRefusals() {
   feature.placement = Placement::kOneIdEach;
   feature.batch_size = 3;
   feature.ids = {1, 2, 3};
-  const StepResult refused = Step<int32_t>(TablePlan{10}, {feature}, kBaselineKernels, 1).Run();
+  TablePlan plan;
+  plan.vocabulary_size = 10;
+  const StepResult refused = Step<int32_t>(plan, {feature}, kBaselineKernels, 1).Run();
   Require(refused.complaint.find("without positions") != std::string::npos, "not refused", 0,
           kBaselineKernels);
 }
@@ -184,10 +201,7 @@ int main(int argc, char** argv) {
   tpu_estimator_embedding::CheckRefusals();
   const int num_steps = argc > 1 ? std::atoi(argv[1]) : 200;
   for (const auto* kernels : tpu_estimator_embedding::AllKernels()) {
-    for (int number = 0; number < num_steps; ++number) {
-      tpu_estimator_embedding::CheckStep(number, *kernels);
-    }
-    std::printf("%s: %d steps\n", kernels->level, num_steps);
+    tpu_estimator_embedding::CheckSteps(num_steps, *kernels);
   }
   return 0;
 }

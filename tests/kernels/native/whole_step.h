@@ -49,11 +49,13 @@ struct TablePlan {
   Strategy strategy = Strategy::kDiv;
   Combiner combiner = Combiner::kSum;
   RowOptimizer optimizer;
-  int num_cores = 1;  // more: each makes an update of its own
+  int num_cores = 1;          // more: each makes an update of its own
+  bool asks_each_id = false;  // lays ids out the general way, even where every id is kept
 };
 
 struct StepResult {
-  std::string complaint;  // where ids were refused; then there is nothing else
+  std::string complaint;        // where ids were refused; then there is nothing else
+  bool keeps_every_id = false;  // then whole features were laid out at once
   std::vector<float> activations;
   std::vector<std::vector<float>> parts;  // of the table, one for each host
 };
@@ -137,6 +139,7 @@ class Step {
       }
     }
     Prepare();
+    result.keeps_every_id = keeps_every_id_;
     result.activations = LookUpAll();
     UpdateAll();
     for (Host<Id>& host : hosts_) result.parts.push_back(host.table);
@@ -155,7 +158,9 @@ class Step {
     for (int part = 0; part < partition_.num_parts(); ++part) {
       views_.push_back(hosts_[part].View(partition_.num_rows(part), scales));
     }
-    LayOutIds(shares_, partition_, plan_.combiner, views_, scales, KeepsEveryId(counts));
+    keeps_every_id_ = KeepsEveryId(counts);
+    LayOutIds(shares_, partition_, plan_.combiner, views_, scales,
+              keeps_every_id_ && !plan_.asks_each_id);
   }
 
   bool KeepsEveryId(const std::vector<int64_t>& counts) const {
@@ -227,7 +232,7 @@ class Step {
   const RowKernels& kernels_;
   const int num_threads_;
   const Partition partition_;
-  bool is_weighted_ = false;
+  bool is_weighted_ = false, keeps_every_id_ = false;
   int64_t num_rows_ = 0;
   std::vector<FeatureIds> ids_;
   std::vector<Share> shares_;
