@@ -182,6 +182,36 @@ void CheckRefusals() {
           kBaselineKernels);
 }
 
+// Rows that take 62 bits to number leave no room for places in entries of 64.
+void CheckLargestEntries() {
+  constexpr int64_t kRows = int64_t{1} << 62, kIds = 300, kDistinct = 7;
+  std::vector<int64_t> ids(kIds), run_ids(kIds);
+  std::vector<int32_t> row_ends(kIds), run_ends(kIds), run_rows(kIds);
+  for (int64_t i = 0; i < kIds; ++i) {
+    ids[i] = kRows - 1 - i % kDistinct * (kRows / kDistinct);
+    row_ends[i] = static_cast<int32_t>(i + 1);
+  }
+  TableIds<int64_t> table;
+  table.num_table_rows = kRows;
+  table.num_ids = table.num_rows = kIds;
+  table.ids = ids.data();
+  table.row_ends = row_ends.data();
+  table.run_ids = run_ids.data();
+  table.run_ends = run_ends.data();
+  table.run_rows = run_rows.data();
+  RunShares<int64_t> shares(&table, Cores(), 3);
+  for (int64_t i = 0; i < shares.count(); ++i) shares.Sort(i);
+  shares.Join();
+  Require(shares.count() == 3 && table.num_runs == kDistinct, "wrong runs", 0, kBaselineKernels);
+  for (int64_t run = 0, i = 0; run < kDistinct; ++run) {
+    Require(run == 0 || run_ids[run - 1] < run_ids[run], "unsorted", 0, kBaselineKernels);
+    for (int32_t last = -1; i < run_ends[run]; last = run_rows[i++]) {
+      Require(run_rows[i] > last && ids[run_rows[i]] == run_ids[run], "wrong rows", 0,
+              kBaselineKernels);
+    }
+  }
+}
+
 std::vector<const RowKernels*> AllKernels() {
   std::vector<const RowKernels*> kernels = {&kBaselineKernels};
 #ifndef TPU_EMBEDDING_BASELINE_ONLY
@@ -199,6 +229,7 @@ std::vector<const RowKernels*> AllKernels() {
 
 int main(int argc, char** argv) {
   tpu_estimator_embedding::CheckRefusals();
+  tpu_estimator_embedding::CheckLargestEntries();
   const int num_steps = argc > 1 ? std::atoi(argv[1]) : 200;
   for (const auto* kernels : tpu_estimator_embedding::AllKernels()) {
     tpu_estimator_embedding::CheckSteps(num_steps, *kernels);
