@@ -92,6 +92,9 @@ def measure_axis(axis: Axis, workers: dict[str, Worker],
     curve = Curve({entry.name: [] for entry in entries}, [])
     for size in axis.sizes:
         workload = dataclasses.replace(axis.workload(size), name=f"{axis.name} {size}")
+        if "threads" in axis.options(size):  # a process keeps the threads of its first session
+            for entry in entries:
+                workers[entry.name].stop()
         for result in measure(workload, entries, workers, _SETTINGS, progress,
                               axis.options(size)):
             if result.error:
