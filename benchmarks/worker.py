@@ -14,6 +14,7 @@ import os
 import pathlib
 import resource
 import sys
+import time
 import traceback
 from typing import Any
 
@@ -24,7 +25,7 @@ from benchmarks.workloads import Workload
 DISTINCT_BATCHES = 4
 TIMEOUT = 600  # seconds for one answer
 _LARGE = 2 ** 30  # bytes of tables and slots
-_QUIET = {"TF_CPP_MIN_LOG_LEVEL": "3", "TF_ENABLE_ONEDNN_OPTS": "0"}
+_QUIET = {"TF_CPP_MIN_LOG_LEVEL": "3"}
 
 
 class WorkerError(Exception):
@@ -138,7 +139,13 @@ class _Served:
         self._workload = workload
         self._contender = self._module.Contender(
             workload, made, **dict(self._entry.options), **options)
+        self._warm_up(self._entry.warm_up_seconds * workload.bytes / 2 ** 30)
         return {"description": getattr(self._contender, "description", "")}
+
+    def _warm_up(self, seconds: float) -> None:
+        end = time.monotonic() + seconds
+        while time.monotonic() < end:
+            self._contender.run(0, DISTINCT_BATCHES)
 
     def run(self, first: int, count: int) -> float:
         return self._contender.run(first, count)
