@@ -64,7 +64,7 @@ ENGINE = (
     Entry("torch", "torch_bags", "torch.nn.EmbeddingBag, sparse Adagrad", needs=("torch",)),
     Entry("fbgemm", "fbgemm_bags", "FBGEMM CPU, exact Adagrad", needs=("torch", "fbgemm_gpu")),
     Entry("bound", "memory_bound", "random rows of this memory", needs=()),
-    Entry("bound_l1", "memory_bound", "the same, fetched ahead into the first cache", needs=(),
+    Entry("bound_l1", "memory_bound", "random rows, fetched into the first cache", needs=(),
           options=(("is_first_level", True),)),
 )
 END_TO_END = (
