@@ -25,6 +25,7 @@ from benchmarks.workloads import Workload
 DISTINCT_BATCHES = 4
 TIMEOUT = 600  # seconds for one answer
 _LARGE = 2 ** 30  # bytes of tables and slots
+_MOVING = 2 ** 23  # bytes in half a second; Linux alone moves fewer
 _QUIET = {"TF_CPP_MIN_LOG_LEVEL": "3"}
 
 
@@ -139,13 +140,17 @@ class _Served:
         self._workload = workload
         self._contender = self._module.Contender(
             workload, made, **dict(self._entry.options), **options)
-        self._warm_up(self._entry.warm_up_seconds * workload.bytes / 2 ** 30)
+        if self._entry.moves_tables:
+            self._run_until_tables_lie_still()
         return {"description": getattr(self._contender, "description", "")}
 
-    def _warm_up(self, seconds: float) -> None:
-        end = time.monotonic() + seconds
-        while time.monotonic() < end:
-            self._contender.run(0, DISTINCT_BATCHES)
+    def _run_until_tables_lie_still(self) -> None:
+        before = -_MOVING
+        while (now := _bytes_in_huge_pages()) - before >= _MOVING:
+            before = now
+            end = time.monotonic() + 0.5
+            while time.monotonic() < end:
+                self._contender.run(0, DISTINCT_BATCHES)
 
     def run(self, first: int, count: int) -> float:
         return self._contender.run(first, count)
@@ -166,6 +171,14 @@ def _peak_bytes() -> int:
         return resource.getrusage(resource.RUSAGE_SELF).ru_maxrss * 1024
     [line] = [line for line in status.read_text().splitlines() if line.startswith("VmHWM:")]
     return int(line.split()[1]) * 1024
+
+
+def _bytes_in_huge_pages() -> int:
+    rollup = pathlib.Path("/proc/self/smaps_rollup")
+    if not rollup.exists():
+        return 0
+    fields = dict(line.split()[:2] for line in rollup.read_text().splitlines()[1:])
+    return int(fields["AnonHugePages:"]) * 1024
 
 
 def _reset_peak() -> None:

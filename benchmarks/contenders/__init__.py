@@ -27,7 +27,7 @@ class Entry:
         settling_steps: steps at the start of a turn that do not count, because input was
             prepared for them while others had their turn.
         workloads: names of the workloads it is for; empty: all.
-        warm_up_seconds: how long to run before the first turn, for each GiB of tables and slots.
+        moves_tables: whether its first steps move tables into huge pages; they do not count.
         memory: how many times the bytes of tables and slots it needs.
     """
 
@@ -39,7 +39,7 @@ class Entry:
     options: tuple[tuple[str, object], ...] = ()
     settling_steps: int = 1
     workloads: tuple[str, ...] = ()
-    warm_up_seconds: float = 0.0
+    moves_tables: bool = False
     memory: float = 1.1
 
     @property
@@ -55,7 +55,7 @@ _RECORDS = (("from_records", True),)
 
 ENGINE = (
     Entry("native", "engine", "this package, native kernels", environment=_NATIVE,
-          warm_up_seconds=2.0),  # its first steps move tables into huge pages
+          moves_tables=True),
     Entry("tf_ops", "engine", "this package, TF ops", environment=((_KERNELS, "tf"),)),
     Entry("stock_graph", "stock_graph", "stock v1 graph: input_layer, AdagradOptimizer",
           memory=2.0),  # it copies tables in every step
