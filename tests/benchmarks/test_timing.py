@@ -74,6 +74,18 @@ def test_where_memory_is_short_the_first_stays_and_the_others_come_in_turn(monke
     assert len(results[0].samples) == 6 and results[2].times_reference == pytest.approx(5)
 
 
+@pytest.mark.parametrize(("names", "groups"), [
+    (("native", "torch", "fbgemm"), 1), (("native", "stock_graph", "fbgemm"), 2)])
+def test_a_contender_that_needs_more_than_its_tables_takes_the_room_of_others(
+        names, groups, monkeypatch):
+    room = 3 * 1.1 * W1.bytes + 3.1 * timing._BYTES_OF_PROCESS
+    monkeypatch.setattr(timing, "available_bytes", lambda: int(room))
+    entries = [contenders.ALL[name] for name in names]
+    workers = {entry.name: FakeWorker(entry, 0.1, []) for entry in entries}
+    results = measure(W1, entries, workers, SETTINGS, lambda _: None)
+    assert len(results[0].samples) == groups * SETTINGS.rounds
+
+
 @pytest.mark.parametrize("fails_at", ["open", "run", "close"])
 def test_one_that_fails_says_why_and_the_others_go_on(fails_at):
     results = measure(TINY, ENTRIES, workers_of([], fails_at), SETTINGS, lambda _: None)
