@@ -11,7 +11,7 @@ import pytest
 ROOT = pathlib.Path(__file__).parent.parent
 SAID_ONCE = [
     ("tpu_estimator_embedding.config.to_plan", "_warn_once"),
-    ("tpu_estimator_embedding.estimator.split_features", "_warn_that_zeros_are_dropped"),
+    ("tpu_estimator_embedding.estimator.input.split_features", "_warn_that_zeros_are_dropped"),
 ]
 
 os.environ.setdefault("TF_CPP_MIN_LOG_LEVEL", "3")  # read when TensorFlow loads

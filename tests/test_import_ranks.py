@@ -12,50 +12,18 @@ import tpu_estimator_embedding
 PACKAGE = tpu_estimator_embedding.__name__
 ROOT = pathlib.Path(tpu_estimator_embedding.__file__).parent
 
-BASE = {"types", "checks"}
-PURE = BASE | {"optimizers", "kernels", "ops", "plan"}  # no variables, no TensorFlow API of old
-WORDS = PURE | {"engine", "checkpoint", "config", "mid_level"}
-ALL_BUT_TOP = WORDS | {"feature_column", "v1_engine", "compat", "estimator", "export"}
+# A part imports only itself and what stands before it.
+ORDER = (
+    "",  # the package itself: the version, and public names that load when they are read
+    "types", "checks", "optimizers", "multipliers", "ops", "kernels", "plan", "engine",
+    "statistics", "checkpoint", "config", "feature_column", "mid_level", "v1_engine", "compat",
+    "estimator", "runtime", "experiments", "migration", "demo", "cli", "__main__")
 
-# Part of the package -> what it may import besides itself. The longest prefix counts.
-MAY_IMPORT = {
-    "types": set(),
-    "checks": set(),
-    "optimizers": BASE,
-    "kernels": BASE,
-    "ops": BASE | {"optimizers", "kernels"},
-    "plan": BASE | {"optimizers"},
-    "engine": PURE,
-    "checkpoint": PURE,
-    "config": BASE,
-    "config.to_plan": BASE | {"plan", "optimizers"},
-    "mid_level": BASE | {"engine"},
-    "mid_level.to_plan": BASE | {"plan", "optimizers"},
-    "mid_level.sparse_core": BASE | {"ops", "plan", "engine"},  # another layout of ids and rows
-    "feature_column": BASE | {"config"},
-    "v1_engine": WORDS,
-    "compat": WORDS | {"feature_column", "v1_engine"},  # which its restored modules show
-    "estimator": WORDS | {"feature_column", "compat"},
-    "export": WORDS | {"feature_column", "compat"},
-    "codemod": set(),
-    # The parts of compat that put the finished package in place.
-    "compat.environment": ALL_BUT_TOP,
-    "compat.estimator_views": ALL_BUT_TOP,
-    "compat.install": ALL_BUT_TOP,
-    "compat.patch_list": ALL_BUT_TOP,
-    "compat.program": ALL_BUT_TOP,
-    "compat.program_setup": ALL_BUT_TOP,
-    "compat.run_config": ALL_BUT_TOP,
-    "compat.doctor": ALL_BUT_TOP | {""},  # prints the version, calls install()
-    # What a user starts.
-    "demo": ALL_BUT_TOP | {""},  # a program like a user's, so by the public names
-    "cli": ALL_BUT_TOP | {"", "demo", "codemod"},
-    "__main__": {"cli"},
-    "": set(),  # the public names load by importlib when they are first read
-}
+# Front doors, side by side: none is built on another.
+FRONT_DOORS = {"mid_level", "v1_engine", "estimator"}
 
-# The parts of compat that import the estimator, which imports the rest of compat.
-TOP_OF_COMPAT = {part for part in MAY_IMPORT if part.startswith("compat.")}
+# What a user starts reads public names of the package, as a user's program does.
+PROGRAMS = {"experiments", "migration", "demo", "cli"}
 
 
 def modules() -> list[pathlib.Path]:
@@ -84,25 +52,23 @@ def imports(path: pathlib.Path) -> Iterator[tuple[str, int]]:
 
 
 def part_of(module: str) -> str:
-    """The longest entry of MAY_IMPORT that the module lies in."""
-    return max((part for part in MAY_IMPORT
-                if part == module or module.startswith(f"{part}.") or part == ""), key=len)
-
-
-def folder(module: str) -> str:
-    return module.split(".")[0]
+    """The part that a module, or a name in the package itself, belongs to."""
+    first = module.split(".")[0]
+    is_name_of_package = first in tpu_estimator_embedding.__all__
+    return "" if is_name_of_package else first
 
 
 def is_allowed(importer: str, imported: str) -> bool:
-    if part_of(imported) in TOP_OF_COMPAT:
-        return importer.startswith("compat.") and part_of(importer) in TOP_OF_COMPAT or (
-            folder(importer) in ("cli", "demo"))
-    return folder(imported) in MAY_IMPORT[part_of(importer)] or (
-        folder(imported) == folder(importer) and importer != "")
+    above, below = part_of(imported), part_of(importer)
+    if above == below:
+        return True
+    if above == "" and imported:  # a public name, which may load any part
+        return below in PROGRAMS or imported == "__version__"
+    return ORDER.index(above) < ORDER.index(below) and not {above, below} <= FRONT_DOORS
 
 
 @pytest.mark.parametrize("path", modules(), ids=dotted)
-def test_imports_only_lower_ranks(path):
+def test_imports_only_what_stands_before_it(path):
     importer = dotted(path)
     wrong = [f"line {line}: {imported or PACKAGE}" for imported, line in imports(path)
              if not is_allowed(importer, imported)]
@@ -111,7 +77,7 @@ def test_imports_only_lower_ranks(path):
 
 @pytest.mark.parametrize("path", modules(), ids=dotted)
 def test_every_module_has_a_rank(path):
-    assert dotted(path) == "" or part_of(dotted(path)) != ""
+    assert part_of(dotted(path)) in ORDER
 
 
 @pytest.mark.parametrize("module", ["", "cli", "__main__"])
@@ -128,14 +94,19 @@ def test_start_is_light(module):
     ("ops.lookup", "types", True),
     ("ops.lookup", "plan.embedding_plan", False),
     ("engine.variables", "checkpoint.variable_names", False),
-    ("config.table_config", "plan.embedding_plan", False),
-    ("config.to_plan", "plan.embedding_plan", True),
+    ("config.table_config", "plan.embedding_plan", True),
+    ("mid_level.tpu_embedding", "config.table_config", True),
+    ("estimator.tpu_estimator", "mid_level.tpu_embedding", False),
+    ("mid_level.tpu_embedding", "estimator.tpu_estimator", False),
+    ("v1_engine.tpu_embedding", "mid_level.tpu_embedding", False),
+    ("compat.stand_ins.tpu_embedding", "mid_level.tpu_embedding", True),
     ("compat.modules.tpu_embedding", "estimator.tpu_estimator", False),
     ("estimator.upstream", "compat.modules", True),
-    ("estimator.upstream", "compat.install", False),
-    ("compat.tpu_ops", "compat.install", False),
-    ("compat.install", "compat.patch", True),
-    ("engine.variables", "", False),
+    ("estimator.upstream", "runtime.install", False),
+    ("engine.variables", "TPUEstimator", False),
+    ("demo.model", "TPUEstimator", True),
+    ("runtime.doctor", "__version__", True),
+    ("runtime.doctor", "", True),
 ])
 def test_rule_tells_right_from_wrong(importer, imported, allowed):
     assert is_allowed(importer, imported) is allowed

@@ -79,7 +79,7 @@ def _run(arguments: Sequence[str]) -> int:
     if not name or name.startswith("-") or len(levels) > 1:
         print(_RUN_HELP, end="", file=sys.stderr)
         return 2
-    from tpu_estimator_embedding.compat import program
+    from tpu_estimator_embedding.runtime import program
     set_up = program.ProgramSetup("--tf1" in options, *levels)
     try:
         (program.run_module if is_module else program.run_file)(name, rest, set_up)
@@ -94,7 +94,7 @@ def _doctor(arguments: Sequence[str]) -> int:
         prog=f"{PROGRAM} doctor", description="Prints what was found, what install() patches "
         "and what to do about anything wrong. The exit status is 1 where something is wrong."
     ).parse_args(arguments)
-    from tpu_estimator_embedding.compat import doctor
+    from tpu_estimator_embedding.runtime import doctor
     report, is_well = doctor.examine()
     print(report)
     return 0 if is_well else 1

@@ -9,16 +9,16 @@ from tests.batches import Setting, train_beside_oracle
 from tests.optimizer_cases import CASES
 from tests.oracle import Entry, Feature, Oracle, Table
 from tests.runners import RUNNERS
-from tpu_estimator_embedding.engine import prepared_ids
 from tpu_estimator_embedding.engine.enqueue_data import EnqueueData, RaggedEnqueueData
+from tpu_estimator_embedding.engine.native import prepared_ids
+from tpu_estimator_embedding.engine.native.prepared_ids import PreparedIds
+from tpu_estimator_embedding.engine.native.rule_attributes import has_kernel
 from tpu_estimator_embedding.engine.partitioned_embedding import (
     PartitionedEmbedding,
     create_variables,
     default_names,
     shard_ids,
 )
-from tpu_estimator_embedding.engine.prepared_ids import PreparedIds
-from tpu_estimator_embedding.engine.rule_attributes import has_kernel
 from tpu_estimator_embedding.optimizers.adagrad import Adagrad
 from tpu_estimator_embedding.optimizers.row_optimizer import RowOptimizer
 from tpu_estimator_embedding.optimizers.sgd import SGD

@@ -171,7 +171,7 @@ def test_learning_rates_are_read_in_every_step():
 
 
 def test_optimizer_of_a_table_goes_before_that_for_all():
-    from tpu_estimator_embedding.mid_level.optimizers import SGD
+    from tpu_estimator_embedding.mid_level.config.optimizers import SGD
     oracle = new_oracle(CASES["Adagrad"])
     train_beside_oracle(oracle, steps=1, optimizer=SGD(100.0))
 

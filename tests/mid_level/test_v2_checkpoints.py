@@ -6,12 +6,12 @@ import pytest
 import tensorflow as tf
 
 from tests.subprocesses import run_python
-from tpu_estimator_embedding.mid_level.feature_config import FeatureConfig
-from tpu_estimator_embedding.mid_level.optimizers import Adam
-from tpu_estimator_embedding.mid_level.sparse_core_embedding_config import (
+from tpu_estimator_embedding.mid_level.config.feature_config import FeatureConfig
+from tpu_estimator_embedding.mid_level.config.optimizers import Adam
+from tpu_estimator_embedding.mid_level.config.sparse_core_embedding_config import (
     SparseCoreEmbeddingConfig,
 )
-from tpu_estimator_embedding.mid_level.table_config import TableConfig
+from tpu_estimator_embedding.mid_level.config.table_config import TableConfig
 from tpu_estimator_embedding.mid_level.tpu_embedding_v2 import TPUEmbeddingV2
 
 ROWS = {"a": 11, "b": 70, "c": 9}

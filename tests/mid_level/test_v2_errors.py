@@ -5,12 +5,12 @@ import numpy as np
 import pytest
 import tensorflow as tf
 
-from tpu_estimator_embedding.mid_level.feature_config import FeatureConfig
-from tpu_estimator_embedding.mid_level.optimizers import SGD, Adagrad
-from tpu_estimator_embedding.mid_level.sparse_core_embedding_config import (
+from tpu_estimator_embedding.mid_level.config.feature_config import FeatureConfig
+from tpu_estimator_embedding.mid_level.config.optimizers import SGD, Adagrad
+from tpu_estimator_embedding.mid_level.config.sparse_core_embedding_config import (
     SparseCoreEmbeddingConfig,
 )
-from tpu_estimator_embedding.mid_level.table_config import TableConfig
+from tpu_estimator_embedding.mid_level.config.table_config import TableConfig
 from tpu_estimator_embedding.mid_level.tpu_embedding_v2 import TPUEmbeddingV2
 
 IDS = {"title": tf.constant([1, 2, 3, 4]), "more": [tf.constant([0, 0, 1, 2])]}

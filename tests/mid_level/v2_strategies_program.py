@@ -10,10 +10,10 @@ import sys
 import numpy as np
 import tensorflow as tf
 
-from tpu_estimator_embedding.mid_level.feature_config import FeatureConfig
+from tpu_estimator_embedding.mid_level.config.feature_config import FeatureConfig
+from tpu_estimator_embedding.mid_level.config.optimizers import Adagrad, Adam
+from tpu_estimator_embedding.mid_level.config.table_config import TableConfig
 from tpu_estimator_embedding.mid_level.keras_layers.partial_layer import partial_layer_class
-from tpu_estimator_embedding.mid_level.optimizers import Adagrad, Adam
-from tpu_estimator_embedding.mid_level.table_config import TableConfig
 from tpu_estimator_embedding.mid_level.tpu_embedding_v2 import TPUEmbeddingV2
 
 BATCH_SIZE, STEPS = 16, 3

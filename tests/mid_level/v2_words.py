@@ -4,9 +4,9 @@
 import numpy as np
 import tensorflow as tf
 
-from tpu_estimator_embedding.mid_level import optimizers
-from tpu_estimator_embedding.mid_level.feature_config import FeatureConfig
-from tpu_estimator_embedding.mid_level.table_config import TableConfig
+from tpu_estimator_embedding.mid_level.config import optimizers
+from tpu_estimator_embedding.mid_level.config.feature_config import FeatureConfig
+from tpu_estimator_embedding.mid_level.config.table_config import TableConfig
 
 ARGUMENTS = {"initial_accumulator": "initial_accumulator_value", "beta1": "beta_1"}
 

@@ -8,10 +8,10 @@ cross a `tf.function`. What they are made of is the business of the engine alone
 from collections.abc import Sequence
 
 from tpu_estimator_embedding.engine.backend import Backend, EnqueueDatas, StepIds
-from tpu_estimator_embedding.engine.native_backend import NATIVE
-from tpu_estimator_embedding.engine.prepared_ids import PreparedIds
-from tpu_estimator_embedding.engine.rule_attributes import has_kernel
-from tpu_estimator_embedding.engine.tf_backend import TF_OPS
+from tpu_estimator_embedding.engine.native.backend import NATIVE
+from tpu_estimator_embedding.engine.native.prepared_ids import PreparedIds
+from tpu_estimator_embedding.engine.native.rule_attributes import has_kernel
+from tpu_estimator_embedding.engine.tf_ops.backend import TF_OPS
 from tpu_estimator_embedding.kernels import load
 from tpu_estimator_embedding.plan.embedding_plan import EmbeddingPlan
 from tpu_estimator_embedding.types import Tensor

@@ -8,24 +8,25 @@ import tensorflow as tf
 
 from tpu_estimator_embedding import checks
 from tpu_estimator_embedding.engine.step_ids import describe_kernels
-from tpu_estimator_embedding.estimator import step_input, upstream
-from tpu_estimator_embedding.estimator.engine_step import EngineStep, build_step
+from tpu_estimator_embedding.estimator import upstream
 from tpu_estimator_embedding.estimator.estimator_spec import (
     ModeKeys,
     log_hooks,
     to_estimator_spec,
 )
-from tpu_estimator_embedding.estimator.id_errors import explained_ids
-from tpu_estimator_embedding.estimator.interrupts import StopOnSignal
-from tpu_estimator_embedding.estimator.log_at_end import logging_without_input
+from tpu_estimator_embedding.estimator.hooks.interrupts import StopOnSignal
+from tpu_estimator_embedding.estimator.hooks.log_at_end import logging_without_input
+from tpu_estimator_embedding.estimator.hooks.slow_start import telling_of_slow_start
+from tpu_estimator_embedding.estimator.input import step_input
+from tpu_estimator_embedding.estimator.input.serving_ids import look_up_vocabularies
+from tpu_estimator_embedding.estimator.input.step_feed import feed_steps
 from tpu_estimator_embedding.estimator.machine_context import MachineContext
 from tpu_estimator_embedding.estimator.model_fn_call import call_model_fn
-from tpu_estimator_embedding.estimator.restore_errors import explained_restore
-from tpu_estimator_embedding.estimator.serving_ids import look_up_vocabularies
-from tpu_estimator_embedding.estimator.slow_start import telling_of_slow_start
+from tpu_estimator_embedding.estimator.restore.restore_errors import explained_restore
+from tpu_estimator_embedding.estimator.restore.warm_start import warm_start_tables, without_tables
 from tpu_estimator_embedding.estimator.spec_to_plan import can_train, spec_to_plan
-from tpu_estimator_embedding.estimator.step_feed import feed_steps
-from tpu_estimator_embedding.estimator.warm_start import warm_start_tables, without_tables
+from tpu_estimator_embedding.estimator.step.engine_step import EngineStep, build_step
+from tpu_estimator_embedding.estimator.step.id_errors import explained_ids
 from tpu_estimator_embedding.plan.embedding_plan import EmbeddingPlan
 
 _NO_TABLES = EmbeddingPlan((), ())

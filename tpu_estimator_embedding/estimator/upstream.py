@@ -7,7 +7,8 @@ TPU ops put in place, so that importing `TPUEstimator` is enough to use it.
 
 # ruff: noqa: E402  (restoring comes before the imports that need it)
 
-from tpu_estimator_embedding.compat import modules, tpu_ops
+from tpu_estimator_embedding.compat import modules
+from tpu_estimator_embedding.compat.stand_ins import tpu_ops
 
 modules.restore()
 tpu_ops.stand_in()

@@ -12,19 +12,19 @@ import importlib
 from typing import Any
 
 _MODULE_OF = {
-    "FeatureConfig": "feature_config",
+    "FeatureConfig": "config.feature_config",
     "PartialTPUEmbedding": "keras_layers.layers",
     "PartitionedCsrFormatTensor": "sparse_core.partitioned_csr",
-    "QuantizationConfig": "quantization_config",
-    "RowIdInitializer": "row_id_initializer",
-    "SparseCoreEmbeddingConfig": "sparse_core_embedding_config",
+    "QuantizationConfig": "config.quantization_config",
+    "RowIdInitializer": "config.row_id_initializer",
+    "SparseCoreEmbeddingConfig": "config.sparse_core_embedding_config",
     "TPUEmbedding": "tpu_embedding",
-    "TPUEmbeddingForServing": "tpu_embedding_for_serving",
+    "TPUEmbeddingForServing": "serving.tpu_embedding_for_serving",
     "TPUEmbeddingLayer": "keras_layers.layers",
     "TPUEmbeddingV2": "tpu_embedding_v2",
-    "TableConfig": "table_config",
-    "serving_embedding_lookup": "serving_lookup",
-    **dict.fromkeys(("Adagrad", "AdagradMomentum", "Adam", "FTRL", "SGD"), "optimizers"),
+    "TableConfig": "config.table_config",
+    "serving_embedding_lookup": "serving.serving_lookup",
+    **dict.fromkeys(("Adagrad", "AdagradMomentum", "Adam", "FTRL", "SGD"), "config.optimizers"),
 }
 
 __all__ = list(_MODULE_OF)

@@ -1,9 +1,9 @@
 # SPDX-License-Identifier: Apache-2.0
 """TPUEmbedding: tables that look up and learn beside a model, of release 2.3 and from 2.4 on.
 
->>> from tpu_estimator_embedding.mid_level.feature_config import FeatureConfig
->>> from tpu_estimator_embedding.mid_level.optimizers import SGD
->>> from tpu_estimator_embedding.mid_level.table_config import TableConfig
+>>> from tpu_estimator_embedding.mid_level.config.feature_config import FeatureConfig
+>>> from tpu_estimator_embedding.mid_level.config.optimizers import SGD
+>>> from tpu_estimator_embedding.mid_level.config.table_config import TableConfig
 >>> words = TableConfig(1000, 2, tf.ones_initializer(), combiner="sum", name="words")
 >>> embedding = TPUEmbedding({"title": FeatureConfig(words)}, SGD(0.5))
 >>> embedding.enqueue({"title": tf.ragged.constant([[3, 4], [3]])})
@@ -21,24 +21,25 @@ import numpy as np
 import tensorflow as tf
 
 from tpu_estimator_embedding import checks
-from tpu_estimator_embedding.mid_level import output_shapes, row_layout, table_variables
-from tpu_estimator_embedding.mid_level.constructor_calls import read_call
-from tpu_estimator_embedding.mid_level.device_shares import DeviceShares
-from tpu_estimator_embedding.mid_level.engine_batches import EngineBatches
-from tpu_estimator_embedding.mid_level.replica_calls import ReplicaCalls
-from tpu_estimator_embedding.mid_level.stacked_activations import (
-    activation_shape,
-    gradient_or_zeros,
-)
-from tpu_estimator_embedding.mid_level.structure import (
+from tpu_estimator_embedding.mid_level.config.constructor_calls import read_call
+from tpu_estimator_embedding.mid_level.config.structure import (
     check_structure,
     named_features,
     named_shapes,
     named_tables,
     named_values,
 )
-from tpu_estimator_embedding.mid_level.table_config import TableConfig
-from tpu_estimator_embedding.mid_level.to_plan import slot_functions, to_plan
+from tpu_estimator_embedding.mid_level.config.table_config import TableConfig
+from tpu_estimator_embedding.mid_level.config.to_plan import slot_functions, to_plan
+from tpu_estimator_embedding.mid_level.input import output_shapes, row_layout
+from tpu_estimator_embedding.mid_level.input.device_shares import DeviceShares
+from tpu_estimator_embedding.mid_level.step import table_variables
+from tpu_estimator_embedding.mid_level.step.engine_batches import EngineBatches
+from tpu_estimator_embedding.mid_level.step.replica_calls import ReplicaCalls
+from tpu_estimator_embedding.mid_level.step.stacked_activations import (
+    activation_shape,
+    gradient_or_zeros,
+)
 
 # Objects that stand for an initialized TPU embedding engine, as release 2.3 counts them.
 _initialized: weakref.WeakSet["TPUEmbedding"] = weakref.WeakSet()

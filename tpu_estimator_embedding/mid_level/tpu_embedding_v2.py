@@ -5,9 +5,9 @@ Variables hold what a TPU's hold: tables of one width and optimizer under one an
 stack, rows dealt out over SparseCores. Ids are sorted for them on the host, in arrays of
 fixed size, and the engine looks the rows of the stacks up and updates them.
 
->>> from tpu_estimator_embedding.mid_level.feature_config import FeatureConfig
->>> from tpu_estimator_embedding.mid_level.optimizers import SGD
->>> from tpu_estimator_embedding.mid_level.table_config import TableConfig
+>>> from tpu_estimator_embedding.mid_level.config.feature_config import FeatureConfig
+>>> from tpu_estimator_embedding.mid_level.config.optimizers import SGD
+>>> from tpu_estimator_embedding.mid_level.config.table_config import TableConfig
 >>> words = TableConfig(10, 2, initializer=tf.compat.v1.ones_initializer(), name="words")
 >>> embedding = TPUEmbeddingV2({"title": FeatureConfig(words, output_shape=[4])}, SGD(0.5))
 >>> activations, preserved = embedding({"title": tf.constant([3, 4, 3, 0])})
@@ -24,7 +24,14 @@ from typing import Any
 import tensorflow as tf
 
 from tpu_estimator_embedding import checks
-from tpu_estimator_embedding.mid_level.replica_calls import ReplicaCalls
+from tpu_estimator_embedding.mid_level.config.sparse_core_embedding_config import (
+    SparseCoreEmbeddingConfig,
+)
+from tpu_estimator_embedding.mid_level.config.structure import (
+    check_structure,
+    named_tables,
+    named_values,
+)
 from tpu_estimator_embedding.mid_level.sparse_core import preprocessing
 from tpu_estimator_embedding.mid_level.sparse_core.given_stacks import given_stacks
 from tpu_estimator_embedding.mid_level.sparse_core.partitioned_csr import (
@@ -35,15 +42,8 @@ from tpu_estimator_embedding.mid_level.sparse_core.preprocessing import Partitio
 from tpu_estimator_embedding.mid_level.sparse_core.stack_engine import Partitions, StackEngine
 from tpu_estimator_embedding.mid_level.sparse_core.stacked_tables import StackedTables
 from tpu_estimator_embedding.mid_level.sparse_core.to_stacks import SparseCores, to_stacks
-from tpu_estimator_embedding.mid_level.sparse_core_embedding_config import (
-    SparseCoreEmbeddingConfig,
-)
-from tpu_estimator_embedding.mid_level.stacked_activations import gradient_or_zeros
-from tpu_estimator_embedding.mid_level.structure import (
-    check_structure,
-    named_tables,
-    named_values,
-)
+from tpu_estimator_embedding.mid_level.step.replica_calls import ReplicaCalls
+from tpu_estimator_embedding.mid_level.step.stacked_activations import gradient_or_zeros
 from tpu_estimator_embedding.types import Tensor
 
 _as_it_is = tf.autograph.experimental.do_not_convert  # AutoGraph would be slow, and change nothing

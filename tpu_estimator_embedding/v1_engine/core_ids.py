@@ -7,7 +7,7 @@ import tensorflow as tf
 
 from tpu_estimator_embedding.engine.backend import EnqueueDatas
 from tpu_estimator_embedding.engine.enqueue_data import EnqueueData
-from tpu_estimator_embedding.engine.sharded_ids import (
+from tpu_estimator_embedding.engine.tf_ops.sharded_ids import (
     HostIds,
     ShardedIds,
     shard_ids,

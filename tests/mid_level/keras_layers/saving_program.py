@@ -6,10 +6,10 @@ import sys
 import numpy as np
 import tensorflow as tf
 
-from tpu_estimator_embedding.mid_level.feature_config import FeatureConfig
+from tpu_estimator_embedding.mid_level.config.feature_config import FeatureConfig
+from tpu_estimator_embedding.mid_level.config.optimizers import Adagrad
+from tpu_estimator_embedding.mid_level.config.table_config import TableConfig
 from tpu_estimator_embedding.mid_level.keras_layers.partial_layer import partial_layer_class
-from tpu_estimator_embedding.mid_level.optimizers import Adagrad
-from tpu_estimator_embedding.mid_level.table_config import TableConfig
 
 IDS = {"small": np.array([1, 2, 3, 4]), "large": np.array([10, 20, 30, 40])}
 

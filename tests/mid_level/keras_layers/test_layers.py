@@ -11,11 +11,11 @@ import tensorflow as tf
 from tests.batches import many_ids
 from tests.mid_level.v2_words import to_feature_config, to_input
 from tests.oracle import Feature, Optimizer, Oracle, Table
-from tpu_estimator_embedding.mid_level.feature_config import FeatureConfig
+from tpu_estimator_embedding.mid_level.config.feature_config import FeatureConfig
+from tpu_estimator_embedding.mid_level.config.optimizers import SGD, Adagrad
+from tpu_estimator_embedding.mid_level.config.table_config import TableConfig
 from tpu_estimator_embedding.mid_level.keras_layers.embedding_layer import embedding_layer_class
 from tpu_estimator_embedding.mid_level.keras_layers.partial_layer import partial_layer_class
-from tpu_estimator_embedding.mid_level.optimizers import SGD, Adagrad
-from tpu_estimator_embedding.mid_level.table_config import TableConfig
 
 
 # Beside TensorFlow 2.15 both are Keras 2.15.

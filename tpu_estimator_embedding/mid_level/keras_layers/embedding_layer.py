@@ -2,8 +2,8 @@
 """A Keras layer of embedding tables that have optimizers of their own.
 
 >>> import tf_keras
->>> from tpu_estimator_embedding.mid_level.feature_config import FeatureConfig
->>> from tpu_estimator_embedding.mid_level.table_config import TableConfig
+>>> from tpu_estimator_embedding.mid_level.config.feature_config import FeatureConfig
+>>> from tpu_estimator_embedding.mid_level.config.table_config import TableConfig
 >>> words = TableConfig(10, 2, tf.compat.v1.ones_initializer(), combiner="sum")
 >>> layer = embedding_layer_class(tf_keras)({"title": FeatureConfig(words)}, "sgd")
 >>> with tf.GradientTape() as tape:
@@ -20,7 +20,8 @@ from typing import TYPE_CHECKING, Any
 import tensorflow as tf
 
 from tpu_estimator_embedding import checks
-from tpu_estimator_embedding.mid_level import optimizers
+from tpu_estimator_embedding.mid_level.config import optimizers
+from tpu_estimator_embedding.mid_level.config.structure import named_features
 from tpu_estimator_embedding.mid_level.keras_layers.layer_config import (
     features_from_dict,
     features_to_dict,
@@ -32,8 +33,7 @@ from tpu_estimator_embedding.mid_level.keras_layers.legacy_optimizers import (
     from_keras,
     is_keras_optimizer,
 )
-from tpu_estimator_embedding.mid_level.serving_lookup import serving_embedding_lookup
-from tpu_estimator_embedding.mid_level.structure import named_features
+from tpu_estimator_embedding.mid_level.serving.serving_lookup import serving_embedding_lookup
 
 if TYPE_CHECKING:
     _Layer: Any

@@ -11,14 +11,14 @@ from typing import Any
 import tensorflow as tf
 
 from tpu_estimator_embedding import checks
-from tpu_estimator_embedding.mid_level import optimizers
-from tpu_estimator_embedding.mid_level.feature_config import FeatureConfig, is_feature_config
+from tpu_estimator_embedding.mid_level.config import optimizers
+from tpu_estimator_embedding.mid_level.config.feature_config import FeatureConfig, is_feature_config
+from tpu_estimator_embedding.mid_level.config.quantization_config import QuantizationConfig
+from tpu_estimator_embedding.mid_level.config.table_config import TableConfig
 from tpu_estimator_embedding.mid_level.keras_layers.legacy_optimizers import (
     is_keras_optimizer,
     with_plain_rate,
 )
-from tpu_estimator_embedding.mid_level.quantization_config import QuantizationConfig
-from tpu_estimator_embedding.mid_level.table_config import TableConfig
 
 _TABLE_FIELDS = ("vocabulary_size", "dim", "combiner", "name")
 _FEATURE_FIELDS = ("max_sequence_length", "validate_weights_and_indices", "name")

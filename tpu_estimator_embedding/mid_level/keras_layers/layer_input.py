@@ -8,7 +8,7 @@ import tensorflow as tf
 
 from tpu_estimator_embedding import checks
 from tpu_estimator_embedding.engine.enqueue_data import EnqueueData, RaggedEnqueueData
-from tpu_estimator_embedding.mid_level.feature_input import check_weights
+from tpu_estimator_embedding.mid_level.input.feature_input import check_weights
 from tpu_estimator_embedding.types import Tensor
 
 

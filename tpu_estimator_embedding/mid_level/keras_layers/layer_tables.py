@@ -19,25 +19,25 @@ from tpu_estimator_embedding.engine.partitioned_embedding import (
     shard_replicas,
     split_activations,
 )
-from tpu_estimator_embedding.mid_level.delayed_update import DelayedUpdate
-from tpu_estimator_embedding.mid_level.keras_layers.layer_input import LayerInput, read_input
-from tpu_estimator_embedding.mid_level.replica_calls import ReplicaCalls
-from tpu_estimator_embedding.mid_level.runtime_checks import require
-from tpu_estimator_embedding.mid_level.structure import (
+from tpu_estimator_embedding.mid_level.config.structure import (
     check_structure,
     named_features,
     named_tables,
     named_values,
 )
-from tpu_estimator_embedding.mid_level.table_variables import (
-    children,
-    create_tables,
-    outside_strategies,
-)
-from tpu_estimator_embedding.mid_level.to_plan import (
+from tpu_estimator_embedding.mid_level.config.to_plan import (
     slot_functions,
     to_plan,
     with_sequence_lengths,
+)
+from tpu_estimator_embedding.mid_level.keras_layers.layer_input import LayerInput, read_input
+from tpu_estimator_embedding.mid_level.runtime_checks import require
+from tpu_estimator_embedding.mid_level.step.delayed_update import DelayedUpdate
+from tpu_estimator_embedding.mid_level.step.replica_calls import ReplicaCalls
+from tpu_estimator_embedding.mid_level.step.table_variables import (
+    children,
+    create_tables,
+    outside_strategies,
 )
 from tpu_estimator_embedding.types import Tensor
 

@@ -7,7 +7,7 @@ from typing import Any
 import tensorflow as tf
 
 from tpu_estimator_embedding import checks
-from tpu_estimator_embedding.mid_level import optimizers
+from tpu_estimator_embedding.mid_level.config import optimizers
 
 _WORDS: dict[str, tuple[type, tuple[str, ...]]] = {  # class and the settings both have
     "SGD": (optimizers.SGD, ()),

@@ -2,8 +2,8 @@
 """A Keras layer that keeps small tables in Keras and large ones in the engine.
 
 >>> import tf_keras
->>> from tpu_estimator_embedding.mid_level.feature_config import FeatureConfig
->>> from tpu_estimator_embedding.mid_level.table_config import TableConfig
+>>> from tpu_estimator_embedding.mid_level.config.feature_config import FeatureConfig
+>>> from tpu_estimator_embedding.mid_level.config.table_config import TableConfig
 >>> layer = partial_layer_class(tf_keras)(
 ...     {"country": FeatureConfig(TableConfig(200, 4)), "user": FeatureConfig(
 ...         TableConfig(20_000, 8))}, optimizer="adagrad")
@@ -21,6 +21,11 @@ from typing import TYPE_CHECKING, Any
 import tensorflow as tf
 
 from tpu_estimator_embedding import checks
+from tpu_estimator_embedding.mid_level.config.structure import (
+    check_structure,
+    named_features,
+    named_tables,
+)
 from tpu_estimator_embedding.mid_level.keras_layers.embedding_layer import embedding_layer_class
 from tpu_estimator_embedding.mid_level.keras_layers.layer_config import (
     features_from_dict,
@@ -28,12 +33,7 @@ from tpu_estimator_embedding.mid_level.keras_layers.layer_config import (
     optimizer_from_dict,
     optimizer_to_dict,
 )
-from tpu_estimator_embedding.mid_level.serving_lookup import serving_embedding_lookup
-from tpu_estimator_embedding.mid_level.structure import (
-    check_structure,
-    named_features,
-    named_tables,
-)
+from tpu_estimator_embedding.mid_level.serving.serving_lookup import serving_embedding_lookup
 from tpu_estimator_embedding.types import Tensor
 
 if TYPE_CHECKING:

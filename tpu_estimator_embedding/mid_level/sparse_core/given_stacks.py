@@ -5,13 +5,13 @@ from collections.abc import Mapping, Sequence
 from typing import Any
 
 from tpu_estimator_embedding import checks
+from tpu_estimator_embedding.mid_level.config.to_plan import to_plan
 from tpu_estimator_embedding.mid_level.sparse_core.to_stacks import (
     FeaturePlace,
     Stacks,
     output_shape,
     plan_of_stacks,
 )
-from tpu_estimator_embedding.mid_level.to_plan import to_plan
 from tpu_estimator_embedding.plan.table_stacking import SparseCores, TableLayout, TableStack
 
 

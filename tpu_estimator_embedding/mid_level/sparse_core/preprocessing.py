@@ -7,6 +7,9 @@ from typing import Any
 import tensorflow as tf
 
 from tpu_estimator_embedding import checks
+from tpu_estimator_embedding.mid_level.config.sparse_core_embedding_config import (
+    SparseCoreEmbeddingConfig,
+)
 from tpu_estimator_embedding.mid_level.sparse_core.feature_ids import feature_ids
 from tpu_estimator_embedding.mid_level.sparse_core.partitioned_csr import (
     CsrFormat,
@@ -18,9 +21,6 @@ from tpu_estimator_embedding.mid_level.sparse_core.partitioned_csr import (
 )
 from tpu_estimator_embedding.mid_level.sparse_core.stack_ids import stack_ids
 from tpu_estimator_embedding.mid_level.sparse_core.to_stacks import Stacks
-from tpu_estimator_embedding.mid_level.sparse_core_embedding_config import (
-    SparseCoreEmbeddingConfig,
-)
 from tpu_estimator_embedding.types import Tensor
 
 Formats = Mapping[str, CsrFormat]

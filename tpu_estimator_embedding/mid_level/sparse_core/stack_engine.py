@@ -11,7 +11,6 @@ from tpu_estimator_embedding.engine.partitioned_embedding import (
     shard_replicas,
 )
 from tpu_estimator_embedding.engine.variables import TableVariables
-from tpu_estimator_embedding.mid_level.delayed_update import DelayedUpdate
 from tpu_estimator_embedding.mid_level.sparse_core.partitioned_csr import (
     PartitionedCsrFormatTensor,
     StackIds,
@@ -27,7 +26,8 @@ from tpu_estimator_embedding.mid_level.sparse_core.stack_ids import (
 )
 from tpu_estimator_embedding.mid_level.sparse_core.stack_variable import PARAMETERS, StackVariable
 from tpu_estimator_embedding.mid_level.sparse_core.to_stacks import Stacks
-from tpu_estimator_embedding.mid_level.table_variables import outside_strategies
+from tpu_estimator_embedding.mid_level.step.delayed_update import DelayedUpdate
+from tpu_estimator_embedding.mid_level.step.table_variables import outside_strategies
 from tpu_estimator_embedding.types import Tensor
 
 Partitions = Mapping[str, PartitionedCsrFormatTensor]  # stack name -> ids

@@ -8,7 +8,7 @@ from tensorflow.python.trackable.base import Trackable
 
 from tpu_estimator_embedding.engine.partitioned_embedding import create_variables, default_names
 from tpu_estimator_embedding.mid_level.sparse_core.to_stacks import Stacks
-from tpu_estimator_embedding.mid_level.table_variables import outside_strategies
+from tpu_estimator_embedding.mid_level.step.table_variables import outside_strategies
 from tpu_estimator_embedding.plan.stacked_rows import stack_rows, unstack_rows
 from tpu_estimator_embedding.plan.table_stacking import TableStack
 from tpu_estimator_embedding.types import Tensor

@@ -6,6 +6,7 @@ from typing import Any
 
 from tensorflow.python.trackable.base import Trackable
 
+from tpu_estimator_embedding.mid_level.config.table_config import TableConfig
 from tpu_estimator_embedding.mid_level.sparse_core.stack_checkpoint import (
     LAYOUTS,
     Restoration,
@@ -21,7 +22,6 @@ from tpu_estimator_embedding.mid_level.sparse_core.stack_variable import (
 )
 from tpu_estimator_embedding.mid_level.sparse_core.table_views import TableViews
 from tpu_estimator_embedding.mid_level.sparse_core.to_stacks import Stacks
-from tpu_estimator_embedding.mid_level.table_config import TableConfig
 
 
 class StackedTables(Trackable):

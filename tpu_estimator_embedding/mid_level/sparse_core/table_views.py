@@ -4,7 +4,7 @@
 from collections.abc import Callable, Iterator, Mapping
 from typing import Any
 
-from tpu_estimator_embedding.mid_level.table_config import TableConfig
+from tpu_estimator_embedding.mid_level.config.table_config import TableConfig
 
 
 class TableViews(Mapping):

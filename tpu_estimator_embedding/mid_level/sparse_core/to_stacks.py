@@ -14,8 +14,8 @@ from typing import Any
 import tensorflow as tf
 
 from tpu_estimator_embedding import checks
-from tpu_estimator_embedding.mid_level.structure import named_features, named_tables
-from tpu_estimator_embedding.mid_level.to_plan import table_optimizer, to_plan
+from tpu_estimator_embedding.mid_level.config.structure import named_features, named_tables
+from tpu_estimator_embedding.mid_level.config.to_plan import table_optimizer, to_plan
 from tpu_estimator_embedding.plan.embedding_plan import EmbeddingPlan, FeaturePlan
 from tpu_estimator_embedding.plan.table_stacking import (
     SparseCores,

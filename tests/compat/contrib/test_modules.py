@@ -1,0 +1,140 @@
+# SPDX-License-Identifier: Apache-2.0
+"""tf.contrib: what exists leads there, what does not says what to use."""
+
+import importlib
+
+import pytest
+import tensorflow as tf
+
+import tpu_estimator_embedding
+from tests.subprocesses import run_python
+from tpu_estimator_embedding.compat.contrib import contents
+from tpu_estimator_embedding.compat.contrib import modules as contrib
+from tpu_estimator_embedding.runtime import contrib_table
+
+tpu_estimator_embedding.install()
+
+
+@pytest.mark.parametrize("name", [
+    "TPUEstimator", "TPUEstimatorSpec", "TPUConfig", "RunConfig", "InputPipelineConfig",
+    "CrossShardOptimizer", "cross_replica_sum", "bfloat16_scope", "initialize_system", "shard",
+    "outside_compilation", "embedding_column", "AdagradParameters", "Topology", "repeat",
+    "AsyncCheckpointSaverHook", "TPUContext", "device_assignment"])
+def test_names_of_contrib_tpu(name):
+    value = getattr(tf.contrib.tpu, name)
+    assert value.__name__.removesuffix("_v2") == name
+    assert value is getattr(tf.compat.v1.contrib.tpu, name) and name in dir(tf.contrib.tpu)
+
+
+def test_classes_of_contrib_tpu_are_this_packages():
+    assert tf.contrib.tpu.TPUEstimator is tpu_estimator_embedding.TPUEstimator
+    from tensorflow.contrib.tpu.python.tpu import feature_column, tpu_embedding, tpu_estimator
+    assert tpu_estimator.TPUEstimator is tpu_estimator_embedding.TPUEstimator
+    assert tpu_embedding.TableConfig is tpu_estimator_embedding.TableConfig
+    assert callable(feature_column.embedding_column)
+
+
+@pytest.mark.parametrize("path", [
+    f"{path}.{name}" for path, contents in contents.CONTENTS.items()
+    for name in contents.names])
+def test_every_name_of_the_table_exists(path):
+    module, _, name = path.rpartition(".")
+    value = getattr(importlib.import_module(f"tensorflow.contrib.{module}"), name)
+    assert callable(value) or name == "nest"
+
+
+@pytest.mark.parametrize("row", contrib_table.CONTRIB, ids=lambda row: row.path)
+def test_every_module_is_importable_under_both_forms(row):
+    found = {}
+    exec(f"from {row.module} import {row.name} as found", found)
+    if row.is_module:
+        exec(f"import {row.path} as imported", found)
+        assert found["imported"] is found["found"]
+    assert found["found"] is contrib.MODULES.get(
+        row.path.partition("contrib")[2].lstrip("."), found["found"])
+
+
+@pytest.mark.parametrize("path, sentence", [
+    ("layers.layer_norm", r"Use tf\.keras\.layers\.LayerNormalization"),
+    ("layers.fully_connected", r"Use tf\.layers, or install tf-slim"),
+    ("slim", "Install tf-slim"), ("training.HParams", r"Use types\.SimpleNamespace"),
+    ("tpu.keras_to_tpu_model", r"Use tf\.distribute\.TPUStrategy"),
+    ("data.batch_and_drop_remainder", r"Use dataset\.batch\(batch_size, drop_remainder=True\)"),
+    ("tpu.no_such_name", "TensorFlow has nothing of that name any more"),
+    ("timeseries", "TensorFlow has nothing of that name any more")])
+def test_what_is_nowhere_says_what_to_use(path, sentence):
+    *parents, name = path.split(".")
+    module = importlib.import_module(".".join(["tensorflow.contrib", *parents]))
+    with pytest.raises(AttributeError,
+                       match=rf"^tf\.contrib\.{path} went with TensorFlow 1\.15\. {sentence}"):
+        getattr(module, name)
+    assert not hasattr(module, name)
+
+
+@pytest.mark.parametrize("path", contents.INSTEAD)
+def test_advice_is_for_names_that_are_nowhere(path):
+    module, _, name = f"tensorflow.contrib.{path}".rpartition(".")
+    if path in contrib.MODULES:  # whose other names are nowhere
+        module, name = f"tensorflow.contrib.{path}", "no_such_name"
+    assert not hasattr(importlib.import_module(module), name)
+
+
+def test_private_names_of_the_homes_are_not_shown():
+    assert not hasattr(tf.contrib.data, "_sys")
+    assert not hasattr(tf.contrib.tpu, "__file__")
+
+
+PROGRAM_OF_2018 = """
+        import tpu_estimator_embedding
+        tpu_estimator_embedding.install()
+        import tensorflow.compat.v1 as tf
+        tf.disable_v2_behavior()
+        from tensorflow.contrib import summary
+        from tensorflow.contrib.cluster_resolver import TPUClusterResolver
+        import tensorflow.contrib.tpu as tpu
+        from tensorflow.contrib.tpu.python.tpu import tpu_config, tpu_estimator, tpu_optimizer
+        import glob, sys, tempfile
+
+        directory = tempfile.mkdtemp()
+
+        def input_fn(params):
+            dataset = tf.data.Dataset.range(64).repeat()
+            dataset = dataset.apply(tf.contrib.data.map_and_batch(
+                lambda n: (tf.cast([n % 2], tf.float32), tf.cast([n % 2], tf.float32)),
+                params["batch_size"], drop_remainder=True))
+            return dataset.make_one_shot_iterator().get_next()
+
+        def model_fn(features, labels, mode, params):
+            prediction = tf.layers.dense(features, 1, use_bias=False)
+            loss = tf.losses.mean_squared_error(labels, prediction)
+
+            def host_call_fn(step, loss):
+                with summary.create_file_writer(params["dir"]).as_default():
+                    with summary.always_record_summaries():
+                        summary.scalar("my_loss", loss[0], step=step[0])
+                        return summary.all_summary_ops()
+
+            optimizer = tpu_optimizer.CrossShardOptimizer(tf.train.AdamOptimizer(0.1))
+            step = tf.contrib.framework.get_or_create_global_step()
+            return tpu_estimator.TPUEstimatorSpec(
+                mode, loss=loss, train_op=optimizer.minimize(loss, global_step=step),
+                host_call=(host_call_fn, [tf.reshape(step, [1]), tf.reshape(loss, [1])]))
+
+        resolver = TPUClusterResolver(tpu="my-tpu", zone=None, project=None)
+        config = tpu_config.RunConfig(
+            cluster=resolver, model_dir=directory,
+            tpu_config=tpu_config.TPUConfig(iterations_per_loop=10, num_shards=2))
+        estimator = tpu.TPUEstimator(model_fn, config=config, use_tpu=True,
+                                     train_batch_size=8, params={"dir": directory + "/host"})
+        estimator.train(input_fn, max_steps=60)
+        [events] = glob.glob(directory + "/host/*")
+        losses = [value for event in tf.train.summary_iterator(events)
+                  for value in event.summary.value if value.tag == "my_loss"]
+        print(estimator.get_variable_value("dense/kernel")[0, 0] > 0.8, len(losses) > 50)
+"""
+
+
+def test_program_of_2018_trains():
+    done = run_python(PROGRAM_OF_2018, GCE_METADATA_HOST="localhost:1")
+    assert done.stdout == "True True\n"
+    assert done.stderr.count("this machine stands in for it") == 1

@@ -1,0 +1,30 @@
+# SPDX-License-Identifier: Apache-2.0
+"""A start that takes long says what it is busy with."""
+
+import logging
+
+import pytest
+
+from tests.estimator.counting import input_of, new_estimator
+from tpu_estimator_embedding.estimator.hooks import slow_start
+
+
+@pytest.fixture(name="lines")
+def lines_about_the_start(caplog):
+    caplog.set_level(logging.INFO, logger="tensorflow")
+    return lambda: [record.getMessage() for record in caplog.records
+                    if " slots (" in record.getMessage()]
+
+
+def test_slow_start_is_told_while_it_lasts_and_when_it_is_over(tmp_path, monkeypatch, lines):
+    monkeypatch.setattr(slow_start, "PATIENCE_SECONDS", 0.0)
+    new_estimator(tmp_path).train(input_of([0, 1]), max_steps=1)
+    begun, ready = lines()
+    assert begun == ("tpu_estimator_embedding: initializing or restoring 1 table and its "
+                     "slots (0.0 GB) ...")
+    assert ready.startswith("tpu_estimator_embedding: 1 table and its slots (0.0 GB) are ready")
+
+
+def test_fast_start_says_nothing(tmp_path, lines):
+    new_estimator(tmp_path).train(input_of([0, 1]), max_steps=1)
+    assert lines() == []

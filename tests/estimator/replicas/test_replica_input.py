@@ -1,0 +1,210 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Batches for replicas: shares of one or one for each, and what is left at the end."""
+
+import logging
+
+import numpy as np
+import pytest
+import tensorflow as tf
+
+from tests.estimator import replica_model
+from tests.estimator.counting import counts, counts_of, new_estimator, run_config
+from tests.estimator.hang import finish
+from tests.estimator.replica_model import (
+    BATCH_SIZE,
+    V1,
+    V2,
+    assert_same_values,
+    input_of,
+    linear,
+    minimize,
+    new_model_fn,
+    new_replicated,
+    train,
+    v1,
+)
+from tpu_estimator_embedding.estimator import upstream
+from tpu_estimator_embedding.estimator.input.split_batch import split_batch
+
+
+@pytest.fixture
+def lines(caplog):
+    """Yields a function that returns the INFO lines about dropped batches."""
+    with caplog.at_level(logging.INFO, logger="tensorflow"):
+        yield lambda: [record.getMessage() for record in caplog.records
+                       if "could not fill" in record.getMessage()]
+
+
+def trained_steps(tmp_path, num_samples, num_replicas, input_mode, **options):
+    values = train(tmp_path, new_model_fn(linear), num_replicas, input_of(num_samples),
+                   input_mode=input_mode, **options)
+    return values[-1]["global_step"]
+
+
+@pytest.mark.parametrize("input_mode, num_samples, steps, dropped", [
+    (V1, 19, 2, 1),  # batches of 8, 8 and 3
+    (V1, 20, 3, 0),  # the last 4 fill four replicas
+    (V1, 3, 0, 1),
+    (V2, 21, 2, 3),  # batches of 2; two full ones and one of 1 are left
+    (V2, 24, 3, 0),
+    (V2, 3, 0, 2)])
+def test_batches_that_cannot_fill_all_replicas_are_dropped_and_counted(
+        tmp_path, lines, input_mode, num_samples, steps, dropped):
+    assert finish(trained_steps, tmp_path, num_samples, 4, input_mode) == steps
+    expected = (f"tpu_estimator_embedding: {dropped} batch(es) at the end of the input could not "
+                "fill all replicas and were dropped.")
+    assert lines() == [expected] * (dropped > 0)
+
+
+@pytest.mark.parametrize("input_mode", [V1, V2])
+def test_one_replica_trains_on_a_smaller_last_batch(tmp_path, lines, input_mode):
+    assert trained_steps(tmp_path, 19, 1, input_mode) == 3
+    assert lines() == []
+
+
+@pytest.mark.parametrize("input_mode", [V1, V2])
+def test_nothing_counts_as_dropped_when_training_stops_first(tmp_path, lines, input_mode):
+    assert trained_steps(tmp_path, 100, 4, input_mode, max_steps=2) == 2
+    assert lines() == []
+
+
+@pytest.mark.parametrize("input_mode, dropped", [(V1, 1), (V2, 3)])
+def test_evaluation_drops_what_fills_no_replicas_too(tmp_path, lines, input_mode, dropped):
+    """Its metrics are those of the batches that do."""
+    estimator = new_replicated(tmp_path, new_model_fn(linear), 4, input_mode=input_mode)
+    estimator.train(input_of(), max_steps=1)
+    metrics = estimator.evaluate(input_of({V1: 19, V2: 21}[input_mode]))
+    assert lines() == [f"tpu_estimator_embedding: {dropped} batch(es) at the end of the input "
+                       "could not fill all replicas and were dropped."]
+    assert_same_values(metrics, estimator.evaluate(input_of(16)))
+
+
+def test_every_sample_is_predicted_whatever_the_number_of_replicas(tmp_path):
+    estimator = new_replicated(tmp_path, new_model_fn(linear), 4, input_mode=V2)
+    estimator.train(input_of(), max_steps=1)
+    assert len(list(estimator.predict(input_of(21)))) == 21
+
+
+def test_batch_in_the_middle_that_cannot_be_split_is_an_error(tmp_path):
+    def input_fn(params):
+        return input_of(8)(params).concatenate(input_of(3)(params)).concatenate(
+            input_of(8)(params))
+
+    with pytest.raises(tf.errors.InvalidArgumentError,
+                       match="`batch` must be divisible by the number of replicas, 4, got"):
+        finish(train, tmp_path, new_model_fn(linear), 4, input_fn, input_mode=V1)
+
+
+def test_every_batch_is_used_once_and_in_order(tmp_path):
+    """Replica k takes batch k of its step: with one id per batch, each is counted once."""
+    def model_fn(features, labels, mode, params):
+        seen.append(features["id"].shape.as_list())
+        loss = -tf.reduce_sum(features["id"])
+        optimizer = v1.tpu.CrossShardOptimizer(v1.train.GradientDescentOptimizer(1.0),
+                                               reduction=v1.losses.Reduction.SUM)
+        return upstream.tpu_estimator.TPUEstimatorSpec(mode, loss=loss, train_op=optimizer.minimize(
+            loss, v1.train.get_global_step()))
+
+    def input_fn(params):
+        ids = tf.data.Dataset.range(9).batch(1, drop_remainder=True)
+        return ids.map(lambda ids: {"id": ids})
+
+    seen = []
+    config = run_config(upstream.tpu_config.TPUConfig(
+        num_shards=2, per_host_input_for_training=V2))
+    estimator = new_estimator(tmp_path, model_fn, config=config)
+    estimator.train(input_fn, max_steps=100)
+    assert counts(estimator) == counts_of(*range(8))
+    assert seen == [[1, 1]]
+
+
+def test_tensors_are_split_anew_for_every_step(tmp_path):
+    arrays = replica_model.arrays(BATCH_SIZE)
+
+    def input_fn(params):
+        return replica_model.to_features({name: tf.constant(value)
+                                          for name, value in arrays.items()})
+
+    one, two = (train(tmp_path / str(number), new_model_fn(linear), number, input_fn, max_steps=3)
+                for number in (1, 2))
+    assert_same_values(two[-1], one[-1])
+    assert two[-1]["global_step"] == 3
+
+
+@pytest.mark.parametrize("input_mode", [V2])
+def test_tensors_cannot_give_a_batch_for_each_replica(tmp_path, input_mode):
+    def input_fn(params):
+        return {"id": tf.constant([[1], [2]])}, tf.constant([0.0, 1.0])
+
+    with pytest.raises(TypeError, match="must be a Dataset with PER_HOST_V2"):
+        train(tmp_path, new_model_fn(linear), 2, input_fn, input_mode=input_mode)
+
+
+def test_batch_axis_says_along_which_axis_a_tensor_is_split(tmp_path, lines):
+    """x lies on its side, and is not the first tensor whose size would be looked at."""
+    def predict(features, params):
+        return linear({**features, "x": tf.transpose(features["x"])}, params)
+
+    def input_fn(params):
+        return input_of(19)(params).map(
+            lambda features, y: ({**features, "x": tf.transpose(features["x"])}, y))
+
+    one = train(tmp_path / "one", new_model_fn(predict), 1, input_fn, max_steps=2)
+    two = train(tmp_path / "two", new_model_fn(predict), 2, input_fn, batch_axis=[1, 0])
+    assert_same_values(two[-1], one[-1])
+    assert len(lines()) == 1
+
+
+def test_batch_axis_counts_where_there_are_no_embeddings(tmp_path):
+    def model_fn(features, labels, mode, params):
+        weight = v1.get_variable("weight", [3, 1], initializer=v1.ones_initializer())
+        loss = tf.reduce_mean(tf.square(tf.transpose(features) @ weight))
+        return upstream.tpu_estimator.TPUEstimatorSpec(mode, loss=loss, train_op=minimize(loss))
+
+    def input_fn(params):
+        data = np.arange(24, dtype=np.float32).reshape([3, 8])
+        return tf.data.Dataset.from_tensors((data,)).map(lambda x: x).repeat(2)
+
+    values = [train(tmp_path / str(number), model_fn, number, input_fn, batch_axis=[1],
+                    embedding_config_spec=None) for number in (1, 2)]
+    assert values[1][-1]["global_step"] == 2
+    assert_same_values(values[1][-1], values[0][-1])
+
+
+def shares_of(features, labels=None, num_replicas=2, **options):
+    return [(list(share.items()), labels) for share, labels in
+            split_batch(features, labels, num_replicas, **options)]
+
+
+def test_split_batch_takes_every_kind_of_tensor():
+    ragged = tf.ragged.constant([[1], [], [2, 3], [4]])
+    shares = split_batch(
+        {"ids": ragged.to_sparse(), "ragged": ragged, "inner": {"x": tf.range(8)[:4]}},
+        (tf.range(4), None), 2, embedding_keys=["ids"])
+    assert len(shares) == 2
+    for share, (features, labels) in enumerate(shares):
+        assert tf.sparse.to_dense(features["ids"]).numpy().tolist() == [
+            [[1, 0], [0, 0]], [[2, 3], [4, 0]]][share]
+        assert features["ragged"].to_list() == [[[1], []], [[2, 3], [4]]][share]
+        assert features["inner"]["x"].numpy().tolist() == [[0, 1], [2, 3]][share]
+        assert labels[0].numpy().tolist() == [[0, 1], [2, 3]][share]
+        assert labels[1] is None
+
+
+def test_split_batch_follows_batch_axis_but_for_ids():
+    (first, labels), _ = split_batch(
+        {"ids": tf.zeros([4, 2], tf.int64), "x": tf.zeros([3, 4])}, tf.zeros([4, 1]), 2,
+        embedding_keys=["ids"], batch_axis=[1, 0])
+    assert [first["ids"].shape, first["x"].shape, labels.shape] == [[2, 2], [3, 2], [2, 1]]
+
+
+@pytest.mark.parametrize("features, options, error, sentence", [
+    (tf.zeros([3, 1]), {}, ValueError,
+     "`batch` must be divisible by the number of replicas, 2, got 3. Drop the remainder"),
+    ({"x": tf.zeros([4])}, {"batch_axis": [0, 0]}, ValueError,
+     "`batch_axis` must be of one entry for each of the 1 tensors"),
+    (tf.zeros([4]), {"embedding_keys": ["ids"]}, TypeError,
+     "`features` must be a dictionary, to find embedding features by name")])
+def test_split_batch_refuses(features, options, error, sentence):
+    with pytest.raises(error, match=sentence):
+        split_batch(features, None, 2, **options)

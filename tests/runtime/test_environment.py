@@ -1,0 +1,82 @@
+# SPDX-License-Identifier: Apache-2.0
+"""What is looked for, and the advice where it is missing or wrong."""
+
+import pytest
+
+from tpu_estimator_embedding.compat import legacy_keras, versions
+from tpu_estimator_embedding.runtime import environment
+
+
+@pytest.fixture(name="installed")
+def installed_versions(monkeypatch):
+    installed = {"tensorflow": "2.21.0"}
+    modules = {"tensorflow", "tensorflow_estimator"}
+    monkeypatch.setattr(versions, "installed_version",
+                        lambda *names: next(filter(None, map(installed.get, names)), None))
+    monkeypatch.setattr(versions, "has_module", modules.__contains__)
+    monkeypatch.setattr(versions, "tensorflow_version", lambda: installed["tensorflow"])
+    monkeypatch.setattr(legacy_keras, "problem", lambda: "")
+    installed["modules"] = modules
+    return installed
+
+
+def finding(subject):
+    (found,) = (found for found in environment.requirements() if found.subject == subject)
+    return found
+
+
+@pytest.mark.smoke
+def test_nothing_is_wrong_here():
+    assert [found.advice for found in environment.requirements()] == [""] * 4
+    assert [found.advice for found in environment.resources()] == ["", ""]
+
+
+def test_devices_are_counted():
+    (devices,) = (found for found in environment.resources() if found.subject == "Devices")
+    assert "1 CPU" in devices.found
+
+
+def test_missing_tensorflow_ends_the_search(installed):
+    installed["modules"].clear()
+    found = environment.requirements()
+    assert [one.subject for one in found] == ["Python", "TensorFlow"]
+    assert found[-1].advice.endswith("pip install 'tensorflow>=2.16,<2.22'")
+
+
+def test_old_tensorflow_is_refused(installed):
+    installed["tensorflow"] = "2.14.1"
+    found = finding("TensorFlow")
+    assert "2.14.1 is older than 2.15" in found.advice and found.is_needed
+
+
+def test_new_tensorflow_is_reported_but_not_refused(installed):
+    installed["tensorflow"] = "2.22.0"
+    found = finding("TensorFlow")
+    assert "newer than 2.21, the newest one tested" in found.advice and not found.is_needed
+
+
+@pytest.mark.parametrize("tensorflow, command", [
+    ("2.21.0", "pip install tf-estimator-nightly==2.16.0.dev2024012409"),
+    ("2.15.1", "pip install 'tensorflow-estimator~=2.15.0'")])
+def test_missing_estimator_names_the_command(installed, tensorflow, command):
+    installed["tensorflow"] = tensorflow
+    installed["modules"].remove("tensorflow_estimator")
+    assert finding("Estimator").advice == f"tensorflow_estimator is not installed: {command}"
+
+
+def test_estimator_of_215_is_wrong_on_later_versions(installed):
+    installed["tensorflow-estimator"] = "2.15.0"
+    assert "tensorflow-estimator 2.15.0 does not work" in finding("Estimator").advice
+    installed["tf-estimator-nightly"] = "2.16.0.dev2024012409"
+    assert finding("Estimator").advice == ""
+    del installed["tf-estimator-nightly"]
+    installed["tensorflow"] = "2.15.1"
+    assert finding("Estimator").advice == ""
+
+
+def test_version_of_tensorflow_is_found_without_importing_it(monkeypatch):
+    monkeypatch.delitem(versions.sys.modules, "tensorflow")
+    monkeypatch.setattr(versions.importlib.metadata, "version",
+                        {"tensorflow": "2.17.1"}.__getitem__)
+    assert versions.tensorflow_minor() == (2, 17)
+    assert "tensorflow" not in versions.sys.modules

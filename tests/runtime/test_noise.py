@@ -1,0 +1,144 @@
+# SPDX-License-Identifier: Apache-2.0
+"""What of TensorFlow's log is shown."""
+
+import logging
+import os
+import re
+import sys
+
+import pytest
+from absl import logging as absl_logging
+
+from tests import subprocesses
+from tpu_estimator_embedding.runtime import noise
+
+CALLED = "From %s: %s (from %s) is deprecated and will be removed %s.\nInstructions:\n%s"
+RENAMED = "From %s: The name %s is deprecated. Please use %s instead.\n"
+ARGUMENT = "From %s: calling %s (from %s) with %s is deprecated and will be removed %s.\n%s"
+
+
+@pytest.fixture(name="logger")
+def the_logger_of_tensorflow(monkeypatch):
+    """Without filters and at its level again after the test."""
+    monkeypatch.setattr(noise, "_chosen", set())
+    logger = logging.getLogger("tensorflow")
+    filters, level = list(logger.filters), logger.level
+    logger.filters.clear()
+    logger.setLevel(logging.INFO)
+    yield logger
+    logger.filters[:] = filters
+    logger.setLevel(level)
+
+
+def log_all(logger):
+    for place in ("a.py:1", "b.py:2"):
+        logger.warning(CALLED, place, "f", "module", "later", "do this")
+        logger.warning(CALLED, place, "g", "module", "later", "do this")
+        logger.warning(RENAMED, place, "tf.f", "tf.g")
+        logger.warning(ARGUMENT, place, "f", "module", "x", "later", "do this")
+        logger.info("loss = %s, step = %s", 1.0, 2)
+        logger.warning("%s\nThis flag is deprecated: %d", "Own", 3)
+        logger.error("wrong: %(what)s", {"what": "it"})
+
+
+def test_every_deprecation_is_shown_once(logger, caplog):
+    noise.show_once()
+    noise.show_once()
+    log_all(logger)
+    messages = [record.getMessage() for record in caplog.records]
+    assert [message for message in messages if message.startswith("From")] == [
+        "From a.py:1: f (from module) is deprecated and will be removed later.",
+        "From a.py:1: g (from module) is deprecated and will be removed later.",
+        "From a.py:1: The name tf.f is deprecated. Please use tf.g instead.",
+        "From a.py:1: calling f (from module) with x is deprecated and will be removed later."]
+    assert messages.count("loss = 1.0, step = 2") == messages.count("wrong: it") == 2
+    assert messages.count("Own\nThis flag is deprecated: 3") == 2
+    assert len(logger.filters) == 1
+
+
+def test_quiet_keeps_warnings_and_errors(logger, caplog):
+    noise.show_once()
+    noise.set_level("quiet")
+    logger.setLevel(logging.DEBUG)  # as programs do themselves
+    log_all(logger)
+    assert [record.levelname for record in caplog.records] == ["WARNING", "ERROR"] * 2
+
+
+def test_verbose_shows_everything(logger, caplog):
+    noise.show_once()
+    logger.setLevel(logging.ERROR)
+    noise.set_level("verbose")
+    noise.show_once()  # by an install() in the program
+    log_all(logger)
+    assert len(caplog.records) == 14 and not logger.filters
+
+
+def test_normal_changes_nothing(logger):
+    noise.set_level("normal")
+    assert not logger.filters and logger.level == logging.INFO
+
+
+def test_other_filters_stay(logger):
+    own = logging.Filter("tensorflow")
+    logger.addFilter(own)
+    noise.show_once()
+    noise.set_level("quiet")
+    noise.forget()
+    assert logger.filters == [own]
+
+
+def test_what_absl_shows_is_not_shown_twice(logger, capsys, monkeypatch):
+    handler = logging.StreamHandler(sys.stderr)
+    monkeypatch.setattr(logger, "handlers", [handler])
+    noise.show_once()
+    logger.warning("first")
+    monkeypatch.setattr(logging.getLogger(), "handlers", [absl_logging.get_absl_handler()])
+    logger.warning("second")
+    noise.forget()
+    logger.warning("third")
+    shown = capsys.readouterr().err.splitlines()
+    assert [line for line in shown if line in ("first", "second", "third")] == [
+        "first", "third"]
+    assert not handler.filters
+
+
+@pytest.mark.parametrize("level, before, after", [
+    ("quiet", None, "2"), ("verbose", None, "0"), ("normal", None, None), ("quiet", "1", "1")])
+def test_level_of_cpp_is_set_unless_it_is(level, before, after, monkeypatch):
+    monkeypatch.delenv("TF_CPP_MIN_LOG_LEVEL", raising=False)
+    if before:
+        monkeypatch.setenv("TF_CPP_MIN_LOG_LEVEL", before)
+    noise.prepare(level)
+    assert os.environ.get("TF_CPP_MIN_LOG_LEVEL") == after
+
+
+PROGRAM = """
+import tensorflow.compat.v1 as tf
+tf.logging.set_verbosity(tf.logging.INFO)
+
+def model_fn(features, labels, mode, params):
+    weight = tf.get_variable("weight", initializer=0.0)
+    tf.to_float(tf.constant(1))
+    loss = tf.reduce_mean((weight * features - 2.0) ** 2)
+    optimizer = tf.tpu.CrossShardOptimizer(tf.train.GradientDescentOptimizer(0.5))
+    return tf.estimator.tpu.TPUEstimatorSpec(
+        mode, loss=loss, train_op=optimizer.minimize(loss, tf.train.get_global_step()))
+
+config = tf.estimator.tpu.RunConfig(master="grpc://localhost:1")
+estimator = tf.estimator.tpu.TPUEstimator(model_fn, config=config, train_batch_size=1)
+for steps in (1, 2):
+    estimator.train(lambda params: tf.data.Dataset.from_tensors([1.0]).repeat(), max_steps=steps)
+"""
+
+
+@pytest.mark.parametrize("options, infos, deprecations", [
+    (["--quiet"], 0, 0), ([], 2, 1)], ids=str)
+def test_log_of_a_program(options, infos, deprecations, tmp_path):
+    (tmp_path / "train.py").write_text(PROGRAM)
+    done = subprocesses.start([sys.executable, "-m", "tpu_estimator_embedding", "run", *options,
+                               "train.py"], cwd=tmp_path)
+    assert done.returncode == 0, done.stderr
+    assert done.stderr.count("this machine stands in for it") == 1
+    assert len(re.findall("INFO:.*train with the embedding engine", done.stderr)) == infos
+    assert ("INFO:" in done.stderr) == bool(infos)
+    assert len(re.findall(r": to_float \(from", done.stderr)) == deprecations

@@ -1,0 +1,95 @@
+# SPDX-License-Identifier: Apache-2.0
+"""TPUClusterResolver where no TPU answers: this machine, as one host with one core.
+
+The class stays TensorFlow's, so that subclasses and `isinstance` work; these functions take
+the place of some of its methods. A resolver whose TPU answers is TensorFlow's in everything.
+"""
+
+import os
+from typing import Any
+
+import tensorflow as tf
+
+from tpu_estimator_embedding.compat.stand_ins import tpu_system
+
+_Resolver = tf.distribute.cluster_resolver.TPUClusterResolver
+_tensorflow_init = _Resolver.__init__
+_tensorflow_num_accelerators = _Resolver.num_accelerators
+_tensorflow_metadata = _Resolver.get_tpu_system_metadata
+
+
+def initialize(self: Any, tpu: Any = None, zone: Any = None, project: Any = None,
+               job_name: str = "worker", coordinator_name: str | None = None,
+               coordinator_address: str | None = None, credentials: Any = "default",
+               service: Any = None, discovery_url: str | None = None) -> None:
+    """Makes the resolver of a TPU if one answers, and of this machine otherwise.
+
+    Of this machine, `master()` is the empty string and `cluster_spec()` is empty, and so
+    the coordinator is not needed.
+    """
+    arguments = (tpu, zone, project, job_name, coordinator_name, coordinator_address,
+                 credentials, service, discovery_url)
+    found, sought = _find_tpu(self, tpu, arguments)
+    if found:
+        return
+    tpu_system.say_this_machine_stands_in(sought)
+    vars(self).clear()  # of what looking for the TPU has left
+    _tensorflow_init(self, "local", job_name=job_name)
+    self.rpc_layer = None
+    self.is_this_machine = True
+
+
+def num_accelerators(self: Any, task_type: str | None = None, task_id: int | None = None,
+                     config_proto: Any = None) -> dict[str, int]:
+    """Returns the cores of each host by kind: one, where this machine stands in."""
+    if tpu_system.is_this_machine(self):
+        return {"TPU": 1}
+    return _tensorflow_num_accelerators(self, task_type, task_id, config_proto)
+
+
+def get_tpu_system_metadata(self: Any) -> tf.tpu.experimental.TPUSystemMetadata:
+    """Returns the cores and hosts: one each, with the devices of this machine."""
+    found = _tensorflow_metadata(self)
+    if tpu_system.is_this_machine(self):
+        return found._replace(num_cores=1, num_hosts=1, num_of_cores_per_host=1)
+    return found
+
+
+def _find_tpu(resolver: Any, tpu: Any, arguments: tuple[Any, ...]) -> tuple[bool, str]:
+    """Makes `resolver` that of the TPU if it answers; also returns where it was looked for."""
+    name = _name_of(tpu)
+    if name in tpu_system.LOCAL:
+        is_here = tpu_system.is_present()
+        if is_here:
+            _tensorflow_init(resolver, *arguments)
+        return is_here, ""
+    if _is_address(name):
+        is_there = tpu_system.answers(name.split(",")[0])
+        if is_there:
+            _tensorflow_init(resolver, *arguments)
+        return is_there, name
+    if not tpu_system.is_on_google_cloud():
+        return False, repr(name)
+    return _find_by_name(resolver, name, arguments)
+
+
+def _find_by_name(resolver: Any, name: str, arguments: tuple[Any, ...]) -> tuple[bool, str]:
+    try:
+        _tensorflow_init(resolver, *arguments)
+        return tpu_system.answers(resolver.master()), repr(name)
+    except Exception as error:  # of any of the client libraries: there is no such TPU
+        return False, f"{name!r} ({type(error).__name__}: {error})"
+
+
+def _name_of(tpu: Any) -> str:
+    """Returns the name or addresses of the TPU meant, as TensorFlow's own client finds it."""
+    if isinstance(tpu, (list, tuple)):
+        tpu = tpu[0] if tpu else ""
+    if isinstance(tpu, bytes):
+        tpu = tpu.decode()
+    return (tpu or os.environ.get("KUBE_GOOGLE_CLOUD_TPU_ENDPOINTS")
+            or os.environ.get("TPU_NAME") or "")
+
+
+def _is_address(name: str) -> bool:
+    return name.startswith("grpc://") or ":" in name

@@ -1,0 +1,109 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Setting up and shutting down a TPU system where there is none: nothing is left to do."""
+
+import functools
+import os
+from typing import Any
+
+import tensorflow as tf
+from tensorflow.python.client import session
+from tensorflow.python.eager import remote
+from tensorflow.python.tpu import tpu, tpu_name_util, tpu_strategy_util
+from tensorflow.python.tpu.ops import tpu_ops
+
+from tpu_estimator_embedding.compat.stand_ins import tpu_system
+from tpu_estimator_embedding.types import Tensor
+
+_tensorflow_initialize = tpu_strategy_util.initialize_tpu_system_impl
+_tensorflow_shutdown = tpu_strategy_util.shutdown_tpu_system_impl
+_tensorflow_configure = tpu_ops.configure_distributed_tpu
+_tensorflow_configure_embedding = tpu_ops.configure_tpu_embedding
+_tensorflow_shutdown_op = tpu_ops.shutdown_distributed_tpu
+_tensorflow_session = session.BaseSession.__init__
+_tensorflow_connect_to_host = remote.connect_to_remote_host
+_tensorflow_system_device = tpu._tpu_system_device_name
+_tensorflow_core = tpu_name_util.core
+
+
+@functools.wraps(_tensorflow_initialize)
+def initialize_tpu_system_impl(cluster_resolver: Any = None, *arguments: Any) -> Any:
+    """Returns the topology of this machine; in a `tf.function`, its serialized form."""
+    if tpu_system.is_present():
+        return _tensorflow_initialize(cluster_resolver, *arguments)
+    tpu_system.say_this_machine_stands_in()
+    topology = tpu_system.topology()
+    if tf.inside_function():
+        return tf.constant(topology.serialized())
+    if hasattr(cluster_resolver, "set_tpu_topology"):
+        cluster_resolver.set_tpu_topology(topology.serialized())
+    return topology
+
+
+@functools.wraps(_tensorflow_shutdown)
+def shutdown_tpu_system_impl(cluster_resolver: Any = None, *arguments: Any) -> None:
+    """Does nothing: this machine goes on."""
+    if tpu_system.is_present():
+        _tensorflow_shutdown(cluster_resolver, *arguments)
+
+
+# What `tf.compat.v1.tpu.initialize_system` and `shutdown_system` put into a graph.
+
+
+@functools.wraps(_tensorflow_configure)
+def configure_distributed_tpu(*arguments: Any, **named: Any) -> Tensor:
+    """Returns the serialized topology of this machine, a string tensor."""
+    if tpu_system.is_present():
+        return _tensorflow_configure(*arguments, **named)
+    tpu_system.say_this_machine_stands_in()
+    return tf.constant(tpu_system.topology().serialized(), name=named.get("name"))
+
+
+@functools.wraps(_tensorflow_configure_embedding)
+def configure_tpu_embedding(*arguments: Any, **named: Any) -> Any:
+    """Does nothing: this package's engine is configured by the one who makes it."""
+    if tpu_system.is_present():
+        return _tensorflow_configure_embedding(*arguments, **named)
+    return tf.no_op(name=named.get("name"))
+
+
+@functools.wraps(_tensorflow_shutdown_op)
+def shutdown_distributed_tpu(*arguments: Any, **named: Any) -> Any:
+    """Does nothing: this machine goes on."""
+    if tpu_system.is_present():
+        return _tensorflow_shutdown_op(*arguments, **named)
+    return tf.no_op(name=named.get("name"))
+
+
+@functools.wraps(_tensorflow_system_device)
+def _tpu_system_device_name(job: str | None) -> str:
+    """Returns the device of the ops above: without a TPU the empty one, which places nothing."""
+    return _tensorflow_system_device(job) if tpu_system.is_present() else ""
+
+
+@functools.wraps(_tensorflow_core)
+def core(num: int) -> str:
+    """Returns the device of a core: without a TPU the empty one."""
+    return _tensorflow_core(num) if tpu_system.is_present() else ""
+
+
+@functools.wraps(_tensorflow_connect_to_host)
+def connect_to_remote_host(remote_host: Any = None, job_name: str = "worker") -> None:
+    """Connects to a server; where there is none, this machine stands in."""
+    hosts = tf.nest.flatten(remote_host) if remote_host else []
+    if hosts and not tpu_system.is_listening(hosts[0]):
+        tpu_system.say_this_machine_stands_in(hosts[0])
+        return
+    _tensorflow_connect_to_host(remote_host, job_name)
+
+
+@functools.wraps(_tensorflow_session)
+def initialize_session(self: Any, target: str | bytes | None, graph: Any = None,
+                       config: Any = None) -> None:
+    """Makes a session of this machine where no server is at the address of the target.
+
+    A session with a cluster, its own or that of TF_CONFIG, waits for the cluster to start.
+    """
+    has_cluster = config is not None and config.cluster_def.job
+    if target and not has_cluster and "cluster" not in os.environ.get("TF_CONFIG", ""):
+        target = tpu_system.or_this_machine(tf.compat.as_str(target))
+    _tensorflow_session(self, target, graph, config)

@@ -1,0 +1,90 @@
+# SPDX-License-Identifier: Apache-2.0
+"""The step in compiled ops: one to prepare, and one to look up and one to update per host."""
+
+import contextlib
+from collections.abc import Mapping
+from typing import Any
+
+import tensorflow as tf
+
+from tpu_estimator_embedding.engine.backend import Backend, StepGradients
+from tpu_estimator_embedding.engine.native import prepared_ids
+from tpu_estimator_embedding.engine.native.prepared_ids import PreparedIds
+from tpu_estimator_embedding.engine.native.rule_attributes import rule_attributes
+from tpu_estimator_embedding.engine.variables import TableVariables
+from tpu_estimator_embedding.kernels import load
+from tpu_estimator_embedding.plan.embedding_plan import EmbeddingPlan, TablePlan
+from tpu_estimator_embedding.types import Tensor
+
+Variables = Mapping[str, TableVariables]
+
+for _op in ("PrepareIds", "LookUp", "Update"):
+    with contextlib.suppress(KeyError):  # this module was imported before
+        tf.no_gradient(f"TpuEmbedding{_op}")
+
+
+def look_up(plan: EmbeddingPlan, variables: Variables, ids: PreparedIds) -> dict[str, Tensor]:
+    """Returns table name -> `[num_rows, dim]` float32."""
+    sums: dict[str, list[Tensor]] = {name: [] for name in variables}
+    for host, host_ids in enumerate(ids.hosts):
+        prepared = _tables_of(plan, host)
+        tables = [table for table in prepared if table.name in variables]
+        if not tables:
+            continue
+        activations = load.native_ops().tpu_embedding_look_up(
+            tables=[variables[table.name].parts[host].handle for table in tables],
+            sizes=host_ids.sizes, ids=host_ids.ids, row_ends=host_ids.row_ends,
+            weights=host_ids.weights, scales=host_ids.scales,
+            positions=[prepared.index(table) for table in tables],
+            dims=[table.dimension for table in tables])
+        for table, values in zip(tables, activations, strict=True):
+            sums[table.name].append(values)
+    return {name: parts[0] if len(parts) == 1 else tf.add_n(parts)
+            for name, parts in sums.items()}
+
+
+def update(plan: EmbeddingPlan, variables: Variables, ids: PreparedIds,
+           step_gradients: StepGradients) -> list[tf.Operation]:
+    """Returns the updates of all hosts."""
+    gradients = {name: tf.convert_to_tensor(gradient, tf.float32)
+                 for name, gradient in step_gradients.gradients.items()}
+    multiplier = 1.0 if step_gradients.multiplier is None else step_gradients.multiplier
+    updates = []
+    for host, host_ids in enumerate(ids.hosts):
+        tables = _tables_of(plan, host)
+        updates.append(load.native_ops().tpu_embedding_update(
+            **_resources(tables, variables, host),
+            gradients=[gradients[table.name] for table in tables],
+            learning_rates=tf.stack([tf.cast(step_gradients.learning_rates[table.name], tf.float32)
+                                     for table in tables]),
+            multiplier=multiplier, step=tf.cast(step_gradients.step, tf.float32),
+            sizes=host_ids.sizes, run_ids=host_ids.run_ids, run_ends=host_ids.run_ends,
+            run_rows=host_ids.run_rows, run_weights=host_ids.run_weights, scales=host_ids.scales,
+            dims=[table.dimension for table in tables],
+            **rule_attributes([table.training_optimizer for table in tables])))
+    return updates
+
+
+def row_counts(plan: EmbeddingPlan, ids: PreparedIds) -> dict[str, Tensor]:
+    """Returns table name -> rows of activations of each replica, `[replicas]` int64."""
+    return {table.name: ids.row_counts[position] for position, table in enumerate(plan.tables)}
+
+
+def are_for_training(ids: PreparedIds) -> bool:
+    """Whether the ids were sorted."""
+    return all(host.run_ids is not None for host in ids.hosts)
+
+
+NATIVE = Backend(prepared_ids.prepare, look_up, update, row_counts, are_for_training)
+
+
+def _tables_of(plan: EmbeddingPlan, host: int) -> list[TablePlan]:
+    """The tables that have a part on the host."""
+    return [table for table in plan.tables if host < len(plan.rows_per_host(table))]
+
+
+def _resources(tables: list[TablePlan], variables: Variables, host: int) -> dict[str, Any]:
+    of_tables = [variables[table.name] for table in tables]
+    return {"tables": [table.parts[host].handle for table in of_tables],
+            "slots": [parts[host].handle for table in of_tables
+                      for parts in table.slots.values()]}

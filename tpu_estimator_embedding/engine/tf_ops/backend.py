@@ -1,0 +1,101 @@
+# SPDX-License-Identifier: Apache-2.0
+"""The step in ops of TensorFlow's own: a few for each table and host.
+
+    enqueued features ─ shard_replicas ─▶ ShardedIds ─ lookup ─▶ stacked activations
+    stacked gradients ─ sum_duplicates ─▶ RowGradients ─ RowOptimizer ─▶ rows, slots ─ write
+"""
+
+from collections.abc import Mapping, Sequence
+
+import tensorflow as tf
+
+from tpu_estimator_embedding.engine.backend import Backend, EnqueueDatas, StepGradients
+from tpu_estimator_embedding.engine.tf_ops.core_by_core import core_by_core
+from tpu_estimator_embedding.engine.tf_ops.sharded_ids import HostIds, ShardedIds, shard_replicas
+from tpu_estimator_embedding.engine.tf_ops.update_rows import update_rows
+from tpu_estimator_embedding.engine.variables import TableVariables
+from tpu_estimator_embedding.ops.gradients import sum_duplicates
+from tpu_estimator_embedding.ops.lookup import lookup
+from tpu_estimator_embedding.plan.embedding_plan import EmbeddingPlan, TablePlan
+from tpu_estimator_embedding.plan.partition_strategy import ids_of_rows
+from tpu_estimator_embedding.types import Tensor
+
+Ids = Mapping[str, ShardedIds]  # by table name
+Variables = Mapping[str, TableVariables]
+
+
+def prepare(plan: EmbeddingPlan, replicas: Sequence[tuple[EnqueueDatas, Tensor]],
+            training: bool) -> Ids:
+    """Checks the ids of a step and deals them out to tables and hosts."""
+    return shard_replicas(plan, replicas, training=training)
+
+
+def look_up(plan: EmbeddingPlan, variables: Variables, ids: Ids) -> dict[str, Tensor]:
+    """Returns table name -> `[num_rows, dim]` float32."""
+    return {table.name: _look_up_table(table, variables[table.name], ids[table.name])
+            for table in plan.tables if table.name in variables}
+
+
+def update(plan: EmbeddingPlan, variables: Variables, ids: Ids,
+           step_gradients: StepGradients) -> list[tf.Operation]:
+    """Returns the writes to all tables and slots."""
+    writes = []
+    for table in plan.tables:
+        gradient = step_gradients.gradients[table.name]
+        if step_gradients.multiplier is not None:
+            gradient *= step_gradients.multiplier
+        writes += _update_table(plan, table, variables[table.name], ids[table.name], gradient,
+                                step_gradients)
+    return writes
+
+
+def row_counts(plan: EmbeddingPlan, ids: Ids) -> dict[str, Tensor]:
+    """Returns table name -> rows of activations of each replica, `[replicas]` int64."""
+    return {table.name: ids[table.name].row_counts for table in plan.tables}
+
+
+def are_for_training(ids: Ids) -> bool:
+    """Whether duplicates among the ids were found."""
+    return all(host.unique_ids is not None for table in ids.values() for host in table.hosts)
+
+
+TF_OPS = Backend(prepare, look_up, update, row_counts, are_for_training)
+
+
+def _look_up_table(table: TablePlan, variables: TableVariables, ids: ShardedIds) -> Tensor:
+    num_rows = ids.num_rows
+    sums = [lookup(part, host.ids, host.rows, host.weights, num_rows, table.quantization)
+            for part, host in zip(variables.parts, ids.hosts, strict=True)]
+    total = sums[0] if len(sums) == 1 else tf.add_n(sums)
+    return total if ids.row_scales is None else total * ids.row_scales[:, tf.newaxis]
+
+
+def _update_table(plan: EmbeddingPlan, table: TablePlan, variables: TableVariables,
+                  ids: ShardedIds, gradient: Tensor,
+                  step_gradients: StepGradients) -> list[tf.Operation]:
+    if ids.row_scales is not None:
+        gradient *= ids.row_scales[:, tf.newaxis]
+    writes = []
+    for host, part in enumerate(variables.parts):
+        slots = {name: parts[host] for name, parts in variables.slots.items()}
+        updates: list[tf.Operation] = []
+        for round_ids in _rounds(plan, table, ids, host):
+            with tf.control_dependencies(updates):
+                row_gradients = sum_duplicates(
+                    gradient, round_ids.rows, round_ids.weights, round_ids.unique_ids,
+                    round_ids.positions)
+                updates = update_rows(table.training_optimizer, part, slots, row_gradients,
+                                      step_gradients.learning_rates[table.name],
+                                      step_gradients.step)
+        writes += updates
+    return writes
+
+
+def _rounds(plan: EmbeddingPlan, table: TablePlan, ids: ShardedIds, host: int) -> list[HostIds]:
+    """Returns what to update at once: everything, or one core's share after another."""
+    num_cores = tf.compat.dimension_value(ids.row_counts.shape[0])
+    if table.training_optimizer.use_gradient_accumulation or num_cores == 1:
+        return [ids.hosts[host]]
+    row_ids = ids_of_rows(ids.hosts[host].unique_ids, host, table.vocabulary_size,
+                          plan.num_hosts, plan.partition_strategy)
+    return core_by_core(ids.hosts[host], row_ids % num_cores, ids.row_counts)

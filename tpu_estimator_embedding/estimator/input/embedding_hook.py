@@ -1,0 +1,142 @@
+# SPDX-License-Identifier: Apache-2.0
+"""The session hook that feeds the engine."""
+
+import contextlib
+import threading
+from collections.abc import Callable
+from typing import Any
+
+import tensorflow as tf
+
+from tpu_estimator_embedding.engine.tensor_queue import TensorQueue
+from tpu_estimator_embedding.estimator.input.input_reader import Reading
+
+_POLL_SECS = 1.0
+_GRACE_SECS = 5.0
+
+
+class EmbeddingHook(tf.compat.v1.train.SessionRunHook):
+    """Prepares the input of a step while the step before computes.
+
+    A thread puts prepared steps into a queue, from which the step takes its input. When
+    the input ends, the queue closes, and the session stops after the last step; when the
+    session stops first, the thread is woken up and joined by the session's coordinator.
+    An exception in the input stops the session and is raised from its next run.
+
+    No run starts without input: where it would find none, whatever does not depend on the
+    input would still happen, such as counting the step.
+    """
+
+    def __init__(self, reading: Reading, queue: TensorQueue, enqueue: tf.Operation, *,
+                 mark_end: bool, sleep_secs: int = 0,
+                 is_stopping: Callable[[], bool] = lambda: False):
+        """Makes the hook in the graph of the queue.
+
+        Args:
+            reading: where the input comes from.
+            queue: the queue of prepared steps.
+            enqueue: the op that reads the input and puts a prepared step into the queue.
+            mark_end: whether an empty step marks the end of the input, for a reader that
+                looks ahead, instead of the queue being closed.
+            sleep_secs: seconds to wait before reading the first batch.
+            is_stopping: says whether to end the session instead of waiting for input.
+        """
+        self._reading = reading
+        self._enqueue = enqueue
+        self._looks_ahead = mark_end
+        self._sleep_secs = sleep_secs
+        self._is_stopping = is_stopping
+        self._finish = queue.enqueue_empty() if mark_end else queue.queue.close()
+        self._cancel = queue.queue.close(cancel_pending_enqueues=True)
+        self._size = queue.queue.size()
+        self._has_news = threading.Event()  # a step more, or none to come
+        self._is_over = threading.Event()
+
+    def after_create_session(self, session: tf.compat.v1.Session,
+                             coord: tf.train.Coordinator) -> None:
+        """Starts the input anew, for a session that was lost and made again too."""
+        if self._reading.initializer is not None:
+            session.run(self._reading.initializer)
+        self._is_over.clear()
+        feeder = _start(self._feed, session, coord)
+        coord.register_thread(_start(self._cancel_when_stopped, session, coord, feeder))
+        if self._looks_ahead and not self._wait(session) and self._is_stopping():
+            session.run(self._cancel)  # for the hook that is going to look the first step up
+
+    def before_run(self, run_context: tf.compat.v1.train.SessionRunContext) -> None:
+        """Waits for the input of the run; where none is left, ends the session cleanly."""
+        if not self._wait(run_context.session):
+            raise tf.errors.OutOfRangeError(None, None, "The input has ended.")
+
+    def _wait(self, session: tf.compat.v1.Session) -> bool:
+        """Waits, in Python so that signals are heard; returns whether there is input."""
+        while True:
+            self._has_news.clear()
+            is_over = self._is_over.is_set()
+            if session.run(self._size):
+                return True
+            if is_over or self._is_stopping():  # is_over is older than the size
+                return False
+            self._has_news.wait(_POLL_SECS)
+
+    def _feed(self, session: tf.compat.v1.Session, coord: tf.train.Coordinator) -> None:
+        steps = 0
+        self._sleep(coord)
+        try:
+            while not coord.should_stop():
+                session.run(self._enqueue)
+                self._has_news.set()
+                steps += 1
+        except tf.errors.OutOfRangeError:
+            self._end(session, steps)
+        except Exception as error:  # noqa: BLE001 (raised again in the thread that trains)
+            if not coord.should_stop():  # else the queue was closed under the enqueue
+                coord.request_stop(error)
+        finally:
+            self._stop_waiting()
+
+    def _sleep(self, coord: tf.train.Coordinator) -> None:
+        if self._sleep_secs:
+            tf.compat.v1.logging.info(
+                "tpu_estimator_embedding: reading the input starts in %d seconds. There is no "
+                "need to: initial_infeed_sleep_secs is for slow compilation for a TPU.",
+                self._sleep_secs)
+            coord.wait_for_stop(self._sleep_secs)
+
+    def _end(self, session: tf.compat.v1.Session, steps: int) -> None:
+        self._log_dropped(session, steps)
+        if not steps:
+            tf.compat.v1.logging.warning(
+                "tpu_estimator_embedding: the input ended before the first step. Where batches "
+                "drop their remainder, it must have at least as many samples as one batch.")
+        with contextlib.suppress(tf.errors.CancelledError):  # the session may stop first
+            session.run(self._finish)
+
+    def _cancel_when_stopped(self, session: tf.compat.v1.Session, coord: tf.train.Coordinator,
+                             feeder: threading.Thread) -> None:
+        coord.wait_for_stop()
+        self._stop_waiting()
+        with contextlib.suppress(RuntimeError):  # the session may be closed already
+            session.run(self._cancel)
+        feeder.join(_GRACE_SECS)  # Python code of an input_fn may block, and nothing cancels it
+
+    def _stop_waiting(self) -> None:
+        self._is_over.set()
+        self._has_news.set()
+
+    def _log_dropped(self, session: tf.compat.v1.Session, steps: int) -> None:
+        if self._reading.batches_read is None:
+            return
+        dropped = (session.run(self._reading.batches_read)
+                   - steps * self._reading.batches_per_step)
+        if dropped:
+            tf.compat.v1.logging.info(
+                "tpu_estimator_embedding: %d batch(es) at the end of the input could not fill "
+                "all replicas and were dropped.", dropped)
+
+
+def _start(target: Callable[..., None], *args: Any) -> threading.Thread:
+    thread = threading.Thread(target=target, args=args, daemon=True,
+                              name=f"EmbeddingHook{target.__name__}")
+    thread.start()
+    return thread

@@ -1,0 +1,171 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Reading what an input_fn returned: one batch for every replica of a step."""
+
+from collections.abc import Iterable, Mapping, Sequence
+from typing import Any, NamedTuple
+
+import tensorflow as tf
+
+from tpu_estimator_embedding import checks
+from tpu_estimator_embedding.estimator.input.split_batch import split_batch
+from tpu_estimator_embedding.types import Tensor
+
+
+class Reading(NamedTuple):
+    """The batches of one step, and how they are read.
+
+    Attributes:
+        batches: `(features, labels)` of every replica.
+        initializer: what starts the input; None if nothing has to.
+        batches_read: variable that counts the batches read; None if no batch can be left
+            over.
+        batches_per_step: how many of them a step takes.
+    """
+
+    batches: list[tuple[Any, Any]]
+    initializer: tf.Operation | None
+    batches_read: tf.Variable | None
+    batches_per_step: int
+
+
+def next_batch(result: Any) -> Reading:
+    """Reads one batch for the one replica.
+
+    Args:
+        result: a Dataset, or a nest of tensors that each run evaluates anew: `features`
+            or `(features, labels)`.
+    """
+    batch, initializer = _next(result)
+    return Reading([features_and_labels(batch)], initializer, None, 1)
+
+
+def batch_for_all(result: Any, num_replicas: int) -> Reading:
+    """Reads one batch that every replica is given, as with BROADCAST."""
+    reading = next_batch(result)
+    return reading._replace(batches=reading.batches * num_replicas)
+
+
+def batch_of_each(results: Sequence[Any]) -> Reading:
+    """Reads one batch of every replica's own input, as with PER_SHARD_V1."""
+    readings = [next_batch(result) for result in results]
+    initializers = [reading.initializer for reading in readings
+                    if reading.initializer is not None]
+    return Reading([reading.batches[0] for reading in readings], tf.group(*initializers), None, 1)
+
+
+def successive_batches(result: Any, num_replicas: int) -> Reading:
+    """Reads a batch for each replica from one input, as with PER_HOST_V2.
+
+    Raises:
+        TypeError: if `result` is no Dataset.
+    """
+    checks.check_type(tf.data.Dataset, "the result of input_fn",
+                      "a Dataset with PER_HOST_V2, to take a batch for each replica", result)
+    if num_replicas == 1:
+        return next_batch(result)
+    iterator = tf.compat.v1.data.make_initializable_iterator(result)
+    counter = _counter()
+    return Reading(_next_batches(iterator, num_replicas, counter), iterator.initializer, counter,
+                   num_replicas)
+
+
+def shared_batch(result: Any, num_replicas: int, embedding_keys: Iterable[str] = (),
+                 batch_axis: Sequence[int] | None = None) -> Reading:
+    """Reads one batch and splits it over the replicas, as with PER_HOST_V1.
+
+    Args:
+        result: as for `next_batch`.
+        num_replicas, embedding_keys, batch_axis: as for `split_batch`.
+    """
+    if num_replicas == 1:
+        return next_batch(result)
+    if not isinstance(result, tf.data.Dataset):
+        return Reading(split_batch(*features_and_labels(result), num_replicas, embedding_keys,
+                                   batch_axis), None, None, 1)
+    iterator = tf.compat.v1.data.make_initializable_iterator(result)
+    counter = _counter()
+    batch = _next_divisible_batch(iterator, num_replicas, counter, embedding_keys, batch_axis)
+    return Reading(split_batch(*batch, num_replicas, embedding_keys, batch_axis),
+                   iterator.initializer, counter, 1)
+
+
+def features_and_labels(result: Any) -> tuple[Any, Any]:
+    """Returns `(features, labels)`; labels are None where the input has none."""
+    if not isinstance(result, list | tuple):
+        return result, None
+    checks.check(len(result) == 2, "the result of input_fn", "features or (features, labels)",
+                 result)
+    return result[0], result[1]
+
+
+def _next(result: Any) -> tuple[Any, tf.Operation | None]:
+    if not isinstance(result, tf.data.Dataset):
+        return result, None
+    iterator = tf.compat.v1.data.make_initializable_iterator(result)
+    return iterator.get_next(), iterator.initializer
+
+
+def _next_batches(iterator: Any, count: int, counter: tf.Variable) -> list[tuple[Any, Any]]:
+    """Reads several batches, one after the other; fails where the input ends."""
+    batches: list[tuple[Any, Any]] = []
+    counted: list[tf.Operation] = []
+    for _ in range(count):
+        with tf.control_dependencies(counted):
+            batch = iterator.get_next()
+        with tf.control_dependencies(_tensors(batch)):
+            counted = [counter.assign_add(1, read_value=False)]
+        with tf.control_dependencies(counted):
+            batches.append(features_and_labels(_identity(batch)))
+    return batches
+
+
+def _next_divisible_batch(iterator: Any, num_replicas: int, counter: tf.Variable,
+                          embedding_keys: Iterable[str], batch_axis: Sequence[int] | None
+                          ) -> tuple[Any, Any]:
+    """Reads a batch; one that cannot be split is left out if it is the last one."""
+    batch = iterator.get_next()
+    size = _batch_size(*features_and_labels(batch), embedding_keys, batch_axis)
+
+    def read_on() -> tf.Operation:
+        with tf.control_dependencies(_tensors(iterator.get_next())):  # fails at the end
+            return tf.debugging.Assert(False, [
+                f"`batch` must be divisible by the number of replicas, {num_replicas}, got",
+                size, "samples before the end of the input."])
+
+    with tf.control_dependencies(_tensors(batch)):
+        counted = counter.assign_add(1, read_value=False)
+    with tf.control_dependencies([counted]):
+        guard = tf.cond(tf.equal(size % num_replicas, 0), tf.no_op, read_on)
+    with tf.control_dependencies([guard]):
+        return features_and_labels(_identity(batch))
+
+
+def _counter() -> tf.Variable:
+    return tf.compat.v1.get_variable(
+        "input_batches_read", [], tf.int64, initializer=tf.compat.v1.zeros_initializer(),
+        use_resource=True, trainable=False,
+        collections=[tf.compat.v1.GraphKeys.LOCAL_VARIABLES])
+
+
+def _batch_size(features: Any, labels: Any, embedding_keys: Iterable[str],
+                batch_axis: Sequence[int] | None) -> Tensor:
+    by_row = [features[key] for key in embedding_keys
+              if key in features] if isinstance(features, Mapping) else []
+    first, axis = (by_row[0], 0) if by_row else (
+        next(leaf for leaf in tf.nest.flatten((features, labels)) if leaf is not None),
+        batch_axis[0] if batch_axis else 0)
+    if isinstance(first, tf.SparseTensor):
+        return first.dense_shape[axis]
+    if isinstance(first, tf.RaggedTensor):
+        return first.nrows(out_type=tf.int64)
+    return tf.shape(first, out_type=tf.int64)[axis]
+
+
+def _tensors(batch: Any) -> list[Tensor]:
+    return [leaf for leaf in tf.nest.flatten(batch, expand_composites=True)
+            if tf.is_tensor(leaf)]
+
+
+def _identity(batch: Any) -> Any:
+    return tf.nest.map_structure(lambda leaf: tf.identity(leaf) if tf.is_tensor(leaf) else leaf,
+                                 batch, expand_composites=True)

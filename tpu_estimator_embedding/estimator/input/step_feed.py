@@ -1,0 +1,47 @@
+# SPDX-License-Identifier: Apache-2.0
+"""From the result of an input_fn to prepared steps that wait in a queue."""
+
+from collections.abc import Callable, Sequence
+from typing import Any
+
+import tensorflow as tf
+
+from tpu_estimator_embedding.engine.tensor_queue import TensorQueue
+from tpu_estimator_embedding.estimator.input.embedding_hook import EmbeddingHook
+from tpu_estimator_embedding.estimator.input.input_modes import read_input
+from tpu_estimator_embedding.estimator.input.step_input import StepInput, prepare
+from tpu_estimator_embedding.estimator.machine_context import MachineContext
+from tpu_estimator_embedding.plan.embedding_plan import EmbeddingPlan
+
+_STEPS_WAITING = 1  # besides the one that is being prepared
+
+
+def feed_steps(plan: EmbeddingPlan, ctx: MachineContext, input_fn: Callable[[Any], Any], *,
+               training: bool, batch_axis: Sequence[int] | None = None,
+               tensor_core_columns: Sequence[Any] = (),
+               is_stopping: Callable[[], bool] = lambda: False
+               ) -> tuple[StepInput, EmbeddingHook]:
+    """Returns the input of a step, prepared one step ahead, and the hook that feeds it.
+
+    Args:
+        plan: the tables and features.
+        ctx: the context, in the mode to run.
+        input_fn: called with the `TPUContext` of an invocation.
+        training: whether gradients will be applied.
+        batch_axis: as for `split_batch`.
+        tensor_core_columns: columns whose ids the model_fn gets padded.
+        is_stopping: as for `EmbeddingHook`.
+    """
+    embedding_keys = {key for feature in plan.features
+                      for key in (feature.name, feature.weight_key) if key is not None}
+    embedding_keys |= {column.get_feature_key_name() for column in tensor_core_columns}
+    with tf.device("/device:CPU:0"):
+        reading = read_input(ctx, input_fn, embedding_keys, batch_axis)
+        step = prepare(plan, reading.batches, training=training,
+                       tensor_core_columns=tensor_core_columns)
+        queue = TensorQueue(step, capacity=_STEPS_WAITING)
+        hook = EmbeddingHook(reading, queue, queue.enqueue(step),
+                             mark_end=training and plan.pipelined,
+                             sleep_secs=ctx.config.tpu_config.initial_infeed_sleep_secs or 0,
+                             is_stopping=is_stopping)
+        return queue.dequeue(), hook

@@ -1,0 +1,62 @@
+# SPDX-License-Identifier: Apache-2.0
+"""The input of one step, prepared for the engine and for the replicas of the model."""
+
+from collections.abc import Sequence
+from typing import Any, NamedTuple
+
+import tensorflow as tf
+
+from tpu_estimator_embedding.engine.partitioned_embedding import StepIds, shard_replicas
+from tpu_estimator_embedding.estimator.input.split_features import split_features
+from tpu_estimator_embedding.estimator.input.tensor_core_features import pad_tensor_core_features
+from tpu_estimator_embedding.plan.embedding_plan import EmbeddingPlan
+from tpu_estimator_embedding.types import Tensor
+
+
+class ReplicaInput(NamedTuple):
+    """What one replica of the model is given.
+
+    Attributes:
+        features: the features that are no embedding ids.
+        labels: the labels, or None.
+        batch_size: samples: an int where it is known, else a scalar tensor.
+    """
+
+    features: Any
+    labels: Any
+    batch_size: Tensor | int
+
+
+class StepInput(NamedTuple):
+    """Everything a step consumes.
+
+    Attributes:
+        ids: those of the step, of all replicas, ready for the engine.
+        replicas: what each replica of the model is given.
+        exists: scalar bool; False in the mark that follows the last step of an input.
+    """
+
+    ids: StepIds
+    replicas: tuple[ReplicaInput, ...]
+    exists: Tensor
+
+
+def prepare(plan: EmbeddingPlan, batches: Sequence[tuple[Any, Any]], *, training: bool,
+            tensor_core_columns: Sequence[Any] = (), portable: bool = False) -> StepInput:
+    """Splits features and deals ids out to tables and hosts; errors in them come up here.
+
+    Args:
+        plan: the tables and features.
+        batches: `(features, labels)` of every replica.
+        training: whether gradients will follow.
+        tensor_core_columns: columns whose ids the model_fn gets padded.
+        portable: whether the graph is to run where there are no ops but TensorFlow's.
+    """
+    with tf.device("/device:CPU:0"):
+        splits = [split_features(plan, pad_tensor_core_features(tensor_core_columns, features))
+                  for features, _ in batches]
+        ids = shard_replicas(plan, [(split.enqueue_datas, split.batch_size) for split in splits],
+                             training=training, portable=portable)
+        replicas = tuple(ReplicaInput(split.others, labels, split.batch_size)
+                         for split, (_, labels) in zip(splits, batches, strict=True))
+        return StepInput(ids, replicas, tf.constant(True))

@@ -1,0 +1,171 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Copying the part of a graph that computes some tensors from some inputs.
+
+A replica's step is a copy of the first one's, fed with other inputs. Copied is what lies
+between the inputs and the wanted tensors, plus random ops, which draw other numbers in
+every copy, and the state of v1 while loops. What depends on none of these, variables and
+reads of them for instance, is shared, and whatever writes to a variable is left out: it
+happens once, and what had to wait for it does so in every copy.
+"""
+
+from collections import deque
+from collections.abc import Iterable, Mapping, Sequence
+
+import tensorflow as tf
+from tensorflow.core.framework import node_def_pb2
+
+from tpu_estimator_embedding import checks
+from tpu_estimator_embedding.estimator.replicas import op_kinds
+from tpu_estimator_embedding.estimator.replicas.function_copy import FunctionCopies
+from tpu_estimator_embedding.types import Tensor
+
+
+def copy_subgraph(targets: Sequence[Tensor], replaced: Mapping[Tensor, Tensor],
+                  scope: str, index: int) -> list[Tensor]:
+    """Copies what computes `targets`, with other inputs.
+
+    Args:
+        targets: tensors of the default graph.
+        replaced: input of the original -> input of the copy, of the same dtype. Keys are
+            references (`tensor.ref()`).
+        scope: name scope of the copies, and part of the names of copied while loops.
+        index: which copy this is, from 1; shifts the seeds of random ops.
+
+    Returns:
+        The copies of `targets`; a target that depends on no input is its own copy.
+
+    Raises:
+        ValueError: if the gradient of a `tf.py_function` is to be copied.
+    """
+    inputs = {reference.deref().name: tensor for reference, tensor in replaced.items()}
+    graph = tf.compat.v1.get_default_graph()
+    graph_def = graph.as_graph_def(add_shapes=False)
+    _check_can_copy(graph_def)
+    functions = FunctionCopies(graph_def.library.function, scope, index)
+    random = {node.name for node in graph_def.node
+              if op_kinds.is_random(node) or functions.is_random(node)}
+    ops = _ops_to_copy(targets, {graph.get_operation_by_name(name.split(":")[0])
+                                 for name in inputs}, random)
+    if not ops:
+        return [inputs.get(target.name, target) for target in targets]
+    waits = _waits(ops, {node.name for node in graph_def.node if functions.writes(node)})
+    _keep(graph_def, {op.name for op in ops}, functions, scope, index)
+    outside = {tensor.name: inputs.get(tensor.name, tensor)
+               for op in ops for tensor in op.inputs if tensor.op not in ops}
+    copied_targets = [target.name for target in targets if target.op in ops]
+    copies = tf.import_graph_def(graph_def, name=scope, input_map=outside, return_elements=[
+        *copied_targets, *(op.name for op in waits)])
+    for copy, awaited in zip(copies[len(copied_targets):], waits.values(), strict=True):
+        copy._add_control_inputs(awaited)
+    copied = iter(copies)
+    return [next(copied) if target.op in ops else inputs.get(target.name, target)
+            for target in targets]
+
+
+def _check_can_copy(graph_def: tf.compat.v1.GraphDef) -> None:
+    found = [node.name for node in graph_def.node if op_kinds.is_gradient_of_py_function(node)]
+    checks.check(not found, "model_fn", "without gradients of tf.py_function where there are "
+                 "several replicas, because TensorFlow keeps one tape for all of them", found,
+                 "Give tf.numpy_function a tf.custom_gradient, or set num_shards=1 in TPUConfig.")
+
+
+def _ops_to_copy(targets: Sequence[Tensor], boundary: set[tf.Operation],
+                 random: set[str]) -> set[tf.Operation]:
+    ancestors = _closure((target.op for target in targets),
+                         lambda op: () if op in boundary or _writes(op) else _sources(op))
+    ancestors = {op for op in ancestors if not _writes(op)} - boundary
+    starts = [op for op in ancestors if op.name in random or op_kinds.is_of_one_step(op.type)
+              or boundary.intersection(_sources(op))]
+    while True:
+        copied = _closure(starts, lambda op: ancestors.intersection(_consumers(op)))
+        frames = {_frame(op) for op in copied} - {None}
+        # A while loop is copied as a whole: its frame cannot be shared.
+        starts = [op for op in ancestors if op in copied or _frame(op) in frames]
+        if len(starts) == len(copied):
+            return copied
+
+
+def _closure(starts: Iterable[tf.Operation], neighbours) -> set[tf.Operation]:
+    found = set(starts)
+    waiting = deque(found)
+    while waiting:
+        for op in neighbours(waiting.popleft()):
+            if op not in found:
+                found.add(op)
+                waiting.append(op)
+    return found
+
+
+def _sources(op: tf.Operation) -> list[tf.Operation]:
+    return [tensor.op for tensor in op.inputs] + list(op.control_inputs)
+
+
+def _consumers(op: tf.Operation) -> list[tf.Operation]:
+    return [user for tensor in op.outputs for user in tensor.consumers()] + list(
+        op._control_outputs)
+
+
+def _writes(op: tf.Operation) -> bool:
+    return op_kinds.writes(op.type)
+
+
+def _frame(op: tf.Operation) -> str | None:
+    """Returns the name of the outermost v1 while loop that the op is part of."""
+    context, name = op._get_control_flow_context(), None
+    if op.type == "Exit":
+        context = None
+    while context is not None:
+        if context.IsWhileContext():
+            name = context.name
+        context = context.outer_context
+    if name is None and op.type in ("Enter", "Exit"):
+        name = _loop_of(op)
+    return name
+
+
+def _loop_of(op: tf.Operation) -> str | None:
+    if op.type == "Enter":
+        users = [user for user in op.outputs[0].consumers() if user.type != "Enter"]
+        return _frame(users[0]) if users else None
+    return _frame(op.inputs[0].op)
+
+
+def _waits(ops: set[tf.Operation], writing: set[str]) -> dict[tf.Operation, list[tf.Operation]]:
+    """Returns what the copies of some ops must wait for besides other copies.
+
+    A function that writes, and may read what it wrote, writes only where it is called
+    first.
+    """
+    waits = {}
+    for op in ops:
+        awaited = [source for source in op.control_inputs if source not in ops]
+        awaited += [op] if op.name in writing else []
+        if awaited:
+            waits[op] = awaited
+    return waits
+
+
+def _keep(graph_def: tf.compat.v1.GraphDef, names: set[str], functions: FunctionCopies,
+          scope: str, index: int) -> None:
+    """Reduces a graph to the nodes of these names, fit to be copied."""
+    kept = tf.compat.v1.GraphDef()
+    for node in graph_def.node:
+        if node.name in names:
+            _adapt(node, names, functions, scope, index)
+            kept.node.append(node)
+    del graph_def.node[:]
+    graph_def.node.extend(kept.node)
+    graph_def.library.function.extend(functions.copies.values())
+
+
+def _adapt(node: node_def_pb2.NodeDef, names: set[str], functions: FunctionCopies, scope: str,
+           index: int) -> None:
+    sources = [source for source in node.input
+               if not source.startswith("^") or source[1:] in names]
+    del node.input[:]
+    node.input.extend(sources)
+    node.attr.pop("_class", None)  # may name an op that is not copied
+    if "frame_name" in node.attr:
+        node.attr["frame_name"].s = f"{scope}/".encode() + node.attr["frame_name"].s
+    op_kinds.shift_seed(node, index)
+    functions.adapt(node)

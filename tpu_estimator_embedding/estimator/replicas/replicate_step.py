@@ -1,0 +1,88 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Running a model on several replicas that was built for one.
+
+A model_fn is called once, as on a TPU. What it computes from its inputs is copied for
+every further replica, and every cross-replica sum adds up the values of all copies.
+Updates of the model's variables, summaries and the global step are the first replica's.
+"""
+
+from collections.abc import Mapping, Sequence
+from typing import Any
+
+import tensorflow as tf
+
+from tpu_estimator_embedding import checks
+from tpu_estimator_embedding.compat.stand_ins import tpu_ops
+from tpu_estimator_embedding.estimator.replicas.graph_copy import copy_subgraph
+from tpu_estimator_embedding.types import Tensor
+
+
+def replicate(tensors: Sequence[Tensor], inputs: Sequence[Any]) -> list[list[Tensor]]:
+    """Copies the model for every replica and connects the cross-replica sums.
+
+    Args:
+        tensors: what is wanted of every replica.
+        inputs: for each replica, the nest of tensors that it computes from. The model in
+            the default graph was built on the first one.
+
+    Returns:
+        For each replica, its copies of `tensors`.
+
+    Raises:
+        ValueError: if the model cannot be copied.
+    """
+    sums = _cross_replica_sums()
+    targets = [*tensors, *(op.inputs[0] for op in sums), *(op.outputs[0] for op in sums)]
+    copies = [targets]
+    for index, replica_inputs in enumerate(inputs[1:], start=1):
+        with tf.device(_device(index)):
+            copies.append(copy_subgraph(targets, _replacements(inputs[0], replica_inputs),
+                                        f"replica_{index}", index))
+    wanted = [copy[:len(tensors)] for copy in copies]
+    for position, op in enumerate(sums, start=len(tensors)):
+        addends = [copy[position] for copy in copies]
+        outputs = [copy[position + len(sums)] for copy in copies]
+        _connect_sum(addends, outputs, tpu_ops.group_assignment(op), tpu_ops.is_gathered(op))
+    return wanted
+
+
+def has_cross_replica_sum() -> bool:
+    """Whether the model in the default graph sums anything over replicas.
+
+    Raises:
+        ValueError: if it does so within a function, a loop or a condition.
+    """
+    return bool(_cross_replica_sums())
+
+
+def _cross_replica_sums() -> list[tf.Operation]:
+    graph = tf.compat.v1.get_default_graph()
+    sums = [op for op in graph.get_operations() if tpu_ops.is_stand_in(op)]
+    hidden = [op.name for op in sums if op._get_control_flow_context() is not None]
+    hidden += [f"{function.signature.name}/{node.name}"
+               for function in graph.as_graph_def().library.function
+               for node in function.node_def if tpu_ops.is_stand_in_node(node)]
+    checks.check(not hidden, "cross_replica_sum", "called outside of tf.function, tf.while_loop "
+                 "and tf.cond where there are several replicas", hidden,
+                 "Sum before them, or set num_shards=1 in TPUConfig.")
+    return sums
+
+
+def _replacements(original: Any, replica: Any) -> Mapping[Any, Tensor]:
+    pairs = zip(tf.nest.flatten(original, expand_composites=True),
+                tf.nest.flatten(replica, expand_composites=True), strict=True)
+    return {before.ref(): after for before, after in pairs if tf.is_tensor(before)}
+
+
+def _connect_sum(addends: Sequence[Tensor], outputs: Sequence[Tensor],
+                 groups: list[list[int]] | None, is_gathered: bool) -> None:
+    for group in groups or [list(range(len(addends)))]:
+        parts = [addends[replica] for replica in group]
+        total = tf.concat(parts, 0) if is_gathered else tf.add_n(parts)
+        for replica in group:
+            outputs[replica].op._update_input(0, total)
+
+
+def _device(index: int) -> str | None:
+    gpus = tf.config.list_logical_devices("GPU")
+    return f"/device:GPU:{index % len(gpus)}" if gpus else None

@@ -1,0 +1,194 @@
+# SPDX-License-Identifier: Apache-2.0
+"""One step of a model: look up, run the model_fn, capture gradients, update.
+
+The names of the tables are known only when the model_fn has used its columns, and the
+model_fn needs activations to use them. So the model is built on placeholders; then the
+tables are created under their names, looked up, and the lookups put in the place of the
+placeholders.
+"""
+
+import contextlib
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from typing import Any, NamedTuple
+
+import tensorflow as tf
+from tensorflow.python.tpu import tpu_function
+from tensorflow.python.training import training_util
+
+from tpu_estimator_embedding.engine.partitioned_embedding import (
+    PartitionedEmbedding,
+    create_variables,
+    row_counts,
+    split_activations,
+)
+from tpu_estimator_embedding.engine.variables import TableNames
+from tpu_estimator_embedding.estimator.input.step_input import StepInput
+from tpu_estimator_embedding.estimator.replicas import replicate_step as replicas
+from tpu_estimator_embedding.estimator.replicas.replicated_spec import (
+    over_all_replicas,
+    replica_tensors,
+)
+from tpu_estimator_embedding.estimator.step.column_scopes import recorded_scopes
+from tpu_estimator_embedding.estimator.step.gradient_capture import GradientCapture
+from tpu_estimator_embedding.estimator.step.lookahead import Lookahead
+from tpu_estimator_embedding.estimator.step.table_names import check_all_used, name_tables
+from tpu_estimator_embedding.optimizers.frequency_estimator import FrequencyEstimator
+from tpu_estimator_embedding.plan.embedding_plan import EmbeddingPlan
+from tpu_estimator_embedding.types import Tensor
+
+Stacked = Mapping[str, Tensor]  # table name -> activations of its features `[num_rows, dim]`
+
+
+class EngineStep(NamedTuple):
+    """A step that is wired up.
+
+    Attributes:
+        spec: what the model_fn returned; what it hands to the host is that of all replicas.
+        engine: the tables that the model_fn used.
+        names: table name -> names of its variables.
+        update: the op that applies the embedding gradients; None unless training.
+        hooks: what the session needs besides.
+    """
+
+    spec: Any
+    engine: PartitionedEmbedding
+    names: Mapping[str, TableNames]
+    update: tf.Operation | None
+    hooks: tuple[tf.compat.v1.train.SessionRunHook, ...]
+
+
+def build_step(plan: EmbeddingPlan, prepared: StepInput, model_fn: Callable[[Any, Any], Any],
+               *, from_columns: bool, training: bool) -> EngineStep:
+    """Builds the graph of one step.
+
+    Args:
+        plan: the tables and features.
+        prepared: what the step consumes; the next step, when pipelined.
+        model_fn: called with features and labels; returns an estimator spec.
+        from_columns: whether the tables are those of feature columns, which the scope of
+            their first use names.
+        training: whether to capture gradients and update the tables.
+
+    Raises:
+        RuntimeError: if the model_fn leaves a column unused in training, or computes no
+            gradient of the activations.
+        ValueError: if several replicas train without a cross-replica sum.
+    """
+    step = tf.identity(tf.compat.v1.train.get_or_create_global_step())
+    lookahead = Lookahead(plan, prepared) if training and plan.pipelined else None
+    step_input = lookahead.step_input if lookahead else prepared
+    first = (_split_replicas(plan, lookahead.stacked, step_input)[0] if lookahead
+             else {table.name: _stand_in(table) for table in plan.tables})
+    capture = GradientCapture() if training and plan.tables else None
+    spec, scopes = _call_model_fn(model_fn, plan, step_input, capture.tie(first) if capture
+                                  else first)
+    if capture:
+        capture.hide()
+    if training:
+        _read_before_counted(step)
+    names = name_tables(plan, scopes if from_columns else None)
+    if training:
+        check_all_used(plan, names)
+    used = plan.restricted_to([feature.name for feature in plan.features
+                               if feature.table in names])
+    engine = PartitionedEmbedding(plan, create_variables(used, names))
+    with tf.device("/device:CPU:0"):
+        stacked = lookahead.stacked if lookahead else engine.lookup(step_input.ids)
+        by_replica = _split_replicas(plan, stacked, step_input)
+    if not lookahead:
+        _connect(first, by_replica[0])
+    gradients: Stacked = capture.captured(_learning_without_gradients(plan)) if capture else {}
+    spec, gradients = _replicate(spec, gradients, [first, *by_replica[1:]], step_input, training)
+    if not capture:
+        return EngineStep(spec, engine, names, None, ())
+    with tf.device("/device:CPU:0"):
+        look_up = lookahead.look_up(engine, prepared) if lookahead else None
+        # A gradient need not depend on the activations, so the update waits for lookups.
+        with (tf.name_scope("embedding_update"),
+              tf.control_dependencies([look_up] if lookahead else list(stacked.values()))):
+            update = engine.apply_gradients(step_input.ids, gradients, step)
+    hooks = (lookahead.hook(prepared),) if lookahead else ()
+    return EngineStep(spec, engine, names, update, hooks)
+
+
+def _stand_in(table) -> Tensor:
+    placeholder = tf.compat.v1.placeholder(tf.float32, [None, table.dimension])
+    return tf.identity(placeholder, name="activations")
+
+
+def _call_model_fn(model_fn: Callable[[Any, Any], Any], plan: EmbeddingPlan,
+                   step_input: StepInput, stacked: Stacked) -> tuple[Any, Mapping[str, str]]:
+    features, labels, batch_size = step_input.replicas[0]
+    if plan.features:
+        features = {**features, **split_activations(plan, stacked, batch_size)}
+    num_replicas = len(step_input.replicas)
+    with (recorded_scopes() as scopes, tpu_function.tpu_shard_context(num_replicas),
+          _resource_variables()):
+        return model_fn(features, labels), scopes
+
+
+@contextlib.contextmanager
+def _resource_variables() -> Iterator[None]:
+    """Makes variables resources, as in a TPU's computation, whatever the program's default.
+
+    A read of a reference variable may see an update that another gradient did not wait for.
+    """
+    scope = tf.compat.v1.get_variable_scope()
+    default = scope.use_resource
+    scope.set_use_resource(True)
+    try:
+        yield
+    finally:
+        scope.set_use_resource(default)
+
+
+def _learning_without_gradients(plan: EmbeddingPlan) -> list[str]:
+    return [table.name for table in plan.tables
+            if isinstance(table.training_optimizer.rule, FrequencyEstimator)]
+
+
+def _read_before_counted(step: Tensor) -> None:
+    """Lets what counts the step wait until it was read: here, by the model and by hooks.
+
+    A hook or a host call reads the step in the run that counts it; whether it does so before
+    or after would be chance, and with it the steps that summaries are written at.
+    """
+    consumers = tf.compat.v1.train.get_global_step().handle.consumers()
+    reads = [op for op in consumers if op.type == "ReadVariableOp" and not op.control_inputs]
+    reads += [step.op, training_util._get_or_create_global_step_read().op]
+    for consumer in consumers:
+        is_initializer = consumer.name.startswith("global_step/")
+        if consumer.type.startswith("Assign") and not is_initializer:
+            consumer._add_control_inputs(reads)
+
+
+def _split_replicas(plan: EmbeddingPlan, stacked: Stacked, step_input: StepInput) -> list[Stacked]:
+    num_replicas = len(step_input.replicas)
+    if num_replicas == 1:
+        return [stacked]
+    counts = row_counts(plan, step_input.ids)
+    parts = {name: tf.split(activations, counts[name], num=num_replicas)
+             for name, activations in stacked.items()}
+    return [{name: parts[name][replica] for name in parts} for replica in range(num_replicas)]
+
+
+def _connect(stand_ins: Stacked, activations: Stacked) -> None:
+    for name, values in activations.items():
+        stand_ins[name].op._update_input(0, values)
+
+
+def _replicate(spec: Any, gradients: Stacked, stacked: Sequence[Stacked], step_input: StepInput,
+               training: bool) -> tuple[Any, Stacked]:
+    """Returns the spec of all replicas, and their gradients under one another."""
+    if len(step_input.replicas) == 1:
+        return spec, gradients
+    if training and not replicas.has_cross_replica_sum():
+        raise ValueError("model_fn must sum its gradients over replicas, got no cross-replica "
+                         "sum. Wrap its optimizer in tf.compat.v1.tpu.CrossShardOptimizer.")
+    wanted = tf.nest.map_structure(tf.convert_to_tensor, (dict(gradients), replica_tensors(spec)))
+    inputs = [(dict(activations), replica)
+              for activations, replica in zip(stacked, step_input.replicas, strict=True)]
+    copies = [tf.nest.pack_sequence_as(wanted, copy)
+              for copy in replicas.replicate(tf.nest.flatten(wanted), inputs)]
+    total = {name: tf.concat([copy[0][name] for copy in copies], 0) for name in gradients}
+    return over_all_replicas(spec, [copy[1] for copy in copies]), total

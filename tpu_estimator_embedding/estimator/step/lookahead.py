@@ -1,0 +1,84 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Pipelined execution: the lookup of step n + 1 comes before the update of step n.
+
+    run 0        look up 1
+    run n        model n · look up n + 1 · update n
+
+The activations of a step miss the update of the step before, exactly as when a TPU's
+embedding engine and its tensor cores work at the same time. Every run ends with its own
+update, so tables are complete between steps.
+"""
+
+import tensorflow as tf
+
+from tpu_estimator_embedding.engine.partitioned_embedding import PartitionedEmbedding
+from tpu_estimator_embedding.engine.tensor_queue import TensorQueue
+from tpu_estimator_embedding.estimator.input.step_input import StepInput
+from tpu_estimator_embedding.plan.embedding_plan import EmbeddingPlan
+
+
+class Lookahead:
+    """Holds the step whose activations were looked up in the run before.
+
+    Only looking up the next step replaces it: a run that fetches a loss without training
+    sees the step that is trained on next.
+
+    Attributes:
+        step_input: the input of the step to compute now.
+        stacked: table name -> its activations `[num_rows, dim]`.
+    """
+
+    def __init__(self, plan: EmbeddingPlan, step_input: StepInput):
+        """Makes room for steps like `step_input`."""
+        stacked = {table.name: tf.compat.v1.placeholder(tf.float32, [None, table.dimension])
+                   for table in plan.tables}
+        self._queue = TensorQueue((step_input, stacked), capacity=1)
+        taken = self._queue.dequeue()
+        self._put_back = self._queue.enqueue(taken)
+        with tf.control_dependencies([self._put_back]):
+            self.step_input, self.stacked = tf.nest.map_structure(
+                lambda leaf: tf.identity(leaf) if tf.is_tensor(leaf) else leaf, taken,
+                expand_composites=True)
+
+    def look_up(self, engine: PartitionedEmbedding, next_input: StepInput) -> tf.Operation:
+        """Returns the op that looks up the next step, if there is one, and keeps it."""
+        looked_up = (next_input, engine.lookup(next_input.ids))
+        self._keep_first = tf.cond(next_input.exists, lambda: self._queue.enqueue(looked_up),
+                                   tf.no_op)
+        with tf.control_dependencies([self._put_back]):
+            return tf.cond(next_input.exists, lambda: self._replace(looked_up), tf.no_op)
+
+    def hook(self, next_input: StepInput) -> "LookaheadHook":
+        """Returns the hook that looks the first step up."""
+        return LookaheadHook(self._queue, self._keep_first, next_input)
+
+    def _replace(self, looked_up) -> tf.Operation:
+        dropped = self._queue.queue.dequeue()
+        with tf.control_dependencies(tf.nest.flatten(dropped)):
+            return self._queue.enqueue(looked_up)
+
+
+class LookaheadHook(tf.compat.v1.train.SessionRunHook):
+    """Looks the first step up. The end of the input is the business of the hook that feeds it."""
+
+    def __init__(self, queue: TensorQueue, keep_first: tf.Operation, next_input: StepInput):
+        """Takes the parts of a `Lookahead`, in its graph."""
+        self._size = queue.queue.size()
+        self._drop = queue.queue.dequeue()
+        self._close = queue.queue.close()
+        self._keep_first = keep_first
+        self._first_exists = next_input.exists
+
+    def after_create_session(self, session: tf.compat.v1.Session,
+                             coord: tf.train.Coordinator) -> None:
+        """Looks the first step up; a session made again starts afresh."""
+        if session.run(self._size):  # on a server, a queue survives the session
+            session.run(self._drop)
+        try:
+            _, exists = session.run([self._keep_first, self._first_exists])
+        except tf.errors.OpError as error:
+            coord.request_stop(error)  # unless something was wrong with the input before
+            coord.join()  # nobody else does where a session is not finished; raises
+            raise
+        if not exists:
+            session.run(self._close)  # so that nobody waits for a step

@@ -1,0 +1,207 @@
+# SPDX-License-Identifier: Apache-2.0
+"""The optimizers of the v2 vocabulary; their equations stand in the rules of the same names.
+
+>>> Adagrad(0.1, clipvalue=2.0).clip_gradient_min
+-2.0
+"""
+
+import dataclasses
+from collections.abc import Callable, Mapping
+from typing import Any
+
+from tpu_estimator_embedding import checks
+from tpu_estimator_embedding.mid_level.config.optimizer import ClipValue, _Optimizer
+
+LearningRate = float | Callable[[], Any]
+
+# Called with the variable of a table, slot names and initializers.
+SlotVariableCreationFn = Callable[..., Mapping[str, Any]]
+
+
+@dataclasses.dataclass(unsafe_hash=True)
+class SGD(_Optimizer):
+    """Settings of gradient descent.
+
+    Attributes and errors are those of all optimizers.
+
+    >>> SGD().learning_rate
+    0.01
+    """
+
+    learning_rate: LearningRate = 0.01
+    use_gradient_accumulation: bool = True
+    clip_weight_min: float | None = None
+    clip_weight_max: float | None = None
+    weight_decay_factor: float | None = None
+    multiply_weight_decay_factor_by_learning_rate: bool | None = None
+    clipvalue: ClipValue | None = None
+    low_dimensional_packing_status: bool = False
+
+
+@dataclasses.dataclass(unsafe_hash=True)
+class Adagrad(_Optimizer):
+    """Settings of Adagrad.
+
+    Attributes:
+        initial_accumulator_value: value every accumulator starts with, above 0.
+        The others are those of all optimizers.
+
+    Raises:
+        ValueError: if a value is outside its range.
+
+    >>> Adagrad(0.1) == Adagrad(0.1), Adagrad(0.1) == Adagrad(0.2)
+    (True, False)
+    """
+
+    learning_rate: LearningRate = 0.001
+    initial_accumulator_value: float = 0.1
+    use_gradient_accumulation: bool = True
+    clip_weight_min: float | None = None
+    clip_weight_max: float | None = None
+    weight_decay_factor: float | None = None
+    multiply_weight_decay_factor_by_learning_rate: bool | None = None
+    slot_variable_creation_fn: SlotVariableCreationFn | None = None
+    clipvalue: ClipValue | None = None
+    low_dimensional_packing_status: bool = False
+
+    def __post_init__(self) -> None:
+        super().__post_init__()
+        _check_above_0("initial_accumulator_value", self.initial_accumulator_value)
+
+
+@dataclasses.dataclass(unsafe_hash=True)
+class AdagradMomentum(_Optimizer):
+    """Settings of Adagrad with momentum.
+
+    Attributes:
+        momentum: share of the momentum that stays.
+        use_nesterov: whether a step looks ahead along the momentum.
+        exponent: root that is taken of the accumulator, above 0.
+        beta2: 1 sums squared gradients, below 1 averages them.
+        epsilon: added to the accumulator, above 0.
+        The others are those of all optimizers.
+
+    Raises:
+        ValueError: if a value is outside its range.
+
+    >>> AdagradMomentum(0.1, momentum=0.9).exponent
+    2
+    """
+
+    learning_rate: LearningRate = 0.001
+    momentum: float = 0.0
+    use_nesterov: bool = False
+    exponent: float = 2
+    beta2: float = 1
+    epsilon: float = 1e-10
+    use_gradient_accumulation: bool = True
+    clip_weight_min: float | None = None
+    clip_weight_max: float | None = None
+    weight_decay_factor: float | None = None
+    multiply_weight_decay_factor_by_learning_rate: bool | None = None
+    slot_variable_creation_fn: SlotVariableCreationFn | None = None
+    clipvalue: ClipValue | None = None
+    low_dimensional_packing_status: bool = False
+
+    def __post_init__(self) -> None:
+        super().__post_init__()
+        _check_above_0("epsilon", self.epsilon)
+        _check_above_0("exponent", self.exponent)
+
+
+@dataclasses.dataclass(unsafe_hash=True)
+class FTRL(_Optimizer):
+    """Settings of follow the regularized leader.
+
+    Attributes:
+        learning_rate_power: at most 0; how fast the rate falls, 0 keeps it.
+        l1_regularization_strength: at least 0.
+        l2_regularization_strength: at least 0.
+        beta: added to the root of the accumulator.
+        initial_accumulator_value: value every accumulator starts with, above 0.
+        multiply_linear_by_learning_rate: whether the slot `linears` is kept multiplied by
+            the learning rate, which allows a rate of 0.
+        allow_zero_accumulator: whether a TPU computes in a form that an accumulator of 0
+            does no harm to. It is such a form here either way.
+        The others are those of all optimizers.
+
+    Raises:
+        ValueError: if a value is outside its range.
+
+    >>> FTRL(0.1, l1_regularization_strength=0.01).learning_rate_power
+    -0.5
+    """
+
+    learning_rate: LearningRate = 0.001
+    learning_rate_power: float = -0.5
+    l1_regularization_strength: float = 0.0
+    l2_regularization_strength: float = 0.0
+    beta: float = 0.0
+    initial_accumulator_value: float = 0.1
+    use_gradient_accumulation: bool = True
+    clip_weight_min: float | None = None
+    clip_weight_max: float | None = None
+    weight_decay_factor: float | None = None
+    multiply_weight_decay_factor_by_learning_rate: bool | None = None
+    slot_variable_creation_fn: SlotVariableCreationFn | None = None
+    clipvalue: ClipValue | None = None
+    multiply_linear_by_learning_rate: bool = False
+    allow_zero_accumulator: bool = False
+    low_dimensional_packing_status: bool = False
+
+    def __post_init__(self) -> None:
+        super().__post_init__()
+        _check_above_0("initial_accumulator_value", self.initial_accumulator_value)
+        checks.check(self.learning_rate_power <= 0, "learning_rate_power", "at most 0",
+                     self.learning_rate_power)
+        for name in ("l1_regularization_strength", "l2_regularization_strength"):
+            checks.check(getattr(self, name) >= 0, name, "at least 0", getattr(self, name))
+
+
+@dataclasses.dataclass(unsafe_hash=True)
+class Adam(_Optimizer):
+    """Settings of Adam, without bias correction.
+
+    Attributes:
+        beta_1: decay rate of the first moment, in [0, 1).
+        beta_2: decay rate of the second moment, in [0, 1).
+        epsilon: added to the denominator, above 0.
+        lazy_adam: whether rows that a step did not look up stay as they are.
+        sum_inside_sqrt: whether epsilon stands, squared, inside the root.
+        The others are those of all optimizers.
+
+    Raises:
+        ValueError: if a value is outside its range, or neither lazy_adam nor
+            use_gradient_accumulation is set.
+
+    >>> Adam(lazy_adam=False).beta_2
+    0.999
+    """
+
+    learning_rate: LearningRate = 0.001
+    beta_1: float = 0.9
+    beta_2: float = 0.999
+    epsilon: float = 1e-07
+    lazy_adam: bool = True
+    sum_inside_sqrt: bool = True
+    use_gradient_accumulation: bool = True
+    clip_weight_min: float | None = None
+    clip_weight_max: float | None = None
+    weight_decay_factor: float | None = None
+    multiply_weight_decay_factor_by_learning_rate: bool | None = None
+    slot_variable_creation_fn: SlotVariableCreationFn | None = None
+    clipvalue: ClipValue | None = None
+    low_dimensional_packing_status: bool = False
+
+    def __post_init__(self) -> None:
+        super().__post_init__()
+        for name in ("beta_1", "beta_2"):
+            checks.check(0 <= getattr(self, name) < 1, name, "in [0, 1)", getattr(self, name))
+        _check_above_0("epsilon", self.epsilon)
+        checks.check(self.use_gradient_accumulation or self.lazy_adam,
+                     "use_gradient_accumulation", "True where lazy_adam is False",
+                     self.use_gradient_accumulation)
+
+
+def _check_above_0(argument: str, value: float) -> None:
+    checks.check(value > 0, argument, "above 0", value)

@@ -1,0 +1,110 @@
+# SPDX-License-Identifier: Apache-2.0
+"""The features and tables of a nested structure of FeatureConfigs, by name.
+
+A feature is called by its path in the structure: `user/country` of
+`{"user": {"country": ...}}`, `1` of the second of a list. A structure that is a single
+FeatureConfig has one feature, called `feature`.
+
+>>> from tpu_estimator_embedding.mid_level.config.feature_config import FeatureConfig
+>>> words = TableConfig(1000, 16)
+>>> config = {"query": FeatureConfig(words), "page": [FeatureConfig(words)]}
+>>> list(named_features(config)), list(named_tables(config))
+(['page/0', 'query'], ['table_0'])
+"""
+
+from typing import Any
+
+import tensorflow as tf
+from tensorflow.python.util import nest
+
+from tpu_estimator_embedding import checks
+from tpu_estimator_embedding.mid_level.config.feature_config import is_feature_config
+from tpu_estimator_embedding.mid_level.config.table_config import (
+    TableConfig,
+    check_supported,
+    is_table_config,
+)
+
+_ONLY = "feature"  # the path of a FeatureConfig that is the whole structure
+
+
+def named_features(feature_config: Any) -> dict[str, Any]:
+    """Returns path -> FeatureConfig, in the order of `tf.nest.flatten`.
+
+    Raises:
+        ValueError: if there is none, a leaf is no FeatureConfig, or two have one path.
+    """
+    leaves = nest.flatten_with_joined_string_paths(feature_config)
+    checks.check(bool(leaves), "feature_config", "of at least one FeatureConfig", feature_config)
+    for path, config in leaves:
+        checks.check(is_feature_config(config), f"feature_config of {path or _ONLY!r}",
+                     "a FeatureConfig", config)
+    features = {path or _ONLY: config for path, config in leaves}
+    checks.check(len(features) == len(leaves), "feature_config", "of distinct paths",
+                 [path for path, _ in leaves])
+    return features
+
+
+def named_values(structure: Any) -> list[tuple[str, Any]]:
+    """Returns the path and value of every leaf of a structure like that of the configs."""
+    return [(path or _ONLY, value)
+            for path, value in nest.flatten_with_joined_string_paths(structure)]
+
+
+def named_shapes(feature_config: Any, shapes: Any) -> dict[str, Any]:
+    """Returns path -> shape, of shapes in the structure of the features or all in one list.
+
+    Raises:
+        ValueError, TypeError: if there is not one shape for each feature.
+
+    >>> from tpu_estimator_embedding.mid_level.config.feature_config import FeatureConfig
+    >>> config = {"a": FeatureConfig(TableConfig(10, 1)), "b": FeatureConfig(TableConfig(10, 1))}
+    >>> named_shapes(config, {"a": [2, None], "b": (2, 1)})
+    {'a': [2, None], 'b': (2, 1)}
+    """
+    paths = list(named_features(feature_config))
+    leaves = nest.flatten(shapes)
+    if len(leaves) != len(paths) or not all(isinstance(leaf, tf.TensorShape) for leaf in leaves):
+        leaves = nest.flatten_up_to(feature_config, shapes)
+    return dict(zip(paths, leaves, strict=True))
+
+
+def check_structure(argument: str, feature_config: Any, given: Any) -> None:
+    """Checks that a structure of values is that of the FeatureConfigs.
+
+    Raises:
+        ValueError: if values are missing, or there are others.
+        TypeError: if the type of a sequence differs.
+    """
+    expected = [path for path, _ in named_values(feature_config)]
+    paths = [path for path, _ in named_values(given)]
+    missing, extra = sorted(set(expected) - set(paths)), sorted(set(paths) - set(expected))
+    try:
+        nest.assert_same_structure(feature_config, given)
+    except (TypeError, ValueError) as error:
+        raise type(error)(checks.complaint(
+            argument, "of the structure of feature_config", type(given).__name__,
+            f"Missing: {missing}. Not configured: {extra}.")) from error
+
+
+def named_tables(feature_config: Any) -> dict[str, TableConfig]:
+    """Returns name -> TableConfig, in the order in which features first use the tables.
+
+    A table without a name is called `table_` and its place in that order.
+
+    Raises:
+        ValueError: if two tables have one name, or a table needs a SparseCore.
+    """
+    configs: list[Any] = []
+    for path, feature in named_features(feature_config).items():
+        checks.check(is_table_config(feature.table), f"table of feature {path!r}",
+                     "a TableConfig", feature.table)
+        if not any(feature.table is config for config in configs):
+            configs.append(feature.table)
+    names = [f"table_{place}" if config.name is None else config.name
+             for place, config in enumerate(configs)]
+    checks.check(len(set(names)) == len(names), "names of tables", "distinct", names,
+                 "Share the TableConfig object between features that share the table.")
+    for config in configs:
+        check_supported(config)
+    return dict(zip(names, configs, strict=True))

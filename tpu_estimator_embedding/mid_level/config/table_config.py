@@ -1,0 +1,85 @@
+# SPDX-License-Identifier: Apache-2.0
+"""A table of the v2 vocabulary."""
+
+import dataclasses
+import math
+from typing import Any
+
+import tensorflow as tf
+
+from tpu_estimator_embedding import checks
+from tpu_estimator_embedding.mid_level.config.quantization_config import QuantizationConfig
+from tpu_estimator_embedding.types import Initializer
+
+TABLE_COMBINERS = ("mean", "sum", "sqrtn")
+
+
+@dataclasses.dataclass(eq=False)
+class TableConfig:
+    """An embedding table. Features that share the object share the table.
+
+    As in TensorFlow, an object is equal only to itself, and a key of `embedding_tables`.
+
+    Attributes:
+        vocabulary_size: rows; valid ids are `[0, vocabulary_size)`.
+        dim: columns, the width of an activation.
+        initializer: called with the shape and dtype of each part of the table; by default
+            a normal distribution of deviation 1/√dim, truncated at two deviations.
+        optimizer: goes before the one given for all tables; None takes that one.
+        combiner: "mean", "sum" or "sqrtn" of the ids of a sample.
+        name: name of the variables of the table; None stands for `table_0`, `table_1`, …
+            in the order in which features first use the tables.
+        quantization_config: a QuantizationConfig, or None.
+        layout: None; layouts are computed from the tables.
+        dtype: tf.float32.
+
+    Raises:
+        ValueError: if a value is outside its range.
+
+    >>> table = TableConfig(vocabulary_size=1000, dim=16, combiner="sum", name="words")
+    >>> table.initializer((2, 16), tf.float32).shape
+    TensorShape([2, 16])
+    """
+
+    vocabulary_size: int
+    dim: int
+    initializer: Initializer | None = None
+    optimizer: Any = None
+    combiner: str = "mean"
+    name: str | None = None
+    quantization_config: QuantizationConfig | None = None
+    layout: None = None
+    dtype: tf.DType = tf.float32
+
+    def __post_init__(self) -> None:
+        checks.check_positive_int("vocabulary_size", self.vocabulary_size)
+        checks.check_positive_int("dim", self.dim)
+        checks.check_callable_or_none("initializer", self.initializer)
+        check_supported(self)
+        if self.initializer is None:
+            self.initializer = tf.compat.v1.truncated_normal_initializer(
+                stddev=1 / math.sqrt(self.dim))
+
+
+def is_table_config(value: Any) -> bool:
+    """Whether `value` is a TableConfig of this vocabulary, of this package or TensorFlow's.
+
+    The v1 vocabulary has a class of the same name, whose tables have a `dimension`.
+    """
+    return hasattr(value, "dim") and any(
+        base.__name__ == TableConfig.__name__ for base in type(value).__mro__)
+
+
+def check_supported(table: Any) -> None:
+    """Raises ValueError if `table` asks for what only a SparseCore has."""
+    label = f" of table {table.name!r}" if table.name else ""
+    checks.check(
+        isinstance(table.combiner, str) and table.combiner in TABLE_COMBINERS,
+        f"combiner{label}", f"one of {', '.join(map(repr, TABLE_COMBINERS))}", table.combiner,
+        "" if isinstance(table.combiner, str) else
+        "A CustomCombiner is a computation that XLA compiles for a SparseCore; without one, "
+        "look the ids up as a sequence and combine the activations in the model.")
+    checks.check(getattr(table, "layout", None) is None, f"layout{label}", "None",
+                 getattr(table, "layout", None), "Layouts are computed from the tables.")
+    checks.check(getattr(table, "dtype", tf.float32) == tf.float32, f"dtype{label}",
+                 "tf.float32, which gradients update", getattr(table, "dtype", None))

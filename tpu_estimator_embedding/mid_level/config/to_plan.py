@@ -1,0 +1,196 @@
+# SPDX-License-Identifier: Apache-2.0
+"""From the v2 vocabulary to an `EmbeddingPlan`.
+
+The objects of `tf.tpu.experimental.embedding` are taken wherever those of this package
+are. Nothing that the caller passes is changed.
+"""
+
+import dataclasses
+from collections.abc import Callable, Mapping
+from typing import Any
+
+import tensorflow as tf
+
+from tpu_estimator_embedding import checks
+from tpu_estimator_embedding.mid_level.config.optimizer import is_optimizer
+from tpu_estimator_embedding.mid_level.config.structure import named_features, named_tables
+from tpu_estimator_embedding.optimizers.adagrad import Adagrad
+from tpu_estimator_embedding.optimizers.adagrad_momentum import AdagradMomentum
+from tpu_estimator_embedding.optimizers.adam import Adam
+from tpu_estimator_embedding.optimizers.ftrl import FTRL
+from tpu_estimator_embedding.optimizers.row_optimizer import RowOptimizer
+from tpu_estimator_embedding.optimizers.sgd import SGD
+from tpu_estimator_embedding.optimizers.update_rule import UpdateRule
+from tpu_estimator_embedding.plan.embedding_plan import EmbeddingPlan, FeaturePlan, TablePlan
+from tpu_estimator_embedding.types import Initializer, LearningRate, Quantization, Tensor
+
+# Name of the settings -> rule.
+_RULES: dict[str, type[UpdateRule]] = {
+    "SGD": SGD,
+    "Adagrad": Adagrad,
+    "AdagradMomentum": AdagradMomentum,
+    "Adam": Adam,
+    "FTRL": FTRL,
+}
+
+# Field of a rule -> attribute of its settings, where they differ.
+_ATTRIBUTES = {
+    "initial_accumulator": "initial_accumulator_value",
+    "beta1": "beta_1",
+    "beta2": "beta_2",  # AdagradMomentum spells it beta2
+}
+
+
+def to_plan(feature_config: Any, optimizer: Any = None, *, num_hosts: int = 1,
+            pipelined: bool = False) -> EmbeddingPlan:
+    """Lowers features and their tables to a plan.
+
+    Args:
+        feature_config: a nested structure of FeatureConfigs. The plan calls each feature
+            by its path, and tables without a name `table_0`, `table_1`, …
+        optimizer: the optimizer of the tables that have none of their own; None leaves
+            them without, so that the plan only looks up.
+        num_hosts: parts into which every table is split.
+        pipelined: whether activations of a step miss the update of the step before.
+
+    Raises:
+        ValueError: if a config is of the wrong class, two tables have one name, an
+            optimizer is of no known class, or a table needs a SparseCore.
+
+    >>> from tpu_estimator_embedding.mid_level import feature_config, optimizers, table_config
+    >>> words = table_config.TableConfig(1000, 16, name="words")
+    >>> print(to_plan({"title": feature_config.FeatureConfig(words)}, optimizers.SGD(0.1)))
+    Embedding plan: 1 table, 1 feature, 1 host, partition 'div', 62.5 KiB
+    table  rows  dim  combiner  optimizer  slots  rows per host     bytes  features
+    words  1000   16  mean      SGD(0.1)   -               1000  62.5 KiB  title
+    """
+    tables = named_tables(feature_config)
+    rates = _LearningRates()
+    names = {id(config): name for name, config in tables.items()}
+    return EmbeddingPlan.build(
+        [_to_table(name, config, optimizer, rates) for name, config in tables.items()],
+        [FeaturePlan(path, names[id(config.table)],
+                     0 if has_output_shape(config) else config.max_sequence_length)
+         for path, config in named_features(feature_config).items()],
+        num_hosts=num_hosts, pipelined=pipelined)
+
+
+def with_sequence_lengths(plan: EmbeddingPlan, lengths: Mapping[str, int]) -> EmbeddingPlan:
+    """Returns the plan with these rows per sample, 0 for features that are no sequences."""
+    return dataclasses.replace(plan, features=tuple(
+        dataclasses.replace(feature, max_sequence_length=lengths[feature.name])
+        for feature in plan.features))
+
+
+def learning_rates(plan: EmbeddingPlan) -> dict[str, Tensor]:
+    """Returns the rates of this moment of the tables whose rate is a function."""
+    by_function: dict[int, Tensor] = {}
+    rates = {}
+    for table in plan.tables:
+        rate = table.training_optimizer.learning_rate
+        if callable(rate):
+            if id(rate) not in by_function:
+                by_function[id(rate)] = tf.cast(rate(0), tf.float32)
+            rates[table.name] = by_function[id(rate)]
+    return rates
+
+
+def with_learning_rates(plan: EmbeddingPlan, rates: Mapping[str, Tensor]) -> EmbeddingPlan:
+    """Returns the plan with these rates in the place of functions."""
+    def at_rate(table: TablePlan) -> TablePlan:
+        if table.name not in rates:
+            return table
+        return dataclasses.replace(table, optimizer=dataclasses.replace(
+            table.training_optimizer, learning_rate=lambda step: rates[table.name]))
+    return dataclasses.replace(plan, tables=tuple(map(at_rate, plan.tables)))
+
+
+def has_output_shape(feature: Any) -> bool:
+    """Whether a FeatureConfig states the shape of its activations."""
+    return bool(tf.TensorShape(getattr(feature, "output_shape", None)).rank)
+
+
+def table_optimizer(name: str, table: Any, for_all: Any) -> Any:
+    """Returns the optimizer of a table: its own, or that for all tables, or None.
+
+    Raises:
+        ValueError: if it is of no class of the v2 vocabulary.
+    """
+    optimizer = for_all if table.optimizer is None else table.optimizer
+    if optimizer is not None:
+        checks.check(is_optimizer(optimizer), f"optimizer of table {name!r}",
+                     f"one of {', '.join(_RULES)} of this package or of "
+                     "tf.tpu.experimental.embedding, or None", optimizer)
+        _rule_class(name, optimizer)
+    return optimizer
+
+
+def slot_functions(tables: Mapping[str, Any], for_all: Any) -> dict[str, Callable[..., Any]]:
+    """Returns the slot_variable_creation_fn of the tables whose optimizer has one."""
+    functions = {name: getattr(table_optimizer(name, table, for_all),
+                               "slot_variable_creation_fn", None)
+                 for name, table in tables.items()}
+    return {name: function for name, function in functions.items() if function is not None}
+
+
+def _to_table(name: str, config: Any, for_all: Any, rates: "_LearningRates") -> TablePlan:
+    optimizer = table_optimizer(name, config, for_all)
+    return TablePlan(name, config.vocabulary_size, config.dim, _float32(config.initializer),
+                     config.combiner,
+                     None if optimizer is None else _to_row_optimizer(name, optimizer, rates),
+                     _to_quantization(getattr(config, "quantization_config", None)))
+
+
+def _to_quantization(config: Any) -> Quantization | None:
+    return config and Quantization(config.num_buckets, config.lower, config.upper)
+
+
+def _float32(initializer: Initializer) -> Initializer:
+    def initialize(shape: Any, dtype: tf.DType = tf.float32, **options: Any) -> Tensor:
+        return tf.cast(initializer(shape, dtype=dtype, **options), tf.float32)
+    return initialize
+
+
+def _rule_class(table: str, optimizer: Any) -> type[UpdateRule]:
+    names = [base.__name__ for base in type(optimizer).__mro__]  # a program may subclass
+    checks.check(
+        "CustomOptimizer" not in names, f"optimizer of table {table!r}",
+        f"one of {', '.join(_RULES)}", optimizer,
+        "A CustomOptimizer is a computation that XLA compiles for a SparseCore.")
+    known = [name for name in names if name in _RULES]
+    checks.check(bool(known), f"optimizer of table {table!r}", f"one of {', '.join(_RULES)}",
+                 optimizer)
+    return _RULES[known[0]]
+
+
+def _to_row_optimizer(table: str, optimizer: Any, rates: "_LearningRates") -> RowOptimizer:
+    rule_class = _rule_class(table, optimizer)
+    rule = rule_class(**{field.name: _setting(optimizer, field.name)
+                         for field in dataclasses.fields(rule_class)})
+    decay = optimizer.weight_decay_factor or 0.0
+    return RowOptimizer(
+        rule, rates.of(optimizer.learning_rate),
+        use_gradient_accumulation=bool(optimizer.use_gradient_accumulation),
+        gradient_limits=(optimizer.clip_gradient_min, optimizer.clip_gradient_max),
+        weight_limits=(optimizer.clip_weight_min, optimizer.clip_weight_max),
+        weight_decay_factor=decay,
+        multiply_weight_decay_by_learning_rate=bool(
+            decay and optimizer.multiply_weight_decay_factor_by_learning_rate))
+
+
+def _setting(optimizer: Any, field: str) -> Any:
+    if hasattr(optimizer, field):
+        return getattr(optimizer, field)
+    return getattr(optimizer, _ATTRIBUTES[field])
+
+
+class _LearningRates:
+    """Rates as functions of the step, one for each function that tables share."""
+
+    def __init__(self) -> None:
+        self._functions: dict[Callable[[], Any], Callable[[Tensor], Tensor]] = {}
+
+    def of(self, rate: Any) -> LearningRate:
+        if not callable(rate):
+            return float(rate)
+        return self._functions.setdefault(rate, lambda step: rate())

@@ -1,0 +1,134 @@
+# SPDX-License-Identifier: Apache-2.0
+"""From the input of a feature to the engine's words for ids.
+
+Ids always have weights, 1 where the caller gives none, so that every batch has one form
+and can wait in one queue.
+"""
+
+from typing import Any
+
+import tensorflow as tf
+
+from tpu_estimator_embedding import checks
+from tpu_estimator_embedding.engine.enqueue_data import EnqueueData, RaggedEnqueueData
+from tpu_estimator_embedding.mid_level.input.output_shapes import OutputShape
+from tpu_estimator_embedding.mid_level.input.row_layout import RowLayout
+from tpu_estimator_embedding.mid_level.runtime_checks import require
+from tpu_estimator_embedding.types import Tensor
+
+
+def to_enqueue_data(path: str, value: Any, weights: Any,
+                    layout: RowLayout) -> EnqueueData | RaggedEnqueueData:
+    """Returns the ids of a feature with the rows of activations that they go into.
+
+    Args:
+        path: what the feature is called.
+        value: Tensor, SparseTensor or RaggedTensor of integers.
+        weights: floats of the same kind and places, or None.
+        layout: the rows of all features.
+
+    Raises:
+        ValueError: if weights are of another kind than the ids, or given for a dense
+            Tensor; if the ids do not fill the stated shape.
+    """
+    check_weights(path, value, weights)
+    if isinstance(value, tf.RaggedTensor):
+        return _from_ragged(path, value, weights, layout)
+    if isinstance(value, tf.SparseTensor):
+        return _from_sparse(path, value, weights, layout)
+    return _from_dense(path, value, layout)
+
+
+def check_weights(path: str, value: Any, weights: Any) -> None:
+    """Raises ValueError unless weights are None, or of the same kind as sparse ids."""
+    if weights is None:
+        return
+    what = f"weights of feature {path!r}"
+    checks.check(isinstance(value, tf.SparseTensor | tf.RaggedTensor), what,
+                 "None where the input is dense", type(weights).__name__)
+    kind = tf.SparseTensor if isinstance(value, tf.SparseTensor) else tf.RaggedTensor
+    checks.check(isinstance(weights, kind), what, f"a {kind.__name__} like the ids",
+                 type(weights).__name__)
+
+
+def _from_dense(path: str, value: Tensor, layout: RowLayout) -> EnqueueData:
+    ids, num_rows = tf.reshape(value, [-1]), layout.num_rows(path)
+    checks.check(value.shape.num_elements() in (None, num_rows),
+                 f"number of ids of feature {path!r}", f"{num_rows}, one for each row of its "
+                 "activations", value.shape.num_elements())
+    places = tf.range(num_rows, dtype=tf.int64) if layout.rows_per_sample[path] else None
+    return EnqueueData(ids, None if places is None else _coordinates(path, places, layout),
+                       tf.ones(tf.shape(ids)))
+
+
+def _from_sparse(path: str, value: tf.SparseTensor, weights: tf.SparseTensor | None,
+                 layout: RowLayout) -> EnqueueData:
+    shape = layout.shapes[path]
+    _check_sparse_shape(path, value, shape)
+    samples = shape.dims[:1] if shape.sequence_length else shape.dims
+    static = value.shape.as_list()[:len(samples)]
+    with tf.control_dependencies([] if static == list(samples) else require(
+            tf.reduce_all(tf.equal(value.dense_shape[:len(samples)], list(samples))),
+            f"`batch of feature {path!r}` must be {list(samples)} as in earlier calls.",
+            ValueError)):
+        indices = tf.identity(value.indices)
+    values = _values_or_ones(value, weights)
+    if layout.is_sequence(path) or (len(samples) == 1 and not layout.rows_per_sample[path]):
+        return EnqueueData(value.values, indices, values)
+    rows = indices[:, 0]
+    for axis, size in enumerate(shape.dims[1:len(samples)], 1):
+        rows = rows * size + indices[:, axis]
+    return _at_rows(path, value.values, values, rows, indices[:, -1], shape.sequence_length,
+                    layout)
+
+
+def _from_ragged(path: str, value: tf.RaggedTensor, weights: tf.RaggedTensor | None,
+                 layout: RowLayout) -> EnqueueData | RaggedEnqueueData:
+    shape, num_rows = layout.shapes[path], layout.num_rows(path)
+    length = shape.sequence_length
+    num_samples = value.shape[0]
+    if shape.is_stated:
+        num_samples = num_samples or num_rows
+        checks.check(num_rows % num_samples == 0, f"batch of feature {path!r}",
+                     f"a divisor of the rows of its output_shape, {num_rows}", num_samples)
+        length = num_rows // num_samples if num_rows > num_samples else 0
+    expected = num_rows // (length or 1)
+    with tf.control_dependencies([] if value.shape[0] is not None else require(
+            tf.equal(value.nrows(), expected),
+            f"`batch of feature {path!r}` must be {expected} as in earlier calls.", ValueError)):
+        splits = tf.identity(value.row_splits)
+    values = _values_or_ones(value, weights)
+    if layout.is_sequence(path) or (not length and not layout.rows_per_sample[path]):
+        return RaggedEnqueueData(value.values, splits, values)
+    samples = tf.cast(value.value_rowids(), tf.int64)
+    positions = tf.range(tf.size(samples, tf.int64)) - tf.gather(tf.cast(splits, tf.int64), samples)
+    return _at_rows(path, value.values, values, samples, positions, length, layout)
+
+
+def _at_rows(path: str, ids: Tensor, weights: Tensor, samples: Tensor, positions: Tensor,
+             length: int, layout: RowLayout) -> EnqueueData:
+    """Places ids in the rows `samples`, or the positions below `length` of them."""
+    if not length:
+        return EnqueueData(ids, _coordinates(path, samples, layout), weights)
+    kept = tf.where(positions < length)[:, 0]
+    rows = tf.gather(samples * length + positions, kept)
+    return EnqueueData(tf.gather(ids, kept), _coordinates(path, rows, layout),
+                       tf.gather(weights, kept))
+
+
+def _coordinates(path: str, rows: Tensor, layout: RowLayout) -> Tensor:
+    count = layout.rows_per_sample[path]
+    return tf.stack([rows // count, rows % count], 1) if count else rows
+
+
+def _values_or_ones(value: Any, weights: Any) -> Tensor:
+    return tf.ones(tf.shape(value.values)) if weights is None else weights.values
+
+
+def _check_sparse_shape(path: str, value: tf.SparseTensor, shape: OutputShape) -> None:
+    num_dims = 2 if shape.sequence_length else len(shape.dims) + 1
+    checks.check(value.shape.rank == num_dims, f"rank of the sparse input of feature {path!r}",
+                 f"{num_dims}, for activations {list(shape.dims)}", value.shape.rank)
+    for size, expected in zip(value.shape.as_list()[:num_dims - 1], shape.dims, strict=False):
+        checks.check(size in (None, expected), f"batch of feature {path!r}",
+                     f"{list(shape.dims)}", value.shape)

@@ -1,0 +1,134 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Lookups for serving, in TensorFlow's own ops: what they are exported in needs no package.
+
+>>> from tpu_estimator_embedding.mid_level.config.feature_config import FeatureConfig
+>>> words = TableConfig(1000, 1, combiner="sum", name="words")
+>>> table = tf.Variable(tf.range(1000.0)[:, tf.newaxis])
+>>> serving_embedding_lookup(tf.ragged.constant([[3, 4], [], [5]]), None, {words: table},
+...                          FeatureConfig(words)).numpy().tolist()
+[[7.0], [0.0], [5.0]]
+"""
+
+from collections.abc import Mapping
+from typing import Any
+
+import tensorflow as tf
+
+from tpu_estimator_embedding import checks
+from tpu_estimator_embedding.mid_level.config.structure import named_features, named_values
+from tpu_estimator_embedding.mid_level.config.table_config import TableConfig
+from tpu_estimator_embedding.mid_level.input import output_shapes
+from tpu_estimator_embedding.mid_level.input.feature_input import check_weights
+from tpu_estimator_embedding.types import Tensor
+
+_KINDS = (tf.Tensor, tf.SparseTensor, tf.RaggedTensor)
+
+
+@tf.autograph.experimental.do_not_convert
+def serving_embedding_lookup(inputs: Any, weights: Any,
+                             tables: Mapping[TableConfig, tf.Variable],
+                             feature_config: Any) -> Any:
+    """Looks features up without an engine.
+
+    Unlike TPUEmbedding, sparse ids follow `validate_weights_and_indices`: True drops
+    negative ids and, unless the combiner is "sum", weights that are not positive, and gives
+    zeros for samples without ids; False is `tf.nn.embedding_lookup_sparse`. Ragged samples
+    without ids give zeros. Simulated quantization is left out, as in TensorFlow.
+
+    Args:
+        inputs: Tensors, SparseTensors or RaggedTensors of ids, in the structure of
+            feature_config, or in a part of it.
+        weights: None, or floats in the structure of the inputs and of the same kinds.
+        tables: the variable of each table, such as `embedding_tables` of TPUEmbedding.
+        feature_config: a nested structure of FeatureConfigs.
+
+    Returns:
+        float32 in the structure of the inputs: of a Tensor, its shape and dim; of the
+        others `[batch, dim]`, `[batch, max_sequence_length, dim]`, or output_shape and dim.
+
+    Raises:
+        ValueError: if a feature is not configured, an input is of another kind, weights
+            are of another kind than the ids or for a sequence, or a sequence is dense.
+
+    Source: document of `tf.tpu.experimental.embedding.serving_embedding_lookup`.
+    """
+    features = named_features(feature_config)
+    leaves = named_values(inputs)
+    unknown = sorted({path for path, _ in leaves} - set(features))
+    checks.check(not unknown, "inputs", f"among the features {list(features)}", unknown)
+    flat_weights: list[Any] = [None] * len(leaves)
+    if weights is not None:
+        tf.nest.assert_same_structure(inputs, weights)
+        flat_weights = tf.nest.flatten(weights)
+    return tf.nest.pack_sequence_as(inputs, [
+        _look_up(path, value, weight, tables[features[path].table], features[path])
+        for (path, value), weight in zip(leaves, flat_weights, strict=True)])
+
+
+def _look_up(path: str, value: Any, weights: Any, table: tf.Variable, config: Any) -> Tensor:
+    checks.check(isinstance(value, _KINDS), f"input of feature {path!r}",
+                 "a Tensor, SparseTensor or RaggedTensor", type(value).__name__)
+    check_weights(path, value, weights)
+    length = config.max_sequence_length
+    checks.check(weights is None or not length, f"weights of feature {path!r}",
+                 "None, for a sequence", type(weights).__name__)
+    if isinstance(value, tf.RaggedTensor):
+        return _look_up_ragged(path, value, weights, table, config)
+    if isinstance(value, tf.SparseTensor):
+        return _look_up_sparse(path, value, weights, table, config)
+    checks.check(not length, f"input of sequence feature {path!r}", "sparse or ragged",
+                 "a dense one")
+    return tf.nn.embedding_lookup(table, value)
+
+
+def _look_up_sparse(path: str, value: tf.SparseTensor, weights: tf.SparseTensor | None,
+                    table: tf.Variable, config: Any) -> Tensor:
+    rank = value.shape.rank
+    checks.check(rank is None or rank >= 2, f"rank of the sparse input of feature {path!r}",
+                 "at least 2", rank)
+    shape = output_shapes.stated(path, config)
+    length = config.max_sequence_length
+    if length and not shape and rank in (None, 2):
+        batch_size = value.dense_shape[0]
+        kept = tf.sparse.slice(value, [0, 0], tf.stack([batch_size, length]))
+        return tf.scatter_nd(kept.indices, tf.gather(table, kept.values),
+                             tf.stack([batch_size, length, config.table.dim]))
+    is_plain = not config.validate_weights_and_indices and rank == 2
+    look_up = tf.nn.embedding_lookup_sparse if is_plain else tf.nn.safe_embedding_lookup_sparse
+    return look_up(table, value, weights, combiner=config.table.combiner)
+
+
+def _look_up_ragged(path: str, value: tf.RaggedTensor, weights: tf.RaggedTensor | None,
+                    table: tf.Variable, config: Any) -> Tensor:
+    checks.check(value.shape.rank == 2, f"rank of the ragged input of feature {path!r}", "2",
+                 value.shape.rank)
+    shape, batch_size = output_shapes.stated(path, config), value.shape[0]
+    length = config.max_sequence_length
+    if shape is None:
+        return (_sequence(value, table, batch_size, length) if length
+                else _combine(value, weights, table, config.table.combiner))
+    num_rows = tf.TensorShape(shape.dims).num_elements()
+    checks.check(batch_size is not None and num_rows % batch_size == 0,
+                 f"batch of feature {path!r}",
+                 f"a divisor of the rows of its output_shape, {num_rows}", batch_size)
+    rows = (_combine(value, weights, table, config.table.combiner) if num_rows == batch_size
+            else _sequence(value, table, batch_size, num_rows // batch_size))
+    return tf.reshape(rows, [*shape.dims, config.table.dim])
+
+
+def _sequence(ids: tf.RaggedTensor, table: tf.Variable, batch_size: int | None,
+              length: int) -> Tensor:
+    return tf.nn.embedding_lookup(table, ids).to_tensor(
+        shape=[batch_size, length, table.shape[1]])
+
+
+def _combine(ids: tf.RaggedTensor, weights: tf.RaggedTensor | None, table: tf.Variable,
+             combiner: str) -> Tensor:
+    weights = tf.ones_like(ids, tf.float32) if weights is None else weights
+    rows = tf.nn.embedding_lookup(table, ids)
+    total = tf.reduce_sum(rows * tf.expand_dims(weights, 2), 1)
+    if combiner == "sum":
+        return total
+    scale = (tf.reduce_sum(weights, 1) if combiner == "mean"
+             else tf.sqrt(tf.reduce_sum(tf.square(weights), 1)))
+    return tf.math.divide_no_nan(total, scale[:, tf.newaxis])

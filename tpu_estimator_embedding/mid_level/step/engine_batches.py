@@ -1,0 +1,112 @@
+# SPDX-License-Identifier: Apache-2.0
+"""The engine of a TPUEmbedding, once the shapes of its features are known."""
+
+from collections.abc import Mapping, Sequence
+from typing import Any
+
+import tensorflow as tf
+
+from tpu_estimator_embedding.engine.enqueue_data import EnqueueData
+from tpu_estimator_embedding.engine.partitioned_embedding import (
+    PartitionedEmbedding,
+    shard_replicas,
+)
+from tpu_estimator_embedding.engine.variables import TableVariables
+from tpu_estimator_embedding.mid_level.config.to_plan import with_sequence_lengths
+from tpu_estimator_embedding.mid_level.input.feature_input import to_enqueue_data
+from tpu_estimator_embedding.mid_level.input.row_layout import RowLayout
+from tpu_estimator_embedding.mid_level.step import stacked_activations
+from tpu_estimator_embedding.mid_level.step.delayed_update import DelayedUpdate
+from tpu_estimator_embedding.mid_level.step.waiting_batches import WaitingBatches, when
+from tpu_estimator_embedding.types import Tensor
+
+_HOST = "/device:CPU:0"
+
+Values = Mapping[str, Any]  # path of a feature -> ids, weights, activations or gradients
+
+
+class EngineBatches:
+    """Takes batches of all replicas through lookup and update.
+
+    Attributes:
+        plan: the tables and features, with the rows of the layout.
+        layout: the shapes of the features of a replica.
+    """
+
+    def __init__(self, plan: Any, variables: Mapping[str, TableVariables], layout: RowLayout,
+                 num_replicas: int):
+        """Makes the queues, outside of strategies and functions."""
+        self.plan = with_sequence_lengths(plan, layout.rows_per_sample)
+        self.layout = layout
+        self._num_replicas = num_replicas
+        self._engine = PartitionedEmbedding(self.plan, variables)
+        self._can_train = all(table.optimizer for table in plan.tables)
+        batch = self._example_batch()
+        self._waiting = WaitingBatches(batch)
+        self._delayed = (DelayedUpdate(self._engine, batch)
+                         if plan.pipelined and self._can_train else None)
+
+    def enqueue(self, replicas: Sequence[tuple[Values, Values]], training: bool) -> list[None]:
+        """Checks the ids and weights of every replica's features and lets them wait."""
+        with tf.device(_HOST):
+            datas = [{path: to_enqueue_data(path, ids[path], weights[path], self.layout)
+                      for path in ids} for ids, weights in replicas]
+            self._waiting.enqueue(self._shard(datas), training)
+        return [None] * self._num_replicas
+
+    def dequeue(self) -> list[dict[str, Tensor]]:
+        """Returns the activations of each replica's features."""
+        with tf.device(_HOST):
+            ids, training = self._waiting.dequeue()
+            if self._delayed:
+                # A batch that is not trained on sees tables that no update is missing from.
+                applied = when(tf.logical_not(training), self._delayed.apply)
+                with tf.control_dependencies([applied]):
+                    ids = tf.nest.map_structure(
+                        lambda leaf: None if leaf is None else tf.identity(leaf), ids)
+            stacked = self._engine.lookup(ids)
+            with tf.control_dependencies(list(stacked.values())):
+                if self._delayed:
+                    self._delayed.apply()
+                if self._can_train:
+                    when(training, lambda: self._waiting.hold(ids))
+            return stacked_activations.split(self.plan, stacked, self.layout, self._num_replicas)
+
+    def apply_gradients(self, gradients: Sequence[Mapping[str, Tensor]]) -> list[None]:
+        """Updates the tables with the gradients of each replica's activations."""
+        with tf.device(_HOST):
+            ids = self._waiting.release()
+            stacked = stacked_activations.stack(self.plan, gradients)
+            if self._delayed:
+                self._delayed.delay(ids, stacked)
+            else:
+                self._engine.apply_gradients(ids, stacked, tf.constant(0, tf.int64))
+        return [None] * self._num_replicas
+
+    def complete(self) -> None:
+        """Applies what pipelining has left to apply, now or where this graph runs."""
+        if self._delayed:
+            with tf.device(_HOST):
+                self._delayed.apply()
+
+    def forget(self) -> None:
+        """Drops what pipelining has left to apply, where the tables are restored."""
+        if self._delayed:
+            with tf.init_scope(), tf.device(_HOST):
+                self._delayed.drop()
+
+    def _shard(self, datas: Sequence[Any]) -> Any:
+        return shard_replicas(self.plan, [(data, self.layout.batch_size) for data in datas],
+                              training=self._can_train)
+
+    def _example_batch(self) -> Any:
+        """Returns a batch in a graph of its own, which shows dtypes and shapes."""
+        with tf.Graph().as_default():
+            def example(length: int) -> EnqueueData:
+                return EnqueueData(
+                    tf.compat.v1.placeholder(tf.int64, [None]),
+                    tf.compat.v1.placeholder(tf.int64, [None, 2] if length else [None]),
+                    tf.compat.v1.placeholder(tf.float32, [None]))
+            return self._shard([{path: example(length) for path, length in
+                                 self.layout.rows_per_sample.items()}
+                                for _ in range(self._num_replicas)])

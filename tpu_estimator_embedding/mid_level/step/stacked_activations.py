@@ -1,0 +1,78 @@
+# SPDX-License-Identifier: Apache-2.0
+"""The activations of all replicas, taken apart, and their gradients, put together.
+
+The engine has the activations of a table under one another: replica by replica, and in
+each the features in the order of the plan.
+"""
+
+import warnings
+from collections.abc import Mapping, Sequence
+from typing import Any
+
+import tensorflow as tf
+
+from tpu_estimator_embedding import checks
+from tpu_estimator_embedding.engine.partitioned_embedding import split_activations
+from tpu_estimator_embedding.mid_level.input.row_layout import RowLayout
+from tpu_estimator_embedding.types import Tensor
+
+
+def split(plan: Any, stacked: Mapping[str, Tensor], layout: RowLayout,
+          num_replicas: int) -> list[dict[str, Tensor]]:
+    """Returns, for each replica, the activations of each feature.
+
+    Args:
+        plan: the tables and features, with the rows of the layout.
+        stacked: table name -> `[num_rows, dim]`.
+        layout: the shapes of the features.
+        num_replicas: how many shared the batch out.
+
+    Returns:
+        Path -> float32 of the shape in the layout, and dim.
+    """
+    parts = {table: tf.split(values, num_replicas) if num_replicas > 1 else [values]
+             for table, values in stacked.items()}
+    replicas = []
+    for replica in range(num_replicas):
+        activations = split_activations(plan, {table: parts[table][replica] for table in parts},
+                                        layout.batch_size)
+        replicas.append({
+            feature.name: tf.reshape(activations[feature.name], activation_shape(
+                plan, feature, layout)) for feature in plan.features})
+    return replicas
+
+
+def stack(plan: Any, gradients: Sequence[Mapping[str, Tensor]]) -> dict[str, Tensor]:
+    """Returns the gradient of the stacked activations: the inverse of `split`.
+
+    Args:
+        plan: the tables and features.
+        gradients: for each replica, path -> gradient in the shape of the activations.
+    """
+    return {table.name: tf.concat([
+        tf.reshape(replica[feature.name], [-1, table.dimension])
+        for replica in gradients for feature in plan.features_of(table.name)], 0)
+        for table in plan.tables}
+
+
+def activation_shape(plan: Any, feature: Any, layout: RowLayout) -> list[Any]:
+    """Returns the whole shape of a feature's activations."""
+    return [*layout.shapes[feature.name].dims, plan.table_by_name[feature.table].dimension]
+
+
+def gradient_or_zeros(path: str, gradient: Any, shape: list[int]) -> Tensor:
+    """Returns a gradient of the activations of a feature, zeros for None, as float32.
+
+    Raises:
+        ValueError: if it is no Tensor, or not of this shape.
+    """
+    if gradient is None:
+        warnings.warn(f"The gradient of feature {path!r} is None: its rows are updated with a "
+                      "gradient of zeros.", stacklevel=3)
+        return tf.zeros(shape)
+    what = f"gradient of feature {path!r}"
+    checks.check(isinstance(gradient, tf.Tensor), what, "a Tensor or None",
+                 type(gradient).__name__, "Use tf.convert_to_tensor.")
+    checks.check(gradient.shape.is_compatible_with(shape), f"shape of the {what}", f"{shape}",
+                 gradient.shape)
+    return tf.cast(tf.ensure_shape(gradient, shape), tf.float32)

@@ -1,0 +1,56 @@
+# SPDX-License-Identifier: Apache-2.0
+"""What was found, what was patched, and what to do about anything wrong."""
+
+import itertools
+
+import tpu_estimator_embedding
+from tpu_estimator_embedding.runtime import environment
+from tpu_estimator_embedding.runtime.environment import Finding
+
+
+def examine() -> tuple[str, bool]:
+    """Looks at the environment and installs into it.
+
+    Returns:
+        The report, and whether nothing is wrong.
+    """
+    findings = environment.requirements()
+    if not _blocking(findings):
+        findings += [_install(), *environment.resources()]
+    patches = [] if _blocking(findings) else _patch_lines()
+    wrong = [finding for finding in findings if finding.advice]
+    return "\n".join([f"tpu-estimator-embedding {tpu_estimator_embedding.__version__}", "",
+                      *itertools.chain(*map(_finding_lines, findings)), "",
+                      *patches, _closing(wrong)]), not wrong
+
+
+def _blocking(findings: list[Finding]) -> bool:
+    return any(finding.advice and finding.is_needed for finding in findings)
+
+
+def _install() -> Finding:
+    try:
+        tpu_estimator_embedding.install()
+    except Exception as error:  # the doctor reports whatever happens
+        return Finding("install()", type(error).__name__, str(error) or repr(error))
+    return Finding("install()", "works")
+
+
+def _finding_lines(finding: Finding) -> list[str]:
+    mark = "WRONG" if finding.advice else "ok"
+    lines = [f"{mark:<6} {finding.subject:<11} {finding.found}"]
+    return lines + [f"{'':6} {'':11} -> {finding.advice}"] * bool(finding.advice)
+
+
+def _patch_lines() -> list[str]:
+    from tpu_estimator_embedding.compat import patch
+    from tpu_estimator_embedding.runtime import patch_list
+    return ["install() changed in this process, and uninstall() puts back:",
+            *(f"  {line}" for line in patch_list.lines(patch.originals())), ""]
+
+
+def _closing(wrong: list[Finding]) -> str:
+    if not wrong:
+        return "Nothing is wrong."
+    subjects = ", ".join(finding.subject for finding in wrong)
+    return f"Do what the arrows say ({subjects}), then run this again."

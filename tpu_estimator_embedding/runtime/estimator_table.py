@@ -1,0 +1,82 @@
+# SPDX-License-Identifier: Apache-2.0
+"""The rows of the table of patches that lead to tf.estimator and its former spellings."""
+
+from tpu_estimator_embedding.compat.patch import Patch
+from tpu_estimator_embedding.compat.patch_table import (
+    ESTIMATOR_API,
+    EXPORTED,
+    OURS,
+    V1_WORDS_MODULE,
+)
+
+_ESTIMATOR = "tensorflow_estimator.python.estimator"
+_V1_API = "tensorflow.compat.v1"
+
+
+def _estimator(module: str, version: str) -> Patch:
+    return Patch(module, "estimator", f"{ESTIMATOR_API}.{version}.estimator",
+                 "removed in TensorFlow 2.16; tensorflow_estimator still has it", is_module=True)
+
+
+def _ours(module: str, name: str, source: str) -> Patch:
+    return Patch(module, name, f"{OURS}.{source}",
+                 "this package's class, which needs no TPU", replaces=True)
+
+
+def _former(module: str, name: str, source: str) -> Patch:
+    return Patch(module, name, source, "the spelling of TensorFlow 1.15")
+
+
+def _former_home(name: str) -> Patch:
+    former = f"tensorflow.python.estimator{name and '.'}{name}"
+    # By its whole path, because views of modules pass on what is set on them.
+    return Patch("", former, f"{_ESTIMATOR}{name and '.'}{name}",
+                 "second name of tensorflow_estimator's module, removed in TensorFlow 2.16",
+                 is_module=True, is_lazy=True)
+
+
+FORMER_HOMES = tuple(map(_former_home, (
+    "", "estimator", "estimator_lib", "exporter", "gc", "model_fn", "run_config", "training",
+    "util", "canned", "canned.head", "canned.metric_keys", "canned.optimizers",
+    "canned.parsing_utils", "canned.prediction_keys", "export", "export.export",
+    "export.export_lib", "export.export_output", "inputs", "inputs.inputs",
+    "inputs.numpy_io", "inputs.pandas_io")))
+
+# What has copied names of tensorflow_estimator's modules comes before the modules.
+ESTIMATOR = (
+    *(row for api in (f"{ESTIMATOR_API}._v1", "tensorflow_estimator._api.v1") for row in (
+        _ours(f"{api}.estimator.tpu", "TPUEstimator", "estimator.tpu_estimator:TPUEstimator"),
+        _ours(f"{api}.estimator.tpu.experimental", "EmbeddingConfigSpec",
+              "estimator.embedding_config_spec:EmbeddingConfigSpec"))),
+    *(Patch(f"{_ESTIMATOR}.tpu", name, f"{OURS}.runtime.estimator_views:{name}",
+            "shows this package's class; the functions of the module keep theirs",
+            is_module=True, replaces=True)
+      for name in ("tpu_estimator", "_tpu_estimator_embedding")),
+    _ours("tensorflow.python.tpu.tpu_estimator", "TPUEstimator",
+          "estimator.tpu_estimator:TPUEstimator"),
+    _estimator("tensorflow", "_v2"),
+    _estimator("tensorflow._api.v2.compat.v2", "_v2"),
+    _estimator("tensorflow.compat.v2", "_v2"),
+    _estimator("tensorflow._api.v2.compat.v1", "_v1"),
+    _estimator(_V1_API, "_v1"),
+    *(Patch(f"{_V1_API}.estimator{parent}", name, f"{ESTIMATOR_API}._v1.estimator{parent}.{name}",
+            "one module for both of its names, so that both have this package's classes",
+            is_module=True, replaces=True)
+      for parent, name in (("", "tpu"), (".tpu", "experimental"))))
+
+FORMER_SPELLINGS = (
+    *(_former(module, "tpu", f"{ESTIMATOR_API}._v1.estimator.tpu")
+      for module in (f"{ESTIMATOR_API}._v2.estimator", "tensorflow_estimator._api.v2.estimator")),
+    *(_former(f"{ESTIMATOR_API}._v1.estimator.tpu.experimental", name, f"{V1_WORDS_MODULE}:{name}")
+      for name in EXPORTED),
+    *(_former(f"{tpu}.experimental", name, source)
+      for tpu in ("tensorflow._api.v2.tpu", "tensorflow.tpu")
+      for name, source in (
+          ("embedding_column", f"{_V1_API}.tpu.experimental:embedding_column"),
+          ("shared_embedding_columns", f"{_V1_API}.tpu.experimental:shared_embedding_columns"),
+          *((name, f"{V1_WORDS_MODULE}:{name}") for name in EXPORTED))),
+    *(_former(tpu, name, f"{_V1_API}.tpu:{name}")
+      for tpu in ("tensorflow._api.v2.tpu", "tensorflow.tpu")
+      for name in ("CrossShardOptimizer", "batch_parallel", "bfloat16_scope", "core",
+                   "cross_replica_sum", "initialize_system", "outside_compilation",
+                   "replicate", "rewrite", "shard", "shutdown_system")))

@@ -1,0 +1,45 @@
+# SPDX-License-Identifier: Apache-2.0
+"""What to do about an error that ended a program, where its text does not say it."""
+
+import re
+import sys
+from types import ModuleType
+
+from tpu_estimator_embedding.compat.contrib import modules as contrib
+
+_API = re.compile(r"tensorflow(?:\._api\.v2)?(?:\.(?!python|compat)([\w.]+))?"
+                  r"|tensorflow_estimator\.python\.estimator\.api\._v2\.([\w.]+)")
+_NOT_IN_CONTRIB = re.compile(
+    r"cannot import name '(\w+)' from 'tensorflow\.contrib([\w.]*)'"
+    r"|No module named 'tensorflow\.contrib\.([\w.]+)'")
+
+
+def hint(error: BaseException) -> str:
+    """Returns one sentence; empty where the error says it all."""
+    if isinstance(error, AttributeError):
+        return _hint_for_tf1(error)
+    return _hint_for_contrib(error) if isinstance(error, ImportError) else ""
+
+
+def _hint_for_tf1(error: AttributeError) -> str:
+    module = error.obj.__name__ if isinstance(error.obj, ModuleType) else ""
+    api = _API.fullmatch(module)
+    if not api or not error.name:
+        return ""
+    below = api[1] or api[2] or ""
+    found = sys.modules.get("tensorflow.compat.v1")
+    for name in [*filter(None, below.split(".")), error.name]:
+        found = getattr(found, name, None)
+    if found is None:
+        return ""
+    path = ".".join(filter(None, ("tf", below, error.name)))
+    return (f"{path} is a name of TensorFlow 1.x. Run the program with `run --tf1`, or write "
+            f"`import tensorflow.compat.v1 as tf` in it.")
+
+
+def _hint_for_contrib(error: ImportError) -> str:
+    missing = _NOT_IN_CONTRIB.search(str(error))
+    if not missing:
+        return ""
+    name, module, path = missing.groups()
+    return contrib.missing(path or f"{module}.{name}".lstrip("."))

@@ -1,0 +1,52 @@
+# SPDX-License-Identifier: Apache-2.0
+"""What is patched, as a list to read: by reason, in the spelling of programs."""
+
+import re
+from collections.abc import Iterable
+
+from tpu_estimator_embedding.compat import patch_table
+from tpu_estimator_embedding.compat.patch import Patch
+from tpu_estimator_embedding.runtime import install, program_setup, tf1
+
+_WIDTH = 96  # of a line
+
+# Every row that may be applied, the last two by `run` only.
+ROWS = (
+    *patch_table.KERAS, *patch_table.MODULES, *patch_table.EXPERIMENTAL, *patch_table.V1_WORDS,
+    *patch_table.V1_ENGINE, *patch_table.TPU_OPS, *install.ROWS, *tf1.TABLE,
+    *program_setup.TABLE)
+
+
+def lines(rows: Iterable[Patch]) -> list[str]:
+    """Returns the reasons and, indented below each, the names that it is the reason for.
+
+    >>> lines([Patch("tensorflow._api.v2.tpu", "core", "...", "it fails"),
+    ...        Patch("tensorflow.tpu", "shard", "...", "it fails")])
+    ['it fails', '    tf.tpu.{core, shard}']
+    """
+    reasons: dict[str, dict[str, dict[str, None]]] = {}  # dictionaries, for they keep order
+    for row in rows:
+        modules = reasons.setdefault(row.reason, {})
+        modules.setdefault(spelled(row), {})[row.name] = None
+    return [line for reason, modules in reasons.items()
+            for line in (reason, *(f"    {_names(module, list(names))}"
+                                   for module, names in sorted(modules.items())))]
+
+
+def spelled(row: Patch) -> str:
+    """Returns the module of a row as a program that imports tensorflow as tf writes it."""
+    path = row.module.replace(":", ".")
+    path = re.sub(r"^tensorflow(\._api\.v2)?(\.compat\.v2)?(?=\.|$)", "tf", path)
+    return re.sub(r"^tf\.python\b", "tensorflow.python", path)
+
+
+def _names(module: str, names: list[str]) -> str:
+    """Returns the names of a module in one line, as many as fit."""
+    if len(names) == 1:
+        return f"{module}.{names[0]}".lstrip(".")
+    for shown in range(len(names), 0, -1):
+        rest = [f"{len(names) - shown} more"] * (shown < len(names))
+        line = f"{module}.{{{', '.join([*names[:shown], *rest])}}}".lstrip(".")
+        if len(line) <= _WIDTH - 4:
+            return line
+    return f"{module}.{{{len(names)} names}}"

@@ -1,0 +1,121 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Runs a program as `python` itself would, after `install()`."""
+
+import importlib.machinery
+import importlib.util
+import io
+import os
+import sys
+from collections.abc import Callable, Sequence
+from types import CodeType, ModuleType, TracebackType
+from typing import Any
+
+from tpu_estimator_embedding.runtime import hints
+from tpu_estimator_embedding.runtime.program_setup import ProgramSetup
+
+PREFIX = "tpu-estimator-embedding: "
+_DEFAULT_SETUP = ProgramSetup()
+
+
+class NotStartedError(Exception):
+    """The program could not be started; the message says why.
+
+    Attributes:
+        status: the exit status that goes with it.
+    """
+
+    def __init__(self, message: str, status: int) -> None:
+        super().__init__(message)
+        self.status = status
+
+
+def run_file(path: str, arguments: Sequence[str],
+             set_up: Callable[[], None] = _DEFAULT_SETUP) -> None:
+    """Does what `python path *arguments` does, after `set_up`.
+
+    Raises:
+        NotStartedError: the file cannot be read, or `install` refuses.
+        BaseException: whatever the program raises, SystemExit too.
+    """
+    file = os.path.abspath(path)
+    try:
+        with io.open_code(file) as stream:
+            source = stream.read()
+    except OSError as error:
+        raise NotStartedError(
+            f"can't open file {file!r}: [Errno {error.errno}] {error.strerror}", 2) from error
+    _install(os.path.dirname(os.path.realpath(path)), set_up)
+    sys.argv = [path, *arguments]
+    main = _new_main(file)
+    vars(main)["__loader__"] = importlib.machinery.SourceFileLoader("__main__", file)
+    _execute(main, lambda: compile(source, file, "exec", dont_inherit=True))
+
+
+def run_module(name: str, arguments: Sequence[str],
+               set_up: Callable[[], None] = _DEFAULT_SETUP) -> None:
+    """Does what `python -m name *arguments` does, after `set_up`.
+
+    Raises:
+        NotStartedError: the module cannot be found or has no code, or `install` refuses.
+        BaseException: whatever the program raises, SystemExit too.
+    """
+    _install(os.getcwd(), set_up)  # before the module's package, which may be part of the program
+    sys.argv = ["-m", *arguments]
+    spec = _find_module(name)
+    sys.argv[0] = spec.origin
+    main = _new_main(spec.origin)
+    vars(main).update(__loader__=spec.loader, __spec__=spec, __package__=spec.parent)
+    _execute(main, lambda: spec.loader.get_code(spec.name))
+
+
+def _install(directory: str, set_up: Callable[[], None]) -> None:
+    if not sys.flags.safe_path:  # else python put nothing there
+        sys.path[0] = directory
+    try:
+        set_up()
+    except RuntimeError as error:
+        raise NotStartedError(str(error), 1) from error
+
+
+def _find_module(name: str) -> Any:
+    try:
+        spec = importlib.util.find_spec(name)
+        if spec is not None and spec.submodule_search_locations is not None:
+            name = f"{name}.__main__"  # what `python -m` runs of a package
+            spec = importlib.util.find_spec(name)
+    except ModuleNotFoundError as error:
+        raise NotStartedError(str(error), 1) from error
+    if spec is None or not hasattr(spec.loader, "get_code"):
+        raise NotStartedError(f"No module named {name}", 1)
+    return spec
+
+
+def _new_main(file: str) -> ModuleType:
+    main = sys.modules["__main__"] = ModuleType("__main__")
+    vars(main).update(__file__=file, __builtins__=__builtins__, __cached__=None)
+    return main
+
+
+def _execute(main: ModuleType, load: Any) -> None:
+    try:
+        code: CodeType = load()
+        exec(code, vars(main))
+    except SystemExit:
+        raise
+    except BaseException:
+        # Python prints it, with the program's own excepthook and exit status; only the
+        # frames that are not the program's are left out.
+        sys.excepthook = _from_program(sys.excepthook, vars(main))
+        raise
+
+
+def _from_program(excepthook: Any, program: dict[str, Any]) -> Any:
+    def hook(kind: type[BaseException], error: BaseException,
+             traceback: TracebackType | None) -> None:
+        while traceback is not None and traceback.tb_frame.f_globals is not program:
+            traceback = traceback.tb_next
+        excepthook(kind, error.with_traceback(traceback), traceback)
+        if sentence := hints.hint(error):
+            print(f"{PREFIX}{sentence}", file=sys.stderr)
+
+    return hook

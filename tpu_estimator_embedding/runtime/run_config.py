@@ -1,0 +1,26 @@
+# SPDX-License-Identifier: Apache-2.0
+"""RunConfig where no server is at the address of its master: this machine is the master."""
+
+import functools
+from typing import Any
+
+from tpu_estimator_embedding.compat.stand_ins import tpu_system
+from tpu_estimator_embedding.estimator import upstream
+
+_upstream_init = upstream.tpu_config.RunConfig.__init__
+
+
+@functools.wraps(_upstream_init)
+def initialize(self: Any, tpu_config: Any = None, evaluation_master: str | None = None,
+               master: str | None = None, cluster: Any = None, **kwargs: Any) -> None:
+    """Makes a RunConfig whose masters are this machine where no server is at their addresses.
+
+    A configuration with a cluster, of TF_CONFIG or of a TPU that answers, stays as it is.
+    """
+    _upstream_init(self, tpu_config, evaluation_master, master, cluster, **kwargs)
+    if self._cluster_spec:
+        return
+    masters = {self._master or "", self._evaluation_master or ""}
+    answering = {master: tpu_system.or_this_machine(master) for master in masters}
+    self._master = answering[self._master or ""]
+    self._evaluation_master = answering[self._evaluation_master or ""]
