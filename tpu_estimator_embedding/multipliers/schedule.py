@@ -1,0 +1,191 @@
+# SPDX-License-Identifier: Apache-2.0
+"""What a gradient multiplier is: a printable function of the global step that composes."""
+
+import abc
+import dataclasses
+import math
+import numbers
+from types import ModuleType
+from typing import Any, ClassVar
+
+import numpy as np
+
+from tpu_estimator_embedding import checks
+
+
+class Schedule(abc.ABC):
+    """A gradient multiplier m(t), a pure function of the global step t.
+
+    It is called with a step in any form: a tensor, in a graph, in a `tf.function` or eagerly,
+    gives a float32 tensor of the same shape; an int or an array gives float32 of NumPy, which
+    is what a plot needs. Both compute in float64, so that steps up to 2⁵³ are told apart.
+
+    Attributes:
+        word: what the short text form starts with.
+    """
+
+    word: ClassVar[str]
+
+    def __call__(self, step: Any) -> Any:
+        """Returns m(step)."""
+        if isinstance(step, int | np.integer | np.ndarray):
+            return np.asarray(self.value(np.asarray(step, np.float64), np), np.float32)[()]
+        import tensorflow as tf  # not above: the command line reads schedules without it
+        return tf.cast(self.value(tf.cast(step, tf.float64), tf), tf.float32)
+
+    @abc.abstractmethod
+    def value(self, step: Any, xp: ModuleType) -> Any:
+        """Returns m(step), where `step` is float64 of `xp`, which is numpy or tensorflow."""
+
+    def then(self, step: int, schedule: "Schedule | float") -> "Then":
+        """Returns this schedule until `step`, and from there on another one.
+
+        The other one counts its steps from `step`: after `s.then(500, cosine(0, 1000))` the
+        decay starts at global step 500 and ends at 1500.
+        """
+        return Then(self, step, to_schedule(schedule))
+
+    def __mul__(self, other: Any) -> "Product":
+        return Product((*_factors(self), *_factors(to_schedule(other))))
+
+    def __rmul__(self, other: Any) -> "Product":
+        return to_schedule(other) * self
+
+    def __str__(self) -> str:
+        return repr(self)
+
+    @property
+    def text(self) -> str:
+        """The short form, which `multipliers.parse` reads back."""
+        return ":".join([self.word, *map(number_text, self.arguments)])
+
+    @property
+    def arguments(self) -> tuple[float, ...]:
+        """The numbers of the short form: the fields, without trailing ones left at defaults."""
+        fields = dataclasses.fields(self)  # type: ignore[arg-type]  # subclasses are dataclasses
+        values = [getattr(self, field.name) for field in fields]
+        while values and values[-1] == fields[len(values) - 1].default:
+            values.pop()
+        return tuple(values)
+
+
+@dataclasses.dataclass(frozen=True, repr=False)
+class Constant(Schedule):
+    """The same multiplier at every step: m(t) = c.
+
+    Attributes:
+        multiplier: c.
+
+    >>> Constant(0.1), Constant(0.1).text, Constant(0.1)(7)
+    (constant(0.1), '0.1', np.float32(0.1))
+    """
+
+    word = "constant"
+    multiplier: float
+
+    def __post_init__(self) -> None:
+        check_number("multiplier", self.multiplier)
+
+    def value(self, step: Any, xp: ModuleType) -> Any:
+        return xp.zeros_like(step) + self.multiplier
+
+    def __repr__(self) -> str:
+        return f"constant({number_text(self.multiplier)})"
+
+    @property
+    def text(self) -> str:
+        return number_text(self.multiplier)
+
+
+@dataclasses.dataclass(frozen=True, repr=False)
+class Product(Schedule):
+    """Schedules multiplied with each other: m(t) = Π mᵢ(t). Made by `*`.
+
+    Attributes:
+        factors: two or more schedules, none of them a product.
+
+    >>> Constant(0.1) * Constant(0.5)
+    constant(0.1) * constant(0.5)
+    """
+
+    factors: tuple[Schedule, ...]
+
+    def value(self, step: Any, xp: ModuleType) -> Any:
+        return math.prod(factor.value(step, xp) for factor in self.factors)
+
+    def __repr__(self) -> str:
+        return " * ".join(map(repr, self.factors))
+
+    @property
+    def text(self) -> str:
+        return "*".join(f"({factor.text})" if isinstance(factor, Then) else factor.text
+                        for factor in self.factors)
+
+
+@dataclasses.dataclass(frozen=True, repr=False)
+class Then(Schedule):
+    """One schedule, and from a step on another: m(t) = a(t) for t < s, else b(t - s).
+
+    Attributes:
+        first: a.
+        step: s, at least 1.
+        second: b, which counts from s.
+
+    >>> Constant(0).then(500, Constant(1))
+    constant(0).then(500, constant(1))
+    """
+
+    first: Schedule
+    step: int
+    second: Schedule
+
+    def __post_init__(self) -> None:
+        checks.check_positive_int("step", self.step)
+
+    def value(self, step: Any, xp: ModuleType) -> Any:
+        # A where computes both sides: the second one never sees a step below its own start.
+        later = xp.maximum(step - self.step, xp.zeros_like(step))
+        return xp.where(step < self.step, self.first.value(step, xp), self.second.value(later, xp))
+
+    def __repr__(self) -> str:
+        first = f"({self.first!r})" if isinstance(self.first, Product) else repr(self.first)
+        return f"{first}.then({self.step}, {self.second!r})"
+
+    @property
+    def text(self) -> str:
+        second = self.second.text
+        if isinstance(self.second, Then):
+            second = f"({second})"
+        return f"{self.first.text},then:{self.step}:{second}"
+
+
+def to_schedule(value: Any) -> Schedule:
+    """Returns a schedule as it is, and a number as a constant.
+
+    Raises:
+        TypeError: if `value` is neither.
+    """
+    if isinstance(value, Schedule):
+        return value
+    checks.check_type(numbers.Real, "multiplier", "a number or a schedule", value,
+                      "tpu_estimator_embedding.multipliers has the schedules.")
+    return Constant(value)
+
+
+def check_number(argument: str, value: Any) -> None:
+    """Raises TypeError or ValueError unless `value` is a finite number."""
+    checks.check_type(numbers.Real, argument, "a number", value)
+    checks.check(math.isfinite(value), argument, "finite", value)
+
+
+def number_text(value: float) -> str:
+    """Returns the shortest decimal that reads back as `value`.
+
+    >>> number_text(1.0), number_text(0.1), number_text(10_000_000), number_text(1e-05)
+    ('1', '0.1', '10000000', '1e-05')
+    """
+    return str(int(value)) if value == int(value) and abs(value) < 1e15 else repr(float(value))
+
+
+def _factors(schedule: Schedule) -> tuple[Schedule, ...]:
+    return schedule.factors if isinstance(schedule, Product) else (schedule,)

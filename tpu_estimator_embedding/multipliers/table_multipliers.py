@@ -1,0 +1,86 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Which table gets which gradient multiplier."""
+
+import dataclasses
+import difflib
+import fnmatch
+import re
+from collections.abc import Collection, Iterable, Mapping
+from typing import Any
+
+from tpu_estimator_embedding import checks
+from tpu_estimator_embedding.multipliers.schedule import Schedule, to_schedule
+from tpu_estimator_embedding.multipliers.text_form import parse
+
+_REGEX = "re:"
+
+
+@dataclasses.dataclass(frozen=True)
+class TableMultipliers:
+    """A mapping from tables to schedules, which a plan can hold.
+
+    A key is a table's name, a glob (`user*`) or, after `re:`, a regular expression that has
+    to match the whole name. A table's own name counts more than any pattern; of several
+    patterns the first one that matches counts.
+
+    Attributes:
+        items: (key, schedule) in the order given.
+
+    >>> multipliers = TableMultipliers.of({"user*": 0.1, "user_city": "warmup:100"})
+    >>> multipliers.resolve(["items", "user", "user_city"])
+    {'user': constant(0.1), 'user_city': linear_warmup(0→1, 100 steps)}
+    """
+
+    items: tuple[tuple[str, Schedule], ...] = ()
+
+    @classmethod
+    def of(cls, mapping: Mapping[str, Any]) -> "TableMultipliers":
+        """Makes one from key -> schedule, number or text form.
+
+        Raises:
+            ValueError: if a text is no schedule or a regular expression is none.
+            TypeError: if a value is none of the three.
+        """
+        for key in mapping:
+            _check_regex(key)
+        return cls(tuple(
+            (key, parse(value) if isinstance(value, str) else to_schedule(value))
+            for key, value in mapping.items()))
+
+    def resolve(self, tables: Iterable[str]) -> dict[str, Schedule]:
+        """Returns table name -> schedule, of those tables that a key matches.
+
+        Raises:
+            ValueError: if a key matches no table; with the names nearest to it.
+        """
+        names = list(tables)
+        for key, _ in self.items:
+            checks.check(any(_matches(key, name) for name in names), "table",
+                         "the name of a table, or match one", key, _nearest(key, names))
+        found = {name: self._schedule_of(name) for name in names}
+        return {name: schedule for name, schedule in found.items() if schedule is not None}
+
+    def _schedule_of(self, name: str) -> Schedule | None:
+        own = [schedule for key, schedule in self.items if key == name]
+        matching = [schedule for key, schedule in self.items if _matches(key, name)]
+        return next(iter(own + matching), None)
+
+
+def _matches(key: str, name: str) -> bool:
+    if key.startswith(_REGEX):
+        return re.fullmatch(key.removeprefix(_REGEX), name) is not None
+    return key == name or fnmatch.fnmatchcase(name, key)
+
+
+def _check_regex(key: str) -> None:
+    if key.startswith(_REGEX):
+        try:
+            re.compile(key.removeprefix(_REGEX))
+        except re.error as error:
+            raise ValueError(checks.complaint(
+                "table", f"a regular expression after {_REGEX!r} ({error})", key)) from error
+
+
+def _nearest(key: str, names: Collection[str]) -> str:
+    nearest = difflib.get_close_matches(key, names, 3, 0.4) or sorted(names)
+    return f"Nearest: {', '.join(nearest)}."
