@@ -17,7 +17,8 @@ ORDER = (
     "",  # the package itself: the version, and public names that load when they are read
     "types", "checks", "optimizers", "multipliers", "ops", "kernels", "plan", "engine",
     "statistics", "checkpoint", "config", "feature_column", "mid_level", "v1_engine", "compat",
-    "estimator", "runtime", "experiments", "migration", "demo", "cli", "__main__")
+    "estimator", "runtime", "tf_estimator", "tf_tpu", "experiments", "migration", "demo", "cli",
+    "__main__")
 
 # Front doors, side by side: none is built on another.
 FRONT_DOORS = {"mid_level", "v1_engine", "estimator"}

@@ -7,7 +7,9 @@ import tpu_estimator_embedding
 from tests.subprocesses import run_python
 
 PUBLIC = {
-    "AdagradMomentumParameters", "AdagradParameters", "AdamParameters", "EmbeddingConfigSpec",
+    "AdagradMomentumParameters", "AdagradParameters", "AdamParameters", "CrossShardOptimizer",
+    "EmbeddingConfigSpec", "InputPipelineConfig", "RunConfig", "TPUClusterResolver", "TPUConfig",
+    "TPUEstimatorSpec",
     "EmbeddingPlan", "FeatureConfig", "FrequencyEstimatorParameters", "FtrlParameters",
     "MomentumParameters", "PartialTPUEmbedding", "PartitionedCsrFormatTensor",
     "ProximalAdagradParameters", "ProximalYogiParameters", "RMSPropParameters",

@@ -16,6 +16,11 @@ _PARAMETERS = (
     "ProximalAdagradParameters", "ProximalYogiParameters", "RMSPropParameters",
     "StochasticGradientDescentParameters")
 
+# The rest of a TPUEstimator program; what more `tf.estimator` and `tf.tpu` had is in the
+# modules tf_estimator and tf_tpu.
+_ESTIMATOR = ("CrossShardOptimizer", "InputPipelineConfig", "RunConfig", "TPUClusterResolver",
+              "TPUConfig", "TPUEstimatorSpec")
+
 _MODULE_OF = {
     "EmbeddingConfigSpec": "estimator.embedding_config_spec",
     "EmbeddingPlan": "plan.embedding_plan",
@@ -33,6 +38,7 @@ _MODULE_OF = {
     "serving_embedding_lookup": "mid_level.serving.serving_lookup",
     "shared_embedding_columns": "feature_column.shared_embedding_columns",
     "uninstall": "runtime.install",
+    **dict.fromkeys(_ESTIMATOR, "tf_tpu"),
     **dict.fromkeys(_PARAMETERS, "config.optimization_parameters"),
 }
 

@@ -24,3 +24,9 @@ def initialize(self: Any, tpu_config: Any = None, evaluation_master: str | None 
     answering = {master: tpu_system.or_this_machine(master) for master in masters}
     self._master = answering[self._master or ""]
     self._evaluation_master = answering[self._evaluation_master or ""]
+
+
+class RunConfig(upstream.tpu_config.RunConfig):
+    """`tf.compat.v1.estimator.tpu.RunConfig` whose masters are this machine where none answers."""
+
+    __init__ = initialize

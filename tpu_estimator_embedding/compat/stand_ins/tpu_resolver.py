@@ -55,6 +55,14 @@ def get_tpu_system_metadata(self: Any) -> tf.tpu.experimental.TPUSystemMetadata:
     return found
 
 
+class TPUClusterResolver(tf.distribute.cluster_resolver.TPUClusterResolver):
+    """`tf.distribute.cluster_resolver.TPUClusterResolver`, of this machine if no TPU answers."""
+
+    __init__ = initialize
+    num_accelerators = num_accelerators
+    get_tpu_system_metadata = get_tpu_system_metadata
+
+
 def _find_tpu(resolver: Any, tpu: Any, arguments: tuple[Any, ...]) -> tuple[bool, str]:
     """Makes `resolver` that of the TPU if it answers; also returns where it was looked for."""
     name = _name_of(tpu)
