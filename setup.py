@@ -2,13 +2,15 @@
 """Metadata of the package, with requirements that follow the TensorFlow found.
 
 tf-keras is released once per minor version of TensorFlow and requires exactly that one, so
-a fixed requirement would change the TensorFlow of the environment. The requirements are
-therefore written while the package is built: the TensorFlow that is there is kept, and the
-tf-keras that belongs to it is asked for.
+a fixed requirement would change the TensorFlow of the environment. pip therefore gets
+requirements written while it builds the package for an environment: the TensorFlow that is
+there is kept, and the tf-keras that belongs to it is asked for. Any other builder, as
+`python -m build`, makes a wheel for environments not known yet, which allows every
+TensorFlow from 2.16 on.
 
-Where that TensorFlow has its headers and there is a C++ compiler, the native kernels are
-compiled against it, into a wheel for this platform. Otherwise the wheel is for any platform,
-and the kernels are compiled when they are first used.
+Where the environment's TensorFlow has its headers and there is a C++ compiler, the native
+kernels are compiled against it, into a wheel for this platform. Otherwise the wheel is for
+any platform, and the kernels are compiled when they are first used.
 """
 
 import json
@@ -20,6 +22,7 @@ import subprocess
 import sys
 import sysconfig
 import tempfile
+from typing import Any
 
 from setuptools import find_packages, setup
 from setuptools.command.build import build
@@ -30,7 +33,9 @@ VERSIONS = runpy.run_path(
 OLDEST_MINOR: tuple[int, int] = VERSIONS["OLDEST_TENSORFLOW"]
 LAST_WITH_ESTIMATOR: tuple[int, int] = VERSIONS["LAST_WITH_ESTIMATOR"]
 TENSORFLOW_DISTRIBUTIONS: tuple[str, ...] = VERSIONS["TENSORFLOW_DISTRIBUTIONS"]
+TENSORFLOW_RANGE: str = VERSIONS["TENSORFLOW_RANGE"]
 ESTIMATOR: str = VERSIONS["ESTIMATOR_REQUIREMENT"]
+LIBRARY_BOUNDS: tuple[Any, ...] = VERSIONS["LIBRARY_BOUNDS"]
 
 KERNELS = pathlib.Path("tpu_estimator_embedding", "kernels")
 
@@ -45,6 +50,7 @@ EXTRAS = {
         "pytest",  # runs the tests and the doctests
         "hypothesis",  # writes the cases of the property tests
         "pytest-xdist",  # runs them on all cores
+        "build",  # makes the sdist and the wheel that tests look into
     ],
     "migrate": [
         "libcst",  # rewrites source code and keeps its formatting
@@ -84,6 +90,11 @@ def run_in_environment(*arguments: str, python: str | None = None) -> str:
                           check=True, capture_output=True, text=True).stdout
 
 
+def is_built_for_this_environment() -> bool:
+    """Whether the wheel is for the environment found: pip's is, for `pip install` makes it."""
+    return "PIP_BUILD_TRACKER" in os.environ
+
+
 def found_versions(python: str) -> dict[str, str]:
     """Returns name -> version of what is installed where `python` lives."""
     lines = run_in_environment("-c", LIST_DISTRIBUTIONS, python=python).splitlines()
@@ -95,7 +106,8 @@ def tensorflow_requirements(found: dict[str, str]) -> list[str]:
     """Returns what to require of TensorFlow, Keras and Estimator, given what is installed."""
     name = next((name for name in TENSORFLOW_DISTRIBUTIONS if name in found), None)
     if name is None:
-        return ["tensorflow>=2.16,<2.22", "tf-keras>=2.16,<2.22", ESTIMATOR]
+        return [f"tensorflow{TENSORFLOW_RANGE}", f"tf-keras{TENSORFLOW_RANGE}", ESTIMATOR,
+                *(bound.requirement for bound in LIBRARY_BOUNDS)]
     major, minor = (int(number) for number in found[name].split(".")[:2])
     if (major, minor) < OLDEST_MINOR:
         sys.exit(f"`{name}` must be 2.15 or later, got {found[name]!r}. Run "
@@ -105,7 +117,8 @@ def tensorflow_requirements(found: dict[str, str]) -> list[str]:
         requirements.append(f"tf-keras~={major}.{minor}.0")
     if (major, minor) > LAST_WITH_ESTIMATOR:  # which brings tensorflow-estimator itself
         requirements.append(ESTIMATOR)
-    return requirements
+    return requirements + [bound.requirement for bound in LIBRARY_BOUNDS
+                           if bound.tensorflow == (major, minor)]
 
 
 class FreshBuild(build):
@@ -178,6 +191,9 @@ def main() -> None:
                     "today's TensorFlow",
         long_description=pathlib.Path("README.rst").read_text(encoding="utf-8"),
         long_description_content_type="text/x-rst",
+        author="The tpu_estimator_embedding authors",
+        # No URLs: the project has no address of its own yet. The documentation is part of
+        # the source distribution: README.rst, CHANGELOG.rst, CONTRIBUTING.rst and docs/.
         license="Apache-2.0",
         license_files=["LICENSE"],
         python_requires=">=3.11",
@@ -189,7 +205,8 @@ def main() -> None:
         entry_points={"console_scripts": [
             "tpu-estimator-embedding = tpu_estimator_embedding.cli:main"]},
         install_requires=[
-            *tensorflow_requirements(found_versions(target_python())),
+            *tensorflow_requirements(
+                found_versions(target_python()) if is_built_for_this_environment() else {}),
             "numpy",  # arrays of ids; the version is TensorFlow's choice
             "tqdm",  # progress lines
             "tensorboard",  # tf.summary.scalar and its kind; TensorFlow's own until 2.20

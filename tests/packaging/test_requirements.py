@@ -11,6 +11,7 @@ from tpu_estimator_embedding.compat import versions
 
 SETUP = runpy.run_path(str(ROOT / "setup.py"), run_name="setup")
 ESTIMATOR = "tf-estimator-nightly==2.16.0.dev2024012409"
+ANY_TENSORFLOW = ["tensorflow>=2.16,<2.22", "tf-keras>=2.16,<2.22", ESTIMATOR, "protobuf<7"]
 
 
 def test_setup_and_package_look_for_the_same_distributions():
@@ -19,14 +20,18 @@ def test_setup_and_package_look_for_the_same_distributions():
 
 
 @pytest.mark.parametrize(("found", "requirements"), [
-    ({}, ["tensorflow>=2.16,<2.22", "tf-keras>=2.16,<2.22", ESTIMATOR]),
-    ({"keras": "3.15.1"}, ["tensorflow>=2.16,<2.22", "tf-keras>=2.16,<2.22", ESTIMATOR]),
+    ({}, ANY_TENSORFLOW),
+    ({"keras": "3.15.1"}, ANY_TENSORFLOW),
     ({"tensorflow": "2.15.1"}, ["tensorflow==2.15.1", "tf-keras~=2.15.0"]),
     ({"tensorflow": "2.15.0.post1"}, ["tensorflow==2.15.0.post1", "tf-keras~=2.15.0"]),
     ({"tensorflow": "2.15.0+nv24.1"}, ["tensorflow==2.15.0+nv24.1", "tf-keras~=2.15.0"]),
     ({"tensorflow": "2.18.1"}, ["tensorflow==2.18.1", "tf-keras~=2.18.0", ESTIMATOR]),
     ({"tensorflow-intel": "2.16.2", "tensorflow": "2.16.2"},
      ["tensorflow==2.16.2", "tf-keras~=2.16.0", ESTIMATOR]),
+    ({"tensorflow": "2.20.0", "protobuf": "7.36.2"},
+     ["tensorflow==2.20.0", "tf-keras~=2.20.0", ESTIMATOR, "protobuf<7"]),
+    ({"tensorflow": "2.21.0", "protobuf": "7.36.2"},
+     ["tensorflow==2.21.0", "tf-keras~=2.21.0", ESTIMATOR]),
     ({"tensorflow-cpu": "2.15.1"}, ["tensorflow-cpu==2.15.1"]),
     ({"tensorflow-cpu": "2.21.0"}, ["tensorflow-cpu==2.21.0", ESTIMATOR]),
     ({"tf-nightly": "2.22.0.dev20260101"}, ["tf-nightly==2.22.0.dev20260101", ESTIMATOR]),
@@ -39,6 +44,15 @@ def test_requirements_of_a_tensorflow_too_old():
     sentence = r"`tensorflow` must be 2.15 or later, got '2.14.1'. Run `pip install --upgrade"
     with pytest.raises(SystemExit, match=sentence):
         SETUP["tensorflow_requirements"]({"tensorflow": "2.14.1"})
+
+
+@pytest.mark.parametrize("variables, expected", [({"PIP_BUILD_TRACKER": "/tmp/x"}, True),
+                                                 ({}, False)])
+def test_only_pip_builds_for_the_environment_found(monkeypatch, variables, expected):
+    monkeypatch.delenv("PIP_BUILD_TRACKER", raising=False)
+    for name, value in variables.items():
+        monkeypatch.setenv(name, value)
+    assert SETUP["is_built_for_this_environment"]() is expected
 
 
 def test_found_versions_are_those_of_the_other_interpreter(make_environment):

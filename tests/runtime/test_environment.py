@@ -74,6 +74,22 @@ def test_estimator_of_215_is_wrong_on_later_versions(installed):
     assert finding("Estimator").advice == ""
 
 
+@pytest.mark.parametrize("tensorflow, protobuf, is_wrong", [
+    ("2.20.0", "7.36.2", True), ("2.20.0", "7.0.0rc1", True), ("2.20.0", "6.33.5", False),
+    ("2.21.0", "7.36.2", False), ("2.19.1", "5.29.6", False)])
+def test_library_beyond_what_this_tensorflow_takes_is_refused(
+        installed, tensorflow, protobuf, is_wrong):
+    installed.update(tensorflow=tensorflow, protobuf=protobuf)
+    found = [one for one in environment.requirements() if one.subject == "protobuf"]
+    assert bool(found) is is_wrong
+    for one in found:
+        assert one.is_needed and one.found == protobuf
+        assert one.advice == (
+            f"With protobuf {protobuf} and TensorFlow {tensorflow}, every training of an "
+            "Estimator ends with \"MessageToString() got an unexpected keyword argument "
+            "'float_format'\": pip install 'protobuf<7'")
+
+
 def test_version_of_tensorflow_is_found_without_importing_it(monkeypatch):
     monkeypatch.delitem(versions.sys.modules, "tensorflow")
     monkeypatch.setattr(versions.importlib.metadata, "version",

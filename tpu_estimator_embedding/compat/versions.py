@@ -7,6 +7,7 @@ Imports the standard library only, because setup.py runs it.
 import importlib.metadata
 import importlib.util
 import sys
+from typing import NamedTuple
 
 OLDEST_TENSORFLOW = (2, 15)
 NEWEST_TENSORFLOW = (2, 21)  # the newest one tested
@@ -23,6 +24,43 @@ TENSORFLOW_DISTRIBUTIONS = (
 ESTIMATOR_DISTRIBUTION = "tf-estimator-nightly"
 ESTIMATOR_REQUIREMENT = f"{ESTIMATOR_DISTRIBUTION}==2.16.0.dev2024012409"
 
+# Where there is no TensorFlow yet: one that has no tensorflow-estimator of its own.
+TENSORFLOW_RANGE = ">={}.{},<{}.{}".format(
+    LAST_WITH_ESTIMATOR[0], LAST_WITH_ESTIMATOR[1] + 1,
+    NEWEST_TENSORFLOW[0], NEWEST_TENSORFLOW[1] + 1)
+
+
+class LibraryBound(NamedTuple):
+    """A library whose later releases break a TensorFlow that allows them.
+
+    Attributes:
+        tensorflow: `(major, minor)` of the TensorFlow that breaks.
+        distribution: the library.
+        first_broken: the first release of it that breaks.
+        symptom: what happens with that release.
+    """
+
+    tensorflow: tuple[int, int]
+    distribution: str
+    first_broken: str
+    symptom: str
+
+    @property
+    def requirement(self) -> str:
+        """What pip has to be asked for.
+
+        >>> LIBRARY_BOUNDS[0].requirement
+        'protobuf<7'
+        """
+        return f"{self.distribution}<{self.first_broken}"
+
+
+LIBRARY_BOUNDS = (
+    LibraryBound((2, 20), "protobuf", "7",
+                 "every training of an Estimator ends with \"MessageToString() got an unexpected "
+                 "keyword argument 'float_format'\""),
+)
+
 
 def minor(version: str) -> tuple[int, int]:
     """Returns `(major, minor)`.
@@ -32,6 +70,24 @@ def minor(version: str) -> tuple[int, int]:
     """
     major, rest = version.split(".", 1)
     return int(major), int(rest.partition(".")[0])
+
+
+def broken_bounds() -> list[LibraryBound]:
+    """Returns the bounds of the installed TensorFlow that an installed library is beyond."""
+    return [bound for bound in LIBRARY_BOUNDS
+            if bound.tensorflow == tensorflow_minor()
+            and _release(installed_version(bound.distribution) or "0")
+            >= _release(bound.first_broken)]
+
+
+def _release(version: str) -> tuple[int, ...]:
+    """Returns the numbers of a version up to the first part that is none."""
+    numbers = []
+    for part in version.split("."):
+        if not part.isdecimal():
+            break
+        numbers.append(int(part))
+    return tuple(numbers)
 
 
 def tensorflow_version() -> str:

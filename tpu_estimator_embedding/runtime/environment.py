@@ -7,7 +7,7 @@ from collections import Counter
 
 from tpu_estimator_embedding.compat import versions
 
-_TENSORFLOW_COMMAND = "pip install 'tensorflow>=2.16,<2.22'"
+_TENSORFLOW_COMMAND = f"pip install 'tensorflow{versions.TENSORFLOW_RANGE}'"
 
 
 @dataclasses.dataclass(frozen=True)
@@ -26,6 +26,7 @@ class Finding:
     advice: str = ""
     is_needed: bool = True
 
+
 def requirements() -> list[Finding]:
     """Looks for everything that `install` needs; changes nothing.
 
@@ -34,7 +35,7 @@ def requirements() -> list[Finding]:
     """
     findings = [Finding("Python", platform.python_version()), _tensorflow()]
     if not findings[-1].advice or not findings[-1].is_needed:
-        findings += [_keras(), _estimator()]
+        findings += [_keras(), _estimator(), *map(_beyond, versions.broken_bounds())]
     return findings
 
 
@@ -96,6 +97,13 @@ def _estimator_advice(plain: str | None, nightly: str | None) -> str:
     requirement = (versions.ESTIMATOR_REQUIREMENT if minor > versions.LAST_WITH_ESTIMATOR
                    else f"'tensorflow-estimator~={_dotted(minor)}.0'")
     return f"tensorflow_estimator is not installed: pip install {requirement}"
+
+
+def _beyond(bound: versions.LibraryBound) -> Finding:
+    found = versions.installed_version(bound.distribution) or "none"
+    return Finding(bound.distribution, found, (
+        f"With {bound.distribution} {found} and TensorFlow {versions.tensorflow_version()}, "
+        f"{bound.symptom}: pip install '{bound.requirement}'"))
 
 
 def _dotted(minor: tuple[int, int]) -> str:
