@@ -24,10 +24,13 @@ TENSORFLOW_DISTRIBUTIONS = (
 ESTIMATOR_DISTRIBUTION = "tf-estimator-nightly"
 ESTIMATOR_REQUIREMENT = f"{ESTIMATOR_DISTRIBUTION}==2.16.0.dev2024012409"
 
+
+def _range(after: tuple[int, int], newest: tuple[int, int]) -> str:
+    return f">={after[0]}.{after[1] + 1},<{newest[0]}.{newest[1] + 1}"
+
+
 # Where there is no TensorFlow yet: one that has no tensorflow-estimator of its own.
-TENSORFLOW_RANGE = ">={}.{},<{}.{}".format(
-    LAST_WITH_ESTIMATOR[0], LAST_WITH_ESTIMATOR[1] + 1,
-    NEWEST_TENSORFLOW[0], NEWEST_TENSORFLOW[1] + 1)
+TENSORFLOW_RANGE = _range(LAST_WITH_ESTIMATOR, NEWEST_TENSORFLOW)
 
 
 class LibraryBound(NamedTuple):
