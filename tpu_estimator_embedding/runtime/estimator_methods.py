@@ -1,0 +1,41 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Standing between a program and the TPUEstimator that it makes, without changing the program."""
+
+import contextlib
+import functools
+import inspect
+from collections.abc import Callable, Iterator
+from typing import Any
+
+# Called as `call(original, estimator, arguments)` in place of a method: `original` is the
+# method, bound; `arguments` are all of its arguments by name, also those left at defaults.
+Replacement = Callable[[Callable[..., Any], Any, dict[str, Any]], Any]
+
+
+@contextlib.contextmanager
+def replaced(method: str, call: Replacement) -> Iterator[None]:
+    """Puts `call` in place of a method of `TPUEstimator` and of its subclasses.
+
+    A subclass that overrides the method reaches `call` where it calls `super()`.
+
+    Args:
+        method: name of the method; `__init__` is where the arguments of a program arrive.
+        call: decides what happens, and may change the arguments.
+    """
+    from tpu_estimator_embedding.estimator.tpu_estimator import TPUEstimator
+    original = getattr(TPUEstimator, method)
+    signature = inspect.signature(original)
+
+    @functools.wraps(original)
+    def replacement(*args: Any, **kwargs: Any) -> Any:
+        bound = signature.bind(*args, **kwargs)
+        bound.apply_defaults()
+        arguments = dict(bound.arguments)
+        estimator = arguments.pop("self")
+        return call(functools.partial(original, estimator), estimator, arguments)
+
+    setattr(TPUEstimator, method, replacement)
+    try:
+        yield
+    finally:
+        setattr(TPUEstimator, method, original)
