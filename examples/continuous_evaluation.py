@@ -1,7 +1,12 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Trains and evaluates by turns until the evaluation does not get better any more.
+r"""Trains and evaluates by turns until the evaluation does not get better any more.
 
-The best model and the last one are exported.
+Shows `tf.estimator.train_and_evaluate` with early stopping, `BestExporter` and `LatestExporter`,
+Keras layers in a model_fn, and `FtrlParameters` with clipped gradients.
+
+    python examples/synthetic_data.py visits /tmp/visits
+    tpu-estimator-embedding run examples/continuous_evaluation.py --data_dir=/tmp/visits \
+        --job_dir=/tmp/visits/job --eval_every=100 --patience=100
 """
 
 import json

@@ -1,8 +1,14 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Classifies sentences with an LSTM over word embeddings; exports a model for serving.
+r"""Classifies sentences with an LSTM over word embeddings; exports a model for serving.
 
 The input has a sentence per line: a label, a tab, words. Words outside of the vocabulary
-are hashed into the out-of-vocabulary buckets.
+are hashed into the out-of-vocabulary buckets. Shows a sequence column, `clipping_limit`, and a
+SavedModel that takes sentences.
+
+    python examples/synthetic_data.py sentences /tmp/sentences
+    tpu-estimator-embedding run examples/sentence_classifier.py --use_tpu \
+        --train_file=/tmp/sentences/train.tsv --dev_file=/tmp/sentences/dev.tsv \
+        --vocab_file=/tmp/sentences/vocab.txt --output_dir=/tmp/sentences/model
 """
 
 import os

@@ -1,8 +1,14 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Predicts ratings: tables and features given as dictionaries, an optimizer for each table.
+r"""Predicts ratings: tables and features given as dictionaries, an optimizer for each table.
 
-Activations arrive in `features` under the names of the features. Losses and learning rates
-are written by a host call, because summaries cannot be written from a TPU.
+Shows `TableConfig`, `FeatureConfig`, a sequence feature, weights, learning rates that are
+functions of the step, a gradient multiplier, `mod`, pipelining, and a host call that writes
+losses and learning rates, because summaries cannot be written from a TPU. Activations arrive in
+`features` under the names of the features.
+
+    python examples/synthetic_data.py ratings /tmp/ratings
+    tpu-estimator-embedding run examples/rating_tables.py --ratings=/tmp/ratings/ratings.npz \
+        --model_dir=/tmp/ratings/model --num_shards=2 --train_steps=400
 """
 
 import os

@@ -1,7 +1,13 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Ranks products: learns from clicks first, then warm-starts a model of purchases from that.
+r"""Ranks products: learns from clicks first, then warm-starts a model of purchases from that.
 
-Purchases are few, so most products are known from clicks only. For TensorFlow 1.15.
+Purchases are few, so most products are known from clicks only. Shows a program for TensorFlow
+1.15: `tf.contrib.tpu`, a subclass of TPUEstimator, `WarmStartSettings`, prediction by batches.
+
+    python examples/synthetic_data.py purchases /tmp/purchases
+    tpu-estimator-embedding run --tf1 examples/contrib_ranking.py --base_dir=/tmp/ranking \
+        --clicks=/tmp/purchases/clicks.csv --purchases=/tmp/purchases/purchases.csv \
+        --candidates=/tmp/purchases/candidates.csv
 """
 
 import json

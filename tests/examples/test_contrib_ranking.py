@@ -5,12 +5,12 @@ import json
 
 import numpy as np
 
-from tests.legacy_programs import synthetic_data
-from tests.legacy_programs.results import run, variables
+from examples import synthetic_data
+from tests.examples.results import run, variables
 
 
 def test_contrib_ranking_knows_from_clicks_what_was_never_bought(tmp_path):
-    synthetic_data.write_purchases(tmp_path, 30000, 1000)
+    synthetic_data.write_purchases(tmp_path)
     run("contrib_ranking.py", "--clicks=clicks.csv", "--purchases=purchases.csv",
         "--candidates=candidates.csv", "--base_dir=models", cwd=tmp_path, options=["--tf1"])
     result = json.loads((tmp_path / "models/ranking.json").read_text())

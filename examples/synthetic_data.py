@@ -1,13 +1,17 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Small data with something in it to learn, written to files for the programs to read."""
+"""Small data with something in it to learn, written to files for the programs to read.
+
+    python examples/synthetic_data.py clicks /tmp/clicks
+"""
 
 import pathlib
+import sys
 
 import numpy as np
 import tensorflow as tf
 
 
-def write_clicks(directory: pathlib.Path, num_train: int, num_eval: int) -> None:
+def write_clicks(directory: pathlib.Path, num_train: int = 30000, num_eval: int = 4096) -> None:
     """Writes TFRecords of clicks: users, ads and query words add to the log odds.
 
     The scores of the words are weights; ids are lists, of 0 to 3 words.
@@ -39,18 +43,18 @@ def _example(**features) -> bytes:
     return tf.train.Example(features=tf.train.Features(feature=made)).SerializeToString()
 
 
-def write_sessions(path: pathlib.Path, count: int) -> None:
-    """Writes sessions: 1 to 5 items and one more, all of one of 10 groups (`item % 10`)."""
+def write_sessions(directory: pathlib.Path, count: int = 20000) -> None:
+    """Writes `sessions.npz`: 1 to 5 items and one more, all of one of 10 groups (`item % 10`)."""
     random = np.random.default_rng(0)
     groups = random.integers(0, 10, [count, 1])
     items = groups + 10 * random.integers(0, 20, [count, 6])
     history, positive = items[:, :5], items[:, 5]
     lengths = random.integers(1, 6, [count, 1])
     history = np.where(np.arange(5) < lengths, history, -1)
-    np.savez(path, history=history, positive=positive)
+    np.savez(directory / "sessions.npz", history=history, positive=positive)
 
 
-def write_sentences(directory: pathlib.Path, num_train: int, num_dev: int) -> None:
+def write_sentences(directory: pathlib.Path, num_train: int = 10000, num_dev: int = 400) -> None:
     """Writes `vocab.txt`, `train.tsv`, `dev.tsv`: sentences are good or bad by one word.
 
     "not" before the word turns its meaning round, so that the order of words counts.
@@ -72,8 +76,8 @@ def write_sentences(directory: pathlib.Path, num_train: int, num_dev: int) -> No
         (directory / f"{name}.tsv").write_text("".join(sentence() for _ in range(count)))
 
 
-def write_ratings(path: pathlib.Path, count: int) -> None:
-    """Writes ratings: tastes times qualities, and what movies and tags add.
+def write_ratings(directory: pathlib.Path, count: int = 34096) -> None:
+    """Writes `ratings.npz`: tastes times qualities, and what movies and tags add.
 
     The noise has a deviation of 0.2, ratings one of about 1.3.
     """
@@ -88,11 +92,12 @@ def write_ratings(path: pathlib.Path, count: int) -> None:
               + random.normal(0, 0.2, count))
     watched = np.where(np.arange(6) < random.integers(0, 7, [count, 1]),
                        random.integers(0, 300, [count, 6]), -1)
-    np.savez(path, user=user, movie=movie, watched=watched, tags=tags,
+    np.savez(directory / "ratings.npz", user=user, movie=movie, watched=watched, tags=tags,
              tag_weights=tag_weights.astype(np.float32), rating=rating.astype(np.float32))
 
 
-def write_purchases(directory: pathlib.Path, num_clicks: int, num_purchases: int) -> None:
+def write_purchases(directory: pathlib.Path, num_clicks: int = 30000,
+                    num_purchases: int = 1000) -> None:
     """Writes `clicks.csv`, `purchases.csv`, `candidates.csv`: lines `user,product,label`.
 
     Products 1, 3, 5, … are liked. Purchases are of products below 50, candidates of the rest.
@@ -111,7 +116,7 @@ def write_purchases(directory: pathlib.Path, num_clicks: int, num_purchases: int
     write("candidates", 1100, 50, 500)
 
 
-def write_visits(directory: pathlib.Path, num_train: int, num_eval: int) -> None:
+def write_visits(directory: pathlib.Path, num_train: int = 20000, num_eval: int = 2048) -> None:
     """Writes `train.csv` and `eval.csv` of visits to a shop; ids begin with 1."""
     random = np.random.default_rng(0)
     of_country, of_device, of_hour = (random.normal(0, 1.2, size) for size in (200, 50, 25))
@@ -123,3 +128,20 @@ def write_visits(directory: pathlib.Path, num_train: int, num_eval: int) -> None
         rows = np.stack([country, device, hour, visits, bought], axis=1)
         np.savetxt(directory / f"{name}.csv", rows, "%d", ",", comments="",
                    header="country,device,hour,visits,bought")
+
+
+WRITERS = {"clicks": write_clicks, "sessions": write_sessions, "sentences": write_sentences,
+           "ratings": write_ratings, "purchases": write_purchases, "visits": write_visits}
+
+
+def main(arguments: list[str]) -> None:
+    """Writes the data named first into the directory named second."""
+    if len(arguments) != 2 or arguments[0] not in WRITERS:
+        sys.exit(f"usage: python examples/synthetic_data.py {{{','.join(WRITERS)}}} DIRECTORY")
+    name, directory = arguments[0], pathlib.Path(arguments[1])
+    directory.mkdir(parents=True, exist_ok=True)
+    WRITERS[name](directory)
+
+
+if __name__ == "__main__":
+    main(sys.argv[1:])

@@ -1,8 +1,13 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Retrieval: a user tower over the items seen before, an item tower, one table for both.
+r"""Retrieval: a user tower over the items seen before, an item tower, one table for both.
 
 Trains with a sampled negative item for each positive one, then writes the vectors of all
-users and items for the nearest-neighbour index.
+users and items for the nearest-neighbour index. Shows `shared_embedding_columns` with a sequence,
+`combiner=None`, plain SGD, and tables that a CPU reads with `use_tpu=False`.
+
+    python examples/synthetic_data.py sessions /tmp/sessions
+    tpu-estimator-embedding run examples/two_tower.py --sessions=/tmp/sessions/sessions.npz \
+        --model_dir=/tmp/sessions/model --output=/tmp/sessions/vectors.npz
 """
 
 import time

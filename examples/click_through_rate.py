@@ -1,7 +1,12 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Predicts clicks on ads, on a Cloud TPU.
+r"""Predicts clicks on ads from TFRecords: feature columns, one of them weighted, on 8 shards.
 
-    python click_through_rate.py --tpu=$TPU_NAME --data_dir=gs://... --model_dir=gs://...
+Shows `tf.tpu.experimental.embedding_column`, `EmbeddingConfigSpec(feature_columns=...)` with
+`AdamParameters`, PER_HOST_V2 input, and training that goes on from a checkpoint.
+
+    python examples/synthetic_data.py clicks /tmp/clicks
+    tpu-estimator-embedding run examples/click_through_rate.py --data_dir=/tmp/clicks \
+        --model_dir=/tmp/clicks/model --train_steps=120 --eval_steps=4
 
 Reads TFRecords `train-*.tfrecord` and `eval-*.tfrecord`.
 """

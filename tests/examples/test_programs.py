@@ -9,9 +9,9 @@ import numpy as np
 import pytest
 import tensorflow as tf
 
-from tests.legacy_programs import synthetic_data
-from tests.legacy_programs.results import (
-    HERE,
+from examples import synthetic_data
+from tests.examples.results import (
+    EXAMPLES,
     area_under_curve,
     load_export,
     run,
@@ -19,8 +19,8 @@ from tests.legacy_programs.results import (
     variables,
 )
 
-PROGRAMS = [path for path in sorted(HERE.glob("*.py"))
-            if not path.name.startswith("test_") and "__main__" in path.read_text()]
+PROGRAMS = [path for path in sorted(EXAMPLES.glob("*.py"))
+            if path.stem not in ("__init__", "synthetic_data")]
 
 
 @pytest.mark.parametrize("program", PROGRAMS, ids=lambda path: path.stem)
@@ -34,8 +34,7 @@ def test_programs_do_not_know_this_package(program):
 
 
 def test_click_through_rate_learns_on_8_shards_and_goes_on(tmp_path):
-    (tmp_path / "data").mkdir()
-    synthetic_data.write_clicks(tmp_path / "data", 30000, 4096)
+    synthetic_data.main(["clicks", str(tmp_path / "data")])
     command = ["click_through_rate.py", "--data_dir=data", "--model_dir=model",
                "--tpu=grpc://127.0.0.1:1", "--eval_steps=4", "--iterations_per_loop=60"]
     output, log = run(*command, "--train_steps=120", cwd=tmp_path)
@@ -62,7 +61,7 @@ def test_click_through_rate_learns_on_8_shards_and_goes_on(tmp_path):
 
 @pytest.mark.smoke
 def test_two_tower_finds_the_groups_of_items(tmp_path):
-    synthetic_data.write_sessions(tmp_path / "sessions.npz", 20000)
+    synthetic_data.write_sessions(tmp_path)
     output, _ = run("two_tower.py", "--sessions=sessions.npz", "--model_dir=model",
                     "--output=vectors.npz", cwd=tmp_path)
     assert float(output.rpartition(":")[2]) > 0.93  # 10 % of the negatives are of the group
@@ -79,7 +78,7 @@ def test_two_tower_finds_the_groups_of_items(tmp_path):
 
 
 def test_sentence_classifier_serves_what_it_learned(tmp_path):
-    synthetic_data.write_sentences(tmp_path, 10000, 400)
+    synthetic_data.write_sentences(tmp_path)
     run("sentence_classifier.py", "--train_file=train.tsv", "--dev_file=dev.tsv",
         "--vocab_file=vocab.txt", "--output_dir=out/model", "--use_tpu", "--tpu_name=my-tpu",
         cwd=tmp_path)
@@ -95,7 +94,7 @@ def test_sentence_classifier_serves_what_it_learned(tmp_path):
 
 
 def test_rating_tables_have_their_own_optimizers_and_host_calls_write(tmp_path):
-    synthetic_data.write_ratings(tmp_path / "ratings.npz", 34096)
+    synthetic_data.write_ratings(tmp_path)
     run("rating_tables.py", "--ratings=ratings.npz", "--model_dir=model", "--num_shards=2",
         "--train_steps=400", cwd=tmp_path)
     rmse = scalars(tmp_path / "model/eval", "rmse")
@@ -113,7 +112,7 @@ def test_rating_tables_have_their_own_optimizers_and_host_calls_write(tmp_path):
 
 
 def test_continuous_evaluation_stops_early_and_exports_the_best(tmp_path):
-    synthetic_data.write_visits(tmp_path, 20000, 2048)
+    synthetic_data.write_visits(tmp_path)
     output, _ = run("continuous_evaluation.py", "--data_dir=.", "--job_dir=job",
                     "--eval_every=100", "--patience=100", "--max_steps=3000", cwd=tmp_path)
     auc = scalars(tmp_path / "job/eval", "auc")

@@ -9,13 +9,13 @@ import tensorflow as tf
 
 from tests import subprocesses
 
-HERE = pathlib.Path(__file__).parent
+EXAMPLES = pathlib.Path(__file__).parent.parent.parent / "examples"
 
 
 def run(program, *arguments, cwd, options=()):
     """Runs a program in `cwd` as a user would; returns its output and what it logged."""
     done = subprocesses.start([sys.executable, "-m", "tpu_estimator_embedding", "run", *options,
-                               HERE / program, *arguments], cwd=cwd)
+                               EXAMPLES / program, *arguments], cwd=cwd)
     assert done.returncode == 0, done.stderr
     return done.stdout, done.stderr
 
