@@ -7,6 +7,7 @@
 #include <cstdlib>
 #include <random>
 
+#include "rule_records.h"
 #include "whole_step.h"
 
 namespace tpu_estimator_embedding {
@@ -70,9 +71,9 @@ TablePlan MakePlan(Random* random, int number) {
   plan.strategy = static_cast<Strategy>(random->Below(2));
   plan.combiner = static_cast<Combiner>(random->Below(3));
   plan.num_cores = random->Below(3) == 0 ? 3 : 1;
-  plan.optimizer.rule = static_cast<Rule>(number % kNumRules);
+  plan.optimizer.rule = number % static_cast<int>(RuleRecords().size());
   for (float& value : plan.optimizer.hyperparameters) value = 0.5f;
-  plan.optimizer.moves_untouched_rows = plan.optimizer.rule == Rule::kAdam && number % 20 < 10;
+  plan.optimizer.moves_untouched_rows = plan.optimizer.rule == FindRule("Adam") && number % 20 < 10;
   plan.optimizer.learning_rate = 0.1f;
   plan.optimizer.step = 3;
   plan.optimizer.decay = random->Below(2) == 0 ? 0.0f : 0.125f;
@@ -185,8 +186,8 @@ void CheckRefusals() {
 // Rows that take 62 bits to number leave no room for places in entries of 64.
 void CheckLargestEntries() {
   constexpr int64_t kRows = int64_t{1} << 62, kIds = 300, kDistinct = 7;
-  std::vector<int64_t> ids(kIds), run_ids(kIds);
-  std::vector<int32_t> row_ends(kIds), run_ends(kIds), run_rows(kIds);
+  std::vector<int64_t> ids(kIds), unjoined_ids(kIds);
+  std::vector<int32_t> row_ends(kIds), unjoined_ends(kIds), run_rows(kIds);
   for (int64_t i = 0; i < kIds; ++i) {
     ids[i] = kRows - 1 - i % kDistinct * (kRows / kDistinct);
     row_ends[i] = static_cast<int32_t>(i + 1);
@@ -196,13 +197,22 @@ void CheckLargestEntries() {
   table.num_ids = table.num_rows = kIds;
   table.ids = ids.data();
   table.row_ends = row_ends.data();
-  table.run_ids = run_ids.data();
-  table.run_ends = run_ends.data();
+  table.run_ids = unjoined_ids.data();
+  table.run_ends = unjoined_ends.data();
   table.run_rows = run_rows.data();
-  RunShares<int64_t> shares(&table, Cores(), 3);
-  for (int64_t i = 0; i < shares.count(); ++i) shares.Sort(i);
-  shares.Join();
-  Require(shares.count() == 3 && table.num_runs == kDistinct, "wrong runs", 0, kBaselineKernels);
+  ScratchPool scratch;
+  RunSorter<int64_t> sorter(table, Cores(), 3, &scratch);
+  for (int64_t i = 0; i < sorter.num_shares(); ++i) sorter.Count(i);
+  sorter.MakeRoom();
+  for (int64_t i = 0; i < sorter.num_shares(); ++i) sorter.Deal(i);
+  for (int64_t i = 0; i < sorter.num_shares(); ++i) sorter.Sort(i);
+  Require(sorter.num_shares() == 3 && sorter.num_runs() == kDistinct, "wrong runs", 0,
+          kBaselineKernels);
+  std::vector<int64_t> run_ids(kDistinct);
+  std::vector<int32_t> run_ends(kDistinct);
+  for (int64_t i = 0; i < sorter.num_shares(); ++i) {
+    sorter.CopyRuns(i, run_ids.data(), run_ends.data());
+  }
   for (int64_t run = 0, i = 0; run < kDistinct; ++run) {
     Require(run == 0 || run_ids[run - 1] < run_ids[run], "unsorted", 0, kBaselineKernels);
     for (int32_t last = -1; i < run_ends[run]; last = run_rows[i++]) {

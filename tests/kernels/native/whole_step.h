@@ -6,16 +6,21 @@
 #ifndef TPU_ESTIMATOR_EMBEDDING_TESTS_WHOLE_STEP_H_
 #define TPU_ESTIMATOR_EMBEDDING_TESTS_WHOLE_STEP_H_
 
-#include <atomic>
 #include <cstdint>
+#include <cstdlib>
+#include <functional>
+#include <new>
 #include <string>
 #include <thread>
+#include <utility>
 #include <vector>
 
 #include "check_ids.h"
+#include "check_prepared.h"
 #include "lay_out_ids.h"
 #include "row_kernels.h"
-#include "run_shares.h"
+#include "run_sorter.h"
+#include "share_work.h"
 #include "update_shares.h"
 
 namespace tpu_estimator_embedding {
@@ -60,24 +65,25 @@ struct StepResult {
   std::vector<std::vector<float>> parts;  // of the table, one for each host
 };
 
-// Calls work(i) for every i below `count` from that many threads.
+// Calls work(i) for every i below `count` from that many threads, as the ops do. Throws
+// std::bad_alloc where any of them ran out of memory.
 template <class Work>
 void FromThreads(int num_threads, int64_t count, const Work& work) {
-  std::atomic<int64_t> next{0};
-  const auto take = [&] {
-    for (int64_t i = next++; i < count; i = next++) work(i);
-  };
   std::vector<std::thread> threads;
-  for (int i = 1; i < num_threads; ++i) threads.emplace_back(take);
-  take();
+  threads.reserve(num_threads);
+  const auto schedule = [&](std::function<void()> closure) {
+    threads.emplace_back(std::move(closure));
+  };
+  const bool is_done = ShareWork(num_threads, count, schedule, work);
   for (std::thread& thread : threads) thread.join();
+  if (!is_done) throw std::bad_alloc();
 }
 
 // The prepared ids of one host.
 template <class Id>
 struct Host {
-  std::vector<Id> ids, run_ids;
-  std::vector<int32_t> row_ends, run_ends, run_rows;
+  std::vector<Id> ids, run_ids, all_run_ids;
+  std::vector<int32_t> row_ends, run_ends, run_rows, all_run_ends;
   std::vector<float> weights, run_weights, table, slots[kMaxSlots];
 
   Host(const TablePlan& plan, int64_t num_table_rows, int64_t num_ids, int64_t num_rows,
@@ -173,10 +179,26 @@ class Step {
     return counts.size() == 1 && counts[0] == given && !has_sequences;
   }
 
-  void SortRuns(TableIds<Id>* table, const Cores& cores) {
-    RunShares<Id> shares(table, cores, num_threads_);
-    FromThreads(num_threads_, shares.count(), [&](int64_t i) { shares.Sort(i); });
-    shares.Join();
+  // Leaves the runs of a host where all of them stand without gaps.
+  void SortRuns(size_t host, const Cores& cores) {
+    TableIds<Id>& table = views_[host];
+    RunSorter<Id> sorter(table, cores, num_threads_, &scratch_);
+    const auto for_each = [&](void (RunSorter<Id>::*work)(int64_t)) {
+      FromThreads(num_threads_, sorter.num_shares(), [&](int64_t i) { (sorter.*work)(i); });
+    };
+    if (sorter.is_shared()) {
+      for_each(&RunSorter<Id>::Count);
+      sorter.MakeRoom();
+      for_each(&RunSorter<Id>::Deal);
+    }
+    for_each(&RunSorter<Id>::Sort);
+    table.num_runs = sorter.num_runs();
+    hosts_[host].all_run_ids.resize(table.num_runs);
+    hosts_[host].all_run_ends.resize(table.num_runs);
+    table.run_ids = hosts_[host].all_run_ids.data();
+    table.run_ends = hosts_[host].all_run_ends.data();
+    FromThreads(num_threads_, sorter.num_shares(),
+                [&](int64_t i) { sorter.CopyRuns(i, table.run_ids, table.run_ends); });
   }
 
   std::vector<float> LookUpAll() {
@@ -184,7 +206,8 @@ class Step {
     std::vector<float> sum(num_rows_ * plan_.dim), part(sum.size());
     for (size_t host = 0; host < views_.size(); ++host) {
       LookUp<Id> task;
-      task.ids = views_[host];
+      task.ids = views_[host].for_lookup();
+      if (!IsWithin(task.ids, 0, num_rows_) || !IsComplete(task.ids)) std::abort();
       task.dim = plan_.dim;
       task.table = hosts_[host].table.data();
       task.activations = part.data();
@@ -209,7 +232,7 @@ class Step {
     std::vector<Update<Id>> tasks;
     for (size_t host = 0; host < views_.size(); ++host) {
       cores.part = static_cast<int>(host);
-      SortRuns(&views_[host], cores);
+      SortRuns(host, cores);
       tasks.push_back(Task(host, gradients));
     }
     const std::vector<UpdateShare<Id>> shares = ShareOut(tasks, num_threads_);
@@ -219,7 +242,9 @@ class Step {
 
   Update<Id> Task(size_t host, const std::vector<float>& gradients) {
     Update<Id> task;
-    task.ids = views_[host];
+    task.ids = views_[host].for_update();
+    if (task.ids.num_runs > 0 && !IsWithin(task.ids, 0, task.ids.num_runs)) std::abort();
+    if (!IsComplete(task.ids)) std::abort();
     task.dim = plan_.dim;
     task.table = hosts_[host].table.data();
     for (int slot = 0; slot < kMaxSlots; ++slot) task.slots[slot] = hosts_[host].slots[slot].data();
@@ -232,6 +257,7 @@ class Step {
   const RowKernels& kernels_;
   const int num_threads_;
   const Partition partition_;
+  ScratchPool scratch_;
   bool is_weighted_ = false, keeps_every_id_ = false;
   int64_t num_rows_ = 0;
   std::vector<FeatureIds> ids_;

@@ -1,8 +1,8 @@
 # SPDX-License-Identifier: Apache-2.0
 """The optimizers of tables as attributes of the compiled update.
 
-Hyperparameters travel as float32. What the rules compute from them in double precision,
-such as 1 - beta, is computed here; the order is that of the structs in kernels/src/rules.h.
+Hyperparameters travel as float32, under their names. What the rules compute from them in
+double precision, such as 1 - beta, is computed here.
 """
 
 import math
@@ -22,30 +22,35 @@ from tpu_estimator_embedding.optimizers.row_optimizer import Limits, RowOptimize
 from tpu_estimator_embedding.optimizers.sgd import SGD
 from tpu_estimator_embedding.optimizers.update_rule import UpdateRule
 
-_MAX_HYPERPARAMETERS = 8
-
-_HYPERPARAMETERS: dict[type[UpdateRule], Callable[[Any], tuple[float, ...]]] = {
-    SGD: lambda rule: (),
-    Adagrad: lambda rule: (),
-    ProximalAdagrad: lambda rule: (rule.l1_regularization_strength,
-                                   rule.l2_regularization_strength),
-    AdagradMomentum: lambda rule: (
-        rule.momentum, -1.0 / rule.exponent,
-        *((1.0, 1.0) if rule.beta2 == 1 else (rule.beta2, 1.0 - rule.beta2)), rule.epsilon,
-        rule.use_nesterov),
-    Momentum: lambda rule: (rule.momentum, rule.use_nesterov),
-    RMSProp: lambda rule: (1.0 - rule.rho, rule.momentum, rule.epsilon),
-    Adam: lambda rule: (
-        rule.beta1, 1.0 - rule.beta1, rule.beta2, 1.0 - rule.beta2,
-        rule.epsilon ** 2 if rule.sum_inside_sqrt else rule.epsilon, rule.sum_inside_sqrt),
-    FTRL: lambda rule: (
-        -rule.learning_rate_power, rule.l1_regularization_strength,
-        rule.l2_regularization_strength, rule.beta, rule.multiply_linear_by_learning_rate),
-    ProximalYogi: lambda rule: (
-        rule.beta1, 1.0 - rule.beta1, 1.0 - rule.beta2, rule.epsilon,
-        rule.l1_regularization_strength, rule.l2_regularization_strength),
-    FrequencyEstimator: lambda rule: (rule.tau, 1.0 - rule.tau, rule.max_delta,
-                                      rule.outlier_threshold),
+# The names are those of the structs in kernels/src/rules.h.
+_HYPERPARAMETERS: dict[type[UpdateRule], Callable[[Any], dict[str, float]]] = {
+    SGD: lambda rule: {},
+    Adagrad: lambda rule: {},
+    ProximalAdagrad: lambda rule: {"l1": rule.l1_regularization_strength,
+                                   "l2": rule.l2_regularization_strength},
+    AdagradMomentum: lambda rule: {
+        "momentum": rule.momentum, "power": -1.0 / rule.exponent,
+        "kept": rule.beta2, "added": 1.0 if rule.beta2 == 1 else 1.0 - rule.beta2,
+        "epsilon": rule.epsilon, "use_nesterov": rule.use_nesterov},
+    Momentum: lambda rule: {"momentum": rule.momentum, "use_nesterov": rule.use_nesterov},
+    RMSProp: lambda rule: {"one_minus_rho": 1.0 - rule.rho, "momentum": rule.momentum,
+                           "epsilon": rule.epsilon},
+    Adam: lambda rule: {
+        "beta1": rule.beta1, "one_minus_beta1": 1.0 - rule.beta1, "beta2": rule.beta2,
+        "one_minus_beta2": 1.0 - rule.beta2,
+        "epsilon": rule.epsilon ** 2 if rule.sum_inside_sqrt else rule.epsilon,
+        "sum_inside_sqrt": rule.sum_inside_sqrt},
+    FTRL: lambda rule: {
+        "power": -rule.learning_rate_power, "l1": rule.l1_regularization_strength,
+        "l2": rule.l2_regularization_strength, "beta": rule.beta,
+        "multiply_linear_by_learning_rate": rule.multiply_linear_by_learning_rate},
+    ProximalYogi: lambda rule: {
+        "beta1": rule.beta1, "one_minus_beta1": 1.0 - rule.beta1,
+        "one_minus_beta2": 1.0 - rule.beta2, "epsilon": rule.epsilon,
+        "l1": rule.l1_regularization_strength, "l2": rule.l2_regularization_strength},
+    FrequencyEstimator: lambda rule: {
+        "tau": rule.tau, "one_minus_tau": 1.0 - rule.tau, "max_delta": rule.max_delta,
+        "outlier_threshold": rule.outlier_threshold},
 }
 
 
@@ -58,12 +63,16 @@ def rule_attributes(optimizers: Sequence[RowOptimizer]) -> dict[str, list]:
     """Returns the attributes of the update of tables with these optimizers.
 
     >>> rule_attributes([RowOptimizer(Momentum(0.5), 0.1)])["hyperparameters"]
-    [0.5, 0.0, 0.0, 0.0, 0.0, 0.0, 0.0, 0.0]
+    [0.5, 0.0]
     """
+    rules = [optimizer.rule for optimizer in optimizers]
+    hyperparameters = [item for rule in rules
+                       for item in _HYPERPARAMETERS[type(rule)](rule).items()]
     return {
-        "rules": [type(optimizer.rule).__name__ for optimizer in optimizers],
-        "hyperparameters": [value for optimizer in optimizers
-                            for value in _hyperparameters(optimizer.rule)],
+        "rules": [type(rule).__name__ for rule in rules],
+        "hyperparameter_names": [name for name, _ in hyperparameters],
+        "hyperparameters": [float(value) for _, value in hyperparameters],
+        "slot_names": [name for rule in rules for name in rule.slot_initial_values],
         "limits": [limit for optimizer in optimizers
                    for limits in (optimizer.gradient_limits, optimizer.weight_limits)
                    for limit in _closed(limits)],
@@ -73,11 +82,6 @@ def rule_attributes(optimizers: Sequence[RowOptimizer]) -> dict[str, list]:
         "move_untouched_rows": [optimizer.rule.updates_untouched_rows
                                 for optimizer in optimizers],
     }
-
-
-def _hyperparameters(rule: UpdateRule) -> list[float]:
-    values = [float(value) for value in _HYPERPARAMETERS[type(rule)](rule)]
-    return values + [0.0] * (_MAX_HYPERPARAMETERS - len(values))
 
 
 def _closed(limits: Limits) -> tuple[float, float]:

@@ -36,7 +36,8 @@ inline CountedTable ShareTable(const PrepareAttributes& attributes, const TableP
     for (int feature : plan.features) {
       const FeatureIds& ids = inputs[replica + feature];
       table.shares.push_back({&attributes.features[feature], &ids});
-      table.num_rows += table.shares.back().num_rows();
+      // What is too much already stays so, and cannot overflow.
+      if (table.num_rows <= kMostInStep) table.num_rows += table.shares.back().num_rows();
       table.keeps_every_id = table.keeps_every_id && !has_negative_ids[replica + feature];
       total += ids.ids.size;
     }
@@ -45,12 +46,11 @@ inline CountedTable ShareTable(const PrepareAttributes& attributes, const TableP
   return table;
 }
 
-// Ends are int32, and loops look some ids further than they are.
+// Ends are int32.
 inline absl::Status CheckSize(int64_t size) {
-  constexpr int64_t kMost = std::numeric_limits<int32_t>::max() - 1024;
-  if (size <= kMost) return absl::OkStatus();
+  if (size <= kMostInStep) return absl::OkStatus();
   return absl::InvalidArgumentError(
-      absl::StrCat("`ids` of the features of a table must be at most ", kMost, " in a step, got ",
+      absl::StrCat("`ids` of the features of a table must be at most ", kMostInStep, " in a step, got ",
                    size, ". Give smaller batches."));
 }
 
@@ -68,11 +68,10 @@ inline absl::Status CountTables(tensorflow::OpKernelContext* context,
     TF_RETURN_IF_ERROR(CheckSize(tables->back().num_ids()));
     if (!tables->back().keeps_every_id) uncounted.push_back(tables->size() - 1);
   }
-  ParallelFor(context, uncounted.size(), [&](int64_t i) {
+  return ParallelFor(context, uncounted.size(), [&](int64_t i) {
     CountedTable& table = (*tables)[uncounted[i]];
     table.counts = CountIds(table.shares, attributes.tables[uncounted[i]].partition);
   });
-  return absl::OkStatus();
 }
 
 }  // namespace tpu_estimator_embedding

@@ -32,22 +32,25 @@ class HostOutputs {
     return absl::OkStatus();
   }
 
-  // Hands out the sizes, and the runs now that their number is known.
-  absl::Status Finish(const Parts<Id>& parts) {
-    std::vector<const TableIds<Id>*> of_host;
+  // Hands out the sizes, and makes room for the runs now that their number is known. The parts of
+  // the host point there; whoever holds the runs is to copy them.
+  absl::Status Finish(Parts<Id>* parts) {
+    std::vector<TableIds<Id>*> of_host;
     int64_t num_runs = 0;
-    for (size_t i = 0; i < parts.size(); ++i) {
+    for (size_t i = 0; i < parts->size(); ++i) {
       if (!HasPart(i)) continue;
-      of_host.push_back(&parts[i][host_]);
+      of_host.push_back(&(*parts)[i][host_]);
       num_runs += of_host.back()->num_runs;
     }
     Id* run_ids;
     int32_t* run_ends;
     TF_RETURN_IF_ERROR(Output("run_ids", num_runs, &run_ids));
     TF_RETURN_IF_ERROR(Output("run_ends", num_runs, &run_ends));
-    for (const TableIds<Id>* part : of_host) {
-      run_ids = std::copy_n(part->run_ids, part->num_runs, run_ids);
-      run_ends = std::copy_n(part->run_ends, part->num_runs, run_ends);
+    for (TableIds<Id>* part : of_host) {
+      part->run_ids = run_ids;
+      part->run_ends = run_ends;
+      run_ids += part->num_runs;
+      run_ends += part->num_runs;
     }
     return OutputSizes(of_host);
   }
@@ -96,7 +99,7 @@ class HostOutputs {
     return part;
   }
 
-  absl::Status OutputSizes(const std::vector<const TableIds<Id>*>& parts) {
+  absl::Status OutputSizes(const std::vector<TableIds<Id>*>& parts) {
     tensorflow::OpOutputList outputs;
     TF_RETURN_IF_ERROR(context_->output_list("sizes", &outputs));
     const int64_t num_parts = parts.size();

@@ -6,6 +6,8 @@
 #include <algorithm>
 #include <chrono>
 #include <cstdint>
+#include <cstdlib>
+#include <cstring>
 #include <mutex>
 #include <vector>
 
@@ -14,6 +16,12 @@
 #endif
 
 namespace tpu_estimator_embedding {
+
+// Whether nobody switched them off. The loader has checked the value.
+inline bool AreHugePagesWanted() {
+  static const char* const value = std::getenv("TPU_ESTIMATOR_EMBEDDING_HUGE_PAGES");
+  return value == nullptr || std::strcmp(value, "off") != 0;
+}
 
 // Asks Linux to move the memory into huge pages, now and not when it finds the time. It is a
 // wish: where there are none, or the memory is too full for them, nothing changes.

@@ -46,6 +46,9 @@ class LockedVariables {
       return std::less<>()(a->mu(), b->mu());
     });
     sorted.erase(std::unique(sorted.begin(), sorted.end()), sorted.end());
+    if (access_ == Access::kWrite && sorted.size() != variables_.size()) {
+      return absl::InvalidArgumentError("Every table and slot must be a variable of its own.");
+    }
     for (tensorflow::Var* variable : sorted) {
       access_ == Access::kRead ? variable->mu()->lock_shared() : variable->mu()->lock();
       locked_.push_back(variable);
@@ -53,15 +56,17 @@ class LockedVariables {
     return CheckInitialized();
   }
 
+  int size() const { return static_cast<int>(variables_.size()); }
   const std::string& name(int i) const { return names_[i]; }
   const tensorflow::Tensor& tensor(int i) const { return *variables_[i]->tensor(); }
   float* data(int i) { return variables_[i]->tensor()->flat<float>().data(); }
 
-  // Returns an error unless variable i is float32 of the shape.
+  // Returns an error unless variable i is float32 of the shape. Without it, `data` may not be
+  // called.
   absl::Status CheckShape(int i, int64_t rows, int64_t dim) const {
     const tensorflow::Tensor& tensor = *variables_[i]->tensor();
-    if (tensor.dtype() == tensorflow::DT_FLOAT &&
-        tensor.shape() == tensorflow::TensorShape({rows, dim})) {
+    if (tensor.dtype() == tensorflow::DT_FLOAT && tensor.dims() == 2 &&
+        tensor.dim_size(0) == rows && tensor.dim_size(1) == dim) {
       return absl::OkStatus();
     }
     return absl::InvalidArgumentError(
@@ -87,7 +92,10 @@ class LockedVariables {
 
  private:
   absl::Status Find(tensorflow::OpKernelContext* context, const tensorflow::Tensor& input) {
-    const tensorflow::ResourceHandle& handle = input.scalar<tensorflow::ResourceHandle>()();
+    if (input.NumElements() != 1) {
+      return absl::InvalidArgumentError("Handles of tables and slots must be scalars.");
+    }
+    const tensorflow::ResourceHandle& handle = input.flat<tensorflow::ResourceHandle>()(0);
     names_.push_back(handle.name());
     variables_.emplace_back();
     if (!tensorflow::LookupResource(context, handle, &variables_.back()).ok()) {

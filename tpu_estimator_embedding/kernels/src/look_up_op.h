@@ -3,8 +3,10 @@
 #ifndef TPU_ESTIMATOR_EMBEDDING_LOOK_UP_OP_H_
 #define TPU_ESTIMATOR_EMBEDDING_LOOK_UP_OP_H_
 
+#include <atomic>
 #include <vector>
 
+#include "attribute_checks.h"
 #include "locked_variables.h"
 #include "parallel_for.h"
 #include "prepared_ids.h"
@@ -16,32 +18,11 @@ template <class Id>
 class LookUpOp : public tensorflow::OpKernel {
  public:
   explicit LookUpOp(tensorflow::OpKernelConstruction* construction) : OpKernel(construction) {
-    OP_REQUIRES_OK(construction, construction->GetAttr("dims", &dims_));
-    OP_REQUIRES_OK(construction, construction->GetAttr("positions", &positions_));
+    OP_REQUIRES_OK(construction, Read(construction));
   }
 
   void Compute(tensorflow::OpKernelContext* context) override {
-    tensorflow::OpInputList inputs;
-    OP_REQUIRES_OK(context, context->input_list("tables", &inputs));
-    std::vector<TableIds<Id>> tables;
-    OP_REQUIRES_OK(context, View(context, &tables));
-    LockedVariables variables(Access::kRead);
-    OP_REQUIRES_OK(context, variables.Lock(context, inputs));
-    OP_REQUIRES(context,
-                dims_.size() == tables.size() && inputs.size() == static_cast<int>(dims_.size()),
-                absl::InvalidArgumentError("Attributes must be given for every table."));
-    std::vector<LookUp<Id>> tasks(tables.size());
-    for (size_t i = 0; i < tables.size(); ++i) {
-      if (tables[i].num_rows > 0) {
-        OP_REQUIRES_OK(context, variables.CheckShape(i, tables[i].num_table_rows, dims_[i]));
-      }
-      tensorflow::Tensor* activations;
-      OP_REQUIRES_OK(context,
-                     context->allocate_output(
-                         i, tensorflow::TensorShape({tables[i].num_rows, dims_[i]}), &activations));
-      tasks[i] = {tables[i], dims_[i], variables.data(i), activations->flat<float>().data()};
-    }
-    Run(context, tasks);
+    OP_REQUIRES_OK(context, Guarded([&] { return Run(context); }));
   }
 
  private:
@@ -50,26 +31,47 @@ class LookUpOp : public tensorflow::OpKernel {
     int64_t begin_row, end_row;
   };
 
-  // Returns the ids of the tables that are looked up, which may be some of those prepared.
-  absl::Status View(tensorflow::OpKernelContext* context, std::vector<TableIds<Id>>* tables) const {
-    PreparedTensors tensors;
-    TF_RETURN_IF_ERROR(context->input("sizes", &tensors.sizes));
-    TF_RETURN_IF_ERROR(context->input("ids", &tensors.ids));
-    TF_RETURN_IF_ERROR(context->input("row_ends", &tensors.row_ends));
-    TF_RETURN_IF_ERROR(context->input("weights", &tensors.weights));
-    TF_RETURN_IF_ERROR(context->input("scales", &tensors.scales));
-    std::vector<TableIds<Id>> prepared;
-    TF_RETURN_IF_ERROR(ViewTables(tensors, &prepared));
-    for (int64_t position : positions_) {
-      if (position < 0 || position >= static_cast<int64_t>(prepared.size())) {
-        return absl::InvalidArgumentError("Ids must be prepared for every table.");
-      }
-      tables->push_back(prepared[position]);
+  absl::Status Read(tensorflow::OpKernelConstruction* construction) {
+    int64_t num_tables;
+    TF_RETURN_IF_ERROR(construction->GetAttr("num_tables", &num_tables));
+    TF_RETURN_IF_ERROR(construction->GetAttr("dims", &dims_));
+    TF_RETURN_IF_ERROR(construction->GetAttr("positions", &positions_));
+    TF_RETURN_IF_ERROR(CheckCount("dims", "table", num_tables, dims_.size()));
+    TF_RETURN_IF_ERROR(CheckCount("positions", "table", num_tables, positions_.size()));
+    return CheckAll("dims", dims_, 1, kMostColumns);
+  }
+
+  absl::Status Run(tensorflow::OpKernelContext* context) const {
+    tensorflow::OpInputList inputs;
+    TF_RETURN_IF_ERROR(context->input_list("tables", &inputs));
+    std::vector<LookUpIds<Id>> ids;
+    TF_RETURN_IF_ERROR(View(context, &ids));
+    LockedVariables variables(Access::kRead);
+    TF_RETURN_IF_ERROR(variables.Lock(context, inputs));
+    std::vector<LookUp<Id>> tasks(ids.size());
+    for (size_t i = 0; i < ids.size(); ++i) {
+      TF_RETURN_IF_ERROR(variables.CheckShape(i, ids[i].num_table_rows, dims_[i]));
+      tensorflow::TensorShape shape;
+      TF_RETURN_IF_ERROR(
+          tensorflow::TensorShape::BuildTensorShape({ids[i].num_rows, dims_[i]}, &shape));
+      tensorflow::Tensor* activations;
+      TF_RETURN_IF_ERROR(context->allocate_output(i, shape, &activations));
+      tasks[i] = {ids[i], dims_[i], variables.data(i), activations->flat<float>().data()};
     }
+    return RunTasks(context, tasks);
+  }
+
+  // Returns the ids of the tables that are looked up, which may be some of those prepared.
+  absl::Status View(tensorflow::OpKernelContext* context, std::vector<LookUpIds<Id>>* ids) const {
+    std::vector<LookUpIds<Id>> prepared;
+    TF_RETURN_IF_ERROR(ViewTables(context, &prepared));
+    TF_RETURN_IF_ERROR(CheckAll("positions", positions_, 0, prepared.size() - 1));
+    for (int64_t position : positions_) ids->push_back(prepared[position]);
     return absl::OkStatus();
   }
 
-  static void Run(tensorflow::OpKernelContext* context, const std::vector<LookUp<Id>>& tasks) {
+  static absl::Status RunTasks(tensorflow::OpKernelContext* context,
+                               const std::vector<LookUp<Id>>& tasks) {
     int64_t total = 0;
     for (const LookUp<Id>& task : tasks) total += Cost(task);
     const int64_t cost_of_share = total / (kSharesPerThread * NumThreads(context)) + 1;
@@ -81,9 +83,16 @@ class LookUpOp : public tensorflow::OpKernel {
       }
     }
     const RowKernels& kernels = BestRowKernels();
-    ParallelFor(context, shares.size(), [&](int64_t i) {
-      kernels(*shares[i].task, shares[i].begin_row, shares[i].end_row);
-    });
+    std::atomic<bool> fit{true};
+    TF_RETURN_IF_ERROR(ParallelFor(context, shares.size(), [&](int64_t i) {
+      const Share& share = shares[i];
+      if (IsWithin(share.task->ids, share.begin_row, share.end_row)) {
+        kernels(*share.task, share.begin_row, share.end_row);
+      } else {
+        fit = false;
+      }
+    }));
+    return fit ? absl::OkStatus() : DoNotFit();
   }
 
   static int64_t Cost(const LookUp<Id>& task) {

@@ -39,7 +39,7 @@ struct SumColumns {
 template <class Id>
 void LookUpRows(const LookUp<Id>& given, int64_t begin_row, int64_t end_row) {
   const LookUp<Id> task = given;
-  const TableIds<Id>& ids = task.ids;
+  const LookUpIds<Id>& ids = task.ids;
   const int32_t last = begin_row < end_row ? ids.row_ends[end_row - 1] : 0;
   int32_t begin = begin_row == 0 ? 0 : ids.row_ends[begin_row - 1];
   for (int32_t i = begin; i < last && i < begin + kLookUpAhead; ++i) {

@@ -5,23 +5,26 @@
 
 #include <vector>
 
+#include "attribute_checks.h"
 #include "prepared_ids.h"
 #include "tensorflow/core/framework/op.h"
 #include "tensorflow/core/framework/shape_inference.h"
 
 namespace tpu_estimator_embedding {
 
-using tensorflow::shape_inference::DimensionHandle;
 using tensorflow::shape_inference::InferenceContext;
+using tensorflow::shape_inference::ShapeHandle;
 
 inline absl::Status PrepareIdsShapes(InferenceContext* context) {
   int num_hosts;
   std::vector<int64_t> vocabulary_sizes;
   TF_RETURN_IF_ERROR(context->GetAttr("num_hosts", &num_hosts));
   TF_RETURN_IF_ERROR(context->GetAttr("vocabulary_sizes", &vocabulary_sizes));
+  ShapeHandle batch_sizes;
+  TF_RETURN_IF_ERROR(
+      context->WithRank(context->input(context->num_inputs() - 1), 1, &batch_sizes));
   const int64_t num_tables = vocabulary_sizes.size();
-  context->set_output(
-      0, context->Matrix(num_tables, context->Dim(context->input(context->num_inputs() - 1), 0)));
+  context->set_output(0, context->Matrix(num_tables, context->Dim(batch_sizes, 0)));
   for (int output = 1; output < context->num_outputs(); ++output) {
     context->set_output(output, context->Vector(InferenceContext::kUnknownDim));
   }
@@ -34,8 +37,10 @@ inline absl::Status PrepareIdsShapes(InferenceContext* context) {
 }
 
 inline absl::Status LookUpShapes(InferenceContext* context) {
-  std::vector<int> dims;
+  std::vector<int64_t> dims;
   TF_RETURN_IF_ERROR(context->GetAttr("dims", &dims));
+  TF_RETURN_IF_ERROR(CheckCount("dims", "table", context->num_outputs(), dims.size()));
+  TF_RETURN_IF_ERROR(CheckAll("dims", dims, 1, kMostColumns));
   for (size_t table = 0; table < dims.size(); ++table) {
     context->set_output(table, context->Matrix(InferenceContext::kUnknownDim, dims[table]));
   }
@@ -112,7 +117,9 @@ REGISTER_OP("TpuEmbeddingUpdate")
     .Attr("num_slots: int >= 0")
     .Attr("dims: list(int) >= 1")
     .Attr("rules: list(string) >= 1")
+    .Attr("hyperparameter_names: list(string) >= 0")
     .Attr("hyperparameters: list(float) >= 0")
+    .Attr("slot_names: list(string) >= 0")
     .Attr("limits: list(float) >= 0")
     .Attr("decay_factors: list(float) >= 1")
     .Attr("multiply_decay_by_learning_rate: list(bool) >= 1")

@@ -3,77 +3,35 @@
 #ifndef TPU_ESTIMATOR_EMBEDDING_OPTIMIZER_ATTRIBUTES_H_
 #define TPU_ESTIMATOR_EMBEDDING_OPTIMIZER_ATTRIBUTES_H_
 
-#include <map>
+#include <algorithm>
 #include <string>
 #include <vector>
 
 #include "absl/strings/str_cat.h"
+#include "absl/strings/str_join.h"
+#include "attribute_checks.h"
 #include "row_optimizer.h"
+#include "rule_records.h"
 #include "tensorflow/core/framework/op_kernel.h"
 
 namespace tpu_estimator_embedding {
 
-struct NamedRule {
-  Rule rule;
-  int num_slots;
-};
-
-inline const std::map<std::string, NamedRule>& RulesByName() {
-  static const auto& rules = *new std::map<std::string, NamedRule>{
-      {"SGD", {Rule::kSgd, 0}},
-      {"Adagrad", {Rule::kAdagrad, 1}},
-      {"ProximalAdagrad", {Rule::kProximalAdagrad, 1}},
-      {"AdagradMomentum", {Rule::kAdagradMomentum, 2}},
-      {"Momentum", {Rule::kMomentum, 1}},
-      {"RMSProp", {Rule::kRmsProp, 2}},
-      {"Adam", {Rule::kAdam, 2}},
-      {"FTRL", {Rule::kFtrl, 2}},
-      {"ProximalYogi", {Rule::kProximalYogi, 2}},
-      {"FrequencyEstimator", {Rule::kFrequencyEstimator, 1}},
-  };
-  return rules;
-}
-
 class OptimizerAttributes {
  public:
-  absl::Status Read(tensorflow::OpKernelConstruction* construction) {
-    std::vector<std::string> names;
-    std::vector<float> hyperparameters, limits;
-    std::vector<bool> move_untouched_rows;
-    TF_RETURN_IF_ERROR(construction->GetAttr("rules", &names));
-    TF_RETURN_IF_ERROR(construction->GetAttr("hyperparameters", &hyperparameters));
-    TF_RETURN_IF_ERROR(construction->GetAttr("limits", &limits));
+  absl::Status Read(tensorflow::OpKernelConstruction* construction, int64_t num_tables) {
+    TF_RETURN_IF_ERROR(ReadRules(construction, num_tables));
+    TF_RETURN_IF_ERROR(ReadHyperparameters(construction));
+    TF_RETURN_IF_ERROR(CheckSlots(construction));
+    TF_RETURN_IF_ERROR(ReadLimits(construction));
     TF_RETURN_IF_ERROR(construction->GetAttr("decay_factors", &decay_factors_));
     TF_RETURN_IF_ERROR(construction->GetAttr("multiply_decay_by_learning_rate",
                                              &multiply_decay_by_learning_rate_));
-    TF_RETURN_IF_ERROR(construction->GetAttr("move_untouched_rows", &move_untouched_rows));
-    const size_t count = names.size();
-    if (hyperparameters.size() != count * kMaxHyperparameters || limits.size() != 4 * count ||
-        decay_factors_.size() != count || multiply_decay_by_learning_rate_.size() != count ||
-        move_untouched_rows.size() != count) {
-      return absl::InvalidArgumentError("Attributes must be given for every table.");
-    }
-    for (size_t i = 0; i < count; ++i) {
-      const auto named = RulesByName().find(names[i]);
-      if (named == RulesByName().end()) {
-        return absl::InvalidArgumentError(absl::StrCat("No rule is named ", names[i], "."));
-      }
-      RowOptimizer optimizer;
-      optimizer.rule = named->second.rule;
-      std::copy_n(&hyperparameters[i * kMaxHyperparameters], kMaxHyperparameters,
-                  optimizer.hyperparameters);
-      optimizer.moves_untouched_rows = move_untouched_rows[i];
-      optimizer.gradient_min = limits[4 * i];
-      optimizer.gradient_max = limits[4 * i + 1];
-      optimizer.weight_min = limits[4 * i + 2];
-      optimizer.weight_max = limits[4 * i + 3];
-      optimizers_.push_back(optimizer);
-      num_slots_.push_back(named->second.num_slots);
-    }
-    return absl::OkStatus();
+    TF_RETURN_IF_ERROR(CheckCount("decay_factors", "table", num_tables, decay_factors_.size()));
+    return CheckCount("multiply_decay_by_learning_rate", "table", num_tables,
+                      multiply_decay_by_learning_rate_.size());
   }
 
-  int num_slots(int table) const { return num_slots_[table]; }
+  int num_slots(int table) const { return RecordOf(table).slots.size(); }
 
   // Returns the optimizers with what the step gives them.
   absl::Status ForStep(tensorflow::OpKernelContext* context,
@@ -85,8 +43,8 @@ class OptimizerAttributes {
     const int64_t count = optimizers_.size();
     if (learning_rates->shape() != tensorflow::TensorShape({count}) ||
         multiplier->NumElements() != 1 || step->NumElements() != 1) {
-      return absl::InvalidArgumentError(absl::StrCat(
-          "`learning_rates` must be one for each table, multiplier and step scalars."));
+      return absl::InvalidArgumentError(
+          "`learning_rates` must be one for each table, multiplier and step scalars.");
     }
     *optimizers = optimizers_;
     for (int64_t i = 0; i < count; ++i) {
@@ -101,8 +59,90 @@ class OptimizerAttributes {
   }
 
  private:
+  using Names = std::vector<std::string>;
+
+  const RuleRecord& RecordOf(int table) const { return RuleRecords()[optimizers_[table].rule]; }
+
+  absl::Status ReadRules(tensorflow::OpKernelConstruction* construction, int64_t num_tables) {
+    Names names;
+    std::vector<bool> move_untouched_rows;
+    TF_RETURN_IF_ERROR(construction->GetAttr("rules", &names));
+    TF_RETURN_IF_ERROR(construction->GetAttr("move_untouched_rows", &move_untouched_rows));
+    TF_RETURN_IF_ERROR(CheckCount("rules", "table", num_tables, names.size()));
+    TF_RETURN_IF_ERROR(
+        CheckCount("move_untouched_rows", "table", num_tables, move_untouched_rows.size()));
+    for (size_t i = 0; i < names.size(); ++i) {
+      RowOptimizer optimizer;
+      optimizer.rule = FindRule(names[i]);
+      if (optimizer.rule < 0) {
+        return absl::InvalidArgumentError(absl::StrCat("No rule is named ", names[i], "."));
+      }
+      optimizer.moves_untouched_rows = move_untouched_rows[i];
+      optimizers_.push_back(optimizer);
+      if (move_untouched_rows[i] && !RecordOf(i).may_move_untouched) {
+        return absl::InvalidArgumentError(
+            absl::StrCat("`move_untouched_rows` must be false for ", names[i], "."));
+      }
+    }
+    return absl::OkStatus();
+  }
+
+  // Values stand under the names that they have in Python, in the order of the C++ struct.
+  absl::Status ReadHyperparameters(tensorflow::OpKernelConstruction* construction) {
+    Names names;
+    std::vector<float> values;
+    TF_RETURN_IF_ERROR(construction->GetAttr("hyperparameter_names", &names));
+    TF_RETURN_IF_ERROR(construction->GetAttr("hyperparameters", &values));
+    TF_RETURN_IF_ERROR(CheckNames("hyperparameter_names", &RuleRecord::hyperparameters, names));
+    TF_RETURN_IF_ERROR(CheckCount("hyperparameters", "name", names.size(), values.size()));
+    auto next = values.begin();
+    for (size_t i = 0; i < optimizers_.size(); ++i) {
+      const int64_t count = RecordOf(i).hyperparameters.size();
+      std::copy_n(next, count, optimizers_[i].hyperparameters);
+      next += count;
+    }
+    return absl::OkStatus();
+  }
+
+  absl::Status CheckSlots(tensorflow::OpKernelConstruction* construction) {
+    Names names;
+    int64_t num_slots;
+    TF_RETURN_IF_ERROR(construction->GetAttr("slot_names", &names));
+    TF_RETURN_IF_ERROR(construction->GetAttr("num_slots", &num_slots));
+    TF_RETURN_IF_ERROR(CheckNames("slot_names", &RuleRecord::slots, names));
+    return CheckCount("slots", "name", names.size(), num_slots);
+  }
+
+  absl::Status CheckNames(const std::string& attribute, Names RuleRecord::*of_rule,
+                          const Names& got) const {
+    Names wanted;
+    for (size_t i = 0; i < optimizers_.size(); ++i) {
+      const Names& names = RecordOf(i).*of_rule;
+      wanted.insert(wanted.end(), names.begin(), names.end());
+    }
+    if (got == wanted) return absl::OkStatus();
+    return absl::InvalidArgumentError(absl::StrCat("`", attribute, "` must be [",
+                                                   absl::StrJoin(wanted, ", "), "], got [",
+                                                   absl::StrJoin(got, ", "), "]."));
+  }
+
+  absl::Status ReadLimits(tensorflow::OpKernelConstruction* construction) {
+    constexpr int kLimits = 4;
+    std::vector<float> limits;
+    TF_RETURN_IF_ERROR(construction->GetAttr("limits", &limits));
+    TF_RETURN_IF_ERROR(
+        CheckCount("limits", "side of each table", kLimits * optimizers_.size(), limits.size()));
+    for (size_t i = 0; i < optimizers_.size(); ++i) {
+      const float* of_table = &limits[kLimits * i];
+      optimizers_[i].gradient_min = of_table[0];
+      optimizers_[i].gradient_max = of_table[1];
+      optimizers_[i].weight_min = of_table[2];
+      optimizers_[i].weight_max = of_table[3];
+    }
+    return absl::OkStatus();
+  }
+
   std::vector<RowOptimizer> optimizers_;
-  std::vector<int> num_slots_;
   std::vector<float> decay_factors_;
   std::vector<bool> multiply_decay_by_learning_rate_;
 };

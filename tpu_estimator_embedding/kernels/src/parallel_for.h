@@ -1,15 +1,16 @@
 // SPDX-License-Identifier: Apache-2.0
-// Shares work out to the threads of an op.
+// Shares work out to the threads of an op, and tells TensorFlow where memory ran out.
 #ifndef TPU_ESTIMATOR_EMBEDDING_PARALLEL_FOR_H_
 #define TPU_ESTIMATOR_EMBEDDING_PARALLEL_FOR_H_
 
 #include <algorithm>
-#include <atomic>
-#include <condition_variable>
 #include <cstdint>
-#include <memory>
-#include <mutex>
+#include <functional>
+#include <new>
+#include <stdexcept>
+#include <utility>
 
+#include "share_work.h"
 #include "tensorflow/core/framework/op_kernel.h"
 
 namespace tpu_estimator_embedding {
@@ -18,35 +19,31 @@ inline int NumThreads(tensorflow::OpKernelContext* context) {
   return std::max(1, context->device()->tensorflow_cpu_worker_threads()->num_threads);
 }
 
-// What the threads that share some work know of one another.
-struct Progress {
-  std::atomic<int64_t> next{0};
-  std::atomic<int64_t> done{0};
-  std::mutex mutex;
-  std::condition_variable is_done;
-};
+inline absl::Status OutOfMemory() {
+  return absl::ResourceExhaustedError(
+      "The memory ran out in an embedding op. Give smaller batches, or more memory.");
+}
 
-// Calls work(i) for every i below `count`, each once, from as many threads as the op has; a
-// thread that is done with one takes the next. The caller works too, so that it waits for no
-// thread that is busy elsewhere: one that comes late finds nothing left and touches nothing.
+// Calls work(i) for every i below `count`, each once, from as many threads as the op has.
 template <class Work>
-void ParallelFor(tensorflow::OpKernelContext* context, int64_t count, const Work& work) {
-  const auto progress = std::make_shared<Progress>();
-  const auto take_part = [progress, count, &work] {
-    for (int64_t i = progress->next++; i < count; i = progress->next++) {
-      work(i);
-      if (++progress->done == count) {
-        std::lock_guard<std::mutex> lock(progress->mutex);
-        progress->is_done.notify_one();
-      }
-    }
-  };
+absl::Status ParallelFor(tensorflow::OpKernelContext* context, int64_t count, const Work& work) {
   auto* threads = context->device()->tensorflow_cpu_worker_threads()->workers;
-  const int64_t num_threads = std::min<int64_t>(NumThreads(context), count);
-  for (int64_t i = 1; i < num_threads; ++i) threads->Schedule(take_part);
-  take_part();
-  std::unique_lock<std::mutex> lock(progress->mutex);
-  progress->is_done.wait(lock, [&] { return progress->done == count; });
+  const auto schedule = [threads](std::function<void()> closure) {
+    threads->Schedule(std::move(closure));
+  };
+  return ShareWork(NumThreads(context), count, schedule, work) ? absl::OkStatus() : OutOfMemory();
+}
+
+// Returns the status of `run()`, or what it means that it threw: TensorFlow catches nothing.
+template <class Run>
+absl::Status Guarded(const Run& run) {
+  try {
+    return run();
+  } catch (const std::bad_alloc&) {
+    return OutOfMemory();
+  } catch (const std::length_error&) {  // of a vector, before it asks for memory
+    return OutOfMemory();
+  }
 }
 
 }  // namespace tpu_estimator_embedding

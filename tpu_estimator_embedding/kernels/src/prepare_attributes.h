@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// The plan, as attributes of the op that prepares ids, and its inputs.
+// The plan, as attributes of the op that prepares ids.
 #ifndef TPU_ESTIMATOR_EMBEDDING_PREPARE_ATTRIBUTES_H_
 #define TPU_ESTIMATOR_EMBEDDING_PREPARE_ATTRIBUTES_H_
 
@@ -8,12 +8,18 @@
 #include <string>
 #include <vector>
 
+#include "attribute_checks.h"
 #include "feature_ids.h"
 #include "lay_out_ids.h"
 #include "partition.h"
 #include "tensorflow/core/framework/op_kernel.h"
 
 namespace tpu_estimator_embedding {
+
+constexpr int64_t kMostRows = int64_t{1} << 62;  // of a table
+
+// Ends are int32, and loops look some ids further than they are.
+constexpr int64_t kMostInStep = std::numeric_limits<int32_t>::max() - 1024;
 
 struct TablePlan {
   Partition partition;
@@ -30,74 +36,37 @@ class PrepareAttributes {
  public:
   std::vector<FeaturePlan> features;
   std::vector<TablePlan> tables;
+  std::vector<Placement> placements;  // of every feature of every replica, replica by replica
+  std::vector<bool> has_weights;      // the same
   int num_hosts = 1;
   bool is_training = false;
 
-  absl::Status Read(tensorflow::OpKernelConstruction* construction) {
-    std::vector<std::string> names, placements;
-    std::vector<int> lengths, table_of_feature;
-    TF_RETURN_IF_ERROR(construction->GetAttr("feature_names", &names));
-    TF_RETURN_IF_ERROR(construction->GetAttr("sequence_lengths", &lengths));
-    TF_RETURN_IF_ERROR(construction->GetAttr("table_of_feature", &table_of_feature));
-    TF_RETURN_IF_ERROR(construction->GetAttr("placements", &placements));
-    TF_RETURN_IF_ERROR(construction->GetAttr("has_weights", &has_weights_));
+  // `most_rows` is how many rows of a part of a table the ids of the op can number.
+  absl::Status Read(tensorflow::OpKernelConstruction* construction, int64_t most_rows) {
     TF_RETURN_IF_ERROR(construction->GetAttr("training", &is_training));
-    for (const std::string& name : placements) {
-      placements_.push_back(name == "row_splits"    ? Placement::kRowSplits
-                            : name == "coordinates" ? Placement::kCoordinates
-                                                    : Placement::kOneIdEach);
-    }
+    TF_RETURN_IF_ERROR(construction->GetAttr("has_weights", &has_weights));
+    TF_RETURN_IF_ERROR(ReadPlacements(construction));
     std::vector<int64_t> vocabulary_sizes;
     TF_RETURN_IF_ERROR(construction->GetAttr("vocabulary_sizes", &vocabulary_sizes));
-    TF_RETURN_IF_ERROR(ReadTables(construction, vocabulary_sizes));
-    if (lengths.size() != names.size() || table_of_feature.size() != names.size() ||
-        placements.size() != has_weights_.size() || placements.size() % names.size() != 0) {
-      return absl::InvalidArgumentError("Attributes must be given for every feature.");
-    }
-    num_features_ = names.size();
-    for (size_t i = 0; i < names.size(); ++i) {
-      const int64_t size = vocabulary_sizes[table_of_feature[i]];
-      features.push_back({names[i], size, lengths[i]});
-      AddToTable(i, &tables[table_of_feature[i]]);
-    }
-    return absl::OkStatus();
-  }
-
-  // Returns the ids of every feature of every replica, replica by replica.
-  absl::Status ReadInputs(tensorflow::OpKernelContext* context,
-                          std::vector<FeatureIds>* inputs) const {
-    tensorflow::OpInputList ids, places, weights;
-    const tensorflow::Tensor* batch_sizes;
-    TF_RETURN_IF_ERROR(context->input_list("ids", &ids));
-    TF_RETURN_IF_ERROR(context->input_list("places", &places));
-    TF_RETURN_IF_ERROR(context->input_list("weights", &weights));
-    TF_RETURN_IF_ERROR(context->input("batch_sizes", &batch_sizes));
-    int next_places = 0, next_weights = 0;
-    for (int i = 0; i < ids.size(); ++i) {
-      FeatureIds input;
-      input.placement = placements_[i];
-      input.batch_size = batch_sizes->flat<int64_t>()(i / features.size());
-      input.ids = View(ids[i]);
-      if (input.placement != Placement::kOneIdEach) {
-        const tensorflow::Tensor& of_input = places[next_places++];
-        input.places = View(of_input);
-        if (of_input.dims() > 1) {
-          input.num_coordinates = std::max<int64_t>(1, of_input.dim_size(1));
-        }
-      }
-      if (has_weights_[i]) {
-        const tensorflow::Tensor& of_input = weights[next_weights++];
-        input.weights = of_input.flat<float>().data();
-        input.num_weights = of_input.NumElements();
-      }
-      inputs->push_back(input);
-    }
-    return absl::OkStatus();
+    TF_RETURN_IF_ERROR(ReadTables(construction, vocabulary_sizes, most_rows));
+    TF_RETURN_IF_ERROR(ReadFeatures(construction, vocabulary_sizes));
+    return CheckInputs(construction);
   }
 
  private:
+  absl::Status ReadPlacements(tensorflow::OpKernelConstruction* construction) {
+    std::vector<std::string> names;
+    TF_RETURN_IF_ERROR(construction->GetAttr("placements", &names));
+    for (const std::string& name : names) {
+      placements.push_back(name == "row_splits"    ? Placement::kRowSplits
+                           : name == "coordinates" ? Placement::kCoordinates
+                                                   : Placement::kOneIdEach);
+    }
+    return absl::OkStatus();
+  }
+
   absl::Status ReadTables(tensorflow::OpKernelConstruction* construction,
-                          const std::vector<int64_t>& vocabulary_sizes) {
+                          const std::vector<int64_t>& vocabulary_sizes, int64_t most_rows) {
     std::vector<std::string> combiners;
     std::vector<bool> core_by_core;
     std::string strategy;
@@ -105,13 +74,15 @@ class PrepareAttributes {
     TF_RETURN_IF_ERROR(construction->GetAttr("updates_core_by_core", &core_by_core));
     TF_RETURN_IF_ERROR(construction->GetAttr("partition_strategy", &strategy));
     TF_RETURN_IF_ERROR(construction->GetAttr("num_hosts", &num_hosts));
-    if (combiners.size() != vocabulary_sizes.size() ||
-        core_by_core.size() != vocabulary_sizes.size()) {
-      return absl::InvalidArgumentError("Attributes must be given for every table.");
-    }
-    for (size_t i = 0; i < vocabulary_sizes.size(); ++i) {
+    const int64_t count = vocabulary_sizes.size();
+    TF_RETURN_IF_ERROR(CheckCount("combiners", "table", count, combiners.size()));
+    TF_RETURN_IF_ERROR(CheckCount("updates_core_by_core", "table", count, core_by_core.size()));
+    TF_RETURN_IF_ERROR(CheckAll("vocabulary_sizes", vocabulary_sizes, 1, kMostRows));
+    for (int64_t i = 0; i < count; ++i) {
       const Partition partition(vocabulary_sizes[i], num_hosts,
                                 strategy == "mod" ? Strategy::kMod : Strategy::kDiv);
+      TF_RETURN_IF_ERROR(
+          CheckRange("rows of a host, as Tid numbers them,", partition.num_rows(0), 1, most_rows));
       const Combiner combiner = combiners[i] == "mean"    ? Combiner::kMean
                                 : combiners[i] == "sqrtn" ? Combiner::kSqrtn
                                                           : Combiner::kSum;
@@ -120,25 +91,67 @@ class PrepareAttributes {
     return absl::OkStatus();
   }
 
-  void AddToTable(int feature, TablePlan* table) const {
-    table->features.push_back(feature);
+  absl::Status ReadFeatures(tensorflow::OpKernelConstruction* construction,
+                            const std::vector<int64_t>& vocabulary_sizes) {
+    std::vector<std::string> names;
+    std::vector<int64_t> lengths, table_of_feature;
+    TF_RETURN_IF_ERROR(construction->GetAttr("feature_names", &names));
+    TF_RETURN_IF_ERROR(construction->GetAttr("sequence_lengths", &lengths));
+    TF_RETURN_IF_ERROR(construction->GetAttr("table_of_feature", &table_of_feature));
+    const int64_t count = names.size(), most_table = tables.size() - 1;
+    TF_RETURN_IF_ERROR(CheckCount("sequence_lengths", "feature", count, lengths.size()));
+    TF_RETURN_IF_ERROR(CheckCount("table_of_feature", "feature", count, table_of_feature.size()));
+    TF_RETURN_IF_ERROR(CheckAll("sequence_lengths", lengths, 0, kMostInStep));
+    TF_RETURN_IF_ERROR(CheckAll("table_of_feature", table_of_feature, 0, most_table));
+    TF_RETURN_IF_ERROR(CheckReplicas(count));
+    // So that every row has a number of its own for each replica that may update it.
+    TF_RETURN_IF_ERROR(CheckAll("vocabulary_sizes", vocabulary_sizes, 1,
+                                kMostRows / (placements.size() / count)));
+    for (int64_t i = 0; i < count; ++i) {
+      features.push_back({names[i], vocabulary_sizes[table_of_feature[i]], lengths[i]});
+      AddToTable(i, count, &tables[table_of_feature[i]]);
+    }
+    for (const TablePlan& table : tables) {
+      TF_RETURN_IF_ERROR(
+          CheckRange("sequence_lengths of a table", table.rows_per_sample, 0, kMostInStep));
+    }
+    return absl::OkStatus();
+  }
+
+  absl::Status CheckReplicas(int64_t num_features) const {
+    const int64_t count = placements.size();
+    TF_RETURN_IF_ERROR(CheckCount("has_weights", "placement", count, has_weights.size()));
+    return CheckCount("placements", "feature of each replica",
+                      count / num_features * num_features, count);
+  }
+
+  // Every feature of every replica has ids, and places and weights where it is said to have some.
+  absl::Status CheckInputs(tensorflow::OpKernelConstruction* construction) const {
+    std::vector<tensorflow::DataType> id_types, place_types;
+    int64_t num_weights;
+    TF_RETURN_IF_ERROR(construction->GetAttr("id_types", &id_types));
+    TF_RETURN_IF_ERROR(construction->GetAttr("place_types", &place_types));
+    TF_RETURN_IF_ERROR(construction->GetAttr("num_weights", &num_weights));
+    const auto one_id_each =
+        std::count(placements.begin(), placements.end(), Placement::kOneIdEach);
+    TF_RETURN_IF_ERROR(CheckCount("ids", "placement", placements.size(), id_types.size()));
+    TF_RETURN_IF_ERROR(CheckCount("places", "placement but one_id_each",
+                                  placements.size() - one_id_each, place_types.size()));
+    return CheckCount("weights", "true one of has_weights",
+                      std::count(has_weights.begin(), has_weights.end(), true), num_weights);
+  }
+
+  void AddToTable(int64_t feature, int64_t num_features, TablePlan* table) const {
+    table->features.push_back(static_cast<int>(feature));
     table->rows_per_sample += features[feature].rows_per_sample();
     table->has_sequences |= features[feature].sequence_length > 0;
-    for (size_t i = feature; i < placements_.size(); i += num_features_) {
-      table->has_weights |= has_weights_[i];
+    for (size_t i = feature; i < placements.size(); i += num_features) {
+      table->has_weights |= has_weights[i];
       // The scale of a single id without a weight is 1.
       table->has_scales |= table->combiner != Combiner::kSum &&
-                           (placements_[i] != Placement::kOneIdEach || has_weights_[i]);
+                           (placements[i] != Placement::kOneIdEach || has_weights[i]);
     }
   }
-
-  static Integers View(const tensorflow::Tensor& tensor) {
-    return {tensor.data(), tensor.NumElements(), tensor.dtype() == tensorflow::DT_INT64};
-  }
-
-  size_t num_features_ = 0;
-  std::vector<Placement> placements_;
-  std::vector<bool> has_weights_;
 };
 
 }  // namespace tpu_estimator_embedding

@@ -3,12 +3,15 @@
 #ifndef TPU_ESTIMATOR_EMBEDDING_PREPARE_IDS_OP_H_
 #define TPU_ESTIMATOR_EMBEDDING_PREPARE_IDS_OP_H_
 
+#include <limits>
 #include <vector>
 
 #include "check_ids.h"
 #include "parallel_for.h"
 #include "prepare_attributes.h"
+#include "prepare_inputs.h"
 #include "prepared_step.h"
+#include "scratch_pool.h"
 
 namespace tpu_estimator_embedding {
 
@@ -16,26 +19,34 @@ template <class Id>
 class PrepareIdsOp : public tensorflow::OpKernel {
  public:
   explicit PrepareIdsOp(tensorflow::OpKernelConstruction* construction) : OpKernel(construction) {
-    OP_REQUIRES_OK(construction, attributes_.Read(construction));
+    constexpr int64_t kMostIds = std::numeric_limits<Id>::max();
+    OP_REQUIRES_OK(construction, attributes_.Read(construction, kMostIds));
   }
 
   void Compute(tensorflow::OpKernelContext* context) override {
-    std::vector<FeatureIds> inputs;
-    OP_REQUIRES_OK(context, attributes_.ReadInputs(context, &inputs));
-    std::vector<bool> has_negative_ids;
-    OP_REQUIRES_OK(context, Check(context, inputs, &has_negative_ids));
-    OP_REQUIRES_OK(context, CountRows(context, inputs));
-    PreparedStep<Id> step(context, attributes_, inputs);
-    OP_REQUIRES_OK(context, step.Build(has_negative_ids));
+    OP_REQUIRES_OK(context, Guarded([&] { return Run(context); }));
   }
 
  private:
+  absl::Status Run(tensorflow::OpKernelContext* context) {
+    std::vector<FeatureIds> inputs;
+    TF_RETURN_IF_ERROR(ViewInputs(context, attributes_, &inputs));
+    std::vector<bool> has_negative_ids;
+    TF_RETURN_IF_ERROR(Check(context, inputs, &has_negative_ids));
+    TF_RETURN_IF_ERROR(CountRows(context, inputs));
+    const absl::Status status =
+        PreparedStep<Id>(context, attributes_, inputs, &scratch_).Build(has_negative_ids);
+    scratch_.Trim();
+    return status;
+  }
+
   absl::Status Check(tensorflow::OpKernelContext* context, const std::vector<FeatureIds>& inputs,
                      std::vector<bool>* has_negative_ids) const {
     const std::vector<FeaturePlan>& plans = attributes_.features;
     std::vector<CheckedFeature> checked(inputs.size());
-    ParallelFor(context, inputs.size(),
-                [&](int64_t i) { checked[i] = CheckFeature(plans[i % plans.size()], inputs[i]); });
+    TF_RETURN_IF_ERROR(ParallelFor(context, inputs.size(), [&](int64_t i) {
+      checked[i] = CheckFeature(plans[i % plans.size()], inputs[i]);
+    }));
     for (const CheckedFeature& feature : checked) {
       if (!feature.complaint.empty()) {
         return absl::InvalidArgumentError(feature.complaint);
@@ -62,6 +73,7 @@ class PrepareIdsOp : public tensorflow::OpKernel {
   }
 
   PrepareAttributes attributes_;
+  ScratchPool scratch_;
 };
 
 }  // namespace tpu_estimator_embedding

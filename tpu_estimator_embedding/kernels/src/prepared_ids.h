@@ -1,10 +1,11 @@
 // SPDX-License-Identifier: Apache-2.0
-// The prepared ids of one host as tensors: those of all its tables one after another.
+// The prepared ids of one host as tensors: those of all its tables concatenated.
 #ifndef TPU_ESTIMATOR_EMBEDDING_PREPARED_IDS_H_
 #define TPU_ESTIMATOR_EMBEDDING_PREPARED_IDS_H_
 
 #include <vector>
 
+#include "check_prepared.h"
 #include "table_ids.h"
 #include "tensorflow/core/framework/op_kernel.h"
 
@@ -13,81 +14,108 @@ namespace tpu_estimator_embedding {
 // The columns of `sizes`, of which every table of the host has a row.
 enum Size { kTableRows, kIds, kRows, kRuns, kWeights, kScales, kNumSizes };
 
+inline absl::Status DoNotFit() {
+  return absl::InvalidArgumentError(
+      "Prepared ids must fit together: give all of them as one TpuEmbeddingPrepareIds made them.");
+}
+
 // Hands a tensor out piece by piece, each where the one before ended.
 template <class T>
 class Pieces {
  public:
-  explicit Pieces(const tensorflow::Tensor& tensor)
-      : data_(const_cast<T*>(tensor.flat<T>().data())), left_(tensor.NumElements()) {}
+  // Opens an input of the op.
+  absl::Status Open(tensorflow::OpKernelContext* context, const char* name) {
+    const tensorflow::Tensor* tensor;
+    TF_RETURN_IF_ERROR(context->input(name, &tensor));
+    data_ = tensor->flat<T>().data();
+    left_ = tensor->NumElements();
+    return absl::OkStatus();
+  }
 
-  T* Take(int64_t size) {
-    T* piece = data_;
+  // Returns the next piece, null where there are not so many left.
+  const T* Take(int64_t size) {
+    fits_ = fits_ && size >= 0 && size <= left_;
+    if (!fits_) return nullptr;
+    const T* piece = data_;
     data_ += size;
     left_ -= size;
     return piece;
   }
-  // As `Take`, but null where there are none.
-  T* TakeAny(int64_t size) { return size == 0 ? nullptr : Take(size); }
-  bool is_used_up() const { return left_ == 0; }
+  // As `Take` for what every row may have, or none: null then.
+  const T* TakeAllOrNone(int64_t size, int64_t all) {
+    fits_ = fits_ && (size == 0 || size == all);
+    const T* piece = Take(size);
+    return size == 0 ? nullptr : piece;
+  }
+  bool is_used_up() const { return fits_ && left_ == 0; }
 
  private:
-  T* data_;
-  int64_t left_;
+  const T* data_ = nullptr;
+  int64_t left_ = 0;
+  bool fits_ = true;
 };
 
-// The tensors that a lookup needs; those of an update besides.
-struct PreparedTensors {
-  const tensorflow::Tensor *sizes, *scales;
-  const tensorflow::Tensor *ids = nullptr, *row_ends = nullptr, *weights = nullptr;
-  const tensorflow::Tensor *run_ids = nullptr, *run_ends = nullptr, *run_rows = nullptr,
-                           *run_weights = nullptr;
-};
-
-// Returns the views of every table; an error where sizes and tensors do not fit together.
-template <class Id>
-absl::Status ViewTables(const PreparedTensors& tensors, std::vector<TableIds<Id>>* tables) {
-  const auto is_bad = [] {
-    return absl::InvalidArgumentError("Prepared ids do not fit together.");
-  };
-  if (!tensorflow::TensorShapeUtils::IsMatrix(tensors.sizes->shape()) ||
-      tensors.sizes->dim_size(1) != kNumSizes) {
-    return is_bad();
-  }
-  const tensorflow::Tensor no_ids(tensorflow::DataTypeToEnum<Id>::value, {0});
-  const tensorflow::Tensor no_ends(tensorflow::DT_INT32, {0});
-  const tensorflow::Tensor no_floats(tensorflow::DT_FLOAT, {0});
-  const bool is_lookup = tensors.ids != nullptr;
-  Pieces<Id> ids(is_lookup ? *tensors.ids : no_ids);
-  Pieces<int32_t> row_ends(is_lookup ? *tensors.row_ends : no_ends);
-  Pieces<float> weights(is_lookup ? *tensors.weights : no_floats), scales(*tensors.scales);
-  Pieces<Id> run_ids(is_lookup ? no_ids : *tensors.run_ids);
-  Pieces<int32_t> run_ends(is_lookup ? no_ends : *tensors.run_ends);
-  Pieces<int32_t> run_rows(is_lookup ? no_ends : *tensors.run_rows);
-  Pieces<float> run_weights(is_lookup ? no_floats : *tensors.run_weights);
-  const auto sizes = tensors.sizes->matrix<int64_t>();
-  for (int64_t i = 0; i < tensors.sizes->dim_size(0); ++i) {
-    TableIds<Id> table;
-    table.num_table_rows = sizes(i, kTableRows);
-    table.num_ids = sizes(i, kIds);
-    table.num_rows = sizes(i, kRows);
-    table.num_runs = sizes(i, kRuns);
-    table.scales = scales.TakeAny(sizes(i, kScales));
-    if (is_lookup) {
-      table.ids = ids.Take(table.num_ids);
-      table.row_ends = row_ends.Take(table.num_rows);
-      table.weights = weights.TakeAny(sizes(i, kWeights));
-    } else {
-      table.run_ids = run_ids.Take(table.num_runs);
-      table.run_ends = run_ends.Take(table.num_runs);
-      table.run_rows = run_rows.Take(table.num_ids);
-      table.run_weights = run_weights.TakeAny(sizes(i, kWeights));
+// Calls add(sizes of table) for every table of the host.
+template <class Add>
+absl::Status ForEachTable(tensorflow::OpKernelContext* context, const Add& add) {
+  const tensorflow::Tensor* sizes;
+  TF_RETURN_IF_ERROR(context->input("sizes", &sizes));
+  if (sizes->dims() != 2 || sizes->dim_size(1) != kNumSizes) return DoNotFit();
+  const int64_t* values = sizes->flat<int64_t>().data();
+  for (int64_t i = 0; i < sizes->dim_size(0); ++i) {
+    for (int column = 0; column < kNumSizes; ++column) {
+      if (values[i * kNumSizes + column] < 0) return DoNotFit();
     }
-    tables->push_back(table);
+    add(values + i * kNumSizes);
   }
-  const bool fits = ids.is_used_up() && row_ends.is_used_up() && weights.is_used_up() &&
-                    scales.is_used_up() && run_ids.is_used_up() && run_ends.is_used_up() &&
-                    run_rows.is_used_up() && run_weights.is_used_up();
-  return fits ? absl::OkStatus() : is_bad();
+  return absl::OkStatus();
+}
+
+// Returns what a lookup reads of every table; an error where sizes and tensors do not fit together.
+// What the tensors hold is not looked at.
+template <class Id>
+absl::Status ViewTables(tensorflow::OpKernelContext* context, std::vector<LookUpIds<Id>>* tables) {
+  Pieces<Id> ids;
+  Pieces<int32_t> row_ends;
+  Pieces<float> weights, scales;
+  TF_RETURN_IF_ERROR(ids.Open(context, "ids"));
+  TF_RETURN_IF_ERROR(row_ends.Open(context, "row_ends"));
+  TF_RETURN_IF_ERROR(weights.Open(context, "weights"));
+  TF_RETURN_IF_ERROR(scales.Open(context, "scales"));
+  TF_RETURN_IF_ERROR(ForEachTable(context, [&](const int64_t* sizes) {
+    tables->push_back({sizes[kTableRows], sizes[kIds], sizes[kRows], ids.Take(sizes[kIds]),
+                       row_ends.Take(sizes[kRows]),
+                       weights.TakeAllOrNone(sizes[kWeights], sizes[kIds]),
+                       scales.TakeAllOrNone(sizes[kScales], sizes[kRows])});
+  }));
+  bool fits = ids.is_used_up() && row_ends.is_used_up() && weights.is_used_up() &&
+              scales.is_used_up();
+  for (size_t i = 0; fits && i < tables->size(); ++i) fits = IsComplete((*tables)[i]);
+  return fits ? absl::OkStatus() : DoNotFit();
+}
+
+// The same of an update.
+template <class Id>
+absl::Status ViewTables(tensorflow::OpKernelContext* context, std::vector<UpdateIds<Id>>* tables) {
+  Pieces<Id> run_ids;
+  Pieces<int32_t> run_ends, run_rows;
+  Pieces<float> run_weights, scales;
+  TF_RETURN_IF_ERROR(run_ids.Open(context, "run_ids"));
+  TF_RETURN_IF_ERROR(run_ends.Open(context, "run_ends"));
+  TF_RETURN_IF_ERROR(run_rows.Open(context, "run_rows"));
+  TF_RETURN_IF_ERROR(run_weights.Open(context, "run_weights"));
+  TF_RETURN_IF_ERROR(scales.Open(context, "scales"));
+  TF_RETURN_IF_ERROR(ForEachTable(context, [&](const int64_t* sizes) {
+    tables->push_back({sizes[kTableRows], sizes[kIds], sizes[kRows], sizes[kRuns],
+                       run_ids.Take(sizes[kRuns]), run_ends.Take(sizes[kRuns]),
+                       run_rows.Take(sizes[kIds]),
+                       run_weights.TakeAllOrNone(sizes[kWeights], sizes[kIds]),
+                       scales.TakeAllOrNone(sizes[kScales], sizes[kRows])});
+  }));
+  bool fits = run_ids.is_used_up() && run_ends.is_used_up() && run_rows.is_used_up() &&
+              run_weights.is_used_up() && scales.is_used_up();
+  for (size_t i = 0; fits && i < tables->size(); ++i) fits = IsComplete((*tables)[i]);
+  return fits ? absl::OkStatus() : DoNotFit();
 }
 
 }  // namespace tpu_estimator_embedding

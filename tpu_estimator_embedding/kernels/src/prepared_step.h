@@ -5,7 +5,6 @@
 
 #include <algorithm>
 #include <numeric>
-#include <utility>
 #include <vector>
 
 #include "counted_table.h"
@@ -13,7 +12,7 @@
 #include "lay_out_ids.h"
 #include "parallel_for.h"
 #include "prepare_attributes.h"
-#include "run_shares.h"
+#include "sorted_tables.h"
 
 namespace tpu_estimator_embedding {
 
@@ -21,11 +20,12 @@ template <class Id>
 class PreparedStep {
  public:
   PreparedStep(tensorflow::OpKernelContext* context, const PrepareAttributes& attributes,
-               const std::vector<FeatureIds>& inputs)
+               const std::vector<FeatureIds>& inputs, ScratchPool* scratch)
       : context_(context),
         attributes_(attributes),
         inputs_(inputs),
-        parts_(attributes.tables.size()) {}
+        parts_(attributes.tables.size()),
+        sorted_(context, scratch) {}
 
   absl::Status Build(const std::vector<bool>& has_negative_ids) {
     TF_RETURN_IF_ERROR(CountTables(context_, attributes_, inputs_, has_negative_ids, &tables_));
@@ -35,10 +35,11 @@ class PreparedStep {
       TF_RETURN_IF_ERROR(hosts.back().Allocate(tables_, &parts_));
     }
     const std::vector<int64_t> order = LargestFirst();
-    ParallelFor(context_, order.size(), [&](int64_t i) { LayOut(order[i]); });
-    if (attributes_.is_training) Sort(order);
-    for (HostOutputs<Id>& host : hosts) TF_RETURN_IF_ERROR(host.Finish(parts_));
-    return absl::OkStatus();
+    TF_RETURN_IF_ERROR(
+        ParallelFor(context_, order.size(), [&](int64_t i) { LayOut(order[i]); }));
+    if (attributes_.is_training) TF_RETURN_IF_ERROR(Sort(order));
+    for (HostOutputs<Id>& host : hosts) TF_RETURN_IF_ERROR(host.Finish(&parts_));
+    return sorted_.CopyRuns();
   }
 
  private:
@@ -62,26 +63,15 @@ class PreparedStep {
     }
   }
 
-  void Sort(const std::vector<int64_t>& order) {
-    constexpr int64_t kFewIds = 1 << 15;  // fewer are not worth sharing
+  absl::Status Sort(const std::vector<int64_t>& order) {
     int64_t num_ids = 0;
     for (const CountedTable& table : tables_) num_ids += table.num_ids();
-    const int64_t ids_of_share = std::max(kFewIds, num_ids / (2 * NumThreads(context_)));
-    std::vector<RunShares<Id>> parts;
     for (int64_t i : order) {
       for (size_t host = 0; host < parts_[i].size(); ++host) {
-        TableIds<Id>& part = parts_[i][host];
-        parts.emplace_back(&part, CoresOf(attributes_.tables[i], host),
-                           std::max<int64_t>(1, part.num_ids / ids_of_share));
+        sorted_.Add(&parts_[i][host], CoresOf(attributes_.tables[i], host), num_ids);
       }
     }
-    std::vector<std::pair<RunShares<Id>*, int64_t>> shares;
-    for (RunShares<Id>& part : parts) {
-      for (int64_t i = 0; i < part.count(); ++i) shares.emplace_back(&part, i);
-    }
-    ParallelFor(context_, shares.size(),
-                [&](int64_t i) { shares[i].first->Sort(shares[i].second); });
-    for (const RunShares<Id>& part : parts) part.Join();
+    return sorted_.Sort();
   }
 
   Cores CoresOf(const TablePlan& plan, int part) const {
@@ -103,6 +93,7 @@ class PreparedStep {
   const std::vector<FeatureIds>& inputs_;
   std::vector<CountedTable> tables_;
   Parts<Id> parts_;
+  SortedTables<Id> sorted_;
 };
 
 }  // namespace tpu_estimator_embedding

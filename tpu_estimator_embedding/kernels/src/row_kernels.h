@@ -13,7 +13,7 @@ namespace tpu_estimator_embedding {
 // Looks up rows of activations: row r is scales[r] * sum of weights[i] * table[ids[i]].
 template <class Id>
 struct LookUp {
-  TableIds<Id> ids;
+  LookUpIds<Id> ids;
   int64_t dim = 0;
   const float* table = nullptr;
   float* activations = nullptr;  // [ids.num_rows, dim]
@@ -22,7 +22,7 @@ struct LookUp {
 // Updates rows of a table from the gradient of its activations.
 template <class Id>
 struct Update {
-  TableIds<Id> ids;
+  UpdateIds<Id> ids;
   int64_t dim = 0;
   float* table = nullptr;
   float* slots[kMaxSlots] = {};

@@ -8,25 +8,11 @@ namespace tpu_estimator_embedding {
 constexpr int kMaxSlots = 2;
 constexpr int kMaxHyperparameters = 8;
 
-enum class Rule {
-  kSgd,
-  kAdagrad,
-  kProximalAdagrad,
-  kAdagradMomentum,
-  kMomentum,
-  kRmsProp,
-  kAdam,
-  kFtrl,
-  kProximalYogi,
-  kFrequencyEstimator,
-};
-constexpr int kNumRules = 10;
-
 // A rule with the settings that every rule shares, for one step. The summed gradient is
 // multiplied and clipped, the row decays, the rule moves both, the row is clipped.
 struct RowOptimizer {
-  Rule rule = Rule::kSgd;
-  float hyperparameters[kMaxHyperparameters] = {};  // their meaning is in rules.h
+  int rule = 0;  // its place in `RuleRecords()`
+  float hyperparameters[kMaxHyperparameters] = {};  // those of its record, in that order
   bool moves_untouched_rows = false;  // as a gradient of 0 does, without clip or decay
   float learning_rate = 0;
   float step = 0;

@@ -1,11 +1,17 @@
 // SPDX-License-Identifier: Apache-2.0
 // The update rules, as in the Python package's optimizers: one struct each.
 //
+// A struct has the name of the Python class, and names its slots and the hyperparameters that it
+// is given, as the record of the class does: a table is refused where the two differ. Everything
+// else is derived from the list at the end of this file. Differences such as 1 - beta are given
+// ready, because Python computes them in double precision.
+//
 // A rule changes weights and slots in place, in any number of lanes. g: gradient, w: weights.
-// The constructor says in which order Python gives the hyperparameters. Differences such as
-// 1 - beta are given ready, because they were computed in double precision.
 #ifndef TPU_ESTIMATOR_EMBEDDING_RULES_H_
 #define TPU_ESTIMATOR_EMBEDDING_RULES_H_
+
+#include <cstring>
+#include <type_traits>
 
 #include "row_optimizer.h"
 #include "vectors.h"
@@ -13,17 +19,44 @@
 namespace tpu_estimator_embedding {
 namespace {
 
+// The names in a list such as "a, b".
+constexpr int CountNames(const char* names) {
+  int count = *names == 0 ? 0 : 1;
+  for (; *names != 0; ++names) count += *names == ',';
+  return count;
+}
+
+// The values that a rule is given, under their names, as `given`.
+#define TPU_EMBEDDING_HYPERPARAMETERS(...)                      \
+  static constexpr const char* kHyperparameters = #__VA_ARGS__; \
+  struct Given {                                                \
+    float __VA_ARGS__;                                          \
+  } given
+
+struct NoHyperparameters {
+  static constexpr const char* kHyperparameters = "";
+};
+
+template <class Given>
+inline Given ReadHyperparameters(const RowOptimizer& optimizer) {
+  static_assert(std::is_trivially_copyable<Given>::value, "a struct of floats");
+  static_assert(sizeof(Given) <= sizeof(optimizer.hyperparameters), "raise kMaxHyperparameters");
+  Given given;
+  std::memcpy(&given, optimizer.hyperparameters, sizeof(given));
+  return given;
+}
+
 template <class T>
 inline T SoftThreshold(T point, T rate, float l1, float l2) {
   const T beyond = Abs(point) - rate * l1;
   return Sign(point) * (beyond > T{} ? beyond : T{}) / (1.0f + rate * l2);
 }
 
-struct Sgd {
-  static constexpr int kNumSlots = 0;
+struct SGD : NoHyperparameters {
+  static constexpr const char* kSlots = "";
   static constexpr bool kMayMoveUntouched = false;
   float rate;
-  explicit Sgd(const RowOptimizer& o) : rate(o.learning_rate) {}
+  explicit SGD(const RowOptimizer& o) : rate(o.learning_rate) {}
 
   template <class T>
   void operator()(T g, T& w, T*) const {
@@ -31,8 +64,8 @@ struct Sgd {
   }
 };
 
-struct Adagrad {
-  static constexpr int kNumSlots = 1;
+struct Adagrad : NoHyperparameters {
+  static constexpr const char* kSlots = "accumulators";
   static constexpr bool kMayMoveUntouched = false;
   float rate;
   explicit Adagrad(const RowOptimizer& o) : rate(o.learning_rate) {}
@@ -46,116 +79,101 @@ struct Adagrad {
 };
 
 struct ProximalAdagrad {
-  static constexpr int kNumSlots = 1;
+  static constexpr const char* kSlots = "accumulators";
   static constexpr bool kMayMoveUntouched = false;
-  float rate, l1, l2;
+  TPU_EMBEDDING_HYPERPARAMETERS(l1, l2);
+  float rate;
   explicit ProximalAdagrad(const RowOptimizer& o)
-      : rate(o.learning_rate), l1(o.hyperparameters[0]), l2(o.hyperparameters[1]) {}
+      : given(ReadHyperparameters<Given>(o)), rate(o.learning_rate) {}
 
   template <class T>
   void operator()(T g, T& w, T* slots) const {
     T& accumulator = slots[0];
     accumulator = accumulator + g * g;
     const T scaled_rate = rate / Sqrt(accumulator);
-    w = SoftThreshold(w - scaled_rate * g, scaled_rate, l1, l2);
+    w = SoftThreshold(w - scaled_rate * g, scaled_rate, given.l1, given.l2);
   }
 };
 
 struct AdagradMomentum {
-  static constexpr int kNumSlots = 2;
+  static constexpr const char* kSlots = "accumulators, momenta";
   static constexpr bool kMayMoveUntouched = false;
-  float rate, mu, exponent, kept, added, epsilon;
-  bool is_nesterov;
+  TPU_EMBEDDING_HYPERPARAMETERS(momentum, power, kept, added, epsilon, use_nesterov);
+  float rate;
   explicit AdagradMomentum(const RowOptimizer& o)
-      : rate(o.learning_rate),
-        mu(o.hyperparameters[0]),
-        exponent(o.hyperparameters[1]),
-        kept(o.hyperparameters[2]),
-        added(o.hyperparameters[3]),
-        epsilon(o.hyperparameters[4]),
-        is_nesterov(o.hyperparameters[5] != 0) {}
+      : given(ReadHyperparameters<Given>(o)), rate(o.learning_rate) {}
 
   template <class T>
   void operator()(T g, T& w, T* slots) const {
     T &accumulator = slots[0], &momentum = slots[1];
-    accumulator = kept * accumulator + added * (g * g);
-    const T scaled = g * Power(accumulator + epsilon, exponent);
-    momentum = mu * momentum + scaled;
-    w = w - rate * (is_nesterov ? mu * momentum + scaled : momentum);
+    accumulator = given.kept * accumulator + given.added * (g * g);
+    const T scaled = g * Power(accumulator + given.epsilon, given.power);
+    momentum = given.momentum * momentum + scaled;
+    w = w - rate * (given.use_nesterov != 0 ? given.momentum * momentum + scaled : momentum);
   }
 };
 
 struct Momentum {
-  static constexpr int kNumSlots = 1;
+  static constexpr const char* kSlots = "momenta";
   static constexpr bool kMayMoveUntouched = false;
-  float rate, mu;
-  bool is_nesterov;
+  TPU_EMBEDDING_HYPERPARAMETERS(momentum, use_nesterov);
+  float rate;
   explicit Momentum(const RowOptimizer& o)
-      : rate(o.learning_rate), mu(o.hyperparameters[0]), is_nesterov(o.hyperparameters[1] != 0) {}
+      : given(ReadHyperparameters<Given>(o)), rate(o.learning_rate) {}
 
   template <class T>
   void operator()(T g, T& w, T* slots) const {
     T& momentum = slots[0];
-    momentum = mu * momentum + g;
-    w = w - rate * (is_nesterov ? g + mu * momentum : momentum);
+    momentum = given.momentum * momentum + g;
+    w = w - rate * (given.use_nesterov != 0 ? g + given.momentum * momentum : momentum);
   }
 };
 
-struct RmsProp {
-  static constexpr int kNumSlots = 2;
+struct RMSProp {
+  static constexpr const char* kSlots = "ms, mom";
   static constexpr bool kMayMoveUntouched = false;
-  float rate, added, mu, epsilon;
-  explicit RmsProp(const RowOptimizer& o)
-      : rate(o.learning_rate),
-        added(o.hyperparameters[0]),
-        mu(o.hyperparameters[1]),
-        epsilon(o.hyperparameters[2]) {}
+  TPU_EMBEDDING_HYPERPARAMETERS(one_minus_rho, momentum, epsilon);
+  float rate;
+  explicit RMSProp(const RowOptimizer& o)
+      : given(ReadHyperparameters<Given>(o)), rate(o.learning_rate) {}
 
   template <class T>
   void operator()(T g, T& w, T* slots) const {
     T &mean_square = slots[0], &momentum = slots[1];
-    mean_square = mean_square + added * (g * g - mean_square);
-    momentum = mu * momentum + rate / Sqrt(mean_square + epsilon) * g;
+    mean_square = mean_square + given.one_minus_rho * (g * g - mean_square);
+    momentum = given.momentum * momentum + rate / Sqrt(mean_square + given.epsilon) * g;
     w = w - momentum;
   }
 };
 
 struct Adam {
-  static constexpr int kNumSlots = 2;
+  static constexpr const char* kSlots = "momenta, velocities";
   static constexpr bool kMayMoveUntouched = true;
-  float rate, beta1, one_minus_beta1, beta2, one_minus_beta2, epsilon;
-  bool is_epsilon_in_root;  // then it is squared already
+  // Inside the root, epsilon is squared already.
+  TPU_EMBEDDING_HYPERPARAMETERS(beta1, one_minus_beta1, beta2, one_minus_beta2, epsilon,
+                                sum_inside_sqrt);
+  float rate;
   explicit Adam(const RowOptimizer& o)
-      : rate(o.learning_rate),
-        beta1(o.hyperparameters[0]),
-        one_minus_beta1(o.hyperparameters[1]),
-        beta2(o.hyperparameters[2]),
-        one_minus_beta2(o.hyperparameters[3]),
-        epsilon(o.hyperparameters[4]),
-        is_epsilon_in_root(o.hyperparameters[5] != 0) {}
+      : given(ReadHyperparameters<Given>(o)), rate(o.learning_rate) {}
 
   template <class T>
   void operator()(T g, T& w, T* slots) const {
     T &momentum = slots[0], &velocity = slots[1];
-    momentum = beta1 * momentum + one_minus_beta1 * g;
-    velocity = beta2 * velocity + one_minus_beta2 * (g * g);
-    const T root = is_epsilon_in_root ? Sqrt(velocity + epsilon) : Sqrt(velocity) + epsilon;
+    momentum = given.beta1 * momentum + given.one_minus_beta1 * g;
+    velocity = given.beta2 * velocity + given.one_minus_beta2 * (g * g);
+    const T root = given.sum_inside_sqrt != 0 ? Sqrt(velocity + given.epsilon)
+                                              : Sqrt(velocity) + given.epsilon;
     w = w - rate * momentum / root;
   }
 };
 
-struct Ftrl {
-  static constexpr int kNumSlots = 2;
+struct FTRL {
+  static constexpr const char* kSlots = "accumulators, linears";
   static constexpr bool kMayMoveUntouched = false;
-  float rate, power, l1, l2, beta;
-  bool is_multiplied;  // the linear term, by the learning rate
-  explicit Ftrl(const RowOptimizer& o)
-      : rate(o.learning_rate),
-        power(o.hyperparameters[0]),
-        l1(o.hyperparameters[1]),
-        l2(o.hyperparameters[2]),
-        beta(o.hyperparameters[3]),
-        is_multiplied(o.hyperparameters[4] != 0) {}
+  TPU_EMBEDDING_HYPERPARAMETERS(power, l1, l2, beta, multiply_linear_by_learning_rate);
+  float rate;
+  explicit FTRL(const RowOptimizer& o)
+      : given(ReadHyperparameters<Given>(o)), rate(o.learning_rate) {}
 
   template <class T>
   void operator()(T g, T& w, T* slots) const {
@@ -165,14 +183,14 @@ struct Ftrl {
     const T after = Raise(accumulator);
     const T shift = (after - before) * w;
     T scale, bound;
-    if (is_multiplied) {
+    if (given.multiply_linear_by_learning_rate != 0) {
       linear = linear + rate * g - shift;
-      bound = Fill<T>(rate * l1);
-      scale = after + beta + 2.0f * rate * l2;
+      bound = Fill<T>(rate * given.l1);
+      scale = after + given.beta + 2.0f * rate * given.l2;
     } else {
       linear = linear + g - shift / rate;
-      bound = Fill<T>(l1);
-      scale = (after + beta) / rate + 2.0f * l2;
+      bound = Fill<T>(given.l1);
+      scale = (after + given.beta) / rate + 2.0f * given.l2;
     }
     const T quotient = (Clip(linear, -bound, bound) - linear) / scale;
     w = scale == T{} ? T{} : quotient;
@@ -181,56 +199,62 @@ struct Ftrl {
  private:
   template <class T>
   T Raise(T x) const {
-    return power == 0.5f ? Sqrt(x) : Power(x, power);  // the root is many times as fast
+    return given.power == 0.5f ? Sqrt(x) : Power(x, given.power);  // the root is much faster
   }
 };
 
 struct ProximalYogi {
-  static constexpr int kNumSlots = 2;
+  static constexpr const char* kSlots = "v, m";
   static constexpr bool kMayMoveUntouched = false;
-  float rate, beta1, one_minus_beta1, one_minus_beta2, epsilon, l1, l2;
+  TPU_EMBEDDING_HYPERPARAMETERS(beta1, one_minus_beta1, one_minus_beta2, epsilon, l1, l2);
+  float rate;
   explicit ProximalYogi(const RowOptimizer& o)
-      : rate(o.learning_rate),
-        beta1(o.hyperparameters[0]),
-        one_minus_beta1(o.hyperparameters[1]),
-        one_minus_beta2(o.hyperparameters[2]),
-        epsilon(o.hyperparameters[3]),
-        l1(o.hyperparameters[4]),
-        l2(o.hyperparameters[5]) {}
+      : given(ReadHyperparameters<Given>(o)), rate(o.learning_rate) {}
 
   template <class T>
   void operator()(T g, T& w, T* slots) const {
     T &velocity = slots[0], &momentum = slots[1];
     const T square = g * g;
-    velocity = velocity - one_minus_beta2 * Sign(velocity - square) * square;
-    momentum = beta1 * momentum + one_minus_beta1 * g;
-    const T scaled_rate = rate / (Sqrt(velocity) + epsilon);
-    w = SoftThreshold(w - scaled_rate * momentum, scaled_rate, l1, l2);
+    velocity = velocity - given.one_minus_beta2 * Sign(velocity - square) * square;
+    momentum = given.beta1 * momentum + given.one_minus_beta1 * g;
+    const T scaled_rate = rate / (Sqrt(velocity) + given.epsilon);
+    w = SoftThreshold(w - scaled_rate * momentum, scaled_rate, given.l1, given.l2);
   }
 };
 
 struct FrequencyEstimator {
-  static constexpr int kNumSlots = 1;
+  static constexpr const char* kSlots = "last_hit_step";
   static constexpr bool kMayMoveUntouched = false;
-  float tau, one_minus_tau, max_delta, outlier_threshold, step;
+  TPU_EMBEDDING_HYPERPARAMETERS(tau, one_minus_tau, max_delta, outlier_threshold);
+  float step;
   explicit FrequencyEstimator(const RowOptimizer& o)
-      : tau(o.hyperparameters[0]),
-        one_minus_tau(o.hyperparameters[1]),
-        max_delta(o.hyperparameters[2]),
-        outlier_threshold(o.hyperparameters[3]),
-        step(o.step) {}
+      : given(ReadHyperparameters<Given>(o)), step(o.step) {}
 
   template <class T>
   void operator()(T, T& w, T* slots) const {
     T& last_hit_step = slots[0];
-    const T delta = step - last_hit_step, most = Fill<T>(max_delta);
+    const T delta = step - last_hit_step, most = Fill<T>(given.max_delta);
     const T distance = delta < most ? delta : most;
-    w = delta >= outlier_threshold * w ? distance : one_minus_tau * w + tau * distance;
+    w = delta >= given.outlier_threshold * w ? distance
+                                             : given.one_minus_tau * w + given.tau * distance;
     last_hit_step = Fill<T>(step);
   }
 };
 
 }  // namespace
 }  // namespace tpu_estimator_embedding
+
+// Every rule there is, in any order.
+#define TPU_EMBEDDING_RULES(RULE) \
+  RULE(SGD)                       \
+  RULE(Adagrad)                   \
+  RULE(ProximalAdagrad)           \
+  RULE(AdagradMomentum)           \
+  RULE(Momentum)                  \
+  RULE(RMSProp)                   \
+  RULE(Adam)                      \
+  RULE(FTRL)                      \
+  RULE(ProximalYogi)              \
+  RULE(FrequencyEstimator)
 
 #endif  // TPU_ESTIMATOR_EMBEDDING_RULES_H_

@@ -14,22 +14,60 @@ namespace tpu_estimator_embedding {
 // the table with the gradients of the activations run_rows[run_ends[u - 1]] and so on. An id has
 // one run, or one for each core where every core makes its own update; runs of an id are
 // neighbours, in the order in which they are to be made.
+
+// What a lookup reads.
 template <class Id>
-struct TableIds {
+struct LookUpIds {
   int64_t num_table_rows = 0;  // of this host's part
   int64_t num_ids = 0;
   int64_t num_rows = 0;  // of activations
+
+  const Id* ids = nullptr;
+  const int32_t* row_ends = nullptr;
+  const float* weights = nullptr;  // of each id; null: 1 everywhere
+  const float* scales = nullptr;   // of each row of activations; null: 1 everywhere
+};
+
+// What an update reads.
+template <class Id>
+struct UpdateIds {
+  int64_t num_table_rows = 0;
+  int64_t num_ids = 0;
+  int64_t num_rows = 0;
+  int64_t num_runs = 0;
+
+  const Id* run_ids = nullptr;
+  const int32_t* run_ends = nullptr;
+  const int32_t* run_rows = nullptr;
+  const float* run_weights = nullptr;  // null as `weights` is
+  const float* scales = nullptr;
+};
+
+// Both, while they are being prepared.
+template <class Id>
+struct TableIds {
+  int64_t num_table_rows = 0;
+  int64_t num_ids = 0;
+  int64_t num_rows = 0;
   int64_t num_runs = 0;
 
   Id* ids = nullptr;
   int32_t* row_ends = nullptr;
-  float* weights = nullptr;  // of each id; null: 1 everywhere
-  float* scales = nullptr;   // of each row of activations; null: 1 everywhere
+  float* weights = nullptr;
+  float* scales = nullptr;
 
   Id* run_ids = nullptr;
   int32_t* run_ends = nullptr;
   int32_t* run_rows = nullptr;
-  float* run_weights = nullptr;  // null as `weights` is
+  float* run_weights = nullptr;
+
+  LookUpIds<Id> for_lookup() const {
+    return {num_table_rows, num_ids, num_rows, ids, row_ends, weights, scales};
+  }
+  UpdateIds<Id> for_update() const {
+    return {num_table_rows, num_ids,  num_rows,    num_runs, run_ids,
+            run_ends,       run_rows, run_weights, scales};
+  }
 };
 
 }  // namespace tpu_estimator_embedding

@@ -3,9 +3,12 @@
 #ifndef TPU_ESTIMATOR_EMBEDDING_UPDATE_OP_H_
 #define TPU_ESTIMATOR_EMBEDDING_UPDATE_OP_H_
 
+#include <algorithm>
+#include <atomic>
 #include <vector>
 
 #include "absl/strings/str_cat.h"
+#include "attribute_checks.h"
 #include "huge_pages.h"
 #include "locked_variables.h"
 #include "optimizer_attributes.h"
@@ -21,52 +24,60 @@ template <class Id>
 class UpdateOp : public tensorflow::OpKernel {
  public:
   explicit UpdateOp(tensorflow::OpKernelConstruction* construction) : OpKernel(construction) {
-    OP_REQUIRES_OK(construction, construction->GetAttr("dims", &dims_));
-    OP_REQUIRES_OK(construction, construction->GetAttr("num_slots", &num_slots_));
-    OP_REQUIRES_OK(construction, attributes_.Read(construction));
+    OP_REQUIRES_OK(construction, Read(construction));
   }
 
   void Compute(tensorflow::OpKernelContext* context) override {
-    std::vector<TableIds<Id>> tables;
-    OP_REQUIRES_OK(context, View(context, &tables));
-    std::vector<RowOptimizer> optimizers;
-    OP_REQUIRES_OK(context, attributes_.ForStep(context, &optimizers));
-    LockedVariables variables(Access::kWrite);
-    OP_REQUIRES_OK(context, Lock(context, &variables));
-    OP_REQUIRES_OK(context, Check(context, tables, variables));
-    OP_REQUIRES_OK(context, variables.CopyOnWrite(context));
-    tensorflow::OpInputList gradients;
-    OP_REQUIRES_OK(context, context->input_list("gradients", &gradients));
-    std::vector<Update<Id>> tasks;
-    int slot = static_cast<int>(tables.size());
-    for (size_t i = 0; i < tables.size(); ++i) {
-      Update<Id> task = {tables[i], dims_[i], variables.data(i), {}, nullptr, optimizers[i]};
-      task.gradients = gradients[i].template flat<float>().data();
-      for (int k = 0; k < attributes_.num_slots(i); ++k) task.slots[k] = variables.data(slot++);
-      tasks.push_back(task);
-    }
-    for (int i = 0; i < slot; ++i) {
-      buffers_.Note(i, variables.data(i), variables.tensor(i).TotalBytes());
-    }
-    if (buffers_.has_pieces()) {
-      ParallelFor(context, NumThreads(context), [this](int64_t) { buffers_.MoveSome(); });
-    }
-    Run(context, tasks);
+    OP_REQUIRES_OK(context, Guarded([&] { return Run(context); }));
   }
 
  private:
-  absl::Status View(tensorflow::OpKernelContext* context, std::vector<TableIds<Id>>* tables) const {
-    PreparedTensors tensors;
-    TF_RETURN_IF_ERROR(context->input("sizes", &tensors.sizes));
-    TF_RETURN_IF_ERROR(context->input("run_ids", &tensors.run_ids));
-    TF_RETURN_IF_ERROR(context->input("run_ends", &tensors.run_ends));
-    TF_RETURN_IF_ERROR(context->input("run_rows", &tensors.run_rows));
-    TF_RETURN_IF_ERROR(context->input("run_weights", &tensors.run_weights));
-    TF_RETURN_IF_ERROR(context->input("scales", &tensors.scales));
-    TF_RETURN_IF_ERROR(ViewTables(tensors, tables));
-    return tables->size() == dims_.size()
-               ? absl::OkStatus()
-               : absl::InvalidArgumentError("Ids must be prepared for every table.");
+  using Ids = std::vector<UpdateIds<Id>>;
+
+  absl::Status Read(tensorflow::OpKernelConstruction* construction) {
+    int64_t num_tables;
+    TF_RETURN_IF_ERROR(construction->GetAttr("num_tables", &num_tables));
+    TF_RETURN_IF_ERROR(construction->GetAttr("num_slots", &num_slots_));
+    TF_RETURN_IF_ERROR(construction->GetAttr("dims", &dims_));
+    TF_RETURN_IF_ERROR(CheckCount("dims", "table", num_tables, dims_.size()));
+    TF_RETURN_IF_ERROR(CheckAll("dims", dims_, 1, kMostColumns));
+    return attributes_.Read(construction, num_tables);
+  }
+
+  absl::Status Run(tensorflow::OpKernelContext* context) {
+    Ids ids;
+    TF_RETURN_IF_ERROR(ViewTables(context, &ids));
+    TF_RETURN_IF_ERROR(CheckCount("tables of the prepared ids", "table", dims_.size(), ids.size()));
+    TF_RETURN_IF_ERROR(CheckIds(context, ids));
+    std::vector<RowOptimizer> optimizers;
+    TF_RETURN_IF_ERROR(attributes_.ForStep(context, &optimizers));
+    LockedVariables variables(Access::kWrite);
+    TF_RETURN_IF_ERROR(Lock(context, &variables));
+    tensorflow::OpInputList gradients;
+    TF_RETURN_IF_ERROR(context->input_list("gradients", &gradients));
+    TF_RETURN_IF_ERROR(CheckShapes(ids, gradients, variables));
+    TF_RETURN_IF_ERROR(variables.CopyOnWrite(context));
+    TF_RETURN_IF_ERROR(MoveBuffers(context, &variables));
+    return RunTasks(context, Tasks(ids, gradients, optimizers, &variables));
+  }
+
+  static absl::Status CheckIds(tensorflow::OpKernelContext* context, const Ids& ids) {
+    constexpr int64_t kRunsOfShare = 1 << 15;
+    struct Share {
+      const UpdateIds<Id>* ids;
+      int64_t begin_run, end_run;
+    };
+    std::vector<Share> shares;
+    for (const UpdateIds<Id>& table : ids) {
+      for (int64_t begin = 0; begin < table.num_runs; begin += kRunsOfShare) {
+        shares.push_back({&table, begin, std::min(begin + kRunsOfShare, table.num_runs)});
+      }
+    }
+    std::atomic<bool> fit{true};
+    TF_RETURN_IF_ERROR(ParallelFor(context, shares.size(), [&](int64_t i) {
+      if (!IsWithin(*shares[i].ids, shares[i].begin_run, shares[i].end_run)) fit = false;
+    }));
+    return fit ? absl::OkStatus() : DoNotFit();
   }
 
   absl::Status Lock(tensorflow::OpKernelContext* context, LockedVariables* variables) const {
@@ -76,32 +87,55 @@ class UpdateOp : public tensorflow::OpKernel {
     return variables->Lock(context, tables, slots, num_slots_);
   }
 
-  absl::Status Check(tensorflow::OpKernelContext* context, const std::vector<TableIds<Id>>& tables,
-                     const LockedVariables& variables) const {
-    tensorflow::OpInputList gradients;
-    TF_RETURN_IF_ERROR(context->input_list("gradients", &gradients));
-    int slot = static_cast<int>(tables.size());
-    for (size_t i = 0; i < tables.size(); ++i) {
-      const tensorflow::TensorShape wanted({tables[i].num_rows, dims_[i]});
-      if (gradients[i].shape() != wanted) {
+  absl::Status CheckShapes(const Ids& ids, const tensorflow::OpInputList& gradients,
+                           const LockedVariables& variables) const {
+    int slot = static_cast<int>(ids.size());
+    for (size_t i = 0; i < ids.size(); ++i) {
+      const tensorflow::TensorShape& got = gradients[i].shape();
+      const int64_t num_rows = ids[i].num_rows, dim = dims_[i];
+      if (got.dims() != 2 || got.dim_size(0) != num_rows || got.dim_size(1) != dim) {
         return absl::InvalidArgumentError(absl::StrCat(
-            "`gradients` of the activations of `", variables.name(i), "` must be of shape ",
-            wanted.DebugString(), ", got ", gradients[i].shape().DebugString(), "."));
+            "`gradients` of the activations of `", variables.name(i), "` must be of shape [",
+            num_rows, ",", dim, "], got ", got.DebugString(), "."));
       }
-      const int64_t rows = tables[i].num_table_rows;
-      if (rows > 0) TF_RETURN_IF_ERROR(variables.CheckShape(i, rows, dims_[i]));
+      const int64_t num_table_rows = ids[i].num_table_rows;
+      TF_RETURN_IF_ERROR(variables.CheckShape(i, num_table_rows, dim));
       for (int k = 0; k < attributes_.num_slots(i); ++k, ++slot) {
-        if (rows > 0) TF_RETURN_IF_ERROR(variables.CheckShape(slot, rows, dims_[i]));
+        TF_RETURN_IF_ERROR(variables.CheckShape(slot, num_table_rows, dim));
       }
     }
     return absl::OkStatus();
   }
 
-  static void Run(tensorflow::OpKernelContext* context, const std::vector<Update<Id>>& tasks) {
+  absl::Status MoveBuffers(tensorflow::OpKernelContext* context, LockedVariables* variables) {
+    if (!AreHugePagesWanted()) return absl::OkStatus();
+    for (int i = 0; i < variables->size(); ++i) {
+      buffers_.Note(i, variables->data(i), variables->tensor(i).TotalBytes());
+    }
+    if (!buffers_.has_pieces()) return absl::OkStatus();
+    return ParallelFor(context, NumThreads(context), [this](int64_t) { buffers_.MoveSome(); });
+  }
+
+  std::vector<Update<Id>> Tasks(const Ids& ids, const tensorflow::OpInputList& gradients,
+                                const std::vector<RowOptimizer>& optimizers,
+                                LockedVariables* variables) const {
+    std::vector<Update<Id>> tasks;
+    int slot = static_cast<int>(ids.size());
+    for (size_t i = 0; i < ids.size(); ++i) {
+      Update<Id> task = {ids[i], dims_[i], variables->data(i), {}, nullptr, optimizers[i]};
+      task.gradients = gradients[i].template flat<float>().data();
+      for (int k = 0; k < attributes_.num_slots(i); ++k) task.slots[k] = variables->data(slot++);
+      tasks.push_back(task);
+    }
+    return tasks;
+  }
+
+  static absl::Status RunTasks(tensorflow::OpKernelContext* context,
+                               const std::vector<Update<Id>>& tasks) {
     const std::vector<UpdateShare<Id>> shares = ShareOut(tasks, NumThreads(context));
     const RowKernels& kernels = BestRowKernels();
-    ParallelFor(context, shares.size(),
-                [&](int64_t i) { kernels(*shares[i].task, shares[i].range); });
+    return ParallelFor(context, shares.size(),
+                       [&](int64_t i) { kernels(*shares[i].task, shares[i].range); });
   }
 
   std::vector<int64_t> dims_;

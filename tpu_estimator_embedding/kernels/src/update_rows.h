@@ -10,6 +10,9 @@
 namespace tpu_estimator_embedding {
 namespace {
 
+template <class MyRule>
+constexpr int kNumSlots = CountNames(MyRule::kSlots);
+
 constexpr int64_t kRunsAhead = 16;  // their rows are prefetched
 constexpr int32_t kGradientsAhead = 32;
 
@@ -64,9 +67,9 @@ struct UpdateColumns {
   template <class T>
   TPU_EMBEDDING_INLINE void UpdateOne(int64_t at, T gradient) const {
     const RowOptimizer& optimizer = task.optimizer;
-    T weights, slots[MyRule::kNumSlots > 0 ? MyRule::kNumSlots : 1];
+    T weights, slots[kNumSlots<MyRule> > 0 ? kNumSlots<MyRule> : 1];
     Load(task.table + at, &weights);
-    for (int slot = 0; slot < MyRule::kNumSlots; ++slot) {
+    for (int slot = 0; slot < kNumSlots<MyRule>; ++slot) {
       Load(task.slots[slot] + at, &slots[slot]);
     }
     if (kIsTouched) {
@@ -79,7 +82,7 @@ struct UpdateColumns {
       weights = Clip(weights, Fill<T>(optimizer.weight_min), Fill<T>(optimizer.weight_max));
     }
     Store(weights, task.table + at);
-    for (int slot = 0; slot < MyRule::kNumSlots; ++slot) {
+    for (int slot = 0; slot < kNumSlots<MyRule>; ++slot) {
       Store(slots[slot], task.slots[slot] + at);
     }
   }
@@ -89,7 +92,7 @@ template <class MyRule, class Id>
 TPU_EMBEDDING_INLINE void PrefetchRow(const Update<Id>& task, int64_t run) {
   const int64_t offset = static_cast<int64_t>(task.ids.run_ids[run]) * task.dim;
   Prefetch(task.table + offset, task.dim);
-  for (int slot = 0; slot < MyRule::kNumSlots; ++slot) {
+  for (int slot = 0; slot < kNumSlots<MyRule>; ++slot) {
     Prefetch(task.slots[slot] + offset, task.dim);
   }
 }
@@ -103,7 +106,7 @@ void UpdateUntouched(const Update<Id> task, const MyRule rule, int64_t begin_row
 
 template <class MyRule, class Id>
 void UpdateRange(const Update<Id> task, const Range range) {
-  const TableIds<Id>& ids = task.ids;
+  const UpdateIds<Id>& ids = task.ids;
   const MyRule rule(task.optimizer);
   int64_t next_row = range.begin_row;  // the first that is not done
   int32_t begin = range.begin_run == 0 ? 0 : ids.run_ends[range.begin_run - 1];
@@ -128,28 +131,11 @@ void UpdateRange(const Update<Id> task, const Range range) {
 
 template <class Id>
 void UpdateRows(const Update<Id>& task, const Range& range) {
-  switch (task.optimizer.rule) {
-    case Rule::kSgd:
-      return UpdateRange<Sgd>(task, range);
-    case Rule::kAdagrad:
-      return UpdateRange<Adagrad>(task, range);
-    case Rule::kProximalAdagrad:
-      return UpdateRange<ProximalAdagrad>(task, range);
-    case Rule::kAdagradMomentum:
-      return UpdateRange<AdagradMomentum>(task, range);
-    case Rule::kMomentum:
-      return UpdateRange<Momentum>(task, range);
-    case Rule::kRmsProp:
-      return UpdateRange<RmsProp>(task, range);
-    case Rule::kAdam:
-      return UpdateRange<Adam>(task, range);
-    case Rule::kFtrl:
-      return UpdateRange<Ftrl>(task, range);
-    case Rule::kProximalYogi:
-      return UpdateRange<ProximalYogi>(task, range);
-    case Rule::kFrequencyEstimator:
-      return UpdateRange<FrequencyEstimator>(task, range);
-  }
+#define TPU_EMBEDDING_UPDATE(MyRule) &UpdateRange<MyRule, Id>,
+  static constexpr void (*kUpdates[])(Update<Id>, Range) = {
+      TPU_EMBEDDING_RULES(TPU_EMBEDDING_UPDATE)};
+#undef TPU_EMBEDDING_UPDATE
+  kUpdates[task.optimizer.rule](task, range);
 }
 
 }  // namespace

@@ -26,21 +26,21 @@ int64_t Cost(const Update<Id>& task) {
 
 // The first run at or behind `run` that begins another id, so that an id has one writer.
 template <class Id>
-int64_t NextId(const TableIds<Id>& ids, int64_t run) {
+int64_t NextId(const UpdateIds<Id>& ids, int64_t run) {
   while (run > 0 && run < ids.num_runs && ids.run_ids[run] == ids.run_ids[run - 1]) ++run;
   return run;
 }
 
 template <class Id>
 Range CutRange(const Update<Id>& task, int64_t i, int64_t count) {
-  const TableIds<Id>& ids = task.ids;
+  const UpdateIds<Id>& ids = task.ids;
   if (!task.optimizer.moves_untouched_rows) {
     return {NextId(ids, ids.num_runs * i / count), NextId(ids, ids.num_runs * (i + 1) / count), 0,
             0};
   }
   const int64_t begin_row = ids.num_table_rows * i / count;
   const int64_t end_row = ids.num_table_rows * (i + 1) / count;
-  Id* end = ids.run_ids + ids.num_runs;
+  const Id* end = ids.run_ids + ids.num_runs;
   return {std::lower_bound(ids.run_ids, end, begin_row) - ids.run_ids,
           std::lower_bound(ids.run_ids, end, end_row) - ids.run_ids, begin_row, end_row};
 }

@@ -1,0 +1,120 @@
+// SPDX-License-Identifier: Apache-2.0
+// Memory that an op keeps from one step to the next.
+#ifndef TPU_ESTIMATOR_EMBEDDING_SCRATCH_POOL_H_
+#define TPU_ESTIMATOR_EMBEDDING_SCRATCH_POOL_H_
+
+#include <algorithm>
+#include <cstdint>
+#include <memory>
+#include <mutex>
+#include <utility>
+#include <vector>
+
+namespace tpu_estimator_embedding {
+
+// Were memory freed after every step, the C library would give it back to the system, which clears
+// every page before it hands it out anew. After a step, a pool keeps at most what the step had in
+// use at once; it frees everything when the op goes.
+class ScratchPool {
+ public:
+  // Memory with anything in it, which goes back to the pool at the end. It may not outlive it.
+  class Room {
+   public:
+    Room() = default;
+    Room(Room&& other) noexcept { *this = std::move(other); }
+    Room& operator=(Room&& other) noexcept {
+      std::swap(pool_, other.pool_);
+      std::swap(block_, other.block_);
+      return *this;
+    }
+    ~Room() {
+      if (pool_ != nullptr) pool_->Return(std::move(block_));
+    }
+
+    // Aligned for every arithmetic type but vectors.
+    template <class T>
+    T* as() const {
+      return reinterpret_cast<T*>(block_.words.get());
+    }
+
+   private:
+    friend class ScratchPool;
+    ScratchPool* pool_ = nullptr;
+    struct Block {
+      std::unique_ptr<unsigned __int128[]> words;
+      int64_t num_bytes = 0;
+    } block_;
+  };
+
+  // Throws std::bad_alloc where there is no memory.
+  Room Take(int64_t num_bytes) {
+    constexpr int64_t kWord = sizeof(unsigned __int128);
+    Room room;
+    room.block_ = TakeFree(num_bytes);
+    if (room.block_.words == nullptr) {
+      const int64_t num_words = num_bytes / kWord + 1;
+      room.block_ = {std::unique_ptr<unsigned __int128[]>(new unsigned __int128[num_words]),
+                     num_words * kWord};
+    }
+    room.pool_ = this;
+    std::lock_guard<std::mutex> lock(mutex_);
+    in_use_ += room.block_.num_bytes;
+    peak_ = std::max(peak_, in_use_);
+    return room;
+  }
+
+  // Ends a step: frees what it did not need.
+  void Trim() {
+    std::lock_guard<std::mutex> lock(mutex_);
+    int64_t kept = in_use_;
+    const auto is_too_much = [&](const Room::Block& block) {
+      kept += block.num_bytes;
+      const bool is_kept = kept <= peak_;
+      if (!is_kept) kept -= block.num_bytes;
+      return !is_kept;
+    };
+    free_.erase(std::remove_if(free_.begin(), free_.end(), is_too_much), free_.end());
+    peak_ = in_use_;
+  }
+
+  // Bytes that wait for the next step.
+  int64_t num_free_bytes() {
+    std::lock_guard<std::mutex> lock(mutex_);
+    int64_t total = 0;
+    for (const Room::Block& block : free_) total += block.num_bytes;
+    return total;
+  }
+
+ private:
+  // Returns the block that was used last of those that are large enough: it may be in the cache.
+  // Where none is, one that is too small makes way for the new one.
+  Room::Block TakeFree(int64_t num_bytes) {
+    std::lock_guard<std::mutex> lock(mutex_);
+    for (size_t i = free_.size(); i-- > 0;) {
+      if (free_[i].num_bytes < num_bytes) continue;
+      Room::Block block = std::move(free_[i]);
+      free_.erase(free_.begin() + i);
+      return block;
+    }
+    if (!free_.empty()) free_.pop_back();
+    return {};
+  }
+
+  void Return(Room::Block block) {
+    std::lock_guard<std::mutex> lock(mutex_);
+    in_use_ -= block.num_bytes;
+    try {
+      free_.push_back(std::move(block));
+    } catch (const std::bad_alloc&) {
+      // Then it is freed.
+    }
+  }
+
+  std::mutex mutex_;
+  std::vector<Room::Block> free_;
+  int64_t in_use_ = 0, peak_ = 0;
+};
+
+}  // namespace tpu_estimator_embedding
+
+#endif  // TPU_ESTIMATOR_EMBEDDING_SCRATCH_POOL_H_

@@ -1,0 +1,77 @@
+// SPDX-License-Identifier: Apache-2.0
+// Sorts the ids of all tables of a step at the same time.
+#ifndef TPU_ESTIMATOR_EMBEDDING_SORTED_TABLES_H_
+#define TPU_ESTIMATOR_EMBEDDING_SORTED_TABLES_H_
+
+#include <algorithm>
+#include <deque>
+#include <vector>
+
+#include "parallel_for.h"
+#include "run_sorter.h"
+
+namespace tpu_estimator_embedding {
+
+template <class Id>
+class SortedTables {
+ public:
+  SortedTables(tensorflow::OpKernelContext* context, ScratchPool* scratch)
+      : context_(context), scratch_(scratch) {}
+
+  // Adds a table of a step with so many ids in all. Give the largest table first.
+  void Add(TableIds<Id>* table, const Cores& cores, int64_t num_ids_of_step) {
+    constexpr int64_t kFewIds = 1 << 15;  // fewer are not worth sharing
+    const int64_t ids_of_share =
+        std::max(kFewIds, num_ids_of_step / (2 * NumThreads(context_)));
+    const int64_t most = std::max<int64_t>(1, table->num_ids / ids_of_share);
+    tables_.push_back(table);
+    sorters_.emplace_back(*table, cores, most, scratch_);
+    for (int64_t i = 0; i < sorters_.back().num_shares(); ++i) {
+      shares_.push_back({tables_.size() - 1, i});
+      if (sorters_.back().is_shared()) shares_of_large_.push_back(shares_.back());
+    }
+  }
+
+  // Sorts, and says in the tables how many runs there are.
+  absl::Status Sort() {
+    TF_RETURN_IF_ERROR(ForEach(shares_of_large_, [](auto& sorter, int64_t i) { sorter.Count(i); }));
+    for (RunSorter<Id>& sorter : sorters_) {
+      if (sorter.is_shared()) sorter.MakeRoom();
+    }
+    TF_RETURN_IF_ERROR(ForEach(shares_of_large_, [](auto& sorter, int64_t i) { sorter.Deal(i); }));
+    TF_RETURN_IF_ERROR(ForEach(shares_, [](auto& sorter, int64_t i) { sorter.Sort(i); }));
+    for (size_t i = 0; i < tables_.size(); ++i) tables_[i]->num_runs = sorters_[i].num_runs();
+    return absl::OkStatus();
+  }
+
+  // Copies the runs to where the tables have them by now.
+  absl::Status CopyRuns() {
+    return ParallelFor(context_, shares_.size(), [&](int64_t i) {
+      const TableIds<Id>& table = *tables_[shares_[i].table];
+      sorters_[shares_[i].table].CopyRuns(shares_[i].number, table.run_ids, table.run_ends);
+    });
+  }
+
+ private:
+  struct Share {
+    size_t table;
+    int64_t number;
+  };
+
+  template <class Work>
+  absl::Status ForEach(const std::vector<Share>& shares, const Work& work) {
+    return ParallelFor(context_, shares.size(), [&](int64_t i) {
+      work(sorters_[shares[i].table], shares[i].number);
+    });
+  }
+
+  tensorflow::OpKernelContext* const context_;
+  ScratchPool* const scratch_;
+  std::vector<TableIds<Id>*> tables_;
+  std::deque<RunSorter<Id>> sorters_;  // which do not move
+  std::vector<Share> shares_, shares_of_large_;
+};
+
+}  // namespace tpu_estimator_embedding
+
+#endif  // TPU_ESTIMATOR_EMBEDDING_SORTED_TABLES_H_
