@@ -51,12 +51,17 @@ EXTRAS = {
         "hypothesis",  # writes the cases of the property tests
         "pytest-xdist",  # runs them on all cores
         "build",  # makes the sdist and the wheel that tests look into
+        "pyarrow",  # what extra `parquet` needs
+        "matplotlib",  # what extra `plots` needs
     ],
     "migrate": [
         "libcst",  # rewrites source code and keeps its formatting
     ],
+    "parquet": [
+        "pyarrow",  # writes tables of a checkpoint to Parquet; the format's reference library
+    ],
     "plots": [
-        "matplotlib",  # draws the figures of the benchmarks
+        "matplotlib",  # draws the figures of the benchmarks, and norms in a checkpoint
     ],
     "bench": [
         "matplotlib",  # draws the figures
@@ -207,6 +212,9 @@ def main() -> None:
         install_requires=[
             *tensorflow_requirements(
                 found_versions(target_python()) if is_built_for_this_environment() else {}),
+            # Checksums of checkpoints, in native code: they are over every byte of a table. Google
+            # maintains it for its Cloud Storage client, with wheels for every Python.
+            "google-crc32c",
             "numpy",  # arrays of ids; the version is TensorFlow's choice
             "tqdm",  # progress lines
             "tensorboard",  # tf.summary.scalar and its kind; TensorFlow's own until 2.20

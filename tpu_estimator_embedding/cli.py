@@ -16,6 +16,7 @@ examples:
   {PROGRAM} doctor                     is everything here that is needed?
   {PROGRAM} build-kernels              compile the native kernels
   {PROGRAM} demo --examples 50000      write data, train, evaluate, export
+  {PROGRAM} checkpoint inspect DIR     its tables, slots and state
   {PROGRAM} run train.py --steps 100   run a program as it is
   {PROGRAM} run -m trainer.task        run a module as it is
 """
@@ -117,8 +118,14 @@ def _build_kernels(arguments: Sequence[str]) -> int:
     return build_command.run(parser.parse_args(arguments))
 
 
+def _checkpoint(arguments: Sequence[str]) -> int:
+    from tpu_estimator_embedding.checkpoint import command
+    return command.run(arguments)
+
+
 _VERBS: dict[str, tuple[Callable[[Sequence[str]], int], str]] = {
     "build-kernels": (_build_kernels, "compiles the native kernels for this TensorFlow"),
+    "checkpoint": (_checkpoint, "looks into checkpoints, converts and compares them"),
     "demo": (_demo, "from data that it writes itself to an exported model"),
     "doctor": (_doctor, "looks for what is missing or wrong"),
     "run": (_run, "runs a program as it is"),

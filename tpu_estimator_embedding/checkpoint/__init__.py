@@ -1,1 +1,42 @@
 # SPDX-License-Identifier: Apache-2.0
+"""Checkpoints with embedding tables: looked into, converted, compared, taken apart.
+
+None of it loads TensorFlow, and memory holds a few blocks of rows, whatever a table's size.
+
+    from tpu_estimator_embedding import checkpoint
+
+    print(checkpoint.inspect("model_dir").tables)
+    checkpoint.convert("model_dir", "tf2/ckpt-1", "tf2")
+    checkpoint.reshard("tpu/model.ckpt-100", "new/model.ckpt-100", 3, "div",
+                       reading=checkpoint.Reading(from_hosts=4))
+    assert checkpoint.compare("tpu/model.ckpt-100", "new/model.ckpt-100",
+                              reading_a=checkpoint.Reading(from_hosts=4)).agree
+    checkpoint.extract("model_dir", "words", "words.parquet")
+"""
+
+import importlib
+from typing import Any
+
+_MODULE_OF = {
+    "CheckpointReport": "inspection",
+    "Comparison": "comparison",
+    "Conversion": "conversion",
+    "Reading": "reading",
+    "Resize": "resizing",
+    "TableLayout": "table_layouts",
+    "compare": "comparison",
+    "convert": "conversion",
+    "extract": "extraction",
+    "inspect": "inspection",
+    "reshard": "conversion",
+}
+
+__all__ = list(_MODULE_OF)  # noqa: PLE0605 (all are strings)
+
+
+def __getattr__(name: str) -> Any:
+    if name not in _MODULE_OF:
+        raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
+    module = importlib.import_module(f"{__name__}.{_MODULE_OF[name]}")
+    globals()[name] = getattr(module, name)
+    return globals()[name]

@@ -14,7 +14,6 @@ p holds p, p + n, p + 2n, ... and the saved table is a permutation of the ids.
 from typing import Any
 
 import numpy as np
-import tensorflow as tf
 
 PARTITION_STRATEGIES = ("div", "mod")
 
@@ -44,11 +43,17 @@ def shard_of_id(ids: Any, vocabulary_size: int, num_hosts: int, strategy: str) -
     quotient, remainder = divmod(vocabulary_size, parts)
     boundary = remainder * (quotient + 1)  # ids below it live in the longer parts
     beyond = ids - boundary
-    where = tf.where if tf.is_tensor(ids) else np.where
+    is_array = isinstance(ids, int | np.ndarray | np.integer)
+    where = np.where if is_array else _tensor_where()
     is_in_longer_part = ids < boundary
     part = where(is_in_longer_part, ids // (quotient + 1), remainder + beyond // quotient)
     row = where(is_in_longer_part, ids % (quotient + 1), beyond % quotient)
-    return (part, row) if tf.is_tensor(ids) or np.ndim(ids) else (int(part), int(row))
+    return (int(part), int(row)) if is_array and not np.ndim(ids) else (part, row)
+
+
+def _tensor_where() -> Any:
+    import tensorflow as tf  # not at the top: tools for checkpoints do without it
+    return tf.where
 
 
 def ids_of_rows(rows: Any, part: int, vocabulary_size: int, num_hosts: int, strategy: str) -> Any:

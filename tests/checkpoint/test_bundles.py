@@ -1,0 +1,184 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Checkpoints read and written without TensorFlow, against TensorFlow."""
+
+import pathlib
+
+import numpy as np
+import pytest
+import tensorflow as tf
+
+from tests.checkpoint.saved import save_v1, values_of, variables
+from tpu_estimator_embedding.checkpoint.bundle_reader import read_bundle
+from tpu_estimator_embedding.checkpoint.bundle_writer import write_bundle
+from tpu_estimator_embedding.checkpoint.stored_tensor import (
+    BLOCK_BYTES,
+    ArrayTensor,
+    TextTensor,
+)
+from tpu_estimator_embedding.checkpoint.table_layouts import TableLayout
+from tpu_estimator_embedding.checkpoint.table_rows import rows_by_id
+
+DTYPES = [tf.float32, tf.float64, tf.float16, tf.int8, tf.int16, tf.int32, tf.int64, tf.uint8,
+          tf.uint16, tf.uint32, tf.uint64, tf.bool, tf.complex64, tf.complex128]
+
+
+def save_slices(prefix, name, tensors, specs):
+    tf.raw_ops.SaveV2(prefix=str(prefix), tensor_names=[name] * len(tensors),
+                      shape_and_slices=specs, tensors=tensors)
+
+
+def write(prefix, tensors, layouts=None):
+    write_bundle(prefix, tensors, layouts or {}, lambda count: None)
+
+
+@pytest.mark.parametrize("dtype", DTYPES, ids=lambda dtype: dtype.name)
+@pytest.mark.parametrize("shape", [[], [0], [3], [2, 0], [2, 3, 4]], ids=str)
+def test_every_dtype_is_read_and_written_as_tensorflow_does(dtype, shape, tmp_path):
+    values = tf.cast(tf.reshape(tf.range(int(np.prod(shape))), shape), dtype)
+    save_slices(tmp_path / "theirs", "x", [values], [""])
+    tensors = read_bundle(tmp_path / "theirs")
+    np.testing.assert_array_equal(tensors["x"].read(), values.numpy(), strict=True)
+    write(tmp_path / "ours", {"x": ArrayTensor(values.numpy())})
+    np.testing.assert_array_equal(values_of(tmp_path / "ours")["x"], values.numpy(), strict=True)
+
+
+def test_bfloat16_is_copied_bit_for_bit(tmp_path):
+    values = tf.cast(tf.random.normal([5, 3]), tf.bfloat16)
+    save_slices(tmp_path / "theirs", "x", [values], [""])
+    write(tmp_path / "ours", read_bundle(tmp_path / "theirs"))
+    np.testing.assert_array_equal(values_of(tmp_path / "ours")["x"], values.numpy())
+
+
+@pytest.mark.parametrize("text", [b"", b"words", b"\0\xff" * 100_000])
+def test_strings(text, tmp_path):
+    save_slices(tmp_path / "theirs", "x", [tf.constant(text)], [""])
+    assert read_bundle(tmp_path / "theirs")["x"].text() == text
+    write(tmp_path / "ours", {"x": TextTensor(text)})
+    assert values_of(tmp_path / "ours")["x"] == text
+
+
+def test_tensors_of_strings_are_copied(tmp_path):
+    values = tf.constant([[b"a", b""], [b"long" * 50, b"\0"]])
+    save_slices(tmp_path / "theirs", "x", [values], [""])
+    write(tmp_path / "ours", read_bundle(tmp_path / "theirs"))
+    assert values_of(tmp_path / "ours")["x"].tolist() == values.numpy().tolist()
+
+
+@pytest.mark.parametrize("num_hosts", [1, 2, 5, 20])
+def test_parts_of_a_saver_are_read_as_one_tensor(num_hosts, tmp_path):
+    saved = variables()
+    tensors = read_bundle(pathlib.Path(save_v1(tmp_path / "model", saved, num_hosts)))
+    for name, values in saved.all.items():
+        np.testing.assert_array_equal(tensors[name].read(), values, strict=True)
+    np.testing.assert_array_equal(tensors["words"].read_rows(3, 9), saved.tables["words"][3:9])
+
+
+def test_slices_along_the_second_axis_are_put_together(tmp_path):
+    values = np.arange(12, dtype=np.float32).reshape(3, 4)
+    save_slices(tmp_path / "x", "x", [values[:, :1], values[:, 1:]],
+                ["3 4 0,3:0,1", "3 4 -:1,3"])
+    tensor = read_bundle(tmp_path / "x")["x"]
+    np.testing.assert_array_equal(tensor.read(), values)
+    np.testing.assert_array_equal(tensor.read_rows(1, 2), values[1:2])
+
+
+def test_checkpoint_of_several_data_files(tmp_path):
+    """As parameter servers write one, each its own file."""
+    values = np.arange(12, dtype=np.float32).reshape(6, 2)
+    for part in range(3):
+        save_slices(tmp_path / f"part{part}", "x", [values[2 * part:2 * part + 2]],
+                    [f"6 2 {2 * part},2:0,2"])
+    tf.raw_ops.MergeV2Checkpoints(
+        checkpoint_prefixes=[str(tmp_path / f"part{part}") for part in range(3)],
+        destination_prefix=str(tmp_path / "all"))
+    assert len(list(tmp_path.glob("all.data-*-of-00003"))) == 3
+    np.testing.assert_array_equal(read_bundle(tmp_path / "all")["x"].read(), values)
+
+
+def test_index_of_thousands_of_keys(tmp_path):
+    """TensorFlow writes it in several blocks, with shared prefixes."""
+    names = [f"scope/with/a/long/name/{number}" for number in range(5000)]
+    tf.raw_ops.SaveV2(prefix=str(tmp_path / "theirs"), tensor_names=names,
+                      shape_and_slices=[""] * len(names),
+                      tensors=[tf.constant(number) for number in range(len(names))])
+    tensors = read_bundle(tmp_path / "theirs")
+    assert [int(tensors[name].read()) for name in names] == list(range(len(names)))
+    write(tmp_path / "ours", tensors)
+    reader = tf.train.load_checkpoint(str(tmp_path / "ours"))
+    assert [reader.get_tensor(name) for name in names[::97]] == list(range(5000))[::97]
+
+
+@pytest.mark.parametrize("strategy", ["div", "mod"])
+@pytest.mark.parametrize("num_hosts", [1, 3, 64, 70, 1000])
+def test_parts_are_restored_by_tensorflow_as_slices(strategy, num_hosts, tmp_path):
+    """Their places are coded in the keys: numbers below and above 64 differ in length."""
+    values = np.arange(800, dtype=np.float32).reshape(400, 2)
+    layout = TableLayout(strategy, num_hosts, 400)
+    write(tmp_path / "x", {"x": ArrayTensor(values)}, {"x": layout})
+    saved = values_of(tmp_path / "x")["x"]
+    ids = np.arange(400)
+    parts = min(num_hosts, 400)
+    by_part = ids if strategy == "div" else np.concatenate(
+        [ids[part::parts] for part in range(parts)])
+    np.testing.assert_array_equal(saved, values[by_part])
+    [some] = tf.raw_ops.RestoreV2(prefix=str(tmp_path / "x"), tensor_names=["x"],
+                                  shape_and_slices=["400 2 63,9:0,2"], dtypes=[tf.float32])
+    np.testing.assert_array_equal(some, values[by_part][63:72])
+    np.testing.assert_array_equal(
+        rows_by_id(read_bundle(tmp_path / "x")["x"], layout).read(), values)
+
+
+def test_blocks_that_end_in_the_midst_of_parts(tmp_path):
+    values = np.random.default_rng(0).normal(size=(3 * BLOCK_BYTES // 4096 // 2, 1024)).astype("f4")
+    layout = TableLayout("mod", 7, len(values))
+    write(tmp_path / "x", {"x": ArrayTensor(values)}, {"x": layout})
+    np.testing.assert_array_equal(
+        rows_by_id(read_bundle(tmp_path / "x")["x"], layout).read(), values)
+    write(tmp_path / "y", {"x": rows_by_id(read_bundle(tmp_path / "x")["x"], layout)},
+          {"x": TableLayout("div", 5, len(values))})
+    np.testing.assert_array_equal(values_of(tmp_path / "y")["x"], values)
+
+
+# What is wrong with a checkpoint -> what is done to it, and the error.
+
+def truncate(path, count):
+    path.write_bytes(path.read_bytes()[:-count])
+
+
+def flip(path, position):
+    content = bytearray(path.read_bytes())
+    content[position] ^= 1
+    path.write_bytes(content)
+
+
+DAMAGES = {
+    "no index": (lambda index, data: index.unlink(), FileNotFoundError, "index is missing"),
+    "no data": (lambda index, data: data.unlink(), FileNotFoundError, "all its data files"),
+    "truncated index": (lambda index, data: truncate(index, 9), ValueError,
+                        "whole checkpoint of TensorFlow, got .* truncated or foreign"),
+    "empty index": (lambda index, data: index.write_bytes(b""), ValueError, "truncated or foreign"),
+    "truncated data": (lambda index, data: truncate(data, 1), ValueError,
+                       "data-00000-of-00001 truncated: it has .* bytes of"),
+    "changed index": (lambda index, data: flip(index, 30), ValueError, "checksum of a block"),
+    "changed table": (lambda index, data: flip(data, 5), ValueError, "with a changed byte"),
+    "foreign": (lambda index, data: index.write_bytes(b"PK\3\4" * 100), ValueError,
+                "truncated or foreign"),
+}
+
+
+@pytest.mark.parametrize("damage", DAMAGES)
+def test_damage_is_an_error(damage, tmp_path):
+    prefix = pathlib.Path(save_v1(tmp_path / "model", variables(), num_hosts=3))
+    act, kind, sentence = DAMAGES[damage]
+    act(tmp_path / "model.index", tmp_path / "model.data-00000-of-00001")
+    with pytest.raises(kind, match=f"^`checkpoint` must .*{sentence}"):
+        for tensor in read_bundle(prefix).values():
+            tensor.read()
+
+
+def test_changed_byte_is_found_whichever_rows_are_read(tmp_path):
+    prefix = pathlib.Path(save_v1(tmp_path / "model", variables()))
+    tensor = read_bundle(prefix)["words"]
+    flip(tmp_path / "model.data-00000-of-00001", tensor.pieces[0].entry.offset)
+    with pytest.raises(ValueError, match="with a changed byte"):
+        tensor.read_rows(9, 10)

@@ -1,0 +1,25 @@
+# SPDX-License-Identifier: Apache-2.0
+"""CRC-32C as TensorFlow stores it: rotated, so that a checksum of checksums tells something.
+
+>>> hex(crc32c(b"123456789")), hex(masked(crc32c(b"123456789")))
+('0xe3069283', '0xc78ab0e5')
+"""
+
+import google_crc32c
+import numpy as np
+
+_DELTA = 0xA282EAD8
+
+
+def crc32c(content: bytes | memoryview, crc: int = 0) -> int:
+    """Returns the checksum of what `crc` is the checksum of, followed by `content`."""
+    # The library takes no writable buffer but an array's.
+    return google_crc32c.extend(crc, np.frombuffer(content, np.uint8))
+
+
+def masked(crc: int) -> int:
+    """Returns a checksum in the form in which files hold it.
+
+    Source: the table format of LevelDB, which TensorFlow's checkpoints share.
+    """
+    return ((crc >> 15 | crc << 17 & 0xFFFFFFFF) + _DELTA) & 0xFFFFFFFF

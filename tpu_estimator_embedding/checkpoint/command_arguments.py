@@ -1,0 +1,155 @@
+# SPDX-License-Identifier: Apache-2.0
+"""The arguments of `tpu-estimator-embedding checkpoint`, and their help."""
+
+import argparse
+import pathlib
+from collections.abc import Sequence
+
+from tpu_estimator_embedding import checks
+
+_DESCRIPTION = """\
+Looks into checkpoints with embedding tables, converts, compares and takes them
+apart. Nothing here loads TensorFlow; memory holds a few blocks of rows, whatever
+the size of a table. Outputs appear under their names when they are complete, and
+nothing is overwritten.
+"""
+
+_EXAMPLES = """\
+examples, each after tpu-estimator-embedding:
+  checkpoint inspect model_dir
+  checkpoint convert model_dir tf2/ckpt-1 --to tf2
+  checkpoint convert tf2/ckpt-9 new_dir/model.ckpt-900 --to v1 --global-step 900
+  checkpoint convert model_dir grown/model.ckpt-100 --resize words=200000
+  checkpoint reshard tpu/model.ckpt-100 new/model.ckpt-100 --from-hosts 4 \\
+      --hosts 3 --partition div
+  checkpoint compare model_dir tf2/ckpt-1 --rtol 1e-5
+  checkpoint extract model_dir words.parquet --table words
+
+exit status:
+  0  done; compare: they agree
+  1  compare: they differ; convert: done, but for variables that it lists as left out
+  2  error: nothing was written
+"""
+
+_FORMS = ("v1", "tf2", "tpu-embedding-layer", "keras-rs", "npz")
+
+
+def add_arguments(parser: argparse.ArgumentParser) -> None:
+    """Adds the commands and their arguments to the parser."""
+    parser.description, parser.epilog = _DESCRIPTION, _EXAMPLES
+    parser.formatter_class = argparse.RawDescriptionHelpFormatter
+    commands = parser.add_subparsers(dest="command", required=True, metavar="COMMAND")
+    for name, summary, add in (
+            ("inspect", "says what a checkpoint holds and in what state it is", _add_inspect),
+            ("convert", "writes it in another form, or with another vocabulary", _add_convert),
+            ("reshard", "writes it for other hosts or the other partition", _add_reshard),
+            ("compare", "compares two, of any forms and layouts", _add_compare),
+            ("extract", "writes one table to Parquet or TSV", _add_extract)):
+        command = commands.add_parser(name, help=summary, description=f"{name}: {summary}.")
+        command.add_argument("checkpoint", metavar="A" if name == "compare" else "CHECKPOINT",
+                             help="its path without .index, a directory, or an .npz file")
+        add(command)
+        _add_reading(command)
+
+
+def _add_reading(parser: argparse.ArgumentParser) -> None:
+    group = parser.add_argument_group("what a checkpoint does not say itself")
+    group.add_argument("--from-hosts", type=int, metavar="H",
+                       help="a TPU wrote it with partition_strategy='mod' on H hosts")
+    group.add_argument("--tables", metavar="KEY,...", help="keys of the tables of a v1 "
+                       "checkpoint without a record of layouts; default: go by names")
+    group.add_argument("--names", metavar="FILE.json", help="how TF2 calls tables, and paths of "
+                       'other variables: {"dense/kernel": "model/dense/kernel"}')
+    group.add_argument("--object", action="append", default=[], metavar="PATH",
+                       help="path of an object with tables in a TF2 checkpoint")
+    group.add_argument("--optimizer", action="append", default=[], metavar="TABLE=OPTIMIZER",
+                       help="where slots of that name belong to several: ProximalAdagrad has "
+                       "the accumulators that Adagrad has")
+
+
+def _add_from(parser: argparse.ArgumentParser) -> None:
+    parser.add_argument("--from", dest="from_", choices=_FORMS,
+                        help="the form that it must have; default: any")
+
+
+def _add_inspect(parser: argparse.ArgumentParser) -> None:
+    _add_from(parser)
+    parser.add_argument("--quick", action="store_true", help="read no values")
+    parser.add_argument("--all", action="store_true", help="list all other variables, too")
+    parser.add_argument("--json", action="store_true", help="print JSON")
+    parser.add_argument("--histogram", type=pathlib.Path, metavar="FILE.png",
+                        help="draw the norms of the rows of every table")
+
+
+def _add_output(parser: argparse.ArgumentParser) -> None:
+    parser.add_argument("output", metavar="OUTPUT", help="a new name")
+
+
+def _add_convert(parser: argparse.ArgumentParser) -> None:
+    _add_output(parser)
+    _add_from(parser)
+    parser.add_argument("--to", choices=_FORMS, help="default: the form that it has")
+    parser.add_argument("--template", metavar="CHECKPOINT", help="saved by the TF2 or Keras "
+                        "program that is to restore the output, which will be like it")
+    parser.add_argument("--hosts", type=int, metavar="M", help="v1: hosts that share the tables")
+    parser.add_argument("--partition", choices=("div", "mod"), help="v1: how they share them")
+    parser.add_argument("--resize", action="append", default=[], metavar="TABLE=ROWS",
+                        help="another vocabulary size")
+    parser.add_argument("--initializer", action="append", default=[],
+                        metavar="TABLE=INITIALIZER", help="of added rows: truncated_normal"
+                        "[:STDDEV] (default, 1/√dim), normal[:STDDEV], uniform:LOW,HIGH, "
+                        "constant:VALUE or zeros")
+    parser.add_argument("--slot-value", action="append", default=[], metavar="TABLE/SLOT=VALUE",
+                        help="of added rows; default: 0, of accumulators the smallest value")
+    parser.add_argument("--global-step", type=int, metavar="N", help="the step to write")
+    parser.add_argument("--without-slots", action="store_true", help="leave slots of tables out")
+
+
+def _add_reshard(parser: argparse.ArgumentParser) -> None:
+    _add_output(parser)
+    parser.add_argument("--hosts", type=int, required=True, metavar="M",
+                        help="hosts that are to share every table")
+    parser.add_argument("--partition", choices=("div", "mod"), required=True)
+
+
+def _add_compare(parser: argparse.ArgumentParser) -> None:
+    parser.add_argument("other", metavar="B", help="another")
+    parser.add_argument("--rtol", type=float, default=0.0, help="relative tolerance (default 0)")
+    parser.add_argument("--atol", type=float, default=0.0, help="absolute tolerance (default 0)")
+    parser.add_argument("--tables-only", action="store_true", help="leave other variables out")
+    parser.add_argument("--from-hosts-b", type=int, metavar="H", help="--from-hosts for B")
+    parser.add_argument("--json", action="store_true", help="print JSON")
+
+
+def _add_extract(parser: argparse.ArgumentParser) -> None:
+    parser.add_argument("output", metavar="OUTPUT", help="a new name: .parquet or .tsv")
+    _add_from(parser)
+    parser.add_argument("--table", required=True, metavar="NAME")
+    parser.add_argument("--rows", metavar="START:STOP", help="ids; default: all")
+    parser.add_argument("--slots", action="store_true", help="Parquet: a column for each slot")
+
+
+def read_pairs(option: str, form: str, texts: Sequence[str]) -> dict[str, str]:
+    """Returns what stands before and after the last `=` of each text.
+
+    >>> read_pairs("--resize", "TABLE=ROWS", ["words=200", "tags=10"])
+    {'words': '200', 'tags': '10'}
+    """
+    pairs = {}
+    for text in texts:
+        name, equals, value = text.rpartition("=")
+        checks.check(bool(name and value), option, form, text)
+        checks.check(name not in pairs, option, f"given once for {name!r}", text)
+        pairs[name] = value
+    return pairs
+
+
+def read_range(text: str) -> tuple[int, int]:
+    """Returns the numbers of `START:STOP`.
+
+    >>> read_range("0:1000")
+    (0, 1000)
+    """
+    start, _, stop = text.partition(":")
+    checks.check(start.isdigit() and stop.isdigit(), "--rows", "START:STOP", text)
+    return int(start), int(stop)

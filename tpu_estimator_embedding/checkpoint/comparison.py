@@ -1,0 +1,172 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Compares two checkpoints of any forms and layouts, value by value."""
+
+import dataclasses
+from collections.abc import Callable, Iterator, Mapping
+
+import numpy as np
+
+from tpu_estimator_embedding import checks
+from tpu_estimator_embedding.checkpoint import dtypes
+from tpu_estimator_embedding.checkpoint.contents import PARAMETERS, Contents
+from tpu_estimator_embedding.checkpoint.conversion import StrPath
+from tpu_estimator_embedding.checkpoint.names import Names
+from tpu_estimator_embedding.checkpoint.progress import progress_bar
+from tpu_estimator_embedding.checkpoint.reading import Reading, read_checkpoint
+from tpu_estimator_embedding.checkpoint.stored_tensor import StoredTensor, row_blocks
+
+
+@dataclasses.dataclass(frozen=True)
+class TensorComparison:
+    """How a table, a slot or a variable of two checkpoints differs.
+
+    Attributes:
+        name: of the table or variable.
+        slot: of the table, "parameters" for the table itself; None for a variable.
+        rows: number of rows; 1 for a scalar.
+        differing_rows: those with a value that differs by more than the tolerance.
+        max_difference: the largest |a - b|; NaN where just one of them is NaN.
+        worst_row: where that is, an id for a table; None where all bits are equal.
+    """
+
+    name: str
+    slot: str | None
+    rows: int
+    differing_rows: int
+    max_difference: float
+    worst_row: int | None
+
+
+@dataclasses.dataclass(frozen=True)
+class Comparison:
+    """How two checkpoints differ.
+
+    Attributes:
+        tensors: of everything that both have.
+        only_in_a, only_in_b: names of variables that the other has not.
+    """
+
+    tensors: tuple[TensorComparison, ...]
+    only_in_a: tuple[str, ...]
+    only_in_b: tuple[str, ...]
+
+    @property
+    def agree(self) -> bool:
+        """Whether both have the same variables with the same values, but for the tolerance."""
+        return not (self.only_in_a or self.only_in_b
+                    or any(tensor.differing_rows for tensor in self.tensors))
+
+
+def compare(a: StrPath, b: StrPath, *, rtol: float = 0.0, atol: float = 0.0,
+            names: Mapping[str, str] | None = None, reading_a: Reading | None = None,
+            reading_b: Reading | None = None, tables_only: bool = False,
+            progress: bool = False) -> Comparison:
+    """Compares two checkpoints, without TensorFlow.
+
+    Values agree where |a - b| ≤ atol + rtol |b|, or both are NaN. Tables are compared by id,
+    whatever the forms and layouts.
+
+    Args:
+        a: a checkpoint, a directory with one, or an `.npz` file.
+        b: another.
+        rtol: relative tolerance.
+        atol: absolute tolerance.
+        names: name in TPUEstimator -> name of the table, or path of the variable, in TF2.
+        reading_a: what `a` does not say itself.
+        reading_b: what `b` does not say itself.
+        tables_only: whether to leave all other variables out.
+        progress: whether to show a progress bar.
+
+    Raises:
+        FileNotFoundError: if a file is missing.
+        ValueError: if a table or slot is missing on one side, shapes differ, or a checkpoint
+            is damaged or foreign.
+    """
+    checks.check(rtol >= 0 and atol >= 0, "rtol", "at least 0, as atol must", (rtol, atol))
+    table_names = Names(names)
+    first = _without_forms(read_checkpoint(a, None, table_names, reading_a), table_names)
+    second = _without_forms(read_checkpoint(b, None, table_names, reading_b), table_names)
+    pairs = _table_pairs(first, second)
+    shared = [] if tables_only else sorted(first.variables.keys() & second.variables.keys())
+    pairs.update({(name, None): (first.variables[name], second.variables[name])
+                  for name in shared})
+    for (name, slot), (left, right) in pairs.items():
+        checks.check(left.shape == right.shape, f"shape of {_called(name, slot)} in b",
+                     f"{list(left.shape)}, as in a", list(right.shape),
+                     "`convert --resize TABLE=ROWS` changes the rows of a table.")
+        checks.check(left.dtype == right.dtype, f"dtype of {_called(name, slot)} in b",
+                     f"TensorFlow's {left.dtype}, as in a", right.dtype)
+    with progress_bar("Comparing", sum(left.size for left, _ in pairs.values()),
+                      progress) as bar:
+        tensors = tuple(_compare(name, slot, *pair, lambda x, y: np.isclose(
+            x, y, rtol, atol, equal_nan=True), bar.update)
+            for (name, slot), pair in pairs.items())
+    only = [] if tables_only else [
+        tuple(sorted(one.variables.keys() - other.variables.keys()))
+        for one, other in ((first, second), (second, first))]
+    return Comparison(tensors, *(only or ((), ())))
+
+
+def _called(name: str, slot: str | None) -> str:
+    return repr(name) if slot in (None, PARAMETERS) else f"slot {slot!r} of {name!r}"
+
+
+def _without_forms(contents: Contents, names: Names) -> Contents:
+    """Calls tables as TF2 does, which has only one name for them."""
+    return dataclasses.replace(contents, tables={
+        names.of_table(name): table for name, table in contents.tables.items()})
+
+
+def _table_pairs(a: Contents, b: Contents) -> dict[
+        tuple[str, str | None], tuple[StoredTensor, StoredTensor]]:
+    _check_same("tables", set(a.tables), set(b.tables))
+    pairs: dict[tuple[str, str | None], tuple[StoredTensor, StoredTensor]] = {}
+    for name in sorted(a.tables):
+        left, right = dict(a.tables[name].tensors()), dict(b.tables[name].tensors())
+        _check_same(f"slots of table {name!r}", set(left), set(right))
+        pairs.update({(name, slot): (left[slot], right[slot]) for slot in left})
+    return pairs
+
+
+def _check_same(what: str, a: set[str], b: set[str]) -> None:
+    checks.check(a == b, f"{what} in b", f"{sorted(a)}, as in a", sorted(b),
+                 "" if what != "tables" else "`--names` says how tables are called in TF2.")
+
+
+def _compare(name: str, slot: str | None, a: StoredTensor, b: StoredTensor,
+             are_close: Callable[[np.ndarray, np.ndarray], np.ndarray],
+             advance: Callable[[int], object]) -> TensorComparison:
+    rows = a.shape[0] if a.shape else 1
+    differing, largest, worst = 0, 0.0, None
+    for start, left, right in _blocks(a, b):
+        advance(left.nbytes)
+        if left.tobytes() == right.tobytes():
+            continue
+        if left.dtype.kind in "SV":  # strings, bfloat16: only whole values compare
+            return TensorComparison(name, slot, rows, rows, float("nan"), 0)
+        differing += int((~are_close(left, right)).any(axis=1).sum())
+        distances = _distances(left, right).max(axis=1, initial=0.0)
+        row = int(np.argmax(distances))  # a NaN counts as the largest
+        if worst is None or not (distances[row] <= largest or np.isnan(largest)):
+            largest, worst = float(distances[row]), start + row
+    return TensorComparison(name, slot, rows, differing, largest, worst)
+
+
+def _blocks(a: StoredTensor, b: StoredTensor) -> Iterator[tuple[int, np.ndarray, np.ndarray]]:
+    """Yields the first row of a block, and the block of both, `[rows, numbers in a row]`."""
+    if a.dtype == dtypes.STRING:
+        left, right = (np.array([[b"".join(map(bytes, one.chunks()))]]) for one in (a, b))
+        yield 0, left, right
+    elif not a.shape:
+        yield 0, a.read().reshape(1, 1), b.read().reshape(1, 1)
+    else:
+        for start, stop in row_blocks(a.shape[0], a.row_bytes):
+            left, right = a.read_rows(start, stop), b.read_rows(start, stop)
+            yield start, left.reshape(stop - start, -1), right.reshape(stop - start, -1)
+
+
+def _distances(a: np.ndarray, b: np.ndarray) -> np.ndarray:
+    with np.errstate(invalid="ignore"):  # of equal infinities
+        distances = np.abs(a.astype(np.float64) - b.astype(np.float64))
+    same = (a == b) | (np.isnan(a) & np.isnan(b) if a.dtype.kind in "fc" else False)
+    return np.where(same, 0.0, distances)

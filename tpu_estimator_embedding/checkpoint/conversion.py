@@ -1,0 +1,207 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Converts checkpoints: to another form, another layout, another vocabulary."""
+
+import dataclasses
+import os
+import pathlib
+from collections.abc import Mapping
+
+import numpy as np
+
+from tpu_estimator_embedding import checks
+from tpu_estimator_embedding.checkpoint.bundle_reader import read_bundle
+from tpu_estimator_embedding.checkpoint.bundle_writer import write_bundle
+from tpu_estimator_embedding.checkpoint.contents import Contents, Table
+from tpu_estimator_embedding.checkpoint.keras_rs_outputs import keras_rs_outputs
+from tpu_estimator_embedding.checkpoint.names import Names
+from tpu_estimator_embedding.checkpoint.npz_file import write_npz
+from tpu_estimator_embedding.checkpoint.object_outputs import (
+    Outputs,
+    check_same_shapes,
+    fill_template,
+    object_outputs,
+)
+from tpu_estimator_embedding.checkpoint.output_files import check_absent
+from tpu_estimator_embedding.checkpoint.paths import find_checkpoint, index_file, write_state
+from tpu_estimator_embedding.checkpoint.progress import progress_bar
+from tpu_estimator_embedding.checkpoint.reading import FORMS, Reading, read_checkpoint
+from tpu_estimator_embedding.checkpoint.resizing import Resize, resize_table
+from tpu_estimator_embedding.checkpoint.stored_tensor import ArrayTensor, TextTensor
+from tpu_estimator_embedding.checkpoint.table_layouts import (
+    TABLE_LAYOUTS_KEY,
+    TableLayout,
+    format_table_layouts,
+)
+
+StrPath = str | os.PathLike[str]
+Layout = tuple[int, str]  # number of hosts, partition strategy
+
+_NAMED_FORMS = ("v1", "npz")  # with the names of TPUEstimator
+
+
+@dataclasses.dataclass(frozen=True)
+class Conversion:
+    """What a conversion wrote.
+
+    Attributes:
+        output: path of the checkpoint.
+        contents: what was read and, but for `left_out`, written.
+        left_out: variables of the source that the template has no place for.
+        kept: variables of the template that the source has no values for.
+        is_newest: whether the file `checkpoint` of the directory was made to name it.
+    """
+
+    output: pathlib.Path
+    contents: Contents
+    left_out: tuple[str, ...]
+    kept: tuple[str, ...]
+    is_newest: bool
+
+
+def convert(checkpoint: StrPath, output: StrPath, to: str | None = None, *,
+            from_: str | None = None, names: Mapping[str, str] | None = None,
+            template: StrPath | None = None, reading: Reading | None = None,
+            layout: Layout | None = None, resize: Mapping[str, int | Resize] | None = None,
+            global_step: int | None = None, without_slots: bool = False,
+            progress: bool = False) -> Conversion:
+    """Writes a checkpoint in another form, with tables, slots and all other variables.
+
+    Memory holds a few blocks of rows, whatever the size of a table. The output appears
+    under its name when it is complete.
+
+    Args:
+        checkpoint: what to read: a checkpoint, a directory with one, or an `.npz` file.
+        output: a new name. In a directory: a name in it that fits the form.
+        to: "v1", "tf2", "tpu-embedding-layer", "keras-rs" or "npz"; None keeps the form.
+        from_: the form that the checkpoint must have; None takes any.
+        names: name in TPUEstimator -> name of the table, or path of the variable, in TF2.
+        template: a checkpoint of the program that is to restore the output.
+        reading: what the checkpoint does not say itself.
+        layout: for "v1": hosts and "div" or "mod"; None keeps that of the source.
+        resize: name of a table -> its new number of rows.
+        global_step: the step to write; None keeps that of the source.
+        without_slots: whether to leave the slots of all tables out.
+        progress: whether to show a progress bar.
+
+    Raises:
+        FileNotFoundError: if a file is missing.
+        FileExistsError: if the output exists.
+        OSError: if it cannot be written.
+        ValueError: if an argument does not fit, or the checkpoint is damaged or foreign.
+    """
+    if to is not None:
+        checks.check_one_of("to", FORMS, to)
+    table_names = Names(names)
+    contents = read_checkpoint(checkpoint, from_, table_names, reading)
+    to = to or contents.form
+    _check_combination(contents.form, to, template, layout)
+    table_names.check_known(contents.tables.keys() | contents.variables.keys())
+    contents = _changed(contents, resize or {}, global_step, without_slots)
+    outputs = _outputs(contents, to, table_names, template, layout, reading or Reading())
+    path = _output_path(pathlib.Path(output), to, contents)
+    check_absent([path if to == "npz" else index_file(path)])
+    _write(path, to, contents, outputs, layout, progress)
+    is_newest = to != "npz" and write_state(path)
+    return Conversion(path, contents, outputs.left_out, outputs.kept, is_newest)
+
+
+def reshard(checkpoint: StrPath, output: StrPath, num_hosts: int, partition_strategy: str, *,
+            reading: Reading | None = None, progress: bool = False) -> Conversion:
+    """Writes a checkpoint of TPUEstimator for another number of hosts or the other partition.
+
+    Args:
+        checkpoint: what to read.
+        output: a new name.
+        num_hosts: hosts that are to share every table.
+        partition_strategy: "div" or "mod".
+        reading: what the checkpoint does not say itself: `from_hosts` for one that a TPU
+            wrote with `mod`.
+        progress: whether to show a progress bar.
+
+    Raises:
+        FileNotFoundError, FileExistsError, OSError, ValueError: as `convert`.
+    """
+    return convert(checkpoint, output, "v1", from_="v1", reading=reading, progress=progress,
+                   layout=(num_hosts, partition_strategy))
+
+
+def _check_combination(form: str, to: str, template: StrPath | None, layout: Layout | None) -> None:
+    checks.check(layout is None or to == "v1", "layout", "left out unless `to` is 'v1'", layout)
+    checks.check(template is None or to not in _NAMED_FORMS, "template",
+                 f"left out where `to` is {to!r}", template)
+    checks.check(template is not None or to != "keras-rs" or form == to, "template",
+                 "a checkpoint of the Keras model", template,
+                 "Write one in the Keras program, once the model is built and compiled: "
+                 "tf.train.Checkpoint(model=model).save('template').")
+    if layout is not None:
+        checks.check_positive_int("num_hosts", layout[0])
+        checks.check_one_of("partition_strategy", ("div", "mod"), layout[1])
+
+
+def _changed(contents: Contents, resize: Mapping[str, int | Resize], global_step: int | None,
+             without_slots: bool) -> Contents:
+    checks.check(resize.keys() <= contents.tables.keys(), "resize",
+                 f"of the tables {sorted(contents.tables)}", dict(resize))
+    tables = dict(contents.tables)
+    for name, size in resize.items():
+        tables[name] = resize_table(tables[name],
+                                    size if isinstance(size, Resize) else Resize(size))
+    if without_slots:
+        tables = {name: dataclasses.replace(table, slots={}, optimizer=None)
+                  for name, table in tables.items()}
+    variables = dict(contents.variables)
+    if global_step is not None:
+        variables["global_step"] = ArrayTensor(np.array(global_step, np.int64))
+    return dataclasses.replace(contents, tables=tables, variables=variables)
+
+
+def _outputs(contents: Contents, to: str, names: Names, template: StrPath | None,
+             layout: Layout | None, reading: Reading) -> Outputs:
+    if to in _NAMED_FORMS:
+        checks.check(to != "v1" or "global_step" in contents.variables, "global_step",
+                     "in the checkpoint or given", None,
+                     "TPUEstimator restores nothing without it.")
+        return Outputs({**contents.variables, **{
+            table.key(slot): tensor for table in contents.tables.values()
+            for slot, tensor in table.tensors()}})
+    if template is None and contents.form != to:
+        return object_outputs(contents, to, names)
+    # A checkpoint that keeps its form is its own template.
+    tensors = read_bundle(contents.path if template is None
+                          else find_checkpoint(pathlib.Path(template)))
+    outputs = keras_rs_outputs(contents, tensors, names) if to == "keras-rs" else fill_template(
+        contents, tensors, names, reading.objects)
+    if template is not None:
+        check_same_shapes(outputs.tensors, tensors)
+    return outputs
+
+
+def _write(path: pathlib.Path, to: str, contents: Contents, outputs: Outputs,
+           layout: Layout | None, progress: bool) -> None:
+    total = sum(tensor.size for tensor in outputs.tensors.values())
+    with progress_bar(f"Writing {path.name}", total, progress) as bar:
+        if to not in _NAMED_FORMS:
+            write_bundle(path, outputs.tensors, {}, bar.update)
+            return
+        layouts = {table.key(slot): _layout(table, layout if to == "v1" else (1, "div"))
+                   for table in contents.tables.values() for slot, _ in table.tensors()}
+        record = format_table_layouts(layouts)
+        if to == "npz":
+            write_npz(path, outputs.tensors, record, bar.update)
+        else:
+            tensors = {**outputs.tensors, TABLE_LAYOUTS_KEY: TextTensor(record.encode())}
+            write_bundle(path, tensors, layouts, bar.update)
+
+
+def _layout(table: Table, layout: Layout | None) -> TableLayout:
+    if layout is None:
+        return table.layout
+    return TableLayout(layout[1], layout[0], table.vocabulary_size)
+
+
+def _output_path(output: pathlib.Path, to: str, contents: Contents) -> pathlib.Path:
+    if to == "npz":
+        checks.check(output.suffix == ".npz", "output", "a name that ends in .npz", str(output))
+    elif output.is_dir():
+        return output / (f"model.ckpt-{contents.global_step}" if to == "v1" else "ckpt-1")
+    return output

@@ -1,0 +1,121 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Takes one table out of a checkpoint: to Parquet, or to the TSV of the embedding projector."""
+
+import pathlib
+from collections.abc import Callable, Iterator, Mapping
+
+import numpy as np
+
+from tpu_estimator_embedding import checks
+from tpu_estimator_embedding.checkpoint.contents import PARAMETERS, Contents, Table
+from tpu_estimator_embedding.checkpoint.conversion import StrPath
+from tpu_estimator_embedding.checkpoint.names import Names
+from tpu_estimator_embedding.checkpoint.output_files import new_files
+from tpu_estimator_embedding.checkpoint.progress import progress_bar
+from tpu_estimator_embedding.checkpoint.reading import Reading, read_checkpoint
+from tpu_estimator_embedding.checkpoint.stored_tensor import row_blocks
+
+EMBEDDING = "embedding"  # the column of the table itself, beside those of its slots
+
+Columns = Mapping[str, np.ndarray]  # name -> `[rows, dim]`
+_Blocks = Iterator[tuple[int, Columns]]  # first id, columns
+
+_BYTES_AS_TEXT = 3  # for each byte of a float, about
+
+
+def extract(checkpoint: StrPath, table: str, output: StrPath, *, slots: bool = False,
+            rows: tuple[int, int] | None = None, from_: str | None = None,
+            names: Mapping[str, str] | None = None, reading: Reading | None = None,
+            progress: bool = False) -> int:
+    """Writes the rows of a table in the order of their ids, without TensorFlow.
+
+    Args:
+        checkpoint: a checkpoint, a directory with one, or an `.npz` file.
+        table: its name, as in TPUEstimator or as in TF2.
+        output: a new name. `.parquet`: columns `id` (int64) and `embedding` (lists of dim
+            numbers). `.tsv`: a line for each row, of dim numbers, which read back to the
+            same bits, as https://projector.tensorflow.org loads them.
+        slots: whether Parquet gets a column for each slot.
+        rows: first id, and the one after the last; None takes all.
+        from_: the form that the checkpoint must have; None takes any.
+        names: name in TPUEstimator -> name in TF2.
+        reading: what the checkpoint does not say itself.
+        progress: whether to show a progress bar.
+
+    Returns:
+        The number of rows written.
+
+    Raises:
+        FileNotFoundError: if a file is missing.
+        FileExistsError: if the output exists.
+        ImportError: if pyarrow is needed and missing.
+        OSError: if the output cannot be written.
+        ValueError: if an argument does not fit, or the checkpoint is damaged or foreign.
+    """
+    path = pathlib.Path(output)
+    checks.check(path.suffix in _WRITERS, "output", "a name that ends in "
+                 + " or ".join(_WRITERS), str(output))
+    checks.check(not slots or path.suffix != ".tsv", "slots", "False for .tsv", slots)
+    contents = read_checkpoint(checkpoint, from_, Names(names), reading)
+    found = _find(contents, table, Names(names))
+    start, stop = rows or (0, found.vocabulary_size)
+    checks.check(0 <= start < stop <= found.vocabulary_size, "rows",
+                 f"a range within 0:{found.vocabulary_size}", f"{start}:{stop}")
+    tensors = {EMBEDDING if name == PARAMETERS else name: tensor
+               for name, tensor in found.tensors() if slots or name == PARAMETERS}
+    size = (stop - start) * found.rows.row_bytes * len(tensors)
+
+    def blocks() -> _Blocks:
+        for first, last in row_blocks(stop - start, found.rows.row_bytes):
+            columns = {name: tensor.read_rows(start + first, start + last)
+                       for name, tensor in tensors.items()}
+            yield start + first, columns
+            bar.update(sum(column.nbytes for column in columns.values()))
+
+    needed = size * (_BYTES_AS_TEXT if path.suffix == ".tsv" else 1)
+    with new_files([path], needed) as [unfinished], progress_bar(
+            f"Extracting {found.name}", size, progress) as bar:
+        _WRITERS[path.suffix](unfinished, blocks())
+    return stop - start
+
+
+def _find(contents: Contents, name: str, names: Names) -> Table:
+    called = {names.of_table(former): table for former, table in contents.tables.items()}
+    found = contents.tables.get(name) or called.get(name)
+    checks.check(found is not None, "table", f"one of {sorted(contents.tables)}", name)
+    assert found is not None
+    return found
+
+
+def _write_tsv(path: pathlib.Path, blocks: _Blocks) -> None:
+    with path.open("x", encoding="utf-8") as file:
+        for _, columns in blocks:
+            # 9 digits tell any two float32 apart.
+            np.savetxt(file, columns[EMBEDDING], fmt="%.9g", delimiter="\t")
+
+
+def _write_parquet(path: pathlib.Path, blocks: _Blocks) -> None:
+    try:
+        import pyarrow
+        from pyarrow import parquet
+    except ImportError as error:
+        raise ImportError("`output` .parquet needs pyarrow, which is not installed. Run "
+                          "`pip install 'tpu_estimator_embedding[parquet]'`.") from error
+    writer = None
+    try:
+        for first, columns in blocks:
+            count = len(next(iter(columns.values())))
+            arrays = {"id": pyarrow.array(np.arange(first, first + count))} | {
+                name: pyarrow.FixedSizeListArray.from_arrays(
+                    pyarrow.array(values.reshape(-1)), values.shape[1])
+                for name, values in columns.items()}
+            block = pyarrow.table(arrays)
+            writer = writer or parquet.ParquetWriter(path, block.schema)
+            writer.write_table(block)
+    finally:
+        if writer is not None:
+            writer.close()
+
+
+_WRITERS: Mapping[str, Callable[[pathlib.Path, _Blocks], None]] = {
+    ".parquet": _write_parquet, ".tsv": _write_tsv}

@@ -1,0 +1,123 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Says what a checkpoint holds: its tables, their layout, and the state they are in."""
+
+import dataclasses
+import pathlib
+from collections.abc import Mapping
+from typing import Any
+
+from tpu_estimator_embedding.checkpoint.contents import PARAMETERS, Contents, Table
+from tpu_estimator_embedding.checkpoint.conversion import StrPath
+from tpu_estimator_embedding.checkpoint.names import Names
+from tpu_estimator_embedding.checkpoint.progress import progress_bar
+from tpu_estimator_embedding.checkpoint.reading import Reading, read_checkpoint
+from tpu_estimator_embedding.checkpoint.row_statistics import RowStatistics
+from tpu_estimator_embedding.checkpoint.stored_tensor import row_blocks
+
+
+@dataclasses.dataclass(frozen=True)
+class TableReport:
+    """What is known of a table.
+
+    Attributes:
+        name: its key in a checkpoint of TPUEstimator.
+        rows: its vocabulary size.
+        dimension: numbers in a row.
+        optimizer: the one that has such slots; None where there are none.
+        slots: names of the slots.
+        num_hosts: hosts among which the file has the rows.
+        partition_strategy: "div" or "mod".
+        size: bytes, with the slots.
+        statistics: of the values, None where they were not read.
+    """
+
+    name: str
+    rows: int
+    dimension: int
+    optimizer: str | None
+    slots: tuple[str, ...]
+    num_hosts: int
+    partition_strategy: str
+    size: int
+    statistics: RowStatistics | None
+
+
+@dataclasses.dataclass(frozen=True)
+class CheckpointReport:
+    """What is known of a checkpoint.
+
+    Attributes:
+        path: where it is.
+        form: "v1", "tf2", "tpu-embedding-layer", "keras-rs" or "npz".
+        global_step: its step; None where it does not say.
+        size: bytes of all values.
+        tables: its tables, by name.
+        variables: name -> shape of every other variable.
+    """
+
+    path: pathlib.Path
+    form: str
+    global_step: int | None
+    size: int
+    tables: tuple[TableReport, ...]
+    variables: Mapping[str, tuple[int, ...]]
+
+    def to_dict(self) -> dict[str, Any]:
+        """Returns the report in plain values, as `inspect --json` prints it."""
+        report = dataclasses.asdict(dataclasses.replace(self, tables=()))
+        return {**report, "path": str(self.path), "tables": [
+            {**dataclasses.asdict(dataclasses.replace(table, statistics=None)),
+             "statistics": table.statistics and _statistics(table.statistics)}
+            for table in self.tables],
+            "variables": {name: list(shape) for name, shape in self.variables.items()}}
+
+
+def inspect(checkpoint: StrPath, *, from_: str | None = None,
+            names: Mapping[str, str] | None = None, reading: Reading | None = None,
+            values: bool = True, progress: bool = False) -> CheckpointReport:
+    """Returns what a checkpoint holds, without TensorFlow.
+
+    Args:
+        checkpoint: a checkpoint, a directory with one, or an `.npz` file.
+        from_: the form that it must have; None takes any.
+        names: name in TPUEstimator -> name of the table, or path of the variable, in TF2.
+        reading: what the checkpoint does not say itself.
+        values: whether to read the tables, which also checks that they are whole.
+        progress: whether to show a progress bar.
+
+    Raises:
+        FileNotFoundError: if a file is missing.
+        ValueError: if it is damaged or foreign, or an argument does not fit.
+    """
+    contents = read_checkpoint(checkpoint, from_, Names(names), reading)
+    size = sum(table.size for table in contents.tables.values()) if values else 0
+    with progress_bar(f"Reading {contents.path.name}", size, progress and values) as bar:
+        tables = tuple(_report(table, _read_statistics(table, bar.update) if values else None)
+                       for _, table in sorted(contents.tables.items()))
+    return CheckpointReport(contents.path, contents.form, contents.global_step, contents.size,
+                            tables, _shapes(contents))
+
+
+def _report(table: Table, statistics: RowStatistics | None) -> TableReport:
+    return TableReport(
+        table.name, table.vocabulary_size, table.dimension, table.optimizer, tuple(table.slots),
+        table.layout.num_hosts, table.layout.partition_strategy, table.size, statistics)
+
+
+def _read_statistics(table: Table, advance: Any) -> RowStatistics:
+    statistics = RowStatistics(table.slots)
+    for start, stop in row_blocks(table.vocabulary_size, table.rows.row_bytes):
+        blocks = {slot: tensor.read_rows(start, stop) for slot, tensor in table.tensors()}
+        advance(sum(block.nbytes for block in blocks.values()))
+        statistics.add(blocks.pop(PARAMETERS), blocks)
+    return statistics
+
+
+def _shapes(contents: Contents) -> dict[str, tuple[int, ...]]:
+    return {name: contents.variables[name].shape for name in sorted(contents.variables)}
+
+
+def _statistics(statistics: RowStatistics) -> dict[str, Any]:
+    return {"min_norm": statistics.min_norm, "mean_norm": statistics.mean_norm,
+            "max_norm": statistics.max_norm, "not_finite": statistics.not_finite,
+            "never_trained": statistics.never_trained}

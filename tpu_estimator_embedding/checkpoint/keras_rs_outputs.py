@@ -1,0 +1,68 @@
+# SPDX-License-Identifier: Apache-2.0
+"""What to write for Keras RS: the checkpoint of a Keras 3 model, with the source's values."""
+
+from collections.abc import Mapping
+
+from tpu_estimator_embedding import checks
+from tpu_estimator_embedding.checkpoint.bundle_tensor import BundleTensor
+from tpu_estimator_embedding.checkpoint.contents import Contents
+from tpu_estimator_embedding.checkpoint.keras_rs_variables import (
+    ITERATION,
+    OPTIMIZERS,
+    find_optimizer,
+    find_variables,
+)
+from tpu_estimator_embedding.checkpoint.names import Names
+from tpu_estimator_embedding.checkpoint.object_graph import GRAPH_KEY, parse_graph
+from tpu_estimator_embedding.checkpoint.object_outputs import (
+    Outputs,
+    check_same_names,
+)
+from tpu_estimator_embedding.checkpoint.stored_tensor import StoredTensor
+
+
+def keras_rs_outputs(contents: Contents, template: Mapping[str, BundleTensor],
+                     names: Names) -> Outputs:
+    """Returns the checkpoint of the template with the values of the source.
+
+    Args:
+        contents: what to write.
+        template: key -> tensor of `tf.train.Checkpoint(model=model)`.
+        names: names of tables and variables that differ.
+
+    Raises:
+        ValueError: if a table is missing on either side, or Keras 3 has not the optimizer
+            that the slots belong to.
+    """
+    checks.check(GRAPH_KEY in template, "template", "a checkpoint of tf.train.Checkpoint(model="
+                 "model)", "one of a tf.compat.v1.train.Saver")
+    values = [value for value in parse_graph(template[GRAPH_KEY].text())
+              if value.key in template]
+    places = find_variables(values, names)
+    by_name = {names.of_table(former): table for former, table in contents.tables.items()}
+    check_same_names("tables", set(by_name), {table for table, _ in places})
+    optimizer = find_optimizer(values)
+    ours, _ = OPTIMIZERS.get(optimizer or "", (None, {}))
+    tensors: dict[str, StoredTensor] = dict(template)
+    for name, table in by_name.items():
+        _check_optimizer(name, table.optimizer, optimizer, ours)
+        tensors.update((places[name, slot].key, tensor) for slot, tensor in table.tensors())
+    used = {value.key for value in places.values()}
+    dense = {"global_step" if value.full_name.endswith(f"/{ITERATION}") else value.full_name:
+             value.key for value in values if value.key not in used}
+    given = {name: names.path_of_variable(name) or name for name in contents.variables}
+    tensors.update((dense[given[name]], tensor) for name, tensor in contents.variables.items()
+                   if given[name] in dense)
+    return Outputs(
+        tensors, tuple(sorted(name for name in given if given[name] not in dense)),
+        tuple(sorted(dense.keys() - set(given.values()) - {"save_counter"})))
+
+
+def _check_optimizer(table: str, source: str | None, keras: str | None, ours: str | None) -> None:
+    checks.check(source != "FTRL" and keras != "ftrl", f"optimizer of table {table!r}",
+                 "another than FTRL for Keras RS: Keras 3's Ftrl computes every row anew from "
+                 "its slots, also rows that were never looked up", "FTRL",
+                 "Convert without the slots (`--without-slots`) to an optimizer such as Adagrad.")
+    checks.check(source in (None, ours), f"optimizer of table {table!r}",
+                 f"that of the template, {keras}", source,
+                 "Compile the model with the same optimizer, or convert with --without-slots.")

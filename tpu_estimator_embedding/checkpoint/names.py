@@ -1,0 +1,68 @@
+# SPDX-License-Identifier: Apache-2.0
+"""How variables of TPUEstimator are called in a program of TF2.
+
+>>> names = Names({"dense/kernel": "model/dense/kernel"})
+>>> names.of_table("input_layer/w_embedding/embedding_weights")
+'w'
+>>> names.path_of_variable("dense/kernel"), names.former("model/dense/kernel")
+('model/dense/kernel', 'dense/kernel')
+"""
+
+import json
+import pathlib
+import re
+from collections.abc import Mapping
+
+from tpu_estimator_embedding import checks
+
+_OF_COLUMN = re.compile(r"(?:^|/)([^/]+)_embedding/embedding_weights(?:_\d+)?$")
+
+
+class Names:
+    """Name in a checkpoint of TPUEstimator -> name in a program of TF2.
+
+    A table of a feature column is called as the column, any other as it was.
+    """
+
+    def __init__(self, given: Mapping[str, str] | None = None):
+        """Takes the names that differ from the default: of tables, or paths of variables."""
+        self._given = dict(given or {})
+        self._inverse = {new: old for old, new in self._given.items()}
+        checks.check(len(self._inverse) == len(self._given), "names",
+                     "different for different variables", self._given)
+
+    def of_table(self, name: str) -> str:
+        """Returns the name of a table in TF2."""
+        column = _OF_COLUMN.search(name)
+        return self._given.get(name) or (column[1] if column else name)
+
+    def path_of_variable(self, name: str) -> str | None:
+        """Returns the path of a variable in TF2, None where it was not given."""
+        return self._given.get(name)
+
+    def former(self, name: str) -> str | None:
+        """Returns what TPUEstimator calls a table or path of TF2, None where not given."""
+        return self._inverse.get(name)
+
+    def check_known(self, names: set[str]) -> None:
+        """Raises ValueError if a name was given for what is not there."""
+        unknown = sorted(set(self._given) - names)
+        checks.check(not unknown, "names", "of variables in the checkpoint", unknown,
+                     "`checkpoint inspect --all` lists them.")
+
+
+def read_names(path: pathlib.Path) -> dict[str, str]:
+    """Returns the names in a JSON file.
+
+    Raises:
+        ValueError: if it is no object of strings.
+    """
+    try:
+        names = json.loads(path.read_text(encoding="utf-8"))
+    except ValueError as error:
+        raise ValueError(f"`names` must be a JSON file, got {path}: {error}.") from error
+    is_mapping = isinstance(names, dict) and all(
+        isinstance(new, str) for new in names.values())
+    checks.check(is_mapping, "names", 'a JSON object such as {"dense/kernel": '
+                 '"model/dense/kernel"}', names)
+    return names

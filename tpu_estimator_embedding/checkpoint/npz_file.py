@@ -1,0 +1,135 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Tables and variables in one `.npz` file of NumPy, read and written a few rows at a time.
+
+`numpy.load` reads it; arrays are called as in a checkpoint of TPUEstimator, tables are by id.
+"""
+
+import pathlib
+import zipfile
+from collections.abc import Iterator, Mapping
+from typing import IO
+
+import numpy as np
+
+from tpu_estimator_embedding.checkpoint import dtypes
+from tpu_estimator_embedding.checkpoint.bundle_writer import Advance
+from tpu_estimator_embedding.checkpoint.output_files import new_files
+from tpu_estimator_embedding.checkpoint.stored_tensor import StoredTensor, bytes_of
+from tpu_estimator_embedding.checkpoint.table_layouts import TABLE_LAYOUTS_KEY
+
+_SUFFIX = ".npy"
+
+
+class NpzTensor(StoredTensor):
+    """An array in an archive. Rows are read in order; going back starts over."""
+
+    def __init__(self, path: pathlib.Path, member: str):
+        self._path, self._member = path, member
+        with zipfile.ZipFile(path) as archive, archive.open(member) as file:
+            shape, self._fortran, dtype = _read_header(file)
+            self._data_start = file.tell()
+        if self._fortran:
+            raise ValueError(f"`checkpoint` must hold arrays in C order, got {member} in {path} "
+                             "in Fortran order.")
+        super().__init__(dtypes.tensorflow_number(dtype), shape)
+        self._position = 0
+        self._file: IO[bytes] | None = None
+
+    def read_rows(self, start: int, stop: int) -> np.ndarray:
+        rows = np.empty((stop - start, *self.shape[1:]), self.numpy_dtype)
+        self._read_into(bytes_of(rows), start * self.row_bytes)
+        return rows
+
+    def chunks(self) -> Iterator[bytes | memoryview]:
+        if self.shape:
+            yield from super().chunks()
+            return
+        value = np.empty(1, self.numpy_dtype)
+        self._read_into(bytes_of(value), 0)
+        yield bytes_of(value)
+
+    def _read_into(self, buffer: memoryview, position: int) -> None:
+        file = self._file_at(position)
+        self._position = position + len(buffer)
+        try:
+            while buffer:
+                content = file.read(len(buffer))
+                if not content:
+                    raise zipfile.BadZipFile("it ends too early")
+                buffer[:len(content)] = content
+                buffer = buffer[len(content):]
+        except zipfile.BadZipFile as error:  # also of a checksum
+            raise ValueError(f"`checkpoint` must be whole, got {self._path} with a damaged "
+                             f"{self._member}: {error}.") from error
+
+    def _file_at(self, position: int) -> IO[bytes]:
+        """Returns the file there, read up to it: the module checks what was read in order."""
+        if self._file is None or position != self._position:
+            if self._file is not None:
+                self._file.close()
+            with zipfile.ZipFile(self._path) as archive:
+                self._file = archive.open(self._member)
+            self._file.read(self._data_start)
+            self._file.seek(position, 1)
+        return self._file
+
+
+def read_npz(path: pathlib.Path) -> tuple[dict[str, StoredTensor], str | None]:
+    """Returns name -> array, and the record of layouts where there is one.
+
+    Raises:
+        ValueError: if this is no such file.
+    """
+    try:
+        with zipfile.ZipFile(path) as archive:
+            members = [name for name in archive.namelist() if name.endswith(_SUFFIX)]
+        record = f"{TABLE_LAYOUTS_KEY}{_SUFFIX}"
+        tensors: dict[str, StoredTensor] = {
+            name.removesuffix(_SUFFIX): NpzTensor(path, name) for name in members
+            if name != record}
+    except (zipfile.BadZipFile, ValueError, EOFError) as error:
+        raise ValueError(f"`checkpoint` must be a whole .npz file, got {path}: {error}") from error
+    if record not in members:
+        return tensors, None
+    with np.load(path) as arrays:
+        return tensors, str(arrays[TABLE_LAYOUTS_KEY])
+
+
+def write_npz(path: pathlib.Path, tensors: Mapping[str, StoredTensor], record: str,
+              advance: Advance) -> None:
+    """Writes arrays, which appear under `path` when all are there.
+
+    Args:
+        path: of the file, with `.npz`.
+        tensors: name -> tensor; tables by id.
+        record: the record of layouts, by which the tables are known later.
+        advance: is told how many bytes were written.
+
+    Raises:
+        FileExistsError: if the file exists.
+        OSError: if it cannot be written.
+        ValueError: if a tensor holds strings, or a source is damaged.
+    """
+    total = sum(tensor.size for tensor in tensors.values())
+    with new_files([path], total) as [unfinished], zipfile.ZipFile(
+            unfinished, "x", allowZip64=True) as archive:
+        for name in sorted(tensors):
+            with archive.open(f"{name}{_SUFFIX}", "w", force_zip64=True) as file:
+                _write_header(file, tensors[name].shape, tensors[name].numpy_dtype)
+                for chunk in tensors[name].chunks():
+                    file.write(chunk)
+                    advance(len(chunk))
+        with archive.open(f"{TABLE_LAYOUTS_KEY}{_SUFFIX}", "w") as file:
+            np.save(file, np.array(record))
+
+
+def _read_header(file) -> tuple[tuple[int, ...], bool, np.dtype]:
+    version = np.lib.format.read_magic(file)
+    read = (np.lib.format.read_array_header_1_0 if version == (1, 0)
+            else np.lib.format.read_array_header_2_0)
+    return read(file)
+
+
+def _write_header(file, shape: tuple[int, ...], dtype: np.dtype) -> None:
+    np.lib.format.write_array_header_1_0(file, {
+        "descr": np.lib.format.dtype_to_descr(dtype), "fortran_order": False, "shape": shape})

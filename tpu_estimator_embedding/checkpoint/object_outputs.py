@@ -1,0 +1,142 @@
+# SPDX-License-Identifier: Apache-2.0
+"""What to write for TF2: the tensors of a checkpoint that `tf.train.Checkpoint` restores.
+
+Without a template, the checkpoint is that of
+
+    tf.train.Checkpoint(embedding=tpu_embedding, variables={"dense/kernel": kernel, ...})
+
+or `layer=tpu_embedding_layer` in place of `embedding`. With one, saved by the program that
+is to restore it, the checkpoint is as the template is, with the values of the source.
+"""
+
+import dataclasses
+from collections.abc import Mapping
+
+import numpy as np
+
+from tpu_estimator_embedding import checks
+from tpu_estimator_embedding.checkpoint.bundle_tensor import BundleTensor
+from tpu_estimator_embedding.checkpoint.contents import PARAMETERS, Contents
+from tpu_estimator_embedding.checkpoint.names import Names
+from tpu_estimator_embedding.checkpoint.object_graph import (
+    GRAPH_KEY,
+    Path,
+    format_graph,
+    parse_graph,
+    parse_object_path,
+    value_key,
+)
+from tpu_estimator_embedding.checkpoint.object_tables import (
+    EMBEDDING,
+    LAYER_TABLES,
+    TRAPS,
+    VARIABLES,
+    find_objects,
+    named_variables,
+)
+from tpu_estimator_embedding.checkpoint.stored_tensor import (
+    ArrayTensor,
+    StoredTensor,
+    TextTensor,
+)
+
+LAYER = "layer"
+
+_TABLES_AT: Mapping[str, Path] = {"tf2": (EMBEDDING,), "tpu-embedding-layer": (LAYER, LAYER_TABLES)}
+
+
+@dataclasses.dataclass(frozen=True)
+class Outputs:
+    """What is to be written.
+
+    Attributes:
+        tensors: key -> tensor.
+        left_out: names of variables of the source that the template has no place for.
+        kept: names of variables of the template that the source has no values for.
+    """
+
+    tensors: Mapping[str, StoredTensor]
+    left_out: tuple[str, ...] = ()
+    kept: tuple[str, ...] = ()
+
+
+def object_outputs(contents: Contents, form: str, names: Names) -> Outputs:
+    """Returns a checkpoint with an object graph of its own.
+
+    Args:
+        contents: what to write.
+        form: "tf2" or "tpu-embedding-layer".
+        names: how TF2 calls tables, and paths of variables elsewhere than in `variables`.
+
+    Raises:
+        ValueError: if two tables would have one name.
+    """
+    full_names: dict[Path, str] = {("save_counter",): "save_counter"}
+    tensors: dict[Path, StoredTensor] = {("save_counter",): ArrayTensor(np.array(1, np.int64))}
+    for former, table in contents.tables.items():
+        name = names.of_table(former)
+        checks.check((*_TABLES_AT[form], name) not in tensors, "names",
+                     "different for different tables", name, "Give the tables names.")
+        for slot, tensor in table.tensors():
+            path = (*_TABLES_AT[form], name if slot == PARAMETERS else f"{name}/{slot}")
+            tensors[path], full_names[path] = tensor, table.key(slot)
+    for former, tensor in contents.variables.items():
+        given = names.path_of_variable(former)
+        path = parse_object_path(given) if given else (VARIABLES, former)
+        tensors[path], full_names[path] = tensor, former
+    if form == "tpu-embedding-layer":
+        trap = (LAYER, TRAPS[0])
+        tensors[trap] = ArrayTensor(np.zeros(1, np.float32))
+        full_names[trap] = TRAPS[1]
+    return Outputs({GRAPH_KEY: TextTensor(format_graph(full_names)),
+                    **{value_key(path): tensor for path, tensor in tensors.items()}})
+
+
+def fill_template(contents: Contents, template: Mapping[str, BundleTensor], names: Names,
+                  objects: tuple[str, ...]) -> Outputs:
+    """Returns the checkpoint of a template with the values of the source.
+
+    Tables are found by name, other variables by the name that they had when the template
+    was saved, which is the one that TPUEstimator saves them under.
+
+    Args:
+        contents: what to write.
+        template: key -> tensor.
+        names: names that differ.
+        objects: paths of the objects with tables in the template; () to find them.
+
+    Raises:
+        ValueError: if a table or a slot is missing on either side.
+    """
+    found = find_objects(parse_graph(template[GRAPH_KEY].text()), template, objects)
+    by_name = {names.of_table(former): table for former, table in contents.tables.items()}
+    check_same_names("tables", set(by_name), set(found.tables))
+    tensors: dict[str, StoredTensor] = dict(template)
+    for name, table in by_name.items():
+        slots = dict(table.tensors())
+        keys = {slot or PARAMETERS: value.key for slot, value in found.tables[name].items()}
+        check_same_names(f"slots of table {name!r}", set(slots), set(keys))
+        tensors.update((keys[slot], slots[slot]) for slot in slots)
+    places = named_variables(found.variables, names)
+    tensors.update((places[name].key, tensor) for name, tensor in contents.variables.items()
+                   if name in places)
+    return Outputs(tensors, tuple(sorted(contents.variables.keys() - places.keys())),
+                   tuple(sorted(places.keys() - contents.variables.keys())))
+
+
+def check_same_names(what: str, source: set[str], template: set[str]) -> None:
+    """Raises ValueError unless source and template have the same tables or slots."""
+    checks.check(source == template, "template", f"of the {what} {sorted(source)}, which the "
+                 "checkpoint has", sorted(template))
+
+
+def check_same_shapes(tensors: Mapping[str, StoredTensor],
+                      template: Mapping[str, StoredTensor]) -> None:
+    """Raises ValueError unless values have the shapes and types of the template."""
+    for key, tensor in tensors.items():
+        found = template[key]
+        checks.check(tensor.shape == found.shape, f"shape of {key!r} in template",
+                     f"{list(tensor.shape)}, that of the checkpoint", list(found.shape),
+                     "`--resize TABLE=ROWS` changes the rows of a table.")
+        checks.check(tensor.dtype == found.dtype, f"dtype of {key!r} in template",
+                     f"TensorFlow's {tensor.dtype}, that of the checkpoint", found.dtype)

@@ -1,0 +1,175 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Reads checkpoints of `tf.train.Checkpoint`: TF2's TPUEmbedding, and layers with tables."""
+
+import collections
+import dataclasses
+import pathlib
+import re
+from collections.abc import Mapping
+
+from tpu_estimator_embedding import checks
+from tpu_estimator_embedding.checkpoint.bundle_tensor import BundleTensor
+from tpu_estimator_embedding.checkpoint.contents import Contents, Table
+from tpu_estimator_embedding.checkpoint.names import Names
+from tpu_estimator_embedding.checkpoint.object_graph import (
+    GRAPH_KEY,
+    Path,
+    Value,
+    object_path,
+    parse_graph,
+)
+from tpu_estimator_embedding.checkpoint.slot_names import (
+    SLOT_NAMES,
+    SLOT_SUFFIXES,
+    optimizers_with,
+)
+from tpu_estimator_embedding.checkpoint.table_layouts import TableLayout
+
+LAYER_TABLES = "_tables"  # the attribute of a TPUEmbeddingLayer that leads to its tables
+EMBEDDING = "embedding"  # what the documents call a TPUEmbedding in a Checkpoint
+VARIABLES = "variables"  # what these tools call a dictionary of other variables there
+TRAPS = ("_trap", "tpu_embedding_trap")  # of a layer: a variable without a meaning of its own
+
+_BOOKKEEPING = ("save_counter", *TRAPS)
+_STACKS = "_sparse_core_table_layouts"  # of TPUEmbeddingV2
+_UNNAMED = re.compile(r"Variable(_\d+)?$")
+
+Tensors = Mapping[str, BundleTensor]
+
+
+@dataclasses.dataclass(frozen=True)
+class SavedObjects:
+    """The variables in a graph of objects.
+
+    Attributes:
+        tables: name of a table, as TF2 calls it -> slot, "" for the table -> its values.
+        variables: all others but bookkeeping.
+        others: keys of bookkeeping.
+    """
+
+    tables: Mapping[str, Mapping[str, Value]]
+    variables: tuple[Value, ...]
+    others: tuple[str, ...]
+
+
+def find_objects(values: list[Value], tensors: Tensors, objects: tuple[str, ...]) -> SavedObjects:
+    """Sorts the values of a graph into tables and others.
+
+    Args:
+        values: of the graph.
+        tensors: key -> tensor.
+        objects: paths of the objects that hold tables; empty to go by their names and slots.
+
+    Raises:
+        ValueError: if there is no such object, or tables are stacked.
+    """
+    values = [value for value in values if value.key in tensors]
+    checks.check(not any(_STACKS in value.path for value in values), "checkpoint",
+                 "of tables that are not stacked", _STACKS,
+                 "Restore it into a TPUEmbeddingV2, and save its tables one by one.")
+    children: dict[Path, dict[str, Value]] = collections.defaultdict(dict)
+    for value in values:
+        children[value.path[:-1]][value.path[-1]] = value
+    holders = [path for path, found in children.items() if (
+        object_path(path) in objects if objects else _holds_tables(path, found))]
+    checks.check(len(holders) >= len(objects), "objects", "paths of objects with tables",
+                 objects)
+    tables: dict[str, dict[str, Value]] = {}
+    for holder in holders:
+        for name, slots in _tables_of(children[holder], tensors).items():
+            checks.check(name not in tables, "objects", "paths of one object for each table",
+                         holders, f"Several have a table {name!r}.")
+            tables[name] = slots
+    keys = {value.key for slots in tables.values() for value in slots.values()}
+    rest = [value for value in values if value.key not in keys]
+    return SavedObjects(
+        tables, tuple(value for value in rest if value.path[-1] not in _BOOKKEEPING),
+        tuple(value.key for value in rest if value.path[-1] in _BOOKKEEPING))
+
+
+def read_objects(path: pathlib.Path, tensors: Tensors, names: Names, objects: tuple[str, ...],
+                 optimizers: Mapping[str, str]) -> Contents:
+    """Returns what a checkpoint of TF2 holds, under the names of TPUEstimator.
+
+    Args:
+        path: of the checkpoint.
+        tensors: key -> tensor.
+        names: those of TPUEstimator, where they differ.
+        objects: as in `find_objects`.
+        optimizers: name of a table -> its optimizer, where several have such slots.
+    """
+    found = find_objects(parse_graph(tensors[GRAPH_KEY].text()), tensors, objects)
+    tables = [_read_table(name, slots, tensors, names, optimizers)
+              for name, slots in found.tables.items()]
+    variables = named_variables(found.variables, names)
+    is_layer = any(value.path[-2:-1] == (LAYER_TABLES,)
+                   for slots in found.tables.values() for value in slots.values())
+    return Contents(
+        path, "tpu-embedding-layer" if is_layer else "tf2",
+        {table.name: table for table in tables},
+        {name: tensors[value.key] for name, value in variables.items()},
+        (GRAPH_KEY, *found.others))
+
+
+def _holds_tables(path: Path, children: Mapping[str, Value]) -> bool:
+    return path[-1:] in ((LAYER_TABLES,), (EMBEDDING,)) or any(
+        table in children and slot in SLOT_NAMES
+        for table, _, slot in (name.rpartition("/") for name in children))
+
+
+def _tables_of(children: Mapping[str, Value],
+               tensors: Tensors) -> dict[str, dict[str, Value]]:
+    tables: dict[str, dict[str, Value]] = {}
+    for name in sorted(children):
+        table, _, slot = name.rpartition("/")
+        if table in children and slot in SLOT_NAMES:
+            tables.setdefault(table, {})[slot] = children[name]
+        elif len(tensors[children[name].key].shape) == 2:
+            tables.setdefault(name, {})[""] = children[name]
+    return tables
+
+
+def _read_table(name: str, slots: Mapping[str, Value], tensors: Tensors, names: Names,
+                optimizers: Mapping[str, str]) -> Table:
+    found = {slot: tensors[value.key] for slot, value in slots.items()}
+    rows = found.pop("")
+    former = names.former(name) or _former_name(name, slots[""], names)
+    optimizer = optimizers.get(former) or optimizers.get(name) or _optimizer(former, slots)
+    checks.check(set(SLOT_SUFFIXES.get(optimizer or "SGD", ())) == set(found),
+                 f"optimizer of table {name!r}", f"one with the slots {sorted(found)}", optimizer)
+    for slot, tensor in found.items():
+        checks.check(tensor.shape == rows.shape, f"slot {slot!r} of table {name!r}",
+                     f"of shape {rows.shape}", tensor.shape)
+    layout = TableLayout("div", 1, max(1, rows.shape[0]))
+    return Table(former, rows, found, optimizer, layout)
+
+
+def _former_name(name: str, value: Value, names: Names) -> str:
+    """Returns what TPUEstimator called the table: the name that a conversion left with it."""
+    full_name = re.sub(r"/part_\d+$", "", value.full_name)
+    return full_name if names.of_table(full_name) == name else name
+
+
+def _optimizer(former: str, slots: Mapping[str, Value]) -> str | None:
+    candidates = optimizers_with(slots.keys() - {""})
+    if not candidates or len(slots) == 1:
+        return None
+    full_names = {slot: value.full_name for slot, value in slots.items() if slot}
+    said = [name for name in candidates if full_names == {
+        slot: f"{former}/{suffix}" for slot, suffix in SLOT_SUFFIXES[name].items()}]
+    return [*said, *candidates][0]
+
+
+def named_variables(values: tuple[Value, ...], names: Names) -> dict[str, Value]:
+    """Returns name in TPUEstimator -> values: a name that was given, or the variable's own."""
+    full_names = collections.Counter(value.full_name for value in values)
+    named: dict[str, Value] = {}
+    for value in values:
+        name = names.former(object_path(value.path))
+        if name is None and value.path[:-1] == (VARIABLES,):
+            name = value.path[-1]
+        is_own = full_names[value.full_name] == 1 and not _UNNAMED.match(value.full_name)
+        name = name or (value.full_name if is_own and value.full_name else object_path(value.path))
+        checks.check(name not in named, "names", "different for different variables", name)
+        named[name] = value
+    return named

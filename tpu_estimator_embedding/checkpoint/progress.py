@@ -1,0 +1,12 @@
+# SPDX-License-Identifier: Apache-2.0
+"""The progress bar of everything that reads or writes whole tables."""
+
+import tqdm
+
+_DELAY = 1  # seconds; what is done by then shows no bar
+
+
+def progress_bar(what: str, size: int, is_shown: bool) -> tqdm.tqdm:
+    """Returns a bar of `size` bytes, to be used as a context manager."""
+    return tqdm.tqdm(desc=what, total=size, unit="B", unit_scale=True, unit_divisor=1024,
+                     delay=_DELAY, disable=not is_shown)

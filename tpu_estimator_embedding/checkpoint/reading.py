@@ -1,0 +1,108 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Reads a checkpoint of any form into what it holds."""
+
+import dataclasses
+import os
+import pathlib
+import zipfile
+from collections.abc import Mapping
+
+from tpu_estimator_embedding import checks
+from tpu_estimator_embedding.checkpoint.bundle_reader import read_bundle
+from tpu_estimator_embedding.checkpoint.bundle_tensor import BundleTensor
+from tpu_estimator_embedding.checkpoint.contents import Contents
+from tpu_estimator_embedding.checkpoint.keras_rs_variables import is_keras_rs, read_keras_rs
+from tpu_estimator_embedding.checkpoint.names import Names
+from tpu_estimator_embedding.checkpoint.npz_file import read_npz
+from tpu_estimator_embedding.checkpoint.object_graph import GRAPH_KEY, parse_graph
+from tpu_estimator_embedding.checkpoint.object_tables import read_objects
+from tpu_estimator_embedding.checkpoint.paths import find_checkpoint
+from tpu_estimator_embedding.checkpoint.stored_tensor import StoredTensor
+from tpu_estimator_embedding.checkpoint.table_layouts import (
+    TABLE_LAYOUTS_KEY,
+    parse_table_layouts,
+)
+from tpu_estimator_embedding.checkpoint.v1_tables import find_tables
+
+FORMS = ("v1", "tf2", "tpu-embedding-layer", "keras-rs", "npz")
+
+
+@dataclasses.dataclass(frozen=True)
+class Reading:
+    """How to read a checkpoint, where it does not say so itself.
+
+    Attributes:
+        tables: keys of the tables in a checkpoint of TPUEstimator; None to find them.
+        from_hosts: hosts among which a TPU dealt the ids out by `mod`; None: by `div`.
+        objects: paths of the objects that hold tables in a checkpoint of TF2; () to find them.
+        optimizers: table -> optimizer, where slots of that name belong to several.
+    """
+
+    tables: tuple[str, ...] | None = None
+    from_hosts: int | None = None
+    objects: tuple[str, ...] = ()
+    optimizers: Mapping[str, str] = dataclasses.field(default_factory=dict)
+
+    def __post_init__(self) -> None:
+        if self.from_hosts is not None:
+            checks.check_positive_int("from_hosts", self.from_hosts)
+
+
+def read_checkpoint(path: str | os.PathLike[str], form: str | None = None,
+                    names: Names | None = None, reading: Reading | None = None) -> Contents:
+    """Returns what a checkpoint holds; values are read when they are asked for.
+
+    Args:
+        path: a checkpoint, a directory that names one in its file `checkpoint`, or an `.npz`.
+        form: one of FORMS; None to see which it is.
+        names: how TF2 calls what TPUEstimator called otherwise.
+        reading: what the checkpoint does not say itself.
+
+    Raises:
+        FileNotFoundError: if a file is missing.
+        ValueError: if it is damaged or foreign, of another form, or `reading` does not fit.
+    """
+    if form is not None:
+        checks.check_one_of("form", FORMS, form)
+    names, reading, found = names or Names(), reading or Reading(), pathlib.Path(path)
+    if found.is_file() and zipfile.is_zipfile(found) or found.suffix == ".npz":
+        return _check_form(_read_npz(found, reading), form)
+    found = find_checkpoint(found)
+    tensors = read_bundle(found)
+    if GRAPH_KEY not in tensors or form == "v1":
+        record = tensors.pop(TABLE_LAYOUTS_KEY, None)
+        text = None if record is None else record.text()
+        return _check_form(_read_names(found, "v1", tensors, text, reading), form)
+    checks.check(reading.from_hosts is None, "from_hosts", "left out for a checkpoint of TF2, "
+                 "whose rows are in the order of ids", reading.from_hosts)
+    if form == "keras-rs":
+        return read_keras_rs(found, tensors, _values(tensors), names)
+    contents = read_objects(found, tensors, names, reading.objects, reading.optimizers)
+    if form is None and not contents.tables and is_keras_rs(_values(tensors)):
+        return read_keras_rs(found, tensors, _values(tensors), names)
+    return _check_form(contents, form)
+
+
+def _values(tensors: Mapping[str, BundleTensor]) -> list:
+    return parse_graph(tensors[GRAPH_KEY].text())
+
+
+def _read_npz(path: pathlib.Path, reading: Reading) -> Contents:
+    if not path.exists():
+        raise FileNotFoundError(f"`checkpoint` must be a file, got {path}, which is missing.")
+    return _read_names(path, "npz", *read_npz(path), reading)
+
+
+def _read_names(path: pathlib.Path, form: str, tensors: Mapping[str, StoredTensor],
+                record: str | bytes | None, reading: Reading) -> Contents:
+    layouts = {} if record is None else parse_table_layouts(record)
+    tables = find_tables(tensors, layouts, reading.tables, reading.from_hosts)
+    of_tables = {table.key(slot) for table in tables.values() for slot, _ in table.tensors()}
+    return Contents(path, form, tables, {
+        key: tensor for key, tensor in tensors.items() if key not in of_tables})
+
+
+def _check_form(contents: Contents, form: str | None) -> Contents:
+    checks.check(form in (None, contents.form), "checkpoint", f"of the form {form!r}",
+                 contents.form)
+    return contents

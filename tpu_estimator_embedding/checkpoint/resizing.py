@@ -1,0 +1,162 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Tables with more or fewer rows than were saved: a vocabulary that grew or shrank."""
+
+import dataclasses
+from collections.abc import Callable, Mapping
+from typing import Any
+
+import numpy as np
+
+from tpu_estimator_embedding import checks
+from tpu_estimator_embedding.checkpoint.contents import Table
+from tpu_estimator_embedding.checkpoint.slot_names import GROWING_SLOTS
+from tpu_estimator_embedding.checkpoint.stored_tensor import StoredTensor
+
+# Called with `(rows, dim)`; returns values of that shape.
+RowInitializer = Callable[[tuple[int, int]], np.ndarray]
+
+
+class ResizedRows(StoredTensor):
+    """A tensor of which the first rows are saved ones, and the rest is made."""
+
+    def __init__(self, saved: StoredTensor, rows: int, new_rows: RowInitializer):
+        super().__init__(saved.dtype, (rows, *saved.shape[1:]))
+        self._saved, self._new_rows = saved, new_rows
+
+    def read_rows(self, start: int, stop: int) -> np.ndarray:
+        border = min(max(start, self._saved.shape[0]), stop)
+        rows = np.empty((stop - start, *self.shape[1:]), self.numpy_dtype)
+        if start < border:
+            rows[:border - start] = self._saved.read_rows(start, border)
+        if border < stop:
+            rows[border - start:] = self._new_rows((stop - border, self.shape[1]))
+        return rows
+
+
+@dataclasses.dataclass(frozen=True)
+class Resize:
+    """The rows that a table is to have, and what those that are added hold.
+
+    Attributes:
+        rows: how many; those beyond are dropped.
+        initializer: makes added rows: a function, or a text as `row_initializer` reads it.
+        slot_values: slot -> what it starts with, where that is not 0. Of `accumulators` and
+            `v`, which only grow, the default is the smallest value in the slot: what rows
+            that were never trained have.
+    """
+
+    rows: int
+    initializer: RowInitializer | str = "truncated_normal"
+    slot_values: Mapping[str, float] = dataclasses.field(default_factory=dict)
+
+    def __post_init__(self) -> None:
+        checks.check_positive_int("rows", self.rows)
+
+
+def resize_table(table: Table, change: Resize) -> Table:
+    """Returns the table with another number of rows, and its slots with it.
+
+    Raises:
+        ValueError: if the table has no such slots, or there is no such initializer.
+    """
+    checks.check(change.slot_values.keys() <= table.slots.keys(), "slot_values",
+                 f"of the slots {sorted(table.slots)} of table {table.name!r}",
+                 dict(change.slot_values))
+    new_rows = change.initializer
+    if isinstance(new_rows, str):
+        new_rows = row_initializer(new_rows, table.dimension)
+    slots = {slot: ResizedRows(tensor, change.rows, _slot_rows(slot, tensor, change.slot_values))
+             for slot, tensor in table.slots.items()}
+    layout = dataclasses.replace(table.layout, vocabulary_size=change.rows)
+    return dataclasses.replace(table, rows=ResizedRows(table.rows, change.rows, new_rows),
+                               slots=slots, layout=layout)
+
+
+def _slot_rows(slot: str, tensor: StoredTensor, values: Mapping[str, float]) -> RowInitializer:
+    known = values.get(slot, None if slot in GROWING_SLOTS else 0.0)
+
+    def rows(shape: tuple[int, int]) -> np.ndarray:
+        nonlocal known
+        if known is None:
+            known = min(float(tensor.read_rows(start, stop).min())
+                        for start, stop in tensor.row_blocks())
+        return np.full(shape, known, tensor.numpy_dtype)
+    return rows
+
+
+def row_initializer(text: str, dimension: int, seed: int = 0) -> RowInitializer:
+    """Returns the initializer that a text describes.
+
+    Args:
+        text: `truncated_normal[:STDDEV]`, `normal[:STDDEV]`, `uniform:LOW,HIGH`,
+            `constant:VALUE` or `zeros`. STDDEV is 1/√dim by default, as in the engine.
+        dimension: numbers in a row.
+        seed: of the random values.
+
+    Raises:
+        ValueError: if there is no such initializer.
+
+    >>> row_initializer("constant:0.5", 2)((1, 2)).tolist()
+    [[0.5, 0.5]]
+    """
+    kind, _, rest = text.partition(":")
+    try:
+        numbers = [float(number) for number in rest.split(",")] if rest else []
+    except ValueError:
+        numbers = [float("nan")] * 3  # which no initializer takes
+    scale = numbers[0] if numbers else 1 / dimension ** 0.5
+    generator = np.random.default_rng(seed)
+    makers: dict[tuple[str, int], RowInitializer] = {
+        ("zeros", 0): np.zeros,
+        ("constant", 1): lambda shape: np.full(shape, scale),
+        ("uniform", 2): lambda shape: generator.uniform(numbers[0], numbers[1], shape)}
+    for given in (0, 1):
+        makers["normal", given] = lambda shape: generator.normal(0.0, scale, shape)
+        makers["truncated_normal", given] = lambda shape: _truncated_normal(
+            generator, scale, shape)
+    checks.check((kind, len(numbers)) in makers, "initializer", "truncated_normal[:STDDEV], "
+                 "normal[:STDDEV], uniform:LOW,HIGH, constant:VALUE or zeros", text)
+    return makers[kind, len(numbers)]
+
+
+def _truncated_normal(generator: np.random.Generator, stddev: float,
+                      shape: tuple[int, int]) -> np.ndarray:
+    """Draws again what is more than two standard deviations off."""
+    values = generator.standard_normal(shape)
+    while (far := np.abs(values) > 2).any():
+        values[far] = generator.standard_normal(int(far.sum()))
+    return values * stddev
+
+
+def resizes(rows: Mapping[str, str], initializers: Mapping[str, str],
+            slot_values: Mapping[str, str]) -> dict[str, Resize]:
+    """Returns name of a table -> what is to become of it.
+
+    Args:
+        rows: table -> number of rows.
+        initializers: table -> text that `row_initializer` reads.
+        slot_values: `table/slot` -> number.
+
+    Raises:
+        ValueError: if a text is no number, or given for a table that keeps its size.
+
+    >>> resizes({"words": "9"}, {}, {"words/accumulators": "0.1"})["words"].slot_values
+    {'accumulators': 0.1}
+    """
+    values: dict[str, dict[str, float]] = {name: {} for name in rows}
+    for key, text in slot_values.items():
+        table, _, slot = key.rpartition("/")
+        checks.check(table in rows, "slot-value", f"of the resized tables {sorted(rows)}", key)
+        values[table][slot] = _number("slot-value", text, float)
+    checks.check(initializers.keys() <= rows.keys(), "initializer",
+                 f"of the resized tables {sorted(rows)}", dict(initializers))
+    return {name: Resize(_number("resize", text, int),
+                         initializers.get(name, "truncated_normal"), values[name])
+            for name, text in rows.items()}
+
+
+def _number(argument: str, text: str, kind: Callable[[str], Any]) -> Any:
+    try:
+        return kind(text)
+    except ValueError:
+        raise ValueError(checks.complaint(argument, "a number", text)) from None

@@ -1,0 +1,54 @@
+# SPDX-License-Identifier: Apache-2.0
+"""The slots of every optimizer, and what TPUEstimator calls them in a checkpoint.
+
+>>> slots_of("words", {"words", "words/Adam/m", "words/Adam/v", "words/Adam"})
+('Adam', {'momenta': 'words/Adam/m', 'velocities': 'words/Adam/v'})
+>>> optimizers_with({"accumulators"})
+['Adagrad', 'ProximalAdagrad']
+"""
+
+from collections.abc import Collection, Mapping
+
+# Optimizer -> slot -> what follows the name of the table and a slash.
+SLOT_SUFFIXES: Mapping[str, Mapping[str, str]] = {
+    "SGD": {},
+    "Adagrad": {"accumulators": "Adagrad"},
+    "AdagradMomentum": {"accumulators": "AdagradMomentum/Accumulator",
+                        "momenta": "AdagradMomentum/Momentum"},
+    "ProximalAdagrad": {"accumulators": "ProximalAdagrad"},
+    "Adam": {"momenta": "Adam/m", "velocities": "Adam/v"},
+    "FTRL": {"accumulators": "Ftrl", "linears": "Ftrl_1"},
+    "ProximalYogi": {"v": "ProximalYogi", "m": "ProximalYogi_1"},
+    "Momentum": {"momenta": "Momentum"},
+    "RMSProp": {"ms": "RMSProp/ms", "mom": "RMSProp/mom"},
+    "FrequencyEstimator": {"last_hit_step": "FrequencyEstimator"},
+}
+
+# Suffixes that a model's own optimizer writes, too, so that they do not tell a table.
+SHARED_SUFFIXES = frozenset({"Adagrad", "Ftrl", "Ftrl_1", "Momentum"})
+
+# Slots that start with a value of the configuration, and only grow. All others start with 0.
+GROWING_SLOTS = frozenset({"accumulators", "v"})
+
+SLOT_NAMES = frozenset(slot for slots in SLOT_SUFFIXES.values() for slot in slots)
+
+
+def slots_of(table: str, keys: Collection[str]) -> tuple[str | None, dict[str, str]]:
+    """Returns the optimizer whose slots a table has in a checkpoint, and slot -> key.
+
+    None where there are no slots: the table has SGD, or was saved without them.
+    """
+    found = {optimizer: {slot: f"{table}/{suffix}" for slot, suffix in slots.items()}
+             for optimizer, slots in SLOT_SUFFIXES.items() if slots}
+    complete = [optimizer for optimizer, slots in found.items()
+                if all(key in keys for key in slots.values())]
+    if not complete:
+        return None, {}
+    best = max(complete, key=lambda optimizer: len(found[optimizer]))
+    return best, found[best]
+
+
+def optimizers_with(slots: Collection[str]) -> list[str]:
+    """Returns the optimizers that have just these slots."""
+    return [optimizer for optimizer, suffixes in SLOT_SUFFIXES.items()
+            if suffixes.keys() == set(slots)]

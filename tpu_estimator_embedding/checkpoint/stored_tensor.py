@@ -1,0 +1,111 @@
+# SPDX-License-Identifier: Apache-2.0
+"""What a tensor in a file can be asked for, whichever the file: rows, or all its bytes."""
+
+import abc
+from collections.abc import Iterator
+
+import numpy as np
+
+from tpu_estimator_embedding.checkpoint import dtypes
+from tpu_estimator_embedding.checkpoint.string_tensor import encode_string
+
+BLOCK_BYTES = 8 << 20  # read and written at once; small beside the bound on memory
+
+
+class StoredTensor(abc.ABC):
+    """A tensor whose values are read when they are asked for.
+
+    Attributes:
+        dtype: number of TensorFlow's DataType.
+        shape: its shape.
+        row_starts: first row of each slice in which it is saved.
+    """
+
+    def __init__(self, dtype: int, shape: tuple[int, ...]):
+        self.dtype, self.shape = dtype, shape
+        self.row_starts = [0]
+
+    @abc.abstractmethod
+    def read_rows(self, start: int, stop: int) -> np.ndarray:
+        """Returns `[stop - start, *shape[1:]]`: rows in the order of this tensor.
+
+        Raises:
+            ValueError: if the file is damaged.
+        """
+
+    def chunks(self) -> Iterator[bytes | memoryview]:
+        """Yields all bytes, in order; of a string tensor those that its file has."""
+        for start, stop in self.row_blocks():
+            yield bytes_of(self.read_rows(start, stop))
+
+    def read(self) -> np.ndarray:
+        """Returns the whole tensor."""
+        content = b"".join(bytes(chunk) for chunk in self.chunks())
+        return np.frombuffer(content, self.numpy_dtype).reshape(self.shape)
+
+    def row_blocks(self) -> Iterator[tuple[int, int]]:
+        """Yields start and stop of rows that are together about BLOCK_BYTES."""
+        return row_blocks(self.shape[0], self.row_bytes)
+
+    @property
+    def numpy_dtype(self) -> np.dtype:
+        """NumPy's dtype of the values."""
+        return dtypes.numpy_dtype(self.dtype)
+
+    @property
+    def row_bytes(self) -> int:
+        """Bytes of one row."""
+        return int(np.prod(self.shape[1:], dtype=np.int64)) * self.numpy_dtype.itemsize
+
+    @property
+    def size(self) -> int:
+        """Bytes of the values."""
+        return int(np.prod(self.shape, dtype=np.int64)) * self.numpy_dtype.itemsize
+
+
+def bytes_of(values: np.ndarray) -> memoryview:
+    """Returns the bytes of an array; writing to them writes to a contiguous one."""
+    return np.ascontiguousarray(values).reshape(-1).view(np.uint8).data
+
+
+def row_blocks(rows: int, row_bytes: int) -> Iterator[tuple[int, int]]:
+    """Yields start and stop of blocks of rows.
+
+    >>> list(row_blocks(5, BLOCK_BYTES // 2))
+    [(0, 2), (2, 4), (4, 5)]
+    """
+    step = max(1, BLOCK_BYTES // max(1, row_bytes))
+    for start in range(0, rows, step):
+        yield start, min(start + step, rows)
+
+
+class ArrayTensor(StoredTensor):
+    """A tensor that is in memory: a step, a counter."""
+
+    def __init__(self, values: np.ndarray):
+        super().__init__(dtypes.tensorflow_number(values.dtype), values.shape)
+        self._values = values
+
+    def read_rows(self, start: int, stop: int) -> np.ndarray:
+        return self._values[start:stop]
+
+    def chunks(self) -> Iterator[bytes | memoryview]:
+        yield self._values.tobytes()
+
+
+class TextTensor(StoredTensor):
+    """A scalar string that is in memory: a record, a graph of objects."""
+
+    def __init__(self, text: bytes):
+        super().__init__(dtypes.STRING, ())
+        self._stored, _ = encode_string(text)
+
+    @property
+    def size(self) -> int:
+        return len(self._stored)
+
+    def read_rows(self, start: int, stop: int) -> np.ndarray:
+        raise TypeError("`tensor` must have rows, got a string.")
+
+    def chunks(self) -> Iterator[bytes | memoryview]:
+        yield self._stored
