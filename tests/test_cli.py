@@ -18,7 +18,7 @@ from tpu_estimator_embedding import cli
 RUN = [sys.executable, "-c", textwrap.dedent("""
     import sys
     from tpu_estimator_embedding import cli
-    from tpu_estimator_embedding.compat import install
+    from tpu_estimator_embedding.runtime import install
     install.install = lambda: None
     sys.exit(cli.main(["run", *sys.argv[1:]]))
 """)]

@@ -113,6 +113,33 @@ def test_signatures_that_the_spec_had_are_accepted_by_position():
     assert since_24.table_to_config_dict == {"items": table}
 
 
+@pytest.mark.parametrize("outer", ["v1", "v2"])
+@pytest.mark.parametrize("inner", ["v1", "v2"])
+def test_estimator_is_in_every_compat_of_a_compat(outer, inner):
+    tf_outer = importlib.import_module(f"tensorflow.compat.{outer}")
+    estimator = getattr(tf_outer.compat, inner).estimator
+    assert estimator.Estimator is getattr(tf.compat, inner).estimator.Estimator
+    assert estimator.tpu.TPUEstimator is tpu_estimator_embedding.TPUEstimator
+
+
+@pytest.mark.parametrize("private, public", [
+    ("tpu.tpu_embedding_v2:TPUEmbedding", "tpu.experimental.embedding.TPUEmbedding"),
+    ("tpu.tpu_embedding_v3:TPUEmbeddingV2", "tpu.experimental.embedding.TPUEmbeddingV2"),
+    ("tpu.tpu_embedding_for_serving:TPUEmbeddingForServing",
+     "tpu.experimental.embedding.TPUEmbeddingForServing"),
+    ("distribute.tpu_strategy:TPUStrategyV2", "distribute.TPUStrategy"),
+    ("distribute.tpu_strategy:TPUStrategy", "distribute.experimental.TPUStrategy")])
+def test_private_paths_have_the_classes_of_the_public_names(private, public):
+    module, _, name = private.partition(":")
+    if IS_TF_215 and module.endswith("v3"):
+        pytest.skip("TensorFlow 2.16 brought this module")
+    found = tf
+    for part in public.split("."):
+        found = getattr(found, part)
+    assert getattr(importlib.import_module(f"tensorflow.python.{module}"), name) is found
+    assert found.__module__.startswith("tpu_estimator_embedding.")
+
+
 def test_upstreams_class_keeps_its_module():
     upstream = tpu_estimator_embedding.TPUEstimator.__mro__[1]
     assert upstream.__module__ == "tensorflow_estimator.python.estimator.tpu.tpu_estimator"

@@ -10,7 +10,8 @@ from tpu_estimator_embedding.compat.patch import NOTHING, Patch
 IDENTITIES = """
         import importlib, logging, os, sys
         import tensorflow as tf
-        from tpu_estimator_embedding.compat import patch, patch_list
+        from tpu_estimator_embedding.compat import patch
+        from tpu_estimator_embedding.runtime import patch_list
         import tpu_estimator_embedding
 
         def seen(rows):

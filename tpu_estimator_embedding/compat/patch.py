@@ -7,6 +7,7 @@ import importlib.util
 import sys
 from typing import Any
 
+from tpu_estimator_embedding.compat import versions
 from tpu_estimator_embedding.compat.module_view import ModuleView
 
 NOTHING = "(nothing)"  # what stood under a name that is new
@@ -25,6 +26,7 @@ class Patch:
         is_module: whether `module.name` becomes importable too.
         is_lazy: whether the source is imported only when one of its names is first read.
         replaces: whether the name is replaced where TensorFlow has one of its own, too.
+        since: the first version of TensorFlow, `(major, minor)`, that has the module.
     """
 
     module: str
@@ -34,6 +36,7 @@ class Patch:
     is_module: bool = False
     is_lazy: bool = False
     replaces: bool = False
+    since: tuple[int, int] | None = None
 
     @property
     def path(self) -> str:
@@ -60,6 +63,8 @@ _originals: dict[Patch, Original] = {}
 
 def apply(patch: Patch) -> None:
     """Puts a patch in place; does nothing where nothing has to change."""
+    if patch.since and versions.tensorflow_minor() < patch.since:
+        return
     if not patch.replaces and _exists(patch):
         return
     before = Original(current_attribute(patch), sys.modules.get(patch.path, NOTHING))

@@ -95,9 +95,9 @@ KERAS = tuple(
           "TensorFlow was imported before TF_USE_LEGACY_KERAS was set", is_module=True,
           replaces=True)
     for module, version in (
-        ("tensorflow", "_v2"),
-        ("tensorflow._api.v2.compat.v1", "_v1"), ("tensorflow.compat.v1", "_v1"),
-        ("tensorflow._api.v2.compat.v2", "_v2"), ("tensorflow.compat.v2", "_v2")))
+        ("tensorflow", "_v2"), ("tensorflow.compat.v1", "_v1"), ("tensorflow.compat.v2", "_v2"),
+        *((f"tensorflow._api.v2{outer}.compat.{version}", f"_{version}")
+          for outer in ("", ".compat.v1", ".compat.v2") for version in ("v1", "v2"))))
 
 ESTIMATOR_API = "tensorflow_estimator.python.estimator.api"
 UPSTREAM = (f"{ESTIMATOR_API}._v1.estimator.tpu.experimental",  # which imports all the others

@@ -55,10 +55,10 @@ ESTIMATOR = (
     _ours("tensorflow.python.tpu.tpu_estimator", "TPUEstimator",
           "estimator.tpu_estimator:TPUEstimator"),
     _estimator("tensorflow", "_v2"),
-    _estimator("tensorflow._api.v2.compat.v2", "_v2"),
-    _estimator("tensorflow.compat.v2", "_v2"),
-    _estimator("tensorflow._api.v2.compat.v1", "_v1"),
-    _estimator(_V1_API, "_v1"),
+    *(_estimator(f"tensorflow.compat.{version}", f"_{version}") for version in ("v2", "v1")),
+    # `tf.compat.v1` of a `tf` that is itself `tensorflow.compat.v1` or `.v2`, and so on.
+    *(_estimator(f"tensorflow._api.v2{outer}.compat.{version}", f"_{version}")
+      for outer in ("", ".compat.v1", ".compat.v2") for version in ("v2", "v1")),
     *(Patch(f"{_V1_API}.estimator{parent}", name, f"{ESTIMATOR_API}._v1.estimator{parent}.{name}",
             "one module for both of its names, so that both have this package's classes",
             is_module=True, replaces=True)

@@ -5,23 +5,14 @@ import re
 import sys
 from types import ModuleType
 
-from tpu_estimator_embedding.compat.contrib import modules as contrib
-
 _API = re.compile(r"tensorflow(?:\._api\.v2)?(?:\.(?!python|compat)([\w.]+))?"
                   r"|tensorflow_estimator\.python\.estimator\.api\._v2\.([\w.]+)")
-_NOT_IN_CONTRIB = re.compile(
-    r"cannot import name '(\w+)' from 'tensorflow\.contrib([\w.]*)'"
-    r"|No module named 'tensorflow\.contrib\.([\w.]+)'")
 
 
 def hint(error: BaseException) -> str:
     """Returns one sentence; empty where the error says it all."""
-    if isinstance(error, AttributeError):
-        return _hint_for_tf1(error)
-    return _hint_for_contrib(error) if isinstance(error, ImportError) else ""
-
-
-def _hint_for_tf1(error: AttributeError) -> str:
+    if not isinstance(error, AttributeError):
+        return ""
     module = error.obj.__name__ if isinstance(error.obj, ModuleType) else ""
     api = _API.fullmatch(module)
     if not api or not error.name:
@@ -35,11 +26,3 @@ def _hint_for_tf1(error: AttributeError) -> str:
     path = ".".join(filter(None, ("tf", below, error.name)))
     return (f"{path} is a name of TensorFlow 1.x. Run the program with `run --tf1`, or write "
             f"`import tensorflow.compat.v1 as tf` in it.")
-
-
-def _hint_for_contrib(error: ImportError) -> str:
-    missing = _NOT_IN_CONTRIB.search(str(error))
-    if not missing:
-        return ""
-    name, module, path = missing.groups()
-    return contrib.missing(path or f"{module}.{name}".lstrip("."))

@@ -2,6 +2,7 @@
 """Puts this package where programs look for Estimators, TPUs and their embeddings."""
 
 from tpu_estimator_embedding.compat import legacy_keras, modules, patch
+from tpu_estimator_embedding.compat.contrib import finder
 from tpu_estimator_embedding.runtime import (
     contrib_table,
     environment,
@@ -49,6 +50,7 @@ def install() -> None:
     tpu_ops.stand_in()
     for row in ROWS:
         patch.apply(row)
+    finder.install()
     noise.show_once()
 
 
@@ -67,5 +69,6 @@ def uninstall() -> None:
     >>> install()
     """
     patch.undo_all()
+    finder.uninstall()
     legacy_keras.forget()
     noise.forget()

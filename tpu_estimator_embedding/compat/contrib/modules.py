@@ -2,6 +2,7 @@
 """`tf.contrib`, as far as programs for TPUs used it: other names of what exists today."""
 
 import importlib
+from collections.abc import Iterable, Iterator
 from types import ModuleType
 from typing import Any
 
@@ -26,7 +27,7 @@ class ContribModule(ModuleType):
     def __init__(self, path: str, contents: Contents) -> None:
         super().__init__(f"{PREFIX}.{path}".rstrip("."),
                          "Names of TensorFlow 1.x, which lead to what has them today.")
-        # An empty path makes it a package, which finds what is in sys.modules only.
+        # An empty path makes it a package; `finder` answers for what is not in sys.modules.
         vars(self).update(_path=path, _contents=contents, __path__=[])
 
     def __getattr__(self, name: str) -> Any:
@@ -37,19 +38,26 @@ class ContribModule(ModuleType):
         return value
 
     def __dir__(self) -> list[str]:
-        homes = [name for home in self._contents.homes for name in dir(
-            importlib.import_module(home)) if not name.startswith("_")]
+        homes = [name for home in self._homes() for name in dir(home) if not name.startswith("_")]
         return sorted({*vars(self), *self._contents.names, *homes})
 
     def _find(self, name: str) -> Any:
         if name in self._contents.names:
-            module, _, attribute = self._contents.names[name].partition(":")
-            return getattr(importlib.import_module(module), attribute)
-        for home in self._contents.homes:
-            module_today = importlib.import_module(home)
-            if not name.startswith("_") and hasattr(module_today, name):
-                return getattr(module_today, name)
+            path, _, attribute = self._contents.names[name].partition(":")
+            module = importlib.import_module(path)
+            return getattr(module, attribute) if attribute else module
+        for home in self._homes():
+            if not name.startswith("_") and hasattr(home, name):
+                return getattr(home, name)
         raise AttributeError(missing(f"{self._path}.{name}".lstrip(".")), name=name, obj=self)
+
+    def _homes(self) -> Iterator[ModuleType]:
+        for home in self._contents.homes:
+            try:
+                yield importlib.import_module(home)
+            except ModuleNotFoundError as error:
+                if error.name != home.partition(".")[0]:  # it is there, and cannot be imported
+                    raise
 
 
 def missing(path: str) -> str:
@@ -59,14 +67,15 @@ def missing(path: str) -> str:
     return f"tf.contrib.{path} went with TensorFlow 1.15. {instead}"
 
 
-_NOTHING = Contents()
+def _with_parents(paths: Iterable[str]) -> list[str]:
+    """Returns the paths and every path that they are below, parents first."""
+    parts = [path.split(".") for path in paths]
+    return sorted({".".join(part[:length]) for part in parts for length in range(len(part) + 1)})
 
-# The path below `tf.contrib` -> the module, for the table of patches.
-MODULES = {path: ContribModule(path, contents) for path, contents in {
-    "": _NOTHING, **contents.CONTENTS, "tpu.python": _NOTHING, "tpu.python.tpu": _NOTHING,
-    "tpu.python.ops": _NOTHING, "cluster_resolver.python": _NOTHING,
-    "cluster_resolver.python.training": contents.CONTENTS["cluster_resolver"],
-    "layers": _NOTHING}.items()}
+
+# The path below `tf.contrib` -> the module, for the table of patches; parents come first.
+MODULES = {path: ContribModule(path, contents.CONTENTS.get(path, Contents()))
+           for path in _with_parents(contents.CONTENTS)}
 
 
 def __getattr__(name: str) -> ContribModule:

@@ -1,5 +1,11 @@
 # SPDX-License-Identifier: Apache-2.0
-"""`tensorflow.python.tpu.tpu_embedding`: the v1 vocabulary and engine, this package's own."""
+"""`tensorflow.python.tpu.tpu_embedding`: the v1 vocabulary and engine, this package's own.
+
+The modules that TensorFlow's imports, which programs reach through it, load when they are read.
+"""
+
+import importlib
+from types import ModuleType
 
 from tpu_estimator_embedding.config.feature_config import FeatureConfig
 from tpu_estimator_embedding.config.optimization_parameters import (
@@ -65,3 +71,25 @@ __all__ = [
     "get_enqueue_datas_list_from_ragged_tensors_list",
     "get_enqueue_datas_list_from_sparse_tensors_list",
 ]
+
+_PYTHON = "tensorflow.python"
+_MODULES = {
+    **{name: name for name in ("collections", "copy", "math", "re")},
+    **{name: f"{_PYTHON}.framework.{name}" for name in ("dtypes", "ops")},
+    **{name: f"{_PYTHON}.ops.{name}" for name in (
+        "array_ops", "control_flow_ops", "init_ops", "math_ops", "partitioned_variables",
+        "state_ops", "variable_scope")},
+    "context": f"{_PYTHON}.eager.context",
+    "elc": "tensorflow.core.protobuf.tpu.tpu_embedding_configuration_pb2",
+    "logging": f"{_PYTHON}.platform.tf_logging",
+    "optimization_parameters_pb2": "tensorflow.core.protobuf.tpu.optimization_parameters_pb2",
+    "tpu_ops": f"{_PYTHON}.tpu.ops.tpu_ops",
+    "tpu_system_metadata_lib": f"{_PYTHON}.tpu.tpu_system_metadata",
+}
+
+
+def __getattr__(name: str) -> ModuleType:
+    if name not in _MODULES:
+        raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
+    globals()[name] = importlib.import_module(_MODULES[name])
+    return globals()[name]

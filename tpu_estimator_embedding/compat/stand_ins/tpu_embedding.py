@@ -3,10 +3,19 @@
 
 from typing import Any
 
-from tensorflow.python.tpu import tpu_embedding_v2 as upstream
+from tensorflow.python.tpu import tpu_embedding_v2
 
 from tpu_estimator_embedding.compat.stand_ins import tpu_system
-from tpu_estimator_embedding.mid_level import tpu_embedding, tpu_embedding_v2
+from tpu_estimator_embedding.mid_level import tpu_embedding
+from tpu_estimator_embedding.mid_level import tpu_embedding_v2 as mid_level_v2
+
+try:
+    from tensorflow.python.tpu import tpu_embedding_v3  # which TensorFlow 2.16 brought
+except ImportError:
+    tpu_embedding_v3 = None
+
+_UpstreamTPUEmbedding = tpu_embedding_v2.TPUEmbedding
+_UpstreamTPUEmbeddingV2 = getattr(tpu_embedding_v3, "TPUEmbeddingV2", None)
 
 
 class TPUEmbedding(tpu_embedding.TPUEmbedding):
@@ -14,23 +23,15 @@ class TPUEmbedding(tpu_embedding.TPUEmbedding):
 
     def __new__(cls, *args: Any, **kwargs: Any) -> Any:
         if tpu_system.is_present():
-            return upstream.TPUEmbedding(*args, **kwargs)
+            return _UpstreamTPUEmbedding(*args, **kwargs)
         return super().__new__(cls)
 
 
-class TPUEmbeddingV2(tpu_embedding_v2.TPUEmbeddingV2):
-    __doc__ = tpu_embedding_v2.TPUEmbeddingV2.__doc__
+class TPUEmbeddingV2(mid_level_v2.TPUEmbeddingV2):
+    __doc__ = mid_level_v2.TPUEmbeddingV2.__doc__
 
     def __new__(cls, *args: Any, **kwargs: Any) -> Any:
-        if tpu_system.is_present() and (theirs := _upstream_v2()):
-            return theirs(*args, **kwargs)
+        if tpu_system.is_present() and _UpstreamTPUEmbeddingV2:
+            return _UpstreamTPUEmbeddingV2(*args, **kwargs)
         return super().__new__(cls)
 
-
-def _upstream_v2() -> Any:
-    """Returns TensorFlow's class, which it has from 2.16 on, or None."""
-    try:
-        from tensorflow.python.tpu import tpu_embedding_v3
-    except ImportError:
-        return None
-    return getattr(tpu_embedding_v3, "TPUEmbeddingV2", None)

@@ -1,0 +1,106 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Imports below tensorflow.contrib: every form ends as attribute access does."""
+
+import importlib
+import sys
+import types
+
+import pytest
+import tensorflow as tf
+
+import tpu_estimator_embedding
+
+tpu_estimator_embedding.install()
+
+CONTRIB = tf.contrib  # other tests install and uninstall
+
+
+def run(line):
+    names = {}
+    exec(line, names)
+    return names
+
+
+@pytest.mark.parametrize("line, path", [
+    ("from tensorflow.contrib import slim as found", "slim"),
+    ("import tensorflow.contrib.slim as found", "slim"),
+    ("from tensorflow.contrib.training.python.training import evaluation as found",
+     "training.python.training.evaluation"),
+    ("from tensorflow.contrib.framework.python.ops import arg_scope as found",
+     "framework.python.ops.arg_scope"),
+    ("from tensorflow.contrib.framework.python.ops import variables as found",
+     "framework.python.ops.variables"),
+    ("from tensorflow.contrib.framework.python.ops.variables import "
+     "assign_from_checkpoint_fn as found", "framework.assign_from_checkpoint_fn"),
+    ("import tensorflow.contrib.keras as found", "keras"),
+    ("from tensorflow.contrib.keras import layers as found", "keras.layers"),
+    ("import tensorflow.contrib.keras.layers as found", "keras.layers"),
+    ("from tensorflow.contrib.estimator import regression_head as found",
+     "estimator.regression_head"),
+    ("from tensorflow.contrib.training import HParams as found", "training.HParams"),
+    ("from tensorflow.contrib.layers.python.layers import initializers as found",
+     "layers.python.layers.initializers"),
+    ("import tensorflow.contrib.tpu.python.tpu.tpu_estimator as found",
+     "tpu.python.tpu.tpu_estimator"),
+    ("from tensorflow.contrib.tpu.python.ops.tpu_ops import cross_replica_sum as found",
+     "tpu.python.ops.tpu_ops.cross_replica_sum")])
+def test_import_is_attribute_access(line, path):
+    expected = CONTRIB
+    for name in path.split("."):
+        expected = getattr(expected, name)
+    assert run(line)["found"] is expected
+
+
+@pytest.mark.parametrize("line, path, sentence", [
+    ("import tensorflow.contrib.eager", "eager", "Use the same name of tf"),
+    ("import tensorflow.contrib.eager as tfe", "eager", "Use the same name of tf"),
+    ("from tensorflow.contrib import eager", "eager", "Use the same name of tf"),
+    ("from tensorflow.contrib.seq2seq import BasicDecoder", "seq2seq", "Install tensorflow-addons"),
+    ("import tensorflow.contrib.seq2seq.python.ops", "seq2seq", "Install tensorflow-addons"),
+    ("from tensorflow.contrib.layers import layer_norm", "layers.layer_norm",
+     r"Use tf\.keras\.layers\.LayerNormalization"),
+    ("from tensorflow.contrib.layers import conv2d", "layers.conv2d", r"Use tf\.layers"),
+    ("from tensorflow.contrib.slim.nets import resnet_v1", "slim.nets", "Install tf-slim"),
+    ("from tensorflow.contrib.tpu.python.tpu import keras_support",
+     "tpu.python.tpu.keras_support", "TensorFlow has nothing of that name")])
+def test_import_of_what_is_nowhere_says_what_to_use(line, path, sentence):
+    with pytest.raises(ImportError,
+                       match=rf"^tf\.contrib\.{path} went with TensorFlow 1\.15\. {sentence}"):
+        run(line)
+
+
+def test_program_may_still_ask_whether_there_is_one():
+    names = run("try:\n    from tensorflow.contrib import opt\nexcept ImportError:\n    opt = None")
+    assert names["opt"] is None
+
+
+def test_tf_slim_is_the_counterpart_where_it_is_installed(monkeypatch):
+    slim, nets = types.ModuleType("tf_slim"), types.ModuleType("tf_slim.nets")
+    slim.nets, slim.arg_scope = nets, lambda: None
+    monkeypatch.setitem(sys.modules, "tf_slim", slim)
+    for path in ("slim", "framework", "framework.python.ops.arg_scope"):
+        assert importlib.import_module(
+            f"tensorflow.contrib.{path}").arg_scope is slim.arg_scope
+        del vars(importlib.import_module(f"tensorflow.contrib.{path}"))["arg_scope"]
+    assert run("import tensorflow.contrib.slim.nets as found")["found"] is nets
+    assert run("from tensorflow.contrib.slim import nets as found")["found"] is nets
+    del sys.modules["tensorflow.contrib.slim.nets"], CONTRIB.slim.nets
+
+
+def test_tf_slim_that_cannot_be_imported_says_why(monkeypatch, tmp_path):
+    (tmp_path / "tf_slim").mkdir()
+    (tmp_path / "tf_slim" / "__init__.py").write_text("import no_such_dependency")
+    monkeypatch.syspath_prepend(tmp_path)
+    with pytest.raises(ModuleNotFoundError, match="no_such_dependency"):
+        _ = CONTRIB.slim.conv2d
+
+
+def test_nothing_answers_after_uninstall():
+    import tensorflow.contrib.keras.layers  # noqa: F401
+    tpu_estimator_embedding.uninstall()
+    try:
+        with pytest.raises(ModuleNotFoundError, match="No module named 'tensorflow.contrib'"):
+            run("import tensorflow.contrib.slim")
+        assert not [name for name in sys.modules if name.startswith("tensorflow.contrib")]
+    finally:
+        tpu_estimator_embedding.install()

@@ -1,0 +1,63 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Imports below `tensorflow.contrib`: another name of a module of today, or what to use.
+
+`from tensorflow.contrib.x import name` and `import tensorflow.contrib.x.name` thereby end as
+`tf.contrib.x.name` does: in the same object, or in the same advice.
+"""
+
+import importlib.abc
+import importlib.machinery
+import sys
+from collections.abc import Sequence
+from types import ModuleType
+from typing import Any
+
+from tpu_estimator_embedding.compat.contrib import modules
+
+_INSIDE = f"{modules.PREFIX}."
+
+
+class ContribFinder:
+    """Finds what `tf.contrib` shows of modules; raises ModuleNotFoundError for all else.
+
+    The error leaves its `name` empty, because Python passes over one that names the module
+    looked for in `from package import module`, and with it over the advice.
+    """
+
+    def find_spec(self, fullname: str, path: Sequence[str] | None = None,
+                  target: ModuleType | None = None) -> importlib.machinery.ModuleSpec | None:
+        """Returns how to import a module below `tensorflow.contrib`; None for any other."""
+        if not fullname.startswith(_INSIDE):
+            return None
+        parent, _, name = fullname.rpartition(".")
+        found = getattr(sys.modules.get(parent), name, None)
+        if isinstance(found, ModuleType):
+            return importlib.machinery.ModuleSpec(fullname, _SecondName(found))
+        raise ModuleNotFoundError(modules.missing(fullname.removeprefix(_INSIDE)))
+
+
+class _SecondName(importlib.abc.Loader):
+    """Imports a module that exists as what it is, under one name more."""
+
+    def __init__(self, module: ModuleType) -> None:
+        self._module = module
+
+    def create_module(self, spec: Any) -> None:
+        """Lets Python make a module, whose place the other takes."""
+
+    def exec_module(self, module: ModuleType) -> None:
+        sys.modules[module.__name__] = self._module
+
+
+def install() -> None:
+    """Answers for imports below `tensorflow.contrib`; calling it again changes nothing."""
+    if not any(isinstance(finder, ContribFinder) for finder in sys.meta_path):
+        sys.meta_path.insert(0, ContribFinder())
+
+
+def uninstall() -> None:
+    """Stops answering, and forgets every module imported below `tensorflow.contrib`."""
+    sys.meta_path[:] = [finder for finder in sys.meta_path
+                        if not isinstance(finder, ContribFinder)]
+    for name in [name for name in sys.modules if name.startswith(_INSIDE)]:
+        del sys.modules[name]

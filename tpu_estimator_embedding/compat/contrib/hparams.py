@@ -1,0 +1,164 @@
+# SPDX-License-Identifier: Apache-2.0
+"""`tf.contrib.training.HParams`: hyperparameters by name, each of the type it was first given."""
+
+import json
+import re
+from collections.abc import Iterator, Mapping
+from typing import Any
+
+# name, an index in brackets, "=", and a list in brackets or a value without a comma.
+_ASSIGNMENT = re.compile(
+    r"\s*(?P<name>[A-Za-z]\w*)(?:\[\s*(?P<index>\d+)\s*\])?\s*=\s*"
+    r"(?:\[(?P<items>[^\]]*)\]|(?P<value>[^,\[]*))\s*(?:,|$)")
+_TRUTH = {"true": True, "True": True, "1": True, "false": False, "False": False, "0": False}
+
+
+class HParams:
+    """Hyperparameters as attributes, which strings and dictionaries may override.
+
+    Args:
+        hparam_def: None; definitions in a protocol buffer went with TensorFlow 1.x.
+        model_structure: any value; `get_model_structure` returns it.
+        **kwargs: name -> value, a number, string, bool or non-empty list of one of them.
+
+    Raises:
+        ValueError: a name that an attribute of this class has, an empty list, or `hparam_def`.
+
+    >>> params = HParams(learning_rate=0.1, layers=[8, 4], use_bias=False)
+    >>> params.parse("learning_rate=1e-3,layers[1]=2,use_bias=true").values()
+    {'learning_rate': 0.001, 'layers': [8, 2], 'use_bias': True}
+    """
+
+    _types: dict[str, tuple[type, bool]]
+
+    def __init__(self, hparam_def: None = None, model_structure: Any = None,
+                 **kwargs: Any) -> None:
+        if hparam_def is not None:
+            raise ValueError("`hparam_def` must be None, because HParamDef protocol buffers went "
+                             f"with TensorFlow 1.x, got {hparam_def!r}. Pass names and values.")
+        vars(self).update(_types={}, _model_structure=model_structure)
+        for name, value in kwargs.items():
+            self.add_hparam(name, value)
+
+    def add_hparam(self, name: str, value: Any) -> None:
+        """Adds a hyperparameter; ValueError where an attribute has the name, or a list is empty."""
+        if name in vars(self) or hasattr(type(self), name):
+            raise ValueError(f"Hyperparameter name is reserved: {name}")
+        is_list = isinstance(value, (list, tuple))
+        if is_list and not value:
+            raise ValueError(f"Multi-valued hyperparameters cannot be empty: {name}")
+        self._types[name] = (type(value[0] if is_list else value), is_list)
+        setattr(self, name, list(value) if is_list else value)
+
+    def set_hparam(self, name: str, value: Any) -> None:
+        """Sets a known hyperparameter, cast to its type.
+
+        Raises:
+            KeyError: there is none of this name.
+            ValueError: a list for a single value, a single value for a list, or a value that
+                the type cannot hold.
+        """
+        kind, is_list = self._types[name]
+        if isinstance(value, list) != is_list:
+            raise ValueError(f"Must pass a list for multi-valued parameter: {name}." if is_list else
+                             f"Must not pass a list for single-valued parameter: {name}")
+        setattr(self, name, [_cast(name, kind, item) for item in value] if is_list
+                else _cast(name, kind, value))
+
+    def del_hparam(self, name: str) -> None:
+        """Removes a hyperparameter; does nothing where there is none of this name."""
+        if self._types.pop(name, None):
+            delattr(self, name)
+
+    def parse(self, values: str) -> "HParams":
+        """Overrides hyperparameters from text, "name=value,other=[1,2],third[0]=3".
+
+        Returns:
+            This object.
+
+        Raises:
+            ValueError: the text is of another form, or names what does not exist.
+        """
+        for name, index, new in _assignments(values):
+            if name not in self._types:
+                raise ValueError(f"Unknown hyperparameter type for {name}")
+            if index is None:
+                self.set_hparam(name, new)
+            else:
+                changed = list(getattr(self, name))
+                changed[index] = new
+                self.set_hparam(name, changed)
+        return self
+
+    def override_from_dict(self, values_dict: Mapping[str, Any]) -> "HParams":
+        """Sets every hyperparameter of a dictionary, and returns this object."""
+        for name, value in values_dict.items():
+            self.set_hparam(name, value)
+        return self
+
+    def parse_json(self, values_json: str) -> "HParams":
+        """Sets every hyperparameter of a JSON object, and returns this object."""
+        return self.override_from_dict(json.loads(values_json))
+
+    def to_json(self, indent: int | None = None, separators: tuple[str, str] | None = None,
+                sort_keys: bool = False) -> str:
+        """Returns a JSON object of all values that are not functions."""
+        values = {name: value for name, value in self.values().items() if not callable(value)}
+        return json.dumps(values, indent=indent, separators=separators, sort_keys=sort_keys)
+
+    def values(self) -> dict[str, Any]:
+        """Returns name -> value of all hyperparameters."""
+        return {name: getattr(self, name) for name in self._types}
+
+    def get(self, key: str, default: Any = None) -> Any:
+        """Returns the value of a hyperparameter, or the default where there is none."""
+        return getattr(self, key) if key in self._types else default
+
+    def get_model_structure(self) -> Any:
+        """Returns what was given as `model_structure`."""
+        return vars(self)["_model_structure"]
+
+    def set_model_structure(self, model_structure: Any) -> None:
+        """Sets what `get_model_structure` returns."""
+        vars(self)["_model_structure"] = model_structure
+
+    def __contains__(self, key: str) -> bool:
+        return key in self._types
+
+    def __str__(self) -> str:
+        return str(sorted(self.values().items()))
+
+    def __repr__(self) -> str:
+        return f"HParams({self})"
+
+
+def _assignments(text: str) -> Iterator[tuple[str, int | None, Any]]:
+    """Yields the name, the index if one is given, and the value or values, as strings."""
+    position = 0
+    while position < len(text.rstrip(", ")):
+        match = _ASSIGNMENT.match(text, position)
+        if match is None:
+            raise ValueError(f"Malformed hyperparameter value: {text[position:]}")
+        position = match.end()
+        items = match["items"]
+        yield (match["name"], int(match["index"]) if match["index"] else None,
+               match["value"].strip() if items is None
+               else [item.strip() for item in items.split(",") if item.strip()])
+
+
+def _cast(name: str, kind: type, value: Any) -> Any:
+    """Returns a value as a type holds it: no bool from a number, no whole number from 0.5."""
+    if kind is type(None) or value is None:
+        return value
+    if kind is bool and isinstance(value, str) and value in _TRUTH:
+        return _TRUTH[value]
+    is_refused = (isinstance(value, bool) != (kind is bool)
+                  or kind is str and not isinstance(value, str)
+                  or kind is int and isinstance(value, float) and value != int(value))
+    try:
+        if not is_refused:
+            return kind(value)
+    except (TypeError, ValueError):
+        pass
+    raise ValueError(f"Could not cast hparam {name!r} of type {kind.__name__!r} from value "
+                     f"{value!r}")

@@ -1,0 +1,72 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Restoring some variables from a checkpoint, as `tf.contrib.framework` did it."""
+
+from collections.abc import Callable, Mapping, Sequence
+from typing import Any
+
+import tensorflow as tf
+
+
+def assign_from_checkpoint_fn(
+        model_path: str, var_list: Sequence[Any] | Mapping[str, Any],
+        ignore_missing_vars: bool = False,
+        reshape_variables: bool = False) -> Callable[[Any], None] | None:
+    """Returns a function of a session that restores variables from a checkpoint.
+
+    Args:
+        model_path: the checkpoint, or the directory of which it is the latest.
+        var_list: variables, or name in the checkpoint -> variable.
+        ignore_missing_vars: whether variables that the checkpoint lacks keep their values;
+            a warning names them.
+        reshape_variables: whether a value of another shape with as many elements is taken.
+
+    Returns:
+        The function; None where the checkpoint has none of the variables.
+
+    Raises:
+        ValueError: `var_list` is empty.
+    """
+    if not var_list:
+        raise ValueError(f"var_list cannot be empty: `var_list` must name variables, "
+                         f"got {var_list!r}.")
+    wanted = var_list if isinstance(var_list, Mapping) else {
+        _name(variable): variable for variable in var_list}
+    if ignore_missing_vars:
+        present = {name for name, _ in tf.train.list_variables(model_path)}
+        for name in wanted.keys() - present:
+            tf.compat.v1.logging.warning("Variable %s missing in checkpoint %s", name, model_path)
+        wanted = {name: variable for name, variable in wanted.items() if name in present}
+        if not wanted:
+            tf.compat.v1.logging.warning("No variables to restore from %s", model_path)
+            return None
+    saver = tf.compat.v1.train.Saver(wanted, reshape=reshape_variables)
+    path = tf.train.latest_checkpoint(model_path) or model_path
+
+    def restore(session: Any) -> None:
+        saver.restore(session, path)
+
+    return restore
+
+
+def get_variables_to_restore(include: Sequence[str] | None = None,
+                             exclude: Sequence[str] | None = None) -> list[Any]:
+    """Returns the global variables below the scopes `include`, without those below `exclude`.
+
+    Args:
+        include: scopes; None means all variables.
+        exclude: scopes whose variables are left out.
+    """
+    found = _below(include) if include is not None else tf.compat.v1.global_variables()
+    left_out = {variable.ref() for variable in _below(exclude or ())}
+    return [variable for variable in found if variable.ref() not in left_out]
+
+
+def _below(scopes: Sequence[str]) -> list[Any]:
+    return [variable for scope in scopes for variable in tf.compat.v1.get_collection(
+        tf.compat.v1.GraphKeys.GLOBAL_VARIABLES, scope)]
+
+
+def _name(variable: Any) -> str:
+    # A part of a partitioned variable is saved under the name of the whole.
+    sliced = getattr(variable, "_save_slice_info", None)
+    return sliced.full_name if sliced else variable.op.name
