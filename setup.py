@@ -50,6 +50,7 @@ EXTRAS = {
         "pytest",  # runs the tests and the doctests
         "hypothesis",  # writes the cases of the property tests
         "pytest-xdist",  # runs them on all cores
+        "libcst",  # parses what `migrate` rewrites
         "build",  # makes the sdist and the wheel that tests look into
         "pyarrow",  # what extra `parquet` needs
         "matplotlib",  # what extra `plots` needs

@@ -6,6 +6,7 @@ TensorFlow does not.
 """
 
 import argparse
+import importlib.util
 import sys
 from collections.abc import Callable, Sequence
 
@@ -17,6 +18,7 @@ examples:
   {PROGRAM} build-kernels              compile the native kernels
   {PROGRAM} demo --examples 50000      write data, train, evaluate, export
   {PROGRAM} checkpoint inspect DIR     its tables, slots and state
+  {PROGRAM} migrate train.py           show it with explicit imports
   {PROGRAM} run train.py --steps 100   run a program as it is
   {PROGRAM} run -m trainer.task        run a module as it is
 """
@@ -123,10 +125,21 @@ def _checkpoint(arguments: Sequence[str]) -> int:
     return command.run(arguments)
 
 
+def _migrate(arguments: Sequence[str]) -> int:
+    prog = f"{PROGRAM} migrate"
+    if importlib.util.find_spec("libcst") is None:
+        print(f"{prog}: LibCST, which parses programs, is not installed: "
+              "pip install 'tpu_estimator_embedding[migrate]'", file=sys.stderr)
+        return 1
+    from tpu_estimator_embedding.migration import command
+    return command.run(prog, arguments)
+
+
 _VERBS: dict[str, tuple[Callable[[Sequence[str]], int], str]] = {
     "build-kernels": (_build_kernels, "compiles the native kernels for this TensorFlow"),
     "checkpoint": (_checkpoint, "looks into checkpoints, converts and compares them"),
     "demo": (_demo, "from data that it writes itself to an exported model"),
     "doctor": (_doctor, "looks for what is missing or wrong"),
+    "migrate": (_migrate, "rewrites programs to leave tf.estimator"),
     "run": (_run, "runs a program as it is"),
 }

@@ -1,0 +1,94 @@
+# SPDX-License-Identifier: Apache-2.0
+"""`migrate` as it is called: what it prints, writes and returns."""
+
+import json
+import subprocess
+
+import pytest
+
+from tpu_estimator_embedding import cli
+
+BEFORE = "import tensorflow.compat.v1 as tf\nmode = tf.estimator.ModeKeys.TRAIN\n"
+AFTER = ("from tpu_estimator_embedding import tf_estimator\n"
+         "import tensorflow.compat.v1 as tf\nmode = tf_estimator.ModeKeys.TRAIN\n")
+OPEN = "import tensorflow.compat.v1 as tf\nx = tf.estimator.BoostedTreesClassifier()\n"
+
+
+@pytest.fixture
+def folder(tmp_path, monkeypatch):
+    monkeypatch.chdir(tmp_path)
+    (tmp_path / "trainer/data").mkdir(parents=True)
+    (tmp_path / "trainer/task.py").write_text(BEFORE)
+    (tmp_path / "trainer/data/reader.py").write_text("import os\n")
+    (tmp_path / "trainer/__pycache__").mkdir()
+    (tmp_path / "trainer/__pycache__/old.py").write_text(BEFORE)
+    return tmp_path
+
+
+def test_default_prints_a_diff_that_patch_takes(folder, capfdbinary):
+    assert cli.main(["migrate", "trainer"]) == 0
+    printed = capfdbinary.readouterr()
+    assert (folder / "trainer/task.py").read_text() == BEFORE
+    assert b"2 changes, 0 things left to do by hand, 0 decisions to make.\n" in printed.err
+    subprocess.run(["patch", "-p1"], input=printed.out, cwd=folder, check=True)
+    assert (folder / "trainer/task.py").read_text() == AFTER
+
+
+def test_diff_of_a_file_without_last_newline_is_taken_by_patch(folder, capfdbinary):
+    (folder / "trainer/task.py").write_text(BEFORE.rstrip("\n"))
+    assert cli.main(["migrate", "--diff", "trainer/task.py"]) == 0
+    subprocess.run(["patch", "-p1"], input=capfdbinary.readouterr().out, cwd=folder, check=True)
+    assert (folder / "trainer/task.py").read_text() == AFTER.rstrip("\n")
+
+
+def test_write_keeps_the_first_original(folder, capsys):
+    (folder / "trainer/task.py").chmod(0o755)
+    assert cli.main(["migrate", "--write", "trainer"]) == 0
+    assert (folder / "trainer/task.py").read_text() == AFTER
+    assert (folder / "trainer/task.py.orig").read_text() == BEFORE
+    assert (folder / "trainer/task.py").stat().st_mode & 0o777 == 0o755
+    assert not (folder / "trainer/data/reader.py.orig").exists()
+    assert "rewritten: trainer/task.py" in capsys.readouterr().out
+    (folder / "trainer/task.py").write_text(BEFORE + "# again\n")
+    assert cli.main(["migrate", "--write", "trainer"]) == 0
+    assert (folder / "trainer/task.py.orig").read_text() == BEFORE
+
+
+def test_output_gets_every_file_and_overwrites_nothing(folder, capsys):
+    assert cli.main(["migrate", "--output", "new", "trainer"]) == 0
+    assert (folder / "new/trainer/task.py").read_text() == AFTER
+    assert (folder / "new/trainer/data/reader.py").read_text() == "import os\n"
+    assert (folder / "trainer/task.py").read_text() == BEFORE
+    assert not (folder / "new/trainer/__pycache__").exists()
+    (folder / "new/trainer/task.py").write_text("mine")
+    assert cli.main(["migrate", "--output", "new", "trainer"]) == 1
+    assert (folder / "new/trainer/task.py").read_text() == "mine"
+    assert "exists already" in capsys.readouterr().err
+
+
+def test_what_is_left_is_reported_and_told_by_the_status(folder, capsys):
+    (folder / "trainer/task.py").write_text(OPEN)
+    assert cli.main(["migrate", "--report", "report.json", "trainer"]) == 2
+    printed = capsys.readouterr()
+    assert printed.out == ""
+    assert ("trainer/task.py:2:5: TEE201 name without a counterpart: "
+            "`tf.estimator.BoostedTreesClassifier`") in printed.err
+    assert "see migration_guide/report_codes.rst#tee201" in printed.err
+    report = json.loads((folder / "report.json").read_text())
+    assert report["exit_status"] == 2
+    [finding] = report["findings"]
+    assert (finding["path"], finding["line"], finding["code"], finding["kind"]) == (
+        "trainer/task.py", 2, "TEE201", "left")
+
+
+def test_a_file_that_cannot_be_parsed_stops_no_other(folder):
+    (folder / "trainer/broken.py").write_text("import tensorflow as tf\nprint 'x'\n")
+    assert cli.main(["migrate", "--write", "trainer"]) == 2
+    assert (folder / "trainer/task.py").read_text() == AFTER
+    assert (folder / "trainer/broken.py").read_text() == "import tensorflow as tf\nprint 'x'\n"
+
+
+def test_a_missing_file_is_named(folder, capsys):
+    assert cli.main(["migrate", "--write", "trainer", "nowhere.py"]) == 1
+    assert "There is no file or directory 'nowhere.py'." in capsys.readouterr().err
+    assert (folder / "trainer/task.py").read_text() == BEFORE

@@ -1,0 +1,74 @@
+# SPDX-License-Identifier: Apache-2.0
+"""The codes of a migration's report, which stay the same from release to release."""
+
+import dataclasses
+
+CHANGED, NOTE, DECISION, LEFT = "changed", "note", "decision", "left"
+
+# Kinds that somebody has to look at, so that the exit status is 2.
+OPEN = (DECISION, LEFT)
+
+_GUIDE = "migration_guide/report_codes.rst"
+
+
+@dataclasses.dataclass(frozen=True)
+class Code:
+    """What a line of the report is about.
+
+    Attributes:
+        name: "TEE" and three digits.
+        kind: CHANGED, NOTE, DECISION (it works, but somebody has to confirm it) or LEFT.
+        title: what happened, without the particulars.
+    """
+
+    name: str
+    kind: str
+    title: str
+
+    @property
+    def guide(self) -> str:
+        """Where the migration guide explains it."""
+        return f"{_GUIDE}#{self.name.lower()}"
+
+
+CODES = {code.name: code for code in (
+    # Explicit imports.
+    Code("TEE101", CHANGED, "name replaced by this package's"),
+    Code("TEE102", CHANGED, "import replaced by this package's"),
+    Code("TEE103", CHANGED, "tensorflow imported as tensorflow.compat.v1"),
+    Code("TEE104", CHANGED, "TensorFlow 2 behaviour switched off"),
+    Code("TEE105", CHANGED, "import added"),
+    Code("TEE106", CHANGED, "import removed"),
+    Code("TEE107", CHANGED, "name in a string replaced"),
+    Code("TEE108", CHANGED, "assignment removed"),
+    Code("TEE110", NOTE, "taken for a TensorFlow 1.x program"),
+    Code("TEE111", NOTE, "registered under a string that stays as it is"),
+    Code("TEE201", LEFT, "name without a counterpart"),
+    Code("TEE202", LEFT, "name that means several things"),
+    Code("TEE203", LEFT, "attribute looked up by a computed name"),
+    Code("TEE204", LEFT, "string that names the legacy API"),
+    Code("TEE205", LEFT, "name that a star import may define"),
+    Code("TEE206", LEFT, "Python 2 syntax"),
+    Code("TEE207", LEFT, "file that cannot be parsed"),
+    Code("TEE208", LEFT, "file that cannot be decoded"),
+    Code("TEE209", DECISION, "session with an address"),
+    Code("TEE210", DECISION, "Keras imported where this package may not be loaded yet"),
+    Code("TEE211", DECISION, "tensorflow passed on as a value"),
+    # Capture.
+    Code("TEE301", CHANGED, "configuration captured"),
+    Code("TEE302", LEFT, "value that has no source text"),
+    Code("TEE303", DECISION, "names of tables in the checkpoint not known"),
+    Code("TEE304", LEFT, "program ended without a TPUEstimator"),
+    Code("TEE305", LEFT, "captured configuration builds another plan"),
+    Code("TEE306", NOTE, "setting that only the Estimator has"),
+    # TF2 training loops and Keras layers.
+    Code("TEE401", CHANGED, "model_fn split into a forward function and a training step"),
+    Code("TEE402", LEFT, "model_fn that cannot be split"),
+    Code("TEE403", CHANGED, "counterpart written"),
+    Code("TEE404", LEFT, "hand-over"),
+    Code("TEE405", DECISION, "numbers that may differ"),
+    # Keras RS.
+    Code("TEE501", LEFT, "refused: other arithmetic"),
+    Code("TEE502", DECISION, "arithmetic that differs by a stated amount"),
+    Code("TEE503", LEFT, "not available in Keras RS"),
+)}

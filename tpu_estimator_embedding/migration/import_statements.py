@@ -1,0 +1,196 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Rewrites the import statements of a module, each where it stands and under the same variable."""
+
+from __future__ import annotations
+
+import dataclasses
+from typing import TYPE_CHECKING, Any
+
+import libcst as cst
+from libcst import matchers
+
+from tpu_estimator_embedding.migration.bindings import dotted, module_of
+from tpu_estimator_embedding.migration.targets import in_full, names_in
+
+if TYPE_CHECKING:
+    from tpu_estimator_embedding.migration.to_imports import ModuleRewriter
+
+_V1 = "tensorflow.compat.v1"
+_PRIVATE = ("compat", "core", "python", "_api")  # below `tensorflow`, of all versions alike
+_LINE_LENGTH = 88
+
+
+@dataclasses.dataclass(frozen=True)
+class _Import:
+    """One imported name: `from module import name as bound`, or `import module as bound`."""
+
+    module: str
+    name: str
+    bound: str
+
+    def __str__(self) -> str:
+        if not self.name:
+            alias = f" as {self.bound}" if self.bound else ""
+            return f"import {self.module}{alias}"
+        alias = f" as {self.bound}" if self.bound != self.name else ""
+        return f"{self.name}{alias}"
+
+
+def plan(rewriter: ModuleRewriter) -> dict[cst.CSTNode, Any]:
+    """Returns what takes the place of each import statement that changes."""
+    edits: dict[cst.CSTNode, Any] = {}
+    lines = matchers.findall(rewriter.source.module, matchers.SimpleStatementLine())
+    suites = matchers.findall(rewriter.source.module, matchers.SimpleStatementSuite())
+    for line in (*lines, *suites):
+        assert isinstance(line, (cst.SimpleStatementLine, cst.SimpleStatementSuite))
+        for statement in line.body:
+            if isinstance(statement, (cst.Import, cst.ImportFrom)):
+                new = _rewritten(rewriter, statement)
+                if new is not None:
+                    _edit(edits, line, statement, new, rewriter.source.module)
+    return edits
+
+
+def _rewritten(rewriter: ModuleRewriter,
+               node: cst.Import | cst.ImportFrom) -> list[str] | cst.ImportFrom | None:
+    """Returns the statements for one import, or it with another module; None where it stays."""
+    if isinstance(node, cst.Import):
+        before = [_Import(".".join(dotted(alias.name)), "",
+                          ".".join(dotted(alias.asname.name)) if alias.asname else "")
+                  for alias in node.names]
+        new = [one for old in before for one in _new_import(rewriter, node, old)]
+    else:
+        module = module_of(node)
+        if not module.startswith("tensorflow"):
+            return None
+        if isinstance(node.names, cst.ImportStar):
+            return _new_star(rewriter, node, module)
+        before = [_Import(module, ".".join(dotted(alias.name)),
+                          ".".join(dotted(alias.asname.name if alias.asname else alias.name)))
+                  for alias in node.names]
+        new = [one for old in before for one in _new_from(rewriter, node, old)]
+        modules = {one.module for one in new}
+        if new != before and len(modules) == 1 and new == [
+                dataclasses.replace(old, module=new[0].module) for old in before]:
+            return node.with_changes(module=cst.parse_expression(new[0].module))
+    return None if new == before else _statements(new)
+
+
+def _new_from(rewriter: ModuleRewriter, node: cst.CSTNode, old: _Import) -> list[_Import]:
+    path = f"{old.module}.{old.name}"
+    target = rewriter.target(path)
+    if target is None and old.module == "tensorflow" and old.name == "contrib":
+        return _drop_if_unused(rewriter, node, old, path)
+    if target is None:
+        return [_of_tf1(rewriter, node, old)]
+    if not target.home:
+        if target.is_namespace:
+            return _drop_if_unused(rewriter, node, old, path)
+        rewriter.report(node, "TEE201", f"`{path}`: {target.advice}")
+        return [old]
+    if target.parts != path.count(".") + 1:
+        return [old]
+    home = in_full(target.home)
+    module, _, name = home.rpartition(".")
+    rewriter.report(node, "TEE102", f"`{path}` is now `{home}`")
+    return [_Import(module, name, old.bound)]
+
+
+def _new_import(rewriter: ModuleRewriter, node: cst.Import, old: _Import) -> list[_Import]:
+    target = rewriter.target(old.module)
+    if target is None and old.module != "tensorflow.contrib":
+        return [_of_tf1(rewriter, node, old)]
+    if old.bound:
+        module, _, name = old.module.rpartition(".")
+        return _new_from(rewriter, node, _Import(module, name, old.bound)) if target else (
+            _drop_if_unused(rewriter, node, old, old.module))
+    used = [chain for chain in rewriter.bindings.uses("tensorflow")
+            if not set(chain.nodes) & rewriter.replacements.keys()]
+    rewriter.report(node, "TEE106", f"`import {old.module}`")
+    if target and not target.home:
+        rewriter.report(node, "TEE201", f"`{old.module}`: {target.advice}")
+    if not used:
+        return []
+    return [_of_tf1(rewriter, node, _Import("tensorflow", "", ""))]
+
+
+def _of_tf1(rewriter: ModuleRewriter, node: cst.CSTNode, old: _Import) -> _Import:
+    """Returns an import of TensorFlow's own names, in the dialect of the program."""
+    first, _, below = old.module.partition(".")
+    if not rewriter.is_tf1 or first != "tensorflow" or (
+            (below or old.name).split(".")[0] in _PRIVATE):
+        return old
+    module = f"{_V1}.{below}".rstrip(".")
+    rewriter.report(node, "TEE103", f"`{old.module}` is now `{module}`")
+    if old.name or old.bound:
+        return dataclasses.replace(old, module=module)
+    return _Import(module, "", "" if below else "tensorflow")
+
+
+def _drop_if_unused(rewriter: ModuleRewriter, node: cst.CSTNode, old: _Import,
+                    path: str) -> list[_Import]:
+    left = [chain for chain in rewriter.bindings.uses(old.bound)
+            if not set(chain.nodes) & rewriter.replacements.keys()]
+    if left:
+        rewriter.report(node, "TEE201", f"`{path}` is still used; see the lines below")
+        return [old]
+    rewriter.report(node, "TEE106", f"`{path}`")
+    return []
+
+
+def _new_star(rewriter: ModuleRewriter, node: cst.ImportFrom, module: str) -> list[str] | None:
+    target = rewriter.target(module)
+    if target is None and rewriter.is_tf1:
+        old = _Import(module, "*", "*")
+        new = _of_tf1(rewriter, node, old)
+        return None if new == old else _statements([new])
+    if target is None:
+        return None
+    if not target.home or not target.is_namespace:
+        rewriter.report(node, "TEE205", f"`from {module} import *`: {target.advice}")
+        return None
+    known = names_in(target.home)
+    used = {chain.parts[0] for chain in rewriter.bindings.chains
+            if not list(chain.scope[chain.parts[0]])}
+    for name in sorted(used - known):
+        rewriter.report(node, "TEE205", f"`{name}` may come from `{module}`; import it by name")
+    found = [rewriter.target(f"{module}.{name}") for name in sorted(used & known)]
+    homes = [in_full(one.home).rpartition(".") for one in found if one]
+    rewriter.report(node, "TEE102", f"`from {module} import *` now imports "
+                    f"{', '.join(f'`{name}`' for _, _, name in homes) or 'nothing'}")
+    return _statements([_Import(home, name, name) for home, _, name in homes])
+
+
+def _statements(imports: list[_Import]) -> list[str]:
+    """Writes imports, those from one module as one statement."""
+    modules: dict[str, list[str]] = {}
+    for one in imports:
+        modules.setdefault(one.module if one.name else str(one), []).append(str(one))
+    return [from_import(module, names) if names != [module] else module
+            for module, names in modules.items()]
+
+
+def from_import(module: str, names: list[str]) -> str:
+    """Writes a from-import, over several lines where it is long."""
+    line = f"from {module} import {', '.join(names)}"
+    if len(line) <= _LINE_LENGTH:
+        return line
+    return f"from {module} import (\n    " + ",\n    ".join(names) + ",\n)"
+
+
+def _edit(edits: dict[cst.CSTNode, Any], line: Any, statement: cst.CSTNode,
+          new: list[str] | cst.ImportFrom, module: cst.Module) -> None:
+    if isinstance(new, cst.ImportFrom):
+        edits[statement] = new
+        return
+    lines: list[Any] = [cst.parse_statement(one, module.config_for_parsing) for one in new]
+    if len(line.body) == 1 and isinstance(line, cst.SimpleStatementLine):
+        if lines:
+            lines[0] = lines[0].with_changes(leading_lines=line.leading_lines)
+            lines[-1] = lines[-1].with_changes(trailing_whitespace=line.trailing_whitespace)
+        edits[line] = cst.FlattenSentinel(lines) if lines else cst.RemoveFromParent()
+        return
+    parts = [one.body[0] for one in lines] or [cst.Pass()]
+    semicolon = getattr(statement, "semicolon", cst.MaybeSentinel.DEFAULT)
+    parts[-1] = parts[-1].with_changes(semicolon=semicolon)
+    edits[statement] = cst.FlattenSentinel(parts)

@@ -1,0 +1,99 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Which files `migrate` reads, and where it puts what it has written."""
+
+import difflib
+import os
+import pathlib
+import tempfile
+from collections.abc import Iterable, Iterator, Sequence
+
+from tpu_estimator_embedding.migration.rewrite import MigratedFile
+
+ORIGINAL = ".orig"
+_SKIPPED = ("__pycache__", "node_modules")
+
+
+def find(paths: Sequence[str | os.PathLike[str]]) -> list[tuple[pathlib.Path, pathlib.PurePath]]:
+    """Returns the Python files given, and those below the directories given, by path.
+
+    Returns:
+        For each, where it is and its name below what was given.
+
+    Raises:
+        FileNotFoundError: there is no such file.
+    """
+    found: dict[pathlib.Path, pathlib.PurePath] = {}
+    for given in map(pathlib.Path, paths):
+        if given.is_dir():
+            root = pathlib.PurePath(given.name)  # empty of ".", whose files go to the top
+            found.update({path: root / path.relative_to(given) for path in _below(given)})
+        elif given.is_file():
+            found.setdefault(given, pathlib.PurePath(given.name))
+        else:
+            raise FileNotFoundError(f"There is no file or directory {str(given)!r}.")
+    return sorted(found.items())
+
+
+def diff(files: Iterable[MigratedFile]) -> Iterator[bytes]:
+    """Yields the lines of a unified diff, in the bytes of the files, that `patch -p1` takes."""
+    for file in files:
+        if file.before == file.after:
+            continue
+        name = str(file.path).lstrip("/")
+        lines = difflib.diff_bytes(
+            difflib.unified_diff, file.before.splitlines(keepends=True),
+            file.after.splitlines(keepends=True), f"a/{name}".encode(), f"b/{name}".encode())
+        for line in lines:
+            yield line if line.endswith(b"\n") else line + b"\n\\ No newline at end of file\n"
+
+
+def write_in_place(files: Iterable[MigratedFile]) -> list[pathlib.Path]:
+    """Replaces changed files, and keeps the first original of each beside it as `.orig`."""
+    written = []
+    for file in files:
+        if file.before == file.after:
+            continue
+        original = file.path.with_name(file.path.name + ORIGINAL)
+        if not original.exists():
+            _write(original, file.before, file.path)
+        _write(file.path, file.after, file.path)
+        written.append(file.path)
+    return written
+
+
+def write_to(directory: str | os.PathLike[str],
+             files: Iterable[MigratedFile]) -> list[pathlib.Path]:
+    """Writes every file, changed or not, below a directory.
+
+    Raises:
+        FileExistsError: one of them is there already, with other contents.
+    """
+    new = [(pathlib.Path(directory, file.name), file) for file in files]
+    for path, file in new:
+        if path.exists() and path.read_bytes() != file.after:
+            raise FileExistsError(f"{str(path)!r} exists already. Give another --output, or "
+                                  "remove it.")
+    for path, file in new:
+        path.parent.mkdir(parents=True, exist_ok=True)
+        _write(path, file.after, file.path)
+    return [path for path, _ in new]
+
+
+def _below(directory: pathlib.Path) -> Iterator[pathlib.Path]:
+    for folder, subfolders, names in os.walk(directory):
+        subfolders[:] = sorted(name for name in subfolders
+                               if not name.startswith(".") and name not in _SKIPPED)
+        yield from (pathlib.Path(folder, name) for name in names if name.endswith(".py"))
+
+
+def _write(path: pathlib.Path, data: bytes, like: pathlib.Path) -> None:
+    """Writes a file that appears under its name only when it is complete."""
+    handle, temporary = tempfile.mkstemp(dir=path.parent, prefix=f".{path.name}.")
+    try:
+        with os.fdopen(handle, "wb") as stream:
+            stream.write(data)
+        os.chmod(temporary, like.stat().st_mode)
+        os.replace(temporary, path)
+    except BaseException:
+        os.unlink(temporary)
+        raise

@@ -1,0 +1,83 @@
+# SPDX-License-Identifier: Apache-2.0
+"""What a migration did and what it left, as text, as JSON and as an exit status."""
+
+import collections
+import dataclasses
+import json
+from collections.abc import Iterable
+
+from tpu_estimator_embedding.migration import codes
+from tpu_estimator_embedding.migration.codes import CODES, Code
+
+NOTHING_LEFT, HAND_WORK_LEFT = 0, 2
+
+
+@dataclasses.dataclass(frozen=True, order=True)
+class Finding:
+    """One thing that was changed, left or needs a decision.
+
+    Attributes:
+        path: the file; empty where it is about the whole migration.
+        line, column: where in the file, from 1; 0 where it is about the whole file.
+        code: a key of `codes.CODES`.
+        message: the particulars.
+    """
+
+    path: str
+    line: int
+    column: int
+    code: str
+    message: str
+
+    @property
+    def about(self) -> Code:
+        """The code's record."""
+        return CODES[self.code]
+
+    def __str__(self) -> str:
+        place = ":".join(str(part) for part in (self.path, self.line, self.column) if part)
+        return f"{f'{place}: ' if place else ''}{self.code} {self.about.title}: {self.message}"
+
+
+@dataclasses.dataclass(frozen=True)
+class Report:
+    """Everything that a run of `migrate` says."""
+
+    findings: tuple[Finding, ...]
+
+    @classmethod
+    def of(cls, findings: Iterable[Finding]) -> "Report":
+        """Sorts findings by file and place."""
+        return cls(tuple(sorted(findings)))
+
+    @property
+    def open(self) -> tuple[Finding, ...]:
+        """What somebody still has to look at."""
+        return tuple(finding for finding in self.findings if finding.about.kind in codes.OPEN)
+
+    @property
+    def exit_status(self) -> int:
+        """0 where nothing is left to do, 2 where hand work is left."""
+        return HAND_WORK_LEFT if self.open else NOTHING_LEFT
+
+    def to_text(self) -> str:
+        """Returns what is left with its guide page, then one line of totals."""
+        lines = [f"{finding}\n    see {finding.about.guide}" for finding in self.open]
+        lines += [str(finding) for finding in self.findings if finding.about.kind == codes.NOTE]
+        kinds = collections.Counter(finding.about.kind for finding in self.findings)
+        lines.append(f"{_count(kinds[codes.CHANGED], 'change')}, "
+                     f"{_count(kinds[codes.LEFT], 'thing')} left to do by hand, "
+                     f"{_count(kinds[codes.DECISION], 'decision')} to make.")
+        return "\n".join(lines) + "\n"
+
+    def to_json(self) -> str:
+        """Returns every finding, changes included, and the exit status."""
+        return json.dumps({
+            "exit_status": self.exit_status,
+            "findings": [{**dataclasses.asdict(finding), "kind": finding.about.kind,
+                          "title": finding.about.title, "guide": finding.about.guide}
+                         for finding in self.findings]}, indent=2) + "\n"
+
+
+def _count(number: int, noun: str) -> str:
+    return f"{number} {noun}{'' if number == 1 else 's'}"

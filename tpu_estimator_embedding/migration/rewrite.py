@@ -1,0 +1,107 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Rewrites programs for a stage of the migration: the functions behind `migrate`."""
+
+import dataclasses
+import pathlib
+from collections.abc import Sequence
+
+from tpu_estimator_embedding.migration import added_imports, source_file, to_imports
+from tpu_estimator_embedding.migration.report import Finding
+from tpu_estimator_embedding.migration.source_file import SourceFile, UnreadableError
+from tpu_estimator_embedding.migration.targets import PACKAGE, is_legacy_word
+from tpu_estimator_embedding.migration.tf1_programs import tf1_notes
+from tpu_estimator_embedding.migration.to_imports import Rewritten
+
+
+@dataclasses.dataclass(frozen=True)
+class MigratedFile:
+    """A file before and after.
+
+    Attributes:
+        path: where it was read.
+        name: its path below what was given to `migrate`, for an output directory.
+        before, after: its bytes.
+        findings: what was changed and left in it.
+    """
+
+    path: pathlib.Path
+    name: pathlib.PurePath
+    before: bytes
+    after: bytes
+    findings: tuple[Finding, ...]
+
+
+def rewrite(source: str | bytes, path: str = "<string>",
+            is_tf1: bool | None = None) -> Rewritten:
+    """Rewrites the text of one module for explicit imports.
+
+    Args:
+        source: the text; bytes where it has an encoding of its own.
+        path: what the findings call it.
+        is_tf1: whether `import tensorflow` means TensorFlow 1.x; by default where the module
+            uses names that only TensorFlow 1.x has.
+
+    Returns:
+        The new bytes and the findings. Where it cannot be parsed, the bytes are those given.
+
+    >>> rewrite("import tensorflow as tf\\n"
+    ...         "spec = tf.compat.v1.estimator.tpu.TPUEstimatorSpec\\n").data.decode().splitlines()
+    ['from tpu_estimator_embedding import TPUEstimatorSpec',
+     'import tensorflow as tf',
+     'spec = TPUEstimatorSpec']
+    """
+    data = source.encode() if isinstance(source, str) else source
+    [result] = _rewrite_all([(path, data)], is_tf1)
+    return result
+
+
+def rewrite_files(files: Sequence[tuple[pathlib.Path, pathlib.PurePath]],
+                  is_tf1: bool | None = None) -> list[MigratedFile]:
+    """Rewrites files that are one program: TensorFlow 1.x in one of them means it in all.
+
+    Args:
+        files: where each is read, and its name below what was given.
+        is_tf1: as for `rewrite`.
+
+    Raises:
+        OSError: a file cannot be read.
+    """
+    read = [(path, name, path.read_bytes()) for path, name in files]
+    results = _rewrite_all([(str(path), data) for path, _, data in read], is_tf1)
+    return [MigratedFile(path, name, data, result.data, result.findings)
+            for (path, name, data), result in zip(read, results, strict=True)]
+
+
+def _rewrite_all(files: Sequence[tuple[str, bytes]], is_tf1: bool | None) -> list[Rewritten]:
+    sources = [_parse(path, data) for path, data in files]
+    parsed = [source for source in sources if isinstance(source, SourceFile)]
+    notes = tf1_notes(parsed) if is_tf1 is None else {}
+    results = [to_imports.rewrite(source, bool(is_tf1) or source.path in notes)
+               if isinstance(source, SourceFile) else source for source in sources]
+    if any(PACKAGE.encode() in result.data for result in results):
+        results = [_with_loader(path, result) for (path, _), result in
+                   zip(files, results, strict=True)]
+    return [dataclasses.replace(result, findings=(
+        *result.findings, *([notes[path]] if path in notes else [])))
+        for (path, _), result in zip(files, results, strict=True)]
+
+
+def _parse(path: str, data: bytes) -> SourceFile | Rewritten:
+    """Parses a file; one with nothing to rewrite, or that cannot be, is its own result."""
+    if not is_legacy_word(data.decode("latin-1")):
+        return Rewritten(data, ())
+    try:
+        return source_file.parse(data, path)
+    except UnreadableError as error:
+        return Rewritten(data, (error.finding,))
+
+
+def _with_loader(path: str, result: Rewritten) -> Rewritten:
+    """Loads this package first where a module imports tf.keras: it has to be Keras 2."""
+    if b"tensorflow" not in result.data or b"keras" not in result.data:
+        return result
+    source = _parse(path, result.data)
+    if not isinstance(source, SourceFile):
+        return result
+    data, findings = added_imports.load_first(source)
+    return Rewritten(data, (*result.findings, *findings))

@@ -1,0 +1,101 @@
+# SPDX-License-Identifier: Apache-2.0
+"""A program's source: read, decoded and parsed, or the reason why it cannot be."""
+
+import ast
+import dataclasses
+import re
+import warnings
+
+import libcst as cst
+
+from tpu_estimator_embedding.migration.report import Finding
+
+# What Python 3 says about text of Python 2.
+_PYTHON_2 = re.compile(
+    r"Missing parentheses in call to '(print|exec)'"
+    r"|multiple exception types must be parenthesized"
+    r"|leading zeros in decimal integer literals|invalid decimal literal"
+    r"|Did you mean print\(")
+_PYTHON_2_LINE = re.compile(
+    rb"^\s*(print\s+[^\s(=]|exec\s+['\"]|raise\s+\w+\s*,)|<>|`\w+`|\bur['\"]"
+    rb"|\bexcept\s+[\w.]+\s*,\s*\w+\s*:|\b\d+[lL]\b")
+_ADVICE = ("convert the file to Python 3 first, for example with `2to3 -w` of a Python before "
+           "3.13 or with the package `modernize`; it was left as it is")
+
+
+class UnreadableError(Exception):
+    """A file cannot be rewritten; `finding` says why."""
+
+    def __init__(self, finding: Finding) -> None:
+        super().__init__(str(finding))
+        self.finding = finding
+
+
+@dataclasses.dataclass(frozen=True)
+class SourceFile:
+    """A parsed file.
+
+    Attributes:
+        path: as it is reported.
+        data: the bytes that were read.
+        module: the syntax tree, which gives the same bytes back.
+    """
+
+    path: str
+    data: bytes
+    module: cst.Module
+
+
+def parse(data: bytes, path: str) -> SourceFile:
+    """Parses a file.
+
+    Raises:
+        UnreadableError: it is not Python 3, or cannot be decoded.
+
+    >>> parse(b"x = 1", "a.py").module.body[0].body[0].targets[0].target.value
+    'x'
+    """
+    try:
+        with warnings.catch_warnings():
+            warnings.simplefilter("ignore", SyntaxWarning)  # of escapes in strings, say
+            tree = ast.parse(data, path)
+    except SyntaxError as error:
+        raise UnreadableError(_syntax_finding(error, data, path)) from error
+    except (ValueError, UnicodeError) as error:
+        raise UnreadableError(Finding(path, 0, 0, "TEE208", str(error))) from error
+    _check_no_print_statement(tree, path)
+    try:
+        module = cst.parse_module(data)
+    except (SyntaxError, UnicodeError, LookupError) as error:  # bytes of another encoding
+        raise UnreadableError(Finding(
+            path, 0, 0, "TEE208", f"{error}; declare its encoding or save it as UTF-8"
+        )) from error
+    except cst.ParserSyntaxError as error:
+        reason = str(error).partition("\n")[0]
+        raise UnreadableError(Finding(path, 0, 0, "TEE207", reason)) from error
+    if module.bytes != data:
+        raise UnreadableError(Finding(
+            path, 0, 0, "TEE208", "it does not come out as it was read; remove its byte order "
+            "mark or save it as UTF-8"))
+    return SourceFile(path, data, module)
+
+
+def _syntax_finding(error: SyntaxError, data: bytes, path: str) -> Finding:
+    line, column = error.lineno or 0, error.offset or 0
+    lines = data.splitlines()
+    text = lines[line - 1] if 0 < line <= len(lines) else b""
+    if _PYTHON_2.search(str(error.msg)) or _PYTHON_2_LINE.search(text):
+        return Finding(path, line, column, "TEE206", f"{error.msg}; {_ADVICE}")
+    if "codec" in str(error.msg) or "encoding" in str(error.msg):
+        return Finding(path, line, column, "TEE208", f"{error.msg}; it was left as it is")
+    return Finding(path, line, column, "TEE207", f"{error.msg}; it was left as it is")
+
+
+def _check_no_print_statement(tree: ast.Module, path: str) -> None:
+    """Finds `print >>file, text`, which Python 3 parses and fails to run."""
+    for node in ast.walk(tree):
+        if isinstance(node, ast.BinOp) and isinstance(node.op, ast.RShift) and (
+                isinstance(node.left, ast.Name) and node.left.id == "print"):
+            raise UnreadableError(Finding(
+                path, node.lineno, node.col_offset + 1, "TEE206",
+                f"`print >>file` is a statement of Python 2; {_ADVICE}"))
