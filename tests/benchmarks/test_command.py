@@ -7,14 +7,13 @@ import sys
 import pytest
 
 from benchmarks import __main__ as command
+from tests.kernel_choice import found_compiler
 from tests.packaging.conftest import ROOT
 from tests.subprocesses import start
-from tpu_estimator_embedding.kernels import compiler
 
 
 def test_tiny_run_measures_writes_and_resumes(tmp_path):
-    if compiler.find() is None:
-        pytest.skip("there is no C++17 compiler here")
+    found_compiler()
     arguments = [sys.executable, "-m", "benchmarks", "--quick", "--workloads", "tiny", "--only",
                  "tf_ops,bound", "--output", tmp_path / "results"]
     done = start(arguments, cwd=ROOT)

@@ -14,7 +14,7 @@ from benchmarks.workloads import (
     LEARNING_RATE,
     TINY,
 )
-from tpu_estimator_embedding.kernels import compiler
+from tests.kernel_choice import found_compiler
 
 STEPS = 3
 BATCHES = make_batches(TINY, 2)
@@ -48,8 +48,8 @@ def test_tables_are_those_of_plain_adagrad(name, monkeypatch):
     entry = contenders.ALL[name]
     for module in entry.needs:
         pytest.importorskip(module)
-    if name == "native" and compiler.find() is None:
-        pytest.skip("there is no C++17 compiler here")
+    if name == "native":
+        found_compiler()
     for variable, value in entry.environment:
         monkeypatch.setenv(variable, value)
     contender = make(entry)
@@ -79,8 +79,7 @@ def test_parsing_reads_batch_after_batch():
 
 
 def test_memory_bound_updates_every_distinct_row_once_a_step():
-    if compiler.find() is None:
-        pytest.skip("there is no C++17 compiler here")
+    found_compiler()
     contender = make(contenders.ALL["bound"])
     assert contender.run(0, STEPS) > 0
     counts = np.zeros(TINY.rows * TINY.num_tables)

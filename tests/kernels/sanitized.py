@@ -10,10 +10,13 @@ PROGRAMS = pathlib.Path(__file__).parent / "native"
 
 
 def compile_program(name: str, directory: pathlib.Path, sanitizer_flags: Sequence[str],
-                    command: Sequence[str]) -> pathlib.Path:
-    """Returns the program of `native/{name}.cc`, with every unit that has no TensorFlow in it."""
-    flags_of_units = {unit: list(flags)
-                      for unit, flags in units.arithmetic_units().items()}
+                    command: Sequence[str], is_alone: bool = False) -> pathlib.Path:
+    """Returns the program of `native/{name}.cc`, with every unit that has no TensorFlow in it.
+
+    A program that is alone includes the units that it needs itself.
+    """
+    flags_of_units = {} if is_alone else {
+        unit: list(flags) for unit, flags in units.arithmetic_units().items()}
     # The slowest to compile comes first.
     flags_of_units = {PROGRAMS / f"{name}.cc": list(units.ARITHMETIC_FLAGS), **flags_of_units}
     objects = {unit: directory / f"{unit.stem}.o" for unit in flags_of_units}

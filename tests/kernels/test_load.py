@@ -6,7 +6,7 @@ import dataclasses
 import pytest
 import tensorflow as tf
 
-from tpu_estimator_embedding.kernels import build, library, load
+from tpu_estimator_embedding.kernels import build, library, load, settings
 
 
 def test_first_use_compiles_once_and_says_so(sources, tensorflow, capfd):
@@ -93,3 +93,18 @@ def test_library_that_does_not_load_is_no_error(sources, tensorflow, capfd):
 def test_relative_cache_directory_is_ignored(monkeypatch):
     monkeypatch.setenv("XDG_CACHE_HOME", "here")
     assert library.cache().is_absolute()
+
+
+@pytest.mark.parametrize("variable, value, rule", [
+    (settings.SIMD, "sse9", "one of 'baseline', 'avx2', 'avx512'"),
+    (settings.SIMD, "avx2", "an instruction set of this machine, the best of which is 'baseline'"),
+    (settings.HUGE_PAGES, "never", "one of 'on', 'off'")])
+def test_bad_settings_are_errors_and_say_the_way_out(sources, monkeypatch, variable, value, rule):
+    monkeypatch.setenv(variable, value)
+    with pytest.raises(ValueError, match=f"`{variable}` must be {rule}, got '{value}'. Unset it"):
+        load.native_ops()
+
+
+def test_instruction_set_that_the_machine_has_can_be_chosen(sources, monkeypatch):
+    monkeypatch.setenv(settings.SIMD, "baseline")
+    assert load.description() == "native (baseline)"

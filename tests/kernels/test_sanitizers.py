@@ -1,8 +1,12 @@
 # SPDX-License-Identifier: Apache-2.0
 """The arithmetic of the kernels under the sanitizers of GCC, with random steps."""
 
+import pathlib
+import re
+
 import pytest
 
+from tests.kernel_choice import found_compiler
 from tests.kernels import sanitized
 from tests.subprocesses import start
 from tpu_estimator_embedding.kernels import compiler
@@ -14,21 +18,30 @@ FLAGS = {
 }
 
 
+AVX512 = {"avx512f", "avx512vl", "avx512dq", "avx512bw"}
+
+
+def levels_of_this_machine():
+    """The instruction sets that there are kernels for, by what Linux says of the processor."""
+    found = re.search(r"^flags\s*:(.*)$", pathlib.Path("/proc/cpuinfo").read_text(), re.MULTILINE)
+    flags = set(found[1].split()) if found else set()
+    levels = ["baseline"]
+    if flags >= {"avx2", "fma"}:
+        levels += ["avx2"] + ["avx512"] * (flags >= AVX512)
+    return levels
+
+
 @pytest.mark.parametrize("sanitizer", FLAGS)
 def test_random_steps_are_clean(sanitizer, tmp_path):
-    command = compiler.find()
-    if command is None:
-        pytest.skip("there is no C++17 compiler here")
+    command = found_compiler()
     program = sanitized.compile_program("random_steps", tmp_path, FLAGS[sanitizer], command)
     done = start([program, 60])
     assert done.returncode == 0, done.stderr
-    assert done.stdout.startswith("baseline: 60 steps\n")
+    assert done.stdout == "".join(f"{level}: 60 steps\n" for level in levels_of_this_machine())
 
 
 def test_sanitizer_sees_a_write_beyond_the_end(tmp_path):
-    command = compiler.find()
-    if command is None:
-        pytest.skip("there is no C++17 compiler here")
+    command = found_compiler()
     (tmp_path / "wrong.cc").write_text(
         "#include <vector>\nint main() { std::vector<int> v(3); v.data()[3] = 1; }\n")
     compiler.run([*command, *FLAGS["address"], str(tmp_path / "wrong.cc"), "-o",

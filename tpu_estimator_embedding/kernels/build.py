@@ -37,7 +37,7 @@ def build(tensorflow: TensorFlowBuild, directory: pathlib.Path) -> pathlib.Path:
     if not tensorflow.has_headers:
         raise CompilationError(f"TensorFlow {tensorflow.version} has no headers in "
                                f"{tensorflow.include}")
-    directory.mkdir(parents=True, exist_ok=True)
+    directory.mkdir(mode=0o755, parents=True, exist_ok=True)
     target = directory / library.name(tensorflow)
     with tempfile.TemporaryDirectory() as objects:
         compiled = _compile(command, tensorflow, pathlib.Path(objects), target.name)
@@ -49,7 +49,7 @@ def build(tensorflow: TensorFlowBuild, directory: pathlib.Path) -> pathlib.Path:
 
 def build_once(tensorflow: TensorFlowBuild, directory: pathlib.Path) -> pathlib.Path:
     """Compiles as `build` does, unless another process does or did: that one is waited for."""
-    directory.mkdir(parents=True, exist_ok=True)
+    directory.mkdir(mode=0o755, parents=True, exist_ok=True)
     target = directory / library.name(tensorflow)
     with _locked(target.with_suffix(".lock")):
         return library.find(tensorflow) or build(tensorflow, directory)

@@ -5,7 +5,7 @@ import argparse
 import sys
 import time
 
-from tpu_estimator_embedding.kernels import build, library, tensorflow_build
+from tpu_estimator_embedding.kernels import build, library, tensorflow_build, trust
 from tpu_estimator_embedding.kernels.compiler import CompilationError
 from tpu_estimator_embedding.kernels.tensorflow_build import TensorFlowBuild
 
@@ -50,6 +50,7 @@ def _compile(tensorflow: TensorFlowBuild, force: bool) -> None:
         return
     print(f"Compiling the native kernels for TensorFlow {tensorflow.version} (about 20 seconds) "
           "...", flush=True)
+    trust.check(library.cache())
     start = time.monotonic()
     made = build.build(tensorflow, library.cache())
     library.failure(tensorflow).unlink(missing_ok=True)
@@ -58,12 +59,12 @@ def _compile(tensorflow: TensorFlowBuild, force: bool) -> None:
 
 def _try(tensorflow: TensorFlowBuild) -> int:
     from tpu_estimator_embedding.kernels import load
-    path = library.find(tensorflow)
-    if path is None:
-        return _fail("the library that was compiled is gone")
     try:
+        path = library.find(tensorflow)
+        if path is None:
+            return _fail("the library that was compiled is gone")
         print(f"They load and run: {load.open_library(path).description}.")
-    except load.LOADING_ERRORS as error:
+    except (ValueError, *load.LOADING_ERRORS) as error:
         return _fail(f"they do not load: {error}")
     return 0
 

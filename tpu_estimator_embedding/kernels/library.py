@@ -6,12 +6,14 @@ was made of, so that one that fits is found without opening it, and one that doe
 never taken. The same text stands inside the file, against files that were renamed.
 """
 
+import contextlib
 import os
 import pathlib
 import re
 
-from tpu_estimator_embedding.kernels import units
+from tpu_estimator_embedding.kernels import trust, units
 from tpu_estimator_embedding.kernels.tensorflow_build import TensorFlowBuild
+from tpu_estimator_embedding.kernels.trust import UntrustedError
 
 INSTALLED = pathlib.Path(__file__).parent / "lib"  # filled by pip, and by nothing else
 _NAME = re.compile(r"embedding_ops-tf(?P<version>.+)-(?P<digest>[0-9a-f]{16})\.so")
@@ -39,10 +41,21 @@ def cache() -> pathlib.Path:
 
 
 def find(tensorflow: TensorFlowBuild) -> pathlib.Path | None:
-    """Returns the library that fits, or None."""
+    """Returns the library that fits, or None.
+
+    Raises:
+        UntrustedError: if there is one, where others could have put it.
+    """
     wanted = name(tensorflow)
-    paths = [directory / wanted for directory in (INSTALLED, cache())]
-    return next((path for path in paths if _is_what_its_name_says(path)), None)
+    fitting = [directory / wanted for directory in (INSTALLED, cache())
+               if _is_what_its_name_says(directory / wanted)]
+    for path in fitting:
+        with contextlib.suppress(UntrustedError):
+            trust.check(path)
+            return path
+    if fitting:
+        trust.check(fitting[0])
+    return None
 
 
 def failure(tensorflow: TensorFlowBuild) -> pathlib.Path:

@@ -7,27 +7,31 @@ The variable TPU_ESTIMATOR_EMBEDDING_KERNELS chooses by hand:
 * `tf` or `off`: TensorFlow's own ops, without looking any further.
 * unset: the compiled ops where possible. The first process that finds none compiles them.
 
-It is read once in a process, when the first table is made.
+It is read once in a process, when the first table is made. `settings` has the other variables.
 """
 
 import ctypes
 import functools
-import os
 import pathlib
 import sys
 from typing import Any, NamedTuple
 
 import tensorflow as tf
 
-from tpu_estimator_embedding import checks
-from tpu_estimator_embedding.kernels import build, compiler, library, tensorflow_build
+from tpu_estimator_embedding.kernels import (
+    build,
+    compiler,
+    library,
+    settings,
+    tensorflow_build,
+    trust,
+)
 from tpu_estimator_embedding.kernels.compiler import CompilationError
 from tpu_estimator_embedding.kernels.tensorflow_build import TensorFlowBuild
 
-VARIABLE = "TPU_ESTIMATOR_EMBEDDING_KERNELS"
+VARIABLE = settings.KERNELS
 COMMAND = "tpu-estimator-embedding build-kernels"
 LOADING_ERRORS = (OSError, AttributeError, tf.errors.OpError)
-_CHOICES = ("native", "tf", "off")
 
 
 class Kernels(NamedTuple):
@@ -64,7 +68,14 @@ def description() -> str:
 
 
 def kernels() -> Kernels:
-    """Returns what runs in this process; decides it when it is called first."""
+    """Returns what runs in this process; decides it when it is called first.
+
+    Raises:
+        ValueError: if a variable of `settings` holds none of its values.
+        RuntimeError: if `native` was chosen and nothing compiled can run.
+    """
+    for variable in (settings.SIMD, settings.HUGE_PAGES):
+        settings.value(variable)
     return _kernels(choice())
 
 
@@ -74,11 +85,7 @@ def choice() -> str:
     Raises:
         ValueError: if it is none of the values that there are.
     """
-    value = os.environ.get(VARIABLE, "")
-    if value:
-        checks.check_one_of(VARIABLE, _CHOICES, value,
-                            "Unset it to run the compiled ops where possible.")
-    return value
+    return settings.value(VARIABLE)
 
 
 @functools.cache  # TensorFlow keeps a loaded library for as long as the process lives
@@ -116,6 +123,7 @@ def _library(tensorflow: TensorFlowBuild | None, must: bool) -> pathlib.Path:
 
 
 def _compile(tensorflow: TensorFlowBuild) -> pathlib.Path:
+    trust.check(library.cache())
     if compiler.find() is None:
         raise CompilationError(build.NO_COMPILER)
     _say(f"compiling the native kernels for TensorFlow {tensorflow.version}, once, in about "
@@ -133,11 +141,14 @@ def open_library(path: pathlib.Path) -> Kernels:
 
     Raises:
         OSError, tf.errors.OpError, AttributeError: if it does not fit.
+        ValueError: if the machine lacks the instruction set that was asked for.
     """
     ops = tf.load_op_library(str(path))
-    level = ctypes.CDLL(str(path)).tpu_embedding_simd_level
-    level.restype = ctypes.c_char_p
-    return Kernels(ops, f"native ({level().decode()})")
+    get_level = ctypes.CDLL(str(path)).tpu_embedding_simd_level
+    get_level.restype = ctypes.c_char_p
+    level = get_level().decode()
+    settings.check_level(level)
+    return Kernels(ops, f"native ({level})")
 
 
 def _say(line: str) -> None:

@@ -44,7 +44,7 @@ def resources() -> list[Finding]:
     import tensorflow as tf
     devices = Counter(device.device_type for device in tf.config.list_physical_devices())
     counts = ", ".join(f"{count} {kind}" for kind, count in sorted(devices.items()))
-    return [_kernels(), Finding("Devices", counts)]
+    return [_kernels(), _huge_pages(), Finding("Devices", counts)]
 
 
 def _kernels() -> Finding:
@@ -55,6 +55,14 @@ def _kernels() -> Finding:
         return Finding("Kernels", "none", str(error))
     why = f" ({kernels.reason}; `{load.COMMAND}` compiles faster ones)" if kernels.reason else ""
     return Finding("Kernels", kernels.description + why)
+
+
+def _huge_pages() -> Finding:
+    from tpu_estimator_embedding.kernels import settings
+    try:
+        return Finding("Huge pages", settings.huge_pages())
+    except ValueError as error:
+        return Finding("Huge pages", "none", str(error))
 
 
 def _tensorflow() -> Finding:

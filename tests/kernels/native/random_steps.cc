@@ -222,18 +222,6 @@ void CheckLargestEntries() {
   }
 }
 
-std::vector<const RowKernels*> AllKernels() {
-  std::vector<const RowKernels*> kernels = {&kBaselineKernels};
-#ifndef TPU_EMBEDDING_BASELINE_ONLY
-  __builtin_cpu_init();
-  if (__builtin_cpu_supports("avx2") && __builtin_cpu_supports("fma")) {
-    kernels.push_back(&kAvx2Kernels);
-  }
-  if (&BestRowKernels() == &kAvx512Kernels) kernels.push_back(&kAvx512Kernels);
-#endif
-  return kernels;
-}
-
 }  // namespace
 }  // namespace tpu_estimator_embedding
 
@@ -241,7 +229,7 @@ int main(int argc, char** argv) {
   tpu_estimator_embedding::CheckRefusals();
   tpu_estimator_embedding::CheckLargestEntries();
   const int num_steps = argc > 1 ? std::atoi(argv[1]) : 200;
-  for (const auto* kernels : tpu_estimator_embedding::AllKernels()) {
+  for (const auto* kernels : tpu_estimator_embedding::AvailableRowKernels()) {
     tpu_estimator_embedding::CheckSteps(num_steps, *kernels);
   }
   return 0;

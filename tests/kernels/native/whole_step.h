@@ -8,19 +8,15 @@
 
 #include <cstdint>
 #include <cstdlib>
-#include <functional>
-#include <new>
 #include <string>
-#include <thread>
-#include <utility>
 #include <vector>
 
 #include "check_ids.h"
 #include "check_prepared.h"
+#include "from_threads.h"
 #include "lay_out_ids.h"
 #include "row_kernels.h"
 #include "run_sorter.h"
-#include "share_work.h"
 #include "update_shares.h"
 
 namespace tpu_estimator_embedding {
@@ -64,20 +60,6 @@ struct StepResult {
   std::vector<float> activations;
   std::vector<std::vector<float>> parts;  // of the table, one for each host
 };
-
-// Calls work(i) for every i below `count` from that many threads, as the ops do. Throws
-// std::bad_alloc where any of them ran out of memory.
-template <class Work>
-void FromThreads(int num_threads, int64_t count, const Work& work) {
-  std::vector<std::thread> threads;
-  threads.reserve(num_threads);
-  const auto schedule = [&](std::function<void()> closure) {
-    threads.emplace_back(std::move(closure));
-  };
-  const bool is_done = ShareWork(num_threads, count, schedule, work);
-  for (std::thread& thread : threads) thread.join();
-  if (!is_done) throw std::bad_alloc();
-}
 
 // The prepared ids of one host.
 template <class Id>
@@ -207,7 +189,8 @@ class Step {
     for (size_t host = 0; host < views_.size(); ++host) {
       LookUp<Id> task;
       task.ids = views_[host].for_lookup();
-      if (!IsWithin(task.ids, 0, num_rows_) || !IsComplete(task.ids)) std::abort();
+      if (num_rows_ > 0 && !IsWithin(task.ids, 0, num_rows_)) std::abort();
+      if (!IsComplete(task.ids)) std::abort();
       task.dim = plan_.dim;
       task.table = hosts_[host].table.data();
       task.activations = part.data();

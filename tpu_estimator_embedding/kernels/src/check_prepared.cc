@@ -53,7 +53,7 @@ bool AreOrdered(const T* values, int64_t begin, int64_t end) {
 bool FindIds(const int32_t* ends, int64_t begin, int64_t end, int64_t num_ids, int64_t* first,
              int64_t* last) {
   *first = begin == 0 ? 0 : ends[begin - 1];
-  *last = begin == end ? *first : ends[end - 1];
+  *last = ends[end - 1];
   return AreOrdered(ends, begin, end) && *first >= 0 && *last <= num_ids;
 }
 
@@ -62,9 +62,8 @@ bool FindIds(const int32_t* ends, int64_t begin, int64_t end, int64_t num_ids, i
 template <class Id>
 bool IsWithin(const LookUpIds<Id>& ids, int64_t begin_row, int64_t end_row) {
   int64_t first, last;
-  return begin_row == end_row ||
-         (FindIds(ids.row_ends, begin_row, end_row, ids.num_ids, &first, &last) &&
-          AreBelow(ids.ids + first, last - first, ids.num_table_rows));
+  return FindIds(ids.row_ends, begin_row, end_row, ids.num_ids, &first, &last) &&
+         AreBelow(ids.ids + first, last - first, ids.num_table_rows);
 }
 
 template <class Id>

@@ -9,7 +9,7 @@
 
 namespace tpu_estimator_embedding {
 
-// Whether looking up some rows of activations reads within the ids and the table.
+// Whether looking up some rows of activations, at least one, reads within the ids and the table.
 template <class Id>
 bool IsWithin(const LookUpIds<Id>& ids, int64_t begin_row, int64_t end_row);
 

@@ -79,7 +79,8 @@ class LookUpOp : public tensorflow::OpKernel {
     for (const LookUp<Id>& task : tasks) {
       const int64_t rows = task.ids.num_rows, count = Cost(task) / cost_of_share + 1;
       for (int64_t i = 0; i < count; ++i) {
-        shares.push_back({&task, rows * i / count, rows * (i + 1) / count});
+        const Share share = {&task, rows * i / count, rows * (i + 1) / count};
+        if (share.begin_row < share.end_row) shares.push_back(share);
       }
     }
     const RowKernels& kernels = BestRowKernels();

@@ -4,6 +4,7 @@
 #define TPU_ESTIMATOR_EMBEDDING_ROW_KERNELS_H_
 
 #include <cstdint>
+#include <vector>
 
 #include "row_optimizer.h"
 #include "table_ids.h"
@@ -57,7 +58,10 @@ extern const RowKernels kBaselineKernels;
 extern const RowKernels kAvx2Kernels;
 extern const RowKernels kAvx512Kernels;
 
-// The kernels of the best instruction set that this machine has.
+// Those of the instruction sets that this machine has, the best one last.
+std::vector<const RowKernels*> AvailableRowKernels();
+
+// Those that run: of the best instruction set, or of the one that was asked for.
 const RowKernels& BestRowKernels();
 
 }  // namespace tpu_estimator_embedding

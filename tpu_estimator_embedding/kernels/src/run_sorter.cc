@@ -2,6 +2,7 @@
 #include "run_sorter.h"
 
 #include <algorithm>
+#include <array>
 #include <limits>
 #include <numeric>
 
@@ -122,7 +123,7 @@ class EntrySorter {
   void SortByDigit(const Word* from, Word* to, int shift, int bits) const {
     const Word mask = (Word{1} << bits) - 1;
     const int64_t size = size_;
-    uint32_t ends[1 << kMaxDigitBits] = {};
+    std::array<uint32_t, 1 << kMaxDigitBits> ends{};
     for (int64_t i = 0; i < size; ++i) ++ends[(from[i] >> shift) & mask];
     uint32_t start = 0;
     for (int value = 0; value < (1 << bits); ++value) {

@@ -13,7 +13,7 @@
 namespace tpu_estimator_embedding {
 
 // Were memory freed after every step, the C library would give it back to the system, which clears
-// every page before it hands it out anew. After a step, a pool keeps at most what the step had in
+// every page before it hands it out anew. After a step, a pool keeps at most twice what the step had in
 // use at once; it frees everything when the op goes.
 class ScratchPool {
  public:
@@ -25,10 +25,11 @@ class ScratchPool {
     Room& operator=(Room&& other) noexcept {
       std::swap(pool_, other.pool_);
       std::swap(block_, other.block_);
+      std::swap(num_bytes_, other.num_bytes_);
       return *this;
     }
     ~Room() {
-      if (pool_ != nullptr) pool_->Return(std::move(block_));
+      if (pool_ != nullptr) pool_->Return(std::move(block_), num_bytes_);
     }
 
     // Aligned for every arithmetic type but vectors.
@@ -44,6 +45,7 @@ class ScratchPool {
       std::unique_ptr<unsigned __int128[]> words;
       int64_t num_bytes = 0;
     } block_;
+    int64_t num_bytes_ = 0;  // that were asked for
   };
 
   // Throws std::bad_alloc where there is no memory.
@@ -57,8 +59,9 @@ class ScratchPool {
                      num_words * kWord};
     }
     room.pool_ = this;
+    room.num_bytes_ = num_bytes;
     std::lock_guard<std::mutex> lock(mutex_);
-    in_use_ += room.block_.num_bytes;
+    in_use_ += num_bytes;
     peak_ = std::max(peak_, in_use_);
     return room;
   }
@@ -69,7 +72,7 @@ class ScratchPool {
     int64_t kept = in_use_;
     const auto is_too_much = [&](const Room::Block& block) {
       kept += block.num_bytes;
-      const bool is_kept = kept <= peak_;
+      const bool is_kept = kept <= 2 * peak_;
       if (!is_kept) kept -= block.num_bytes;
       return !is_kept;
     };
@@ -100,9 +103,9 @@ class ScratchPool {
     return {};
   }
 
-  void Return(Room::Block block) {
+  void Return(Room::Block block, int64_t num_bytes) {
     std::lock_guard<std::mutex> lock(mutex_);
-    in_use_ -= block.num_bytes;
+    in_use_ -= num_bytes;
     try {
       free_.push_back(std::move(block));
     } catch (const std::bad_alloc&) {

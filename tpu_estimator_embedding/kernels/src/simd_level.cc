@@ -6,21 +6,30 @@
 #include "row_kernels.h"
 
 namespace tpu_estimator_embedding {
-namespace {
 
-const RowKernels& Choose() {
+std::vector<const RowKernels*> AvailableRowKernels() {
+  std::vector<const RowKernels*> available = {&kBaselineKernels};
 #ifndef TPU_EMBEDDING_BASELINE_ONLY
-  const char* wanted = std::getenv("TPU_ESTIMATOR_EMBEDDING_SIMD");
-  const bool is_baseline_wanted = wanted != nullptr && std::strcmp(wanted, "baseline") == 0;
-  const bool is_avx2_wanted = wanted != nullptr && std::strcmp(wanted, "avx2") == 0;
-  if (is_baseline_wanted) return kBaselineKernels;
   __builtin_cpu_init();
+  const bool has_avx2 = __builtin_cpu_supports("avx2") && __builtin_cpu_supports("fma");
   const bool has_avx512 = __builtin_cpu_supports("avx512f") && __builtin_cpu_supports("avx512vl") &&
                           __builtin_cpu_supports("avx512dq") && __builtin_cpu_supports("avx512bw");
-  if (has_avx512 && !is_avx2_wanted) return kAvx512Kernels;
-  if (__builtin_cpu_supports("avx2") && __builtin_cpu_supports("fma")) return kAvx2Kernels;
+  if (has_avx2) available.push_back(&kAvx2Kernels);
+  if (has_avx2 && has_avx512) available.push_back(&kAvx512Kernels);
 #endif
-  return kBaselineKernels;
+  return available;
+}
+
+namespace {
+
+// The loader compares what runs with what was asked for.
+const RowKernels& Choose() {
+  const char* wanted = std::getenv("TPU_ESTIMATOR_EMBEDDING_SIMD");
+  const std::vector<const RowKernels*> available = AvailableRowKernels();
+  for (const RowKernels* kernels : available) {
+    if (wanted != nullptr && std::strcmp(wanted, kernels->level) == 0) return *kernels;
+  }
+  return *available.back();
 }
 
 }  // namespace

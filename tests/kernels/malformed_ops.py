@@ -1,0 +1,196 @@
+# SPDX-License-Identifier: Apache-2.0
+"""A program that calls the compiled ops with what no graph of the package holds.
+
+It records the calls of real steps, changes one to three of their attributes and inputs at random,
+and calls the ops with that. They may refuse a call, or make it; if one reads or writes out of
+bounds the process may die, and does under AddressSanitizer. It prints how many calls of each op
+were refused and made, and how many of the sentences it saw.
+
+    python -m tests.kernels.malformed_ops SEED CALLS
+"""
+
+import collections
+import json
+import re
+import sys
+
+import numpy as np
+import tensorflow as tf
+
+from tpu_estimator_embedding.engine.enqueue_data import EnqueueData, RaggedEnqueueData
+from tpu_estimator_embedding.engine.partitioned_embedding import (
+    PartitionedEmbedding,
+    create_variables,
+    default_names,
+    shard_ids,
+)
+from tpu_estimator_embedding.kernels import load
+from tpu_estimator_embedding.optimizers.adam import Adam
+from tpu_estimator_embedding.optimizers.momentum import Momentum
+from tpu_estimator_embedding.optimizers.row_optimizer import RowOptimizer
+from tpu_estimator_embedding.optimizers.sgd import SGD
+from tpu_estimator_embedding.plan.embedding_plan import EmbeddingPlan, FeaturePlan, TablePlan
+
+# What is too large for the memory is refused for that; so are tensors that end too early.
+REFUSALS = (tf.errors.InvalidArgumentError, tf.errors.FailedPreconditionError,
+            tf.errors.ResourceExhaustedError, ValueError, TypeError, OverflowError)
+ENDS = (-2 ** 63, -2 ** 31, -1, 0, 1, 2, 3, 7, 2 ** 31 - 1, 2 ** 31, 2 ** 62, 2 ** 63 - 1)
+NUMBER = r"-?\d+"
+MOST = {"num_hosts": 4, "batch_sizes": 50}  # for larger ones there may be no memory
+
+
+class Recorder:
+    """The compiled ops, which notes how they are called."""
+
+    def __init__(self, ops):
+        self._ops, self.calls = ops, []
+
+    def __getattr__(self, name):
+        def call(**arguments):
+            self.calls.append((name, arguments))
+            return getattr(self._ops, name)(**arguments)
+
+        return call
+
+
+def recorded_calls(ops, num_hosts):
+    """Returns the calls of a training step of three tables."""
+    optimizers = [RowOptimizer(rule, 0.5, use_gradient_accumulation=False)
+                  for rule in (SGD(), Momentum(0.5), Adam(lazy_adam=False))]
+    plan = EmbeddingPlan.build(
+        [TablePlan(f"t{k}", 9, 5, tf.compat.v1.ones_initializer(), ("sum", "mean", "sqrtn")[k],
+                   optimizer) for k, optimizer in enumerate(optimizers)],
+        [FeaturePlan(f"f{k}", f"t{k}", max_sequence_length=2 * (k == 2)) for k in range(3)],
+        num_hosts=num_hosts, partition_strategy="mod")
+    variables = create_variables(plan, default_names(plan))
+    data = {"f0": EnqueueData(tf.constant([3, 8])),
+            "f1": RaggedEnqueueData(tf.constant([1, 7, 0]), tf.constant([0, 1, 3]),
+                                    tf.constant([1.0, 2.0, 0.5])),
+            "f2": EnqueueData(tf.constant([2, 5]), tf.constant([[0, 0], [1, 1]]))}
+    recorder = Recorder(ops)
+    original, load.native_ops = load.native_ops, lambda: recorder
+    try:
+        engine = PartitionedEmbedding(plan, variables)
+        ids = shard_ids(plan, data, 2, training=True)
+        stacked = engine.lookup(ids)
+        engine.apply_gradients(ids, {name: tf.ones_like(value) for name, value in stacked.items()},
+                               0)
+    finally:
+        load.native_ops = original
+    return recorder.calls, variables
+
+
+def changed_number(rng, value):
+    if isinstance(value, float):
+        return float(rng.choice([np.nan, np.inf, -1.0, 0.0, value + 1]))
+    if rng.random() < 0.5:
+        return value + int(rng.integers(-2, 3))
+    return ENDS[rng.integers(len(ENDS))]
+
+
+def changed_list(rng, values):
+    values = list(values)
+    change = rng.integers(4)
+    if values and change == 0:
+        del values[rng.integers(len(values))]
+    elif values and change == 1:
+        values.append(values[rng.integers(len(values))])
+    elif values and change == 2:
+        values[::-1] = list(values)
+    elif values:
+        place = rng.integers(len(values))
+        values[place] = changed(rng, values[place])
+    return values
+
+
+def changed_tensor(rng, tensor):
+    array = tensor.numpy()
+    change = rng.integers(4)
+    if change == 0 and array.size:
+        flat = array.reshape(-1).copy()
+        number = changed_number(rng, flat[rng.integers(flat.size)].item())
+        limits = np.iinfo(flat.dtype) if flat.dtype.kind == "i" else None
+        flat[rng.integers(flat.size)] = (
+            number if limits is None else np.clip(number, limits.min, limits.max))
+        array = flat.reshape(array.shape)
+    elif change == 1:
+        array = array[:max(0, len(array) - 1)] if array.ndim else array[None]
+    elif change == 2:
+        array = np.concatenate([array, array[-1:]]) if array.ndim else np.stack([array] * 2)
+    else:
+        array = array[None] if rng.random() < 0.5 else array.reshape(-1)
+    return tf.constant(array)
+
+
+def changed(rng, value):
+    """Returns something of the same kind that is not what belongs there."""
+    if isinstance(value, bool):
+        return not value
+    if isinstance(value, (int, float)):
+        return changed_number(rng, value)
+    if isinstance(value, str):
+        return str(rng.choice(["sum", "mean", "one_id_each", "row_splits", "coordinates", "Adam"]))
+    if isinstance(value, list):
+        return changed_list(rng, value)
+    if tf.is_tensor(value) and value.dtype == tf.resource:
+        return OTHER_HANDLES[rng.integers(len(OTHER_HANDLES))]
+    if tf.is_tensor(value):
+        return changed_tensor(rng, value)
+    return value
+
+
+def is_moderate(arguments):
+    """Whether the call asks for no more memory than a small machine has."""
+    for name, most in MOST.items():
+        value = arguments.get(name, 0)
+        if np.any(np.asarray(value) > most):
+            return False
+    return True
+
+
+def call_changed(rng, ops, calls):
+    """Returns the op and what came of it."""
+    name, arguments = calls[rng.integers(len(calls))]
+    arguments = dict(arguments)
+    for key in rng.choice(list(arguments), size=rng.integers(1, 4)):
+        arguments[key] = changed(rng, arguments[key])
+    if not is_moderate(arguments):
+        return name, "skipped"
+    try:
+        getattr(ops, name)(**arguments)
+    except REFUSALS as error:
+        sentence = re.sub(r"\{\{.*?\}\} |\[Op:.*", "", str(error))
+        return name, f"{type(error).__name__}: {re.sub(NUMBER, 'N', sentence)}"[:80]
+    return name, "made"
+
+
+OTHER_HANDLES = []
+
+
+def main(seed, num_calls):
+    ops = load.native_ops()
+    rng = np.random.default_rng(seed)
+    kept = [recorded_calls(ops, num_hosts) for num_hosts in (1, 2)]
+    others = [tf.Variable(value) for value in (np.ones([9, 5]), np.ones([3, 5], np.float32),
+                                               np.float32(1), np.ones([9, 5], np.float32))]
+    OTHER_HANDLES.extend(variable.handle for variable in others)
+    OTHER_HANDLES.append(kept[0][1]["t0"].parts[0].handle)
+    calls = [call for of_plan, _ in kept for call in of_plan]
+    outcomes = collections.Counter()
+    for _ in range(num_calls):
+        name, outcome = call_changed(rng, ops, calls)
+        outcomes[name, outcome] += 1
+    names = sorted({name for name, _ in outcomes})
+    print(json.dumps({
+        name: {"made": outcomes[name, "made"],
+               "sentences": len([1 for (op, what) in outcomes if op == name]) - 1,
+               "refused": sum(count for (op, what), count in outcomes.items()
+                              if op == name and what not in ("made", "skipped"))}
+        for name in names}))
+    if "-v" in sys.argv:
+        for (name, what), count in sorted(outcomes.items()):
+            print(count, name, what)
+
+
+if __name__ == "__main__":
+    main(int(sys.argv[1]), int(sys.argv[2]))
