@@ -51,39 +51,40 @@ def save_v1(prefix, saved, num_hosts=1, strategy="div"):
     """Saves with tf.compat.v1.train.Saver from partitioned variables; returns the prefix."""
     with tf.Graph().as_default(), v1.Session() as session:
         for name, values in saved.all.items():
-            is_table = name in saved.tables
-            parts = cut(values, num_hosts, strategy) if is_table else [values]
-            parts = [part for part in parts if not is_table or len(part)]
-            variable = v1.get_variable(
-                name, np.shape(values), np.asarray(values).dtype, use_resource=True,
-                initializer=v1.zeros_initializer(), partitioner=v1.fixed_size_partitioner(
-                    len(parts)) if is_table else None)
-            for one, part in zip(variable if is_table else [variable], parts, strict=True):
-                session.run([one.initializer])
-                one.load(part, session)
+            if name in saved.tables:
+                values = np.concatenate(cut(values, num_hosts, strategy))
+            get_variable(name, values, saved, num_hosts)
+        session.run(v1.global_variables_initializer())
         return v1.train.Saver().save(session, str(prefix), write_meta_graph=False)
 
 
 def restore_v1(prefix, saved, num_hosts=1, strategy="div"):
     """Restores with tf.compat.v1.train.Saver into parts; returns name -> values by id."""
-    found = {}
     with tf.Graph().as_default(), v1.Session() as session:
-        for name, values in saved.all.items():
-            partitioner = v1.fixed_size_partitioner(min(len(values), num_hosts)) if (
-                name in saved.tables) else None
-            found[name] = v1.get_variable(name, np.shape(values), np.asarray(values).dtype,
-                                          use_resource=True, partitioner=partitioner)
+        variables = {name: get_variable(name, values, saved, num_hosts)
+                     for name, values in saved.all.items()}
         v1.train.Saver().restore(session, str(prefix))
-        result = {}
-        for name, variable in found.items():
-            if name not in saved.tables:
-                result[name] = session.run(variable)
-                continue
-            rows = np.concatenate(session.run(list(variable)))
-            result[name] = np.empty_like(rows)
-            ids = np.arange(len(rows))
-            result[name][np.concatenate(cut(ids, num_hosts, strategy))] = rows
-        return result
+        found = session.run({name: list(variable) if name in saved.tables else variable
+                             for name, variable in variables.items()})
+    return {name: by_id(np.concatenate(values), num_hosts, strategy) if name in saved.tables
+            else values for name, values in found.items()}
+
+
+def get_variable(name, values, saved, num_hosts):
+    def initializer(shape, dtype=None, partition_info=None):
+        start = partition_info.var_offset[0] if partition_info else 0
+        return tf.constant(values[start:start + shape[0]] if shape else values)
+
+    return v1.get_variable(
+        name, np.shape(values), tf.as_dtype(np.asarray(values).dtype), use_resource=True,
+        initializer=initializer, partitioner=v1.fixed_size_partitioner(
+            min(len(values), num_hosts)) if name in saved.tables else None)
+
+
+def by_id(rows, num_hosts, strategy):
+    result = np.empty_like(rows)
+    result[np.concatenate(cut(np.arange(len(rows)), num_hosts, strategy))] = rows
+    return result
 
 
 def assert_same(found, expected):

@@ -4,6 +4,7 @@
 from collections.abc import Mapping
 
 from tpu_estimator_embedding import checks
+from tpu_estimator_embedding.checkpoint.slot_names import SLOT_SUFFIXES
 from tpu_estimator_embedding.optimizers.adagrad import Adagrad
 from tpu_estimator_embedding.optimizers.adagrad_momentum import AdagradMomentum
 from tpu_estimator_embedding.optimizers.adam import Adam
@@ -16,20 +17,10 @@ from tpu_estimator_embedding.optimizers.rmsprop import RMSProp
 from tpu_estimator_embedding.optimizers.sgd import SGD
 from tpu_estimator_embedding.optimizers.update_rule import UpdateRule
 
-# Rule -> slot -> what stands after the name of the table and a slash.
 _SUFFIXES: Mapping[type[UpdateRule], Mapping[str, str]] = {
-    SGD: {},
-    Adagrad: {"accumulators": "Adagrad"},
-    AdagradMomentum: {"accumulators": "AdagradMomentum/Accumulator",
-                      "momenta": "AdagradMomentum/Momentum"},
-    ProximalAdagrad: {"accumulators": "ProximalAdagrad"},
-    Adam: {"momenta": "Adam/m", "velocities": "Adam/v"},
-    FTRL: {"accumulators": "Ftrl", "linears": "Ftrl_1"},
-    ProximalYogi: {"v": "ProximalYogi", "m": "ProximalYogi_1"},
-    Momentum: {"momenta": "Momentum"},
-    RMSProp: {"ms": "RMSProp/ms", "mom": "RMSProp/mom"},
-    FrequencyEstimator: {"last_hit_step": "FrequencyEstimator"},
-}
+    rule: SLOT_SUFFIXES[rule.__name__] for rule in (
+        SGD, Adagrad, AdagradMomentum, ProximalAdagrad, Adam, FTRL, ProximalYogi, Momentum,
+        RMSProp, FrequencyEstimator)}
 
 
 def slot_variable_names(table_variable_name: str, rule: UpdateRule) -> dict[str, str]:
