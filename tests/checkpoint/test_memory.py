@@ -1,0 +1,91 @@
+# SPDX-License-Identifier: Apache-2.0
+"""The tools need neither TensorFlow nor memory for a table: each in a process of its own.
+
+Set TPU_ESTIMATOR_EMBEDDING_LARGE_TESTS=1 to measure with a table of 4 GiB instead of 512 MiB.
+"""
+
+import os
+import sys
+import textwrap
+
+import pytest
+
+from tests.subprocesses import start
+
+LARGE = os.environ.get("TPU_ESTIMATOR_EMBEDDING_LARGE_TESTS") == "1"
+ROWS = (4096 if LARGE else 512) * 1024 * 1024 // 4 // 64  # of 64 float32
+LIMIT = 256 << 20  # bytes of growth
+
+# The high-water mark of this process alone; that of getrusage is inherited.
+PRELUDE = """
+    import re, sys
+    import numpy as np
+    import pyarrow.parquet
+    from tpu_estimator_embedding.checkpoint import (  # all that the tools load
+        command, comparison, conversion, extraction, inspection, report_text)
+
+    def peak():
+        status = open("/proc/self/status").read()
+        return int(re.search(r"VmHWM:\\s+(\\d+) kB", status)[1]) << 10
+
+    def run(*arguments):
+        before = peak()
+        status = command.run(arguments)
+        print("growth", peak() - before)
+        assert "tensorflow" not in sys.modules
+        sys.exit(status)
+"""
+
+GENERATE = PRELUDE + """
+    from tpu_estimator_embedding.checkpoint.bundle_writer import write_bundle
+    from tpu_estimator_embedding.checkpoint.stored_tensor import ArrayTensor, StoredTensor
+    from tpu_estimator_embedding.checkpoint.table_layouts import TableLayout
+    import pathlib
+
+    class Rows(StoredTensor):
+        def read_rows(self, start, stop):
+            return np.repeat(np.arange(start, stop, dtype=np.float32)[:, None], self.shape[1], 1)
+
+    rows = int(sys.argv[2])
+    write_bundle(pathlib.Path(sys.argv[1]), {
+        "words": Rows(1, (rows, 64)), "global_step": ArrayTensor(np.array(5))},
+        {"words": TableLayout("mod", 3, rows)}, lambda count: None)
+"""
+
+
+def run(directory, code, *arguments):
+    done = start([sys.executable, "-c", textwrap.dedent(code), *arguments], cwd=directory)
+    assert done.returncode == 0, done.stderr
+    return done.stdout
+
+
+@pytest.fixture(scope="module")
+def directory(tmp_path_factory):
+    """A table as a TPU with three hosts writes it, the rows equal to their ids."""
+    path = tmp_path_factory.mktemp("large")
+    run(path, GENERATE, "mod", ROWS)
+    yield path
+    for file in path.iterdir():  # pytest keeps the directories of its last runs
+        file.unlink()
+
+
+COMMANDS = {
+    "inspect": "inspect mod --from-hosts 3",
+    "reshard": "reshard mod div --from-hosts 3 --hosts 4 --partition div",
+    "to tf2": "convert div tf2 --to tf2",
+    "to npz": "convert tf2 all.npz --to npz",
+    "from npz": "convert all.npz layer --to tpu-embedding-layer",
+    "resize": f"convert div more --resize words={ROWS + 1000} --hosts 7 --partition mod",
+    "compare": "compare mod all.npz --from-hosts 3",
+    "extract": "extract mod words.parquet --table words --from-hosts 3",
+}
+
+
+def test_memory_holds_no_table(directory):
+    """One after another, as each reads what one before wrote."""
+    growths = {}
+    for name, arguments in COMMANDS.items():
+        stdout = run(directory, PRELUDE + "    run(*sys.argv[1:])", *arguments.split())
+        growths[name] = int(stdout.rsplit("growth ", 1)[1])
+    print({name: f"{growth >> 20} MiB" for name, growth in growths.items()})
+    assert {name: growth for name, growth in growths.items() if growth >= LIMIT} == {}
