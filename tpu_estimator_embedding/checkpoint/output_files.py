@@ -35,7 +35,8 @@ def new_files(paths: Sequence[pathlib.Path], size: int) -> Iterator[list[pathlib
             done.append(path)
     except BaseException as error:
         for path in (*unfinished, *done):
-            path.unlink(missing_ok=True)
+            with contextlib.suppress(OSError):
+                path.unlink()
         if isinstance(error, OSError) and error.errno is not None:
             raise OSError(f"`output` must be where it can be written, got {paths[0]}: "
                           f"{error.strerror}.") from error

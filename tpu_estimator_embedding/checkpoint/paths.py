@@ -37,7 +37,9 @@ def find_checkpoint(path: pathlib.Path) -> pathlib.Path:
     if found is None:
         raise FileNotFoundError("`checkpoint` must be a checkpoint or a directory whose file "
                                 f"`{STATE_FILE}` names one, got {path}.")
-    return path / found[1]
+    newest = path / found[1]
+    moved = path / newest.name  # the file names the place at which it was written
+    return newest if index_file(newest).exists() or not index_file(moved).exists() else moved
 
 
 def write_state(prefix: pathlib.Path) -> bool:

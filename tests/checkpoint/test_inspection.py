@@ -1,0 +1,138 @@
+# SPDX-License-Identifier: Apache-2.0
+"""What inspect says, against NumPy."""
+
+import dataclasses
+import json
+import pathlib
+
+import numpy as np
+import pytest
+
+from tests.checkpoint.saved import SUFFIXES, save_v1, variables
+from tpu_estimator_embedding import checkpoint
+from tpu_estimator_embedding.checkpoint.bundle_reader import read_bundle
+from tpu_estimator_embedding.checkpoint.report_text import describe_report
+
+INITIAL = {"Adagrad": 0.1, "ProximalAdagrad": 0.1, "Ftrl": 0.1, "ProximalYogi": 0.1}
+
+
+def trained(optimizer, rows, untrained):
+    """Slots as after training, in which some rows have what they started with."""
+    saved = variables(optimizer, rows)
+    tables = {}
+    for name, values in saved.tables.items():
+        suffix = name.removeprefix("words/").removeprefix("tags/")
+        if suffix in ("words", "tags"):
+            tables[name] = values
+            continue
+        tables[name] = INITIAL.get(suffix, 0.0) + np.abs(values) + np.float32(0.5)
+        tables[name][untrained if name.startswith("words") else []] = INITIAL.get(suffix, 0.0)
+    return dataclasses.replace(saved, tables=tables)
+
+
+@pytest.mark.parametrize("num_hosts, strategy", [(1, "div"), (3, "mod")])
+def test_report_of_a_checkpoint(num_hosts, strategy, tmp_path):
+    saved = variables("Adam")
+    source = save_v1(tmp_path / "v1", saved, num_hosts, strategy)
+    report = checkpoint.inspect(source, reading=checkpoint.Reading(
+        from_hosts=num_hosts if strategy == "mod" else None))
+    assert (report.form, report.global_step) == ("v1", 1234)
+    assert report.size == sum(np.asarray(values).nbytes for values in saved.all.values())
+    assert report.variables == {name: np.shape(values) for name, values in saved.others.items()}
+    tags, words = report.tables
+    assert (words.name, words.rows, words.dimension, words.optimizer, words.slots) == (
+        "words", 13, 4, "Adam", ("momenta", "velocities"))
+    assert (words.num_hosts, words.partition_strategy) == (num_hosts, strategy)
+    assert words.size == 3 * 13 * 4 * 4
+    assert tags.rows == 2
+    norms = np.linalg.norm(saved.tables["words"], axis=1)
+    found = words.statistics
+    np.testing.assert_allclose((found.min_norm, found.mean_norm, found.max_norm),
+                               (norms.min(), norms.mean(), norms.max()), rtol=1e-6)
+    assert found.histogram.sum() == 13
+
+
+@pytest.mark.parametrize("optimizer", [name for name in SUFFIXES if SUFFIXES[name]])
+@pytest.mark.parametrize("untrained", [[], [0], [5, 11, 12]], ids=str)
+def test_optimizer_and_rows_never_trained(optimizer, untrained, tmp_path):
+    source = save_v1(tmp_path / "v1", trained(optimizer, 13, untrained))
+    _, words = checkpoint.inspect(source).tables
+    assert words.optimizer == optimizer
+    expected = len(untrained)
+    if not untrained and INITIAL.keys() & set(SUFFIXES[optimizer]):
+        expected = 0  # the smallest value is that of one number, not of a row
+    assert words.statistics.never_trained == expected
+
+
+def test_sgd_does_not_tell_which_rows_were_trained(tmp_path):
+    _, words = checkpoint.inspect(save_v1(tmp_path / "v1", variables("SGD"))).tables
+    assert (words.optimizer, words.statistics.never_trained) == (None, None)
+
+
+def test_rows_that_are_not_finite_are_counted(tmp_path):
+    saved = variables("SGD")
+    saved.tables["words"][3, 0] = np.nan
+    saved.tables["words"][4, 1] = np.inf
+    _, words = checkpoint.inspect(save_v1(tmp_path / "v1", saved)).tables
+    assert words.statistics.not_finite == 2
+    finite = np.delete(saved.tables["words"], [3, 4], 0)
+    assert words.statistics.mean_norm == pytest.approx(np.linalg.norm(finite, axis=1).mean())
+
+
+def test_tables_among_dense_variables_are_told_by_names(tmp_path):
+    saved = variables(table="scope/words_embedding/embedding_weights")
+    source = save_v1(tmp_path / "v1", saved)
+    assert [table.name for table in checkpoint.inspect(source).tables] == [
+        "scope/words_embedding/embedding_weights", "tags"]
+    chosen = checkpoint.inspect(source, reading=checkpoint.Reading(tables=("dense/kernel",)))
+    assert [(table.name, table.optimizer) for table in chosen.tables] == [
+        ("dense/kernel", "Adagrad")]
+    with pytest.raises(ValueError, match="`tables` must be keys of tensors of rank 2"):
+        checkpoint.inspect(source, reading=checkpoint.Reading(tables=("dense/bias",)))
+
+
+def test_from_hosts_finds_tables_by_their_parts(tmp_path):
+    """A name with a scope and a slot that dense variables have too: only the parts tell."""
+    saved = variables(table="scope/words")
+    source = save_v1(tmp_path / "v1", saved, 3, "mod")
+    report = checkpoint.inspect(source, reading=checkpoint.Reading(from_hosts=3))
+    assert [table.name for table in report.tables] == ["scope/words", "tags"]
+
+
+@pytest.mark.parametrize("from_hosts", [2, 4])
+def test_other_number_of_hosts_than_the_parts_is_refused(from_hosts, tmp_path):
+    source = save_v1(tmp_path / "v1", variables(), 3, "mod")
+    with pytest.raises(ValueError, match="`from_hosts` must be the number of hosts that saved"):
+        checkpoint.inspect(source, reading=checkpoint.Reading(from_hosts=from_hosts))
+
+
+def test_from_hosts_is_refused_where_the_checkpoint_says_it_itself(tmp_path):
+    checkpoint.reshard(save_v1(tmp_path / "v1", variables()), tmp_path / "mod", 3, "mod")
+    with pytest.raises(ValueError, match="`from_hosts` must be left out where"):
+        checkpoint.inspect(tmp_path / "mod", reading=checkpoint.Reading(from_hosts=3))
+
+
+def test_quick_reads_no_values(tmp_path):
+    source = save_v1(tmp_path / "v1", variables())
+    entry = read_bundle(pathlib.Path(source))["words"].pieces[0].entry
+    with (tmp_path / "v1.data-00000-of-00001").open("r+b") as file:
+        file.seek(entry.offset)
+        file.write(bytes(4))
+    report = checkpoint.inspect(source, values=False)
+    assert [table.statistics for table in report.tables] == [None, None]
+    with pytest.raises(ValueError, match="with a changed byte"):
+        checkpoint.inspect(source)
+
+
+def test_report_as_text_and_as_json(tmp_path):
+    source = save_v1(tmp_path / "v1", variables())
+    report = checkpoint.inspect(source)
+    text = describe_report(report, with_variables=True)
+    assert f"{source}: v1, step 1234, " in text
+    assert [line.split()[:6] for line in text.splitlines() if line.startswith("words")] == [
+        ["words", "13", "4", "div", "×", "1"]]
+    assert "dense/kernel" in text
+    assert "dense/kernel" not in describe_report(report, with_variables=False)
+    plain = json.loads(json.dumps(report.to_dict()))
+    assert plain["tables"][1]["slots"] == ["accumulators"]
+    assert plain["variables"]["dense/kernel"] == [4, 2]

@@ -1,0 +1,86 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Vocabularies that grow and shrink, with their slots, in every form."""
+
+import numpy as np
+import pytest
+
+from tests.checkpoint.saved import restore_v1, save_v1, values_of, variables
+from tpu_estimator_embedding import checkpoint
+from tpu_estimator_embedding.checkpoint.resizing import row_initializer
+
+END = "/.ATTRIBUTES/VARIABLE_VALUE"
+
+
+@pytest.mark.parametrize("before", [(1, "div"), (3, "mod")], ids=str)
+def test_grown_table_keeps_its_rows_and_its_layout(before, tmp_path):
+    saved = variables("Adagrad")
+    saved.tables["words/Adagrad"][:] = np.abs(saved.tables["words/Adagrad"]) + 0.1
+    saved.tables["words/Adagrad"][4] = 0.1
+    reading = checkpoint.Reading(from_hosts=before[0] if before[1] == "mod" else None)
+    checkpoint.convert(save_v1(tmp_path / "v1", saved, *before), tmp_path / "grown",
+                       reading=reading, resize={"words": 100})
+    tables = {**saved.tables, "words": np.zeros([100, 4], np.float32),
+              "words/Adagrad": np.zeros([100, 4], np.float32)}
+    found = restore_v1(tmp_path / "grown", type(saved)(tables, saved.others), *before)
+    np.testing.assert_array_equal(found["words"][:13], saved.tables["words"])
+    np.testing.assert_array_equal(found["words/Adagrad"][:13], saved.tables["words/Adagrad"])
+    np.testing.assert_array_equal(found["words/Adagrad"][13:], np.float32(0.1))
+    new = found["words"][13:]
+    assert np.abs(new).max() <= 2 / np.sqrt(4)
+    assert 0.3 < new.std() < 0.55  # of a truncated normal: 0.88 / √4
+    assert len(np.unique(new)) == new.size
+    np.testing.assert_array_equal(found["tags"], saved.tables["tags"])
+
+
+@pytest.mark.parametrize("form", ["v1", "tf2", "tpu-embedding-layer", "npz"])
+@pytest.mark.parametrize("rows", [1, 12, 13, 14])
+def test_form_stays_as_it_is(form, rows, tmp_path):
+    saved = variables("Adam")
+    paths = [tmp_path / (f"{name}.npz" if form == "npz" else name) for name in ("a", "b")]
+    checkpoint.convert(save_v1(tmp_path / "v1", saved), paths[0], form)
+    done = checkpoint.convert(*paths, resize={"words": checkpoint.Resize(rows, "constant:7")})
+    assert done.contents.form == form
+    assert (done.left_out, done.kept) == ((), ())
+    checkpoint.convert(paths[1], tmp_path / "back", "v1")
+    found = values_of(tmp_path / "back")
+    expected = np.full([14, 4], 7, np.float32)
+    expected[:13] = saved.tables["words"]
+    np.testing.assert_array_equal(found["words"], expected[:rows])
+    moments = np.zeros([14, 4], np.float32)
+    moments[:13] = saved.tables["words/Adam/v"]
+    np.testing.assert_array_equal(found["words/Adam/v"], moments[:rows])
+    np.testing.assert_array_equal(found["dense/kernel"], saved.others["dense/kernel"])
+
+
+def test_resized_while_converted(tmp_path):
+    saved = variables()
+    checkpoint.convert(save_v1(tmp_path / "v1", saved), tmp_path / "tf2", "tf2", resize={
+        "words": checkpoint.Resize(15, np.ones, {"accumulators": 0.25})})
+    found = values_of(tmp_path / "tf2")
+    assert found[f"embedding/words{END}"][13:].tolist() == [[1.0] * 4] * 2
+    assert found[f"embedding/words.Saccumulators{END}"][13:].tolist() == [[0.25] * 4] * 2
+
+
+@pytest.mark.parametrize("resize, sentence", [
+    ({"nothing": 5}, "`resize` must be of the tables .*'tags', 'words'.*, got"),
+    ({"words": 0}, "`rows` must be an int of at least 1, got 0"),
+    ({"words": checkpoint.Resize(20, "constant")}, "`initializer` must be truncated_normal"),
+    ({"words": checkpoint.Resize(20, "normal:a")}, "`initializer` must be truncated_normal"),
+    ({"words": checkpoint.Resize(20, slot_values={"momenta": 1.0})},
+     "`slot_values` must be of the slots .*'accumulators'.* of table 'words', got")])
+def test_wrong_arguments(resize, sentence, tmp_path):
+    source = save_v1(tmp_path / "v1", variables())
+    with pytest.raises(ValueError, match=sentence):
+        checkpoint.convert(source, tmp_path / "out", resize=resize)
+    assert not list(tmp_path.glob("*out*"))
+
+
+@pytest.mark.parametrize("text, low, high, std", [
+    ("zeros", 0, 0, 0), ("constant:3", 3, 3, 0), ("uniform:1,3", 1, 3, 2 / np.sqrt(12)),
+    ("normal", -9, 9, 0.5), ("normal:2", -99, 99, 2), ("truncated_normal", -1, 1, 0.44),
+    ("truncated_normal:10", -20, 20, 8.8)])
+def test_initializers(text, low, high, std):
+    values = row_initializer(text, 4)((10_000, 4))
+    assert values.shape == (10_000, 4)
+    assert low <= values.min() <= values.max() <= high
+    assert values.std() == pytest.approx(std, rel=0.02)
