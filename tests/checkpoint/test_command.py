@@ -103,9 +103,11 @@ def test_exit_status_tells_that_variables_were_left_out(model, capsys):
 ERRORS = {
     "missing": ("inspect nothing", "must be the path of a checkpoint, got nothing, where "
                 "nothing.index is missing"),
-    "empty directory": ("inspect empty", "a directory whose file `checkpoint` names one, got empty"),
+    "empty directory": ("inspect empty", "a directory whose file `checkpoint` names one, got "
+                        "empty"),
     "foreign": ("convert foreign out --to tf2", "truncated or foreign"),
-    "not an npz": ("convert foreign.npz out --to v1", "must be a whole .npz file, got foreign.npz"),
+    "not an npz": ("convert foreign.npz out --to v1", "must be a whole .npz file, got "
+                   "foreign.npz"),
     "other form": ("convert model out --from tf2 --to npz", "`checkpoint` must be of the form "
                    "'tf2', got 'v1'"),
     "exists": ("reshard model model/model.ckpt-1234 --hosts 2 --partition div",
