@@ -1,6 +1,7 @@
 # SPDX-License-Identifier: Apache-2.0
 """The command line, above all that `run` does what plain python does."""
 
+import argparse
 import os
 import re
 import signal
@@ -13,6 +14,7 @@ import pytest
 
 from tests.subprocesses import start
 from tpu_estimator_embedding import cli
+from tpu_estimator_embedding.runtime import run_command
 
 # `run` without the seconds that installing takes; what it installs has tests of its own.
 RUN = [sys.executable, "-c", textwrap.dedent("""
@@ -173,16 +175,39 @@ def test_package_of_a_module_is_imported_after_install(directory):
     assert (done.returncode, done.stdout) == (0, "imported True\n")
 
 
-@pytest.mark.parametrize("arguments", [
-    [], ["-m"], ["--unknown", "program.py"], ["--tf1"], ["--quiet", "--verbose", "program.py"]])
-def test_run_without_a_program_shows_the_usage(arguments, capsys):
+@pytest.mark.parametrize("arguments", [[], ["-m"], ["--tf1"]])
+def test_run_needs_a_program(arguments, capsys):
     assert cli.main(["run", *arguments]) == 2
-    usage = "usage: tpu-estimator-embedding run [--tf1] [--quiet | --verbose]"
-    assert usage in capsys.readouterr().err
+    assert "`run` needs a program" in capsys.readouterr().err
+
+
+@pytest.mark.parametrize("arguments, sentence", [
+    (["--unknown", "program.py"], "unrecognized arguments: --unknown"),
+    (["--quiet", "--verbose", "program.py"], "not allowed with argument")])
+def test_run_refuses_wrong_options(arguments, sentence, capsys):
+    with pytest.raises(SystemExit) as exit_:
+        cli.main(["run", *arguments])
+    assert exit_.value.code == 2
+    captured = capsys.readouterr().err
+    assert sentence in captured
+    assert "usage: tpu-estimator-embedding run [OPTION...]" in captured
+
+
+@pytest.mark.parametrize("line, module, program", [
+    ("a.py --tf1 -m b", None, ["a.py", "--tf1", "-m", "b"]),
+    ("--tf1 a.py --quiet", None, ["a.py", "--quiet"]),
+    ("--quiet -m a.b --tf1 --help", ["a.b", "--tf1", "--help"], [])])
+def test_options_after_the_program_are_its_own(line, module, program):
+    parser = argparse.ArgumentParser()
+    run_command.add_arguments(parser)
+    args = parser.parse_args(line.split())
+    assert (args.module, args.program) == (module, program)
 
 
 def test_run_help(capsys):
-    assert cli.main(["run", "--help"]) == 0
+    with pytest.raises(SystemExit) as exit_:
+        cli.main(["run", "--help"])
+    assert exit_.value.code == 0
     assert "Runs an unmodified Python program" in capsys.readouterr().out
 
 

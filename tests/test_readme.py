@@ -54,7 +54,7 @@ def test_example_runs_under_plain_python_after_install(example, tmp_path):
 def test_verbs_in_the_readme_exist():
     from tpu_estimator_embedding import cli
     verbs = set(re.findall(r"tpu-estimator-embedding ([\w-]+)", README))
-    assert verbs == set(cli._VERBS)
+    assert verbs == set(cli.VERBS)
 
 
 def test_ci_runs_the_test_command_of_the_readme():

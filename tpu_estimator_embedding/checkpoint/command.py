@@ -8,21 +8,21 @@ import sys
 from collections.abc import Callable, Mapping, Sequence
 
 from tpu_estimator_embedding.checkpoint.command_arguments import (
+    DESCRIPTION,
     add_arguments,
     read_pairs,
     read_range,
 )
+
+__all__ = ["DESCRIPTION", "add_arguments", "run"]
 
 PROGRAM = "tpu-estimator-embedding checkpoint"
 
 DONE, DIFFERENT, FAILED = 0, 1, 2
 
 
-def run(arguments: Sequence[str]) -> int:
+def run(options: argparse.Namespace) -> int:
     """Runs one of the commands and returns the exit status."""
-    parser = argparse.ArgumentParser(prog=PROGRAM)
-    add_arguments(parser)
-    options = parser.parse_args(arguments)
     try:
         return _COMMANDS[options.command](options)
     except (ValueError, OSError, ImportError) as error:

@@ -7,7 +7,7 @@ from collections.abc import Sequence
 
 from tpu_estimator_embedding import checks
 
-_DESCRIPTION = """\
+DESCRIPTION = """\
 Looks into checkpoints with embedding tables, converts, compares and takes them
 apart. Nothing here loads TensorFlow; memory holds a few blocks of rows, whatever
 the size of a table. Outputs appear under their names when they are complete, and
@@ -36,8 +36,7 @@ _FORMS = ("v1", "tf2", "tpu-embedding-layer", "keras-rs", "npz")
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
     """Adds the commands and their arguments to the parser."""
-    parser.description, parser.epilog = _DESCRIPTION, _EXAMPLES
-    parser.formatter_class = argparse.RawDescriptionHelpFormatter
+    parser.epilog = _EXAMPLES
     commands = parser.add_subparsers(dest="command", required=True, metavar="COMMAND")
     for name, summary, add in (
             ("inspect", "says what a checkpoint holds and in what state it is", _add_inspect),

@@ -10,6 +10,9 @@ from tpu_estimator_embedding import checks
 from tpu_estimator_embedding.demo.click_logs import ClickLogs
 from tpu_estimator_embedding.demo.settings import keep_settings
 
+DESCRIPTION = ("Writes click logs, then trains, evaluates, predicts and exports a model with "
+               "embedding tables on them.")
+
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
     """Adds the demo's options."""

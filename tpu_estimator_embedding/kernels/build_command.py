@@ -9,8 +9,8 @@ from tpu_estimator_embedding.kernels import build, library, tensorflow_build, tr
 from tpu_estimator_embedding.kernels.compiler import CompilationError
 from tpu_estimator_embedding.kernels.tensorflow_build import TensorFlowBuild
 
-DESCRIPTION = ("Compiles the native kernels for the TensorFlow that is installed, loads them "
-               "and says which instruction set runs. Nothing is compiled where they are there.")
+DESCRIPTION = ("Compiles the native kernels for the TensorFlow that is installed, loads them\n"
+               "and says which instruction set runs. Nothing is compiled if they are up to date.")
 EXAMPLES = """\
 examples:
   tpu-estimator-embedding build-kernels            after changing TensorFlow
@@ -21,7 +21,6 @@ examples:
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
     """Adds the options of the command."""
-    parser.formatter_class = argparse.RawDescriptionHelpFormatter
     parser.epilog = EXAMPLES
     parser.add_argument("--force", action="store_true", help="compile even if they are there")
 

@@ -1,18 +1,22 @@
 # SPDX-License-Identifier: Apache-2.0
 """The verb `migrate`."""
 
+from __future__ import annotations
+
 import argparse
+import importlib.util
 import pathlib
 import sys
 from collections.abc import Sequence
+from typing import TYPE_CHECKING
 
-from tpu_estimator_embedding.migration import programs
-from tpu_estimator_embedding.migration.report import Report
-from tpu_estimator_embedding.migration.rewrite import MigratedFile, rewrite_files
+if TYPE_CHECKING:
+    from tpu_estimator_embedding.migration.rewrite import MigratedFile
 
+_PROGRAM = "tpu-estimator-embedding migrate"
 FAILED = 1
 _USAGE = "%(prog)s [options] PROGRAM.py|DIRECTORY ..."
-_DESCRIPTION = """\
+DESCRIPTION = """\
 Rewrites programs that use tf.estimator, TPUEstimator and tf.contrib.tpu so that
 they import this package and need no patched TensorFlow. Prints a diff unless
 told to write. Ends with a report of what is left to do by hand."""
@@ -26,32 +30,35 @@ exit status: 0 nothing is left to do, 2 hand work is left, 1 a file cannot be
 read or written"""
 
 
-def parser(prog: str) -> argparse.ArgumentParser:
-    """Returns the parser of the verb's arguments."""
-    made = argparse.ArgumentParser(prog=prog, usage=_USAGE, description=_DESCRIPTION,
-                                   epilog=_EPILOG,
-                                   formatter_class=argparse.RawDescriptionHelpFormatter)
-    made.add_argument("paths", nargs="+", metavar="PROGRAM", help="files and directories")
-    made.add_argument("--to", choices=["imports"], default="imports",
+def add_arguments(parser: argparse.ArgumentParser) -> None:
+    """Adds the options of the command."""
+    parser.usage, parser.epilog = _USAGE, _EPILOG
+    parser.add_argument("paths", nargs="+", metavar="PROGRAM", help="files and directories")
+    parser.add_argument("--to", choices=["imports"], default="imports",
                       help="the stage to migrate to (default: %(default)s)")
-    output = made.add_mutually_exclusive_group()
+    output = parser.add_mutually_exclusive_group()
     output.add_argument("--diff", action="store_true", help="print a diff (the default)")
     output.add_argument("--write", action="store_true",
                         help="rewrite the files; each original stays beside it as .orig")
     output.add_argument("--output", metavar="DIR", help="write the new files below DIR")
-    dialect = made.add_mutually_exclusive_group()
+    dialect = parser.add_mutually_exclusive_group()
     dialect.add_argument("--tf1", action="store_true", dest="is_tf1", default=None,
                          help="`import tensorflow` means TensorFlow 1.x (default: where a file "
                          "uses names that only TensorFlow 1.x has)")
     dialect.add_argument("--no-tf1", action="store_false", dest="is_tf1",
                          help="`import tensorflow` means TensorFlow 2")
-    made.add_argument("--report", metavar="FILE", help="write the report as JSON, too")
-    return made
+    parser.add_argument("--report", metavar="FILE", help="write the report as JSON, too")
 
 
-def run(prog: str, arguments: Sequence[str]) -> int:
-    """Runs the verb and returns the exit status."""
-    args = parser(prog).parse_args(arguments)
+def run(args: argparse.Namespace) -> int:
+    """Rewrites, prints the report and returns the exit status."""
+    if importlib.util.find_spec("libcst") is None:
+        print(f"{_PROGRAM}: LibCST, which parses programs, is not installed: "
+              "pip install 'tpu_estimator_embedding[migrate]'", file=sys.stderr)
+        return FAILED
+    from tpu_estimator_embedding.migration import programs
+    from tpu_estimator_embedding.migration.report import Report
+    from tpu_estimator_embedding.migration.rewrite import rewrite_files
     try:
         files = rewrite_files(programs.find(args.paths), args.is_tf1)
         report = Report.of(finding for file in files for finding in file.findings)
@@ -59,13 +66,14 @@ def run(prog: str, arguments: Sequence[str]) -> int:
         if args.report:
             pathlib.Path(args.report).write_text(report.to_json(), encoding="utf-8")
     except OSError as error:
-        print(f"{prog}: {error}", file=sys.stderr)
+        print(f"{_PROGRAM}: {error}", file=sys.stderr)
         return FAILED
     print(report.to_text(), end="", file=sys.stderr)
     return report.exit_status
 
 
 def _put_out(args: argparse.Namespace, files: Sequence[MigratedFile]) -> None:
+    from tpu_estimator_embedding.migration import programs
     if args.write:
         for path in programs.write_in_place(files):
             print(f"rewritten: {path} (before: {path}{programs.ORIGINAL})")

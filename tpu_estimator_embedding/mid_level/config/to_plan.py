@@ -57,7 +57,8 @@ def to_plan(feature_config: Any, optimizer: Any = None, *, num_hosts: int = 1,
         ValueError: if a config is of the wrong class, two tables have one name, an
             optimizer is of no known class, or a table needs a SparseCore.
 
-    >>> from tpu_estimator_embedding.mid_level import feature_config, optimizers, table_config
+    >>> from tpu_estimator_embedding.mid_level.config import (
+    ...     feature_config, optimizers, table_config)
     >>> words = table_config.TableConfig(1000, 16, name="words")
     >>> print(to_plan({"title": feature_config.FeatureConfig(words)}, optimizers.SGD(0.1)))
     Embedding plan: 1 table, 1 feature, 1 host, partition 'div', 62.5 KiB

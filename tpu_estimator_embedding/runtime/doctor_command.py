@@ -1,0 +1,19 @@
+# SPDX-License-Identifier: Apache-2.0
+"""`tpu-estimator-embedding doctor`."""
+
+import argparse
+
+DESCRIPTION = ("Prints what was found, what install() patches and what to do about anything "
+               "wrong.\nThe exit status is 1 where something is wrong.")
+
+
+def add_arguments(parser: argparse.ArgumentParser) -> None:
+    """Adds nothing: the command has no options."""
+
+
+def run(args: argparse.Namespace) -> int:
+    """Prints the report; returns the exit status."""
+    from tpu_estimator_embedding.runtime import doctor
+    report, is_well = doctor.examine()
+    print(report)
+    return 0 if is_well else 1

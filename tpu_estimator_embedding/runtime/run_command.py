@@ -1,0 +1,56 @@
+# SPDX-License-Identifier: Apache-2.0
+"""`tpu-estimator-embedding run`."""
+
+import argparse
+import sys
+
+from tpu_estimator_embedding.runtime import program
+
+DESCRIPTION = """\
+Runs an unmodified Python program as python would, after
+tpu_estimator_embedding.install(): tf.estimator, TPUEstimator and their
+embeddings work in it. Options before the program name go to `run`, everything
+after it goes to the program."""
+
+EXAMPLES = """\
+examples:
+  tpu-estimator-embedding run train.py --steps 100
+  tpu-estimator-embedding run --tf1 --quiet train.py
+  tpu-estimator-embedding run -m trainer.task --model_dir /tmp/model
+"""
+
+
+def add_arguments(parser: argparse.ArgumentParser) -> None:
+    """Adds the options of the command."""
+    parser.usage = f"{parser.prog} [OPTION...] (PROGRAM.py | -m MODULE) [ARGUMENT...]"
+    parser.epilog = EXAMPLES
+    parser.add_argument("--tf1", action="store_true",
+                        help="`import tensorflow` means TensorFlow 1.x, as in programs that "
+                        "write tf.Session or tf.train.AdamOptimizer without compat.v1")
+    level = parser.add_mutually_exclusive_group()
+    level.add_argument("--quiet", dest="level", action="store_const", const="quiet",
+                       default="normal", help="TensorFlow logs warnings and errors only, and no "
+                       "deprecations")
+    level.add_argument("--verbose", dest="level", action="store_const", const="verbose",
+                       help="TensorFlow logs everything from INFO on, and every deprecation "
+                       "each time, not once")
+    parser.add_argument("-m", dest="module", nargs=argparse.REMAINDER, metavar="MODULE",
+                        help="run a module, as `python -m MODULE` does")
+    parser.add_argument("program", nargs=argparse.REMAINDER, metavar="PROGRAM.py",
+                        help="the program and its own arguments")
+
+
+def run(args: argparse.Namespace) -> int:
+    """Runs the program; returns the exit status where it cannot be started."""
+    name, *arguments = args.module or args.program or [""]
+    if not name or name.startswith("-"):
+        print(f"{program.PREFIX}`run` needs a program: `run PROGRAM.py` or `run -m MODULE`. "
+              "`run --help` lists the options.", file=sys.stderr)
+        return 2
+    start = program.run_module if args.module else program.run_file
+    try:
+        start(name, arguments, program.ProgramSetup(args.tf1, args.level))
+    except program.NotStartedError as error:
+        print(f"{program.PREFIX}{error}", file=sys.stderr)
+        return error.status
+    return 0
