@@ -127,7 +127,7 @@ def test_every_argument_has_its_test(function):
     tests = TESTED[function]
     assert list(inspect.signature(function).parameters)[1:] == list(tests)
     for path in set(tests.values()):
-        module, name = path.split(".")
+        module, name = path.rsplit(".", 1)
         test = getattr(importlib.import_module(f"tests.estimator.{module}"), name)
         assert inspect.isfunction(test)
 

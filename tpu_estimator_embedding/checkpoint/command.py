@@ -5,7 +5,7 @@ import argparse
 import json
 import pathlib
 import sys
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Mapping
 
 from tpu_estimator_embedding.checkpoint.command_arguments import (
     DESCRIPTION,

@@ -1,0 +1,40 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Builds the documentation: `sphinx-build -W docs docs/_build`."""
+
+import os
+import pathlib
+import sys
+
+DOCS = pathlib.Path(__file__).parent
+sys.path.insert(0, str(DOCS.parent))
+os.environ.setdefault("TF_CPP_MIN_LOG_LEVEL", "3")
+os.environ.setdefault("TF_USE_LEGACY_KERAS", "1")  # the layers that autodoc reads are Keras 2's
+
+import tpu_estimator_embedding  # noqa: E402 (needs the path above)
+from tpu_estimator_embedding.runtime import patch_list  # noqa: E402
+
+project = "tpu_estimator_embedding"
+author = "The tpu_estimator_embedding authors"
+release = tpu_estimator_embedding.__version__
+
+extensions = ["sphinx.ext.autodoc", "sphinx.ext.napoleon"]
+html_theme = "furo"
+html_title = f"{project} {release}"
+exclude_patterns = ["_build", "_generated"]
+autodoc_member_order = "bysource"
+autodoc_typehints = "description"
+napoleon_google_docstring = True
+# README.rst writes its images as the repository sees them.
+html_extra_path: list[str] = []
+
+
+def write_patches(app: object) -> None:
+    """Writes the list of patches that patches.rst includes."""
+    generated = DOCS / "_generated"
+    generated.mkdir(exist_ok=True)
+    (generated / "patches.txt").write_text("\n".join(patch_list.lines(patch_list.ROWS)) + "\n")
+
+
+def setup(app: object) -> None:
+    """Registers what runs before the pages are read."""
+    app.connect("builder-inited", write_patches)  # type: ignore[attr-defined]
