@@ -60,6 +60,9 @@ EXTRAS = {
     ],
     "parquet": [
         "pyarrow",  # writes tables of a checkpoint to Parquet; the format's reference library
+    "docs": [
+        "sphinx",  # builds the documentation
+        "furo",  # its theme, which reads well on narrow screens
     ],
     "plots": [
         "matplotlib",  # draws the figures of the benchmarks, and norms in a checkpoint

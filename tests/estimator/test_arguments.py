@@ -32,7 +32,7 @@ from tpu_estimator_embedding.estimator.tpu_estimator import TPUEstimator
 
 TPUConfig = upstream.tpu_config.TPUConfig
 V2 = upstream.tpu_config.InputPipelineConfig.PER_HOST_V2
-HOOKS = "test_hooks.test_hooks_of_the_model_run_in_their_mode"
+HOOKS = "hooks.test_hooks.test_hooks_of_the_model_run_in_their_mode"
 BATCHES = "test_tpu_context.test_contexts_of_all_modes"
 
 TESTED = {
@@ -43,11 +43,11 @@ TESTED = {
         "params": "test_model_fn_call.test_params_stay_of_their_kind",
         "use_tpu": "test_without_engine.test_without_engine_everything_is_upstreams",
         "train_batch_size": BATCHES, "eval_batch_size": BATCHES, "predict_batch_size": BATCHES,
-        "batch_axis": "test_replica_input.test_batch_axis_says_along_which_axis_a_tensor_is_split",
+        "batch_axis": "replicas.test_replica_input.test_batch_axis_says_along_which_axis_a_tensor_is_split",
         "eval_on_tpu": "test_host_functions.test_model_function_may_return_plain_specs",
         "export_to_tpu": "test_arguments.test_export_for_a_tpu_is_the_one_for_cpu_and_says_so",
         "export_to_cpu": "test_arguments.test_export_to_nothing_is_refused",
-        "warm_start_from": "test_warm_start.test_what_matches_starts_from_the_checkpoint",
+        "warm_start_from": "restore.test_warm_start.test_what_matches_starts_from_the_checkpoint",
         "embedding_config_spec": "test_subclasses.test_spec_may_be_given_by_position_or_keyword_"
                                  "through_a_subclass",
         "export_saved_model_api_version": "test_arguments.test_export_for_a_tpu_is_the_one_for_"
@@ -57,9 +57,9 @@ TESTED = {
     TPUConfig.__new__: {
         "iterations_per_loop": "test_iterations_per_loop.test_every_step_is_seen_and_the_last_one_"
                                "is_named",
-        "num_shards": "test_replicas.test_replicas_compute_what_one_does",
+        "num_shards": "replicas.test_replicas.test_replicas_compute_what_one_does",
         "num_cores_per_replica": "test_arguments.test_what_needs_a_tpu_is_refused_with_advice",
-        "per_host_input_for_training": "test_input_modes.test_replicas_are_given_what_their_mode_"
+        "per_host_input_for_training": "input.test_input_modes.test_replicas_are_given_what_their_mode_"
                                        "says",
         "tpu_job_name": "test_constructor.test_configuration_for_a_tpu_runs_without_one",
         "initial_infeed_sleep_secs": "test_arguments.test_input_sleeps_before_it_starts",
@@ -73,8 +73,8 @@ TESTED = {
     },
     upstream.tpu_estimator.TPUEstimatorSpec.__new__: {
         "mode": HOOKS, "predictions": "test_life.test_predictions_come_by_sample_or_by_batch",
-        "loss": "test_hooks.test_loss_that_training_reports_is_that_of_its_batch",
-        "train_op": "test_input.test_every_batch_is_trained_on_once",
+        "loss": "hooks.test_hooks.test_loss_that_training_reports_is_that_of_its_batch",
+        "train_op": "input.test_input.test_every_batch_is_trained_on_once",
         "eval_metrics": "test_host_functions.test_eval_metrics_cover_every_sample",
         "export_outputs": "test_export.test_export_serves_what_the_estimator_predicts",
         "scaffold_fn": "test_life.test_scaffold_fn_starts_tables_by_scope_and_by_name",
@@ -86,7 +86,7 @@ TESTED = {
         "optimization_parameters": "test_optimizers.test_columns_train_with_the_optimizer_of_the_"
                                    "spec",
         "clipping_limit": "test_optimizers.test_clipping_limit_clips_the_summed_gradient",
-        "pipeline_execution_with_tensor_core": "test_pipelining.test_activations_miss_exactly_one_"
+        "pipeline_execution_with_tensor_core": "step.test_pipelining.test_activations_miss_exactly_one_"
                                                "update",
         "experimental_gradient_multiplier_fn": "test_optimizers.test_multiplier_scales_the_"
                                                "gradients_of_tables_only",
@@ -99,23 +99,23 @@ TESTED = {
                                   "the_way_out",
     },
     TPUEstimator.train: {
-        "input_fn": "test_input_modes.test_input_of_every_form",
-        "hooks": "test_hooks.test_hooks_of_the_user_run_and_fetch_tensors_by_name",
+        "input_fn": "input.test_input_modes.test_input_of_every_form",
+        "hooks": "hooks.test_hooks.test_hooks_of_the_user_run_and_fetch_tensors_by_name",
         "steps": "test_iterations_per_loop.test_every_step_is_seen_and_the_last_one_is_named",
         "max_steps": "test_iterations_per_loop.test_every_step_is_seen_and_the_last_one_is_named",
-        "saving_listeners": "test_hooks.test_saving_listeners_see_every_checkpoint",
+        "saving_listeners": "hooks.test_hooks.test_saving_listeners_see_every_checkpoint",
     },
     TPUEstimator.evaluate: {
-        "input_fn": "test_input_modes.test_evaluation_of_each_mode_sees_every_sample",
-        "steps": "test_input.test_every_batch_is_evaluated_once",
-        "hooks": "test_hooks.test_hooks_of_the_user_run_and_fetch_tensors_by_name",
+        "input_fn": "input.test_input_modes.test_evaluation_of_each_mode_sees_every_sample",
+        "steps": "input.test_input.test_every_batch_is_evaluated_once",
+        "hooks": "hooks.test_hooks.test_hooks_of_the_user_run_and_fetch_tensors_by_name",
         "checkpoint_path": "test_life.test_estimators_take_over_from_one_another",
         "name": "test_life.test_training_and_evaluation_take_turns",
     },
     TPUEstimator.predict: {
-        "input_fn": "test_input.test_every_batch_is_predicted_once_and_in_order",
+        "input_fn": "input.test_input.test_every_batch_is_predicted_once_and_in_order",
         "predict_keys": "test_life.test_estimators_take_over_from_one_another",
-        "hooks": "test_hooks.test_hooks_of_the_user_run_and_fetch_tensors_by_name",
+        "hooks": "hooks.test_hooks.test_hooks_of_the_user_run_and_fetch_tensors_by_name",
         "checkpoint_path": "test_life.test_estimators_take_over_from_one_another",
         "yield_single_examples": "test_life.test_predictions_come_by_sample_or_by_batch",
     },

@@ -1,18 +1,15 @@
 # SPDX-License-Identifier: Apache-2.0
-"""The code samples of the documents and of the README, completed and run."""
+"""The code samples of the documents and of docs/, completed and run."""
 
 import pathlib
-import re
 import runpy
 import sys
-import textwrap
 
 import tensorflow as tf
 
-from tests import subprocesses
+from tests import docs, subprocesses
 
 HERE = pathlib.Path(__file__).parent
-README = (HERE.parent.parent / "README.rst").read_text(encoding="utf-8")
 
 
 def test_samples_of_both_releases_run_as_they_were_written_for_a_tpu():
@@ -22,9 +19,9 @@ def test_samples_of_both_releases_run_as_they_were_written_for_a_tpu():
     assert done.stdout.splitlines() == ["replicas 2, learned True", "served True"] * 2
 
 
-def test_sample_of_the_readme_learns(tmp_path):
-    blocks = re.findall(r"^\.\. code-block:: python\n\n((?:    .*\n|\n)+)", README, re.MULTILINE)
-    [sample] = [textwrap.dedent(block) for block in blocks if "mid_level" in block]
+def test_sample_of_the_page_learns(tmp_path):
+    [sample] = [block for block in docs.code_blocks(docs.page("tf2_classes"))
+                if "mid_level" in block]
     (tmp_path / "sample.py").write_text(sample)
     names = runpy.run_path(str(tmp_path / "sample.py"))
     rows = tf.gather(names["embedding"].embedding_tables[names["words"]], [3, 4, 5]).numpy()

@@ -1,19 +1,14 @@
 # SPDX-License-Identifier: Apache-2.0
-"""The list of what is patched, in the README too."""
+"""The list of what is patched."""
 
 import importlib
-import pathlib
 import pkgutil
-import re
-import textwrap
 
 import pytest
 
 from tpu_estimator_embedding import compat, runtime
 from tpu_estimator_embedding.compat.patch import Patch
 from tpu_estimator_embedding.runtime import patch_list
-
-README = pathlib.Path(__file__).parents[2] / "README.rst"
 
 
 def test_list_has_every_row_of_every_table():
@@ -23,14 +18,6 @@ def test_list_has_every_row_of_every_table():
             if isinstance(table, tuple) for row in table if isinstance(row, Patch)]
     assert set(rows) == set(patch_list.ROWS)
     assert len({(row.path, row.source) for row in rows}) == len(patch_list.ROWS)
-
-
-def test_readme_has_the_list():
-    [block] = re.findall(r"``uninstall\(\)`` puts all of it back::\n\n((?:    .*\n)+)",
-                         README.read_text(encoding="utf-8"))
-    # After a change of a table, paste what this prints there:
-    print("\n".join(patch_list.lines(patch_list.ROWS)))
-    assert textwrap.dedent(block).splitlines() == patch_list.lines(patch_list.ROWS)
 
 
 @pytest.mark.parametrize("module, spelled", [

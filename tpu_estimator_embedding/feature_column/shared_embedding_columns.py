@@ -28,8 +28,8 @@ def shared_embedding_columns(
             of the columns with `_shared_embedding`.
         max_sequence_lengths: for each column, its positions if it is a sequence, else 0;
             None is 0 for all.
-        dimension, combiner, initializer, learning_rate_fn, embedding_lookup_device,
-            tensor_core_shape, use_safe_embedding_lookup: as in `embedding_column`.
+
+    The other arguments are those of `embedding_column`.
 
     Returns:
         The columns that `tf.compat.v1.tpu.experimental.shared_embedding_columns` returns,

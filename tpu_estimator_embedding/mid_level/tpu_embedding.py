@@ -53,7 +53,7 @@ class TPUEmbedding(tf.__internal__.tracking.Trackable):
     or outside of `strategy.run`, and the other two inside. All replicas together make one
     update of each row, with the sum of their gradients. Several objects may exist.
 
-    The calls of release 2.3 and of those from 2.4 on:
+    The calls of release 2.3 and of those from 2.4 on::
 
         TPUEmbedding(feature_config, batch_size, optimizer,
                      pipeline_execution_with_tensor_core=False, initialize_tpu_embedding=True)

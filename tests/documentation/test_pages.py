@@ -1,0 +1,77 @@
+# SPDX-License-Identifier: Apache-2.0
+"""What the pages of docs/ say, held against the package."""
+
+import importlib.util
+import pathlib
+import re
+import subprocess
+import sys
+
+import pytest
+
+from tests import docs
+
+PACKAGE = docs.ROOT / "tpu_estimator_embedding"
+
+
+@pytest.mark.skipif(importlib.util.find_spec("sphinx") is None,
+                    reason="needs sphinx: pip install '.[docs]', as .ci/run does for it")
+def test_pages_build_without_a_warning(tmp_path):
+    done = subprocess.run(
+        [sys.executable, "-m", "sphinx", "-q", "-W", "--keep-going", "-d", str(tmp_path / "trees"),
+         "docs", str(tmp_path / "html")], cwd=docs.ROOT, capture_output=True, text=True)
+    assert done.returncode == 0, done.stderr
+    patches = (tmp_path / "html" / "patches.html").read_text(encoding="utf-8")
+    assert "tensorflow.python.tpu" in patches
+    reference = (tmp_path / "html" / "api.html").read_text(encoding="utf-8")
+    assert "EmbeddingConfigSpec" in reference and "TPUEmbeddingLayer" in reference
+
+
+def test_layout_names_every_part_of_the_package():
+    [layout] = [block for block in docs.literal_blocks(docs.page("architecture"))
+                if block.startswith("types.py")]
+    named = set(re.findall(r"^(\S+?)(?:/|\.py,?) ", layout, re.MULTILINE))
+    named |= set(re.findall(r", (\w+)\.py", layout))
+    parts = {path.stem for path in PACKAGE.iterdir()
+             if path.suffix == ".py" or (path / "__init__.py").exists()}
+    assert named == parts - {"__init__", "__main__"}
+
+
+def test_picture_of_the_data_flow_is_drawn_from_its_text():
+    text = (docs.DOCS / "data_flow.dot").read_text(encoding="utf-8")
+    picture = (docs.DOCS / "images" / "data_flow.svg").read_text(encoding="utf-8")
+    lines = [line for label in re.findall(r'label="([^"]+)"', text) for line in label.split(r"\n")]
+    assert lines and all(f">{line.replace(chr(39), '&#39;')}</text>" in picture for line in lines)
+
+
+def test_verbs_of_the_pages_exist():
+    from tpu_estimator_embedding import cli
+    named = {verb for path in docs.pages() for verb in re.findall(
+        r"(?:^    |``)tpu-estimator-embedding ([a-z-]+)", path.read_text(encoding="utf-8"),
+        re.MULTILINE)}
+    assert named <= set(cli.VERBS)
+
+
+def sentences_of_errors() -> list[str]:
+    return re.findall(r"^``(.+)``$", docs.page("troubleshooting"), re.MULTILINE)
+
+
+@pytest.fixture(scope="module")
+def sources() -> str:
+    """All strings of the package, with neighbouring ones joined."""
+    text = "\n".join(path.read_text(encoding="utf-8") for path in PACKAGE.rglob("*.py"))
+    return re.sub(r"\"\s*\n?\s*f?\"", "", text)
+
+
+@pytest.mark.parametrize("sentence", sentences_of_errors())
+def test_errors_of_the_troubleshooting_page_exist(sentence, sources):
+    assert sentence in sources
+
+
+@pytest.mark.parametrize("path", docs.pages(), ids=lambda path: path.stem)
+def test_files_that_a_page_names_exist(path: pathlib.Path):
+    text = path.read_text(encoding="utf-8")
+    named = re.findall(r"``((?:docs|examples|tests|benchmarks|tpu_estimator_embedding)/[\w/.]*)``",
+                       text)
+    missing = [name for name in named if not (docs.ROOT / name).exists()]
+    assert not missing
