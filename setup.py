@@ -60,6 +60,7 @@ EXTRAS = {
     ],
     "parquet": [
         "pyarrow",  # writes tables of a checkpoint to Parquet; the format's reference library
+    ],
     "docs": [
         "sphinx",  # builds the documentation
         "furo",  # its theme, which reads well on narrow screens

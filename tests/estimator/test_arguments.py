@@ -43,7 +43,8 @@ TESTED = {
         "params": "test_model_fn_call.test_params_stay_of_their_kind",
         "use_tpu": "test_without_engine.test_without_engine_everything_is_upstreams",
         "train_batch_size": BATCHES, "eval_batch_size": BATCHES, "predict_batch_size": BATCHES,
-        "batch_axis": "replicas.test_replica_input.test_batch_axis_says_along_which_axis_a_tensor_is_split",
+        "batch_axis": "replicas.test_replica_input.test_batch_axis_says_along_which_axis_"
+                      "a_tensor_is_split",
         "eval_on_tpu": "test_host_functions.test_model_function_may_return_plain_specs",
         "export_to_tpu": "test_arguments.test_export_for_a_tpu_is_the_one_for_cpu_and_says_so",
         "export_to_cpu": "test_arguments.test_export_to_nothing_is_refused",
@@ -59,8 +60,8 @@ TESTED = {
                                "is_named",
         "num_shards": "replicas.test_replicas.test_replicas_compute_what_one_does",
         "num_cores_per_replica": "test_arguments.test_what_needs_a_tpu_is_refused_with_advice",
-        "per_host_input_for_training": "input.test_input_modes.test_replicas_are_given_what_their_mode_"
-                                       "says",
+        "per_host_input_for_training": "input.test_input_modes.test_replicas_are_given_what_"
+                                       "their_mode_says",
         "tpu_job_name": "test_constructor.test_configuration_for_a_tpu_runs_without_one",
         "initial_infeed_sleep_secs": "test_arguments.test_input_sleeps_before_it_starts",
         "input_partition_dims": "test_arguments.test_what_needs_a_tpu_is_refused_with_advice",
@@ -86,8 +87,8 @@ TESTED = {
         "optimization_parameters": "test_optimizers.test_columns_train_with_the_optimizer_of_the_"
                                    "spec",
         "clipping_limit": "test_optimizers.test_clipping_limit_clips_the_summed_gradient",
-        "pipeline_execution_with_tensor_core": "step.test_pipelining.test_activations_miss_exactly_one_"
-                                               "update",
+        "pipeline_execution_with_tensor_core": "step.test_pipelining.test_activations_miss_"
+                                               "exactly_one_update",
         "experimental_gradient_multiplier_fn": "test_optimizers.test_multiplier_scales_the_"
                                                "gradients_of_tables_only",
         "feature_to_config_dict": "test_dict_program.test_program_with_dictionaries_is_that_of_"
