@@ -22,8 +22,8 @@ def test_help_and_wrong_arguments_are_answered_without_tensorflow(tmp_path):
             return status
 
         assert answer("--help") == answer("--version") == 0
-        assert [answer(verb, "--help") for verb in cli.VERBS] == [0] * len(cli._VERBS)
-        assert [answer(verb, "--nothing") for verb in cli.VERBS] == [2] * len(cli._VERBS)
+        assert [answer(verb, "--help") for verb in cli.VERBS] == [0] * len(cli.VERBS)
+        assert [answer(verb, "--nothing") for verb in cli.VERBS] == [2] * len(cli.VERBS)
         for wrong in (["--examples", "many"], ["--examples", "9"], ["--batch-size", "0"],
                       ["--batch-size", "9", "--model-dir", sys.argv[1]]):
             assert answer("demo", *wrong) == 2
