@@ -8,7 +8,7 @@ from tpu_estimator_embedding import checks
 
 
 class _OptimizationParameters:
-    """Settings that every optimizer has, in the words of TensorFlow's v1 TPU embedding.
+    """Settings that every optimizer has, with the names of TensorFlow's v1 TPU embedding.
 
     The name is TensorFlow's; programs test for it. Each class below it writes all its
     fields out, because TensorFlow's order mixes them. As in TensorFlow, an object may be
@@ -19,13 +19,13 @@ class _OptimizationParameters:
         learning_rate: a number, unless the table has a rate of its own.
         use_gradient_accumulation: whether a row gets one update per step, from the sum
             over all replicas, instead of one per replica.
-        clip_weight_min: lower limit of the weights after each update; None is none.
-        clip_weight_max: upper limit of the weights after each update; None is none.
-        weight_decay_factor: share of a weight taken off before each update; None is none.
+        clip_weight_min: lower limit of the weights after each update; None means no limit.
+        clip_weight_max: upper limit of the weights after each update; None means no limit.
+        weight_decay_factor: share of a weight subtracted before each update; None means no decay.
         multiply_weight_decay_factor_by_learning_rate: whether the decay is scaled by the
             learning rate.
-        clip_gradient_min: lower limit of the summed gradient; None is none.
-        clip_gradient_max: upper limit of the summed gradient; None is none.
+        clip_gradient_min: lower limit of the summed gradient; None means no limit.
+        clip_gradient_max: upper limit of the summed gradient; None means no limit.
 
     Raises:
         ValueError: if gradients are clipped without being accumulated.

@@ -30,7 +30,7 @@ class TableConfig(collections.namedtuple("TableConfig", [
             has exactly one id.
         hot_id_replication: whether a TPU copies rows that are looked up often to several
             cores. It changes the speed there, and no number anywhere.
-        learning_rate: a number that goes before that of the optimizer; 0 and None do not.
+        learning_rate: a number that overrides that of the optimizer; 0 and None do not.
         learning_rate_fn: function of the global step, evaluated in every step, that goes
             before any other rate. Tables that share one evaluate it once.
         optimization_parameters: one of the `*Parameters`, which goes before the one given

@@ -7,7 +7,7 @@
 Compiled ops do this where there are any, else TensorFlow's own, with the same results.
 
 All activations of a table are one tensor: those of its features, in the order of the
-plan, under one another. `split_activations` takes them apart. The same code runs in
+plan, concatenated along axis 0. `split_activations` takes them apart. The same code runs in
 sessions, in `tf.function` and eagerly.
 
 >>> from tpu_estimator_embedding.engine.enqueue_data import EnqueueData
@@ -64,7 +64,7 @@ class PartitionedEmbedding:
         self.variables = variables
 
     def lookup(self, ids: StepIds) -> dict[str, Tensor]:
-        """Returns the combined rows of every table, all features under one another.
+        """Returns the combined rows of every table, all features concatenated along axis 0.
 
         Args:
             ids: the ids of the step.

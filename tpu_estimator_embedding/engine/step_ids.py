@@ -42,7 +42,7 @@ def shard_ids(plan: EmbeddingPlan, enqueue_datas: EnqueueDatas, batch_size: Tens
 
 def shard_replicas(plan: EmbeddingPlan, replicas: Sequence[tuple[EnqueueDatas, Tensor]], *,
                    training: bool, portable: bool = False) -> StepIds:
-    """Does the same for several replicas, whose activations are put under one another.
+    """Does the same for several replicas, whose activations are concatenated along axis 0.
 
     Args:
         plan: the tables and features.

@@ -1,7 +1,7 @@
 # SPDX-License-Identifier: Apache-2.0
 """TPUEmbeddingV2: the class for TPUs with SparseCores, on the engine.
 
-Variables hold what a TPU's hold: tables of one width and optimizer under one another in a
+Variables hold what a TPU's hold: tables of one width and optimizer stacked along axis 0 in a
 stack, rows dealt out over SparseCores. Ids are sorted for them on the host, in arrays of
 fixed size, and the engine looks the rows of the stacks up and updates them.
 
@@ -54,7 +54,7 @@ class TPUEmbeddingV2(StackedTables):
 
     Works under any strategy of tf.distribute: gradients of all replicas are summed into
     one update. Every feature needs an `output_shape`, its samples on one replica; its
-    max_sequence_length does not count.
+    max_sequence_length is ignored.
 
     Differences from TensorFlow's class: it needs no TPU; limits of gradients and weights,
     use_gradient_accumulation and lazy_adam, which that one ignores, count; gradients of a

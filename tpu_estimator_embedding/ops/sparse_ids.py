@@ -62,7 +62,7 @@ def from_row_splits(ids: Tensor, row_splits: Tensor, weights: Tensor | None,
 
 
 def stack(parts: list[SparseIds], row_counts: list[Tensor]) -> SparseIds:
-    """Puts the activations of several features under one another.
+    """Concatenates the activations of several features along axis 0.
 
     Args:
         parts: the ids of each feature.

@@ -1,9 +1,8 @@
 # SPDX-License-Identifier: Apache-2.0
-"""The waist of the package: one frozen description of tables, features and optimizers.
+"""The intermediate representation: one frozen description of tables, features and optimizers.
 
-Both vocabularies, the v1 words under `config/` and the v2 words under `mid_level/`, are
-lowered to an `EmbeddingPlan`; everything behind it, the engine, checkpoints and exports,
-sees nothing else.
+Both APIs, v1 under `config/` and v2 under `mid_level/`, are lowered to an `EmbeddingPlan`. The
+engine, checkpoints and exports see nothing else.
 """
 
 import dataclasses

@@ -55,7 +55,7 @@ def test_sparse_ids_are_combined_over_the_last_dimension():
     np.testing.assert_array_equal(look_up(config(), sparse(CUBE[0])), rows(CUBE[0]).sum(1))
 
 
-@pytest.mark.filterwarnings("ignore:max_sequence_length of feature 'feature' does not count")
+@pytest.mark.filterwarnings("ignore:max_sequence_length of feature 'feature' is ignored")
 def test_sequences_of_higher_rank_are_combined():
     np.testing.assert_array_equal(look_up(config(max_sequence_length=5), sparse(CUBE)),
                                   rows(CUBE).sum(2))

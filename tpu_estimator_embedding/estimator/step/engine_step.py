@@ -179,7 +179,7 @@ def _connect(stand_ins: Stacked, activations: Stacked) -> None:
 
 def _replicate(spec: Any, gradients: Stacked, stacked: Sequence[Stacked], step_input: StepInput,
                training: bool) -> tuple[Any, Stacked]:
-    """Returns the spec of all replicas, and their gradients under one another."""
+    """Returns the spec of all replicas, and their gradients concatenated along axis 0."""
     if len(step_input.replicas) == 1:
         return spec, gradients
     if training and not replicas.has_cross_replica_sum():

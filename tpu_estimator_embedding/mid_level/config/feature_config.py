@@ -18,7 +18,7 @@ class FeatureConfig:
         table: a TableConfig.
         max_sequence_length: L > 0 makes it a sequence feature with activations
             `[batch, L, dim]`, cut or filled with zeros; 0 combines the ids of a sample
-            into `[batch, dim]`. It does not count where there is an output_shape.
+            into `[batch, dim]`. Ignored if there is an output_shape.
         validate_weights_and_indices: whether a lookup for serving drops negative ids and,
             unless the combiner is "sum", weights that are not positive, and gives zeros
             for samples without ids.

@@ -13,7 +13,7 @@ ClipValue = float | tuple[float | None, float | None]
 
 @dataclasses.dataclass(unsafe_hash=True)
 class _Optimizer:
-    """Settings that every optimizer has, in the words of `tf.tpu.experimental.embedding`.
+    """Settings that every optimizer has, with the names of `tf.tpu.experimental.embedding`.
 
     Each class below it writes all its fields out, because TensorFlow's order mixes them.
     Two objects are equal if they are of one class and all their settings are equal.
@@ -23,9 +23,9 @@ class _Optimizer:
             in every `apply_gradients`. Tables that share a function share its value.
         use_gradient_accumulation: whether a row gets one update per step, from the sum
             over all replicas, instead of one per replica.
-        clip_weight_min: lower limit of the weights after each update; None is none.
-        clip_weight_max: upper limit of the weights after each update; None is none.
-        weight_decay_factor: share of a weight taken off before each update; None is none.
+        clip_weight_min: lower limit of the weights after each update; None means no limit.
+        clip_weight_max: upper limit of the weights after each update; None means no limit.
+        weight_decay_factor: share of a weight subtracted before each update; None means no decay.
         multiply_weight_decay_factor_by_learning_rate: whether the decay is scaled by the
             learning rate.
         slot_variable_creation_fn: called with the variable of a table, the names of its
@@ -58,12 +58,12 @@ class _Optimizer:
 
     @property
     def clip_gradient_min(self) -> float | None:
-        """Lower limit of the summed gradient; None is none."""
+        """Lower limit of the summed gradient; None means no limit."""
         return self._clip_limits[0]
 
     @property
     def clip_gradient_max(self) -> float | None:
-        """Upper limit of the summed gradient; None is none."""
+        """Upper limit of the summed gradient; None means no limit."""
         return self._clip_limits[1]
 
     @property

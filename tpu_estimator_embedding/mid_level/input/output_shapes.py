@@ -86,7 +86,7 @@ def of_input_shape(path: str, config: Any, shape: Any) -> OutputShape:
     if length and len(dims) == 2:
         return OutputShape((dims[0], length), length)
     if length:
-        warnings.warn(f"max_sequence_length of feature {path!r} does not count: its input has "
+        warnings.warn(f"max_sequence_length of feature {path!r} is ignored: its input has "
                       f"{len(dims)} dimensions, not 2.", stacklevel=2)
     return OutputShape(dims[:-1])
 

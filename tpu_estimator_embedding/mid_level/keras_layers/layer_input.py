@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""From the input of a layer to the engine's words for ids, whatever the batch size."""
+"""From the input of a layer to the engine's EnqueueData, whatever the batch size."""
 
 import math
 from typing import Any, NamedTuple

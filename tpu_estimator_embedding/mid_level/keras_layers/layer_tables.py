@@ -189,7 +189,7 @@ def _trapped(trap: Tensor, activations: Sequence[Tensor],
 
 
 def _stack(plan: Any, replicas: Sequence[Mapping[str, Tensor]]) -> dict[str, Tensor]:
-    """Returns table name -> gradients of all replicas' activations under one another."""
+    """Returns table name -> gradients of all replicas' activations concatenated along axis 0."""
     return {table.name: tf.concat([
         tf.reshape(gradients[feature.name], [-1, table.dimension])
         for gradients in replicas for feature in plan.features_of(table.name)], 0)

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Keras' legacy optimizers in the words of the tables' optimizers."""
+"""Keras' legacy optimizers as optimizers of tables."""
 
 import dataclasses
 from typing import Any

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Stacks in the words of upstream's `preprocess_features`, lowered to this package's."""
+"""Stacks with the names of upstream's `preprocess_features`, lowered to this package's."""
 
 from collections.abc import Mapping, Sequence
 from typing import Any

@@ -39,11 +39,11 @@ class StackVariable(Trackable):
         return self.variables[0].dtype
 
     def read_value(self) -> Tensor:
-        """Returns all parts under one another."""
+        """Returns all parts concatenated along axis 0."""
         return tf.concat([part.read_value() for part in self.variables], 0)
 
     def numpy(self) -> Any:
-        """Returns all parts under one another, as an array."""
+        """Returns all parts concatenated along axis 0, as an array."""
         return self.read_value().numpy()
 
     def assign(self, value: Tensor) -> None:
@@ -65,7 +65,7 @@ class StackVariable(Trackable):
     def table_shards(self, name: str) -> list[tuple[str, Tensor]]:
         """Returns, for each chip, its device and the rows of one table that it holds.
 
-        The rows are those of the chip's SparseCores under one another, padding included.
+        The rows are those of the chip's SparseCores concatenated along axis 0, padding included.
         """
         layout, cores = self.stack.table(name), self.stack.cores
         end = layout.row_offset + layout.padded_rows // cores.count

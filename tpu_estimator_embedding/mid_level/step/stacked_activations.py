@@ -1,7 +1,7 @@
 # SPDX-License-Identifier: Apache-2.0
 """The activations of all replicas, taken apart, and their gradients, put together.
 
-The engine has the activations of a table under one another: replica by replica, and in
+The engine has the activations of a table concatenated along axis 0: replica by replica, and in
 each the features in the order of the plan.
 """
 
