@@ -195,3 +195,15 @@ def test_calls_of_both_releases(make, batch_size):
 def test_calls_that_cannot_be(make, error, message):
     with pytest.raises(error, match=message):
         make()
+
+
+@pytest.mark.parametrize("table", [
+    {"vocabulary_size": 10, "dim": 4, "name": "a"},
+    {"vocabulary_size": 10, "dim": 4, "combiner": "sum"},
+    {"vocabulary_size": 10, "dim": 16, "initializer": tf.zeros_initializer},
+])
+def test_configs_print_as_tensorflows(table):
+    ours, theirs = TableConfig(**table), upstream.TableConfig(**table)
+    assert repr(ours) == repr(theirs)
+    assert repr(FeatureConfig(ours, 3, name="f")) == repr(upstream.FeatureConfig(
+        theirs, 3, name="f"))

@@ -58,7 +58,26 @@ class TableConfig:
         check_supported(self)
         if self.initializer is None:
             self.initializer = tf.compat.v1.truncated_normal_initializer(
-                stddev=1 / math.sqrt(self.dim))
+                stddev=self._default_stddev)
+
+    @property
+    def _default_stddev(self) -> float:
+        return 1 / math.sqrt(self.dim)
+
+    def __repr__(self) -> str:
+        # As TensorFlow prints it: without layout and dtype, the default initializer as None.
+        shown = ("vocabulary_size", "dim", "initializer", "optimizer", "combiner", "name",
+                 "quantization_config")
+        values = {name: getattr(self, name) for name in shown}
+        if self._has_default_initializer():
+            values["initializer"] = None
+        return f"TableConfig({', '.join(f'{name}={value!r}' for name, value in values.items())})"
+
+    def _has_default_initializer(self) -> bool:
+        # By its name: TensorFlow has two classes of it, and either Keras one of its own.
+        return (type(self.initializer).__name__ == "TruncatedNormal"
+                and self.initializer.mean == 0.0
+                and math.isclose(self.initializer.stddev, self._default_stddev))
 
 
 def is_table_config(value: Any) -> bool:
