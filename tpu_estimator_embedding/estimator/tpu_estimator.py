@@ -7,6 +7,7 @@ from typing import Any
 import tensorflow as tf
 
 from tpu_estimator_embedding import checks
+from tpu_estimator_embedding.compat.stand_ins import tpu_ops
 from tpu_estimator_embedding.engine.step_ids import describe_kernels
 from tpu_estimator_embedding.estimator import upstream
 from tpu_estimator_embedding.estimator.estimator_spec import (
@@ -173,17 +174,22 @@ class TPUEstimator(upstream.tpu_estimator.TPUEstimator):
         without_engine = super()._augment_model_fn(model_fn, batch_axis)
 
         def augmented(features, labels, mode, config, params):
-            if not self._use_engine:
+            with tpu_ops.standing_in():  # without install() too: a model_fn sums over replicas
+                if self._use_engine:
+                    return self._with_engine(features, labels, mode, config, params)
                 _log_start(f"{mode} without the embedding engine (use_tpu=False): tables of "
                            "embedding columns are variables of the model")
                 return without_engine(features, labels, mode, config, params)
-            plan = self._plan(training=mode == ModeKeys.TRAIN)
-            is_export = not isinstance(features, step_input.StepInput)
-            if is_export:
-                plan, features = self._serving_input(plan, features, labels, mode)
-            return self._engine_spec(plan, features, mode, config, params, is_export)
 
         return augmented
+
+    def _with_engine(self, features: Any, labels: Any, mode: str, config: Any,
+                     params: dict[str, Any]) -> Any:
+        plan = self._plan(training=mode == ModeKeys.TRAIN)
+        is_export = not isinstance(features, step_input.StepInput)
+        if is_export:
+            plan, features = self._serving_input(plan, features, labels, mode)
+        return self._engine_spec(plan, features, mode, config, params, is_export)
 
     def _serving_input(self, plan: EmbeddingPlan, features: Any, labels: Any,
                        mode: str) -> tuple[EmbeddingPlan, step_input.StepInput]:
