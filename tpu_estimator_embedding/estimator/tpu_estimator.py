@@ -10,6 +10,7 @@ from tpu_estimator_embedding import checks
 from tpu_estimator_embedding.compat.stand_ins import tpu_ops
 from tpu_estimator_embedding.engine.step_ids import describe_kernels
 from tpu_estimator_embedding.estimator import upstream
+from tpu_estimator_embedding.estimator.embedding_config_spec import check_spec
 from tpu_estimator_embedding.estimator.estimator_spec import (
     ModeKeys,
     log_hooks,
@@ -64,6 +65,7 @@ class TPUEstimator(upstream.tpu_estimator.TPUEstimator):
                  export_saved_model_api_version=_EXPORT_API_V1, *,
                  num_hosts=1):
         checks.check_positive_int("num_hosts", num_hosts)
+        check_spec(embedding_config_spec)
         if use_tpu:
             _check_can_honour(config)
         self._use_engine = use_tpu
