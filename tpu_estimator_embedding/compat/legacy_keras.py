@@ -49,7 +49,11 @@ def use() -> None:
 
 def import_patches() -> tuple[patch.Patch, ...]:
     """What has to be in place while tensorflow_estimator is imported."""
-    return patch_table.KERAS_OF_IMPORT if _is_needed() else ()
+    if not _is_needed():
+        return ()
+    losses = patch.Patch("tensorflow", "losses", "tf_keras.api._v2.keras.losses",
+                         "tensorflow_estimator asks for Keras 2 here", replaces=True)
+    return patch_table.KERAS[0], losses
 
 
 def forget() -> None:

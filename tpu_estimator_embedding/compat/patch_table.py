@@ -99,13 +99,6 @@ KERAS = tuple(
         *((f"tensorflow._api.v2{outer}.compat.{version}", f"_{version}")
           for outer in ("", ".compat.v1", ".compat.v2") for version in ("v1", "v2"))))
 
-# What tensorflow_estimator reads of Keras while it is imported: without these, Keras 3.
-KERAS_OF_IMPORT = tuple(
-    Patch("tensorflow", name, source, "tensorflow_estimator asks for Keras 2 here",
-          replaces=True)
-    for name, source in (("keras", "tf_keras.api._v2.keras"),
-                         ("losses", "tf_keras.api._v2.keras.losses")))
-
 ESTIMATOR_API = "tensorflow_estimator.python.estimator.api"
 UPSTREAM = (f"{ESTIMATOR_API}._v1.estimator.tpu.experimental",  # which imports all the others
             f"{ESTIMATOR_API}._v2.estimator",
