@@ -68,7 +68,7 @@ def new_spec():
 
 
 def by_id(values):
-    """Puts the rows of a variable, which has them in the order of the hosts, in that of ids."""
+    """Puts the rows of a saved tensor, which has them in the order of the hosts, in that of ids."""
     rows = np.empty_like(values)
     rows[np.concatenate(oracle.cut(np.arange(len(values)), NUM_HOSTS, "mod"))] = values
     return rows
@@ -112,11 +112,11 @@ def test_program_with_dictionaries_is_that_of_the_oracle(tmp_path):
     compare = {"rtol": 2e-5, "atol": 2e-6}
     np.testing.assert_allclose(estimator.get_variable_value("kernel"), expected.kernel, **compare)
     for name, table in expected.tables.tables.items():
-        np.testing.assert_allclose(by_id(estimator.get_variable_value(name)), table.values,
+        np.testing.assert_allclose(estimator.get_variable_value(name), table.values,
                                    err_msg=name, **compare)
         for slot, suffix in SLOTS[table.optimizer.kind].items():
             np.testing.assert_allclose(
-                by_id(estimator.get_variable_value(f"{name}/{suffix}")), table.slots[slot],
+                estimator.get_variable_value(f"{name}/{suffix}"), table.slots[slot],
                 err_msg=f"{name} {slot}", **compare)
     predictions = [prediction["z"] for prediction in estimator.predict(input_fn)]
     np.testing.assert_allclose(predictions, expected.predict(data), rtol=1e-4, atol=1e-5)

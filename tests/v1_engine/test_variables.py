@@ -5,7 +5,12 @@ import numpy as np
 import pytest
 import tensorflow as tf
 
+from tests import oracle
+from tpu_estimator_embedding.checkpoint.table_layouts import TABLE_LAYOUTS_KEY
+from tpu_estimator_embedding.compat import modules
 from tpu_estimator_embedding.compat.modules import tpu_embedding as te
+
+modules.restore()  # as what imports tensorflow.python.tpu.tpu_embedding has
 
 # *Parameters, their tuple of slots, and name and initial value of each.
 SLOTS = [
@@ -33,10 +38,11 @@ def graph():
         yield graph
 
 
-def make(optimizer=None, vocabulary_size=13, num_hosts=1, mode=te.TRAINING, **table_options):
+def make(optimizer=None, vocabulary_size=13, num_hosts=1, mode=te.TRAINING, strategy="div",
+         **table_options):
     return te.TPUEmbedding(
         {"words": te.TableConfig(vocabulary_size, 1, **table_options)},
-        {"title": te.FeatureConfig("words")}, num_hosts, mode,
+        {"title": te.FeatureConfig("words")}, num_hosts, mode, partition_strategy=strategy,
         optimization_parameters=optimizer, device_config=te.DeviceConfig(
             num_hosts, num_hosts, "/job:localhost"))
 
@@ -148,22 +154,29 @@ def test_inference_has_the_slots_of_a_tables_own_optimizer():
     assert slots.accumulator[0].op.name == "words/Adagrad/part_0"
 
 
-def test_checkpoint_goes_to_another_number_of_hosts(tmp_path):
+@pytest.mark.parametrize("source, target", [("div", "div"), ("mod", "mod"), ("mod", "div")])
+def test_checkpoint_goes_to_another_number_of_hosts(tmp_path, source, target):
     path = str(tmp_path / "model")
-    made = make(te.AdagradParameters(0.1), num_hosts=3).create_variables_and_ops()
+    made = make(te.AdagradParameters(0.1), num_hosts=3, strategy=source)
+    made = made.create_variables_and_ops()
+    values = np.arange(13, dtype=np.float32)[:, np.newaxis]
     with tf.compat.v1.Session() as session:
         session.run(tf.compat.v1.global_variables_initializer())
+        for part, rows in zip(made.embedding_variables_by_table["words"],
+                              oracle.cut(values, 3, source), strict=True):
+            part.load(rows, session)
         session.run(made.retrieve_ops())
         tf.compat.v1.train.Saver().save(session, path)
-        saved = np.concatenate(session.run(made.embedding_variables_by_table["words"]))
-    assert dict(tf.train.list_variables(path)) == {"words": [13, 1], "words/Adagrad": [13, 1]}
+    assert dict(tf.train.list_variables(path)) == {
+        "words": [13, 1], "words/Adagrad": [13, 1], TABLE_LAYOUTS_KEY: []}
     with tf.Graph().as_default(), tf.compat.v1.Session() as session:
-        made = make(te.AdagradParameters(0.2), num_hosts=2).create_variables_and_ops()
+        made = make(te.AdagradParameters(0.2), num_hosts=2, strategy=target)
+        made = made.create_variables_and_ops()
         tf.compat.v1.train.Saver().restore(session, path)
         session.run(made.load_ops())
         restored = session.run(made.embedding_variables_by_table["words"])
-    assert [len(part) for part in restored] == [7, 6]
-    np.testing.assert_array_equal(np.concatenate(restored), saved)
+    for part, rows in zip(restored, oracle.cut(values, 2, target), strict=True):
+        np.testing.assert_array_equal(part, rows)
 
 
 def test_properties_are_copies_sorted_by_name():

@@ -77,6 +77,17 @@ TPU_OPS = tuple(
                          ("tensorflow._api.v2.raw_ops", raw_op),
                          ("tensorflow._api.v2.compat.v1.raw_ops", raw_op)))
 
+SAVERS = tuple(
+    Patch(module, name, f"{OURS}.checkpoint.table_saveables:{function}",
+          "a checkpoint says how the rows of tables lie, and is restored by it", replaces=True)
+    for module, name, function in (
+        ("tensorflow.python.training.saving.saveable_object_util", "saveable_objects_for_op",
+         "saveable_objects_for_op"),
+        ("tensorflow.python.training.saver:BaseSaverBuilder", "save_op", "save_op"),
+        ("tensorflow.python.training.saver:Saver", "restore", "restore"),
+        ("tensorflow.python.training.checkpoint_utils", "_set_checkpoint_initializer",
+         "set_initializer")))
+
 # The classes that TensorFlow exports; a program may hold either spelling of the module,
 # which `import tensorflow.compat.v1` makes two modules of.
 EXPORTED = ("AdagradParameters", "AdamParameters", "FtrlParameters",
@@ -101,5 +112,4 @@ KERAS = tuple(
 
 ESTIMATOR_API = "tensorflow_estimator.python.estimator.api"
 UPSTREAM = (f"{ESTIMATOR_API}._v1.estimator.tpu.experimental",  # which imports all the others
-            f"{ESTIMATOR_API}._v2.estimator",
             "tensorflow.python.tpu.tpu_estimator")

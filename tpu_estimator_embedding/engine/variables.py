@@ -7,6 +7,7 @@ from typing import NamedTuple
 import tensorflow as tf
 
 from tpu_estimator_embedding.engine.constant_initializers import computed_in_session
+from tpu_estimator_embedding.engine.table_slice import TableSlice
 from tpu_estimator_embedding.plan.embedding_plan import EmbeddingPlan, TablePlan
 from tpu_estimator_embedding.types import Initializer
 
@@ -30,8 +31,8 @@ class TableVariables(NamedTuple):
     slots: dict[str, list[tf.Variable]]
 
 
-def create_variables(plan: EmbeddingPlan,
-                     names: Mapping[str, TableNames]) -> dict[str, TableVariables]:
+def create_variables(plan: EmbeddingPlan, names: Mapping[str, TableNames],
+                     checkpoint_num_hosts: int | None = None) -> dict[str, TableVariables]:
     """Creates every table of the plan, and its slots where it has an optimizer.
 
     In a graph, parts are made by `tf.compat.v1.get_variable` with a partitioner, so that
@@ -45,11 +46,18 @@ def create_variables(plan: EmbeddingPlan,
     Args:
         plan: the tables.
         names: table name -> names of its variables.
+        checkpoint_num_hosts: as in `TableSlice`.
 
     Returns:
         Table name -> variables.
     """
-    return {table.name: _create_table(plan, table, names[table.name]) for table in plan.tables}
+    variables = {table.name: _create_table(plan, table, names[table.name])
+                 for table in plan.tables}
+    if not tf.executing_eagerly():
+        for table in variables.values():
+            for parts in (table.parts, *table.slots.values()):
+                _say_how_rows_lie(plan, parts, checkpoint_num_hosts)
+    return variables
 
 
 def default_names(plan: EmbeddingPlan) -> dict[str, TableNames]:
@@ -78,3 +86,11 @@ def _create_parts(name: str, table: TablePlan, sizes: list[int],
             initializer=computed_in_session(initializer),
             partitioner=tf.compat.v1.fixed_size_partitioner(len(sizes)),
             trainable=False, use_resource=True))
+
+
+def _say_how_rows_lie(plan: EmbeddingPlan, parts: list[tf.Variable],
+                      checkpoint_num_hosts: int | None) -> None:
+    for number, part in enumerate(parts):
+        part._set_save_slice_info(TableSlice(
+            part._get_save_slice_info(), partition_strategy=plan.partition_strategy,
+            num_hosts=plan.num_hosts, part=number, checkpoint_num_hosts=checkpoint_num_hosts))

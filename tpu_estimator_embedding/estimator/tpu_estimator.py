@@ -7,10 +7,9 @@ from typing import Any
 import tensorflow as tf
 
 from tpu_estimator_embedding import checks
-from tpu_estimator_embedding.compat.stand_ins import tpu_ops
+from tpu_estimator_embedding.checkpoint.table_layouts import TABLE_LAYOUTS_KEY
 from tpu_estimator_embedding.engine.step_ids import describe_kernels
 from tpu_estimator_embedding.estimator import upstream
-from tpu_estimator_embedding.estimator.embedding_config_spec import check_spec
 from tpu_estimator_embedding.estimator.estimator_spec import (
     ModeKeys,
     log_hooks,
@@ -20,11 +19,12 @@ from tpu_estimator_embedding.estimator.hooks.interrupts import StopOnSignal
 from tpu_estimator_embedding.estimator.hooks.log_at_end import logging_without_input
 from tpu_estimator_embedding.estimator.hooks.slow_start import telling_of_slow_start
 from tpu_estimator_embedding.estimator.input import step_input
-from tpu_estimator_embedding.estimator.input.serving_ids import look_up_vocabularies
+from tpu_estimator_embedding.estimator.input.serving_ids import serving_input
 from tpu_estimator_embedding.estimator.input.step_feed import feed_steps
 from tpu_estimator_embedding.estimator.machine_context import MachineContext
 from tpu_estimator_embedding.estimator.model_fn_call import call_model_fn
 from tpu_estimator_embedding.estimator.restore.restore_errors import explained_restore
+from tpu_estimator_embedding.estimator.restore.variable_values import value_by_id
 from tpu_estimator_embedding.estimator.restore.warm_start import warm_start_tables, without_tables
 from tpu_estimator_embedding.estimator.spec_to_plan import can_train, spec_to_plan
 from tpu_estimator_embedding.estimator.step.engine_step import EngineStep, build_step
@@ -43,10 +43,13 @@ class TPUEstimator(upstream.tpu_estimator.TPUEstimator):
     export; `params['use_tpu']` is True in all of them. With `use_tpu=False` it does what it
     always did: columns are ordinary variables that the model's optimizer trains.
 
-    The constructor's arguments are TensorFlow's, in their order, and one more:
+    The constructor's arguments are TensorFlow's, in their order, and two more:
 
     Args:
         num_hosts: parts into which every table is split, each with a variable of its own.
+            Checkpoints can be read with any other number, and by the other partition_strategy.
+        checkpoint_num_hosts: hosts that wrote the checkpoint, where it does not say so itself:
+            one that a TPU or an earlier version of this package wrote. Only `mod` needs it.
 
     Raises:
         ValueError: in upstream's cases, but for those that only made sense with a TPU:
@@ -63,9 +66,10 @@ class TPUEstimator(upstream.tpu_estimator.TPUEstimator):
                  batch_axis=None, eval_on_tpu=True, export_to_tpu=True, export_to_cpu=True,
                  warm_start_from=None, embedding_config_spec=None,
                  export_saved_model_api_version=_EXPORT_API_V1, *,
-                 num_hosts=1):
+                 num_hosts=1, checkpoint_num_hosts=None):
         checks.check_positive_int("num_hosts", num_hosts)
-        check_spec(embedding_config_spec)
+        if checkpoint_num_hosts is not None:
+            checks.check_positive_int("checkpoint_num_hosts", checkpoint_num_hosts)
         if use_tpu:
             _check_can_honour(config)
         self._use_engine = use_tpu
@@ -73,6 +77,7 @@ class TPUEstimator(upstream.tpu_estimator.TPUEstimator):
         self._tensor_core_columns = (
             embedding_config_spec and embedding_config_spec.tensor_core_feature_columns) or ()
         self._num_hosts = num_hosts
+        self._checkpoint_num_hosts = checkpoint_num_hosts
         self._user_model_fn = model_fn
         self._batch_axis = batch_axis
         self._log_steps = getattr(config, "log_step_count_steps", None)
@@ -127,6 +132,17 @@ class TPUEstimator(upstream.tpu_estimator.TPUEstimator):
             yield from super().predict(input_fn, predict_keys, self._hooks(hooks),
                                        checkpoint_path, yield_single_examples)
 
+    def get_variable_names(self):
+        """Returns the names of all variables in the latest checkpoint."""
+        return [name for name in super().get_variable_names() if name != TABLE_LAYOUTS_KEY]
+
+    def get_variable_value(self, name):
+        """Returns the value of a variable; row i of a table or slot is that of id i."""
+        if self.latest_checkpoint() is None:
+            return super().get_variable_value(name)  # which says that there is none
+        return value_by_id(self.model_dir, name, self._plan(training=False),
+                           self._checkpoint_num_hosts)
+
     def _hooks(self, hooks: Any) -> list[Any]:
         return logging_without_input(hooks) if self._use_engine else list(hooks or [])
 
@@ -137,8 +153,6 @@ class TPUEstimator(upstream.tpu_estimator.TPUEstimator):
 
     def _assert_members_are_not_overridden(self) -> None:
         """Lets subclasses override what they like, whatever they are called."""
-
-    # A session run is one step here, not a loop of them: Estimator's own hooks stop it.
 
     def _convert_train_steps_to_hooks(self, steps, max_steps):
         if self._use_engine:
@@ -176,33 +190,20 @@ class TPUEstimator(upstream.tpu_estimator.TPUEstimator):
         without_engine = super()._augment_model_fn(model_fn, batch_axis)
 
         def augmented(features, labels, mode, config, params):
-            with tpu_ops.standing_in():  # without install() too: a model_fn sums over replicas
-                if self._use_engine:
-                    return self._with_engine(features, labels, mode, config, params)
+            if not self._use_engine:
                 _log_start(f"{mode} without the embedding engine (use_tpu=False): tables of "
                            "embedding columns are variables of the model")
                 return without_engine(features, labels, mode, config, params)
+            plan = self._plan(training=mode == ModeKeys.TRAIN)
+            is_export = not isinstance(features, step_input.StepInput)
+            if is_export:
+                plan, features = serving_input(
+                    plan, features, labels, training=mode == ModeKeys.TRAIN,
+                    columns=(self._spec and self._spec.feature_columns) or (),
+                    tensor_core_columns=self._tensor_core_columns)
+            return self._engine_spec(plan, features, mode, config, params, is_export)
 
         return augmented
-
-    def _with_engine(self, features: Any, labels: Any, mode: str, config: Any,
-                     params: dict[str, Any]) -> Any:
-        plan = self._plan(training=mode == ModeKeys.TRAIN)
-        is_export = not isinstance(features, step_input.StepInput)
-        if is_export:
-            plan, features = self._serving_input(plan, features, labels, mode)
-        return self._engine_spec(plan, features, mode, config, params, is_export)
-
-    def _serving_input(self, plan: EmbeddingPlan, features: Any, labels: Any,
-                       mode: str) -> tuple[EmbeddingPlan, step_input.StepInput]:
-        if isinstance(features, dict):
-            plan = plan.restricted_to(features)
-            columns = self._spec.feature_columns if self._spec else None
-            features = look_up_vocabularies(columns or (), features)
-        return plan, step_input.prepare(plan, [(features, labels)],
-                                        training=mode == ModeKeys.TRAIN,
-                                        tensor_core_columns=self._tensor_core_columns,
-                                        portable=True)
 
     def _engine_spec(self, plan: EmbeddingPlan, inputs: step_input.StepInput, mode: str,
                      config: Any, params: dict[str, Any], is_export: bool) -> Any:
@@ -215,7 +216,8 @@ class TPUEstimator(upstream.tpu_estimator.TPUEstimator):
             call_model_fn, self._user_model_fn, mode=mode, config=config, params=params,
             added_params=self._added_params(mode, is_export))
         step = build_step(plan, inputs, model_fn, training=training,
-                          from_columns=bool(self._spec and self._spec.feature_columns))
+                          from_columns=bool(self._spec and self._spec.feature_columns),
+                          checkpoint_num_hosts=self._checkpoint_num_hosts)
         if not is_export:
             self._warm_start(step)
         spec = to_estimator_spec(

@@ -57,8 +57,9 @@ def install() -> None:
 def uninstall() -> None:
     """Puts back every name that `install` changed; calling it again changes nothing.
 
-    The names of this package go on working. What TensorFlow has loaded meanwhile stays
-    loaded; a `tf.keras` that was used is Keras 2 to the end of the process.
+    Also what importing `TPUEstimator` changed, which needs it to work: `install` it again
+    before using it. What TensorFlow has loaded meanwhile stays loaded; a `tf.keras` that was
+    used is Keras 2 to the end of the process.
 
     >>> install()
     >>> uninstall()

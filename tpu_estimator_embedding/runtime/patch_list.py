@@ -13,7 +13,7 @@ _WIDTH = 96  # of a line
 # Every row that may be applied, the last two by `run` only.
 ROWS = (
     *patch_table.KERAS, *patch_table.MODULES, *patch_table.EXPERIMENTAL, *patch_table.V1_WORDS,
-    *patch_table.V1_ENGINE, *patch_table.TPU_OPS, *install.ROWS, *tf1.TABLE,
+    *patch_table.V1_ENGINE, *patch_table.SAVERS, *patch_table.TPU_OPS, *install.ROWS, *tf1.TABLE,
     *program_setup.TABLE)
 
 

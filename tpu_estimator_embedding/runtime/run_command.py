@@ -2,8 +2,10 @@
 """`tpu-estimator-embedding run`."""
 
 import argparse
+import os
 import sys
 
+from tpu_estimator_embedding.checkpoint.unknown_layouts import CHECKPOINT_NUM_HOSTS
 from tpu_estimator_embedding.runtime import program
 
 DESCRIPTION = """\
@@ -34,6 +36,9 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     level.add_argument("--verbose", dest="level", action="store_const", const="verbose",
                        help="TensorFlow logs everything from INFO on, and every deprecation "
                        "each time, not once")
+    parser.add_argument("--checkpoint-num-hosts", metavar="N",
+                        help="hosts that wrote the checkpoint that the program restores; needed "
+                        "with partition_strategy='mod' if a TPU or version 0.1 wrote it")
     parser.add_argument("-m", dest="module", nargs=argparse.REMAINDER, metavar="MODULE",
                         help="run a module, as `python -m MODULE` does")
     parser.add_argument("program", nargs=argparse.REMAINDER, metavar="PROGRAM.py",
@@ -47,6 +52,8 @@ def run(args: argparse.Namespace) -> int:
         print(f"{program.PREFIX}`run` needs a program: `run PROGRAM.py` or `run -m MODULE`. "
               "`run --help` lists the options.", file=sys.stderr)
         return 2
+    if args.checkpoint_num_hosts:  # in the environment, for processes that it starts too
+        os.environ[CHECKPOINT_NUM_HOSTS] = args.checkpoint_num_hosts
     start = program.run_module if args.module else program.run_file
     try:
         start(name, arguments, program.ProgramSetup(args.tf1, args.level))

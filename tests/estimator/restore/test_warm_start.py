@@ -7,6 +7,7 @@ import tensorflow as tf
 
 from tests.estimator import counting
 from tests.estimator.counting import TPUEstimatorSpec, new_estimator
+from tpu_estimator_embedding.checkpoint.table_layouts import TABLE_LAYOUTS_KEY
 from tpu_estimator_embedding.config.optimization_parameters import (
     AdagradParameters,
     AdamParameters,
@@ -48,7 +49,8 @@ def train(model_dir, layers=("first", "second"), use_tpu=True, parameters=None,
 
 def values(checkpoint):
     reader = tf.train.load_checkpoint(str(checkpoint))
-    return {name: reader.get_tensor(name) for name in reader.get_variable_to_shape_map()}
+    return {name: reader.get_tensor(name) for name in reader.get_variable_to_shape_map()
+            if name != TABLE_LAYOUTS_KEY}
 
 
 def same(one, other):

@@ -10,34 +10,11 @@ no TPU.
 
 import importlib
 
-from tpu_estimator_embedding.compat import legacy_keras, patch, patch_table, versions
-
-
-def import_estimator() -> None:
-    """Imports tensorflow_estimator, and leaves everything else as it was.
-
-    The modules that it needs are under their old names only meanwhile, and `tf.keras` is
-    Keras 2 only meanwhile. What it imported stays valid.
-
-    Raises:
-        RuntimeError: if a package is missing or of the wrong version; the text says which,
-            and what to do.
-
-    >>> import_estimator()
-    >>> from tensorflow_estimator.python.estimator.tpu import tpu_config
-    >>> tpu_config.TPUConfig().iterations_per_loop
-    2
-    """
-    for problem in (legacy_keras.package_problem(), *versions.library_problems()):
-        if problem:
-            raise RuntimeError(problem)
-    with patch.applied([*patch_table.MODULES, *legacy_keras.import_patches()]):
-        for module in patch_table.UPSTREAM:
-            importlib.import_module(module)
+from tpu_estimator_embedding.compat import legacy_keras, patch, patch_table
 
 
 def restore() -> None:
-    """Makes tensorflow_estimator importable by programs, to stay; calling it again changes nothing.
+    """Makes tensorflow_estimator importable; calling it again changes nothing.
 
     Raises:
         RuntimeError: if `tf.keras` cannot be Keras 2 any more; see `legacy_keras`.
@@ -52,5 +29,6 @@ def restore() -> None:
         patch.apply(row)
     for module in patch_table.UPSTREAM:  # whose modules thereby copy names from before
         importlib.import_module(module)
-    for row in patch_table.EXPERIMENTAL + patch_table.V1_WORDS + patch_table.V1_ENGINE:
+    for row in (*patch_table.EXPERIMENTAL, *patch_table.V1_WORDS, *patch_table.V1_ENGINE,
+                *patch_table.SAVERS):
         patch.apply(row)

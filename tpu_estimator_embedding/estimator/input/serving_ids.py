@@ -11,6 +11,29 @@ from typing import Any
 import tensorflow as tf
 from tensorflow.python.feature_column import feature_column_v2 as fc
 
+from tpu_estimator_embedding.estimator.input import step_input
+from tpu_estimator_embedding.plan.embedding_plan import EmbeddingPlan
+
+
+def serving_input(plan: EmbeddingPlan, features: Any, labels: Any, *, training: bool,
+                  columns: Sequence[Any], tensor_core_columns: Sequence[Any]
+                  ) -> tuple[EmbeddingPlan, step_input.StepInput]:
+    """Returns the plan of the features that are there, and their ids.
+
+    Args:
+        plan: the tables and features.
+        features: what a serving_input_receiver_fn gave; embedding features may be left out.
+        labels: the labels of an exported training or evaluation.
+        training: whether gradients will follow.
+        columns: embedding columns of the plan.
+        tensor_core_columns: columns whose ids the model_fn gets padded.
+    """
+    if isinstance(features, dict):
+        plan = plan.restricted_to(features)
+        features = look_up_vocabularies(columns, features)
+    return plan, step_input.prepare(plan, [(features, labels)], training=training,
+                                    tensor_core_columns=tensor_core_columns, portable=True)
+
 
 def look_up_vocabularies(columns: Sequence[Any], features: Mapping[str, Any]) -> dict[str, Any]:
     """Returns the features with the strings of embedding columns turned into ids.

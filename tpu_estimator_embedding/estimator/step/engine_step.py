@@ -58,7 +58,8 @@ class EngineStep(NamedTuple):
 
 
 def build_step(plan: EmbeddingPlan, prepared: StepInput, model_fn: Callable[[Any, Any], Any],
-               *, from_columns: bool, training: bool) -> EngineStep:
+               *, from_columns: bool, training: bool,
+               checkpoint_num_hosts: int | None = None) -> EngineStep:
     """Builds the graph of one step.
 
     Args:
@@ -68,6 +69,7 @@ def build_step(plan: EmbeddingPlan, prepared: StepInput, model_fn: Callable[[Any
         from_columns: whether the tables are those of feature columns, which the scope of
             their first use names.
         training: whether to capture gradients and update the tables.
+        checkpoint_num_hosts: as in `TableSlice`.
 
     Raises:
         RuntimeError: if the model_fn leaves a column unused in training, or computes no
@@ -91,7 +93,7 @@ def build_step(plan: EmbeddingPlan, prepared: StepInput, model_fn: Callable[[Any
         check_all_used(plan, names)
     used = plan.restricted_to([feature.name for feature in plan.features
                                if feature.table in names])
-    engine = PartitionedEmbedding(plan, create_variables(used, names))
+    engine = PartitionedEmbedding(plan, create_variables(used, names, checkpoint_num_hosts))
     with tf.device("/device:CPU:0"):
         stacked = lookahead.stacked if lookahead else engine.lookup(step_input.ids)
         by_replica = _split_replicas(plan, stacked, step_input)

@@ -1,0 +1,136 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Ops that fill a part of a table from a checkpoint of another layout, a stored part at a time.
+
+Every op runs where the part is, so that a server of a cluster reads its own rows.
+"""
+
+import dataclasses
+import json
+from collections.abc import Iterator, Mapping
+from typing import Any, NamedTuple
+
+import numpy as np
+import tensorflow as tf
+from tensorflow.core.framework import attr_value_pb2
+
+from tpu_estimator_embedding.checkpoint.row_moves import RowMove, moves
+from tpu_estimator_embedding.checkpoint.table_layouts import TableLayout
+from tpu_estimator_embedding.types import Tensor
+
+_PART = "_table_part"  # attribute of the op: graphs that are imported have it too
+_FEEDS = "moved_rows/"
+_KINDS = {"prefix": (tf.string, []), "spec": (tf.string, [1]), **{
+    f"{whose}_{bound}": (tf.int64, [1])
+    for whose in ("source", "target") for bound in ("begin", "end", "step")}}
+
+
+@dataclasses.dataclass(frozen=True)
+class TablePart:
+    """One part of a table or slot, and what it is called in checkpoints.
+
+    Attributes:
+        key: the table or slot in the checkpoint.
+        layout: how the rows of the whole lie in this program.
+        dimension: of a row.
+        part: which part of the layout.
+        checkpoint_num_hosts: hosts that wrote a checkpoint that does not say so, if known.
+    """
+
+    key: str
+    layout: TableLayout
+    dimension: int
+    part: int
+    checkpoint_num_hosts: int | None
+
+
+class WaitingOp(NamedTuple):
+    """An op that waits in a graph until it is known what a checkpoint's layout is."""
+
+    op: tf.Operation
+    part: TablePart
+    feeds: Mapping[str, Tensor]
+
+    def run(self, session: tf.compat.v1.Session, checkpoint: str, stored: TableLayout) -> None:
+        """Fills the variable, which has to be initialized.
+
+        Args:
+            session: a session of the graph.
+            checkpoint: the checkpoint.
+            stored: the layout of the table there.
+        """
+        for move in moves(self.part.part, self.part.layout, stored):
+            values = _values(checkpoint, self.part, move)
+            session.run(self.op, {self.feeds[name]: values[name] for name in _KINDS})
+
+
+def add_waiting_op(variable: tf.Variable, part: TablePart) -> None:
+    """Adds the op that fills a variable to the graph, for `waiting_ops` to find."""
+    scope = tf.compat.v1.get_default_graph().get_name_scope()
+    op = _move(variable, part.key, _feeds(f"{scope}/" if scope else ""))
+    text = json.dumps(dataclasses.asdict(part))
+    op._set_attr(_PART, attr_value_pb2.AttrValue(s=text.encode()))
+
+
+def waiting_ops(graph: tf.Graph, scope: str) -> Iterator[WaitingOp]:
+    """Yields the ops that were added under a name scope, "" or with a slash at its end."""
+    for op in graph.get_operations():
+        if op.type == "ResourceStridedSliceAssign" and op.name.startswith(scope):
+            try:
+                fields = json.loads(op.get_attr(_PART))
+            except ValueError:  # an assignment of the program's own
+                continue
+            fields["layout"] = TableLayout(**fields["layout"])
+            yield WaitingOp(op, TablePart(**fields), {
+                name: graph.get_tensor_by_name(f"{scope}{_FEEDS}{name}:0") for name in _KINDS})
+
+
+def fill(variable: tf.Variable, part: TablePart, checkpoint: str, stored: TableLayout,
+         after: tf.Operation) -> tf.Operation:
+    """Returns the op that fills a variable from a checkpoint that is known now.
+
+    Args:
+        variable: the part.
+        part: which it is.
+        checkpoint: the checkpoint.
+        stored: the layout of the table there.
+        after: the op that initializes the variable.
+    """
+    for move in moves(part.part, part.layout, stored):
+        with tf.control_dependencies([after]):
+            after = _move(variable, part.key, {
+                name: tf.constant(value) for name, value in _values(
+                    checkpoint, part, move).items()})
+    return after
+
+
+def _move(variable: tf.Variable, key: str, given: Mapping[str, Tensor]) -> tf.Operation:
+    with tf.device(variable.device):
+        stored = tf.raw_ops.RestoreV2(
+            prefix=given["prefix"], tensor_names=[key], shape_and_slices=given["spec"],
+            dtypes=[variable.dtype])[0]
+        rows = tf.raw_ops.StridedSlice(
+            input=stored, begin=given["source_begin"], end=given["source_end"],
+            strides=given["source_step"])
+        return tf.raw_ops.ResourceStridedSliceAssign(
+            ref=variable.handle, begin=given["target_begin"], end=given["target_end"],
+            strides=given["target_step"], value=rows)
+
+
+def _feeds(scope: str) -> dict[str, Tensor]:
+    """Returns the placeholders of a scope; all its ops share them."""
+    graph = tf.compat.v1.get_default_graph()
+    if f"{scope}{_FEEDS}prefix" not in graph._nodes_by_name:
+        with tf.name_scope(f"{scope}{_FEEDS}"), tf.device(None):
+            for name, (dtype, shape) in _KINDS.items():
+                tf.compat.v1.placeholder(dtype, shape, name=name)
+    return {name: graph.get_tensor_by_name(f"{scope}{_FEEDS}{name}:0") for name in _KINDS}
+
+
+def _values(checkpoint: str, part: TablePart, move: RowMove) -> dict[str, Any]:
+    rows, dim = part.layout.vocabulary_size, part.dimension
+    bounds = {f"{whose}_{bound}": np.array([value], np.int64)
+              for whose, span in (("source", move.source), ("target", move.target))
+              for bound, value in (("begin", span.start), ("end", span.stop),
+                                   ("step", span.step))}
+    return {"prefix": checkpoint,
+            "spec": [f"{rows} {dim} {move.offset},{move.size}:0,{dim}"], **bounds}

@@ -1,0 +1,76 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Which rows of a saved table belong to one part of another layout.
+
+The ids of a part are an arithmetic progression, under `div` with step 1, under `mod` with the
+number of parts as its step. Two progressions meet in a third, so that each part of a saved
+table gives its rows to a part of ours by one strided slice. No ids are listed, and who moves
+rows holds no more than one stored part at a time.
+"""
+
+import math
+from collections.abc import Iterator
+from typing import NamedTuple
+
+from tpu_estimator_embedding.checkpoint.table_layouts import TableLayout
+from tpu_estimator_embedding.plan.partition_strategy import part_sizes
+
+
+class RowMove(NamedTuple):
+    """Rows that one stored part gives to one part of ours.
+
+    Attributes:
+        offset: first row of the stored part in the saved table.
+        size: rows of the stored part.
+        source: rows to take, within the stored part.
+        target: where they go, in our part.
+    """
+
+    offset: int
+    size: int
+    source: range
+    target: range
+
+
+def moves(part: int, ours: TableLayout, stored: TableLayout) -> Iterator[RowMove]:
+    """Yields what fills one part, in the order of the stored parts.
+
+    Args:
+        part: which part of ours.
+        ours: the layout of the table in this program.
+        stored: its layout in the checkpoint, of as many rows.
+
+    >>> for move in moves(0, TableLayout("div", 2, 7), TableLayout("mod", 3, 7)): print(move)
+    RowMove(offset=0, size=3, source=range(0, 2), target=range(0, 4, 3))
+    RowMove(offset=3, size=2, source=range(0, 1), target=range(1, 2, 3))
+    RowMove(offset=5, size=2, source=range(0, 1), target=range(2, 3, 3))
+    """
+    wanted = _ids(part, ours)
+    offset = 0
+    for stored_part, size in enumerate(part_sizes(stored.vocabulary_size, stored.num_hosts)):
+        ids = _ids(stored_part, stored)
+        common = _common(wanted, ids)
+        if common:
+            yield RowMove(offset, size, _rows(common, ids), _rows(common, wanted))
+        offset += size
+
+
+def _ids(part: int, layout: TableLayout) -> range:
+    sizes = part_sizes(layout.vocabulary_size, layout.num_hosts)
+    if layout.partition_strategy == "mod":
+        return range(part, layout.vocabulary_size, len(sizes))
+    first = sum(sizes[:part])
+    return range(first, first + sizes[part])
+
+
+def _common(a: range, b: range) -> range:
+    not_before = max(0, -((a.start - b.start) // a.step))
+    start = next((number for number in a[not_before:not_before + b.step] if number in b), None)
+    if start is None:
+        return range(0)
+    return range(start, min(a.stop, b.stop), math.lcm(a.step, b.step))
+
+
+def _rows(ids: range, part: range) -> range:
+    """Returns where ids stand in a part that holds them all."""
+    first, last = part.index(ids[0]), part.index(ids[-1])
+    return range(first, last + 1, ids.step // part.step)

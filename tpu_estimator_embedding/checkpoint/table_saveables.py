@@ -1,0 +1,154 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Savers that know how the rows of tables lie.
+
+These functions stand in for TensorFlow's, so that whatever Saver a program makes, and
+`tf.train.init_from_checkpoint`, puts the rows of the engine's tables where they belong, and
+every checkpoint says how they lie in it.
+
+A Saver restores the slice that a part has in its own layout, as TensorFlow does. Where the
+checkpoint turns out to be of another layout, the rows are read once more, in their order.
+"""
+
+from collections.abc import Iterator, Mapping, Sequence
+from typing import Any
+
+import tensorflow as tf
+from tensorflow.python.training import checkpoint_utils, saver
+from tensorflow.python.training.saving import saveable_object, saveable_object_util
+
+from tpu_estimator_embedding import checks
+from tpu_estimator_embedding.checkpoint.moved_rows import (
+    TablePart,
+    add_waiting_op,
+    fill,
+    waiting_ops,
+)
+from tpu_estimator_embedding.checkpoint.saved_layouts import layout_in, same_order, saved_layouts
+from tpu_estimator_embedding.checkpoint.table_layouts import (
+    TABLE_LAYOUTS_KEY,
+    TableLayout,
+    format_table_layouts,
+)
+from tpu_estimator_embedding.engine.table_slice import TableSlice
+from tpu_estimator_embedding.types import Tensor
+
+_saveable_objects_for_op = saveable_object_util.saveable_objects_for_op
+_save_op = saver.BaseSaverBuilder.save_op
+_restore = saver.Saver.restore
+_set_initializer = checkpoint_utils._set_checkpoint_initializer
+
+
+class TableSaveable(saveable_object.SaveableObject):
+    """A part of a table or slot, saved as TensorFlow does."""
+
+    def __init__(self, saveable: Any, part: TablePart):
+        """Takes what TensorFlow would save and restore, and what it is a part of."""
+        super().__init__(saveable.op, saveable.specs, saveable.name)
+        self.part = part
+        self._saveable = saveable
+
+    def restore(self, restored_tensors: Sequence[Tensor], restored_shapes: Any) -> Any:
+        """Returns the op that assigns the slice; adds the one for another layout."""
+        add_waiting_op(self.op, self.part)
+        return self._saveable.restore(restored_tensors, restored_shapes)
+
+
+def saveable_objects_for_op(op: Any, name: str) -> Iterator[Any]:
+    """Yields what saves and restores a variable, or the parts of one, under a name."""
+    place = _place(op)
+    if place is not None:  # a part alone, which is a slice of the saved tensor all the same
+        yield from saveable_objects_for_op([op], place.full_name if name == op.op.name else name)
+        return
+    for saveable in _saveable_objects_for_op(op, name):
+        place = _place(saveable.op)
+        yield saveable if place is None else TableSaveable(saveable, _part(name, place))
+
+
+def save_op(builder: Any, filename_tensor: Tensor, saveables: Sequence[Any]) -> Any:
+    """Returns the op that saves, and that says how the rows of tables lie."""
+    # Of first parts only: of several devices, one of them has all first parts.
+    layouts = {saveable.part.key: saveable.part.layout for saveable in saveables
+               if isinstance(saveable, TableSaveable) and saveable.part.part == 0}
+    record = [_record(format_table_layouts(layouts))] if layouts else []
+    return _save_op(builder, filename_tensor, [*saveables, *record])
+
+
+def restore(own: Any, sess: Any, save_path: str) -> None:
+    """Restores what a Saver restores, every row of a table where it belongs.
+
+    Raises:
+        ValueError: if the checkpoint has a table by another order than that of ids, and an
+            ordinary variable is to be restored from it; if it does not say how rows lie.
+    """
+    if save_path is None or tf.executing_eagerly() or own.saver_def is None:
+        _restore(own, sess, save_path)
+        return
+    # Without a checkpoint there is TensorFlow's error to come.
+    exists = tf.compat.v1.train.checkpoint_exists(save_path)
+    layouts = saved_layouts(save_path) if exists else {}
+    scope = own.saver_def.restore_op_name.rpartition("/")[0]
+    scope = f"{scope}/" if scope else ""
+    waiting = list(waiting_ops(sess.graph, scope))
+    _check_in_order(layouts, _restored_keys(sess.graph, scope)
+                    - {each.part.key for each in waiting}, save_path)
+    stored = [layout_in(save_path, layouts, each.part.key, each.part.layout,
+                        each.part.checkpoint_num_hosts) for each in waiting if exists]
+    _restore(own, sess, save_path)
+    for each, layout in zip(waiting, stored, strict=False):
+        if not same_order(each.part.layout, layout):
+            each.run(sess, save_path, layout)
+
+
+def set_initializer(variable: Any, ckpt_file: str, tensor_name: str, slice_spec: str,
+                    name: str = "checkpoint_initializer") -> None:
+    """Has a variable start from a checkpoint: what `init_from_checkpoint` does with each.
+
+    Raises:
+        ValueError: as `restore`.
+    """
+    layouts = saved_layouts(ckpt_file)
+    place = _place(variable)
+    if place is None:
+        _check_in_order(layouts, {tensor_name}, ckpt_file)
+    _set_initializer(variable, ckpt_file, tensor_name, slice_spec, name)
+    if place is not None:
+        part = _part(tensor_name, place)
+        stored = layout_in(ckpt_file, layouts, tensor_name, part.layout,
+                           part.checkpoint_num_hosts)
+        if not same_order(part.layout, stored):
+            variable._initializer_op = fill(variable, part, ckpt_file, stored,
+                                            variable._initializer_op)
+
+
+def _place(op: Any) -> TableSlice | None:
+    place = getattr(op, "_save_slice_info", None)
+    return place if isinstance(place, TableSlice) else None
+
+
+def _part(key: str, place: TableSlice) -> TablePart:
+    rows, dimension = (int(size) for size in place.full_shape)
+    return TablePart(key, TableLayout(place.partition_strategy, place.num_hosts, rows), dimension,
+                     place.part, place.checkpoint_num_hosts)
+
+
+def _record(text: str) -> Any:
+    spec = saveable_object.SaveSpec(tf.constant(text), "", TABLE_LAYOUTS_KEY)
+    return saveable_object.SaveableObject(None, [spec], TABLE_LAYOUTS_KEY)
+
+
+def _restored_keys(graph: tf.Graph, scope: str) -> set[str]:
+    """Returns the keys that the Saver of a scope reads in the order they are stored in."""
+    return {key.decode() for op in graph.get_operations()
+            if op.type == "RestoreV2" and op.name.startswith(scope)
+            for key in tf.get_static_value(op.inputs[1])}
+
+
+def _check_in_order(layouts: Mapping[str, TableLayout], keys: set[str], checkpoint: str) -> None:
+    for key in sorted(keys & layouts.keys()):
+        layout = layouts[key]
+        checks.check(
+            layout.is_by_id, f"layout of {key!r} in {checkpoint}",
+            "by id to be restored into an ordinary variable", f"partition_strategy="
+            f"{layout.partition_strategy!r} on {layout.num_hosts} hosts",
+            "Write one that is by id with `tpu-estimator-embedding checkpoint reshard`, or "
+            "restore it with use_tpu=True.")

@@ -1,0 +1,23 @@
+# SPDX-License-Identifier: Apache-2.0
+"""What the user says of checkpoints that do not say how the rows of their tables lie."""
+
+import os
+
+from tpu_estimator_embedding import checks
+
+# Set by `run --checkpoint-num-hosts`, for programs that do not say it themselves.
+CHECKPOINT_NUM_HOSTS = "TPU_ESTIMATOR_EMBEDDING_CHECKPOINT_NUM_HOSTS"
+
+
+def hosts_from_environment() -> int | None:
+    """Returns how many hosts wrote such checkpoints; None where nothing is set.
+
+    Raises:
+        ValueError: if it is no number of hosts.
+    """
+    text = os.environ.get(CHECKPOINT_NUM_HOSTS)
+    if not text:
+        return None
+    checks.check(text.isdecimal() and int(text) > 0, CHECKPOINT_NUM_HOSTS, "an int of at least 1",
+                 text)
+    return int(text)

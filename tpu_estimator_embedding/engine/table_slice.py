@@ -1,0 +1,27 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Which rows of a saved table or slot a variable holds, and in what order."""
+
+import tensorflow as tf
+
+
+class TableSlice(tf.Variable.SaveSliceInfo):
+    """The place of one host's part in the tensor that a checkpoint holds.
+
+    TensorFlow reads the place from it; what restores the part reads the order of the rows.
+
+    Attributes:
+        partition_strategy: "div" or "mod".
+        num_hosts: hosts that share the table.
+        part: which part this is, from 0.
+        checkpoint_num_hosts: hosts that wrote the checkpoints that do not say how their rows
+            lie; None if nobody knows.
+    """
+
+    def __init__(self, place: tf.Variable.SaveSliceInfo, *, partition_strategy: str,
+                 num_hosts: int, part: int, checkpoint_num_hosts: int | None):
+        """Adds the order of the rows to a place."""
+        super().__init__(place.full_name, place.full_shape, place.var_offset, place.var_shape)
+        self.partition_strategy = partition_strategy
+        self.num_hosts = num_hosts
+        self.part = part
+        self.checkpoint_num_hosts = checkpoint_num_hosts

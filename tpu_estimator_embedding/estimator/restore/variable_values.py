@@ -1,0 +1,43 @@
+# SPDX-License-Identifier: Apache-2.0
+"""The variables of a checkpoint as users of an estimator see them: rows by id."""
+
+from typing import Any
+
+import tensorflow as tf
+
+from tpu_estimator_embedding.checkpoint.saved_layouts import layout_in, saved_layouts
+from tpu_estimator_embedding.checkpoint.table_layouts import TableLayout
+from tpu_estimator_embedding.plan.embedding_plan import EmbeddingPlan
+from tpu_estimator_embedding.plan.partition_strategy import saved_rows
+
+
+def value_by_id(checkpoint: str, name: str, plan: EmbeddingPlan,
+                checkpoint_num_hosts: int | None) -> Any:
+    """Returns the value of a variable; row i of a table or slot is that of id i.
+
+    Args:
+        checkpoint: a checkpoint or a directory of them.
+        name: of the variable.
+        plan: the tables of the program.
+        checkpoint_num_hosts: hosts that wrote a checkpoint that does not say so, if known.
+
+    Raises:
+        ValueError: if the program's tables are laid out by `mod`, and nobody knows how those
+            of the checkpoint are.
+    """
+    layout = _layout(checkpoint, name, plan, checkpoint_num_hosts)
+    value = tf.train.load_variable(checkpoint, name)
+    if layout is None or layout.is_by_id:
+        return value
+    return value[saved_rows(layout.vocabulary_size, layout.num_hosts, layout.partition_strategy)]
+
+
+def _layout(checkpoint: str, name: str, plan: EmbeddingPlan, checkpoint_num_hosts: int | None
+            ) -> TableLayout | None:
+    layouts = saved_layouts(checkpoint)
+    shape = tf.train.load_checkpoint(checkpoint).get_variable_to_shape_map().get(name)
+    is_like_table = shape in [[table.vocabulary_size, table.dimension] for table in plan.tables]
+    if name in layouts or not is_like_table:
+        return layouts.get(name)
+    ours = TableLayout(plan.partition_strategy, plan.num_hosts, shape[0])
+    return layout_in(checkpoint, layouts, name, ours, checkpoint_num_hosts)
