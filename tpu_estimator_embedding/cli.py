@@ -57,7 +57,8 @@ def _run_verb(verb: str, arguments: Sequence[str]) -> int:
     module = importlib.import_module(f"tpu_estimator_embedding.{VERBS[verb][0]}")
     parser = _parser(f"{PROGRAM} {verb}", module.DESCRIPTION)
     module.add_arguments(parser)
-    return module.run(parser.parse_args(arguments))
+    parse = getattr(module, "parse", argparse.ArgumentParser.parse_args)
+    return module.run(parse(parser, arguments))
 
 
 def _parser(program: str, description: str) -> argparse.ArgumentParser:

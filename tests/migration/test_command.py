@@ -48,7 +48,7 @@ def test_write_keeps_the_first_original(folder, capsys):
     assert (folder / "trainer/task.py.orig").read_text() == BEFORE
     assert (folder / "trainer/task.py").stat().st_mode & 0o777 == 0o755
     assert not (folder / "trainer/data/reader.py.orig").exists()
-    assert "rewritten: trainer/task.py" in capsys.readouterr().out
+    assert "written: trainer/task.py" in capsys.readouterr().out
     (folder / "trainer/task.py").write_text(BEFORE + "# again\n")
     assert cli.main(["migrate", "--write", "trainer"]) == 0
     assert (folder / "trainer/task.py.orig").read_text() == BEFORE

@@ -10,12 +10,14 @@ import sys
 from collections.abc import Sequence
 from typing import TYPE_CHECKING
 
+from tpu_estimator_embedding.migration import report
+
 if TYPE_CHECKING:
     from tpu_estimator_embedding.migration.rewrite import MigratedFile
 
 _PROGRAM = "tpu-estimator-embedding migrate"
 FAILED = 1
-_USAGE = "%(prog)s [options] PROGRAM.py|DIRECTORY ..."
+_USAGE = "%(prog)s [options] PROGRAM.py|DIRECTORY ... [--capture -- ARGS ...]"
 DESCRIPTION = """\
 Rewrites programs that use tf.estimator, TPUEstimator and tf.contrib.tpu so that
 they import this package and need no patched TensorFlow. Prints a diff unless
@@ -25,6 +27,9 @@ examples:
   %(prog)s train.py                        print the diff
   %(prog)s --write trainer/                rewrite a package, keep .orig files
   %(prog)s --output new --report r.json trainer/
+  %(prog)s train.py --capture -- --model_dir=/tmp/model
+                                           run train.py until its TPUEstimator is
+                                           made; print embedding_config.py, too
 
 exit status: 0 nothing is left to do, 2 hand work is left, 1 a file cannot be
 read or written"""
@@ -35,7 +40,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     parser.usage, parser.epilog = _USAGE, _EPILOG
     parser.add_argument("paths", nargs="+", metavar="PROGRAM", help="files and directories")
     parser.add_argument("--to", choices=["imports"], default="imports",
-                      help="the stage to migrate to (default: %(default)s)")
+                        help="the stage to migrate to (default: %(default)s)")
     output = parser.add_mutually_exclusive_group()
     output.add_argument("--diff", action="store_true", help="print a diff (the default)")
     output.add_argument("--write", action="store_true",
@@ -47,7 +52,28 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
                          "uses names that only TensorFlow 1.x has)")
     dialect.add_argument("--no-tf1", action="store_false", dest="is_tf1",
                          help="`import tensorflow` means TensorFlow 2")
+    parser.add_argument("--capture-steps", type=int, choices=[0, 1], default=0,
+                        help="with --capture, 1 goes on until model_fn was called, which names "
+                        "the tables in checkpoints")
+    parser.add_argument("--capture", action="store_true",
+                        help="run the one PROGRAM with ARGS until its TPUEstimator is "
+                        "constructed, and write embedding_config.py beside it")
     parser.add_argument("--report", metavar="FILE", help="write the report as JSON, too")
+
+
+def parse(parser: argparse.ArgumentParser, arguments: Sequence[str]) -> argparse.Namespace:
+    """Parses the options; what stands behind `--` is the program's."""
+    own = list(arguments)
+    place = own.index("--") if "--" in own else len(own)
+    args = parser.parse_args(own[:place])
+    args.program_arguments = own[place + 1:]
+    if args.program_arguments and not args.capture:
+        parser.error("arguments after -- are the program's, and need --capture")
+    if args.capture_steps and not args.capture:
+        parser.error("--capture-steps needs --capture")
+    if args.capture and (len(args.paths) != 1 or pathlib.Path(args.paths[0]).is_dir()):
+        parser.error(f"--capture needs exactly one PROGRAM, got {args.paths}")
+    return args
 
 
 def run(args: argparse.Namespace) -> int:
@@ -56,27 +82,38 @@ def run(args: argparse.Namespace) -> int:
         print(f"{_PROGRAM}: LibCST, which parses programs, is not installed: "
               "pip install 'tpu_estimator_embedding[migrate]'", file=sys.stderr)
         return FAILED
-    from tpu_estimator_embedding.migration import programs
-    from tpu_estimator_embedding.migration.report import Report
-    from tpu_estimator_embedding.migration.rewrite import rewrite_files
     try:
-        files = rewrite_files(programs.find(args.paths), args.is_tf1)
-        report = Report.of(finding for file in files for finding in file.findings)
+        files = _migrate(args)
+        found = report.Report.of(finding for file in files for finding in file.findings)
         _put_out(args, files)
         if args.report:
-            pathlib.Path(args.report).write_text(report.to_json(), encoding="utf-8")
+            pathlib.Path(args.report).write_text(found.to_json(), encoding="utf-8")
     except OSError as error:
         print(f"{_PROGRAM}: {error}", file=sys.stderr)
         return FAILED
-    print(report.to_text(), end="", file=sys.stderr)
-    return report.exit_status
+    print(found.to_text(), end="", file=sys.stderr)
+    return found.exit_status
+
+
+def _migrate(args: argparse.Namespace) -> list[MigratedFile]:
+    from tpu_estimator_embedding.migration import programs
+    from tpu_estimator_embedding.migration.rewrite import rewrite_files
+    found = programs.find(args.paths)
+    files = rewrite_files(found, args.is_tf1)
+    if args.capture:
+        from tpu_estimator_embedding.migration import captured_file  # which loads TensorFlow
+        is_tf1 = args.is_tf1 or any(finding.code == "TEE110" for finding in files[0].findings)
+        path, name = found[0]
+        files.append(captured_file.capture_file(path, name, args.program_arguments, is_tf1=is_tf1,
+                                                steps=args.capture_steps))
+    return files
 
 
 def _put_out(args: argparse.Namespace, files: Sequence[MigratedFile]) -> None:
     from tpu_estimator_embedding.migration import programs
     if args.write:
         for path in programs.write_in_place(files):
-            print(f"rewritten: {path} (before: {path}{programs.ORIGINAL})")
+            print(f"written: {path}")
     elif args.output:
         print(f"written: {len(programs.write_to(args.output, files))} files below {args.output}")
     else:

@@ -40,9 +40,10 @@ def diff(files: Iterable[MigratedFile]) -> Iterator[bytes]:
         if file.before == file.after:
             continue
         name = str(file.path).lstrip("/")
+        old = f"a/{name}" if file.before else "/dev/null"
         lines = difflib.diff_bytes(
             difflib.unified_diff, file.before.splitlines(keepends=True),
-            file.after.splitlines(keepends=True), f"a/{name}".encode(), f"b/{name}".encode())
+            file.after.splitlines(keepends=True), old.encode(), f"b/{name}".encode())
         for line in lines:
             yield line if line.endswith(b"\n") else line + b"\n\\ No newline at end of file\n"
 
@@ -54,7 +55,7 @@ def write_in_place(files: Iterable[MigratedFile]) -> list[pathlib.Path]:
         if file.before == file.after:
             continue
         original = file.path.with_name(file.path.name + ORIGINAL)
-        if not original.exists():
+        if file.before and not original.exists():
             _write(original, file.before, file.path)
         _write(file.path, file.after, file.path)
         written.append(file.path)
@@ -92,7 +93,7 @@ def _write(path: pathlib.Path, data: bytes, like: pathlib.Path) -> None:
     try:
         with os.fdopen(handle, "wb") as stream:
             stream.write(data)
-        os.chmod(temporary, like.stat().st_mode)
+        os.chmod(temporary, like.stat().st_mode if like.exists() else 0o644)
         os.replace(temporary, path)
     except BaseException:
         os.unlink(temporary)

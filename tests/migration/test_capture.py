@@ -1,0 +1,75 @@
+# SPDX-License-Identifier: Apache-2.0
+"""`migrate --capture` on whole programs."""
+
+import json
+import sys
+
+import pytest
+
+from examples import synthetic_data
+from tests.examples.results import EXAMPLES
+from tests.subprocesses import start
+from tpu_estimator_embedding import cli
+
+MIGRATE = [sys.executable, "-m", "tpu_estimator_embedding", "migrate"]
+
+
+def capture(program, *arguments, cwd, options=()):
+    done = start([*MIGRATE, "--output", "new", "--report", "report.json", *options,
+                  EXAMPLES / f"{program}.py", "--capture", "--", *arguments], cwd=cwd)
+    report = json.loads((cwd / "report.json").read_text())
+    found = [finding["code"] for finding in report["findings"]
+             if finding["code"] >= "TEE3"]
+    return done.returncode, found, (cwd / "new/embedding_config.py").read_text()
+
+
+def test_dictionaries_with_an_optimizer_for_each_table(tmp_path):
+    synthetic_data.write_ratings(tmp_path, 600)
+    status, found, text = capture(
+        "rating_tables", "--ratings=ratings.npz", "--model_dir=model", cwd=tmp_path,
+        options=["--capture-steps", "1"])
+    assert (status, found) == (0, ["TEE301", "TEE306"])
+    assert "learning_rate=lambda: learning_rate_of_tags(global_step)" in text
+    assert "def gradient_multiplier(step):" in text
+    assert not (tmp_path / "model").exists()
+
+
+def test_columns_of_a_tf1_program_and_their_names_in_checkpoints(tmp_path):
+    synthetic_data.write_purchases(tmp_path, 600, 600)
+    status, found, text = capture(
+        "contrib_ranking", "--clicks=clicks.csv", "--purchases=purchases.csv",
+        "--candidates=candidates.csv", "--base_dir=models", cwd=tmp_path,
+        options=["--capture-steps", "1"])
+    assert (status, found) == (0, ["TEE301"])
+    assert "'tbl_user': 'model/input_layer/user_embedding/embedding_weights'," in text
+
+
+def test_shared_columns_until_the_constructor(tmp_path):
+    synthetic_data.write_sessions(tmp_path, 600)
+    status, found, text = capture("two_tower", "--sessions=sessions.npz", "--model_dir=model",
+                                  cwd=tmp_path)
+    assert (status, found) == (2, ["TEE301", "TEE303", "TEE306"])
+    assert "'history': mid_level.FeatureConfig(tbl_items, max_sequence_length=5)," in text
+
+
+def test_a_program_without_an_estimator_is_told(tmp_path):
+    (tmp_path / "train.py").write_text("import tensorflow as tf\nprint('no estimator')\n")
+    done = start([*MIGRATE, "train.py", "--capture"], cwd=tmp_path)
+    assert done.returncode == 2
+    assert "TEE304 program ended without a TPUEstimator" in done.stderr
+    assert done.stdout == ""
+
+
+@pytest.mark.parametrize("arguments, sentence", [
+    (["a.py", "b.py", "--capture"], "--capture needs exactly one PROGRAM, got ['a.py', 'b.py']"),
+    ([".", "--capture"], "--capture needs exactly one PROGRAM, got ['.']"),
+    (["a.py", "--", "--steps=1"], "arguments after -- are the program's, and need --capture"),
+    (["a.py", "--capture-steps", "1"], "--capture-steps needs --capture"),
+])
+def test_wrong_use_is_told(tmp_path, monkeypatch, capsys, arguments, sentence):
+    monkeypatch.chdir(tmp_path)
+    for name in ("a.py", "b.py"):
+        (tmp_path / name).touch()
+    with pytest.raises(SystemExit, match="2"):
+        cli.main(["migrate", *arguments])
+    assert sentence in capsys.readouterr().err

@@ -1,0 +1,100 @@
+# SPDX-License-Identifier: Apache-2.0
+"""What a program's columns, dictionaries and parameters evaluate to, learnt by running it."""
+
+import dataclasses
+import functools
+import pathlib
+from collections.abc import Mapping, Sequence
+from typing import Any
+
+from tpu_estimator_embedding.plan.embedding_plan import EmbeddingPlan
+from tpu_estimator_embedding.runtime import capture as program_capture
+from tpu_estimator_embedding.runtime import program
+from tpu_estimator_embedding.runtime.estimator_methods import replaced
+from tpu_estimator_embedding.runtime.program_setup import ProgramSetup
+
+
+@dataclasses.dataclass(frozen=True)
+class CapturedConfig:
+    """The embeddings of a program's TPUEstimator.
+
+    Attributes:
+        program: the file that made it.
+        plan: for training.
+        batch_size: of training, over all replicas; None where it was not given.
+        table_variables: table -> its name in a checkpoint of the Estimator; None where the
+            program was stopped before its model_fn chose it.
+    """
+
+    program: str
+    plan: EmbeddingPlan
+    batch_size: int | None = None
+    table_variables: Mapping[str, str] | None = None
+
+
+class _NamesKnown(BaseException):
+    """Ends a program when the names of its tables are known."""
+
+    def __init__(self, names: Mapping[str, Any]) -> None:
+        super().__init__("the program is stopped here")
+        self.names = names
+
+
+def capture(path: str, arguments: Sequence[str] = (), *, is_tf1: bool = False,
+            steps: int = 0) -> CapturedConfig:
+    """Runs a program until its TPUEstimator is constructed, or until its model_fn was called.
+
+    Args:
+        path: the program.
+        arguments: its own arguments.
+        is_tf1: whether `import tensorflow` means TensorFlow 1.x in it.
+        steps: 0 stops at the constructor; 1 goes on until the first call of model_fn has
+            named the tables, before any step is run.
+
+    Raises:
+        runtime.capture.NoEstimatorError: the program ends before.
+        runtime.program.NotStartedError: it cannot be started.
+        BaseException: whatever the program raises before.
+    """
+    run = functools.partial(program.run_file, path, arguments)
+    set_up = ProgramSetup(is_tf1)
+    names = None
+    if steps:
+        found, names = _run_to_model_fn(run, set_up)
+    else:
+        found = program_capture.capture(run, set_up)
+    from tpu_estimator_embedding.estimator.spec_to_plan import spec_to_plan
+    plan = spec_to_plan(found.spec, training=True,
+                        num_hosts=found.constructor_arguments["num_hosts"])
+    return CapturedConfig(pathlib.Path(path).name, plan,
+                          found.constructor_arguments["train_batch_size"], names)
+
+
+def _run_to_model_fn(run: Any, set_up: ProgramSetup) -> tuple[Any, Mapping[str, str]]:
+    made: dict[int, program_capture.Captured] = {}
+    reached: list[tuple[program_capture.Captured, Mapping[str, str]]] = []
+
+    def construct(original: Any, estimator: Any, arguments: dict[str, Any]) -> None:
+        original(**arguments)
+        made[id(estimator)] = program_capture.Captured(estimator, arguments)
+
+    def stop(original: Any, estimator: Any, arguments: dict[str, Any]) -> None:
+        names = {table: name.table for table, name in arguments["step"].names.items()}
+        reached.append((made[id(estimator)], names))
+        raise _NamesKnown(names)
+
+    def run_watched(set_up: Any) -> None:
+        set_up()
+        with replaced("__init__", construct), replaced("_warm_start", stop):
+            run(lambda: None)
+
+    try:
+        run_watched(set_up)
+    except (_NamesKnown, Exception):
+        if not reached:
+            raise
+    if not reached:
+        raise program_capture.NoEstimatorError(
+            "The program ended without a TPUEstimator that calls its model_fn: the names of its "
+            "tables are not known. Its own arguments come after `--`.")
+    return reached[0]

@@ -1,0 +1,73 @@
+# SPDX-License-Identifier: Apache-2.0
+"""`embedding_config.py` of a program: captured, written and checked."""
+
+import contextlib
+import os
+import pathlib
+import sys
+from collections.abc import Iterator, Sequence
+
+from tpu_estimator_embedding.migration import captured_config, equal_plans
+from tpu_estimator_embedding.migration.captured_config import CapturedConfig
+from tpu_estimator_embedding.migration.config_text import FILE_NAME, ConfigWriter
+from tpu_estimator_embedding.migration.report import Finding
+from tpu_estimator_embedding.migration.rewrite import MigratedFile
+from tpu_estimator_embedding.runtime.capture import NoEstimatorError
+
+
+def capture_file(path: str | os.PathLike[str], name: pathlib.PurePath,
+                 arguments: Sequence[str] = (), *, is_tf1: bool = False,
+                 steps: int = 0) -> MigratedFile:
+    """Runs a program until its TPUEstimator is made, and returns its `embedding_config.py`.
+
+    Args:
+        path: the program.
+        name: of the program in an output directory; the new file is beside it.
+        arguments, is_tf1, steps: as for `captured_config.capture`.
+
+    Raises:
+        runtime.program.NotStartedError: the program cannot be started.
+        BaseException: whatever the program raises before.
+    """
+    new = pathlib.Path(path).with_name(FILE_NAME)
+    before = new.read_bytes() if new.exists() else b""
+    try:
+        with _as_it_was():
+            captured = captured_config.capture(os.fspath(path), arguments, is_tf1=is_tf1,
+                                               steps=steps)
+            text, findings = written(captured)
+    except NoEstimatorError as error:
+        finding = Finding(os.fspath(path), 0, 0, "TEE304", str(error))
+        return MigratedFile(new, name.with_name(FILE_NAME), before, before, (finding,))
+    findings = [Finding(str(new), 0, 0, finding.code, finding.message) for finding in findings]
+    return MigratedFile(new, name.with_name(FILE_NAME), before, text.encode(), tuple(findings))
+
+
+def written(captured: CapturedConfig) -> tuple[str, list[Finding]]:
+    """Returns the text of a captured program's `embedding_config.py`, checked, and findings."""
+    writer = ConfigWriter(captured)
+    text = writer.write()
+    tables, features = len(captured.plan.tables), len(captured.plan.features)
+    findings = [*writer.findings, Finding(
+        captured.program, 0, 0, "TEE301", f"{tables} tables and {features} features")]
+    for difference in _differences(captured, text):
+        findings.append(Finding(captured.program, 0, 0, "TEE305", difference))
+    return text, findings
+
+
+def _differences(captured: CapturedConfig, text: str) -> list[str]:
+    try:
+        return equal_plans.differences(captured, text)
+    except Exception as error:  # of the written code, which then cannot be used as it is
+        return [f"it does not run: {type(error).__name__}: {error}"]
+
+
+@contextlib.contextmanager
+def _as_it_was() -> Iterator[None]:
+    """Gives a program this process, with stdout for stderr, and takes it back."""
+    argv, path, main = sys.argv, list(sys.path), sys.modules["__main__"]
+    try:
+        with contextlib.redirect_stdout(sys.stderr):
+            yield
+    finally:
+        sys.argv, sys.path[:], sys.modules["__main__"] = argv, path, main

@@ -1,0 +1,193 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Writes `embedding_config.py`: code that builds the configs of a captured plan."""
+
+import dataclasses
+import keyword
+import re
+from collections.abc import Iterable
+from typing import Any
+
+from tpu_estimator_embedding import mid_level
+from tpu_estimator_embedding.migration.captured_config import CapturedConfig
+from tpu_estimator_embedding.migration.function_text import NoTextError, Texts
+from tpu_estimator_embedding.migration.initializer_text import initializer_text
+from tpu_estimator_embedding.migration.report import Finding
+from tpu_estimator_embedding.optimizers.row_optimizer import Limits, RowOptimizer
+from tpu_estimator_embedding.plan.embedding_plan import TablePlan
+
+FILE_NAME = "embedding_config.py"
+
+# Rule of the engine -> class of the v2 vocabulary.
+_CLASSES = {"Adagrad": "Adagrad", "AdagradMomentum": "AdagradMomentum", "Adam": "Adam",
+            "FTRL": "FTRL", "SGD": "SGD"}
+
+# Field of a rule -> argument of the class, where they differ.
+_ARGUMENTS = {
+    ("Adagrad", "initial_accumulator"): "initial_accumulator_value",
+    ("FTRL", "initial_accumulator"): "initial_accumulator_value",
+    ("Adam", "beta1"): "beta_1",
+    ("Adam", "beta2"): "beta_2",
+}
+
+_HEADER = '''\
+"""The embeddings of {program}, as it built them.
+
+Written by `tpu-estimator-embedding migrate --capture`, which checked that it builds an equal
+plan.
+"""
+'''
+
+
+class ConfigWriter:
+    """Writes the module for one captured program.
+
+    Attributes:
+        findings: what could not be written.
+    """
+
+    def __init__(self, captured: CapturedConfig) -> None:
+        self._captured = captured
+        self._texts = Texts(
+            imports={"mid_level": "from tpu_estimator_embedding import mid_level"})
+        self._tables = {table.name: _identifier(table.name) for table in captured.plan.tables}
+        self.findings: list[Finding] = []
+
+    def write(self) -> str:
+        """Returns the text of the module."""
+        plan = self._captured.plan
+        tables = [self._table(table) for table in plan.tables]
+        constants = self._constants()
+        features = "".join(
+            f"        {feature.name!r}: mid_level.FeatureConfig({self._tables[feature.table]}"
+            + (f", max_sequence_length={feature.max_sequence_length}"
+               if feature.max_sequence_length else "") + "),\n"
+            for feature in plan.features)
+        function = ('def feature_config(global_step=None):\n'
+                    '    """Returns feature name -> FeatureConfig.\n\n'
+                    '    Args:\n'
+                    '        global_step: the variable that learning rates are functions of.\n'
+                    '    """\n' + "".join(tables) + f"    return {{\n{features}    }}\n")
+        imports = "\n".join(_sorted_imports(self._texts.imports.values()))
+        blocks = [constants.rstrip("\n"), *self._texts.definitions.values(), function]
+        return (_HEADER.format(program=self._captured.program) + f"\n{imports}\n\n"
+                + "\n\n\n".join(block for block in blocks if block))
+
+    def _constants(self) -> str:
+        captured, plan = self._captured, self._captured.plan
+        weights = {feature.name: feature.weight_key for feature in plan.features
+                   if feature.weight_key}
+        lines = [f"BATCH_SIZE = {captured.batch_size!r}  # of training, over all replicas",
+                 f"PIPELINED = {plan.pipelined!r}  # whether lookups miss the update before",
+                 f"WEIGHT_KEYS = {weights!r}  # feature -> key of its weights"]
+        if captured.table_variables is not None:
+            lines.append("# Table -> its name in checkpoints of the Estimator.\n"
+                         f"TABLE_VARIABLES = {_pretty(dict(captured.table_variables))}")
+        else:
+            self._report("TEE303", "run again with `--capture-steps 1` for a TABLE_VARIABLES")
+        multiplier = plan.gradient_multiplier_fn
+        if multiplier is not None:
+            lines.append("# Function of the step that scales every gradient of the tables.\n"
+                         f"GRADIENT_MULTIPLIER = {self._function(multiplier, 'multiplier')}")
+        return self._after_definitions(lines)
+
+    def _after_definitions(self, lines: list[str]) -> str:
+        """Constants that name functions stand below them."""
+        late = [line for line in lines if "GRADIENT_MULTIPLIER" in line]
+        if late:
+            self._texts.definitions["GRADIENT_MULTIPLIER"] = late[0]
+        return "\n".join(line for line in lines if line not in late)
+
+    def _table(self, table: TablePlan) -> str:
+        combiner = table.combiner
+        if combiner is None:
+            combiner = "sum"  # of exactly one id, which is the row itself
+            self._report("TEE306", f"table {table.name!r} has combiner None, one id for each "
+                         "sample or position; TF2 has no such thing and 'sum' gives the same")
+        try:
+            initializer = initializer_text(table.initializer, self._texts)
+        except NoTextError as error:
+            self._report("TEE302", f"the initializer of table {table.name!r}: {error}; it is the "
+                         "default one here")
+            initializer = "None"
+        lines = [f"vocabulary_size={table.vocabulary_size}, dim={table.dimension},",
+                 f"initializer={initializer},",
+                 f"optimizer={self._optimizer(table)},",
+                 f"combiner={combiner!r}, name={table.name!r})"]
+        body = "\n        ".join(lines)
+        return f"    {self._tables[table.name]} = mid_level.TableConfig(\n        {body}\n"
+
+    def _optimizer(self, table: TablePlan) -> str:
+        optimizer = table.training_optimizer
+        rule = type(optimizer.rule).__name__
+        if rule not in _CLASSES:
+            self._report("TEE302", f"table {table.name!r} is trained with {rule}, which TF2's "
+                         "TPUEmbedding does not have; choose another one, or stay at stage 1")
+            return "None"
+        defaults = {field.name: field.default for field in
+                    dataclasses.fields(getattr(mid_level, _CLASSES[rule]))}
+        given = {**self._rule_arguments(rule, optimizer), **_shared_arguments(optimizer)}
+        parts = [f"learning_rate={self._rate(table.name, optimizer)}"]
+        parts += [f"{name}={value!r}" for name, value in given.items()
+                  if value != defaults[name] or name == "epsilon"]
+        return f"mid_level.{_CLASSES[rule]}({', '.join(parts)})"
+
+    def _rule_arguments(self, rule: str, optimizer: RowOptimizer) -> dict[str, Any]:
+        return {_ARGUMENTS.get((rule, field.name), field.name):
+                getattr(optimizer.rule, field.name)
+                for field in dataclasses.fields(optimizer.rule)}
+
+    def _rate(self, table: str, optimizer: RowOptimizer) -> str:
+        if not callable(optimizer.learning_rate):
+            return repr(optimizer.learning_rate)
+        name = self._function(optimizer.learning_rate, f"learning_rate_of_{self._tables[table]}")
+        return f"lambda: {name}(global_step)"
+
+    def _function(self, function: Any, name: str) -> str:
+        try:
+            return self._texts.expression(function, name)
+        except NoTextError as error:
+            self._report("TEE302", f"`{name}`: {error}; write it in {FILE_NAME}")
+            self._texts.definitions[name] = (
+                f"def {name}(step):\n    raise NotImplementedError({str(error)!r})")
+            return name
+
+    def _report(self, code: str, message: str) -> None:
+        self.findings.append(Finding(self._captured.program, 0, 0, code, message))
+
+
+def _shared_arguments(optimizer: RowOptimizer) -> dict[str, Any]:
+    low, high = optimizer.weight_limits
+    return {
+        "use_gradient_accumulation": optimizer.use_gradient_accumulation,
+        "clip_weight_min": low, "clip_weight_max": high,
+        "clipvalue": _clipvalue(optimizer.gradient_limits),
+        "weight_decay_factor": optimizer.weight_decay_factor or None,
+        "multiply_weight_decay_factor_by_learning_rate":
+            optimizer.multiply_weight_decay_by_learning_rate or None}
+
+
+def _clipvalue(limits: Limits) -> Any:
+    low, high = limits
+    if limits == (None, None):
+        return None
+    return high if low is not None and high is not None and low == -high else limits
+
+
+def _identifier(name: str) -> str:
+    text = re.sub(r"\W", "_", name)
+    return f"table_{text}" if not text.isidentifier() or keyword.iskeyword(text) or (
+        text in ("mid_level", "global_step", "tf", "np")) else text
+
+
+def _pretty(names: dict[str, str]) -> str:
+    return "{\n" + "".join(f"    {key!r}: {value!r},\n" for key, value in names.items()) + "}"
+
+
+def _sorted_imports(imports: Iterable[str]) -> list[str]:
+    """Sorts imports: the standard library, this package, which chooses Keras 2, the others."""
+    def rank(line: str) -> tuple[int, str]:
+        module = line.split()[1].split(".")[0]
+        if module in ("functools", "math", "os"):
+            return 0, line
+        return (1 if module == "tpu_estimator_embedding" else 2), line
+    return sorted(imports, key=rank)

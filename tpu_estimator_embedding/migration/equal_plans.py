@@ -1,0 +1,100 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Whether a written `embedding_config.py` builds the plan that was captured."""
+
+import dataclasses
+from collections.abc import Callable
+from types import ModuleType
+from typing import Any
+
+import tensorflow as tf
+
+from tpu_estimator_embedding.mid_level.config.structure import named_tables
+from tpu_estimator_embedding.mid_level.config.to_plan import to_plan
+from tpu_estimator_embedding.migration.captured_config import CapturedConfig
+from tpu_estimator_embedding.plan.embedding_plan import EmbeddingPlan
+
+_STEPS = (0, 1, 7, 100, 1000, 12345)  # at which learning rates are compared
+
+
+def differences(captured: CapturedConfig, text: str) -> list[str]:
+    """Returns what is not equal in the plan that a module's text builds; empty if nothing is.
+
+    Raises:
+        Exception: whatever the text raises.
+    """
+    module = ModuleType("embedding_config")
+    exec(compile(text, "embedding_config.py", "exec"), vars(module))
+    config = module.feature_config()
+    plan, expected = to_plan(config, pipelined=module.PIPELINED), captured.plan
+    found = _differences_of_features(plan, expected, module.WEIGHT_KEYS)
+    if plan.pipelined != expected.pipelined:
+        found.append("pipelining")
+    initializers = {name: table.initializer for name, table in named_tables(config).items()}
+    for table in expected.tables:
+        new = plan.table_by_name.get(table.name)
+        if new is None:
+            found.append(f"table {table.name!r} is missing")
+            continue
+        what = _differences_of_tables(table, new, initializers[table.name])
+        if not what and _rates(expected, table.name) != _rates(module, table.name):
+            what = ["learning rate"]
+        found += [f"{one} of table {table.name!r}" for one in what]
+    if _multiples(expected.gradient_multiplier_fn) != _multiples(
+            getattr(module, "GRADIENT_MULTIPLIER", None)):
+        found.append("gradient multiplier")
+    return found
+
+
+def _differences_of_features(plan: Any, expected: Any, weight_keys: dict[str, str]) -> list[str]:
+    new = {feature.name: dataclasses.replace(feature, weight_key=weight_keys.get(feature.name))
+           for feature in plan.features}
+    old = {feature.name: feature for feature in expected.features}
+    return [f"feature {name!r}" for name in sorted(new.keys() | old.keys())
+            if new.get(name) != old.get(name)]
+
+
+def _differences_of_tables(old: Any, new: Any, initializer: Any) -> list[str]:
+    found = [name for name in ("vocabulary_size", "dimension", "quantization")
+             if getattr(old, name) != getattr(new, name)]
+    if (old.combiner or "sum") != new.combiner:
+        found.append("combiner")
+    if not _is_same_initializer(old.initializer, initializer):
+        found.append("initializer")
+    if new.optimizer is None or _without_rate(old.optimizer) != _without_rate(new.optimizer):
+        found.append("optimizer")
+    return found
+
+
+def _without_rate(optimizer: Any) -> Any:
+    return dataclasses.replace(optimizer, learning_rate=0.0)
+
+
+def _rates(source: EmbeddingPlan | ModuleType, table: str) -> list[float]:
+    """Returns the learning rate of a table at some steps, of a plan or as a module builds it."""
+    def rate(step: Any) -> Any:
+        plan = source if isinstance(source, EmbeddingPlan) else to_plan(
+            source.feature_config(step))
+        found = plan.table_by_name[table].training_optimizer.learning_rate
+        return found(step) if callable(found) else found
+    return _at_steps(rate)
+
+
+def _multiples(multiplier: Any) -> list[float]:
+    return _at_steps(multiplier) if multiplier is not None else []
+
+
+def _at_steps(function: Callable[[Any], Any]) -> list[float]:
+    """Evaluates a function of the step in graphs: the program may have switched V2 off."""
+    values = []
+    for step in _STEPS:
+        with tf.Graph().as_default(), tf.compat.v1.Session() as session:
+            value = function(tf.constant(step, tf.int64))
+            values.append(float(session.run(value) if tf.is_tensor(value) else value))
+    return values
+
+
+def _is_same_initializer(old: Any, new: Any) -> bool:
+    if not hasattr(old, "get_config"):
+        return not hasattr(new, "get_config") and (
+            getattr(old, "__name__", 0) == getattr(new, "__name__", 1))
+    return type(old) is type(new) and old.get_config() == new.get_config()
