@@ -5,15 +5,10 @@ Everything here translates: the oracle's tables to a plan, its samples to the th
 enqueued data, and arrays to variables and back. Nothing here computes.
 """
 
-import importlib
-import inspect
-import pkgutil
-
 import numpy as np
 import tensorflow as tf
 
 from tests import oracle
-from tpu_estimator_embedding import optimizers
 from tpu_estimator_embedding.engine.enqueue_data import EnqueueData, RaggedEnqueueData
 from tpu_estimator_embedding.engine.partitioned_embedding import (
     PartitionedEmbedding,
@@ -23,22 +18,11 @@ from tpu_estimator_embedding.engine.partitioned_embedding import (
     shard_replicas,
     split_activations,
 )
+from tpu_estimator_embedding.optimizers.registry import rules
 from tpu_estimator_embedding.optimizers.row_optimizer import RowOptimizer
-from tpu_estimator_embedding.optimizers.update_rule import UpdateRule
 from tpu_estimator_embedding.plan.embedding_plan import EmbeddingPlan, FeaturePlan, TablePlan
 
-
-def rule_classes() -> dict[str, type[UpdateRule]]:
-    """Every optimizer the package has, by class name."""
-    modules = [importlib.import_module(f"{optimizers.__name__}.{module.name}")
-               for module in pkgutil.iter_modules(optimizers.__path__)]
-    classes = {member for module in modules for member in vars(module).values()
-               if inspect.isclass(member) and issubclass(member, UpdateRule)}
-    return {rule.__name__: rule for rule in sorted(classes, key=lambda rule: rule.__name__)
-            if not inspect.isabstract(rule)}
-
-
-RULE_CLASSES = rule_classes()
+RULE_CLASSES = {rule.__name__: rule for rule in rules()}  # every optimizer the package has
 
 
 def to_row_optimizer(optimizer: oracle.Optimizer) -> RowOptimizer:

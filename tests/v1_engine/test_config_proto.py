@@ -7,7 +7,7 @@ from google.protobuf import text_format
 
 from tests.v1_engine.tensorflows_own import load_tensorflows_own
 from tpu_estimator_embedding.compat.modules import tpu_embedding as ours
-from tpu_estimator_embedding.v1_engine.config_proto import _MESSAGES
+from tpu_estimator_embedding.optimizers.registry import rules
 
 EXPECTED = """
 table_descriptor {
@@ -126,7 +126,8 @@ OPTIMIZERS = {
 def test_every_optimizer_fills_its_message(name):
     engine = make_small_engine(ours, getattr(ours, name)(*OPTIMIZERS[name]))
     (table,) = engine.config_proto.table_descriptor
-    message, fields = _MESSAGES[name]
+    (record,) = (rule.record for rule in rules() if rule.record.parameters == name)
+    message, fields = record.proto, record.proto_fields
     assert table.optimization_parameters.WhichOneof("parameters") == message
     filled = {field.name for field, _ in
               getattr(table.optimization_parameters, message).ListFields()}

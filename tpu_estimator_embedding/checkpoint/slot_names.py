@@ -9,26 +9,21 @@
 
 from collections.abc import Collection, Mapping
 
+from tpu_estimator_embedding.optimizers.registry import rules
+
+_SLOTS = {rule.__name__: rule.record.slots for rule in rules()}
+
 # Optimizer -> slot -> what follows the name of the table and a slash.
 SLOT_SUFFIXES: Mapping[str, Mapping[str, str]] = {
-    "SGD": {},
-    "Adagrad": {"accumulators": "Adagrad"},
-    "AdagradMomentum": {"accumulators": "AdagradMomentum/Accumulator",
-                        "momenta": "AdagradMomentum/Momentum"},
-    "ProximalAdagrad": {"accumulators": "ProximalAdagrad"},
-    "Adam": {"momenta": "Adam/m", "velocities": "Adam/v"},
-    "FTRL": {"accumulators": "Ftrl", "linears": "Ftrl_1"},
-    "ProximalYogi": {"v": "ProximalYogi", "m": "ProximalYogi_1"},
-    "Momentum": {"momenta": "Momentum"},
-    "RMSProp": {"ms": "RMSProp/ms", "mom": "RMSProp/mom"},
-    "FrequencyEstimator": {"last_hit_step": "FrequencyEstimator"},
-}
+    name: {slot.name: slot.suffix for slot in slots} for name, slots in _SLOTS.items()}
 
 # Suffixes that a model's own optimizer writes, too, so that they do not tell a table.
-SHARED_SUFFIXES = frozenset({"Adagrad", "Ftrl", "Ftrl_1", "Momentum"})
+SHARED_SUFFIXES = frozenset(slot.suffix for slots in _SLOTS.values() for slot in slots
+                            if slot.has_dense_namesake)
 
 # Slots that start with a value of the configuration, and only grow. All others start with 0.
-GROWING_SLOTS = frozenset({"accumulators", "v"})
+GROWING_SLOTS = frozenset(slot.name for slots in _SLOTS.values() for slot in slots
+                          if isinstance(slot.initial_value, str))
 
 SLOT_NAMES = frozenset(slot for slots in SLOT_SUFFIXES.values() for slot in slots)
 

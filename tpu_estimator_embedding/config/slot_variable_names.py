@@ -1,24 +1,31 @@
 # SPDX-License-Identifier: Apache-2.0
 """Names of the slot variables of a table, a tuple for each optimizer.
 
-Fields stand in the order of the slots in the update rule. Gradient descent has no slots
-and no tuple.
+Fields stand in the order of the slots in the update rule, whose record names them. Gradient
+descent has no slots and no tuple.
 
 >>> AdamSlotVariableNames("words/Adam/m", "words/Adam/v").v
 'words/Adam/v'
 """
 
 from collections import namedtuple
+from typing import Any
 
-AdagradSlotVariableNames = namedtuple("AdagradSlotVariableNames", ["accumulator"])
-AdagradMomentumSlotVariableNames = namedtuple(
-    "AdagradMomentumSlotVariableNames", ["accumulator", "momenta"])
-ProximalAdagradSlotVariableNames = namedtuple(
-    "ProximalAdagradSlotVariableNames", ["accumulator"])
-AdamSlotVariableNames = namedtuple("AdamSlotVariableNames", ["m", "v"])
-FtrlSlotVariableNames = namedtuple("FtrlSlotVariableNames", ["accumulator", "linear"])
-ProximalYogiSlotVariableNames = namedtuple("ProximalYogiSlotVariableNames", ["v", "m"])
-MomentumSlotVariableNames = namedtuple("MomentumSlotVariableNames", ["momenta"])
-RMSPropSlotVariableNames = namedtuple("RMSPropSlotVariableNames", ["ms", "mom"])
-FrequencyEstimatorSlotVariableNames = namedtuple(
-    "FrequencyEstimatorSlotVariableNames", ["last_hit_step"])
+from tpu_estimator_embedding.optimizers.registry import rule_named
+
+
+def _names(rule: str) -> Any:
+    record = rule_named(rule).record
+    return namedtuple(f"{record.prefix}SlotVariableNames",
+                      [slot.field for slot in record.slots], module=__name__)
+
+
+AdagradSlotVariableNames = _names("Adagrad")
+AdagradMomentumSlotVariableNames = _names("AdagradMomentum")
+ProximalAdagradSlotVariableNames = _names("ProximalAdagrad")
+AdamSlotVariableNames = _names("Adam")
+FtrlSlotVariableNames = _names("FTRL")
+ProximalYogiSlotVariableNames = _names("ProximalYogi")
+MomentumSlotVariableNames = _names("Momentum")
+RMSPropSlotVariableNames = _names("RMSProp")
+FrequencyEstimatorSlotVariableNames = _names("FrequencyEstimator")

@@ -19,34 +19,12 @@ from tpu_estimator_embedding import checks
 from tpu_estimator_embedding.config.common_parameters import check_optimization_parameters
 from tpu_estimator_embedding.config.feature_config import FeatureConfig, is_feature_config
 from tpu_estimator_embedding.config.table_config import TableConfig, is_table_config
-from tpu_estimator_embedding.optimizers.adagrad import Adagrad
-from tpu_estimator_embedding.optimizers.adagrad_momentum import AdagradMomentum
-from tpu_estimator_embedding.optimizers.adam import Adam
 from tpu_estimator_embedding.optimizers.frequency_estimator import FrequencyEstimator
-from tpu_estimator_embedding.optimizers.ftrl import FTRL
-from tpu_estimator_embedding.optimizers.momentum import Momentum
-from tpu_estimator_embedding.optimizers.proximal_adagrad import ProximalAdagrad
-from tpu_estimator_embedding.optimizers.proximal_yogi import ProximalYogi
-from tpu_estimator_embedding.optimizers.rmsprop import RMSProp
+from tpu_estimator_embedding.optimizers.registry import rules
 from tpu_estimator_embedding.optimizers.row_optimizer import Limits, RowOptimizer
-from tpu_estimator_embedding.optimizers.sgd import SGD
 from tpu_estimator_embedding.optimizers.update_rule import UpdateRule
 from tpu_estimator_embedding.plan.embedding_plan import EmbeddingPlan, FeaturePlan, TablePlan
 from tpu_estimator_embedding.types import LearningRate, Tensor
-
-# Name of the settings -> rule. The fields of a rule are attributes of its settings.
-_RULES: dict[str, type[UpdateRule]] = {
-    "AdagradParameters": Adagrad,
-    "AdagradMomentumParameters": AdagradMomentum,
-    "AdamParameters": Adam,
-    "FrequencyEstimatorParameters": FrequencyEstimator,
-    "FtrlParameters": FTRL,
-    "MomentumParameters": Momentum,
-    "ProximalAdagradParameters": ProximalAdagrad,
-    "ProximalYogiParameters": ProximalYogi,
-    "RMSPropParameters": RMSProp,
-    "StochasticGradientDescentParameters": SGD,
-}
 
 
 def to_plan(table_to_config: Mapping[str, TableConfig],
@@ -161,10 +139,12 @@ def _to_row_optimizer(name: str, config: TableConfig, parameters: Any,
 
 
 def _to_rule(parameters: Any) -> UpdateRule:
+    by_settings = {rule.record.parameters: rule for rule in rules()}
     names = [base.__name__ for base in type(parameters).__mro__]  # a program may subclass
-    known = [name for name in names if name in _RULES]
-    checks.check(bool(known), "optimization_parameters", f"one of {', '.join(_RULES)}", parameters)
-    rule = _RULES[known[0]]
+    known = [name for name in names if name in by_settings]
+    checks.check(bool(known), "optimization_parameters",
+                 f"one of {', '.join(sorted(by_settings))}", parameters)
+    rule = by_settings[known[0]]
     return rule(**{field.name: getattr(parameters, field.name)
                    for field in dataclasses.fields(rule)})
 

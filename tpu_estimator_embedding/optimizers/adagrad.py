@@ -3,8 +3,7 @@
 
 import dataclasses
 
-import tensorflow as tf
-
+from tpu_estimator_embedding.optimizers.record import OptimizerRecord, Slot
 from tpu_estimator_embedding.optimizers.update_rule import UpdateRule
 
 
@@ -23,6 +22,7 @@ class Adagrad(UpdateRule):
     Source: J. Duchi, E. Hazan, Y. Singer, "Adaptive Subgradient Methods for Online
     Learning and Stochastic Optimization", JMLR 12 (2011).
 
+    >>> import tensorflow as tf
     >>> row, slots = Adagrad().update(
     ...     tf.constant([[2.0]]), tf.constant([[1.0]]), {"accumulators": tf.constant([[5.0]])},
     ...     learning_rate=0.5, step=0)
@@ -30,13 +30,16 @@ class Adagrad(UpdateRule):
     (0.6666666269302368, 9.0)
     """
 
+    record = OptimizerRecord(
+        "AdagradParameters", "adagrad",
+        slots=(Slot("accumulators", "Adagrad", "accumulator", "initial_accumulator",
+                    has_dense_namesake=True),),
+        v2_attributes={"initial_accumulator": "initial_accumulator_value"})
+
     initial_accumulator: float = 0.1
 
-    @property
-    def slot_initial_values(self):
-        return {"accumulators": self.initial_accumulator}
-
     def update(self, gradient, row, slots, learning_rate, step):
+        import tensorflow as tf  # not above: names of slots are read without it
         accumulator = slots["accumulators"] + tf.square(gradient)
         row = row - learning_rate * gradient / tf.sqrt(accumulator)
         return row, {"accumulators": accumulator}

@@ -3,8 +3,7 @@
 
 import dataclasses
 
-import tensorflow as tf
-
+from tpu_estimator_embedding.optimizers.record import OptimizerRecord, Slot, same
 from tpu_estimator_embedding.optimizers.update_rule import UpdateRule
 
 
@@ -33,6 +32,7 @@ class AdagradMomentum(UpdateRule):
     values in the tests of its TPU embedding; Adagrad as in J. Duchi, E. Hazan, Y. Singer,
     JMLR 12 (2011).
 
+    >>> import tensorflow as tf
     >>> row, slots = AdagradMomentum(momentum=0.5).update(
     ...     tf.constant([[2.0]]), tf.constant([[1.0]]),
     ...     {"accumulators": tf.constant([[12.0]]), "momenta": tf.constant([[1.0]])},
@@ -41,6 +41,12 @@ class AdagradMomentum(UpdateRule):
     (0.5, 1.0)
     """
 
+    record = OptimizerRecord(
+        "AdagradMomentumParameters", "adagrad_momentum",
+        same("momentum", "use_nesterov", "exponent", "beta2", "epsilon"),
+        (Slot("accumulators", "AdagradMomentum/Accumulator", "accumulator"),
+         Slot("momenta", "AdagradMomentum/Momentum", "momenta")), v2_attributes={})
+
     momentum: float = 0.0
     use_nesterov: bool = False
     exponent: float = 2
@@ -48,10 +54,13 @@ class AdagradMomentum(UpdateRule):
     epsilon: float = 1e-10
 
     @property
-    def slot_initial_values(self):
-        return {"accumulators": 0.0, "momenta": 0.0}
+    def hyperparameters(self):
+        return {"momentum": self.momentum, "power": -1.0 / self.exponent, "kept": self.beta2,
+                "added": 1.0 if self.beta2 == 1 else 1.0 - self.beta2, "epsilon": self.epsilon,
+                "use_nesterov": self.use_nesterov}
 
     def update(self, gradient, row, slots, learning_rate, step):
+        import tensorflow as tf  # not above: names of slots are read without it
         kept, added = (1.0, 1.0) if self.beta2 == 1 else (self.beta2, 1.0 - self.beta2)
         accumulator = kept * slots["accumulators"] + added * tf.square(gradient)
         scaled = gradient * tf.pow(accumulator + self.epsilon, -1.0 / self.exponent)

@@ -3,8 +3,7 @@
 
 import dataclasses
 
-import tensorflow as tf
-
+from tpu_estimator_embedding.optimizers.record import OptimizerRecord, Slot, same
 from tpu_estimator_embedding.optimizers.update_rule import UpdateRule
 
 
@@ -32,6 +31,7 @@ class Adam(UpdateRule):
     Source: D. Kingma, J. Ba, "Adam: A Method for Stochastic Optimization", ICLR 2015,
     section 2 ("epsilon hat"); forms as in TensorFlow's `optimization_parameters.proto`.
 
+    >>> import tensorflow as tf
     >>> row, slots = Adam(beta1=0.5, beta2=0.75, epsilon=1.0, sum_inside_sqrt=False).update(
     ...     tf.constant([[2.0]]), tf.constant([[1.0]]),
     ...     {"momenta": tf.constant([[2.0]]), "velocities": tf.constant([[4.0]])},
@@ -40,6 +40,13 @@ class Adam(UpdateRule):
     (0.5, 2.0, 4.0)
     """
 
+    record = OptimizerRecord(
+        "AdamParameters", "adam",
+        {**same("beta1", "beta2", "epsilon"), "use_sum_inside_sqrt": "sum_inside_sqrt",
+         "use_non_lazy_adam": lambda parameters: not parameters.lazy_adam},
+        (Slot("momenta", "Adam/m", "m"), Slot("velocities", "Adam/v", "v")),
+        v2_attributes={"beta1": "beta_1", "beta2": "beta_2"})
+
     beta1: float = 0.9
     beta2: float = 0.999
     epsilon: float = 1e-8
@@ -47,14 +54,18 @@ class Adam(UpdateRule):
     sum_inside_sqrt: bool = True
 
     @property
-    def slot_initial_values(self):
-        return {"momenta": 0.0, "velocities": 0.0}
+    def hyperparameters(self):
+        return {"beta1": self.beta1, "one_minus_beta1": 1.0 - self.beta1,
+                "beta2": self.beta2, "one_minus_beta2": 1.0 - self.beta2,
+                "epsilon": self.epsilon ** 2 if self.sum_inside_sqrt else self.epsilon,
+                "sum_inside_sqrt": self.sum_inside_sqrt}
 
     @property
     def updates_untouched_rows(self):
         return not self.lazy_adam
 
     def update(self, gradient, row, slots, learning_rate, step):
+        import tensorflow as tf  # not above: names of slots are read without it
         momentum = self.beta1 * slots["momenta"] + (1.0 - self.beta1) * gradient
         velocity = self.beta2 * slots["velocities"] + (1.0 - self.beta2) * tf.square(gradient)
         if self.sum_inside_sqrt:

@@ -3,8 +3,7 @@
 
 import dataclasses
 
-import tensorflow as tf
-
+from tpu_estimator_embedding.optimizers.record import OptimizerRecord, Slot, same
 from tpu_estimator_embedding.optimizers.update_rule import UpdateRule
 
 
@@ -30,6 +29,7 @@ class FrequencyEstimator(UpdateRule):
     "Sampling-Bias-Corrected Neural Modeling for Large Corpus Item Recommendations",
     RecSys 2019, section 5.
 
+    >>> import tensorflow as tf
     >>> row, slots = FrequencyEstimator(tau=0.25, max_delta=100.0, outlier_threshold=3.0).update(
     ...     tf.constant([[0.0]]), tf.constant([[4.0]]), {"last_hit_step": tf.constant([[10.0]])},
     ...     learning_rate=1.0, step=18)
@@ -37,15 +37,22 @@ class FrequencyEstimator(UpdateRule):
     (5.0, 18.0)
     """
 
+    record = OptimizerRecord(
+        "FrequencyEstimatorParameters", "frequency_estimator",
+        same("tau", "max_delta", "outlier_threshold", "weight_exponent"),
+        (Slot("last_hit_step", "FrequencyEstimator", "last_hit_step"),))
+
     tau: float
     max_delta: float
     outlier_threshold: float
 
     @property
-    def slot_initial_values(self):
-        return {"last_hit_step": 0.0}
+    def hyperparameters(self):
+        return {"tau": self.tau, "one_minus_tau": 1.0 - self.tau, "max_delta": self.max_delta,
+                "outlier_threshold": self.outlier_threshold}
 
     def update(self, gradient, row, slots, learning_rate, step):
+        import tensorflow as tf  # not above: names of slots are read without it
         last_hit_step = tf.fill(tf.shape(row), tf.cast(step, tf.float32))
         delta = last_hit_step - slots["last_hit_step"]
         distance = tf.minimum(delta, self.max_delta)

@@ -3,8 +3,7 @@
 
 import dataclasses
 
-import tensorflow as tf
-
+from tpu_estimator_embedding.optimizers.record import PENALTIES, OptimizerRecord, Slot, same
 from tpu_estimator_embedding.optimizers.update_rule import UpdateRule
 from tpu_estimator_embedding.types import Tensor
 
@@ -38,6 +37,7 @@ class FTRL(UpdateRule):
     Source: H. B. McMahan et al., "Ad Click Prediction: a View from the Trenches",
     KDD 2013; 2 l2 as in `tf.compat.v1.train.FtrlOptimizer`.
 
+    >>> import tensorflow as tf
     >>> row, slots = FTRL(l1_regularization_strength=1.0).update(
     ...     tf.constant([[4.0]]), tf.constant([[0.5]]),
     ...     {"accumulators": tf.constant([[9.0]]), "linears": tf.constant([[-1.0]])},
@@ -45,6 +45,14 @@ class FTRL(UpdateRule):
     >>> float(row[0, 0]), float(slots["accumulators"][0, 0]), float(slots["linears"][0, 0])
     (0.0, 25.0, 1.0)
     """
+
+    record = OptimizerRecord(
+        "FtrlParameters", "ftrl",
+        {**same("beta", "allow_zero_accumulator"), **PENALTIES, "lr_power": "learning_rate_power",
+         "multiply_linear_by_lr": "multiply_linear_by_learning_rate"},
+        (Slot("accumulators", "Ftrl", "accumulator", "initial_accumulator_value",
+              has_dense_namesake=True),
+         Slot("linears", "Ftrl_1", "linear", has_dense_namesake=True)), v2_attributes={})
 
     learning_rate_power: float = -0.5
     initial_accumulator_value: float = 0.1
@@ -54,10 +62,13 @@ class FTRL(UpdateRule):
     beta: float = 0.0
 
     @property
-    def slot_initial_values(self):
-        return {"accumulators": self.initial_accumulator_value, "linears": 0.0}
+    def hyperparameters(self):
+        return {"power": -self.learning_rate_power, "l1": self.l1_regularization_strength,
+                "l2": self.l2_regularization_strength, "beta": self.beta,
+                "multiply_linear_by_learning_rate": self.multiply_linear_by_learning_rate}
 
     def update(self, gradient, row, slots, learning_rate, step):
+        import tensorflow as tf  # not above: names of slots are read without it
         l1, l2 = self.l1_regularization_strength, self.l2_regularization_strength
         accumulator = slots["accumulators"] + tf.square(gradient)
         power = self._power(accumulator)
@@ -73,6 +84,7 @@ class FTRL(UpdateRule):
         return row, {"accumulators": accumulator, "linears": linear}
 
     def _power(self, accumulator: Tensor) -> Tensor:
+        import tensorflow as tf
         if self.learning_rate_power == -0.5:
             return tf.sqrt(accumulator)  # the default, and several times as fast as pow
         return tf.pow(accumulator, -self.learning_rate_power)

@@ -3,6 +3,7 @@
 
 import dataclasses
 
+from tpu_estimator_embedding.optimizers.record import OptimizerRecord, Slot, same
 from tpu_estimator_embedding.optimizers.update_rule import UpdateRule
 
 
@@ -31,12 +32,16 @@ class Momentum(UpdateRule):
     (0.0, 4.0)
     """
 
+    record = OptimizerRecord(
+        "MomentumParameters", "momentum", same("momentum", "use_nesterov"),
+        (Slot("momenta", "Momentum", "momenta", has_dense_namesake=True),))
+
     momentum: float = 0.0
     use_nesterov: bool = False
 
     @property
-    def slot_initial_values(self):
-        return {"momenta": 0.0}
+    def hyperparameters(self):
+        return {"momentum": self.momentum, "use_nesterov": self.use_nesterov}
 
     def update(self, gradient, row, slots, learning_rate, step):
         momentum = self.momentum * slots["momenta"] + gradient

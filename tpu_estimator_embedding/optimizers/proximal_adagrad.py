@@ -3,8 +3,7 @@
 
 import dataclasses
 
-import tensorflow as tf
-
+from tpu_estimator_embedding.optimizers.record import PENALTIES, OptimizerRecord, Slot
 from tpu_estimator_embedding.optimizers.soft_threshold import soft_threshold
 from tpu_estimator_embedding.optimizers.update_rule import UpdateRule
 
@@ -27,6 +26,7 @@ class ProximalAdagrad(UpdateRule):
     Source: J. Duchi, E. Hazan, Y. Singer, "Adaptive Subgradient Methods for Online
     Learning and Stochastic Optimization", JMLR 12 (2011), section 1.3.
 
+    >>> import tensorflow as tf
     >>> row, slots = ProximalAdagrad(l1_regularization_strength=1.0).update(
     ...     tf.constant([[2.0]]), tf.constant([[4.0]]), {"accumulators": tf.constant([[12.0]])},
     ...     learning_rate=4.0, step=0)
@@ -34,15 +34,20 @@ class ProximalAdagrad(UpdateRule):
     (1.0, 16.0)
     """
 
+    record = OptimizerRecord(
+        "ProximalAdagradParameters", "proximal_adagrad", PENALTIES,
+        (Slot("accumulators", "ProximalAdagrad", "accumulator", "initial_accumulator"),))
+
     initial_accumulator: float = 0.1
     l1_regularization_strength: float = 0.0
     l2_regularization_strength: float = 0.0
 
     @property
-    def slot_initial_values(self):
-        return {"accumulators": self.initial_accumulator}
+    def hyperparameters(self):
+        return {"l1": self.l1_regularization_strength, "l2": self.l2_regularization_strength}
 
     def update(self, gradient, row, slots, learning_rate, step):
+        import tensorflow as tf  # not above: names of slots are read without it
         accumulator = slots["accumulators"] + tf.square(gradient)
         rate = learning_rate / tf.sqrt(accumulator)
         row = soft_threshold(row - rate * gradient, rate, self.l1_regularization_strength,

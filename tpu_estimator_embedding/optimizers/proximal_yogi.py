@@ -3,8 +3,7 @@
 
 import dataclasses
 
-import tensorflow as tf
-
+from tpu_estimator_embedding.optimizers.record import PENALTIES, OptimizerRecord, Slot, same
 from tpu_estimator_embedding.optimizers.soft_threshold import soft_threshold
 from tpu_estimator_embedding.optimizers.update_rule import UpdateRule
 
@@ -33,12 +32,19 @@ class ProximalYogi(UpdateRule):
     Source: M. Zaheer, S. Reddi, D. Sachan, S. Kale, S. Kumar, "Adaptive Methods for
     Nonconvex Optimization", NeurIPS 2018.
 
+    >>> import tensorflow as tf
     >>> row, slots = ProximalYogi(beta1=0.5, beta2=0.0, epsilon=1.0).update(
     ...     tf.constant([[1.0]]), tf.constant([[1.0]]),
     ...     {"v": tf.constant([[10.0]]), "m": tf.constant([[3.0]])}, learning_rate=1.0, step=0)
     >>> float(row[0, 0]), float(slots["v"][0, 0]), float(slots["m"][0, 0])
     (0.5, 9.0, 2.0)
     """
+
+    record = OptimizerRecord(
+        "ProximalYogiParameters", "proximal_yogi",
+        {**same("beta1", "beta2", "epsilon"), **PENALTIES},
+        (Slot("v", "ProximalYogi", "v", "initial_accumulator_value"),
+         Slot("m", "ProximalYogi_1", "m")))
 
     beta1: float = 0.9
     beta2: float = 0.999
@@ -48,10 +54,13 @@ class ProximalYogi(UpdateRule):
     initial_accumulator_value: float = 1e-6
 
     @property
-    def slot_initial_values(self):
-        return {"v": self.initial_accumulator_value, "m": 0.0}
+    def hyperparameters(self):
+        return {"beta1": self.beta1, "one_minus_beta1": 1.0 - self.beta1,
+                "one_minus_beta2": 1.0 - self.beta2, "epsilon": self.epsilon,
+                "l1": self.l1_regularization_strength, "l2": self.l2_regularization_strength}
 
     def update(self, gradient, row, slots, learning_rate, step):
+        import tensorflow as tf  # not above: names of slots are read without it
         square = tf.square(gradient)
         velocity = slots["v"] - (1.0 - self.beta2) * tf.sign(slots["v"] - square) * square
         momentum = self.beta1 * slots["m"] + (1.0 - self.beta1) * gradient

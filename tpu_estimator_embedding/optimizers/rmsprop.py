@@ -3,8 +3,7 @@
 
 import dataclasses
 
-import tensorflow as tf
-
+from tpu_estimator_embedding.optimizers.record import OptimizerRecord, Slot, same
 from tpu_estimator_embedding.optimizers.update_rule import UpdateRule
 
 
@@ -28,6 +27,7 @@ class RMSProp(UpdateRule):
     Source: T. Tieleman, G. Hinton, "Lecture 6.5: RMSProp", Coursera: Neural Networks for
     Machine Learning (2012).
 
+    >>> import tensorflow as tf
     >>> row, slots = RMSProp(rho=0.5, momentum=0.5, epsilon=0.0).update(
     ...     tf.constant([[2.0]]), tf.constant([[1.0]]),
     ...     {"ms": tf.constant([[4.0]]), "mom": tf.constant([[0.5]])}, learning_rate=0.25, step=0)
@@ -35,15 +35,21 @@ class RMSProp(UpdateRule):
     (0.5, 4.0, 0.5)
     """
 
+    record = OptimizerRecord(
+        "RMSPropParameters", "rms_prop", same("rho", "momentum", "epsilon"),
+        (Slot("ms", "RMSProp/ms", "ms"), Slot("mom", "RMSProp/mom", "mom")))
+
     rho: float
     momentum: float
     epsilon: float
 
     @property
-    def slot_initial_values(self):
-        return {"ms": 0.0, "mom": 0.0}
+    def hyperparameters(self):
+        return {"one_minus_rho": 1.0 - self.rho, "momentum": self.momentum,
+                "epsilon": self.epsilon}
 
     def update(self, gradient, row, slots, learning_rate, step):
+        import tensorflow as tf  # not above: names of slots are read without it
         mean_square = slots["ms"] + (1.0 - self.rho) * (tf.square(gradient) - slots["ms"])
         rate = learning_rate / tf.sqrt(mean_square + self.epsilon)
         momentum = self.momentum * slots["mom"] + rate * gradient

@@ -14,8 +14,6 @@ backward pass).
 
 import dataclasses
 
-import tensorflow as tf
-
 from tpu_estimator_embedding.optimizers.update_rule import UpdateRule
 from tpu_estimator_embedding.types import LearningRate, SlotRows, Tensor
 
@@ -67,6 +65,7 @@ class RowOptimizer:
 
 def clip(values: Tensor, limits: Limits) -> Tensor:
     """Returns `values` held between the limits that are not None."""
+    import tensorflow as tf  # not above: names of slots are read without it
     low, high = limits
     if low is not None:
         values = tf.maximum(values, low)

@@ -3,6 +3,7 @@
 
 import dataclasses
 
+from tpu_estimator_embedding.optimizers.record import OptimizerRecord
 from tpu_estimator_embedding.optimizers.update_rule import UpdateRule
 
 
@@ -24,9 +25,8 @@ class SGD(UpdateRule):
     (0.5, {})
     """
 
-    @property
-    def slot_initial_values(self):
-        return {}
+    record = OptimizerRecord(
+        "StochasticGradientDescentParameters", "stochastic_gradient_descent", v2_attributes={})
 
     def update(self, gradient, row, slots, learning_rate, step):
         return row - learning_rate * gradient, {}

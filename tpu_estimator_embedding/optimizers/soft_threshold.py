@@ -1,8 +1,6 @@
 # SPDX-License-Identifier: Apache-2.0
 """The proximal step of l1 and l2 regularization, which several rules end with."""
 
-import tensorflow as tf
-
 from tpu_estimator_embedding.types import Tensor
 
 
@@ -25,7 +23,9 @@ def soft_threshold(point: Tensor, rate: Tensor, l1: float, l2: float) -> Tensor:
     Source: J. Duchi, Y. Singer, "Efficient Online and Batch Learning Using Forward
     Backward Splitting", JMLR 10 (2009).
 
+    >>> import tensorflow as tf
     >>> soft_threshold(tf.constant([3.0, 0.5]), 0.5, l1=2.0, l2=2.0).numpy().tolist()
     [1.0, 0.0]
     """
+    import tensorflow as tf  # not above: names of slots are read without it
     return tf.sign(point) * tf.maximum(tf.abs(point) - rate * l1, 0.0) / (1.0 + rate * l2)

@@ -4,7 +4,9 @@
 import abc
 import dataclasses
 from collections.abc import Mapping
+from typing import ClassVar
 
+from tpu_estimator_embedding.optimizers.record import OptimizerRecord
 from tpu_estimator_embedding.types import SlotRows, Tensor
 
 
@@ -15,12 +17,28 @@ class UpdateRule(abc.ABC):
     A rule is a frozen value: its fields are the optimizer's hyperparameters, its
     methods are pure. The learning rate is not a field, because it may change from
     step to step.
+
+    Attributes:
+        record: what the optimizer, its slots and its settings are called.
     """
 
+    record: ClassVar[OptimizerRecord]
+
     @property
-    @abc.abstractmethod
     def slot_initial_values(self) -> Mapping[str, float]:
         """The constant each slot starts with, by slot name, in checkpoint order."""
+        return {slot.name: (getattr(self, slot.initial_value)
+                            if isinstance(slot.initial_value, str) else slot.initial_value)
+                for slot in self.record.slots}
+
+    @property
+    def hyperparameters(self) -> Mapping[str, float]:
+        """What the native kernel is given, by the names in its struct, in that order.
+
+        It travels as float32: differences such as 1 - beta are computed here, in double
+        precision.
+        """
+        return {}
 
     @property
     def updates_untouched_rows(self) -> bool:

@@ -1,7 +1,7 @@
 # SPDX-License-Identifier: Apache-2.0
 """The engine's configuration as the message that a TPU system is initialized with."""
 
-from collections.abc import Callable, Mapping
+from collections.abc import Mapping
 from typing import Any
 
 from tensorflow.core.protobuf.tpu import (
@@ -9,40 +9,9 @@ from tensorflow.core.protobuf.tpu import (
     tpu_embedding_configuration_pb2,
 )
 
+from tpu_estimator_embedding.optimizers.registry import rules
 from tpu_estimator_embedding.plan.embedding_plan import EmbeddingPlan
 from tpu_estimator_embedding.v1_engine.cores import Cores
-
-_Source = str | Callable[[Any], Any]  # attribute of the `*Parameters`, or function of them
-
-_PENALTIES: Mapping[str, _Source] = {
-    "l1": "l1_regularization_strength", "l2": "l2_regularization_strength"}
-
-
-def _same(*names: str) -> dict[str, _Source]:
-    return {name: name for name in names}
-
-
-# `*Parameters` -> (message of the optimizer, field of the message -> where it comes from).
-_MESSAGES: Mapping[str, tuple[str, Mapping[str, _Source]]] = {
-    "AdagradParameters": ("adagrad", {}),
-    "AdagradMomentumParameters": ("adagrad_momentum", _same(
-        "momentum", "use_nesterov", "exponent", "beta2", "epsilon")),
-    "AdamParameters": ("adam", {
-        **_same("beta1", "beta2", "epsilon"), "use_sum_inside_sqrt": "sum_inside_sqrt",
-        "use_non_lazy_adam": lambda parameters: not parameters.lazy_adam}),
-    "FrequencyEstimatorParameters": ("frequency_estimator", _same(
-        "tau", "max_delta", "outlier_threshold", "weight_exponent")),
-    "FtrlParameters": ("ftrl", {
-        **_same("beta", "allow_zero_accumulator"), **_PENALTIES,
-        "lr_power": "learning_rate_power",
-        "multiply_linear_by_lr": "multiply_linear_by_learning_rate"}),
-    "MomentumParameters": ("momentum", _same("momentum", "use_nesterov")),
-    "ProximalAdagradParameters": ("proximal_adagrad", _PENALTIES),
-    "ProximalYogiParameters": ("proximal_yogi", {
-        **_same("beta1", "beta2", "epsilon"), **_PENALTIES}),
-    "RMSPropParameters": ("rms_prop", _same("rho", "momentum", "epsilon")),
-    "StochasticGradientDescentParameters": ("stochastic_gradient_descent", {}),
-}
 
 
 def to_config_proto(plan: EmbeddingPlan, table_to_config: Mapping[str, Any],
@@ -115,10 +84,11 @@ def _set_limits(proto: Any, lower: float | None, upper: float | None) -> None:
 
 
 def _set_message(proto: Any, parameters: Any) -> None:
-    kind = next(base.__name__ for base in type(parameters).__mro__ if base.__name__ in _MESSAGES)
-    name, fields = _MESSAGES[kind]
-    message = getattr(proto, name)
+    records = {rule.record.parameters: rule.record for rule in rules()}
+    record = next(records[base.__name__] for base in type(parameters).__mro__
+                  if base.__name__ in records)
+    message = getattr(proto, record.proto)
     message.SetInParent()  # chooses the optimizer where no field does
-    for field, source in fields.items():
+    for field, source in record.proto_fields.items():
         value = source(parameters) if callable(source) else getattr(parameters, source)
         setattr(message, field, value)

@@ -8,6 +8,8 @@ from typing import Any
 from tpu_estimator_embedding import checks
 from tpu_estimator_embedding.checkpoint.variable_names import slot_variable_names
 from tpu_estimator_embedding.engine.variables import TableNames, TableVariables
+from tpu_estimator_embedding.optimizers.registry import rules
+from tpu_estimator_embedding.optimizers.update_rule import UpdateRule
 from tpu_estimator_embedding.plan.embedding_plan import EmbeddingPlan, TablePlan
 
 VariablesAndOps = namedtuple("VariablesAndOps", [
@@ -26,30 +28,25 @@ Attributes:
         applied.
 """
 
-# Fields stand in the order of the slots in the update rule, as in `*SlotVariableNames`.
-AdagradSlotVariables = namedtuple("AdagradSlotVariables", ["accumulator"])
-AdagradMomentumSlotVariables = namedtuple(
-    "AdagradMomentumSlotVariables", ["accumulator", "momenta"])
-ProximalAdagradSlotVariables = namedtuple("ProximalAdagradSlotVariables", ["accumulator"])
-AdamSlotVariables = namedtuple("AdamSlotVariables", ["m", "v"])
-FtrlSlotVariable = namedtuple("FtrlSlotVariable", ["accumulator", "linear"])
-ProximalYogiSlotVariables = namedtuple("ProximalYogiSlotVariables", ["v", "m"])
-MomentumSlotVariables = namedtuple("MomentumSlotVariables", ["momenta"])
-RMSPropSlotVariables = namedtuple("RMSPropSlotVariables", ["ms", "mom"])
-FrequencyEstimatorSlotVariables = namedtuple(
-    "FrequencyEstimatorSlotVariables", ["last_hit_step"])
+def _tuple(rule: type[UpdateRule]) -> Any:
+    record = rule.record
+    # TensorFlow's own name is the one that differs.
+    name = "FtrlSlotVariable" if record.prefix == "Ftrl" else f"{record.prefix}SlotVariables"
+    return namedtuple(name, [slot.field for slot in record.slots], module=__name__)
 
-_TUPLES: Mapping[str, type] = {
-    "Adagrad": AdagradSlotVariables,
-    "AdagradMomentum": AdagradMomentumSlotVariables,
-    "Adam": AdamSlotVariables,
-    "FTRL": FtrlSlotVariable,
-    "FrequencyEstimator": FrequencyEstimatorSlotVariables,
-    "Momentum": MomentumSlotVariables,
-    "ProximalAdagrad": ProximalAdagradSlotVariables,
-    "ProximalYogi": ProximalYogiSlotVariables,
-    "RMSProp": RMSPropSlotVariables,
-}
+
+# Fields stand in the order of the slots in the update rule, as in `*SlotVariableNames`.
+_TUPLES: Mapping[str, Any] = {rule.__name__: _tuple(rule) for rule in rules() if rule.record.slots}
+
+AdagradSlotVariables = _TUPLES["Adagrad"]
+AdagradMomentumSlotVariables = _TUPLES["AdagradMomentum"]
+ProximalAdagradSlotVariables = _TUPLES["ProximalAdagrad"]
+AdamSlotVariables = _TUPLES["Adam"]
+FtrlSlotVariable = _TUPLES["FTRL"]
+ProximalYogiSlotVariables = _TUPLES["ProximalYogi"]
+MomentumSlotVariables = _TUPLES["Momentum"]
+RMSPropSlotVariables = _TUPLES["RMSProp"]
+FrequencyEstimatorSlotVariables = _TUPLES["FrequencyEstimator"]
 
 
 def name_variables(plan: EmbeddingPlan, names: Mapping[str, str] | None,

@@ -14,31 +14,11 @@ import tensorflow as tf
 from tpu_estimator_embedding import checks
 from tpu_estimator_embedding.mid_level.config.optimizer import is_optimizer
 from tpu_estimator_embedding.mid_level.config.structure import named_features, named_tables
-from tpu_estimator_embedding.optimizers.adagrad import Adagrad
-from tpu_estimator_embedding.optimizers.adagrad_momentum import AdagradMomentum
-from tpu_estimator_embedding.optimizers.adam import Adam
-from tpu_estimator_embedding.optimizers.ftrl import FTRL
+from tpu_estimator_embedding.optimizers.registry import rules
 from tpu_estimator_embedding.optimizers.row_optimizer import RowOptimizer
-from tpu_estimator_embedding.optimizers.sgd import SGD
 from tpu_estimator_embedding.optimizers.update_rule import UpdateRule
 from tpu_estimator_embedding.plan.embedding_plan import EmbeddingPlan, FeaturePlan, TablePlan
 from tpu_estimator_embedding.types import Initializer, LearningRate, Quantization, Tensor
-
-# Name of the settings -> rule.
-_RULES: dict[str, type[UpdateRule]] = {
-    "SGD": SGD,
-    "Adagrad": Adagrad,
-    "AdagradMomentum": AdagradMomentum,
-    "Adam": Adam,
-    "FTRL": FTRL,
-}
-
-# Field of a rule -> attribute of its settings, where they differ.
-_ATTRIBUTES = {
-    "initial_accumulator": "initial_accumulator_value",
-    "beta1": "beta_1",
-    "beta2": "beta_2",  # AdagradMomentum spells it beta2
-}
 
 
 def to_plan(feature_config: Any, optimizer: Any = None, *, num_hosts: int = 1,
@@ -120,7 +100,7 @@ def table_optimizer(name: str, table: Any, for_all: Any) -> Any:
     optimizer = for_all if table.optimizer is None else table.optimizer
     if optimizer is not None:
         checks.check(is_optimizer(optimizer), f"optimizer of table {name!r}",
-                     f"one of {', '.join(_RULES)} of this package or of "
+                     f"one of {', '.join(_rules())} of this package or of "
                      "tf.tpu.experimental.embedding, or None", optimizer)
         _rule_class(name, optimizer)
     return optimizer
@@ -152,21 +132,27 @@ def _float32(initializer: Initializer) -> Initializer:
     return initialize
 
 
+def _rules() -> dict[str, type[UpdateRule]]:
+    """The optimizers that the v2 vocabulary has; their settings are named as the rules are."""
+    return {rule.__name__: rule for rule in rules() if rule.record.v2_attributes is not None}
+
+
 def _rule_class(table: str, optimizer: Any) -> type[UpdateRule]:
     names = [base.__name__ for base in type(optimizer).__mro__]  # a program may subclass
     checks.check(
         "CustomOptimizer" not in names, f"optimizer of table {table!r}",
-        f"one of {', '.join(_RULES)}", optimizer,
+        f"one of {', '.join(_rules())}", optimizer,
         "A CustomOptimizer is a computation that XLA compiles for a SparseCore.")
-    known = [name for name in names if name in _RULES]
-    checks.check(bool(known), f"optimizer of table {table!r}", f"one of {', '.join(_RULES)}",
+    known = [name for name in names if name in _rules()]
+    checks.check(bool(known), f"optimizer of table {table!r}", f"one of {', '.join(_rules())}",
                  optimizer)
-    return _RULES[known[0]]
+    return _rules()[known[0]]
 
 
 def _to_row_optimizer(table: str, optimizer: Any, rates: "_LearningRates") -> RowOptimizer:
     rule_class = _rule_class(table, optimizer)
-    rule = rule_class(**{field.name: _setting(optimizer, field.name)
+    spelled = rule_class.record.v2_attributes or {}
+    rule = rule_class(**{field.name: getattr(optimizer, spelled.get(field.name, field.name))
                          for field in dataclasses.fields(rule_class)})
     decay = optimizer.weight_decay_factor or 0.0
     return RowOptimizer(
@@ -177,12 +163,6 @@ def _to_row_optimizer(table: str, optimizer: Any, rates: "_LearningRates") -> Ro
         weight_decay_factor=decay,
         multiply_weight_decay_by_learning_rate=bool(
             decay and optimizer.multiply_weight_decay_factor_by_learning_rate))
-
-
-def _setting(optimizer: Any, field: str) -> Any:
-    if hasattr(optimizer, field):
-        return getattr(optimizer, field)
-    return getattr(optimizer, _ATTRIBUTES[field])
 
 
 class _LearningRates:

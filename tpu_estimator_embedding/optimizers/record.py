@@ -1,0 +1,80 @@
+# SPDX-License-Identifier: Apache-2.0
+"""What an optimizer, its slots and its settings are called, wherever they have names.
+
+Every rule has one record. The lowering of both APIs, the names in checkpoints, the tuples of
+slots and the configuration message are derived from it. To add an optimizer:
+
+1. Write its rule in a module of this folder: the equation, the fields, `update`, `record`, and
+   `hyperparameters`, what its kernel is given. `registry` finds it there.
+2. Write a struct of the same name in kernels/src/rules.h, with the same names of slots and
+   hyperparameters, and add it to the list there. Tests and the op compare them.
+3. Add it to tests/oracle_optimizers.py and tests/optimizer_cases.py: the laws and the tests of
+   the engine run over every case.
+
+Users choose it by its settings, which are public: a `*Parameters` class in config/, and a class
+in mid_level/config/optimizer where TensorFlow's second API has it.
+"""
+
+import dataclasses
+from collections.abc import Callable, Mapping
+from typing import Any
+
+
+@dataclasses.dataclass(frozen=True)
+class Slot:
+    """One slot of an optimizer.
+
+    Attributes:
+        name: in the engine, and in checkpoints of the TF2 classes.
+        suffix: what follows the name of the table and a slash in a checkpoint of TPUEstimator.
+        field: its field in tuples such as AdamSlotVariables.
+        initial_value: what it starts with: a number, or the field of the rule that says so.
+        has_dense_namesake: whether TensorFlow's own optimizer of a dense variable uses the
+            suffix as well, so that it does not tell a table.
+    """
+
+    name: str
+    suffix: str
+    field: str
+    initial_value: float | str = 0.0
+    has_dense_namesake: bool = False
+
+
+@dataclasses.dataclass(frozen=True)
+class OptimizerRecord:
+    """The names of an optimizer.
+
+    Attributes:
+        parameters: class of its settings in the v1 API. Fields of the rule are attributes of
+            the settings.
+        proto: its field in TensorFlow's `OptimizationParameters` message.
+        proto_fields: field of that message -> attribute of the settings, or function of them.
+        slots: in the order of TPUEstimator's checkpoints.
+        v2_attributes: field of the rule -> attribute of its settings in the v2 API, where they
+            differ; None where that API does not have the optimizer. Its class there is named as
+            the rule is.
+    """
+
+    parameters: str
+    proto: str
+    proto_fields: Mapping[str, str | Callable[[Any], Any]] = dataclasses.field(
+        default_factory=dict)
+    slots: tuple[Slot, ...] = ()
+    v2_attributes: Mapping[str, str] | None = None
+
+    @property
+    def prefix(self) -> str:
+        """What the names of its v1 classes begin with: "Ftrl" of "FtrlParameters"."""
+        return self.parameters.removesuffix("Parameters")
+
+
+def same(*names: str) -> dict[str, str]:
+    """Returns fields of a message that are called as the settings are.
+
+    >>> same("rho")
+    {'rho': 'rho'}
+    """
+    return {name: name for name in names}
+
+
+PENALTIES = {"l1": "l1_regularization_strength", "l2": "l2_regularization_strength"}

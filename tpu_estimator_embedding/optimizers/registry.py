@@ -1,0 +1,38 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Every update rule there is: those of the modules of this folder."""
+
+import functools
+import importlib
+import pathlib
+import pkgutil
+
+from tpu_estimator_embedding.optimizers.update_rule import UpdateRule
+
+
+@functools.cache
+def rules() -> tuple[type[UpdateRule], ...]:
+    """Returns the rules that have a record, those with fewer slots first.
+
+    >>> [rule.__name__ for rule in rules()][:3]
+    ['SGD', 'Adagrad', 'FrequencyEstimator']
+    """
+    package = __name__.rpartition(".")[0]
+    modules = [importlib.import_module(f"{package}.{found.name}")
+               for found in pkgutil.iter_modules([str(pathlib.Path(__file__).parent)])]
+    found = {value for module in modules for value in vars(module).values()
+             if isinstance(value, type) and issubclass(value, UpdateRule) and has_record(value)}
+    return tuple(sorted(found, key=lambda rule: (len(rule.record.slots), rule.__name__)))
+
+
+def has_record(rule: type[UpdateRule]) -> bool:
+    """Whether the rule has a record of its own, and not one of the rule that it extends."""
+    return "record" in vars(rule)
+
+
+def rule_named(name: str) -> type[UpdateRule]:
+    """Returns the rule of that name; a KeyError names another one.
+
+    >>> rule_named("Adam").record.parameters
+    'AdamParameters'
+    """
+    return {rule.__name__: rule for rule in rules()}[name]
