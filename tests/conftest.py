@@ -15,6 +15,8 @@ SAID_ONCE = [
 ]
 
 os.environ.setdefault("TF_CPP_MIN_LOG_LEVEL", "3")  # read when TensorFlow loads
+# One Keras in this process, whichever test comes first: some call install(), some use tf.keras.
+os.environ.setdefault("TF_USE_LEGACY_KERAS", "1")
 os.environ["PYTHONPATH"] = os.pathsep.join(
     filter(None, [str(ROOT), os.environ.get("PYTHONPATH")]))
 

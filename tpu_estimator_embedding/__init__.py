@@ -1,8 +1,13 @@
 # SPDX-License-Identifier: Apache-2.0
 """TPUEstimator programs with embedding tables, without a TPU and on today's TensorFlow.
 
+These are the names of the Estimator API. Those of TensorFlow 2, which has other classes of
+the same names, are in `tpu_estimator_embedding.mid_level`.
+
 Names load when they are first used: `import tpu_estimator_embedding` imports neither
-TensorFlow nor Keras.
+TensorFlow nor Keras. Reading a name patches nothing in TensorFlow and sets no environment
+variable; a program that takes its names from here needs no `install()`. `install()` is for
+programs that go on using TensorFlow's names, `tf.estimator` and the like.
 """
 
 import importlib
@@ -23,19 +28,11 @@ _ESTIMATOR = ("CrossShardOptimizer", "InputPipelineConfig", "RunConfig", "TPUClu
 
 _MODULE_OF = {
     "EmbeddingConfigSpec": "estimator.embedding_config_spec",
-    "EmbeddingPlan": "plan.embedding_plan",
     "FeatureConfig": "config.feature_config",
-    "PartialTPUEmbedding": "mid_level.keras_layers.layers",
-    "PartitionedCsrFormatTensor": "mid_level.sparse_core.partitioned_csr",
-    "TPUEmbedding": "mid_level.tpu_embedding",
-    "TPUEmbeddingForServing": "mid_level.serving.tpu_embedding_for_serving",
-    "TPUEmbeddingLayer": "mid_level.keras_layers.layers",
-    "TPUEmbeddingV2": "mid_level.tpu_embedding_v2",
     "TPUEstimator": "estimator.tpu_estimator",
     "TableConfig": "config.table_config",
     "embedding_column": "feature_column.embedding_column",
     "install": "runtime.install",
-    "serving_embedding_lookup": "mid_level.serving.serving_lookup",
     "shared_embedding_columns": "feature_column.shared_embedding_columns",
     "uninstall": "runtime.install",
     **dict.fromkeys(_ESTIMATOR, "tf_tpu"),
@@ -47,12 +44,19 @@ __all__ = ["__version__", *_MODULE_OF]  # noqa: PLE0604 (all are strings)
 
 def __getattr__(name: str) -> Any:
     if name not in _MODULE_OF:
-        raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
+        raise AttributeError(f"module {__name__!r} has no attribute {name!r}{_elsewhere(name)}")
     module = importlib.import_module(f"{__name__}.{_MODULE_OF[name]}")
     globals()[name] = getattr(module, name)
     return globals()[name]
 
 
 def __dir__() -> list[str]:
-    # Without the layers: what lists names, pytest for one, reads them, and that loads Keras.
-    return sorted({*globals(), *__all__} - {"PartialTPUEmbedding", "TPUEmbeddingLayer"})
+    return sorted({*globals(), *__all__})
+
+
+def _elsewhere(name: str) -> str:
+    """Says where a name of the other API is."""
+    mid_level = f"{__name__}.mid_level"
+    if name.startswith("_") or name not in importlib.import_module(mid_level).__all__:
+        return ""
+    return f". It is a name of the TF2 API: `from {mid_level} import {name}`"

@@ -3,6 +3,7 @@
 
 A verb is a module with `DESCRIPTION`, `add_arguments(parser)` and `run(args) -> status`. It is
 imported when its verb is given, so that `--help` and `doctor` work where TensorFlow does not.
+It may have `parse(parser, arguments)`, where the arguments are not argparse's alone.
 """
 
 import argparse
@@ -18,7 +19,9 @@ VERBS = {
     "demo": ("demo.main", "write data, train, evaluate, predict and export"),
     "doctor": ("runtime.doctor_command", "say what is installed, patched, missing or wrong"),
     "migrate": ("migration.command", "rewrite programs so that they leave tf.estimator"),
+    "plan": ("experiments.plan_command", "say what a program's tables will need"),
     "run": ("runtime.run_command", "run a program as it is"),
+    "sweep": ("experiments.sweep_command", "compare gradient multipliers of a program's tables"),
 }
 
 _EXAMPLES = f"""\
@@ -30,6 +33,9 @@ examples:
   {PROGRAM} migrate train.py           show it with explicit imports
   {PROGRAM} run train.py --steps 100   run a program as it is
   {PROGRAM} run -m trainer.task        run a module as it is
+  {PROGRAM} plan train.py              what will its tables need?
+  {PROGRAM} sweep train.py --multiplier 0 0.1 1 -- --steps 100
+                                       how much should its tables learn?
 """
 
 

@@ -55,7 +55,7 @@ def train_v2():
 
 
 def train_partial():
-    from tpu_estimator_embedding import PartialTPUEmbedding
+    from tpu_estimator_embedding.mid_level import PartialTPUEmbedding
     words, keras = tf.tpu.experimental.embedding, tf.keras
     feature_config = {"item": words.FeatureConfig(words.TableConfig(11, 4)),
                       "seen": words.FeatureConfig(words.TableConfig(20_000, 4))}

@@ -7,10 +7,11 @@ from tpu_estimator_embedding import checks
 from tpu_estimator_embedding.checkpoint.bundle_tensor import BundleTensor
 from tpu_estimator_embedding.checkpoint.contents import Contents
 from tpu_estimator_embedding.checkpoint.keras_rs_variables import (
-    ITERATION,
-    OPTIMIZERS,
+    SAVE_COUNTER,
+    KerasOptimizer,
     find_optimizer,
-    find_variables,
+    find_others,
+    find_tables,
 )
 from tpu_estimator_embedding.checkpoint.names import Names
 from tpu_estimator_embedding.checkpoint.object_graph import GRAPH_KEY, parse_graph
@@ -38,31 +39,26 @@ def keras_rs_outputs(contents: Contents, template: Mapping[str, BundleTensor],
                  "model)", "one of a tf.compat.v1.train.Saver")
     values = [value for value in parse_graph(template[GRAPH_KEY].text())
               if value.key in template]
-    places = find_variables(values, names)
+    places = find_tables(values)
     by_name = {names.of_table(former): table for former, table in contents.tables.items()}
     check_same_names("tables", set(by_name), {table for table, _ in places})
     optimizer = find_optimizer(values)
-    ours, _ = OPTIMIZERS.get(optimizer or "", (None, {}))
     tensors: dict[str, StoredTensor] = dict(template)
     for name, table in by_name.items():
-        _check_optimizer(name, table.optimizer, optimizer, ours)
+        _check_optimizer(name, table.optimizer, optimizer)
         tensors.update((places[name, slot].key, tensor) for slot, tensor in table.tensors())
-    used = {value.key for value in places.values()}
-    dense = {"global_step" if value.full_name.endswith(f"/{ITERATION}") else value.full_name:
-             value.key for value in values if value.key not in used}
-    given = {name: names.path_of_variable(name) or name for name in contents.variables}
-    tensors.update((dense[given[name]], tensor) for name, tensor in contents.variables.items()
-                   if given[name] in dense)
-    return Outputs(
-        tensors, tuple(sorted(name for name in given if given[name] not in dense)),
-        tuple(sorted(dense.keys() - set(given.values()) - {"save_counter"})))
+    others = find_others(values, names)
+    tensors.update((others[name].key, tensor) for name, tensor in contents.variables.items()
+                   if name in others)
+    return Outputs(tensors, tuple(sorted(contents.variables.keys() - others.keys())),
+                   tuple(sorted(others.keys() - contents.variables.keys() - {SAVE_COUNTER})))
 
 
-def _check_optimizer(table: str, source: str | None, keras: str | None, ours: str | None) -> None:
-    checks.check(source != "FTRL" and keras != "ftrl", f"optimizer of table {table!r}",
+def _check_optimizer(table: str, source: str | None, keras: KerasOptimizer) -> None:
+    checks.check(source != "FTRL" and keras.kind != "ftrl", f"optimizer of table {table!r}",
                  "another than FTRL for Keras RS: Keras 3's Ftrl computes every row anew from "
                  "its slots, also rows that were never looked up", "FTRL",
                  "Convert without the slots (`--without-slots`) to an optimizer such as Adagrad.")
-    checks.check(source in (None, ours), f"optimizer of table {table!r}",
-                 f"that of the template, {keras}", source,
+    checks.check(source in (None, keras.ours), f"optimizer of table {table!r}",
+                 f"that of the template, {keras.kind}", source,
                  "Compile the model with the same optimizer, or convert with --without-slots.")

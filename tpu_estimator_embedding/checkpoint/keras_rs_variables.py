@@ -6,6 +6,7 @@ the paths that Keras gave them: `distributed_embedding/words/embeddings` for a t
 `adagrad/distributed_embedding_words_embeddings_accumulator` for a slot of the optimizer.
 """
 
+import dataclasses
 import pathlib
 import re
 from collections.abc import Mapping
@@ -23,7 +24,11 @@ OPTIMIZERS: Mapping[str, tuple[str, Mapping[str, str]]] = {
     "adam": ("Adam", {"momenta": "momentum", "velocities": "velocity"}),
     "sgd": ("SGD", {}),
 }
-ITERATION = "iteration"  # of an optimizer: the global step
+# Keras' optimizer -> what a legacy one calls the slot of a dense variable, and Keras.
+_DENSE_SLOTS = {"adagrad": {"Adagrad": "accumulator"},
+                "adam": {"Adam": "momentum", "Adam_1": "velocity"}}
+SAVE_COUNTER = "save_counter"  # of tf.train.Checkpoint
+_ITERATION = "iteration"  # of an optimizer: the global step
 
 _TABLE = re.compile(r"(?:^|/)([^/]+)/embeddings$")
 
@@ -33,30 +38,70 @@ def is_keras_rs(values: list[Value]) -> bool:
     return any(_TABLE.search(value.full_name) for value in values)
 
 
-def find_variables(values: list[Value], names: Names) -> dict[tuple[str, str], Value]:
+@dataclasses.dataclass(frozen=True)
+class KerasOptimizer:
+    """The optimizer of a Keras model.
+
+    Attributes:
+        name: with which its variables' names begin: `adagrad`, or `adagrad_1` for a second.
+        kind: `adagrad`.
+    """
+
+    name: str
+    kind: str
+
+    @property
+    def ours(self) -> str | None:
+        """What this package calls it; None if it has no such optimizer."""
+        return OPTIMIZERS.get(self.kind, (None, {}))[0]
+
+    def slots(self, full_name: str, endings: Mapping[str, str]) -> dict[str, str]:
+        """Returns slot -> full name of that slot of a variable, for a mapping of endings."""
+        flat = full_name.replace("/", "_")
+        return {slot: f"{self.name}/{flat}_{end}" for slot, end in endings.items()}
+
+
+def find_optimizer(values: list[Value]) -> KerasOptimizer:
+    """Returns the optimizer of a model; one without a name where it has none."""
+    names = [value.full_name.removesuffix(f"/{_ITERATION}") for value in values
+             if value.full_name.endswith(f"/{_ITERATION}")]
+    name = names[0] if names else ""
+    return KerasOptimizer(name, re.sub(r"_\d+$", "", name))
+
+
+def find_tables(values: list[Value]) -> dict[tuple[str, str], Value]:
     """Returns (table as Keras RS calls it, slot) -> its values.
 
     Slots that the optimizers of this package do not have are left out.
     """
     by_name = {value.full_name: value for value in values}
+    optimizer = find_optimizer(values)
+    _, endings = OPTIMIZERS.get(optimizer.kind, (None, {}))
     found: dict[tuple[str, str], Value] = {}
     for full_name, value in by_name.items():
         table = _TABLE.search(full_name)
         if table is None:
             continue
         found[table[1], PARAMETERS] = value
-        flat = full_name.replace("/", "_")
-        for keras, (_, slots) in OPTIMIZERS.items():
-            found.update({(table[1], slot): by_name[f"{keras}/{flat}_{end}"]
-                          for slot, end in slots.items() if f"{keras}/{flat}_{end}" in by_name})
+        found.update({(table[1], slot): by_name[name]
+                      for slot, name in optimizer.slots(full_name, endings).items()
+                      if name in by_name})
     return found
 
 
-def find_optimizer(values: list[Value]) -> str | None:
-    """Returns Keras' name of the optimizer of a model, None where it has none."""
-    found = [value.full_name.split("/")[0] for value in values
-             if value.full_name.endswith(f"/{ITERATION}")]
-    return found[0] if found else None
+def find_others(values: list[Value], names: Names) -> dict[str, Value]:
+    """Returns name in TPUEstimator -> values, of all variables but tables and their slots."""
+    of_tables = {value.key for value in find_tables(values).values()}
+    others = {value.full_name: value for value in values if value.key not in of_tables}
+    optimizer = find_optimizer(values)
+    formers = {f"{optimizer.name}/{_ITERATION}": "global_step"}
+    for full_name in others:
+        former = names.former(full_name) or formers.get(full_name) or full_name
+        formers[full_name] = former
+        endings = _DENSE_SLOTS.get(optimizer.kind, {})
+        formers.update({slot: f"{former}/{suffix}" for suffix, slot in optimizer.slots(
+            full_name, endings).items()})
+    return {formers[full_name]: value for full_name, value in others.items()}
 
 
 def read_keras_rs(path: pathlib.Path, tensors: Mapping[str, BundleTensor], values: list[Value],
@@ -66,25 +111,20 @@ def read_keras_rs(path: pathlib.Path, tensors: Mapping[str, BundleTensor], value
     Raises:
         ValueError: if it has no tables.
     """
-    found = find_variables(values, names)
+    values = [value for value in values if value.key in tensors]
+    found = find_tables(values)
     checks.check(bool(found), "checkpoint", "of a compiled model with a DistributedEmbedding",
                  path)
-    optimizer, _ = OPTIMIZERS.get(find_optimizer(values) or "", (None, {}))
+    optimizer = find_optimizer(values)
     tables = {}
     for name in sorted({table for table, _ in found}):
         slots = {slot: tensors[value.key] for (table, slot), value in found.items()
                  if table == name}
         rows, former = slots.pop(PARAMETERS), names.former(name) or name
-        tables[former] = Table(former, rows, slots, optimizer if slots else None,
+        tables[former] = Table(former, rows, slots, optimizer.ours if slots else None,
                                TableLayout("div", 1, rows.shape[0]))
-    used = {value.key for value in found.values()}
-    others = {_name(value): value for value in values
-              if value.key in tensors and value.key not in used}
-    bookkeeping = tuple(value.key for name, value in others.items() if name == "save_counter")
-    return Contents(path, "keras-rs", tables, {
-        names.former(name) or name: tensors[value.key] for name, value in others.items()
-        if value.key not in bookkeeping}, (GRAPH_KEY, *bookkeeping))
-
-
-def _name(value: Value) -> str:
-    return "global_step" if value.full_name.endswith(f"/{ITERATION}") else value.full_name
+    others = find_others(values, names)
+    counter = others.pop(SAVE_COUNTER, None)
+    return Contents(path, "keras-rs", tables,
+                    {name: tensors[value.key] for name, value in others.items()},
+                    (GRAPH_KEY, *([counter.key] if counter else [])))

@@ -6,7 +6,11 @@ import tqdm
 _DELAY = 1  # seconds; what is done by then shows no bar
 
 
+class _Bar(tqdm.tqdm):
+    monitor_interval = 0  # no thread that outlives the bar: blocks come often enough
+
+
 def progress_bar(what: str, size: int, is_shown: bool) -> tqdm.tqdm:
     """Returns a bar of `size` bytes, to be used as a context manager."""
-    return tqdm.tqdm(desc=what, total=size, unit="B", unit_scale=True, unit_divisor=1024,
-                     delay=_DELAY, disable=not is_shown)
+    return _Bar(desc=what, total=size, unit="B", unit_scale=True, unit_divisor=1024,
+                delay=_DELAY, disable=not is_shown)

@@ -47,3 +47,13 @@ def optimizers_with(slots: Collection[str]) -> list[str]:
     """Returns the optimizers that have just these slots."""
     return [optimizer for optimizer, suffixes in SLOT_SUFFIXES.items()
             if suffixes.keys() == set(slots)]
+
+
+def table_of(key: str) -> str:
+    """Returns the table that a key is of: of a slot's key what stands before the suffix.
+
+    >>> table_of("scope/words/Adam/m"), table_of("scope/words")
+    ('scope/words', 'scope/words')
+    """
+    suffixes = [f"/{suffix}" for slots in SLOT_SUFFIXES.values() for suffix in slots.values()]
+    return next((key.removesuffix(suffix) for suffix in suffixes if key.endswith(suffix)), key)

@@ -47,6 +47,15 @@ def use() -> None:
             patch.apply(row)
 
 
+def import_patches() -> tuple[patch.Patch, ...]:
+    """What has to be in place while tensorflow_estimator is imported."""
+    if not _is_needed():
+        return ()
+    losses = patch.Patch("tensorflow", "losses", "tf_keras.api._v2.keras.losses",
+                         "tensorflow_estimator asks for Keras 2 here", replaces=True)
+    return patch_table.KERAS[0], losses
+
+
 def forget() -> None:
     """Removes the variable if `use` has set it."""
     while _set_here:
@@ -55,6 +64,21 @@ def forget() -> None:
 
 def problem() -> str:
     """Says why `tf.keras` cannot be tf_keras and what to do; empty where it can."""
+    if (sentence := package_problem()) or not _is_needed():
+        return sentence
+    if used := keras_3_names():
+        return (f"Keras 3 is already in use as {used[0]}, and Estimators need Keras 2. Move "
+                f"`tpu_estimator_embedding.install()` above the first line that uses "
+                f"{used[0]}; right below `import tpu_estimator_embedding` at the top of the "
+                f"program is best.")
+    if os.environ.get(VARIABLE, "1") not in _TRUE:
+        return (f"`{VARIABLE}` must be 1, got {os.environ[VARIABLE]!r}: Estimators need "
+                f"Keras 2. Unset it, or set it to 1.")
+    return ""
+
+
+def package_problem() -> str:
+    """Says which package with Keras 2 is missing or wrong; empty where none is."""
     major, minor = versions.tensorflow_minor()
     if not _is_needed():
         return _problem_with_own_keras(f"{major}.{minor}")
@@ -67,14 +91,6 @@ def problem() -> str:
     if versions.minor(version) != (major, minor):
         return (f"tf-keras {version} does not belong to {tensorflow}; their minor versions must "
                 f"agree: {command}")
-    if used := keras_3_names():
-        return (f"Keras 3 is already in use as {used[0]}, and Estimators need Keras 2. Move "
-                f"`tpu_estimator_embedding.install()` above the first line that uses "
-                f"{used[0]}; right below `import tpu_estimator_embedding` at the top of the "
-                f"program is best.")
-    if os.environ.get(VARIABLE, "1") not in _TRUE:
-        return (f"`{VARIABLE}` must be 1, got {os.environ[VARIABLE]!r}: Estimators need "
-                f"Keras 2. Unset it, or set it to 1.")
     return ""
 
 

@@ -1,10 +1,14 @@
 # SPDX-License-Identifier: Apache-2.0
 """How a name in another package is replaced, and how what was there is remembered."""
 
+import contextlib
 import dataclasses
 import importlib
 import importlib.util
 import sys
+import threading
+from collections import Counter
+from collections.abc import Iterable, Iterator
 from typing import Any
 
 from tpu_estimator_embedding.compat import versions
@@ -60,9 +64,58 @@ class Original:
 # Patching is state of the interpreter, so what it takes to undo it is, too. In order.
 _originals: dict[Patch, Original] = {}
 
+# How many `applied` hold a patch that nothing else has put in place.
+_held: Counter[Patch] = Counter()
+_lock = threading.RLock()
+
 
 def apply(patch: Patch) -> None:
-    """Puts a patch in place; does nothing where nothing has to change."""
+    """Puts a patch in place, to stay; does nothing where nothing has to change."""
+    with _lock:
+        _held.pop(patch, None)
+        _put_in_place(patch)
+
+
+@contextlib.contextmanager
+def applied(patches: Iterable[Patch]) -> Iterator[None]:
+    """Has patches in place while the context lasts; those that were before stay.
+
+    Several threads may hold the same ones: the last to leave puts back what was there.
+
+    >>> import math
+    >>> with applied([Patch("math", "answer", "math:e", "for a moment")]):
+    ...     hasattr(math, "answer")
+    True
+    >>> hasattr(math, "answer")
+    False
+    """
+    held = []
+    try:
+        for patch in patches:
+            with _lock:
+                if patch in _originals and patch not in _held:
+                    continue
+                _put_in_place(patch)
+                if patch in _originals:
+                    _held[patch] += 1
+                    held.append(patch)
+        yield
+    finally:
+        for patch in reversed(held):
+            with _lock:
+                _release(patch)
+
+
+def _release(patch: Patch) -> None:
+    if patch not in _held:  # it was applied to stay, or undone, meanwhile
+        return
+    _held[patch] -= 1
+    if not _held[patch]:
+        del _held[patch]
+        _undo(patch, _originals.pop(patch))
+
+
+def _put_in_place(patch: Patch) -> None:
     if patch.since and versions.tensorflow_minor() < patch.since:
         return
     if not patch.replaces and _exists(patch):
@@ -79,14 +132,19 @@ def apply(patch: Patch) -> None:
 
 def undo_all() -> None:
     """Puts back what stood under every patched name, latest first."""
-    while _originals:
-        patch, before = _originals.popitem()
-        if patch.module:
-            _restore_attribute(patch, before)
-        if patch.is_module and before.module is NOTHING:
-            sys.modules.pop(patch.path, None)
-        elif patch.is_module:
-            sys.modules[patch.path] = before.module
+    with _lock:
+        _held.clear()
+        while _originals:
+            _undo(*_originals.popitem())
+
+
+def _undo(patch: Patch, before: Original) -> None:
+    if patch.module:
+        _restore_attribute(patch, before)
+    if patch.is_module and before.module is NOTHING:
+        sys.modules.pop(patch.path, None)
+    elif patch.is_module:
+        sys.modules[patch.path] = before.module
 
 
 def current_attribute(patch: Patch) -> Any:

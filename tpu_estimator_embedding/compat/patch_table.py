@@ -112,4 +112,5 @@ KERAS = tuple(
 
 ESTIMATOR_API = "tensorflow_estimator.python.estimator.api"
 UPSTREAM = (f"{ESTIMATOR_API}._v1.estimator.tpu.experimental",  # which imports all the others
+            f"{ESTIMATOR_API}._v2.estimator",
             "tensorflow.python.tpu.tpu_estimator")

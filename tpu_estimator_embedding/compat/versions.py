@@ -57,6 +57,23 @@ class LibraryBound(NamedTuple):
         """
         return f"{self.distribution}<{self.first_broken}"
 
+    @property
+    def is_broken(self) -> bool:
+        """Whether the TensorFlow and the library installed are such a pair."""
+        return (self.tensorflow == tensorflow_minor()
+                and _release(self.installed) >= _release(self.first_broken))
+
+    @property
+    def installed(self) -> str:
+        """The version of the library; "0" where there is none."""
+        return installed_version(self.distribution) or "0"
+
+    @property
+    def advice(self) -> str:
+        """What is wrong where it is broken, and what to do."""
+        return (f"With {self.distribution} {self.installed} and TensorFlow "
+                f"{tensorflow_version()}, {self.symptom}: pip install '{self.requirement}'")
+
 
 LIBRARY_BOUNDS = (
     LibraryBound((2, 20), "protobuf", "7",
@@ -75,12 +92,9 @@ def minor(version: str) -> tuple[int, int]:
     return int(major), int(rest.partition(".")[0])
 
 
-def broken_bounds() -> list[LibraryBound]:
-    """Returns the bounds of the installed TensorFlow that an installed library is beyond."""
-    return [bound for bound in LIBRARY_BOUNDS
-            if bound.tensorflow == tensorflow_minor()
-            and _release(installed_version(bound.distribution) or "0")
-            >= _release(bound.first_broken)]
+def library_problems() -> list[str]:
+    """Says which installed libraries break the installed TensorFlow, and what to do."""
+    return [bound.advice for bound in LIBRARY_BOUNDS if bound.is_broken]
 
 
 def _release(version: str) -> tuple[int, ...]:

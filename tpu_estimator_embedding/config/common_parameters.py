@@ -4,7 +4,7 @@
 import numbers
 from typing import Any
 
-from tpu_estimator_embedding import checks
+from tpu_estimator_embedding import checks, other_api
 
 
 class _OptimizationParameters:
@@ -63,7 +63,8 @@ def is_optimization_parameters(value: Any) -> bool:
 def check_optimization_parameters(argument: str, value: Any) -> None:
     """Raises ValueError unless `value` is one of the `*Parameters`."""
     checks.check(is_optimization_parameters(value), argument,
-                 "one of the *Parameters, such as AdagradParameters", value)
+                 "one of the *Parameters, such as AdagradParameters", value,
+                 other_api.estimator_import(value))
 
 
 def check_learning_rate(value: Any) -> None:

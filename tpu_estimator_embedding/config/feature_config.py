@@ -4,7 +4,7 @@
 import collections
 from typing import Any
 
-from tpu_estimator_embedding import checks
+from tpu_estimator_embedding import checks, other_api
 
 
 class FeatureConfig(collections.namedtuple(
@@ -19,13 +19,17 @@ class FeatureConfig(collections.namedtuple(
         weight_key: key of the weights of the ids among the features, or None.
 
     Raises:
-        ValueError: if max_sequence_length is not an int of at least 0.
+        ValueError: if max_sequence_length is not an int of at least 0, or table_id a table.
 
     >>> FeatureConfig("words", max_sequence_length=20)
     FeatureConfig(table_id='words', max_sequence_length=20, weight_key=None)
     """
 
     def __new__(cls, table_id, max_sequence_length=0, weight_key=None):
+        checks.check(not other_api.is_of_tf2_api(table_id), "table_id",
+                     "a key of `table_to_config_dict`", table_id,
+                     "A FeatureConfig that holds its table is that of the TF2 API: `from "
+                     f"{other_api.TF2_API} import FeatureConfig`.")
         checks.check(isinstance(max_sequence_length, int) and max_sequence_length >= 0,
                      "max_sequence_length", "an int of at least 0", max_sequence_length)
         return super().__new__(cls, table_id, max_sequence_length, weight_key)

@@ -15,7 +15,7 @@ import warnings
 from collections.abc import Callable, Mapping
 from typing import Any
 
-from tpu_estimator_embedding import checks
+from tpu_estimator_embedding import checks, other_api
 from tpu_estimator_embedding.config.common_parameters import check_optimization_parameters
 from tpu_estimator_embedding.config.feature_config import FeatureConfig, is_feature_config
 from tpu_estimator_embedding.config.table_config import TableConfig, is_table_config
@@ -93,10 +93,10 @@ def _check_configs(table_to_config: Mapping[str, Any],
                    feature_to_config: Mapping[str, Any]) -> None:
     for name, config in table_to_config.items():
         checks.check(is_table_config(config), f"table_to_config_dict[{name!r}]",
-                     "a TableConfig", config)
+                     "a TableConfig", config, other_api.estimator_import(config))
     for name, config in feature_to_config.items():
         checks.check(is_feature_config(config), f"feature_to_config_dict[{name!r}]",
-                     "a FeatureConfig", config)
+                     "a FeatureConfig", config, other_api.estimator_import(config))
 
 
 def _parameters_of_tables(table_to_config: Mapping[str, TableConfig],

@@ -5,7 +5,7 @@ import collections
 from collections.abc import Iterable, Mapping
 from typing import Any
 
-from tpu_estimator_embedding import checks
+from tpu_estimator_embedding import checks, other_api
 from tpu_estimator_embedding.config.common_parameters import check_optimization_parameters
 from tpu_estimator_embedding.config.feature_config import is_feature_config
 from tpu_estimator_embedding.config.former_keywords import former_keywords
@@ -96,6 +96,15 @@ class EmbeddingConfigSpec(collections.namedtuple("EmbeddingConfigSpec", [
         return (columns or None, *self[2:])
 
 
+def check_spec(value: Any) -> None:
+    """Raises TypeError unless it is an EmbeddingConfigSpec, of whichever package, or None."""
+    if value is not None and not hasattr(value, "tensor_core_feature_columns"):
+        raise TypeError(checks.complaint(
+            "embedding_config_spec", "an EmbeddingConfigSpec or None", value,
+            other_api.estimator_import(value) or
+            f"Make it with {other_api.ESTIMATOR_API}.EmbeddingConfigSpec."))
+
+
 def _check_one_way(feature_columns: Iterable[Any] | None, features: Mapping[str, Any] | None,
                    tables: Mapping[str, Any] | None) -> None:
     given = [name for name, value in (
@@ -115,6 +124,7 @@ def _check_columns(feature_columns: Iterable[Any]) -> list[Any]:
         if not _is_column(column):
             raise TypeError(checks.complaint(
                 f"feature_columns[{index}]", "an embedding column", column,
+                other_api.estimator_import(column) or
                 "Make it with tpu_estimator_embedding.embedding_column or "
                 "shared_embedding_columns."))
     return columns
@@ -128,9 +138,11 @@ def _check_dictionaries(features: Mapping[str, Any], tables: Mapping[str, Any]) 
     for name, config in features.items():
         if not is_feature_config(config):
             raise TypeError(checks.complaint(
-                f"feature_to_config_dict[{name!r}]", "a FeatureConfig", config))
+                f"feature_to_config_dict[{name!r}]", "a FeatureConfig", config,
+                other_api.estimator_import(config)))
         checks.check_one_of(f"table_id of feature {name!r}", sorted(tables), config.table_id)
     for name, config in tables.items():
         if not is_table_config(config):
             raise TypeError(checks.complaint(
-                f"table_to_config_dict[{name!r}]", "a TableConfig", config))
+                f"table_to_config_dict[{name!r}]", "a TableConfig", config,
+                other_api.estimator_import(config)))

@@ -8,8 +8,10 @@ import tensorflow as tf
 
 from tpu_estimator_embedding import checks
 from tpu_estimator_embedding.checkpoint.table_layouts import TABLE_LAYOUTS_KEY
+from tpu_estimator_embedding.compat.stand_ins import tpu_ops
 from tpu_estimator_embedding.engine.step_ids import describe_kernels
 from tpu_estimator_embedding.estimator import upstream
+from tpu_estimator_embedding.estimator.embedding_config_spec import check_spec
 from tpu_estimator_embedding.estimator.estimator_spec import (
     ModeKeys,
     log_hooks,
@@ -70,6 +72,7 @@ class TPUEstimator(upstream.tpu_estimator.TPUEstimator):
         checks.check_positive_int("num_hosts", num_hosts)
         if checkpoint_num_hosts is not None:
             checks.check_positive_int("checkpoint_num_hosts", checkpoint_num_hosts)
+        check_spec(embedding_config_spec)
         if use_tpu:
             _check_can_honour(config)
         self._use_engine = use_tpu
@@ -190,20 +193,25 @@ class TPUEstimator(upstream.tpu_estimator.TPUEstimator):
         without_engine = super()._augment_model_fn(model_fn, batch_axis)
 
         def augmented(features, labels, mode, config, params):
-            if not self._use_engine:
+            with tpu_ops.standing_in():  # without install() too: a model_fn sums over replicas
+                if self._use_engine:
+                    return self._with_engine(features, labels, mode, config, params)
                 _log_start(f"{mode} without the embedding engine (use_tpu=False): tables of "
                            "embedding columns are variables of the model")
                 return without_engine(features, labels, mode, config, params)
-            plan = self._plan(training=mode == ModeKeys.TRAIN)
-            is_export = not isinstance(features, step_input.StepInput)
-            if is_export:
-                plan, features = serving_input(
-                    plan, features, labels, training=mode == ModeKeys.TRAIN,
-                    columns=(self._spec and self._spec.feature_columns) or (),
-                    tensor_core_columns=self._tensor_core_columns)
-            return self._engine_spec(plan, features, mode, config, params, is_export)
 
         return augmented
+
+    def _with_engine(self, features: Any, labels: Any, mode: str, config: Any,
+                     params: dict[str, Any]) -> Any:
+        plan = self._plan(training=mode == ModeKeys.TRAIN)
+        is_export = not isinstance(features, step_input.StepInput)
+        if is_export:
+            plan, features = serving_input(
+                plan, features, labels, training=mode == ModeKeys.TRAIN,
+                columns=(self._spec and self._spec.feature_columns) or (),
+                tensor_core_columns=self._tensor_core_columns)
+        return self._engine_spec(plan, features, mode, config, params, is_export)
 
     def _engine_spec(self, plan: EmbeddingPlan, inputs: step_input.StepInput, mode: str,
                      config: Any, params: dict[str, Any], is_export: bool) -> Any:

@@ -1,17 +1,15 @@
 # SPDX-License-Identifier: Apache-2.0
 """The parts of tensorflow_estimator that this package builds on.
 
-The modules that it needs and TensorFlow removed are restored first, and the stand-ins for
-TPU ops put in place, so that importing `TPUEstimator` is enough to use it.
+Importing it changes nothing in TensorFlow: what tensorflow_estimator needs and TensorFlow
+removed is there only while it is imported.
 """
 
-# ruff: noqa: E402  (restoring comes before the imports that need it)
+# ruff: noqa: E402  (what makes it importable comes before the imports)
 
 from tpu_estimator_embedding.compat import modules
-from tpu_estimator_embedding.compat.stand_ins import tpu_ops
 
-modules.restore()
-tpu_ops.stand_in()
+modules.import_estimator()
 
 from tensorflow_estimator.python.estimator import estimator, model_fn
 from tensorflow_estimator.python.estimator.tpu import tpu_config, tpu_context, tpu_estimator

@@ -35,7 +35,7 @@ def requirements() -> list[Finding]:
     """
     findings = [Finding("Python", platform.python_version()), _tensorflow()]
     if not findings[-1].advice or not findings[-1].is_needed:
-        findings += [_keras(), _estimator(), *map(_beyond, versions.broken_bounds())]
+        findings += [_keras(), _estimator(), *_libraries()]
     return findings
 
 
@@ -107,11 +107,9 @@ def _estimator_advice(plain: str | None, nightly: str | None) -> str:
     return f"tensorflow_estimator is not installed: pip install {requirement}"
 
 
-def _beyond(bound: versions.LibraryBound) -> Finding:
-    found = versions.installed_version(bound.distribution) or "none"
-    return Finding(bound.distribution, found, (
-        f"With {bound.distribution} {found} and TensorFlow {versions.tensorflow_version()}, "
-        f"{bound.symptom}: pip install '{bound.requirement}'"))
+def _libraries() -> list[Finding]:
+    return [Finding(bound.distribution, bound.installed, bound.advice)
+            for bound in versions.LIBRARY_BOUNDS if bound.is_broken]
 
 
 def _dotted(minor: tuple[int, int]) -> str:

@@ -57,9 +57,8 @@ def install() -> None:
 def uninstall() -> None:
     """Puts back every name that `install` changed; calling it again changes nothing.
 
-    Also what importing `TPUEstimator` changed, which needs it to work: `install` it again
-    before using it. What TensorFlow has loaded meanwhile stays loaded; a `tf.keras` that was
-    used is Keras 2 to the end of the process.
+    The names of this package go on working. What TensorFlow has loaded meanwhile stays
+    loaded; a `tf.keras` that was used is Keras 2 to the end of the process.
 
     >>> install()
     >>> uninstall()

@@ -10,11 +10,34 @@ no TPU.
 
 import importlib
 
-from tpu_estimator_embedding.compat import legacy_keras, patch, patch_table
+from tpu_estimator_embedding.compat import legacy_keras, patch, patch_table, versions
+
+
+def import_estimator() -> None:
+    """Imports tensorflow_estimator, and leaves everything else as it was.
+
+    The modules that it needs are under their old names only meanwhile, and `tf.keras` is
+    Keras 2 only meanwhile. What it imported stays valid.
+
+    Raises:
+        RuntimeError: if a package is missing or of the wrong version; the text says which,
+            and what to do.
+
+    >>> import_estimator()
+    >>> from tensorflow_estimator.python.estimator.tpu import tpu_config
+    >>> tpu_config.TPUConfig().iterations_per_loop
+    2
+    """
+    for problem in (legacy_keras.package_problem(), *versions.library_problems()):
+        if problem:
+            raise RuntimeError(problem)
+    with patch.applied([*patch_table.MODULES, *legacy_keras.import_patches()]):
+        for module in patch_table.UPSTREAM:
+            importlib.import_module(module)
 
 
 def restore() -> None:
-    """Makes tensorflow_estimator importable; calling it again changes nothing.
+    """Makes tensorflow_estimator importable by programs, to stay; calling it again changes nothing.
 
     Raises:
         RuntimeError: if `tf.keras` cannot be Keras 2 any more; see `legacy_keras`.

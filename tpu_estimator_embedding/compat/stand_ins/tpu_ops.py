@@ -8,6 +8,7 @@ the op CrossReplicaSum, so that is where the stand-in goes. The two other collec
 model may call are stood in for too.
 """
 
+import contextlib
 import json
 from typing import Any
 
@@ -33,7 +34,7 @@ _tpu_collective_permute = gen_tpu_ops.collective_permute
 
 
 def stand_in() -> None:
-    """Puts the stand-ins in place; calling it again changes nothing.
+    """Puts the stand-ins in place, to stay; calling it again changes nothing.
 
     >>> stand_in()
     >>> with tf.Graph().as_default() as graph:
@@ -45,6 +46,11 @@ def stand_in() -> None:
     """
     for row in patch_table.TPU_OPS:
         patch.apply(row)
+
+
+def standing_in() -> contextlib.AbstractContextManager[None]:
+    """Returns a context in which the stand-ins are in place."""
+    return patch.applied(patch_table.TPU_OPS)
 
 
 def is_stand_in(op: tf.Operation) -> bool:

@@ -1,22 +1,38 @@
 # SPDX-License-Identifier: Apache-2.0
-"""What to say when a checkpoint has other slots than the tables of this program."""
+"""What to say when a checkpoint has other slots or shapes than the tables of this program."""
 
 import contextlib
+import os
 import re
 from collections.abc import Iterator
 
 import tensorflow as tf
 
+from tpu_estimator_embedding import checks
+from tpu_estimator_embedding.checkpoint.slot_names import table_of
+
+# What TensorFlow says of a table, or another variable that is saved in parts.
+_OTHER_SHAPE = re.compile(r"tensor_name = (\S+); shape in shape_and_slice spec \[([\d,]+)\] does "
+                          r"not match the shape stored in checkpoint: \[([\d,]+)\]")
+
 
 @contextlib.contextmanager
 def explained_restore(model_dir: str) -> Iterator[None]:
-    """Turns a missing slot in the checkpoint of `model_dir` into a ValueError that says so.
+    """Turns what the checkpoint of `model_dir` lacks or has otherwise into a ValueError.
 
-    The engine and a model's optimizer share the slot names of some optimizers (Adagrad),
-    but not of all (Adam), so a checkpoint of one may lack the slots of the other.
+    Raises:
+        ValueError: if the checkpoint lacks a slot. The engine and a model's optimizer share
+            the slot names of some optimizers (Adagrad), but not of all (Adam). Or if a table
+            has another shape there.
     """
     try:
         yield
+    except tf.errors.InvalidArgumentError as error:
+        found = _OTHER_SHAPE.search(error.message or "")
+        if found is None:
+            raise
+        checkpoint = tf.train.latest_checkpoint(model_dir)
+        raise ValueError(_explain_shape(checkpoint or model_dir, *found.groups())) from error
     except tf.errors.NotFoundError as error:
         key = re.search(r"Key (\S+) not found in checkpoint", error.message or "")
         checkpoint = tf.train.latest_checkpoint(model_dir)
@@ -26,6 +42,17 @@ def explained_restore(model_dir: str) -> Iterator[None]:
         if explanation is None:
             raise
         raise ValueError(explanation) from error
+
+
+def _explain_shape(checkpoint: str, name: str, ours: str, saved: str) -> str:
+    complaint = checks.complaint(f"shape of {name!r} in {checkpoint}",
+                                 f"[{ours}], as in this program", [*map(int, saved.split(","))])
+    rows, *dimension = ours.split(",")
+    if dimension != saved.split(",")[1:]:
+        return f"{complaint} Its dimension cannot change: train in a new model_dir."
+    return (f"{complaint} To grow or shrink the vocabulary, write a checkpoint for a new "
+            f"model_dir: `tpu-estimator-embedding checkpoint convert {checkpoint} NEW_MODEL_DIR/"
+            f"{os.path.basename(checkpoint)} --resize {table_of(name)}={rows}`.")
 
 
 def _explain(key: str, checkpoint: str) -> str | None:

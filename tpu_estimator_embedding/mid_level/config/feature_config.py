@@ -6,7 +6,7 @@ from typing import Any
 
 import tensorflow as tf
 
-from tpu_estimator_embedding import checks
+from tpu_estimator_embedding import checks, other_api
 from tpu_estimator_embedding.mid_level.config.table_config import TableConfig, is_table_config
 
 
@@ -40,7 +40,8 @@ class FeatureConfig:
     name: str | None = None
 
     def __post_init__(self) -> None:
-        checks.check(is_table_config(self.table), "table", "a TableConfig", self.table)
+        checks.check(is_table_config(self.table), "table", "a TableConfig", self.table,
+                     other_api.tf2_import(self.table))
         length = self.max_sequence_length
         checks.check(isinstance(length, int) and length >= 0, "max_sequence_length",
                      "an int of at least 0", length)

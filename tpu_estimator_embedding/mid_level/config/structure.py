@@ -12,12 +12,13 @@ FeatureConfig has one feature, called `feature`.
 (['page/0', 'query'], ['table_0'])
 """
 
+from collections.abc import Mapping
 from typing import Any
 
 import tensorflow as tf
 from tensorflow.python.util import nest
 
-from tpu_estimator_embedding import checks
+from tpu_estimator_embedding import checks, other_api
 from tpu_estimator_embedding.mid_level.config.feature_config import is_feature_config
 from tpu_estimator_embedding.mid_level.config.table_config import (
     TableConfig,
@@ -34,6 +35,7 @@ def named_features(feature_config: Any) -> dict[str, Any]:
     Raises:
         ValueError: if there is none, a leaf is no FeatureConfig, or two have one path.
     """
+    _check_api(feature_config)
     leaves = nest.flatten_with_joined_string_paths(feature_config)
     checks.check(bool(leaves), "feature_config", "of at least one FeatureConfig", feature_config)
     for path, config in leaves:
@@ -43,6 +45,19 @@ def named_features(feature_config: Any) -> dict[str, Any]:
     checks.check(len(features) == len(leaves), "feature_config", "of distinct paths",
                  [path for path, _ in leaves])
     return features
+
+
+def _check_api(structure: Any) -> None:
+    """Raises ValueError for a config of the Estimator API, whose fields would be leaves."""
+    checks.check(not other_api.is_of_estimator_api(structure), "feature_config",
+                 "a nested structure of FeatureConfigs", structure,
+                 other_api.tf2_import(structure))
+    if isinstance(structure, Mapping):
+        structure = structure.values()
+    elif not isinstance(structure, list | tuple):
+        return
+    for part in structure:
+        _check_api(part)
 
 
 def named_values(structure: Any) -> list[tuple[str, Any]]:
@@ -98,7 +113,7 @@ def named_tables(feature_config: Any) -> dict[str, TableConfig]:
     configs: list[Any] = []
     for path, feature in named_features(feature_config).items():
         checks.check(is_table_config(feature.table), f"table of feature {path!r}",
-                     "a TableConfig", feature.table)
+                     "a TableConfig", feature.table, other_api.tf2_import(feature.table))
         if not any(feature.table is config for config in configs):
             configs.append(feature.table)
     names = [f"table_{place}" if config.name is None else config.name

@@ -7,7 +7,7 @@ from typing import Any
 
 import tensorflow as tf
 
-from tpu_estimator_embedding import checks
+from tpu_estimator_embedding import checks, other_api
 from tpu_estimator_embedding.mid_level.config.quantization_config import QuantizationConfig
 from tpu_estimator_embedding.types import Initializer
 
@@ -55,6 +55,8 @@ class TableConfig:
         checks.check_positive_int("vocabulary_size", self.vocabulary_size)
         checks.check_positive_int("dim", self.dim)
         checks.check_callable_or_none("initializer", self.initializer)
+        checks.check(not other_api.is_of_estimator_api(self.optimizer), "optimizer",
+                     "an optimizer or None", self.optimizer, other_api.tf2_import(self.optimizer))
         check_supported(self)
         if self.initializer is None:
             self.initializer = tf.compat.v1.truncated_normal_initializer(

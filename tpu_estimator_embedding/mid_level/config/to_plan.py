@@ -11,7 +11,7 @@ from typing import Any
 
 import tensorflow as tf
 
-from tpu_estimator_embedding import checks
+from tpu_estimator_embedding import checks, other_api
 from tpu_estimator_embedding.mid_level.config.optimizer import is_optimizer
 from tpu_estimator_embedding.mid_level.config.structure import named_features, named_tables
 from tpu_estimator_embedding.optimizers.registry import rules
@@ -101,7 +101,8 @@ def table_optimizer(name: str, table: Any, for_all: Any) -> Any:
     if optimizer is not None:
         checks.check(is_optimizer(optimizer), f"optimizer of table {name!r}",
                      f"one of {', '.join(_rules())} of this package or of "
-                     "tf.tpu.experimental.embedding, or None", optimizer)
+                     "tf.tpu.experimental.embedding, or None", optimizer,
+                     other_api.tf2_import(optimizer))
         _rule_class(name, optimizer)
     return optimizer
 

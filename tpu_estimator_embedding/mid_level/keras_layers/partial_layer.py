@@ -20,7 +20,7 @@ from typing import TYPE_CHECKING, Any
 
 import tensorflow as tf
 
-from tpu_estimator_embedding import checks
+from tpu_estimator_embedding import checks, other_api
 from tpu_estimator_embedding.mid_level.config.structure import (
     check_structure,
     named_features,
@@ -84,7 +84,11 @@ class _PartialLayer(_Layer):
                  combine_small_tables: bool = True, **kwargs: Any):
         super().__init__(**kwargs)
         checks.check(isinstance(feature_config, dict), "feature_config",
-                     "a dictionary of FeatureConfigs", type(feature_config).__name__)
+                     "a dictionary of FeatureConfigs", type(feature_config).__name__,
+                     other_api.tf2_import(feature_config))
+        checks.check(not other_api.is_of_estimator_api(optimizer), "optimizer",
+                     "an optimizer as TPUEmbeddingLayer takes it", optimizer,
+                     other_api.tf2_import(optimizer))
         self._settings = Settings(feature_config, optimizer,
                                   bool(pipeline_execution_with_tensor_core), batch_size,
                                   size_threshold, combine_small_tables)

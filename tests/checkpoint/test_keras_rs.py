@@ -1,0 +1,136 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Tables that go to a model of Keras RS and back.
+
+Where keras_rs is not installed, a layer stands in that names its variables as
+DistributedEmbedding does on CPUs.
+"""
+
+import numpy as np
+import pytest
+import tensorflow as tf
+
+from tests.checkpoint.saved import restore_v1, save_v1, values_of, variables
+from tpu_estimator_embedding import checkpoint
+
+keras = pytest.importorskip("keras", minversion="3", reason="Keras RS needs Keras 3")
+
+SIZES = {"words": (13, 4), "tags": (2, 3)}
+
+
+class StandIn(keras.layers.Layer):
+    """One Embedding for each table, named as the table."""
+
+    def __init__(self):
+        super().__init__(name="distributed_embedding")
+        self.tables = {name: keras.layers.Embedding(*size, name=name)
+                       for name, size in SIZES.items()}
+
+    def build(self, input_shape):
+        for layer in self.tables.values():
+            layer.build(None)
+
+    def call(self, inputs):
+        return {name: keras.ops.sum(self.tables[name](ids), 1) for name, ids in inputs.items()}
+
+
+def distributed_embedding():
+    try:
+        import keras_rs
+    except ImportError:
+        return StandIn()
+    return keras_rs.layers.DistributedEmbedding({name: keras_rs.layers.FeatureConfig(
+        name, keras_rs.layers.TableConfig(name=name, vocabulary_size=rows, embedding_dim=dim,
+                                          combiner="sum"), (2, 1), (2, dim))
+        for name, (rows, dim) in SIZES.items()})
+
+
+@pytest.fixture(params=[StandIn, distributed_embedding])
+def new_model(request):
+    """A function of the optimizer that returns a model, built and compiled."""
+    def model(optimizer):
+        keras.backend.clear_session()  # so that layers are called as in a program of their own
+        inputs = {name: keras.Input((1,), batch_size=2, dtype="int32", name=name)
+                  for name in SIZES}
+        rows = request.param()(inputs)
+        output = keras.layers.Dense(2, name="dense")(rows["words"])
+        model = keras.Model(inputs, [output, rows["tags"]])
+        model.compile(optimizer)
+        optimizer.build(model.trainable_variables)
+        return model
+    return model
+
+
+def state(model):
+    return {variable.path: np.asarray(variable) for variable in (
+        *model.variables, *model.optimizer.variables)}
+
+
+OPTIMIZERS = {
+    "SGD": (lambda: keras.optimizers.SGD(0.1), {}),
+    "Adagrad": (lambda: keras.optimizers.Adagrad(0.1), {"Adagrad": "accumulator"}),
+    "Adam": (lambda: keras.optimizers.Adam(0.1), {"Adam/m": "momentum", "Adam/v": "velocity"}),
+}
+
+
+@pytest.mark.parametrize("optimizer", OPTIMIZERS)
+def test_model_restores_tables_slots_and_variables(optimizer, new_model, tmp_path):
+    saved = variables(optimizer)
+    new_optimizer, slots = OPTIMIZERS[optimizer]
+    model = new_model(new_optimizer())
+    template = tf.train.Checkpoint(model=model).save(tmp_path / "template")
+    source = save_v1(tmp_path / "v1", saved)
+    done = checkpoint.convert(source, tmp_path / "keras", "keras-rs", template=template)
+    tf.train.Checkpoint(model=model).restore(
+        str(tmp_path / "keras")).assert_existing_objects_matched()
+    found, name = state(model), model.optimizer.name
+    for table in SIZES:
+        np.testing.assert_array_equal(
+            found[f"distributed_embedding/{table}/embeddings"], saved.tables[table])
+        for slot, end in slots.items():
+            np.testing.assert_array_equal(
+                found[f"{name}/distributed_embedding_{table}_embeddings_{end}"],
+                saved.tables[f"{table}/{slot}"])
+    np.testing.assert_array_equal(found["dense/kernel"], saved.others["dense/kernel"])
+    assert found[f"{name}/iteration"] == 1234
+    slot = {"dense/kernel/Adagrad"}  # of the dense model, which has Adagrad
+    if optimizer == "Adagrad":
+        np.testing.assert_array_equal(found[f"{name}/dense_kernel_accumulator"],
+                                      saved.others["dense/kernel/Adagrad"])
+        slot = set()
+    assert set(done.left_out) == {"beta1_power"} | slot
+    assert f"{name}/learning_rate" in done.kept
+
+    checkpoint.convert(tmp_path / "keras", tmp_path / "back", "v1", layout=(3, "mod"))
+    back = restore_v1(tmp_path / "back", type(saved)(saved.tables, {
+        key: saved.others[key] for key in ("dense/kernel", "dense/bias", "global_step")}), 3, "mod")
+    for key, values in back.items():
+        np.testing.assert_array_equal(values, saved.all[key])
+
+
+def test_keras_rs_from_tf2_and_compared(new_model, tmp_path):
+    model = new_model(keras.optimizers.Adagrad(0.1))
+    template = tf.train.Checkpoint(model=model).save(tmp_path / "template")
+    checkpoint.convert(save_v1(tmp_path / "v1", variables()), tmp_path / "tf2", "tf2")
+    checkpoint.convert(tmp_path / "tf2", tmp_path / "keras", "keras-rs", template=template)
+    assert checkpoint.compare(tmp_path / "tf2", tmp_path / "keras", tables_only=True).agree
+    report = checkpoint.inspect(tmp_path / "keras")
+    assert (report.form, report.global_step) == ("keras-rs", 1234)
+    assert [(table.name, table.optimizer) for table in report.tables] == [
+        ("tags", "Adagrad"), ("words", "Adagrad")]
+
+
+@pytest.mark.parametrize("source, optimizer, sentence", [
+    ("FTRL", "Ftrl", "must be another than FTRL for Keras RS: Keras 3's Ftrl computes every row"),
+    ("FTRL", "Adagrad", "must be another than FTRL for Keras RS"),
+    ("Adam", "Adagrad", "must be that of the template, adagrad, got 'Adam'. Compile the model"),
+    ("Momentum", "SGD", "must be that of the template, sgd, got 'Momentum'")])
+def test_optimizers_that_differ_are_refused(source, optimizer, sentence, new_model, tmp_path):
+    model = new_model(getattr(keras.optimizers, optimizer)(0.1))
+    template = tf.train.Checkpoint(model=model).save(tmp_path / "template")
+    v1 = save_v1(tmp_path / "v1", variables(source))
+    with pytest.raises(ValueError, match=sentence):
+        checkpoint.convert(v1, tmp_path / "keras", "keras-rs", template=template)
+    if optimizer == "Adagrad":
+        checkpoint.convert(v1, tmp_path / "keras", "keras-rs", template=template,
+                           without_slots=True)
+        assert "_CHECKPOINTABLE_OBJECT_GRAPH" in values_of(tmp_path / "keras")

@@ -1,0 +1,62 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Checkpoints whose tables have other shapes: the error, and the way out that it names."""
+
+import re
+import shlex
+
+import numpy as np
+import pytest
+import tensorflow as tf
+
+from tests.estimator import counting
+from tpu_estimator_embedding import cli
+from tpu_estimator_embedding.config.feature_config import FeatureConfig
+from tpu_estimator_embedding.config.optimization_parameters import AdagradParameters
+from tpu_estimator_embedding.config.table_config import TableConfig
+from tpu_estimator_embedding.estimator.embedding_config_spec import EmbeddingConfigSpec
+
+
+def train(model_dir, rows, dim=2, steps=1, strategy="div"):
+    """Trains one table on the id 1."""
+    def model_fn(features, labels, mode, params):
+        loss = tf.reduce_sum(features["word"])
+        train_op = tf.compat.v1.train.GradientDescentOptimizer(0.1).minimize(
+            loss, tf.compat.v1.train.get_global_step())
+        return counting.TPUEstimatorSpec(mode, loss=loss, train_op=train_op)
+
+    def input_fn(params):
+        return tf.data.Dataset.from_tensors(({"word": [1, 1]}, [0.0, 0.0])).repeat()
+
+    spec = EmbeddingConfigSpec(
+        table_to_config_dict={"words": TableConfig(rows, dim, combiner=None)},
+        feature_to_config_dict={"word": FeatureConfig("words")},
+        optimization_parameters=AdagradParameters(0.5), partition_strategy=strategy)
+    estimator = counting.new_estimator(model_dir, model_fn, spec=spec, batch_size=2)
+    estimator.train(input_fn, steps=steps)
+    return estimator
+
+
+@pytest.mark.parametrize("rows", [9, 3])
+def test_other_vocabulary_names_the_command_that_helps(rows, tmp_path):
+    before = train(tmp_path / "old", 5)
+    saved = {name: before.get_variable_value(name) for name in ("words", "words/Adagrad")}
+    with pytest.raises(ValueError, match=r"^`shape of 'words\S*' in \S+/old/model\.ckpt-1` must be "
+                       rf"\[{rows},2\], as in this program, got \[5, 2\]\.") as error:
+        train(tmp_path / "old", rows)
+    [command] = re.findall("`(tpu-estimator-embedding checkpoint convert .*?)`", str(error.value))
+    command = command.replace("NEW_MODEL_DIR", str(tmp_path / "new"))
+    assert cli.main(shlex.split(command)[1:]) == 0
+    after = train(tmp_path / "new", rows)
+    found = {name: after.get_variable_value(name) for name in saved}
+    assert found["words"].shape == (rows, 2)
+    untouched = [row for row in range(min(rows, 5)) if row != 1]
+    for name, values in saved.items():
+        np.testing.assert_array_equal(found[name][untouched], values[untouched])
+    assert after.get_variable_value("global_step") == 2
+
+
+def test_other_dimension_has_no_command(tmp_path):
+    train(tmp_path, 5)
+    with pytest.raises(ValueError, match=r"must be \[5,3\], as in this program, got \[5, 2\]\. Its "
+                       "dimension cannot change: train in a new model_dir"):
+        train(tmp_path, 5, dim=3)

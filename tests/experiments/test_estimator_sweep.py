@@ -1,0 +1,163 @@
+# SPDX-License-Identifier: Apache-2.0
+"""`experiments.sweep` from Python, and its directory in TensorBoard and in a browser.
+
+The program counts: a row is the sum of multiplier times learning rate over the steps that saw
+its id, all exact in float32.
+"""
+
+import functools
+import json
+
+import numpy as np
+import pytest
+import tensorflow as tf
+
+from tests.estimator import counting
+from tests.experiments import browser, tensorboard_server
+from tpu_estimator_embedding import experiments, multipliers
+from tpu_estimator_embedding.experiments import Setting
+
+STEPS = 6
+IDS = [0, 1, 1, 1, 2, 3]  # two in a step; each of the two calls of train sees all of them
+SETTINGS = [0, 1, "freeze_until:2", multipliers.constant(0.5) * 0.5,
+            Setting(multiplier=2, learning_rate=0.25), Setting(clipping_limit=1.5)]
+
+# What a step with one id, and the one with the id 1 twice, add to a row.
+ADDED = {"multiplier=0": (0, 0), "multiplier=1": (1, 2), "multiplier=0.5*0.5": (0.25, 0.5),
+         "multiplier=2,learning_rate=0.25": (0.5, 1), "clipping_limit=1.5": (1, 1.5)}
+
+
+def make_estimator(**options):
+    config = counting.run_config(save_summary_steps=1)
+    return counting.new_estimator(None, config=config, **options)
+
+
+@pytest.fixture(name="sweep")
+def a_sweep(tmp_path):
+    return functools.partial(
+        experiments.sweep, make_estimator, train_input_fn=counting.input_of(IDS),
+        eval_input_fn=counting.input_of(IDS), max_steps=STEPS, evaluations=2,
+        out=tmp_path / "out")
+
+
+@pytest.fixture(scope="module")
+def results(tmp_path_factory):
+    return experiments.sweep(
+        make_estimator, SETTINGS, train_input_fn=counting.input_of(IDS),
+        eval_input_fn=counting.input_of(IDS), max_steps=STEPS, evaluations=2, seeds=2,
+        out=tmp_path_factory.mktemp("sweep") / "out")
+
+
+def rows_of(result):
+    prefix = tf.train.latest_checkpoint(str(result.run.directory / "model"))
+    return tf.train.load_variable(prefix, "counts")[:, 0].tolist()
+
+
+def test_every_run_trains_with_its_setting(results):
+    assert [result.error for result in results.runs] == [None] * 2 * len(SETTINGS)
+    for result in results.runs:
+        label = result.run.setting.label
+        if label in ADDED:
+            single, double = ADDED[label]
+            expected = np.zeros(counting.VOCABULARY)
+            for first, second in zip(2 * IDS[::2], 2 * IDS[1::2], strict=True):
+                expected[[first, second]] += double / 2 if first == second else single
+                expected[first] += double / 2 if first == second else 0
+            assert rows_of(result) == expected.tolist(), label
+
+
+def test_schedule_follows_the_global_step_over_calls_of_train(results):
+    [frozen, _] = results.of(Setting("freeze_until:2"))
+    assert rows_of(frozen) == counting.counts_of(*IDS[4:], *IDS)
+
+
+def test_results_have_curves_rates_and_tables(results):
+    result = results.runs[2]
+    assert [step for step, _ in result.curves["loss"]] == [3, 6]
+    assert [step for step, _ in result.curves["training/loss"]] == [1, 2, 3, 4, 5, 6]
+    assert result.examples_per_second > 0
+    assert result.tables["counts"]["rows"] == counting.VOCABULARY
+    assert results.metric == "loss"
+    written = json.loads((results.directory / "results.json").read_text())
+    assert len(written["runs"]) == 2 * len(SETTINGS)
+
+
+def test_tensorboard_serves_scalars_histograms_and_hparams(results):
+    run = "runs/multiplier=1,seed=0"
+    with tensorboard_server.serving(results.directory) as client:
+        tags = client.wait_for("scalars/tags", lambda tags: "loss" in tags.get(
+            "runs/clipping_limit=1.5,seed=1/model/eval", {}))
+        assert "loss_1" in tags[f"{run}/model"]  # the model has an op called loss
+        points = client.get("scalars/scalars", run=f"{run}/model", tag="loss_1")
+        assert [step for _, step, _ in points] == [1, 2, 3, 4, 5, 6]
+        assert "row_norm/counts" in client.get("histograms/tags")[run]
+        [[_, step, bins]] = client.get("histograms/histograms", run=run, tag="row_norm/counts")
+        assert step == STEPS
+        assert sum(count for _, _, count in bins) == counting.VOCABULARY
+        experiment = client.post("hparams/experiment", experimentName="")
+        assert {info["name"] for info in experiment["hparamInfos"]} == {
+            "multiplier", "learning_rate", "clipping_limit", "seed"}
+        groups = client.post(
+            "hparams/session_groups", experimentName="", startIndex=0, sliceSize=100,
+            allowedStatuses=["STATUS_SUCCESS"], colParams=[])["sessionGroups"]
+        found = {group["sessions"][0]["name"]: group for group in groups}
+        assert len(found) == 2 * len(SETTINGS)
+        assert found[run]["hparams"] == {"multiplier": "1", "seed": 0}
+        [metric] = found[run]["metricValues"]
+        assert metric["name"] == {"group": "model/eval", "tag": "loss"}
+        assert metric["value"] == pytest.approx(results.runs[2].final("loss"))
+        assert metric["trainingStep"] == STEPS
+
+
+def test_report_in_a_browser(results, tmp_path):
+    browser.check_report(results.directory / "report.html", tmp_path / "report.png")
+
+
+def test_failing_run_is_a_row_and_gets_another_chance(sweep):
+    luck = iter([False, True, True])
+
+    def unlucky():
+        if not next(luck):
+            raise ZeroDivisionError("on Sundays")
+        return make_estimator()
+
+    unlucky.__qualname__ = make_estimator.__qualname__
+    first = functools.partial(sweep.func, unlucky, **sweep.keywords)([0, 1])
+    assert [result.error for result in first.runs] == ["ZeroDivisionError: on Sundays", None]
+    [failed, well] = first.summaries()
+    assert (failed.values, failed.errors) == ([], ["ZeroDivisionError: on Sundays"])
+    assert len(well.values) == 1
+    again = functools.partial(sweep.func, unlucky, **sweep.keywords)([0, 1])
+    assert [result.error for result in again.runs] == [None, None]
+    assert next(luck, "used up") == "used up"  # the run that was well was not run again
+
+
+def test_interrupt_comes_through_after_the_report(sweep, tmp_path):
+    def interrupted():
+        raise KeyboardInterrupt
+
+    with pytest.raises(KeyboardInterrupt):
+        sweep.func(interrupted, [0], **sweep.keywords)
+    assert "not run" in (tmp_path / "out" / "report.html").read_text() or (
+        "interrupted" in (tmp_path / "out" / "report.html").read_text())
+
+
+def test_metric_that_does_not_exist_stops_after_the_first_run(sweep, tmp_path):
+    with pytest.raises(ValueError, match="`--metric` must be one of .*loss.*, got 'los'. "
+                                         "Nearest: loss."):
+        sweep([0, 1], metric="los")
+    assert not (tmp_path / "out" / "runs" / "multiplier=1,seed=0").exists()
+
+
+def test_another_sweep_is_not_mixed_in(sweep, tmp_path):
+    sweep([1])
+    with pytest.raises(ValueError, match="Or choose another --out"):
+        sweep([1], max_steps=7)
+
+
+@pytest.mark.parametrize("options, sentence", [
+    ({"use_tpu": False}, "use_tpu=False, which trains tables with the model's own optimizer"),
+    ({"embedding_config_spec": None}, "has no embedding_config_spec")])
+def test_estimator_that_nothing_can_be_overridden_of(options, sentence, sweep):
+    with pytest.raises(ValueError, match=sentence):
+        sweep.func(lambda: make_estimator(**options), [0], **sweep.keywords)

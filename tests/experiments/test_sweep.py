@@ -1,0 +1,203 @@
+# SPDX-License-Identifier: Apache-2.0
+"""A sweep of an unmodified program, as a user runs it, and everything that it leaves."""
+
+import csv
+import json
+import os
+import pathlib
+import signal
+import subprocess
+import sys
+import time
+
+import numpy as np
+import pytest
+
+from tests.experiments.sweeps import PROGRAM, command, run
+from tests.subprocesses import start
+
+# Seed 1 fails.
+OPTIONS = [PROGRAM, "--multiplier", "0", "1", "--seeds", "2", "--jobs", "2", "--metric", "auc",
+           "--target", "0.7", "--out", "out", "--", "--seed", "{seed}", "--steps", "40"]
+TABLES = [f"dense_features/{name}_embedding/embedding_weights" for name in ("item", "user")]
+
+
+@pytest.fixture(scope="module")
+def directory(tmp_path_factory):
+    return tmp_path_factory.mktemp("sweep")
+
+
+@pytest.fixture(scope="module")
+def finished(directory):
+    return run("sweep", *OPTIONS, cwd=directory)
+
+
+@pytest.fixture(scope="module")
+def out(directory, finished):
+    return directory / "out"
+
+
+def model(out, multiplier):
+    return out / "runs" / f"multiplier={multiplier},seed=0" / "model"
+
+
+def tensors(prefix):
+    import tensorflow as tf
+    reader = tf.train.load_checkpoint(str(prefix))
+    return {name: reader.get_tensor(name) for name in reader.get_variable_to_shape_map()}
+
+
+def test_prints_a_row_for_every_setting_and_says_what_failed(finished, out):
+    assert finished.returncode == 1, finished.stderr
+    assert "setting       auc" in finished.stdout
+    assert "steps to ≥ 0.7" in finished.stdout
+    assert "1 of 2; ValueError: this seed brings bad luck (exit status 1)" in finished.stdout
+    assert f"its log: {out}/runs/multiplier=0,seed=1/log.txt" in finished.stdout
+    assert f"report   {out}/report.html" in finished.stdout
+
+
+def test_multiplier_0_leaves_tables_and_slots_as_they_were(out):
+    before, after = (tensors(model(out, 0) / f"model.ckpt-{step}") for step in (0, 40))
+    for name in before:
+        if "embedding_weights" in name:
+            np.testing.assert_array_equal(after[name], before[name])
+    assert not np.array_equal(after["kernel"], before["kernel"])
+
+
+def test_multiplier_1_is_the_program_as_it_is_bit_for_bit(out, tmp_path):
+    done = start([*command("run", PROGRAM), "--steps", "40"], cwd=tmp_path)
+    assert done.returncode == 0, done.stderr
+    expected = tensors(tmp_path / "model" / "model.ckpt-40")
+    found = tensors(model(out, 1) / "model.ckpt-40")
+    assert set(TABLES) < set(found) == set(expected)
+    for name, values in expected.items():
+        np.testing.assert_array_equal(found[name], values, err_msg=name)
+
+
+def test_csv_and_json_have_every_run(out):
+    with (out / "results.csv").open() as file:
+        rows = {(row["multiplier"], row["seed"]): row for row in csv.DictReader(file)}
+    assert set(rows) == {(multiplier, seed) for multiplier in "01" for seed in "01"}
+    assert float(rows["1", "0"]["auc"]) > float(rows["0", "0"]["auc"]) + 0.1
+    assert rows["1", "0"]["step"] == "40"
+    assert float(rows["1", "0"]["examples_per_second"]) > 0
+    assert "bad luck" in rows["1", "1"]["error"]
+    results = json.loads((out / "results.json").read_text())
+    assert results["metric"] == "auc"
+    [zero, one] = results["settings"]
+    assert (zero["setting"], one["setting"]) == ({"multiplier": "0"}, {"multiplier": "1"})
+    assert one["mean"] == float(rows["1", "0"]["auc"])
+    curve = results["runs"][2]["curves"]["auc"]
+    assert [step for step, _ in curve] == [20, 40]
+    assert one["steps_to_target"] == [next(step for step, auc in curve if auc >= 0.7)]
+    never_trained = results["runs"][2]["tables"][TABLES[0]]["never_trained"]
+    assert never_trained == 5  # the program's input has no ids of the last five items
+    assert results["runs"][0]["tables"][TABLES[0]]["never_trained"] == 30
+
+
+def test_report_has_its_pictures_in_it_and_beside_it(out):
+    page = (out / "report.html").read_text()
+    names = ["final_metric", "metric_over_steps", "loss_over_steps", "table_norms"]
+    assert page.count('src="data:image/png;base64,') == len(names)
+    for name in names:
+        assert (out / f"{name}.png").read_bytes().startswith(b"\x89PNG")
+    assert "http" not in page
+    assert "The highest mean auc is that of multiplier=1." in page
+
+
+def test_same_command_runs_only_what_is_missing_and_another_program_is_refused(directory, out):
+    kept = (model(out, 1) / "checkpoint").stat().st_mtime_ns
+    (out / "report.html").unlink()
+    done = run("sweep", *OPTIONS[:4], *OPTIONS[6:], cwd=directory)  # of one seed
+    assert done.returncode == 0, done.stderr
+    assert (model(out, 1) / "checkpoint").stat().st_mtime_ns == kept
+    assert (out / "report.html").exists()
+    other = run("sweep", *OPTIONS, "--evaluations", "1", cwd=directory)
+    assert other.returncode == 2
+    assert "of which" in other.stderr and "Or choose another --out." in other.stderr
+
+
+def test_interrupted_sweep_ends_its_children_and_goes_on_later(tmp_path):
+    arguments = [PROGRAM, "--multiplier", "1", "--out", "out", "--", "--steps", "40",
+                 "--evaluations", "1"]
+    process = subprocess.Popen(
+        command("sweep", *arguments), cwd=tmp_path, text=True, stdout=subprocess.PIPE,
+        stderr=subprocess.PIPE, env={**os.environ, "CLICK_PROGRAM_IS_SLOW": "1"})
+    directory = tmp_path / "out" / "runs" / "multiplier=1,seed=0"
+    wait_for(lambda: (directory / "progress.json").exists(), process)
+    process.send_signal(signal.SIGINT)
+    output, errors = process.communicate(timeout=120)
+    assert process.returncode == 130, errors
+    assert "Interrupted. The same command goes on where this one stopped." in output
+    assert "0 of 1; interrupted" in output
+    assert not children_of(directory)
+    saved = max(int(path.stem.split("-")[1]) for path in (directory / "model").glob("*.index"))
+    assert 0 < saved < 40  # it was told to stop, and saved what it had
+
+    done = run("sweep", *arguments, cwd=tmp_path)
+    assert done.returncode == 0, done.stderr
+    assert (directory / "model" / "model.ckpt-40.index").exists()
+    outcome = json.loads((directory / "outcome.json").read_text())
+    assert outcome["steps_of_this_start"] == 40 - saved
+
+
+def wait_for(is_there, process):
+    deadline = time.monotonic() + 120
+    while not is_there():
+        assert process.poll() is None, process.communicate()
+        assert time.monotonic() < deadline
+        time.sleep(0.05)
+
+
+def children_of(directory):
+    """The processes that were started with the job of a run."""
+    job = str(directory / "job.json").encode()
+    found = []
+    for path in pathlib.Path("/proc").glob("[0-9]*/cmdline"):
+        try:
+            found += [path] if job in path.read_bytes() else []
+        except OSError:  # it has ended meanwhile
+            continue
+    return found
+
+
+def test_program_that_cannot_be_swept_says_why_and_stops(tmp_path):
+    (tmp_path / "nothing.py").write_text("print('I make no estimator')")
+    done = run("sweep", "nothing.py", "--multiplier", "0", "1", cwd=tmp_path)
+    assert done.returncode == 2
+    assert "ended without constructing a TPUEstimator" in done.stderr
+    assert not (tmp_path / "sweep" / "runs" / "multiplier=1,seed=0" / "log.txt").exists()
+
+
+@pytest.mark.parametrize("arguments, sentence", [
+    (["--multiplier", "wramup:5"], "Nearest to 'wramup': warmup"),
+    (["--multiplier", "1", "--seeds", "0"], "`seeds` must be an int of at least 1, got 0"),
+    (["--multiplier", "1", "--jobs", "1000"], "`--jobs` must be at most"),
+    (["--clipping-limit", "0"], "`clipping_limit` must be above 0, got 0.0"),
+    (["-m", "another"], "Give one program"),
+    (["--table", "user=1"], "unrecognized arguments: --table")])
+def test_bad_arguments_are_errors_before_anything_is_written(arguments, sentence, tmp_path,
+                                                             monkeypatch, capsys):
+    from tpu_estimator_embedding import cli
+    monkeypatch.chdir(tmp_path)
+    try:
+        status = cli.main(["sweep", str(PROGRAM), *arguments])
+    except SystemExit as exit_:
+        status = exit_.code
+    assert status == 2
+    assert sentence in capsys.readouterr().err
+    assert not list(tmp_path.iterdir())
+
+
+def test_sweep_runs_on_one_machine(monkeypatch, tmp_path, capsys):
+    from tpu_estimator_embedding import cli
+    monkeypatch.chdir(tmp_path)
+    monkeypatch.setenv("TF_CONFIG", '{"cluster": {}}')
+    assert cli.main(["sweep", str(PROGRAM), "--multiplier", "1"]) == 2
+    assert "TF_CONFIG names a cluster" in capsys.readouterr().err
+
+
+def test_the_sweeps_own_process_needs_no_tensorflow():
+    done = start([sys.executable, "-c", "import sys, tpu_estimator_embedding.experiments\n"
+                  "assert 'tensorflow' not in sys.modules"])
+    assert done.returncode == 0, done.stderr

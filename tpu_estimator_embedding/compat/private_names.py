@@ -1,0 +1,209 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Every private name of TensorFlow, Keras and tensorflow_estimator that the package touches.
+
+A new version of TensorFlow may rename or remove any of these; tests look for all of them in
+the version installed. What `install()` replaces is in the tables of patches instead.
+"""
+
+from collections.abc import Iterator
+from typing import NamedTuple
+
+
+class PrivateName(NamedTuple):
+    """A name that is no part of a public API.
+
+    Attributes:
+        module: the module that has it.
+        name: the name in it, `Class.member` for what a class or its objects have.
+        reason: what the package does with it.
+        since: `(major, minor)` of the first TensorFlow that has it, of those supported.
+    """
+
+    module: str
+    name: str
+    reason: str
+    since: tuple[int, int] = (2, 15)
+
+    @property
+    def path(self) -> str:
+        """Module and name, as code writes them."""
+        return f"{self.module}.{self.name}"
+
+
+def _names(module: str, names: str, reason: str,
+           since: tuple[int, int] = (2, 15)) -> Iterator[PrivateName]:
+    return (PrivateName(module, name, reason, since) for name in names.split())
+
+
+def _members(module: str, class_name: str, names: str, reason: str) -> Iterator[PrivateName]:
+    return (PrivateName(module, f"{class_name}.{name}", reason) for name in names.split())
+
+
+GRAPHS = (
+    *_names("tensorflow.core.framework.attr_value_pb2", "AttrValue NameAttrList",
+            "attributes of nodes that are marked or copied"),
+    *_names("tensorflow.core.framework.function_pb2", "FunctionDef",
+            "functions copied for a replica"),
+    *_names("tensorflow.core.framework.node_def_pb2", "NodeDef", "nodes copied for a replica"),
+    *_members("tensorflow.python.framework.ops", "Operation",
+              "_add_control_input _add_control_inputs _control_outputs "
+              "_get_control_flow_context _update_input",
+              "rewires a finished model_fn to the engine, and copies it for replicas"),
+    *_members("tensorflow.python.framework.ops", "Operation", "_set_attr",
+              "marks the stand-in for a sum over replicas"),
+    *_names("tensorflow.python.eager.context", "eager_mode",
+            "creates variables eagerly where a function is being traced"),
+    *_names("tensorflow.python.saved_model.save_context", "in_save_context",
+            "a layer is traced for a SavedModel, not for training"),
+    *_names("tensorflow.python.training.training_util", "_get_or_create_global_step_read",
+            "the value of the global step before the update of the step"),
+    *_names("tensorflow.python.util.nest",
+            "assert_same_structure flatten flatten_up_to flatten_with_joined_string_paths",
+            "paths of features, by which messages and variables are named"),
+    *_names("tensorflow.python.util.deprecation", "silence",
+            "--tf1 passes names on that TensorFlow calls deprecated"),
+    *_members("tensorflow.python.training.basic_session_run_hooks", "LoggingTensorHook",
+              "_current_tensors _log_at_end _log_tensors",
+              "logs what the last step had, without consuming a batch for it"),
+    *_members("tensorflow.python.training.basic_session_run_hooks", "CheckpointSaverHook",
+              "_save_path", "the asynchronous hook saves where that one does"),
+    *_names("tensorflow.python.client.session", "BaseSession.__init__",
+            "a session is told of this machine where no master answers"),
+)
+
+COLUMNS = (
+    *_names("tensorflow.python.feature_column.feature_column",
+            "_EmbeddingColumn _NumericColumn _SharedEmbeddingColumn",
+            "tells the columns of tf.feature_column apart"),
+    *_names("tensorflow.python.feature_column.feature_column_v2",
+            "CategoricalColumn EmbeddingColumn NumericColumn SequenceCategoricalColumn "
+            "SharedEmbeddingColumn WeightedCategoricalColumn",
+            "tells the columns of tf.feature_column apart"),
+    *_names("tensorflow.python.feature_column.feature_column_v2", "FeatureTransformationCache",
+            "looks strings up in a column's vocabulary, when serving"),
+    *_names("tensorflow.python.tpu.feature_column", "_TPUBaseEmbeddingColumn",
+            "tells columns for TPUs from others"),
+    *_names("tensorflow.python.tpu.feature_column", "_TPU_FC_TO_SCOPE",
+            "the collection in which columns note the scopes of their variables"),
+    *_names("tensorflow.python.tpu.feature_column_v2", "EmbeddingDevice.TPU_TENSOR_CORE",
+            "columns that the model's own optimizer trains"),
+    *_members("tensorflow.python.tpu.feature_column_v2", "_TPUDeviceSpecificEmbeddingColumnV2",
+              "_embedding_lookup_device _tensor_core_shape",
+              "where such a column is looked up, and in what shape"),
+)
+
+TPU_SYSTEM = (
+    *_names("tensorflow.core.protobuf.tpu.tpu_embedding_configuration_pb2",
+            "TPUEmbeddingConfiguration", "the configuration of TPUEmbedding as a message"),
+    *_names("tensorflow.core.protobuf.tpu.optimization_parameters_pb2",
+            "GradientAccumulationStatus HotIdReplicationConfiguration",
+            "the optimizers in that message"),
+    *_names("tensorflow.python.distribute.distribute_utils", "regroup",
+            "joins the activations of replicas as tf.distribute joins them"),
+    *_names("tensorflow.python.distribute.tpu_strategy", "TPUStrategy TPUStrategyV2",
+            "the class for a TPU, where there is one"),
+    *_names("tensorflow.python.distribute.tpu_util", "enclosing_tpu_context",
+            "on a real TPU its own ops are used"),
+    *_members("tensorflow.python.distribute.collective_all_reduce_strategy",
+              "CollectiveAllReduceExtended", "_num_workers",
+              "a strategy of several workers is refused"),
+    *_names("tensorflow.python.eager.remote", "connect_to_remote_host",
+            "connects where a host answers"),
+    *_names("tensorflow.python.ops.gen_tpu_ops",
+            "all_to_all collective_permute cross_replica_sum",
+            "the op itself, on a real TPU"),
+    *_names("tensorflow.python.tpu.ops.tpu_ops",
+            "configure_distributed_tpu configure_tpu_embedding shutdown_distributed_tpu",
+            "sets up a TPU that answers"),
+    *_names("tensorflow.python.tpu.tpu", "_tpu_system_device_name", "the device of a TPU system"),
+    *_names("tensorflow.python.tpu.tpu_embedding_v2", "TPUEmbedding",
+            "the class for a TPU, where there is one"),
+    *_names("tensorflow.python.tpu.tpu_embedding_v3", "TPUEmbeddingV2",
+            "the class for a TPU, where there is one", since=(2, 16)),
+    *_names("tensorflow.python.tpu.tpu_function", "get_tpu_context tpu_shard_context",
+            "how many replicas a CrossShardOptimizer sums over"),
+    *_names("tensorflow.python.tpu.tpu_name_util", "core", "names a core of a TPU that answers"),
+    *_names("tensorflow.python.tpu.tpu_strategy_util",
+            "initialize_tpu_system_impl shutdown_tpu_system_impl", "sets up a TPU that answers"),
+    *_names("tensorflow.python.tpu.tpu_system_metadata", "master_job",
+            "the job in device names of TPUEmbedding driven by hand"),
+)
+
+CHECKPOINTS = (
+    *_members("tensorflow.python.ops.resource_variable_ops", "BaseResourceVariable",
+              "_distribute_strategy",
+              "Keras 2 compiles under a strategy with variables of its scope alone"),
+    *_members("tensorflow.python.ops.variables", "Variable", "_save_slice_info",
+              "the name under which a part of a partitioned variable is saved"),
+    *_names("tensorflow.__internal__.tracking", "Trackable", "is saved with its tables"),
+    *_names("tensorflow.python.trackable.base", "Trackable", "is saved with its tables"),
+    *_members("tensorflow.python.trackable.base", "Trackable",
+              "_copy_trackable_to_cpu _deferred_dependencies _handle_deferred_dependencies "
+              "_lookup_dependency _restore_from_tensors _serialize_to_tensors _track_trackable "
+              "_trackable_children",
+              "tables are created, and restored, after the object that has them"),
+)
+
+KERAS = (
+    *_names("tf_keras.src.engine.base_layer", "Layer._non_trainable_weights",
+            "counts tables among a layer's variables, not its trainable ones"),
+    *_names("tf_keras.src.optimizers.legacy.optimizer_v2",
+            "OptimizerV2._create_hypers OptimizerV2._decayed_lr",
+            "the learning rate of the step, after schedules"),
+)
+
+_UPSTREAM = "tensorflow_estimator.python.estimator"
+
+ESTIMATOR = (
+    *_names(f"{_UPSTREAM}.estimator", "Estimator", "runs what TPUEstimator has prepared"),
+    *_members(f"{_UPSTREAM}.estimator", "Estimator",
+              "_add_meta_graph_for_mode _assert_members_are_not_overridden _call_input_fn _config "
+              "_convert_eval_steps_to_hooks _convert_train_steps_to_hooks "
+              "_get_features_and_labels_from_input_fn _get_features_from_input_fn "
+              "_warm_start_settings",
+              "puts the engine between input_fn and model_fn"),
+    *_members(f"{_UPSTREAM}.run_config", "RunConfig",
+              "_cluster_spec _eval_distribute _experimental_distribute "
+              "_init_distributed_setting_from_environment_var "
+              "_maybe_overwrite_session_config_for_distributed_training _train_distribute",
+              "what the restored estimator_training sets"),
+    *_members(f"{_UPSTREAM}.estimator", "Estimator", "_distribute_coordinator_mode",
+              "an attribute of its RunConfig, which estimator_training sets"),
+    *_names(f"{_UPSTREAM}.canned.head",
+            "_binary_logistic_head_with_sigmoid_cross_entropy_loss "
+            "_multi_class_head_with_softmax_cross_entropy_loss _regression_head",
+            "the heads of tf.contrib.estimator"),
+    *_names(f"{_UPSTREAM}.model_fn", "EstimatorSpec ModeKeys _TPUEstimatorSpec",
+            "what a model_fn gets and returns"),
+    *_names(f"{_UPSTREAM}.util", "fn_args", "which arguments a model_fn takes"),
+    *_names(f"{_UPSTREAM}.tpu.tpu_config", "RunConfig", "its masters are looked for"),
+    *_members(f"{_UPSTREAM}.tpu.tpu_config", "RunConfig", "_evaluation_master _master",
+              "this machine, where no TPU answers"),
+    *_names(f"{_UPSTREAM}.tpu.tpu_context", "TPUContext _InternalTPUContext",
+            "batch sizes and input modes, checked as for a TPU"),
+    *_members(f"{_UPSTREAM}.tpu.tpu_context", "_InternalTPUContext",
+              "_config _eval_batch_size _eval_on_tpu _get_tpu_system_metadata "
+              "_is_running_on_cpu _mode _predict_batch_size _use_tpu "
+              "_validate_tpu_configuration",
+              "this machine answers in the place of a TPU system"),
+    *_names(f"{_UPSTREAM}.tpu.tpu_estimator",
+            "ExamplesPerSecondHook ExportSavedModelApiVersion TPUEstimator "
+            "_OutfeedHostCallHook _add_item_to_params",
+            "the parts of TPUEstimator that need no TPU"),
+    *_members(f"{_UPSTREAM}.tpu.tpu_estimator", "TPUEstimator",
+              "_augment_model_fn _ctx _export_to_cpu _export_to_tpu",
+              "puts the engine between input_fn and model_fn"),
+    *_names(f"{_UPSTREAM}.tpu._tpu_estimator_embedding", "_SUPPORTED_OPTIMIZERS",
+            "the optimizers whose classes become this package's"),
+    *_names(f"{_UPSTREAM}.api._v1", "estimator", "the names of tf.compat.v1.estimator"),
+    *_names(f"{_UPSTREAM}.api._v2", "estimator", "the names of tf.estimator"),
+)
+
+LOADERS = (
+    *_names("tensorflow.python.util.module_wrapper", "TFModuleWrapper._tfmw_wrapped_module",
+            "reads a name without the log of deprecations"),
+    *_names("tensorflow.python.util.lazy_loader", "KerasLazyLoader._tfll_keras_version",
+            "tells which Keras is in use without choosing one", since=(2, 16)),
+)
+
+ALL = GRAPHS + COLUMNS + TPU_SYSTEM + CHECKPOINTS + KERAS + ESTIMATOR + LOADERS

@@ -1,0 +1,12 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Experiments with a model's embeddings: how much should tables learn, and when?
+
+`sweep` trains a model once for every setting and seed, and reports what came of it;
+`tpu-estimator-embedding sweep` does the same with a program as it is.
+"""
+
+from tpu_estimator_embedding.experiments.estimator_sweep import sweep
+from tpu_estimator_embedding.experiments.results import Results, RunResult
+from tpu_estimator_embedding.experiments.setting import Setting, grid
+
+__all__ = ["Results", "RunResult", "Setting", "grid", "sweep"]

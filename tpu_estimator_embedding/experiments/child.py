@@ -1,0 +1,96 @@
+# SPDX-License-Identifier: Apache-2.0
+"""A process that runs the program of a sweep once: `python -m ...experiments.child JOB.json`.
+
+The job names the run's directory, the setting, the seed, the cores to keep to and the program
+with its arguments. What became of the run is left in its directory.
+"""
+
+import contextlib
+import ctypes
+import os
+import pathlib
+import signal
+import sys
+from collections.abc import Callable, Sequence
+from typing import Any
+
+from tpu_estimator_embedding.experiments import files, table_summaries
+from tpu_estimator_embedding.experiments.run_directory import Run
+from tpu_estimator_embedding.experiments.setting import setting_of
+
+# Exit status of a child whose program no setting can be applied to.
+CANNOT_OVERRIDE = 78
+
+_PR_SET_PDEATHSIG = 1
+
+
+def main(job_path: str) -> int:
+    """Runs the program as the job says; returns the exit status."""
+    job = files.read_json(pathlib.Path(job_path))
+    _end_with_parent(job["parent"])
+    if job["cores"]:
+        os.sched_setaffinity(0, job["cores"])  # before TensorFlow counts them
+    run = Run(pathlib.Path(job["sweep_directory"]), setting_of(job["setting"]), job["seed"])
+    start = _starter(job["program"], job["is_module"], job["arguments"])
+    return run_program(run, start, job["is_tf1"])
+
+
+def run_program(run: Run, start: Callable[[Callable[[], None]], None], is_tf1: bool) -> int:
+    """Runs a program with the run's overrides and notes what was measured.
+
+    Args:
+        run: which run it is.
+        start: runs the program, after the preparation that it is given.
+        is_tf1: whether `import tensorflow` means TensorFlow 1.x.
+    """
+    from tpu_estimator_embedding.experiments import overrides
+    from tpu_estimator_embedding.runtime import program
+
+    changes = overrides.Overrides(run.setting, run.seed, run.directory)
+    with contextlib.ExitStack() as stack:
+        def set_up() -> None:
+            program.ProgramSetup(is_tf1)()
+            stack.enter_context(changes.applied())
+
+        try:
+            _ignoring_exit_0(start, set_up)
+            changes.check_reached()
+        except program.NotStartedError as error:
+            print(f"{program.PREFIX}{error}", file=sys.stderr)
+            return CANNOT_OVERRIDE
+        except overrides.CannotOverrideError as error:
+            print(f"{program.PREFIX}{error}", file=sys.stderr)
+            return CANNOT_OVERRIDE
+    run.end({"examples_per_second": changes.timer.examples_per_second,
+             "steps_of_this_start": changes.timer.steps,
+             "models": [path.name for path in changes.model_dirs],
+             "tables": table_summaries.write_all(run.directory, changes.model_dirs)})
+    return 0
+
+
+def _ignoring_exit_0(start: Callable[[Callable[[], None]], None],
+                     set_up: Callable[[], None]) -> None:
+    try:
+        start(set_up)
+    except SystemExit as exit_:
+        if exit_.code:
+            raise
+
+
+def _starter(name: str, is_module: bool, arguments: Sequence[str]) -> Any:
+    from tpu_estimator_embedding.runtime import program
+
+    run = program.run_module if is_module else program.run_file
+    return lambda set_up: run(name, arguments, set_up)
+
+
+def _end_with_parent(parent: int) -> None:
+    """Has this process told to stop when the sweep's own process is killed (on Linux)."""
+    if sys.platform == "linux":
+        ctypes.CDLL(None, use_errno=True).prctl(_PR_SET_PDEATHSIG, signal.SIGTERM)
+        if os.getppid() != parent:  # it was killed before
+            sys.exit(1)
+
+
+if __name__ == "__main__":
+    sys.exit(main(sys.argv[1]))

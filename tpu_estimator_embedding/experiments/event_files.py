@@ -1,0 +1,76 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Scalars out of event files, also while they are being written, without TensorFlow."""
+
+import pathlib
+import struct
+from collections.abc import Iterator
+
+from tensorboard.compat.proto import event_pb2, summary_pb2
+from tensorboard.util import tensor_util
+
+# Name of a curve -> (step, value) in the order of steps.
+Curves = dict[str, list[tuple[int, float]]]
+
+TRAINING_LOSS = "training/loss"
+
+# What Estimator calls the loss where the model has an op of the name.
+_SECOND_NAME_OF_LOSS = "training/loss_1"
+
+_LENGTH = struct.Struct("<Q")
+_CHECKSUM_BYTES = 4
+
+
+def read_scalars(model_dir: pathlib.Path) -> Curves:
+    """Returns the scalars of a model, each with its name in an experiment.
+
+    What `evaluate()` found has its own name (`auc`), or after that of the evaluation
+    (`test/auc` of `evaluate(name="test")`); what training wrote comes after `training/`. Of
+    several values of a step, the one written last counts: a run that went on from a
+    checkpoint wrote some again.
+
+    Args:
+        model_dir: of an Estimator.
+    """
+    values: dict[str, dict[int, float]] = {}
+    for path in sorted(model_dir.rglob("*.tfevents.*"), key=lambda path: path.name):
+        prefix = _prefix(path.parent.relative_to(model_dir).as_posix())
+        for event in _events(path):
+            for value in event.summary.value:
+                number = _scalar(value)
+                if number is not None:
+                    values.setdefault(prefix + value.tag, {})[event.step] = number
+    if TRAINING_LOSS not in values and _SECOND_NAME_OF_LOSS in values:
+        values[TRAINING_LOSS] = values.pop(_SECOND_NAME_OF_LOSS)
+    return {name: sorted(by_step.items()) for name, by_step in sorted(values.items())}
+
+
+def _prefix(directory: str) -> str:
+    if directory == ".":
+        return "training/"
+    first, *rest = directory.split("/")
+    name = "" if first == "eval" else first.removeprefix("eval_") + "/"
+    return name + "".join(f"{part}/" for part in rest)
+
+
+def _events(path: pathlib.Path) -> Iterator[event_pb2.Event]:
+    """Yields complete events; what is still being written comes another time."""
+    with path.open("rb") as file:
+        while True:
+            header = file.read(_LENGTH.size + _CHECKSUM_BYTES)
+            if len(header) < _LENGTH.size + _CHECKSUM_BYTES:
+                return
+            [length] = _LENGTH.unpack_from(header)
+            record = file.read(length + _CHECKSUM_BYTES)
+            if len(record) < length + _CHECKSUM_BYTES:
+                return
+            yield event_pb2.Event.FromString(record[:length])
+
+
+def _scalar(value: summary_pb2.Summary.Value) -> float | None:
+    if value.HasField("simple_value"):
+        return value.simple_value
+    if value.HasField("tensor") and value.metadata.plugin_data.plugin_name in ("scalars", ""):
+        array = tensor_util.make_ndarray(value.tensor)
+        if array.size == 1 and array.dtype.kind in "fiu":
+            return float(array.reshape(()))
+    return None

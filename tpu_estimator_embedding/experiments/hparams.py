@@ -1,0 +1,56 @@
+# SPDX-License-Identifier: Apache-2.0
+"""What TensorBoard's HParams dashboard reads: which experiment, and what each run overrides."""
+
+from collections.abc import Sequence
+from typing import Any
+
+from tensorboard.compat.proto import summary_pb2
+from tensorboard.plugins.hparams import api_pb2, metadata, plugin_data_pb2, summary_v2
+
+from tpu_estimator_embedding.experiments.event_writer import write_summaries
+from tpu_estimator_embedding.experiments.results import Results, RunResult
+
+_TITLES = {"multiplier": "gradient multiplier", "learning_rate": "learning rate of the tables",
+           "clipping_limit": "clipping limit", "seed": "seed"}
+
+
+def write_hparams(results: Results) -> None:
+    """Writes the experiment beside the runs, and into every run that ended what it was."""
+    shown = [result for result in results.runs if result.has_ended]
+    names = sorted({name for result in shown for name in _hparams(result)}, key=list(_TITLES).index)
+    experiment = summary_v2.hparams_config_pb(
+        [summary_v2.HParam(name, _domain([_hparams(result).get(name) for result in shown]),
+                           display_name=_TITLES[name]) for name in names],
+        [_metric(name) for name in results.metric_names])
+    write_summaries(results.directory, "hparams", [(0, experiment)])
+    for result in shown:
+        write_summaries(result.run.directory, "hparams", [
+            (0, summary_v2.hparams_pb(_hparams(result), trial_id=result.run.name)),
+            (0, _end(result))])
+
+
+def _hparams(result: RunResult) -> dict[str, Any]:
+    texts = result.run.setting.texts
+    numbers = {name: float(text) for name, text in texts.items() if name != "multiplier"}
+    multiplier = {"multiplier": texts["multiplier"]} if "multiplier" in texts else {}
+    return {**multiplier, **numbers, "seed": float(result.run.seed)}
+
+
+def _domain(values: Sequence[Any]) -> Any:
+    return summary_v2.Discrete(list(dict.fromkeys(value for value in values if value is not None)))
+
+
+def _metric(name: str) -> Any:
+    """The curve of a metric: TensorBoard finds it in a directory below that of the run."""
+    evaluation, _, tag = name.rpartition("/")
+    group = "model/eval" + (f"_{evaluation}" if evaluation else "")
+    return summary_v2.Metric(tag, group=group, display_name=name)
+
+
+def _end(result: RunResult) -> summary_pb2.Summary:
+    status = api_pb2.STATUS_FAILURE if result.error else api_pb2.STATUS_SUCCESS
+    data = plugin_data_pb2.HParamsPluginData(
+        session_end_info=plugin_data_pb2.SessionEndInfo(status=status))
+    return summary_pb2.Summary(value=[summary_pb2.Summary.Value(
+        tag=metadata.SESSION_END_INFO_TAG, metadata=metadata.create_summary_metadata(data),
+        tensor=metadata.NULL_TENSOR)])

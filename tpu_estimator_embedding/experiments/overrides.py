@@ -1,0 +1,95 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Making a program's TPUEstimators differ in one setting, and nothing else, while it runs."""
+
+import contextlib
+import pathlib
+from collections.abc import Callable, Iterator
+from typing import Any
+
+from tpu_estimator_embedding.experiments.setting import Setting
+from tpu_estimator_embedding.experiments.step_timer import StepTimer
+from tpu_estimator_embedding.runtime.estimator_methods import replaced
+
+
+class CannotOverrideError(Exception):
+    """No run of this program can be overridden; the message says why."""
+
+
+class Overrides:
+    """Changes the arguments of every TPUEstimator that is constructed.
+
+    What is changed is what the setting names, the directory of the model, and, but for the
+    first seed, the seed.
+
+    Attributes:
+        timer: measures the training of all of them together.
+    """
+
+    def __init__(self, setting: Setting, seed: int, directory: pathlib.Path) -> None:
+        """Takes the setting, a number added to the program's seed, and the run's directory."""
+        self._setting, self._seed, self._directory = setting, seed, directory
+        self._model_dir_of: dict[Any, pathlib.Path] = {}
+        self._batch_size_of: dict[Any, int] = {}
+        self.timer = StepTimer(directory / "progress.json")
+        self._has_tables = False
+
+    @contextlib.contextmanager
+    def applied(self) -> Iterator[None]:
+        """Overrides while the context lasts."""
+        with replaced("__init__", self._construct), replaced("train", self._train):
+            yield
+
+    @property
+    def model_dirs(self) -> list[pathlib.Path]:
+        """Where the models of the run are, in the order of their construction."""
+        return list(dict.fromkeys(self._model_dir_of.values()))
+
+    def check_reached(self) -> None:
+        """Raises CannotOverrideError where no TPUEstimator with tables was constructed."""
+        if not self._model_dir_of:
+            raise CannotOverrideError(
+                "The program ended without constructing a TPUEstimator: there is nothing to "
+                "override. Its own arguments come after `--`.")
+        if not self._has_tables:
+            raise CannotOverrideError(
+                "The program's TPUEstimator has no embedding_config_spec: there are no tables "
+                "to override anything of.")
+
+    def _construct(self, original: Callable[..., Any], estimator: Any,
+                   arguments: dict[str, Any]) -> None:
+        spec = arguments["embedding_config_spec"]
+        if spec is not None:
+            if not arguments["use_tpu"]:
+                raise CannotOverrideError(
+                    "The program constructs its TPUEstimator with use_tpu=False, which trains "
+                    "tables with the model's own optimizer: gradient multiplier, learning rate "
+                    "and clipping_limit have no effect there. Run it with use_tpu=True, which "
+                    "needs no TPU here.")
+            arguments["embedding_config_spec"] = self._setting.applied_to(spec)
+        self._override_config(arguments)
+        original(**arguments)
+        self._batch_size_of[estimator] = arguments["train_batch_size"]
+        self._has_tables |= spec is not None
+
+    def _override_config(self, arguments: dict[str, Any]) -> None:
+        config = arguments["config"]
+        if config is None:
+            return  # the constructor says what it has to be
+        asked_for = arguments["model_dir"] or config.model_dir or object()
+        model_dir = self._model_dir_of.setdefault(asked_for, self._directory / _model_name(
+            len(self._model_dir_of)))
+        arguments["model_dir"] = str(model_dir)
+        arguments["config"] = config.replace(model_dir=str(model_dir))
+        if self._seed:
+            seed = (config.tf_random_seed or 0) + self._seed
+            arguments["config"] = arguments["config"].replace(tf_random_seed=seed)
+
+    def _train(self, original: Callable[..., Any], estimator: Any,
+               arguments: dict[str, Any]) -> Any:
+        arguments["hooks"] = [
+            *(arguments["hooks"] or []), self.timer.hook(self._batch_size_of[estimator])]
+        return original(**arguments)
+
+
+def _model_name(index: int) -> str:
+    return "model" if index == 0 else f"model_{index + 1}"

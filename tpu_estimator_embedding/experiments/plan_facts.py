@@ -1,0 +1,154 @@
+# SPDX-License-Identifier: Apache-2.0
+"""What a plan costs before it has trained a step: memory, disk and time."""
+
+import dataclasses
+import math
+import pathlib
+import time
+from collections.abc import Callable
+from typing import Any
+
+from tpu_estimator_embedding.plan.embedding_plan import EmbeddingPlan, TablePlan
+from tpu_estimator_embedding.plan.plan_table import format_bytes
+
+_BYTES_PER_VALUE = 4
+_SAMPLED_VALUES = 1 << 20  # enough to see a rate, little enough to wait for
+_FEW_ROWS_PER_HOST = 64
+_ENOUGH_ROWS_TO_BE_NO_COINCIDENCE = 1000
+
+_MEMORY_LIMITS = (("/sys/fs/cgroup/memory.max", "/sys/fs/cgroup/memory.current"),
+                  ("/sys/fs/cgroup/memory/memory.limit_in_bytes",
+                   "/sys/fs/cgroup/memory/memory.usage_in_bytes"))
+
+
+@dataclasses.dataclass(frozen=True)
+class Memory:
+    """What tables and slots need, in bytes.
+
+    Attributes:
+        tables: of the tables alone.
+        slots: of the optimizers' slots.
+        per_host: of tables and slots on each host.
+        available: what this machine has left, None where it does not say.
+    """
+
+    tables: int
+    slots: int
+    per_host: list[int]
+    available: int | None
+
+    @property
+    def needed(self) -> int:
+        """Tables and slots together, which are also the bytes of a checkpoint of them."""
+        return self.tables + self.slots
+
+    @property
+    def fits(self) -> bool:
+        """Whether all of it fits into this machine's memory, as far as that is known."""
+        return self.available is None or self.needed <= self.available
+
+
+def memory_of(plan: EmbeddingPlan, available: int | None) -> Memory:
+    """Returns what a plan needs."""
+    tables = sum(_table_bytes(table) for table in plan.tables)
+    per_host = [0] * plan.num_hosts
+    for table in plan.tables:
+        copies = 1 + len(table.slot_initial_values)
+        for host, rows in enumerate(plan.rows_per_host(table)):
+            per_host[host] += rows * table.dimension * copies * _BYTES_PER_VALUE
+    return Memory(tables, plan.bytes - tables, per_host, available)
+
+
+def ways_to_fit(memory: Memory) -> list[str]:
+    """Returns what would make a plan fit that does not."""
+    assert memory.available is not None
+    share = memory.available / memory.needed
+    ways = [f"tables of {share:.0%} of the rows, or of the columns"]
+    if memory.slots and memory.tables <= memory.available:
+        ways.append(f"StochasticGradientDescentParameters, which has no slots: "
+                    f"{format_bytes(memory.tables)}")
+    machines = math.ceil(1 / share)
+    ways.append(f"{machines} parameter servers with as much memory each (num_hosts={machines})")
+    return ways
+
+
+def available_memory() -> int | None:
+    """Returns the bytes that this machine, or the container that this is, has left."""
+    free = [number for number in (_meminfo(), *map(_left_of_limit, _MEMORY_LIMITS)) if number]
+    return min(free, default=None)
+
+
+def seconds_to_initialize(plan: EmbeddingPlan, clock: Callable[[], float] = time.perf_counter
+                          ) -> float:
+    """Returns how long the tables' initializers take, extrapolated from a part of each."""
+    import tensorflow as tf
+
+    seconds = 0.0
+    for table in plan.tables:
+        rows = min(table.vocabulary_size, max(1, _SAMPLED_VALUES // table.dimension))
+        with tf.Graph().as_default(), tf.compat.v1.Session() as session:
+            try:
+                values = table.initializer([rows, table.dimension], tf.float32)
+            except ValueError:  # one that makes a table of one shape alone
+                continue
+            session.run(values.op)
+            start = clock()
+            session.run(values.op)
+            seconds += (clock() - start) * table.vocabulary_size / rows
+    return seconds
+
+
+def warnings_of(plan: EmbeddingPlan) -> list[str]:
+    """Returns what is worth a second look."""
+    return [*_few_rows(plan), *_odd_dimensions(plan), *_equal_vocabularies(plan)]
+
+
+def _few_rows(plan: EmbeddingPlan) -> list[str]:
+    small = [table.name for table in plan.tables if plan.num_hosts > 1
+             and table.vocabulary_size < plan.num_hosts * _FEW_ROWS_PER_HOST]
+    if not small:
+        return []
+    return [f"Split over {plan.num_hosts} hosts, these tables have fewer than {_FEW_ROWS_PER_HOST} "
+            f"rows on each, and every step asks all of them: {', '.join(small)}."]
+
+
+def _odd_dimensions(plan: EmbeddingPlan) -> list[str]:
+    odd = [f"{table.name} ({table.dimension})" for table in plan.tables
+           if table.dimension % 4 and table.dimension > 1]
+    if not odd:
+        return []
+    return [f"A dimension that is no multiple of 4 leaves part of every vector instruction unused: "
+            f"{', '.join(odd)}."]
+
+
+def _equal_vocabularies(plan: EmbeddingPlan) -> list[str]:
+    by_size: dict[tuple[int, int], list[TablePlan]] = {}
+    for table in plan.tables:
+        if table.vocabulary_size >= _ENOUGH_ROWS_TO_BE_NO_COINCIDENCE:
+            by_size.setdefault((table.vocabulary_size, table.dimension), []).append(table)
+    return [f"Tables of the same {rows:,} × {dim} share nothing: "
+            f"{', '.join(table.name for table in tables)}. If their ids mean the same, one table "
+            f"for their features (shared_embedding_columns) would save "
+            f"{format_bytes(sum(table.bytes for table in tables[1:]))} and learn from all of them."
+            for (rows, dim), tables in by_size.items() if len(tables) > 1]
+
+
+def _table_bytes(table: TablePlan) -> int:
+    return table.vocabulary_size * table.dimension * _BYTES_PER_VALUE
+
+
+def _meminfo() -> int | None:
+    try:
+        lines = pathlib.Path("/proc/meminfo").read_text("ascii").splitlines()
+    except OSError:
+        return None
+    found = [line for line in lines if line.startswith("MemAvailable:")]
+    return 1024 * int(found[0].split()[1]) if found else None
+
+
+def _left_of_limit(paths: Any) -> int | None:
+    try:
+        limit, used = (pathlib.Path(path).read_text("ascii").strip() for path in paths)
+    except OSError:
+        return None
+    return None if limit == "max" else max(0, int(limit) - int(used))

@@ -1,0 +1,148 @@
+# SPDX-License-Identifier: Apache-2.0
+"""The figures of reports, as PNGs. They need matplotlib, of the extra `plots`."""
+
+import contextlib
+import importlib.util
+import io
+from collections.abc import Iterator, Mapping, Sequence
+from typing import Any
+
+import numpy as np
+
+# M. Okabe, K. Ito, "Color Universal Design" (2008): eight colours that people with any common
+# colour vision tell apart; the light yellow is left out, which white paper swallows. Line
+# styles and markers repeat at another length, so that each pair is one line's own.
+_COLORS = ("#0072B2", "#D55E00", "#009E73", "#CC79A7", "#000000", "#E69F00", "#56B4E9")
+_LINES = ("-", "--", "-.", ":", (0, (5, 1, 1, 1, 1, 1)))
+_MARKERS = ("o", "s", "^", "D", "v", "P", "X", "*")
+
+HOW_TO_GET = "pip install 'tpu_estimator_embedding[plots]'"
+
+# A line's label -> its curves, of the seeds: (step, value) pairs.
+Groups = Mapping[str, Sequence[Sequence[tuple[float, float]]]]
+
+
+def can_draw() -> bool:
+    """Whether matplotlib is there."""
+    return importlib.util.find_spec("matplotlib") is not None
+
+
+def curves(title: str, x_label: str, y_label: str, groups: Groups) -> bytes:
+    """Draws a line for the mean of every group, in front of a thin one for each of its curves."""
+    with _figure() as (figure, axis):
+        for index, (label, members) in enumerate(groups.items()):
+            color, line, marker = _style(index)
+            mean = _mean(members)
+            axis.plot(*zip(*mean, strict=True), label=label, color=color, linestyle=line,
+                      linewidth=2, marker=marker if len(mean) <= 20 else None, markersize=5)
+            for member in members if len(members) > 1 else ():
+                axis.plot(*zip(*member, strict=True), color=color, linestyle=line, linewidth=0.7,
+                          alpha=0.45)
+        axis.set(title=title, xlabel=x_label, ylabel=y_label)
+        _legend(figure, axis)
+        return _png(figure)
+
+
+def dots(title: str, x_label: str, y_label: str, values: Mapping[str, Sequence[float]],
+         baseline: str | None = None) -> bytes:
+    """Draws the values over each label, and their mean with its spread.
+
+    Args:
+        baseline: label whose mean is drawn across, for the others to be compared with.
+    """
+    with _figure() as (figure, axis):
+        places = np.arange(len(values))
+        means = [np.mean(item) for item in values.values()]
+        spreads = [np.std(item, ddof=1) if len(item) > 1 else 0.0 for item in values.values()]
+        for place, item in zip(places, values.values(), strict=True):
+            axis.plot([place] * len(item), item, linestyle="", marker="o", color=_COLORS[6],
+                      markersize=5, label="one seed" if place == 0 else None)
+        axis.errorbar(places, means, spreads, linestyle="", marker="D", capsize=6, markersize=7,
+                      color=_COLORS[0], label="mean ± standard deviation of the seeds")
+        if baseline is not None and baseline in values:
+            axis.axhline(np.mean(values[baseline]), color=_COLORS[1], linestyle="--",
+                         linewidth=1, label=f"mean of {baseline}")
+        axis.set_xticks(places, list(values), rotation=30 if _are_long(values) else 0,
+                        ha="right" if _are_long(values) else "center")
+        axis.set_xlim(-0.5, len(values) - 0.5)
+        axis.set(title=title, xlabel=x_label, ylabel=y_label)
+        _legend(figure, axis)
+        return _png(figure)
+
+
+def bars(title: str, x_label: str, y_label: str, labels: Sequence[str],
+         groups: Mapping[str, Sequence[float]], is_logarithmic: bool = False) -> bytes:
+    """Draws beside each other the bars of every group, for every label."""
+    with _figure(width=max(7.5, 1.5 + 0.25 * len(labels) * len(groups))) as (figure, axis):
+        places, width = np.arange(len(labels)), 0.8 / len(groups)
+        for index, (name, values) in enumerate(groups.items()):
+            axis.bar(places + (index - (len(groups) - 1) / 2) * width, values, width, label=name,
+                     color=_COLORS[index % len(_COLORS)], edgecolor="white",
+                     hatch=("", "//", "..", "xx")[index // len(_COLORS) % 4])
+        axis.set_xticks(places, list(labels), rotation=30 if _are_long(labels) else 0,
+                        ha="right" if _are_long(labels) else "center")
+        if is_logarithmic:
+            axis.set_yscale("log")
+        axis.set(title=title, xlabel=x_label, ylabel=y_label)
+        if len(groups) > 1 or "" not in groups:
+            figure.legend(*axis.get_legend_handles_labels(), loc="outside upper right",
+                          ncols=min(4, len(groups)), fontsize="small")
+        return _png(figure)
+
+
+def smoothed(points: Sequence[tuple[int, float]], count: int = 200) -> list[tuple[float, float]]:
+    """Returns at most `count` points, each the mean of its neighbours."""
+    if len(points) <= count:
+        return [(float(step), value) for step, value in points]
+    parts = np.array_split(np.asarray(points, np.float64), count)
+    return [(float(part[:, 0].mean()), float(part[:, 1].mean())) for part in parts]
+
+
+def _style(index: int) -> tuple[str, Any, str]:
+    return (_COLORS[index % len(_COLORS)], _LINES[index % len(_LINES)],
+            _MARKERS[index % len(_MARKERS)])
+
+
+def _mean(members: Sequence[Sequence[tuple[float, float]]]) -> list[tuple[float, float]]:
+    """The mean of those curves that have a value there, at every step that any has."""
+    by_step: dict[float, list[float]] = {}
+    for member in members:
+        for step, value in member:
+            by_step.setdefault(step, []).append(value)
+    most = max(len(values) for values in by_step.values())
+    return [(step, float(np.mean(values))) for step, values in sorted(by_step.items())
+            if len(values) == most]
+
+
+def _are_long(labels: Any) -> bool:
+    return sum(len(label) for label in labels) > 60
+
+
+def _legend(figure: Any, axis: Any) -> None:
+    handles, labels = axis.get_legend_handles_labels()
+    if len(labels) > 6:
+        figure.legend(handles, labels, loc="outside right upper", fontsize="small")
+    else:
+        axis.legend(handles, labels, fontsize="small")
+
+
+@contextlib.contextmanager
+def _figure(width: float = 7.5, height: float = 4.5) -> Iterator[tuple[Any, Any]]:
+    import matplotlib
+    from matplotlib.backends.backend_agg import FigureCanvasAgg
+    from matplotlib.figure import Figure
+
+    with matplotlib.rc_context({"font.size": 10, "axes.titlelocation": "left"}):
+        figure = Figure(figsize=(width, height), layout="constrained")
+        FigureCanvasAgg(figure)  # no window, no state that is shared with a notebook's figures
+        axis = figure.add_subplot()
+        axis.grid(True, alpha=0.3)
+        axis.set_axisbelow(True)
+        axis.spines[["top", "right"]].set_visible(False)
+        yield figure, axis
+
+
+def _png(figure: Any) -> bytes:
+    content = io.BytesIO()
+    figure.savefig(content, format="png", dpi=120)
+    return content.getvalue()

@@ -1,0 +1,131 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Running a program once for every setting and seed, in processes of their own."""
+
+import dataclasses
+import os
+import signal
+import sys
+import time
+from collections.abc import Sequence
+from typing import Any
+
+import tqdm
+
+from tpu_estimator_embedding import checks
+from tpu_estimator_embedding.experiments import processes
+from tpu_estimator_embedding.experiments.child import CANNOT_OVERRIDE
+from tpu_estimator_embedding.experiments.files import write_json
+from tpu_estimator_embedding.experiments.run_directory import Run
+from tpu_estimator_embedding.experiments.sweep_directory import SweepDirectory
+
+_CHILD = "tpu_estimator_embedding.experiments.child"
+
+
+@dataclasses.dataclass(frozen=True)
+class Program:
+    """A program as a user starts it.
+
+    Attributes:
+        name: a file, or with `is_module` the name of a module.
+        arguments: its own; `{model_dir}`, `{run_dir}` and `{seed}` stand for those of a run.
+        is_module: whether `python -m` runs it.
+        is_tf1: whether `import tensorflow` means TensorFlow 1.x.
+    """
+
+    name: str
+    arguments: tuple[str, ...] = ()
+    is_module: bool = False
+    is_tf1: bool = False
+
+    @property
+    def words(self) -> list[str]:
+        """The program and its arguments."""
+        return [*(["-m"] if self.is_module else []), self.name, *self.arguments]
+
+    def arguments_of(self, run: Run) -> list[str]:
+        """Returns the arguments, with what stands for a run's own values replaced."""
+        values = {"{model_dir}": str(run.directory / "model"), "{run_dir}": str(run.directory),
+                  "{seed}": str(run.seed)}
+        arguments = list(self.arguments)
+        for placeholder, value in values.items():
+            arguments = [argument.replace(placeholder, value) for argument in arguments]
+        return arguments
+
+
+def run_missing(sweep: SweepDirectory, program: Program, jobs: int) -> None:
+    """Runs what is missing, `jobs` at a time, each on its share of the cores.
+
+    Raises:
+        ValueError: if no setting can be applied to the program, or the metric does not exist.
+            Runs that have ended are kept.
+        KeyboardInterrupt: after the children have ended.
+    """
+    shares = share_cores(jobs)
+    missing = sweep.missing_runs
+    run_of = {run.name: run for run in missing}
+    with tqdm.tqdm(total=len(sweep.runs), initial=len(sweep.runs) - len(missing), unit="run",
+                   desc="Sweep") as line:
+        def started(job: processes.Job, place: int) -> list[str]:
+            run = run_of[job.name]
+            run.start_over()
+            path = run.directory / "job.json"
+            write_json(path, _job(sweep, program, run, shares[place]))
+            return [str(path)]
+
+        def ended(job: processes.Job, status: int) -> None:
+            run = run_of[job.name]
+            _note_end(run, status)
+            line.update()
+            outcome = run.outcome or {}
+            line.write(f"{run.name}: {outcome.get('error', 'done')}")
+            if run.is_done:
+                sweep.check_metric(run)
+
+        for run in missing:
+            run.directory.mkdir(parents=True, exist_ok=True)
+        processes.run_all(
+            [processes.Job(run.name, processes.python_module(_CHILD), run.log) for run in missing],
+            jobs, ended, lambda running: _show_progress(
+                line, [run_of[job.name] for job in running]), started)
+
+
+def share_cores(jobs: int) -> list[list[int]]:
+    """Returns the cores for each of `jobs` processes; none named for a process alone.
+
+    Raises:
+        ValueError: if there are fewer cores than processes.
+    """
+    checks.check_positive_int("--jobs", jobs)
+    cores = sorted(os.sched_getaffinity(0))
+    checks.check(jobs <= len(cores), "--jobs", f"at most {len(cores)}, the cores that there are",
+                 jobs)
+    return [[]] if jobs == 1 else [cores[place::jobs] for place in range(jobs)]
+
+
+def _job(sweep: SweepDirectory, program: Program, run: Run, cores: Sequence[int]
+         ) -> dict[str, Any]:
+    return {"sweep_directory": str(sweep.path), "setting": run.setting.texts, "seed": run.seed,
+            "program": program.name, "is_module": program.is_module, "is_tf1": program.is_tf1,
+            "arguments": program.arguments_of(run), "cores": list(cores), "parent": os.getpid()}
+
+
+def _note_end(run: Run, status: int) -> None:
+    reason = processes.last_words(run.log)
+    if status == CANNOT_OVERRIDE:
+        raise ValueError(reason.partition(": ")[2])
+    if status < 0:
+        reason = f"ended by {signal.Signals(-status).name}" + (
+            ", as the system does when memory runs out" if status == -signal.SIGKILL else "")
+    if status or run.outcome is None:
+        run.end({"error": f"{reason} (exit status {status})"})
+
+
+def _show_progress(line: Any, running: Sequence[Run]) -> None:
+    # A terminal shows the line anew in place; elsewhere each is a line of its own.
+    seconds = 1.0 if sys.stderr.isatty() else 60.0
+    if time.monotonic() - getattr(line, "shown_at", -seconds) < seconds:
+        return
+    line.shown_at = time.monotonic()
+    line.set_postfix_str("; ".join(
+        f"{run.name}: " + ("starting" if steps is None else f"step {steps:,}")
+        for run in running for steps in [run.steps_so_far]))

@@ -1,0 +1,67 @@
+# SPDX-License-Identifier: Apache-2.0
+"""One run of a sweep: which it is, where its files are, and what they say about its state."""
+
+import dataclasses
+import pathlib
+from typing import Any
+
+from tpu_estimator_embedding.experiments.files import read_json, write_json
+from tpu_estimator_embedding.experiments.setting import Setting
+
+
+@dataclasses.dataclass(frozen=True)
+class Run:
+    """A setting with a seed, and the directory of its files.
+
+    `outcome.json` appears when the run has ended: what was measured, or why it failed. Until
+    then the run is unfinished, whatever else is there, and is to be run (again).
+
+    Attributes:
+        sweep_directory: of the whole sweep.
+        setting: what is overridden.
+        seed: 0 for the program's own seed, k for k more.
+    """
+
+    sweep_directory: pathlib.Path
+    setting: Setting
+    seed: int
+
+    @property
+    def name(self) -> str:
+        """Setting and seed on one line."""
+        return f"{self.setting.label},seed={self.seed}"
+
+    @property
+    def directory(self) -> pathlib.Path:
+        """Where the run's files are; TensorBoard shows it under the name."""
+        return self.sweep_directory / "runs" / f"{self.setting.path_name},seed={self.seed}"
+
+    @property
+    def log(self) -> pathlib.Path:
+        """What the program printed."""
+        return self.directory / "log.txt"
+
+    @property
+    def outcome(self) -> dict[str, Any] | None:
+        """What the run ended with; None while it has not."""
+        return read_json(self.directory / "outcome.json")
+
+    @property
+    def is_done(self) -> bool:
+        """Whether the run has ended well."""
+        return "error" not in (self.outcome or {"error": "unfinished"})
+
+    @property
+    def steps_so_far(self) -> int | None:
+        """Steps since the run was started, as it noted last; None before the first."""
+        return (read_json(self.directory / "progress.json") or {}).get("steps")
+
+    def start_over(self) -> None:
+        """Forgets how the run ended before; checkpoints stay, and the program goes on from them."""
+        self.directory.mkdir(parents=True, exist_ok=True)
+        for name in ("outcome.json", "progress.json"):
+            (self.directory / name).unlink(missing_ok=True)
+
+    def end(self, outcome: dict[str, Any]) -> None:
+        """Notes how the run ended."""
+        write_json(self.directory / "outcome.json", outcome)

@@ -1,0 +1,135 @@
+# SPDX-License-Identifier: Apache-2.0
+"""What one run of an experiment does differently from the program as it is."""
+
+import copy
+import dataclasses
+import itertools
+import re
+from collections.abc import Iterable, Sequence
+from typing import Any
+
+from tpu_estimator_embedding import checks
+from tpu_estimator_embedding.multipliers.schedule import (
+    Schedule,
+    check_number,
+    number_text,
+    to_schedule,
+)
+from tpu_estimator_embedding.multipliers.text_form import parse
+
+_UNSAFE_IN_PATHS = re.compile(r"[^\w.,:=()+-]")
+
+
+@dataclasses.dataclass(frozen=True)
+class Setting:
+    """Values that override those of a program's EmbeddingConfigSpec; None overrides nothing.
+
+    Attributes:
+        multiplier: in the place of experimental_gradient_multiplier_fn.
+        learning_rate: of all tables, in the place of their rates and learning_rate_fn.
+        clipping_limit: in the place of clipping_limit.
+
+    >>> Setting(multiplier="warmup:1000", learning_rate=0.1).label
+    'multiplier=warmup:1000,learning_rate=0.1'
+    """
+
+    multiplier: Schedule | None = None
+    learning_rate: float | None = None
+    clipping_limit: float | None = None
+
+    def __init__(self, multiplier: Schedule | float | str | None = None,
+                 learning_rate: float | None = None, clipping_limit: float | None = None) -> None:
+        if isinstance(multiplier, str):
+            multiplier = parse(multiplier)
+        elif multiplier is not None:
+            multiplier = to_schedule(multiplier)
+        object.__setattr__(self, "multiplier", multiplier)
+        object.__setattr__(self, "learning_rate", learning_rate)
+        object.__setattr__(self, "clipping_limit", clipping_limit)
+        if learning_rate is not None:
+            check_number("learning_rate", learning_rate)
+        if clipping_limit is not None:
+            check_number("clipping_limit", clipping_limit)
+            checks.check(clipping_limit > 0, "clipping_limit", "above 0", clipping_limit)
+
+    @property
+    def texts(self) -> dict[str, str]:
+        """Name -> value, of what is overridden, as the command line takes it."""
+        texts = {"multiplier": self.multiplier.text} if self.multiplier is not None else {}
+        numbers = {"learning_rate": self.learning_rate, "clipping_limit": self.clipping_limit}
+        return texts | {name: number_text(value) for name, value in numbers.items()
+                        if value is not None}
+
+    @property
+    def label(self) -> str:
+        """The setting on one line; "as it is" where nothing is overridden."""
+        return ",".join(f"{name}={value}" for name, value in self.texts.items()) or "as it is"
+
+    @property
+    def path_name(self) -> str:
+        """The label as the name of a directory."""
+        return _UNSAFE_IN_PATHS.sub("_", self.label.replace("*", "x"))
+
+    def applied_to(self, spec: Any) -> Any:
+        """Returns a copy of an EmbeddingConfigSpec with what this setting overrides."""
+        changes: dict[str, Any] = {}
+        if self.multiplier is not None:
+            changes["experimental_gradient_multiplier_fn"] = self.multiplier
+        if self.clipping_limit is not None:
+            changes["clipping_limit"] = self.clipping_limit
+        if self.learning_rate is not None:
+            changes.update(_learning_rate_changes(spec, self.learning_rate))
+        return spec._replace(**changes)
+
+
+def setting_of(texts: dict[str, str]) -> Setting:
+    """Returns the setting whose `texts` these are."""
+    numbers = {name: float(text) for name, text in texts.items() if name != "multiplier"}
+    return Setting(texts.get("multiplier"), **numbers)
+
+
+def grid(multipliers: Sequence[Any] = (), learning_rates: Sequence[float] = (),
+         clipping_limits: Sequence[float] = ()) -> list[Setting]:
+    """Returns every combination of the values given, each once.
+
+    >>> [setting.label for setting in grid([0, 1], clipping_limits=[0.5])]
+    ['multiplier=0,clipping_limit=0.5', 'multiplier=1,clipping_limit=0.5']
+    """
+    axes: list[Sequence[Any]] = [multipliers, learning_rates, clipping_limits]
+    combinations = itertools.product(*(axis or [None] for axis in axes))
+    return list(dict.fromkeys(Setting(*values) for values in combinations))
+
+
+def settings_of(values: Iterable[Any]) -> list[Setting]:
+    """Returns settings as they are; multipliers, in any form, as settings."""
+    return list(dict.fromkeys(
+        value if isinstance(value, Setting) else Setting(value) for value in values))
+
+
+def _learning_rate_changes(spec: Any, rate: float) -> dict[str, Any]:
+    changes = {"optimization_parameters": _with_rate(spec.optimization_parameters, rate)}
+    if spec.table_to_config_dict:
+        changes["table_to_config_dict"] = {
+            name: table._replace(
+                learning_rate=None, learning_rate_fn=None,
+                optimization_parameters=_with_rate(table.optimization_parameters, rate))
+            for name, table in spec.table_to_config_dict.items()}
+    else:
+        changes["feature_columns"] = [_without_rate_fn(column) for column in spec.feature_columns]
+    return changes
+
+
+def _with_rate(parameters: Any, rate: float) -> Any:
+    if parameters is None:
+        return None
+    changed = copy.copy(parameters)
+    changed.learning_rate = rate
+    return changed
+
+
+def _without_rate_fn(column: Any) -> Any:
+    if column.get_learning_rate_fn() is None:
+        return column
+    changed = copy.copy(column)
+    changed._learning_rate_fn = None  # where TensorFlow's columns keep it
+    return changed

@@ -1,0 +1,58 @@
+# SPDX-License-Identifier: Apache-2.0
+"""How fast a run trains, measured from inside, and how far it is, for who waits outside."""
+
+import json
+import pathlib
+import time
+from typing import Any
+
+from tpu_estimator_embedding.experiments.files import write_text
+
+_SECONDS_BETWEEN_NOTES = 1.0
+
+
+class StepTimer:
+    """Counts steps and seconds of all `train` calls; the first step of each is not timed.
+
+    The first step waits for the input and builds what the others find ready.
+    """
+
+    def __init__(self, path: pathlib.Path) -> None:
+        """Takes the file that says how far the run is."""
+        self._path = path
+        self.steps = self.timed_examples = 0
+        self.timed_seconds = 0.0
+        self._last_note = 0.0
+
+    @property
+    def examples_per_second(self) -> float | None:
+        """Examples of the timed steps per second, None without any."""
+        return self.timed_examples / self.timed_seconds if self.timed_seconds else None
+
+    def hook(self, batch_size: int) -> Any:
+        """Returns the hook that times one call of `train`; it fetches nothing."""
+        import tensorflow as tf
+
+        timer = self
+
+        class TimingHook(tf.compat.v1.train.SessionRunHook):
+            """Notes when steps end."""
+
+            _last: float | None = None
+
+            def after_run(self, run_context, run_values):
+                now = time.perf_counter()
+                timer.count(None if self._last is None else now - self._last, batch_size)
+                self._last = now
+
+        return TimingHook()
+
+    def count(self, seconds: float | None, batch_size: int) -> None:
+        """Counts a step of so many seconds; None where it was not timed."""
+        self.steps += 1
+        if seconds is not None:
+            self.timed_seconds += seconds
+            self.timed_examples += batch_size
+        if time.monotonic() - self._last_note > _SECONDS_BETWEEN_NOTES:
+            self._last_note = time.monotonic()
+            write_text(self._path, json.dumps({"steps": self.steps}))

@@ -1,0 +1,119 @@
+# SPDX-License-Identifier: Apache-2.0
+"""`tpu-estimator-embedding sweep`: one program, several settings, one report."""
+
+import argparse
+import os
+import pathlib
+import sys
+
+from tpu_estimator_embedding.experiments import plots, program_sweep, result_tables
+from tpu_estimator_embedding.experiments.program_arguments import add_program, parse, program_of
+from tpu_estimator_embedding.experiments.results import Results
+from tpu_estimator_embedding.experiments.setting import grid
+from tpu_estimator_embedding.experiments.sweep_directory import SweepDirectory
+from tpu_estimator_embedding.multipliers.text_form import FORMS
+
+DESCRIPTION = """\
+Runs an unmodified program once for every setting and seed, each in a process
+of its own with a model_dir of its own, overriding that setting of the tables
+and nothing else, and reports what came of it. The same command again goes on
+with what is missing; more settings or seeds add to it.
+"""
+
+_EPILOG = f"""\
+A multiplier scales every gradient of the tables. It is {FORMS}.
+
+In ARGS, {{model_dir}}, {{run_dir}} and {{seed}} stand for those of the run.
+
+examples:
+  tpu-estimator-embedding sweep train.py --multiplier 0 0.1 1 warmup:1000 \\
+      --seeds 3 --metric auc -- --data logs/ --steps 5000
+  tpu-estimator-embedding sweep -m trainer.task --learning-rate 0.05 0.1 0.2 \\
+      --jobs 2 --target 0.75 --metric auc -- --model_dir {{model_dir}}
+"""
+
+_PREFIX = "tpu-estimator-embedding sweep: "
+
+__all__ = ["DESCRIPTION", "add_arguments", "parse", "run"]
+
+
+def add_arguments(parser: argparse.ArgumentParser) -> None:
+    """Adds the verb's arguments."""
+    parser.epilog = _EPILOG
+    add_program(parser)
+    parser.add_argument("--multiplier", nargs="+", default=[], metavar="M",
+                        help="gradient multipliers of the tables, see below")
+    parser.add_argument("--learning-rate", nargs="+", type=float, default=[], metavar="RATE",
+                        help="learning rates of all tables")
+    parser.add_argument("--clipping-limit", nargs="+", type=float, default=[], metavar="LIMIT",
+                        help="limits of the absolute value of rows' summed gradients")
+    parser.add_argument("--seeds", type=int, default=1, metavar="N",
+                        help="runs of each setting: the program's own seed, then that plus 1, "
+                        "plus 2, ... (%(default)s)")
+    parser.add_argument("--jobs", type=int, default=1, metavar="N",
+                        help="runs at a time, which share the cores out (%(default)s)")
+    parser.add_argument("--metric", help="what to compare settings by: a metric of evaluate(), "
+                        "NAME/METRIC of evaluate(name=NAME), or training/TAG (loss)")
+    parser.add_argument("--target", type=float, metavar="VALUE",
+                        help="also compare the steps until the metric is as good as this")
+    parser.add_argument("--out", default="sweep", metavar="DIR",
+                        help="where everything goes (%(default)s)")
+
+
+def run(args: argparse.Namespace) -> int:
+    """Runs the verb; returns the exit status: 1 where a run failed, 130 after Ctrl-C."""
+    try:
+        program = program_of(args)
+        sweep = SweepDirectory(
+            pathlib.Path(args.out).resolve(),
+            tuple(grid(args.multiplier, args.learning_rate, args.clipping_limit)),
+            args.seeds, args.metric, args.target)
+        program_sweep.share_cores(args.jobs)
+        _check_alone()
+        sweep.keep({"program": program.words})
+    except ValueError as error:
+        print(f"{_PREFIX}{error}", file=sys.stderr)
+        return 2
+    if not plots.can_draw():
+        print(f"There will be no figures: they need matplotlib, {plots.HOW_TO_GET}.",
+              file=sys.stderr)
+    return _run(sweep, program, args.jobs)
+
+
+def _run(sweep: SweepDirectory, program: program_sweep.Program, jobs: int) -> int:
+    status = 0
+    try:
+        program_sweep.run_missing(sweep, program, jobs)
+    except ValueError as error:
+        print(f"{_PREFIX}{error}", file=sys.stderr)
+        return 2
+    except KeyboardInterrupt:
+        print("\nInterrupted. The same command goes on where this one stopped.")
+        status = 130
+    except OSError as error:  # a full disk, above all
+        print(f"{_PREFIX}{error}. The same command goes on where this one stopped.",
+              file=sys.stderr)
+        status = 1
+    try:
+        results = sweep.write_report(program.words)
+    except (OSError, ValueError) as error:
+        print(f"{_PREFIX}{error}", file=sys.stderr)
+        return status or 2
+    _show(results)
+    return status or int(any(result.error for result in results.runs))
+
+
+def _show(results: Results) -> None:
+    print("", result_tables.format_rows(result_tables.summary_rows(results)), "", sep="\n")
+    for result in results.runs:
+        if result.error and result.has_ended:
+            print(f"{result.run.name} failed: {result.error}\n  its log: {result.run.log}")
+    print(f"report   {results.directory / 'report.html'}\n"
+          f"results  {results.directory / 'results.csv'}\n"
+          f"curves   tensorboard --logdir {results.directory}")
+
+
+def _check_alone() -> None:
+    if os.environ.get("TF_CONFIG"):
+        raise ValueError("The runs of a sweep are of one machine each, and TF_CONFIG names a "
+                         "cluster. Unset it.")

@@ -1,0 +1,84 @@
+# SPDX-License-Identifier: Apache-2.0
+"""The directory of a sweep: its runs, which of them are missing, and the report on them."""
+
+import dataclasses
+import pathlib
+from collections.abc import Sequence
+from typing import Any
+
+from tpu_estimator_embedding import checks
+from tpu_estimator_embedding.experiments import hparams, result_tables, sweep_report
+from tpu_estimator_embedding.experiments.files import read_json, write_json
+from tpu_estimator_embedding.experiments.results import Results, choose_metric, collect
+from tpu_estimator_embedding.experiments.run_directory import Run
+from tpu_estimator_embedding.experiments.setting import Setting
+
+
+@dataclasses.dataclass(frozen=True)
+class SweepDirectory:
+    """Every setting with every seed, in one directory.
+
+    Attributes:
+        path: of the directory.
+        settings: what is compared.
+        seeds: how many runs each setting gets.
+        metric: what settings are compared by; None takes the loss.
+        target: a value of the metric that is to be reached soon, or None.
+    """
+
+    path: pathlib.Path
+    settings: tuple[Setting, ...]
+    seeds: int = 1
+    metric: str | None = None
+    target: float | None = None
+
+    def __post_init__(self) -> None:
+        checks.check_positive_int("seeds", self.seeds)
+        checks.check(bool(self.settings), "settings", "at least one", list(self.settings))
+
+    @property
+    def runs(self) -> list[Run]:
+        """One for every seed and setting: each setting is run once before any is run again."""
+        return [Run(self.path, setting, seed) for seed in range(self.seeds)
+                for setting in self.settings]
+
+    @property
+    def missing_runs(self) -> list[Run]:
+        """The runs that have not ended well; those that failed get another chance."""
+        return [run for run in self.runs if not run.is_done]
+
+    def keep(self, what: dict[str, Any]) -> None:
+        """Notes in a new directory what is run there, or compares it with what was.
+
+        Raises:
+            ValueError: if the directory belongs to a sweep of something else.
+        """
+        path = self.path / "sweep.json"
+        noted = read_json(path)
+        if noted is None:
+            self.path.mkdir(parents=True, exist_ok=True)
+            write_json(path, what)
+            return
+        for name, value in what.items():
+            checks.check(noted.get(name) == value, name, f"{noted.get(name)!r}, of which "
+                         f"{self.path} holds a sweep", value, "Or choose another --out.")
+
+    def check_metric(self, run: Run) -> None:
+        """Raises ValueError where a run that has ended well lacks the metric."""
+        result = collect(run)
+        if result.curves:
+            choose_metric(self.metric, [result])
+
+    def results(self) -> Results:
+        """Returns what has been measured so far."""
+        by_setting = sorted(self.runs, key=lambda run: self.settings.index(run.setting))
+        runs = tuple(collect(run) for run in by_setting)
+        return Results(self.path, runs, choose_metric(self.metric, runs), self.target)
+
+    def write_report(self, subject: Sequence[str]) -> Results:
+        """Writes tables, figures, TensorBoard's summaries and the page, of what there is so far."""
+        results = self.results()
+        result_tables.write_tables(results)
+        hparams.write_hparams(results)
+        sweep_report.write_report(results, subject)
+        return results

@@ -1,0 +1,146 @@
+# SPDX-License-Identifier: Apache-2.0
+"""The page and the figures about a sweep."""
+
+import pathlib
+import shlex
+from collections.abc import Callable, Sequence
+
+from tpu_estimator_embedding.experiments import html_page, plots
+from tpu_estimator_embedding.experiments.event_files import TRAINING_LOSS
+from tpu_estimator_embedding.experiments.files import write_bytes, write_text
+from tpu_estimator_embedding.experiments.result_tables import summary_rows
+from tpu_estimator_embedding.experiments.results import Results
+from tpu_estimator_embedding.experiments.setting import Setting
+
+
+def write_report(results: Results, subject: Sequence[str]) -> None:
+    """Writes `report.html` and the figures beside it.
+
+    Args:
+        results: of the sweep.
+        subject: the program with its arguments, or what else was run.
+    """
+    parts = [html_page.paragraph(_opening(results)),
+             html_page.table(summary_rows(results)),
+             html_page.paragraph(
+                 "± is the standard deviation over seeds. A program's own seed is seed 0. "
+                 "examples/s leaves out the first step of each training session.")]
+    if plots.can_draw():
+        for name, caption, draw in _figures(results):
+            png = draw()
+            write_bytes(results.directory / f"{name}.png", png)
+            parts.append(html_page.figure(png, caption))
+    else:
+        parts.append(html_page.paragraph(
+            f"Figures need matplotlib: {plots.HOW_TO_GET}, and the same command again."))
+    parts += [html_page.heading("What was run"), html_page.preformatted(shlex.join(subject)),
+              html_page.table(_run_rows(results)),
+              html_page.paragraph("TensorBoard shows the curves, the tables and the settings:"),
+              html_page.preformatted(f"tensorboard --logdir {shlex.quote(str(results.directory))}")]
+    write_text(results.directory / "report.html",
+               html_page.page(f"Sweep of {_name(subject)}", parts))
+
+
+def _name(subject: Sequence[str]) -> str:
+    """The program's file or module, without what stands before."""
+    return subject[1] if subject[0] == "-m" else pathlib.PurePath(subject[0]).name
+
+
+def _opening(results: Results) -> str:
+    ended = [result for result in results.runs if not result.error]
+    text = f"{len(ended)} of {len(results.runs)} runs have ended well."
+    summaries = [summary for summary in results.summaries() if summary.values]
+    if not summaries:
+        return text
+    choose = min if results.lower_is_better else max
+    best = choose(summaries, key=lambda summary: sum(summary.values) / len(summary.values))
+    extreme = "lowest" if results.lower_is_better else "highest"
+    return f"{text} The {extreme} mean {results.metric} is that of {best.setting.label}."
+
+
+def _figures(results: Results) -> list[tuple[str, str, Callable[[], bytes]]]:
+    """Name, caption and what draws it, of the figures that there is something to draw in."""
+    found: list[tuple[str, str, Callable[[], bytes]]] = []
+    metric = results.metric
+    values = {_tick(summary.setting): summary.values for summary in results.summaries()
+              if summary.values}
+    if values:
+        found.append(("final_metric", f"Final {metric} of every setting.", lambda: plots.dots(
+            f"Final {metric}", _axis(results), metric, values, baseline="1")))
+    for name, curve, is_shown in (
+            ("metric_over_steps", metric, lambda points: len(points) > 1),
+            ("loss_over_steps", TRAINING_LOSS, lambda points: len(points) > 1 and (
+                metric != TRAINING_LOSS))):
+        groups = _groups(results, curve, is_shown)
+        if groups:
+            found.append((name, f"{_words(curve)} over steps; thin lines are single seeds.",
+                          _drawing_curves(curve, groups)))
+    tables = sorted({key for result in results.runs for key in result.tables})
+    if tables:
+        found.append(("table_norms", "Mean Euclidean norm of each table's rows at the end.",
+                      lambda: plots.bars("Rows of the tables at the end", "table",
+                                         "mean Euclidean norm of a row", [
+                                             _short(key, tables) for key in tables],
+                                         _norms(results, tables))))
+    return found
+
+
+def _drawing_curves(curve: str, groups: plots.Groups) -> Callable[[], bytes]:
+    return lambda: plots.curves(f"{_words(curve)} over steps", "global step", _words(curve), groups)
+
+
+def _groups(results: Results, curve: str, is_shown: Callable[[Sequence[object]], bool]
+            ) -> dict[str, list[list[tuple[float, float]]]]:
+    groups = {setting.label: [plots.smoothed(result.curves[curve]) for result in results.of(setting)
+                              if is_shown(result.curves.get(curve, []))]
+              for setting in dict.fromkeys(result.run.setting for result in results.runs)}
+    return {label: members for label, members in groups.items() if members}
+
+
+def _norms(results: Results, tables: Sequence[str]) -> dict[str, list[float]]:
+    groups = {}
+    for summary in results.summaries():
+        measured = [result.tables for result in results.of(summary.setting) if result.tables]
+        if measured:
+            groups[summary.setting.label] = [
+                sum(item.get(key, {}).get("mean_norm", 0.0) for item in measured) / len(measured)
+                for key in tables]
+    return groups
+
+
+def _run_rows(results: Results) -> list[list[str]]:
+    rows = [["setting", "seed", "step", results.metric, "examples/s", "directory"]]
+    for result in results.runs:
+        value, rate = result.final(results.metric), result.examples_per_second
+        rows.append([
+            result.run.setting.label, str(result.run.seed),
+            "-" if result.step is None else str(result.step),
+            result.error or ("-" if value is None else f"{value:.6g}"),
+            "-" if rate is None else f"{rate:,.0f}",
+            str(result.run.directory.relative_to(results.directory))])
+    return rows
+
+
+def _tick(setting: Setting) -> str:
+    texts = setting.texts
+    return next(iter(texts.values())) if len(texts) == 1 else setting.label
+
+
+def _axis(results: Results) -> str:
+    names = {tuple(result.run.setting.texts) for result in results.runs}
+    if len(names) == 1 and len(next(iter(names))) == 1:
+        return {"multiplier": "gradient multiplier", "learning_rate": "learning rate of the tables",
+                "clipping_limit": "clipping limit"}[next(iter(names))[0]]
+    return "setting"
+
+
+def _words(curve: str) -> str:
+    return "training loss" if curve == TRAINING_LOSS else curve
+
+
+def _short(key: str, keys: Sequence[str]) -> str:
+    """The part of a variable's name that tells it from the others."""
+    parts = key.removesuffix("/embedding_weights").split("/")
+    short = parts[-1]
+    return short if sum(other.removesuffix("/embedding_weights").split("/")[-1] == short
+                        for other in keys) == 1 else key

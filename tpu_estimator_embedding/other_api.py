@@ -1,0 +1,81 @@
+# SPDX-License-Identifier: Apache-2.0
+"""What to import instead, where an object of one API was given to the other.
+
+The Estimator API and that of TensorFlow 2 have classes of the same names. Here they are
+told apart by what they look like, so that neither API imports the other.
+"""
+
+from typing import Any
+
+ESTIMATOR_API = "tpu_estimator_embedding"
+TF2_API = "tpu_estimator_embedding.mid_level"
+
+# Optimizer of the TF2 API -> the `*Parameters` of the Estimator API.
+_PARAMETERS = {"Adagrad": "AdagradParameters", "AdagradMomentum": "AdagradMomentumParameters",
+               "Adam": "AdamParameters", "FTRL": "FtrlParameters",
+               "SGD": "StochasticGradientDescentParameters"}
+_OPTIMIZERS = {parameters: name for name, parameters in _PARAMETERS.items()}
+
+# Class of the Estimator API -> a field that its namesake, or any other tuple, has not.
+_TUPLES = {"TableConfig": "hot_id_replication", "FeatureConfig": "table_id",
+           "EmbeddingConfigSpec": "partition_strategy"}
+
+# Class of the TF2 API -> an attribute that its namesake has not.
+_CONFIGS = {"TableConfig": "dim", "FeatureConfig": "table"}
+
+
+def is_of_estimator_api(value: Any) -> bool:
+    """Whether it is a config, spec or `*Parameters` of the Estimator API, whoever's class."""
+    fields = getattr(value, "_fields", ())
+    return "_OptimizationParameters" in _class_names(value) or any(
+        field in fields for name, field in _TUPLES.items() if name in _class_names(value))
+
+
+def is_of_tf2_api(value: Any) -> bool:
+    """Whether it is a config or an optimizer of the TF2 API, whoever's class."""
+    names = _class_names(value)
+    return "_Optimizer" in names and any(name in names for name in _PARAMETERS) or any(
+        hasattr(value, attribute) for name, attribute in _CONFIGS.items() if name in names)
+
+
+def estimator_import(value: Any) -> str:
+    """Returns the sentence for what the Estimator API refuses; empty unless it is the other's.
+
+    >>> from tpu_estimator_embedding.mid_level import SGD
+    >>> estimator_import(SGD(0.1))
+    'This SGD is of the TF2 API; here belongs the Estimator API: `from tpu_estimator_embedding \
+import StochasticGradientDescentParameters`.'
+    """
+    if not is_of_tf2_api(value):
+        return ""
+    name = _known(value, {**_PARAMETERS, **_CONFIGS})
+    return (f"This {name} is of the TF2 API; here belongs the Estimator API: "
+            f"`from {ESTIMATOR_API} import {_PARAMETERS.get(name, name)}`.")
+
+
+def tf2_import(value: Any) -> str:
+    """Returns the sentence for what the TF2 API refuses; empty unless it is the other's.
+
+    >>> from tpu_estimator_embedding import FeatureConfig
+    >>> tf2_import(FeatureConfig("words"))
+    'This FeatureConfig is of the Estimator API; here belongs the TF2 API: \
+`from tpu_estimator_embedding.mid_level import FeatureConfig`.'
+    """
+    if not is_of_estimator_api(value):
+        return ""
+    name = _known(value, {**_OPTIMIZERS, **_TUPLES})
+    start = f"This {name} is of the Estimator API; here belongs the TF2 API"
+    counterpart = "FeatureConfig" if name in _TUPLES and name not in _CONFIGS else name
+    counterpart = _OPTIMIZERS.get(name, counterpart)
+    if name.endswith("Parameters") and name not in _OPTIMIZERS:
+        return f"{start}, which has no such optimizer, only {', '.join(_PARAMETERS)}."
+    return f"{start}: `from {TF2_API} import {counterpart}`."
+
+
+def _known(value: Any, names: Any) -> str:
+    """The name of the first class, of its own and its parents, that is among `names`."""
+    return next((name for name in _class_names(value) if name in names), type(value).__name__)
+
+
+def _class_names(value: Any) -> list[str]:
+    return [base.__name__ for base in type(value).__mro__]
