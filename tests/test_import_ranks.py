@@ -23,6 +23,10 @@ ORDER = (
 # Front doors, side by side: none is built on another.
 FRONT_DOORS = {"mid_level", "v1_engine", "estimator"}
 
+# The backends of the engine, and the one module that chooses between them.
+BACKENDS = ("engine.native", "engine.tf_ops")
+CHOICE = "engine.step_ids"
+
 # What a user starts reads public names of the package, as a user's program does.
 PROGRAMS = {"experiments", "migration", "demo", "cli"}
 
@@ -59,7 +63,16 @@ def part_of(module: str) -> str:
     return "" if is_name_of_package else first
 
 
+def backend_of(module: str) -> str | None:
+    """The backend that a module, or a name in one, belongs to."""
+    return next((backend for backend in BACKENDS
+                 if f"{module}.".startswith(f"{backend}.")), None)
+
+
 def is_allowed(importer: str, imported: str) -> bool:
+    backend = backend_of(imported)
+    if backend is not None and importer != CHOICE and backend_of(importer) != backend:
+        return False
     above, below = part_of(imported), part_of(importer)
     if above == below:
         return True
@@ -108,6 +121,13 @@ def test_start_is_light(module):
     ("demo.model", "TPUEstimator", True),
     ("runtime.doctor", "__version__", True),
     ("runtime.doctor", "", True),
+    ("engine.step_ids", "engine.native.backend.NATIVE", True),
+    ("engine.native.backend", "engine.native.prepared_ids", True),
+    ("engine.partitioned_embedding", "engine.native.backend", False),
+    ("engine.native.backend", "engine.tf_ops.sharded_ids", False),
+    ("v1_engine.core_ids", "engine.tf_ops.sharded_ids.shard_ids", False),
+    ("mid_level.step.engine_batches", "engine.native", False),
+    ("mid_level.step.engine_batches", "engine.step_ids", True),
 ])
 def test_rule_tells_right_from_wrong(importer, imported, allowed):
     assert is_allowed(importer, imported) is allowed

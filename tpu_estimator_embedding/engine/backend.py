@@ -12,11 +12,12 @@ from tpu_estimator_embedding.plan.embedding_plan import EmbeddingPlan
 from tpu_estimator_embedding.types import Tensor
 
 EnqueueDatas = Mapping[str, EnqueueData | RaggedEnqueueData]
+Replicas = Sequence[tuple[EnqueueDatas, Tensor]]  # ids and batch size of every replica
 StepIds = Any  # the record of a backend: a nest of tensors and None
 
 
 class StepGradients(NamedTuple):
-    """What an update gets from the step.
+    """What an update gets from the step besides its ids: plain values that can wait in a queue.
 
     Attributes:
         gradients: table name -> gradient `[num_rows, dim]` of the stacked activations.
@@ -35,8 +36,9 @@ class Backend(NamedTuple):
     """The functions of a backend.
 
     Attributes:
-        prepare: checks the ids of all replicas and prepares them; from the plan, for every
-            replica its enqueued data and batch size, and whether gradients will follow.
+        to_step_ids: checks the ids of all replicas and prepares them; from the plan, for
+            every replica its enqueued data and batch size, whether gradients will follow,
+            and whether the result must have one structure for all batches of the plan.
         look_up: table name -> stacked activations; from plan, variables and prepared ids.
         update: the ops that update all tables; from plan, variables, ids and gradients.
         row_counts: table name -> rows of activations of each replica, `[replicas]` int64;
@@ -44,7 +46,7 @@ class Backend(NamedTuple):
         are_for_training: whether gradients may follow the ids.
     """
 
-    prepare: Callable[[EmbeddingPlan, Sequence[tuple[EnqueueDatas, Tensor]], bool], StepIds]
+    to_step_ids: Callable[[EmbeddingPlan, Replicas, bool, bool], StepIds]
     look_up: Callable[[EmbeddingPlan, Mapping[str, TableVariables], StepIds], dict[str, Tensor]]
     update: Callable[[EmbeddingPlan, Mapping[str, TableVariables], StepIds, StepGradients],
                      list[tf.Operation]]

@@ -37,7 +37,7 @@ def checked_ids(plan: EmbeddingPlan, enqueue_datas: EnqueueDatas,
     datas = {feature.name: _tensors(feature, enqueue_datas[feature.name])
              for feature in plan.features}
     assertions = [op for feature in plan.features for op in _checks(
-        plan, feature, datas[feature.name], batch_size) if op is not None]
+        plan, feature, datas[feature.name], batch_size)]
     with tf.control_dependencies(assertions):
         datas = {name: type(data)(*(None if tensor is None else tf.identity(tensor)
                                     for tensor in data)) for name, data in datas.items()}
@@ -52,27 +52,27 @@ def _tensors(feature: FeaturePlan, data) -> EnqueueData | RaggedEnqueueData:
                       None if places is None else tf.cast(places, tf.int64), weights)
 
 
-def _checks(plan: EmbeddingPlan, feature: FeaturePlan, data,
-            batch_size: Tensor) -> list[tf.Operation | None]:
+def _checks(plan: EmbeddingPlan, feature: FeaturePlan, data: EnqueueData | RaggedEnqueueData,
+            batch_size: Tensor) -> list[tf.Operation]:
     ids, places, weights = data
     name, num_ids = feature.name, tf.size(ids, out_type=tf.int64)
     vocabulary_size = plan.table_by_name[feature.table].vocabulary_size
-    found = [id_checks.check_ids(ids, name, vocabulary_size)]
+    found = id_checks.check_ids(ids, name, vocabulary_size)
     if weights is not None:
-        found.append(id_checks.check_aligned(tf.size(weights, out_type=tf.int64), num_ids,
-                                             "weights", name))
+        found += id_checks.check_aligned(tf.size(weights, out_type=tf.int64), num_ids,
+                                         "weights", name)
     if places is None:
-        return [*found, id_checks.check_sample_count(num_ids, batch_size, name)]
+        return found + id_checks.check_sample_count(num_ids, batch_size, name)
     if isinstance(data, RaggedEnqueueData):
-        return [*found, id_checks.check_rows_sorted(places, name),
-                id_checks.check_sample_count(tf.size(places, out_type=tf.int64) - 1, batch_size,
-                                             name),
-                id_checks.check_aligned(places[-1], num_ids, "row splits", name)]
+        return [*found, *id_checks.check_rows_sorted(places, name),
+                *id_checks.check_sample_count(tf.size(places, out_type=tf.int64) - 1, batch_size,
+                                              name),
+                *id_checks.check_aligned(places[-1], num_ids, "row splits", name)]
     samples = places if places.shape.rank == 1 else places[:, 0]
-    return [*found, id_checks.check_rows_sorted(_order(feature, places, samples), name),
-            id_checks.check_samples(samples, batch_size, name),
-            id_checks.check_aligned(tf.shape(places, tf.int64)[0], num_ids, "sample indices",
-                                    name)]
+    return [*found, *id_checks.check_rows_sorted(_order(feature, places, samples), name),
+            *id_checks.check_samples(samples, batch_size, name),
+            *id_checks.check_aligned(tf.shape(places, tf.int64)[0], num_ids, "sample indices",
+                                     name)]
 
 
 def _order(feature: FeaturePlan, places: Tensor, samples: Tensor) -> Tensor:

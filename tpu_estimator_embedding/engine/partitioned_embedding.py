@@ -7,13 +7,13 @@
 Compiled ops do this where there are any, else TensorFlow's own, with the same results.
 
 All activations of a table are one tensor: those of its features, in the order of the
-plan, concatenated along axis 0. `split_activations` takes them apart. The same code runs in
-sessions, in `tf.function` and eagerly.
+plan, concatenated along axis 0. `split_activations` takes them apart. The same code runs
+in sessions, in `tf.function` and eagerly.
 
 >>> from tpu_estimator_embedding.engine.enqueue_data import EnqueueData
 >>> from tpu_estimator_embedding.optimizers.adagrad import Adagrad
 >>> from tpu_estimator_embedding.optimizers.row_optimizer import RowOptimizer
->>> from tpu_estimator_embedding.plan.embedding_plan import FeaturePlan
+>>> from tpu_estimator_embedding.plan.embedding_plan import FeaturePlan, TablePlan
 >>> plan = EmbeddingPlan.build(
 ...     [TablePlan("words", 10, 2, tf.ones_initializer(), "sum", RowOptimizer(Adagrad(), 0.5))],
 ...     [FeaturePlan("title", "words")])
@@ -33,6 +33,7 @@ from collections.abc import Mapping
 import tensorflow as tf
 
 from tpu_estimator_embedding.engine.backend import StepGradients, StepIds
+from tpu_estimator_embedding.engine.stacked_activations import split_activations
 from tpu_estimator_embedding.engine.step_ids import (
     backend_of,
     row_counts,
@@ -44,7 +45,7 @@ from tpu_estimator_embedding.engine.variables import (
     create_variables,
     default_names,
 )
-from tpu_estimator_embedding.plan.embedding_plan import EmbeddingPlan, TablePlan
+from tpu_estimator_embedding.plan.embedding_plan import EmbeddingPlan
 from tpu_estimator_embedding.types import Tensor
 
 __all__ = ["PartitionedEmbedding", "StepIds", "create_variables", "default_names", "row_counts",
@@ -93,11 +94,28 @@ class PartitionedEmbedding:
         Raises:
             RuntimeError: if a table has no optimizer, or the ids were not made for training.
         """
+        return self.update(ids, self.step_gradients(gradients, step))
+
+    def step_gradients(self, gradients: Mapping[str, Tensor], step: Tensor) -> StepGradients:
+        """Evaluates what an update needs of this moment, so that it can run later.
+
+        Args:
+            gradients, step: as `apply_gradients` takes them.
+
+        Raises:
+            RuntimeError: if a table has no optimizer.
+        """
+        self._check_has_optimizers()
+        return StepGradients(gradients, _evaluate_learning_rates(self.plan, step),
+                             self._gradient_multiplier(step), step)
+
+    def update(self, ids: StepIds, step_gradients: StepGradients) -> tf.Operation | None:
+        """Updates tables as `apply_gradients` does, from what `step_gradients` returned."""
         backend = backend_of(ids)
-        self._check_can_train(backend.are_for_training(ids))
-        writes = backend.update(self.plan, self.variables, ids, StepGradients(
-            gradients, _evaluate_learning_rates(self.plan, step),
-            self._gradient_multiplier(step), step))
+        if not backend.are_for_training(ids):
+            raise RuntimeError("`ids` must be made for training, got ids made for inference. "
+                               "Call shard_ids(..., training=True).")
+        writes = backend.update(self.plan, self.variables, ids, step_gradients)
         return None if tf.executing_eagerly() else tf.group(*writes)
 
     def _gradient_multiplier(self, step: Tensor) -> Tensor | None:
@@ -105,44 +123,11 @@ class PartitionedEmbedding:
             return None
         return tf.cast(self.plan.gradient_multiplier_fn(step), tf.float32)
 
-    def _check_can_train(self, has_ids_for_training: bool) -> None:
+    def _check_has_optimizers(self) -> None:
         without = [table.name for table in self.plan.tables if table.optimizer is None]
         if without:
             raise RuntimeError(f"`apply_gradients` must have an optimizer for every table, got "
                                f"none for {without}. Build the plan for training.")
-        if not has_ids_for_training:
-            raise RuntimeError("`ids` must be made for training, got ids made for inference. "
-                               "Call shard_ids(..., training=True).")
-
-
-def split_activations(plan: EmbeddingPlan, stacked: Mapping[str, Tensor],
-                      batch_size: Tensor) -> dict[str, Tensor]:
-    """Returns the activations of each feature.
-
-    Args:
-        plan: the tables and features.
-        stacked: table name -> `[num_rows, dim]`.
-        batch_size: samples in the step: an int where it is known, else a scalar tensor.
-
-    Returns:
-        Feature name -> `[batch, dim]`, or `[batch, max_sequence_length, dim]`.
-    """
-    activations = {}
-    for table in plan.tables:
-        features = plan.features_of(table.name)
-        sizes = [batch_size * feature.rows_per_sample for feature in features]
-        parts = tf.split(stacked[table.name], sizes) if len(features) > 1 else [
-            stacked[table.name]]
-        for feature, part in zip(features, parts, strict=True):
-            activations[feature.name] = _shape_activation(part, feature, table, batch_size)
-    return activations
-
-
-def _shape_activation(part: Tensor, feature, table: TablePlan, batch_size: Tensor) -> Tensor:
-    if feature.max_sequence_length:
-        part = tf.reshape(part, [-1, feature.max_sequence_length, table.dimension])
-    part.set_shape([batch_size if isinstance(batch_size, int) else None, *part.shape[1:].as_list()])
-    return part
 
 
 def _evaluate_learning_rates(plan: EmbeddingPlan, step: Tensor) -> dict[str, Tensor | float]:

@@ -1,13 +1,11 @@
 # SPDX-License-Identifier: Apache-2.0
-"""The ids of a step, prepared for whatever ops look them up: the first part of a step.
+"""The one choice of backend: the ids of a step, prepared for whatever ops look them up.
 
 Prepared ids run ahead of the step that uses them, and are pure: they can wait in a queue or
 cross a `tf.function`. What they are made of is the business of the engine alone.
 """
 
-from collections.abc import Sequence
-
-from tpu_estimator_embedding.engine.backend import Backend, EnqueueDatas, StepIds
+from tpu_estimator_embedding.engine.backend import Backend, EnqueueDatas, Replicas, StepIds
 from tpu_estimator_embedding.engine.native.backend import NATIVE
 from tpu_estimator_embedding.engine.native.prepared_ids import PreparedIds
 from tpu_estimator_embedding.engine.native.rule_attributes import has_kernel
@@ -18,7 +16,7 @@ from tpu_estimator_embedding.types import Tensor
 
 
 def shard_ids(plan: EmbeddingPlan, enqueue_datas: EnqueueDatas, batch_size: Tensor, *,
-              training: bool) -> StepIds:
+              training: bool, uniform: bool = False) -> StepIds:
     """Checks the ids of a step and prepares them for lookup and update.
 
     Args:
@@ -26,6 +24,7 @@ def shard_ids(plan: EmbeddingPlan, enqueue_datas: EnqueueDatas, batch_size: Tens
         enqueue_datas: the ids of every feature of the plan, by feature name.
         batch_size: scalar, samples in the step.
         training: whether gradients will follow; if so, duplicates are found here.
+        uniform: as for `shard_replicas`.
 
     Returns:
         The ids of every table: a nest of tensors.
@@ -37,11 +36,11 @@ def shard_ids(plan: EmbeddingPlan, enqueue_datas: EnqueueDatas, batch_size: Tens
         tf.errors.InvalidArgumentError: when run, if an id is not in the vocabulary, sample
             indices are not in order or not in the batch, or weights and ids differ in number.
     """
-    return shard_replicas(plan, [(enqueue_datas, batch_size)], training=training)
+    return shard_replicas(plan, [(enqueue_datas, batch_size)], training=training, uniform=uniform)
 
 
-def shard_replicas(plan: EmbeddingPlan, replicas: Sequence[tuple[EnqueueDatas, Tensor]], *,
-                   training: bool, portable: bool = False) -> StepIds:
+def shard_replicas(plan: EmbeddingPlan, replicas: Replicas, *, training: bool,
+                   portable: bool = False, uniform: bool = False) -> StepIds:
     """Does the same for several replicas, whose activations are concatenated along axis 0.
 
     Args:
@@ -49,9 +48,11 @@ def shard_replicas(plan: EmbeddingPlan, replicas: Sequence[tuple[EnqueueDatas, T
         replicas: for every replica its ids and batch size, as `shard_ids` takes them.
         training: whether gradients will follow.
         portable: whether the graph is to run where there are no ops but TensorFlow's.
+        uniform: whether the result has one structure for all batches of the plan, whatever
+            has weights in them, so that they can wait in one queue.
     """
-    backend = TF_OPS if portable or not _can_be_native(plan) else NATIVE
-    return backend.prepare(plan, replicas, training)
+    backend = TF_OPS if portable or not can_be_native(plan) else NATIVE
+    return backend.to_step_ids(plan, replicas, training, uniform)
 
 
 def row_counts(plan: EmbeddingPlan, ids: StepIds) -> dict[str, Tensor]:
@@ -67,16 +68,22 @@ def backend_of(ids: StepIds) -> Backend:
     return NATIVE if isinstance(ids, PreparedIds) else TF_OPS
 
 
+def is_native(ids: StepIds) -> bool:
+    """Whether compiled ops prepared the ids."""
+    return backend_of(ids) is NATIVE
+
+
 def describe_kernels(plan: EmbeddingPlan, *, portable: bool = False) -> str:
     """Returns what the engine runs on with this plan, in words for a log.
 
     >>> describe_kernels(EmbeddingPlan((), ()))
     'TF ops'
     """
-    return load.description() if not portable and _can_be_native(plan) else "TF ops"
+    return load.description() if not portable and can_be_native(plan) else "TF ops"
 
 
-def _can_be_native(plan: EmbeddingPlan) -> bool:
+def can_be_native(plan: EmbeddingPlan) -> bool:
+    """Whether compiled ops can run a plan here: else tables are quantized or ops are missing."""
     has_kernels = all(
         table.quantization is None
         and (table.optimizer is None or has_kernel(table.optimizer.rule))

@@ -5,6 +5,7 @@ from typing import Any
 
 import tensorflow as tf
 
+from tpu_estimator_embedding.ops.nests import tensors_of, with_tensors
 from tpu_estimator_embedding.types import Tensor
 
 
@@ -23,13 +24,13 @@ class TensorQueue:
     def __init__(self, structure: Any, *, capacity: int):
         """Makes a queue for nests like `structure`, whose static shapes it keeps."""
         self._structure = structure
-        self._components = _tensors(structure)
+        self._components = tensors_of(structure)
         self.queue = tf.queue.FIFOQueue(
             capacity, [component.dtype for component in self._components], name="steps")
 
     def enqueue(self, element: Any) -> tf.Operation:
         """Returns the op that puts an element in, when there is room."""
-        return self.queue.enqueue(_tensors(element))
+        return self.queue.enqueue(tensors_of(element))
 
     def enqueue_empty(self) -> tf.Operation:
         """Returns the op that puts in an element of zeros, with no rows where it may."""
@@ -42,16 +43,7 @@ class TensorQueue:
         values = values if isinstance(values, list) else [values]
         for value, component in zip(values, self._components, strict=True):
             value.set_shape(component.shape)
-        remaining = iter(values)
-        leaves = tf.nest.flatten(self._structure, expand_composites=True)
-        return tf.nest.pack_sequence_as(
-            self._structure, [next(remaining) if tf.is_tensor(leaf) else leaf for leaf in leaves],
-            expand_composites=True)
-
-
-def _tensors(element: Any) -> list[Tensor]:
-    return [leaf for leaf in tf.nest.flatten(element, expand_composites=True)
-            if tf.is_tensor(leaf)]
+        return with_tensors(self._structure, values)
 
 
 def _zeros_like_static_shape(component: Tensor) -> Tensor:

@@ -3,6 +3,7 @@
 
 import tensorflow as tf
 
+from tpu_estimator_embedding.ops.assertion import assert_that
 from tpu_estimator_embedding.types import Tensor
 
 
@@ -19,7 +20,7 @@ def require(holds: Tensor, sentence: str, error: type[Exception]) -> list[tf.Ope
         The op to depend on; nothing when executing eagerly.
     """
     if not tf.executing_eagerly():
-        return [tf.raw_ops.Assert(condition=holds, data=[sentence])]
+        return assert_that(holds, sentence)
     if not bool(holds):
         raise error(sentence)
     return []

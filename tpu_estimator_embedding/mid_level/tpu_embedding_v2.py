@@ -24,6 +24,7 @@ from typing import Any
 import tensorflow as tf
 
 from tpu_estimator_embedding import checks
+from tpu_estimator_embedding.engine.exportable_functions import ExportableFunctions
 from tpu_estimator_embedding.mid_level.config.sparse_core_embedding_config import (
     SparseCoreEmbeddingConfig,
 )
@@ -97,6 +98,7 @@ class TPUEmbeddingV2(StackedTables):
         self._formats = preprocessing.csr_formats(
             self._stacks, config.max_ids_per_chip_per_sample,
             allow_id_dropping=config.allow_id_dropping)
+        self._functions = ExportableFunctions()
         self._engine: StackEngine | None = None
 
     @_as_it_is
@@ -149,7 +151,7 @@ class TPUEmbeddingV2(StackedTables):
         first = {name: value[0] if isinstance(value, Sequence) else value
                  for name, value in dict(partitioned_tensors).items()}
         preserved = self._check_partitions("partitioned_tensors", first)
-        activations = self._built_engine().lookup(preserved)
+        activations, preserved = self._built_engine().lookup(preserved)
         return tf.nest.pack_sequence_as(
             self._feature_config, [activations[path] for path in self._stacks.features]), preserved
 
@@ -266,7 +268,7 @@ class TPUEmbeddingV2(StackedTables):
         if self._engine is None:
             super().build()
             self._engine = StackEngine(
-                self._stacks, self._formats, self._variables,
+                self._stacks, self._formats, self._variables, self._functions,
                 pipelined=bool(self._pipelined), num_replicas=self._replicas.count)
         return self._engine
 
@@ -277,6 +279,10 @@ class TPUEmbeddingV2(StackedTables):
     def _forget(self) -> None:
         if self._engine is not None:
             self._engine.forget()
+
+    def _export_to_saved_model_graph(self, *args: Any, **kwargs: Any) -> Any:
+        self._functions.replace_in(tf.compat.v1.get_default_graph())
+        return super()._export_to_saved_model_graph(*args, **kwargs)
 
     def _by_path(self, argument: str, structure: Any) -> dict[str, Any]:
         check_structure(argument, self._feature_config, structure)

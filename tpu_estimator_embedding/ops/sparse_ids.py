@@ -53,12 +53,22 @@ def from_row_splits(ids: Tensor, row_splits: Tensor, weights: Tensor | None,
     """Returns ragged ids `[n]`, of which sample j has `ids[row_splits[j]:row_splits[j+1]]`."""
     row_splits = tf.cast(row_splits, tf.int64)
     count = tf.size(ids, out_type=tf.int64)
-    samples = _samples(row_splits, count)
+    samples = samples_of_rows(row_splits, count)
     sparse_ids = SparseIds(tf.cast(ids, tf.int64), samples, flat_weights(weights))
     if not max_sequence_length:
         return sparse_ids
     positions = tf.range(count) - tf.gather(row_splits, samples)
     return _to_positions(sparse_ids, positions, max_sequence_length)
+
+
+def samples_of_rows(row_splits: Tensor, count: Tensor) -> Tensor:
+    """Returns the row of each of `count` ids `[n]`, by counting the rows that began before it.
+
+    `tf.ragged.row_splits_to_segment_ids` takes time and room for batch · longest row.
+    """
+    starts = row_splits[1:-1]
+    rows_begun = tf.math.unsorted_segment_sum(tf.ones_like(starts), starts, count + 1)
+    return tf.cumsum(rows_begun)[:-1]
 
 
 def stack(parts: list[SparseIds], row_counts: list[Tensor]) -> SparseIds:
@@ -101,16 +111,6 @@ def weights_or_ones(sparse_ids: SparseIds) -> Tensor:
 def flat_weights(weights: Tensor | None) -> Tensor | None:
     """Returns the weights as `[n]` float32, or None."""
     return None if weights is None else tf.cast(tf.reshape(weights, [-1]), tf.float32)
-
-
-def _samples(row_splits: Tensor, count: Tensor) -> Tensor:
-    """Returns the sample of each of `count` ids, by counting the rows that began before it.
-
-    `tf.ragged.row_splits_to_segment_ids` takes time and room for batch · longest row.
-    """
-    starts = row_splits[1:-1]
-    rows_begun = tf.math.unsorted_segment_sum(tf.ones_like(starts), starts, count + 1)
-    return tf.cumsum(rows_begun)[:-1]
 
 
 def _to_positions(sparse_ids: SparseIds, positions: Tensor, length: int) -> SparseIds:

@@ -6,6 +6,7 @@ from collections.abc import Mapping
 
 import tensorflow as tf
 
+from tpu_estimator_embedding.ops.gradient_tap import tap_gradients
 from tpu_estimator_embedding.types import Tensor
 
 
@@ -41,15 +42,9 @@ class CapturedGradients:
         return self._gradients[next(self._takes) % len(self._gradients)]
 
     def _tie(self, core: int, feature: str, activation: Tensor, dummy: tf.Variable) -> Tensor:
-        @tf.custom_gradient
-        def identity(dummy, activation):
-            def keep(gradient):
-                self._keep(core, feature, gradient)
-                return tf.zeros_like(dummy), tf.zeros_like(activation)
-
-            return tf.identity(activation), keep
-
-        return identity(dummy, activation)
+        [tied] = tap_gradients(dummy, [activation], lambda gradients: self._keep(
+            core, feature, gradients[0]))
+        return tied
 
     def _keep(self, core: int, feature: str, gradient: Tensor) -> None:
         if not self.is_started:
@@ -63,4 +58,4 @@ class CapturedGradients:
                 "got a second computation. Compute the gradients of the loss over all "
                 "trainable variables once and reuse them, or tie activations to dummy variables "
                 "once for each core.")
-        self._gradients[core][feature] = tf.convert_to_tensor(gradient)
+        self._gradients[core][feature] = gradient

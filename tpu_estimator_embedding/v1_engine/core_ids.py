@@ -2,78 +2,103 @@
 """The ids of one core's share of a batch, and how those of all cores become one step."""
 
 from collections.abc import Mapping, Sequence
+from typing import NamedTuple
 
 import tensorflow as tf
 
-from tpu_estimator_embedding.engine.backend import EnqueueDatas
-from tpu_estimator_embedding.engine.enqueue_data import EnqueueData
-from tpu_estimator_embedding.engine.tf_ops.sharded_ids import (
-    HostIds,
-    ShardedIds,
-    shard_ids,
-    with_unique_ids,
-)
-from tpu_estimator_embedding.plan.embedding_plan import EmbeddingPlan
+from tpu_estimator_embedding.engine.backend import EnqueueDatas, StepIds
+from tpu_estimator_embedding.engine.enqueue_data import EnqueueData, RaggedEnqueueData
+from tpu_estimator_embedding.engine.step_ids import shard_ids, shard_replicas
+from tpu_estimator_embedding.ops import sparse_ids
+from tpu_estimator_embedding.plan.embedding_plan import EmbeddingPlan, FeaturePlan
 from tpu_estimator_embedding.types import Tensor
 
-CoreIds = Mapping[str, ShardedIds]  # by table name
 
+class Share(NamedTuple):
+    """The shares that batches are cut into.
 
-def core_ids(plan: EmbeddingPlan, enqueue_datas: EnqueueDatas, batch_size: int) -> CoreIds:
-    """Returns the checked ids of one core, all of them with weights.
-
-    One structure fits every batch so, whichever features have weights in it, and batches
-    of all enqueue ops of a graph can wait in one queue.
-
-    Args:
+    Attributes:
         plan: the tables and features.
-        enqueue_datas: feature name -> ids.
-        batch_size: samples of the core.
+        batch_size: samples of one core.
+        num_cores: shares of a batch.
+        training: whether gradients may follow.
     """
-    ids = shard_ids(plan, enqueue_datas, batch_size, training=False)
-    return {name: table._replace(hosts=tuple(map(_with_weights, table.hosts)))
-            for name, table in ids.items()}
+
+    plan: EmbeddingPlan
+    batch_size: int
+    num_cores: int
+    training: bool
 
 
-def core_ids_template(plan: EmbeddingPlan, batch_size: int) -> CoreIds:
-    """Returns what `core_ids` returns, in a graph of its own, with free numbers of ids."""
-    with tf.Graph().as_default():
-        return core_ids(plan, {feature.name: EnqueueData(
-            tf.compat.v1.placeholder(tf.int64, [None]),
-            tf.compat.v1.placeholder(tf.int64, [None, 2])) for feature in plan.features},
-            batch_size)
+class CoreIds(NamedTuple):
+    """The checked ids of one core, of the same structure for every batch.
+
+    Attributes:
+        own: what its activations are looked up by; of the only core, the ids of the step.
+        joinable: feature name -> ids with all parts, from which the ids of all cores are
+            sorted into those of the step; empty where nothing is to be joined.
+    """
+
+    own: StepIds
+    joinable: Mapping[str, EnqueueData]
+
+    def without_own(self) -> "CoreIds":
+        """Returns what is left to do when the activations were looked up."""
+        return self._replace(own=()) if self.joinable else self
 
 
-def join_cores(cores: Sequence[CoreIds]) -> dict[str, ShardedIds]:
-    """Puts the activations of all cores under one another, and finds duplicate ids.
+def core_ids(share: Share, enqueue_datas: EnqueueDatas) -> CoreIds:
+    """Checks the ids of one core.
 
     Args:
-        cores: the ids of each core.
-
-    Returns:
-        Table name -> the ids of the step, ready for training.
+        share: what a core has.
+        enqueue_datas: feature name -> ids.
     """
-    return {table: _join_table([core[table] for core in cores]) for table in cores[0]}
+    is_alone = share.num_cores == 1
+    own = shard_ids(share.plan, enqueue_datas, share.batch_size,
+                    training=share.training and is_alone, uniform=True)
+    if is_alone or not share.training:
+        return CoreIds(own, {})
+    checked = [leaf for leaf in tf.nest.flatten(own) if leaf is not None]
+    with tf.control_dependencies(checked):
+        return CoreIds(own, {
+            feature.name: _with_all_parts(feature, enqueue_datas[feature.name])
+            for feature in share.plan.features})
 
 
-def _join_table(parts: Sequence[ShardedIds]) -> ShardedIds:
-    starts = tf.unstack(tf.cumsum(tf.stack([part.num_rows for part in parts]), exclusive=True))
-    hosts = [_join_host(host_parts, starts)
-             for host_parts in zip(*(part.hosts for part in parts), strict=True)]
-    scales = None
-    if parts[0].row_scales is not None:
-        scales = tf.concat([part.row_scales for part in parts], 0)
-    return ShardedIds(tuple(hosts), scales, tf.concat([part.row_counts for part in parts], 0))
+def join_cores(share: Share, cores: Sequence[CoreIds]) -> StepIds:
+    """Returns the ids of a step, ready for training, from those of all cores."""
+    if share.num_cores == 1:
+        return cores[0].own
+    return shard_replicas(share.plan, [(core.joinable, share.batch_size) for core in cores],
+                          training=True, uniform=True)
 
 
-def _join_host(parts: Sequence[HostIds], starts: Sequence[Tensor]) -> HostIds:
-    rows = [part.rows + start for part, start in zip(parts, starts, strict=True)]
-    return with_unique_ids(HostIds(
-        tf.concat([part.ids for part in parts], 0), tf.concat(rows, 0),
-        tf.concat([part.weights for part in parts], 0), None, None))
+def example_ids(share: Share) -> CoreIds:
+    """Returns ids in the default graph that show the structure of those of any batch."""
+    return core_ids(share, {feature.name: EnqueueData(
+        tf.compat.v1.placeholder(tf.int64, [None]),
+        tf.compat.v1.placeholder(tf.int64, [None, 2])) for feature in share.plan.features})
 
 
-def _with_weights(host: HostIds) -> HostIds:
-    if host.weights is not None:
-        return host
-    return host._replace(weights=tf.ones_like(host.ids, dtype=tf.float32))
+def _with_all_parts(feature: FeaturePlan,
+                    data: EnqueueData | RaggedEnqueueData) -> EnqueueData:
+    ids, places, weights = data
+    ids = tf.cast(tf.reshape(ids, [-1]), tf.int64)
+    weights = tf.ones_like(ids, tf.float32) if weights is None else sparse_ids.flat_weights(weights)
+    return EnqueueData(ids, _coordinates(feature, data, tf.size(ids, tf.int64), places), weights)
+
+
+def _coordinates(feature: FeaturePlan, data: EnqueueData | RaggedEnqueueData, count: Tensor,
+                 places: Tensor | None) -> Tensor:
+    """Returns sample `[n]`, or sample and position `[n, 2]` of a sequence, of each id."""
+    if places is None:
+        return tf.range(count)
+    places = tf.cast(places, tf.int64)
+    if isinstance(data, RaggedEnqueueData):
+        samples = sparse_ids.samples_of_rows(places, count)
+        positions = tf.range(count) - tf.gather(places, samples)
+        return tf.stack([samples, positions], 1) if feature.max_sequence_length else samples
+    if feature.max_sequence_length or places.shape.rank == 1:
+        return places
+    return places[:, 0]

@@ -14,10 +14,11 @@ from typing import NamedTuple
 import tensorflow as tf
 
 from tpu_estimator_embedding.engine.tensor_queue import TensorQueue
+from tpu_estimator_embedding.ops.assertion import assert_that
+from tpu_estimator_embedding.ops.ordering import after
 from tpu_estimator_embedding.types import Tensor
-from tpu_estimator_embedding.v1_engine.core_ids import CoreIds
+from tpu_estimator_embedding.v1_engine.core_ids import CoreIds, Share, example_ids
 from tpu_estimator_embedding.v1_engine.modes import BatchMode
-from tpu_estimator_embedding.v1_engine.ordering import after
 
 _BATCHES_WAITING = 100  # then enqueueing waits, as it does when a TPU's queue is full
 
@@ -26,7 +27,7 @@ class Batch(NamedTuple):
     """One core's share of a batch.
 
     Attributes:
-        ids: table name -> ids.
+        ids: its ids.
         trains: scalar bool, whether gradients are due once it is received.
     """
 
@@ -37,36 +38,36 @@ class Batch(NamedTuple):
 class CoreQueue:
     """Keeps the batches of one core in order."""
 
-    def __init__(self, core: int, template: CoreIds):
-        """Makes room for batches like `template`."""
+    def __init__(self, core: int, share: Share):
+        """Makes room for batches of such shares."""
         self._core = core
         with tf.Graph().as_default():
-            batch = Batch(template, tf.compat.v1.placeholder(tf.bool, []))
+            batch = Batch(example_ids(share), tf.compat.v1.placeholder(tf.bool, []))
         self._waiting = TensorQueue(batch, capacity=_BATCHES_WAITING)
         self._due = TensorQueue(batch, capacity=1)
-        self._backward_only = TensorQueue(template, capacity=_BATCHES_WAITING)
+        self._backward_only = TensorQueue(batch.ids, capacity=_BATCHES_WAITING)
 
     def enqueue(self, ids: CoreIds, mode: BatchMode) -> tf.Operation:
         """Returns the op that puts a batch in, when there is room."""
         if mode != BatchMode.BACKWARD_PASS_ONLY:
             return self._waiting.enqueue(Batch(ids, tf.constant(mode == BatchMode.TRAINING)))
-        nothing_waits = _check(
+        nothing_waits = assert_that(
             tf.equal(self._waiting.queue.size(), 0),
             "mode_override='backward_pass_only' must follow the receipt of every batch enqueued "
             f"before, got batches of core {self._core} that wait.")
-        with tf.control_dependencies([nothing_waits]):
+        with tf.control_dependencies(nothing_waits):
             return self._backward_only.enqueue(ids)
 
     def receive(self) -> Batch:
         """Takes the next batch, when there is one."""
         with tf.control_dependencies([self._forget_inference()]):
             number_due = self._due.queue.size() + self._backward_only.queue.size()
-        nothing_due = _check(
+        nothing_due = assert_that(
             tf.equal(number_due, 0),
             f"Gradients of the batch before must be sent before core {self._core} receives "
             "another one, got none. Run what generate_send_gradients_op returned together with "
             "the activations, or enqueue with mode_override='inference'.")
-        with tf.control_dependencies([nothing_due]):
+        with tf.control_dependencies(nothing_due):
             return self._waiting.dequeue()
 
     def set_due(self, batch: Batch) -> tf.Operation:
@@ -76,12 +77,12 @@ class CoreQueue:
     def take_due(self) -> CoreIds:
         """Takes the ids of the batch that was received."""
         batch = self._due.dequeue()
-        is_expected = _check(
+        is_expected = assert_that(
             batch.trains,
             f"Gradients must be sent for batches that train, got those of core {self._core} for "
             "a batch for inference. Leave out generate_send_gradients_op, or the mode_override "
             "of generate_enqueue_ops.")
-        with tf.control_dependencies([is_expected]):
+        with tf.control_dependencies(is_expected):
             return tf.nest.map_structure(
                 lambda leaf: tf.identity(leaf) if tf.is_tensor(leaf) else leaf, batch.ids)
 
@@ -97,7 +98,3 @@ class CoreQueue:
                            lambda: tf.constant(True))
 
         return tf.cond(self._due.queue.size() > 0, look, lambda: tf.constant(True))
-
-
-def _check(holds: Tensor, sentence: str) -> tf.Operation:
-    return tf.raw_ops.Assert(condition=holds, data=[sentence])

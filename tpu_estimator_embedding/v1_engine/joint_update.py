@@ -10,12 +10,13 @@ from typing import NamedTuple
 
 import tensorflow as tf
 
+from tpu_estimator_embedding.engine.delayed_update import DelayedUpdate
 from tpu_estimator_embedding.engine.partitioned_embedding import PartitionedEmbedding
 from tpu_estimator_embedding.engine.tensor_queue import TensorQueue
-from tpu_estimator_embedding.plan.embedding_plan import EmbeddingPlan
+from tpu_estimator_embedding.ops.assertion import assert_that
+from tpu_estimator_embedding.ops.ordering import after
 from tpu_estimator_embedding.types import Tensor
-from tpu_estimator_embedding.v1_engine.core_ids import CoreIds, join_cores
-from tpu_estimator_embedding.v1_engine.ordering import after
+from tpu_estimator_embedding.v1_engine.core_ids import CoreIds, Share, example_ids, join_cores
 
 Build = Callable[[PartitionedEmbedding], Tensor]
 
@@ -24,7 +25,7 @@ class Sent(NamedTuple):
     """What one core sends.
 
     Attributes:
-        ids: table name -> ids whose activations the gradients are of.
+        ids: what the gradients are of the activations of.
         gradients: table name -> `[num_rows, dim]` float32.
         step: scalar float64, the global step: exact up to 2⁵³, whatever its own dtype.
     """
@@ -41,25 +42,26 @@ class JointUpdate:
     that the activations of a step miss the update of the step before.
     """
 
-    def __init__(self, plan: EmbeddingPlan, num_cores: int, template: CoreIds):
-        """Makes room for gradients of ids like `template`."""
+    def __init__(self, share: Share):
+        """Makes room for the gradients of such shares."""
+        self._share = share
         with tf.Graph().as_default():
-            sent = Sent(template, {table.name: tf.compat.v1.placeholder(
-                tf.float32, [None, table.dimension]) for table in plan.tables},
-                tf.compat.v1.placeholder(tf.float64, []))
+            sent = Sent(example_ids(share).without_own(), {
+                table.name: tf.compat.v1.placeholder(tf.float32, [None, table.dimension])
+                for table in share.plan.tables}, tf.compat.v1.placeholder(tf.float64, []))
         self._step_dtype = tf.int64
-        self._sent = [TensorQueue(sent, capacity=1) for _ in range(num_cores)]
+        self._sent = [TensorQueue(sent, capacity=1) for _ in range(share.num_cores)]
         self._lock = tf.CriticalSection()
-        self._put_off = TensorQueue([sent] * num_cores, capacity=1) if plan.pipelined else None
+        self._put_off = _delayed_update(share) if share.plan.pipelined else None
         self._functions: dict[PartitionedEmbedding, Callable[[], Tensor]] = {}
 
-    def check_sent_by_all(self, core: int) -> tf.Operation:
-        """Returns an op that fails while what `core` sent waits for other cores."""
-        return tf.raw_ops.Assert(
-            condition=tf.equal(self._sent[core].queue.size(), 0),
-            data=[f"Gradients must be sent by all {len(self._sent)} cores in every step, got "
-                  f"another step of core {core} while some cores have not sent theirs. Run what "
-                  "generate_send_gradients_op returned for every core."])
+    def check_sent_by_all(self, core: int) -> list[tf.Operation]:
+        """Returns ops that fail while what `core` sent waits for other cores."""
+        return assert_that(
+            tf.equal(self._sent[core].queue.size(), 0),
+            f"Gradients must be sent by all {len(self._sent)} cores in every step, got "
+            f"another step of core {core} while some cores have not sent theirs. Run what "
+            "generate_send_gradients_op returned for every core.")
 
     def add(self, core: int, ids: CoreIds, gradients: Mapping[str, Tensor],
             step: Tensor) -> Build:
@@ -67,7 +69,7 @@ class JointUpdate:
 
         Args:
             core: number of the core.
-            ids: table name -> ids of the core.
+            ids: the ids of the core.
             gradients: table name -> `[num_rows, dim]` float32.
             step: scalar number, the global step.
 
@@ -76,11 +78,11 @@ class JointUpdate:
             exists when it is done: at once where other cores are still to come.
         """
         self._step_dtype = step.dtype
-        with tf.control_dependencies([table.row_counts for table in ids.values()]):
-            sent = Sent(ids, gradients, tf.cast(step, tf.float64))
+        with tf.control_dependencies([leaf for leaf in tf.nest.flatten(ids) if tf.is_tensor(leaf)]):
+            sent = Sent(ids.without_own(), gradients, tf.cast(step, tf.float64))
         if len(self._sent) == 1:
             return lambda engine: self._take_alone(engine, sent)
-        with tf.control_dependencies([self.check_sent_by_all(core)]):
+        with tf.control_dependencies(self.check_sent_by_all(core)):
             put = self._sent[core].enqueue(sent)
 
         def build(engine: PartitionedEmbedding) -> Tensor:
@@ -91,12 +93,12 @@ class JointUpdate:
 
     def finish(self, engine: PartitionedEmbedding) -> Tensor:
         """Applies an update that is put off; returns a tensor that exists when it is."""
-        return self._lock.execute(lambda: self._finish(engine))
+        put_off = self._put_off
+        return self._lock.execute(lambda: put_off.apply(engine)) if put_off else after()
 
     def forget(self) -> Tensor:
         """Drops an update that is put off; returns a tensor that exists when it is."""
-        return self._lock.execute(
-            lambda: self._with_put_off(lambda put_off: after(put_off[0].step)))
+        return self._lock.execute(self._put_off.drop) if self._put_off else after()
 
     def _take_if_last(self, engine: PartitionedEmbedding) -> Tensor:
         sizes = tf.stack([queue.queue.size() for queue in self._sent])
@@ -108,7 +110,7 @@ class JointUpdate:
         """Returns a function that is built once, however many cores may call it."""
         if engine not in self._functions:
             function = tf.function(
-                lambda: self._take(engine, [queue.dequeue() for queue in self._sent]),
+                lambda: self._update(engine, [queue.dequeue() for queue in self._sent]),
                 autograph=False, experimental_attributes={"_noinline": True})
             with tf.init_scope():
                 self._functions[engine] = function.get_concrete_function()
@@ -118,28 +120,24 @@ class JointUpdate:
         if self._put_off is None:
             return self._update(engine, [sent])
         with tf.control_dependencies([sent.step]):  # thus after the lookups
-            return self._lock.execute(lambda: self._take(engine, [sent]))
-
-    def _take(self, engine: PartitionedEmbedding, sent: Sequence[Sent]) -> Tensor:
-        if self._put_off is None:
-            return self._update(engine, sent)
-        with tf.control_dependencies([self._finish(engine)]):
-            return after(self._put_off.enqueue(list(sent)))
-
-    def _finish(self, engine: PartitionedEmbedding) -> Tensor:
-        return self._with_put_off(lambda put_off: self._update(engine, put_off))
+            return self._lock.execute(lambda: self._update(engine, [sent]))
 
     def _update(self, engine: PartitionedEmbedding, sent: Sequence[Sent]) -> Tensor:
-        ids = join_cores([core.ids for core in sent])
-        gradients = {table: tf.concat([core.gradients[table] for core in sent], 0)
-                     for table in ids}
+        ids = join_cores(self._share, [core.ids for core in sent])
+        gradients = {table: values[0] if len(values) == 1 else tf.concat(values, 0)
+                     for table in sent[0].gradients
+                     for values in [[core.gradients[table] for core in sent]]}
         # A core whose model has counted the step already read it later than the others.
         step = tf.reduce_min(tf.stack([core.step for core in sent]))
-        return after(engine.apply_gradients(ids, gradients, tf.cast(step, self._step_dtype)))
+        update = engine.step_gradients(gradients, tf.cast(step, self._step_dtype))
+        if self._put_off is None:
+            return after(engine.update(ids, update))
+        return self._put_off.delay(engine, ids, update)
 
-    def _with_put_off(self, use: Callable[[Sequence[Sent]], Tensor]) -> Tensor:
-        queue = self._put_off
-        if queue is None:
-            return tf.constant(True)
-        return tf.cond(queue.queue.size() > 0, lambda: use(queue.dequeue()),
-                       lambda: tf.constant(True))
+
+def _delayed_update(share: Share) -> DelayedUpdate | None:
+    if not share.training:
+        return None
+    with tf.Graph().as_default():
+        ids = join_cores(share, [example_ids(share) for _ in range(share.num_cores)])
+    return DelayedUpdate(share.plan, ids)

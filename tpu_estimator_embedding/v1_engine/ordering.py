@@ -1,17 +1,9 @@
 # SPDX-License-Identifier: Apache-2.0
-"""What in a graph comes before what."""
+"""What in a graph needs what."""
 
 from collections.abc import Collection, Iterable
 
 import tensorflow as tf
-
-from tpu_estimator_embedding.types import Tensor
-
-
-def after(*operations: tf.Operation | Tensor) -> Tensor:
-    """Returns a scalar True that exists only when all of these are done."""
-    with tf.control_dependencies(operations):
-        return tf.identity(tf.constant(True))
 
 
 def needed_by(operations: Iterable[tf.Operation],

@@ -48,11 +48,11 @@ from tpu_estimator_embedding.engine.partitioned_embedding import (
 )
 from tpu_estimator_embedding.types import Tensor
 from tpu_estimator_embedding.v1_engine.config_proto import to_config_proto
-from tpu_estimator_embedding.v1_engine.core_ids import core_ids
+from tpu_estimator_embedding.v1_engine.core_ids import Share, core_ids
 from tpu_estimator_embedding.v1_engine.cores import find_cores
 from tpu_estimator_embedding.v1_engine.enqueue_list import checked_enqueue_list
+from tpu_estimator_embedding.v1_engine.graph_ops import CPU, GraphOps
 from tpu_estimator_embedding.v1_engine.modes import INFERENCE, TRAINING, batch_mode, check_mode
-from tpu_estimator_embedding.v1_engine.program import CPU, Program
 from tpu_estimator_embedding.v1_engine.sent_gradients import (
     activation_shape,
     checked_gradients,
@@ -125,7 +125,9 @@ class TPUEmbedding:
         self._config_proto = to_config_proto(
             self._plan, self._table_to_config_dict, self._optimization_parameters, mode=mode,
             batch_size_per_core=self._batch_size_per_core, cores=self._cores)
-        self._programs: dict[tf.Graph, Program] = {}
+        self._share = Share(self._plan, self._batch_size_per_core, self.num_cores,
+                            training=mode == TRAINING)
+        self._graph_ops: dict[tf.Graph, GraphOps] = {}
 
     @property
     def hosts(self) -> list[str]:
@@ -188,17 +190,17 @@ class TPUEmbedding:
         Raises:
             ValueError: if a table is left out of either, or the slots of one are others.
         """
-        program = self._program("create_variables_and_ops")
+        graph_ops = self._ops_for("create_variables_and_ops")
         names = name_variables(self._plan, embedding_variable_name_by_table,
                                slot_variable_names_by_table)
         variables = create_variables(self._plan, names)
         engine = PartitionedEmbedding(self._plan, variables)
-        program.set_engine(engine)
+        graph_ops.set_engine(engine)
         return VariablesAndOps(
             {name: table.parts for name, table in variables.items()},
             {table.name: slot_variables(table, variables[table.name])
              for table in self._plan.tables},
-            lambda: [program.load()], lambda: [program.retrieve(engine)])
+            lambda: [graph_ops.load()], lambda: [graph_ops.retrieve(engine)])
 
     def generate_enqueue_ops(self, enqueue_datas_list: Sequence[Mapping[str, Any]],
                              mode_override: str | None = None,
@@ -221,12 +223,12 @@ class TPUEmbedding:
         """
         mode = batch_mode(self._mode, mode_override)
         lists = checked_enqueue_list(self._plan, enqueue_datas_list, self._cores, ragged)
-        program = self._program("generate_enqueue_ops")
+        graph_ops = self._ops_for("generate_enqueue_ops")
         ops = []
         for core, datas in enumerate(lists):
             with tf.device(CPU), tf.name_scope(f"enqueue_{core}"):
-                ids = core_ids(self._plan, datas, self._batch_size_per_core)
-                ops.append(program.queues[core].enqueue(ids, mode))
+                ids = core_ids(self._share, datas)
+                ops.append(graph_ops.queues[core].enqueue(ids, mode))
         return ops
 
     def get_activations(self) -> "collections.OrderedDict[str, Tensor]":
@@ -240,7 +242,7 @@ class TPUEmbedding:
             tf.errors.InvalidArgumentError: when run, if the gradients of the batch before
                 were not sent by all cores.
         """
-        return collections.OrderedDict(self._program("get_activations").receive())
+        return collections.OrderedDict(self._ops_for("get_activations").receive())
 
     def generate_send_gradients_op(self, feature_to_gradient_dict: Mapping[str, Tensor],
                                    step: Any = None) -> tf.Operation:
@@ -266,7 +268,7 @@ class TPUEmbedding:
         step = checked_step(self._plan, step)
         gradients = checked_gradients(self._plan, feature_to_gradient_dict,
                                       self._batch_size_per_core)
-        return self._program("generate_send_gradients_op").send(gradients, step)
+        return self._ops_for("generate_send_gradients_op").send(gradients, step)
 
     def _activation_shapes(self) -> dict[str, list[int]]:
         """Returns feature name -> shape of its activation, by table and name."""
@@ -279,7 +281,7 @@ class TPUEmbedding:
                      f"a multiple of the number of cores, {self.num_cores}", batch_size)
         return batch_size // self.num_cores
 
-    def _program(self, method: str) -> Program:
+    def _ops_for(self, method: str) -> GraphOps:
         """Returns the ops of the graph that is being built, outside of its functions."""
         with tf.init_scope():
             if tf.executing_eagerly():
@@ -288,10 +290,9 @@ class TPUEmbedding:
                     "under `with tf.Graph().as_default():`, or call "
                     "tf.compat.v1.disable_eager_execution() first.")
             graph = tf.compat.v1.get_default_graph()
-            if graph not in self._programs:
-                self._programs[graph] = Program(self._plan, self._batch_size_per_core,
-                                                self.num_cores)
-            return self._programs[graph]
+            if graph not in self._graph_ops:
+                self._graph_ops[graph] = GraphOps(self._share)
+            return self._graph_ops[graph]
 
 
 def _sorted_copy(configs: Mapping[str, Any]) -> "collections.OrderedDict[str, Any]":

@@ -85,7 +85,7 @@ def create_dummy_table_variables(
     Raises:
         RuntimeError: if the graph has them already.
     """
-    captured = tpu_embedding._program("create_dummy_table_variables").captured
+    captured = tpu_embedding._ops_for("create_dummy_table_variables").captured
     if captured.is_started:
         raise RuntimeError("`create_dummy_table_variables` must be called once in a graph, got "
                            "a second call. Tie the activations of every core to the same ones.")
@@ -126,7 +126,7 @@ def hook_dummy_table_variables_to_activations(
     missing = sorted({tables[feature] for feature in activations} - set(dummy_table_variables))
     checks.check(not missing, "dummy_table_variables", "given for every table",
                  sorted(dummy_table_variables), f"Missing: {missing}.")
-    captured = tpu_embedding._program("hook_dummy_table_variables_to_activations").captured
+    captured = tpu_embedding._ops_for("hook_dummy_table_variables_to_activations").captured
     return collections.OrderedDict(captured.tie(activations, {
         feature: dummy_table_variables[tables[feature]] for feature in activations}))
 
@@ -149,7 +149,7 @@ def get_gradients_through_dummy_table_variables(
         RuntimeError: if the mode of the engine is not TRAINING, or no dummy variables were
             created.
     """
-    captured = tpu_embedding._program("get_gradients_through_dummy_table_variables").captured
+    captured = tpu_embedding._ops_for("get_gradients_through_dummy_table_variables").captured
     if tpu_embedding.config_proto.mode != TRAINING:
         raise RuntimeError(checks.complaint(
             "mode", "TRAINING to compute gradients", tpu_embedding.config_proto.mode))

@@ -8,8 +8,7 @@ from typing import Any
 import tensorflow as tf
 
 from tpu_estimator_embedding.engine.backend import Backend, StepGradients
-from tpu_estimator_embedding.engine.native import prepared_ids
-from tpu_estimator_embedding.engine.native.prepared_ids import PreparedIds
+from tpu_estimator_embedding.engine.native.prepared_ids import PreparedIds, to_prepared_ids
 from tpu_estimator_embedding.engine.native.rule_attributes import rule_attributes
 from tpu_estimator_embedding.engine.variables import TableVariables
 from tpu_estimator_embedding.kernels import load
@@ -75,7 +74,7 @@ def are_for_training(ids: PreparedIds) -> bool:
     return all(host.run_ids is not None for host in ids.hosts)
 
 
-NATIVE = Backend(prepared_ids.prepare, look_up, update, row_counts, are_for_training)
+NATIVE = Backend(to_prepared_ids, look_up, update, row_counts, are_for_training)
 
 
 def _tables_of(plan: EmbeddingPlan, host: int) -> list[TablePlan]:

@@ -6,12 +6,11 @@ runs ahead of the step that uses them, and is pure: the tensors can wait in a qu
 a `tf.function`.
 """
 
-from collections.abc import Sequence
 from typing import Any, NamedTuple
 
 import tensorflow as tf
 
-from tpu_estimator_embedding.engine.backend import EnqueueDatas
+from tpu_estimator_embedding.engine.backend import Replicas
 from tpu_estimator_embedding.engine.enqueue_data import EnqueueData, RaggedEnqueueData
 from tpu_estimator_embedding.engine.feature_tensors import check_features, feature_tensors
 from tpu_estimator_embedding.kernels import load
@@ -62,19 +61,21 @@ class PreparedIds(NamedTuple):
     hosts: tuple[PreparedHostIds, ...]
 
 
-def prepare(plan: EmbeddingPlan, replicas: Sequence[tuple[EnqueueDatas, Tensor]],
-            training: bool) -> PreparedIds:
+def to_prepared_ids(plan: EmbeddingPlan, replicas: Replicas, training: bool,
+                    uniform: bool) -> PreparedIds:
     """Checks the ids of a step and prepares them for every host.
 
     Args:
         plan: the tables and features.
         replicas: for every replica its ids and batch size.
         training: whether gradients will follow; if so, the ids are sorted here.
+        uniform: has no effect; all batches of a plan have one structure here.
 
     Raises:
         TypeError, ValueError: as `shard_ids`.
         tf.errors.InvalidArgumentError: when run, as `shard_ids`.
     """
+    del uniform
     for enqueue_datas, _ in replicas:
         check_features(plan, enqueue_datas)
     datas = [feature_tensors(feature, enqueue_datas[feature.name])

@@ -1,17 +1,17 @@
 # SPDX-License-Identifier: Apache-2.0
 """The step in ops of TensorFlow's own: a few for each table and host.
 
-    enqueued features ─ shard_replicas ─▶ ShardedIds ─ lookup ─▶ stacked activations
+    enqueued features ─ to_sharded_ids ─▶ ShardedIds ─ lookup ─▶ stacked activations
     stacked gradients ─ sum_duplicates ─▶ RowGradients ─ RowOptimizer ─▶ rows, slots ─ write
 """
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Mapping
 
 import tensorflow as tf
 
-from tpu_estimator_embedding.engine.backend import Backend, EnqueueDatas, StepGradients
+from tpu_estimator_embedding.engine.backend import Backend, StepGradients
 from tpu_estimator_embedding.engine.tf_ops.core_by_core import core_by_core
-from tpu_estimator_embedding.engine.tf_ops.sharded_ids import HostIds, ShardedIds, shard_replicas
+from tpu_estimator_embedding.engine.tf_ops.sharded_ids import HostIds, ShardedIds, to_sharded_ids
 from tpu_estimator_embedding.engine.tf_ops.update_rows import update_rows
 from tpu_estimator_embedding.engine.variables import TableVariables
 from tpu_estimator_embedding.ops.gradients import sum_duplicates
@@ -22,12 +22,6 @@ from tpu_estimator_embedding.types import Tensor
 
 Ids = Mapping[str, ShardedIds]  # by table name
 Variables = Mapping[str, TableVariables]
-
-
-def prepare(plan: EmbeddingPlan, replicas: Sequence[tuple[EnqueueDatas, Tensor]],
-            training: bool) -> Ids:
-    """Checks the ids of a step and deals them out to tables and hosts."""
-    return shard_replicas(plan, replicas, training=training)
 
 
 def look_up(plan: EmbeddingPlan, variables: Variables, ids: Ids) -> dict[str, Tensor]:
@@ -59,7 +53,7 @@ def are_for_training(ids: Ids) -> bool:
     return all(host.unique_ids is not None for table in ids.values() for host in table.hosts)
 
 
-TF_OPS = Backend(prepare, look_up, update, row_counts, are_for_training)
+TF_OPS = Backend(to_sharded_ids, look_up, update, row_counts, are_for_training)
 
 
 def _look_up_table(table: TablePlan, variables: TableVariables, ids: ShardedIds) -> Tensor:

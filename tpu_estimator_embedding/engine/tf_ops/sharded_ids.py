@@ -1,7 +1,7 @@
 # SPDX-License-Identifier: Apache-2.0
 """The ids of one step, sorted out by table and by host: everything a lookup needs.
 
-`shard_ids` is the arrow from enqueued features to `ShardedIds`. It runs ahead of the step
+`to_sharded_ids` is the arrow from enqueued features to `ShardedIds`. It runs ahead of the step
 that uses it, validates every id before any table is touched, and is pure: the values can
 wait in a queue or cross a `tf.function`.
 """
@@ -11,7 +11,7 @@ from typing import NamedTuple
 
 import tensorflow as tf
 
-from tpu_estimator_embedding.engine.backend import EnqueueDatas
+from tpu_estimator_embedding.engine.backend import Replicas
 from tpu_estimator_embedding.engine.checked_ids import checked_ids
 from tpu_estimator_embedding.engine.feature_tensors import check_features
 from tpu_estimator_embedding.ops import sparse_ids
@@ -61,40 +61,32 @@ class ShardedIds(NamedTuple):
         return tf.reduce_sum(self.row_counts)
 
 
-def shard_ids(plan: EmbeddingPlan, enqueue_datas: EnqueueDatas, batch_size: Tensor, *,
-              training: bool) -> dict[str, ShardedIds]:
+def to_sharded_ids(plan: EmbeddingPlan, replicas: Replicas, training: bool,
+                   uniform: bool) -> dict[str, ShardedIds]:
     """Checks the ids of a step and deals them out to tables and hosts.
 
     Args:
         plan: the tables and features.
-        enqueue_datas: the ids of every feature of the plan, by feature name.
-        batch_size: scalar, samples in the step.
+        replicas: for every replica its ids and batch size.
         training: whether gradients will follow; if so, duplicates are found here.
+        uniform: whether ids without weights get weights of 1, as others of the plan may have.
 
     Returns:
-        The ids of every table, by table name.
+        The ids of every table, by table name. The activations of the replicas are
+        concatenated along axis 0.
 
     Raises:
-        ValueError: if `enqueue_datas` has other features than the plan.
+        ValueError: if the enqueued data of a replica has other features than the plan.
         Others: those of `checked_ids`.
-    """
-    return shard_replicas(plan, [(enqueue_datas, batch_size)], training=training)
-
-
-def shard_replicas(plan: EmbeddingPlan, replicas: Sequence[tuple[EnqueueDatas, Tensor]], *,
-                   training: bool) -> dict[str, ShardedIds]:
-    """Does the same for several replicas, whose activations are concatenated along axis 0.
-
-    Args:
-        plan: the tables and features.
-        replicas: for every replica its ids and batch size, as `shard_ids` takes them.
-        training: whether gradients will follow.
     """
     for enqueue_datas, _ in replicas:
         check_features(plan, enqueue_datas)
     batch_sizes = [tf.cast(batch_size, tf.int64) for _, batch_size in replicas]
     ids = [checked_ids(plan, enqueue_datas, batch_size)
            for (enqueue_datas, _), batch_size in zip(replicas, batch_sizes, strict=True)]
+    if uniform:
+        ids = [{name: part._replace(weights=sparse_ids.weights_or_ones(part))
+                for name, part in replica.items()} for replica in ids]
     return {table.name: _shard_table(plan, table, ids, batch_sizes, training)
             for table in plan.tables}
 

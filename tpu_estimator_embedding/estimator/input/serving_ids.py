@@ -31,7 +31,7 @@ def serving_input(plan: EmbeddingPlan, features: Any, labels: Any, *, training: 
     if isinstance(features, dict):
         plan = plan.restricted_to(features)
         features = look_up_vocabularies(columns, features)
-    return plan, step_input.prepare(plan, [(features, labels)], training=training,
+    return plan, step_input.to_step_input(plan, [(features, labels)], training=training,
                                     tensor_core_columns=tensor_core_columns, portable=True)
 
 

@@ -157,9 +157,9 @@ def _common_batch_size(ids: Mapping[str, Any]) -> Tensor | int:
         return next(iter(known.values()))
     dynamic = {name: _dynamic_batch_size(tensor) for name, tensor in ids.items()}
     reference, *rest = dynamic
-    assertions = [id_checks.check_batch_size(dynamic[name], dynamic[reference], name, reference)
-                  for name in rest]
-    with tf.control_dependencies([op for op in assertions if op is not None]):
+    assertions = [op for name in rest for op in id_checks.check_batch_size(
+        dynamic[name], dynamic[reference], name, reference)]
+    with tf.control_dependencies(assertions):
         return tf.identity(dynamic[reference])
 
 

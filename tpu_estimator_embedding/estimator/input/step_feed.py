@@ -9,7 +9,7 @@ import tensorflow as tf
 from tpu_estimator_embedding.engine.tensor_queue import TensorQueue
 from tpu_estimator_embedding.estimator.input.embedding_hook import EmbeddingHook
 from tpu_estimator_embedding.estimator.input.input_modes import read_input
-from tpu_estimator_embedding.estimator.input.step_input import StepInput, prepare
+from tpu_estimator_embedding.estimator.input.step_input import StepInput, to_step_input
 from tpu_estimator_embedding.estimator.machine_context import MachineContext
 from tpu_estimator_embedding.plan.embedding_plan import EmbeddingPlan
 
@@ -37,8 +37,8 @@ def feed_steps(plan: EmbeddingPlan, ctx: MachineContext, input_fn: Callable[[Any
     embedding_keys |= {column.get_feature_key_name() for column in tensor_core_columns}
     with tf.device("/device:CPU:0"):
         reading = read_input(ctx, input_fn, embedding_keys, batch_axis)
-        step = prepare(plan, reading.batches, training=training,
-                       tensor_core_columns=tensor_core_columns)
+        step = to_step_input(plan, reading.batches, training=training,
+                             tensor_core_columns=tensor_core_columns)
         queue = TensorQueue(step, capacity=_STEPS_WAITING)
         hook = EmbeddingHook(reading, queue, queue.enqueue(step),
                              mark_end=training and plan.pipelined,

@@ -41,8 +41,8 @@ class StepInput(NamedTuple):
     exists: Tensor
 
 
-def prepare(plan: EmbeddingPlan, batches: Sequence[tuple[Any, Any]], *, training: bool,
-            tensor_core_columns: Sequence[Any] = (), portable: bool = False) -> StepInput:
+def to_step_input(plan: EmbeddingPlan, batches: Sequence[tuple[Any, Any]], *, training: bool,
+                  tensor_core_columns: Sequence[Any] = (), portable: bool = False) -> StepInput:
     """Splits features and deals ids out to tables and hosts; errors in them come up here.
 
     Args:

@@ -18,8 +18,11 @@ from tensorflow.python.training import training_util
 from tpu_estimator_embedding.engine.partitioned_embedding import (
     PartitionedEmbedding,
     create_variables,
-    row_counts,
+)
+from tpu_estimator_embedding.engine.stacked_activations import (
+    Stacked,
     split_activations,
+    split_replicas,
 )
 from tpu_estimator_embedding.engine.variables import TableNames
 from tpu_estimator_embedding.estimator.input.step_input import StepInput
@@ -32,11 +35,10 @@ from tpu_estimator_embedding.estimator.step.column_scopes import recorded_scopes
 from tpu_estimator_embedding.estimator.step.gradient_capture import GradientCapture
 from tpu_estimator_embedding.estimator.step.lookahead import Lookahead
 from tpu_estimator_embedding.estimator.step.table_names import check_all_used, name_tables
+from tpu_estimator_embedding.ops.late_tensors import late_tensor, set_late_tensor
 from tpu_estimator_embedding.optimizers.frequency_estimator import FrequencyEstimator
-from tpu_estimator_embedding.plan.embedding_plan import EmbeddingPlan
+from tpu_estimator_embedding.plan.embedding_plan import EmbeddingPlan, TablePlan
 from tpu_estimator_embedding.types import Tensor
-
-Stacked = Mapping[str, Tensor]  # table name -> activations of its features `[num_rows, dim]`
 
 
 class EngineStep(NamedTuple):
@@ -79,7 +81,8 @@ def build_step(plan: EmbeddingPlan, prepared: StepInput, model_fn: Callable[[Any
     step = tf.identity(tf.compat.v1.train.get_or_create_global_step())
     lookahead = Lookahead(plan, prepared) if training and plan.pipelined else None
     step_input = lookahead.step_input if lookahead else prepared
-    first = (_split_replicas(plan, lookahead.stacked, step_input)[0] if lookahead
+    num_replicas = len(step_input.replicas)
+    first = (split_replicas(plan, lookahead.stacked, step_input.ids, num_replicas)[0] if lookahead
              else {table.name: _stand_in(table) for table in plan.tables})
     capture = GradientCapture() if training and plan.tables else None
     spec, scopes = _call_model_fn(model_fn, plan, step_input, capture.tie(first) if capture
@@ -96,7 +99,7 @@ def build_step(plan: EmbeddingPlan, prepared: StepInput, model_fn: Callable[[Any
     engine = PartitionedEmbedding(plan, create_variables(used, names, checkpoint_num_hosts))
     with tf.device("/device:CPU:0"):
         stacked = lookahead.stacked if lookahead else engine.lookup(step_input.ids)
-        by_replica = _split_replicas(plan, stacked, step_input)
+        by_replica = split_replicas(plan, stacked, step_input.ids, num_replicas)
     if not lookahead:
         _connect(first, by_replica[0])
     gradients: Stacked = capture.captured(_learning_without_gradients(plan)) if capture else {}
@@ -113,9 +116,8 @@ def build_step(plan: EmbeddingPlan, prepared: StepInput, model_fn: Callable[[Any
     return EngineStep(spec, engine, names, update, hooks)
 
 
-def _stand_in(table) -> Tensor:
-    placeholder = tf.compat.v1.placeholder(tf.float32, [None, table.dimension])
-    return tf.identity(placeholder, name="activations")
+def _stand_in(table: TablePlan) -> Tensor:
+    return late_tensor(tf.TensorSpec([None, table.dimension]), name="activations")
 
 
 def _call_model_fn(model_fn: Callable[[Any, Any], Any], plan: EmbeddingPlan,
@@ -164,24 +166,14 @@ def _read_before_counted(step: Tensor) -> None:
             consumer._add_control_inputs(reads)
 
 
-def _split_replicas(plan: EmbeddingPlan, stacked: Stacked, step_input: StepInput) -> list[Stacked]:
-    num_replicas = len(step_input.replicas)
-    if num_replicas == 1:
-        return [stacked]
-    counts = row_counts(plan, step_input.ids)
-    parts = {name: tf.split(activations, counts[name], num=num_replicas)
-             for name, activations in stacked.items()}
-    return [{name: parts[name][replica] for name in parts} for replica in range(num_replicas)]
-
-
 def _connect(stand_ins: Stacked, activations: Stacked) -> None:
     for name, values in activations.items():
-        stand_ins[name].op._update_input(0, values)
+        set_late_tensor(stand_ins[name], values)
 
 
 def _replicate(spec: Any, gradients: Stacked, stacked: Sequence[Stacked], step_input: StepInput,
                training: bool) -> tuple[Any, Stacked]:
-    """Returns the spec of all replicas, and their gradients concatenated along axis 0."""
+    """Returns the spec of all replicas, and their gradients, concatenated along axis 0."""
     if len(step_input.replicas) == 1:
         return spec, gradients
     if training and not replicas.has_cross_replica_sum():

@@ -13,6 +13,7 @@ from collections.abc import Collection, Mapping
 
 import tensorflow as tf
 
+from tpu_estimator_embedding.ops.gradient_tap import tap_gradients
 from tpu_estimator_embedding.types import Tensor
 
 # TensorFlow's name, followed by that of the table; programs put these into a `var_list`.
@@ -36,15 +37,9 @@ class GradientCapture:
         return {table: self._tie(table, tensor) for table, tensor in activations.items()}
 
     def _tie(self, table: str, activations: Tensor) -> Tensor:
-        @tf.custom_gradient
-        def identity(dummy, activations):
-            def keep(gradient):
-                self._keep(table, gradient)
-                return tf.zeros_like(dummy), tf.zeros_like(activations)
-
-            return tf.identity(activations), keep
-
-        return identity(_create_dummy(table), activations)
+        [tied] = tap_gradients(_create_dummy(table), [activations],
+                               lambda gradients: self._keep(table, gradients[0]))
+        return tied
 
     def _keep(self, table: str, gradient: Tensor) -> None:
         if table in self._gradients:
@@ -53,7 +48,7 @@ class GradientCapture:
                 f"got a second computation for table {table!r}. Compute gradients over all "
                 "trainable variables once and reuse them, or leave the variable "
                 f"'{DUMMY_VARIABLE_NAME}_{table}' out of the var_list of all optimizers but one.")
-        self._gradients[table] = tf.convert_to_tensor(gradient)
+        self._gradients[table] = gradient
 
     def captured(self, needless: Collection[str] = ()) -> dict[str, Tensor]:
         """Returns the gradient of every table's activations, `[num_rows, dim]`.

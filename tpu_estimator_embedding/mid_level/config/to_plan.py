@@ -63,29 +63,6 @@ def with_sequence_lengths(plan: EmbeddingPlan, lengths: Mapping[str, int]) -> Em
         for feature in plan.features))
 
 
-def learning_rates(plan: EmbeddingPlan) -> dict[str, Tensor]:
-    """Returns the rates of this moment of the tables whose rate is a function."""
-    by_function: dict[int, Tensor] = {}
-    rates = {}
-    for table in plan.tables:
-        rate = table.training_optimizer.learning_rate
-        if callable(rate):
-            if id(rate) not in by_function:
-                by_function[id(rate)] = tf.cast(rate(0), tf.float32)
-            rates[table.name] = by_function[id(rate)]
-    return rates
-
-
-def with_learning_rates(plan: EmbeddingPlan, rates: Mapping[str, Tensor]) -> EmbeddingPlan:
-    """Returns the plan with these rates in the place of functions."""
-    def at_rate(table: TablePlan) -> TablePlan:
-        if table.name not in rates:
-            return table
-        return dataclasses.replace(table, optimizer=dataclasses.replace(
-            table.training_optimizer, learning_rate=lambda step: rates[table.name]))
-    return dataclasses.replace(plan, tables=tuple(map(at_rate, plan.tables)))
-
-
 def has_output_shape(feature: Any) -> bool:
     """Whether a FeatureConfig states the shape of its activations."""
     return bool(tf.TensorShape(getattr(feature, "output_shape", None)).rank)

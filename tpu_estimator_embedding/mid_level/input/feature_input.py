@@ -57,8 +57,7 @@ def _from_dense(path: str, value: Tensor, layout: RowLayout) -> EnqueueData:
                  f"number of ids of feature {path!r}", f"{num_rows}, one for each row of its "
                  "activations", value.shape.num_elements())
     places = tf.range(num_rows, dtype=tf.int64) if layout.rows_per_sample[path] else None
-    return EnqueueData(ids, None if places is None else _coordinates(path, places, layout),
-                       tf.ones(tf.shape(ids)))
+    return EnqueueData(ids, None if places is None else _coordinates(path, places, layout))
 
 
 def _from_sparse(path: str, value: tf.SparseTensor, weights: tf.SparseTensor | None,
@@ -72,7 +71,7 @@ def _from_sparse(path: str, value: tf.SparseTensor, weights: tf.SparseTensor | N
             f"`batch of feature {path!r}` must be {list(samples)} as in earlier calls.",
             ValueError)):
         indices = tf.identity(value.indices)
-    values = _values_or_ones(value, weights)
+    values = None if weights is None else weights.values
     if layout.is_sequence(path) or (len(samples) == 1 and not layout.rows_per_sample[path]):
         return EnqueueData(value.values, indices, values)
     rows = indices[:, 0]
@@ -97,7 +96,7 @@ def _from_ragged(path: str, value: tf.RaggedTensor, weights: tf.RaggedTensor | N
             tf.equal(value.nrows(), expected),
             f"`batch of feature {path!r}` must be {expected} as in earlier calls.", ValueError)):
         splits = tf.identity(value.row_splits)
-    values = _values_or_ones(value, weights)
+    values = None if weights is None else weights.values
     if layout.is_sequence(path) or (not length and not layout.rows_per_sample[path]):
         return RaggedEnqueueData(value.values, splits, values)
     samples = tf.cast(value.value_rowids(), tf.int64)
@@ -105,7 +104,7 @@ def _from_ragged(path: str, value: tf.RaggedTensor, weights: tf.RaggedTensor | N
     return _at_rows(path, value.values, values, samples, positions, length, layout)
 
 
-def _at_rows(path: str, ids: Tensor, weights: Tensor, samples: Tensor, positions: Tensor,
+def _at_rows(path: str, ids: Tensor, weights: Tensor | None, samples: Tensor, positions: Tensor,
              length: int, layout: RowLayout) -> EnqueueData:
     """Places ids in the rows `samples`, or the positions below `length` of them."""
     if not length:
@@ -113,16 +112,12 @@ def _at_rows(path: str, ids: Tensor, weights: Tensor, samples: Tensor, positions
     kept = tf.where(positions < length)[:, 0]
     rows = tf.gather(samples * length + positions, kept)
     return EnqueueData(tf.gather(ids, kept), _coordinates(path, rows, layout),
-                       tf.gather(weights, kept))
+                       None if weights is None else tf.gather(weights, kept))
 
 
 def _coordinates(path: str, rows: Tensor, layout: RowLayout) -> Tensor:
     count = layout.rows_per_sample[path]
     return tf.stack([rows // count, rows % count], 1) if count else rows
-
-
-def _values_or_ones(value: Any, weights: Any) -> Tensor:
-    return tf.ones(tf.shape(value.values)) if weights is None else weights.values
 
 
 def _check_sparse_shape(path: str, value: tf.SparseTensor, shape: OutputShape) -> None:

@@ -16,7 +16,7 @@ class LayerInput(NamedTuple):
     """The ids of a feature.
 
     Attributes:
-        data: the ids; weights are 1 where none are given.
+        data: the ids and weights.
         batch_size: samples: an int where it is known, else a scalar.
         inner_shape: the shape of a sample's activations, without the dimension.
     """
@@ -70,7 +70,7 @@ def _from_dense(path: str, value: Tensor) -> LayerInput:
     if inner:
         rows = tf.range(tf.size(ids, tf.int64))
         places = tf.stack([rows // math.prod(inner), rows % math.prod(inner)], 1)
-    return LayerInput(EnqueueData(ids, places, tf.ones(tf.shape(ids))),
+    return LayerInput(EnqueueData(ids, places),
                       _size(value.shape[0], tf.shape(value)[0]), inner)
 
 
@@ -86,7 +86,7 @@ def _from_sparse(path: str, config: Any, value: tf.SparseTensor, weights: Any) -
         for axis, size in enumerate(inner[1:], 2):
             column = column * size + places[:, axis]
         places = tf.stack([places[:, 0], column], 1)
-    return LayerInput(EnqueueData(value.values, places, _weights(value, weights)),
+    return LayerInput(EnqueueData(value.values, places, _weights(weights)),
                       _size(value.shape[0], value.dense_shape[0]), inner or _length(config))
 
 
@@ -94,7 +94,7 @@ def _from_ragged(path: str, config: Any, value: tf.RaggedTensor, weights: Any) -
     checks.check(value.shape.rank == 2, f"rank of the ragged input of feature {path!r}", "2",
                  value.shape.rank)
     return LayerInput(
-        RaggedEnqueueData(value.values, value.row_splits, _weights(value, weights)),
+        RaggedEnqueueData(value.values, value.row_splits, _weights(weights)),
         _size(value.shape[0], value.nrows()), _length(config))
 
 
@@ -106,8 +106,8 @@ def _length(config: Any) -> tuple[int, ...]:
     return (config.max_sequence_length,) if config.max_sequence_length else ()
 
 
-def _weights(value: Any, weights: Any) -> Tensor:
-    return tf.ones(tf.shape(value.values)) if weights is None else weights.values
+def _weights(weights: Any) -> Tensor | None:
+    return None if weights is None else weights.values
 
 
 def _size(static: int | None, dynamic: Tensor) -> int | Tensor:

@@ -7,18 +7,20 @@ own gradient is 0. So the tables train in any loop that takes the gradient of th
 trainable variables, once for every time it does.
 """
 
-from collections.abc import Callable, Mapping, Sequence
-from typing import Any
+from collections.abc import Mapping, Sequence
+from typing import Any, NamedTuple
 
 import tensorflow as tf
 from tensorflow.python.saved_model import save_context
 
 from tpu_estimator_embedding import checks
-from tpu_estimator_embedding.engine.partitioned_embedding import (
-    PartitionedEmbedding,
-    shard_replicas,
-    split_activations,
-)
+from tpu_estimator_embedding.engine.backend import EnqueueDatas, Replicas, StepIds
+from tpu_estimator_embedding.engine.delayed_update import DelayedUpdate
+from tpu_estimator_embedding.engine.exportable_embedding import ExportableEmbedding
+from tpu_estimator_embedding.engine.exportable_functions import ExportableFunctions
+from tpu_estimator_embedding.engine.partitioned_embedding import PartitionedEmbedding
+from tpu_estimator_embedding.engine.stacked_activations import split_activations, stack_gradients
+from tpu_estimator_embedding.engine.step_ids import is_native, shard_replicas
 from tpu_estimator_embedding.mid_level.config.structure import (
     check_structure,
     named_features,
@@ -32,13 +34,14 @@ from tpu_estimator_embedding.mid_level.config.to_plan import (
 )
 from tpu_estimator_embedding.mid_level.keras_layers.layer_input import LayerInput, read_input
 from tpu_estimator_embedding.mid_level.runtime_checks import require
-from tpu_estimator_embedding.mid_level.step.delayed_update import DelayedUpdate
 from tpu_estimator_embedding.mid_level.step.replica_calls import ReplicaCalls
 from tpu_estimator_embedding.mid_level.step.table_variables import (
     children,
     create_tables,
     outside_strategies,
 )
+from tpu_estimator_embedding.ops.gradient_tap import tap_gradients
+from tpu_estimator_embedding.plan.embedding_plan import EmbeddingPlan
 from tpu_estimator_embedding.types import Tensor
 
 Inputs = Mapping[str, LayerInput]
@@ -75,7 +78,9 @@ class LayerTables(tf.__internal__.tracking.Trackable):
         self.variables = children(self._parts)
         for name, variable in self.variables.items():
             self._track_trackable(variable, name)
-        self._delayed: dict[Any, DelayedUpdate] = {}  # by the form of the ids
+        self._functions = ExportableFunctions()
+        # By features, with their rows per sample, and kind of ids.
+        self._delayed: dict[Any, tuple[DelayedUpdate, PartitionedEmbedding]] = {}
 
     @tf.autograph.experimental.do_not_convert  # there is nothing to convert, slowly
     def lookup(self, features: Any, weights: Any, trap: Tensor, training: bool | None) -> Any:
@@ -85,8 +90,8 @@ class LayerTables(tf.__internal__.tracking.Trackable):
             features: inputs in that structure.
             weights: weights in that structure, or None.
             trap: `[1]` float32.
-            training: False ties nothing to the trap. Only True may use compiled ops, which
-                an export could not take along.
+            training: False ties nothing to the trap. In a graph of a session only True uses
+                compiled ops, which an export could not take along.
 
         Raises:
             ValueError, TypeError: if a structure or an input is refused.
@@ -97,22 +102,29 @@ class LayerTables(tf.__internal__.tracking.Trackable):
         batch_size = self._check_batch(inputs)
         plan = with_sequence_lengths(self._plan, {
             path: given.rows_per_sample for path, given in inputs.items()})
-        engine = PartitionedEmbedding(plan, self._parts)
-        datas = ({path: given.data for path, given in inputs.items()}, batch_size)
-        trains, portable = self._can_train and training is not False, training is not True
-        ids = shard_replicas(plan, [datas], training=trains, portable=portable)
-        by_path = split_activations(plan, engine.lookup(ids), batch_size)
+        trains = self._can_train and training is not False
+        call = _LayerCall(
+            ExportableEmbedding(plan, self._parts, self._functions, lambda replicas: replicas),
+            ({path: given.data for path, given in inputs.items()}, batch_size),
+            is_for_export=training is not True)
+        stacked, ids = call.embedding.look_up([call.datas], training=trains,
+                                              is_for_export=call.is_for_export)
+        by_path = split_activations(plan, stacked, batch_size)
         flat = [_reshape(by_path[path], inputs[path]) for path in self._features]
         if trains:
-            flat = _trapped(trap, flat, lambda gradients: self._update(
-                engine, datas, ids, dict(zip(self._features, gradients, strict=True)), portable))
+            flat = tap_gradients(trap, flat, lambda gradients: self._update(call, ids, {
+                path: tf.cast(gradient, tf.float32)
+                for path, gradient in zip(self._features, gradients, strict=True)}))
         return tf.nest.pack_sequence_as(self._feature_config, flat)
 
     def complete(self) -> None:
         """Applies what pipelining has left to apply."""
         with tf.init_scope():
-            for delayed in self._delayed.values():
-                delayed.apply()
+            self._apply_delayed()
+
+    def _export_to_saved_model_graph(self, *args: Any, **kwargs: Any) -> Any:
+        self._functions.replace_in(tf.compat.v1.get_default_graph())
+        return super()._export_to_saved_model_graph(*args, **kwargs)
 
     def _read(self, features: Any, weights: Any) -> Inputs:
         check_structure("features", self._feature_config, features)
@@ -143,61 +155,59 @@ class LayerTables(tf.__internal__.tracking.Trackable):
         with tf.control_dependencies(assertions):
             return tf.identity(expected)
 
-    def _update(self, engine: PartitionedEmbedding, datas: Any, ids: Any,
-                gradients: Mapping[str, Tensor], portable: bool) -> None:
+    def _update(self, call: "_LayerCall", ids: StepIds, gradients: Mapping[str, Tensor]) -> None:
         if self._replicas.count > 1 and save_context.in_save_context():
             return  # an export has one replica, which alone makes no update
-        mine = (datas, gradients)
+        mine = (call.datas, gradients)
         leaves = tf.nest.flatten(mine)
 
         def update(shares: Sequence[Any]) -> list[None]:
             replicas = [tf.nest.pack_sequence_as(mine, share) for share in shares]
             # Of one replica the ids are sorted already, for its lookup.
-            all_ids = ids if len(replicas) == 1 else shard_replicas(
-                engine.plan, [given for given, _ in replicas], training=True, portable=portable)
-            self._apply(engine, replicas, all_ids, portable)
+            self._apply(call, replicas, ids if len(replicas) == 1 else None)
             return [None] * len(replicas)
 
         self._replicas.together("tape.gradient", update, leaves)
 
-    def _apply(self, engine: PartitionedEmbedding, replicas: Sequence[Any], ids: Any,
-               portable: bool) -> None:
-        gradients = _stack(engine.plan, [of for _, of in replicas])
+    def _apply(self, call: "_LayerCall", replicas: Sequence[Any], ids: StepIds | None) -> None:
+        engine, datas = call.embedding.engine, [given for given, _ in replicas]
+        update = engine.step_gradients(
+            stack_gradients(engine.plan, [of for _, of in replicas]), tf.constant(0, tf.int64))
         if not self._plan.pipelined:
-            engine.apply_gradients(ids, gradients, tf.constant(0, tf.int64))
+            call.embedding.update(datas, ids, update, is_for_export=call.is_for_export)
             return
-        kind = tuple(type(data).__name__ for data in replicas[0][0][0].values())
-        key = (engine.plan.features, kind, portable)
+        if ids is None:
+            ids = shard_replicas(engine.plan, datas, training=True, uniform=True)
+        key = (engine.plan.features, is_native(ids))
         if key not in self._delayed:
             with outside_strategies():
-                self._delayed[key] = DelayedUpdate(
-                    engine, _example(engine.plan, [given for given, _ in replicas], portable))
-        for delayed in self._delayed.values():
-            delayed.apply()
-        self._delayed[key].delay(ids, gradients)
+                example = _example(engine.plan, datas, portable=not is_native(ids))
+                self._delayed[key] = (DelayedUpdate(engine.plan, example), engine)
+        self._apply_delayed()
+        delayed, _ = self._delayed[key]
+        delayed.delay(engine, ids, update)
+
+    def _apply_delayed(self) -> None:
+        for delayed, engine in self._delayed.values():
+            delayed.apply(engine)
 
 
-def _trapped(trap: Tensor, activations: Sequence[Tensor],
-             update: Callable[[Sequence[Tensor]], None]) -> list[Tensor]:
-    @tf.custom_gradient
-    def tie(trap: Tensor, *activations: Tensor) -> Any:
-        def gradient(*upstream: Tensor) -> Any:
-            update([tf.cast(tf.convert_to_tensor(part), tf.float32) for part in upstream])
-            return tf.zeros_like(trap), *(tf.zeros_like(part) for part in upstream)
-        return [tf.identity(part) for part in activations], gradient
-    return tie(trap, *activations)
+class _LayerCall(NamedTuple):
+    """One lookup of a layer, which an update may follow.
+
+    Attributes:
+        embedding: the tables, with the rows per sample of this call.
+        datas: ids of every feature, and the batch size.
+        is_for_export: whether a graph of a session must do without compiled ops.
+    """
+
+    embedding: ExportableEmbedding
+    datas: tuple[EnqueueDatas, Tensor | int]
+    is_for_export: bool
 
 
-def _stack(plan: Any, replicas: Sequence[Mapping[str, Tensor]]) -> dict[str, Tensor]:
-    """Returns table name -> gradients of all replicas' activations concatenated along axis 0."""
-    return {table.name: tf.concat([
-        tf.reshape(gradients[feature.name], [-1, table.dimension])
-        for gradients in replicas for feature in plan.features_of(table.name)], 0)
-        for table in plan.tables}
-
-
-def _example(plan: Any, datas: Sequence[Any], portable: bool) -> Any:
-    """Returns ids like those of `datas` in a graph of its own, with all sizes open."""
+def _example(plan: EmbeddingPlan, replicas: Replicas, *, portable: bool) -> StepIds:
+    """Returns ids like those of `replicas` in a graph of its own, with all sizes open."""
     with tf.Graph().as_default():
         def example(leaf: Any) -> Any:
             if not tf.is_tensor(leaf):
@@ -206,7 +216,7 @@ def _example(plan: Any, datas: Sequence[Any], portable: bool) -> Any:
             return tf.compat.v1.placeholder(leaf.dtype, [None, *shape[1:]] if shape else [])
         return shard_replicas(plan, [
             (tf.nest.map_structure(example, data), tf.compat.v1.placeholder(tf.int64, []))
-            for data, _ in datas], training=True, portable=portable)
+            for data, _ in replicas], training=True, portable=portable, uniform=True)
 
 
 def _reshape(activations: Tensor, given: LayerInput) -> Tensor:

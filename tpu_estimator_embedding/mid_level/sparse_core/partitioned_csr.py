@@ -11,6 +11,7 @@ from typing import NamedTuple
 
 import tensorflow as tf
 
+from tpu_estimator_embedding.ops.assertion import assert_that
 from tpu_estimator_embedding.types import Tensor
 
 _LANES = 8  # partitions begin at multiples of it
@@ -210,9 +211,7 @@ def _fill(form: CsrFormat, dtype: tf.DType, places: Tensor, kept: Tensor, values
 def _check_room(used: Tensor, form: CsrFormat) -> list[tf.Operation]:
     sentence = (f"`ids of stack {form.stack!r}` must fit into <value> places, got <value>. Raise "
                 "max_ids_per_chip_per_sample of the SparseCoreEmbeddingConfig.")
-    done = tf.raw_ops.Assert(condition=used <= form.capacity, data=[
-        tf.strings.format(sentence, [form.capacity, used], placeholder="<value>")])
-    return [] if done is None else [done]
+    return assert_that(used <= form.capacity, sentence, tf.constant(form.capacity), used)
 
 
 def _divide(value: Tensor, divisor: int) -> tuple[Tensor, Tensor]:

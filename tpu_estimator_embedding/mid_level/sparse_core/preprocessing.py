@@ -21,6 +21,7 @@ from tpu_estimator_embedding.mid_level.sparse_core.partitioned_csr import (
 )
 from tpu_estimator_embedding.mid_level.sparse_core.stack_ids import stack_ids
 from tpu_estimator_embedding.mid_level.sparse_core.to_stacks import Stacks
+from tpu_estimator_embedding.ops.assertion import assert_that
 from tpu_estimator_embedding.types import Tensor
 
 Formats = Mapping[str, CsrFormat]
@@ -92,6 +93,4 @@ def _check_limit(stack: str, argument: str, limit: int | None,
         return []
     sentence = (f"`ids of stack {stack!r}` from one SparseCore to one partition must be at most "
                 f"{limit}, got <value>. Raise {argument} of the SparseCoreEmbeddingConfig.")
-    done = tf.raw_ops.Assert(condition=found <= limit, data=[
-        tf.strings.format(sentence, [found], placeholder="<value>")])
-    return [] if done is None else [done]
+    return assert_that(found <= limit, sentence, found)

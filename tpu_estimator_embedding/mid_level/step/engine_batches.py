@@ -6,18 +6,22 @@ from typing import Any
 
 import tensorflow as tf
 
+from tpu_estimator_embedding.engine.backend import EnqueueDatas, StepIds
+from tpu_estimator_embedding.engine.delayed_update import DelayedUpdate
 from tpu_estimator_embedding.engine.enqueue_data import EnqueueData
 from tpu_estimator_embedding.engine.partitioned_embedding import (
     PartitionedEmbedding,
     shard_replicas,
 )
+from tpu_estimator_embedding.engine.stacked_activations import stack_gradients
 from tpu_estimator_embedding.engine.variables import TableVariables
 from tpu_estimator_embedding.mid_level.config.to_plan import with_sequence_lengths
 from tpu_estimator_embedding.mid_level.input.feature_input import to_enqueue_data
 from tpu_estimator_embedding.mid_level.input.row_layout import RowLayout
 from tpu_estimator_embedding.mid_level.step import stacked_activations
-from tpu_estimator_embedding.mid_level.step.delayed_update import DelayedUpdate
-from tpu_estimator_embedding.mid_level.step.waiting_batches import WaitingBatches, when
+from tpu_estimator_embedding.mid_level.step.waiting_batches import WaitingBatches
+from tpu_estimator_embedding.ops.ordering import when
+from tpu_estimator_embedding.plan.embedding_plan import EmbeddingPlan
 from tpu_estimator_embedding.types import Tensor
 
 _HOST = "/device:CPU:0"
@@ -33,8 +37,8 @@ class EngineBatches:
         layout: the shapes of the features of a replica.
     """
 
-    def __init__(self, plan: Any, variables: Mapping[str, TableVariables], layout: RowLayout,
-                 num_replicas: int):
+    def __init__(self, plan: EmbeddingPlan, variables: Mapping[str, TableVariables],
+                 layout: RowLayout, num_replicas: int):
         """Makes the queues, outside of strategies and functions."""
         self.plan = with_sequence_lengths(plan, layout.rows_per_sample)
         self.layout = layout
@@ -43,7 +47,7 @@ class EngineBatches:
         self._can_train = all(table.optimizer for table in plan.tables)
         batch = self._example_batch()
         self._waiting = WaitingBatches(batch)
-        self._delayed = (DelayedUpdate(self._engine, batch)
+        self._delayed = (DelayedUpdate(self.plan, batch)
                          if plan.pipelined and self._can_train else None)
 
     def enqueue(self, replicas: Sequence[tuple[Values, Values]], training: bool) -> list[None]:
@@ -60,14 +64,13 @@ class EngineBatches:
             ids, training = self._waiting.dequeue()
             if self._delayed:
                 # A batch that is not trained on sees tables that no update is missing from.
-                applied = when(tf.logical_not(training), self._delayed.apply)
+                applied = when(tf.logical_not(training), self._complete)
                 with tf.control_dependencies([applied]):
                     ids = tf.nest.map_structure(
                         lambda leaf: None if leaf is None else tf.identity(leaf), ids)
             stacked = self._engine.lookup(ids)
             with tf.control_dependencies(list(stacked.values())):
-                if self._delayed:
-                    self._delayed.apply()
+                self._complete()
                 if self._can_train:
                     when(training, lambda: self._waiting.hold(ids))
             return stacked_activations.split(self.plan, stacked, self.layout, self._num_replicas)
@@ -76,18 +79,18 @@ class EngineBatches:
         """Updates the tables with the gradients of each replica's activations."""
         with tf.device(_HOST):
             ids = self._waiting.release()
-            stacked = stacked_activations.stack(self.plan, gradients)
+            update = self._engine.step_gradients(
+                stack_gradients(self.plan, gradients), tf.constant(0, tf.int64))
             if self._delayed:
-                self._delayed.delay(ids, stacked)
+                self._delayed.delay(self._engine, ids, update)
             else:
-                self._engine.apply_gradients(ids, stacked, tf.constant(0, tf.int64))
+                self._engine.update(ids, update)
         return [None] * self._num_replicas
 
     def complete(self) -> None:
         """Applies what pipelining has left to apply, now or where this graph runs."""
-        if self._delayed:
-            with tf.device(_HOST):
-                self._delayed.apply()
+        with tf.device(_HOST):
+            self._complete()
 
     def forget(self) -> None:
         """Drops what pipelining has left to apply, where the tables are restored."""
@@ -95,18 +98,20 @@ class EngineBatches:
             with tf.init_scope(), tf.device(_HOST):
                 self._delayed.drop()
 
-    def _shard(self, datas: Sequence[Any]) -> Any:
-        return shard_replicas(self.plan, [(data, self.layout.batch_size) for data in datas],
-                              training=self._can_train)
+    def _complete(self) -> Tensor | None:
+        return self._delayed.apply(self._engine) if self._delayed else None
 
-    def _example_batch(self) -> Any:
+    def _shard(self, datas: Sequence[EnqueueDatas]) -> StepIds:
+        return shard_replicas(self.plan, [(data, self.layout.batch_size) for data in datas],
+                              training=self._can_train, uniform=True)
+
+    def _example_batch(self) -> StepIds:
         """Returns a batch in a graph of its own, which shows dtypes and shapes."""
         with tf.Graph().as_default():
             def example(length: int) -> EnqueueData:
                 return EnqueueData(
                     tf.compat.v1.placeholder(tf.int64, [None]),
-                    tf.compat.v1.placeholder(tf.int64, [None, 2] if length else [None]),
-                    tf.compat.v1.placeholder(tf.float32, [None]))
+                    tf.compat.v1.placeholder(tf.int64, [None, 2] if length else [None]))
             return self._shard([{path: example(length) for path, length in
                                  self.layout.rows_per_sample.items()}
                                 for _ in range(self._num_replicas)])

@@ -1,23 +1,19 @@
 # SPDX-License-Identifier: Apache-2.0
-"""The activations of all replicas, taken apart, and their gradients, put together.
-
-The engine has the activations of a table concatenated along axis 0: replica by replica, and in
-each the features in the order of the plan.
-"""
+"""The activations of all replicas in the shapes of their features, and their gradients."""
 
 import warnings
-from collections.abc import Mapping, Sequence
 from typing import Any
 
 import tensorflow as tf
 
 from tpu_estimator_embedding import checks
-from tpu_estimator_embedding.engine.partitioned_embedding import split_activations
+from tpu_estimator_embedding.engine.stacked_activations import Stacked, split_activations
 from tpu_estimator_embedding.mid_level.input.row_layout import RowLayout
+from tpu_estimator_embedding.plan.embedding_plan import EmbeddingPlan, FeaturePlan
 from tpu_estimator_embedding.types import Tensor
 
 
-def split(plan: Any, stacked: Mapping[str, Tensor], layout: RowLayout,
+def split(plan: EmbeddingPlan, stacked: Stacked, layout: RowLayout,
           num_replicas: int) -> list[dict[str, Tensor]]:
     """Returns, for each replica, the activations of each feature.
 
@@ -42,20 +38,7 @@ def split(plan: Any, stacked: Mapping[str, Tensor], layout: RowLayout,
     return replicas
 
 
-def stack(plan: Any, gradients: Sequence[Mapping[str, Tensor]]) -> dict[str, Tensor]:
-    """Returns the gradient of the stacked activations: the inverse of `split`.
-
-    Args:
-        plan: the tables and features.
-        gradients: for each replica, path -> gradient in the shape of the activations.
-    """
-    return {table.name: tf.concat([
-        tf.reshape(replica[feature.name], [-1, table.dimension])
-        for replica in gradients for feature in plan.features_of(table.name)], 0)
-        for table in plan.tables}
-
-
-def activation_shape(plan: Any, feature: Any, layout: RowLayout) -> list[Any]:
+def activation_shape(plan: EmbeddingPlan, feature: FeaturePlan, layout: RowLayout) -> list[Any]:
     """Returns the whole shape of a feature's activations."""
     return [*layout.shapes[feature.name].dims, plan.table_by_name[feature.table].dimension]
 

@@ -12,10 +12,11 @@ from tensorflow.python.eager import context
 from tpu_estimator_embedding import checks
 from tpu_estimator_embedding.engine.partitioned_embedding import create_variables, default_names
 from tpu_estimator_embedding.engine.variables import TableVariables
+from tpu_estimator_embedding.plan.embedding_plan import EmbeddingPlan, TablePlan
 from tpu_estimator_embedding.types import Initializer
 
 
-def create_tables(plan: Any, slot_functions: Mapping[str, Callable[..., Any]]
+def create_tables(plan: EmbeddingPlan, slot_functions: Mapping[str, Callable[..., Any]]
                   ) -> dict[str, TableVariables]:
     """Creates the variables of a plan, once, outside of any strategy and any function.
 
@@ -67,7 +68,7 @@ def children(variables: Mapping[str, TableVariables]) -> dict[str, tf.Variable]:
                                 *((f"{table}/{slot}", slots[slot]) for slot in slots))}
 
 
-def _slots(table: Any, parts: list[tf.Variable],
+def _slots(table: TablePlan, parts: list[tf.Variable],
            create: Callable[..., Any]) -> dict[str, list[tf.Variable]]:
     names = list(table.slot_initial_values)
     initializers: list[Initializer] = [

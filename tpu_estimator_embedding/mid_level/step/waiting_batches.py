@@ -6,13 +6,12 @@ may stand in one `tf.function`, in several, or in none. Where a TPU would wait f
 there is an error.
 """
 
-from collections.abc import Callable
-from typing import Any
-
 import tensorflow as tf
 
+from tpu_estimator_embedding.engine.backend import StepIds
 from tpu_estimator_embedding.engine.tensor_queue import TensorQueue
 from tpu_estimator_embedding.mid_level.runtime_checks import require
+from tpu_estimator_embedding.ops.ordering import after, when
 from tpu_estimator_embedding.types import Tensor
 
 CAPACITY = 16  # batches that may be enqueued before they are dequeued
@@ -32,13 +31,13 @@ _NOT_TRAINING = (
 class WaitingBatches:
     """Batches that were enqueued, and the one that was looked up and waits for gradients."""
 
-    def __init__(self, batch: Any):
+    def __init__(self, batch: StepIds):
         """Makes queues for batches like `batch`, a nest of tensors of any values."""
         self._enqueued = TensorQueue(
             (batch, tf.constant(False)), capacity=CAPACITY)
         self._looked_up = TensorQueue(batch, capacity=1)
 
-    def enqueue(self, batch: Any, training: bool) -> None:
+    def enqueue(self, batch: StepIds, training: bool) -> None:
         """Adds a batch.
 
         Raises:
@@ -49,18 +48,18 @@ class WaitingBatches:
                   self._enqueued.queue.size() < CAPACITY, _FULL, RuntimeError))):
             self._enqueued.enqueue((batch, tf.constant(training)))
 
-    def dequeue(self) -> tuple[Any, Tensor]:
+    def dequeue(self) -> tuple[StepIds, Tensor]:
         """Returns the batch that was enqueued first, and whether gradients will follow."""
         with (tf.control_dependencies(self._drop_and_complain()),
               tf.control_dependencies(require(
                   self._enqueued.queue.size() > 0, _EMPTY, RuntimeError))):
             return self._enqueued.dequeue()
 
-    def hold(self, batch: Any) -> None:
+    def hold(self, batch: StepIds) -> tf.Operation | None:
         """Keeps a batch that was looked up until its gradients come."""
-        self._looked_up.enqueue(batch)
+        return self._looked_up.enqueue(batch)
 
-    def release(self) -> Any:
+    def release(self) -> StepIds:
         """Returns the batch whose gradients have come.
 
         Raises:
@@ -73,13 +72,9 @@ class WaitingBatches:
     def _drop_and_complain(self) -> list[tf.Operation]:
         """Drops a batch without gradients, so that the program may go on after the error."""
         count = self._looked_up.queue.size()
-        with tf.control_dependencies([when(count > 0, self._looked_up.dequeue)]):
+        with tf.control_dependencies([when(count > 0, self._drop)]):
             return require(tf.equal(count, 0), _NO_GRADIENTS, RuntimeError)
 
-
-def when(condition: Tensor, do: Callable[[], object]) -> Tensor:
-    """Does something where `condition`, a scalar, is true; returns a tensor to wait for."""
-    def done() -> Tensor:
-        do()
-        return tf.constant(True)
-    return tf.cond(condition, done, lambda: tf.constant(False))
+    def _drop(self) -> Tensor:
+        return after(*[leaf for leaf in tf.nest.flatten(self._looked_up.dequeue())
+                       if leaf is not None][:1])

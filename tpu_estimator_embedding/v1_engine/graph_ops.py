@@ -13,14 +13,13 @@ from typing import NamedTuple
 
 import tensorflow as tf
 
-from tpu_estimator_embedding.engine.partitioned_embedding import (
-    PartitionedEmbedding,
-    split_activations,
-)
-from tpu_estimator_embedding.plan.embedding_plan import EmbeddingPlan
+from tpu_estimator_embedding.engine.partitioned_embedding import PartitionedEmbedding
+from tpu_estimator_embedding.engine.stacked_activations import split_activations, stack_gradients
+from tpu_estimator_embedding.ops.late_tensors import late_tensor, set_late_tensor
+from tpu_estimator_embedding.plan.embedding_plan import TablePlan
 from tpu_estimator_embedding.types import Tensor
 from tpu_estimator_embedding.v1_engine.captured_gradients import CapturedGradients
-from tpu_estimator_embedding.v1_engine.core_ids import core_ids_template
+from tpu_estimator_embedding.v1_engine.core_ids import Share
 from tpu_estimator_embedding.v1_engine.core_queue import Batch, CoreQueue
 from tpu_estimator_embedding.v1_engine.joint_update import JointUpdate
 from tpu_estimator_embedding.v1_engine.ordering import needed_by
@@ -37,7 +36,7 @@ class Receipt(NamedTuple):
     end: tf.Operation
 
 
-class Program:
+class GraphOps:
     """What the cores receive and send, and the tables once they are created.
 
     Attributes:
@@ -46,14 +45,12 @@ class Program:
         captured: gradients caught on their way through dummy variables.
     """
 
-    def __init__(self, plan: EmbeddingPlan, batch_size_per_core: int, num_cores: int):
+    def __init__(self, share: Share):
         """Makes the queues, in the default graph."""
-        self._plan = plan
-        self._batch_size = batch_size_per_core
-        template = core_ids_template(plan, batch_size_per_core)
+        self._plan, self._batch_size, num_cores = share.plan, share.batch_size, share.num_cores
         with tf.device(CPU), tf.name_scope("tpu_embedding"):
-            self.queues = [CoreQueue(core, template) for core in range(num_cores)]
-            self.update = JointUpdate(plan, num_cores, template)
+            self.queues = [CoreQueue(core, share) for core in range(num_cores)]
+            self.update = JointUpdate(share)
         self.captured = CapturedGradients(num_cores)
         self._receivers, self._senders = itertools.count(), itertools.count()
         self._receipts: list[list[Receipt]] = [[] for _ in range(num_cores)]
@@ -68,7 +65,7 @@ class Program:
             start = tf.no_op()
             batch = self._next_batch(core, start)
             values = self._with_engine(
-                lambda engine: list(engine.lookup(batch.ids).values()),
+                lambda engine: _values(engine.lookup(batch.ids.own), tables),
                 [tf.TensorSpec([None, table.dimension]) for table in tables])
             with tf.control_dependencies(values):
                 due = self.queues[core].set_due(batch)
@@ -89,10 +86,7 @@ class Program:
         receipts = self._own_receipts(core, gradients.values())
         _read_before(step, receipts)
         with tf.device(CPU), tf.name_scope(f"send_gradients_{core}"):
-            stacked = {table.name: tf.concat(
-                [tf.reshape(gradients[feature.name], [-1, table.dimension])
-                 for feature in self._plan.features_of(table.name)], 0)
-                for table in self._plan.tables}
+            stacked = stack_gradients(self._plan, [gradients])
             queue = self.queues[core]
             with tf.control_dependencies([*stacked.values(), *(own.end for own in receipts)]):
                 ids = queue.take_due() if receipts else queue.take_backward_only()
@@ -106,7 +100,7 @@ class Program:
         with tf.init_scope(), tf.device(CPU), tf.name_scope("tpu_embedding"):
             for build, stand_ins in self._builds:
                 for stand_in, value in zip(stand_ins, build(engine), strict=True):
-                    stand_in.op._update_input(0, value)
+                    set_late_tensor(stand_in, value)
         self._builds.clear()
 
     def retrieve(self, engine: PartitionedEmbedding) -> tf.Operation:
@@ -122,7 +116,7 @@ class Program:
     def _next_batch(self, core: int, start: tf.Operation) -> Batch:
         before = [start]
         if len(self.queues) > 1:
-            before.append(self.update.check_sent_by_all(core))
+            before += self.update.check_sent_by_all(core)
         with tf.control_dependencies(before):
             return self.queues[core].receive()
 
@@ -146,11 +140,14 @@ class Program:
         if graph.building_function or graph._get_control_flow_context() is not None:
             raise RuntimeError("`create_variables_and_ops` must be called before activations or "
                                "gradients are used inside a loop, condition or function.")
-        stand_ins = [tf.identity(tf.compat.v1.placeholder(
-            spec.dtype, spec.shape, name="create_variables_and_ops_was_not_called"))
-            for spec in specs]
+        stand_ins = [late_tensor(spec, missing="create_variables_and_ops_was_not_called")
+                     for spec in specs]
         self._builds.append((build, stand_ins))
         return stand_ins
+
+
+def _values(by_table: Mapping[str, Tensor], tables: Sequence[TablePlan]) -> list[Tensor]:
+    return [by_table[table.name] for table in tables]
 
 
 def _read_before(step: Tensor, receipts: Iterable[Receipt]) -> None:

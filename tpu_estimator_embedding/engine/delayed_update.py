@@ -1,0 +1,63 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Updates that wait until the next batch is looked up: pipelining, one step stale.
+
+A TPU that overlaps lookups with the model looks batch n + 1 up before it applies the
+gradients of batch n. Here these gradients wait, with the learning rates of their step.
+"""
+
+import tensorflow as tf
+
+from tpu_estimator_embedding.engine.backend import StepGradients, StepIds
+from tpu_estimator_embedding.engine.partitioned_embedding import PartitionedEmbedding
+from tpu_estimator_embedding.engine.tensor_queue import TensorQueue
+from tpu_estimator_embedding.ops.ordering import after, when
+from tpu_estimator_embedding.plan.embedding_plan import EmbeddingPlan
+from tpu_estimator_embedding.types import Tensor
+
+_STEP = tf.float64  # exact up to 2⁵³, whatever dtype a program counts its steps in
+
+
+class DelayedUpdate:
+    """The update of the batch before, of which there is none at first."""
+
+    def __init__(self, plan: EmbeddingPlan, ids: StepIds):
+        """Makes room for one update of the tables of a plan, by ids like `ids`."""
+        with tf.Graph().as_default():
+            example = (ids, _example_gradients(plan))
+        self._queue = TensorQueue(example, capacity=1)
+
+    def delay(self, engine: PartitionedEmbedding, ids: StepIds,
+              step_gradients: StepGradients) -> Tensor:
+        """Applies the update that waits, if any, and keeps another; returns what to wait for.
+
+        Args:
+            engine: the tables.
+            ids: the ids of the step, made with `training=True`.
+            step_gradients: what `engine.step_gradients` returned.
+        """
+        with tf.control_dependencies([self.apply(engine)]):
+            return after(self._queue.enqueue((ids, step_gradients._replace(
+                gradients=dict(step_gradients.gradients),
+                step=tf.cast(step_gradients.step, _STEP)))))
+
+    def apply(self, engine: PartitionedEmbedding) -> Tensor:
+        """Updates the tables with what waits, if anything; returns a tensor to wait for."""
+        return when(self._queue.queue.size() > 0,
+                    lambda: engine.update(*self._queue.dequeue()))
+
+    def drop(self) -> Tensor:
+        """Forgets what waits, if anything; returns a tensor to wait for."""
+        return when(self._queue.queue.size() > 0, lambda: after(
+            self._queue.dequeue()[1].step))
+
+
+def _example_gradients(plan: EmbeddingPlan) -> StepGradients:
+    """Returns gradients in the default graph that show dtypes and shapes."""
+    def scalar(dtype: tf.DType = tf.float32) -> Tensor:
+        return tf.compat.v1.placeholder(dtype, [])
+    return StepGradients(
+        {table.name: tf.compat.v1.placeholder(tf.float32, [None, table.dimension])
+         for table in plan.tables},
+        {table.name: scalar() if callable(rate) else rate for table in plan.tables
+         for rate in (table.training_optimizer.learning_rate,)},
+        None if plan.gradient_multiplier_fn is None else scalar(), scalar(_STEP))

@@ -1,0 +1,87 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Tables that are looked up and updated in functions that a program may export."""
+
+from collections.abc import Callable, Mapping
+from typing import Any
+
+from tpu_estimator_embedding.engine.backend import Replicas, StepGradients, StepIds
+from tpu_estimator_embedding.engine.exportable_functions import ExportableFunctions
+from tpu_estimator_embedding.engine.partitioned_embedding import PartitionedEmbedding
+from tpu_estimator_embedding.engine.step_ids import can_be_native, shard_replicas
+from tpu_estimator_embedding.engine.variables import TableVariables
+from tpu_estimator_embedding.plan.embedding_plan import EmbeddingPlan
+from tpu_estimator_embedding.types import Tensor
+
+
+class ExportableEmbedding:
+    """An engine whose compiled ops stay out of SavedModels.
+
+    Attributes:
+        engine: the tables.
+    """
+
+    def __init__(self, plan: EmbeddingPlan, variables: Mapping[str, TableVariables],
+                 functions: ExportableFunctions, to_replicas: Callable[[Any], Replicas]):
+        """Takes the tables, and what its inputs are.
+
+        Args:
+            plan: the tables and features.
+            variables: table name -> its variables.
+            functions: those of the trackable object that holds the variables.
+            to_replicas: from a nest of tensors to the ids and batch size of every replica.
+        """
+        self.engine = PartitionedEmbedding(plan, variables)
+        self._functions, self._to_replicas = functions, to_replicas
+
+    def look_up(self, inputs: Any, *, training: bool,
+                is_for_export: bool = True) -> tuple[dict[str, Tensor], StepIds]:
+        """Prepares ids and looks them up.
+
+        Args:
+            inputs: a nest of tensors that `to_replicas` takes.
+            training: whether gradients may follow.
+            is_for_export: whether a graph of a session must do without compiled ops.
+
+        Returns:
+            Table name -> `[num_rows, dim]` float32, and the ids of the step for `update`.
+        """
+        def run(inputs: Any, portable: bool) -> tuple[dict[str, Tensor], StepIds]:
+            ids = self._prepare(inputs, training, portable)
+            return self.engine.lookup(ids), ids
+
+        return self._call(run, inputs, is_for_export)
+
+    def update(self, inputs: Any, ids: StepIds | None, step_gradients: StepGradients, *,
+               is_for_export: bool = True) -> None:
+        """Updates every row that was looked up.
+
+        Args:
+            inputs: what `look_up` was called with, or the same of all replicas.
+            ids: what it returned; None if the inputs are those of several lookups.
+            step_gradients: what `engine.step_gradients` returned.
+            is_for_export: as for `look_up`.
+        """
+        def run(given: Any, portable: bool) -> tuple[tuple[()], tuple[()]]:
+            inputs, ids, step_gradients = given
+            if ids is None or portable:
+                ids = self._prepare(inputs, True, portable)
+            self.engine.update(ids, step_gradients)
+            return (), ()
+
+        self._call(run, (inputs, ids, step_gradients), is_for_export)
+
+    def _prepare(self, inputs: Any, training: bool, portable: bool) -> StepIds:
+        return shard_replicas(self.engine.plan, self._to_replicas(inputs), training=training,
+                              portable=portable, uniform=True)
+
+    def _call(self, run: Callable[[Any, bool], tuple[Any, Any]], inputs: Any,
+              is_for_export: bool) -> tuple[Any, Any]:
+        if not can_be_native(self.engine.plan):
+            return run(inputs, False)
+        return self._functions.call(
+            lambda given: run(given, False), lambda given: run(given, True), inputs,
+            self._handles(), is_for_export=is_for_export)
+
+    def _handles(self) -> list[Tensor]:
+        return [part.handle for table in self.engine.variables.values()
+                for parts in (table.parts, *table.slots.values()) for part in parts]

@@ -1,0 +1,132 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Compiled ops in functions that a program may export.
+
+A SavedModel is loaded where this package is not. Whether a `tf.function` will be exported is
+not known when it is traced, so its compiled ops stand in a nested function, and a portable
+twin computes the same with TensorFlow's own ops. When the model is saved, the SavedModel gets
+the body of the twin under the name of the nested function. A function that is traced while
+the model is saved has TensorFlow's own ops from the beginning.
+"""
+
+import weakref
+from collections.abc import Callable, Iterator, Sequence
+from typing import Any, NamedTuple
+
+import tensorflow as tf
+from tensorflow.python.client import pywrap_tf_session
+from tensorflow.python.eager import context
+from tensorflow.python.saved_model import save_context
+
+from tpu_estimator_embedding.ops.nests import tensors_of, with_tensors
+from tpu_estimator_embedding.types import Tensor
+
+ConcreteFunction = Any
+Function = Callable[[Any], tuple[Any, Any]]
+
+
+class _Twins(NamedTuple):
+    """A nested function of compiled ops, and how to trace its twin."""
+
+    native: ConcreteFunction
+    trace_portable: Callable[[], ConcreteFunction]
+
+
+class ExportableFunctions:
+    """The nested functions of one trackable object, which calls `replace_in` when saved."""
+
+    def __init__(self) -> None:
+        # A nested function is needed for as long as one of the graphs around it.
+        self._twins: weakref.WeakKeyDictionary[tf.Graph, list[_Twins]] = (
+            weakref.WeakKeyDictionary())
+
+    def call(self, native: Function, portable: Function, inputs: Any,
+             captures: Sequence[Tensor], *, is_for_export: bool) -> tuple[Any, Any]:
+        """Calls one of two functions that compute the same.
+
+        Args:
+            native: from a nest of tensors to two: results, and what is of use to compiled ops
+                alone.
+            portable: the same with TensorFlow's ops.
+            inputs: what they are called with.
+            captures: the handles of all variables that they use.
+            is_for_export: whether a graph of a session, of which there is no knowing, must do
+                without compiled ops.
+        """
+        if tf.executing_eagerly():
+            return native(inputs)
+        if save_context.in_save_context():
+            return portable(inputs)
+        if not tf.compat.v1.get_default_graph().building_function:
+            return portable(inputs) if is_for_export else native(inputs)
+        # Gradients do not pass: a function that is differentiated has other names.
+        tensors = [tf.stop_gradient(tensor) for tensor in tensors_of(inputs)]
+        specs = [tf.TensorSpec(tensor.shape, tensor.dtype) for tensor in tensors]
+        outputs: list[Any] = []
+
+        def flat(*tensors: Tensor) -> list[Tensor]:
+            outputs.append(native(with_tensors(inputs, tensors)))
+            return tensors_of(outputs[-1])
+
+        def flat_portable(*tensors: Tensor) -> list[Tensor]:
+            results, _ = portable(with_tensors(inputs, tensors))
+            return tensors_of(results) + list(map(_empty_like, tensors_of(outputs[-1][1])))
+
+        function = _trace(flat, specs, captures)
+        self._remember(_Twins(function, lambda: _trace(flat_portable, specs, captures)))
+        results = function(*tensors)
+        return with_tensors(outputs[-1], results)
+
+    def replace_in(self, graph: tf.Graph) -> None:
+        """Puts the twins into the graph of a SavedModel that is being written."""
+        twins = {id(pair): pair for pairs in self._twins.values() for pair in pairs}
+        for native, trace_portable in twins.values():
+            with context.eager_mode():
+                portable = trace_portable()
+            _add_under_name_of(graph, native, portable)
+
+    def _remember(self, twins: _Twins) -> None:
+        for graph in _graphs_around():
+            self._twins.setdefault(graph, []).append(twins)
+
+
+def _graphs_around() -> Iterator[tf.Graph]:
+    graph = tf.compat.v1.get_default_graph()
+    while getattr(graph, "building_function", False):
+        yield graph
+        graph = graph.outer_graph
+
+
+def _trace(function: Callable[..., list[Tensor]], specs: Sequence[tf.TensorSpec],
+           captures: Sequence[Tensor]) -> ConcreteFunction:
+    def with_captures(*tensors: Tensor) -> list[Tensor]:
+        for handle in captures:  # in this order, so that the inputs of twins are the same
+            tf.compat.v1.get_default_graph().capture(handle)
+        return function(*tensors)
+
+    return tf.function(with_captures, autograph=False).get_concrete_function(*specs)
+
+
+def _empty_like(tensor: Tensor) -> Tensor:
+    rank = tensor.shape.rank or 0
+    return tf.zeros([0] * rank, tensor.dtype)
+
+
+def _add_under_name_of(graph: tf.Graph, native: ConcreteFunction,
+                       portable: ConcreteFunction) -> None:
+    """Adds the body of one function to a graph under the name of another."""
+    name = tf.compat.as_str(native.name)
+    if len(native.captured_inputs) != len(portable.captured_inputs) or any(
+            ours is not theirs for ours, theirs in zip(
+                native.captured_inputs, portable.captured_inputs, strict=True)):
+        raise RuntimeError(f"The portable twin of {name} must capture the same variables.")
+    portable.add_to_graph(graph)  # with the functions that it calls
+    native.add_to_graph(graph)
+    graph._remove_function(name)
+    definition = type(portable.function_def)()
+    definition.CopyFrom(portable.function_def)
+    definition.signature.name = name
+    function = pywrap_tf_session.TF_FunctionImportFunctionDef(definition.SerializeToString())
+    with graph._c_graph.get() as c_graph:
+        pywrap_tf_session.TF_GraphCopyFunction(c_graph, function, None)
+    # So that nobody adds the other again, and shapes are those of this one.
+    graph._functions[name] = graph._functions[tf.compat.as_str(portable.name)]

@@ -1,0 +1,28 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Assertions in a graph whose message is one sentence."""
+
+import tensorflow as tf
+
+from tpu_estimator_embedding.types import Tensor
+
+VALUE = "<value>"  # where a sentence shows a value that only running knows
+
+
+def assert_that(holds: Tensor, sentence: str, *values: Tensor) -> list[tf.Operation]:
+    """Fails with InvalidArgumentError where `holds` is false.
+
+    Args:
+        holds: scalar bool.
+        sentence: the message, with `VALUE` in the place of each of `values`.
+        values: tensors that the message shows.
+
+    Returns:
+        The ops to depend on in a graph; none when executing eagerly, where it raises at once.
+
+    >>> assert_that(tf.constant(True), "`size` must be 2, got <value>.", tf.constant(3))
+    []
+    """
+    message = tf.strings.format(sentence, values, placeholder=VALUE) if values else sentence
+    # The raw op, because tf.debugging.Assert wraps every message into a cond of its own.
+    operation = tf.raw_ops.Assert(condition=holds, data=[message])
+    return [] if operation is None else [operation]

@@ -1,0 +1,38 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Catching the gradient of activations on its way to a trainable variable.
+
+Tables are no trainable variables of the model. An identity ties their activations to a
+variable that is one, so that whatever minimizes the loss over all trainable variables computes
+the gradient of the activations, which is caught and goes no further.
+"""
+
+from collections.abc import Callable, Sequence
+
+import tensorflow as tf
+
+from tpu_estimator_embedding.types import Tensor
+
+
+def tap_gradients(source: tf.Variable | Tensor, activations: Sequence[Tensor],
+                  take: Callable[[list[Tensor]], None]) -> list[Tensor]:
+    """Returns the same activations, with gradients that end here.
+
+    Args:
+        source: the trainable variable, or its value; its gradient is zeros.
+        activations: float32 tensors.
+        take: called with the gradient of every activation whenever one is computed.
+
+    >>> source, taken = tf.Variable([0.0]), []
+    >>> with tf.GradientTape() as tape:
+    ...     [activation] = tap_gradients(source, [tf.constant([2.0])], taken.extend)
+    ...     loss = 3.0 * activation
+    >>> tape.gradient(loss, source).numpy().tolist(), taken[0].numpy().tolist()
+    ([0.0], [3.0])
+    """
+    @tf.custom_gradient
+    def tie(source: Tensor, *activations: Tensor):
+        def gradient(*upstream: Tensor):
+            take([tf.convert_to_tensor(part) for part in upstream])
+            return tf.zeros_like(source), *(tf.zeros_like(part) for part in activations)
+        return [tf.identity(part) for part in activations], gradient
+    return tie(source, *activations)

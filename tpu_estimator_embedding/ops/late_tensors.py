@@ -1,0 +1,32 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Tensors that a graph uses before it has what computes them.
+
+>>> with tf.Graph().as_default(), tf.compat.v1.Session() as session:
+...     late = late_tensor(tf.TensorSpec([]))
+...     doubled = 2.0 * late
+...     set_late_tensor(late, tf.constant(3.0))
+...     float(session.run(doubled))
+6.0
+"""
+
+import tensorflow as tf
+
+from tpu_estimator_embedding.types import Tensor
+
+
+def late_tensor(spec: tf.TensorSpec, *, name: str | None = None,
+                missing: str | None = None) -> Tensor:
+    """Returns a tensor that `set_late_tensor` will give its value to.
+
+    Args:
+        spec: its shape and dtype.
+        name: name of its op.
+        missing: name that an error shows if the tensor is computed without a value.
+    """
+    placeholder = tf.compat.v1.placeholder(spec.dtype, spec.shape, name=missing)
+    return tf.identity(placeholder, name=name)
+
+
+def set_late_tensor(late: Tensor, value: Tensor) -> None:
+    """Has a late tensor be `value`, wherever it was used."""
+    late.op._update_input(0, value)

@@ -1,0 +1,28 @@
+# SPDX-License-Identifier: Apache-2.0
+"""The tensors of a nest, apart from what else is in it.
+
+>>> nest = {"ids": tf.constant([1, 2]), "weights": None, "batch_size": 2}
+>>> with_tensors(nest, [10 * tensor for tensor in tensors_of(nest)])["ids"].numpy().tolist()
+[10, 20]
+"""
+
+from collections.abc import Iterable
+from typing import Any
+
+import tensorflow as tf
+
+from tpu_estimator_embedding.types import Tensor
+
+
+def tensors_of(nest: Any) -> list[Tensor]:
+    """Returns the tensors of a nest, those of sparse and ragged tensors included."""
+    return [leaf for leaf in tf.nest.flatten(nest, expand_composites=True) if tf.is_tensor(leaf)]
+
+
+def with_tensors(nest: Any, tensors: Iterable[Tensor]) -> Any:
+    """Returns a nest with other tensors, in the order of `tensors_of`, and the same rest."""
+    remaining = iter(tensors)
+    leaves = tf.nest.flatten(nest, expand_composites=True)
+    return tf.nest.pack_sequence_as(
+        nest, [next(remaining) if tf.is_tensor(leaf) else leaf for leaf in leaves],
+        expand_composites=True)

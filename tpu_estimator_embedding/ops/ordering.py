@@ -1,0 +1,30 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Tensors to wait for."""
+
+from collections.abc import Callable
+
+import tensorflow as tf
+
+from tpu_estimator_embedding.types import Tensor
+
+
+def after(*operations: tf.Operation | Tensor | None) -> Tensor:
+    """Returns a scalar True that exists only when all of these are done."""
+    with tf.control_dependencies([op for op in operations if op is not None]):
+        return tf.identity(tf.constant(True))
+
+
+def when(condition: Tensor, do: Callable[[], tf.Operation | Tensor | None]) -> Tensor:
+    """Does something where a condition holds; returns a tensor to wait for.
+
+    Args:
+        condition: scalar bool.
+        do: called once while the graph is built; returns what it has to wait for, or None.
+
+    Returns:
+        Scalar bool, the condition.
+
+    >>> bool(when(tf.constant(False), lambda: tf.constant(1)))
+    False
+    """
+    return tf.cond(condition, lambda: after(do()), lambda: tf.constant(False))
