@@ -53,10 +53,22 @@ _NATIVE = ((_KERNELS, "native"),)
 _END_TO_END = ("W", "tiny")
 _RECORDS = (("from_records", True),)
 
+_FRONT_DOORS = ("W", "W2", "tiny")
+_TF2 = {"needs": ("tensorflow", "tf_keras"), "workloads": _FRONT_DOORS, "moves_tables": True,
+        "environment": (*_NATIVE, ("TF_USE_LEGACY_KERAS", "1"))}
+
 ENGINE = (
     Entry("native", "engine", "this package, native kernels", environment=_NATIVE,
           moves_tables=True),
     Entry("tf_ops", "engine", "this package, TF ops", environment=((_KERNELS, "tf"),)),
+    Entry("v1_engine", "v1_engine", "this package, TPUEmbedding of v1 by hand",
+          environment=_NATIVE, workloads=_FRONT_DOORS, moves_tables=True),
+    Entry("tpu_embedding", "tf2_classes", "this package, TPUEmbedding",
+          options=(("kind", "tpu_embedding"),), **_TF2),
+    Entry("tpu_embedding_v2", "tf2_classes", "this package, TPUEmbeddingV2",
+          options=(("kind", "tpu_embedding_v2"),), memory=2.2, **_TF2),
+    Entry("layer_fit", "tf2_classes", "this package, TPUEmbeddingLayer in model.fit",
+          options=(("kind", "layer"),), **_TF2),
     Entry("stock_graph", "stock_graph", "stock v1 graph: input_layer, AdagradOptimizer",
           memory=2.0),  # it copies tables in every step
     Entry("keras", "keras_function", "tf.function, Keras Adagrad",

@@ -16,6 +16,7 @@ from benchmarks.workloads import (
 )
 from tests.kernel_choice import found_compiler
 
+KERNELS = "TPU_ESTIMATOR_EMBEDDING_KERNELS"
 STEPS = 3
 BATCHES = make_batches(TINY, 2)
 
@@ -43,12 +44,14 @@ def expected_tables() -> list[np.ndarray]:
     return tables
 
 
-@pytest.mark.parametrize("name", ["tf_ops", "native", "stock_graph", "keras", "torch", "fbgemm"])
+@pytest.mark.parametrize("name", [
+    "tf_ops", "native", "stock_graph", "keras", "torch", "fbgemm", "v1_engine", "tpu_embedding",
+    "tpu_embedding_v2", "layer_fit"])
 def test_tables_are_those_of_plain_adagrad(name, monkeypatch):
     entry = contenders.ALL[name]
     for module in entry.needs:
         pytest.importorskip(module)
-    if name == "native":
+    if dict(entry.environment).get(KERNELS) == "native":
         found_compiler()
     for variable, value in entry.environment:
         monkeypatch.setenv(variable, value)
@@ -60,7 +63,7 @@ def test_tables_are_those_of_plain_adagrad(name, monkeypatch):
 
 
 def test_stock_and_this_estimator_train_the_same_tables(monkeypatch):
-    monkeypatch.setenv("TPU_ESTIMATOR_EMBEDDING_KERNELS", "tf")
+    monkeypatch.setenv(KERNELS, "tf")
     trained = []
     for name in ("estimator", "stock_estimator_records"):
         contender = make(contenders.ALL[name])

@@ -20,6 +20,8 @@ from tests.estimator.counting import (
 )
 from tests.estimator.hang import finish
 from tests.estimator.test_host_functions import events, metrics, model_fn_of, receive
+from tpu_estimator_embedding.estimator import tpu_estimator
+from tpu_estimator_embedding.estimator.spec_to_plan import spec_to_plan
 
 v1 = tf.compat.v1
 
@@ -195,3 +197,20 @@ def new_spec_named(table):
     return spec._replace(
         table_to_config_dict={table: spec.table_to_config_dict["counts"]},
         feature_to_config_dict={"id": spec.feature_to_config_dict["id"]._replace(table_id=table)})
+
+
+def test_a_plan_is_built_once_for_all_that_trains_and_once_for_the_rest(tmp_path, monkeypatch):
+    built = []
+
+    def counted(spec, *, training, num_hosts):
+        built.append(training)
+        return spec_to_plan(spec, training=training, num_hosts=num_hosts)
+
+    monkeypatch.setattr(tpu_estimator, "spec_to_plan", counted)
+    estimator = new_estimator(tmp_path, model_fn)
+    estimator.train(input_of([0, 1]), steps=1)
+    assert built == [True]
+    estimator.train(input_of([0, 1]), steps=1)
+    estimator.evaluate(input_of([0]))
+    list(estimator.predict(input_of([0])))
+    assert built == [True, False]

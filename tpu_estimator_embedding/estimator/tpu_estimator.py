@@ -81,6 +81,7 @@ class TPUEstimator(upstream.tpu_estimator.TPUEstimator):
             embedding_config_spec and embedding_config_spec.tensor_core_feature_columns) or ()
         self._num_hosts = num_hosts
         self._checkpoint_num_hosts = checkpoint_num_hosts
+        self._plans: dict[bool, EmbeddingPlan] = {}  # by whether it is for training
         self._user_model_fn = model_fn
         self._batch_axis = batch_axis
         self._log_steps = getattr(config, "log_step_count_steps", None)
@@ -150,9 +151,13 @@ class TPUEstimator(upstream.tpu_estimator.TPUEstimator):
         return logging_without_input(hooks) if self._use_engine else list(hooks or [])
 
     def _plan(self, *, training: bool) -> EmbeddingPlan:
+        """Returns the plan of the spec, built when it is first needed and kept."""
         if not self._spec:
             return _NO_TABLES
-        return spec_to_plan(self._spec, training=training, num_hosts=self._num_hosts)
+        if training not in self._plans:
+            self._plans[training] = spec_to_plan(self._spec, training=training,
+                                                 num_hosts=self._num_hosts)
+        return self._plans[training]
 
     def _assert_members_are_not_overridden(self) -> None:
         """Lets subclasses override what they like, whatever they are called."""

@@ -7,6 +7,21 @@ from tpu_estimator_embedding.types import Tensor
 
 VALUE = "<value>"  # where a sentence shows a value that only running knows
 
+# What TensorFlow puts around a message differs; this says where the sentence begins. The
+# compiled ops begin theirs with it, too.
+MARKER = "tpu_estimator_embedding: "
+
+
+def sentence_of(message: str) -> str | None:
+    """Returns the sentence of an error that an assertion of this package raised, else None.
+
+    >>> sentence_of("assertion failed: [tpu_estimator_embedding: got 9.]\\n\\t [[{{node Assert}}]]")
+    'got 9.'
+    """
+    _, marker, rest = message.partition(MARKER)
+    line = rest.partition("\n")[0].partition(" [[")[0]
+    return line.rstrip("] ").replace("\\'", "'") if marker else None
+
 
 def assert_that(holds: Tensor, sentence: str, *values: Tensor) -> list[tf.Operation]:
     """Fails with InvalidArgumentError where `holds` is false.
@@ -22,6 +37,7 @@ def assert_that(holds: Tensor, sentence: str, *values: Tensor) -> list[tf.Operat
     >>> assert_that(tf.constant(True), "`size` must be 2, got <value>.", tf.constant(3))
     []
     """
+    sentence = MARKER + sentence
     message = tf.strings.format(sentence, values, placeholder=VALUE) if values else sentence
     # The raw op, because tf.debugging.Assert wraps every message into a cond of its own.
     operation = tf.raw_ops.Assert(condition=holds, data=[message])

@@ -31,8 +31,9 @@ def serving_input(plan: EmbeddingPlan, features: Any, labels: Any, *, training: 
     if isinstance(features, dict):
         plan = plan.restricted_to(features)
         features = look_up_vocabularies(columns, features)
-    return plan, step_input.to_step_input(plan, [(features, labels)], training=training,
-                                    tensor_core_columns=tensor_core_columns, portable=True)
+    return plan, step_input.to_step_input(
+        plan, [(features, labels)], training=training, tensor_core_columns=tensor_core_columns,
+        portable=True)
 
 
 def look_up_vocabularies(columns: Sequence[Any], features: Mapping[str, Any]) -> dict[str, Any]:

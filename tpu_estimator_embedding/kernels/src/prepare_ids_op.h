@@ -49,7 +49,7 @@ class PrepareIdsOp : public tensorflow::OpKernel {
     }));
     for (const CheckedFeature& feature : checked) {
       if (!feature.complaint.empty()) {
-        return absl::InvalidArgumentError(feature.complaint);
+        return absl::InvalidArgumentError("tpu_estimator_embedding: " + feature.complaint);
       }
       has_negative_ids->push_back(feature.has_negative_ids);
     }

@@ -1,0 +1,127 @@
+# SPDX-License-Identifier: Apache-2.0
+"""The TF2 classes of this package: lookups and updates by given gradients, no model."""
+
+from collections.abc import Callable, Mapping, Sequence
+from typing import Any
+
+import numpy as np
+import tensorflow as tf
+import tf_keras
+
+from benchmarks.batches import Batch, make_gradients
+from benchmarks.contenders.graph_inputs import feature
+from benchmarks.contenders.stepping import timed_steps
+from benchmarks.workloads import (
+    INITIAL_ACCUMULATOR,
+    INITIAL_VALUE,
+    LEARNING_RATE,
+    Workload,
+)
+from tpu_estimator_embedding import mid_level
+from tpu_estimator_embedding.kernels import load
+from tpu_estimator_embedding.mid_level.keras_layers.embedding_layer import embedding_layer_class
+
+Features = Mapping[str, Any]  # feature name -> tensor
+Step = Callable[[Features, Mapping[str, tf.Tensor]], Any]  # of ids and gradients
+
+
+class Contender:
+    """One of the classes, in a `tf.function` or in `fit`."""
+
+    def __init__(self, workload: Workload, batches: Sequence[Batch], kind: str,
+                 threads: int = 0):
+        if threads:
+            tf.config.threading.set_intra_op_parallelism_threads(threads)
+            tf.config.threading.set_inter_op_parallelism_threads(threads)
+        self._configs = _features(workload)
+        optimizer = mid_level.Adagrad(LEARNING_RATE, INITIAL_ACCUMULATOR)
+        self._embedding = _CLASSES[kind](self._configs, optimizer)
+        gradients = {feature(table): tf.Variable(gradient, trainable=False)
+                     for table, gradient in enumerate(make_gradients(workload))}
+        self._batches = [_to_features(batch) for batch in batches]
+        self._run = (_fit if kind == "layer" else _call)(
+            self._embedding, gradients, self._batches)
+        self.description = load.description()
+
+    def run(self, first: int, count: int) -> float:
+        """Returns the seconds that `count` steps take."""
+        return self._run(first, count)
+
+    def tables(self) -> list[np.ndarray]:
+        """Returns the tables, in the order of the workload."""
+        return [self._embedding.embedding_tables[self._configs[name].table].numpy()
+                for name in sorted(self._configs)]
+
+    def close(self) -> None:
+        """Frees the tables."""
+        self._embedding = self._run = None
+
+
+def _features(workload: Workload) -> dict[str, mid_level.FeatureConfig]:
+    return {feature(table): mid_level.FeatureConfig(
+        mid_level.TableConfig(
+            workload.rows, workload.dim, tf.constant_initializer(INITIAL_VALUE),
+            combiner=workload.combiner(table), name=f"table_{table:03}"),
+        output_shape=[workload.batch_size]) for table in range(workload.num_tables)}
+
+
+def _to_features(batch: Batch) -> dict[str, tf.RaggedTensor]:
+    return {feature(table): tf.RaggedTensor.from_row_splits(ids, splits, validate=False)
+            for table, (ids, splits) in enumerate(zip(batch.ids, batch.splits, strict=True))}
+
+
+def _call(embedding: Any, gradients: Mapping[str, tf.Variable],
+          batches: Sequence[Features]) -> Callable[[int, int], float]:
+    @tf.function
+    def train(features):
+        values = {name: gradient.read_value() for name, gradient in gradients.items()}
+        if isinstance(embedding, mid_level.TPUEmbeddingV2):
+            _, preserved = embedding(features)
+            embedding.apply_gradients(values, preserved)
+        else:
+            embedding.enqueue(features)
+            embedding.dequeue()
+            embedding.apply_gradients(values)
+
+    return lambda first, count: timed_steps(
+        lambda batch: train(batches[batch]), first, count, len(batches))
+
+
+class _Model(tf_keras.Model):
+    """A loss of zero, whose gradients of the activations are the given ones."""
+
+    def __init__(self, layer: Any, gradients: Mapping[str, tf.Variable]):
+        super().__init__()
+        self._layer, self._gradients = layer, dict(gradients)
+
+    def call(self, features, training=None):
+        activations = self._layer(features, training=training)
+
+        @tf.custom_gradient
+        def loss(*flat):
+            return tf.zeros([]), lambda _: [self._gradients[name].read_value()
+                                            for name in activations]
+        self.add_loss(loss(*activations.values()))
+        return activations
+
+
+def _fit(layer: Any, gradients: Mapping[str, tf.Variable],
+         batches: Sequence[Features]) -> Callable[[int, int], float]:
+    model = _Model(layer, gradients)
+    model.compile(tf_keras.optimizers.SGD(0.0))
+    datasets = [tf.data.Dataset.from_tensors((batch,)) for batch in batches]
+    dataset = datasets[0]
+    for other in datasets[1:]:
+        dataset = dataset.concatenate(other)
+    inputs = iter(dataset.repeat())
+
+    def run(first: int, count: int) -> float:
+        return timed_steps(lambda _: model.fit(inputs, steps_per_epoch=count, verbose=0),
+                           first, 1, 1)
+
+    return run
+
+
+_CLASSES: Mapping[str, Callable[..., Any]] = {
+    "tpu_embedding": mid_level.TPUEmbedding, "tpu_embedding_v2": mid_level.TPUEmbeddingV2,
+    "layer": embedding_layer_class(tf_keras)}
