@@ -42,20 +42,22 @@ class Lookahead:
 
     def look_up(self, engine: PartitionedEmbedding, next_input: StepInput) -> tf.Operation:
         """Returns the op that looks up the next step, if there is one, and keeps it."""
-        looked_up = (next_input, engine.lookup(next_input.ids))
-        self._keep_first = tf.cond(next_input.exists, lambda: self._queue.enqueue(looked_up),
-                                   tf.no_op)
+        def keep() -> tf.Operation:
+            return self._queue.enqueue((next_input, engine.lookup(next_input.ids)))
+
+        def replace() -> tf.Operation:
+            dropped = self._queue.queue.dequeue()
+            with tf.control_dependencies(tf.nest.flatten(dropped)):
+                return keep()
+
+        # In the branches: what marks the end of the input cannot be looked up.
+        self._keep_first = tf.cond(next_input.exists, keep, tf.no_op)
         with tf.control_dependencies([self._put_back]):
-            return tf.cond(next_input.exists, lambda: self._replace(looked_up), tf.no_op)
+            return tf.cond(next_input.exists, replace, tf.no_op)
 
     def hook(self, next_input: StepInput) -> "LookaheadHook":
         """Returns the hook that looks the first step up."""
         return LookaheadHook(self._queue, self._keep_first, next_input)
-
-    def _replace(self, looked_up) -> tf.Operation:
-        dropped = self._queue.queue.dequeue()
-        with tf.control_dependencies(tf.nest.flatten(dropped)):
-            return self._queue.enqueue(looked_up)
 
 
 class LookaheadHook(tf.compat.v1.train.SessionRunHook):
