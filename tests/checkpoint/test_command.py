@@ -105,6 +105,8 @@ ERRORS = {
                 "nothing.index is missing"),
     "empty directory": ("inspect empty", "a directory whose file `checkpoint` names one, got "
                         "empty"),
+    "remote": ("inspect gs://bucket/model", "`checkpoint` must be a path on this machine, got "
+               "'gs://bucket/model'. Copy the files"),
     "foreign": ("convert foreign out --to tf2", "truncated or foreign"),
     "not an npz": ("convert foreign.npz out --to v1", "must be a whole .npz file, got "
                    "foreign.npz"),

@@ -230,6 +230,33 @@ def test_tf2_without_a_step_needs_one_for_v1(tmp_path):
     assert values_of(tmp_path / "v1")["global_step"] == np.int64(12)
 
 
+def test_tables_without_slots_are_found_by_their_names_in_a_template(tmp_path):
+    embedding = mid_level.TPUEmbedding(feature_config(), mid_level.SGD(0.5))
+    embedding.build()
+    template = tf.train.Checkpoint(mine=embedding).save(tmp_path / "template")
+    saved = variables("SGD")
+    checkpoint.convert(save_v1(tmp_path / "v1", saved), tmp_path / "tf2", "tf2",
+                       template=template)
+    tf.train.Checkpoint(mine=embedding).restore(str(tmp_path / "tf2")).assert_consumed()
+    for name, values in saved.tables.items():
+        np.testing.assert_array_equal(embedding._trackable_children()[name], values)
+    assert not checkpoint.inspect(tmp_path / "tf2").tables
+    report = checkpoint.inspect(tmp_path / "tf2", reading=checkpoint.Reading(objects=("mine",)))
+    assert [table.name for table in report.tables] == ["tags", "words"]
+
+
+def test_embedding_layers_beside_the_tables_are_ordinary_variables(tmp_path):
+    embedding = mid_level.TPUEmbedding(feature_config(), mid_level.Adagrad(0.5))
+    embedding.build()
+    other = tf.Module()
+    other.embedding = tf.Module()
+    other.embedding.embeddings = tf.Variable(tf.ones([3, 2]), name="embedding/embeddings")
+    source = tf.train.Checkpoint(tables=embedding, model=other).save(tmp_path / "tf2")
+    report = checkpoint.inspect(source)
+    assert [table.name for table in report.tables] == ["tags", "words"]
+    assert report.variables == {"embedding/embeddings": (3, 2)}
+
+
 def test_optimizer_may_be_said_where_slots_belong_to_two(tmp_path):
     embedding = mid_level.TPUEmbedding(feature_config(), mid_level.Adagrad(0.5))
     embedding.build()

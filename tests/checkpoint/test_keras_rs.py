@@ -1,9 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Tables that go to a model of Keras RS and back.
-
-Where keras_rs is not installed, a layer stands in that names its variables as
-DistributedEmbedding does on CPUs.
-"""
+"""Tables that go to a model of Keras RS and back, and to a layer that names variables alike."""
 
 import numpy as np
 import pytest
@@ -18,7 +14,7 @@ SIZES = {"words": (13, 4), "tags": (2, 3)}
 
 
 class StandIn(keras.layers.Layer):
-    """One Embedding for each table, named as the table."""
+    """Variables called as those of DistributedEmbedding on CPUs, where keras_rs is missing."""
 
     def __init__(self):
         super().__init__(name="distributed_embedding")
@@ -34,10 +30,7 @@ class StandIn(keras.layers.Layer):
 
 
 def distributed_embedding():
-    try:
-        import keras_rs
-    except ImportError:
-        return StandIn()
+    keras_rs = pytest.importorskip("keras_rs")
     return keras_rs.layers.DistributedEmbedding({name: keras_rs.layers.FeatureConfig(
         name, keras_rs.layers.TableConfig(name=name, vocabulary_size=rows, embedding_dim=dim,
                                           combiner="sum"), (2, 1), (2, dim))

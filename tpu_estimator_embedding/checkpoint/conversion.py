@@ -22,7 +22,12 @@ from tpu_estimator_embedding.checkpoint.object_outputs import (
     object_outputs,
 )
 from tpu_estimator_embedding.checkpoint.output_files import check_absent
-from tpu_estimator_embedding.checkpoint.paths import find_checkpoint, index_file, write_state
+from tpu_estimator_embedding.checkpoint.paths import (
+    find_checkpoint,
+    index_file,
+    local_path,
+    write_state,
+)
 from tpu_estimator_embedding.checkpoint.progress import progress_bar
 from tpu_estimator_embedding.checkpoint.reading import FORMS, Reading, read_checkpoint
 from tpu_estimator_embedding.checkpoint.resizing import Resize, resize_table
@@ -98,7 +103,7 @@ def convert(checkpoint: StrPath, output: StrPath, to: str | None = None, *,
     table_names.check_known(contents.tables.keys() | contents.variables.keys())
     contents = _changed(contents, resize or {}, global_step, without_slots)
     outputs = _outputs(contents, to, table_names, template, layout, reading or Reading())
-    path = _output_path(pathlib.Path(output), to, contents)
+    path = _output_path(local_path("output", output), to, contents)
     check_absent([path if to == "npz" else index_file(path)])
     _write(path, to, contents, outputs, layout, progress)
     is_newest = to != "npz" and write_state(path)
@@ -168,7 +173,7 @@ def _outputs(contents: Contents, to: str, names: Names, template: StrPath | None
         return object_outputs(contents, to, names)
     # A checkpoint that keeps its form is its own template.
     tensors = read_bundle(contents.path if template is None
-                          else find_checkpoint(pathlib.Path(template)))
+                          else find_checkpoint(local_path("template", template)))
     outputs = keras_rs_outputs(contents, tensors, names) if to == "keras-rs" else fill_template(
         contents, tensors, names, reading.objects)
     if template is not None:

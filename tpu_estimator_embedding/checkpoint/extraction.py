@@ -11,6 +11,7 @@ from tpu_estimator_embedding.checkpoint.contents import PARAMETERS, Contents, Ta
 from tpu_estimator_embedding.checkpoint.conversion import StrPath
 from tpu_estimator_embedding.checkpoint.names import Names
 from tpu_estimator_embedding.checkpoint.output_files import new_files
+from tpu_estimator_embedding.checkpoint.paths import local_path
 from tpu_estimator_embedding.checkpoint.progress import progress_bar
 from tpu_estimator_embedding.checkpoint.reading import Reading, read_checkpoint
 from tpu_estimator_embedding.checkpoint.stored_tensor import row_blocks
@@ -52,7 +53,7 @@ def extract(checkpoint: StrPath, table: str, output: StrPath, *, slots: bool = F
         OSError: if the output cannot be written.
         ValueError: if an argument does not fit, or the checkpoint is damaged or foreign.
     """
-    path = pathlib.Path(output)
+    path = local_path("output", output)
     checks.check(path.suffix in _WRITERS, "output", "a name that ends in "
                  + " or ".join(_WRITERS), str(output))
     checks.check(not slots or path.suffix != ".tsv", "slots", "False for .tsv", slots)

@@ -108,8 +108,8 @@ def fill_template(contents: Contents, template: Mapping[str, BundleTensor], name
     Raises:
         ValueError: if a table or a slot is missing on either side.
     """
-    found = find_objects(parse_graph(template[GRAPH_KEY].text()), template, objects)
     by_name = {names.of_table(former): table for former, table in contents.tables.items()}
+    found = find_objects(parse_graph(template[GRAPH_KEY].text()), template, objects, by_name)
     check_same_names("tables", set(by_name), set(found.tables))
     tensors: dict[str, StoredTensor] = dict(template)
     for name, table in by_name.items():

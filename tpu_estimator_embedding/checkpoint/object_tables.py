@@ -5,7 +5,7 @@ import collections
 import dataclasses
 import pathlib
 import re
-from collections.abc import Mapping
+from collections.abc import Collection, Mapping
 
 from tpu_estimator_embedding import checks
 from tpu_estimator_embedding.checkpoint.bundle_tensor import BundleTensor
@@ -52,13 +52,15 @@ class SavedObjects:
     others: tuple[str, ...]
 
 
-def find_objects(values: list[Value], tensors: Tensors, objects: tuple[str, ...]) -> SavedObjects:
+def find_objects(values: list[Value], tensors: Tensors, objects: tuple[str, ...],
+                 wanted: Collection[str] = ()) -> SavedObjects:
     """Sorts the values of a graph into tables and others.
 
     Args:
         values: of the graph.
         tensors: key -> tensor.
         objects: paths of the objects that hold tables; empty to go by their names and slots.
+        wanted: names of tables, by which an object is known where nothing else tells.
 
     Raises:
         ValueError: if there is no such object, or tables are stacked.
@@ -70,8 +72,10 @@ def find_objects(values: list[Value], tensors: Tensors, objects: tuple[str, ...]
     children: dict[Path, dict[str, Value]] = collections.defaultdict(dict)
     for value in values:
         children[value.path[:-1]][value.path[-1]] = value
-    holders = [path for path, found in children.items() if (
-        object_path(path) in objects if objects else _holds_tables(path, found))]
+    holders = [path for path in children if object_path(path) in objects] if objects else (
+        [path for path, found in children.items() if _has_slots(path, found)]
+        or [path for path, found in children.items() if path[-1:] == (EMBEDDING,)
+            or wanted and found.keys() >= set(wanted)])
     checks.check(len(holders) >= len(objects), "objects", "paths of objects with tables",
                  objects)
     tables: dict[str, dict[str, Value]] = {}
@@ -111,8 +115,8 @@ def read_objects(path: pathlib.Path, tensors: Tensors, names: Names, objects: tu
         (GRAPH_KEY, *found.others))
 
 
-def _holds_tables(path: Path, children: Mapping[str, Value]) -> bool:
-    return path[-1:] in ((LAYER_TABLES,), (EMBEDDING,)) or any(
+def _has_slots(path: Path, children: Mapping[str, Value]) -> bool:
+    return path[-1:] == (LAYER_TABLES,) or any(
         table in children and slot in SLOT_NAMES
         for table, _, slot in (name.rpartition("/") for name in children))
 

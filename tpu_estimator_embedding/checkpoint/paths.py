@@ -1,8 +1,11 @@
 # SPDX-License-Identifier: Apache-2.0
 """Where the files of a checkpoint lie."""
 
+import os
 import pathlib
 import re
+
+from tpu_estimator_embedding import checks
 
 STATE_FILE = "checkpoint"  # names the newest checkpoint of a directory
 
@@ -19,6 +22,17 @@ def data_file(prefix: pathlib.Path, shard: int, shards: int) -> pathlib.Path:
     'model.ckpt-100.data-00000-of-00001'
     """
     return prefix.with_name(f"{prefix.name}.data-{shard:05d}-of-{shards:05d}")
+
+
+def local_path(argument: str, path: str | os.PathLike[str]) -> pathlib.Path:
+    """Returns the path.
+
+    Raises:
+        ValueError: if it is one of a storage service, as `gs://bucket/model`.
+    """
+    checks.check("://" not in os.fspath(path), argument, "a path on this machine", os.fspath(path),
+                 "Copy the files, with a tool of the storage service or tf.io.gfile.copy.")
+    return pathlib.Path(path)
 
 
 def find_checkpoint(path: pathlib.Path) -> pathlib.Path:

@@ -16,7 +16,7 @@ from tpu_estimator_embedding.checkpoint.names import Names
 from tpu_estimator_embedding.checkpoint.npz_file import read_npz
 from tpu_estimator_embedding.checkpoint.object_graph import GRAPH_KEY, parse_graph
 from tpu_estimator_embedding.checkpoint.object_tables import read_objects
-from tpu_estimator_embedding.checkpoint.paths import find_checkpoint
+from tpu_estimator_embedding.checkpoint.paths import find_checkpoint, local_path
 from tpu_estimator_embedding.checkpoint.stored_tensor import StoredTensor
 from tpu_estimator_embedding.checkpoint.table_layouts import (
     TABLE_LAYOUTS_KEY,
@@ -64,7 +64,8 @@ def read_checkpoint(path: str | os.PathLike[str], form: str | None = None,
     """
     if form is not None:
         checks.check_one_of("form", FORMS, form)
-    names, reading, found = names or Names(), reading or Reading(), pathlib.Path(path)
+    names, reading = names or Names(), reading or Reading()
+    found = local_path("checkpoint", path)
     if found.is_file() and zipfile.is_zipfile(found) or found.suffix == ".npz":
         return _check_form(_read_npz(found, reading), form)
     found = find_checkpoint(found)
