@@ -77,9 +77,9 @@ class TableConfig:
 
     def _has_default_initializer(self) -> bool:
         # By its name: TensorFlow has two classes of it, and either Keras one of its own.
-        return (type(self.initializer).__name__ == "TruncatedNormal"
-                and self.initializer.mean == 0.0
-                and math.isclose(self.initializer.stddev, self._default_stddev))
+        initializer: Any = self.initializer
+        return (type(initializer).__name__ == "TruncatedNormal" and initializer.mean == 0.0
+                and math.isclose(initializer.stddev, self._default_stddev))
 
 
 def is_table_config(value: Any) -> bool:
