@@ -58,6 +58,21 @@ def test_missing_gradients_are_an_error_at_the_next_dequeue(embedding):
         embedding.dequeue()
 
 
+def test_named_batches_without_gradients_are_for_inference(embedding, table):
+    @tf.function
+    def forward():
+        embedding.enqueue(IDS, name="towers")
+        return embedding.dequeue(name="towers")["title"]
+
+    embedding.build(2)
+    for _ in range(3):
+        assert forward().numpy().tolist() == [[0.0], [0.0]]
+    embedding.enqueue(IDS, name="towers")
+    embedding.dequeue(name="towers")
+    embedding.apply_gradients(GRADIENTS, name="towers")
+    assert forward().numpy().tolist() == [[-1.0], [-1.0]]
+
+
 @pytest.mark.parametrize("before", [
     lambda embedding: (embedding.enqueue(IDS, training=False), embedding.dequeue()),
     lambda embedding: embedding.enqueue(IDS), train])

@@ -150,7 +150,8 @@ class TPUEmbedding(tf.__internal__.tracking.Trackable):
             weights: None, or floats in the same structure and of the same kinds, each None
                 for a weight of 1. Tensors have none.
             training: whether `apply_gradients` will follow.
-            name: name of the scope of the ops.
+            name: name of the scope of the ops. As in TensorFlow, a batch with a name for which no
+                `apply_gradients` follows is one for inference.
             device: None: all replicas are given ids at once. Outside of `strategy.run` also
                 the device of one replica, or "/TPU:r"; the last one completes the batch.
 
@@ -177,10 +178,10 @@ class TPUEmbedding(tf.__internal__.tracking.Trackable):
             if device is None:
                 self._device_shares.check_complete()
                 self._replicas.together(
-                    "enqueue", lambda shares: self._enqueue(shares, training), leaves,
+                    "enqueue", lambda shares: self._enqueue(shares, training, name), leaves,
                     from_outside=True)
             elif shares := self._device_shares.add(device, leaves, training):
-                self._enqueue(shares, training)
+                self._enqueue(shares, training, name)
 
     @tf.autograph.experimental.do_not_convert
     def dequeue(self, name: str | None = None) -> Any:
@@ -232,14 +233,14 @@ class TPUEmbedding(tf.__internal__.tracking.Trackable):
             self._replicas.together("apply_gradients", lambda shares: batches.apply_gradients(
                 [dict(zip(self._features, share, strict=True)) for share in shares]), leaves)
 
-    def _enqueue(self, shares: list[Any], training: bool) -> list[None]:
+    def _enqueue(self, shares: list[Any], training: bool, name: str | None) -> list[None]:
         paths = list(self._features)
         replicas = [(dict(zip(paths, map(_to_tensor, share[:len(paths)]), strict=True)),
                      dict(zip(paths, share[len(paths):], strict=True))) for share in shares]
         for ids, _ in replicas:
             self._fix_shapes({path: output_shapes.of_input(path, self._features[path], value)
                               for path, value in ids.items()})
-        return self._built("enqueue").enqueue(replicas, training)
+        return self._built("enqueue").enqueue(replicas, training, is_optional=name is not None)
 
     def _build_tables(self) -> None:
         if self._variables is None:

@@ -50,18 +50,25 @@ class EngineBatches:
         self._delayed = (DelayedUpdate(self.plan, batch)
                          if plan.pipelined and self._can_train else None)
 
-    def enqueue(self, replicas: Sequence[tuple[Values, Values]], training: bool) -> list[None]:
-        """Checks the ids and weights of every replica's features and lets them wait."""
+    def enqueue(self, replicas: Sequence[tuple[Values, Values]], training: bool, *,
+                is_optional: bool = False) -> list[None]:
+        """Checks the ids and weights of every replica's features and lets them wait.
+
+        Args:
+            replicas: ids and weights of each.
+            training: whether gradients will follow.
+            is_optional: whether they may be missing.
+        """
         with tf.device(_HOST):
             datas = [{path: to_enqueue_data(path, ids[path], weights[path], self.layout)
                       for path in ids} for ids, weights in replicas]
-            self._waiting.enqueue(self._shard(datas), training)
+            self._waiting.enqueue(self._shard(datas), training, is_optional=is_optional)
         return [None] * self._num_replicas
 
     def dequeue(self) -> list[dict[str, Tensor]]:
         """Returns the activations of each replica's features."""
         with tf.device(_HOST):
-            ids, training = self._waiting.dequeue()
+            ids, training, is_optional = self._waiting.dequeue()
             if self._delayed:
                 # A batch that is not trained on sees tables that no update is missing from.
                 applied = when(tf.logical_not(training), self._complete)
@@ -72,7 +79,7 @@ class EngineBatches:
             with tf.control_dependencies(list(stacked.values())):
                 self._complete()
                 if self._can_train:
-                    when(training, lambda: self._waiting.hold(ids))
+                    when(training, lambda: self._waiting.hold(ids, is_optional))
             return stacked_activations.split(self.plan, stacked, self.layout, self._num_replicas)
 
     def apply_gradients(self, gradients: Sequence[Mapping[str, Tensor]]) -> list[None]:

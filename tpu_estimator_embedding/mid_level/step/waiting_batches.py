@@ -11,7 +11,6 @@ import tensorflow as tf
 from tpu_estimator_embedding.engine.backend import StepIds
 from tpu_estimator_embedding.engine.tensor_queue import TensorQueue
 from tpu_estimator_embedding.mid_level.runtime_checks import require
-from tpu_estimator_embedding.ops.ordering import after, when
 from tpu_estimator_embedding.types import Tensor
 
 CAPACITY = 16  # batches that may be enqueued before they are dequeued
@@ -34,11 +33,16 @@ class WaitingBatches:
     def __init__(self, batch: StepIds):
         """Makes queues for batches like `batch`, a nest of tensors of any values."""
         self._enqueued = TensorQueue(
-            (batch, tf.constant(False)), capacity=CAPACITY)
-        self._looked_up = TensorQueue(batch, capacity=1)
+            (batch, tf.constant(False), tf.constant(False)), capacity=CAPACITY)
+        self._looked_up = TensorQueue((batch, tf.constant(False)), capacity=1)
 
-    def enqueue(self, batch: StepIds, training: bool) -> None:
+    def enqueue(self, batch: StepIds, training: bool, *, is_optional: bool) -> None:
         """Adds a batch.
+
+        Args:
+            batch: the ids.
+            training: whether gradients will follow.
+            is_optional: whether they may be missing: the lookup is then one for inference.
 
         Raises:
             RuntimeError: if one that was looked up misses its gradients, or too many wait.
@@ -46,18 +50,18 @@ class WaitingBatches:
         with (tf.control_dependencies(self._drop_and_complain()),
               tf.control_dependencies(require(
                   self._enqueued.queue.size() < CAPACITY, _FULL, RuntimeError))):
-            self._enqueued.enqueue((batch, tf.constant(training)))
+            self._enqueued.enqueue((batch, tf.constant(training), tf.constant(is_optional)))
 
-    def dequeue(self) -> tuple[StepIds, Tensor]:
-        """Returns the batch that was enqueued first, and whether gradients will follow."""
+    def dequeue(self) -> tuple[StepIds, Tensor, Tensor]:
+        """Returns the first batch, whether gradients will follow, and whether they must."""
         with (tf.control_dependencies(self._drop_and_complain()),
               tf.control_dependencies(require(
                   self._enqueued.queue.size() > 0, _EMPTY, RuntimeError))):
             return self._enqueued.dequeue()
 
-    def hold(self, batch: StepIds) -> tf.Operation | None:
+    def hold(self, batch: StepIds, is_optional: Tensor) -> tf.Operation | None:
         """Keeps a batch that was looked up until its gradients come."""
-        return self._looked_up.enqueue(batch)
+        return self._looked_up.enqueue((batch, is_optional))
 
     def release(self) -> StepIds:
         """Returns the batch whose gradients have come.
@@ -67,14 +71,16 @@ class WaitingBatches:
         """
         with tf.control_dependencies(require(
                 self._looked_up.queue.size() > 0, _NOT_TRAINING, RuntimeError)):
-            return self._looked_up.dequeue()
+            batch, _ = self._looked_up.dequeue()
+            return batch
 
     def _drop_and_complain(self) -> list[tf.Operation]:
         """Drops a batch without gradients, so that the program may go on after the error."""
-        count = self._looked_up.queue.size()
-        with tf.control_dependencies([when(count > 0, self._drop)]):
-            return require(tf.equal(count, 0), _NO_GRADIENTS, RuntimeError)
+        is_missing = tf.cond(self._looked_up.queue.size() > 0, self._drop,
+                             lambda: tf.constant(False))
+        return require(tf.logical_not(is_missing), _NO_GRADIENTS, RuntimeError)
 
     def _drop(self) -> Tensor:
-        return after(*[leaf for leaf in tf.nest.flatten(self._looked_up.dequeue())
-                       if leaf is not None][:1])
+        """Drops the batch; returns whether its gradients are missed."""
+        _, is_optional = self._looked_up.dequeue()
+        return tf.logical_not(is_optional)
