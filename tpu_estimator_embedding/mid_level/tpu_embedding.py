@@ -203,7 +203,7 @@ class TPUEmbedding(tf.__internal__.tracking.Trackable):
         with tf.name_scope(name or "dequeue"):
             flat = self._replicas.together("dequeue", lambda shares: [
                 [activations[path] for path in self._features]
-                for activations in batches.dequeue()], [])
+                for activations in batches.dequeue()], [], traced_outside=True)
         return tf.nest.pack_sequence_as(self._feature_config, flat)
 
     @tf.autograph.experimental.do_not_convert

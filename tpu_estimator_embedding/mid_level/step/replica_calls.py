@@ -8,6 +8,7 @@ import tensorflow as tf
 from tensorflow.python.distribute import distribute_utils
 
 from tpu_estimator_embedding import checks
+from tpu_estimator_embedding.ops.assertion import assert_that
 
 Leaves = Sequence[Any]
 
@@ -34,7 +35,8 @@ class ReplicaCalls:
                 type(self.strategy).__name__))
 
     def together(self, method: str, function: Callable[[list[Leaves]], list[Any]],
-                 leaves: Leaves, *, from_outside: bool = False) -> Any:
+                 leaves: Leaves, *, from_outside: bool = False,
+                 traced_outside: bool = False) -> Any:
         """Calls a function once, with what every replica brings, and shares out the result.
 
         Args:
@@ -44,6 +46,8 @@ class ReplicaCalls:
                 values that are the same for all replicas.
             from_outside: whether it may be called outside of `strategy.run` though there
                 are several replicas.
+            traced_outside: whether a graph may be made of it outside of `strategy.run`, as
+                Keras does to learn shapes; running that graph is an error.
 
         Returns:
             The result for this replica.
@@ -59,10 +63,14 @@ class ReplicaCalls:
             return tf.distribute.get_replica_context().merge_call(
                 lambda _, *merged: distribute_utils.regroup(
                     tuple(function(self._shares(merged)))), args=tuple(leaves))
-        if not from_outside:
-            raise RuntimeError(f"`{method}` must be called inside strategy.run, because each of "
-                               f"the {self.count} replicas has its own part.")
-        return function(self._shares(leaves))
+        if from_outside:
+            return function(self._shares(leaves))
+        sentence = (f"`{method}` must be called inside strategy.run, because each of the "
+                    f"{self.count} replicas has its own part.")
+        if tf.executing_eagerly() or not traced_outside:
+            raise RuntimeError(sentence)
+        with tf.control_dependencies(assert_that(tf.constant(False), sentence)):
+            return tf.nest.map_structure(tf.identity, function(self._shares(leaves))[0])
 
     def _check_strategy(self, method: str) -> None:
         strategy = tf.distribute.get_strategy()
