@@ -222,3 +222,15 @@ def test_export_needs_no_package(tmp_path):
     """)
     np.testing.assert_array_equal(
         np.array(eval(done.stdout), np.float32), case.values()["b", "parameters"][:8])
+
+
+@pytest.mark.parametrize("options", [{}, {"apart": True}], ids=["same layout", "other layout"])
+def test_embedding_may_be_the_root_of_a_checkpoint(tmp_path, options):
+    case = Case(0).train()
+    path = tf.train.Checkpoint(case.embedding, step=tf.Variable(7)).save(str(tmp_path / "root"))
+    other, step = Case(1, **options).train(), tf.Variable(0)
+    status = tf.train.Checkpoint(other.embedding, step=step).restore(path)
+    if not options:
+        status.assert_consumed()
+    assert int(step) == 7
+    check_equal(other.values(), case.values())

@@ -104,9 +104,18 @@ class StackedTables(Trackable):
     def _lookup_dependency(self, name: str, *args: Any) -> Any:
         self._forget()
         known = super()._lookup_dependency(name, *args)
-        place = parse_saved_name(name, self._variables)
-        if known is not None or place is None or not self._is_tracked:
+        if known is not None or not self._is_tracked:
             return known
+        place = parse_saved_name(name, self._variables)
+        if place is None or not self._has_table_of(place[0]):
+            return None
         if name not in self._foreign:
             self._foreign[name] = SavedStack(*place, self._restoration, None)
         return self._foreign[name]
+
+    def _has_table_of(self, stack: str) -> bool:
+        """Whether a stack of another layout holds a table of this object, going by its name.
+
+        A checkpoint of `tf.train.Checkpoint(embedding, step=step)` has further children.
+        """
+        return any(f"_{table}_" in f"_{stack}_" for table in self._tables)
