@@ -86,7 +86,10 @@ SAVERS = tuple(
         ("tensorflow.python.training.saver:BaseSaverBuilder", "save_op", "save_op"),
         ("tensorflow.python.training.saver:Saver", "restore", "restore"),
         ("tensorflow.python.training.checkpoint_utils", "_set_checkpoint_initializer",
-         "set_initializer")))
+         "set_initializer"))) + (
+    Patch("tensorflow.python.training.saver:Saver", "save",
+          f"{OURS}.checkpoint.failed_saves:save",
+          "a save that fails on a full disk leaves a folder behind", replaces=True),)
 
 # The classes that TensorFlow exports; a program may hold either spelling of the module,
 # which `import tensorflow.compat.v1` makes two modules of.

@@ -6,6 +6,7 @@ from typing import Any
 import tensorflow as tf
 
 from tpu_estimator_embedding.estimator import upstream
+from tpu_estimator_embedding.plan.embedding_plan import EmbeddingPlan
 
 ModeKeys = upstream.model_fn.ModeKeys
 
@@ -88,3 +89,10 @@ def log_hooks(loss: Any, batch_size: int, every_n_steps: int | None, output_dir:
         tf.compat.v1.train.LoggingTensorHook(tensors, every_n_iter=every_n_steps),
         upstream.tpu_estimator.ExamplesPerSecondHook(batch_size, every_n_steps=every_n_steps,
                                        output_dir=output_dir)]
+
+
+def log_start(what: str, plan: EmbeddingPlan | None = None) -> None:
+    """Says what starts, and on which tables."""
+    tf.compat.v1.logging.info("tpu_estimator_embedding: %s", what)
+    if plan is not None and plan.tables:
+        tf.compat.v1.logging.info("%s", plan)

@@ -15,8 +15,10 @@ from tpu_estimator_embedding.estimator.embedding_config_spec import check_spec
 from tpu_estimator_embedding.estimator.estimator_spec import (
     ModeKeys,
     log_hooks,
+    log_start,
     to_estimator_spec,
 )
+from tpu_estimator_embedding.estimator.hooks.input_end import OnlyInputEnds, ops_of_input
 from tpu_estimator_embedding.estimator.hooks.interrupts import StopOnSignal
 from tpu_estimator_embedding.estimator.hooks.log_at_end import logging_without_input
 from tpu_estimator_embedding.estimator.hooks.slow_start import telling_of_slow_start
@@ -175,7 +177,10 @@ class TPUEstimator(upstream.tpu_estimator.TPUEstimator):
 
     def _get_features_and_labels_from_input_fn(self, input_fn, mode):
         if not self._use_engine:
-            return super()._get_features_and_labels_from_input_fn(input_fn, mode)
+            with ops_of_input() as input_ops:
+                features, labels, hooks = super()._get_features_and_labels_from_input_fn(
+                    input_fn, mode)
+            return features, labels, [*hooks, OnlyInputEnds(input_ops)]
         call_input_fn = self._call_input_fn(input_fn, mode)
         training = mode == ModeKeys.TRAIN
         with self._ctx.with_mode(mode) as ctx, tf.device("/device:CPU:0"):
@@ -183,11 +188,13 @@ class TPUEstimator(upstream.tpu_estimator.TPUEstimator):
                 self._plan(training=training), ctx, call_input_fn, training=training,
                 batch_axis=self._batch_axis, tensor_core_columns=self._tensor_core_columns,
                 is_stopping=self._stop.stops_waiting)
-        return inputs, None, [hook]
+        return inputs, None, [hook, OnlyInputEnds()]
 
     def _get_features_from_input_fn(self, input_fn, mode):
         if not self._use_engine:
-            return super()._get_features_from_input_fn(input_fn, mode)
+            with ops_of_input() as input_ops:
+                features, hooks = super()._get_features_from_input_fn(input_fn, mode)
+            return features, [*hooks, OnlyInputEnds(input_ops)]
         inputs, _, hooks = self._get_features_and_labels_from_input_fn(input_fn, mode)
         replicas = tuple(replica._replace(labels=None) for replica in inputs.replicas)
         return inputs._replace(replicas=replicas), hooks
@@ -201,7 +208,7 @@ class TPUEstimator(upstream.tpu_estimator.TPUEstimator):
             with tpu_ops.standing_in():  # without install() too: a model_fn sums over replicas
                 if self._use_engine:
                     return self._with_engine(features, labels, mode, config, params)
-                _log_start(f"{mode} without the embedding engine (use_tpu=False): tables of "
+                log_start(f"{mode} without the embedding engine (use_tpu=False): tables of "
                            "embedding columns are variables of the model")
                 return without_engine(features, labels, mode, config, params)
 
@@ -221,7 +228,7 @@ class TPUEstimator(upstream.tpu_estimator.TPUEstimator):
     def _engine_spec(self, plan: EmbeddingPlan, inputs: step_input.StepInput, mode: str,
                      config: Any, params: dict[str, Any], is_export: bool) -> Any:
         training = mode == ModeKeys.TRAIN
-        _log_start(f"{mode} with the embedding engine (TPU numerics), {plan.num_hosts} host"
+        log_start(f"{mode} with the embedding engine (TPU numerics), {plan.num_hosts} host"
                    f"{'s' if plan.num_hosts > 1 else ''}, {len(inputs.replicas)} replica"
                    f"{'s' if len(inputs.replicas) > 1 else ''}, kernels: "
                    f"{describe_kernels(plan, portable=is_export)}", plan)
@@ -304,9 +311,3 @@ def _without_num_shards(config: Any) -> Any:
     if tpu_config is None:
         return config
     return config.replace(tpu_config=tpu_config._replace(num_shards=None))
-
-
-def _log_start(what: str, plan: EmbeddingPlan | None = None) -> None:
-    tf.compat.v1.logging.info("tpu_estimator_embedding: %s", what)
-    if plan is not None and plan.tables:
-        tf.compat.v1.logging.info("%s", plan)

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""An exception in the input comes up at once, with its own text, and stops everything.
+"""An exception in the input comes up when its batch is due, with its own text, and stops all.
 
 That no thread outlives the call is checked after every test here.
 """
@@ -16,6 +16,8 @@ from tests.estimator.counting import (
     counts_of,
     input_of,
     new_estimator,
+    new_spec,
+    run_config,
 )
 from tests.estimator.hang import finish
 
@@ -102,6 +104,61 @@ def test_steps_before_the_broken_batch_are_kept(tmp_path):
     assert trained in [counts_of(), counts_of(0, 1), counts_of(0, 1, 2, 3)]
     finish(estimator.train, input_of(range(4)), steps=2)
     assert sum(counts(estimator)) == sum(trained) + 4
+
+
+class Steps(tf.compat.v1.train.SessionRunHook):
+    """Counts the runs that were finished."""
+
+    def __init__(self):
+        self.done = 0
+
+    def after_run(self, run_context, run_values):
+        self.done += 1
+
+
+@pytest.mark.parametrize("kind", INPUTS)
+@pytest.mark.parametrize("pipelined", [False, True])
+def test_exception_comes_at_its_step(tmp_path, kind, pipelined):
+    make, types, sentence = INPUTS[kind]
+    spec = new_spec(pipeline_execution_with_tensor_core=pipelined)
+    estimator = new_estimator(tmp_path, spec=spec, config=run_config(save_checkpoints_steps=1))
+    steps = Steps()
+    with pytest.raises(types, match=sentence):
+        finish(estimator.train, make(8), max_steps=100, hooks=[steps])
+    assert steps.done == 4
+    assert counts(estimator) == counts_of(*range(8))
+
+
+@pytest.mark.parametrize("kind", INPUTS)
+@pytest.mark.parametrize("pipelined", [False, True])
+def test_exception_after_the_last_step_is_none(tmp_path, kind, pipelined):
+    make, _, _ = INPUTS[kind]
+    estimator = new_estimator(
+        tmp_path, spec=new_spec(pipeline_execution_with_tensor_core=pipelined))
+    finish(estimator.train, make(8), steps=4)
+    assert counts(estimator) == counts_of(*range(8))
+    assert finish(estimator.evaluate, make(8), steps=4)["loss"] == -2
+
+
+def test_batch_that_breaks_its_static_shape_is_not_needed(tmp_path):
+    def input_fn(params):
+        def with_shape(features):
+            features["id"].set_shape([2])
+            return features
+        return input_of(range(5))(params).map(with_shape)
+
+    estimator = new_estimator(tmp_path)
+    finish(estimator.train, input_fn, steps=2)
+    with pytest.raises(tf.errors.InvalidArgumentError, match="^Incompatible shapes|^.*shape"):
+        finish(estimator.train, input_fn, steps=3)
+
+
+def test_own_exception_comes_first(tmp_path):
+    with pytest.raises(tf.errors.OpError) as raised:
+        finish(new_estimator(tmp_path).train, raising_at(3), max_steps=100)
+    assert raised.value.message.startswith("KeyError: 'no such user'\n")
+    assert "tensorflow/python" not in raised.value.message
+    assert "test_input_errors.py" in raised.value.message
 
 
 def test_exception_in_input_fn_is_its_own(tmp_path):

@@ -10,6 +10,7 @@ import tensorflow as tf
 
 from tpu_estimator_embedding.engine.tensor_queue import TensorQueue
 from tpu_estimator_embedding.estimator.input.input_reader import Reading
+from tpu_estimator_embedding.ops.readable_errors import readable
 
 _POLL_SECS = 1.0
 _GRACE_SECS = 5.0
@@ -21,7 +22,8 @@ class EmbeddingHook(tf.compat.v1.train.SessionRunHook):
     A thread puts prepared steps into a queue, from which the step takes its input. When
     the input ends, the queue closes, and the session stops after the last step; when the
     session stops first, the thread is woken up and joined by the session's coordinator.
-    An exception in the input stops the session and is raised from its next run.
+    An exception in the input is raised when the session needs the batch that it is about,
+    after all steps before it.
 
     No run starts without input: where it would find none, whatever does not depend on the
     input would still happen, such as counting the step.
@@ -51,6 +53,7 @@ class EmbeddingHook(tf.compat.v1.train.SessionRunHook):
         self._size = queue.queue.size()
         self._has_news = threading.Event()  # a step more, or none to come
         self._is_over = threading.Event()
+        self._error: Exception | None = None
 
     def after_create_session(self, session: tf.compat.v1.Session,
                              coord: tf.train.Coordinator) -> None:
@@ -58,14 +61,21 @@ class EmbeddingHook(tf.compat.v1.train.SessionRunHook):
         if self._reading.initializer is not None:
             session.run(self._reading.initializer)
         self._is_over.clear()
+        self._error = None
         feeder = _start(self._feed, session, coord)
         coord.register_thread(_start(self._cancel_when_stopped, session, coord, feeder))
         if self._looks_ahead and not self._wait(session) and self._is_stopping():
             session.run(self._cancel)  # for the hook that is going to look the first step up
 
     def before_run(self, run_context: tf.compat.v1.train.SessionRunContext) -> None:
-        """Waits for the input of the run; where none is left, ends the session cleanly."""
+        """Waits for the input of the run; where none is left, ends the session cleanly.
+
+        Raises:
+            Exception: what the input raised in the place of this run's batch.
+        """
         if not self._wait(run_context.session):
+            if self._error is not None:
+                raise self._error
             raise tf.errors.OutOfRangeError(None, None, "The input has ended.")
 
     def _wait(self, session: tf.compat.v1.Session) -> bool:
@@ -91,7 +101,8 @@ class EmbeddingHook(tf.compat.v1.train.SessionRunHook):
             self._end(session, steps)
         except Exception as error:  # noqa: BLE001 (raised again in the thread that trains)
             if not coord.should_stop():  # else the queue was closed under the enqueue
-                coord.request_stop(error)
+                self._error = readable(error)
+                self._run_if_open(session, self._finish)
         finally:
             self._stop_waiting()
 
@@ -109,16 +120,19 @@ class EmbeddingHook(tf.compat.v1.train.SessionRunHook):
             tf.compat.v1.logging.warning(
                 "tpu_estimator_embedding: the input ended before the first step. Where batches "
                 "drop their remainder, it must have at least as many samples as one batch.")
-        with contextlib.suppress(tf.errors.CancelledError):  # the session may stop first
-            session.run(self._finish)
+        self._run_if_open(session, self._finish)
 
     def _cancel_when_stopped(self, session: tf.compat.v1.Session, coord: tf.train.Coordinator,
                              feeder: threading.Thread) -> None:
         coord.wait_for_stop()
         self._stop_waiting()
-        with contextlib.suppress(RuntimeError):  # the session may be closed already
-            session.run(self._cancel)
+        self._run_if_open(session, self._cancel)
         feeder.join(_GRACE_SECS)  # Python code of an input_fn may block, and nothing cancels it
+
+    def _run_if_open(self, session: tf.compat.v1.Session, op: tf.Operation) -> None:
+        """Runs an op on the queue, unless the session stops first."""
+        with contextlib.suppress(tf.errors.CancelledError, RuntimeError):
+            session.run(op)
 
     def _stop_waiting(self) -> None:
         self._is_over.set()

@@ -1,0 +1,43 @@
+# SPDX-License-Identifier: Apache-2.0
+"""A save that fails is an error, and leaves the last complete checkpoint and nothing else."""
+
+import pathlib
+import subprocess
+import sys
+
+import pytest
+import tensorflow as tf
+
+from tests.subprocesses import start
+
+PROGRAM = pathlib.Path(__file__).with_name("full_disk_program.py")
+
+
+@pytest.fixture
+def small_disk(tmp_path):
+    mounted = subprocess.run(["mount", "-t", "tmpfs", "-o", "size=12m", "tmpfs", tmp_path],
+                             capture_output=True, check=False)
+    if mounted.returncode:
+        pytest.skip("Only root can mount a disk of its own.")
+    yield tmp_path
+    subprocess.run(["umount", tmp_path], check=True)
+
+
+@pytest.mark.parametrize("use_tpu, kind, step, sentence", [
+    (True, "disk", 0, "No space left on device"),
+    (True, "disk", 2, "No space left on device"),
+    (True, "limit", 2, "not the end of the input: .*File too large"),
+    (False, "limit", 2, "not the end of the input: .*File too large"),
+])
+def test_failed_save_is_an_error(small_disk, use_tpu, kind, step, sentence):
+    done = start([sys.executable, PROGRAM, small_disk, use_tpu, kind, step])
+    assert done.returncode == 1, done.stderr
+    errors = [line for line in done.stderr.splitlines() if "Error: " in line]
+    assert tf.strings.regex_full_match(errors[-1], f".*{sentence}.*"), errors
+    left = {path.name for path in small_disk.iterdir()}
+    assert not [name for name in left if "temp" in name], left
+    if step:
+        assert tf.train.latest_checkpoint(str(small_disk)) == f"{small_disk}/model.ckpt-0"
+        assert tf.train.load_variable(str(small_disk), "global_step") == 0
+    else:
+        assert not [name for name in left if name.startswith("model.ckpt")], left
