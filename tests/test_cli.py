@@ -247,6 +247,14 @@ def test_doctor_finds_nothing_wrong():
     assert done.stdout.endswith("Nothing is wrong.\n")
 
 
+@pytest.mark.parametrize("options, is_shown", [([], False), (["--verbose"], True)])
+def test_doctor_shows_what_tensorflow_writes_if_asked_for(options, is_shown):
+    done = start([sys.executable, "-m", "tpu_estimator_embedding", "doctor", *options],
+                 TF_CPP_MIN_LOG_LEVEL="0")
+    assert done.returncode == 0, done.stderr
+    assert bool(re.search(r"\.cc:\d+\]", done.stderr)) == is_shown
+
+
 def test_doctor_exits_with_1_where_something_is_wrong():
     done = start([sys.executable, "-c", textwrap.dedent("""
         import sys

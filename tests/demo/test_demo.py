@@ -58,9 +58,15 @@ def test_progress_line_ends_at_the_last_step(first_run):
     assert "examples/s" in last
 
 
+def test_nothing_of_tensorflows_own_is_shown(first_run):
+    assert not re.search(r"\.cc:\d+\]|All log messages|rebuild TensorFlow", first_run.stderr)
+    assert "WARNING" not in first_run.stderr
+
+
 def test_summary_says_plan_times_and_files(first_run, model_dir):
     assert "Embedding plan: 9 tables, 10 features" in first_run.stdout
-    for phase in ("write", "train", "evaluate", "predict", "export", "serve"):
+    for phase in ("load TensorFlow", "compile or load kernels", "write", "start training", "train",
+                  "evaluate", "predict", "export", "serve"):
         assert re.search(rf"^  {phase} +[\d.]+ s", first_run.stdout, re.MULTILINE)
     for name in ("click logs", "checkpoints", "SavedModel"):
         [path] = re.findall(rf"^  {name} +(/.*)$", first_run.stdout, re.MULTILINE)

@@ -5,7 +5,8 @@ import time
 
 import tensorflow as tf
 
-from tpu_estimator_embedding.demo.progress import Clock, ProgressHook
+from tpu_estimator_embedding.demo.clock import Clock
+from tpu_estimator_embedding.demo.progress import ProgressHook
 
 
 def run_steps(start: int, steps: int, examples: int, batch_size: int) -> None:
@@ -46,3 +47,12 @@ def test_clock_measures_phases_in_order():
         pass
     assert list(clock.seconds) == ["first", "second"]
     assert 0.02 <= clock.seconds["first"] < 2
+
+
+def test_clock_gives_the_rest_of_a_phase_another_name():
+    clock = Clock()
+    with clock.phase("start"):
+        clock.go_on_as("rest")
+        time.sleep(0.02)
+    assert list(clock.seconds) == ["start", "rest"]
+    assert clock.seconds["start"] < 0.02 <= clock.seconds["rest"]

@@ -8,7 +8,9 @@ import sys
 import tpu_estimator_embedding
 from tpu_estimator_embedding import checks
 from tpu_estimator_embedding.demo.click_logs import ClickLogs
+from tpu_estimator_embedding.demo.clock import Clock
 from tpu_estimator_embedding.demo.settings import keep_settings
+from tpu_estimator_embedding.runtime import quiet_start
 
 DESCRIPTION = ("Writes click logs, then trains, evaluates, predicts and exports a model with "
                "embedding tables on them.")
@@ -25,6 +27,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
                         help="where everything goes; the same again resumes (%(default)s)")
     parser.add_argument("--seed", type=int, default=1,
                         help="of the records and the model (%(default)s)")
+    quiet_start.add_argument(parser)
 
 
 def run(args: argparse.Namespace) -> int:
@@ -34,10 +37,16 @@ def run(args: argparse.Namespace) -> int:
     except ValueError as error:
         print(error, file=sys.stderr)
         return 2
-    from tpu_estimator_embedding.demo import phases  # TensorFlow takes seconds to import
-    tpu_estimator_embedding.install()
+    clock = Clock()
+    with quiet_start.quiet_start(args.verbose):
+        with clock.phase("load TensorFlow"):
+            from tpu_estimator_embedding.demo import phases
+            tpu_estimator_embedding.install()
+        with clock.phase("compile or load kernels"):
+            from tpu_estimator_embedding.kernels import load
+            load.kernels()
     try:
-        phases.run(args.model_dir, logs, args.batch_size)
+        phases.run(args.model_dir, logs, args.batch_size, clock)
     except KeyboardInterrupt:
         print("\nInterrupted. The same command goes on from the last checkpoint.")
         return 130

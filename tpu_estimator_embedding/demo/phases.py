@@ -8,28 +8,29 @@ import tensorflow as tf
 
 from tpu_estimator_embedding.demo import model, serving, summary, training
 from tpu_estimator_embedding.demo.click_logs import ClickLogs
+from tpu_estimator_embedding.demo.clock import Clock
 from tpu_estimator_embedding.demo.inputs import make_input_fn
-from tpu_estimator_embedding.demo.progress import Clock
 from tpu_estimator_embedding.demo.untrained_tables import with_untrained_tables
 
 _PREDICTIONS = 5
 
 
-def run(directory: pathlib.Path, logs: ClickLogs, batch_size: int) -> None:
+def run(directory: pathlib.Path, logs: ClickLogs, batch_size: int, clock: Clock) -> None:
     """Goes through all phases and prints a summary.
 
     Args:
         directory: where the model and its export go.
         logs: what to train on; written where they are not yet.
         batch_size: examples in a step.
+        clock: what has measured how long it took to get here.
     """
     tf.compat.v1.logging.set_verbosity(tf.compat.v1.logging.ERROR)
-    clock = Clock()
     with clock.phase("write"):
         if not logs.write():
             print(f"The click logs in {logs.directory} are complete and stay as they are.")
-    estimator = training.make_estimator(directory / "model", logs, batch_size)
-    with clock.phase("train"):
+    estimator = training.make_estimator(directory / "model", logs, batch_size,
+                                        on_start=lambda: clock.go_on_as("train"))
+    with clock.phase("start training"):
         trained = training.train(estimator, logs, batch_size)
     with clock.phase("evaluate"):
         metrics = _evaluate(estimator, logs)

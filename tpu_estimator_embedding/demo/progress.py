@@ -1,9 +1,7 @@
 # SPDX-License-Identifier: Apache-2.0
-"""What the demo shows while it works: a progress line and a clock for each phase."""
+"""What the demo shows while it trains: a progress line."""
 
-import contextlib
-import time
-from collections.abc import Iterator
+from collections.abc import Callable
 
 import tensorflow as tf
 import tqdm
@@ -12,11 +10,16 @@ import tqdm
 class ProgressHook(tf.compat.v1.train.SessionRunHook):
     """Shows step, loss, examples per second and the time left on one line."""
 
-    def __init__(self, loss: tf.Tensor, examples: int, batch_size: int):
-        """Takes the loss of a step, the examples of a whole run and the batch size."""
+    def __init__(self, loss: tf.Tensor, examples: int, batch_size: int,
+                 on_start: Callable[[], None] = lambda: None):
+        """Takes the loss of a step, the examples of a whole run and the batch size.
+
+        `on_start` is called when everything is ready for the first step.
+        """
         self._loss = loss
         self._examples = examples
         self._batch_size = batch_size
+        self._on_start = on_start
         self._step = tf.compat.v1.train.get_global_step()
 
     def after_create_session(self, session, coord):
@@ -24,6 +27,7 @@ class ProgressHook(tf.compat.v1.train.SessionRunHook):
         done = self._examples_done(session.run(self._step))
         self._line = tqdm.tqdm(total=self._examples, initial=done, desc="Training",
                                unit=" examples", unit_scale=True)
+        self._on_start()
 
     def before_run(self, run_context):
         """Asks for the loss of the step."""
@@ -41,21 +45,3 @@ class ProgressHook(tf.compat.v1.train.SessionRunHook):
 
     def _examples_done(self, step: int) -> int:
         return min(int(step) * self._batch_size, self._examples)
-
-
-class Clock:
-    """Seconds that each phase took.
-
-    Attributes:
-        seconds: name of the phase -> seconds, in the order of the phases.
-    """
-
-    def __init__(self) -> None:
-        self.seconds: dict[str, float] = {}
-
-    @contextlib.contextmanager
-    def phase(self, name: str) -> Iterator[None]:
-        """Measures what happens inside."""
-        start = time.perf_counter()
-        yield
-        self.seconds[name] = time.perf_counter() - start

@@ -8,7 +8,7 @@ import numpy as np
 
 from tpu_estimator_embedding.demo import model
 from tpu_estimator_embedding.demo.click_logs import ClickLogs
-from tpu_estimator_embedding.demo.progress import Clock
+from tpu_estimator_embedding.demo.clock import Clock
 
 
 def show(logs: ClickLogs, clock: Clock, metrics: Mapping[str, float], *, trained_examples: int,

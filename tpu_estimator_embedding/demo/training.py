@@ -2,6 +2,7 @@
 """The demo's estimator: made, trained, and trained on after an interruption."""
 
 import pathlib
+from collections.abc import Callable
 from typing import Any
 
 import tensorflow as tf
@@ -15,13 +16,15 @@ from tpu_estimator_embedding.demo.untrained_tables import KeepFirstCheckpoint
 _CHECKPOINTS_PER_RUN = 20
 
 
-def make_estimator(model_dir: pathlib.Path, logs: ClickLogs, batch_size: int) -> Any:
+def make_estimator(model_dir: pathlib.Path, logs: ClickLogs, batch_size: int,
+                   on_start: Callable[[], None]) -> Any:
     """Returns a TPUEstimator on the embedding engine.
 
     Args:
         model_dir: where checkpoints are, and go.
         logs: what it will be trained on.
         batch_size: examples in a step, in every mode.
+        on_start: called when everything is ready for the first step of training.
     """
     tpu = tf.compat.v1.estimator.tpu
     config = tpu.RunConfig(
@@ -29,7 +32,7 @@ def make_estimator(model_dir: pathlib.Path, logs: ClickLogs, batch_size: int) ->
         save_checkpoints_steps=max(1, total_steps(logs, batch_size) // _CHECKPOINTS_PER_RUN),
         log_step_count_steps=None, tpu_config=tpu.TPUConfig(iterations_per_loop=1))
     return tpu.TPUEstimator(
-        model_fn=_model_fn_with_progress(logs, batch_size), config=config, use_tpu=True,
+        model_fn=_model_fn_with_progress(logs, batch_size, on_start), config=config, use_tpu=True,
         train_batch_size=batch_size, eval_batch_size=batch_size, predict_batch_size=batch_size,
         params={"columns": model.embedding_columns(), "dense_learning_rate": 0.1},
         embedding_config_spec=model.embedding_config_spec())
@@ -65,12 +68,13 @@ def train(estimator: Any, logs: ClickLogs, batch_size: int) -> int:
     return logs.train_examples - start * batch_size
 
 
-def _model_fn_with_progress(logs: ClickLogs, batch_size: int) -> Any:
+def _model_fn_with_progress(logs: ClickLogs, batch_size: int,
+                            on_start: Callable[[], None]) -> Any:
     def model_fn(features, labels, mode, params):
         spec = model.model_fn(features, labels, mode, params)
         if mode != tf.estimator.ModeKeys.TRAIN:
             return spec
-        progress = ProgressHook(spec.loss, logs.train_examples, batch_size)
+        progress = ProgressHook(spec.loss, logs.train_examples, batch_size, on_start)
         return spec._replace(training_hooks=(progress,))
 
     return model_fn

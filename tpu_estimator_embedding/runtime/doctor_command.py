@@ -3,17 +3,21 @@
 
 import argparse
 
+from tpu_estimator_embedding.runtime import quiet_start
+
 DESCRIPTION = ("Prints what was found, what install() patches and what to do about anything "
                "wrong.\nThe exit status is 1 where something is wrong.")
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
-    """Adds nothing: the command has no options."""
+    """Adds the options of the command."""
+    quiet_start.add_argument(parser)
 
 
 def run(args: argparse.Namespace) -> int:
     """Prints the report; returns the exit status."""
     from tpu_estimator_embedding.runtime import doctor
-    report, is_well = doctor.examine()
+    with quiet_start.quiet_start(args.verbose):
+        report, is_well = doctor.examine()
     print(report)
     return 0 if is_well else 1

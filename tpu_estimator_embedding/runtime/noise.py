@@ -10,7 +10,7 @@ import os
 LEVELS = ("quiet", "normal", "verbose")
 
 # The lowest severity that TensorFlow's C++ prints, read when it is loaded.
-_CPP_LEVEL = {"quiet": "2", "verbose": "0"}
+_CPP_LEVEL = {"silent": "3", "quiet": "2", "verbose": "0"}
 _CPP_VARIABLE = "TF_CPP_MIN_LOG_LEVEL"
 
 _chosen: set[str] = set()  # the level, for a program that calls `install` itself, too
@@ -57,7 +57,10 @@ class NotByAbslToo(logging.Filter):
 
 
 def prepare(level: str) -> None:
-    """Sets what TensorFlow reads when it is loaded; call it before."""
+    """Sets what TensorFlow reads when it is loaded; call it before.
+
+    Besides LEVELS there is "silent", for this package's own programs.
+    """
     if level in _CPP_LEVEL:
         os.environ.setdefault(_CPP_VARIABLE, _CPP_LEVEL[level])
 

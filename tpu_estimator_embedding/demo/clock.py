@@ -1,0 +1,37 @@
+# SPDX-License-Identifier: Apache-2.0
+"""How long each phase of the demo took."""
+
+import contextlib
+import time
+from collections.abc import Iterator
+
+
+class Clock:
+    """Seconds that each phase took.
+
+    Attributes:
+        seconds: name of the phase -> seconds, in the order of the phases.
+    """
+
+    def __init__(self) -> None:
+        self.seconds: dict[str, float] = {}
+        self._phase = ""
+        self._start = 0.0
+
+    @contextlib.contextmanager
+    def phase(self, name: str) -> Iterator[None]:
+        """Measures what happens inside."""
+        self._begin(name)
+        yield
+        self._end()
+
+    def go_on_as(self, name: str) -> None:
+        """Ends the phase inside which this is called; the rest of it has another name."""
+        self._end()
+        self._begin(name)
+
+    def _begin(self, name: str) -> None:
+        self._phase, self._start = name, time.perf_counter()
+
+    def _end(self) -> None:
+        self.seconds[self._phase] = time.perf_counter() - self._start
