@@ -10,6 +10,7 @@ import sys
 import pytest
 
 from tests import docs
+from tpu_estimator_embedding.checkpoint.table_layouts import TABLE_LAYOUTS_KEY
 
 PACKAGE = docs.ROOT / "tpu_estimator_embedding"
 
@@ -73,5 +74,5 @@ def test_files_that_a_page_names_exist(path: pathlib.Path):
     text = path.read_text(encoding="utf-8")
     named = re.findall(r"``((?:docs|examples|tests|benchmarks|tpu_estimator_embedding)/[\w/.]*)``",
                        text)
-    missing = [name for name in named if not (docs.ROOT / name).exists()]
-    assert not missing
+    missing = {name for name in named if not (docs.ROOT / name).exists()}
+    assert not missing - {TABLE_LAYOUTS_KEY}  # a tensor's

@@ -25,7 +25,7 @@ class TensorComparison:
         slot: of the table, "parameters" for the table itself; None for a variable.
         rows: number of rows; 1 for a scalar.
         differing_rows: those with a value that differs by more than the tolerance.
-        max_difference: the largest |a - b|; NaN where just one of them is NaN.
+        max_difference: the largest `|a - b|`; NaN where just one of them is NaN.
         worst_row: where that is, an id for a table; None where all bits are equal.
     """
 
@@ -63,7 +63,7 @@ def compare(a: StrPath, b: StrPath, *, rtol: float = 0.0, atol: float = 0.0,
             progress: bool = False) -> Comparison:
     """Compares two checkpoints, without TensorFlow.
 
-    Values agree where |a - b| ≤ atol + rtol |b|, or both are NaN. Tables are compared by id,
+    Values agree where `|a - b| ≤ atol + rtol |b|`, or both are NaN. Tables are compared by id,
     whatever the forms and layouts.
 
     Args:
