@@ -12,6 +12,10 @@ from tpu_estimator_embedding.mid_level.config.sparse_core_embedding_config impor
     SparseCoreEmbeddingConfig,
 )
 from tpu_estimator_embedding.mid_level.config.table_config import TableConfig
+from tpu_estimator_embedding.mid_level.serving.tpu_embedding_for_serving import (
+    TPUEmbeddingForServing,
+)
+from tpu_estimator_embedding.mid_level.tpu_embedding import TPUEmbedding
 from tpu_estimator_embedding.mid_level.tpu_embedding_v2 import TPUEmbeddingV2
 
 ROWS = {"a": 11, "b": 70, "c": 9}
@@ -234,3 +238,37 @@ def test_embedding_may_be_the_root_of_a_checkpoint(tmp_path, options):
         status.assert_consumed()
     assert int(step) == 7
     check_equal(other.values(), case.values())
+
+
+@pytest.mark.parametrize("is_built", [True, False], ids=["built", "built later"])
+@pytest.mark.parametrize("apart", [False, True], ids=["stacked", "one table in each stack"])
+@pytest.mark.parametrize("optimizer", [ADAM, None], ids=["slots", "no slots"])
+def test_tables_for_serving_restore_stacks(tmp_path, is_built, apart, optimizer):
+    case = Case(0, apart=apart, rows={"a": 32, "b": 70, "c": 9}).train()
+    path = case.checkpoint.save(str(tmp_path / "stacks"))
+    tables = {name: TableConfig(len(values), values.shape[1], name=name)
+              for (name, slot), values in case.values().items() if slot == "parameters"}
+    serving = TPUEmbeddingForServing(
+        {name: FeatureConfig(table) for name, table in tables.items()}, optimizer)
+    if is_built:
+        serving.build()
+    tf.train.Checkpoint(embedding=serving).restore(path)
+    found = {(name, slot): variable.numpy() for name, slots in serving.variables.items()
+             for slot, variable in slots.items()}
+    check_equal(found, {key: values for key, values in case.values().items() if key in found})
+    assert len(found) == (9 if optimizer else 3)
+
+
+def test_tables_for_serving_restore_plain_tables_after_stacks(tmp_path, saved):
+    tables = {name: TableConfig(count, 12 if name == "c" else 3, name=name)
+              for name, count in ROWS.items()}
+    features = {name: FeatureConfig(table) for name, table in tables.items()}
+    plain, serving = TPUEmbedding(features, ADAM), TPUEmbeddingForServing(features, ADAM)
+    plain.build(8)
+    serving.build()
+    path = tf.train.Checkpoint(embedding=plain).save(str(tmp_path / "plain"))
+    for checkpoint in (saved[0], path, saved[0], path):
+        tf.train.Checkpoint(embedding=serving).restore(checkpoint)
+    for table in tables.values():
+        np.testing.assert_array_equal(serving.embedding_tables[table],
+                                      plain.embedding_tables[table])

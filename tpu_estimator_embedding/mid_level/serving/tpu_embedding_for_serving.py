@@ -17,10 +17,12 @@ from tpu_estimator_embedding.mid_level.config.structure import named_tables
 from tpu_estimator_embedding.mid_level.config.table_config import TableConfig
 from tpu_estimator_embedding.mid_level.config.to_plan import slot_functions, to_plan
 from tpu_estimator_embedding.mid_level.serving.serving_lookup import serving_embedding_lookup
+from tpu_estimator_embedding.mid_level.serving.stacked_restore import StackedRestore
+from tpu_estimator_embedding.mid_level.sparse_core.stack_checkpoint import LAYOUTS
 
 
 class TPUEmbeddingForServing(tf.__internal__.tracking.Trackable):
-    """Tables to restore from the checkpoint of a TPUEmbedding, and to serve.
+    """Tables to restore from the checkpoint of a TPUEmbedding or TPUEmbeddingV2, and to serve.
 
     They are trainable variables of the strategy under which they are made, which an
     optimizer of the program's own may train.
@@ -48,6 +50,7 @@ class TPUEmbeddingForServing(tf.__internal__.tracking.Trackable):
         self._plan = to_plan(feature_config, optimizer)
         self._slot_functions = slot_functions(self._tables, optimizer)
         self._variables: dict[str, dict[str, tf.Variable]] = {}
+        self._stacked = StackedRestore()
 
     @property
     def embedding_tables(self) -> dict[TableConfig, tf.Variable]:
@@ -67,6 +70,8 @@ class TPUEmbeddingForServing(tf.__internal__.tracking.Trackable):
             return
         with tf.init_scope():
             self._variables = {table.name: self._create(table) for table in self._plan.tables}
+        self._stacked.add_tables(self._variables)
+        self._restore_stacks()
         for name, variables in self._variables.items():
             for slot, variable in variables.items():
                 self._track_trackable(
@@ -78,6 +83,26 @@ class TPUEmbeddingForServing(tf.__internal__.tracking.Trackable):
                                         self._feature_config)
 
     __call__ = embedding_lookup
+
+    def _restore_stacks(self) -> None:
+        """Restores what a checkpoint of a TPUEmbeddingV2 has waited to restore."""
+        self._maybe_initialize_trackable()
+        waiting = list(self._deferred_dependencies)
+        if LAYOUTS not in waiting:
+            return
+        for name in [LAYOUTS, *waiting]:
+            if child := self._stacked.child(name):
+                self._handle_deferred_dependencies(name, child)
+
+    def _trackable_children(self, *args: Any, **kwargs: Any) -> Any:
+        self._stacked.begin()  # a restore asks for the children first
+        return super()._trackable_children(*args, **kwargs)
+
+    def _lookup_dependency(self, name: str, *args: Any) -> Any:
+        # A restore passes the children, too. Before build() what it finds has to wait.
+        is_restore = bool(args) and bool(self._variables)
+        child = self._stacked.child(name) if is_restore else None
+        return child or super()._lookup_dependency(name, *args)
 
     def _create(self, table: Any) -> dict[str, tf.Variable]:
         shape = [table.vocabulary_size, table.dimension]
