@@ -33,10 +33,10 @@ from tpu_estimator_embedding.mid_level.config.structure import (
     named_tables,
     named_values,
 )
-from tpu_estimator_embedding.mid_level.sparse_core import preprocessing
+from tpu_estimator_embedding.mid_level.sparse_core import preprocessing, stack_engine
 from tpu_estimator_embedding.mid_level.sparse_core.given_stacks import given_stacks
 from tpu_estimator_embedding.mid_level.sparse_core.partitioned_csr import (
-    PartitionedCsrFormatTensor,
+    StackIds,
     partition_sizes,
 )
 from tpu_estimator_embedding.mid_level.sparse_core.preprocessing import Partitioned
@@ -131,11 +131,9 @@ class TPUEmbeddingV2(StackedTables):
         checks.check(is_tpu, "device", "a TPU device or None", device)
         ids = preprocessing.sorted_ids(
             self._stacks, self._formats, self._by_path("features", features),
-            dict.fromkeys(self._stacks.features) if weights is None else
-            self._by_path("weights", weights))
+            self._weights(weights))
         return preprocessing.to_partitioned(ids, self._formats,
-                                            self._config.max_ids_per_table or {},
-                                            self._config.max_unique_ids_per_table or {})
+                                            *preprocessing.limits(self._config))
 
     @_as_it_is
     def dequeue(self, partitioned_tensors: Partitioned) -> tuple[Any, Partitions]:
@@ -150,15 +148,18 @@ class TPUEmbeddingV2(StackedTables):
         """
         first = {name: value[0] if isinstance(value, Sequence) else value
                  for name, value in dict(partitioned_tensors).items()}
-        preserved = self._check_partitions("partitioned_tensors", first)
-        activations, preserved = self._built_engine().lookup(preserved)
-        return tf.nest.pack_sequence_as(
-            self._feature_config, [activations[path] for path in self._stacks.features]), preserved
+        return self._look_up(
+            stack_engine.check_partitions("partitioned_tensors", first, self._stacks))
 
     @_as_it_is
     def embedding_lookup(self, features: Any, weights: Any = None) -> tuple[Any, Partitions]:
         """Looks features up: `enqueue`, then `dequeue`."""
-        return self.dequeue(self.enqueue(features, weights))
+        if self._config.allow_id_dropping:  # what is looked up depends on the room for it
+            return self.dequeue(self.enqueue(features, weights))
+        ids, partitioned = preprocessing.lookup_ids(
+            self._stacks, self._formats, self._config, self._by_path("features", features),
+            self._weights(weights))
+        return self._look_up({name: value[0] for name, value in partitioned.items()}, ids)
 
     @_as_it_is
     def __call__(self, features: Any, weights: Any = None) -> tuple[Any, Partitions]:
@@ -182,11 +183,11 @@ class TPUEmbeddingV2(StackedTables):
         if self._engine is None:
             raise RuntimeError("`apply_gradients` must come after a lookup or build(), got a "
                                "TPUEmbeddingV2 that was not built.")
-        preserved = self._check_partitions("preserved_outputs", preserved_outputs)
+        preserved = stack_engine.check_partitions("preserved_outputs", preserved_outputs,
+                                                  self._stacks)
         engine, shapes = self._engine, self._stacks.activation_shapes
-        by_path = {path: gradient_or_zeros(path, gradient, shapes[path])
-                   for path, gradient in self._by_path("gradients", gradients).items()}
-        mine = (preserved, by_path)
+        mine = (preserved, {path: gradient_or_zeros(path, gradient, shapes[path])
+                            for path, gradient in self._by_path("gradients", gradients).items()})
         self._replicas.together(
             "apply_gradients", lambda shares: engine.apply_gradients(
                 [tf.nest.pack_sequence_as(mine, share, expand_composites=True)
@@ -245,8 +246,7 @@ class TPUEmbeddingV2(StackedTables):
 
         Args:
             features: the batch, as `enqueue` takes it.
-            feature_config, optimizer, sparse_core_embedding_config: as the constructor
-                takes them.
+            feature_config, optimizer, sparse_core_embedding_config: as for the constructor.
             num_tpu_chips: chips that tables are spread over.
             num_sc_per_chip: SparseCores of a chip.
 
@@ -272,6 +272,16 @@ class TPUEmbeddingV2(StackedTables):
                 pipelined=bool(self._pipelined), num_replicas=self._replicas.count)
         return self._engine
 
+    def _look_up(self, partitions: Partitions,
+                 ids: Mapping[str, StackIds] | None = None) -> tuple[Any, Partitions]:
+        activations, preserved = self._built_engine().lookup(partitions, ids)
+        return tf.nest.pack_sequence_as(
+            self._feature_config, [activations[path] for path in self._stacks.features]), preserved
+
+    def _weights(self, weights: Any) -> dict[str, Any]:
+        return (dict.fromkeys(self._stacks.features) if weights is None
+                else self._by_path("weights", weights))
+
     def _complete(self) -> None:
         if self._engine is not None:
             self._engine.complete()
@@ -287,13 +297,3 @@ class TPUEmbeddingV2(StackedTables):
     def _by_path(self, argument: str, structure: Any) -> dict[str, Any]:
         check_structure(argument, self._feature_config, structure)
         return dict(named_values(structure))
-
-    def _check_partitions(self, argument: str, partitions: Mapping[str, Any]) -> Partitions:
-        names = list(self._stacks.stacks)
-        checks.check(sorted(partitions) == sorted(names), argument, f"keyed by the stacks {names}",
-                     sorted(partitions))
-        for name in names:
-            checks.check(isinstance(partitions[name], PartitionedCsrFormatTensor),
-                         f"{argument}[{name!r}]", "a PartitionedCsrFormatTensor",
-                         type(partitions[name]).__name__)
-        return {name: partitions[name] for name in names}

@@ -94,6 +94,11 @@ class CsrFormat:
         return _round_up(self.max_ids_per_sample * self.sample_count)
 
     @property
+    def padding(self) -> int:
+        """Most places that pad partitions to 8."""
+        return (_LANES - 1) * self.num_cores * self.num_shards
+
+    @property
     def pointers_per_core(self) -> int:
         """Row pointers of each local core."""
         return _round_up(self.num_shards)

@@ -1,6 +1,7 @@
 # SPDX-License-Identifier: Apache-2.0
 """What the host does before SparseCores look up: features to ids sorted by core."""
 
+import dataclasses
 from collections.abc import Mapping
 from typing import Any
 
@@ -15,13 +16,15 @@ from tpu_estimator_embedding.mid_level.sparse_core.partitioned_csr import (
     CsrFormat,
     PartitionedCsrFormatTensor,
     SortedIds,
+    StackIds,
     partition_sizes,
     sort_ids,
     to_csr,
 )
-from tpu_estimator_embedding.mid_level.sparse_core.stack_ids import stack_ids
+from tpu_estimator_embedding.mid_level.sparse_core.stack_ids import by_core, stack_ids
 from tpu_estimator_embedding.mid_level.sparse_core.to_stacks import Stacks
 from tpu_estimator_embedding.ops.assertion import assert_that
+from tpu_estimator_embedding.ops.ordering import when
 from tpu_estimator_embedding.types import Tensor
 
 Formats = Mapping[str, CsrFormat]
@@ -41,23 +44,33 @@ def csr_formats(stacks: Stacks, max_ids_per_sample: int = 64, *, max_minibatches
         for name, stack in stacks.stacks.items()}
 
 
-def sorted_ids(stacks: Stacks, formats: Formats, features: Mapping[str, Any],
-               weights: Mapping[str, Any]) -> dict[str, SortedIds]:
-    """Returns stack name -> its ids, sorted.
+def feature_order_ids(stacks: Stacks, features: Mapping[str, Any],
+                      weights: Mapping[str, Any]) -> dict[str, StackIds]:
+    """Returns stack name -> its checked ids, in the order of features.
 
     Args:
         stacks: the tables and features.
-        formats: stack name -> format.
         features: path -> input.
         weights: path -> weights or None.
 
     Raises:
         Those of `feature_ids` and of the engine's `checked_ids`.
     """
-    datas = {path: feature_ids(path, place, features[path], weights[path])
-             for path, place in stacks.features.items()}
-    return {name: sort_ids(ids, formats[name])
-            for name, ids in stack_ids(stacks, datas).items()}
+    return stack_ids(stacks, {path: feature_ids(path, place, features[path], weights[path])
+                              for path, place in stacks.features.items()})
+
+
+def sorted_ids(stacks: Stacks, formats: Formats, features: Mapping[str, Any],
+               weights: Mapping[str, Any]) -> dict[str, SortedIds]:
+    """Returns stack name -> its ids, sorted; arguments and errors as `feature_order_ids`."""
+    return sort_stacks(stacks, formats, feature_order_ids(stacks, features, weights))
+
+
+def sort_stacks(stacks: Stacks, formats: Formats,
+                ids: Mapping[str, StackIds]) -> dict[str, SortedIds]:
+    """Returns stack name -> its ids, sorted, from those in the order of features."""
+    return {name: sort_ids(by_core(stacks, name, of_stack), formats[name])
+            for name, of_stack in ids.items()}
 
 
 def to_partitioned(ids: Mapping[str, SortedIds], formats: Formats, max_ids: Limits,
@@ -69,14 +82,54 @@ def to_partitioned(ids: Mapping[str, SortedIds], formats: Formats, max_ids: Limi
     """
     partitioned = {}
     for name, form in formats.items():
-        most, most_unique = partition_sizes(ids[name], form)
-        assertions = [
-            *_check_limit(name, "max_ids_per_table", max_ids.get(name), most),
-            *_check_limit(name, "max_unique_ids_per_table", max_unique_ids.get(name),
-                          most_unique)]
+        assertions = []
+        if name in max_ids or name in max_unique_ids:
+            most, most_unique = partition_sizes(ids[name], form)
+            assertions = [
+                *_check_limit(name, "max_ids_per_table", max_ids.get(name), most),
+                *_check_limit(name, "max_unique_ids_per_table", max_unique_ids.get(name),
+                              most_unique)]
         with tf.control_dependencies(assertions):
             partitioned[name] = to_csr(ids[name], form)
     return partitioned
+
+
+def lookup_ids(stacks: Stacks, formats: Formats, config: SparseCoreEmbeddingConfig,
+               features: Mapping[str, Any], weights: Mapping[str, Any]
+               ) -> tuple[dict[str, StackIds], Partitioned]:
+    """Returns ids in the order of features, and in the arrays.
+
+    A graph that does nothing with the arrays does not sort ids for them, unless the config
+    limits what they hold.
+
+    Raises:
+        Those of `feature_order_ids`, `check_room` and `to_partitioned`.
+    """
+    ids = feature_order_ids(stacks, features, weights)
+    check_room(ids, stacks, formats)
+    with_room = {name: dataclasses.replace(form, allow_id_dropping=True)
+                 for name, form in formats.items()}
+    return ids, to_partitioned(sort_stacks(stacks, formats, ids), with_room, *limits(config))
+
+
+def limits(config: SparseCoreEmbeddingConfig) -> tuple[Limits, Limits]:
+    """Returns the most ids, and the most distinct ones, of stacks that have limits."""
+    return config.max_ids_per_table or {}, config.max_unique_ids_per_table or {}
+
+
+def check_room(ids: Mapping[str, StackIds], stacks: Stacks, formats: Formats) -> None:
+    """Fails where the arrays have no room, and sorts ids to find out only if there are many.
+
+    Raises:
+        tf.errors.InvalidArgumentError: when run, if ids exceed the arrays.
+    """
+    for name, form in formats.items():
+        def sort_and_check(name: str = name, form: CsrFormat = form) -> Tensor:
+            _, _, used = to_csr(sort_ids(by_core(stacks, name, ids[name]), form), form)
+            return used
+
+        most = tf.size(ids[name].tokens) + form.padding
+        when(most > form.capacity, sort_and_check)
 
 
 def check_limits(config: SparseCoreEmbeddingConfig, stacks: Stacks) -> None:

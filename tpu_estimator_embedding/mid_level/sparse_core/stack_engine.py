@@ -8,8 +8,10 @@ from typing import Any
 
 import tensorflow as tf
 
+from tpu_estimator_embedding import checks
 from tpu_estimator_embedding.engine.backend import Replicas, StepIds
 from tpu_estimator_embedding.engine.delayed_update import DelayedUpdate
+from tpu_estimator_embedding.engine.enqueue_data import EnqueueData
 from tpu_estimator_embedding.engine.exportable_embedding import ExportableEmbedding
 from tpu_estimator_embedding.engine.exportable_functions import ExportableFunctions
 from tpu_estimator_embedding.engine.step_ids import is_native, shard_replicas
@@ -19,14 +21,14 @@ from tpu_estimator_embedding.mid_level.sparse_core.partitioned_csr import (
     PartitionedCsrFormatTensor,
     StackIds,
     from_csr,
-    sort_ids,
-    to_csr,
 )
 from tpu_estimator_embedding.mid_level.sparse_core.preprocessing import Formats
 from tpu_estimator_embedding.mid_level.sparse_core.stack_ids import (
+    CORES,
+    FEATURES,
     engine_ids,
     join_gradients,
-    split_stacks,
+    split_stack,
 )
 from tpu_estimator_embedding.mid_level.sparse_core.stack_variable import PARAMETERS, StackVariable
 from tpu_estimator_embedding.mid_level.sparse_core.to_stacks import Stacks
@@ -34,6 +36,7 @@ from tpu_estimator_embedding.mid_level.step.table_variables import outside_strat
 from tpu_estimator_embedding.ops.nests import tensors_of, with_tensors
 from tpu_estimator_embedding.types import Tensor
 
+Inputs = tuple[Tensor, ...]  # ids, rows and gains of one replica
 Partitions = Mapping[str, PartitionedCsrFormatTensor]  # stack name -> ids
 
 
@@ -41,13 +44,17 @@ class PreservedIds(PartitionedCsrFormatTensor):
     """Ids that were looked up, with what an update needs of them.
 
     Attributes:
+        order: the order of the rows of activations, `CORES` or `FEATURES`.
+        inputs: ids, rows and gains as the engine takes them.
         prepared: the tensors of the ids of the step as the engine has them; none where the
             ids of several replicas make a step.
     """
 
     __name__ = "tpu_estimator_embedding.PreservedIds"
 
-    prepared: typing.Tuple[tf.Tensor, ...]  # noqa: UP006 - ExtensionType knows no other
+    order: str
+    inputs: typing.Tuple[tf.Tensor, ...]  # noqa: UP006 - ExtensionType knows no other
+    prepared: typing.Tuple[tf.Tensor, ...]  # noqa: UP006
 
 
 class StackEngine:
@@ -72,19 +79,30 @@ class StackEngine:
                     name: DelayedUpdate(stack.engine.plan, self._example(name))
                     for name, stack in self._stack_engines.items()}
 
-    def lookup(self, partitions: Partitions) -> tuple[dict[str, Tensor], Partitions]:
+    def lookup(self, partitions: Partitions,
+               ids: Mapping[str, StackIds] | None = None) -> tuple[dict[str, Tensor], Partitions]:
         """Looks up the ids of one replica.
+
+        Args:
+            partitions: the ids, sorted for the cores.
+            ids: the same in the order of features, where they are known; else they are read
+                from the partitions.
 
         Returns:
             Path -> activations `output_shape + [dim]`, and the ids for `apply_gradients`.
         """
-        stacked, preserved = {}, {}
+        order = CORES if ids is None else FEATURES
+        activations: dict[str, Tensor] = {}
+        preserved = {}
         for name, stack in self._stack_engines.items():
-            partition = _without_prepared(partitions[name])
-            activations, ids = stack.look_up([partition], training=self._prepares)
-            stacked[name] = activations[name]
-            preserved[name] = self._preserve(name, partition, ids)
-        return split_stacks(self._stacks, stacked), preserved
+            inputs = self._inputs(name, from_csr(partitions[name], self._formats[name])
+                                  if ids is None else ids[name])
+            stacked, step_ids = stack.look_up([inputs], training=self._prepares)
+            activations |= split_stack(self._stacks, name, stacked[name], order)
+            preserved[name] = PreservedIds(
+                **_fields(partitions[name]), order=order, inputs=inputs,
+                prepared=self._prepared(name, step_ids))
+        return {path: activations[path] for path in self._stacks.features}, preserved
 
     def apply_gradients(self, replicas: Sequence[tuple[Partitions, Mapping[str, Tensor]]]
                         ) -> list[None]:
@@ -96,13 +114,15 @@ class StackEngine:
         Returns:
             Nothing for each replica.
         """
-        gradients = [join_gradients(self._stacks, of_replica) for _, of_replica in replicas]
         for name, stack in self._stack_engines.items():
-            partitions = [of_replica[name] for of_replica, _ in replicas]
-            stacked = {name: tf.concat([of_replica[name] for of_replica in gradients], 0)}
-            update = stack.engine.step_gradients(stacked, tf.constant(0, tf.int64))
-            ids = self._restore(name, partitions)
-            inputs = list(map(_without_prepared, partitions))
+            preserved = [self._preserved(name, partitions[name]) for partitions, _ in replicas]
+            stacked = tf.concat([
+                join_gradients(self._stacks, name, gradients, ids.order)
+                for ids, (_, gradients) in zip(preserved, replicas, strict=True)], 0)
+            update = stack.engine.step_gradients({name: stacked}, tf.constant(0, tf.int64))
+            inputs = [ids.inputs for ids in preserved]
+            prepared = preserved[0].prepared if len(preserved) == 1 else ()
+            ids = with_tensors(self._ids[name], prepared) if prepared else None
             if self._delayed:
                 self._delayed[name].delay(stack.engine, ids or self._shard(name, inputs), update)
             else:
@@ -121,48 +141,52 @@ class StackEngine:
             for delayed in self._delayed.values():
                 delayed.drop()
 
-    def _preserve(self, name: str, partition: PartitionedCsrFormatTensor,
-                  ids: StepIds) -> PartitionedCsrFormatTensor:
+    def _prepared(self, name: str, ids: StepIds) -> tuple[Tensor, ...]:
         if not self._prepares or not is_native(ids):
-            return partition
+            return ()
         self._ids[name] = tf.nest.map_structure(
             lambda leaf: None if leaf is None else tf.constant(0), ids)
-        return PreservedIds(**_fields(partition), prepared=tuple(tensors_of(ids)))
+        return tuple(tensors_of(ids))
 
-    def _restore(self, name: str,
-                 partitions: Sequence[PartitionedCsrFormatTensor]) -> StepIds | None:
-        """Returns the ids of a step as they were looked up, None if they were not."""
-        first = partitions[0]
-        if len(partitions) > 1 or not isinstance(first, PreservedIds):
-            return None
-        return with_tensors(self._ids[name], first.prepared)
+    def _preserved(self, name: str, partition: PartitionedCsrFormatTensor) -> PreservedIds:
+        """Returns ids as `lookup` preserved them, also those that it did not look up."""
+        if isinstance(partition, PreservedIds):
+            return partition
+        ids = from_csr(partition, self._formats[name])
+        return PreservedIds(**_fields(partition), order=CORES, inputs=self._inputs(name, ids),
+                            prepared=())
 
-    def _shard(self, name: str, partitions: Sequence[PartitionedCsrFormatTensor]) -> StepIds:
+    def _inputs(self, name: str, ids: StackIds) -> Inputs:
+        return tuple(engine_ids(ids, self._formats[name].rows_per_shard))
+
+    def _shard(self, name: str, inputs: Sequence[Inputs]) -> StepIds:
         return shard_replicas(
             self._stack_engines[name].engine.plan,
-            _to_replicas(name, self._formats[name], partitions), training=True, uniform=True)
+            _to_replicas(name, self._formats[name], inputs), training=True, uniform=True)
 
     def _example(self, name: str) -> StepIds:
         """Returns ids in a graph of its own, which show dtypes and shapes."""
-        form = self._formats[name]
         with tf.Graph().as_default():
-            ids = [tf.compat.v1.placeholder(dtype, [None]) for dtype in
-                   (tf.int64, tf.int64, tf.int64, tf.float32)]
-            tensor, *_ = to_csr(sort_ids(StackIds(*ids), form), form)
-            return self._shard(name, [tensor] * self._num_replicas)
+            inputs = tuple(tf.compat.v1.placeholder(dtype, [None])
+                           for dtype in (tf.int64, tf.int64, tf.float32))
+            return self._shard(name, [inputs] * self._num_replicas)
 
 
-def _to_replicas(name: str, form: CsrFormat,
-                 partitions: Sequence[PartitionedCsrFormatTensor]) -> Replicas:
-    return [({name: engine_ids(from_csr(partition, form), form.rows_per_shard)},
-             tf.constant(form.sample_count, tf.int64)) for partition in partitions]
+def check_partitions(argument: str, partitions: Mapping[str, Any], stacks: Stacks) -> Partitions:
+    """Raises ValueError unless there are ids for every stack; returns them in order."""
+    names = list(stacks.stacks)
+    checks.check(sorted(partitions) == sorted(names), argument, f"keyed by the stacks {names}",
+                 sorted(partitions))
+    for name in names:
+        checks.check(isinstance(partitions[name], PartitionedCsrFormatTensor),
+                     f"{argument}[{name!r}]", "a PartitionedCsrFormatTensor",
+                     type(partitions[name]).__name__)
+    return {name: partitions[name] for name in names}
 
 
-def _without_prepared(partition: PartitionedCsrFormatTensor) -> PartitionedCsrFormatTensor:
-    if not isinstance(partition, PreservedIds):
-        return partition
-    fields = _fields(partition)
-    return PartitionedCsrFormatTensor(**fields)
+def _to_replicas(name: str, form: CsrFormat, inputs: Sequence[Inputs]) -> Replicas:
+    return [({name: EnqueueData(*of_replica)}, tf.constant(form.sample_count, tf.int64))
+            for of_replica in inputs]
 
 
 def _fields(partition: PartitionedCsrFormatTensor) -> dict[str, Any]:

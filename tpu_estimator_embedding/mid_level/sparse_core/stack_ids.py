@@ -1,11 +1,12 @@
 # SPDX-License-Identifier: Apache-2.0
 """From the ids of features to those of stacks, and from rows of stacks to activations.
 
-Every local core computes the activations of its share of the samples of each feature. The
-rows of a stack are those of the first core, feature by feature, then those of the second.
+Every local core computes the activations of its share of the samples of each feature. In the
+order of cores, the rows of a stack are those of the first core, feature by feature, then those
+of the second; in the order of features, those of the first feature, then those of the second.
 """
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Mapping
 
 import tensorflow as tf
 
@@ -17,6 +18,8 @@ from tpu_estimator_embedding.ops.combiners import row_scales
 from tpu_estimator_embedding.ops.sparse_ids import weights_or_ones, without_negative
 from tpu_estimator_embedding.types import Tensor
 
+CORES, FEATURES = "cores", "features"  # orders of the rows of a stack
+
 
 def stack_ids(stacks: Stacks, datas: EnqueueDatas) -> dict[str, StackIds]:
     """Checks the ids of all features, and puts those of each stack together.
@@ -26,7 +29,7 @@ def stack_ids(stacks: Stacks, datas: EnqueueDatas) -> dict[str, StackIds]:
         datas: path -> ids of the feature.
 
     Returns:
-        Stack name -> ids, in whose gains the combiners are.
+        Stack name -> ids, in whose gains the combiners are, in the order of features.
 
     Raises:
         Those of the engine's `checked_ids`.
@@ -38,47 +41,61 @@ def stack_ids(stacks: Stacks, datas: EnqueueDatas) -> dict[str, StackIds]:
             for name, ids in by_stack.items()}
 
 
+def by_core(stacks: Stacks, name: str, ids: StackIds) -> StackIds:
+    """Returns ids in the order of features with the rows that cores compute, unsorted."""
+    places = [place for place in stacks.features.values() if place.stack == name]
+    num_cores = stacks.cores.num_sc_per_chip
+    rows = tf.concat([tf.reshape(tf.range(num_cores, dtype=tf.int64)[:, tf.newaxis]
+                                 * (stacks.sample_count(name) // num_cores) + tf.range(
+                                     first, first + count, dtype=tf.int64), [-1])
+                      for first, count in (_share(stacks, place) for place in places)], 0)
+    return ids._replace(rows=tf.gather(rows, ids.rows))
+
+
 def engine_ids(ids: StackIds, rows_per_shard: int) -> EnqueueData:
     """Returns ids in the order of activations as the engine takes them."""
     return EnqueueData(ids.shards * rows_per_shard + ids.tokens, ids.rows, ids.gains)
 
 
-def split_stacks(stacks: Stacks, activations: Mapping[str, Tensor]) -> dict[str, Tensor]:
-    """Returns path -> `output_shape + [dim]`, from the activations of stacks.
+def split_stack(stacks: Stacks, name: str, activations: Tensor,
+                order: str) -> dict[str, Tensor]:
+    """Returns path -> `output_shape + [dim]`, from the activations of a stack.
 
     Args:
         stacks: the tables and features.
-        activations: stack name -> `[samples, padded dimension]`.
+        name: name of the stack.
+        activations: `[samples, padded dimension]`.
+        order: whether the rows are in the order of `CORES`, or of `FEATURES`.
     """
+    cores = stacks.cores.num_sc_per_chip if order == CORES else 1
+    by_core = tf.reshape(activations, [cores, -1, stacks.stacks[name].shape[1]])
     split = {}
     for path, place in stacks.features.items():
-        shape = stacks.activation_shapes[path]
-        by_core = tf.reshape(activations[place.stack], [
-            stacks.cores.num_sc_per_chip, -1, stacks.stacks[place.stack].shape[1]])
-        first, count = _share(stacks, place)
-        split[path] = tf.reshape(by_core[:, first:first + count, :shape[-1]], shape)
+        if place.stack == name:
+            shape = stacks.activation_shapes[path]
+            first, count = place.first // cores, place.sample_count // cores
+            split[path] = tf.reshape(by_core[:, first:first + count, :shape[-1]], shape)
     return split
 
 
-def join_gradients(stacks: Stacks, gradients: Mapping[str, Tensor]) -> dict[str, Tensor]:
-    """Returns stack name -> `[samples, padded dimension]`: `split_stacks` backwards.
+def join_gradients(stacks: Stacks, name: str, gradients: Mapping[str, Tensor],
+                   order: str) -> Tensor:
+    """Returns `[samples, padded dimension]`: `split_stack` backwards.
 
     Args:
         stacks: the tables and features.
+        name: name of the stack.
         gradients: path -> `output_shape + [dim]` of every feature.
+        order: as for `split_stack`.
     """
-    joined: dict[str, list[Tensor]] = {name: [] for name in stacks.stacks}
+    cores = stacks.cores.num_sc_per_chip if order == CORES else 1
+    width, parts = stacks.stacks[name].shape[1], []
     for path, place in stacks.features.items():
-        dimension = stacks.activation_shapes[path][-1]
-        width = stacks.stacks[place.stack].shape[1]
-        by_core = tf.reshape(gradients[path], [stacks.cores.num_sc_per_chip, -1, dimension])
-        joined[place.stack].append(tf.pad(by_core, [[0, 0], [0, 0], [0, width - dimension]]))
-    return {name: _flatten_cores(parts) for name, parts in joined.items()}
-
-
-def _flatten_cores(parts: Sequence[Tensor]) -> Tensor:
-    by_core = tf.concat(parts, 1)
-    return tf.reshape(by_core, [-1, by_core.shape[2]])
+        if place.stack == name:
+            dimension = stacks.activation_shapes[path][-1]
+            by_core = tf.reshape(gradients[path], [cores, -1, dimension])
+            parts.append(tf.pad(by_core, [[0, 0], [0, 0], [0, width - dimension]]))
+    return tf.reshape(tf.concat(parts, 1), [-1, width])
 
 
 def _share(stacks: Stacks, place: FeaturePlace) -> tuple[int, int]:
@@ -97,8 +114,5 @@ def _ids_of_feature(stacks: Stacks, path: str, place: FeaturePlace,
     gains = weights_or_ones(ids)
     if scales is not None:
         gains *= tf.gather(scales, ids.rows)
-    first, share = _share(stacks, place)
     stack = stacks.stacks[place.stack]
-    rows_per_core = stacks.sample_count(place.stack) // stacks.cores.num_sc_per_chip
-    rows = ids.rows // share * rows_per_core + first + ids.rows % share
-    return StackIds(*stack.table(place.table).place(ids.ids), rows, gains)
+    return StackIds(*stack.table(place.table).place(ids.ids), ids.rows + place.first, gains)
