@@ -20,6 +20,7 @@ VERBS = {
     "doctor": ("runtime.doctor_command", "say what is installed, patched, missing or wrong"),
     "migrate": ("migration.command", "rewrite programs so that they leave tf.estimator"),
     "plan": ("experiments.plan_command", "say what a program's tables will need"),
+    "report": ("experiments.report_command", "report on a model from its directory"),
     "run": ("runtime.run_command", "run a program as it is"),
     "sweep": ("experiments.sweep_command", "compare gradient multipliers of a program's tables"),
 }
@@ -36,6 +37,7 @@ examples:
   {PROGRAM} plan train.py              what will its tables need?
   {PROGRAM} sweep train.py --multiplier 0 0.1 1 -- --steps 100
                                        how much should its tables learn?
+  {PROGRAM} report model_dir           curves, tables and neighbours on one page
 """
 
 

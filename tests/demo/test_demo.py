@@ -79,6 +79,15 @@ def test_saved_model_serves_what_the_estimator_predicts(first_run):
     assert float(difference) < 1e-6
 
 
+def test_ends_by_pointing_at_its_report_and_the_next_experiment(first_run, model_dir):
+    report = model_dir / "report" / "report.html"
+    assert f"The report has curves and tables: {report}" in first_run.stdout
+    page = report.read_text()
+    assert f"The newest checkpoint is of step {STEPS}." in page
+    assert "auc over steps" in page and "items" in page
+    assert "sweep -m tpu_estimator_embedding --multiplier 0 0.1 1 --metric auc" in first_run.stdout
+
+
 def test_run_again_keeps_logs_and_model(first_run, model_dir):
     again = run_demo(model_dir)
     assert again.returncode == 0, again.stderr
@@ -92,6 +101,16 @@ def test_run_again_with_another_seed_says_what_to_do(first_run, model_dir):
     assert other.returncode == 2
     assert f"`--seed` must be 3, with which {model_dir} was made, got 4." in other.stderr
     assert "Traceback" not in other.stderr
+
+
+def test_multiplier_is_one_that_exists_and_stays_the_same(first_run, model_dir, tmp_path):
+    unknown = run_demo(tmp_path / "other", "--multiplier", "wramup:10")
+    assert unknown.returncode == 2
+    assert "Nearest to 'wramup': warmup" in unknown.stderr
+    assert not (tmp_path / "other").exists()
+    other = run_demo(model_dir, *OPTIONS, "--multiplier", "0")
+    assert other.returncode == 2
+    assert f"`--multiplier` must be 1, with which {model_dir} was made, got '0'." in other.stderr
 
 
 def wait_for_a_checkpoint(directory: pathlib.Path, process: subprocess.Popen) -> None:

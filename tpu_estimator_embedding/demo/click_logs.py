@@ -2,6 +2,7 @@
 """Writing click logs, so that an interrupted run can go on where it stopped."""
 
 import dataclasses
+import os
 import pathlib
 from collections.abc import Iterator
 
@@ -100,7 +101,7 @@ class ClickLogs:
 
 def _write_file(path: pathlib.Path, clicks: Clicks) -> None:
     import tensorflow as tf  # not above: checking the demo's arguments has no need of it
-    unfinished = path.with_suffix(".unfinished")
+    unfinished = path.with_suffix(f".{os.getpid()}.unfinished")  # several may write at a time
     with tf.io.TFRecordWriter(str(unfinished)) as writer:
         for record in encode(clicks):
             writer.write(record)

@@ -10,7 +10,8 @@ class Clock:
     """Seconds that each phase took.
 
     Attributes:
-        seconds: name of the phase -> seconds, in the order of the phases.
+        seconds: name of the phase -> seconds, in the order in which phases first ended; one
+            that comes again goes on.
     """
 
     def __init__(self) -> None:
@@ -34,4 +35,5 @@ class Clock:
         self._phase, self._start = name, time.perf_counter()
 
     def _end(self) -> None:
-        self.seconds[self._phase] = time.perf_counter() - self._start
+        seconds = time.perf_counter() - self._start
+        self.seconds[self._phase] = self.seconds.get(self._phase, 0.0) + seconds

@@ -6,10 +6,11 @@ import pathlib
 import sys
 
 import tpu_estimator_embedding
-from tpu_estimator_embedding import checks
+from tpu_estimator_embedding import checks, multipliers
 from tpu_estimator_embedding.demo.click_logs import ClickLogs
 from tpu_estimator_embedding.demo.clock import Clock
 from tpu_estimator_embedding.demo.settings import keep_settings
+from tpu_estimator_embedding.multipliers.schedule import Schedule
 from tpu_estimator_embedding.runtime import quiet_start
 
 DESCRIPTION = ("Writes click logs, then trains, evaluates, predicts and exports a model with "
@@ -28,12 +29,15 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("--seed", type=int, default=1,
                         help="of the records and the model (%(default)s)")
     quiet_start.add_argument(parser)
+    parser.add_argument("--multiplier", metavar="M", default="1",
+                        help="gradient multiplier of the tables, a number or a schedule such as "
+                        "warmup:100 or freeze_until:200 (%(default)s)")
 
 
 def run(args: argparse.Namespace) -> int:
     """Writes logs, trains, evaluates, predicts, exports; returns the exit status."""
     try:
-        logs = _checked(args)
+        logs, multiplier = _checked(args)
     except ValueError as error:
         print(error, file=sys.stderr)
         return 2
@@ -46,16 +50,17 @@ def run(args: argparse.Namespace) -> int:
             from tpu_estimator_embedding.kernels import load
             load.kernels()
     try:
-        phases.run(args.model_dir, logs, args.batch_size, clock)
+        phases.run(args.model_dir, logs, args.batch_size, multiplier, clock)
     except KeyboardInterrupt:
         print("\nInterrupted. The same command goes on from the last checkpoint.")
         return 130
     return 0
 
 
-def _checked(args: argparse.Namespace) -> ClickLogs:
+def _checked(args: argparse.Namespace) -> tuple[ClickLogs, Schedule]:
+    multiplier = multipliers.parse(args.multiplier)
     checks.check_positive_int("--batch-size", args.batch_size)
     logs = ClickLogs(args.model_dir / "click_logs", args.examples, args.seed)
     keep_settings(args.model_dir, {"examples": args.examples, "batch-size": args.batch_size,
-                                   "seed": args.seed})
-    return logs
+                                   "seed": args.seed, "multiplier": multiplier.text})
+    return logs, multiplier

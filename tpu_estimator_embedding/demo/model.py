@@ -24,12 +24,18 @@ def embedding_columns() -> list[Any]:
         shared_embedding_collection_name=shared[0].table)
 
 
-def embedding_config_spec(learning_rate: float = 0.5) -> Any:
-    """Returns which columns the embedding engine trains, and how."""
+def embedding_config_spec(learning_rate: float = 0.5, multiplier: Any = None) -> Any:
+    """Returns which columns the embedding engine trains, and how.
+
+    Args:
+        learning_rate: of all tables.
+        multiplier: function of the global step that scales their gradients, or None.
+    """
     return tf.estimator.tpu.experimental.EmbeddingConfigSpec(
         feature_columns=embedding_columns(),
         optimization_parameters=tf.tpu.experimental.AdagradParameters(
-            learning_rate, initial_accumulator=0.1))
+            learning_rate, initial_accumulator=0.1),
+        experimental_gradient_multiplier_fn=multiplier)
 
 
 def is_table(variable_name: str) -> bool:

@@ -11,17 +11,21 @@ from tpu_estimator_embedding.demo.click_logs import ClickLogs
 from tpu_estimator_embedding.demo.clock import Clock
 from tpu_estimator_embedding.demo.inputs import make_input_fn
 from tpu_estimator_embedding.demo.untrained_tables import with_untrained_tables
+from tpu_estimator_embedding.experiments.model_report import write_report
+from tpu_estimator_embedding.multipliers.schedule import Schedule
 
 _PREDICTIONS = 5
 
 
-def run(directory: pathlib.Path, logs: ClickLogs, batch_size: int, clock: Clock) -> None:
+def run(directory: pathlib.Path, logs: ClickLogs, batch_size: int, multiplier: Schedule,
+        clock: Clock) -> None:
     """Goes through all phases and prints a summary.
 
     Args:
         directory: where the model and its export go.
         logs: what to train on; written where they are not yet.
         batch_size: examples in a step.
+        multiplier: scales the gradients of the tables.
         clock: what has measured how long it took to get here.
     """
     tf.compat.v1.logging.set_verbosity(tf.compat.v1.logging.ERROR)
@@ -29,9 +33,10 @@ def run(directory: pathlib.Path, logs: ClickLogs, batch_size: int, clock: Clock)
         if not logs.write():
             print(f"The click logs in {logs.directory} are complete and stay as they are.")
     estimator = training.make_estimator(directory / "model", logs, batch_size,
-                                        on_start=lambda: clock.go_on_as("train"))
+                                        on_start=lambda: clock.go_on_as("train"),
+                                        multiplier=multiplier)
     with clock.phase("start training"):
-        trained = training.train(estimator, logs, batch_size)
+        trained = training.train(estimator, logs, batch_size, clock.go_on_as)
     with clock.phase("evaluate"):
         metrics = _evaluate(estimator, logs)
     with clock.phase("predict"):
@@ -40,10 +45,18 @@ def run(directory: pathlib.Path, logs: ClickLogs, batch_size: int, clock: Clock)
         saved_model = serving.export(estimator, directory / "export")
     with clock.phase("serve"):
         served = serving.serve(saved_model, logs, _PREDICTIONS)
+    with clock.phase("report"):
+        model_dir = pathlib.Path(estimator.model_dir)
+        report, *_ = write_report(model_dir, model_dir.parent / "report")
     summary.show(logs, clock, metrics, trained_examples=trained, predicted=predicted,
                  served=served, files={
                      "click logs": logs.directory, "checkpoints": estimator.model_dir,
-                     "SavedModel": saved_model})
+                     "SavedModel": saved_model, "report": report})
+    print(f"\nThe report has curves and tables: {report}\n"
+          "How much should the tables learn? Compare:\n"
+          "  tpu-estimator-embedding sweep -m tpu_estimator_embedding --multiplier 0 0.1 1 "
+          f"--metric auc \\\n      --out {directory / 'sweep'} -- demo --examples {logs.examples} "
+          f"--batch-size {batch_size} --seed {logs.seed} --model-dir {directory}")
 
 
 def _evaluate(estimator: Any, logs: ClickLogs) -> dict[str, float]:

@@ -2,13 +2,14 @@
 """What a directory of the demo was made with: a run can only go on with the same."""
 
 import json
+import os
 import pathlib
 from collections.abc import Mapping
 
 from tpu_estimator_embedding import checks
 
 
-def keep_settings(directory: pathlib.Path, settings: Mapping[str, int]) -> None:
+def keep_settings(directory: pathlib.Path, settings: Mapping[str, int | str]) -> None:
     """Notes the settings of a new directory, or compares them with those noted.
 
     Raises:
@@ -17,7 +18,9 @@ def keep_settings(directory: pathlib.Path, settings: Mapping[str, int]) -> None:
     path = directory / "settings.json"
     if not path.exists():
         directory.mkdir(parents=True, exist_ok=True)
-        path.write_text(json.dumps(settings))
+        unfinished = path.with_suffix(f".{os.getpid()}.unfinished")
+        unfinished.write_text(json.dumps(settings))
+        unfinished.rename(path)
     for name, noted in json.loads(path.read_text()).items():
         checks.check(settings[name] == noted, f"--{name}",
                      f"{noted}, with which {directory} was made", settings[name],

@@ -14,10 +14,12 @@ from tpu_estimator_embedding.demo.progress import ProgressHook
 from tpu_estimator_embedding.demo.untrained_tables import KeepFirstCheckpoint
 
 _CHECKPOINTS_PER_RUN = 20
+_SUMMARIES_PER_RUN = 50
+_EVALUATIONS = 4  # evenly spaced, the one after training included
 
 
 def make_estimator(model_dir: pathlib.Path, logs: ClickLogs, batch_size: int,
-                   on_start: Callable[[], None]) -> Any:
+                   on_start: Callable[[], None], multiplier: Any = None) -> Any:
     """Returns a TPUEstimator on the embedding engine.
 
     Args:
@@ -25,17 +27,20 @@ def make_estimator(model_dir: pathlib.Path, logs: ClickLogs, batch_size: int,
         logs: what it will be trained on.
         batch_size: examples in a step, in every mode.
         on_start: called when everything is ready for the first step of training.
+        multiplier: function of the global step that scales the gradients of the tables.
     """
     tpu = tf.compat.v1.estimator.tpu
+    steps = total_steps(logs, batch_size)
     config = tpu.RunConfig(
         model_dir=str(model_dir), tf_random_seed=logs.seed,
-        save_checkpoints_steps=max(1, total_steps(logs, batch_size) // _CHECKPOINTS_PER_RUN),
+        save_checkpoints_steps=max(1, steps // _CHECKPOINTS_PER_RUN),
+        save_summary_steps=max(1, steps // _SUMMARIES_PER_RUN),
         log_step_count_steps=None, tpu_config=tpu.TPUConfig(iterations_per_loop=1))
     return tpu.TPUEstimator(
         model_fn=_model_fn_with_progress(logs, batch_size, on_start), config=config, use_tpu=True,
         train_batch_size=batch_size, eval_batch_size=batch_size, predict_batch_size=batch_size,
         params={"columns": model.embedding_columns(), "dense_learning_rate": 0.1},
-        embedding_config_spec=model.embedding_config_spec())
+        embedding_config_spec=model.embedding_config_spec(multiplier=multiplier))
 
 
 def total_steps(logs: ClickLogs, batch_size: int) -> int:
@@ -49,8 +54,12 @@ def trained_steps(estimator: Any) -> int:
     return int(tf.train.load_variable(checkpoint, "global_step")) if checkpoint else 0
 
 
-def train(estimator: Any, logs: ClickLogs, batch_size: int) -> int:
+def train(estimator: Any, logs: ClickLogs, batch_size: int,
+          on_phase: Callable[[str], None]) -> int:
     """Trains on every record once, going on where the newest checkpoint stopped.
+
+    Now and then it evaluates, for a curve over the steps; `on_phase` is told before that and
+    before training goes on.
 
     Returns:
         The records of this run.
@@ -62,10 +71,30 @@ def train(estimator: Any, logs: ClickLogs, batch_size: int) -> int:
     if start:
         print(f"Resuming the interrupted run at step {start} of {total}, "
               f"from {estimator.latest_checkpoint()}.")
-    input_fn = make_input_fn(logs.train_files, first_record=start * batch_size)
-    estimator.train(input_fn, max_steps=total,
-                    saving_listeners=[KeepFirstCheckpoint(pathlib.Path(estimator.model_dir))])
+    for stop in evaluation_steps(total):
+        if start < stop:
+            _train_until(stop, estimator, logs, batch_size)
+            if stop < total:  # the last one is of the demo's next phase
+                on_phase("evaluate in between")
+                estimator.evaluate(make_input_fn(logs.eval_files))
+                on_phase("start training")
     return logs.train_examples - start * batch_size
+
+
+def evaluation_steps(total: int) -> list[int]:
+    """Returns the steps after which the model is evaluated, the last one of training included.
+
+    >>> evaluation_steps(440)
+    [110, 220, 330, 440]
+    """
+    return sorted({max(1, total * number // _EVALUATIONS)
+                   for number in range(1, _EVALUATIONS + 1)})
+
+
+def _train_until(stop: int, estimator: Any, logs: ClickLogs, batch_size: int) -> None:
+    first_record = trained_steps(estimator) * batch_size
+    estimator.train(make_input_fn(logs.train_files, first_record), max_steps=stop,
+                    saving_listeners=[KeepFirstCheckpoint(pathlib.Path(estimator.model_dir))])
 
 
 def _model_fn_with_progress(logs: ClickLogs, batch_size: int,

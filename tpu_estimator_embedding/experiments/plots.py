@@ -90,6 +90,29 @@ def bars(title: str, x_label: str, y_label: str, labels: Sequence[str],
         return _png(figure)
 
 
+def histograms(x_label: str, y_label: str, edges: np.ndarray, counts: Mapping[str, np.ndarray]
+               ) -> bytes:
+    """Draws a histogram of each of several things, on the same logarithmic axis.
+
+    Args:
+        edges: `[bins + 1]`, of the bins.
+        counts: title -> `[bins]`.
+    """
+    from matplotlib.ticker import NullFormatter
+
+    with _grid(len(counts)) as (figure, axes):
+        filled = np.flatnonzero(np.sum(list(counts.values()), axis=0))
+        low, high = (filled[0], filled[-1]) if len(filled) else (0, len(edges) - 2)
+        for axis, (title, values) in zip(axes, counts.items(), strict=False):
+            axis.stairs(values, edges, fill=True, color=_COLORS[0])
+            axis.set_xscale("log")
+            axis.xaxis.set_minor_formatter(NullFormatter())
+            axis.set_xlim(edges[max(0, low - 5)], edges[min(len(edges) - 1, high + 6)])
+            axis.set_title(title, fontsize="small")
+            axis.set(xlabel=x_label, ylabel=y_label)
+        return _png(figure)
+
+
 def smoothed(points: Sequence[tuple[int, float]], count: int = 200) -> list[tuple[float, float]]:
     """Returns at most `count` points, each the mean of its neighbours."""
     if len(points) <= count:
@@ -140,6 +163,20 @@ def _figure(width: float = 7.5, height: float = 4.5) -> Iterator[tuple[Any, Any]
         axis.set_axisbelow(True)
         axis.spines[["top", "right"]].set_visible(False)
         yield figure, axis
+
+
+@contextlib.contextmanager
+def _grid(count: int) -> Iterator[tuple[Any, list[Any]]]:
+    with _figure(width=9.0, height=2.4 * -(-count // 2)) as (figure, axis):
+        figure.delaxes(axis)
+        rows = figure.subplots(-(-count // 2), 2, squeeze=False)
+        axes = [axis for row in rows for axis in row]
+        for axis in axes[:count]:
+            axis.grid(True, alpha=0.3)
+            axis.spines[["top", "right"]].set_visible(False)
+        for axis in axes[count:]:
+            axis.set_visible(False)
+        yield figure, axes
 
 
 def _png(figure: Any) -> bytes:

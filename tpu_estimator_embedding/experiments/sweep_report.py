@@ -11,6 +11,7 @@ from tpu_estimator_embedding.experiments.files import write_bytes, write_text
 from tpu_estimator_embedding.experiments.result_tables import summary_rows
 from tpu_estimator_embedding.experiments.results import Results
 from tpu_estimator_embedding.experiments.setting import Setting
+from tpu_estimator_embedding.experiments.table_labels import short_names
 
 
 def write_report(results: Results, subject: Sequence[str]) -> None:
@@ -79,8 +80,7 @@ def _figures(results: Results) -> list[tuple[str, str, Callable[[], bytes]]]:
     if tables:
         found.append(("table_norms", "Mean Euclidean norm of each table's rows at the end.",
                       lambda: plots.bars("Rows of the tables at the end", "table",
-                                         "mean Euclidean norm of a row", [
-                                             _short(key, tables) for key in tables],
+                                         "mean Euclidean norm of a row", short_names(tables),
                                          _norms(results, tables))))
     return found
 
@@ -136,11 +136,3 @@ def _axis(results: Results) -> str:
 
 def _words(curve: str) -> str:
     return "training loss" if curve == TRAINING_LOSS else curve
-
-
-def _short(key: str, keys: Sequence[str]) -> str:
-    """The part of a variable's name that tells it from the others."""
-    parts = key.removesuffix("/embedding_weights").split("/")
-    short = parts[-1]
-    return short if sum(other.removesuffix("/embedding_weights").split("/")[-1] == short
-                        for other in keys) == 1 else key

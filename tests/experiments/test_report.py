@@ -1,0 +1,99 @@
+# SPDX-License-Identifier: Apache-2.0
+"""The report on one model's directory, whatever state it is in."""
+
+import numpy as np
+import pytest
+
+from tests.estimator import counting
+from tests.experiments import browser
+from tpu_estimator_embedding import cli
+from tpu_estimator_embedding.checkpoint.contents import Table
+from tpu_estimator_embedding.checkpoint.stored_tensor import ArrayTensor
+from tpu_estimator_embedding.checkpoint.table_layouts import TableLayout
+from tpu_estimator_embedding.experiments import model_report
+from tpu_estimator_embedding.experiments.row_neighbours import hot_rows
+
+STEPS = 4
+IDS = [0, 1, 1, 1, 2, 3, 3, 4]
+
+
+@pytest.fixture(scope="module")
+def model_dir(tmp_path_factory):
+    directory = tmp_path_factory.mktemp("report") / "model"
+    config = counting.run_config(save_summary_steps=1, log_step_count_steps=1)
+    estimator = counting.new_estimator(directory, config=config)
+    estimator.train(counting.input_of(IDS), max_steps=STEPS)
+    estimator.evaluate(counting.input_of(IDS), name="later")
+    return directory
+
+
+def test_page_has_curves_tables_and_versions(model_dir, tmp_path, capsys):
+    assert cli.main(["report", str(model_dir), "--out", str(tmp_path / "out")]) == 0
+    page = (tmp_path / "out" / "report.html").read_text()
+    assert f"The newest checkpoint is of step {STEPS}. Last evaluation: later/loss" in page
+    assert "<td>counts</td>" in page
+    for name in ("training_loss", "evaluation_later_loss", "speed", "row_norms"):
+        assert (tmp_path / "out" / f"{name}.png").read_bytes().startswith(b"\x89PNG")
+    assert page.count('src="data:image/png') == len(list((tmp_path / "out").glob("*.png")))
+    assert "tpu_estimator_embedding" in page and "http" not in page
+    assert str(tmp_path / "out" / "report.html") in capsys.readouterr().out
+    browser.check_report(tmp_path / "out" / "report.html", tmp_path / "report.png")
+
+
+def test_directory_that_is_being_trained_into(model_dir, tmp_path):
+    """Half an event at the end, and no checkpoint yet."""
+    directory = tmp_path / "young"
+    directory.mkdir()
+    [events] = model_dir.glob("events*")
+    content = events.read_bytes()
+    (directory / events.name).write_bytes(content[:-5])
+    page, *_ = model_report.write_report(directory, tmp_path / "out")
+    assert "No checkpoint has been saved yet." in page.read_text()
+    assert (tmp_path / "out" / "training_loss.png").exists()
+
+
+def test_checkpoint_deleted_under_the_reader_is_read_anew(model_dir, tmp_path, monkeypatch):
+    inspect, missing = model_report.inspect, iter([True, False])
+
+    def deleted_once(prefix):
+        if next(missing):
+            raise FileNotFoundError(prefix)
+        return inspect(prefix)
+
+    monkeypatch.setattr(model_report, "inspect", deleted_once)
+    page, *_ = model_report.write_report(model_dir, tmp_path / "out")
+    assert f"of step {STEPS}" in page.read_text()
+
+
+@pytest.mark.parametrize("name", ["empty", "missing"])
+def test_directory_of_nothing_is_an_error(name, tmp_path, capsys):
+    (tmp_path / "empty").mkdir()
+    assert cli.main(["report", str(tmp_path / name)]) == 2
+    assert ("`MODEL_DIR` must be a directory with a checkpoint or event files, got"
+            in capsys.readouterr().err)
+    assert not (tmp_path / name / "report").exists()
+
+
+def test_hot_rows_and_their_neighbours_equal_numpy(monkeypatch):
+    monkeypatch.setattr("tpu_estimator_embedding.checkpoint.stored_tensor.BLOCK_BYTES", 64)
+    rng = np.random.default_rng(1)
+    rows = rng.normal(size=[50, 4]).astype(np.float32)
+    gathered = rng.uniform(size=[50, 4]).astype(np.float32)
+    table = Table("words", ArrayTensor(rows), {"accumulators": ArrayTensor(gathered)}, "Adagrad",
+                  TableLayout("div", 1, 50))
+    found = hot_rows(table, count=2, neighbours=3)
+    assert [row.id for row in found] == np.argsort(-np.square(gathered).sum(1))[:2].tolist()
+    for row in found:
+        cosines = rows @ rows[row.id] / np.linalg.norm(rows, axis=1) / np.linalg.norm(rows[row.id])
+        expected = np.argsort(-cosines)[1:4]  # the row itself comes first
+        assert [other for other, _ in row.neighbours] == expected.tolist()
+        np.testing.assert_allclose([cosine for _, cosine in row.neighbours], cosines[expected],
+                                   rtol=1e-5)
+
+
+def test_hot_rows_of_a_table_without_slots_have_the_largest_norms():
+    rows = np.array([[1, 0], [3, 4], [0, 2], [np.nan, 1]], np.float32)
+    table = Table("words", ArrayTensor(rows), {}, None, TableLayout("div", 1, 4))
+    [hot] = hot_rows(table, count=1, neighbours=9)
+    assert hot.id == 1
+    assert len(hot.neighbours) == 3

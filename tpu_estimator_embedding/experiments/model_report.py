@@ -1,0 +1,196 @@
+# SPDX-License-Identifier: Apache-2.0
+"""The page about one model: what its checkpoints and event files say, also while it trains."""
+
+import importlib.metadata
+import pathlib
+import platform
+from collections.abc import Callable
+
+import tpu_estimator_embedding
+from tpu_estimator_embedding import checks
+from tpu_estimator_embedding.checkpoint.contents import Contents
+from tpu_estimator_embedding.checkpoint.inspection import CheckpointReport, inspect
+from tpu_estimator_embedding.checkpoint.paths import find_checkpoint
+from tpu_estimator_embedding.checkpoint.reading import read_checkpoint
+from tpu_estimator_embedding.checkpoint.row_statistics import NORM_EDGES
+from tpu_estimator_embedding.experiments import html_page, plots
+from tpu_estimator_embedding.experiments.event_files import TRAINING_LOSS, Curves, read_scalars
+from tpu_estimator_embedding.experiments.files import write_bytes, write_text
+from tpu_estimator_embedding.experiments.row_neighbours import hot_rows
+from tpu_estimator_embedding.experiments.table_labels import short_names
+from tpu_estimator_embedding.plan.plan_table import format_bytes
+
+_TRIES = 5  # training deletes old checkpoints, perhaps the one that is being read
+_MOST_TABLES_WITH_NEIGHBOURS = 12
+_SPEEDS = {"training/examples/sec": "examples/s", "training/global_step/sec": "steps/s"}
+_DISTRIBUTIONS = ("tensorflow", "tf-keras", "tf-estimator-nightly", "tensorflow-estimator", "numpy")
+
+Figures = list[tuple[str, str, Callable[[], bytes]]]
+
+
+def write_report(model_dir: pathlib.Path, out: pathlib.Path) -> list[pathlib.Path]:
+    """Writes `report.html` and its figures.
+
+    Args:
+        model_dir: of an Estimator; it may be training.
+        out: directory that gets the files.
+
+    Returns:
+        The files, the page first.
+
+    Raises:
+        FileNotFoundError: if there is neither a checkpoint nor an event file.
+    """
+    curves = read_scalars(model_dir)
+    found = _read_newest(model_dir) if model_dir.is_dir() else None
+    if found is None and not curves:
+        raise FileNotFoundError(checks.complaint(
+            "MODEL_DIR", "a directory with a checkpoint or event files", str(model_dir)))
+    out.mkdir(parents=True, exist_ok=True)
+    parts = [html_page.paragraph(_opening(model_dir, curves, found and found[0]))]
+    files = []
+    figures = _curve_figures(curves)
+    if found is not None:
+        parts += [html_page.heading("Tables"), html_page.table(_table_rows(found[0]))]
+        figures += _table_figures(found[0])
+    pictures = []
+    if plots.can_draw():
+        for name, caption, draw in figures:
+            png = draw()
+            files.append(out / f"{name}.png")
+            write_bytes(files[-1], png)
+            pictures.append(html_page.figure(png, caption))
+    else:
+        pictures.append(html_page.paragraph(f"Figures need matplotlib: {plots.HOW_TO_GET}."))
+    parts += [html_page.heading("Curves"), *pictures]
+    if found is not None:
+        parts += _neighbour_parts(found[1])
+    parts += [html_page.heading("Versions"), html_page.table(_versions())]
+    page = out / "report.html"
+    write_text(page, html_page.page(f"Model in {model_dir.parent.name}/{model_dir.name}", parts))
+    return [page, *files]
+
+
+def _read_newest(model_dir: pathlib.Path) -> tuple[CheckpointReport, Contents] | None:
+    for attempt in range(_TRIES):
+        try:
+            prefix = find_checkpoint(model_dir)
+        except FileNotFoundError:
+            return None  # nothing was saved yet
+        try:
+            return inspect(prefix), read_checkpoint(prefix)
+        except FileNotFoundError:
+            if attempt == _TRIES - 1:
+                raise
+    raise AssertionError("unreachable")
+
+
+def _opening(model_dir: pathlib.Path, curves: Curves, report: CheckpointReport | None) -> str:
+    if report is None:
+        return f"{model_dir}. No checkpoint has been saved yet."
+    metrics = ", ".join(f"{name} {points[-1][1]:.4g}" for name, points in curves.items()
+                        if not name.startswith("training/") and name != "global_step")
+    step = "an unknown step" if report.global_step is None else f"step {report.global_step:,}"
+    evaluated = f" Last evaluation: {metrics}." if metrics else ""
+    return f"{model_dir}. The newest checkpoint is of {step}.{evaluated}"
+
+
+def _curve_figures(curves: Curves) -> Figures:
+    figures: Figures = []
+    for name in curves:
+        if name.startswith("training/") or name.endswith("global_step"):
+            continue
+        figures.append(_curve(f"evaluation_{_file_name(name)}", name, {name: name}, curves))
+    if TRAINING_LOSS in curves:
+        figures.insert(0, _curve("training_loss", "training loss", {
+            TRAINING_LOSS: "training loss"}, curves))
+    for name, unit in _SPEEDS.items():
+        if name in curves:
+            figures.append(_curve("speed", unit, {name: "training"}, curves))
+            break
+    for group, members in _groups(curves).items():
+        figures.append(_curve(f"training_{_file_name(group)}", group, members, curves))
+    return figures
+
+
+def _groups(curves: Curves) -> dict[str, dict[str, str]]:
+    """What else training wrote: curves whose tags differ in the last part alone go together."""
+    groups: dict[str, dict[str, str]] = {}
+    for name in curves:
+        if name.startswith("training/") and name != TRAINING_LOSS and name not in _SPEEDS:
+            group, _, member = name.removeprefix("training/").rpartition("/")
+            groups.setdefault(group or member, {})[name] = member
+    return groups
+
+
+def _curve(file: str, title: str, labels: dict[str, str], curves: Curves
+           ) -> tuple[str, str, Callable[[], bytes]]:
+    lines = {label: [plots.smoothed(curves[name])] for name, label in labels.items()}
+    return file, f"{title} over steps.", lambda: plots.curves(
+        f"{title} over steps", "global step", title, lines)
+
+
+def _table_figures(report: CheckpointReport) -> Figures:
+    names = dict(zip([table.name for table in report.tables],
+                     short_names([table.name for table in report.tables]), strict=True))
+    counts = {names[table.name]: table.statistics.histogram[1:-1] for table in report.tables
+              if table.statistics is not None}
+    figures: Figures = []
+    if counts:
+        figures.append(("row_norms", "How the Euclidean norms of the tables' rows are distributed.",
+                        lambda: plots.histograms("Euclidean norm of a row", "rows", NORM_EDGES,
+                                                 counts)))
+    trained = {names[table.name]: 1 - table.statistics.never_trained / table.rows
+               for table in report.tables
+               if table.statistics is not None and table.statistics.never_trained is not None}
+    if trained:
+        figures.append(("coverage", "Share of the rows that were ever trained.", lambda: plots.bars(
+            "Coverage: rows that were ever trained", "table", "share of the rows, %",
+            list(trained), {"": [100 * share for share in trained.values()]})))
+    return figures
+
+
+def _table_rows(report: CheckpointReport) -> list[list[str]]:
+    rows = [["table", "rows", "dim", "optimizer", "hosts", "partition", "size", "mean norm",
+             "largest norm", "never trained"]]
+    for table in report.tables:
+        statistics = table.statistics
+        assert statistics is not None
+        never = statistics.never_trained
+        rows.append([
+            table.name, f"{table.rows:,}", str(table.dimension), table.optimizer or "-",
+            str(table.num_hosts), table.partition_strategy, format_bytes(table.size),
+            f"{statistics.mean_norm:.4g}", f"{statistics.max_norm:.4g}",
+            "unknown" if never is None else f"{never:,} ({never / table.rows:.1%})"])
+    return rows
+
+
+def _neighbour_parts(contents: Contents) -> list[str]:
+    rows = [["table", "hot id", "nearest ids (cosine)"]]
+    tables = [table for table in contents.tables.values()
+              if table.vocabulary_size > 1 and table.dimension > 1]
+    for table in tables[:_MOST_TABLES_WITH_NEIGHBOURS]:
+        rows += [[table.name, str(row.id), ", ".join(
+            f"{other} ({cosine:.2f})" for other, cosine in row.neighbours)]
+            for row in hot_rows(table)]
+    if len(rows) == 1:
+        return []
+    return [html_page.heading("Neighbours of hot rows"), html_page.paragraph(
+        "Hot rows gathered the largest gradients, or, under optimizers that do not record them, "
+        "have the largest norms."), html_page.table(rows)]
+
+
+def _versions() -> list[list[str]]:
+    rows = [["what", "version"],
+            ["tpu_estimator_embedding", tpu_estimator_embedding.__version__],
+            ["Python", platform.python_version()]]
+    for name in _DISTRIBUTIONS:
+        try:
+            rows.append([name, importlib.metadata.version(name)])
+        except importlib.metadata.PackageNotFoundError:
+            continue
+    return rows
+
+
+def _file_name(name: str) -> str:
+    return "".join(letter if letter.isalnum() or letter in "-_." else "_" for letter in name)

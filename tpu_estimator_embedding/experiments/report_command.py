@@ -1,0 +1,36 @@
+# SPDX-License-Identifier: Apache-2.0
+"""`tpu-estimator-embedding report`: what a model's directory says of its training."""
+
+import argparse
+import pathlib
+import sys
+
+DESCRIPTION = """\
+Writes report.html, and its figures as PNGs, from the checkpoints and event
+files of a model, which may be training: loss and metrics over time, speed,
+norms and never-trained rows of every table, neighbours of hot rows.
+"""
+
+_PREFIX = "tpu-estimator-embedding report: "
+
+
+def add_arguments(parser: argparse.ArgumentParser) -> None:
+    """Adds the verb's arguments."""
+    parser.epilog = "examples:\n  tpu-estimator-embedding report model_dir --out report"
+    parser.add_argument("model_dir", metavar="MODEL_DIR", type=pathlib.Path,
+                        help="directory of an Estimator's model")
+    parser.add_argument("--out", type=pathlib.Path, metavar="DIR",
+                        help="where the files go (MODEL_DIR/report)")
+
+
+def run(args: argparse.Namespace) -> int:
+    """Writes the report and says where it is; returns the exit status."""
+    from tpu_estimator_embedding.experiments.model_report import write_report
+    out = args.out or args.model_dir / "report"
+    try:
+        page, *figures = write_report(args.model_dir.resolve(), out.resolve())
+    except (OSError, ValueError) as error:
+        print(f"{_PREFIX}{error}", file=sys.stderr)
+        return 2
+    print(f"report   {page}\nfigures  {len(figures)} PNGs beside it")
+    return 0
