@@ -105,7 +105,10 @@ def _write_file(path: pathlib.Path, clicks: Clicks) -> None:
     with tf.io.TFRecordWriter(str(unfinished)) as writer:
         for record in encode(clicks):
             writer.write(record)
-    unfinished.rename(path)
+    if unfinished.exists():  # else another process was first
+        unfinished.rename(path)
+    for left_over in path.parent.glob(f"{path.stem}*.unfinished"):
+        left_over.unlink(missing_ok=True)
 
 
 def encode(clicks: Clicks) -> Iterator[bytes]:
