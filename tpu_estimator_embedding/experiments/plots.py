@@ -73,11 +73,13 @@ def dots(title: str, x_label: str, y_label: str, values: Mapping[str, Sequence[f
 def bars(title: str, x_label: str, y_label: str, labels: Sequence[str],
          groups: Mapping[str, Sequence[float]], is_logarithmic: bool = False) -> bytes:
     """Draws beside each other the bars of every group, for every label."""
-    with _figure(width=max(7.5, 1.5 + 0.25 * len(labels) * len(groups))) as (figure, axis):
-        places, width = np.arange(len(labels)), 0.8 / len(groups)
+    width = max(7.5, 1.5 + 0.25 * len(labels) * len(groups))
+    height = 4.5 + (0.04 * max(map(len, labels)) if _are_long(labels) else 0.0)
+    with _figure(width, height) as (figure, axis):
+        places, thickness = np.arange(len(labels)), 0.8 / len(groups)
         for index, (name, values) in enumerate(groups.items()):
-            axis.bar(places + (index - (len(groups) - 1) / 2) * width, values, width, label=name,
-                     color=_COLORS[index % len(_COLORS)], edgecolor="white",
+            axis.bar(places + (index - (len(groups) - 1) / 2) * thickness, values, thickness,
+                     label=name, color=_COLORS[index % len(_COLORS)], edgecolor="white",
                      hatch=("", "//", "..", "xx")[index // len(_COLORS) % 4])
         axis.set_xticks(places, list(labels), rotation=30 if _are_long(labels) else 0,
                         ha="right" if _are_long(labels) else "center")
