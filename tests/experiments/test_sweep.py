@@ -201,3 +201,36 @@ def test_the_sweeps_own_process_needs_no_tensorflow():
     done = start([sys.executable, "-c", "import sys, tpu_estimator_embedding.experiments\n"
                   "assert 'tensorflow' not in sys.modules"])
     assert done.returncode == 0, done.stderr
+
+
+def test_full_disk_is_said_and_the_same_command_goes_on(tmp_path, monkeypatch, capsys):
+    from tpu_estimator_embedding import cli
+    from tpu_estimator_embedding.experiments import program_sweep
+    monkeypatch.chdir(tmp_path)
+
+    def run_missing(sweep, program, jobs):
+        raise OSError(28, "No space left on device", "job.json")
+
+    monkeypatch.setattr(program_sweep, "run_missing", run_missing)
+    assert cli.main(["sweep", str(PROGRAM), "--multiplier", "0", "1"]) == 1
+    shown = capsys.readouterr()
+    assert "No space left on device: 'job.json'. The same command goes on" in shown.err
+    assert "0 of 1; not run" in shown.out
+
+
+def test_half_written_file_leaves_what_was_there(tmp_path, monkeypatch):
+    from tpu_estimator_embedding.experiments import files
+    path = tmp_path / "results.csv"
+    files.write_text(path, "before")
+
+    def write_bytes(self, content):
+        with self.open("wb") as file:
+            file.write(content[:1])
+        raise OSError(28, "No space left on device")
+
+    monkeypatch.setattr(pathlib.Path, "write_bytes", write_bytes)
+    with pytest.raises(OSError, match="No space left"):
+        files.write_text(path, "after")
+    monkeypatch.undo()
+    assert path.read_text() == "before"
+    assert list(tmp_path.iterdir()) == [path]

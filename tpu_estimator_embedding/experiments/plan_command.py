@@ -53,11 +53,16 @@ def run(args: argparse.Namespace) -> int:
         return 2
     from tpu_estimator_embedding.runtime import capture
     from tpu_estimator_embedding.runtime import program as runtime_program
+    from tpu_estimator_embedding.runtime.quiet_start import quiet_start
+
+    def set_up() -> None:
+        with quiet_start(verbose=False):
+            runtime_program.ProgramSetup(program.is_tf1, "quiet")()
+
     start = runtime_program.run_module if program.is_module else runtime_program.run_file
     try:
         captured = capture.capture(
-            functools.partial(start, program.name, program.arguments),
-            runtime_program.ProgramSetup(program.is_tf1, "quiet"),
+            functools.partial(start, program.name, program.arguments), set_up,
             "__init__" if args.sample is None else "train")
     except (capture.NoEstimatorError, runtime_program.NotStartedError) as error:
         print(f"{_PREFIX}{error}", file=sys.stderr)
