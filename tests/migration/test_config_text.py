@@ -95,7 +95,7 @@ import tensorflow as tf
 BATCH_SIZE = 64  # of training, over all replicas
 PIPELINED = True  # whether lookups miss the update before
 WEIGHT_KEYS = {'body': 'scores'}  # feature -> key of its weights
-# Table -> its name in checkpoints of the Estimator.
+# Table, or table/slot -> its name in checkpoints of the Estimator.
 TABLE_VARIABLES = {
     'words': 'words',
 }

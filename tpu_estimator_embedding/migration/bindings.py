@@ -79,6 +79,12 @@ class Bindings:
         scopes = {scope for scope in self._scopes.values() if scope is not None}
         return frozenset(assignment.name for scope in scopes for assignment in scope.assignments)
 
+    @functools.cached_property
+    def global_names(self) -> frozenset[str]:
+        """Every name that the module binds at its top."""
+        scope = next(scope.globals for scope in self._scopes.values() if scope is not None)
+        return frozenset(assignment.name for assignment in scope.assignments)
+
     def scope_of(self, node: cst.CSTNode) -> metadata.Scope | None:
         """Returns the scope in which a node stands."""
         return self._scopes.get(node)

@@ -22,8 +22,8 @@ class CapturedConfig:
         program: the file that made it.
         plan: for training.
         batch_size: of training, over all replicas; None where it was not given.
-        table_variables: table -> its name in a checkpoint of the Estimator; None where the
-            program was stopped before its model_fn chose it.
+        table_variables: "table" or "table/slot" -> its name in a checkpoint of the Estimator;
+            None where the program was stopped before its model_fn chose it.
     """
 
     program: str
@@ -79,7 +79,10 @@ def _run_to_model_fn(run: Any, set_up: ProgramSetup) -> tuple[Any, Mapping[str, 
         made[id(estimator)] = program_capture.Captured(estimator, arguments)
 
     def stop(original: Any, estimator: Any, arguments: dict[str, Any]) -> None:
-        names = {table: name.table for table, name in arguments["step"].names.items()}
+        names = {}
+        for table, found in arguments["step"].names.items():
+            names[table] = found.table
+            names.update({f"{table}/{slot}": name for slot, name in found.slots.items()})
         reached.append((made[id(estimator)], names))
         raise _NamesKnown(names)
 

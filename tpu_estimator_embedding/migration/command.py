@@ -27,6 +27,9 @@ examples:
   %(prog)s train.py                        print the diff
   %(prog)s --write trainer/                rewrite a package, keep .orig files
   %(prog)s --output new --report r.json trainer/
+  %(prog)s --to tf2 --output new --capture-steps 1 --capture train.py -- --steps=9
+                                           a training loop, with the tables as the
+                                           program configures them
   %(prog)s train.py --capture -- --model_dir=/tmp/model
                                            run train.py until its TPUEstimator is
                                            made; print embedding_config.py, too
@@ -39,7 +42,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     """Adds the options of the command."""
     parser.usage, parser.epilog = _USAGE, _EPILOG
     parser.add_argument("paths", nargs="+", metavar="PROGRAM", help="files and directories")
-    parser.add_argument("--to", choices=["imports"], default="imports",
+    parser.add_argument("--to", choices=["imports", "tf2"], default="imports",
                         help="the stage to migrate to (default: %(default)s)")
     output = parser.add_mutually_exclusive_group()
     output.add_argument("--diff", action="store_true", help="print a diff (the default)")
@@ -99,7 +102,7 @@ def _migrate(args: argparse.Namespace) -> list[MigratedFile]:
     from tpu_estimator_embedding.migration import programs
     from tpu_estimator_embedding.migration.rewrite import rewrite_files
     found = programs.find(args.paths)
-    files = rewrite_files(found, args.is_tf1)
+    files = rewrite_files(found, args.is_tf1, args.to)
     if args.capture:
         from tpu_estimator_embedding.migration import captured_file  # which loads TensorFlow
         is_tf1 = args.is_tf1 or any(finding.code == "TEE110" for finding in files[0].findings)

@@ -80,7 +80,7 @@ class ConfigWriter:
                  f"PIPELINED = {plan.pipelined!r}  # whether lookups miss the update before",
                  f"WEIGHT_KEYS = {weights!r}  # feature -> key of its weights"]
         if captured.table_variables is not None:
-            lines.append("# Table -> its name in checkpoints of the Estimator.\n"
+            lines.append("# Table, or table/slot -> its name in checkpoints of the Estimator.\n"
                          f"TABLE_VARIABLES = {_pretty(dict(captured.table_variables))}")
         else:
             self._report("TEE303", "run again with `--capture-steps 1` for a TABLE_VARIABLES")

@@ -5,12 +5,19 @@ import dataclasses
 import pathlib
 from collections.abc import Sequence
 
-from tpu_estimator_embedding.migration import added_imports, source_file, to_imports
+from tpu_estimator_embedding.migration import (
+    added_imports,
+    source_file,
+    to_imports,
+    to_tf2,
+)
 from tpu_estimator_embedding.migration.report import Finding
 from tpu_estimator_embedding.migration.source_file import SourceFile, UnreadableError
 from tpu_estimator_embedding.migration.targets import PACKAGE, is_legacy_word
 from tpu_estimator_embedding.migration.tf1_programs import tf1_notes
 from tpu_estimator_embedding.migration.to_imports import Rewritten
+
+STAGES = ("imports", "tf2")
 
 
 @dataclasses.dataclass(frozen=True)
@@ -31,15 +38,16 @@ class MigratedFile:
     findings: tuple[Finding, ...]
 
 
-def rewrite(source: str | bytes, path: str = "<string>",
-            is_tf1: bool | None = None) -> Rewritten:
-    """Rewrites the text of one module for explicit imports.
+def rewrite(source: str | bytes, path: str = "<string>", is_tf1: bool | None = None,
+            to: str = "imports") -> Rewritten:
+    """Rewrites the text of one module for a stage.
 
     Args:
         source: the text; bytes where it has an encoding of its own.
         path: what the findings call it.
         is_tf1: whether `import tensorflow` means TensorFlow 1.x; by default where the module
             uses names that only TensorFlow 1.x has.
+        to: one of STAGES.
 
     Returns:
         The new bytes and the findings. Where it cannot be parsed, the bytes are those given.
@@ -51,28 +59,29 @@ def rewrite(source: str | bytes, path: str = "<string>",
      'spec = TPUEstimatorSpec']
     """
     data = source.encode() if isinstance(source, str) else source
-    [result] = _rewrite_all([(path, data)], is_tf1)
+    [result] = _rewrite_all([(path, data)], is_tf1, to)
     return result
 
 
 def rewrite_files(files: Sequence[tuple[pathlib.Path, pathlib.PurePath]],
-                  is_tf1: bool | None = None) -> list[MigratedFile]:
+                  is_tf1: bool | None = None, to: str = "imports") -> list[MigratedFile]:
     """Rewrites files that are one program: TensorFlow 1.x in one of them means it in all.
 
     Args:
         files: where each is read, and its name below what was given.
-        is_tf1: as for `rewrite`.
+        is_tf1, to: as for `rewrite`.
 
     Raises:
         OSError: a file cannot be read.
     """
     read = [(path, name, path.read_bytes()) for path, name in files]
-    results = _rewrite_all([(str(path), data) for path, _, data in read], is_tf1)
+    results = _rewrite_all([(str(path), data) for path, _, data in read], is_tf1, to)
     return [MigratedFile(path, name, data, result.data, result.findings)
             for (path, name, data), result in zip(read, results, strict=True)]
 
 
-def _rewrite_all(files: Sequence[tuple[str, bytes]], is_tf1: bool | None) -> list[Rewritten]:
+def _rewrite_all(files: Sequence[tuple[str, bytes]], is_tf1: bool | None,
+                 to: str) -> list[Rewritten]:
     sources = [_parse(path, data) for path, data in files]
     parsed = [source for source in sources if isinstance(source, SourceFile)]
     notes = tf1_notes(parsed) if is_tf1 is None else {}
@@ -80,6 +89,9 @@ def _rewrite_all(files: Sequence[tuple[str, bytes]], is_tf1: bool | None) -> lis
                if isinstance(source, SourceFile) else source for source in sources]
     if any(PACKAGE.encode() in result.data for result in results):
         results = [_with_loader(path, result) for (path, _), result in
+                   zip(files, results, strict=True)]
+    if to == "tf2":
+        results = [to_tf2.rewrite(result, path) for (path, _), result in
                    zip(files, results, strict=True)]
     return [dataclasses.replace(result, findings=(
         *result.findings, *([notes[path]] if path in notes else [])))

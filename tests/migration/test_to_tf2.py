@@ -1,0 +1,151 @@
+# SPDX-License-Identifier: Apache-2.0
+"""`--to tf2`: what a model_fn becomes, and what is left to be done by hand."""
+
+import ast
+
+import pytest
+
+from tpu_estimator_embedding.migration.rewrite import rewrite
+
+PROGRAM = '''\
+import tensorflow.compat.v1 as tf
+
+tf.disable_v2_behavior()
+
+
+def model_fn(features, labels, mode, params):
+    net = tf.feature_column.input_layer(features, params["columns"])
+    logits = tf.layers.dense(net, 1)
+    if mode == tf.estimator.ModeKeys.PREDICT:
+        return tf.estimator.tpu.TPUEstimatorSpec(mode, predictions={"logits": logits})
+    loss = tf.losses.sigmoid_cross_entropy(labels, logits)
+    if mode == tf.estimator.ModeKeys.EVAL:
+        return tf.estimator.tpu.TPUEstimatorSpec(
+            mode, loss=loss, eval_metrics=(metric_fn, [labels, logits]))
+    # The rate falls.
+    step = tf.train.get_or_create_global_step()
+    rate = tf.train.exponential_decay(0.1, step, 100, 0.9)
+    optimizer = tf.train.MomentumOptimizer(rate, momentum=0.9)
+    if params["use_tpu"]:
+        optimizer = tf.tpu.CrossShardOptimizer(optimizer)
+    with tf.control_dependencies(tf.get_collection(tf.GraphKeys.UPDATE_OPS)):
+        train_op = optimizer.minimize(loss, global_step=step)
+    return tf.estimator.tpu.TPUEstimatorSpec(mode, loss=loss, train_op=train_op)
+
+
+def main():
+    config = tf.estimator.tpu.RunConfig(model_dir="model", save_checkpoints_steps=50)
+    estimator = tf.estimator.tpu.TPUEstimator(
+        model_fn, config=config, params={"columns": columns}, train_batch_size=64,
+        embedding_config_spec=spec)
+    estimator.train(input_fn, max_steps=100)
+'''
+
+
+def migrated(program=PROGRAM):
+    result = rewrite(program, to="tf2")
+    text = result.data.decode()
+    ast.parse(text)
+    found = [finding for finding in result.findings if finding.code >= "TEE4"]
+    return text, found
+
+
+def codes_of(findings):
+    return sorted(finding.code for finding in findings)
+
+
+def test_model_fn_keeps_its_forward_pass():
+    text, found = migrated()
+    assert codes_of(found) == ["TEE401", "TEE403"]
+    assert '''\
+def model_fn(features, labels, mode, params):
+    net = activations_of(features, params["columns"])
+    logits = tf.layers.dense(net, 1)
+    if mode == ModeKeys.PREDICT:
+        return Outputs(mode=mode, predictions={"logits": logits})
+    loss = tf.losses.sigmoid_cross_entropy(labels, logits)
+    if mode == ModeKeys.EVAL:
+        return Outputs(
+            mode=mode, loss=loss, eval_metrics=(metric_fn, [labels, logits]))
+    return Outputs(mode=mode, loss=loss)
+''' in text
+    assert "disable_v2_behavior" not in text
+
+
+def test_learning_rate_and_optimizer_become_functions():
+    text, _ = migrated()
+    assert '''\
+    step = global_step
+    rate = tf.train.exponential_decay(0.1, step, 100, 0.9)
+    return rate
+''' in text
+    assert "    return tf.train.MomentumOptimizer(learning_rate, momentum=0.9)\n" in text
+    assert "CrossShardOptimizer" not in text
+
+
+def test_estimator_becomes_a_trainer():
+    text, _ = migrated()
+    assert ('estimator = Trainer(params={"columns": columns}, model_dir="model", '
+            'train_batch_size=64, save_checkpoints_steps=50)') in text
+    assert "TPUEstimator" not in text.partition("class Forward")[0]
+
+
+@pytest.mark.parametrize("old, new, reason", [
+    ("optimizer.minimize(loss, global_step=step)", "make_train_op(optimizer, loss)",
+     "made by another function"),
+    ("optimizer.minimize(loss, global_step=step)",
+     "optimizer.apply_gradients(zip(tf.clip_by_global_norm(tf.gradients(loss, v), 1)[0], v))",
+     "write it in Trainer.train_step"),
+    ("tf.train.MomentumOptimizer(rate, momentum=0.9)", "make_optimizer_of(rate)",
+     "0 optimizers of tf.train"),
+    ("tf.layers.dense(net, 1)", "tf.keras.layers.Dense(1)(net)", "makes new variables"),
+    ("    return tf.estimator.tpu.TPUEstimatorSpec(mode, loss=loss, train_op=train_op)",
+     "    return make_spec(mode, loss, train_op)", "it has 0 train_op"),
+    ("        model_fn, config", "        make_model_fn(), config", "no function at the top"),
+    ("def main():", "class Trainer:\n    pass\n\n\ndef main():", "uses the names ['Trainer']"),
+    ("estimator = tf.estimator.tpu.TPUEstimator(",
+     "other = tf.estimator.tpu.TPUEstimator(model_fn)\n    estimator = "
+     "tf.estimator.tpu.TPUEstimator(", "2 TPUEstimators"),
+    ("exponential_decay(0.1, step", "exponential_decay(0.1 * loss, step", "use ['loss']"),
+])
+def test_what_is_not_understood_is_left_at_explicit_imports(old, new, reason):
+    assert old in PROGRAM
+    program = PROGRAM.replace(old, new)
+    text, found = migrated(program)
+    assert codes_of(found) == ["TEE402"]
+    assert reason in found[0].message
+    assert text == rewrite(program).data.decode()
+
+
+def test_subclass_of_the_estimator_is_left():
+    _, found = migrated(PROGRAM + "\nclass Own(tf.estimator.tpu.TPUEstimator):\n    pass\n")
+    assert codes_of(found) == ["TEE402"]
+
+
+@pytest.mark.parametrize("old, new, what", [
+    ("train_op=train_op)", "train_op=train_op, host_call=(write, [loss]))", "`host_call`"),
+    ("train_op=train_op)", "train_op=train_op, training_hooks=[hook])", "`training_hooks`"),
+    ("train_op=train_op)", "train_op=train_op, scaffold_fn=scaffold)", "`scaffold_fn`"),
+    ("estimator.train(input_fn, max_steps=100)", "estimator.export_saved_model('a', receiver)",
+     "`export_saved_model`"),
+    ("estimator.train(input_fn, max_steps=100)",
+     "tf.estimator.train_and_evaluate(estimator, a, b)", "`train_and_evaluate`"),
+    ("config=config", "config=make_config()", "RunConfig is made elsewhere"),
+])
+def test_hand_overs_are_marked(old, new, what):
+    assert old in PROGRAM
+    _, found = migrated(PROGRAM.replace(old, new))
+    assert "TEE404" in codes_of(found)
+    assert any(what in finding.message for finding in found)
+
+
+def test_batch_normalization_is_a_decision():
+    _, found = migrated(PROGRAM.replace(
+        "tf.layers.dense(net, 1)", "tf.layers.batch_normalization(net)"))
+    assert codes_of(found) == ["TEE401", "TEE403", "TEE405"]
+
+
+def test_a_module_without_an_estimator_gets_explicit_imports():
+    text, found = migrated("import tensorflow.compat.v1 as tf\nmode = tf.estimator.ModeKeys\n")
+    assert found == []
+    assert text.startswith("from tpu_estimator_embedding import tf_estimator\n")

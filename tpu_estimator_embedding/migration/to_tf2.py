@@ -1,0 +1,310 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Stage 2: a program with a training loop of its own around `mid_level.TPUEmbedding`.
+
+model_fn becomes a forward function, kept as text, and a training step; its TPUEstimator becomes
+a Trainer with the same `train`, `evaluate` and `predict`, written out in the program. The legacy
+optimizer of the dense variables stays. The program needs `embedding_config.py`, which
+`--capture --capture-steps 1` writes. What is not understood is left and reported.
+"""
+
+from __future__ import annotations
+
+from typing import Any
+
+import libcst as cst
+from libcst import matchers
+
+from tpu_estimator_embedding.migration import model_fn_parts, tf2_template
+from tpu_estimator_embedding.migration.bindings import Bindings, dotted
+from tpu_estimator_embedding.migration.model_fn_parts import NotSplitError, Parts
+from tpu_estimator_embedding.migration.report import Finding
+from tpu_estimator_embedding.migration.source_file import SourceFile, parse
+from tpu_estimator_embedding.migration.to_imports import Rewritten
+
+_ESTIMATOR = "TPUEstimator"
+_ARGUMENTS = ("model_fn", "model_dir", "config", "params", "use_tpu", "train_batch_size",
+              "eval_batch_size", "predict_batch_size")
+_FROM_CONFIG = ("model_dir", "save_checkpoints_steps", "keep_checkpoint_max")
+_TRAINER = ("params", "model_dir", "train_batch_size", "eval_batch_size", "predict_batch_size",
+            "save_checkpoints_steps", "keep_checkpoint_max")
+
+# Call -> what a hand-over says about it.
+_HAND_OVERS = {
+    "train_and_evaluate": "write a loop of Trainer.train and Trainer.evaluate",
+    "export_saved_model": "give a tf.function around Trainer.forward to tf.saved_model.save",
+    "export_savedmodel": "give a tf.function around Trainer.forward to tf.saved_model.save",
+    "WarmStartSettings": "call Trainer.restore_estimator_checkpoint",
+    "get_regularization_loss": "it is 0 here; add the losses of the layers to the loss",
+    "get_regularization_losses": "they are empty here; add the losses of the layers",
+    "get_total_loss": "it lacks regularization losses here; add the losses by hand",
+    "make_one_shot_iterator": "return the tf.data.Dataset itself",
+    "make_initializable_iterator": "return the tf.data.Dataset itself",
+    "batch_norm": "of tf.contrib.layers: use tf.layers.batch_normalization",
+}
+_DROPPED = {
+    "host_call": "call its function after train_step, with the tensors",
+    "scaffold_fn": "do what it does after Trainer was made",
+    "training_hooks": "write them into Trainer.train",
+    "evaluation_hooks": "write them into Trainer.evaluate",
+    "prediction_hooks": "write them into Trainer.predict",
+    "export_outputs": "they become the results of an exported tf.function",
+}
+
+
+def rewrite(imports: Rewritten, path: str) -> Rewritten:
+    """Rewrites a module that has explicit imports; one without a TPUEstimator stays as it is."""
+    if b"TPUEstimator" not in imports.data:
+        return imports
+    source = parse(imports.data, path)
+    writer = _Writer(source)
+    try:
+        data = writer.run()
+    except NotSplitError as error:
+        writer.report(error.node, "TEE402", str(error))
+        return Rewritten(imports.data, (*imports.findings, *writer.findings))
+    return Rewritten(data, (*imports.findings, *writer.findings))
+
+
+class _Writer:
+    def __init__(self, source: SourceFile) -> None:
+        self._source = source
+        self._bindings = Bindings(source)
+        self.findings: list[Finding] = []
+
+    def report(self, node: cst.CSTNode, code: str, message: str) -> None:
+        start = self._bindings.positions[node].start
+        self.findings.append(
+            Finding(self._source.path, start.line, start.column + 1, code, message))
+
+    def run(self) -> bytes:
+        module = self._source.module
+        calls = [call for call in _calls(module) if dotted(call.func)[-1:] == (_ESTIMATOR,)]
+        subclasses = [node for node in matchers.findall(module, matchers.ClassDef())
+                      if isinstance(node, cst.ClassDef) and any(
+                          dotted(base.value)[-1:] == (_ESTIMATOR,) for base in node.bases)]
+        if not calls and not subclasses:
+            return self._source.data
+        self._check(calls, subclasses)
+        arguments = _by_name(calls[0], _ARGUMENTS)
+        function = self._model_fn(arguments, calls[0])
+        parts = model_fn_parts.split(function)
+        self._report_hand_overs(module, parts)
+        config = self._config(arguments, calls[0])
+        replaced: dict[cst.CSTNode, str | list[str]] = {
+            calls[0]: self._trainer_call(arguments, config),
+            function: self._definitions(parts, function)}
+        body = module.visit(_Rewrite(replaced))
+        self.report(function, "TEE401", f"`{function.name.value}`")
+        self.report(calls[0], "TEE403", "`TPUEstimator` is now `Trainer`")
+        return _with_imports(body).bytes
+
+    def _check(self, calls: list[cst.Call], subclasses: list[cst.ClassDef]) -> None:
+        if subclasses:
+            raise NotSplitError("a subclass of TPUEstimator: turn it into one of Trainer by hand",
+                                subclasses[0])
+        if len(calls) != 1:
+            raise NotSplitError(f"{len(calls)} TPUEstimators in one module", calls[1])
+        taken = sorted(set(tf2_template.BOUND) & self._bindings.global_names)
+        if taken:
+            raise NotSplitError(f"the program uses the names {taken} itself; rename them", calls[0])
+        layers = [call for call in _calls(self._source.module)
+                  if ".keras.layers." in f".{'.'.join(dotted(call.func))}."
+                  and dotted(call.func)[-1] not in ("DenseFeatures", "SequenceFeatures")]
+        if layers:
+            raise NotSplitError(
+                f"`{'.'.join(dotted(layers[0].func))}` makes new variables at every call of the "
+                "forward pass: make the layer in Forward.__init__ and call it there", layers[0])
+
+    def _model_fn(self, arguments: dict[str, cst.BaseExpression],
+                  call: cst.Call) -> cst.FunctionDef:
+        name = dotted(arguments.get("model_fn"))
+        for statement in self._source.module.body:
+            if isinstance(statement, cst.FunctionDef) and (statement.name.value,) == name:
+                return statement
+        raise NotSplitError("its model_fn is no function at the top of the module", call)
+
+    def _config(self, arguments: dict[str, cst.BaseExpression],
+                call: cst.Call) -> dict[str, cst.BaseExpression]:
+        """Returns the arguments of the RunConfig, whether written in place or assigned."""
+        config = arguments.get("config")
+        if isinstance(config, cst.Name):
+            values = [line.value for line in matchers.findall(
+                self._source.module, matchers.Assign(
+                    [matchers.AssignTarget(matchers.Name(config.value))]))
+                if isinstance(line, cst.Assign)]
+            config = values[0] if len(values) == 1 else config
+        if isinstance(config, cst.Call) and dotted(config.func)[-1:] == ("RunConfig",):
+            return {argument.keyword.value: argument.value for argument in config.args
+                    if argument.keyword}
+        self.report(call, "TEE404", "its RunConfig is made elsewhere: give Trainer model_dir and "
+                    "save_checkpoints_steps")
+        return {}
+
+    def _trainer_call(self, arguments: dict[str, cst.BaseExpression],
+                      config: dict[str, cst.BaseExpression]) -> str:
+        given = {**{name: config[name] for name in _FROM_CONFIG if name in config}, **arguments}
+        code = self._source.module.code_for_node
+        parts = [f"{name}={code(given[name])}" for name in _TRAINER if name in given]
+        return f"Trainer({', '.join(parts)})"
+
+    def _definitions(self, parts: Parts, function: cst.FunctionDef) -> list[str]:
+        code = self._source.module.code_for_node
+        names = [parameter.name.value for parameter in function.params.params]
+        unknown = set(names) - {"features", "labels", "mode", "params", "config"}
+        if unknown:
+            raise NotSplitError(f"it has the parameters {sorted(unknown)}", function)
+        call = ", ".join("None" if name == "config" else name for name in names)
+        statements = "".join("    " + line + "\n" for statement in parts.statements
+                             for line in _dedented(code(statement)).splitlines())
+        given = parts.optimizer.args
+        rate = next((argument for argument in given if argument.keyword is not None
+                     and argument.keyword.value == "learning_rate"), given[0] if given else None)
+        if rate is None or rate.star:
+            raise NotSplitError("its optimizer has no learning rate", function)
+        arguments = ", ".join(
+            "learning_rate" if argument is rate and argument.keyword is None else
+            "learning_rate=learning_rate" if argument is rate else
+            code(argument.with_changes(comma=cst.MaybeSentinel.DEFAULT)) for argument in given)
+        optimizer = (
+            f"def dense_learning_rate(global_step, params):\n"
+            f"    \"\"\"Returns the learning rate of a step, as model_fn computed it.\"\"\"\n"
+            f"{_with_step(statements)}    return {_with_step(code(rate.value))}\n\n\n"
+            f"def make_optimizer(learning_rate, params):\n"
+            f"    \"\"\"Returns the legacy optimizer of the dense variables.\"\"\"\n"
+            f"    return {code(parts.optimizer.func)}({arguments})\n")
+        forward = tf2_template.FORWARD.format(model_fn=function.name.value, arguments=call)
+        return [tf2_template.NAMES, tf2_template.COLUMNS, code(parts.forward), forward, optimizer,
+                tf2_template.TRAINER]
+
+    def _report_hand_overs(self, module: cst.Module, parts: Parts) -> None:
+        for key, call in parts.dropped:
+            self.report(call, "TEE404", f"`{key}` of TPUEstimatorSpec: {_DROPPED[key]}")
+        for call in _calls(module):
+            name = (dotted(call.func) or ("",))[-1]
+            if name in _HAND_OVERS:
+                self.report(call, "TEE404", f"`{name}`: {_HAND_OVERS[name]}")
+            if name == "batch_normalization":
+                self.report(call, "TEE405", "one replica normalizes the whole batch here; the "
+                            "Estimator with num_shards above 1 normalized shares of it")
+
+
+class _Rewrite(cst.CSTTransformer):
+    """Puts the new definitions in place, and takes V2 behaviour's switch out."""
+
+    def __init__(self, replaced: dict[cst.CSTNode, str | list[str]]) -> None:
+        super().__init__()
+        self._replaced = replaced
+
+    def leave_Call(self, original_node: cst.Call, updated_node: cst.Call) -> cst.BaseExpression:
+        new = self._replaced.get(original_node)
+        if isinstance(new, str):
+            return cst.parse_expression(new)
+        name = (dotted(original_node.func) or ("",))[-1]
+        if name == "input_layer" and len(original_node.args) >= 2:
+            return updated_node.with_changes(func=cst.Name("activations_of"),
+                                             args=updated_node.args[:2])
+        inner = original_node.func
+        kind = (dotted(inner.func) or ("",))[-1] if isinstance(inner, cst.Call) else ""
+        if kind in ("DenseFeatures", "SequenceFeatures"):
+            function = "activations_of" if kind == "DenseFeatures" else "sequences_of"
+            assert isinstance(updated_node.func, cst.Call)
+            columns = updated_node.func.args[0].with_changes(comma=cst.MaybeSentinel.DEFAULT)
+            return cst.Call(cst.Name(function), [updated_node.args[0], columns])
+        return updated_node
+
+    def leave_FunctionDef(self, original_node: cst.FunctionDef,
+                          updated_node: cst.FunctionDef) -> Any:
+        new = self._replaced.get(original_node)
+        if not isinstance(new, list):
+            return updated_node
+        statements: list[cst.BaseStatement] = []
+        for text in new:
+            found = list(cst.parse_module(text).visit(_Rewrite({})).body)
+            found[0] = found[0].with_changes(leading_lines=[cst.EmptyLine(), cst.EmptyLine()])
+            statements += found
+        return cst.FlattenSentinel(statements)
+
+    def leave_Attribute(self, original_node: cst.Attribute,
+                        updated_node: cst.Attribute) -> cst.BaseExpression:
+        return cst.Name("ModeKeys") if dotted(original_node) == (
+            "tf_estimator", "ModeKeys") else updated_node
+
+    def leave_SimpleStatementLine(self, original_node: cst.SimpleStatementLine,
+                                  updated_node: cst.SimpleStatementLine) -> Any:
+        expression = getattr(original_node.body[0], "value", None) if original_node.body else None
+        name = dotted(expression.func)[-1:] if isinstance(expression, cst.Call) else ()
+        if name in (("disable_v2_behavior",), ("disable_eager_execution",)):
+            return cst.RemoveFromParent()
+        return updated_node
+
+
+def _with_imports(module: cst.Module) -> cst.Module:
+    """Adds the imports of the template, and takes out those that nothing uses any more."""
+    used = {name.value for statement in module.body if not _is_import(statement)
+            for name in matchers.findall(statement, matchers.Name())
+            if isinstance(name, cst.Name)}
+    body: list[Any] = []
+    place = None
+    for statement in module.body:
+        if _is_import(statement) and "tensorflow" in module.code_for_node(statement):
+            place = len(body) if place is None else place
+        if _is_import(statement) and "tpu_estimator_embedding" in module.code_for_node(statement):
+            place = len(body) if place is None else place
+            left = _used_import(statement, used)
+            body += [left] if left is not None else []
+            continue
+        body.append(statement)
+    new: list[Any] = list(cst.parse_module(tf2_template.IMPORTS).body)
+    body[place or 0:place or 0] = new
+    return module.with_changes(body=body)
+
+
+def _used_import(statement: Any, used: set[str]) -> cst.BaseStatement | None:
+    node = statement.body[0]
+    if not isinstance(node, cst.ImportFrom) or isinstance(node.names, cst.ImportStar):
+        return statement
+    left = [alias for alias in node.names
+            if (dotted(alias.asname.name if alias.asname else alias.name))[0] in used]
+    if not left:
+        return None
+    left[-1] = left[-1].with_changes(comma=cst.MaybeSentinel.DEFAULT)
+    return statement.with_changes(body=[node.with_changes(names=left)])
+
+
+def _is_import(statement: cst.CSTNode) -> bool:
+    return isinstance(statement, cst.SimpleStatementLine) and len(statement.body) == 1 and (
+        isinstance(statement.body[0], (cst.Import, cst.ImportFrom)))
+
+
+def _calls(node: cst.CSTNode) -> list[cst.Call]:
+    return [call for call in matchers.findall(node, matchers.Call()) if isinstance(call, cst.Call)]
+
+
+def _by_name(call: cst.Call, order: tuple[str, ...]) -> dict[str, cst.BaseExpression]:
+    if any(argument.star for argument in call.args):
+        raise NotSplitError("its TPUEstimator has * or ** arguments", call)
+    return {argument.keyword.value if argument.keyword else order[index]: argument.value
+            for index, argument in enumerate(call.args)}
+
+
+def _dedented(text: str) -> str:
+    lines = text.strip("\n").splitlines()
+    indent = min((len(line) - len(line.lstrip()) for line in lines if line.strip()), default=0)
+    return "\n".join(line[indent:] for line in lines)
+
+
+class _WithStep(cst.CSTTransformer):
+    def leave_Call(self, original_node: cst.Call, updated_node: cst.Call) -> cst.BaseExpression:
+        return cst.Name("global_step") if model_fn_parts.is_step_call(
+            original_node) else updated_node
+
+
+def _with_step(text: str) -> str:
+    """Writes the argument `global_step` for the global step of the graph."""
+    if not text.strip():
+        return text
+    is_expression = not text.startswith("    ")
+    module = cst.parse_module(_dedented(text)).visit(_WithStep())
+    code = "\n".join(line for line in module.code.rstrip("\n").splitlines()
+                     if line != "global_step = global_step")
+    return code if is_expression else "".join(f"    {line}\n" for line in code.splitlines())
