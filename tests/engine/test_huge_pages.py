@@ -9,6 +9,7 @@ import numpy as np
 import pytest
 import tensorflow as tf
 
+from tests.subprocesses import run_python
 from tpu_estimator_embedding.engine.enqueue_data import EnqueueData
 from tpu_estimator_embedding.engine.partitioned_embedding import (
     PartitionedEmbedding,
@@ -21,6 +22,7 @@ from tpu_estimator_embedding.optimizers.row_optimizer import RowOptimizer
 from tpu_estimator_embedding.plan.embedding_plan import EmbeddingPlan, FeaturePlan, TablePlan
 
 ROWS, DIMENSION = 100_000, 32
+SIZE = ROWS * DIMENSION * 4  # of the table; its slot has another one
 SWITCH = pathlib.Path("/sys/kernel/mm/transparent_hugepage/enabled")
 pytestmark = [
     pytest.mark.usefixtures("native_kernels"),
@@ -34,7 +36,8 @@ def bytes_in_huge_pages():
     return int(re.search(r"AnonHugePages:\s+(\d+) kB", rollup)[1]) * 1024
 
 
-def test_updates_move_tables_and_slots_and_change_nothing_else():
+def trained():
+    """Returns a table before and after two steps, and how many bytes moved."""
     plan = EmbeddingPlan.build(
         [TablePlan("t", ROWS, DIMENSION, tf.compat.v1.random_normal_initializer(seed=1), "sum",
                    RowOptimizer(Adagrad(1.0), 1.0))], [FeaturePlan("f", "t")])
@@ -44,7 +47,25 @@ def test_updates_move_tables_and_slots_and_change_nothing_else():
     ids = shard_ids(plan, {"f": EnqueueData(tf.constant([7]))}, 1, training=True)
     for _ in range(2):
         engine.apply_gradients(ids, {"t": tf.ones([1, DIMENSION])}, 0)
-    size = ROWS * DIMENSION * 4
-    assert bytes_in_huge_pages() - huge > 1.5 * size  # of the two, but for their ends
+    return before, variables, bytes_in_huge_pages() - huge
+
+
+def test_updates_move_tables_and_slots_and_change_nothing_else():
+    before, variables, moved = trained()
+    assert moved > 1.5 * SIZE  # of the two, but for their ends
     changed = np.flatnonzero((variables.parts[0].numpy() != before).any(axis=1))
     assert changed.tolist() == [7]
+
+
+PROGRAM = """
+from tests.engine import test_huge_pages
+print(test_huge_pages.trained()[-1])
+"""
+
+
+@pytest.mark.parametrize("value", ["on", "off"])
+def test_a_variable_switches_them_off(value):
+    done = run_python(PROGRAM, TPU_ESTIMATOR_EMBEDDING_HUGE_PAGES=value,
+                      TPU_ESTIMATOR_EMBEDDING_KERNELS="native")
+    moved = int(done.stdout.splitlines()[-1]) > SIZE
+    assert moved == (value == "on")

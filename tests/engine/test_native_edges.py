@@ -19,6 +19,7 @@ from tpu_estimator_embedding.engine.partitioned_embedding import (
     default_names,
     shard_ids,
 )
+from tpu_estimator_embedding.kernels import load
 from tpu_estimator_embedding.optimizers.adagrad import Adagrad
 from tpu_estimator_embedding.optimizers.row_optimizer import RowOptimizer
 from tpu_estimator_embedding.optimizers.sgd import SGD
@@ -56,6 +57,14 @@ def test_a_rule_of_a_users_own_runs_on_tensorflows_ops():
 
     assert not has_kernel(Own())
     assert not isinstance(ids_of(new_plan(Own()), 1), PreparedIds)
+
+
+def test_a_rule_without_a_kernel_runs_on_tensorflows_ops(monkeypatch):
+    kernels = load.kernels()
+    monkeypatch.setattr(load, "kernels", lambda: kernels._replace(
+        rules=kernels.rules - {"Adagrad"}))
+    assert isinstance(ids_of(new_plan(SGD()), 1), PreparedIds)
+    assert not isinstance(ids_of(new_plan(SGD(), Adagrad()), 1), PreparedIds)
 
 
 @pytest.mark.parametrize("vocabulary_size, dimension", [(1, 1), (1, 2000), (3, 1), (1000, 7)])
@@ -104,7 +113,7 @@ HUGE = 2 ** 33 + 5
 def test_ids_beyond_two_to_the_31(num_hosts, strategy, wanted):
     plan = new_plan(SGD(), vocabulary_size=HUGE, num_hosts=num_hosts, partition_strategy=strategy)
     data = {"f0": EnqueueData(tf.constant([HUGE - 1, 3, 2 ** 32], tf.int64))}
-    hosts = prepared_ids.prepare(plan, [(data, 3)], True).hosts
+    hosts = prepared_ids.to_prepared_ids(plan, [(data, 3)], True, False).hosts
     assert [host.ids.numpy().tolist() for host in hosts] == wanted
     assert [host.run_ids.numpy().tolist() for host in hosts] == [sorted(rows) for rows in wanted]
     assert hosts[0].ids.dtype == (tf.int32 if num_hosts == 8 else tf.int64)
@@ -115,7 +124,7 @@ def test_ids_and_places_that_fill_more_than_64_bits_are_sorted():
     ids = [largest, 0, 5, largest, 2 ** 61, 5, 1, largest - 1, 0]
     plan = new_plan(SGD(), vocabulary_size=largest + 1)
     data = {"f0": EnqueueData(tf.constant(ids, tf.int64))}
-    host, = prepared_ids.prepare(plan, [(data, len(ids))], True).hosts
+    host, = prepared_ids.to_prepared_ids(plan, [(data, len(ids))], True, False).hosts
     assert host.run_ids.numpy().tolist() == sorted(set(ids))
     assert host.run_ends.numpy().tolist() == [2, 3, 5, 6, 7, 9]
     assert host.run_rows.numpy().tolist() == [1, 8, 6, 2, 5, 4, 7, 0, 3]
@@ -127,14 +136,14 @@ def test_more_rows_than_ends_can_number_are_refused():
     data = {"f": RaggedEnqueueData(tf.constant([1, 2], tf.int64), tf.constant([0, 1, 2]))}
     with pytest.raises(tf.errors.InvalidArgumentError,
                        match=f"must be at most .*got {2 ** 31}. Give smaller batches"):
-        prepared_ids.prepare(plan, [(data, 2)], True)
+        prepared_ids.to_prepared_ids(plan, [(data, 2)], True, False)
 
 
 def test_the_first_id_beyond_a_vocabulary_is_told_with_its_position():
     plan = new_plan(SGD(), vocabulary_size=HUGE)
     data = {"f0": EnqueueData(tf.constant([1, HUGE, HUGE + 1], tf.int64))}
     with pytest.raises(tf.errors.InvalidArgumentError, match=f"got {HUGE}.*at position 1"):
-        prepared_ids.prepare(plan, [(data, 3)], True)
+        prepared_ids.to_prepared_ids(plan, [(data, 3)], True, False)
 
 
 def test_gradients_of_another_shape_change_no_table():

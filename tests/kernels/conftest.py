@@ -6,7 +6,10 @@ import tensorflow as tf
 
 from tpu_estimator_embedding.kernels import compiler, library, load, tensorflow_build, units
 
-SOURCE = 'extern "C" const char* tpu_embedding_simd_level() { return "baseline"; }\n'
+SOURCE = """
+extern "C" const char* tpu_embedding_simd_level() { return "baseline"; }
+extern "C" const char* tpu_embedding_rules() { return "SGD|||0\\nAdam|momenta velocities||1\\n"; }
+"""
 
 
 @pytest.fixture

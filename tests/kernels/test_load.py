@@ -19,6 +19,10 @@ def test_first_use_compiles_once_and_says_so(sources, tensorflow, capfd):
     assert capfd.readouterr().err == ""
 
 
+def test_compiled_rules_are_known_by_name(sources):
+    assert load.kernels().rules == {"SGD", "Adam"}
+
+
 @pytest.mark.parametrize("value", ["tf", "off"])
 def test_tensorflows_ops_are_chosen_by_hand(sources, monkeypatch, capfd, value):
     monkeypatch.setenv(load.VARIABLE, value)

@@ -41,11 +41,13 @@ class Kernels(NamedTuple):
         ops: the module of the compiled ops, or None: TensorFlow's own ops run.
         description: the same in words, "native (avx2)" or "TF ops".
         reason: why nothing compiled runs, though it was not asked for; else empty.
+        rules: names of the update rules that are compiled.
     """
 
     ops: Any
     description: str
     reason: str = ""
+    rules: frozenset[str] = frozenset()
 
 
 def native_ops() -> Any:
@@ -144,11 +146,17 @@ def open_library(path: pathlib.Path) -> Kernels:
         ValueError: if the machine lacks the instruction set that was asked for.
     """
     ops = tf.load_op_library(str(path))
-    get_level = ctypes.CDLL(str(path)).tpu_embedding_simd_level
-    get_level.restype = ctypes.c_char_p
-    level = get_level().decode()
+    functions = ctypes.CDLL(str(path))
+    level = _text(functions.tpu_embedding_simd_level)
     settings.check_level(level)
-    return Kernels(ops, f"native ({level})")
+    records = _text(functions.tpu_embedding_rules).splitlines()
+    return Kernels(ops, f"native ({level})",
+                   rules=frozenset(record.partition("|")[0] for record in records))
+
+
+def _text(function: Any) -> str:
+    function.restype = ctypes.c_char_p
+    return function().decode()
 
 
 def _say(line: str) -> None:

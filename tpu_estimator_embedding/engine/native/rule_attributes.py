@@ -4,14 +4,15 @@
 import math
 from collections.abc import Sequence
 
+from tpu_estimator_embedding.kernels import load
 from tpu_estimator_embedding.optimizers.registry import has_record
 from tpu_estimator_embedding.optimizers.row_optimizer import Limits, RowOptimizer
 from tpu_estimator_embedding.optimizers.update_rule import UpdateRule
 
 
 def has_kernel(rule: UpdateRule) -> bool:
-    """Whether the rule is one of the package's own; a user's runs on TensorFlow's ops."""
-    return has_record(type(rule))
+    """Whether the rule is compiled; one without a kernel, or a user's, runs on TensorFlow's ops."""
+    return has_record(type(rule)) and type(rule).__name__ in load.kernels().rules
 
 
 def rule_attributes(optimizers: Sequence[RowOptimizer]) -> dict[str, list]:
