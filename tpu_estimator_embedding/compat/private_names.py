@@ -163,7 +163,8 @@ CHECKPOINTS = (
     *_names("tensorflow.python.trackable.base", "Trackable", "is saved with its tables"),
     *_members("tensorflow.python.trackable.base", "Trackable",
               "_copy_trackable_to_cpu _deferred_dependencies _handle_deferred_dependencies "
-              "_lookup_dependency _restore_from_tensors _serialize_to_tensors _track_trackable "
+              "_export_to_saved_model_graph _lookup_dependency _maybe_initialize_trackable "
+              "_restore_from_tensors _serialize_to_tensors _track_trackable "
               "_trackable_children",
               "tables are created, and restored, after the object that has them"),
 )
