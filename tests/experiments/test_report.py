@@ -23,6 +23,7 @@ def model_dir(tmp_path_factory):
     config = counting.run_config(save_summary_steps=1, log_step_count_steps=1)
     estimator = counting.new_estimator(directory, config=config)
     estimator.train(counting.input_of(IDS), max_steps=STEPS)
+    estimator.evaluate(counting.input_of(IDS))
     estimator.evaluate(counting.input_of(IDS), name="later")
     return directory
 
@@ -32,7 +33,7 @@ def test_page_has_curves_tables_and_versions(model_dir, tmp_path, capsys):
     page = (tmp_path / "out" / "report.html").read_text()
     assert f"The newest checkpoint is of step {STEPS}. Last evaluation: later/loss" in page
     assert "<td>counts</td>" in page
-    for name in ("training_loss", "evaluation_later_loss", "speed", "row_norms"):
+    for name in ("training_loss", "evaluation_loss", "speed", "row_norms"):
         assert (tmp_path / "out" / f"{name}.png").read_bytes().startswith(b"\x89PNG")
     assert page.count('src="data:image/png') == len(list((tmp_path / "out").glob("*.png")))
     assert "tpu_estimator_embedding" in page and "http" not in page

@@ -97,10 +97,8 @@ def _opening(model_dir: pathlib.Path, curves: Curves, report: CheckpointReport |
 
 def _curve_figures(curves: Curves) -> Figures:
     figures: Figures = []
-    for name in curves:
-        if name.startswith("training/") or name.endswith("global_step"):
-            continue
-        figures.append(_curve(f"evaluation_{_file_name(name)}", name, {name: name}, curves))
+    for metric, members in _evaluations(curves).items():
+        figures.append(_curve(f"evaluation_{_file_name(metric)}", metric, members, curves))
     if TRAINING_LOSS in curves:
         figures.insert(0, _curve("training_loss", "training loss", {
             TRAINING_LOSS: "training loss"}, curves))
@@ -111,6 +109,16 @@ def _curve_figures(curves: Curves) -> Figures:
     for group, members in _groups(curves).items():
         figures.append(_curve(f"training_{_file_name(group)}", group, members, curves))
     return figures
+
+
+def _evaluations(curves: Curves) -> dict[str, dict[str, str]]:
+    """A metric of several evaluations is one figure, with a line for each."""
+    groups: dict[str, dict[str, str]] = {}
+    for name in curves:
+        evaluation, _, metric = name.rpartition("/")
+        if not name.startswith("training/") and metric != "global_step":
+            groups.setdefault(metric, {})[name] = evaluation or "evaluation"
+    return groups
 
 
 def _groups(curves: Curves) -> dict[str, dict[str, str]]:
@@ -153,12 +161,13 @@ def _table_figures(report: CheckpointReport) -> Figures:
 def _table_rows(report: CheckpointReport) -> list[list[str]]:
     rows = [["table", "rows", "dim", "optimizer", "hosts", "partition", "size", "mean norm",
              "largest norm", "never trained"]]
-    for table in report.tables:
+    names = short_names([table.name for table in report.tables])
+    for name, table in zip(names, report.tables, strict=True):
         statistics = table.statistics
         assert statistics is not None
         never = statistics.never_trained
         rows.append([
-            table.name, f"{table.rows:,}", str(table.dimension), table.optimizer or "-",
+            name, f"{table.rows:,}", str(table.dimension), table.optimizer or "-",
             str(table.num_hosts), table.partition_strategy, format_bytes(table.size),
             f"{statistics.mean_norm:.4g}", f"{statistics.max_norm:.4g}",
             "unknown" if never is None else f"{never:,} ({never / table.rows:.1%})"])
@@ -169,8 +178,9 @@ def _neighbour_parts(contents: Contents) -> list[str]:
     rows = [["table", "hot id", "nearest ids (cosine)"]]
     tables = [table for table in contents.tables.values()
               if table.vocabulary_size > 1 and table.dimension > 1]
-    for table in tables[:_MOST_TABLES_WITH_NEIGHBOURS]:
-        rows += [[table.name, str(row.id), ", ".join(
+    names = short_names([table.name for table in tables])
+    for name, table in list(zip(names, tables, strict=True))[:_MOST_TABLES_WITH_NEIGHBOURS]:
+        rows += [[name, str(row.id), ", ".join(
             f"{other} ({cosine:.2f})" for other, cosine in row.neighbours)]
             for row in hot_rows(table)]
     if len(rows) == 1:
