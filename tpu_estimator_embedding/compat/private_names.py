@@ -162,6 +162,7 @@ CHECKPOINTS = (
     *_names("tensorflow.__internal__.tracking", "Trackable", "is saved with its tables"),
     *_names("tensorflow.python.trackable.base", "Trackable", "is saved with its tables"),
     *_members("tensorflow.python.trackable.base", "Trackable",
+              "_export_to_saved_model_graph _maybe_initialize_trackable "
               "_copy_trackable_to_cpu _deferred_dependencies _handle_deferred_dependencies "
               "_export_to_saved_model_graph _lookup_dependency _maybe_initialize_trackable "
               "_restore_from_tensors _serialize_to_tensors _track_trackable "
