@@ -45,7 +45,8 @@ def checked_ids(plan: EmbeddingPlan, enqueue_datas: EnqueueDatas,
             for feature in plan.features}
 
 
-def _tensors(feature: FeaturePlan, data) -> EnqueueData | RaggedEnqueueData:
+def _tensors(feature: FeaturePlan,
+             data: EnqueueData | RaggedEnqueueData) -> EnqueueData | RaggedEnqueueData:
     """Returns ids and weights flat, ids and places as int64; None stays None."""
     ids, places, weights = feature_tensors(feature, data)
     return type(data)(tf.cast(tf.reshape(ids, [-1]), tf.int64),

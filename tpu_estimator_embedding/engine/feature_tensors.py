@@ -2,6 +2,7 @@
 """The enqueued data of a feature as tensors, with the checks that need no values."""
 
 from collections.abc import Mapping
+from typing import Any
 
 import tensorflow as tf
 
@@ -21,7 +22,7 @@ def check_features(plan: EmbeddingPlan, given: Mapping[str, object]) -> None:
                  f"Missing: {missing}. Not configured: {extra}.")
 
 
-def feature_tensors(feature: FeaturePlan, data) -> EnqueueData | RaggedEnqueueData:
+def feature_tensors(feature: FeaturePlan, data: Any) -> EnqueueData | RaggedEnqueueData:
     """Returns ids and places as int32 or int64 and weights as float32, None as None.
 
     Raises:

@@ -7,7 +7,8 @@ engine, checkpoints and exports see nothing else.
 
 import dataclasses
 import functools
-from collections.abc import Callable, Collection
+from collections.abc import Callable, Collection, Iterable
+from typing import Any
 
 from tpu_estimator_embedding import checks
 from tpu_estimator_embedding.optimizers.row_optimizer import RowOptimizer
@@ -121,7 +122,8 @@ class EmbeddingPlan:
     gradient_multiplier_fn: Callable[[Tensor], Tensor] | None = None
 
     @classmethod
-    def build(cls, tables, features, **options) -> "EmbeddingPlan":
+    def build(cls, tables: Iterable[TablePlan], features: Iterable[FeaturePlan],
+              **options: Any) -> "EmbeddingPlan":
         """Sorts and checks tables and features given in any order."""
         return cls(
             tables=tuple(sorted(tables, key=lambda table: table.name)),

@@ -1,12 +1,16 @@
 # SPDX-License-Identifier: Apache-2.0
 """How an `EmbeddingPlan` prints: one line of totals, then one line per table."""
 
+from collections.abc import Sequence
+
+from tpu_estimator_embedding.plan.embedding_plan import EmbeddingPlan, FeaturePlan, TablePlan
+
 _COLUMNS = ("table", "rows", "dim", "combiner", "optimizer", "slots", "rows per host", "bytes",
             "features")
 _RIGHT_ALIGNED = {"rows", "dim", "rows per host", "bytes"}
 
 
-def format_plan(plan) -> str:
+def format_plan(plan: EmbeddingPlan) -> str:
     """Returns the plan as a table of fixed-width columns."""
     rows = [_COLUMNS, *(_table_row(plan, table) for table in plan.tables)]
     widths = [max(len(row[column]) for row in rows) for column in range(len(_COLUMNS))]
@@ -26,7 +30,7 @@ def format_bytes(count: float) -> str:
     return f"{count:.1f} TiB"
 
 
-def _headline(plan) -> str:
+def _headline(plan: EmbeddingPlan) -> str:
     counts = [(len(plan.tables), "table"), (len(plan.features), "feature"),
               (plan.num_hosts, "host")]
     parts = [f"{count} {noun}" + ("" if count == 1 else "s") for count, noun in counts]
@@ -38,7 +42,7 @@ def _headline(plan) -> str:
     return f"Embedding plan: {', '.join(parts)}, {format_bytes(plan.bytes)}"
 
 
-def _table_row(plan, table) -> tuple[str, ...]:
+def _table_row(plan: EmbeddingPlan, table: TablePlan) -> tuple[str, ...]:
     features = plan.features_of(table.name)
     per_host = sorted(set(plan.rows_per_host(table)), reverse=True)
     return (
@@ -48,13 +52,13 @@ def _table_row(plan, table) -> tuple[str, ...]:
         ", ".join(_feature_label(feature) for feature in features))
 
 
-def _feature_label(feature) -> str:
+def _feature_label(feature: FeaturePlan) -> str:
     length = f"[{feature.max_sequence_length}]" if feature.max_sequence_length else ""
     weights = f"*{feature.weight_key}" if feature.weight_key else ""
     return f"{feature.name}{length}{weights}"
 
 
-def _format_row(row, widths) -> str:
+def _format_row(row: Sequence[str], widths: Sequence[int]) -> str:
     cells = [text.rjust(width) if name in _RIGHT_ALIGNED else text.ljust(width)
              for name, text, width in zip(_COLUMNS, row, widths, strict=True)]
     return "  ".join(cells).rstrip()

@@ -1,7 +1,7 @@
 # SPDX-License-Identifier: Apache-2.0
 """Writing a step's updates to the rows of one part of a table, and to its slots."""
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 
 import tensorflow as tf
 
@@ -44,7 +44,8 @@ def _scatter(variable: tf.Variable, ids: Tensor, values: Tensor) -> tf.Operation
 
 
 def _update_all_rows(optimizer: RowOptimizer, table: tf.Variable,
-                     slots: Mapping[str, tf.Variable], touched: Tensor, touched_values,
+                     slots: Mapping[str, tf.Variable], touched: Tensor,
+                     touched_values: Sequence[tuple[tf.Variable, Tensor]],
                      learning_rate: Tensor, step: Tensor) -> list[tf.Operation]:
     """Moves untouched rows as a gradient of 0 does, without the row's clips and decay."""
     row, slot_rows = table.read_value(), {name: slot.read_value() for name, slot in slots.items()}

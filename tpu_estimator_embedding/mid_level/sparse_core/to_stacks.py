@@ -8,7 +8,7 @@ weights. So the engine looks stacks up, and updates them, as it does any table.
 
 import dataclasses
 import math
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from typing import Any
 
 import tensorflow as tf
@@ -140,7 +140,8 @@ def output_shape(path: str, config: Any, cores: SparseCores) -> tuple[int, ...]:
     return sizes
 
 
-def _stackable(tables: EmbeddingPlan, shapes: Mapping[str, tuple[int, ...]]):
+def _stackable(tables: EmbeddingPlan,
+               shapes: Mapping[str, tuple[int, ...]]) -> Iterator[StackableTable]:
     for table in tables.tables:
         samples = sum(math.prod(shapes[feature.name])
                       for feature in tables.features_of(table.name))
