@@ -8,6 +8,7 @@ import resource
 import signal
 import sys
 import textwrap
+import zipfile
 
 import numpy as np
 import pytest
@@ -131,6 +132,15 @@ ERRORS = {
                         "`template` must be left out where `to` is 'v1'"),
     "layout for tf2": ("convert model out --to tf2 --hosts 2 --partition div",
                        "`layout` must be left out unless `to` is 'v1'"),
+    "object in v1": ("inspect model --object embedding", "`objects` must be left out unless"),
+    "optimizer in v1": ("inspect model --optimizer words=Adam", "`optimizers` must be of tables in "
+                        "a checkpoint of TF2"),
+    "names for the same names": ("convert model out --to v1 --names known.json",
+                                 "`names` must be left out from 'v1' to 'v1'"),
+    "names in inspect": ("inspect model --names names.json", "`names` must be of variables in the "
+                         "checkpoint, got ['nothing']"),
+    "another archive": ("inspect archive.keras", "must be a whole .npz file, got archive.keras: "
+                        "it holds no arrays."),
     "not .npz": ("convert model out --to npz", "`output` must be a name that ends in .npz"),
     "histogram": ("inspect model --histogram norms.pdf", "must be a name that ends in .png"),
     "no directory": ("convert model names.json/x --to tf2", "`output` must be where it can be "
@@ -144,6 +154,9 @@ def test_error_is_one_sentence_and_nothing_is_written(name, model, capsys):
     (model / "foreign.index").write_bytes(b"not a checkpoint" * 10)
     (model / "foreign.npz").write_bytes(b"not an archive")
     (model / "names.json").write_text('{"nothing": "else"}')
+    (model / "known.json").write_text('{"words": "terms"}')
+    with zipfile.ZipFile(model / "archive.keras", "w") as archive:
+        archive.writestr("config.json", "{}")
     command, sentence = ERRORS[name]
     before = files()
     assert run(command) == 2

@@ -21,6 +21,7 @@ PRELUDE = """
     import re, sys
     import numpy as np
     import pyarrow.parquet
+    from tpu_estimator_embedding import cli
     from tpu_estimator_embedding.checkpoint import (  # all that the tools load
         command, comparison, conversion, extraction, inspection, report_text)
 
@@ -30,7 +31,7 @@ PRELUDE = """
 
     def run(*arguments):
         before = peak()
-        status = command.run(arguments)
+        status = cli.main(["checkpoint", *arguments])
         print("growth", peak() - before)
         assert "tensorflow" not in sys.modules
         sys.exit(status)

@@ -12,7 +12,7 @@ from tpu_estimator_embedding.checkpoint.contents import PARAMETERS, Contents
 from tpu_estimator_embedding.checkpoint.conversion import StrPath
 from tpu_estimator_embedding.checkpoint.names import Names
 from tpu_estimator_embedding.checkpoint.progress import progress_bar
-from tpu_estimator_embedding.checkpoint.reading import Reading, read_checkpoint
+from tpu_estimator_embedding.checkpoint.reading import Reading, check_used, read_checkpoint
 from tpu_estimator_embedding.checkpoint.stored_tensor import StoredTensor, row_blocks
 
 
@@ -84,8 +84,12 @@ def compare(a: StrPath, b: StrPath, *, rtol: float = 0.0, atol: float = 0.0,
     """
     checks.check(rtol >= 0 and atol >= 0, "rtol", "at least 0, as atol must", (rtol, atol))
     table_names = Names(names)
-    first = _without_forms(read_checkpoint(a, None, table_names, reading_a), table_names)
-    second = _without_forms(read_checkpoint(b, None, table_names, reading_b), table_names)
+    first = read_checkpoint(a, None, table_names, reading_a)
+    second = read_checkpoint(b, None, table_names, reading_b)
+    for reading in (reading_a, reading_b):  # the command has one for both
+        check_used(reading, first, second)
+    table_names.check_known(first, second)
+    first, second = _named_as_tf2(first, table_names), _named_as_tf2(second, table_names)
     pairs = _table_pairs(first, second)
     shared = [] if tables_only else sorted(first.variables.keys() & second.variables.keys())
     pairs.update({(name, None): (first.variables[name], second.variables[name])
@@ -111,8 +115,8 @@ def _called(name: str, slot: str | None) -> str:
     return repr(name) if slot in (None, PARAMETERS) else f"slot {slot!r} of {name!r}"
 
 
-def _without_forms(contents: Contents, names: Names) -> Contents:
-    """Calls tables as TF2 does, which has only one name for them."""
+def _named_as_tf2(contents: Contents, names: Names) -> Contents:
+    """Calls tables as TF2 does: a checkpoint of TF2 may not know what TPUEstimator called them."""
     return dataclasses.replace(contents, tables={
         names.of_table(name): table for name, table in contents.tables.items()})
 

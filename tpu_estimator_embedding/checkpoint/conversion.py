@@ -29,7 +29,12 @@ from tpu_estimator_embedding.checkpoint.paths import (
     write_state,
 )
 from tpu_estimator_embedding.checkpoint.progress import progress_bar
-from tpu_estimator_embedding.checkpoint.reading import FORMS, Reading, read_checkpoint
+from tpu_estimator_embedding.checkpoint.reading import (
+    FORMS,
+    Reading,
+    check_used,
+    read_checkpoint,
+)
 from tpu_estimator_embedding.checkpoint.resizing import Resize, resize_table
 from tpu_estimator_embedding.checkpoint.stored_tensor import ArrayTensor, TextTensor
 from tpu_estimator_embedding.checkpoint.table_layouts import (
@@ -100,7 +105,10 @@ def convert(checkpoint: StrPath, output: StrPath, to: str | None = None, *,
     contents = read_checkpoint(checkpoint, from_, table_names, reading)
     to = to or contents.form
     _check_combination(contents.form, to, template, layout)
-    table_names.check_known(contents.tables.keys() | contents.variables.keys())
+    checks.check(not names or not {to, contents.form} <= set(_NAMED_FORMS), "names",
+                 f"left out from {contents.form!r} to {to!r}, which have the same names", names)
+    check_used(reading, contents)
+    table_names.check_known(contents)
     contents = _changed(contents, resize or {}, global_step, without_slots)
     outputs = _outputs(contents, to, table_names, template, layout, reading or Reading())
     path = _output_path(local_path("output", output), to, contents)

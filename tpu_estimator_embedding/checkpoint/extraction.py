@@ -13,7 +13,7 @@ from tpu_estimator_embedding.checkpoint.names import Names
 from tpu_estimator_embedding.checkpoint.output_files import new_files
 from tpu_estimator_embedding.checkpoint.paths import local_path
 from tpu_estimator_embedding.checkpoint.progress import progress_bar
-from tpu_estimator_embedding.checkpoint.reading import Reading, read_checkpoint
+from tpu_estimator_embedding.checkpoint.reading import Reading, check_used, read_checkpoint
 from tpu_estimator_embedding.checkpoint.stored_tensor import row_blocks
 
 EMBEDDING = "embedding"  # the column of the table itself, beside those of its slots
@@ -57,8 +57,11 @@ def extract(checkpoint: StrPath, table: str, output: StrPath, *, slots: bool = F
     checks.check(path.suffix in _WRITERS, "output", "a name that ends in "
                  + " or ".join(_WRITERS), str(output))
     checks.check(not slots or path.suffix != ".tsv", "slots", "False for .tsv", slots)
-    contents = read_checkpoint(checkpoint, from_, Names(names), reading)
-    found = _find(contents, table, Names(names))
+    table_names = Names(names)
+    contents = read_checkpoint(checkpoint, from_, table_names, reading)
+    check_used(reading, contents)
+    table_names.check_known(contents)
+    found = _find(contents, table, table_names)
     start, stop = rows or (0, found.vocabulary_size)
     checks.check(0 <= start < stop <= found.vocabulary_size, "rows",
                  f"a range within 0:{found.vocabulary_size}", f"{start}:{stop}")

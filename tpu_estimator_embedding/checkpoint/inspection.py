@@ -10,7 +10,7 @@ from tpu_estimator_embedding.checkpoint.contents import PARAMETERS, Contents, Ta
 from tpu_estimator_embedding.checkpoint.conversion import StrPath
 from tpu_estimator_embedding.checkpoint.names import Names
 from tpu_estimator_embedding.checkpoint.progress import progress_bar
-from tpu_estimator_embedding.checkpoint.reading import Reading, read_checkpoint
+from tpu_estimator_embedding.checkpoint.reading import Reading, check_used, read_checkpoint
 from tpu_estimator_embedding.checkpoint.row_statistics import RowStatistics
 from tpu_estimator_embedding.checkpoint.stored_tensor import row_blocks
 
@@ -89,7 +89,10 @@ def inspect(checkpoint: StrPath, *, from_: str | None = None,
         FileNotFoundError: if a file is missing.
         ValueError: if it is damaged or foreign, or an argument does not fit.
     """
-    contents = read_checkpoint(checkpoint, from_, Names(names), reading)
+    table_names = Names(names)
+    contents = read_checkpoint(checkpoint, from_, table_names, reading)
+    check_used(reading, contents)
+    table_names.check_known(contents)
     size = sum(table.size for table in contents.tables.values()) if values else 0
     with progress_bar(f"Reading {contents.path.name}", size, progress and values) as bar:
         tables = tuple(_report(table, _read_statistics(table, bar.update) if values else None)

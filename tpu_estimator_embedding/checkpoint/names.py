@@ -14,6 +14,7 @@ import re
 from collections.abc import Mapping
 
 from tpu_estimator_embedding import checks
+from tpu_estimator_embedding.checkpoint.contents import Contents
 
 _OF_COLUMN = re.compile(r"(?:^|/)([^/]+)_embedding/embedding_weights(?:_\d+)?$")
 
@@ -44,10 +45,12 @@ class Names:
         """Returns what TPUEstimator calls a table or path of TF2, None where not given."""
         return self._inverse.get(name)
 
-    def check_known(self, names: set[str]) -> None:
-        """Raises ValueError if a name was given for what is not there."""
-        unknown = sorted(set(self._given) - names)
-        checks.check(not unknown, "names", "of variables in the checkpoint", unknown,
+    def check_known(self, *contents: Contents) -> None:
+        """Raises ValueError if a name was given for what no checkpoint has."""
+        unknown = set(self._given)
+        for one in contents:
+            unknown -= one.tables.keys() | one.variables.keys()
+        checks.check(not unknown, "names", "of variables in the checkpoint", sorted(unknown),
                      "`checkpoint inspect --all` lists them.")
 
 

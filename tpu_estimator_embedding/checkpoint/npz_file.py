@@ -83,6 +83,8 @@ def read_npz(path: pathlib.Path) -> tuple[dict[str, StoredTensor], str | None]:
     try:
         with zipfile.ZipFile(path) as archive:
             members = [name for name in archive.namelist() if name.endswith(_SUFFIX)]
+        if not members:
+            raise ValueError("it holds no arrays.")
         record = f"{TABLE_LAYOUTS_KEY}{_SUFFIX}"
         tensors: dict[str, StoredTensor] = {
             name.removesuffix(_SUFFIX): NpzTensor(path, name) for name in members

@@ -84,6 +84,24 @@ def read_checkpoint(path: str | os.PathLike[str], form: str | None = None,
     return _check_form(contents, form)
 
 
+def check_used(reading: Reading | None, *contents: Contents) -> None:
+    """Raises ValueError if something was said that is of no use for any of the checkpoints."""
+    forms = {one.form for one in contents}
+    named = forms & {"v1", "npz"}
+    objects = forms & {"tf2", "tpu-embedding-layer"}
+    if reading is None:
+        return
+    checks.check(reading.tables is None or bool(named), "tables",
+                 "left out unless the checkpoint is v1 or npz", reading.tables)
+    checks.check(not reading.objects or bool(objects), "objects",
+                 "left out unless the checkpoint is of TF2", reading.objects)
+    tables = {name for one in contents if one.form in objects for name in one.tables}
+    known = tables | {Names().of_table(name) for name in tables}
+    checks.check(set(reading.optimizers) <= known, "optimizers",
+                 f"of tables in a checkpoint of TF2, {sorted(tables)}", dict(reading.optimizers),
+                 "Other checkpoints say which optimizer a slot is of.")
+
+
 def _values(tensors: Mapping[str, BundleTensor]) -> list:
     return parse_graph(tensors[GRAPH_KEY].text())
 
