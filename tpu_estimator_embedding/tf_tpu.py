@@ -21,12 +21,13 @@ import tensorflow as tf
 
 from tpu_estimator_embedding import mid_level
 from tpu_estimator_embedding.compat.module_view import ModuleView
-from tpu_estimator_embedding.compat.stand_ins import tpu_computations, tpu_setup
+from tpu_estimator_embedding.compat.stand_ins import tpu_setup
 from tpu_estimator_embedding.compat.stand_ins.tpu_resolver import TPUClusterResolver
 from tpu_estimator_embedding.compat.stand_ins.tpu_strategy import (
     ExperimentalTPUStrategy,
     TPUStrategy,
 )
+from tpu_estimator_embedding.estimator.replicas import tpu_computations, tpu_shard
 from tpu_estimator_embedding.feature_column.embedding_column import embedding_column
 from tpu_estimator_embedding.feature_column.shared_embedding_columns import (
     shared_embedding_columns,
@@ -53,20 +54,20 @@ _MODULES = {
 _CONTRIB = {
     "AsyncCheckpointSaverHook": f"{_OURS}.async_checkpoint:AsyncCheckpointSaverHook",
     "device_assignment": f"{_TENSORFLOW}.device_assignment:device_assignment",
-    "repeat": f"{_TENSORFLOW}.training_loop:repeat",
-    "while_loop": f"{_TENSORFLOW}.training_loop:while_loop",
+    "repeat": "tpu_estimator_embedding.estimator.replicas.training_loop:repeat",
+    "while_loop": "tpu_estimator_embedding.estimator.replicas.training_loop:while_loop",
 }
 
 __all__ = ["TPUClusterResolver", "TPUStrategy", "batch_parallel", "core", "experimental",
            "experimental_connect_to_host", "initialize_system", "replicate", "rewrite", "shard",
            "shutdown_system"]
 
-batch_parallel = tpu_computations.batch_parallel
+batch_parallel = tpu_shard.batch_parallel
 core = tpu_setup.core
 experimental_connect_to_host = tpu_setup.connect_to_remote_host
 replicate = tpu_computations.replicate
 rewrite = tpu_computations.rewrite
-shard = tpu_computations.shard
+shard = tpu_shard.shard
 
 
 def initialize_system(embedding_config: Any = None, job: str | None = None,

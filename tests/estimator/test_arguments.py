@@ -46,7 +46,7 @@ TESTED = {
         "batch_axis": "replicas.test_replica_input.test_batch_axis_says_along_which_axis_"
                       "a_tensor_is_split",
         "eval_on_tpu": "test_host_functions.test_model_function_may_return_plain_specs",
-        "export_to_tpu": "test_arguments.test_export_for_a_tpu_is_the_one_for_cpu_and_says_so",
+        "export_to_tpu": "test_arguments.test_export_for_a_tpu_has_its_tags_and_serves",
         "export_to_cpu": "test_arguments.test_export_to_nothing_is_refused",
         "warm_start_from": "restore.test_warm_start.test_what_matches_starts_from_the_checkpoint",
         "embedding_config_spec": "test_subclasses.test_spec_may_be_given_by_position_or_keyword_"
@@ -172,27 +172,33 @@ def exporting_model_fn(features, labels, mode, params):
         "serving_default": tf_estimator.export.PredictOutput(spec.predictions)})
 
 
-@pytest.mark.parametrize("options, lines", [
-    ({}, 1), ({"export_to_cpu": False}, 1), ({"export_to_tpu": False}, 0),
-    ({"export_saved_model_api_version": 2}, 1)])
-def test_export_for_a_tpu_is_the_one_for_cpu_and_says_so(tmp_path, caplog, options, lines):
+@pytest.mark.parametrize("options, tag_sets", [
+    ({}, [["serve"], ["serve", "tpu"]]), ({"export_to_cpu": False}, [["serve", "tpu"]]),
+    ({"export_to_tpu": False}, [["serve"]]),
+    ({"export_saved_model_api_version": 2}, [["serve"], ["serve", "tpu"]])])
+def test_export_for_a_tpu_has_its_tags_and_serves(tmp_path, caplog, options, tag_sets):
     estimator = new_estimator(tmp_path / "model", exporting_model_fn, **options)
     estimator.train(input_of([0, 0, 3]), max_steps=100)
     with caplog.at_level(logging.INFO, logger="tensorflow"):
         exported = estimator.export_saved_model(str(tmp_path / "export"), receive).decode()
     said = [record.getMessage() for record in caplog.records
             if "export_to_tpu" in record.getMessage()]
-    assert said == ["tpu_estimator_embedding: export_to_tpu=True: without a TPU, the model for CPU "
-                    "and GPU is exported."] * lines
-    served = tf.saved_model.load(exported).signatures["serving_default"]
-    assert served(id=tf.constant([3, 0], tf.int64))["count"].numpy()[:, 0].tolist() == [1, 2]
+    assert len(said) == (["serve", "tpu"] in tag_sets)
+    assert ("tf.saved_model.load needs tags=['serve']" in "".join(said)) == (len(tag_sets) == 2)
+    for tags in tag_sets:
+        served = tf.saved_model.load(exported, tags).signatures["serving_default"]
+        assert served(id=tf.constant([3, 0], tf.int64))["count"].numpy()[:, 0].tolist() == [1, 2]
+    for tags in [["serve"], ["serve", "tpu"]]:
+        if tags not in tag_sets:
+            with pytest.raises(RuntimeError, match="MetaGraphDef associated with tags"):
+                tf.saved_model.load(exported, tags)
 
 
 def test_export_to_nothing_is_refused(tmp_path):
     estimator = new_estimator(tmp_path / "model", exporting_model_fn, export_to_cpu=False,
                               export_to_tpu=False)
     estimator.train(input_of([0]), max_steps=1)
-    with pytest.raises(ValueError, match="`export_to_cpu` must be True if export_to_tpu is False"):
+    with pytest.raises(ValueError, match="^One of export_to_cpu and export_to_tpu must be true"):
         estimator.export_saved_model(str(tmp_path / "export"), receive)
 
 

@@ -27,7 +27,7 @@ pytestmark = pytest.mark.filterwarnings("ignore:Feature 'd' is dense:UserWarning
 SERVE = """
 import json, sys
 import tensorflow as tf
-model = tf.saved_model.load(sys.argv[1])
+model = tf.saved_model.load(sys.argv[1], ["serve"])
 requests = [bytes.fromhex(text) for text in json.loads(sys.argv[2])]
 outputs = model.signatures["serving_default"](tf.constant(requests))
 print(json.dumps({
@@ -144,7 +144,7 @@ def test_export_of_any_batch_size_takes_raw_tensors(tmp_path):
         return tf_estimator.export.ServingInputReceiver({"id": ids}, {"id": ids})
 
     exported = estimator.export_saved_model(str(tmp_path / "export"), receive).decode()
-    signature = tf.saved_model.load(exported).signatures["serving_default"]
+    signature = tf.saved_model.load(exported, ["serve"]).signatures["serving_default"]
     for ids in ([3, 0, 0], [5], []):
         counted = signature(id=tf.constant(ids, tf.int64))["count"]
         assert counted.numpy()[:, 0].tolist() == [{0: 2, 3: 1}.get(id, 0) for id in ids]
@@ -211,7 +211,8 @@ def test_export_looks_strings_up_in_the_vocabulary_of_their_column(
     (tmp_path / "words.txt").unlink(missing_ok=True)
     examples = [example_of(word=words, weight=[float(weight)] * len(words)).SerializeToString()
                 for words in REQUESTS]
-    served = tf.saved_model.load(str(moved)).signatures["serving_default"](tf.constant(examples))
+    model = tf.saved_model.load(str(moved), ["serve"])
+    served = model.signatures["serving_default"](tf.constant(examples))
     expected = [weight * sum(values.get(word, 0.0) for word in words)
                 + 100.0 * hundreds * len(words) for words in REQUESTS]
     np.testing.assert_allclose(served["sum"][:, 0], expected, rtol=1e-6, atol=1e-6)

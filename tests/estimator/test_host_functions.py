@@ -190,7 +190,7 @@ def test_train_and_evaluate_evaluates_and_exports(tmp_path):
     assert counts(estimator) == counts_of(*range(4), *range(4))
     assert result == {"mean": 2.0, "largest": 2.0, "loss": -3.0, "global_step": 4}
     [export] = exports
-    served = tf.saved_model.load(export.decode()).signatures["serving_default"](
+    served = tf.saved_model.load(export.decode(), ["serve"]).signatures["serving_default"](
         id=tf.constant([3, 9], tf.int64))
     assert served["count"].numpy().tolist() == [[2.0], [0.0]]
 

@@ -52,7 +52,7 @@ def served(estimator, directory):
         str(directory),
         tf_estimator.export.build_parsing_serving_input_receiver_fn(example_spec)).decode()
     examples = [example.SerializeToString() for example in linear_examples(DATA)]
-    return tf.saved_model.load(exported).signatures["serving_default"](
+    return tf.saved_model.load(exported, ["serve"]).signatures["serving_default"](
         tf.constant(examples))["z"].numpy()
 
 

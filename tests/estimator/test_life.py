@@ -90,7 +90,7 @@ def train_and_evaluate(estimator, hooks=(), exporters=(), max_steps=4, name="hel
 
 
 def served_counts(export_dir):
-    served = tf.saved_model.load(str(export_dir)).signatures["serving_default"]
+    served = tf.saved_model.load(str(export_dir), ["serve"]).signatures["serving_default"]
     return served(id=tf.constant([0, 1], tf.int64))["count"].numpy()[:, 0].tolist()
 
 

@@ -107,7 +107,7 @@ def test_overridden_methods_see_every_mode(tmp_path):
     list(estimator.predict(input_of([0])))
     exported = estimator.export_saved_model(tmp_path / "export", receive)
     assert estimator.modes == ["train", "eval", "infer", "infer"]
-    served = tf.saved_model.load(exported).signatures["serving_default"]
+    served = tf.saved_model.load(exported, ["serve"]).signatures["serving_default"]
     assert served(id=tf.constant([0, 1], tf.int64))["count"].numpy()[:, 0].tolist() == [2, 1]
 
 

@@ -50,4 +50,4 @@ def area_under_curve(labels, scores):
 def load_export(directory):
     """Loads the one SavedModel of an exporter."""
     [path] = pathlib.Path(directory).iterdir()
-    return tf.saved_model.load(str(path))
+    return tf.saved_model.load(str(path), ["serve"])

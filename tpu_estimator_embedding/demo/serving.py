@@ -31,5 +31,6 @@ def export(estimator: Any, directory: pathlib.Path) -> pathlib.Path:
 def serve(saved_model: pathlib.Path, logs: ClickLogs, count: int) -> np.ndarray:
     """Returns what `predict` does, from a SavedModel that plain TensorFlow loads."""
     serialized = list(tf.data.TFRecordDataset(str(logs.eval_files[0])).take(count))
-    serving_default = tf.saved_model.load(str(saved_model)).signatures["serving_default"]
+    model = tf.saved_model.load(str(saved_model), tags=[tf.saved_model.SERVING])
+    serving_default = model.signatures["serving_default"]
     return serving_default(examples=tf.stack(serialized))["probability"].numpy()[:, 0]

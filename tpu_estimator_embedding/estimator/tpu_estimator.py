@@ -36,6 +36,7 @@ from tpu_estimator_embedding.estimator.step.id_errors import explained_ids
 from tpu_estimator_embedding.plan.embedding_plan import EmbeddingPlan
 
 _NO_TABLES = EmbeddingPlan((), ())
+_TPU_TAGS = [tf.saved_model.SERVING, tf.saved_model.TPU]
 _EXPORT_API_V1 = upstream.tpu_estimator.ExportSavedModelApiVersion.V1
 
 
@@ -273,16 +274,25 @@ class TPUEstimator(upstream.tpu_estimator.TPUEstimator):
     def _add_meta_graph_for_mode(self, builder, input_receiver_fn_map, checkpoint_path,
                                  save_variables=True, mode=ModeKeys.PREDICT, export_tags=None,
                                  check_variables=True, strip_default_attrs=True):
-        checks.check(self._export_to_cpu or self._export_to_tpu, "export_to_cpu",
-                     "True if export_to_tpu is False", self._export_to_cpu)
-        if self._export_to_tpu:
-            tf.compat.v1.logging.info(
-                "tpu_estimator_embedding: export_to_tpu=True: without a TPU, the model for CPU "
-                "and GPU is exported.")
-        upstream.estimator.Estimator._add_meta_graph_for_mode(
-            self, builder, input_receiver_fn_map, checkpoint_path, save_variables, mode=mode,
-            export_tags=export_tags, check_variables=check_variables,
+        if not self._export_to_cpu and not self._export_to_tpu:
+            raise ValueError("One of export_to_cpu and export_to_tpu must be true. Leave "
+                             "`export_to_cpu` out of the TPUEstimator's arguments.")
+        add = functools.partial(
+            upstream.estimator.Estimator._add_meta_graph_for_mode, self, builder,
+            input_receiver_fn_map, checkpoint_path, mode=mode,
             strip_default_attrs=strip_default_attrs)
+        for_tpu = self._export_to_tpu and mode == ModeKeys.PREDICT
+        if self._export_to_cpu or not for_tpu:
+            add(save_variables=save_variables, export_tags=export_tags,
+                check_variables=check_variables)
+            save_variables = check_variables = False  # the builder holds them
+        if for_tpu:
+            tf.compat.v1.logging.info(
+                "tpu_estimator_embedding: export_to_tpu=True: clients that load the tags %s get "
+                "the graph for CPU and GPU under them%s", _TPU_TAGS, "; tf.saved_model.load needs "
+                "tags=['serve'] or these where a model has both." if self._export_to_cpu else ".")
+            add(save_variables=save_variables, export_tags=_TPU_TAGS,
+                check_variables=check_variables)
 
 
 def _check_can_honour(config: Any) -> None:

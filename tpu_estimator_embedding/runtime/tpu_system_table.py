@@ -12,6 +12,12 @@ def _stand_in(module: str, name: str, source: str, reason: str) -> Patch:
     return Patch(module, name, f"{_STAND_INS}.{source}", reason, replaces=True)
 
 
+def _computation(module: str, name: str, source: str) -> Patch:
+    return Patch(module, name, f"{OURS}.estimator.replicas.{source}",
+                 "builds a graph that no session takes without a TPU; this machine computes it",
+                 replaces=True)
+
+
 TPU_SYSTEM = (
     *(_stand_in("tensorflow.python.distribute.cluster_resolver.tpu_cluster_resolver:"
                 "TPUClusterResolver", name, f"tpu_resolver:{function}",
@@ -42,13 +48,19 @@ TPU_SYSTEM = (
     *(_stand_in(module, "core", "tpu_setup:core", "names a device that only a TPU has")
       for module in ("tensorflow.python.tpu.tpu_name_util", "tensorflow.python.tpu.tpu",
                      *_V1_TPU_APIS)),
-    *(_stand_in(module, name, f"tpu_computations:{name}",
-                "builds a graph that no session takes without a TPU; says so")
-      for name in ("rewrite", "replicate", "shard", "batch_parallel",
-                   "split_compile_and_replicate", "split_compile_and_shard")
+    *(_computation(module, name, f"tpu_computations:{name}")
+      for name in ("rewrite", "replicate", "split_compile_and_replicate")
       for module in ("tensorflow.python.tpu.tpu",
                      *(() if name.startswith("split_") else _V1_TPU_APIS))),
-    *(_stand_in("tensorflow.python.tpu.ops.tpu_ops", name, f"tpu_computations:{name}",
+    *(_computation(module, name, f"tpu_shard:{name}")
+      for name in ("shard", "batch_parallel", "split_compile_and_shard")
+      for module in ("tensorflow.python.tpu.tpu",
+                     *(() if name.startswith("split_") else _V1_TPU_APIS))),
+    *(_computation("tensorflow.python.tpu.training_loop", name, f"training_loop:{name}")
+      for name in ("repeat", "while_loop")),
+    *(_computation("tensorflow_estimator.python.estimator.tpu.tpu_estimator", name,
+                   f"tpu_inference:{name}") for name in ("call_computation", "inference_on_tpu")),
+    *(_stand_in("tensorflow.python.tpu.ops.tpu_ops", name, f"tpu_feeds:{name}",
                 "has no kernel without a TPU; says so")
       for name in ("infeed_dequeue", "infeed_dequeue_tuple", "infeed_enqueue",
                    "infeed_enqueue_tuple", "outfeed_dequeue", "outfeed_dequeue_tuple",

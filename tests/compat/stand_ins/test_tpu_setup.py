@@ -10,13 +10,13 @@ import pytest
 import tensorflow as tf
 from tensorflow.python.distribute.cluster_resolver import tpu_cluster_resolver
 from tensorflow.python.eager import remote
-from tensorflow.python.tpu import tpu
+from tensorflow.python.tpu.ops import tpu_ops
 
 import tpu_estimator_embedding
 from tests import fake_tpu
 from tpu_estimator_embedding.compat import patch
 from tpu_estimator_embedding.compat.stand_ins import (
-    tpu_computations,
+    tpu_feeds,
     tpu_resolver,
     tpu_setup,
     tpu_system,
@@ -182,19 +182,8 @@ def test_scopes_and_outside_compilation_mean_what_they_say():
         assert session.run(doubled) == 6.0
 
 
-@pytest.mark.parametrize("name", ["rewrite", "replicate", "shard", "batch_parallel"])
-def test_computation_for_a_tpu_is_refused_by_name(name):
-    for home in (v1.tpu, tpu, tf.tpu):
-        with pytest.raises(NotImplementedError, match=rf"`tpu\.{name}` compiles .* there is "
-                                                      r"none\. Call the computation itself"):
-            getattr(home, name)(lambda x: x, [1.0])
-    with pytest.raises(NotImplementedError, match=r"`tpu\.split_compile_and_replicate`"):
-        tpu.split_compile_and_replicate(lambda: None)
-
-
 def test_feeds_of_a_tpu_are_refused_by_name():
     from tensorflow.python.tpu import tpu_feed
-    from tensorflow.python.tpu.ops import tpu_ops
     with tf.Graph().as_default() as graph:
         queue = tpu_feed.InfeedQueue(number_of_tuple_elements=1)
         for call, name in (
@@ -320,4 +309,4 @@ def test_signature_of_the_resolver_is_tensorflows():
         inspect.signature(tpu_resolver._tensorflow_init).parameters.values()]
     assert list(inspect.signature(tpu_setup.connect_to_remote_host, follow_wrapped=False)
                 .parameters) == list(inspect.signature(remote.connect_to_remote_host).parameters)
-    assert tpu_computations.rewrite is tpu.rewrite
+    assert tpu_feeds.infeed_dequeue is tpu_ops.infeed_dequeue

@@ -139,7 +139,7 @@ def test_export_serves_both_kinds(tmp_path):
     receive = tf_estimator.export.build_parsing_serving_input_receiver_fn(
         {name: tf.io.VarLenFeature(tf.int64) for name in ("tiny", "big")})
     path = estimator.export_saved_model(str(tmp_path / "export"), receive).decode()
-    serve = tf.saved_model.load(path).signatures["serving_default"]
+    serve = tf.saved_model.load(path, ["serve"]).signatures["serving_default"]
     predictions = [prediction["p"] for prediction in estimator.predict(
         lambda params: tf.data.Dataset.from_tensors(features_of()))]
     examples = [example_of(tiny=ids, big=ids) for ids in SAMPLES]

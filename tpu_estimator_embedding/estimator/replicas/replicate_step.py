@@ -13,17 +13,20 @@ import tensorflow as tf
 
 from tpu_estimator_embedding import checks
 from tpu_estimator_embedding.compat.stand_ins import tpu_ops
+from tpu_estimator_embedding.estimator.replicas import op_kinds
 from tpu_estimator_embedding.estimator.replicas.graph_copy import copy_subgraph
 from tpu_estimator_embedding.types import Tensor
 
 
-def replicate(tensors: Sequence[Tensor], inputs: Sequence[Any]) -> list[list[Tensor]]:
+def replicate(tensors: Sequence[Tensor], inputs: Sequence[Any],
+              sums: Sequence[tf.Operation] | None = None) -> list[list[Tensor]]:
     """Copies the model for every replica and connects the cross-replica sums.
 
     Args:
         tensors: what is wanted of every replica.
         inputs: for each replica, the nest of tensors that it computes from. The model in
             the default graph was built on the first one.
+        sums: the sums to connect; None means all in the default graph.
 
     Returns:
         For each replica, its copies of `tensors`.
@@ -31,7 +34,7 @@ def replicate(tensors: Sequence[Tensor], inputs: Sequence[Any]) -> list[list[Ten
     Raises:
         ValueError: if the model cannot be copied.
     """
-    sums = _cross_replica_sums()
+    sums = cross_replica_sums() if sums is None else sums
     targets = [*tensors, *(op.inputs[0] for op in sums), *(op.outputs[0] for op in sums)]
     copies = [targets]
     for index, replica_inputs in enumerate(inputs[1:], start=1):
@@ -52,20 +55,41 @@ def has_cross_replica_sum() -> bool:
     Raises:
         ValueError: if it does so within a function, a loop or a condition.
     """
-    return bool(_cross_replica_sums())
+    return bool(cross_replica_sums())
 
 
-def _cross_replica_sums() -> list[tf.Operation]:
+def cross_replica_sums(start: int = 0) -> list[tf.Operation]:
+    """Returns the sums among the ops of the default graph, from the op numbered `start` on.
+
+    Raises:
+        ValueError: if a function, a loop or a condition sums over replicas.
+    """
     graph = tf.compat.v1.get_default_graph()
-    sums = [op for op in graph.get_operations() if tpu_ops.is_stand_in(op)]
+    ops = graph.get_operations()[start:]
+    sums = [op for op in ops if tpu_ops.is_stand_in(op)]
     hidden = [op.name for op in sums if op._get_control_flow_context() is not None]
-    hidden += [f"{function.signature.name}/{node.name}"
-               for function in graph.as_graph_def().library.function
-               for node in function.node_def if tpu_ops.is_stand_in_node(node)]
+    hidden += _sums_in_functions(graph, ops)
     checks.check(not hidden, "cross_replica_sum", "called outside of tf.function, tf.while_loop "
                  "and tf.cond where there are several replicas", hidden,
-                 "Sum before them, or set num_shards=1 in TPUConfig.")
+                 "Sum before them, loop by tpu.training_loop within tpu.replicate, or set "
+                 "num_shards=1 in TPUConfig.")
     return sums
+
+
+def _sums_in_functions(graph: tf.Graph, ops: Sequence[tf.Operation]) -> list[str]:
+    """Returns the names of the sums in functions that the ops call, and that those call."""
+    functions = {function.signature.name: function
+                 for function in graph.as_graph_def().library.function}
+    found, seen = [], set()
+    waiting = [called.name for op in ops for called in op_kinds.called_functions(op.node_def)]
+    while waiting:
+        name = waiting.pop()
+        if name not in seen and name in functions:
+            seen.add(name)
+            for node in functions[name].node_def:
+                found += [f"{name}/{node.name}"] * tpu_ops.is_stand_in_node(node)
+                waiting += [called.name for called in op_kinds.called_functions(node)]
+    return found
 
 
 def _replacements(original: Any, replica: Any) -> Mapping[Any, Tensor]:

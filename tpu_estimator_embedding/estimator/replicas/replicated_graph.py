@@ -1,0 +1,127 @@
+# SPDX-License-Identifier: Apache-2.0
+"""A graph in construction that several replicas share, built for the first of them.
+
+What is built on the first replica's inputs is copied for the others, as a step of the
+Estimator is. A training loop runs all replicas in one loop, so it needs their copies of its
+inputs when it is built, and its body is such a graph again.
+"""
+
+import contextlib
+from collections.abc import Iterator, Sequence
+
+import tensorflow as tf
+from tensorflow.python.framework import func_graph
+
+from tpu_estimator_embedding.estimator.replicas import op_kinds, replicate_step
+from tpu_estimator_embedding.estimator.replicas.function_copy import FunctionCopies
+from tpu_estimator_embedding.types import Tensor
+
+# Those in construction in this process, the innermost last, as graphs are on their own stack.
+_stack: list["ReplicatedGraph"] = []
+
+
+class ReplicatedGraph:
+    """The default graph, from now on, as that of several replicas.
+
+    Args:
+        inputs: for each replica, the tensors that it computes from, each the only output of
+            its op.
+        outer: what the graph captures from, where it is that of a function.
+
+    Attributes:
+        has_sums: whether anything copied so far, or a loop in it, sums over the replicas.
+    """
+
+    def __init__(self, inputs: Sequence[Sequence[Tensor]],
+                 outer: "ReplicatedGraph | None" = None) -> None:
+        self._graph = tf.compat.v1.get_default_graph()
+        self._start = self._first_op = len(self._graph.get_operations())
+        self._inputs = [list(of_replica) for of_replica in inputs]
+        self._outer = outer
+        self._num_captured = 0
+        self.has_sums = False
+
+    @property
+    def num_replicas(self) -> int:
+        """Replicas that share the graph."""
+        return len(self._inputs)
+
+    def copies(self, tensors: Sequence[Tensor]) -> list[list[Tensor]]:
+        """Returns every replica's copies of tensors, the first one's being the tensors.
+
+        Raises:
+            ValueError: if the graph cannot be copied, or sums where it must not.
+        """
+        with self._graph.as_default():
+            self._add_captures()
+            sums = replicate_step.cross_replica_sums(self._start)
+            self.has_sums |= bool(sums)
+            outputs = [op.outputs[0] for op in sums]
+            replicas = replicate_step.replicate([*tensors, *outputs], self._inputs, sums)
+        self.add_known([of_replica[len(tensors):] for of_replica in replicas])
+        return [of_replica[:len(tensors)] for of_replica in replicas]
+
+    def add_known(self, replicas: Sequence[Sequence[Tensor]]) -> None:
+        """Adds tensors that every replica has its own of; what is built so far is done with."""
+        self._start = len(self._graph.get_operations())
+        for inputs, of_replica in zip(self._inputs, replicas, strict=True):
+            inputs.extend(of_replica)
+
+    def writes(self) -> list[tf.Operation]:
+        """Returns the ops built so far that write, but for what initializes variables."""
+        return writes_since(self._graph, self._first_op)
+
+    def _add_captures(self) -> None:
+        """Captures every replica's own tensors where the first one captured its own."""
+        if self._outer is None or not isinstance(self._graph, func_graph.FuncGraph):
+            return
+        captures = self._graph.captures[self._num_captured:]
+        # What a loop in a loop captures may be a tensor of a graph further out.
+        outside = [self._outer.seen(tensor) for tensor, _ in captures]
+        replicas = self._outer.copies(outside)
+        for inputs, of_replica in zip(self._inputs, replicas, strict=True):
+            inputs.extend(
+                inside if own is first else self._graph.capture(own)
+                for (_, inside), first, own in zip(captures, outside, of_replica, strict=True))
+        self._num_captured = len(self._graph.captures)
+
+    def seen(self, tensor: Tensor) -> Tensor:
+        """Returns a tensor as this graph sees it, captured where it is of another graph."""
+        if isinstance(self._graph, func_graph.FuncGraph):
+            return self._graph.capture(tensor)
+        return tensor
+
+
+def current() -> ReplicatedGraph | None:
+    """The innermost graph of several replicas that is being built."""
+    return _stack[-1] if _stack else None
+
+
+@contextlib.contextmanager
+def building(graph: ReplicatedGraph) -> Iterator[ReplicatedGraph]:
+    """Makes a graph the current one."""
+    _stack.append(graph)
+    try:
+        yield graph
+    finally:
+        _stack.pop()
+
+
+def writes_since(graph: tf.Graph, start: int) -> list[tf.Operation]:
+    """Returns the ops from the one numbered `start` on that change variables, files and so on.
+
+    A computation on a TPU runs all of its ops, also those that nothing it returns needs.
+    Initializers of variables and tables are no part of it.
+    """
+    context = graph._get_control_flow_context()
+    functions = FunctionCopies(graph.as_graph_def().library.function, "", 0)
+    initializers = _initializers(graph)
+    return [op for op in graph.get_operations()[start:]
+            if op not in initializers and op._get_control_flow_context() is context
+            and (op_kinds.writes(op.type) or functions.writes(op.node_def))]
+
+
+def _initializers(graph: tf.Graph) -> set[tf.Operation]:
+    made = [item for name in graph.get_all_collection_keys() for item in graph.get_collection(name)]
+    return {getattr(item, "initializer", item) for item in made
+            if isinstance(getattr(item, "initializer", item), tf.Operation)}

@@ -1,0 +1,251 @@
+# SPDX-License-Identifier: Apache-2.0
+"""`tpu.rewrite` and `tpu.replicate` without a TPU: computations of this machine.
+
+A computation is built once, as for a TPU, and copied for every further replica;
+cross-replica sums add up the values of all copies, and variables are written once.
+"""
+
+import contextlib
+import functools
+from collections.abc import Callable, Iterator, Sequence
+from typing import Any
+
+import tensorflow as tf
+from tensorflow.python.compiler.xla import xla
+from tensorflow.python.distribute import tpu_util
+from tensorflow.python.ops import variable_scope
+from tensorflow.python.tpu import tpu, tpu_function
+
+from tpu_estimator_embedding.compat.stand_ins import tpu_system
+from tpu_estimator_embedding.estimator.replicas import replicated_graph
+from tpu_estimator_embedding.estimator.replicas.replicated_graph import ReplicatedGraph
+from tpu_estimator_embedding.types import Tensor
+
+COMPILED = b""  # the serialized CompilationResultProto of a compilation without an error
+
+
+def stand_in(function: Callable[..., Any]) -> Callable[..., Any]:
+    """Leaves the call to TensorFlow where there is a TPU, or its context."""
+    on_a_tpu = getattr(tpu, function.__name__)
+
+    @functools.wraps(on_a_tpu)
+    def call(*arguments: Any, **named: Any) -> Any:
+        if is_for_a_tpu():
+            return on_a_tpu(*arguments, **named)
+        return function(*arguments, **named)
+
+    return call
+
+
+def is_for_a_tpu() -> bool:
+    """Whether TensorFlow's own functions are to be called."""
+    return tpu_system.is_present() or tpu_util.enclosing_tpu_context() is not None
+
+
+@stand_in
+def rewrite(computation: Callable[..., Any], inputs: Any = None, infeed_queue: Any = None,
+            device_assignment: Any = None, name: str | None = None,
+            xla_options: Any = None) -> Any:
+    """Returns what the computation returns, in the form that `replicate` gives it."""
+    return replicate(computation, None if inputs is None else [inputs], infeed_queue,
+                     device_assignment, name, xla_options=xla_options)[0]
+
+
+@stand_in
+def replicate(computation: Callable[..., Any], inputs: Any = None, infeed_queue: Any = None,
+              device_assignment: Any = None, name: str | None = None,
+              maximum_shapes: Any = None, padding_spec: Any = None,
+              xla_options: Any = None) -> list[Any]:
+    """Builds a computation for every list of inputs.
+
+    Args:
+        computation: called once, with the inputs of the first replica.
+        inputs: for each replica, the list of its inputs; None is one replica without any.
+        infeed_queue: None, because nothing feeds a TPU.
+        device_assignment: is ignored, as are `name`, `padding_spec` and `xla_options`:
+            a replica has one device.
+        maximum_shapes: is checked to have the structure of the inputs; nothing is padded.
+
+    Returns:
+        For each replica, what the computation returns: a list of tensors where that is one
+        tensor or a flat sequence, an op where there are no tensors.
+
+    Raises:
+        TypeError: the inputs are not lists, or not as many as the computation takes.
+        ValueError: the replicas differ in their inputs, the computation returns what is
+            neither tensor nor op, or it cannot be copied.
+        RuntimeError: there is no graph to build, because operations run eagerly.
+    """
+    return split_compile_and_replicate(
+        computation, inputs, infeed_queue, device_assignment, name, maximum_shapes=maximum_shapes,
+        padding_spec=padding_spec, xla_options=xla_options)[1]
+
+
+@stand_in
+def split_compile_and_replicate(
+        computation: Callable[..., Any], inputs: Any = None, infeed_queue: Any = None,
+        device_assignment: Any = None, name: str | None = None, use_tpu: bool = True,
+        maximum_shapes: Any = None, padding_spec: Any = None, xla_options: Any = None) -> list[Any]:
+    """Returns a compilation that has succeeded, and what `replicate` returns."""
+    inputs = [[]] if inputs is None else inputs
+    _check_graph()
+    _check_inputs(computation, inputs, infeed_queue, maximum_shapes)
+    if not inputs:
+        return [tf.constant(COMPILED), []]
+    return [tf.constant(COMPILED, name="compilation_status"), _build(computation, inputs)]
+
+
+def _check_graph() -> None:
+    if tf.executing_eagerly():
+        raise RuntimeError("tpu.rewrite, tpu.replicate and tpu.shard build a graph: call them "
+                           "under tf.Graph().as_default() or in a tf.function.")
+
+
+def check_no_infeed(infeed_queue: Any) -> None:
+    """Raises NotImplementedError where a computation is to be fed as a TPU is."""
+    if infeed_queue is not None:
+        raise NotImplementedError(
+            "An `infeed_queue` feeds a TPU, and there is none. Pass its tensors as `inputs`, or "
+            "let TPUEstimator feed its model_fn.")
+
+
+def _check_inputs(computation: Callable[..., Any], inputs: Any, infeed_queue: Any,
+                  maximum_shapes: Any) -> None:
+    check_no_infeed(infeed_queue)
+    if not isinstance(inputs, list) or not all(
+            isinstance(of_replica, (list, tuple)) for of_replica in inputs):
+        received = [type(of_replica) for of_replica in inputs] if isinstance(
+            inputs, list) else type(inputs)
+        raise TypeError("tpu.replicate() inputs must be a list of lists/tuples, received "
+                        f"{received}. Write [[x, y]] for one replica with two inputs.")
+    for of_replica in inputs[1:]:
+        if len(of_replica) != len(inputs[0]):
+            raise ValueError(
+                f"Replicas must have the same number of inputs. Replica 0 had {len(inputs[0])} "
+                f"inputs, another had {len(of_replica)}.")
+        tf.nest.assert_same_structure(inputs[0], of_replica, expand_composites=True)
+    if inputs and maximum_shapes:
+        tf.nest.assert_same_structure(inputs[0], maximum_shapes, check_types=False)
+    needed = inputs and xla.check_function_argument_count(computation, len(inputs[0]), None)
+    if needed:
+        raise TypeError("Supplied computation cannot be called with the specified inputs. You "
+                        f"specified {len(inputs[0])} inputs, but the computation needs {needed}.")
+
+
+def _build(computation: Callable[..., Any], inputs: Sequence[Any]) -> list[Any]:
+    """Builds the computation for the first replica, and copies it for the others."""
+    flat = [[value if value is None else tf.convert_to_tensor(value) for value in
+             tf.nest.flatten(of_replica, expand_composites=True)] for of_replica in inputs]
+    _check_dtypes(flat)
+    first = [values[0] if values[0] is None else _input(values)
+             for values in zip(*flat, strict=True)]
+    graph = tf.compat.v1.get_default_graph()
+    start = len(graph.get_operations())
+    arguments = tf.nest.pack_sequence_as(inputs[0], first, expand_composites=True)
+    replicas = None if len(inputs) == 1 else ReplicatedGraph(
+        [[value for value in of_replica if value is not None] for of_replica in (first, *flat[1:])])
+    with _shards(len(inputs)), _resource_variables(), contextlib.ExitStack() as stack:
+        if replicas:
+            stack.enter_context(replicated_graph.building(replicas))
+        outputs = computation(*arguments)
+    structure, tensors, ops = _tensors_and_ops(outputs)
+    wanted = [tensor for tensor in tensors if tensor is not None]
+    copies = replicas.copies(wanted) if replicas else [wanted]
+    ops = [*ops, *replicated_graph.writes_since(graph, start)]
+    if not tensors:
+        return [tf.group(*ops, name=f"shard_{replica}") for replica in range(len(inputs))]
+    with tf.control_dependencies(ops):
+        return [tf.nest.pack_sequence_as(structure, _in_places(tensors, of_replica, replica),
+                                         expand_composites=True)
+                for replica, of_replica in enumerate(copies)]
+
+
+def _check_dtypes(flat: Sequence[Sequence[Tensor | None]]) -> None:
+    types = [[None if value is None else value.dtype for value in of_replica]
+             for of_replica in flat]
+    for replica, found in enumerate(types):
+        if found != types[0]:
+            raise ValueError(f"Replicas must have matching input types. Replica 0 had input types "
+                             f"{types[0]}, replica {replica} had input types {found}")
+
+
+def _input(values: Sequence[Tensor]) -> Tensor:
+    """Returns an input of the first replica, with the static shape that all replicas have."""
+    shape = functools.reduce(lambda one, other: one.most_specific_compatible_shape(other),
+                             [value.shape for value in values])
+    if shape.as_list() == values[0].shape.as_list() if shape.rank is not None else len(values) == 1:
+        return tf.identity(values[0], name="input")
+    return tf.compat.v1.placeholder_with_default(values[0], shape, name="input")
+
+
+@contextlib.contextmanager
+def _shards(count: int) -> Iterator[None]:
+    if count == 1 and tpu_function.get_tpu_context().number_of_shards is not None:
+        yield  # one part of a computation of replicas is theirs
+        return
+    with tpu_function.tpu_shard_context(count):
+        yield
+
+
+@contextlib.contextmanager
+def _resource_variables() -> Iterator[None]:
+    """Makes variables as a TPU needs them: resources, in one part each."""
+    scope = variable_scope.get_variable_scope()
+    use_resource, saved = scope.use_resource, scope.custom_getter
+
+    def whole(getter: Callable[..., Any], name: str, *arguments: Any, **named: Any) -> Any:
+        if named.get("partitioner") is not None:
+            named["partitioner"] = None
+            tf.compat.v1.logging.warning(
+                "Partitioned variables are not supported on TPU: %s is made in one part.", name)
+        return saved(getter, name, *arguments, **named) if saved else getter(
+            name, *arguments, **named)
+
+    scope.set_use_resource(True)
+    scope.set_custom_getter(whole)
+    try:
+        yield
+    finally:
+        scope.set_use_resource(use_resource)
+        scope.set_custom_getter(saved)
+
+
+def _tensors_and_ops(outputs: Any) -> tuple[Any, list[Tensor | None], list[tf.Operation]]:
+    """Returns the structure of the outputs without ops, their tensors, and their ops.
+
+    Raises:
+        ValueError: one is neither, or ops are not last in a flat sequence.
+    """
+    is_flat = xla.is_flat(outputs)
+    if is_flat:
+        outputs = [] if outputs is None else tf.nest.flatten(outputs)
+    flat = [_tensor_or_op(output) for output in tf.nest.flatten(outputs, expand_composites=True)]
+    ops = [output for output in flat if isinstance(output, tf.Operation)]
+    if not is_flat and ops:
+        raise ValueError("tpu.rewrite does not support Operation as return value in non-flat "
+                         "output structure. Make the tensors wait for it by "
+                         f"tf.control_dependencies. Operation found: {ops[0].name!r}")
+    tensors = flat[:len(flat) - len(ops)]
+    if any(isinstance(output, tf.Operation) for output in tensors):
+        raise ValueError("TPU functions must return zero-or more Tensor values followed by zero "
+                         f"or more Operations, got {outputs!r}.")
+    return outputs[:len(outputs) - len(ops)] if is_flat else outputs, tensors, ops
+
+
+def _tensor_or_op(output: Any) -> Any:
+    if output is None or isinstance(output, tf.Operation):
+        return output
+    try:
+        return tf.convert_to_tensor(output)
+    except (TypeError, ValueError) as error:
+        raise ValueError("TPU function return values must all either be Operations or "
+                         f"convertible to Tensors. Got error: {error}") from error
+
+
+def _in_places(tensors: Sequence[Tensor | None], copies: Sequence[Tensor],
+               replica: int) -> list[Tensor | None]:
+    """Returns the outputs of a replica, each an op of its own, with None where it was."""
+    remaining = iter(copies)
+    return [None if tensor is None else tf.identity(
+        next(remaining), name=f"output_{position}_shard_{replica}")
+        for position, tensor in enumerate(tensors)]

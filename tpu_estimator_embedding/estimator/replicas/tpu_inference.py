@@ -1,0 +1,66 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Inference on a TPU, as model_fns wrap themselves for serving, without one.
+
+`tpu_estimator.model_fn_inference_on_tpu` is built on `call_computation`. Nothing is batched
+over the calls of several clients: outputs are the same, and a server can batch whole requests.
+"""
+
+from collections.abc import Callable, Sequence
+from typing import Any
+
+import tensorflow as tf
+
+from tpu_estimator_embedding.estimator import upstream
+from tpu_estimator_embedding.estimator.replicas import tpu_computations
+from tpu_estimator_embedding.types import Tensor
+
+_upstream_call_computation = upstream.tpu_estimator.call_computation
+_upstream_inference_on_tpu = upstream.tpu_estimator.inference_on_tpu
+
+
+def call_computation(computation_inputs: Any, computation: Callable[[Any], list[Tensor]],
+                     batch_config: Any = None) -> list[Tensor]:
+    """Returns what the computation returns.
+
+    Args:
+        computation_inputs: a tensor or a nest of tensors.
+        computation: from these inputs to a list of tensors.
+        batch_config: is ignored, which a line in the log says.
+    """
+    if tpu_computations.is_for_a_tpu():
+        return _upstream_call_computation(computation_inputs, computation, batch_config)
+    if batch_config:
+        _say_that_nothing_is_batched()
+    return computation(computation_inputs)
+
+
+def inference_on_tpu(computation: Callable[..., Any], inputs_to_tpu: Sequence[Tensor],
+                     num_batch_threads: int, max_batch_size: int, batch_timeout_micros: int,
+                     allowed_batch_sizes: Sequence[int] | None = None,
+                     max_enqueued_batches: int = 100) -> Any:
+    """Returns what the computation returns, in the form of `tpu.rewrite`.
+
+    Args:
+        computation: from the inputs to tensors.
+        inputs_to_tpu: the inputs.
+        num_batch_threads: is ignored, as are the arguments after it, which a line in the log
+            says where `max_batch_size` is given.
+        max_batch_size: None or 0 does not batch on a TPU either.
+        batch_timeout_micros: see `num_batch_threads`.
+        allowed_batch_sizes: see `num_batch_threads`.
+        max_enqueued_batches: see `num_batch_threads`.
+    """
+    if tpu_computations.is_for_a_tpu():
+        return _upstream_inference_on_tpu(
+            computation, inputs_to_tpu, num_batch_threads, max_batch_size, batch_timeout_micros,
+            allowed_batch_sizes, max_enqueued_batches)
+
+    if max_batch_size:
+        _say_that_nothing_is_batched()
+    return tpu_computations.rewrite(computation, list(inputs_to_tpu))
+
+
+def _say_that_nothing_is_batched() -> None:
+    tf.compat.v1.logging.info(
+        "tpu_estimator_embedding: inference on a TPU is computed here for each call as it comes; "
+        "TensorFlow Serving batches requests with --enable_batching.")

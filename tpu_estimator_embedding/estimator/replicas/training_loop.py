@@ -1,0 +1,149 @@
+# SPDX-License-Identifier: Apache-2.0
+"""`tpu.training_loop` without a TPU: all replicas take each turn of a loop together.
+
+Cross-replica sums in the body are therefore sums over the replicas' same turn.
+"""
+
+from collections.abc import Callable, Sequence
+from typing import Any
+
+import tensorflow as tf
+from tensorflow.python.ops import while_v2
+from tensorflow.python.tpu import training_loop
+
+from tpu_estimator_embedding.estimator.replicas import replicated_graph
+from tpu_estimator_embedding.estimator.replicas.replicated_graph import ReplicatedGraph
+from tpu_estimator_embedding.estimator.replicas.tpu_computations import (
+    check_no_infeed,
+    is_for_a_tpu,
+)
+from tpu_estimator_embedding.types import Tensor
+
+_tensorflow_while_loop = training_loop.while_loop
+_tensorflow_repeat = training_loop.repeat
+
+_DISAGREE = ("The replicas disagree whether the loop goes on, and its body sums over them or "
+             "writes to a variable.")
+
+
+def while_loop(condition: Callable[..., Any], body: Callable[..., Any], inputs: Any = None,
+               infeed_queue: Any = None, name: str | None = None) -> Any:
+    """Builds a loop that runs every op of its body in every turn.
+
+    Args:
+        condition: from the loop's tensors to whether it goes on.
+        body: from the loop's tensors to their next values, which ops may follow.
+        inputs: the first values.
+        infeed_queue: None, because nothing feeds a TPU.
+        name: is ignored.
+
+    Returns:
+        The last values.
+
+    Raises:
+        TypeError: `condition` or `body` does not take the inputs, or returns other types.
+        NotImplementedError: an infeed queue is given.
+    """
+    if is_for_a_tpu():
+        return _tensorflow_while_loop(condition, body, inputs, infeed_queue, name)
+    check_no_infeed(infeed_queue)
+    replicas = replicated_graph.current()
+    if replicas is None:
+        return _tensorflow_while_loop(condition, _running_all(body), inputs)
+    return _in_step(replicas, condition, body, [] if inputs is None else inputs)
+
+
+def repeat(n: Any, body: Callable[..., Any], inputs: Any = None, infeed_queue: Any = None,
+           name: str | None = None) -> Any:
+    """Builds a loop of `n` turns; arguments and errors are those of `while_loop`.
+
+    Returns:
+        The last values, in a list; an op where there are no inputs.
+    """
+    if is_for_a_tpu():
+        return _tensorflow_repeat(n, body, inputs, infeed_queue, name)
+    outputs = _as_list(while_loop(
+        lambda turn, *values: turn < n,
+        lambda turn, *values: [turn + 1, *_as_list(body(*values))],
+        [0, *([] if inputs is None else _as_list(inputs))], infeed_queue))
+    return outputs[1:] or outputs[0].op
+
+
+def _running_all(body: Callable[..., Any]) -> Callable[..., Any]:
+    def run(*values: Tensor) -> list[Any]:
+        graph = tf.compat.v1.get_default_graph()
+        start = len(graph.get_operations())
+        return [*_as_list(body(*values)), *replicated_graph.writes_since(graph, start)]
+
+    return run
+
+
+def _in_step(replicas: ReplicatedGraph, condition: Callable[..., Any], body: Callable[..., Any],
+             inputs: Sequence[Any]) -> Any:
+    """Builds one loop over the tensors of all replicas."""
+    first = [tf.convert_to_tensor(value) for value in inputs]
+    count = len(first) or 1  # a loop needs a tensor
+    loops = replicas.copies(first or [tf.constant(0)])
+
+    def shares(values: Sequence[Tensor]) -> list[list[Tensor]]:
+        return [[tf.identity(value) for value in values[start:start + count]]
+                for start in range(0, len(values), count)]
+
+    def goes_on(*values: Tensor) -> Tensor:
+        return tf.reduce_any(_conditions(replicas, condition, shares(values), len(first)))
+
+    def turn(*values: Tensor) -> list[Tensor]:
+        before = shares(values)
+        going = _conditions(replicas, condition, before, len(first))
+        return _turn(replicas, body, before, going, len(first))
+
+    results = while_v2.while_loop(goes_on, turn, [value for loop in loops for value in loop],
+                                  parallel_iterations=1, return_same_structure=False)
+    outputs = shares(_as_list(results))
+    replicas.add_known(outputs)
+    return outputs[0][0] if count == 1 else outputs[0]
+
+
+def _conditions(outer: ReplicatedGraph, condition: Callable[..., Any],
+                before: Sequence[Sequence[Tensor]], arity: int) -> Tensor:
+    """Returns whether each replica goes on, `[replicas]` bools."""
+    replicas = ReplicatedGraph(before, outer)
+    with replicated_graph.building(replicas):
+        going = tf.reshape(tf.convert_to_tensor(condition(*before[0][:arity])), [])
+        return tf.stack([copy for (copy,) in replicas.copies([going])])
+
+
+def _turn(outer: ReplicatedGraph, body: Callable[..., Any], before: Sequence[Sequence[Tensor]],
+          going: Tensor, arity: int) -> list[Tensor]:
+    """Returns the next tensors of all replicas; those of a replica that has ended stay."""
+    replicas = ReplicatedGraph(before, outer)
+    with replicated_graph.building(replicas):
+        outputs = _as_list(body(*before[0][:arity]))
+        is_op = [isinstance(output, tf.Operation) for output in outputs]
+        if is_op != sorted(is_op):
+            raise ValueError("TPU training loop body must return zero or more Tensor values "
+                             f"followed by zero or more Operations, got {outputs!r}.")
+        ops = [output for output in outputs if isinstance(output, tf.Operation)]
+        tensors = [tf.convert_to_tensor(output) for output in outputs[:len(outputs) - len(ops)]]
+        _check_types(before[0][:arity], tensors)
+        after = replicas.copies(tensors or [before[0][0]])
+        writes = replicas.writes()
+    outer.has_sums |= replicas.has_sums
+    if replicas.has_sums or writes:
+        ops.append(tf.debugging.Assert(tf.reduce_all(going), [_DISAGREE, going]))
+    goes_on = tf.unstack(going)
+    chosen = [tf.where(goes_on[replica], new, old) for replica in range(len(before))
+              for new, old in zip(after[replica], before[replica], strict=True)]
+    with tf.control_dependencies([*ops, *writes]):
+        return [tf.identity(value) for value in chosen]
+
+
+def _check_types(before: Sequence[Tensor], after: Sequence[Tensor]) -> None:
+    types = [[tensor.dtype for tensor in tensors] for tensors in (before, after)]
+    if types[0] != types[1]:
+        raise TypeError("Mismatch between input types and output types for training loop body: "
+                        f"{types[0]} vs {types[1]}")
+
+
+def _as_list(values: Any) -> list[Any]:
+    return list(values) if isinstance(values, (list, tuple)) else [values]
