@@ -130,8 +130,43 @@ def write_visits(directory: pathlib.Path, num_train: int = 20000, num_eval: int 
                    header="country,device,hour,visits,bought")
 
 
+def write_interactions(directory: pathlib.Path, num_users: int = 320, num_items: int = 200,
+                       per_user: int = 24) -> None:
+    """Writes `interactions.npz`: the items of each user, in order; users and items have tastes.
+
+    A user and an item of the same group (`user % 8`, `item % 8`) go together nine times in ten.
+    """
+    random = np.random.default_rng(0)
+    of_group = random.random([num_users, per_user]) < 0.9
+    items = np.stack([random.permutation(num_items // 8)[:per_user] for _ in range(num_users)])
+    items = 8 * items + np.where(of_group, np.arange(num_users)[:, np.newaxis] % 8,
+                                 random.integers(0, 8, [num_users, per_user]))
+    np.savez(directory / "interactions.npz", items=items)
+
+
+def write_feed(directory: pathlib.Path, count: int = 40000) -> None:
+    """Writes `feed.npz`: who was shown which video of which author, and whether they finished it.
+
+    Log odds add up: the user, the author, and how many of the last 5 videos were of the author.
+    """
+    random = np.random.default_rng(0)
+    users, authors = random.normal(0, 1, 500), random.normal(0, 1, 100)
+    user, video = random.integers(0, 500, count), random.integers(0, 1000, count)
+    history = random.integers(0, 1000, [count, 5])
+    again = random.random([count, 5]) < 0.3
+    history = np.where(again, video[:, np.newaxis] % 100 + 100 * (history // 100), history)
+    length = random.integers(0, 6, [count, 1])
+    is_shown = np.arange(5) < length
+    same = (history % 100 == video[:, np.newaxis] % 100) & is_shown
+    log_odds = 1.5 * users[user] + 1.5 * authors[video % 100] + 1.5 * same.sum(1) - 1.5
+    finished = random.random(count) < 1 / (1 + np.exp(-log_odds))
+    np.savez(directory / "feed.npz", user=user, video=video, author=video % 100,
+             history=np.where(is_shown, history % 100, -1), finished=finished.astype(np.float32))
+
+
 WRITERS = {"clicks": write_clicks, "sessions": write_sessions, "sentences": write_sentences,
-           "ratings": write_ratings, "purchases": write_purchases, "visits": write_visits}
+           "ratings": write_ratings, "purchases": write_purchases, "visits": write_visits,
+           "interactions": write_interactions, "feed": write_feed}
 
 
 def main(arguments: list[str]) -> None:

@@ -51,26 +51,28 @@ TESTED = {
         "warm_start_from": "restore.test_warm_start.test_what_matches_starts_from_the_checkpoint",
         "embedding_config_spec": "test_subclasses.test_spec_may_be_given_by_position_or_keyword_"
                                  "through_a_subclass",
-        "export_saved_model_api_version": "test_arguments.test_export_for_a_tpu_is_the_one_for_"
-                                          "cpu_and_says_so",
+        "export_saved_model_api_version":
+            "test_arguments.test_export_for_a_tpu_has_its_tags_and_serves",
         "num_hosts": "test_partition.test_hosts_train_evaluate_and_predict_as_the_oracle",
+        "checkpoint_num_hosts": "restore.test_layouts.test_asks_for_the_hosts_that_wrote_a_"
+                                "checkpoint_that_does_not_say",
     },
     TPUConfig.__new__: {
         "iterations_per_loop": "test_iterations_per_loop.test_every_step_is_seen_and_the_last_one_"
                                "is_named",
         "num_shards": "replicas.test_replicas.test_replicas_compute_what_one_does",
-        "num_cores_per_replica": "test_arguments.test_what_needs_a_tpu_is_refused_with_advice",
+        "num_cores_per_replica": "test_arguments.test_layout_of_a_replica_changes_no_number",
         "per_host_input_for_training": "input.test_input_modes.test_replicas_are_given_what_"
                                        "their_mode_says",
         "tpu_job_name": "test_constructor.test_configuration_for_a_tpu_runs_without_one",
         "initial_infeed_sleep_secs": "test_arguments.test_input_sleeps_before_it_starts",
-        "input_partition_dims": "test_arguments.test_what_needs_a_tpu_is_refused_with_advice",
+        "input_partition_dims": "test_arguments.test_layout_that_does_not_fit_the_input_is_refused",
         "eval_training_input_configuration": "test_tpu_context.test_sliced_evaluation_gives_every_"
                                              "replica_its_share",
         "experimental_host_call_every_n_steps": "test_arguments.test_host_call_runs_every_n_steps",
         "experimental_allow_per_host_v2_parallel_get_next": "test_arguments.test_batches_may_be_"
                                                             "dealt_out_in_order",
-        "experimental_feed_hook": "test_arguments.test_what_needs_a_tpu_is_refused_with_advice",
+        "experimental_feed_hook": "test_arguments.test_feed_hook_is_not_used_and_says_so",
     },
     upstream.tpu_estimator.TPUEstimatorSpec.__new__: {
         "mode": HOOKS, "predictions": "test_life.test_predictions_come_by_sample_or_by_batch",
@@ -96,8 +98,7 @@ TESTED = {
         "table_to_config_dict": "test_dict_program.test_program_with_dictionaries_is_that_of_the_"
                                 "oracle",
         "partition_strategy": "test_partition.test_hosts_train_evaluate_and_predict_as_the_oracle",
-        "profile_data_directory": "test_spec_to_plan.test_profile_data_directory_raises_and_names_"
-                                  "the_way_out",
+        "profile_data_directory": "test_spec_to_plan.test_profile_data_directory_is_warned_of",
     },
     TPUEstimator.train: {
         "input_fn": "input.test_input_modes.test_input_of_every_form",
@@ -133,20 +134,61 @@ def test_every_argument_has_its_test(function):
         assert inspect.isfunction(test)
 
 
-@pytest.mark.parametrize("config, sentence", [
-    ({"num_cores_per_replica": 2}, "`num_cores_per_replica` must be None: there are no cores to "
-     "split one replica over, got 2. Leave it and input_partition_dims out of TPUConfig"),
-    ({"num_cores_per_replica": 4, "input_partition_dims": [[1, 2, 2, 1], None],
-      "per_host_input_for_training": V2}, "`num_cores_per_replica` must be None.*got 4. Leave it "
-     "and input_partition_dims out of TPUConfig"),
-    ({"experimental_feed_hook": upstream.tpu_estimator.TPUInfeedOutfeedSessionHook},
-     "`experimental_feed_hook` must be None: there is no infeed.*TPUInfeedOutfeedSessionHook.*"
-     "Leave it out of TPUConfig"),
-])
-def test_what_needs_a_tpu_is_refused_with_advice(tmp_path, config, sentence):
+@pytest.mark.parametrize("dims", [[{"x": [2, 1]}, None], [{"x": None}], [{"x": [1, 1]}, [4]]])
+def test_layout_of_a_replica_changes_no_number(tmp_path, caplog, dims):
+    caplog.set_level(logging.INFO, logger="tensorflow")
+    cores = 4 if len(dims) == 2 and dims[1] else 2
+    predicted = []
+    for name, options in (("plain", {}), ("cut", {"num_cores_per_replica": cores,
+                                                  "input_partition_dims": dims})):
+        estimator = layout_estimator(tmp_path / name, **options)
+        estimator.train(layout_input_fn, steps=3)
+        predicted.append(estimator.get_variable_value("dense/kernel"))
+    assert predicted[0].tolist() == predicted[1].tolist()
+    said = [record.getMessage() for record in caplog.records
+            if "is a layout of a TPU's" in record.getMessage()]
+    assert said == [f"tpu_estimator_embedding: num_cores_per_replica={cores} is a layout of a "
+                    "TPU's memory: each replica has one device here."]
+
+
+@pytest.mark.parametrize("dims, sentence", [
+    ([{"y": [2, 1]}], r"^TPUConfig.input_partition_dims\[0\] mismatched feature keys. Expected"),
+    ([{"x": [4, 1]}], "^The product of each input partition dim should equal to "
+                      "num_cores_per_replica"),
+    ([{"x": [2]}], "^Input partition dims must have the same number of dimensions as the `Tensor`"),
+    ([{"x": [0, 2]}], "^All input partition dims must be >= 1"),
+    ([{"x": None}, [3]], "^The product of each input partition dim should equal")])
+def test_layout_that_does_not_fit_the_input_is_refused(tmp_path, dims, sentence):
+    estimator = layout_estimator(tmp_path, num_cores_per_replica=2, input_partition_dims=dims)
     with pytest.raises(ValueError, match=sentence):
-        new_estimator(tmp_path, config=run_config(TPUConfig(**config)))
-    new_estimator(tmp_path, config=run_config(TPUConfig(**config)), use_tpu=False)
+        estimator.train(layout_input_fn, steps=1)
+
+
+def layout_input_fn(params):
+    return tf.data.Dataset.from_tensors(
+        ({"x": tf.ones([4, 2])}, tf.ones([4]))).repeat()
+
+
+def layout_estimator(model_dir, **options):
+    v1 = tf.compat.v1
+
+    def model_fn(features, labels, mode, params):
+        output = v1.layers.dense(features["x"], 1, kernel_initializer=tf.ones_initializer())
+        loss = tf.reduce_mean((output[:, 0] - labels) ** 2)
+        optimizer = v1.tpu.CrossShardOptimizer(v1.train.GradientDescentOptimizer(0.1))
+        return tf_estimator.tpu.TPUEstimatorSpec(mode, loss=loss, train_op=optimizer.minimize(
+            loss, v1.train.get_global_step()))
+
+    config = run_config(TPUConfig(per_host_input_for_training=V2, **options))
+    return TPUEstimator(model_fn, str(model_dir), config, train_batch_size=4)
+
+
+def test_feed_hook_is_not_used_and_says_so(tmp_path, caplog):
+    hook = upstream.tpu_estimator.TPUInfeedOutfeedSessionHook
+    with caplog.at_level(logging.WARNING, logger="tensorflow"):
+        new_estimator(tmp_path, config=run_config(TPUConfig(experimental_feed_hook=hook)))
+    [said] = [record.getMessage() for record in caplog.records if "feed_hook" in record.msg]
+    assert "TPUInfeedOutfeedSessionHook" in said and "is not used: there is no infeed" in said
 
 
 @pytest.mark.parametrize("name", ["train_distribute", "eval_distribute"])

@@ -179,11 +179,6 @@ def test_length_of_a_column_that_is_no_sequence_is_refused():
         embedding_column(fc.categorical_column_with_identity("s", 9), 2, max_sequence_length=3)
 
 
-def test_profile_data_directory_is_refused_when_the_estimator_is_made():
-    with pytest.raises(ValueError, match="`profile_data_directory` must be None without a TPU"):
-        new_estimator("unused", spec=new_spec(profile_data_directory="/tmp/profile"))
-
-
 @pytest.mark.parametrize("mode", ["evaluate", "predict"])
 def test_batch_size_that_was_not_given_is_asked_for(tmp_path, mode):
     new_estimator(tmp_path).train(input_of([0, 1]), max_steps=1)

@@ -52,8 +52,6 @@ def test_arguments_are_tensorflows_in_their_order():
      "Only PER_HOST_V1 and PER_HOST_V2"),
     ({"config": run_config(TPUConfig(per_host_input_for_training=Modes.BROADCAST))},
      "Only PER_HOST_V1 and PER_HOST_V2"),
-    ({"config": run_config(TPUConfig(num_cores_per_replica=2, num_shards=1))},
-     "`num_cores_per_replica` must be None: there are no cores"),
 ])
 def test_argument_out_of_its_range_is_refused(tmp_path, arguments, sentence):
     options = {"config": run_config(), "train_batch_size": 2, "eval_batch_size": 2,

@@ -139,3 +139,45 @@ def test_without_engine_there_is_no_context(tmp_path):
     new_estimator(tmp_path, model_fn, use_tpu=False, batch_size=8).train(input_fn, steps=1)
     assert seen == {"input_fn": {"batch_size": 8}, "model_fn": {"batch_size": 8,
                                                                 "use_tpu": False}}
+
+
+def replicas_seen(model_dir, monkeypatch, cores, **tpu_options):
+    """Returns what the context of a training with the stand-in's cores set from outside says."""
+    monkeypatch.setenv("TPU_ESTIMATOR_EMBEDDING_CORES", str(cores))
+    seen = []
+
+    def model_fn(features, labels, mode, params):
+        context = params["context"]
+        assignment = context.device_assignment
+        seen.append((context.num_replicas, params["batch_size"],
+                     assignment and (assignment.num_replicas, assignment.num_cores_per_replica)))
+        weight = tf.compat.v1.get_variable("weight", [], initializer=tf.zeros_initializer())
+        loss = tf.reduce_mean(features["x"]) * weight
+        return TPUEstimatorSpec(mode, loss=loss, train_op=minimize(loss))
+
+    config = run_config(upstream.tpu_config.TPUConfig(per_host_input_for_training=V2,
+                                                      **tpu_options))
+    estimator = new_estimator(model_dir, model_fn, config=config, train_batch_size=16,
+                              embedding_config_spec=None)
+    estimator.train(lambda params: tf.data.Dataset.from_tensors(
+        {"x": tf.ones([params["batch_size"]])}).repeat(), steps=1)
+    return seen[0]
+
+
+@pytest.mark.parametrize("options, expected", [
+    ({}, (8, 2, None)), ({"num_shards": 8}, (8, 2, None)),
+    ({"num_cores_per_replica": 2}, (4, 4, (4, 2))),
+    ({"num_cores_per_replica": 8, "num_shards": 1}, (1, 16, (1, 8)))])
+def test_cores_from_outside_are_the_replicas(tmp_path, monkeypatch, options, expected):
+    assert replicas_seen(tmp_path, monkeypatch, 8, **options) == expected
+
+
+@pytest.mark.parametrize("cores, options, error, sentence", [
+    (8, {"num_shards": 4}, ValueError, "^TPUConfig.num_shards is not set correctly"),
+    (2, {"num_cores_per_replica": 4}, ValueError, "^The num of cores required by the model par"),
+    (6, {"num_cores_per_replica": 4}, RuntimeError, r"^The num of cores in the system \(6\)"),
+    (5, {}, ValueError, "^train batch size 16 must be divisible by number of replicas 5")])
+def test_what_does_not_fit_the_cores_is_upstreams_error(tmp_path, monkeypatch, cores, options,
+                                                        error, sentence):
+    with pytest.raises(error, match=sentence):
+        replicas_seen(tmp_path, monkeypatch, cores, **options)

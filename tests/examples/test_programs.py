@@ -128,3 +128,29 @@ def test_continuous_evaluation_stops_early_and_exports_the_best(tmp_path):
     served = predict(country=country, device=device, hour=hour,
                      visits=tf.constant(rows[:, 3], tf.float32))["probability"].numpy()
     assert area_under_curve(rows[:, 4], served) == pytest.approx(best, abs=0.005)
+
+
+def test_video_ranking_task_has_the_replicas_that_run_asks_for(tmp_path):
+    synthetic_data.write_feed(tmp_path)
+    output, log = run("video_ranking_task.py", "--data_dir=.", "--model_dir=model", cwd=tmp_path,
+                      options=["--cores", "8"])
+    assert float(output.rpartition(" ")[2]) > 0.7  # the noise of the clicks leaves about 0.8
+    assert re.search(r"train with the embedding engine .*8 replicas", log)
+    assert scalars(tmp_path / "model/host", "replicas") == dict.fromkeys(range(0, 300, 50), 8)
+    losses = scalars(tmp_path / "model/host", "loss")
+    assert losses[250] < 0.65 < losses[0]
+    saved = variables(tmp_path / "model/model.ckpt-300")
+    assert {"user_bias/Ftrl", "user_bias/Ftrl_1", "authors/Adagrad", "videos/Adagrad"} <= (
+        saved.keys())
+
+
+def test_collaborative_filtering_ends_when_its_hit_rate_is_reached(tmp_path):
+    synthetic_data.write_interactions(tmp_path)
+    output, log = run("neural_collaborative_filtering.py", "--data_dir=.", "--model_dir=model",
+                      cwd=tmp_path)
+    rounds = json.loads(output)
+    assert 1 <= len(rounds) < 8 and rounds[-1]["hit_rate"] >= 0.8  # by chance: 5 of 32
+    assert all(done["hit_rate"] < 0.8 for done in rounds[:-1])
+    assert [done["global_step"] for done in rounds] == [
+        71 * (number + 1) for number in range(len(rounds))]
+    assert 0.4 < rounds[-1]["ndcg"] < rounds[-1]["hit_rate"]

@@ -46,8 +46,8 @@ class EmbeddingConfigSpec(collections.namedtuple("EmbeddingConfigSpec", [
         feature_to_config_dict: feature name -> FeatureConfig.
         table_to_config_dict: table name -> TableConfig.
         partition_strategy: "div" or "mod": which host holds which row.
-        profile_data_directory: where a TPU keeps lookup statistics. Only a TPU can:
-            with `use_tpu=True` the estimator raises ValueError where it is given.
+        profile_data_directory: where a TPU keeps lookup statistics; without one it is not
+            used, which a warning says.
 
     Raises:
         ValueError: if not exactly one of feature_columns and the pair of dictionaries is

@@ -2,8 +2,10 @@
 """This machine in the place of a TPU system, as upstream's contexts see it."""
 
 import tensorflow as tf
+from tensorflow.python.tpu import device_assignment
 
 from tpu_estimator_embedding import checks
+from tpu_estimator_embedding.compat.stand_ins import tpu_cores
 from tpu_estimator_embedding.estimator.upstream import model_fn, tpu_context
 
 _EVAL, _PREDICT = model_fn.ModeKeys.EVAL, model_fn.ModeKeys.PREDICT
@@ -17,10 +19,26 @@ class MachineContext(tpu_context._InternalTPUContext):
     """
 
     def _get_tpu_system_metadata(self) -> tf.tpu.experimental.TPUSystemMetadata:
-        num_replicas = (self._config.tpu_config.num_shards or 1) if self._has_replicas() else 1
+        cores = self._cores()
         return tf.tpu.experimental.TPUSystemMetadata(
-            num_cores=num_replicas, num_hosts=1, num_of_cores_per_host=num_replicas,
-            topology=None, devices=[])
+            num_cores=cores, num_hosts=1, num_of_cores_per_host=cores,
+            topology=tpu_cores.topology(cores), devices=[])
+
+    def _cores(self) -> int:
+        """Returns the cores that were asked for, or else as many as the replicas need."""
+        of_replica = self._config.tpu_config.num_cores_per_replica or 1
+        if not self._has_replicas():
+            return of_replica
+        if cores := tpu_cores.chosen():
+            return cores
+        replicas = self._config.tpu_config.num_shards or max(1, tpu_cores.count() // of_replica)
+        return replicas * of_replica
+
+    def _get_device_assignment(self) -> tf.tpu.experimental.DeviceAssignment:
+        # Not kept as upstream does: PREDICT has fewer replicas.
+        return device_assignment.device_assignment(
+            self._get_tpu_system_metadata().topology, computation_shape=self._computation_shape,
+            num_replicas=self.num_replicas)
 
     def _has_replicas(self) -> bool:
         # Predictions of a sample depend on no other one, so PREDICT needs one replica only,

@@ -1,9 +1,11 @@
 # SPDX-License-Identifier: Apache-2.0
 """From an `EmbeddingConfigSpec` to an `EmbeddingPlan`."""
 
+import functools
 from typing import Any
 
-from tpu_estimator_embedding import checks
+import tensorflow as tf
+
 from tpu_estimator_embedding.config.to_plan import to_plan
 from tpu_estimator_embedding.feature_column.columns_to_configs import columns_to_configs
 from tpu_estimator_embedding.plan.embedding_plan import EmbeddingPlan
@@ -21,8 +23,7 @@ def spec_to_plan(spec: Any, *, training: bool, num_hosts: int = 1) -> EmbeddingP
         num_hosts: parts into which every table is split.
 
     Raises:
-        ValueError: if profile_data_directory is given, and as in `to_plan` and
-            `columns_to_configs`.
+        ValueError: as in `to_plan` and `columns_to_configs`.
         TypeError: if a column is an ordinary one, which only `use_tpu=False` can use.
 
     >>> from tpu_estimator_embedding.config.feature_config import FeatureConfig
@@ -37,10 +38,8 @@ def spec_to_plan(spec: Any, *, training: bool, num_hosts: int = 1) -> EmbeddingP
     table  rows  dim  combiner  optimizer  slots  rows per host     bytes  features
     words  1000   16  mean      -          -               1000  62.5 KiB  title
     """
-    checks.check(
-        spec.profile_data_directory is None, "profile_data_directory", "None without a TPU",
-        spec.profile_data_directory, "A TPU alone collects lookup statistics and places tables "
-        "by them. Leave the argument out of EmbeddingConfigSpec, or set use_tpu=False.")
+    if spec.profile_data_directory is not None:
+        _warn_once(spec.profile_data_directory)
     tables, features = spec.table_to_config_dict, spec.feature_to_config_dict
     if not tables:
         tables, features = columns_to_configs(spec.feature_columns)
@@ -50,6 +49,13 @@ def spec_to_plan(spec: Any, *, training: bool, num_hosts: int = 1) -> EmbeddingP
         pipelined=spec.pipeline_execution_with_tensor_core,
         gradient_multiplier_fn=spec.experimental_gradient_multiplier_fn,
         clipping_limit=spec.clipping_limit)
+
+
+@functools.cache
+def _warn_once(directory: str) -> None:
+    tf.compat.v1.logging.warning(
+        "tpu_estimator_embedding: profile_data_directory=%r is not used: a TPU alone collects "
+        "lookup statistics there and places tables by them.", directory)
 
 
 def can_train(spec: Any) -> bool:

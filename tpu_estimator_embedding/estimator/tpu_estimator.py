@@ -11,6 +11,7 @@ from tpu_estimator_embedding.checkpoint.table_layouts import TABLE_LAYOUTS_KEY
 from tpu_estimator_embedding.compat.stand_ins import tpu_ops
 from tpu_estimator_embedding.engine.step_ids import describe_kernels
 from tpu_estimator_embedding.estimator import upstream
+from tpu_estimator_embedding.estimator.config_checks import check_can_honour, without_num_shards
 from tpu_estimator_embedding.estimator.embedding_config_spec import check_spec
 from tpu_estimator_embedding.estimator.estimator_spec import (
     ModeKeys,
@@ -23,6 +24,7 @@ from tpu_estimator_embedding.estimator.hooks.interrupts import StopOnSignal
 from tpu_estimator_embedding.estimator.hooks.log_at_end import logging_without_input
 from tpu_estimator_embedding.estimator.hooks.slow_start import telling_of_slow_start
 from tpu_estimator_embedding.estimator.input import step_input
+from tpu_estimator_embedding.estimator.input.partition_dims import check_partition_dims
 from tpu_estimator_embedding.estimator.input.serving_ids import serving_input
 from tpu_estimator_embedding.estimator.input.step_feed import feed_steps
 from tpu_estimator_embedding.estimator.machine_context import MachineContext
@@ -59,9 +61,8 @@ class TPUEstimator(upstream.tpu_estimator.TPUEstimator):
     Raises:
         ValueError: in upstream's cases, but for those that only made sense with a TPU:
             `num_shards=1` with an embedding_config_spec, `mod` with eval_on_tpu=False,
-            static shapes, and `evaluate(steps=None)` are allowed. Where a config asks for
-            what needs a TPU: num_cores_per_replica, experimental_feed_hook,
-            profile_data_directory, or a distribution strategy.
+            static shapes, and `evaluate(steps=None)` are allowed. Where a config has a
+            distribution strategy.
     """
 
     _warm_start_settings: Any  # upstream's: what is left for Estimator to warm-start
@@ -77,7 +78,7 @@ class TPUEstimator(upstream.tpu_estimator.TPUEstimator):
             checks.check_positive_int("checkpoint_num_hosts", checkpoint_num_hosts)
         check_spec(embedding_config_spec)
         if use_tpu:
-            _check_can_honour(config)
+            check_can_honour(config)
         self._use_engine = use_tpu
         self._spec = embedding_config_spec
         self._tensor_core_columns = (
@@ -89,7 +90,7 @@ class TPUEstimator(upstream.tpu_estimator.TPUEstimator):
         self._batch_axis = batch_axis
         self._log_steps = getattr(config, "log_step_count_steps", None)
         super().__init__(
-            model_fn=model_fn, model_dir=model_dir, config=_without_num_shards(config),
+            model_fn=model_fn, model_dir=model_dir, config=without_num_shards(config),
             params=params, use_tpu=use_tpu, train_batch_size=train_batch_size,
             eval_batch_size=eval_batch_size, predict_batch_size=predict_batch_size,
             batch_axis=batch_axis, eval_on_tpu=use_tpu or eval_on_tpu,
@@ -189,6 +190,7 @@ class TPUEstimator(upstream.tpu_estimator.TPUEstimator):
                 self._plan(training=training), ctx, call_input_fn, training=training,
                 batch_axis=self._batch_axis, tensor_core_columns=self._tensor_core_columns,
                 is_stopping=self._stop.stops_waiting)
+        check_partition_dims(self._config.tpu_config, inputs)
         return inputs, None, [hook, OnlyInputEnds()]
 
     def _get_features_from_input_fn(self, input_fn, mode):
@@ -293,31 +295,3 @@ class TPUEstimator(upstream.tpu_estimator.TPUEstimator):
                 "tags=['serve'] or these where a model has both." if self._export_to_cpu else ".")
             add(save_variables=save_variables, export_tags=_TPU_TAGS,
                 check_variables=check_variables)
-
-
-def _check_can_honour(config: Any) -> None:
-    tpu_config = getattr(config, "tpu_config", None)
-    if tpu_config is None:
-        return  # upstream says what config has to be
-    checks.check(tpu_config.num_cores_per_replica is None, "num_cores_per_replica",
-                 "None: there are no cores to split one replica over",
-                 tpu_config.num_cores_per_replica,
-                 "Leave it and input_partition_dims out of TPUConfig; a replica has all memory "
-                 "of its device.")
-    checks.check(tpu_config.experimental_feed_hook is None, "experimental_feed_hook",
-                 "None: there is no infeed or outfeed of a TPU to hook into",
-                 tpu_config.experimental_feed_hook,
-                 "Leave it out of TPUConfig: input is read one step ahead, and its end stops "
-                 "training; a SessionRunHook or host_call sees every step.")
-    for name in ("train_distribute", "eval_distribute"):
-        strategy = getattr(config, name)
-        checks.check(strategy is None, name, "None when use_tpu=True", strategy,
-                     "TPUConfig(num_shards=...) says how many replicas there are.")
-
-
-def _without_num_shards(config: Any) -> Any:
-    """Hides num_shards from checks that compare it with the cores of a TPU."""
-    tpu_config = getattr(config, "tpu_config", None)
-    if tpu_config is None:
-        return config
-    return config.replace(tpu_config=tpu_config._replace(num_shards=None))

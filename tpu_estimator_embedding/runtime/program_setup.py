@@ -3,6 +3,7 @@
 
 import dataclasses
 import multiprocessing.spawn
+import os
 from collections.abc import Callable
 from typing import Any
 
@@ -26,10 +27,12 @@ class ProgramSetup:
     Attributes:
         is_tf1: whether `import tensorflow` means TensorFlow 1.x.
         level: what the log shows, one of `noise.LEVELS`.
+        cores: of the TPU that this machine stands in for; None leaves the variable as it is.
     """
 
     is_tf1: bool = False
     level: str = "normal"
+    cores: int | None = None
 
     def __call__(self) -> None:
         """Prepares this process, and those that it will spawn.
@@ -40,6 +43,9 @@ class ProgramSetup:
         from tpu_estimator_embedding.runtime.install import install
         noise.prepare(self.level)
         install()
+        if self.cores:  # in the environment, for any process that the program starts
+            from tpu_estimator_embedding.compat.stand_ins import tpu_cores
+            os.environ[tpu_cores.VARIABLE] = str(self.cores)
         noise.set_level(self.level)
         if self.is_tf1:
             tf1.use()
@@ -49,7 +55,7 @@ class ProgramSetup:
 
     def __reduce__(self) -> tuple[Callable[..., Any], tuple[Any, ...]]:
         """Makes whoever unpickles it set up, too."""
-        return _set_up, (self.is_tf1, self.level)
+        return _set_up, (self.is_tf1, self.level, self.cores)
 
 
 # How this process was set up: it tells the processes that it spawns.
@@ -62,5 +68,5 @@ def get_preparation_data(name: str) -> dict[str, Any]:
     return {**data, "tpu_estimator_embedding": _current[0]} if _current else data
 
 
-def _set_up(is_tf1: bool, level: str) -> None:
-    ProgramSetup(is_tf1, level)()
+def _set_up(is_tf1: bool, level: str, cores: int | None) -> None:
+    ProgramSetup(is_tf1, level, cores)()

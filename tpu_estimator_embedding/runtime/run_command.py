@@ -18,6 +18,7 @@ EXAMPLES = """\
 examples:
   tpu-estimator-embedding run train.py --steps 100
   tpu-estimator-embedding run --tf1 --quiet train.py
+  tpu-estimator-embedding run --cores 8 train.py
   tpu-estimator-embedding run -m trainer.task --model_dir /tmp/model
 """
 
@@ -29,6 +30,9 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("--tf1", action="store_true",
                         help="`import tensorflow` means TensorFlow 1.x, as in programs that "
                         "write tf.Session or tf.train.AdamOptimizer without compat.v1")
+    parser.add_argument("--cores", type=_cores, metavar="N",
+                        help="this machine stands in for a TPU of N cores: programs that leave "
+                        "num_shards unset have N replicas")
     level = parser.add_mutually_exclusive_group()
     level.add_argument("--quiet", dest="level", action="store_const", const="quiet",
                        default="normal", help="TensorFlow logs warnings and errors only, and no "
@@ -56,8 +60,15 @@ def run(args: argparse.Namespace) -> int:
         os.environ[CHECKPOINT_NUM_HOSTS] = args.checkpoint_num_hosts
     start = program.run_module if args.module else program.run_file
     try:
-        start(name, arguments, program.ProgramSetup(args.tf1, args.level))
+        start(name, arguments, program.ProgramSetup(args.tf1, args.level, args.cores))
     except program.NotStartedError as error:
         print(f"{program.PREFIX}{error}", file=sys.stderr)
         return error.status
     return 0
+
+
+def _cores(text: str) -> int:
+    cores = int(text)
+    if cores < 1:
+        raise argparse.ArgumentTypeError(f"must be 1 or more, got {text}")
+    return cores

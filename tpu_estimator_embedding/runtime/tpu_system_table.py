@@ -24,7 +24,8 @@ TPU_SYSTEM = (
                 "tries the network for minutes; this machine stands in where no TPU answers")
       for name, function in (("__init__", "initialize"),
                              ("num_accelerators", "num_accelerators"),
-                             ("get_tpu_system_metadata", "get_tpu_system_metadata"))),
+                             ("get_tpu_system_metadata", "get_tpu_system_metadata"),
+                             ("cluster_spec", "cluster_spec"))),
     Patch("tensorflow_estimator.python.estimator.tpu.tpu_config:RunConfig", "__init__",
           f"{OURS}.runtime.run_config:initialize",
           "a session waits for a master that does not answer", replaces=True),

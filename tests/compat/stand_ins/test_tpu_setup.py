@@ -16,6 +16,7 @@ import tpu_estimator_embedding
 from tests import fake_tpu
 from tpu_estimator_embedding.compat import patch
 from tpu_estimator_embedding.compat.stand_ins import (
+    tpu_cores,
     tpu_feeds,
     tpu_resolver,
     tpu_setup,
@@ -78,6 +79,37 @@ def test_resolver_without_a_name_takes_that_of_the_environment(variable, monkeyp
     assert TPUClusterResolver().master() == tpu_address
     monkeypatch.setenv(variable, nobody())
     assert TPUClusterResolver().master() == ""
+
+
+def test_cluster_of_this_machine_has_one_task():
+    cluster = TPUClusterResolver("x", job_name="tpu_worker").cluster_spec()
+    assert (cluster.num_tasks("tpu_worker"), cluster.task_indices("tpu_worker")) == (1, [0])
+    assert not cluster and cluster == tf.train.ClusterSpec({})
+    assert TPUClusterResolver("").cluster_spec().num_tasks("worker") == 1
+    with pytest.raises(ValueError, match="^No such job in cluster: 'other'"):
+        cluster.num_tasks("other")
+
+
+def test_version_of_a_cloud_tpu_needs_no_change():
+    client = TPUClusterResolver("x")._cloud_tpu_client
+    assert client.configure_tpu_version("2.1.0", restart_type="ifNeeded") is None
+    assert client.wait_for_healthy() is None
+
+
+@pytest.mark.parametrize("cores", ["0", "-1", "eight"])
+def test_number_of_cores_is_checked(monkeypatch, cores):
+    monkeypatch.setenv(tpu_cores.VARIABLE, cores)
+    with pytest.raises(ValueError, match=f"`TPU_ESTIMATOR_EMBEDDING_CORES` must be a positive .*, "
+                                         f"got '{cores}'"):
+        TPUClusterResolver("").num_accelerators()
+
+
+@pytest.mark.parametrize("cores", [1, 2, 3, 8, 12, 32])
+def test_replicas_of_one_core_fill_the_topology(cores):
+    topology = tpu_cores.topology(cores)
+    assignment = tf.tpu.experimental.DeviceAssignment.build(topology, num_replicas=cores)
+    assert (topology.num_tasks, topology.num_tpus_per_task) == (1, cores)
+    assert (assignment.num_replicas, assignment.num_cores_per_replica) == (cores, 1)
 
 
 def test_resolver_takes_every_argument_and_starts_no_coordinator():

@@ -1,7 +1,6 @@
 # SPDX-License-Identifier: Apache-2.0
 """TF2's TPU strategies and TPUEmbedding classes after install(), where there is no TPU."""
 
-import pytest
 
 from tests.subprocesses import run_python
 from tpu_estimator_embedding.compat.stand_ins import (
@@ -58,22 +57,64 @@ def test_stand_ins_are_the_classes_of_the_package():
     assert issubclass(tpu_embedding_stand_ins.TPUEmbeddingV2, TPUEmbeddingV2)
 
 
-@pytest.mark.parametrize("make", [
-    lambda: tpu_strategy.TPUStrategy(None, object()),
-    lambda: tpu_strategy.ExperimentalTPUStrategy(device_assignment=object())])
-def test_device_assignments_are_refused(make):
-    with pytest.raises(ValueError, match="`device_assignment` must be None without a TPU"):
-        make()
+EIGHT_CORES = """
+        import os
+        import tensorflow as tf
+        import tpu_estimator_embedding
+        tpu_estimator_embedding.install()
+        resolver = tf.distribute.cluster_resolver.TPUClusterResolver("")
+        tf.config.experimental_connect_to_cluster(resolver)
+        topology = tf.tpu.experimental.initialize_tpu_system(resolver)
+        strategy = tf.distribute.TPUStrategy(resolver)
+        metadata = resolver.get_tpu_system_metadata()
+        print(resolver.num_accelerators(), metadata.num_cores, metadata.num_of_cores_per_host,
+              topology.num_tpus_per_task, strategy.num_replicas_in_sync)
+        total = strategy.run(lambda: tf.distribute.get_replica_context().all_reduce(
+            "sum", tf.constant(1.0)))
+        print(float(strategy.reduce("mean", total, axis=None)))
+        feature = strategy.extended.tpu_hardware_feature.embedding_feature
+        print(feature.value, strategy.extended.num_hosts, strategy.extended.num_replicas_per_host)
+
+        pairs = tf.tpu.experimental.DeviceAssignment.build(
+            topology, computation_shape=[1, 1, 1, 2], num_replicas=4)
+        for kind in (tf.distribute.TPUStrategy, tf.distribute.experimental.TPUStrategy):
+            half = kind(resolver, pairs)
+            print(half.num_replicas_in_sync, int(half.experimental_assign_to_logical_device(7, 1)),
+                  int(half.experimental_split_to_logical_devices(8, [1, 2])))
+        for call in (lambda: half.experimental_assign_to_logical_device(1, 2),
+                     lambda: half.experimental_split_to_logical_devices(1, [4])):
+            try:
+                call()
+            except ValueError as error:
+                print(str(error)[:40])
+        os.environ["TPU_ESTIMATOR_EMBEDDING_CORES"] = "9"
+        try:
+            tf.distribute.TPUStrategy(resolver)
+        except RuntimeError as error:
+            print(str(error)[:78])
+"""
 
 
-@pytest.mark.parametrize("call, message", [
-    (lambda strategy: strategy.experimental_assign_to_logical_device(1, 1),
-     "`logical_device_id` must be one of 0, got 1"),
-    (lambda strategy: strategy.experimental_split_to_logical_devices(1, [1, 2]),
-     "`partition_dimensions` must be 1 throughout without a TPU")])
-def test_devices_that_a_replica_has_not(call, message):
-    with pytest.raises(ValueError, match=message):
-        call(tpu_strategy.TPUStrategy())
+def test_cores_are_those_of_the_variable_everywhere():
+    done = run_python(EIGHT_CORES, TPU_ESTIMATOR_EMBEDDING_CORES="8")
+    assert done.stdout.splitlines() == [
+        "{'TPU': 8} 8 8 8 8", "8.0", "V1 1 8", "4 7 8", "4 7 8",
+        "`logical_core_id` to assign must be lowe", "Product of `partition_dimensions` must b",
+        "9 cores need as many devices, and TensorFlow has started 8 CPU. Make the strat"]
+
+
+def test_cores_are_the_logical_devices_where_nothing_says_more():
+    done = run_python("""
+        import tensorflow as tf
+        import tpu_estimator_embedding
+        tpu_estimator_embedding.install()
+        [cpu] = tf.config.list_physical_devices("CPU")
+        tf.config.set_logical_device_configuration(
+            cpu, [tf.config.LogicalDeviceConfiguration()] * 2)
+        resolver = tf.distribute.cluster_resolver.TPUClusterResolver("")
+        print(resolver.num_accelerators(), tf.distribute.TPUStrategy().num_replicas_in_sync)
+    """)
+    assert done.stdout == "{'TPU': 2} 2\n"
 
 
 def test_with_a_tpu_the_classes_are_those_of_tensorflow(monkeypatch):
@@ -81,7 +122,7 @@ def test_with_a_tpu_the_classes_are_those_of_tensorflow(monkeypatch):
     monkeypatch.setattr(tpu_strategy.tpu_system, "is_present", lambda: True)
     monkeypatch.setattr(tpu_strategy.TPUStrategy, "_upstream",
                         lambda *args: made.append(("strategy", args)))
-    monkeypatch.setattr(tpu_embedding_stand_ins.upstream, "TPUEmbedding",
+    monkeypatch.setattr(tpu_embedding_stand_ins, "_UpstreamTPUEmbedding",
                         lambda *args: made.append(("embedding", args)))
     tpu_strategy.TPUStrategy("resolver")
     tpu_embedding_stand_ins.TPUEmbedding("config", "optimizer")

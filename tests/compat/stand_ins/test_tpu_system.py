@@ -88,9 +88,3 @@ def test_stand_in_is_said_once_in_one_line(caplog):
         "tpu_estimator_embedding: no TPU answers at grpc://10.0.0.2:8470; "
         "this machine stands in for it."]
     assert caplog.records[0].levelname == "WARNING"
-
-
-def test_topology_is_of_one_core():
-    topology = tpu_system.topology()
-    assert (topology.num_tasks, topology.num_tpus_per_task) == (1, 1)
-    assert tf.tpu.experimental.Topology(serialized=topology.serialized()).mesh_rank == 4

@@ -97,7 +97,7 @@ def test_serves_with_another_layout(trained, tmp_path):
         return tf_estimator.export.ServingInputReceiver({"id": given}, {"id": given})
 
     path = estimator.export_saved_model(str(tmp_path), receiver).decode()
-    served = tf.saved_model.load(path).signatures["serving_default"]
+    served = tf.saved_model.load(path, ["serve"]).signatures["serving_default"]
     result = served(id=tf.range(counting.VOCABULARY, dtype=tf.int64))["count"]
     assert result.numpy()[:, 0].tolist() == counts_of(*IDS)
 

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""TPUClusterResolver where no TPU answers: this machine, as one host with one core.
+"""TPUClusterResolver where no TPU answers: this machine, as one host.
 
 The class stays TensorFlow's, so that subclasses and `isinstance` work; these functions take
 the place of some of its methods. A resolver whose TPU answers is TensorFlow's in everything.
@@ -10,12 +10,13 @@ from typing import Any
 
 import tensorflow as tf
 
-from tpu_estimator_embedding.compat.stand_ins import tpu_system
+from tpu_estimator_embedding.compat.stand_ins import tpu_cores, tpu_system
 
 _Resolver = tf.distribute.cluster_resolver.TPUClusterResolver
 _tensorflow_init = _Resolver.__init__
 _tensorflow_num_accelerators = _Resolver.num_accelerators
 _tensorflow_metadata = _Resolver.get_tpu_system_metadata
+_tensorflow_cluster_spec = _Resolver.cluster_spec
 
 
 def initialize(self: Any, tpu: Any = None, zone: Any = None, project: Any = None,
@@ -37,22 +38,31 @@ def initialize(self: Any, tpu: Any = None, zone: Any = None, project: Any = None
     _tensorflow_init(self, "local", job_name=job_name)
     self.rpc_layer = None
     self.is_this_machine = True
+    self._cloud_tpu_client = _NoCloudClient()
 
 
 def num_accelerators(self: Any, task_type: str | None = None, task_id: int | None = None,
                      config_proto: Any = None) -> dict[str, int]:
-    """Returns the cores of each host by kind: one, where this machine stands in."""
+    """Returns the cores of each host by kind."""
     if tpu_system.is_this_machine(self):
-        return {"TPU": 1}
+        return {"TPU": tpu_cores.count()}
     return _tensorflow_num_accelerators(self, task_type, task_id, config_proto)
 
 
 def get_tpu_system_metadata(self: Any) -> tf.tpu.experimental.TPUSystemMetadata:
-    """Returns the cores and hosts: one each, with the devices of this machine."""
+    """Returns the cores and hosts; this machine is one host, with its own devices."""
     found = _tensorflow_metadata(self)
     if tpu_system.is_this_machine(self):
-        return found._replace(num_cores=1, num_hosts=1, num_of_cores_per_host=1)
+        cores = tpu_cores.count()
+        return found._replace(num_cores=cores, num_hosts=1, num_of_cores_per_host=cores)
     return found
+
+
+def cluster_spec(self: Any) -> tf.train.ClusterSpec:
+    """Returns the cluster; that of this machine has one task, and no address to connect to."""
+    if tpu_system.is_this_machine(self):
+        return _OneTask(self.task_type)
+    return _tensorflow_cluster_spec(self)
 
 
 class TPUClusterResolver(tf.distribute.cluster_resolver.TPUClusterResolver):
@@ -61,6 +71,36 @@ class TPUClusterResolver(tf.distribute.cluster_resolver.TPUClusterResolver):
     __init__ = initialize
     num_accelerators = num_accelerators
     get_tpu_system_metadata = get_tpu_system_metadata
+    cluster_spec = cluster_spec
+
+
+class _OneTask(tf.train.ClusterSpec):
+    """A cluster of this process: empty to what would connect to it, one task to who counts."""
+
+    def __init__(self, job: str) -> None:
+        super().__init__({})
+        self._job = job
+
+    def num_tasks(self, job_name: str) -> int:
+        """Returns 1; ValueError for another job."""
+        return len(self.task_indices(job_name))
+
+    def task_indices(self, job_name: str) -> list[int]:
+        """Returns `[0]`; ValueError for another job."""
+        if job_name != self._job:
+            raise ValueError(f"No such job in cluster: {job_name!r}. The job of this machine is "
+                             f"{self._job!r}.")
+        return [0]
+
+
+class _NoCloudClient:
+    """The client of a Cloud TPU where there is none: this machine needs no preparation."""
+
+    def configure_tpu_version(self, version: str, restart_type: str = "always") -> None:
+        """Does nothing: this TensorFlow runs the program."""
+
+    def wait_for_healthy(self, timeout_s: int = 1200, interval: int = 30) -> None:
+        """Returns at once."""
 
 
 def _find_tpu(resolver: Any, tpu: Any, arguments: tuple[Any, ...]) -> tuple[bool, str]:

@@ -11,7 +11,7 @@ from tensorflow.python.eager import remote
 from tensorflow.python.tpu import tpu, tpu_name_util, tpu_strategy_util
 from tensorflow.python.tpu.ops import tpu_ops
 
-from tpu_estimator_embedding.compat.stand_ins import tpu_system
+from tpu_estimator_embedding.compat.stand_ins import tpu_cores, tpu_system
 from tpu_estimator_embedding.types import Tensor
 
 _tensorflow_initialize = tpu_strategy_util.initialize_tpu_system_impl
@@ -31,7 +31,7 @@ def initialize_tpu_system_impl(cluster_resolver: Any = None, *arguments: Any) ->
     if tpu_system.is_present():
         return _tensorflow_initialize(cluster_resolver, *arguments)
     tpu_system.say_this_machine_stands_in()
-    topology = tpu_system.topology()
+    topology = tpu_cores.topology(tpu_cores.count())
     if tf.inside_function():
         return tf.constant(topology.serialized())
     if hasattr(cluster_resolver, "set_tpu_topology"):
@@ -55,7 +55,7 @@ def configure_distributed_tpu(*arguments: Any, **named: Any) -> Tensor:
     if tpu_system.is_present():
         return _tensorflow_configure(*arguments, **named)
     tpu_system.say_this_machine_stands_in()
-    return tf.constant(tpu_system.topology().serialized(), name=named.get("name"))
+    return tf.constant(tpu_cores.topology(tpu_cores.count()).serialized(), name=named.get("name"))
 
 
 @functools.wraps(_tensorflow_configure_embedding)

@@ -1,23 +1,24 @@
 # SPDX-License-Identifier: Apache-2.0
 """`tf.distribute.TPUStrategy` over the devices of this machine, where there is no TPU."""
 
+import math
 from typing import Any
 
 import tensorflow as tf
+from tensorflow.core.protobuf.tpu import topology_pb2
 from tensorflow.python.distribute import tpu_strategy
+from tensorflow.python.tpu.tpu_hardware_feature import HardwareFeature
 
-from tpu_estimator_embedding import checks
-from tpu_estimator_embedding.compat.stand_ins import tpu_system
+from tpu_estimator_embedding.compat.stand_ins import tpu_cores, tpu_system
 
 _Tensors = Any  # a nest of tensors
 
 
 class _ThisMachine(tf.distribute.MirroredStrategy):
-    """One replica for each GPU, or else for each logical CPU; with a TPU, TensorFlow's own.
+    """One replica for each core that this machine stands in for; with a TPU, TensorFlow's own.
 
-    Several CPUs are asked for by `tf.config.set_logical_device_configuration`, before
-    anything runs. What a TPU's strategy splits over the cores of a replica stays whole:
-    a replica has one device.
+    A core is a GPU, or else a logical CPU; `tpu_cores` says how many there are. What a TPU's
+    strategy splits over the cores of a replica stays whole: a replica has one device.
     """
 
     _upstream: type[tf.distribute.Strategy]
@@ -28,11 +29,17 @@ class _ThisMachine(tf.distribute.MirroredStrategy):
         return super().__new__(cls)
 
     def __init__(self, tpu_cluster_resolver: Any, device_assignment: Any) -> None:
-        checks.check(device_assignment is None, "device_assignment", "None without a TPU",
-                     device_assignment, "Every replica has one device of this machine.")
-        devices = tf.config.list_logical_devices("GPU") or tf.config.list_logical_devices("CPU")
-        super().__init__([device.name for device in devices])
+        cores = tpu_cores.count()
+        super().__init__(tpu_cores.devices(
+            device_assignment.num_replicas if device_assignment else cores))
         self._resolver = tpu_cluster_resolver
+        self._cores_per_replica = getattr(device_assignment, "num_cores_per_replica", 1)
+        # What programs ask of the `extended` of a TPU's strategy.
+        self.extended.tpu_hardware_feature = HardwareFeature(
+            topology_pb2.TopologyProto.FromString(
+                tpu_cores.topology(cores).serialized()).tpu_hardware_feature)
+        self.extended.num_hosts = 1
+        self.extended.num_replicas_per_host = self.num_replicas_in_sync
 
     @property
     def cluster_resolver(self) -> Any:
@@ -41,15 +48,30 @@ class _ThisMachine(tf.distribute.MirroredStrategy):
 
     def experimental_assign_to_logical_device(self, tensor: _Tensors,
                                               logical_device_id: int) -> _Tensors:
-        """Returns the tensor; the only logical device of a replica is 0."""
-        checks.check_one_of("logical_device_id", (0,), logical_device_id)
+        """Returns the tensor; the logical devices of a replica are one device of this machine.
+
+        Raises:
+            ValueError: a replica has no such logical device.
+        """
+        if not 0 <= logical_device_id < self._cores_per_replica:
+            raise ValueError(
+                "`logical_core_id` to assign must be lower then total number of logical devices "
+                f"per replica. Received logical device id {logical_device_id} but there are only "
+                f"total of {self._cores_per_replica} logical devices in replica.")
         return tensor
 
     def experimental_split_to_logical_devices(self, tensor: _Tensors,
                                               partition_dimensions: Any) -> _Tensors:
-        """Returns the tensor; over one logical device there is nothing to split."""
-        checks.check(partition_dimensions is None or set(partition_dimensions) <= {1},
-                     "partition_dimensions", "1 throughout without a TPU", partition_dimensions)
+        """Returns the tensor.
+
+        Raises:
+            ValueError: the number of parts is not that of the logical devices of a replica.
+        """
+        parts = math.prod(partition_dimensions or [1])
+        if parts not in (1, self._cores_per_replica):
+            raise ValueError(
+                "Product of `partition_dimensions` must be equal to the number of logical devices "
+                f"per replica: {self._cores_per_replica}, got {partition_dimensions!r}.")
         return tensor
 
     def experimental_replicate_to_logical_devices(self, tensor: _Tensors) -> _Tensors:

@@ -108,16 +108,6 @@ def say_this_machine_stands_in(sought: str = "") -> None:
         tf.compat.v1.logging.warning("%s", _said[0])
 
 
-def topology() -> tf.tpu.experimental.Topology:
-    """Returns the topology of one host with one core.
-
-    >>> topology().num_tasks, topology().num_tpus_per_task
-    (1, 1)
-    """
-    return tf.tpu.experimental.Topology(mesh_shape=[1, 1, 1, 1],
-                                        device_coordinates=[[[0, 0, 0, 0]]])
-
-
 def is_this_machine(resolver: object) -> bool:
     """Whether a TPUClusterResolver found no TPU, so that this machine stands in for it."""
     return getattr(resolver, "is_this_machine", False)

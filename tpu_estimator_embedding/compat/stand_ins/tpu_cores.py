@@ -1,0 +1,87 @@
+# SPDX-License-Identifier: Apache-2.0
+"""How many cores this machine has where it stands in for a TPU, and where they lie.
+
+The variable says it, which `run --cores` sets: then programs that leave `num_shards` unset have
+as many replicas. Otherwise there is one core for each GPU, or else for each logical CPU.
+"""
+
+import itertools
+import os
+
+import tensorflow as tf
+from tensorflow.core.protobuf.tpu import topology_pb2
+
+from tpu_estimator_embedding import checks
+
+VARIABLE = "TPU_ESTIMATOR_EMBEDDING_CORES"
+
+# The mesh of the TPUs that have as many cores, of which upstream cuts replicas of several cores.
+_MESHES = {1: (1, 1, 1, 1), 2: (1, 1, 1, 2), 4: (1, 2, 1, 2), 8: (2, 2, 1, 2), 16: (4, 2, 1, 2),
+           32: (4, 4, 1, 2), 64: (8, 4, 1, 2), 128: (8, 8, 1, 2)}
+
+
+def chosen() -> int | None:
+    """Returns the cores that the variable asks for; None where it is not set.
+
+    Raises:
+        ValueError: it is not a positive number.
+    """
+    text = os.environ.get(VARIABLE, "")
+    if not text:
+        return None
+    checks.check(text.isdecimal() and int(text) > 0, VARIABLE, "a positive number of cores", text)
+    return int(text)
+
+
+def count() -> int:
+    """Returns how many cores the stand-in has; starts no device."""
+    return chosen() or _num_devices("GPU") or _num_devices("CPU") or 1
+
+
+def devices(cores: int) -> list[str]:
+    """Returns a device of this machine for each core, of logical CPUs that it makes if it must.
+
+    Raises:
+        RuntimeError: TensorFlow has started its devices, and they are fewer.
+    """
+    kind = "GPU" if _num_devices("GPU") else "CPU"
+    if kind == "CPU" and _num_devices(kind) < cores:
+        _make_cpus(cores)
+    found = [device.name for device in tf.config.list_logical_devices(kind)]
+    if len(found) < cores:
+        raise RuntimeError(
+            f"{cores} cores need as many devices, and TensorFlow has started {len(found)} {kind}. "
+            f"Make the strategy before anything else uses TensorFlow, or ask for {len(found)} by "
+            f"{VARIABLE}.")
+    return found[:cores]
+
+
+def topology(cores: int) -> tf.tpu.experimental.Topology:
+    """Returns the topology of one host.
+
+    >>> topology(8).num_tasks, topology(8).num_tpus_per_task, topology(8).mesh_shape.tolist()
+    (1, 8, [2, 2, 1, 2])
+    """
+    mesh = _MESHES.get(cores, (cores, 1, 1, 1))
+    places = list(itertools.product(*map(range, mesh)))
+    proto = topology_pb2.TopologyProto(
+        mesh_shape=mesh, num_tasks=1, num_tpu_devices_per_task=cores,
+        device_coordinates=itertools.chain(*places))
+    proto.tpu_hardware_feature.embedding_feature = topology_pb2.TPUHardwareFeature.V1
+    return tf.tpu.experimental.Topology(serialized=proto.SerializeToString())
+
+
+def _num_devices(kind: str) -> int:
+    """Returns how many logical devices there are or will be, without starting them."""
+    physical = tf.config.list_physical_devices(kind)
+    return sum(len(tf.config.get_logical_device_configuration(device) or [device])
+               for device in physical)
+
+
+def _make_cpus(cores: int) -> None:
+    [cpu] = tf.config.list_physical_devices("CPU")
+    try:
+        tf.config.set_logical_device_configuration(
+            cpu, [tf.config.LogicalDeviceConfiguration()] * cores)
+    except RuntimeError:  # TensorFlow has started its devices, which `devices` then counts
+        return
