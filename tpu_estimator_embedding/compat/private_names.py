@@ -232,4 +232,23 @@ LOADERS = (
             "tells which Keras is in use without choosing one", since=(2, 16)),
 )
 
-ALL = GRAPHS + COLUMNS + TPU_SYSTEM + CHECKPOINTS + KERAS + ESTIMATOR + LOADERS
+COMPUTATIONS = (
+    *_names("tensorflow.core.protobuf.tpu.topology_pb2", "TopologyProto TPUHardwareFeature",
+            "the topology of the cores that this machine stands in for"),
+    *_names("tensorflow.python.tpu.tpu_hardware_feature", "HardwareFeature",
+            "what a strategy of this machine says of its cores"),
+    *_names("tensorflow.python.framework.func_graph", "FuncGraph",
+            "the body of a training loop that replicas share"),
+    *_names("tensorflow.python.compiler.xla.xla", "is_flat check_function_argument_count",
+            "the forms of arguments and outputs of tpu.replicate"),
+    *_names("tensorflow.python.ops.while_v2", "while_loop",
+            "a training loop of several replicas, whatever kind of loops the program uses"),
+    *_names("tensorflow.python.tpu.training_loop", "while_loop repeat",
+            "training loops of one replica, and of a TPU"),
+    *_names("tensorflow_estimator.python.estimator.tpu.tpu_estimator",
+            "call_computation inference_on_tpu", "inference on a TPU that answers"),
+    *_members("tensorflow_estimator.python.estimator.tpu.tpu_estimator", "_InputPipeline",
+              "InputsStructureRecorder", "checks input_partition_dims as a TPU does"))
+
+ALL = (
+    GRAPHS + COLUMNS + TPU_SYSTEM + COMPUTATIONS + CHECKPOINTS + KERAS + ESTIMATOR + LOADERS)

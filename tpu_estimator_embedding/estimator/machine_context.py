@@ -2,7 +2,6 @@
 """This machine in the place of a TPU system, as upstream's contexts see it."""
 
 import tensorflow as tf
-from tensorflow.python.tpu import device_assignment
 
 from tpu_estimator_embedding import checks
 from tpu_estimator_embedding.compat.stand_ins import tpu_cores
@@ -36,8 +35,9 @@ class MachineContext(tpu_context._InternalTPUContext):
 
     def _get_device_assignment(self) -> tf.tpu.experimental.DeviceAssignment:
         # Not kept as upstream does: PREDICT has fewer replicas.
-        return device_assignment.device_assignment(
-            self._get_tpu_system_metadata().topology, computation_shape=self._computation_shape,
+        return tf.tpu.experimental.DeviceAssignment.build(
+            self._get_tpu_system_metadata().topology,
+            computation_shape=tpu_cores.mesh(self._config.tpu_config.num_cores_per_replica),
             num_replicas=self.num_replicas)
 
     def _has_replicas(self) -> bool:

@@ -62,13 +62,18 @@ def topology(cores: int) -> tf.tpu.experimental.Topology:
     >>> topology(8).num_tasks, topology(8).num_tpus_per_task, topology(8).mesh_shape.tolist()
     (1, 8, [2, 2, 1, 2])
     """
-    mesh = _MESHES.get(cores, (cores, 1, 1, 1))
-    places = list(itertools.product(*map(range, mesh)))
+    shape = mesh(cores)
+    places = list(itertools.product(*map(range, shape)))
     proto = topology_pb2.TopologyProto(
-        mesh_shape=mesh, num_tasks=1, num_tpu_devices_per_task=cores,
+        mesh_shape=shape, num_tasks=1, num_tpu_devices_per_task=cores,
         device_coordinates=itertools.chain(*places))
     proto.tpu_hardware_feature.embedding_feature = topology_pb2.TPUHardwareFeature.V1
     return tf.tpu.experimental.Topology(serialized=proto.SerializeToString())
+
+
+def mesh(cores: int) -> list[int]:
+    """Returns the shape `[x, y, z, core]` of a mesh of as many cores."""
+    return list(_MESHES.get(cores, (cores, 1, 1, 1)))
 
 
 def _num_devices(kind: str) -> int:

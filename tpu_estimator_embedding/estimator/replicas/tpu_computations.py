@@ -13,7 +13,6 @@ from typing import Any
 import tensorflow as tf
 from tensorflow.python.compiler.xla import xla
 from tensorflow.python.distribute import tpu_util
-from tensorflow.python.ops import variable_scope
 from tensorflow.python.tpu import tpu, tpu_function
 
 from tpu_estimator_embedding.compat.stand_ins import tpu_system
@@ -190,7 +189,7 @@ def _shards(count: int) -> Iterator[None]:
 @contextlib.contextmanager
 def _resource_variables() -> Iterator[None]:
     """Makes variables as a TPU needs them: resources, in one part each."""
-    scope = variable_scope.get_variable_scope()
+    scope = tf.compat.v1.get_variable_scope()
     use_resource, saved = scope.use_resource, scope.custom_getter
 
     def whole(getter: Callable[..., Any], name: str, *arguments: Any, **named: Any) -> Any:
