@@ -5,6 +5,7 @@ from typing import Any
 
 import tensorflow as tf
 
+from tpu_estimator_embedding.engine.step_ids import describe_kernels
 from tpu_estimator_embedding.estimator import upstream
 from tpu_estimator_embedding.plan.embedding_plan import EmbeddingPlan
 
@@ -12,28 +13,30 @@ ModeKeys = upstream.model_fn.ModeKeys
 
 
 class HostCallHook(tf.compat.v1.train.SessionRunHook):
-    """Runs another hook on every n-th run only, as `host_call` on a TPU."""
+    """Runs another hook at every n-th global step only, as `host_call` on a TPU."""
 
     def __init__(self, hook: tf.compat.v1.train.SessionRunHook, every_n_steps: int):
         """Takes the hook and n."""
         self._hook = hook
         self._every_n_steps = every_n_steps
-        self._runs = 0
+        self._step = 0
 
     def begin(self) -> None:
         """Begins the hook."""
         self._hook.begin()
+        self._global_step = tf.compat.v1.train.get_global_step()
 
     def after_create_session(self, session: tf.compat.v1.Session,
                              coord: tf.train.Coordinator) -> None:
-        """Passes the session on."""
+        """Passes the session on, and goes on where training was."""
         self._hook.after_create_session(session, coord)
+        self._step = int(session.run(self._global_step))
 
     def before_run(self, run_context: tf.compat.v1.train.SessionRunContext
                    ) -> tf.compat.v1.train.SessionRunArgs | None:
-        """Asks for the host call's ops on the first run, the n-th after it, and so on."""
-        is_due = self._runs % self._every_n_steps == 0
-        self._runs += 1
+        """Asks for the host call's ops where the step before the run is a multiple of n."""
+        is_due = self._step % self._every_n_steps == 0
+        self._step += 1
         return self._hook.before_run(run_context) if is_due else None
 
     def end(self, session: tf.compat.v1.Session) -> None:
@@ -89,6 +92,20 @@ def log_hooks(loss: Any, batch_size: int, every_n_steps: int | None, output_dir:
         tf.compat.v1.train.LoggingTensorHook(tensors, every_n_iter=every_n_steps),
         upstream.tpu_estimator.ExamplesPerSecondHook(batch_size, every_n_steps=every_n_steps,
                                        output_dir=output_dir)]
+
+
+def describe_start(mode: str, plan: EmbeddingPlan, num_replicas: int, *, portable: bool) -> str:
+    """Returns what starts: the mode, and how many of what.
+
+    >>> describe_start("train", EmbeddingPlan.build([], []), 2, portable=False)
+    'train without embeddings, 2 replicas'
+    """
+    replicas = f"{num_replicas} replica{'s' if num_replicas > 1 else ''}"
+    if not plan.tables:
+        return f"{mode} without embeddings, {replicas}"
+    return (f"{mode} with the embedding engine (TPU numerics), {plan.num_hosts} host"
+            f"{'s' if plan.num_hosts > 1 else ''}, {replicas}, kernels: "
+            f"{describe_kernels(plan, portable=portable)}")
 
 
 def log_start(what: str, plan: EmbeddingPlan | None = None) -> None:

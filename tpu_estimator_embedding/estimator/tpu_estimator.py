@@ -9,12 +9,12 @@ import tensorflow as tf
 from tpu_estimator_embedding import checks
 from tpu_estimator_embedding.checkpoint.table_layouts import TABLE_LAYOUTS_KEY
 from tpu_estimator_embedding.compat.stand_ins import tpu_ops
-from tpu_estimator_embedding.engine.step_ids import describe_kernels
 from tpu_estimator_embedding.estimator import upstream
 from tpu_estimator_embedding.estimator.config_checks import check_can_honour, without_num_shards
 from tpu_estimator_embedding.estimator.embedding_config_spec import check_spec
 from tpu_estimator_embedding.estimator.estimator_spec import (
     ModeKeys,
+    describe_start,
     log_hooks,
     log_start,
     to_estimator_spec,
@@ -212,7 +212,7 @@ class TPUEstimator(upstream.tpu_estimator.TPUEstimator):
                 if self._use_engine:
                     return self._with_engine(features, labels, mode, config, params)
                 log_start(f"{mode} without the embedding engine (use_tpu=False): tables of "
-                           "embedding columns are variables of the model")
+                          "embedding columns are variables of the model")
                 return without_engine(features, labels, mode, config, params)
 
         return augmented
@@ -231,10 +231,7 @@ class TPUEstimator(upstream.tpu_estimator.TPUEstimator):
     def _engine_spec(self, plan: EmbeddingPlan, inputs: step_input.StepInput, mode: str,
                      config: Any, params: dict[str, Any], is_export: bool) -> Any:
         training = mode == ModeKeys.TRAIN
-        log_start(f"{mode} with the embedding engine (TPU numerics), {plan.num_hosts} host"
-                   f"{'s' if plan.num_hosts > 1 else ''}, {len(inputs.replicas)} replica"
-                   f"{'s' if len(inputs.replicas) > 1 else ''}, kernels: "
-                   f"{describe_kernels(plan, portable=is_export)}", plan)
+        log_start(describe_start(mode, plan, len(inputs.replicas), portable=is_export), plan)
         model_fn = functools.partial(
             call_model_fn, self._user_model_fn, mode=mode, config=config, params=params,
             added_params=self._added_params(mode, is_export))

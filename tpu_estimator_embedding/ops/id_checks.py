@@ -57,6 +57,14 @@ def check_aligned(count: Tensor, num_ids: Tensor, what: str,
         "Make both from tensors with the same indices.", num_ids, count)
 
 
+def check_static_batch_size(batch_size: Tensor, static: int, feature: str) -> list[tf.Operation]:
+    """Fails with InvalidArgumentError unless a batch is as large as the input's shapes say."""
+    return assert_that(
+        tf.equal(batch_size, static),
+        f"`batch of feature {feature!r}` must be {static} samples by the static shapes of the "
+        f"input, got {VALUE}.", batch_size)
+
+
 def check_batch_size(batch_size: Tensor, expected: Tensor, feature: str,
                      reference: str) -> list[tf.Operation]:
     """Fails with InvalidArgumentError unless two features have equally many samples."""

@@ -54,38 +54,33 @@ def test_next_batch_is_read_while_a_step_computes(tmp_path):
 
 
 def test_next_batch_is_prepared_while_a_step_computes(tmp_path):
-    """What is wrong with the second batch is found while the first step still computes."""
-    waited, computing = [], threading.Event()
+    """A batch is asked for once the one before it is prepared and waits in the queue."""
+    computing, prepared, waited = threading.Event(), threading.Event(), []
 
     def input_fn(params):
         def generate():
             yield [0, 1]
             assert computing.wait(30)
-            yield [2, 99]
+            yield [2, 3]
+            prepared.set()
         return tf.data.Dataset.from_generator(
             generate, output_signature=tf.TensorSpec([2], tf.int64)).map(lambda ids: {"id": ids})
 
-    class Coordinate(tf.compat.v1.train.SessionRunHook):
-        coord = None
-
-        def after_create_session(self, session, coord):
-            self.coord = coord
-
-    hook = Coordinate()
-
     def wait(activations):
         computing.set()
-        waited.append(hook.coord.wait_for_stop(30))
+        waited.append(prepared.wait(30))
         return activations
 
     def model_fn(features, labels, mode, params):
         computed = tf.numpy_function(wait, [tf.stop_gradient(features["id"])], tf.float32)
         loss = tf.stop_gradient(tf.reduce_sum(computed)) - tf.reduce_sum(features["id"])
-        return TPUEstimatorSpec(mode, loss=loss, train_op=count(loss))
+        with tf.control_dependencies([computed]):
+            return TPUEstimatorSpec(mode, loss=loss, train_op=count(tf.identity(loss)))
 
-    with pytest.raises(tf.errors.InvalidArgumentError, match="got 99"):
-        finish(new_estimator(tmp_path, model_fn).train, input_fn, max_steps=100, hooks=[hook])
-    assert waited == [True]
+    estimator = new_estimator(tmp_path, model_fn)
+    finish(estimator.train, input_fn, max_steps=100)
+    assert waited == [True, True]
+    assert counts(estimator) == counts_of(*range(4))
 
 
 @pytest.mark.parametrize("kernels, write, preparing", [

@@ -5,6 +5,7 @@ import pytest
 import tensorflow as tf
 
 from tests.estimator.counting import (
+    VOCABULARY,
     TPUEstimatorSpec,
     count,
     counts,
@@ -113,8 +114,8 @@ def test_gradients_computed_twice_are_refused(tmp_path):
         return tf.group(descent().minimize(loss), descent().minimize(2 * loss, step()))
 
     with pytest.raises(RuntimeError, match="gradients of embedding activations must be computed "
-                                           "once per model_fn, got a second computation for table "
-                                           "'counts'"):
+                                           "once per model_fn, got a second computation for "
+                                           "feature 'id' of table 'counts'"):
         new_estimator(tmp_path, model_fn_of(twice)).train(input_of([0]), max_steps=1)
 
 
@@ -176,7 +177,8 @@ def test_table_without_gradient_is_updated_with_zeros(tmp_path):
         return count(loss)
 
     decaying = StochasticGradientDescentParameters(1.0, weight_decay_factor=0.5)
-    with pytest.warns(UserWarning, match=r"no gradient of the activations of tables \['B'\]"):
+    with pytest.warns(UserWarning, match=r"no gradient of the activations of features \['b'\] "
+                                         r"of tables \['B'\]"):
         rows = train_two_tables(tmp_path, train_op, decaying, start=1.0)
     assert rows == [[1.5, 1.5, 1], [1, 1, 0.5]]
 
@@ -228,3 +230,28 @@ def test_activations_in_a_loop_and_a_branch(tmp_path):
     estimator = new_estimator(tmp_path, model_fn)
     estimator.train(input_of([0, 1, 1]), max_steps=100)
     assert counts(estimator) == counts_of(*[0, 1, 1] * 4)
+
+
+def test_two_losses_over_features_of_one_table(tmp_path):
+    """Two towers with an optimizer each share a table; each computes its own gradients."""
+    spec = EmbeddingConfigSpec(
+        table_to_config_dict={"counts": TableConfig(
+            VOCABULARY, 1, v1.zeros_initializer(), combiner=None)},
+        feature_to_config_dict={"id": FeatureConfig("counts"), "other": FeatureConfig("counts")},
+        optimization_parameters=StochasticGradientDescentParameters(1.0))
+
+    def model_fn(features, labels, mode, params):
+        losses = [-tf.reduce_sum(features[name]) for name in ("id", "other")]
+        dummies = v1.get_collection("tpu_embedding_dummy_table_variables")
+        assert [dummy.op.name for dummy in dummies] == [
+            "tpu_embedding_dummy_table_variable_counts"]
+        return TPUEstimatorSpec(mode, loss=sum(losses), train_op=tf.group(
+            descent().minimize(losses[0], var_list=dummies),
+            descent().minimize(2 * losses[1], step())))
+
+    def input_fn(params):
+        return tf.data.Dataset.from_tensors({"id": [0, 1], "other": [1, 2]})
+
+    estimator = new_estimator(tmp_path, model_fn, spec=spec)
+    estimator.train(input_fn, max_steps=1)
+    assert counts(estimator)[:4] == [1, 3, 2, 0]

@@ -14,6 +14,7 @@ from tpu_estimator_embedding.ops.readable_errors import readable
 
 _POLL_SECS = 1.0
 _GRACE_SECS = 5.0
+_DROP_SECS = 0.02
 
 
 class EmbeddingHook(tf.compat.v1.train.SessionRunHook):
@@ -51,6 +52,7 @@ class EmbeddingHook(tf.compat.v1.train.SessionRunHook):
         self._finish = queue.enqueue_empty() if mark_end else queue.queue.close()
         self._cancel = queue.queue.close(cancel_pending_enqueues=True)
         self._size = queue.queue.size()
+        self._drop = queue.queue.dequeue()
         self._has_news = threading.Event()  # a step more, or none to come
         self._is_over = threading.Event()
         self._error: Exception | None = None
@@ -126,8 +128,21 @@ class EmbeddingHook(tf.compat.v1.train.SessionRunHook):
                              feeder: threading.Thread) -> None:
         coord.wait_for_stop()
         self._stop_waiting()
+        self._let_finish(session, feeder)
         self._run_if_open(session, self._cancel)
-        feeder.join(_GRACE_SECS)  # Python code of an input_fn may block, and nothing cancels it
+
+    def _let_finish(self, session: tf.compat.v1.Session, feeder: threading.Thread) -> None:
+        """Makes room for the step that waits for it; TensorFlow warns of one that is cancelled.
+
+        Python code of an input_fn may block, and nothing cancels it.
+        """
+        for _ in range(int(_GRACE_SECS / _DROP_SECS)):
+            feeder.join(_DROP_SECS)
+            if not feeder.is_alive():
+                return
+            with contextlib.suppress(tf.errors.OpError, RuntimeError):
+                if session.run(self._size):
+                    session.run(self._drop)
 
     def _run_if_open(self, session: tf.compat.v1.Session, op: tf.Operation) -> None:
         """Runs an op on the queue, unless the session stops first."""

@@ -35,27 +35,31 @@ class SplitFeatures(NamedTuple):
     Attributes:
         enqueue_datas: feature name -> ids, for every feature of the plan.
         others: what is left for the model_fn, plus the lengths of sequences.
-        batch_size: samples in the step: an int where it is known, else a scalar tensor.
+        batch_size: samples in the step: an int where all ids say it, else a scalar tensor,
+            which is checked.
+        static_batch_size: samples in the step, where anything of the batch says it.
     """
 
     enqueue_datas: dict[str, EnqueueData | RaggedEnqueueData]
     others: Any
     batch_size: Tensor | int
+    static_batch_size: int | None
 
 
-def split_features(plan: EmbeddingPlan, features: Any) -> SplitFeatures:
+def split_features(plan: EmbeddingPlan, features: Any, labels: Any = None) -> SplitFeatures:
     """Takes the ids of the plan's features, and their weights, out of `features`.
 
     Args:
         plan: the features to take out.
         features: what the input_fn gave; left as it is.
+        labels: its labels, whose static shapes tell the size of the batch, too.
 
     Raises:
         TypeError: if `features` is no dictionary although the plan has features.
         ValueError: if a feature or its weights are missing or of the wrong kind.
     """
     if not plan.features:
-        return SplitFeatures({}, features, 0)
+        return SplitFeatures({}, features, 0, None)
     checks.check_type(Mapping, "features", "a dictionary, to find embedding features by name",
                       features)
     ids = {feature.name: _ids_of(feature, features) for feature in plan.features}
@@ -63,12 +67,34 @@ def split_features(plan: EmbeddingPlan, features: Any) -> SplitFeatures:
              for feature in plan.features}
     taken = set(ids) | {feature.weight_key for feature in plan.features}
     others = {key: value for key, value in features.items() if key not in taken}
-    batch_size = _common_batch_size(ids)
+    static = static_batch_size(list(ids.values()), others, labels)
+    batch_size = _common_batch_size(ids, static)
     for feature in plan.features:
         if feature.max_sequence_length:
-            others[feature.name + SEQUENCE_LENGTH_SUFFIX] = sequence_lengths(
-                ids[feature.name], feature.max_sequence_length, batch_size)
-    return SplitFeatures(datas, others, batch_size)
+            lengths = sequence_lengths(ids[feature.name], feature.max_sequence_length, batch_size)
+            lengths.set_shape([static])
+            others[feature.name + SEQUENCE_LENGTH_SUFFIX] = lengths
+    return SplitFeatures(datas, others, batch_size, static)
+
+
+def static_batch_size(ids: list[Any], others: Any, labels: Any) -> int | None:
+    """Returns the size of the batch as far as static shapes tell it.
+
+    Ids tell it first, then labels, then other features if all of them have the same: a tensor
+    that is no batch, beside batches of any size, tells nothing.
+
+    Args:
+        ids: ids of embedding features.
+        others, labels: nests of tensors.
+    """
+    for tensors, need_all in ((ids, False), (tf.nest.flatten(labels), True),
+                              (tf.nest.flatten(others), True)):
+        sizes = [tf.compat.dimension_value(tensor.shape[0]) for tensor in tensors
+                 if (not need_all or tf.is_tensor(tensor)) and tensor.shape.rank]
+        known = set(sizes) - {None}
+        if len(known) == 1 and not (need_all and None in sizes):
+            return known.pop()
+    return None
 
 
 def sequence_lengths(ids: tf.SparseTensor | tf.RaggedTensor, limit: int,
@@ -100,6 +126,8 @@ def _ids_of(feature: FeaturePlan, features: Mapping[str, Any]) -> Any:
 def _enqueue_data(plan: EmbeddingPlan, feature: FeaturePlan, ids: Any,
                   features: Mapping[str, Any]) -> EnqueueData | RaggedEnqueueData:
     weights = _weights_of(feature, ids, features)
+    if feature.max_sequence_length:
+        ids, weights = _cut(ids, feature), _cut(weights, feature)
     if isinstance(ids, tf.SparseTensor):
         return EnqueueData.from_sparse_tensor(ids, weights)
     if isinstance(ids, tf.RaggedTensor):
@@ -114,6 +142,16 @@ def _enqueue_data(plan: EmbeddingPlan, feature: FeaturePlan, ids: Any,
                      "of shape [batch] or [batch, 1]", ids.shape)
         return EnqueueData(tf.reshape(ids, [-1]))
     return _without_zeros(feature, ids)
+
+
+def _cut(values: Any, feature: FeaturePlan) -> Any:
+    """Returns the positions of a sequence that are looked up; what lies beyond is not checked."""
+    limit = feature.max_sequence_length
+    if isinstance(values, tf.RaggedTensor):
+        return values[:, :limit]
+    if isinstance(values, tf.SparseTensor):
+        return tf.sparse.retain(values, values.indices[:, 1] < limit)
+    return values
 
 
 def _without_zeros(feature: FeaturePlan, ids: Tensor) -> EnqueueData:
@@ -148,7 +186,7 @@ def _weights_of(feature: FeaturePlan, ids: Any, features: Mapping[str, Any]) -> 
     return tf.cast(weights, tf.float32)
 
 
-def _common_batch_size(ids: Mapping[str, Any]) -> Tensor | int:
+def _common_batch_size(ids: Mapping[str, Any], static: int | None) -> Tensor | int:
     """Checks that all features have equally many samples, and returns how many."""
     sizes = {name: tf.compat.dimension_value(tensor.shape[0]) for name, tensor in ids.items()}
     known = {name: size for name, size in sizes.items() if size is not None}
@@ -159,6 +197,8 @@ def _common_batch_size(ids: Mapping[str, Any]) -> Tensor | int:
     reference, *rest = dynamic
     assertions = [op for name in rest for op in id_checks.check_batch_size(
         dynamic[name], dynamic[reference], name, reference)]
+    if static is not None:
+        assertions += id_checks.check_static_batch_size(dynamic[reference], static, reference)
     with tf.control_dependencies(assertions):
         return tf.identity(dynamic[reference])
 

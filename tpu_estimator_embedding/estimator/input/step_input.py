@@ -53,10 +53,12 @@ def to_step_input(plan: EmbeddingPlan, batches: Sequence[tuple[Any, Any]], *, tr
         portable: whether the graph is to run where there are no ops but TensorFlow's.
     """
     with tf.device("/device:CPU:0"):
-        splits = [split_features(plan, pad_tensor_core_features(tensor_core_columns, features))
-                  for features, _ in batches]
+        splits = [split_features(plan, pad_tensor_core_features(
+            tensor_core_columns, features, labels), labels) for features, labels in batches]
         ids = shard_replicas(plan, [(split.enqueue_datas, split.batch_size) for split in splits],
                              training=training, portable=portable)
-        replicas = tuple(ReplicaInput(split.others, labels, split.batch_size)
-                         for split, (_, labels) in zip(splits, batches, strict=True))
+        replicas = tuple(
+            ReplicaInput(split.others, labels, split.batch_size if split.static_batch_size is None
+                         else split.static_batch_size)
+            for split, (_, labels) in zip(splits, batches, strict=True))
         return StepInput(ids, replicas, tf.constant(True))

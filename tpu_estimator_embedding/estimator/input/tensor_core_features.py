@@ -11,17 +11,19 @@ from typing import Any
 import tensorflow as tf
 
 from tpu_estimator_embedding import checks
+from tpu_estimator_embedding.estimator.input.split_features import static_batch_size
 from tpu_estimator_embedding.types import Tensor
 
 MASK_SUFFIX = "__TENSOR_CORE_MASK"  # TF's columns look masks up by it
 
 
-def pad_tensor_core_features(columns: Sequence[Any], features: Any) -> Any:
+def pad_tensor_core_features(columns: Sequence[Any], features: Any, labels: Any = None) -> Any:
     """Returns the features with the ids of these columns padded, and their masks.
 
     Args:
         columns: tensor-core embedding columns.
         features: tensors by feature name; left as they are.
+        labels: the labels, whose static shapes tell the size of the batch, too.
 
     Raises:
         ValueError: if a feature is missing, its ids are no SparseTensor of integers, or the
@@ -36,11 +38,13 @@ def pad_tensor_core_features(columns: Sequence[Any], features: Any) -> Any:
                      f"without the key {key + MASK_SUFFIX!r}, which is that of a mask",
                      sorted(features))
         padded[key], padded[key + MASK_SUFFIX] = _pad(key, features[key],
-                                                      column._tensor_core_shape[1])
+                                                      column._tensor_core_shape[1],
+                                                      static_batch_size(
+                                                          [features[key]], features, labels))
     return {**features, **padded} if padded else features
 
 
-def _pad(key: str, ids: Any, length: int) -> tuple[Tensor, Tensor]:
+def _pad(key: str, ids: Any, length: int, batch_size: int | None) -> tuple[Tensor, Tensor]:
     """Returns ids `[batch, length]` int32 and mask `[batch, length]` float32."""
     is_sparse_ids = isinstance(ids, tf.SparseTensor) and ids.dtype.is_integer
     checks.check(is_sparse_ids, f"ids of feature {key!r}", "a SparseTensor of integers", ids)
@@ -50,5 +54,5 @@ def _pad(key: str, ids: Any, length: int) -> tuple[Tensor, Tensor]:
     values = tf.scatter_nd(places, tf.cast(tf.gather(ids.values, kept), tf.int32), shape)
     mask = tf.scatter_nd(places, tf.ones_like(kept, tf.float32), shape)
     for tensor in (values, mask):
-        tensor.set_shape([tf.compat.dimension_value(ids.shape[0]), length])
+        tensor.set_shape([batch_size, length])
     return values, mask

@@ -23,6 +23,7 @@ from tpu_estimator_embedding.engine.stacked_activations import (
     Stacked,
     split_activations,
     split_replicas,
+    stack_gradients,
 )
 from tpu_estimator_embedding.engine.variables import TableNames
 from tpu_estimator_embedding.estimator.input.step_input import StepInput
@@ -84,9 +85,8 @@ def build_step(plan: EmbeddingPlan, prepared: StepInput, model_fn: Callable[[Any
     num_replicas = len(step_input.replicas)
     first = (split_replicas(plan, lookahead.stacked, step_input.ids, num_replicas)[0] if lookahead
              else {table.name: _stand_in(table) for table in plan.tables})
-    capture = GradientCapture() if training and plan.tables else None
-    spec, scopes = _call_model_fn(model_fn, plan, step_input, capture.tie(first) if capture
-                                  else first)
+    capture = GradientCapture(plan) if training and plan.tables else None
+    spec, scopes = _call_model_fn(model_fn, plan, step_input, first, capture)
     if capture:
         capture.hide()
     if training:
@@ -102,7 +102,8 @@ def build_step(plan: EmbeddingPlan, prepared: StepInput, model_fn: Callable[[Any
         by_replica = split_replicas(plan, stacked, step_input.ids, num_replicas)
     if not lookahead:
         _connect(first, by_replica[0])
-    gradients: Stacked = capture.captured(_learning_without_gradients(plan)) if capture else {}
+    gradients: Stacked = stack_gradients(plan, [capture.captured(
+        _learning_without_gradients(plan))]) if capture else {}
     spec, gradients = _replicate(spec, gradients, [first, *by_replica[1:]], step_input, training)
     if not capture:
         return EngineStep(spec, engine, names, None, ())
@@ -121,10 +122,12 @@ def _stand_in(table: TablePlan) -> Tensor:
 
 
 def _call_model_fn(model_fn: Callable[[Any, Any], Any], plan: EmbeddingPlan,
-                   step_input: StepInput, stacked: Stacked) -> tuple[Any, Mapping[str, str]]:
+                   step_input: StepInput, stacked: Stacked, capture: GradientCapture | None
+                   ) -> tuple[Any, Mapping[str, str]]:
     features, labels, batch_size = step_input.replicas[0]
     if plan.features:
-        features = {**features, **split_activations(plan, stacked, batch_size)}
+        activations = split_activations(plan, stacked, batch_size)
+        features = {**features, **(capture.tie(activations) if capture else activations)}
     num_replicas = len(step_input.replicas)
     with (recorded_scopes() as scopes, tpu_function.tpu_shard_context(num_replicas),
           _resource_variables()):

@@ -2,10 +2,10 @@
 """Catching the gradient of activations on its way through the user's own optimizer.
 
 A model_fn computes gradients where and how it likes. For every table, a trainable variable
-of shape [1] is tied to the activations by an identity whose gradient function keeps what
-arrives and passes on zeros, so that whatever minimizes the loss over all trainable
+of shape [1] is tied to the activations of each feature by an identity whose gradient function
+keeps what arrives and passes on zeros, so that whatever minimizes the loss over all trainable
 variables visits it. Gradient clipping in the model's optimizer never touches the embedding
-gradients.
+gradients. Losses of different features may be minimized one by one, of one table too.
 """
 
 import warnings
@@ -14,16 +14,22 @@ from collections.abc import Collection, Mapping
 import tensorflow as tf
 
 from tpu_estimator_embedding.ops.gradient_tap import tap_gradients
+from tpu_estimator_embedding.plan.embedding_plan import EmbeddingPlan, FeaturePlan
 from tpu_estimator_embedding.types import Tensor
 
 # TensorFlow's name, followed by that of the table; programs put these into a `var_list`.
 DUMMY_VARIABLE_NAME = "tpu_embedding_dummy_table_variable"
 
+# TensorFlow's too: the graph collection of all of them.
+DUMMY_COLLECTION = "tpu_embedding_dummy_table_variables"
+
 
 class GradientCapture:
-    """Ties the activations of tables to dummy variables and remembers their gradients."""
+    """Ties the activations of features to dummy variables and remembers their gradients."""
 
-    def __init__(self) -> None:
+    def __init__(self, plan: EmbeddingPlan) -> None:
+        """Takes the tables and features."""
+        self._plan = plan
         self._activations: dict[str, Tensor] = {}
         self._gradients: dict[str, Tensor] = {}
 
@@ -31,27 +37,30 @@ class GradientCapture:
         """Returns the same activations, with gradients that end here.
 
         Args:
-            activations: table name -> `[num_rows, dim]`.
+            activations: feature name -> its activation.
         """
         self._activations.update(activations)
-        return {table: self._tie(table, tensor) for table, tensor in activations.items()}
+        return {feature.name: self._tie(dummy, feature, activations[feature.name])
+                for table in self._plan.tables for dummy in [_create_dummy(table.name)]
+                for feature in self._plan.features_of(table.name)}
 
-    def _tie(self, table: str, activations: Tensor) -> Tensor:
-        [tied] = tap_gradients(_create_dummy(table), [activations],
-                               lambda gradients: self._keep(table, gradients[0]))
+    def _tie(self, dummy: tf.Variable, feature: FeaturePlan, activation: Tensor) -> Tensor:
+        [tied] = tap_gradients(dummy, [activation],
+                               lambda gradients: self._keep(feature, gradients[0]))
         return tied
 
-    def _keep(self, table: str, gradient: Tensor) -> None:
-        if table in self._gradients:
+    def _keep(self, feature: FeaturePlan, gradient: Tensor) -> None:
+        if feature.name in self._gradients:
             raise RuntimeError(
                 "The gradients of embedding activations must be computed once per model_fn, "
-                f"got a second computation for table {table!r}. Compute gradients over all "
-                "trainable variables once and reuse them, or leave the variable "
-                f"'{DUMMY_VARIABLE_NAME}_{table}' out of the var_list of all optimizers but one.")
-        self._gradients[table] = gradient
+                f"got a second computation for feature {feature.name!r} of table "
+                f"{feature.table!r}. Compute gradients over all trainable variables once and "
+                f"reuse them, or leave the variable '{DUMMY_VARIABLE_NAME}_{feature.table}' out "
+                "of the var_list of all optimizers but one.")
+        self._gradients[feature.name] = gradient
 
     def captured(self, needless: Collection[str] = ()) -> dict[str, Tensor]:
-        """Returns the gradient of every table's activations, `[num_rows, dim]`.
+        """Returns the gradient of every feature's activation.
 
         Args:
             needless: tables that learn without gradients.
@@ -59,17 +68,19 @@ class GradientCapture:
         Raises:
             RuntimeError: if the model_fn computed none of those that tables need.
         """
-        missing = self._activations.keys() - self._gradients.keys()
-        needed = sorted(missing - set(needless))
+        without = {feature.name: feature.table for feature in self._plan.features
+                   if feature.name not in self._gradients}
+        needed = {name: table for name, table in without.items() if table not in needless}
         if needed and not self._gradients:
             raise RuntimeError(
                 "model_fn must compute the gradients of its loss over all trainable variables, "
                 "got no gradient of the embedding activations. Leave out the `var_list` of the "
                 f"optimizer, or add the trainable variables '{DUMMY_VARIABLE_NAME}_*' to it.")
         if needed:
-            warnings.warn(f"model_fn computes no gradient of the activations of tables {needed}; "
-                          "their rows are updated with zeros, as on a TPU.", stacklevel=2)
-        zeros = {table: tf.zeros_like(self._activations[table]) for table in missing}
+            warnings.warn(f"model_fn computes no gradient of the activations of features "
+                          f"{sorted(needed)} of tables {sorted(set(needed.values()))}; their "
+                          "rows are updated with zeros, as on a TPU.", stacklevel=2)
+        zeros = {name: tf.zeros_like(self._activations[name]) for name in without}
         return {**self._gradients, **zeros}
 
     def hide(self) -> None:
@@ -96,4 +107,4 @@ def _create_dummy(table: str) -> tf.Variable:
     return tf.compat.v1.get_variable(
         f"{DUMMY_VARIABLE_NAME}_{table}", [1], tf.float32, use_resource=True, trainable=True,
         initializer=tf.compat.v1.zeros_initializer(),
-        collections=[tf.compat.v1.GraphKeys.LOCAL_VARIABLES])
+        collections=[tf.compat.v1.GraphKeys.LOCAL_VARIABLES, DUMMY_COLLECTION])
