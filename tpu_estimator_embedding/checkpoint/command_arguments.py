@@ -3,7 +3,7 @@
 
 import argparse
 import pathlib
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 
 from tpu_estimator_embedding import checks
 
@@ -14,17 +14,18 @@ the size of a table. Outputs appear under their names when they are complete, an
 nothing is overwritten.
 """
 
-_EXAMPLES = """\
-examples, each after tpu-estimator-embedding:
-  checkpoint inspect model_dir
-  checkpoint convert model_dir tf2/ckpt-1 --to tf2
-  checkpoint convert tf2/ckpt-9 new_dir/model.ckpt-900 --to v1 --global-step 900
-  checkpoint convert model_dir grown/model.ckpt-100 --resize words=200000
-  checkpoint reshard tpu/model.ckpt-100 new/model.ckpt-100 --from-hosts 4 \\
-      --hosts 3 --partition div
-  checkpoint compare model_dir tf2/ckpt-1 --rtol 1e-5
-  checkpoint extract model_dir words.parquet --table words
+_EXAMPLES = {
+    "inspect": ["model_dir", "tpu/model.ckpt-100 --from-hosts 4 --histogram norms.png"],
+    "convert": ["model_dir tf2/ckpt-1 --to tf2",
+                "tf2/ckpt-9 new_dir/model.ckpt-900 --to v1 --global-step 900",
+                "model_dir grown/model.ckpt-100 --resize words=200000"],
+    "reshard": ["tpu/model.ckpt-100 new/model.ckpt-100 --from-hosts 4 \\\n"
+                "      --hosts 3 --partition div"],
+    "compare": ["model_dir tf2/ckpt-1 --rtol 1e-5"],
+    "extract": ["model_dir words.parquet --table words"],
+}
 
+_STATUSES = """\
 exit status:
   0  done; compare: they agree
   1  compare: they differ; convert: done, but for variables that it lists as left out
@@ -36,7 +37,7 @@ _FORMS = ("v1", "tf2", "tpu-embedding-layer", "keras-rs", "npz")
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
     """Adds the commands and their arguments to the parser."""
-    parser.epilog = _EXAMPLES
+    parser.epilog = _epilog(_EXAMPLES)
     commands = parser.add_subparsers(dest="command", required=True, metavar="COMMAND")
     for name, summary, add in (
             ("inspect", "says what a checkpoint holds and in what state it is", _add_inspect),
@@ -44,11 +45,19 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
             ("reshard", "writes it for other hosts or the other partition", _add_reshard),
             ("compare", "compares two, of any forms and layouts", _add_compare),
             ("extract", "writes one table to Parquet or TSV", _add_extract)):
-        command = commands.add_parser(name, help=summary, description=f"{name}: {summary}.")
+        command = commands.add_parser(
+            name, help=summary, description=f"{name}: {summary}.", epilog=_epilog([name]),
+            formatter_class=argparse.RawDescriptionHelpFormatter)
         command.add_argument("checkpoint", metavar="A" if name == "compare" else "CHECKPOINT",
                              help="its path without .index, a directory, or an .npz file")
         add(command)
         _add_reading(command)
+
+
+def _epilog(commands: Iterable[str]) -> str:
+    lines = [f"  checkpoint {command} {example}" for command in commands
+             for example in _EXAMPLES[command]]
+    return "\n".join(["examples, each after tpu-estimator-embedding:", *lines, "", _STATUSES])
 
 
 def _add_reading(parser: argparse.ArgumentParser) -> None:
