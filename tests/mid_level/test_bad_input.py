@@ -151,14 +151,6 @@ def test_gradients(embeddings, gradients, error, message):
     embeddings.embedding.apply_gradients(zeros)
 
 
-def test_unequal_batches_in_the_first_call():
-    table = TableConfig(10, 2)
-    embedding = TPUEmbedding([FeatureConfig(table), FeatureConfig(table)], Adagrad(0.1))
-    with pytest.raises(ValueError, match="`batch of feature '1'` must be as large as that of "
-                                         "feature '0', 2, got 3"):
-        embedding.enqueue([tf.constant([1, 2]), tf.constant([1, 2, 3])])
-
-
 def test_errors_of_a_function_leave_the_tables():
     table = TableConfig(10, 1, tf.ones_initializer(), name="words")
     embedding = TPUEmbedding([FeatureConfig(table)], Adagrad(0.1))

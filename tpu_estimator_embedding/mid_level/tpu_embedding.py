@@ -123,19 +123,20 @@ class TPUEmbedding(tf.__internal__.tracking.Trackable):
                 enqueue fixes the shapes.
 
         Raises:
-            ValueError: if shapes differ from those of earlier calls, or have no dimension.
+            ValueError: if shapes differ from those of earlier calls or from an output_shape,
+                have no dimension, or a size but the last is unknown.
         """
         if isinstance(per_replica_input_shapes, int):
             per_replica_input_shapes, per_replica_batch_size = None, per_replica_input_shapes
         self._build_tables()
         if per_replica_input_shapes is not None:
             shapes = named_shapes(self._feature_config, per_replica_input_shapes)
-            self._fix_shapes({path: output_shapes.of_input_shape(path, config, shapes[path])
+            self._fix_shapes({path: output_shapes.of_build(path, config, shapes[path])
                               for path, config in self._features.items()})
         elif per_replica_batch_size is not None:
             checks.check_positive_int("per_replica_batch_size", per_replica_batch_size)
-            self._fix_shapes({path: output_shapes.of_batch_size(config, per_replica_batch_size)
-                              for path, config in self._features.items()})
+            self._fix_shapes({path: output_shapes.agreed(path, config, output_shapes.of_batch_size(
+                config, per_replica_batch_size)) for path, config in self._features.items()})
 
     @tf.autograph.experimental.do_not_convert
     def enqueue(self, features: Any, weights: Any = None, training: bool = True,
@@ -157,8 +158,7 @@ class TPUEmbedding(tf.__internal__.tracking.Trackable):
 
         Raises:
             ValueError: if the structure or a kind of input differs, weights and ids do not
-                match, batch sizes are unequal or differ from earlier calls, or no replica has
-                the device.
+                match, shapes differ from those of earlier calls, or no replica has the device.
             TypeError: if the type of a sequence in the structure differs.
             RuntimeError: if the batch size is unknown, training is True though a table has
                 no optimizer, the batch before has not got its gradients, 16 batches

@@ -185,6 +185,67 @@ def test_shapes_that_cannot_be_built(build, message):
         TPUEmbedding(config(), SGD(1.0)).build(**build)
 
 
+@pytest.mark.filterwarnings("ignore:max_sequence_length of feature 'feature' is ignored")
+@pytest.mark.parametrize("ids", [tf.ragged.constant([[1, 2, 3], [4]]), sparse(MATRIX)])
+def test_sequences_fill_built_shapes_of_more_dimensions(ids):
+    found = look_up(config(max_sequence_length=2), ids, per_replica_input_shapes=[2, 2, None])
+    np.testing.assert_array_equal(found, rows([[1, 2], [4, NAN]]))
+
+
+def test_inputs_of_lower_rank_fill_built_shapes():
+    shapes = {"per_replica_input_shapes": [2, 2, None]}
+    ragged = tf.ragged.constant([[1, 2, 3], [4]])
+    np.testing.assert_array_equal(look_up(config(), ragged, **shapes), rows([[1, 2], [4, NAN]]))
+    np.testing.assert_array_equal(look_up(config(), tf.constant([1, 2, 3, 4]), **shapes),
+                                  rows([[1, 2], [3, 4]]))
+    with pytest.raises(ValueError, match="must be a divisor of the rows of its output_shape, 4"):
+        look_up(config(), tf.ragged.constant([[1], [2], [3]]), **shapes)
+
+
+def test_sequences_of_unknown_batch_fill_built_shapes():
+    embedding = TPUEmbedding(config(output_shape=[2, 2], max_sequence_length=2), SGD(1.0))
+    seen = tf.function(lambda ids: (embedding.enqueue(ids, training=False), embedding.dequeue())[1],
+                       input_signature=[tf.RaggedTensorSpec([None, None], tf.int32)])
+    np.testing.assert_array_equal(seen(tf.ragged.constant([[1, 2, 3], [4]])),
+                                  rows([[1, 2], [4, NAN]]))
+
+
+def test_features_of_unequal_batch_sizes_train():
+    pair, triple = config(), config(max_sequence_length=2)
+    triple.table = pair.table
+    embedding = TPUEmbedding([pair, triple], SGD(1.0))
+    embedding.enqueue([tf.constant([5, 6]), tf.ragged.constant([[1, 2, 3], [4], [5]])])
+    first, second = embedding.dequeue()
+    np.testing.assert_array_equal(first, rows([5, 6]))
+    np.testing.assert_array_equal(second, rows([[1, 2], [4, NAN], [5, NAN]]))
+    embedding.apply_gradients([tf.ones([2, 2]), 10 * tf.ones([3, 2, 2])])
+    expected = TABLE.copy()
+    expected[[1, 2, 4, 5, 6]] -= np.array([[10], [10], [10], [11], [1]])
+    np.testing.assert_array_equal(embedding.embedding_tables[pair.table], expected)
+
+
+def test_partially_known_shapes_cannot_be_built():
+    with pytest.raises(ValueError, match="^Input Feature feature has output shape set as .None. "
+                                         "which is not fully defined"):
+        TPUEmbedding(config(), SGD(1.0)).build(per_replica_input_shapes=[None, 3])
+
+
+@pytest.mark.parametrize("stated, build", [
+    ([4], {"per_replica_input_shapes": [5, None]}), ([4], {"per_replica_batch_size": 5}),
+    ([2, 3], {"per_replica_input_shapes": [2, 4, None]}),
+    ([4], {"per_replica_input_shapes": [2, 2, None]})])
+def test_built_shapes_that_contradict_the_configuration_are_errors(stated, build):
+    with pytest.raises(ValueError, match="^Inconsistent shape founded for input feature feature, "
+                                         "Output shape is set to be"):
+        TPUEmbedding(config(output_shape=stated), SGD(1.0)).build(**build)
+
+
+def test_built_shapes_of_lower_rank_leave_the_configured_shape():
+    found = look_up(config(output_shape=[2, 2]), tf.ragged.constant([[1, 2], [4]]),
+                    per_replica_input_shapes=[2, None])
+    np.testing.assert_array_equal(found, rows([[1, 2], [4, NAN]]))
+
+
 def test_shapes_in_another_structure_are_refused():
     with pytest.raises(ValueError, match="not in the input_tree: .'a'"):
         TPUEmbedding({"a": config()}, SGD(1.0)).build(per_replica_input_shapes={"b": [2]})

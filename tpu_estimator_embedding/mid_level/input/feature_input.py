@@ -63,6 +63,8 @@ def _from_dense(path: str, value: Tensor, layout: RowLayout) -> EnqueueData:
 def _from_sparse(path: str, value: tf.SparseTensor, weights: tf.SparseTensor | None,
                  layout: RowLayout) -> EnqueueData:
     shape = layout.shapes[path]
+    if shape.max_sequence_length and value.shape.rank == 2:
+        shape = shape._replace(sequence_length=shape.max_sequence_length)
     _check_sparse_shape(path, value, shape)
     samples = shape.dims[:1] if shape.sequence_length else shape.dims
     static = value.shape.as_list()[:len(samples)]
@@ -72,7 +74,8 @@ def _from_sparse(path: str, value: tf.SparseTensor, weights: tf.SparseTensor | N
             ValueError)):
         indices = tf.identity(value.indices)
     values = None if weights is None else weights.values
-    if layout.is_sequence(path) or (len(samples) == 1 and not layout.rows_per_sample[path]):
+    has_one_row = len(samples) == 1 and not (shape.sequence_length or layout.rows_per_sample[path])
+    if layout.is_sequence(path) or has_one_row:
         return EnqueueData(value.values, indices, values)
     rows = indices[:, 0]
     for axis, size in enumerate(shape.dims[1:len(samples)], 1):
@@ -85,9 +88,9 @@ def _from_ragged(path: str, value: tf.RaggedTensor, weights: tf.RaggedTensor | N
                  layout: RowLayout) -> EnqueueData | RaggedEnqueueData:
     shape, num_rows = layout.shapes[path], layout.num_rows(path)
     length = shape.sequence_length
-    num_samples = value.shape[0]
+    num_samples: Any = value.shape[0]
     if shape.is_stated:
-        num_samples = num_samples or num_rows
+        num_samples = num_samples or (shape.dims[0] if shape.max_sequence_length else num_rows)
         checks.check(num_rows % num_samples == 0, f"batch of feature {path!r}",
                      f"a divisor of the rows of its output_shape, {num_rows}", num_samples)
         length = num_rows // num_samples if num_rows > num_samples else 0

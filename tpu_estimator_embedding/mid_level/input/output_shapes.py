@@ -21,12 +21,15 @@ class OutputShape(NamedTuple):
     Attributes:
         dims: sizes, None where a size is not known.
         sequence_length: L where each sample has L rows, one for each position; else 0.
-        is_stated: whether the FeatureConfig states it.
+        is_stated: whether the FeatureConfig states it, or `build` got more dimensions than
+            samples and positions have.
+        max_sequence_length: L where an input of rank 2 is a sequence of the stated L rows.
     """
 
     dims: tuple[int | None, ...]
     sequence_length: int = 0
     is_stated: bool = False
+    max_sequence_length: int = 0
 
 
 def stated(path: str, config: Any) -> OutputShape | None:
@@ -40,7 +43,53 @@ def stated(path: str, config: Any) -> OutputShape | None:
         return None
     checks.check(shape.is_fully_defined(), f"output_shape of feature {path!r}",
                  "fully defined", shape)
-    return OutputShape(tuple(shape.as_list()), is_stated=True)
+    return _stated(config, tuple(shape.as_list()))
+
+
+def of_build(path: str, config: Any, shape: Any) -> OutputShape:
+    """Returns the shape that `build` fixes for inputs of a shape, with its ids.
+
+    Raises:
+        ValueError: if a size but that of the ids is unknown, or output_shape differs.
+    """
+    given = of_input_shape(path, config, shape)
+    if None in given.dims and stated(path, config) is None:
+        raise ValueError(
+            f"Input Feature {path} has output shape set as {list(given.dims)} which is not fully "
+            f"defined. Give `build` every size of its input but the last, got "
+            f"{tf.TensorShape(shape)}.")
+    if len(given.dims) > 1 and not given.sequence_length:
+        given = _stated(config, given.dims)
+    return agreed(path, config, given)
+
+
+def agreed(path: str, config: Any, given: OutputShape) -> OutputShape:
+    """Returns the output_shape of a FeatureConfig, or else the shape given to `build`.
+
+    Raises:
+        ValueError: if they contradict each other.
+    """
+    expected = stated(path, config)
+    if expected is None:
+        return given
+    if not accepts(expected, given):
+        raise ValueError(
+            f"Inconsistent shape founded for input feature {path}, Output shape is set to be "
+            f"{list(expected.dims)}, But got incoming output shape {list(given.dims)}. Give "
+            "`build` the input shapes that `output_shape` of the FeatureConfig stands for.")
+    return expected
+
+
+def accepts(expected: OutputShape, given: OutputShape) -> bool:
+    """Whether inputs that by themselves give one shape can have the activations of another.
+
+    As in TensorFlow, those of one or two dimensions can fill a stated shape of more, which
+    is checked with the ids.
+    """
+    if expected.is_stated and len(given.dims) <= 2 and len(given.dims) < len(expected.dims):
+        return True
+    return len(expected.dims) == len(given.dims) and all(
+        size in (None, other) for size, other in zip(given.dims, expected.dims, strict=True))
 
 
 def of_input(path: str, config: Any, value: Any) -> OutputShape:
@@ -95,6 +144,12 @@ def of_batch_size(config: Any, batch_size: int) -> OutputShape:
     """Returns the shape that a batch of this size gives."""
     length = config.max_sequence_length
     return OutputShape((batch_size, length), length) if length else OutputShape((batch_size,))
+
+
+def _stated(config: Any, dims: tuple[int | None, ...]) -> OutputShape:
+    length = config.max_sequence_length
+    return OutputShape(dims, is_stated=True,
+                       max_sequence_length=length if length and dims[1:] == (length,) else 0)
 
 
 def _check_dense(path: str, config: Any, shape: tf.TensorShape) -> None:

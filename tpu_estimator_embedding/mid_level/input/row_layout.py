@@ -12,6 +12,7 @@ from collections.abc import Mapping
 from typing import Any
 
 from tpu_estimator_embedding import checks
+from tpu_estimator_embedding.mid_level.input import output_shapes
 from tpu_estimator_embedding.mid_level.input.output_shapes import OutputShape
 
 
@@ -59,8 +60,9 @@ class RowLayout:
 def resolve(shapes: Mapping[str, OutputShape]) -> RowLayout:
     """Returns the layout of features, some of whose batch sizes may be unknown.
 
+    An unknown batch size is that of the other features, where they have the same.
+
     Raises:
-        ValueError: if features have different batch sizes.
         RuntimeError: if no feature tells the batch size, or another size is unknown.
     """
     batch_size = _common_batch_size(shapes)
@@ -79,23 +81,16 @@ def resolve(shapes: Mapping[str, OutputShape]) -> RowLayout:
 def check_unchanged(layout: RowLayout, shapes: Mapping[str, OutputShape]) -> None:
     """Raises ValueError if known sizes differ from those of earlier calls."""
     for path, shape in shapes.items():
-        expected = layout.shapes[path].dims
-        same = len(expected) == len(shape.dims) and all(
-            size in (None, other) for size, other in zip(shape.dims, expected, strict=True))
-        checks.check(same, f"batch of feature {path!r}", f"{list(expected)} as in earlier calls",
-                     list(shape.dims), "Batch with drop_remainder=True.")
+        expected = layout.shapes[path]
+        checks.check(output_shapes.accepts(expected, shape), f"batch of feature {path!r}",
+                     f"{list(expected.dims)} as in earlier calls", list(shape.dims),
+                     "Batch with drop_remainder=True.")
 
 
 def _common_batch_size(shapes: Mapping[str, OutputShape]) -> int | None:
-    found: dict[str, Any] = {path: shape.dims[0] for path, shape in shapes.items()
-                             if not shape.is_stated and shape.dims[0] is not None}
-    if not found:
-        return None
-    first, expected = next(iter(found.items()))
-    for path, size in found.items():
-        checks.check(size == expected, f"batch of feature {path!r}",
-                     f"as large as that of feature {first!r}, {expected}", size)
-    return expected
+    known = {shape.dims[0] for shape in shapes.values()
+             if not shape.is_stated and shape.dims[0] is not None}
+    return known.pop() if len(known) == 1 else None
 
 
 def _samples(shape: OutputShape) -> Any:
