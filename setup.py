@@ -45,6 +45,9 @@ for distribution in importlib.metadata.distributions():
     print(distribution.name, distribution.version)
 """
 
+# Version 26 needs NumPy 2, which TensorFlow 2.15 does not accept; 23 runs with both.
+PYARROW = "pyarrow<24"
+
 EXTRAS = {
     "test": [
         "pytest",  # runs the tests and the doctests
@@ -52,14 +55,14 @@ EXTRAS = {
         "pytest-xdist",  # runs them on all cores
         "libcst",  # parses what `migrate` rewrites
         "build",  # makes the sdist and the wheel that tests look into
-        "pyarrow",  # what extra `parquet` needs
+        PYARROW,  # what extra `parquet` needs
         "matplotlib",  # what extra `plots` needs
     ],
     "migrate": [
         "libcst",  # rewrites source code and keeps its formatting
     ],
     "parquet": [
-        "pyarrow",  # writes tables of a checkpoint to Parquet; the format's reference library
+        PYARROW,  # writes tables of a checkpoint to Parquet; the format's reference library
     ],
     "docs": [
         "sphinx",  # builds the documentation

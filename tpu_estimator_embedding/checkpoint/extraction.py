@@ -103,7 +103,7 @@ def _write_parquet(path: pathlib.Path, blocks: _Blocks) -> None:
         import pyarrow
         from pyarrow import parquet
     except ImportError as error:
-        raise ImportError("`output` .parquet needs pyarrow, which is not installed. Run "
+        raise ImportError(f"`output` .parquet needs pyarrow, which does not load: {error}. Run "
                           "`pip install 'tpu_estimator_embedding[parquet]'`.") from error
     writer = None
     try:
