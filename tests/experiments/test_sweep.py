@@ -197,8 +197,9 @@ def test_sweep_runs_on_one_machine(monkeypatch, tmp_path, capsys):
     assert "TF_CONFIG names a cluster" in capsys.readouterr().err
 
 
-def test_the_sweeps_own_process_needs_no_tensorflow():
-    done = start([sys.executable, "-c", "import sys, tpu_estimator_embedding.experiments\n"
+def test_sweeps_own_process_and_reports_need_no_tensorflow():
+    done = start([sys.executable, "-c", "import sys\n"
+                  "from tpu_estimator_embedding.experiments import model_report, sweep_command\n"
                   "assert 'tensorflow' not in sys.modules"])
     assert done.returncode == 0, done.stderr
 

@@ -10,6 +10,7 @@ import pytest
 import tensorflow as tf
 
 from tpu_estimator_embedding import multipliers as m
+from tpu_estimator_embedding.plan.embedding_plan import EmbeddingPlan
 
 STEPS = [0, 1, 2, 7, 249, 250, 499, 500, 501, 999, 1000, 1001, 4999, 5000, 10_000, 2**25 + 1]
 
@@ -137,3 +138,10 @@ def test_bad_text_says_what_is_wrong(text, sentence):
 def test_wrong_types_are_type_errors(make):
     with pytest.raises(TypeError, match="must be a number"):
         make()
+
+
+def test_a_plan_prints_the_schedule_and_says_that_there_is_a_function():
+    plan = EmbeddingPlan((), (), gradient_multiplier_fn=m.linear_warmup(1000))
+    assert ", gradient multiplier linear_warmup(0→1, 1000 steps), " in str(plan)
+    plan = EmbeddingPlan((), (), gradient_multiplier_fn=lambda step: 1.0)
+    assert ", gradient multiplier, " in str(plan)

@@ -18,7 +18,7 @@ from tpu_estimator_embedding.experiments.event_files import TRAINING_LOSS, Curve
 from tpu_estimator_embedding.experiments.files import write_bytes, write_text
 from tpu_estimator_embedding.experiments.row_neighbours import hot_rows
 from tpu_estimator_embedding.experiments.table_labels import short_names
-from tpu_estimator_embedding.plan.plan_table import format_bytes
+from tpu_estimator_embedding.plan.format_bytes import format_bytes
 
 _TRIES = 5  # training deletes old checkpoints, perhaps the one that is being read
 _MOST_TABLES_WITH_NEIGHBOURS = 12

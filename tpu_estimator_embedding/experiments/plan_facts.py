@@ -9,7 +9,7 @@ from collections.abc import Callable
 from typing import Any
 
 from tpu_estimator_embedding.plan.embedding_plan import EmbeddingPlan, TablePlan
-from tpu_estimator_embedding.plan.plan_table import format_bytes
+from tpu_estimator_embedding.plan.format_bytes import format_bytes
 
 _BYTES_PER_VALUE = 4
 _SAMPLED_VALUES = 1 << 20  # enough to see a rate, little enough to wait for

@@ -12,7 +12,7 @@ from tpu_estimator_embedding.experiments import id_sample, id_statistics, plan_f
 from tpu_estimator_embedding.experiments.files import write_bytes
 from tpu_estimator_embedding.experiments.result_tables import format_rows
 from tpu_estimator_embedding.plan.embedding_plan import EmbeddingPlan
-from tpu_estimator_embedding.plan.plan_table import format_bytes
+from tpu_estimator_embedding.plan.format_bytes import format_bytes
 
 _HOSTS_TO_COMPARE = 4  # where the program has one, which has nothing to share
 

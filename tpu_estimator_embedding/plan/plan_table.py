@@ -3,7 +3,9 @@
 
 from collections.abc import Sequence
 
+from tpu_estimator_embedding.multipliers.schedule import Schedule
 from tpu_estimator_embedding.plan.embedding_plan import EmbeddingPlan, FeaturePlan, TablePlan
+from tpu_estimator_embedding.plan.format_bytes import format_bytes
 
 _COLUMNS = ("table", "rows", "dim", "combiner", "optimizer", "slots", "rows per host", "bytes",
             "features")
@@ -17,19 +19,6 @@ def format_plan(plan: EmbeddingPlan) -> str:
     return "\n".join([_headline(plan), *(_format_row(row, widths) for row in rows)])
 
 
-def format_bytes(count: float) -> str:
-    """Returns a byte count with the largest binary unit that keeps it above one.
-
-    >>> format_bytes(512), format_bytes(3 * 1024 * 1024)
-    ('512 B', '3.0 MiB')
-    """
-    for unit in ("B", "KiB", "MiB", "GiB"):
-        if count < 1024:
-            return f"{count:.0f} B" if unit == "B" else f"{count:.1f} {unit}"
-        count /= 1024
-    return f"{count:.1f} TiB"
-
-
 def _headline(plan: EmbeddingPlan) -> str:
     counts = [(len(plan.tables), "table"), (len(plan.features), "feature"),
               (plan.num_hosts, "host")]
@@ -38,7 +27,9 @@ def _headline(plan: EmbeddingPlan) -> str:
     if plan.pipelined:
         parts.append("pipelined")
     if plan.gradient_multiplier_fn:
-        parts.append("gradient multiplier")
+        schedule = plan.gradient_multiplier_fn
+        is_printable = isinstance(schedule, Schedule)
+        parts.append(f"gradient multiplier {schedule}" if is_printable else "gradient multiplier")
     return f"Embedding plan: {', '.join(parts)}, {format_bytes(plan.bytes)}"
 
 
