@@ -10,7 +10,7 @@ from tpu_estimator_embedding.optimizers.adam import Adam
 from tpu_estimator_embedding.optimizers.row_optimizer import RowOptimizer
 from tpu_estimator_embedding.optimizers.sgd import SGD
 from tpu_estimator_embedding.plan.embedding_plan import EmbeddingPlan, FeaturePlan, TablePlan
-from tpu_estimator_embedding.plan.plan_table import format_bytes
+from tpu_estimator_embedding.plan.format_bytes import format_bytes
 
 
 def table(name="t", rows=10, dimension=4, **options):
