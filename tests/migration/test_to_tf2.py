@@ -2,6 +2,7 @@
 """`--to tf2`: what a model_fn becomes, and what is left to be done by hand."""
 
 import ast
+import re
 
 import pytest
 
@@ -85,9 +86,16 @@ def test_learning_rate_and_optimizer_become_functions():
 
 def test_estimator_becomes_a_trainer():
     text, _ = migrated()
-    assert ('estimator = Trainer(params={"columns": columns}, model_dir="model", '
-            'train_batch_size=64, save_checkpoints_steps=50)') in text
-    assert "TPUEstimator" not in text.partition("class Forward")[0]
+    assert '''\
+def main():
+    estimator = Trainer(
+        params={"columns": columns},
+        model_dir="model",
+        train_batch_size=64,
+        save_checkpoints_steps=50)
+    estimator.train(input_fn, max_steps=100)
+''' in text
+    assert not re.search("TPUEstimator|RunConfig|tf_estimator|import tpu_estimator", text)
 
 
 @pytest.mark.parametrize("old, new, reason", [
@@ -134,8 +142,9 @@ def test_subclass_of_the_estimator_is_left():
 ])
 def test_hand_overs_are_marked(old, new, what):
     assert old in PROGRAM
-    _, found = migrated(PROGRAM.replace(old, new))
+    text, found = migrated(PROGRAM.replace(old, new))
     assert "TEE404" in codes_of(found)
+    assert "# Hand-over TEE404: " in text
     assert any(what in finding.message for finding in found)
 
 
@@ -149,3 +158,17 @@ def test_a_module_without_an_estimator_gets_explicit_imports():
     text, found = migrated("import tensorflow.compat.v1 as tf\nmode = tf.estimator.ModeKeys\n")
     assert found == []
     assert text.startswith("from tpu_estimator_embedding import tf_estimator\n")
+
+
+def test_functions_that_made_the_spec_go():
+    program = PROGRAM.replace("embedding_config_spec=spec", "embedding_config_spec=make_spec()")
+    program += """
+
+def make_spec():
+    parameters = tf.tpu.experimental.AdagradParameters(0.1)
+    return tf.estimator.tpu.experimental.EmbeddingConfigSpec(columns, parameters)
+"""
+    text, _ = migrated(program)
+    assert "make_spec" not in text
+    assert "from tpu_estimator_embedding import mid_level" in text
+    assert text.count("tpu_estimator_embedding") == 1

@@ -14,7 +14,11 @@ from typing import Any
 import libcst as cst
 from libcst import matchers
 
-from tpu_estimator_embedding.migration import model_fn_parts, tf2_template
+from tpu_estimator_embedding.migration import (
+    model_fn_parts,
+    tf2_template,
+    unused_configs,
+)
 from tpu_estimator_embedding.migration.bindings import Bindings, dotted
 from tpu_estimator_embedding.migration.model_fn_parts import NotSplitError, Parts
 from tpu_estimator_embedding.migration.report import Finding
@@ -96,7 +100,7 @@ class _Writer:
         body = module.visit(_Rewrite(replaced))
         self.report(function, "TEE401", f"`{function.name.value}`")
         self.report(calls[0], "TEE403", "`TPUEstimator` is now `Trainer`")
-        return _with_imports(body).bytes
+        return unused_configs.with_imports(unused_configs.without_unused(body)).bytes
 
     def _check(self, calls: list[cst.Call], subclasses: list[cst.ClassDef]) -> None:
         if subclasses:
@@ -145,7 +149,7 @@ class _Writer:
         given = {**{name: config[name] for name in _FROM_CONFIG if name in config}, **arguments}
         code = self._source.module.code_for_node
         parts = [f"{name}={code(given[name])}" for name in _TRAINER if name in given]
-        return f"Trainer({', '.join(parts)})"
+        return "Trainer(\n    " + ",\n    ".join(parts) + ")"
 
     def _definitions(self, parts: Parts, function: cst.FunctionDef) -> list[str]:
         code = self._source.module.code_for_node
@@ -173,8 +177,10 @@ class _Writer:
             f"    \"\"\"Returns the legacy optimizer of the dense variables.\"\"\"\n"
             f"    return {code(parts.optimizer.func)}({arguments})\n")
         forward = tf2_template.FORWARD.format(model_fn=function.name.value, arguments=call)
+        marks = "".join(f"# Hand-over TEE404: {finding.message}.\n" for finding in self.findings
+                        if finding.code == "TEE404")
         return [tf2_template.NAMES, tf2_template.COLUMNS, code(parts.forward), forward, optimizer,
-                tf2_template.TRAINER]
+                marks + tf2_template.TRAINER]
 
     def _report_hand_overs(self, module: cst.Module, parts: Parts) -> None:
         for key, call in parts.dropped:
@@ -220,7 +226,9 @@ class _Rewrite(cst.CSTTransformer):
         statements: list[cst.BaseStatement] = []
         for text in new:
             found = list(cst.parse_module(text).visit(_Rewrite({})).body)
-            found[0] = found[0].with_changes(leading_lines=[cst.EmptyLine(), cst.EmptyLine()])
+            parsed = cst.parse_module(text)
+            found[0] = found[0].with_changes(leading_lines=[
+                cst.EmptyLine(), cst.EmptyLine(), *parsed.header, *found[0].leading_lines])
             statements += found
         return cst.FlattenSentinel(statements)
 
@@ -236,44 +244,6 @@ class _Rewrite(cst.CSTTransformer):
         if name in (("disable_v2_behavior",), ("disable_eager_execution",)):
             return cst.RemoveFromParent()
         return updated_node
-
-
-def _with_imports(module: cst.Module) -> cst.Module:
-    """Adds the imports of the template, and takes out those that nothing uses any more."""
-    used = {name.value for statement in module.body if not _is_import(statement)
-            for name in matchers.findall(statement, matchers.Name())
-            if isinstance(name, cst.Name)}
-    body: list[Any] = []
-    place = None
-    for statement in module.body:
-        if _is_import(statement) and "tensorflow" in module.code_for_node(statement):
-            place = len(body) if place is None else place
-        if _is_import(statement) and "tpu_estimator_embedding" in module.code_for_node(statement):
-            place = len(body) if place is None else place
-            left = _used_import(statement, used)
-            body += [left] if left is not None else []
-            continue
-        body.append(statement)
-    new: list[Any] = list(cst.parse_module(tf2_template.IMPORTS).body)
-    body[place or 0:place or 0] = new
-    return module.with_changes(body=body)
-
-
-def _used_import(statement: Any, used: set[str]) -> cst.BaseStatement | None:
-    node = statement.body[0]
-    if not isinstance(node, cst.ImportFrom) or isinstance(node.names, cst.ImportStar):
-        return statement
-    left = [alias for alias in node.names
-            if (dotted(alias.asname.name if alias.asname else alias.name))[0] in used]
-    if not left:
-        return None
-    left[-1] = left[-1].with_changes(comma=cst.MaybeSentinel.DEFAULT)
-    return statement.with_changes(body=[node.with_changes(names=left)])
-
-
-def _is_import(statement: cst.CSTNode) -> bool:
-    return isinstance(statement, cst.SimpleStatementLine) and len(statement.body) == 1 and (
-        isinstance(statement.body[0], (cst.Import, cst.ImportFrom)))
 
 
 def _calls(node: cst.CSTNode) -> list[cst.Call]:

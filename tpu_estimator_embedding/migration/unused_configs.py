@@ -1,0 +1,118 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Takes out of a TF2 program what only its TPUEstimator was made of, and unused imports."""
+
+from __future__ import annotations
+
+import collections
+from typing import Any
+
+import libcst as cst
+from libcst import matchers
+
+from tpu_estimator_embedding.migration import tf2_template
+from tpu_estimator_embedding.migration.bindings import dotted
+
+_MAKERS = ("RunConfig", "TPUConfig", "TPUClusterResolver", "EmbeddingConfigSpec",
+           "AdagradParameters", "AdamParameters", "FtrlParameters",
+           "StochasticGradientDescentParameters")
+
+
+def without_unused(module: cst.Module) -> cst.Module:
+    """Removes configurations that nothing uses any more, until there are none.
+
+    These are assignments of a variable that is used nowhere else, and functions at the top that
+    nothing calls and that make an EmbeddingConfigSpec.
+    """
+    while True:
+        counts = _counts(module)
+        unused = [line for line in module.body if _is_unused_assignment(line, counts)]
+        for function in _all(module, matchers.FunctionDef()):
+            inside = _counts(function)
+            unused += [line for line in _all(function, matchers.SimpleStatementLine())
+                       if _is_unused_assignment(line, inside)]
+        unused += [statement for statement in module.body
+                   if isinstance(statement, cst.FunctionDef)
+                   and counts[statement.name.value] == 1
+                   and any(name.value == "EmbeddingConfigSpec"
+                           for name in _all(statement, matchers.Name()))]
+        if not unused:
+            return module
+        new = module.visit(_Remove(unused))
+        assert isinstance(new, cst.Module)
+        module = new
+
+
+def with_imports(module: cst.Module) -> cst.Module:
+    """Adds the imports of the template, and takes out those that nothing uses any more."""
+    used = {name.value for statement in module.body if not _is_import(statement)
+            for name in _all(statement, matchers.Name())}
+    body: list[Any] = []
+    place = None
+    for statement in module.body:
+        code = module.code_for_node(statement) if _is_import(statement) else ""
+        if "tensorflow" in code or "tpu_estimator_embedding" in code:
+            place = len(body) if place is None else place
+        if "tpu_estimator_embedding" in code:
+            left = _used_import(statement, used)
+            body += [left] if left is not None else []
+            continue
+        body.append(statement)
+    new: list[Any] = list(cst.parse_module(tf2_template.IMPORTS).body)
+    if any(module.code_for_node(statement).strip() == "import os" for statement in body[:place]):
+        new = new[1:]
+    body[place or 0:place or 0] = new
+    return module.with_changes(body=body)
+
+
+def _counts(node: cst.CSTNode) -> collections.Counter[str]:
+    return collections.Counter(name.value for name in _all(node, matchers.Name()))
+
+
+def _is_unused_assignment(line: Any, counts: collections.Counter[str]) -> bool:
+    if not isinstance(line, cst.SimpleStatementLine) or len(line.body) != 1:
+        return False
+    assign = line.body[0]
+    if not isinstance(assign, cst.Assign):
+        return False
+    target, value = assign.targets[0].target, assign.value
+    return (len(assign.targets) == 1 and isinstance(target, cst.Name)
+            and counts[target.value] == 1 and isinstance(value, cst.Call)
+            and (dotted(value.func) or ("",))[-1] in _MAKERS)
+
+
+def _used_import(statement: Any, used: set[str]) -> cst.BaseStatement | None:
+    node = statement.body[0]
+    if not isinstance(node, cst.ImportFrom) or isinstance(node.names, cst.ImportStar):
+        return statement
+    left = [alias for alias in node.names
+            if (dotted(alias.asname.name if alias.asname else alias.name))[0] in used]
+    if not left:
+        return None
+    if len(left) < len(node.names):
+        left[-1] = left[-1].with_changes(comma=cst.MaybeSentinel.DEFAULT)
+    return statement.with_changes(body=[node.with_changes(names=left)])
+
+
+def _is_import(statement: cst.CSTNode) -> bool:
+    return isinstance(statement, cst.SimpleStatementLine) and len(statement.body) == 1 and (
+        isinstance(statement.body[0], (cst.Import, cst.ImportFrom)))
+
+
+def _all(node: cst.CSTNode, pattern: Any) -> list[Any]:
+    return list(matchers.findall(node, pattern))
+
+
+class _Remove(cst.CSTTransformer):
+    def __init__(self, nodes: list[Any]) -> None:
+        super().__init__()
+        self._nodes = set(nodes)
+
+    def on_visit(self, node: cst.CSTNode) -> bool:
+        return node not in self._nodes
+
+    def on_leave(self, original_node: Any, updated_node: Any) -> Any:
+        if original_node in self._nodes:
+            return cst.RemoveFromParent()
+        if isinstance(updated_node, cst.IndentedBlock) and not updated_node.body:
+            return updated_node.with_changes(body=[cst.parse_statement("pass")])
+        return updated_node
