@@ -20,6 +20,12 @@ def check(holds: bool, argument: str, rule: str, value: Any, fix: str = "") -> N
         raise ValueError(complaint(argument, rule, value, fix))
 
 
+def check_said(holds: bool, sentence: str, way_out: str) -> None:
+    """Raises ValueError unless `holds`: TensorFlow's sentence for the case, then the way out."""
+    if not holds:
+        raise ValueError(f"{sentence} {way_out}")
+
+
 def check_type(types: type | tuple[type, ...], argument: str, rule: str, value: Any,
                fix: str = "") -> None:
     """Raises TypeError with the house sentence unless `value` is one of `types`."""

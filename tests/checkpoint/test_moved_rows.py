@@ -8,7 +8,7 @@ import pytest
 import tensorflow as tf
 
 from tests.oracle import cut
-from tpu_estimator_embedding.compat import modules
+from tpu_estimator_embedding.checkpoint.table_saveables import teach_savers
 from tpu_estimator_embedding.engine.variables import create_variables, default_names
 from tpu_estimator_embedding.optimizers.adam import Adam
 from tpu_estimator_embedding.optimizers.row_optimizer import RowOptimizer
@@ -23,7 +23,7 @@ KEYS = [*VOCABULARIES, "many/momenta", "many/velocities", "few/momenta", "few/ve
 
 @pytest.fixture(autouse=True, scope="module")
 def savers_that_know_layouts():
-    modules.restore()
+    teach_savers()
 
 
 def new_plan(strategy, num_hosts):

@@ -72,8 +72,8 @@ def without(key):
 
 WHEN_BUILT = {
     "strings": (dict_spec, lambda: {"f": sparse(("a", "b"), np.bytes_)}, ValueError,
-                r"`ids of feature 'f'` must be integers, got 'string'\. .*map strings to ids in "
-                "input_fn"),
+                r"^SparseTensor with string as values are not supported\. `ids of feature 'f'` "
+                "must be integers.*map strings to ids in input_fn"),
     "floats": (dict_spec, lambda: {"f": tf.constant([1.0])}, ValueError,
                r"`ids of feature 'f'` must be integers, got 'float32'\."),
     "missing feature": (dict_spec, lambda: {"g": sparse()}, ValueError,
@@ -83,8 +83,8 @@ WHEN_BUILT = {
                         r"`features` must be with the weights 'w' of feature 'f', got \['f'\]\."),
     "dense weights": (lambda: dict_spec(weights="w"),
                       lambda: {"f": sparse(), "w": tf.ones([2, 1])}, ValueError,
-                      r"`weights 'w' of feature 'f'` must be a SparseTensor or RaggedTensor, as "
-                      "the ids, got"),
+                      "has dense weights. Dense weights are not supported on TPU. Give the weights "
+                      "of feature 'f' as a SparseTensor"),
     "ragged weights of sparse ids": (
         lambda: dict_spec(weights="w"),
         lambda: {"f": sparse(), "w": tf.ragged.constant([[1.0], [2.0]])}, ValueError,

@@ -61,9 +61,12 @@ def test_argument_out_of_its_range_is_refused(tmp_path, arguments, sentence):
 
 
 def test_steps_or_max_steps_are_needed_to_train(tmp_path):
-    with pytest.raises(ValueError, match="`steps` must be given, or max_steps, when "
-                                         "use_tpu=True, got None"):
+    with pytest.raises(ValueError, match="^For TPU training, one of `steps` or `max_steps` must "
+                                         "be set. Cannot be both `None`. Pass one to train"):
         new_estimator(tmp_path).train(input_of([0]))
+    for stop in ({"steps": 1.5}, {"max_steps": 7.5}):
+        with pytest.raises(TypeError, match="^Train (max_)?steps must be int, got "):
+            new_estimator(tmp_path).train(input_of([0]), **stop)
 
 
 @pytest.mark.parametrize("stop", [
@@ -83,7 +86,7 @@ def test_steps_of_evaluation_out_of_their_range_are_refused(tmp_path):
 def test_functions_that_do_not_take_params_are_refused(tmp_path):
     with pytest.raises(ValueError, match="params"):
         new_estimator(tmp_path).train(lambda: None, max_steps=1)
-    with pytest.raises(ValueError, match="`model_fn` must be a function that takes `params`"):
+    with pytest.raises(ValueError, match="^model_fn .* does not include params argument"):
         new_estimator(tmp_path, lambda features, labels, mode: None).train(
             input_of([0]), max_steps=1)
 
@@ -95,8 +98,8 @@ def test_model_fn_that_does_not_take_the_labels_it_is_given_is_refused(tmp_path)
     def without_labels(features, mode, params):
         return model_fn(features, None, mode, params)
 
-    with pytest.raises(ValueError, match="`model_fn` must be a function that takes `labels`, "
-                                         "because input_fn gives some"):
+    with pytest.raises(ValueError, match="^model_fn does not take labels, but input_fn "
+                                         "returns labels. Add `labels`"):
         new_estimator(tmp_path, without_labels).train(with_labels, max_steps=1)
     estimator = new_estimator(tmp_path, without_labels)
     estimator.train(input_of([0, 1]), max_steps=1)

@@ -7,10 +7,7 @@ import tensorflow as tf
 
 from tests import oracle
 from tpu_estimator_embedding.checkpoint.table_layouts import TABLE_LAYOUTS_KEY
-from tpu_estimator_embedding.compat import modules
 from tpu_estimator_embedding.compat.modules import tpu_embedding as te
-
-modules.restore()  # as what imports tensorflow.python.tpu.tpu_embedding has
 
 # *Parameters, their tuple of slots, and name and initial value of each.
 SLOTS = [

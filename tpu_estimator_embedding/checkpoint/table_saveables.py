@@ -17,6 +17,7 @@ from tensorflow.python.training import checkpoint_utils, saver
 from tensorflow.python.training.saving import saveable_object, saveable_object_util
 
 from tpu_estimator_embedding import checks
+from tpu_estimator_embedding.checkpoint import failed_saves
 from tpu_estimator_embedding.checkpoint.moved_rows import (
     TablePart,
     add_waiting_op,
@@ -36,6 +37,19 @@ _saveable_objects_for_op = saveable_object_util.saveable_objects_for_op
 _save_op = saver.BaseSaverBuilder.save_op
 _restore = saver.Saver.restore
 _set_initializer = checkpoint_utils._set_checkpoint_initializer
+
+
+def teach_savers() -> None:
+    """Has all Savers use these functions; calling it again changes nothing.
+
+    Whoever creates tables in a graph calls it: a program that never ran `install()` may save
+    and restore them with a Saver of its own. Other variables are saved as ever.
+    """
+    saveable_object_util.saveable_objects_for_op = saveable_objects_for_op
+    saver.BaseSaverBuilder.save_op = save_op
+    saver.Saver.restore = restore
+    saver.Saver.save = failed_saves.save
+    checkpoint_utils._set_checkpoint_initializer = set_initializer
 
 
 class TableSaveable(saveable_object.SaveableObject):

@@ -5,6 +5,7 @@ from typing import Any
 
 import tensorflow as tf
 
+from tpu_estimator_embedding import checks
 from tpu_estimator_embedding.engine.step_ids import describe_kernels
 from tpu_estimator_embedding.estimator import upstream
 from tpu_estimator_embedding.plan.embedding_plan import EmbeddingPlan
@@ -92,6 +93,21 @@ def log_hooks(loss: Any, batch_size: int, every_n_steps: int | None, output_dir:
         tf.compat.v1.train.LoggingTensorHook(tensors, every_n_iter=every_n_steps),
         upstream.tpu_estimator.ExamplesPerSecondHook(batch_size, every_n_steps=every_n_steps,
                                        output_dir=output_dir)]
+
+
+def check_steps(steps: Any, max_steps: Any) -> None:
+    """Checks how long to train.
+
+    Raises:
+        ValueError: if neither is given, or one is not positive.
+        TypeError: if one is not an int.
+    """
+    checks.check_said(steps is not None or max_steps is not None,
+                      "For TPU training, one of `steps` or `max_steps` must be set. Cannot be "
+                      "both `None`.", "Pass one to train(), or set use_tpu=False.")
+    for name, value in (("Train steps", steps), ("Train max_steps", max_steps)):
+        if value is not None:
+            upstream.check_positive_integer(value, name)
 
 
 def describe_start(mode: str, plan: EmbeddingPlan, num_replicas: int, *, portable: bool) -> str:

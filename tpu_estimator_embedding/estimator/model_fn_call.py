@@ -26,10 +26,14 @@ def call_model_fn(model_fn: Callable[..., Any], features: Any, labels: Any, mode
         ValueError: if the model_fn does not take what it has to.
     """
     accepted = fn_args(model_fn)
-    checks.check("params" in accepted, "model_fn", "a function that takes `params`", accepted,
-                 "It receives the batch size as params['batch_size'].")
-    checks.check("labels" in accepted or labels is None, "model_fn",
-                 "a function that takes `labels`, because input_fn gives some", accepted)
+    checks.check_said(
+        "params" in accepted, f"model_fn ({model_fn}) does not include params argument, required "
+        "by TPUEstimator to pass batch size as params['batch_size'].",
+        f"Add `params` to its arguments, which are {accepted}.")
+    checks.check_said(
+        "labels" in accepted or labels is None,
+        "model_fn does not take labels, but input_fn returns labels.",
+        f"Add `labels` to its arguments, which are {accepted}, or return features alone.")
     given = {"labels": labels, "mode": mode, "config": copy.deepcopy(config),
              "params": _with(params, added_params)}
     return model_fn(features=features,

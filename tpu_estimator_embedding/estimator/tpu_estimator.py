@@ -8,12 +8,14 @@ import tensorflow as tf
 
 from tpu_estimator_embedding import checks
 from tpu_estimator_embedding.checkpoint.table_layouts import TABLE_LAYOUTS_KEY
+from tpu_estimator_embedding.checkpoint.table_saveables import teach_savers
 from tpu_estimator_embedding.compat.stand_ins import tpu_ops
 from tpu_estimator_embedding.estimator import upstream
 from tpu_estimator_embedding.estimator.config_checks import check_can_honour, without_num_shards
 from tpu_estimator_embedding.estimator.embedding_config_spec import check_spec
 from tpu_estimator_embedding.estimator.estimator_spec import (
     ModeKeys,
+    check_steps,
     describe_start,
     log_hooks,
     log_start,
@@ -168,8 +170,7 @@ class TPUEstimator(upstream.tpu_estimator.TPUEstimator):
 
     def _convert_train_steps_to_hooks(self, steps, max_steps):
         if self._use_engine:
-            checks.check(steps is not None or max_steps is not None, "steps",
-                         "given, or max_steps, when use_tpu=True", steps)
+            check_steps(steps, max_steps)
         return upstream.estimator.Estimator._convert_train_steps_to_hooks(self, steps, max_steps)
 
     def _convert_eval_steps_to_hooks(self, steps):
@@ -211,6 +212,7 @@ class TPUEstimator(upstream.tpu_estimator.TPUEstimator):
             with tpu_ops.standing_in():  # without install() too: a model_fn sums over replicas
                 if self._use_engine:
                     return self._with_engine(features, labels, mode, config, params)
+                teach_savers()  # which refuse rows in another order than that of ids
                 log_start(f"{mode} without the embedding engine (use_tpu=False): tables of "
                           "embedding columns are variables of the model")
                 return without_engine(features, labels, mode, config, params)

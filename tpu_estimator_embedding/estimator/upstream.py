@@ -13,6 +13,8 @@ modules.import_estimator()
 
 from tensorflow_estimator.python.estimator import estimator, model_fn
 from tensorflow_estimator.python.estimator.tpu import tpu_config, tpu_context, tpu_estimator
+from tensorflow_estimator.python.estimator.tpu.util import check_positive_integer
 from tensorflow_estimator.python.estimator.util import fn_args
 
-__all__ = ["estimator", "fn_args", "model_fn", "tpu_config", "tpu_context", "tpu_estimator"]
+__all__ = ["check_positive_integer", "estimator", "fn_args", "model_fn", "tpu_config",
+           "tpu_context", "tpu_estimator"]

@@ -38,6 +38,7 @@ from typing import Any
 import tensorflow as tf
 
 from tpu_estimator_embedding import checks
+from tpu_estimator_embedding.checkpoint.table_saveables import teach_savers
 from tpu_estimator_embedding.config.gradient_descent_parameters import (
     StochasticGradientDescentParameters,
 )
@@ -193,6 +194,7 @@ class TPUEmbedding:
         graph_ops = self._ops_for("create_variables_and_ops")
         names = name_variables(self._plan, embedding_variable_name_by_table,
                                slot_variable_names_by_table)
+        teach_savers()
         variables = create_variables(self._plan, names)
         engine = PartitionedEmbedding(self._plan, variables)
         graph_ops.set_engine(engine)

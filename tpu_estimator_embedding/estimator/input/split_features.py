@@ -117,9 +117,13 @@ def _ids_of(feature: FeaturePlan, features: Mapping[str, Any]) -> Any:
     ids = features[feature.name]
     if not isinstance(ids, tf.SparseTensor | tf.RaggedTensor):
         ids = tf.convert_to_tensor(ids)
+    checks.check_said(
+        ids.dtype != tf.string, "SparseTensor with string as values are not supported.",
+        f"`ids of feature {feature.name!r}` must be integers: the vocabulary of a categorical "
+        "column is not used in training; map strings to ids in input_fn, with tf.lookup for "
+        "instance.")
     checks.check(ids.dtype.is_integer, f"ids of feature {feature.name!r}", "integers",
-                 ids.dtype.name, "The vocabulary of a categorical column is not used in "
-                 "training; map strings to ids in input_fn, with tf.lookup for instance.")
+                 ids.dtype.name)
     return ids
 
 
@@ -177,6 +181,11 @@ def _weights_of(feature: FeaturePlan, ids: Any, features: Mapping[str, Any]) -> 
     checks.check(key in features, "features", f"with the weights {key!r} of feature "
                  f"{feature.name!r}", sorted(features), "Return them from input_fn.")
     weights = features[key]
+    checks.check_said(
+        not isinstance(weights, tf.Tensor) or not isinstance(ids, tf.SparseTensor),
+        f"weighted_categorical_column with weight key name {key} has dense weights. Dense weights "
+        "are not supported on TPU.", f"Give the weights of feature {feature.name!r} as a "
+        "SparseTensor with the indices of the ids.")
     is_aligned = any(isinstance(ids, kind) and isinstance(weights, kind)
                      for kind in (tf.SparseTensor, tf.RaggedTensor))
     checks.check(is_aligned,

@@ -15,6 +15,7 @@ import tensorflow as tf
 from tensorflow.python.tpu import tpu_function
 from tensorflow.python.training import training_util
 
+from tpu_estimator_embedding.checkpoint.table_saveables import teach_savers
 from tpu_estimator_embedding.engine.partitioned_embedding import (
     PartitionedEmbedding,
     create_variables,
@@ -96,6 +97,7 @@ def build_step(plan: EmbeddingPlan, prepared: StepInput, model_fn: Callable[[Any
         check_all_used(plan, names)
     used = plan.restricted_to([feature.name for feature in plan.features
                                if feature.table in names])
+    teach_savers()
     engine = PartitionedEmbedding(plan, create_variables(used, names, checkpoint_num_hosts))
     with tf.device("/device:CPU:0"):
         stacked = lookahead.stacked if lookahead else engine.lookup(step_input.ids)
