@@ -185,6 +185,54 @@ def test_dictionaries_take_stacks_and_tables():
         embedding.embedding_tables[TableConfig(70, 3)]
 
 
+def test_parts_are_read_by_the_device_of_their_chip():
+    stack = Case(3, num_chips=2).embedding.embedding_tables["a_b"]
+    assert [part.shape for part in stack.values] == [(96, 8)] * 2
+    np.testing.assert_array_equal(stack.read_from_device("/TPU:1"), stack.numpy()[96:])
+    np.testing.assert_array_equal(
+        stack.read_from_device("/job:worker/replica:0/task:0/device:TPU:0"), stack.numpy()[:96])
+    with pytest.raises(ValueError, match="`device` must be one of index 0 to 1, the chips, got"):
+        stack.read_from_device("/TPU:2")
+
+
+@pytest.mark.parametrize("options", [{}, {"num_chips": 2}, {"apart": True}])
+def test_initializers_are_not_called_for_tables_about_to_be_restored(saved, options):
+    path, values = saved
+    called = []
+
+    def initializer_of(name):
+        return lambda shape, dtype: (called.append(name), tf.ones(shape, dtype))[1]
+
+    config = SparseCoreEmbeddingConfig(disable_table_stacking=options == {"apart": True})
+    tables = {name: TableConfig(rows, 12 if name == "c" else 3, initializer_of(name), name=name)
+              for name, rows in {**ROWS, "new": 6}.items()}
+    embedding = TPUEmbeddingV2({name: FeatureConfig(table, output_shape=[8])
+                                for name, table in tables.items()}, ADAM, False, config,
+                               num_chips=options.get("num_chips", 1))
+    tf.train.Checkpoint(embedding=embedding).restore(path)
+    embedding.build()
+    embedding.build()
+    assert called == ["new"]
+    found = embedding.embedding_tables
+    for name in ROWS:
+        np.testing.assert_array_equal(found[tables[name]], values[name, "parameters"])
+    assert (found[tables["new"]].numpy() == 1).all()
+
+
+def test_initializers_may_ask_for_their_shard():
+    seen = []
+
+    def initializer(shape, dtype, *, shard_info):
+        seen.append((tuple(shape), tuple(shard_info.shape), tuple(shard_info.offset)))
+        return tf.cast(tf.reshape(tf.range(shape[0] * shape[1]), shape), dtype)
+
+    table = TableConfig(10, 3, initializer=initializer, name="rows")
+    embedding = TPUEmbeddingV2({"f": FeatureConfig(table, output_shape=[4])}, num_chips=2)
+    np.testing.assert_array_equal(embedding.embedding_tables[table],
+                                  np.arange(30.0).reshape([10, 3]))
+    assert seen == [((10, 3), (10, 3), (0, 0))]
+
+
 def test_preprocess_features_sorts_for_layouts_made_elsewhere():
     case = Case(3, num_chips=2)
     stacks = case.embedding._stacks

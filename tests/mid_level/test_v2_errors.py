@@ -109,10 +109,12 @@ def test_weights_that_are_not_as_many_as_ids_are_refused(embedding):
         embedding(with_title(tf.sparse.from_dense([[1]] * 4)), {"title": weights, "more": [None]})
 
 
-def test_device_must_be_a_tpu(embedding):
+def test_device_must_be_a_tpu_or_of_the_strategy(embedding):
     embedding.enqueue(IDS, device="/TPU:0")
-    with pytest.raises(ValueError, match="`device` must be a TPU device or None, got '/CPU:0'"):
-        embedding.enqueue(IDS, device="/CPU:0")
+    embedding.enqueue(IDS, device="/job:localhost/replica:0/task:0/device:CPU:0")
+    for device in ("/CPU:1", "/GPU:0"):
+        with pytest.raises(ValueError, match=f"^Non-TPU device {device} passed to enqueue. "):
+            embedding.enqueue(IDS, device=device)
 
 
 def test_dequeue_takes_what_enqueue_returns(embedding):

@@ -116,19 +116,19 @@ class TPUEmbeddingV2(StackedTables):
                 RaggedTensors of integers, of any kinds side by side.
             weights: a structure like it of floats of the same kind, or None; leaves may
                 be None.
-            device: a TPU device or None; ids are sorted on the host either way.
+            device: a TPU, a worker device of the strategy, or None; ids are sorted on the
+                host either way.
 
         Returns:
             Stack name -> (PartitionedCsrFormatTensor, row pointers and ids in use).
 
         Raises:
-            ValueError: if an input is of the wrong type or shape, or the device no TPU.
+            ValueError: if an input is of the wrong type or shape, or the device is another.
             TypeError, ValueError: if a structure is not like feature_config.
             tf.errors.InvalidArgumentError: if an id is not in the vocabulary, or there is
                 no room for the ids.
         """
-        is_tpu = device is None or tf.DeviceSpec.from_string(device).device_type == "TPU"
-        checks.check(is_tpu, "device", "a TPU device or None", device)
+        _check_device(device, self._replicas.devices)
         ids = preprocessing.sorted_ids(
             self._stacks, self._formats, self._by_path("features", features),
             self._weights(weights))
@@ -297,3 +297,14 @@ class TPUEmbeddingV2(StackedTables):
     def _by_path(self, argument: str, structure: Any) -> dict[str, Any]:
         check_structure(argument, self._feature_config, structure)
         return dict(named_values(structure))
+
+
+def _check_device(device: str | None, workers: Sequence[str]) -> None:
+    if device is None:
+        return
+    spec = tf.DeviceSpec.from_string(device)
+    known = [tf.DeviceSpec.from_string(worker) for worker in workers]
+    if spec.device_type != "TPU" and (spec.device_type, spec.device_index) not in [
+            (worker.device_type, worker.device_index) for worker in known]:
+        raise ValueError(f"Non-TPU device {device} passed to enqueue. `device` must be None, a "
+                         f"TPU, or a device of the strategy, {list(workers)}.")

@@ -6,6 +6,7 @@ are. Nothing that the caller passes is changed.
 """
 
 import dataclasses
+import functools
 from collections.abc import Callable, Mapping
 from typing import Any
 
@@ -105,6 +106,7 @@ def _to_quantization(config: Any) -> Quantization | None:
 
 
 def _float32(initializer: Initializer) -> Initializer:
+    @functools.wraps(initializer)  # which shows the arguments that it takes
     def initialize(shape: Any, dtype: tf.DType = tf.float32, **options: Any) -> Tensor:
         return tf.cast(initializer(shape, dtype=dtype, **options), tf.float32)
     return initialize

@@ -47,11 +47,15 @@ class Restoration:
     """Puts saved tensors into the variables, as soon as it is known what they hold.
 
     Tables of a stack that a checkpoint does not have stay as they are.
+
+    Attributes:
+        restored: names of the tables, slots aside, that a checkpoint had values of.
     """
 
     def __init__(self, variables: Variables):
         self._variables = variables
         self._reading = _Reading()
+        self.restored: set[str] = set()
 
     def receive_layouts(self, stacks: tuple[TableStack, ...]) -> None:
         """Takes the layouts of a checkpoint; they count for the tensors restored with it."""
@@ -76,6 +80,7 @@ class Restoration:
         mine = self._variables.get(stack, {}).get(slot)
         if mine is not None and mine.stack == layout:
             mine.assign(value)
+            self._count(slot, (table.name for table in layout.tables))
             return
         self._assign_tables(slot, unstack_rows(layout, value))
 
@@ -86,6 +91,11 @@ class Restoration:
             if tables:
                 _check_shapes(variable.stack, tables)
                 variable.assign_tables(tables)
+                self._count(slot, tables)
+
+    def _count(self, slot: str, tables: Iterable[str]) -> None:
+        if slot == PARAMETERS:
+            self.restored.update(tables)
 
 
 def _check_shapes(stack: TableStack, tables: Mapping[str, Tensor]) -> None:

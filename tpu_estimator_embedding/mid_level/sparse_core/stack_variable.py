@@ -1,16 +1,19 @@
 # SPDX-License-Identifier: Apache-2.0
 """The variables that hold stacks of tables, and their slots, one part for each chip."""
 
+import inspect
+from collections.abc import Collection, Mapping
 from typing import Any
 
 import tensorflow as tf
-from tensorflow.python.trackable.base import Trackable
+from tensorflow.python.trackable.base import ShardInfo, Trackable
 
+from tpu_estimator_embedding import checks
 from tpu_estimator_embedding.engine.partitioned_embedding import create_variables, default_names
 from tpu_estimator_embedding.mid_level.sparse_core.to_stacks import Stacks
 from tpu_estimator_embedding.mid_level.step.table_variables import outside_strategies
 from tpu_estimator_embedding.plan.stacked_rows import stack_rows, unstack_rows
-from tpu_estimator_embedding.plan.table_stacking import TableStack
+from tpu_estimator_embedding.plan.table_stacking import TableLayout, TableStack
 from tpu_estimator_embedding.types import Tensor
 
 PARAMETERS = "parameters"  # what upstream calls the table beside its slots
@@ -34,6 +37,11 @@ class StackVariable(Trackable):
         return tf.TensorShape(self.stack.shape)
 
     @property
+    def values(self) -> tuple[tf.Variable, ...]:
+        """`variables`, by the name that a distributed variable of TensorFlow has for them."""
+        return self.variables
+
+    @property
     def dtype(self) -> tf.DType:
         """tf.float32."""
         return self.variables[0].dtype
@@ -45,6 +53,17 @@ class StackVariable(Trackable):
     def numpy(self) -> Any:
         """Returns all parts concatenated along axis 0, as an array."""
         return self.read_value().numpy()
+
+    def read_from_device(self, device: str) -> Tensor:
+        """Returns the part of one chip: of chip r for the device "/TPU:r", or any of index r.
+
+        Raises:
+            ValueError: if no chip has the index.
+        """
+        chip = tf.DeviceSpec.from_string(device).device_index
+        checks.check(chip in range(len(self.variables)), "device",
+                     f"one of index 0 to {len(self.variables) - 1}, the chips", device)
+        return self.variables[chip].read_value()
 
     def assign(self, value: Tensor) -> None:
         """Sets all parts from one tensor of `shape`."""
@@ -85,9 +104,7 @@ tf.register_tensor_conversion_function(StackVariable, StackVariable._dense_tenso
 
 
 def create_stack_variables(stacks: Stacks) -> dict[str, dict[str, StackVariable]]:
-    """Creates every stack, and its slots where it has an optimizer.
-
-    The initializer of a table is called once, with `[vocabulary_size, dim]`. Padding is 0.
+    """Creates every stack, of zeros, and its slots where it has an optimizer.
 
     Returns:
         Stack name -> "parameters" or slot name -> variable.
@@ -98,13 +115,32 @@ def create_stack_variables(stacks: Stacks) -> dict[str, dict[str, StackVariable]
         for name, stack in stacks.stacks.items():
             parts = {PARAMETERS: variables[name].parts, **variables[name].slots}
             created[name] = {slot: StackVariable(stack, part) for slot, part in parts.items()}
-            created[name][PARAMETERS].assign_tables(_initial_tables(stacks, stack))
     return created
 
 
-def _initial_tables(stacks: Stacks, stack: TableStack) -> dict[str, Tensor]:
-    values = {}
-    for layout in stack.tables:
-        initializer = stacks.tables.table_by_name[layout.name].initializer
-        values[layout.name] = initializer([layout.vocabulary_size, layout.dimension], tf.float32)
-    return values
+def initialize_tables(stacks: Stacks, variables: Mapping[str, Mapping[str, StackVariable]],
+                      restored: Collection[str]) -> None:
+    """Fills the tables that were not restored.
+
+    The initializer of each is called once, with `[vocabulary_size, dim]`, and with a ShardInfo of
+    the whole table where it takes `shard_info`. Padding is 0.
+
+    Args:
+        stacks: the tables and where they lie.
+        variables: stack name -> "parameters" or slot name -> variable.
+        restored: names of the tables that have their values.
+    """
+    with outside_strategies():
+        for name, stack in stacks.stacks.items():
+            values = {layout.name: _initial_rows(stacks, layout)
+                      for layout in stack.tables if layout.name not in restored}
+            if values:
+                variables[name][PARAMETERS].assign_tables(values)
+
+
+def _initial_rows(stacks: Stacks, layout: TableLayout) -> Tensor:
+    initializer = stacks.tables.table_by_name[layout.name].initializer
+    shape, options = (layout.vocabulary_size, layout.dimension), {}
+    if "shard_info" in inspect.signature(initializer).parameters:
+        options["shard_info"] = ShardInfo(shape, (0, 0))
+    return initializer(shape, tf.float32, **options)

@@ -19,6 +19,7 @@ from tpu_estimator_embedding.mid_level.sparse_core.stack_variable import (
     PARAMETERS,
     StackVariable,
     create_stack_variables,
+    initialize_tables,
 )
 from tpu_estimator_embedding.mid_level.sparse_core.table_views import TableViews
 from tpu_estimator_embedding.mid_level.sparse_core.to_stacks import Stacks
@@ -34,13 +35,22 @@ class StackedTables(Trackable):
         self._tables, self._stacks = tables, stacks
         self._variables: dict[str, dict[str, StackVariable]] = {}
         self._restoration = Restoration(self._variables)
-        self._is_tracked = False
+        self._is_tracked = self._is_initialized = False
         self._foreign: dict[str, SavedStack] = {}  # of other layouts, by saved name
 
     def build(self) -> None:
-        """Creates tables and slots; does nothing if they are there."""
-        if self._variables:
+        """Creates tables and slots; does nothing if they are there.
+
+        No initializer is called for a table that a checkpoint, restored before, has values of.
+        """
+        if self._is_initialized:
             return
+        if not self._variables:
+            self._create_variables()
+        initialize_tables(self._stacks, self._variables, self._restoration.restored)
+        self._is_initialized = True
+
+    def _create_variables(self) -> None:
         self._variables.update(create_stack_variables(self._stacks))
         # The layouts come first: they say how to read what follows.
         self._track_trackable(SavedLayouts(self._stacks.stacks.values(), self._restoration),
