@@ -1,6 +1,7 @@
 # SPDX-License-Identifier: Apache-2.0
 """TPUEmbeddingV2 against the NumPy oracle: activations, tables and slots in every step."""
 
+import contextlib
 import functools
 
 import numpy as np
@@ -11,6 +12,9 @@ from tests.batches import many_ids, one_id_each, random_gradients
 from tests.mid_level.v2_words import to_feature_config, to_input
 from tests.optimizer_cases import CASES
 from tests.oracle import Entry, Feature, Optimizer, Oracle, Table
+from tpu_estimator_embedding.mid_level.config.feature_config import FeatureConfig
+from tpu_estimator_embedding.mid_level.config.optimizers import SGD
+from tpu_estimator_embedding.mid_level.config.table_config import TableConfig
 from tpu_estimator_embedding.mid_level.tpu_embedding_v2 import TPUEmbeddingV2
 
 BATCH_SIZE, STEPS = 8, 3
@@ -163,3 +167,33 @@ def test_pipelined_lookups_miss_the_update_before():
     [wide] = [f.table for f in embedding._feature_config.values() if f.table.name == "wide"]
     np.testing.assert_allclose(embedding.embedding_tables[wide][:8], start - update * 4,
                                rtol=1e-5, atol=1e-6)
+
+
+@contextlib.contextmanager
+def recording_summaries(path):
+    with tf.summary.create_file_writer(str(path)).as_default(), tf.summary.record_if(True):
+        yield
+
+
+def sequential_context(path):
+    utils = pytest.importorskip("tensorflow.python.tpu.embedding_context_utils")
+    return utils.SequentialEmbeddingContext()
+
+
+@pytest.mark.parametrize("context", [recording_summaries, sequential_context])
+@pytest.mark.parametrize("wrap", [lambda step: step, tf.function])
+def test_pipelining_is_off_where_a_program_asks_for_it(context, wrap, tmp_path):
+    table = TableConfig(2, 1, tf.compat.v1.zeros_initializer(), name="row")
+    embedding = TPUEmbeddingV2(FeatureConfig(table, output_shape=[4]), SGD(1.0), True)
+
+    def step():
+        activations, preserved = embedding(tf.constant([0, 1, 1, 1]))
+        embedding.apply_gradients(-tf.ones_like(activations), preserved)
+        return activations[0, 0]
+
+    pipelined = wrap(step)
+    seen = [float(pipelined()), float(pipelined())]
+    with context(tmp_path):
+        sequential = wrap(lambda: step())
+        seen += [float(sequential()), float(sequential())]
+    assert seen + [float(pipelined()), float(pipelined())] == [0, 0, 2, 3, 4, 4]

@@ -161,8 +161,13 @@ CHECKPOINTS = (
             "saveable_objects_for_op", "a table is saved by its own object"),
     *_names("tensorflow.__internal__.tracking", "Trackable", "is saved with its tables"),
     *_names("tensorflow.python.trackable.base", "Trackable", "is saved with its tables"),
+    *_names("tensorflow.python.trackable.base", "ShardInfo",
+            "tells initializers which part of a table they fill"),
+    *_names("tensorflow.python.ops.summary_ops_v2", "is_recording_summaries",
+            "switches pipelining off, as on a TPU"),
+    *_names("tensorflow.python.tpu.embedding_context_utils", "embedding_pipelining_state",
+            "switches pipelining off inside a SequentialEmbeddingContext", since=(2, 21)),
     *_members("tensorflow.python.trackable.base", "Trackable",
-              "_export_to_saved_model_graph _maybe_initialize_trackable "
               "_copy_trackable_to_cpu _deferred_dependencies _handle_deferred_dependencies "
               "_export_to_saved_model_graph _lookup_dependency _maybe_initialize_trackable "
               "_restore_from_tensors _serialize_to_tensors _track_trackable "

@@ -73,7 +73,8 @@ class TPUEmbeddingV2(StackedTables):
             are only looked up.
         pipeline_execution_with_tensor_core: whether a lookup misses the update of the
             batch before it. That update waits for the next one, or until tables are read
-            or saved.
+            or saved. While summaries are recorded no lookup misses any, nor inside
+            TensorFlow's `SequentialEmbeddingContext`.
         sparse_core_embedding_config: stacking, and room for ids.
         num_chips: chips that tables are spread over.
         num_sc_per_chip: SparseCores of a chip.

@@ -23,6 +23,7 @@ from tpu_estimator_embedding.mid_level.sparse_core.partitioned_csr import (
     from_csr,
 )
 from tpu_estimator_embedding.mid_level.sparse_core.preprocessing import Formats
+from tpu_estimator_embedding.mid_level.sparse_core.sequential_context import is_sequential
 from tpu_estimator_embedding.mid_level.sparse_core.stack_ids import (
     CORES,
     FEATURES,
@@ -97,7 +98,8 @@ class StackEngine:
         for name, stack in self._stack_engines.items():
             inputs = self._inputs(name, from_csr(partitions[name], self._formats[name])
                                   if ids is None else ids[name])
-            stacked, step_ids = stack.look_up([inputs], training=self._prepares)
+            with tf.control_dependencies(self._applied(name) if is_sequential() else []):
+                stacked, step_ids = stack.look_up([inputs], training=self._prepares)
             activations |= split_stack(self._stacks, name, stacked[name], order)
             preserved[name] = PreservedIds(
                 **_fields(partitions[name]), order=order, inputs=inputs,
@@ -123,23 +125,30 @@ class StackEngine:
             inputs = [ids.inputs for ids in preserved]
             prepared = preserved[0].prepared if len(preserved) == 1 else ()
             ids = with_tensors(self._ids[name], prepared) if prepared else None
-            if self._delayed:
+            if self._delayed and not is_sequential():
                 self._delayed[name].delay(stack.engine, ids or self._shard(name, inputs), update)
             else:
-                stack.update(inputs, ids, update)
+                with tf.control_dependencies(self._applied(name)):
+                    stack.update(inputs, ids, update)
         return [None] * len(replicas)
 
     def complete(self) -> None:
         """Applies what pipelining has left to apply."""
         with tf.init_scope():
-            for name, delayed in self._delayed.items():
-                delayed.apply(self._stack_engines[name].engine)
+            for name in self._delayed:
+                self._applied(name)
 
     def forget(self) -> None:
         """Drops what pipelining has left to apply, where the tables are restored."""
         with tf.init_scope():
             for delayed in self._delayed.values():
                 delayed.drop()
+
+    def _applied(self, name: str) -> list[Tensor]:
+        """Applies what pipelining has left to apply to a stack; returns what to wait for."""
+        if name not in self._delayed:
+            return []
+        return [self._delayed[name].apply(self._stack_engines[name].engine)]
 
     def _prepared(self, name: str, ids: StepIds) -> tuple[Tensor, ...]:
         if not self._prepares or not is_native(ids):

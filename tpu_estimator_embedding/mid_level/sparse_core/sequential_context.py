@@ -1,0 +1,27 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Where a program asks for lookups that miss no update, though tables are pipelined."""
+
+import importlib
+
+from tensorflow.python.ops import summary_ops_v2
+
+_STATE = "tensorflow.python.tpu.embedding_context_utils"
+
+
+def is_sequential() -> bool:
+    """Whether pipelining is off here.
+
+    It is inside TensorFlow's `SequentialEmbeddingContext`, of releases that have it, and while
+    summaries are recorded: `tf.summary.record_if(True)` around a writer. A condition that is a
+    tensor or a function does not count. In a `tf.function` it is where the function is traced
+    that counts.
+    """
+    return summary_ops_v2.is_recording_summaries() is True or not _is_enabled()
+
+
+def _is_enabled() -> bool:
+    try:
+        state = importlib.import_module(_STATE)
+    except ImportError:
+        return True
+    return state.embedding_pipelining_state.enabled
