@@ -12,6 +12,7 @@ True
 import dataclasses
 
 from tpu_estimator_embedding.checkpoint.wire_format import (
+    Fields,
     all_bytes,
     bytes_field,
     first_int,
@@ -98,7 +99,7 @@ def slice_key(name: str, piece: Slice) -> bytes:
     return b"\0" + escaped + b"\0\1" + _ordered(len(piece)) + extents
 
 
-def _parse_shape(fields: dict) -> tuple[int, ...]:
+def _parse_shape(fields: Fields) -> tuple[int, ...]:
     return tuple(first_int(parse_fields(size), 1) for shape in all_bytes(fields, 2)
                  for size in all_bytes(parse_fields(shape), 2))
 

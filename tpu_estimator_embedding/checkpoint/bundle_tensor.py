@@ -6,6 +6,7 @@ who reads in another order has the slice checked first, in a pass of its own.
 """
 
 import bisect
+import io
 import pathlib
 from collections.abc import Iterator, Sequence
 
@@ -69,7 +70,7 @@ class Piece:
         self._check(crc)
         return bytes(stored)
 
-    def _fill(self, file, buffer: memoryview, offset: int) -> None:
+    def _fill(self, file: io.FileIO, buffer: memoryview, offset: int) -> None:
         file.seek(self.entry.offset + offset)
         while buffer:
             count = file.readinto(buffer)

@@ -14,7 +14,7 @@ _DELTA = 0xA282EAD8
 def crc32c(content: bytes | memoryview, crc: int = 0) -> int:
     """Returns the checksum of what `crc` is the checksum of, followed by `content`."""
     # The library takes no writable buffer but an array's.
-    return google_crc32c.extend(crc, np.frombuffer(content, np.uint8))
+    return int(google_crc32c.extend(crc, np.frombuffer(content, np.uint8)))
 
 
 def masked(crc: int) -> int:

@@ -1,11 +1,14 @@
 # SPDX-License-Identifier: Apache-2.0
 """`tpu-estimator-embedding checkpoint`: its arguments, and what each command does."""
 
+from __future__ import annotations
+
 import argparse
 import json
 import pathlib
 import sys
 from collections.abc import Callable, Mapping
+from typing import TYPE_CHECKING
 
 from tpu_estimator_embedding.checkpoint.command_arguments import (
     DESCRIPTION,
@@ -13,6 +16,11 @@ from tpu_estimator_embedding.checkpoint.command_arguments import (
     read_pairs,
     read_range,
 )
+
+if TYPE_CHECKING:  # which load what most commands do without
+    from tpu_estimator_embedding.checkpoint.conversion import Conversion
+    from tpu_estimator_embedding.checkpoint.reading import Reading
+    from tpu_estimator_embedding.checkpoint.resizing import Resize
 
 __all__ = ["DESCRIPTION", "add_arguments", "run"]
 
@@ -88,13 +96,13 @@ def _extract(options: argparse.Namespace) -> int:
     return DONE
 
 
-def _report(conversion) -> int:
+def _report(conversion: Conversion) -> int:
     from tpu_estimator_embedding.checkpoint import report_text
     print(report_text.describe_conversion(conversion))
     return DIFFERENT if conversion.left_out else DONE
 
 
-def _reading(options: argparse.Namespace):
+def _reading(options: argparse.Namespace) -> Reading:
     from tpu_estimator_embedding.checkpoint import reading
     return reading.Reading(
         tables=tuple(options.tables.split(",")) if options.tables else None,
@@ -107,7 +115,7 @@ def _names(options: argparse.Namespace) -> Mapping[str, str] | None:
     return names.read_names(pathlib.Path(options.names)) if options.names else None
 
 
-def _resize(options: argparse.Namespace):
+def _resize(options: argparse.Namespace) -> Mapping[str, Resize]:
     from tpu_estimator_embedding.checkpoint import resizing
     return resizing.resizes(
         read_pairs("--resize", "TABLE=ROWS", options.resize),

@@ -68,4 +68,4 @@ def read_names(path: pathlib.Path) -> dict[str, str]:
         isinstance(new, str) for new in names.values())
     checks.check(is_mapping, "names", 'a JSON object such as {"dense/kernel": '
                  '"model/dense/kernel"}', names)
-    return names
+    return dict(names)

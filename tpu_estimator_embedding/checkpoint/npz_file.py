@@ -7,7 +7,7 @@
 import pathlib
 import zipfile
 from collections.abc import Iterator, Mapping
-from typing import IO
+from typing import IO, Any
 
 import numpy as np
 
@@ -125,13 +125,13 @@ def write_npz(path: pathlib.Path, tensors: Mapping[str, StoredTensor], record: s
             np.save(file, np.array(record))
 
 
-def _read_header(file) -> tuple[tuple[int, ...], bool, np.dtype]:
+def _read_header(file: IO[bytes]) -> tuple[tuple[int, ...], bool, np.dtype[Any]]:
     version = np.lib.format.read_magic(file)
     read = (np.lib.format.read_array_header_1_0 if version == (1, 0)
             else np.lib.format.read_array_header_2_0)
     return read(file)
 
 
-def _write_header(file, shape: tuple[int, ...], dtype: np.dtype) -> None:
+def _write_header(file: IO[bytes], shape: tuple[int, ...], dtype: np.dtype[Any]) -> None:
     np.lib.format.write_array_header_1_0(file, {
         "descr": np.lib.format.dtype_to_descr(dtype), "fortran_order": False, "shape": shape})

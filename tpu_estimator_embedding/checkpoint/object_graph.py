@@ -18,6 +18,7 @@ import re
 from collections.abc import Mapping
 
 from tpu_estimator_embedding.checkpoint.wire_format import (
+    Fields,
     all_bytes,
     bytes_field,
     parse_fields,
@@ -105,5 +106,5 @@ def _format_value(path: Path, names: Mapping[Path, str]) -> bytes:
                        + bytes_field(3, value_key(path).encode()))
 
 
-def _text(fields: dict, number: int) -> str:
+def _text(fields: Fields, number: int) -> str:
     return b"".join(all_bytes(fields, number)[-1:]).decode()

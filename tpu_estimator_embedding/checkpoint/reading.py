@@ -14,7 +14,7 @@ from tpu_estimator_embedding.checkpoint.contents import Contents
 from tpu_estimator_embedding.checkpoint.keras_rs_variables import is_keras_rs, read_keras_rs
 from tpu_estimator_embedding.checkpoint.names import Names
 from tpu_estimator_embedding.checkpoint.npz_file import read_npz
-from tpu_estimator_embedding.checkpoint.object_graph import GRAPH_KEY, parse_graph
+from tpu_estimator_embedding.checkpoint.object_graph import GRAPH_KEY, Value, parse_graph
 from tpu_estimator_embedding.checkpoint.object_tables import read_objects
 from tpu_estimator_embedding.checkpoint.paths import find_checkpoint, local_path
 from tpu_estimator_embedding.checkpoint.stored_tensor import StoredTensor
@@ -102,7 +102,7 @@ def check_used(reading: Reading | None, *contents: Contents) -> None:
                  "Other checkpoints say which optimizer a slot is of.")
 
 
-def _values(tensors: Mapping[str, BundleTensor]) -> list:
+def _values(tensors: Mapping[str, BundleTensor]) -> list[Value]:
     return parse_graph(tensors[GRAPH_KEY].text())
 
 

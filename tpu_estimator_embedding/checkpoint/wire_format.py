@@ -14,6 +14,7 @@ Source: "Encoding", documents of Protocol Buffers, https://protobuf.dev/programm
 import struct
 
 Field = int | bytes
+Fields = dict[int, list[Field]]  # by number
 
 _VARINT, _FIXED64, _BYTES, _FIXED32 = 0, 1, 2, 5
 
@@ -60,7 +61,7 @@ def fixed32_field(number: int, value: int) -> bytes:
     return varint(number << 3 | _FIXED32) + struct.pack("<I", value)
 
 
-def parse_fields(message: bytes) -> dict[int, list[Field]]:
+def parse_fields(message: bytes) -> Fields:
     """Returns field number -> values in their order.
 
     Raises:

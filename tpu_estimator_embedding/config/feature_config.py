@@ -2,7 +2,7 @@
 """A feature of the v1 vocabulary: whose ids look up which table."""
 
 import collections
-from typing import Any
+from typing import Any, Self
 
 from tpu_estimator_embedding import checks, other_api
 
@@ -25,7 +25,8 @@ class FeatureConfig(collections.namedtuple(
     FeatureConfig(table_id='words', max_sequence_length=20, weight_key=None)
     """
 
-    def __new__(cls, table_id, max_sequence_length=0, weight_key=None):
+    def __new__(cls, table_id: str, max_sequence_length: int = 0,
+                weight_key: str | None = None) -> Self:
         checks.check(not other_api.is_of_tf2_api(table_id), "table_id",
                      "a key of `table_to_config_dict`", table_id,
                      "A FeatureConfig that holds its table is that of the TF2 API: `from "

@@ -36,7 +36,7 @@ def former_keywords(**replacements: str) -> Callable[[Any], Any]:
             return cls
 
         @functools.wraps(target)
-        def checked(*args, **kwargs):
+        def checked(*args: Any, **kwargs: Any) -> Any:
             for keyword, replacement in replacements.items():
                 if keyword in kwargs:
                     raise TypeError(checks.complaint(keyword, replacement, kwargs[keyword]))

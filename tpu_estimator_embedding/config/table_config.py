@@ -3,7 +3,8 @@
 
 import collections
 import math
-from typing import Any
+from collections.abc import Callable
+from typing import Any, Self
 
 import tensorflow as tf
 
@@ -13,7 +14,7 @@ from tpu_estimator_embedding.config.common_parameters import (
     check_optimization_parameters,
 )
 from tpu_estimator_embedding.config.former_keywords import former_keywords
-from tpu_estimator_embedding.types import COMBINERS
+from tpu_estimator_embedding.types import COMBINERS, Initializer, Tensor
 
 
 class TableConfig(collections.namedtuple("TableConfig", [
@@ -48,9 +49,11 @@ class TableConfig(collections.namedtuple("TableConfig", [
 
     @former_keywords(
         learning_rate_key="replaced by `learning_rate_fn`, a function of the global step")
-    def __new__(cls, vocabulary_size, dimension, initializer=None, combiner="mean",
-                hot_id_replication=False, learning_rate=None, learning_rate_fn=None,
-                optimization_parameters=None):
+    def __new__(cls, vocabulary_size: int, dimension: int, initializer: Initializer | None = None,
+                combiner: str | None = "mean", hot_id_replication: bool = False,
+                learning_rate: float | None = None,
+                learning_rate_fn: Callable[[Tensor], Tensor] | None = None,
+                optimization_parameters: Any = None) -> Self:
         checks.check_positive_int("vocabulary_size", vocabulary_size)
         checks.check_positive_int("dimension", dimension)
         checks.check_callable_or_none("initializer", initializer)
@@ -74,7 +77,7 @@ def is_table_config(value: Any) -> bool:
 
     `tf.tpu.experimental.embedding.TableConfig` has the name, but is another thing.
     """
-    return getattr(value, "_fields", None) == TableConfig._fields
+    return bool(getattr(value, "_fields", None) == TableConfig._fields)
 
 
 def _check_learning_rates(learning_rate: Any, learning_rate_fn: Any) -> None:

@@ -5,6 +5,7 @@ import dataclasses
 
 from tpu_estimator_embedding.optimizers.record import OptimizerRecord, Slot
 from tpu_estimator_embedding.optimizers.update_rule import UpdateRule
+from tpu_estimator_embedding.types import SlotRows, Tensor
 
 
 @dataclasses.dataclass(frozen=True)
@@ -38,7 +39,8 @@ class Adagrad(UpdateRule):
 
     initial_accumulator: float = 0.1
 
-    def update(self, gradient, row, slots, learning_rate, step):
+    def update(self, gradient: Tensor, row: Tensor, slots: SlotRows, learning_rate: Tensor,
+               step: Tensor) -> tuple[Tensor, dict[str, Tensor]]:
         import tensorflow as tf  # not above: names of slots are read without it
         accumulator = slots["accumulators"] + tf.square(gradient)
         row = row - learning_rate * gradient / tf.sqrt(accumulator)

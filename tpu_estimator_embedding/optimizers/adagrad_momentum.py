@@ -2,9 +2,11 @@
 """Momentum over gradients that an Adagrad accumulator has scaled."""
 
 import dataclasses
+from collections.abc import Mapping
 
 from tpu_estimator_embedding.optimizers.record import OptimizerRecord, Slot, same
 from tpu_estimator_embedding.optimizers.update_rule import UpdateRule
+from tpu_estimator_embedding.types import SlotRows, Tensor
 
 
 @dataclasses.dataclass(frozen=True)
@@ -54,12 +56,13 @@ class AdagradMomentum(UpdateRule):
     epsilon: float = 1e-10
 
     @property
-    def hyperparameters(self):
+    def hyperparameters(self) -> Mapping[str, float]:
         return {"momentum": self.momentum, "power": -1.0 / self.exponent, "kept": self.beta2,
                 "added": 1.0 if self.beta2 == 1 else 1.0 - self.beta2, "epsilon": self.epsilon,
                 "use_nesterov": self.use_nesterov}
 
-    def update(self, gradient, row, slots, learning_rate, step):
+    def update(self, gradient: Tensor, row: Tensor, slots: SlotRows, learning_rate: Tensor,
+               step: Tensor) -> tuple[Tensor, dict[str, Tensor]]:
         import tensorflow as tf  # not above: names of slots are read without it
         kept, added = (1.0, 1.0) if self.beta2 == 1 else (self.beta2, 1.0 - self.beta2)
         accumulator = kept * slots["accumulators"] + added * tf.square(gradient)

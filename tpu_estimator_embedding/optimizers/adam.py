@@ -2,9 +2,11 @@
 """Adam without bias correction."""
 
 import dataclasses
+from collections.abc import Mapping
 
 from tpu_estimator_embedding.optimizers.record import OptimizerRecord, Slot, same
 from tpu_estimator_embedding.optimizers.update_rule import UpdateRule
+from tpu_estimator_embedding.types import SlotRows, Tensor
 
 
 @dataclasses.dataclass(frozen=True)
@@ -54,17 +56,18 @@ class Adam(UpdateRule):
     sum_inside_sqrt: bool = True
 
     @property
-    def hyperparameters(self):
+    def hyperparameters(self) -> Mapping[str, float]:
         return {"beta1": self.beta1, "one_minus_beta1": 1.0 - self.beta1,
                 "beta2": self.beta2, "one_minus_beta2": 1.0 - self.beta2,
                 "epsilon": self.epsilon ** 2 if self.sum_inside_sqrt else self.epsilon,
                 "sum_inside_sqrt": self.sum_inside_sqrt}
 
     @property
-    def updates_untouched_rows(self):
+    def updates_untouched_rows(self) -> bool:
         return not self.lazy_adam
 
-    def update(self, gradient, row, slots, learning_rate, step):
+    def update(self, gradient: Tensor, row: Tensor, slots: SlotRows, learning_rate: Tensor,
+               step: Tensor) -> tuple[Tensor, dict[str, Tensor]]:
         import tensorflow as tf  # not above: names of slots are read without it
         momentum = self.beta1 * slots["momenta"] + (1.0 - self.beta1) * gradient
         velocity = self.beta2 * slots["velocities"] + (1.0 - self.beta2) * tf.square(gradient)

@@ -2,9 +2,11 @@
 """A table of one column that learns how often each id is looked up."""
 
 import dataclasses
+from collections.abc import Mapping
 
 from tpu_estimator_embedding.optimizers.record import OptimizerRecord, Slot, same
 from tpu_estimator_embedding.optimizers.update_rule import UpdateRule
+from tpu_estimator_embedding.types import SlotRows, Tensor
 
 
 @dataclasses.dataclass(frozen=True)
@@ -47,11 +49,12 @@ class FrequencyEstimator(UpdateRule):
     outlier_threshold: float
 
     @property
-    def hyperparameters(self):
+    def hyperparameters(self) -> Mapping[str, float]:
         return {"tau": self.tau, "one_minus_tau": 1.0 - self.tau, "max_delta": self.max_delta,
                 "outlier_threshold": self.outlier_threshold}
 
-    def update(self, gradient, row, slots, learning_rate, step):
+    def update(self, gradient: Tensor, row: Tensor, slots: SlotRows, learning_rate: Tensor,
+               step: Tensor) -> tuple[Tensor, dict[str, Tensor]]:
         import tensorflow as tf  # not above: names of slots are read without it
         last_hit_step = tf.fill(tf.shape(row), tf.cast(step, tf.float32))
         delta = last_hit_step - slots["last_hit_step"]

@@ -2,10 +2,11 @@
 """Follow the regularized leader."""
 
 import dataclasses
+from collections.abc import Mapping
 
 from tpu_estimator_embedding.optimizers.record import PENALTIES, OptimizerRecord, Slot, same
 from tpu_estimator_embedding.optimizers.update_rule import UpdateRule
-from tpu_estimator_embedding.types import Tensor
+from tpu_estimator_embedding.types import SlotRows, Tensor
 
 
 @dataclasses.dataclass(frozen=True)
@@ -62,12 +63,13 @@ class FTRL(UpdateRule):
     beta: float = 0.0
 
     @property
-    def hyperparameters(self):
+    def hyperparameters(self) -> Mapping[str, float]:
         return {"power": -self.learning_rate_power, "l1": self.l1_regularization_strength,
                 "l2": self.l2_regularization_strength, "beta": self.beta,
                 "multiply_linear_by_learning_rate": self.multiply_linear_by_learning_rate}
 
-    def update(self, gradient, row, slots, learning_rate, step):
+    def update(self, gradient: Tensor, row: Tensor, slots: SlotRows, learning_rate: Tensor,
+               step: Tensor) -> tuple[Tensor, dict[str, Tensor]]:
         import tensorflow as tf  # not above: names of slots are read without it
         l1, l2 = self.l1_regularization_strength, self.l2_regularization_strength
         accumulator = slots["accumulators"] + tf.square(gradient)

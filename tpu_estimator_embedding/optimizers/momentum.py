@@ -2,9 +2,11 @@
 """Gradient descent with momentum."""
 
 import dataclasses
+from collections.abc import Mapping
 
 from tpu_estimator_embedding.optimizers.record import OptimizerRecord, Slot, same
 from tpu_estimator_embedding.optimizers.update_rule import UpdateRule
+from tpu_estimator_embedding.types import SlotRows, Tensor
 
 
 @dataclasses.dataclass(frozen=True)
@@ -40,10 +42,11 @@ class Momentum(UpdateRule):
     use_nesterov: bool = False
 
     @property
-    def hyperparameters(self):
+    def hyperparameters(self) -> Mapping[str, float]:
         return {"momentum": self.momentum, "use_nesterov": self.use_nesterov}
 
-    def update(self, gradient, row, slots, learning_rate, step):
+    def update(self, gradient: Tensor, row: Tensor, slots: SlotRows, learning_rate: Tensor,
+               step: Tensor) -> tuple[Tensor, dict[str, Tensor]]:
         momentum = self.momentum * slots["momenta"] + gradient
         direction = gradient + self.momentum * momentum if self.use_nesterov else momentum
         return row - learning_rate * direction, {"momenta": momentum}

@@ -2,10 +2,12 @@
 """Adagrad with l1 and l2 regularization."""
 
 import dataclasses
+from collections.abc import Mapping
 
 from tpu_estimator_embedding.optimizers.record import PENALTIES, OptimizerRecord, Slot
 from tpu_estimator_embedding.optimizers.soft_threshold import soft_threshold
 from tpu_estimator_embedding.optimizers.update_rule import UpdateRule
+from tpu_estimator_embedding.types import SlotRows, Tensor
 
 
 @dataclasses.dataclass(frozen=True)
@@ -43,10 +45,11 @@ class ProximalAdagrad(UpdateRule):
     l2_regularization_strength: float = 0.0
 
     @property
-    def hyperparameters(self):
+    def hyperparameters(self) -> Mapping[str, float]:
         return {"l1": self.l1_regularization_strength, "l2": self.l2_regularization_strength}
 
-    def update(self, gradient, row, slots, learning_rate, step):
+    def update(self, gradient: Tensor, row: Tensor, slots: SlotRows, learning_rate: Tensor,
+               step: Tensor) -> tuple[Tensor, dict[str, Tensor]]:
         import tensorflow as tf  # not above: names of slots are read without it
         accumulator = slots["accumulators"] + tf.square(gradient)
         rate = learning_rate / tf.sqrt(accumulator)

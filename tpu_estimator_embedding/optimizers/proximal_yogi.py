@@ -2,10 +2,12 @@
 """Yogi with l1 and l2 regularization."""
 
 import dataclasses
+from collections.abc import Mapping
 
 from tpu_estimator_embedding.optimizers.record import PENALTIES, OptimizerRecord, Slot, same
 from tpu_estimator_embedding.optimizers.soft_threshold import soft_threshold
 from tpu_estimator_embedding.optimizers.update_rule import UpdateRule
+from tpu_estimator_embedding.types import SlotRows, Tensor
 
 
 @dataclasses.dataclass(frozen=True)
@@ -54,12 +56,13 @@ class ProximalYogi(UpdateRule):
     initial_accumulator_value: float = 1e-6
 
     @property
-    def hyperparameters(self):
+    def hyperparameters(self) -> Mapping[str, float]:
         return {"beta1": self.beta1, "one_minus_beta1": 1.0 - self.beta1,
                 "one_minus_beta2": 1.0 - self.beta2, "epsilon": self.epsilon,
                 "l1": self.l1_regularization_strength, "l2": self.l2_regularization_strength}
 
-    def update(self, gradient, row, slots, learning_rate, step):
+    def update(self, gradient: Tensor, row: Tensor, slots: SlotRows, learning_rate: Tensor,
+               step: Tensor) -> tuple[Tensor, dict[str, Tensor]]:
         import tensorflow as tf  # not above: names of slots are read without it
         square = tf.square(gradient)
         velocity = slots["v"] - (1.0 - self.beta2) * tf.sign(slots["v"] - square) * square

@@ -2,9 +2,11 @@
 """RMSProp with momentum."""
 
 import dataclasses
+from collections.abc import Mapping
 
 from tpu_estimator_embedding.optimizers.record import OptimizerRecord, Slot, same
 from tpu_estimator_embedding.optimizers.update_rule import UpdateRule
+from tpu_estimator_embedding.types import SlotRows, Tensor
 
 
 @dataclasses.dataclass(frozen=True)
@@ -44,11 +46,12 @@ class RMSProp(UpdateRule):
     epsilon: float
 
     @property
-    def hyperparameters(self):
+    def hyperparameters(self) -> Mapping[str, float]:
         return {"one_minus_rho": 1.0 - self.rho, "momentum": self.momentum,
                 "epsilon": self.epsilon}
 
-    def update(self, gradient, row, slots, learning_rate, step):
+    def update(self, gradient: Tensor, row: Tensor, slots: SlotRows, learning_rate: Tensor,
+               step: Tensor) -> tuple[Tensor, dict[str, Tensor]]:
         import tensorflow as tf  # not above: names of slots are read without it
         mean_square = slots["ms"] + (1.0 - self.rho) * (tf.square(gradient) - slots["ms"])
         rate = learning_rate / tf.sqrt(mean_square + self.epsilon)

@@ -5,6 +5,7 @@ import dataclasses
 
 from tpu_estimator_embedding.optimizers.record import OptimizerRecord
 from tpu_estimator_embedding.optimizers.update_rule import UpdateRule
+from tpu_estimator_embedding.types import SlotRows, Tensor
 
 
 @dataclasses.dataclass(frozen=True)
@@ -28,5 +29,6 @@ class SGD(UpdateRule):
     record = OptimizerRecord(
         "StochasticGradientDescentParameters", "stochastic_gradient_descent", v2_attributes={})
 
-    def update(self, gradient, row, slots, learning_rate, step):
+    def update(self, gradient: Tensor, row: Tensor, slots: SlotRows, learning_rate: Tensor,
+               step: Tensor) -> tuple[Tensor, dict[str, Tensor]]:
         return row - learning_rate * gradient, {}

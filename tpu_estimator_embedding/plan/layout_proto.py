@@ -49,7 +49,7 @@ def to_bytes(stacks: Iterable[TableStack]) -> bytes:
                 unsharded_padded_shape=[layout.padded_rows, layout.padded_dimension],
                 sparse_core_shard_row_offset=layout.row_offset,
                 sparse_core_shard_rotation=layout.rotation)
-    return message.SerializeToString()
+    return bytes(message.SerializeToString())
 
 
 def from_bytes(serialized: bytes) -> tuple[TableStack, ...]:

@@ -74,4 +74,4 @@ def saved_rows(vocabulary_size: int, num_hosts: int, strategy: str) -> np.ndarra
     ids = np.arange(vocabulary_size, dtype=np.int64)
     part, row = shard_of_id(ids, vocabulary_size, num_hosts, strategy)
     offsets = np.cumsum([0, *part_sizes(vocabulary_size, num_hosts)])
-    return offsets[part] + row
+    return np.asarray(offsets[part] + row)

@@ -10,7 +10,8 @@ from collections.abc import Mapping
 
 import tensorflow as tf
 
-from tpu_estimator_embedding.engine.checked_ids import EnqueueDatas, checked_ids
+from tpu_estimator_embedding.engine.backend import EnqueueDatas
+from tpu_estimator_embedding.engine.checked_ids import checked_ids
 from tpu_estimator_embedding.engine.enqueue_data import EnqueueData
 from tpu_estimator_embedding.mid_level.sparse_core.partitioned_csr import StackIds
 from tpu_estimator_embedding.mid_level.sparse_core.to_stacks import FeaturePlace, Stacks
