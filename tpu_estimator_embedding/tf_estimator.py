@@ -16,6 +16,7 @@ Estimators need Keras 2: import this module before anything of `tf.keras` is use
 
 from typing import Any
 
+from tpu_estimator_embedding.compat import legacy_keras
 from tpu_estimator_embedding.compat.module_view import ModuleView
 from tpu_estimator_embedding.config import optimization_parameters
 from tpu_estimator_embedding.estimator import upstream
@@ -31,6 +32,8 @@ from tensorflow_estimator.python.estimator.api._v2 import estimator as _v2
 # Of the optimizers, TensorFlow exported these four.
 _EXPORTED = ("AdagradParameters", "AdamParameters", "FtrlParameters",
              "StochasticGradientDescentParameters")
+
+legacy_keras.use()  # the layers of a model_fn are those of Keras 2, as Estimators are
 
 tpu = ModuleView(f"{__name__}.tpu", lambda: _v1.tpu, {
     "RunConfig": run_config.RunConfig,  # not `tf.estimator.RunConfig`

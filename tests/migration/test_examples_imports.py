@@ -102,4 +102,5 @@ def checkpoints(directory: pathlib.Path):
     """Returns (directory, variable) -> value of the last checkpoint in each directory."""
     return {(state.parent.relative_to(directory), name): value
             for state in directory.rglob("checkpoint")
-            for name, value in variables(tf.train.latest_checkpoint(str(state.parent))).items()}
+            for name, value in variables(tf.train.latest_checkpoint(str(state.parent))).items()
+            if not name.startswith("tpu_estimator_embedding/")}  # a record, no number
