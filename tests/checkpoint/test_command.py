@@ -16,7 +16,7 @@ import pytest
 from tests.checkpoint.saved import Saved, assert_same, restore_v1, save_v1, values_of, variables
 from tests.subprocesses import start
 from tpu_estimator_embedding import cli
-from tpu_estimator_embedding.checkpoint.bundle_reader import read_bundle
+from tpu_estimator_embedding.checkpoint.bundle.bundle_reader import read_bundle
 
 
 @pytest.fixture
@@ -226,7 +226,7 @@ def test_directory_that_was_moved_is_found(model, capsys):
 
 
 def test_interrupt_leaves_nothing(model, monkeypatch):
-    from tpu_estimator_embedding.checkpoint import bundle_tensor
+    from tpu_estimator_embedding.checkpoint.bundle import bundle_tensor
 
     def interrupt(*arguments):
         raise KeyboardInterrupt

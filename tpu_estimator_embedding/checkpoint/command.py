@@ -39,7 +39,8 @@ def run(options: argparse.Namespace) -> int:
 
 
 def _inspect(options: argparse.Namespace) -> int:
-    from tpu_estimator_embedding.checkpoint import histogram, inspection, report_text
+    from tpu_estimator_embedding.checkpoint import inspection
+    from tpu_estimator_embedding.checkpoint.report import histogram, report_text
     if options.histogram:
         histogram.check_histogram(options.histogram)
     report = inspection.inspect(
@@ -74,7 +75,8 @@ def _reshard(options: argparse.Namespace) -> int:
 def _compare(options: argparse.Namespace) -> int:
     import dataclasses
 
-    from tpu_estimator_embedding.checkpoint import comparison, report_text
+    from tpu_estimator_embedding.checkpoint import comparison
+    from tpu_estimator_embedding.checkpoint.report import report_text
     reading = _reading(options)
     result = comparison.compare(
         options.checkpoint, options.other, rtol=options.rtol, atol=options.atol,
@@ -97,7 +99,7 @@ def _extract(options: argparse.Namespace) -> int:
 
 
 def _report(conversion: Conversion) -> int:
-    from tpu_estimator_embedding.checkpoint import report_text
+    from tpu_estimator_embedding.checkpoint.report import report_text
     print(report_text.describe_conversion(conversion))
     return DIFFERENT if conversion.left_out else DONE
 

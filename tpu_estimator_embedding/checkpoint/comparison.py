@@ -7,13 +7,13 @@ from collections.abc import Callable, Iterator, Mapping
 import numpy as np
 
 from tpu_estimator_embedding import checks
-from tpu_estimator_embedding.checkpoint import dtypes
+from tpu_estimator_embedding.checkpoint.bundle import dtypes
+from tpu_estimator_embedding.checkpoint.bundle.stored_tensor import StoredTensor, row_blocks
 from tpu_estimator_embedding.checkpoint.contents import PARAMETERS, Contents
 from tpu_estimator_embedding.checkpoint.conversion import StrPath
 from tpu_estimator_embedding.checkpoint.names import Names
-from tpu_estimator_embedding.checkpoint.progress import progress_bar
 from tpu_estimator_embedding.checkpoint.reading import Reading, check_used, read_checkpoint
-from tpu_estimator_embedding.checkpoint.stored_tensor import StoredTensor, row_blocks
+from tpu_estimator_embedding.checkpoint.report.progress import progress_bar
 
 
 @dataclasses.dataclass(frozen=True)

@@ -9,18 +9,24 @@ from collections.abc import Mapping
 import numpy as np
 
 from tpu_estimator_embedding import checks
-from tpu_estimator_embedding.checkpoint.bundle_reader import read_bundle
-from tpu_estimator_embedding.checkpoint.bundle_writer import write_bundle
+from tpu_estimator_embedding.checkpoint.bundle.bundle_reader import read_bundle
+from tpu_estimator_embedding.checkpoint.bundle.bundle_writer import write_bundle
+from tpu_estimator_embedding.checkpoint.bundle.stored_tensor import ArrayTensor, TextTensor
 from tpu_estimator_embedding.checkpoint.contents import Contents, Table
-from tpu_estimator_embedding.checkpoint.keras_rs_outputs import keras_rs_outputs
-from tpu_estimator_embedding.checkpoint.names import Names
-from tpu_estimator_embedding.checkpoint.npz_file import write_npz
-from tpu_estimator_embedding.checkpoint.object_outputs import (
+from tpu_estimator_embedding.checkpoint.forms.keras_rs_outputs import keras_rs_outputs
+from tpu_estimator_embedding.checkpoint.forms.npz_file import write_npz
+from tpu_estimator_embedding.checkpoint.forms.object_outputs import (
     Outputs,
     check_same_shapes,
     fill_template,
     object_outputs,
 )
+from tpu_estimator_embedding.checkpoint.layouts.table_layouts import (
+    TABLE_LAYOUTS_KEY,
+    TableLayout,
+    format_table_layouts,
+)
+from tpu_estimator_embedding.checkpoint.names import Names
 from tpu_estimator_embedding.checkpoint.output_files import check_absent
 from tpu_estimator_embedding.checkpoint.paths import (
     find_checkpoint,
@@ -28,20 +34,14 @@ from tpu_estimator_embedding.checkpoint.paths import (
     local_path,
     write_state,
 )
-from tpu_estimator_embedding.checkpoint.progress import progress_bar
 from tpu_estimator_embedding.checkpoint.reading import (
     FORMS,
     Reading,
     check_used,
     read_checkpoint,
 )
+from tpu_estimator_embedding.checkpoint.report.progress import progress_bar
 from tpu_estimator_embedding.checkpoint.resizing import Resize, resize_table
-from tpu_estimator_embedding.checkpoint.stored_tensor import ArrayTensor, TextTensor
-from tpu_estimator_embedding.checkpoint.table_layouts import (
-    TABLE_LAYOUTS_KEY,
-    TableLayout,
-    format_table_layouts,
-)
 
 StrPath = str | os.PathLike[str]
 Layout = tuple[int, str]  # number of hosts, partition strategy

@@ -7,14 +7,14 @@ from collections.abc import Callable, Iterator, Mapping
 import numpy as np
 
 from tpu_estimator_embedding import checks
+from tpu_estimator_embedding.checkpoint.bundle.stored_tensor import row_blocks
 from tpu_estimator_embedding.checkpoint.contents import PARAMETERS, Contents, Table
 from tpu_estimator_embedding.checkpoint.conversion import StrPath
 from tpu_estimator_embedding.checkpoint.names import Names
 from tpu_estimator_embedding.checkpoint.output_files import new_files
 from tpu_estimator_embedding.checkpoint.paths import local_path
-from tpu_estimator_embedding.checkpoint.progress import progress_bar
 from tpu_estimator_embedding.checkpoint.reading import Reading, check_used, read_checkpoint
-from tpu_estimator_embedding.checkpoint.stored_tensor import row_blocks
+from tpu_estimator_embedding.checkpoint.report.progress import progress_bar
 
 EMBEDDING = "embedding"  # the column of the table itself, beside those of its slots
 

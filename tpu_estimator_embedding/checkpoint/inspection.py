@@ -6,13 +6,13 @@ import pathlib
 from collections.abc import Mapping
 from typing import Any
 
+from tpu_estimator_embedding.checkpoint.bundle.stored_tensor import row_blocks
 from tpu_estimator_embedding.checkpoint.contents import PARAMETERS, Contents, Table
 from tpu_estimator_embedding.checkpoint.conversion import StrPath
 from tpu_estimator_embedding.checkpoint.names import Names
-from tpu_estimator_embedding.checkpoint.progress import progress_bar
 from tpu_estimator_embedding.checkpoint.reading import Reading, check_used, read_checkpoint
-from tpu_estimator_embedding.checkpoint.row_statistics import RowStatistics
-from tpu_estimator_embedding.checkpoint.stored_tensor import row_blocks
+from tpu_estimator_embedding.checkpoint.report.progress import progress_bar
+from tpu_estimator_embedding.checkpoint.report.row_statistics import RowStatistics
 
 
 @dataclasses.dataclass(frozen=True)

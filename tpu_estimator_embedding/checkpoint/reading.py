@@ -8,21 +8,21 @@ import zipfile
 from collections.abc import Mapping
 
 from tpu_estimator_embedding import checks
-from tpu_estimator_embedding.checkpoint.bundle_reader import read_bundle
-from tpu_estimator_embedding.checkpoint.bundle_tensor import BundleTensor
+from tpu_estimator_embedding.checkpoint.bundle.bundle_reader import read_bundle
+from tpu_estimator_embedding.checkpoint.bundle.bundle_tensor import BundleTensor
+from tpu_estimator_embedding.checkpoint.bundle.stored_tensor import StoredTensor
 from tpu_estimator_embedding.checkpoint.contents import Contents
-from tpu_estimator_embedding.checkpoint.keras_rs_variables import is_keras_rs, read_keras_rs
-from tpu_estimator_embedding.checkpoint.names import Names
-from tpu_estimator_embedding.checkpoint.npz_file import read_npz
-from tpu_estimator_embedding.checkpoint.object_graph import GRAPH_KEY, Value, parse_graph
-from tpu_estimator_embedding.checkpoint.object_tables import read_objects
-from tpu_estimator_embedding.checkpoint.paths import find_checkpoint, local_path
-from tpu_estimator_embedding.checkpoint.stored_tensor import StoredTensor
-from tpu_estimator_embedding.checkpoint.table_layouts import (
+from tpu_estimator_embedding.checkpoint.forms.keras_rs_variables import is_keras_rs, read_keras_rs
+from tpu_estimator_embedding.checkpoint.forms.npz_file import read_npz
+from tpu_estimator_embedding.checkpoint.forms.object_graph import GRAPH_KEY, Value, parse_graph
+from tpu_estimator_embedding.checkpoint.forms.object_tables import read_objects
+from tpu_estimator_embedding.checkpoint.forms.v1_tables import find_tables
+from tpu_estimator_embedding.checkpoint.layouts.table_layouts import (
     TABLE_LAYOUTS_KEY,
     parse_table_layouts,
 )
-from tpu_estimator_embedding.checkpoint.v1_tables import find_tables
+from tpu_estimator_embedding.checkpoint.names import Names
+from tpu_estimator_embedding.checkpoint.paths import find_checkpoint, local_path
 
 FORMS = ("v1", "tf2", "tpu-embedding-layer", "keras-rs", "npz")
 

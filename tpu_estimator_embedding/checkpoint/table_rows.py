@@ -10,8 +10,8 @@ from collections.abc import Iterator
 
 import numpy as np
 
-from tpu_estimator_embedding.checkpoint.stored_tensor import StoredTensor
-from tpu_estimator_embedding.checkpoint.table_layouts import TableLayout
+from tpu_estimator_embedding.checkpoint.bundle.stored_tensor import StoredTensor
+from tpu_estimator_embedding.checkpoint.layouts.table_layouts import TableLayout
 from tpu_estimator_embedding.plan.partition_strategy import part_sizes
 
 

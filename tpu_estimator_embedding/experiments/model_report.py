@@ -12,7 +12,7 @@ from tpu_estimator_embedding.checkpoint.contents import Contents
 from tpu_estimator_embedding.checkpoint.inspection import CheckpointReport, inspect
 from tpu_estimator_embedding.checkpoint.paths import find_checkpoint
 from tpu_estimator_embedding.checkpoint.reading import read_checkpoint
-from tpu_estimator_embedding.checkpoint.row_statistics import NORM_EDGES
+from tpu_estimator_embedding.checkpoint.report.row_statistics import NORM_EDGES
 from tpu_estimator_embedding.experiments import html_page, plots
 from tpu_estimator_embedding.experiments.event_files import TRAINING_LOSS, Curves, read_scalars
 from tpu_estimator_embedding.experiments.files import write_bytes, write_text

@@ -12,7 +12,7 @@ from tensorboard.plugins.scalar.summary_v2 import scalar_pb
 from tensorboard.util import tensor_util
 
 from tpu_estimator_embedding.checkpoint.inspection import CheckpointReport, inspect
-from tpu_estimator_embedding.checkpoint.row_statistics import NORM_EDGES, RowStatistics
+from tpu_estimator_embedding.checkpoint.report.row_statistics import NORM_EDGES, RowStatistics
 from tpu_estimator_embedding.experiments.event_writer import write_summaries
 
 

@@ -38,7 +38,7 @@ from typing import Any
 import tensorflow as tf
 
 from tpu_estimator_embedding import checks
-from tpu_estimator_embedding.checkpoint.table_saveables import teach_savers
+from tpu_estimator_embedding.checkpoint.layouts.table_saveables import teach_savers
 from tpu_estimator_embedding.config.gradient_descent_parameters import (
     StochasticGradientDescentParameters,
 )

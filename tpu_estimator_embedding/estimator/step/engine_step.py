@@ -15,7 +15,7 @@ import tensorflow as tf
 from tensorflow.python.tpu import tpu_function
 from tensorflow.python.training import training_util
 
-from tpu_estimator_embedding.checkpoint.table_saveables import teach_savers
+from tpu_estimator_embedding.checkpoint.layouts.table_saveables import teach_savers
 from tpu_estimator_embedding.engine.partitioned_embedding import (
     PartitionedEmbedding,
     create_variables,

@@ -11,11 +11,11 @@ from typing import IO, Any
 
 import numpy as np
 
-from tpu_estimator_embedding.checkpoint import dtypes
-from tpu_estimator_embedding.checkpoint.bundle_writer import Advance
+from tpu_estimator_embedding.checkpoint.bundle import dtypes
+from tpu_estimator_embedding.checkpoint.bundle.bundle_writer import Advance
+from tpu_estimator_embedding.checkpoint.bundle.stored_tensor import StoredTensor, bytes_of
+from tpu_estimator_embedding.checkpoint.layouts.table_layouts import TABLE_LAYOUTS_KEY
 from tpu_estimator_embedding.checkpoint.output_files import new_files
-from tpu_estimator_embedding.checkpoint.stored_tensor import StoredTensor, bytes_of
-from tpu_estimator_embedding.checkpoint.table_layouts import TABLE_LAYOUTS_KEY
 
 _SUFFIX = ".npy"
 

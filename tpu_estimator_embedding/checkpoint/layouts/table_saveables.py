@@ -17,15 +17,19 @@ from tensorflow.python.training import checkpoint_utils, saver
 from tensorflow.python.training.saving import saveable_object, saveable_object_util
 
 from tpu_estimator_embedding import checks
-from tpu_estimator_embedding.checkpoint import failed_saves
-from tpu_estimator_embedding.checkpoint.moved_rows import (
+from tpu_estimator_embedding.checkpoint.layouts import failed_saves
+from tpu_estimator_embedding.checkpoint.layouts.moved_rows import (
     TablePart,
     add_waiting_op,
     fill,
     waiting_ops,
 )
-from tpu_estimator_embedding.checkpoint.saved_layouts import layout_in, same_order, saved_layouts
-from tpu_estimator_embedding.checkpoint.table_layouts import (
+from tpu_estimator_embedding.checkpoint.layouts.saved_layouts import (
+    layout_in,
+    same_order,
+    saved_layouts,
+)
+from tpu_estimator_embedding.checkpoint.layouts.table_layouts import (
     TABLE_LAYOUTS_KEY,
     TableLayout,
     format_table_layouts,

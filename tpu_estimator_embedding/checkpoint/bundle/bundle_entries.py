@@ -11,7 +11,7 @@ True
 
 import dataclasses
 
-from tpu_estimator_embedding.checkpoint.wire_format import (
+from tpu_estimator_embedding.checkpoint.bundle.wire_format import (
     Fields,
     all_bytes,
     bytes_field,

@@ -12,11 +12,11 @@ import re
 from collections.abc import Mapping
 
 from tpu_estimator_embedding import checks
-from tpu_estimator_embedding.checkpoint.bundle_tensor import BundleTensor
+from tpu_estimator_embedding.checkpoint.bundle.bundle_tensor import BundleTensor
 from tpu_estimator_embedding.checkpoint.contents import PARAMETERS, Contents, Table
+from tpu_estimator_embedding.checkpoint.forms.object_graph import GRAPH_KEY, Value
+from tpu_estimator_embedding.checkpoint.layouts.table_layouts import TableLayout
 from tpu_estimator_embedding.checkpoint.names import Names
-from tpu_estimator_embedding.checkpoint.object_graph import GRAPH_KEY, Value
-from tpu_estimator_embedding.checkpoint.table_layouts import TableLayout
 
 # Keras' optimizer -> ours, and slot -> what ends the name of Keras' variable.
 OPTIMIZERS: Mapping[str, tuple[str, Mapping[str, str]]] = {

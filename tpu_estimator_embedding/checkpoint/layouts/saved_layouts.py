@@ -6,12 +6,12 @@ from collections.abc import Mapping
 import tensorflow as tf
 
 from tpu_estimator_embedding import checks
-from tpu_estimator_embedding.checkpoint.table_layouts import (
+from tpu_estimator_embedding.checkpoint.layouts.table_layouts import (
     TABLE_LAYOUTS_KEY,
     TableLayout,
     parse_table_layouts,
 )
-from tpu_estimator_embedding.checkpoint.unknown_layouts import hosts_from_environment
+from tpu_estimator_embedding.checkpoint.layouts.unknown_layouts import hosts_from_environment
 
 
 def saved_layouts(checkpoint: str) -> dict[str, TableLayout]:

@@ -6,8 +6,8 @@ from collections.abc import Iterator
 
 import numpy as np
 
-from tpu_estimator_embedding.checkpoint import dtypes
-from tpu_estimator_embedding.checkpoint.string_tensor import encode_string
+from tpu_estimator_embedding.checkpoint.bundle import dtypes
+from tpu_estimator_embedding.checkpoint.bundle.string_tensor import encode_string
 
 BLOCK_BYTES = 8 << 20  # read and written at once; small beside the bound on memory
 

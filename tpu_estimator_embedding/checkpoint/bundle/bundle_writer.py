@@ -11,20 +11,20 @@ from typing import BinaryIO
 
 import numpy as np
 
-from tpu_estimator_embedding.checkpoint import dtypes
-from tpu_estimator_embedding.checkpoint.bundle_entries import (
+from tpu_estimator_embedding.checkpoint.bundle import dtypes
+from tpu_estimator_embedding.checkpoint.bundle.bundle_entries import (
     HEADER_KEY,
     Entry,
     encode_header,
     slice_key,
 )
-from tpu_estimator_embedding.checkpoint.checksums import crc32c, masked
-from tpu_estimator_embedding.checkpoint.index_table import format_index
+from tpu_estimator_embedding.checkpoint.bundle.checksums import crc32c, masked
+from tpu_estimator_embedding.checkpoint.bundle.index_table import format_index
+from tpu_estimator_embedding.checkpoint.bundle.stored_tensor import StoredTensor, bytes_of
+from tpu_estimator_embedding.checkpoint.bundle.string_tensor import decode_strings
+from tpu_estimator_embedding.checkpoint.layouts.table_layouts import TableLayout
 from tpu_estimator_embedding.checkpoint.output_files import new_files
 from tpu_estimator_embedding.checkpoint.paths import data_file, index_file
-from tpu_estimator_embedding.checkpoint.stored_tensor import StoredTensor, bytes_of
-from tpu_estimator_embedding.checkpoint.string_tensor import decode_strings
-from tpu_estimator_embedding.checkpoint.table_layouts import TableLayout
 from tpu_estimator_embedding.checkpoint.table_rows import part_starts, rows_by_part
 
 Advance = Callable[[int], object]  # is told of every write how many bytes it was

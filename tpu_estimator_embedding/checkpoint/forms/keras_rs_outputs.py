@@ -4,22 +4,22 @@
 from collections.abc import Mapping
 
 from tpu_estimator_embedding import checks
-from tpu_estimator_embedding.checkpoint.bundle_tensor import BundleTensor
+from tpu_estimator_embedding.checkpoint.bundle.bundle_tensor import BundleTensor
+from tpu_estimator_embedding.checkpoint.bundle.stored_tensor import StoredTensor
 from tpu_estimator_embedding.checkpoint.contents import Contents
-from tpu_estimator_embedding.checkpoint.keras_rs_variables import (
+from tpu_estimator_embedding.checkpoint.forms.keras_rs_variables import (
     SAVE_COUNTER,
     KerasOptimizer,
     find_optimizer,
     find_others,
     find_tables,
 )
-from tpu_estimator_embedding.checkpoint.names import Names
-from tpu_estimator_embedding.checkpoint.object_graph import GRAPH_KEY, parse_graph
-from tpu_estimator_embedding.checkpoint.object_outputs import (
+from tpu_estimator_embedding.checkpoint.forms.object_graph import GRAPH_KEY, parse_graph
+from tpu_estimator_embedding.checkpoint.forms.object_outputs import (
     Outputs,
     check_same_names,
 )
-from tpu_estimator_embedding.checkpoint.stored_tensor import StoredTensor
+from tpu_estimator_embedding.checkpoint.names import Names
 
 
 def keras_rs_outputs(contents: Contents, template: Mapping[str, BundleTensor],

@@ -10,8 +10,8 @@ Source: "leveldb File format", https://github.com/google/leveldb/blob/main/doc/t
 import struct
 from collections.abc import Iterator, Mapping
 
-from tpu_estimator_embedding.checkpoint.checksums import crc32c, masked
-from tpu_estimator_embedding.checkpoint.wire_format import read_varint, varint
+from tpu_estimator_embedding.checkpoint.bundle.checksums import crc32c, masked
+from tpu_estimator_embedding.checkpoint.bundle.wire_format import read_varint, varint
 
 _MAGIC = struct.pack("<Q", 0xDB4775248B80FB57)
 _FOOTER_SIZE = 48

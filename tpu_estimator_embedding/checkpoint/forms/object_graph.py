@@ -17,7 +17,7 @@ import dataclasses
 import re
 from collections.abc import Mapping
 
-from tpu_estimator_embedding.checkpoint.wire_format import (
+from tpu_estimator_embedding.checkpoint.bundle.wire_format import (
     Fields,
     all_bytes,
     bytes_field,

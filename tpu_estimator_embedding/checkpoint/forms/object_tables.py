@@ -8,22 +8,22 @@ import re
 from collections.abc import Collection, Mapping
 
 from tpu_estimator_embedding import checks
-from tpu_estimator_embedding.checkpoint.bundle_tensor import BundleTensor
+from tpu_estimator_embedding.checkpoint.bundle.bundle_tensor import BundleTensor
 from tpu_estimator_embedding.checkpoint.contents import Contents, Table
-from tpu_estimator_embedding.checkpoint.names import Names
-from tpu_estimator_embedding.checkpoint.object_graph import (
+from tpu_estimator_embedding.checkpoint.forms.object_graph import (
     GRAPH_KEY,
     Path,
     Value,
     object_path,
     parse_graph,
 )
+from tpu_estimator_embedding.checkpoint.layouts.table_layouts import TableLayout
+from tpu_estimator_embedding.checkpoint.names import Names
 from tpu_estimator_embedding.checkpoint.slot_names import (
     SLOT_NAMES,
     SLOT_SUFFIXES,
     optimizers_with,
 )
-from tpu_estimator_embedding.checkpoint.table_layouts import TableLayout
 
 LAYER_TABLES = "_tables"  # the attribute of a TPUEmbeddingLayer that leads to its tables
 EMBEDDING = "embedding"  # what the documents call a TPUEmbedding in a Checkpoint

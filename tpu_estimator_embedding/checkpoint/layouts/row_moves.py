@@ -11,7 +11,7 @@ import math
 from collections.abc import Iterator
 from typing import NamedTuple
 
-from tpu_estimator_embedding.checkpoint.table_layouts import TableLayout
+from tpu_estimator_embedding.checkpoint.layouts.table_layouts import TableLayout
 from tpu_estimator_embedding.plan.partition_strategy import part_sizes
 
 

@@ -12,11 +12,15 @@ from collections.abc import Iterator, Sequence
 
 import numpy as np
 
-from tpu_estimator_embedding.checkpoint import dtypes
-from tpu_estimator_embedding.checkpoint.bundle_entries import Entry
-from tpu_estimator_embedding.checkpoint.checksums import crc32c, masked
-from tpu_estimator_embedding.checkpoint.stored_tensor import BLOCK_BYTES, StoredTensor, bytes_of
-from tpu_estimator_embedding.checkpoint.string_tensor import decode_strings
+from tpu_estimator_embedding.checkpoint.bundle import dtypes
+from tpu_estimator_embedding.checkpoint.bundle.bundle_entries import Entry
+from tpu_estimator_embedding.checkpoint.bundle.checksums import crc32c, masked
+from tpu_estimator_embedding.checkpoint.bundle.stored_tensor import (
+    BLOCK_BYTES,
+    StoredTensor,
+    bytes_of,
+)
+from tpu_estimator_embedding.checkpoint.bundle.string_tensor import decode_strings
 
 
 class Piece:

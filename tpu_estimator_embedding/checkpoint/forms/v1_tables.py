@@ -9,14 +9,14 @@ those of dictionaries have no scope, and some slots only the embedding engine wr
 from collections.abc import Collection, Mapping
 
 from tpu_estimator_embedding import checks
+from tpu_estimator_embedding.checkpoint.bundle.stored_tensor import StoredTensor
 from tpu_estimator_embedding.checkpoint.contents import PARAMETERS, Table
+from tpu_estimator_embedding.checkpoint.layouts.table_layouts import TableLayout
 from tpu_estimator_embedding.checkpoint.slot_names import (
     SHARED_SUFFIXES,
     SLOT_SUFFIXES,
     slots_of,
 )
-from tpu_estimator_embedding.checkpoint.stored_tensor import StoredTensor
-from tpu_estimator_embedding.checkpoint.table_layouts import TableLayout
 from tpu_estimator_embedding.checkpoint.table_rows import part_starts, rows_by_id
 
 Tensors = Mapping[str, StoredTensor]

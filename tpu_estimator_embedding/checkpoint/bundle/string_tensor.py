@@ -8,8 +8,8 @@ True
 
 import struct
 
-from tpu_estimator_embedding.checkpoint.checksums import crc32c, masked
-from tpu_estimator_embedding.checkpoint.wire_format import read_varint, varint
+from tpu_estimator_embedding.checkpoint.bundle.checksums import crc32c, masked
+from tpu_estimator_embedding.checkpoint.bundle.wire_format import read_varint, varint
 
 
 def encode_string(text: bytes) -> tuple[bytes, int]:

@@ -8,15 +8,15 @@ tensor lies, and data files `model.ckpt-100.data-00000-of-00001`.
 import pathlib
 from collections.abc import Mapping
 
-from tpu_estimator_embedding.checkpoint.bundle_entries import (
+from tpu_estimator_embedding.checkpoint.bundle.bundle_entries import (
     HEADER_KEY,
     Entry,
     parse_entry,
     parse_header,
     slice_key,
 )
-from tpu_estimator_embedding.checkpoint.bundle_tensor import BundleTensor, Piece
-from tpu_estimator_embedding.checkpoint.index_table import parse_index
+from tpu_estimator_embedding.checkpoint.bundle.bundle_tensor import BundleTensor, Piece
+from tpu_estimator_embedding.checkpoint.bundle.index_table import parse_index
 from tpu_estimator_embedding.checkpoint.paths import data_file, index_file
 
 _INSPECT = "`tpu-estimator-embedding checkpoint inspect` lists what a checkpoint has."

@@ -8,7 +8,7 @@ import numpy as np
 from tpu_estimator_embedding import checks
 from tpu_estimator_embedding.checkpoint.inspection import CheckpointReport
 from tpu_estimator_embedding.checkpoint.output_files import check_absent, new_files
-from tpu_estimator_embedding.checkpoint.row_statistics import NORM_EDGES
+from tpu_estimator_embedding.checkpoint.report.row_statistics import NORM_EDGES
 
 
 def check_histogram(path: pathlib.Path) -> None:

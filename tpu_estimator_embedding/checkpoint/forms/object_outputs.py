@@ -15,10 +15,14 @@ from collections.abc import Mapping
 import numpy as np
 
 from tpu_estimator_embedding import checks
-from tpu_estimator_embedding.checkpoint.bundle_tensor import BundleTensor
+from tpu_estimator_embedding.checkpoint.bundle.bundle_tensor import BundleTensor
+from tpu_estimator_embedding.checkpoint.bundle.stored_tensor import (
+    ArrayTensor,
+    StoredTensor,
+    TextTensor,
+)
 from tpu_estimator_embedding.checkpoint.contents import PARAMETERS, Contents
-from tpu_estimator_embedding.checkpoint.names import Names
-from tpu_estimator_embedding.checkpoint.object_graph import (
+from tpu_estimator_embedding.checkpoint.forms.object_graph import (
     GRAPH_KEY,
     Path,
     format_graph,
@@ -26,7 +30,7 @@ from tpu_estimator_embedding.checkpoint.object_graph import (
     parse_object_path,
     value_key,
 )
-from tpu_estimator_embedding.checkpoint.object_tables import (
+from tpu_estimator_embedding.checkpoint.forms.object_tables import (
     EMBEDDING,
     LAYER_TABLES,
     TRAPS,
@@ -34,11 +38,7 @@ from tpu_estimator_embedding.checkpoint.object_tables import (
     find_objects,
     named_variables,
 )
-from tpu_estimator_embedding.checkpoint.stored_tensor import (
-    ArrayTensor,
-    StoredTensor,
-    TextTensor,
-)
+from tpu_estimator_embedding.checkpoint.names import Names
 
 LAYER = "layer"
 
