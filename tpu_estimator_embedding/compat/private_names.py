@@ -213,11 +213,13 @@ ESTIMATOR = (
     *_names(f"{_UPSTREAM}.tpu.tpu_context", "TPUContext _InternalTPUContext",
             "batch sizes and input modes, checked as for a TPU"),
     *_members(f"{_UPSTREAM}.tpu.tpu_context", "_InternalTPUContext",
-              "_config _eval_batch_size _eval_on_tpu _get_device_assignment _get_tpu_system_metadata "
+              "_config _eval_batch_size _eval_on_tpu _get_device_assignment "
+              "_get_tpu_system_metadata "
               "_is_running_on_cpu _mode _predict_batch_size _use_tpu "
               "_validate_tpu_configuration",
               "this machine answers in the place of a TPU system"),
-    *_names(f"{_UPSTREAM}.tpu.util", "check_positive_integer", "its error, of `steps` and others"),
+    *_names(f"{_UPSTREAM}.tpu.util", "check_positive_integer",
+            "its error, of `steps` and others"),
     *_names(f"{_UPSTREAM}.tpu.tpu_estimator",
             "ExamplesPerSecondHook ExportSavedModelApiVersion TPUEstimator "
             "_OutfeedHostCallHook _add_item_to_params",
