@@ -244,7 +244,8 @@ class TPUEmbedding(tf.__internal__.tracking.Trackable):
 
     def _build_tables(self) -> None:
         if self._variables is None:
-            self._variables = table_variables.create_tables(self._plan, self._slot_functions)
+            self._variables = table_variables.create_tables(
+                self._plan, self._slot_functions, self._replicas.scoped_strategy)
             for name, variable in table_variables.children(self._variables).items():
                 self._track_trackable(variable, name)
 

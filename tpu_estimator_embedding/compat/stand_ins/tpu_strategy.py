@@ -10,6 +10,7 @@ from tensorflow.python.distribute import tpu_strategy
 from tensorflow.python.tpu.tpu_hardware_feature import HardwareFeature
 
 from tpu_estimator_embedding.compat.stand_ins import tpu_cores, tpu_system
+from tpu_estimator_embedding.compat.stand_ins.tpu_extended import TPUExtended
 
 _Tensors = Any  # a nest of tensors
 
@@ -30,8 +31,9 @@ class _ThisMachine(tf.distribute.MirroredStrategy):
 
     def __init__(self, tpu_cluster_resolver: Any, device_assignment: Any) -> None:
         cores = tpu_cores.count()
-        super().__init__(tpu_cores.devices(
-            device_assignment.num_replicas if device_assignment else cores))
+        devices = tpu_cores.devices(device_assignment.num_replicas if device_assignment else cores)
+        # What MirroredStrategy does, with another `extended`.
+        tf.distribute.Strategy.__init__(self, TPUExtended(self, devices=devices))
         self._resolver = tpu_cluster_resolver
         self._cores_per_replica = getattr(device_assignment, "num_cores_per_replica", 1)
         # What programs ask of the `extended` of a TPU's strategy.

@@ -131,7 +131,7 @@ def of_input_shape(path: str, config: Any, shape: Any) -> OutputShape:
     dims = tuple(shape.as_list())
     if len(dims) == 1:
         return OutputShape(dims)
-    length = config.max_sequence_length
+    length = _sequence_length(config)
     if length and len(dims) == 2:
         return OutputShape((dims[0], length), length)
     if length:
@@ -142,8 +142,14 @@ def of_input_shape(path: str, config: Any, shape: Any) -> OutputShape:
 
 def of_batch_size(config: Any, batch_size: int) -> OutputShape:
     """Returns the shape that a batch of this size gives."""
-    length = config.max_sequence_length
+    length = _sequence_length(config)
     return OutputShape((batch_size, length), length) if length else OutputShape((batch_size,))
+
+
+def _sequence_length(config: Any) -> int:
+    """Returns max_sequence_length, 0 where output_shape says what rows there are."""
+    return 0 if tf.TensorShape(getattr(config, "output_shape", None)).rank else (
+        config.max_sequence_length)
 
 
 def _stated(config: Any, dims: tuple[int | None, ...]) -> OutputShape:

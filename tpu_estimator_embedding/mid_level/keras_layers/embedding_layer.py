@@ -100,9 +100,6 @@ class _EmbeddingLayer(_Layer):
         # Keras saves in HDF5 what `weights` lists.
         if hasattr(self, "_non_trainable_weights"):
             self._non_trainable_weights.extend(self._tables.variables.values())
-            if tf.distribute.has_strategy():  # Keras 2 compiles with variables of its scope alone
-                for variable in self._tables.variables.values():
-                    variable._distribute_strategy = tf.distribute.get_strategy()
 
     @property
     def embedding_tables(self) -> dict[Any, tf.Variable]:

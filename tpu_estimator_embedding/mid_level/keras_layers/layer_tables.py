@@ -74,7 +74,8 @@ class LayerTables(tf.__internal__.tracking.Trackable):
             checks.check_positive_int("batch_size", batch_size)
             checks.check(batch_size % self._replicas.count == 0, "batch_size",
                          f"a multiple of the {self._replicas.count} replicas", batch_size)
-        self._parts = create_tables(self._plan, slot_functions(self.tables, optimizer))
+        self._parts = create_tables(self._plan, slot_functions(self.tables, optimizer),
+                                    self._replicas.scoped_strategy)
         self.variables = children(self._parts)
         for name, variable in self.variables.items():
             self._track_trackable(variable, name)

@@ -16,6 +16,12 @@ Leaves = Sequence[Any]
 class ReplicaCalls:
     """The calls of the replicas of the strategy under which it was made.
 
+    Attributes:
+        strategy: that strategy.
+        scoped_strategy: the same, None where it is the default one.
+        count: its replicas.
+        devices: the device of each.
+
     Raises:
         RuntimeError: if the strategy has replicas in other processes.
 
@@ -26,6 +32,7 @@ class ReplicaCalls:
 
     def __init__(self) -> None:
         self.strategy = tf.distribute.get_strategy()
+        self.scoped_strategy = self.strategy if tf.distribute.has_strategy() else None
         self.count = self.strategy.num_replicas_in_sync
         self.devices = (self.strategy.extended.worker_devices if tf.distribute.has_strategy()
                         else ("/device:CPU:0",))

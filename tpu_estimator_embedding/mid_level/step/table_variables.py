@@ -8,6 +8,7 @@ from typing import Any
 
 import tensorflow as tf
 from tensorflow.python.eager import context
+from tensorflow.python.trackable import data_structures
 
 from tpu_estimator_embedding import checks
 from tpu_estimator_embedding.engine.partitioned_embedding import create_variables, default_names
@@ -16,13 +17,17 @@ from tpu_estimator_embedding.plan.embedding_plan import EmbeddingPlan, TablePlan
 from tpu_estimator_embedding.types import Initializer
 
 
-def create_tables(plan: EmbeddingPlan, slot_functions: Mapping[str, Callable[..., Any]]
-                  ) -> dict[str, TableVariables]:
+def create_tables(plan: EmbeddingPlan, slot_functions: Mapping[str, Callable[..., Any]],
+                  strategy: tf.distribute.Strategy | None = None) -> dict[str, TableVariables]:
     """Creates the variables of a plan, once, outside of any strategy and any function.
+
+    Keras 2 compiles models with variables of its strategy alone, and its optimizers make slots
+    of such variables alone, so the variables say that they are of it.
 
     Args:
         plan: the tables.
         slot_functions: table name -> its slot_variable_creation_fn.
+        strategy: the strategy under which the tables are used; None for the default one.
 
     Returns:
         Table name -> variables.
@@ -35,6 +40,9 @@ def create_tables(plan: EmbeddingPlan, slot_functions: Mapping[str, Callable[...
             dataclasses.replace(table, optimizer=None) if table.name in slot_functions else table
             for table in plan.tables))
         variables = create_variables(bare, default_names(bare))
+        if strategy is not None:
+            for variable in children(variables).values():
+                variable._distribute_strategy = strategy
         for table in plan.tables:
             if table.name in slot_functions and table.slot_initial_values:
                 variables[table.name] = variables[table.name]._replace(
@@ -76,6 +84,8 @@ def _slots(table: TablePlan, parts: list[tf.Variable],
     slots: dict[str, list[tf.Variable]] = {name: [] for name in names}
     for part in parts:
         created = create(part, names, initializers)
+        if isinstance(created, Mapping):
+            created = {name: _unwrapped(slot) for name, slot in created.items()}
         checks.check(
             isinstance(created, Mapping) and set(created) == set(names) and
             all(created[name].shape == part.shape for name in names),
@@ -84,3 +94,8 @@ def _slots(table: TablePlan, parts: list[tf.Variable],
         for name in names:
             slots[name].append(created[name])
     return slots
+
+
+def _unwrapped(slot: Any) -> Any:
+    """Returns the variable of a slot, which a function may keep out of what refers to it."""
+    return slot.value if isinstance(slot, data_structures.NoDependency) else slot

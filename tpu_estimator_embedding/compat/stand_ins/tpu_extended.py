@@ -1,0 +1,35 @@
+# SPDX-License-Identifier: Apache-2.0
+"""The variables of a strategy over the devices of this machine."""
+
+from collections.abc import Callable
+from typing import Any
+
+import tensorflow as tf
+from tensorflow.python.distribute import mirrored_strategy
+
+
+class TPUExtended(mirrored_strategy.MirroredExtended):
+    """Mirrors variables on every replica, but those beside a variable that is not mirrored.
+
+    Tables of TPUEmbedding are one set for all replicas. Legacy optimizers of Keras create the
+    slots of a table under the strategy, colocated with it: these are one set, too.
+    """
+
+    def _validate_colocate_with_variable(self, colocate_with_variable: Any) -> None:
+        if not _is_of(self, colocate_with_variable):
+            super()._validate_colocate_with_variable(colocate_with_variable)
+
+    def _create_variable(self, next_creator: Callable[..., tf.Variable],
+                         **kwargs: Any) -> tf.Variable:
+        table: Any = kwargs.get("colocate_with")
+        if not _is_of(self, table):
+            return super()._create_variable(next_creator, **kwargs)
+        del kwargs["colocate_with"]
+        with tf.device(table.device):
+            return next_creator(**kwargs)
+
+
+def _is_of(extended: TPUExtended, variable: Any) -> bool:
+    """Whether it is one variable for all replicas, of the strategy all the same."""
+    return (isinstance(variable, tf.Variable) and extended.variable_created_in_scope(variable)
+            and not isinstance(variable, tf.distribute.DistributedValues))
