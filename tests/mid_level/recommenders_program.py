@@ -47,7 +47,8 @@ def train_in_loop(strategy, model, dataset):
                 labels, model(features, training=True), from_logits=True)
             loss = tf.nn.compute_average_loss(losses, global_batch_size=BATCH_SIZE)
         variables = model.trainable_variables
-        model.optimizer.apply_gradients(zip(tape.gradient(loss, variables), variables))
+        model.optimizer.apply_gradients(
+            zip(tape.gradient(loss, variables), variables, strict=True))
         return loss
 
     run = tf.function(lambda batch: strategy.reduce("sum", strategy.run(step, batch), axis=None))

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""The embedding layer of TensorFlow Recommenders on this package's tables, beside stock TensorFlow."""
+"""The embedding layer of TensorFlow Recommenders on this package's tables."""
 
 import importlib.util
 import json
