@@ -23,6 +23,7 @@ VERBS = {
     "report": ("experiments.report_command", "report on a model from its directory"),
     "run": ("runtime.run_command", "run a program as it is"),
     "sweep": ("experiments.sweep_command", "compare gradient multipliers of a program's tables"),
+    "verify": ("migration.verify.command", "prove that a migrated program trains as before"),
 }
 
 _EXAMPLES = f"""\
@@ -32,6 +33,8 @@ examples:
   {PROGRAM} demo --examples 50000      write data, train, evaluate, export
   {PROGRAM} checkpoint inspect DIR     its tables, slots and state
   {PROGRAM} migrate train.py           show it with explicit imports
+  {PROGRAM} verify train.py new/train.py
+                                       does the migrated program train as before?
   {PROGRAM} run train.py --steps 100   run a program as it is
   {PROGRAM} run -m trainer.task        run a module as it is
   {PROGRAM} plan train.py              what will its tables need?

@@ -76,14 +76,14 @@ def _rates(source: EmbeddingPlan | ModuleType, table: str) -> list[float]:
             source.feature_config(step))
         found = plan.table_by_name[table].training_optimizer.learning_rate
         return found(step) if callable(found) else found
-    return _at_steps(rate)
+    return values_at_steps(rate)
 
 
 def _multiples(multiplier: Any) -> list[float]:
-    return _at_steps(multiplier) if multiplier is not None else []
+    return values_at_steps(multiplier) if multiplier is not None else []
 
 
-def _at_steps(function: Callable[[Any], Any]) -> list[float]:
+def values_at_steps(function: Callable[[Any], Any]) -> list[float]:
     """Evaluates a function of the step in graphs: the program may have switched V2 off."""
     values = []
     for step in _STEPS:

@@ -1,0 +1,125 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Batches of an input_fn: read once, kept in a file, and given back as the input_fn gave them."""
+
+import dataclasses
+import hashlib
+import pathlib
+import pickle
+from collections.abc import Callable, Iterator
+from typing import Any
+
+import numpy as np
+import tensorflow as tf
+
+SEED = 1
+
+
+@dataclasses.dataclass(frozen=True)
+class Batches:
+    """What one call of an input_fn gave.
+
+    Attributes:
+        elements: of each batch, its tensors; those of sparse and ragged tensors one by one.
+        ended: whether there were no more.
+    """
+
+    elements: list[list[np.ndarray]]
+    ended: bool
+
+    def save(self, path: pathlib.Path) -> None:
+        """Writes them to a file."""
+        path.parent.mkdir(exist_ok=True)
+        path.write_bytes(pickle.dumps((self.elements, self.ended)))
+
+    @classmethod
+    def load(cls, path: pathlib.Path) -> "Batches":
+        """Reads what `save` wrote."""
+        return cls(*pickle.loads(path.read_bytes()))
+
+    def digests(self) -> tuple[str, ...]:
+        """Returns a digest of each batch: equal digests, equal bits."""
+        return tuple(hashlib.sha256(b"".join(
+            pickle.dumps((array.dtype.str, array.shape, array.tolist()
+                          if array.dtype == object else array.tobytes()))
+            for array in element)).hexdigest() for element in self.elements)
+
+
+@dataclasses.dataclass(frozen=True)
+class Structure:
+    """What the elements of an input are.
+
+    Attributes:
+        spec: nested TypeSpecs.
+        is_dataset: whether the input_fn returns a Dataset, not tensors.
+    """
+
+    spec: Any
+    is_dataset: bool
+
+    def describe(self) -> str:
+        """Returns names, dtypes and shapes as text."""
+        return f"{'Dataset' if self.is_dataset else 'tensors'} of {self.spec}"
+
+
+def read(call: Callable[[], Any], count: int) -> tuple[Batches, Structure]:
+    """Calls an input_fn in a graph of its own, and reads its first batches."""
+    with tf.Graph().as_default():
+        tf.compat.v1.set_random_seed(SEED)
+        result = _without_missing_labels(call())
+        structure = Structure(_spec_of(result), isinstance(result, tf.data.Dataset))
+        start = []
+        if structure.is_dataset:
+            iterator = tf.compat.v1.data.make_initializable_iterator(result)
+            result, start = iterator.get_next(), [iterator.initializer]
+        tensors = tf.nest.flatten(result, expand_composites=True)
+        with tf.compat.v1.Session() as session:
+            session.run([tf.compat.v1.local_variables_initializer(),
+                         tf.compat.v1.tables_initializer()])
+            session.run(start)
+            coordinator = tf.train.Coordinator()
+            if tf.compat.v1.get_collection(tf.compat.v1.GraphKeys.QUEUE_RUNNERS):
+                tf.compat.v1.train.start_queue_runners(session, coordinator)
+            elements: list[list[np.ndarray]] = []
+            ended = False
+            try:
+                while len(elements) < count:
+                    elements.append([np.asarray(value) for value in session.run(tensors)])
+            except tf.errors.OutOfRangeError:
+                ended = True
+            coordinator.request_stop()
+    return Batches(elements, ended), structure
+
+
+def play(batches: Batches, structure: Structure) -> Any:
+    """Returns a Dataset, or tensors, of recorded batches in the current graph.
+
+    After the last recorded batch the first one comes again, unless the input ended there: what
+    reads ahead of training finds something.
+    """
+    def generate() -> Iterator[tuple[np.ndarray, ...]]:
+        yield from map(tuple, batches.elements)
+
+    flat = tuple(tf.nest.flatten(structure.spec, expand_composites=True))
+    dataset = tf.data.Dataset.from_generator(generate, output_signature=flat).map(
+        lambda *tensors: tf.nest.pack_sequence_as(structure.spec, list(tensors),
+                                                  expand_composites=True))
+    if not batches.ended:
+        dataset = dataset.repeat()
+    if structure.is_dataset:
+        return dataset
+    iterator = tf.compat.v1.data.make_initializable_iterator(dataset)
+    tf.compat.v1.add_to_collection(
+        tf.compat.v1.GraphKeys.TABLE_INITIALIZERS, iterator.initializer)
+    return iterator.get_next()
+
+
+def _without_missing_labels(result: Any) -> Any:
+    if isinstance(result, tuple) and len(result) == 2 and result[1] is None:
+        return result[0]
+    return result
+
+
+def _spec_of(result: Any) -> Any:
+    if isinstance(result, tf.data.Dataset):
+        return result.element_spec
+    return tf.nest.map_structure(tf.type_spec_from_value, result)

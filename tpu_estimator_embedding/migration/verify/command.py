@@ -1,0 +1,67 @@
+# SPDX-License-Identifier: Apache-2.0
+"""The verb `verify`."""
+
+import argparse
+import pathlib
+import sys
+from collections.abc import Sequence
+
+_PROGRAM = "tpu-estimator-embedding verify"
+_USAGE = "%(prog)s [options] LEGACY.py MIGRATED.py [-- ARGS ...]"
+DIFFERENT, FAILED = 1, 2
+DESCRIPTION = """\
+Proves that a program migrated by `migrate --to imports` trains as the legacy
+program does. Runs both until their first TPUEstimator with tables has trained
+some steps, from the same initial values and on the same batches, and compares
+loss, tables, slots and dense variables after every step."""
+_EPILOG = """\
+Both programs train in temporary model directories and are ended there: what
+they do afterwards is not run. The disk must hold every step's checkpoints.
+
+examples:
+  %(prog)s train.py new/train.py -- --data logs/
+  %(prog)s --steps 5 --rtol 1e-6 --keep runs/ train.py new/train.py
+
+exit status: 0 they agree, 1 they differ, 2 they could not be compared"""
+
+
+def add_arguments(parser: argparse.ArgumentParser) -> None:
+    """Adds the options of the command."""
+    parser.usage, parser.epilog = _USAGE, _EPILOG
+    parser.add_argument("legacy", metavar="LEGACY.py", help="the program as it was")
+    parser.add_argument("migrated", metavar="MIGRATED.py", help="the migrated program")
+    parser.add_argument("--steps", type=int, default=20, metavar="N",
+                        help="steps to train (default: %(default)s)")
+    parser.add_argument("--rtol", type=float, default=0.0, metavar="X",
+                        help="relative tolerance (default: equal bit for bit)")
+    parser.add_argument("--atol", type=float, default=0.0, metavar="X",
+                        help="absolute tolerance (default: %(default)s)")
+    parser.add_argument("--tf1", action="store_true", dest="is_tf1",
+                        help="`import tensorflow` means TensorFlow 1.x in LEGACY.py")
+    parser.add_argument("--keep", metavar="DIR", help="keep checkpoints, batches and logs of "
+                        "both runs in DIR/legacy and DIR/migrated")
+
+
+def parse(parser: argparse.ArgumentParser, arguments: Sequence[str]) -> argparse.Namespace:
+    """Parses the options; what stands behind `--` goes to the programs."""
+    own = list(arguments)
+    place = own.index("--") if "--" in own else len(own)
+    args = parser.parse_args(own[:place])
+    args.program_arguments = own[place + 1:]
+    return args
+
+
+def run(args: argparse.Namespace) -> int:
+    """Runs both programs, prints what differs and returns the exit status."""
+    from tpu_estimator_embedding.migration.verify.comparison import compare
+    from tpu_estimator_embedding.migration.verify.processes import FailedRunError
+    print(f"{_PROGRAM}: both programs run now, each in a process of its own", file=sys.stderr)
+    try:
+        found = compare(args.legacy, args.migrated, args.program_arguments, steps=args.steps,
+                        rtol=args.rtol, atol=args.atol, is_tf1=args.is_tf1,
+                        directory=args.keep and pathlib.Path(args.keep))
+    except (OSError, ValueError, FailedRunError) as error:
+        print(f"{_PROGRAM}: {error}", file=sys.stderr)
+        return FAILED
+    print(found.to_text())
+    return 0 if found.agree else DIFFERENT

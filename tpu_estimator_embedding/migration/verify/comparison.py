@@ -1,0 +1,202 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Compares a legacy program with its migrated one, step by step."""
+
+import dataclasses
+import math
+import os
+import pathlib
+import tempfile
+from collections.abc import Sequence
+
+from tpu_estimator_embedding import checkpoint, checks
+from tpu_estimator_embedding.checkpoint.report.report_text import describe_comparison, format_table
+from tpu_estimator_embedding.migration.verify import processes
+from tpu_estimator_embedding.migration.verify.settings import (
+    INITIAL,
+    RunResult,
+    Settings,
+    step_name,
+)
+
+StrPath = str | os.PathLike[str]
+
+
+@dataclasses.dataclass(frozen=True)
+class Step:
+    """How two programs differ after a step.
+
+    Attributes:
+        step: 1 is the first; 0 stands for the values that each program starts from by itself.
+        losses: of the legacy and of the migrated program; None at step 0.
+        loss_agrees: whether they are within the tolerance.
+        checkpoint: how tables, slots and variables differ; None where `problem` says why they
+            cannot be compared.
+        problem: a table, slot or shape that one program does not have.
+    """
+
+    step: int
+    losses: tuple[float, float] | None
+    loss_agrees: bool
+    checkpoint: checkpoint.Comparison | None
+    problem: str = ""
+
+    @property
+    def agrees(self) -> bool:
+        """Whether everything is within the tolerance."""
+        return self.loss_agrees and self.checkpoint is not None and self.checkpoint.agree
+
+    @property
+    def worst(self) -> tuple[str, float]:
+        """The tensor with the largest difference, and the difference."""
+        differences = {
+            ", ".join(filter(None, (one.name, one.slot))): one.max_difference
+            for one in (self.checkpoint.tensors if self.checkpoint else ())
+            if one.worst_row is not None}
+        name = max(differences, key=lambda name: (
+            math.isnan(differences[name]), differences[name]), default="-")
+        return name, differences.get(name, 0.0)
+
+
+@dataclasses.dataclass(frozen=True)
+class Verification:
+    """What `compare` has found.
+
+    Attributes:
+        configuration: what differs in the EmbeddingPlans: learning rates, initializers, ...
+        inputs: what differs in the batches that the programs read by themselves.
+        notes: what could not be compared.
+        steps: of every step, from 0 on.
+    """
+
+    configuration: tuple[str, ...]
+    inputs: tuple[str, ...]
+    notes: tuple[str, ...]
+    steps: tuple[Step, ...]
+
+    @property
+    def agree(self) -> bool:
+        """Whether nothing differs."""
+        return not self.configuration and not self.inputs and self.first is None
+
+    @property
+    def first(self) -> Step | None:
+        """The first step that differs, or None."""
+        return next((step for step in self.steps if not step.agrees), None)
+
+    def to_text(self) -> str:
+        """Returns the report that the command prints."""
+        lines = [f"configuration differs: {one}" for one in self.configuration]
+        lines += [f"input differs: {one}" for one in self.inputs]
+        lines += [f"note: {note}" for note in self.notes]
+        lines.append(format_table(
+            ["step", "legacy loss", "migrated loss", "largest difference", "of"],
+            list(map(_row, self.steps))))
+        if self.first:
+            lines += ["", f"The first difference is {_place(self.first)}:", _details(self.first)]
+        last = self.steps[-1].step
+        lines.append(f"They agree in all of {last} steps." if self.agree else "They differ.")
+        return "\n".join(lines)
+
+
+def compare(legacy: StrPath, migrated: StrPath, arguments: Sequence[str] = (), *,
+            steps: int = 20, rtol: float = 0.0, atol: float = 0.0, is_tf1: bool = False,
+            directory: StrPath | None = None) -> Verification:
+    """Runs a legacy program and its migration to explicit imports, and compares every step.
+
+    Each runs in a process of its own until its first TPUEstimator with tables has trained
+    `steps` steps, in a model directory of its own; what the program does afterwards is not run.
+    The migrated program starts from the initial values of the legacy program and is fed the
+    batches that the legacy input_fn gave. What it would have started from and read by itself is
+    compared, too. Evaluation, and listeners of saves, are left out.
+
+    Args:
+        legacy: the program, as `tpu-estimator-embedding run` runs it.
+        migrated: the program that `migrate --to imports` made of it.
+        arguments: of both programs.
+        steps: number of steps, at least 1.
+        rtol, atol: values agree where `|a - b| ≤ atol + rtol |b|`; 0 compares bit for bit.
+        is_tf1: whether `import tensorflow` means TensorFlow 1.x in the legacy program.
+        directory: where to keep both runs, with a checkpoint of every step; None keeps nothing.
+
+    Raises:
+        ValueError: `steps` or a tolerance is out of range.
+        FileNotFoundError: there is no such program.
+        FileExistsError: `directory` holds a run already.
+        FailedRunError: a program fails, or has no TPUEstimator with tables that trains.
+    """
+    checks.check_positive_int("steps", steps)
+    checks.check(rtol >= 0 and atol >= 0, "rtol", "at least 0, as atol must", (rtol, atol))
+    for program in (legacy, migrated):
+        if not pathlib.Path(program).is_file():
+            raise FileNotFoundError(f"There is no program {os.fspath(program)!r}.")
+    with tempfile.TemporaryDirectory(prefix="verify-") as temporary:
+        root = pathlib.Path(directory or temporary).absolute()
+        old, new = root / "legacy", root / "migrated"
+        a = processes.record(Settings(os.fspath(legacy), tuple(arguments), str(old), steps,
+                                      is_legacy=True, is_tf1=is_tf1))
+        b = processes.record(Settings(os.fspath(migrated), tuple(arguments), str(new), steps,
+                                      is_legacy=False, reference=str(old)))
+        return compare_runs(old, a, new, b, rtol=rtol, atol=atol)
+
+
+def compare_runs(old: pathlib.Path, a: RunResult, new: pathlib.Path, b: RunResult, *,
+                 rtol: float, atol: float) -> Verification:
+    """Compares two recorded runs, by their directories and results."""
+    compared = [_compare_step(0, old / INITIAL, new / INITIAL, None, rtol, atol)]
+    for step, losses in enumerate(zip(a.losses, b.losses, strict=False), start=1):
+        compared.append(_compare_step(step, old / step_name(step), new / step_name(step), losses,
+                                      rtol, atol))
+    inputs, notes = _compare_inputs(a, b)
+    return Verification(_compare_plans(a.plan, b.plan), inputs, notes, tuple(compared))
+
+
+def _compare_step(step: int, a: pathlib.Path, b: pathlib.Path,
+                  losses: tuple[float, float] | None, rtol: float, atol: float) -> Step:
+    agrees = losses is None or losses[0] == losses[1] or all(map(math.isnan, losses)) or (
+        abs(losses[0] - losses[1]) <= atol + rtol * abs(losses[1]))
+    try:
+        return Step(step, losses, agrees, checkpoint.compare(a, b, rtol=rtol, atol=atol))
+    except ValueError as error:  # a table, a slot or a shape
+        return Step(step, losses, agrees, None, str(error))
+
+
+def _compare_plans(a: dict[str, str], b: dict[str, str]) -> tuple[str, ...]:
+    return tuple(f"{path}: {a.get(path, 'missing')}, migrated {b.get(path, 'missing')}"
+                 for path in sorted(a.keys() | b.keys()) if a.get(path) != b.get(path))
+
+
+def _compare_inputs(a: RunResult, b: RunResult) -> tuple[tuple[str, ...], tuple[str, ...]]:
+    if len(a.losses) != len(b.losses):
+        return (f"the legacy program trained {len(a.losses)} steps, the migrated one "
+                f"{len(b.losses)}",), ()
+    if a.inputs != b.inputs:
+        return (f"the legacy input_fn gives {list(a.inputs)}, the migrated one "
+                f"{list(b.inputs)}",), ()
+    if not a.is_repeatable:
+        return (), ("the legacy input_fn gives other batches each time it is read, so the values "
+                    "of the migrated one were not compared with them",)
+    for call, (old, new) in enumerate(zip(a.digests, b.digests, strict=True)):
+        for batch, (left, right) in enumerate(zip(old, new, strict=False)):
+            if left != right:
+                return (f"batch {batch} of call {call} of the input_fn has other values",), ()
+        if len(old) != len(new):
+            return (f"call {call} of the input_fn gives {len(old)} batches, in the migrated "
+                    f"program {len(new)}",), ()
+    return (), ()
+
+
+def _row(step: Step) -> list[str]:
+    losses = [f"{loss:.9g}" for loss in step.losses] if step.losses else ["-", "-"]
+    name, difference = step.worst
+    return [str(step.step), *losses, "-" if step.problem else f"{difference:.4g}",
+            "not comparable" if step.problem else name]
+
+
+def _place(step: Step) -> str:
+    return f"after step {step.step}" if step.step else "in the initial values of the programs"
+
+
+def _details(step: Step) -> str:
+    if step.checkpoint is None:
+        return step.problem
+    return describe_comparison(step.checkpoint)

@@ -1,0 +1,108 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Runs a program until its TPUEstimator has trained some steps, in a process of its own.
+
+`compare` starts it as `python -m tpu_estimator_embedding.migration.verify.recorded_run FILE`.
+"""
+
+import contextlib
+import os
+import random
+import sys
+from typing import Any
+
+import numpy as np
+
+from tpu_estimator_embedding.compat import patch, patch_table
+from tpu_estimator_embedding.migration.verify.settings import RunResult, Settings
+from tpu_estimator_embedding.runtime import program
+from tpu_estimator_embedding.runtime.capture import NoEstimatorError
+from tpu_estimator_embedding.runtime.estimator_methods import replaced
+from tpu_estimator_embedding.runtime.program_setup import ProgramSetup
+
+_SEED = 1
+_READ_AHEAD = 3  # batches that are read and not trained on
+
+
+class _Trained(BaseException):
+    """Ends the program; no `except Exception` of it comes between."""
+
+
+def run(settings: Settings) -> None:
+    """Runs the program; its checkpoints, batches and result are in the directory then.
+
+    Raises:
+        NoEstimatorError: the program ends before its TPUEstimator with tables has trained.
+        BaseException: whatever the program raises before.
+    """
+    random.seed(_SEED)
+    np.random.seed(_SEED)
+    arguments_of: dict[Any, dict[str, Any]] = {}
+    results: list[RunResult] = []
+
+    def construct(original: Any, estimator: Any, arguments: dict[str, Any]) -> None:
+        if arguments["embedding_config_spec"] is not None:
+            arguments["config"] = _recorded_config(arguments["config"], settings)
+            arguments["model_dir"] = arguments["config"].model_dir
+        original(**arguments)
+        arguments_of[estimator] = arguments
+
+    def train(original: Any, estimator: Any, arguments: dict[str, Any]) -> Any:
+        if arguments_of[estimator]["embedding_config_spec"] is None:
+            return original(**arguments)
+        results.append(_train(original, estimator, arguments, arguments_of[estimator], settings))
+        raise _Trained
+
+    with contextlib.ExitStack() as stack:
+        def set_up() -> None:
+            if settings.is_legacy:
+                ProgramSetup(settings.is_tf1)()
+            for row in patch_table.SAVERS:  # what this run saves says how tables lie
+                patch.apply(row)
+            stack.enter_context(replaced("__init__", construct))
+            stack.enter_context(replaced("train", train))
+
+        try:
+            program.run_file(settings.program, settings.arguments, set_up)
+        except BaseException:
+            if not results:
+                raise
+    if not results:
+        raise NoEstimatorError(f"{settings.program} ended before a TPUEstimator with an "
+                               "embedding_config_spec has trained. The program's arguments come "
+                               "after `--`; a program migrated to TF2 cannot be verified yet.")
+    results[0].save(settings.directory)
+
+
+def _recorded_config(config: Any, settings: Settings) -> Any:
+    from tpu_estimator_embedding.estimator import upstream
+    config = config or upstream.tpu_config.RunConfig()
+    seed = _SEED if config.tf_random_seed is None else config.tf_random_seed
+    return config.replace(
+        model_dir=os.path.join(settings.directory, "model"), tf_random_seed=seed,
+        save_checkpoints_secs=None, save_checkpoints_steps=None,
+        tpu_config=config.tpu_config._replace(iterations_per_loop=1))
+
+
+def _train(train: Any, estimator: Any, arguments: dict[str, Any], constructed: dict[str, Any],
+           settings: Settings) -> RunResult:
+    from tpu_estimator_embedding.estimator.spec_to_plan import spec_to_plan
+    from tpu_estimator_embedding.migration.verify.plan_values import plan_values
+    from tpu_estimator_embedding.migration.verify.recorded_input import RecordedInput
+    from tpu_estimator_embedding.migration.verify.step_checkpoints import StepCheckpoints
+    replicas = estimator.config.tpu_config.num_shards or 1
+    recorded = RecordedInput(arguments["input_fn"], settings,
+                             (settings.steps + _READ_AHEAD) * replicas)
+    checkpoints = StepCheckpoints(settings.directory, settings.reference)
+    train(input_fn=recorded.input_fn, hooks=[*(arguments["hooks"] or ()), checkpoints],
+          steps=settings.steps)
+    plan = spec_to_plan(constructed["embedding_config_spec"], training=True,
+                        num_hosts=constructed["num_hosts"])
+    return RunResult(tuple(checkpoints.losses), plan_values(plan), tuple(recorded.inputs),
+                     tuple(recorded.digests), recorded.is_repeatable)
+
+
+if __name__ == "__main__":
+    try:
+        run(Settings.load(sys.argv[1]))
+    except (NoEstimatorError, program.NotStartedError) as error:
+        sys.exit(str(error))

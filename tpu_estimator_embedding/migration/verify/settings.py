@@ -1,0 +1,85 @@
+# SPDX-License-Identifier: Apache-2.0
+"""What a recorded run is told, and what it leaves in its directory."""
+
+import dataclasses
+import json
+import pathlib
+from typing import Any
+
+BATCHES = "batches"  # directory: one file for each call of the input_fn
+INITIAL = "initial"  # checkpoint: the program's own initial values
+LOG = "log.txt"
+RESULT = "run.json"
+SETTINGS = "settings.json"
+
+
+def step_name(step: int) -> str:
+    """Returns the name of the checkpoint that a run writes after a step."""
+    return f"step-{step}"
+
+
+@dataclasses.dataclass(frozen=True)
+class Settings:
+    """How a program is run.
+
+    Attributes:
+        program: its file.
+        arguments: its own arguments.
+        directory: where the run writes everything.
+        steps: number of steps to train.
+        is_legacy: whether the program needs `install()`.
+        is_tf1: whether `import tensorflow` means TensorFlow 1.x in it.
+        reference: directory of the run whose initial values and batches this one takes; None
+            keeps its own.
+    """
+
+    program: str
+    arguments: tuple[str, ...]
+    directory: str
+    steps: int
+    is_legacy: bool
+    is_tf1: bool = False
+    reference: str | None = None
+
+    def save(self) -> pathlib.Path:
+        """Writes the settings into the directory of the run; returns the file."""
+        path = pathlib.Path(self.directory, SETTINGS)
+        path.write_text(json.dumps(dataclasses.asdict(self)), encoding="utf-8")
+        return path
+
+    @classmethod
+    def load(cls, path: str) -> "Settings":
+        """Reads what `save` wrote."""
+        values: dict[str, Any] = json.loads(pathlib.Path(path).read_text(encoding="utf-8"))
+        return cls(**{**values, "arguments": tuple(values["arguments"])})
+
+
+@dataclasses.dataclass(frozen=True)
+class RunResult:
+    """What a run says beside its checkpoints.
+
+    Attributes:
+        losses: of every step.
+        plan: path in the EmbeddingPlan -> value as text.
+        inputs: for each call of the input_fn, the structure of its elements as text.
+        digests: for each call of the input_fn, a digest of each batch.
+        is_repeatable: whether a second reading of the input gave the same batches.
+    """
+
+    losses: tuple[float, ...]
+    plan: dict[str, str]
+    inputs: tuple[str, ...]
+    digests: tuple[tuple[str, ...], ...]
+    is_repeatable: bool
+
+    def save(self, directory: str) -> None:
+        """Writes the result into the directory of the run."""
+        pathlib.Path(directory, RESULT).write_text(
+            json.dumps(dataclasses.asdict(self)), encoding="utf-8")
+
+    @classmethod
+    def load(cls, directory: pathlib.Path) -> "RunResult":
+        """Reads what `save` wrote."""
+        values = json.loads((directory / RESULT).read_text(encoding="utf-8"))
+        return cls(tuple(values["losses"]), values["plan"], tuple(values["inputs"]),
+                   tuple(map(tuple, values["digests"])), values["is_repeatable"])

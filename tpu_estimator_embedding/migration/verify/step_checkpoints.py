@@ -1,0 +1,46 @@
+# SPDX-License-Identifier: Apache-2.0
+"""A hook that saves every variable after every step."""
+
+import pathlib
+from typing import Any
+
+import tensorflow as tf
+
+from tpu_estimator_embedding.migration.verify.settings import INITIAL, step_name
+
+
+class StepCheckpoints(tf.compat.v1.train.SessionRunHook):
+    """Saves the initial values, takes those of a reference, and saves after every step.
+
+    Attributes:
+        losses: of the steps so far.
+    """
+
+    def __init__(self, directory: str, reference: str | None) -> None:
+        self._directory = pathlib.Path(directory)
+        self._reference = reference
+        self.losses: list[float] = []
+
+    def begin(self) -> None:
+        """Finds the loss of the Estimator, the last one in its collection."""
+        self._loss = tf.compat.v1.get_collection(tf.compat.v1.GraphKeys.LOSSES)[-1]
+
+    def after_create_session(self, session: Any, coord: Any) -> None:
+        """Saves the initial values, and takes those of the reference."""
+        self._saver = tf.compat.v1.get_collection(tf.compat.v1.GraphKeys.SAVERS)[0]
+        self._save(session, INITIAL)
+        if self._reference:
+            self._saver.restore(session, str(pathlib.Path(self._reference, INITIAL)))
+
+    def before_run(self, run_context: Any) -> Any:
+        """Asks for the loss."""
+        return tf.compat.v1.train.SessionRunArgs(self._loss)
+
+    def after_run(self, run_context: Any, run_values: Any) -> None:
+        """Saves what the step has left."""
+        self.losses.append(float(run_values.results))
+        self._save(run_context.session, step_name(len(self.losses)))
+
+    def _save(self, session: Any, name: str) -> None:
+        self._saver.save(session, str(self._directory / name), write_meta_graph=False,
+                         write_state=False)
