@@ -11,6 +11,7 @@ os.environ.setdefault("TF_CPP_MIN_LOG_LEVEL", "3")
 os.environ.setdefault("TF_USE_LEGACY_KERAS", "1")  # the layers that autodoc reads are Keras 2's
 
 import tpu_estimator_embedding  # noqa: E402 (needs the path above)
+from tpu_estimator_embedding.migration import names_page  # noqa: E402
 from tpu_estimator_embedding.runtime import patch_list  # noqa: E402
 
 project = "tpu_estimator_embedding"
@@ -28,13 +29,14 @@ napoleon_google_docstring = True
 html_extra_path: list[str] = []
 
 
-def write_patches(app: object) -> None:
-    """Writes the list of patches that patches.rst includes."""
+def write_tables(app: object) -> None:
+    """Writes the list of patches and the table of legacy names that pages include."""
     generated = DOCS / "_generated"
     generated.mkdir(exist_ok=True)
     (generated / "patches.txt").write_text("\n".join(patch_list.lines(patch_list.ROWS)) + "\n")
+    (generated / "migration_names.txt").write_text("\n".join(names_page.lines()) + "\n")
 
 
 def setup(app: object) -> None:
     """Registers what runs before the pages are read."""
-    app.connect("builder-inited", write_patches)  # type: ignore[attr-defined]
+    app.connect("builder-inited", write_tables)  # type: ignore[attr-defined]
