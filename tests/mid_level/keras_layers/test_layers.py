@@ -165,8 +165,7 @@ def test_wrong_inputs_change_no_table(keras, inputs, sentence):
 
 @pytest.mark.parametrize("small, sentence", [
     (None, "`input of feature 'small'` must be a Tensor, SparseTensor or RaggedTensor, got 'None"),
-    (tf.ragged.constant([[[1]], [[2]]]), "`rank of the ragged input of feature 'small'` must be 2"),
-    (tf.SparseTensor([[0]], [1], [2]), "rank of the sparse input of feature 'small'` must be")])
+    (tf.ragged.constant([[[1]], [[2]]]), "rank of the ragged input of feature 'small'` must be 2")])
 def test_wrong_inputs_of_small_tables_are_refused(keras, small, sentence):
     layer, ids = partial(keras, size_threshold=None), tf.constant([1, 2])
     with pytest.raises(ValueError, match=sentence):
@@ -297,3 +296,13 @@ def test_settings_that_are_functions_cannot_be_saved(keras):
     layer = embedding_layer_class(keras)({"a": FeatureConfig(ones_table(5))}, SGD(lambda: 0.5))
     with pytest.raises(ValueError, match="`learning_rate of SGD` must be a number, to be saved"):
         layer.get_config()
+
+
+def test_sparse_inputs_of_scalars_have_an_id_or_none():
+    legacy = tf.keras if tf.__version__.startswith("2.15") else importlib.import_module("tf_keras")
+    inputs = {name: legacy.Input((), sparse=True, dtype=tf.int64, name=name)
+              for name in ("small", "large")}
+    model = legacy.Model(inputs, partial(legacy)(inputs))
+    ids = tf.SparseTensor([[0], [2]], tf.constant([3, 4], tf.int64), [3])
+    for values in model({"small": ids, "large": ids}).values():
+        np.testing.assert_array_equal(values, [[1, 1], [0, 0], [1, 1]])

@@ -76,8 +76,10 @@ def _from_dense(path: str, value: Tensor) -> LayerInput:
 
 def _from_sparse(path: str, config: Any, value: tf.SparseTensor, weights: Any) -> LayerInput:
     rank = value.shape.rank
-    checks.check((rank or 0) >= 2, f"rank of the sparse input of feature {path!r}", "at least 2",
+    checks.check((rank or 0) >= 1, f"rank of the sparse input of feature {path!r}", "at least 1",
                  rank)
+    if rank == 1:  # one id for each sample, or none
+        value = tf.sparse.expand_dims(value, -1)
     places, inner = value.indices, tuple(value.shape[1:-1].as_list())
     if inner:
         checks.check(None not in inner, f"sizes of the sparse input of feature {path!r}",

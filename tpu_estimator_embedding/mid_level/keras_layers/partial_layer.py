@@ -180,6 +180,8 @@ class _PartialLayer(_Layer):
         if isinstance(value, tf.SparseTensor | tf.RaggedTensor):
             checks.check(combines, f"input of feature {name!r}", "a Tensor where "
                          "combine_small_tables is False", type(value).__name__)
+            if isinstance(value, tf.SparseTensor) and value.shape.rank == 1:
+                value = tf.sparse.expand_dims(value, -1)
             variable = layer.embeddings
             if not isinstance(variable, tf.Variable):  # Keras 3 has variables of its own
                 variable = variable.value
