@@ -15,8 +15,10 @@ program does. Runs both until their first TPUEstimator with tables has trained
 some steps, from the same initial values and on the same batches, and compares
 loss, tables, slots and dense variables after every step."""
 _EPILOG = """\
-Both programs train in temporary model directories and are ended there: what
-they do afterwards is not run. The disk must hold every step's checkpoints.
+Both programs train in temporary model directories and are ended after the last
+step: what they do later is not run. What they write by themselves, a host_call's
+summaries for example, goes where ARGS say: give a --model_dir of no worth. The
+disk must hold the checkpoints of every step.
 
 examples:
   %(prog)s train.py new/train.py -- --data logs/
