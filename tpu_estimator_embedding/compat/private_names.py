@@ -170,7 +170,7 @@ CHECKPOINTS = (
             "slots that a slot_variable_creation_fn keeps out of what refers to them"),
     *_names("tensorflow.python.trackable.base", "ShardInfo",
             "tells initializers which part of a table they fill"),
-    *_names("tensorflow.python.ops.summary_ops_v2", "is_recording_summaries",
+    *_names("tensorflow.python.ops.summary_ops_v2", "_summary_state",
             "switches pipelining off, as on a TPU"),
     *_names("tensorflow.python.tpu.embedding_context_utils", "embedding_pipelining_state",
             "switches pipelining off inside a SequentialEmbeddingContext", since=(2, 21)),

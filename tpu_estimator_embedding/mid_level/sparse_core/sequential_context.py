@@ -16,7 +16,12 @@ def is_sequential() -> bool:
     tensor or a function does not count. In a `tf.function` it is where the function is traced
     that counts.
     """
-    return summary_ops_v2.is_recording_summaries() is True or not _is_enabled()
+    return _is_recording_summaries() or not _is_enabled()
+
+
+def _is_recording_summaries() -> bool:
+    state = summary_ops_v2._summary_state
+    return state.writer is not None and state.is_recording is True
 
 
 def _is_enabled() -> bool:
