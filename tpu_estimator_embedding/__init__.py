@@ -5,9 +5,13 @@ These are the names of the Estimator API. Those of TensorFlow 2, which has other
 the same names, are in `tpu_estimator_embedding.mid_level`.
 
 Names load when they are first used: `import tpu_estimator_embedding` imports neither
-TensorFlow nor Keras. Reading a name patches nothing in TensorFlow and sets no environment
-variable; a program that takes its names from here needs no `install()`. `install()` is for
-programs that go on using TensorFlow's names, `tf.estimator` and the like.
+TensorFlow nor Keras. A program that takes its names from here needs no `install()`, which is
+for programs that go on using TensorFlow's names, `tf.estimator` and the like.
+
+Reading a name patches nothing in TensorFlow and sets no environment variable, with one
+exception: `RunConfig`, `TPUConfig`, `InputPipelineConfig`, `TPUEstimatorSpec`,
+`CrossShardOptimizer` and `TPUClusterResolver`, as the modules `tf_estimator` and `tf_tpu` that
+have them, make `tf.keras` Keras 2, the only Keras that layers in a model_fn work with.
 """
 
 import importlib

@@ -59,15 +59,11 @@ def save_v1(prefix, saved, num_hosts=1, strategy="div"):
 
 
 def restore_v1(prefix, saved, num_hosts=1, strategy="div"):
-    """Restores with tf.compat.v1.train.Saver into parts; returns name -> values by id."""
-    with tf.Graph().as_default(), v1.Session() as session:
-        variables = {name: get_variable(name, values, saved, num_hosts)
-                     for name, values in saved.all.items()}
-        v1.train.Saver().restore(session, str(prefix))
-        found = session.run({name: list(variable) if name in saved.tables else variable
-                             for name, variable in variables.items()})
-    return {name: by_id(np.concatenate(values), num_hosts, strategy) if name in saved.tables
-            else values for name, values in found.items()}
+    """Reads with TensorFlow's reader, which knows no layouts; returns name -> values by id."""
+    reader = tf.train.load_checkpoint(str(prefix))
+    found = {name: reader.get_tensor(name) for name in saved.all}
+    return {name: by_id(values, num_hosts, strategy) if name in saved.tables else values
+            for name, values in found.items()}
 
 
 def get_variable(name, values, saved, num_hosts):

@@ -6,6 +6,7 @@ import pytest
 import tensorflow as tf
 
 from tests.oracle import cut
+from tpu_estimator_embedding.checkpoint.layouts.table_layouts import TABLE_LAYOUTS_KEY
 from tpu_estimator_embedding.engine.variables import TableNames, create_variables, default_names
 from tpu_estimator_embedding.optimizers.adagrad import Adagrad
 from tpu_estimator_embedding.optimizers.adam import Adam
@@ -136,7 +137,8 @@ def strategy(request):
 @pytest.mark.parametrize("num_hosts", [1, 3, 8, 20])
 def test_parts_are_saved_as_slices_of_one_tensor(tmp_path, num_hosts, strategy):
     path = save(tmp_path, num_hosts, strategy)
-    assert dict(tf.train.list_variables(path)) == {"T": [13, 4], "T/accumulators": [13, 4]}
+    assert dict(tf.train.list_variables(path)) == {
+        "T": [13, 4], "T/accumulators": [13, 4], TABLE_LAYOUTS_KEY: []}
     wanted = np.concatenate(cut(VALUES, num_hosts, strategy))
     np.testing.assert_array_equal(tf.train.load_variable(path, "T"), wanted)
     np.testing.assert_array_equal(tf.train.load_variable(path, "T/accumulators"), -wanted)

@@ -12,6 +12,7 @@ import tensorflow.compat.v1 as tf
 
 from tests.estimator import columns, counting, linear
 from tests.oracle import Optimizer
+from tpu_estimator_embedding import tf_estimator  # noqa: F401 (chooses Keras 2)
 from tpu_estimator_embedding.config.optimization_parameters import AdagradParameters
 from tpu_estimator_embedding.estimator.embedding_config_spec import EmbeddingConfigSpec
 

@@ -12,6 +12,7 @@ from tests.estimator.counting import (
     new_estimator,
     new_spec,
 )
+from tpu_estimator_embedding.checkpoint.layouts.table_layouts import TABLE_LAYOUTS_KEY
 from tpu_estimator_embedding.config.optimization_parameters import (
     AdagradMomentumParameters,
     AdagradParameters,
@@ -153,7 +154,9 @@ def checkpoint_of(tmp_path, use, columns, use_tpu):
         tmp_path / str(use_tpu), model_fn_of(use, columns), use_tpu=use_tpu,
         spec=EmbeddingConfigSpec(columns, AdagradParameters(0.1)))
     estimator.train(input_fn, steps=1)
-    return dict(tf.train.list_variables(str(tmp_path / str(use_tpu))))
+    shapes = dict(tf.train.list_variables(str(tmp_path / str(use_tpu))))
+    assert (TABLE_LAYOUTS_KEY in shapes) == use_tpu
+    return {name: shape for name, shape in shapes.items() if name != TABLE_LAYOUTS_KEY}
 
 
 @pytest.mark.parametrize("case", USES)

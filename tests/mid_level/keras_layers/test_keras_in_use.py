@@ -7,9 +7,9 @@ from tests.subprocesses import run_python
 
 PROGRAM = """
     {imports}
-    import tpu_estimator_embedding
+    from tpu_estimator_embedding import mid_level
     for name in ("PartialTPUEmbedding", "TPUEmbeddingLayer"):
-        layer = getattr(tpu_estimator_embedding, name)
+        layer = getattr(mid_level, name)
         print(layer.__name__, issubclass(layer, {base}))
 """
 
