@@ -287,6 +287,15 @@ class TPUEmbedding(tf.__internal__.tracking.Trackable):
         if self._batches is not None:
             self._batches.complete()
 
+    # TensorFlow's saver calls these two of whatever is a `tpu_embedding_v2.TPUEmbedding`, which
+    # this class is after install(). There is no TPU to move tables from and to.
+
+    def _retrieve_variables(self) -> None:
+        self._complete()
+
+    def _load_variables(self) -> None:
+        """Does nothing: tables are trained where they are restored."""
+
     def _lookup_dependency(self, *args: Any, **kwargs: Any) -> Any:
         if self._batches is not None:  # restored tables do not get the update of others
             self._batches.forget()
