@@ -56,8 +56,6 @@ TESTED = {
         "num_hosts": "test_partition.test_hosts_train_evaluate_and_predict_as_the_oracle",
         "checkpoint_num_hosts": "restore.test_layouts.test_asks_for_the_hosts_that_wrote_a_"
                                 "checkpoint_that_does_not_say",
-        "checkpoint_num_hosts": "restore.test_layouts.test_asks_for_the_hosts_that_wrote_a_"
-                                "checkpoint_that_does_not_say",
     },
     TPUConfig.__new__: {
         "iterations_per_loop": "test_iterations_per_loop.test_every_step_is_seen_and_the_last_one_"
