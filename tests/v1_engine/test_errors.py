@@ -47,7 +47,8 @@ def make(tables=None, features=None, batch_size=4, mode=te.TRAINING, **options):
     ({"optimization_parameters": "adagrad"},
      r"`optimization_parameters` must be one of the \*Parameters, .* got 'adagrad'"),
     ({"optimization_parameters": UnknownParameters()},
-     "`optimization_parameters` must be one of AdagradMomentumParameters, .* got <.*UnknownParameters"),
+     "`optimization_parameters` must be one of AdagradMomentumParameters, .* got "
+     "<.*UnknownParameters"),
     ({"mode": te.INFERENCE, "optimization_parameters": ADAGRAD},
      "`optimization_parameters` must be None where mode is INFERENCE, got Adagrad"),
     ({"mode": "train"}, r"`mode` must be TRAINING \(2\) or INFERENCE \(1\), got 'train'"),
