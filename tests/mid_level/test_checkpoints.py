@@ -6,6 +6,8 @@ import pytest
 import tensorflow as tf
 from tensorflow.python.tpu import tpu_embedding_v2  # under its public name it may be ours
 
+import tpu_estimator_embedding
+from tpu_estimator_embedding.compat import patch
 from tpu_estimator_embedding.mid_level import (
     FTRL,
     SGD,
@@ -64,6 +66,17 @@ def test_keys_are_those_of_the_class_of_tensorflow(optimizer, slots, tmp_path):
         for slot in ("", *(f".S{name}" for name in slots)))}
 
 
+@pytest.fixture
+def tensorflows_own():
+    """Puts TensorFlow's class back at its private path, where an earlier test installed ours."""
+    was_installed = bool(patch.originals())
+    tpu_estimator_embedding.uninstall()
+    yield
+    if was_installed:
+        tpu_estimator_embedding.install()
+
+
+@pytest.mark.usefixtures("tensorflows_own")
 @pytest.mark.parametrize("optimizer, slots", OPTIMIZERS)
 def test_class_of_tensorflow_and_this_one_read_each_other(optimizer, slots, tmp_path):
     ours = trained(optimizer(0.5))
