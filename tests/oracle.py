@@ -60,10 +60,11 @@ class Table:
 class Oracle:
     """Tables that look up and learn one batch at a time."""
 
-    def __init__(self, tables, features, multiplier=None, num_cores=1):
+    def __init__(self, tables, features, multiplier=None, num_cores=1, table_multipliers=None):
         self.tables = {table.name: table for table in tables}
         self.features = {feature.name: feature for feature in features}
         self.multiplier = multiplier or (lambda step: 1.0)
+        self.table_multipliers = table_multipliers or {}  # table name -> function of the step
         self.num_cores = num_cores
 
     def activations(self, batch: Batch) -> dict[str, np.ndarray]:
@@ -94,6 +95,7 @@ class Oracle:
     def _row_gradients(self, table, batch, gradients, step) -> list[dict[int, np.ndarray]]:
         """For each core, id -> summed gradient of what its share of the batch looked up."""
         cores = [{} for _ in range(self.num_cores)]
+        multiplier = self.table_multipliers.get(table.name, self.multiplier)(step)
         for name, samples in batch.items():
             feature = self.features[name]
             if feature.table != table.name:
@@ -102,7 +104,7 @@ class Oracle:
             upstream = upstream if feature.length else upstream[:, np.newaxis]
             share = max(1, len(samples) // self.num_cores)
             for sample, row, id, coefficient in contributions(feature, table.combiner, samples):
-                gradient = coefficient * self.multiplier(step) * upstream[sample, row]
+                gradient = coefficient * multiplier * upstream[sample, row]
                 core = cores[sample // share]
                 core[id] = core.get(id, 0.0) + gradient
         return cores

@@ -9,6 +9,7 @@ import sys
 import pytest
 import tensorflow as tf
 
+from tpu_estimator_embedding import multipliers
 from tpu_estimator_embedding.config.feature_config import FeatureConfig
 from tpu_estimator_embedding.config.optimization_parameters import (
     AdagradMomentumParameters,
@@ -24,6 +25,7 @@ from tpu_estimator_embedding.config.optimization_parameters import (
 )
 from tpu_estimator_embedding.config.table_config import TableConfig
 from tpu_estimator_embedding.estimator.embedding_config_spec import EmbeddingConfigSpec
+from tpu_estimator_embedding.estimator.spec_to_plan import spec_to_plan
 
 fc = tf.feature_column
 experimental = tf.compat.v1.tpu.experimental
@@ -54,11 +56,11 @@ def test_columns_and_settings_are_kept():
     spec = EmbeddingConfigSpec([COLUMN], ADAGRAD, 0.5, True, scale, None, None, "mod", "/profile")
     assert spec.feature_columns == [COLUMN] and spec.tensor_core_feature_columns == []
     assert spec.optimization_parameters is ADAGRAD
-    assert spec[3:] == (0.5, True, scale, None, None, "mod", "/profile")
+    assert spec[3:] == (0.5, True, scale, None, None, "mod", "/profile", None)
 
 
 def test_settings_left_out_have_tensorflows_defaults():
-    assert of_columns()[3:] == (None, False, None, None, None, "div", None)
+    assert of_columns()[3:] == (None, False, None, None, None, "div", None, None)
 
 
 def test_dictionaries_are_kept_and_columns_are_none():
@@ -211,3 +213,22 @@ def test_spec_does_not_import_tensorflow_estimator():
                "import tpu_estimator_embedding.estimator.spec_to_plan; "
                "sys.exit('tensorflow_estimator' in sys.modules)")
     subprocess.run([sys.executable, "-c", program], check=True)
+
+
+def test_multipliers_of_tables_reach_the_plan_and_survive_copies():
+    spec = of_dictionaries({"words": TableConfig(10, 4, optimization_parameters=ADAGRAD)},
+                           table_multipliers={"wor*": "warmup:9"})
+    for copied in (spec, copy.deepcopy(spec), pickle.loads(pickle.dumps(spec)),
+                   spec._replace(clipping_limit=2.0)):
+        [table] = spec_to_plan(copied, training=True).tables
+        assert table.multiplier == multipliers.linear_warmup(9)
+        [table] = spec_to_plan(copied, training=False).tables
+        assert table.multiplier is None
+
+
+def test_multiplier_of_an_unknown_table_is_an_error():
+    spec = of_dictionaries({"words": TableConfig(10, 4, optimization_parameters=ADAGRAD)},
+                           table_multipliers={"wrods": 0.5})
+    for training in (True, False):
+        with pytest.raises(ValueError, match="got 'wrods'. Nearest: words."):
+            spec_to_plan(spec, training=training)

@@ -20,11 +20,13 @@ from tpu_estimator_embedding.experiments import Setting
 STEPS = 6
 IDS = [0, 1, 1, 1, 2, 3]  # two in a step; each of the two calls of train sees all of them
 SETTINGS = [0, 1, "freeze_until:2", multipliers.constant(0.5) * 0.5,
-            Setting(multiplier=2, learning_rate=0.25), Setting(clipping_limit=1.5)]
+            Setting(multiplier=2, learning_rate=0.25), Setting(clipping_limit=1.5),
+            Setting(multiplier=1, tables={"count*": 0.25})]
 
 # What a step with one id, and the one with the id 1 twice, add to a row.
 ADDED = {"multiplier=0": (0, 0), "multiplier=1": (1, 2), "multiplier=0.5*0.5": (0.25, 0.5),
-         "multiplier=2,learning_rate=0.25": (0.5, 1), "clipping_limit=1.5": (1, 1.5)}
+         "multiplier=2,learning_rate=0.25": (0.5, 1), "clipping_limit=1.5": (1, 1.5),
+         "multiplier=1,table:count*=0.25": (0.25, 0.5)}
 
 
 def make_estimator(**options):
@@ -96,7 +98,7 @@ def test_tensorboard_serves_scalars_histograms_and_hparams(results):
         assert sum(count for _, _, count in bins) == counting.VOCABULARY
         experiment = client.post("hparams/experiment", experimentName="")
         assert {info["name"] for info in experiment["hparamInfos"]} == {
-            "multiplier", "learning_rate", "clipping_limit", "seed"}
+            "multiplier", "learning_rate", "clipping_limit", "seed", "table:count*"}
         groups = client.post(
             "hparams/session_groups", experimentName="", startIndex=0, sliceSize=100,
             allowedStatuses=["STATUS_SUCCESS"], colParams=[])["sessionGroups"]
@@ -147,6 +149,13 @@ def test_metric_that_does_not_exist_stops_after_the_first_run(sweep, tmp_path):
                                          "Nearest: loss."):
         sweep([0, 1], metric="los")
     assert not (tmp_path / "out" / "runs" / "multiplier=1,seed=0").exists()
+
+
+def test_unknown_table_is_a_row_with_the_nearest_name(sweep):
+    results = sweep([Setting(tables={"conts": 1})])
+    [error] = [result.error for result in results.runs]
+    assert error.endswith("must be the name of a table, or match one, got 'conts'. "
+                          "Nearest: counts.")
 
 
 def test_another_sweep_is_not_mixed_in(sweep, tmp_path):

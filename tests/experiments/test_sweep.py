@@ -175,7 +175,9 @@ def test_program_that_cannot_be_swept_says_why_and_stops(tmp_path):
     (["--multiplier", "1", "--jobs", "1000"], "`--jobs` must be at most"),
     (["--clipping-limit", "0"], "`clipping_limit` must be above 0, got 0.0"),
     (["-m", "another"], "Give one program"),
-    (["--table", "user=1"], "unrecognized arguments: --table")])
+    (["--table", "user"], "`--table` must be KEY=M, a table and its multiplier, got 'user'."),
+    (["--table", "user=wramup:5"], "Nearest to 'wramup': warmup"),
+    (["--table", "re:(=1"], "must be a regular expression after 're:'")])
 def test_bad_arguments_are_errors_before_anything_is_written(arguments, sentence, tmp_path,
                                                              monkeypatch, capsys):
     from tpu_estimator_embedding import cli

@@ -163,6 +163,15 @@ def test_other_learning_rate_function_and_multiplier_are_found():
         "learning rate of table 'words'", "gradient multiplier"]
 
 
+def test_multipliers_of_tables_are_equal_and_a_planted_difference_is_found():
+    config = captured(table_multipliers={"w*": "warmup:10*0.5"})
+    text, findings = written(config)
+    assert codes_of(findings) == ["TEE301"]
+    assert "    'words': multipliers.parse('warmup:10*0.5'),\n" in text
+    assert equal_plans.differences(config, text.replace("*0.5", "*0.6")) == [
+        "gradient multipliers of tables"]
+
+
 def test_optimizer_that_tf2_lacks_is_left():
     text, findings = written(captured(MomentumParameters(0.1, momentum=0.9)))
     assert codes_of(findings) == ["TEE302", "TEE301", "TEE305"]

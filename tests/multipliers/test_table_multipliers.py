@@ -47,7 +47,27 @@ def test_key_that_matches_nothing_says_the_nearest_names(key, nearest):
 @pytest.mark.parametrize("mapping, kind, sentence", [
     ({"re:(": 1}, ValueError, "`table` must be a regular expression after 're:'"),
     ({"user": "wramup:1"}, ValueError, "Nearest to 'wramup': warmup"),
+    ([("user", 1)], TypeError, "`table_multipliers` must be a mapping from tables to multipliers"),
     ({"user": None}, TypeError, "`multiplier` must be a number or a schedule, got None")])
 def test_bad_mapping_is_an_error(mapping, kind, sentence):
     with pytest.raises(kind, match=sentence):
         m.TableMultipliers.of(mapping)
+
+
+def test_none_and_itself_are_taken_too():
+    own = m.TableMultipliers.of({"user": 1})
+    assert m.TableMultipliers.of(own) is own
+    assert m.TableMultipliers.of(None).resolve(TABLES) == {}
+
+
+def test_texts_make_the_same_again():
+    own = m.TableMultipliers.of({"user*": m.freeze_until(5) * 0.5, "re:item.": 2})
+    assert own.texts == {"user*": "freeze_until:5*0.5", "re:item.": "2"}
+    assert m.TableMultipliers.of(own.texts) == own
+
+
+def test_others_count_where_no_key_matches():
+    others = m.TableMultipliers.of({"items": 3, "user_city": 4})
+    own = m.TableMultipliers(m.TableMultipliers.of({"user*": 0.1}).items, others)
+    assert own.resolve(TABLES) == {"items": m.constant(3), **{
+        name: m.constant(0.1) for name in TABLES[1:]}}

@@ -19,6 +19,7 @@ from tpu_estimator_embedding import checks, other_api
 from tpu_estimator_embedding.config.common_parameters import check_optimization_parameters
 from tpu_estimator_embedding.config.feature_config import FeatureConfig, is_feature_config
 from tpu_estimator_embedding.config.table_config import TableConfig, is_table_config
+from tpu_estimator_embedding.multipliers.table_multipliers import TableMultipliers
 from tpu_estimator_embedding.optimizers.frequency_estimator import FrequencyEstimator
 from tpu_estimator_embedding.optimizers.registry import rules
 from tpu_estimator_embedding.optimizers.row_optimizer import Limits, RowOptimizer
@@ -32,7 +33,7 @@ def to_plan(table_to_config: Mapping[str, TableConfig],
             optimization_parameters: Any = None, *, training: bool = True,
             partition_strategy: str = "div", num_hosts: int = 1, pipelined: bool = False,
             gradient_multiplier_fn: Callable[[Tensor], Tensor] | None = None,
-            clipping_limit: float | None = None) -> EmbeddingPlan:
+            table_multipliers: Any = None, clipping_limit: float | None = None) -> EmbeddingPlan:
     """Lowers tables and features to a plan.
 
     Args:
@@ -46,6 +47,8 @@ def to_plan(table_to_config: Mapping[str, TableConfig],
         num_hosts: parts into which every table is split.
         pipelined: whether activations of a step miss the update of the step before.
         gradient_multiplier_fn: function of the global step that scales every gradient.
+        table_multipliers: a mapping as `TableMultipliers.of` takes it, of tables that this
+            function does not scale.
         clipping_limit: limit of the absolute value of every summed gradient, for tables
             whose `*Parameters` have no clip_gradient_min or clip_gradient_max.
 
@@ -67,6 +70,8 @@ def to_plan(table_to_config: Mapping[str, TableConfig],
         check_optimization_parameters("optimization_parameters", optimization_parameters)
     check_clipping_limit(clipping_limit)
     checks.check_callable_or_none("gradient_multiplier_fn", gradient_multiplier_fn)
+    multipliers = TableMultipliers.of(table_multipliers)
+    multipliers.resolve(table_to_config)  # which checks its keys
     optimizers = {}
     if training:
         parameters = _parameters_of_tables(table_to_config, optimization_parameters)
@@ -79,7 +84,8 @@ def to_plan(table_to_config: Mapping[str, TableConfig],
          for name, config in feature_to_config.items()],
         num_hosts=num_hosts, partition_strategy=partition_strategy,
         pipelined=training and bool(pipelined),
-        gradient_multiplier_fn=gradient_multiplier_fn if training else None)
+        gradient_multiplier_fn=gradient_multiplier_fn if training else None,
+    ).with_multipliers(multipliers if training else TableMultipliers())
 
 
 def check_clipping_limit(value: Any) -> None:

@@ -22,13 +22,14 @@ class StepGradients(NamedTuple):
     Attributes:
         gradients: table name -> gradient `[num_rows, dim]` of the stacked activations.
         learning_rates: table name -> scalar float32, or a float.
-        multiplier: scalar float32 that every gradient is multiplied with, or None.
+        multipliers: table name -> scalar float32 that its gradients are multiplied with; of
+            the tables that have a multiplier.
         step: scalar, the global step before it is incremented.
     """
 
     gradients: Mapping[str, Tensor]
     learning_rates: Mapping[str, Tensor | float]
-    multiplier: Tensor | None
+    multipliers: Mapping[str, Tensor]
     step: Tensor
 
 

@@ -2,7 +2,8 @@
 """Updates that wait until the next batch is looked up: pipelining, one step stale.
 
 A TPU that overlaps lookups with the model looks batch n + 1 up before it applies the
-gradients of batch n. Here these gradients wait, with the learning rates of their step.
+gradients of batch n. Here these gradients wait, with the learning rates and multipliers of
+their step.
 """
 
 import tensorflow as tf
@@ -60,4 +61,5 @@ def _example_gradients(plan: EmbeddingPlan) -> StepGradients:
          for table in plan.tables},
         {table.name: scalar() if callable(rate) else rate for table in plan.tables
          for rate in (table.training_optimizer.learning_rate,)},
-        None if plan.gradient_multiplier_fn is None else scalar(), scalar(_STEP))
+        {table.name: scalar() for table in plan.tables if plan.multiplier_of(table)},
+        scalar(_STEP))

@@ -28,7 +28,7 @@ in sessions, in `tf.function` and eagerly.
 [0.503 0.503]
 """
 
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 
 import tensorflow as tf
 
@@ -106,8 +106,12 @@ class PartitionedEmbedding:
             RuntimeError: if a table has no optimizer.
         """
         self._check_has_optimizers()
-        return StepGradients(gradients, _evaluate_learning_rates(self.plan, step),
-                             self._gradient_multiplier(step), step)
+        rates = {table.name: table.training_optimizer.learning_rate for table in self.plan.tables}
+        functions = {name: rate for name, rate in rates.items() if callable(rate)}
+        multipliers = {table.name: multiplier for table in self.plan.tables
+                       if (multiplier := self.plan.multiplier_of(table))}
+        return StepGradients(gradients, rates | _evaluate(functions, step),
+                             _evaluate(multipliers, step), step)
 
     def update(self, ids: StepIds, step_gradients: StepGradients) -> tf.Operation | None:
         """Updates tables as `apply_gradients` does, from what `step_gradients` returned."""
@@ -118,11 +122,6 @@ class PartitionedEmbedding:
         writes = backend.update(self.plan, self.variables, ids, step_gradients)
         return None if tf.executing_eagerly() else tf.group(*writes)
 
-    def _gradient_multiplier(self, step: Tensor) -> Tensor | None:
-        if self.plan.gradient_multiplier_fn is None:
-            return None
-        return tf.cast(self.plan.gradient_multiplier_fn(step), tf.float32)
-
     def _check_has_optimizers(self) -> None:
         without = [table.name for table in self.plan.tables if table.optimizer is None]
         if without:
@@ -130,13 +129,9 @@ class PartitionedEmbedding:
                                f"none for {without}. Build the plan for training.")
 
 
-def _evaluate_learning_rates(plan: EmbeddingPlan, step: Tensor) -> dict[str, Tensor | float]:
-    """Calls every distinct learning-rate function once."""
-    by_function: dict[int, Tensor] = {}
-    rates = {}
-    for table in plan.tables:
-        rate = table.training_optimizer.learning_rate
-        if callable(rate) and id(rate) not in by_function:
-            by_function[id(rate)] = tf.cast(rate(step), tf.float32)
-        rates[table.name] = by_function[id(rate)] if callable(rate) else rate
-    return rates
+def _evaluate(functions: Mapping[str, Callable[[Tensor], Tensor]],
+              step: Tensor) -> dict[str, Tensor]:
+    """Calls every distinct function of the step once; returns float32 by the same names."""
+    values = {id(function): tf.cast(function(step), tf.float32)
+              for function in {id(function): function for function in functions.values()}.values()}
+    return {name: values[id(function)] for name, function in functions.items()}

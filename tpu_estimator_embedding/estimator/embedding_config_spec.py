@@ -16,6 +16,7 @@ from tpu_estimator_embedding.feature_column.column_kinds import (
     is_tensor_core_column,
     is_tpu_column,
 )
+from tpu_estimator_embedding.multipliers.table_multipliers import TableMultipliers
 from tpu_estimator_embedding.plan.partition_strategy import PARTITION_STRATEGIES
 
 
@@ -23,7 +24,8 @@ class EmbeddingConfigSpec(collections.namedtuple("EmbeddingConfigSpec", [
         "feature_columns", "tensor_core_feature_columns", "optimization_parameters",
         "clipping_limit", "pipeline_execution_with_tensor_core",
         "experimental_gradient_multiplier_fn", "feature_to_config_dict",
-        "table_to_config_dict", "partition_strategy", "profile_data_directory"])):
+        "table_to_config_dict", "partition_strategy", "profile_data_directory",
+        "table_multipliers"])):
     """The embeddings of a model, given by columns or by two dictionaries.
 
     Arguments are the attributes but tensor_core_feature_columns.
@@ -48,6 +50,11 @@ class EmbeddingConfigSpec(collections.namedtuple("EmbeddingConfigSpec", [
         partition_strategy: "div" or "mod": which host holds which row.
         profile_data_directory: where a TPU keeps lookup statistics; without one it is not
             used, which a warning says.
+        table_multipliers: table, as a name, a glob (`user*`) or `re:` and a regular
+            expression -> schedule of `tpu_estimator_embedding.multipliers`, number or text
+            form, or None. It scales the gradients of these tables, in the place of
+            experimental_gradient_multiplier_fn. TensorFlow has no such argument. The
+            attribute is a `TableMultipliers`.
 
     Raises:
         ValueError: if not exactly one of feature_columns and the pair of dictionaries is
@@ -70,7 +77,7 @@ class EmbeddingConfigSpec(collections.namedtuple("EmbeddingConfigSpec", [
                 pipeline_execution_with_tensor_core=False,
                 experimental_gradient_multiplier_fn=None, feature_to_config_dict=None,
                 table_to_config_dict=None, partition_strategy="div",
-                profile_data_directory=None):
+                profile_data_directory=None, *, table_multipliers=None):
         _check_one_way(feature_columns, feature_to_config_dict, table_to_config_dict)
         checks.check_one_of("partition_strategy", PARTITION_STRATEGIES, partition_strategy)
         check_clipping_limit(clipping_limit)
@@ -88,12 +95,13 @@ class EmbeddingConfigSpec(collections.namedtuple("EmbeddingConfigSpec", [
             cls, engine_columns, tensor_core_columns, optimization_parameters, clipping_limit,
             pipeline_execution_with_tensor_core, experimental_gradient_multiplier_fn,
             feature_to_config_dict, table_to_config_dict, partition_strategy,
-            profile_data_directory)
+            profile_data_directory,
+            None if table_multipliers is None else TableMultipliers.of(table_multipliers))
 
-    def __getnewargs__(self):
+    def __getnewargs_ex__(self):
         # A copy is made by the constructor, which has one argument for both kinds of columns.
         columns = (self.feature_columns or []) + (self.tensor_core_feature_columns or [])
-        return (columns or None, *self[2:])
+        return (columns or None, *self[2:-1]), {"table_multipliers": self.table_multipliers}
 
 
 def check_spec(value: Any) -> None:

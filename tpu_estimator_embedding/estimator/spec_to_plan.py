@@ -48,6 +48,7 @@ def spec_to_plan(spec: Any, *, training: bool, num_hosts: int = 1) -> EmbeddingP
         partition_strategy=spec.partition_strategy, num_hosts=num_hosts,
         pipelined=spec.pipeline_execution_with_tensor_core,
         gradient_multiplier_fn=spec.experimental_gradient_multiplier_fn,
+        table_multipliers=getattr(spec, "table_multipliers", None),  # TensorFlow's has none
         clipping_limit=spec.clipping_limit)
 
 

@@ -12,15 +12,16 @@ from tpu_estimator_embedding.experiments.results import Results, RunResult
 
 _TITLES = {"multiplier": "gradient multiplier", "learning_rate": "learning rate of the tables",
            "clipping_limit": "clipping limit", "seed": "seed"}
+_NUMBERS = ("learning_rate", "clipping_limit")
 
 
 def write_hparams(results: Results) -> None:
     """Writes the experiment beside the runs, and into every run that ended what it was."""
     shown = [result for result in results.runs if result.has_ended]
-    names = sorted({name for result in shown for name in _hparams(result)}, key=list(_TITLES).index)
+    names = sorted({name for result in shown for name in _hparams(result)}, key=_order)
     experiment = summary_v2.hparams_config_pb(
         [summary_v2.HParam(name, _domain([_hparams(result).get(name) for result in shown]),
-                           display_name=_TITLES[name]) for name in names],
+                           display_name=_TITLES.get(name, name)) for name in names],
         [_metric(name) for name in results.metric_names])
     write_summaries(results.directory, "hparams", [(0, experiment)])
     for result in shown:
@@ -30,10 +31,15 @@ def write_hparams(results: Results) -> None:
 
 
 def _hparams(result: RunResult) -> dict[str, Any]:
-    texts = result.run.setting.texts
-    numbers = {name: float(text) for name, text in texts.items() if name != "multiplier"}
-    multiplier = {"multiplier": texts["multiplier"]} if "multiplier" in texts else {}
-    return {**multiplier, **numbers, "seed": float(result.run.seed)}
+    values = {name: float(text) if name in _NUMBERS else text
+              for name, text in result.run.setting.texts.items()}
+    return {**values, "seed": float(result.run.seed)}
+
+
+def _order(name: str) -> tuple[int, str]:
+    """The place of a setting: those of single tables behind those of all."""
+    titles = list(_TITLES)
+    return titles.index(name) if name in titles else len(titles), name
 
 
 def _domain(values: Sequence[Any]) -> Any:

@@ -58,8 +58,9 @@ def write_tables(results: Results) -> None:
 
 
 def _record(results: Results, result: Any) -> dict[str, Any]:
-    texts = result.run.setting.texts
-    record = {name: texts.get(name, "") for name in _SETTING_FIELDS}
+    fields = dict.fromkeys((*_SETTING_FIELDS, *(
+        name for each in results.runs for name in each.run.setting.texts)), "")
+    record: dict[str, Any] = fields | result.run.setting.texts
     record |= {"seed": result.run.seed, "error": result.error or "", "step": result.step,
                "examples_per_second": result.examples_per_second}
     if results.target is not None:

@@ -5,7 +5,8 @@ import copy
 import dataclasses
 import itertools
 import re
-from collections.abc import Iterable, Sequence
+import zlib
+from collections.abc import Iterable, Mapping, Sequence
 from typing import Any
 
 from tpu_estimator_embedding import checks
@@ -15,8 +16,10 @@ from tpu_estimator_embedding.multipliers.schedule import (
     number_text,
     to_schedule,
 )
+from tpu_estimator_embedding.multipliers.table_multipliers import TableMultipliers
 from tpu_estimator_embedding.multipliers.text_form import parse
 
+_TABLE = "table:"  # before the key of tables, in texts
 _UNSAFE_IN_PATHS = re.compile(r"[^\w.,:=()+-]")
 
 
@@ -28,17 +31,21 @@ class Setting:
         multiplier: in the place of experimental_gradient_multiplier_fn.
         learning_rate: of all tables, in the place of their rates and learning_rate_fn.
         clipping_limit: in the place of clipping_limit.
+        tables: multipliers of the tables that their keys match, in the place of both their
+            own and `multiplier`.
 
-    >>> Setting(multiplier="warmup:1000", learning_rate=0.1).label
-    'multiplier=warmup:1000,learning_rate=0.1'
+    >>> Setting(multiplier="warmup:1000", learning_rate=0.1, tables={"user*": 0.1}).label
+    'multiplier=warmup:1000,learning_rate=0.1,table:user*=0.1'
     """
 
     multiplier: Schedule | None = None
     learning_rate: float | None = None
     clipping_limit: float | None = None
+    tables: TableMultipliers = TableMultipliers()
 
     def __init__(self, multiplier: Schedule | float | str | None = None,
-                 learning_rate: float | None = None, clipping_limit: float | None = None) -> None:
+                 learning_rate: float | None = None, clipping_limit: float | None = None,
+                 tables: Mapping[str, Any] | TableMultipliers | None = None) -> None:
         if isinstance(multiplier, str):
             multiplier = parse(multiplier)
         elif multiplier is not None:
@@ -46,6 +53,7 @@ class Setting:
         object.__setattr__(self, "multiplier", multiplier)
         object.__setattr__(self, "learning_rate", learning_rate)
         object.__setattr__(self, "clipping_limit", clipping_limit)
+        object.__setattr__(self, "tables", TableMultipliers.of(tables))
         if learning_rate is not None:
             check_number("learning_rate", learning_rate)
         if clipping_limit is not None:
@@ -57,8 +65,9 @@ class Setting:
         """Name -> value, of what is overridden, as the command line takes it."""
         texts = {"multiplier": self.multiplier.text} if self.multiplier is not None else {}
         numbers = {"learning_rate": self.learning_rate, "clipping_limit": self.clipping_limit}
-        return texts | {name: number_text(value) for name, value in numbers.items()
-                        if value is not None}
+        texts |= {name: number_text(value) for name, value in numbers.items()
+                  if value is not None}
+        return texts | {f"{_TABLE}{key}": text for key, text in self.tables.texts.items()}
 
     @property
     def label(self) -> str:
@@ -67,14 +76,21 @@ class Setting:
 
     @property
     def path_name(self) -> str:
-        """The label as the name of a directory."""
-        return _UNSAFE_IN_PATHS.sub("_", self.label.replace("*", "x"))
+        """The label as the name of a directory, of which no two labels have the same."""
+        name = _UNSAFE_IN_PATHS.sub("_", self.label.replace("*", "x"))
+        if not self.tables.items:
+            return name
+        return f"{name},{zlib.crc32(self.label.encode()):08x}"
 
     def applied_to(self, spec: Any) -> Any:
         """Returns a copy of an EmbeddingConfigSpec with what this setting overrides."""
         changes: dict[str, Any] = {}
         if self.multiplier is not None:
             changes["experimental_gradient_multiplier_fn"] = self.multiplier
+        own = getattr(spec, "table_multipliers", None)  # TensorFlow's own has none
+        if self.tables.items or (own is not None and self.multiplier is not None):
+            changes["table_multipliers"] = TableMultipliers(
+                self.tables.items, own if self.multiplier is None else None)
         if self.clipping_limit is not None:
             changes["clipping_limit"] = self.clipping_limit
         if self.learning_rate is not None:
@@ -84,20 +100,32 @@ class Setting:
 
 def setting_of(texts: dict[str, str]) -> Setting:
     """Returns the setting whose `texts` these are."""
-    numbers = {name: float(text) for name, text in texts.items() if name != "multiplier"}
-    return Setting(texts.get("multiplier"), **numbers)
+    tables = {name.removeprefix(_TABLE): text for name, text in texts.items()
+              if name.startswith(_TABLE)}
+    numbers = {name: float(text) for name, text in texts.items()
+               if name != "multiplier" and not name.startswith(_TABLE)}
+    return Setting(texts.get("multiplier"), **numbers, tables=tables)
 
 
 def grid(multipliers: Sequence[Any] = (), learning_rates: Sequence[float] = (),
-         clipping_limits: Sequence[float] = ()) -> list[Setting]:
+         clipping_limits: Sequence[float] = (),
+         tables: Mapping[str, Sequence[Any]] | None = None) -> list[Setting]:
     """Returns every combination of the values given, each once.
+
+    Args:
+        multipliers, learning_rates, clipping_limits: values of these.
+        tables: key of `Setting.tables` -> multipliers of what it matches.
 
     >>> [setting.label for setting in grid([0, 1], clipping_limits=[0.5])]
     ['multiplier=0,clipping_limit=0.5', 'multiplier=1,clipping_limit=0.5']
     """
-    axes: list[Sequence[Any]] = [multipliers, learning_rates, clipping_limits]
+    keys = list(tables or {})
+    axes: list[Sequence[Any]] = [multipliers, learning_rates, clipping_limits,
+                                 *(tables or {}).values()]
     combinations = itertools.product(*(axis or [None] for axis in axes))
-    return list(dict.fromkeys(Setting(*values) for values in combinations))
+    return list(dict.fromkeys(
+        Setting(multiplier, rate, limit, dict(zip(keys, of_tables, strict=True)))
+        for multiplier, rate, limit, *of_tables in combinations))
 
 
 def settings_of(values: Iterable[Any]) -> list[Setting]:

@@ -5,7 +5,9 @@ import argparse
 import os
 import pathlib
 import sys
+from collections.abc import Sequence
 
+from tpu_estimator_embedding import checks
 from tpu_estimator_embedding.experiments import plots, program_sweep, result_tables
 from tpu_estimator_embedding.experiments.program_arguments import add_program, parse, program_of
 from tpu_estimator_embedding.experiments.results import Results
@@ -22,12 +24,16 @@ with what is missing; more settings or seeds add to it.
 
 _EPILOG = f"""\
 A multiplier scales every gradient of the tables. It is {FORMS}.
+With --table, tables have another: KEY is a table's name, a glob (user*) or
+re: and a regular expression. Each KEY given twice is tried with each M.
 
 In ARGS, {{model_dir}}, {{run_dir}} and {{seed}} stand for those of the run.
 
 examples:
   tpu-estimator-embedding sweep train.py --multiplier 0 0.1 1 warmup:1000 \\
       --seeds 3 --metric auc -- --data logs/ --steps 5000
+  tpu-estimator-embedding sweep train.py --multiplier 1 --table 'user*=0' \\
+      'user*=0.1' 'user*=1' --metric auc -- --data logs/
   tpu-estimator-embedding sweep -m trainer.task --learning-rate 0.05 0.1 0.2 \\
       --jobs 2 --target 0.75 --metric auc -- --model_dir {{model_dir}}
 """
@@ -43,6 +49,8 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     add_program(parser)
     parser.add_argument("--multiplier", nargs="+", default=[], metavar="M",
                         help="gradient multipliers of the tables, see below")
+    parser.add_argument("--table", nargs="+", action="extend", default=[], metavar="KEY=M",
+                        help="multipliers of the tables that KEY matches, see below")
     parser.add_argument("--learning-rate", nargs="+", type=float, default=[], metavar="RATE",
                         help="learning rates of all tables")
     parser.add_argument("--clipping-limit", nargs="+", type=float, default=[], metavar="LIMIT",
@@ -66,7 +74,8 @@ def run(args: argparse.Namespace) -> int:
         program = program_of(args)
         sweep = SweepDirectory(
             pathlib.Path(args.out).resolve(),
-            tuple(grid(args.multiplier, args.learning_rate, args.clipping_limit)),
+            tuple(grid(args.multiplier, args.learning_rate, args.clipping_limit,
+                       _by_key(args.table))),
             args.seeds, args.metric, args.target)
         program_sweep.share_cores(args.jobs)
         _check_alone()
@@ -111,6 +120,16 @@ def _show(results: Results) -> None:
     print(f"report   {results.directory / 'report.html'}\n"
           f"results  {results.directory / 'results.csv'}\n"
           f"curves   tensorboard --logdir {results.directory}")
+
+
+def _by_key(texts: Sequence[str]) -> dict[str, list[str]]:
+    """Returns key -> multipliers, from texts `KEY=M`."""
+    found: dict[str, list[str]] = {}
+    for text in texts:
+        key, equals, multiplier = text.rpartition("=")
+        checks.check(bool(key and equals), "--table", "KEY=M, a table and its multiplier", text)
+        found.setdefault(key, []).append(multiplier)
+    return found
 
 
 def _check_alone() -> None:

@@ -129,8 +129,10 @@ def _tick(setting: Setting) -> str:
 def _axis(results: Results) -> str:
     names = {tuple(result.run.setting.texts) for result in results.runs}
     if len(names) == 1 and len(next(iter(names))) == 1:
+        [[name]] = names
         return {"multiplier": "gradient multiplier", "learning_rate": "learning rate of the tables",
-                "clipping_limit": "clipping limit"}[next(iter(names))[0]]
+                "clipping_limit": "clipping limit"}.get(
+                    name, f"gradient multiplier of {name.removeprefix('table:')}")
     return "setting"
 
 

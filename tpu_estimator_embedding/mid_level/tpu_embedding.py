@@ -40,6 +40,7 @@ from tpu_estimator_embedding.mid_level.step.stacked_activations import (
     activation_shape,
     gradient_or_zeros,
 )
+from tpu_estimator_embedding.mid_level.step.update_count import UpdateCount
 
 # Objects that stand for an initialized TPU embedding engine, as release 2.3 counts them.
 _initialized: weakref.WeakSet["TPUEmbedding"] = weakref.WeakSet()
@@ -56,8 +57,10 @@ class TPUEmbedding(tf.__internal__.tracking.Trackable):
     The calls of release 2.3 and of those from 2.4 on::
 
         TPUEmbedding(feature_config, batch_size, optimizer,
-                     pipeline_execution_with_tensor_core=False, initialize_tpu_embedding=True)
-        TPUEmbedding(feature_config, optimizer, pipeline_execution_with_tensor_core=False)
+                     pipeline_execution_with_tensor_core=False, initialize_tpu_embedding=True,
+                     *, table_multipliers=None)
+        TPUEmbedding(feature_config, optimizer, pipeline_execution_with_tensor_core=False,
+                     *, table_multipliers=None)
 
     Args:
         feature_config: a nested structure of FeatureConfigs.
@@ -68,6 +71,8 @@ class TPUEmbedding(tf.__internal__.tracking.Trackable):
             update of the batch before it. That update waits until then, or until the
             tables are read by `embedding_tables`, saved, or looked up without training.
         initialize_tpu_embedding: False requires that there is another object.
+        table_multipliers: table -> gradient multiplier, as `TableMultipliers.of` takes them.
+            Schedules count the updates of the tables; checkpoints keep the count.
 
     Raises:
         ValueError: if a config or optimizer is of the wrong class, two tables have one
@@ -88,12 +93,16 @@ class TPUEmbedding(tf.__internal__.tracking.Trackable):
         self._features = named_features(call.feature_config)
         self._tables = named_tables(call.feature_config)
         self._plan = to_plan(call.feature_config, call.optimizer,
-                             pipelined=bool(call.pipeline_execution_with_tensor_core))
+                             pipelined=bool(call.pipeline_execution_with_tensor_core),
+                             table_multipliers=call.table_multipliers)
+        self._update_count = UpdateCount(self._plan)
         self._slot_functions = slot_functions(self._tables, call.optimizer)
         self._replicas = ReplicaCalls()
         self._device_shares = DeviceShares(self._replicas.devices)
         self._variables: dict[str, Any] | None = None
         self._batches: EngineBatches | None = None
+        for child, variable in self._update_count.children.items():
+            self._track_trackable(variable, child)
         _check_initialized(call.initialize_tpu_embedding)
         if call.batch_size is not None:
             self._check_optimizers()
@@ -259,7 +268,7 @@ class TPUEmbedding(tf.__internal__.tracking.Trackable):
         self._build_tables()
         with table_variables.outside_strategies():
             self._batches = EngineBatches(self._plan, self._variables or {}, layout,
-                                          self._replicas.count)
+                                          self._replicas.count, self._update_count)
 
     def _built(self, method: str) -> EngineBatches:
         if self._batches is None:

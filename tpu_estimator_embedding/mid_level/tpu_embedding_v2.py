@@ -78,6 +78,9 @@ class TPUEmbeddingV2(StackedTables):
         sparse_core_embedding_config: stacking, and room for ids.
         num_chips: chips that tables are spread over.
         num_sc_per_chip: SparseCores of a chip.
+        table_multipliers: table -> gradient multiplier, as `TableMultipliers.of` takes them.
+            Schedules count the updates of the tables; checkpoints keep the count.
+            Tables of different multipliers do not share a stack.
 
     Raises:
         ValueError: if a config or an optimizer is refused by `to_plan`, an output_shape is
@@ -88,11 +91,11 @@ class TPUEmbeddingV2(StackedTables):
     def __init__(self, feature_config: Any, optimizer: Any = None,
                  pipeline_execution_with_tensor_core: bool = False,
                  sparse_core_embedding_config: SparseCoreEmbeddingConfig | None = None, *,
-                 num_chips: int = 1, num_sc_per_chip: int = 4):
+                 num_chips: int = 1, num_sc_per_chip: int = 4, table_multipliers: Any = None):
         config = sparse_core_embedding_config or SparseCoreEmbeddingConfig()
         super().__init__(named_tables(feature_config), to_stacks(
             feature_config, optimizer, SparseCores(num_chips, num_sc_per_chip),
-            stacking=not config.disable_table_stacking))
+            stacking=not config.disable_table_stacking, table_multipliers=table_multipliers))
         preprocessing.check_limits(config, self._stacks)
         self._feature_config, self._config = feature_config, config
         self._pipelined, self._replicas = pipeline_execution_with_tensor_core, ReplicaCalls()
@@ -270,7 +273,8 @@ class TPUEmbeddingV2(StackedTables):
             super().build()
             self._engine = StackEngine(
                 self._stacks, self._formats, self._variables, self._functions,
-                pipelined=bool(self._pipelined), num_replicas=self._replicas.count)
+                pipelined=bool(self._pipelined), num_replicas=self._replicas.count,
+                update_count=self._update_count)
         return self._engine
 
     def _look_up(self, partitions: Partitions,

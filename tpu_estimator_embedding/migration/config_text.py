@@ -88,6 +88,12 @@ class ConfigWriter:
         if multiplier is not None:
             lines.append("# Function of the step that scales every gradient of the tables.\n"
                          f"GRADIENT_MULTIPLIER = {self._function(multiplier, 'multiplier')}")
+        own = {table.name: table.multiplier for table in plan.tables if table.multiplier}
+        if own:
+            lines.append("# Table -> its own gradient multiplier, in the place of that of all.\n"
+                         "TABLE_MULTIPLIERS = {\n" + "".join(
+                             f"    {name!r}: {self._function(schedule, 'multiplier')},\n"
+                             for name, schedule in own.items()) + "}")
         return self._after_definitions(lines)
 
     def _after_definitions(self, lines: list[str]) -> str:

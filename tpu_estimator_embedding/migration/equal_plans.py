@@ -42,6 +42,9 @@ def differences(captured: CapturedConfig, text: str) -> list[str]:
     if _multiples(expected.gradient_multiplier_fn) != _multiples(
             getattr(module, "GRADIENT_MULTIPLIER", None)):
         found.append("gradient multiplier")
+    if {table.name: table.multiplier for table in expected.tables if table.multiplier} != getattr(
+            module, "TABLE_MULTIPLIERS", {}):
+        found.append("gradient multipliers of tables")
     return found
 
 

@@ -111,15 +111,20 @@ class Trainer:
                                 ModeKeys.TRAIN, self.params).loss
         variables = self.forward.trainable_variables
         table_gradients, gradients = tape.gradient(loss, (activations, variables))
-        multiplier = getattr(embedding_config, "GRADIENT_MULTIPLIER", None)
-        if multiplier is not None:
-            scale = multiplier(self.global_step)
-            table_gradients = {name: scale * gradient
-                               for name, gradient in table_gradients.items()}
+        table_gradients = {name: self._multiplied(name, gradient)
+                           for name, gradient in table_gradients.items()}
         self.learning_rate.assign(dense_learning_rate(self.global_step, self.params))
         self.embedding.apply_gradients(table_gradients)
         self.optimizer.apply_gradients(zip(gradients, variables), global_step=self.global_step)
         return loss
+
+    def _multiplied(self, feature, gradient):
+        multiplier = getattr(embedding_config, "TABLE_MULTIPLIERS", {}).get(
+            self.feature_config[feature].table.name,
+            getattr(embedding_config, "GRADIENT_MULTIPLIER", None))
+        if multiplier is None:
+            return gradient
+        return tf_v2.cast(multiplier(self.global_step), gradient.dtype) * gradient
 
     def evaluate(self, input_fn, steps=None, name=None):
         """Returns the mean loss, the metrics of metric functions, and the step."""

@@ -16,6 +16,15 @@ True
 
     EmbeddingConfigSpec(..., experimental_gradient_multiplier_fn=multipliers.linear_warmup(1000))
 
+Tables may have schedules of their own, in the place of that of all, m_table(t) in the place of
+m(t). A mapping names them, by a name, a glob or, after `re:`, a regular expression; a table's
+own name counts more than a pattern, of several patterns the first counts:
+
+    EmbeddingConfigSpec(..., table_multipliers={"user*": 0.1, "re:ad_(city|zip)": "warmup:1000"})
+
+TPUEmbedding, TPUEmbeddingV2, the Keras layers and PartialTPUEmbedding take the same argument.
+Under pipelining a gradient has the multiplier of the step that it was computed in.
+
 A multiplier is not a learning rate. Optimizers that divide by the size of the gradients they
 have seen (Adagrad, Adam, RMSProp, ...) largely undo a constant multiplier over time. A
 multiplier of 0 is a gradient of 0, which is not the same as no step, for the rows that a step

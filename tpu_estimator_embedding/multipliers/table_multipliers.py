@@ -25,6 +25,7 @@ class TableMultipliers:
 
     Attributes:
         items: (key, schedule) in the order given.
+        otherwise: those of the tables that no key matches, or None.
 
     >>> multipliers = TableMultipliers.of({"user*": 0.1, "user_city": "warmup:100"})
     >>> multipliers.resolve(["items", "user", "user_city"])
@@ -32,20 +33,32 @@ class TableMultipliers:
     """
 
     items: tuple[tuple[str, Schedule], ...] = ()
+    otherwise: "TableMultipliers | None" = None
 
     @classmethod
-    def of(cls, mapping: Mapping[str, Any]) -> "TableMultipliers":
-        """Makes one from key -> schedule, number or text form.
+    def of(cls, mapping: "Mapping[str, Any] | TableMultipliers | None") -> "TableMultipliers":
+        """Makes one from key -> schedule, number or text form; from None one without keys.
 
         Raises:
             ValueError: if a text is no schedule or a regular expression is none.
-            TypeError: if a value is none of the three.
+            TypeError: if `mapping` is no mapping, or a value is none of the three.
         """
+        if isinstance(mapping, TableMultipliers):
+            return mapping
+        if mapping is None:
+            return cls()
+        checks.check_type(Mapping, "table_multipliers", "a mapping from tables to multipliers",
+                          mapping)
         for key in mapping:
             _check_regex(key)
         return cls(tuple(
             (key, parse(value) if isinstance(value, str) else to_schedule(value))
             for key, value in mapping.items()))
+
+    @property
+    def texts(self) -> dict[str, str]:
+        """Key -> text form of its schedule, of which `of` makes the same again."""
+        return {key: schedule.text for key, schedule in self.items}
 
     def resolve(self, tables: Iterable[str]) -> dict[str, Schedule]:
         """Returns table name -> schedule, of those tables that a key matches.
@@ -58,7 +71,8 @@ class TableMultipliers:
             checks.check(any(_matches(key, name) for name in names), "table",
                          "the name of a table, or match one", key, _nearest(key, names))
         found = {name: self._schedule_of(name) for name in names}
-        return {name: schedule for name, schedule in found.items() if schedule is not None}
+        return (self.otherwise.resolve(names) if self.otherwise else {}) | {
+            name: schedule for name, schedule in found.items() if schedule is not None}
 
     def _schedule_of(self, name: str) -> Schedule | None:
         own = [schedule for key, schedule in self.items if key == name]
@@ -82,5 +96,5 @@ def _check_regex(key: str) -> None:
 
 
 def _nearest(key: str, names: Collection[str]) -> str:
-    nearest = difflib.get_close_matches(key, names, 3, 0.4) or sorted(names)
+    nearest = difflib.get_close_matches(key, names, 3, 0.4) or sorted(names) or ["none"]
     return f"Nearest: {', '.join(nearest)}."

@@ -11,6 +11,8 @@ from collections.abc import Callable, Collection, Iterable
 from typing import Any
 
 from tpu_estimator_embedding import checks
+from tpu_estimator_embedding.multipliers.schedule import Schedule
+from tpu_estimator_embedding.multipliers.table_multipliers import TableMultipliers
 from tpu_estimator_embedding.optimizers.row_optimizer import RowOptimizer
 from tpu_estimator_embedding.plan.partition_strategy import PARTITION_STRATEGIES, part_sizes
 from tpu_estimator_embedding.types import COMBINERS, Initializer, Quantization, Tensor
@@ -32,6 +34,8 @@ class TablePlan:
         optimizer: how gradients change the rows; None in a plan that only looks up.
         quantization: levels that looked-up rows are rounded to before they are combined,
             or None. Gradients pass through unchanged.
+        multiplier: schedule that scales the gradients of this table, in the place of the
+            plan's; None where it has none of its own.
     """
 
     name: str
@@ -41,6 +45,7 @@ class TablePlan:
     combiner: str | None = "mean"
     optimizer: RowOptimizer | None = None
     quantization: Quantization | None = None
+    multiplier: Schedule | None = None
 
     def __post_init__(self) -> None:
         checks.check_positive_int("vocabulary_size", self.vocabulary_size)
@@ -104,8 +109,8 @@ class EmbeddingPlan:
         num_hosts: parts into which every table is split.
         partition_strategy: "div" or "mod": which part holds which id.
         pipelined: whether activations of a step miss the update of the step before.
-        gradient_multiplier_fn: function of the global step that scales every embedding
-            gradient, or None.
+        gradient_multiplier_fn: function of the global step that scales the gradients of
+            tables without a multiplier of their own, or None.
 
     >>> print(EmbeddingPlan.build(
     ...     [TablePlan("words", 1000, 16, initializer=None)], [FeaturePlan("title", "words")]))
@@ -151,6 +156,21 @@ class EmbeddingPlan:
     def table_by_name(self) -> dict[str, TablePlan]:
         """Table name -> table."""
         return {table.name: table for table in self.tables}
+
+    def with_multipliers(self, multipliers: TableMultipliers) -> "EmbeddingPlan":
+        """Returns the plan with multipliers of single tables.
+
+        Raises:
+            ValueError: if they name no table of the plan.
+        """
+        schedules = multipliers.resolve(table.name for table in self.tables)
+        return dataclasses.replace(self, tables=tuple(
+            dataclasses.replace(table, multiplier=schedules.get(table.name))
+            for table in self.tables))
+
+    def multiplier_of(self, table: TablePlan) -> Callable[[Tensor], Tensor] | None:
+        """The function of the global step that scales the gradients of a table, or None."""
+        return table.multiplier or self.gradient_multiplier_fn
 
     def features_of(self, table_name: str) -> tuple[FeaturePlan, ...]:
         """The features that look up `table_name`, in engine order."""

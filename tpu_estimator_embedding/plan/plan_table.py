@@ -8,14 +8,16 @@ from tpu_estimator_embedding.plan.embedding_plan import EmbeddingPlan, FeaturePl
 from tpu_estimator_embedding.plan.format_bytes import format_bytes
 
 _COLUMNS = ("table", "rows", "dim", "combiner", "optimizer", "slots", "rows per host", "bytes",
-            "features")
+            "features", "multiplier")
 _RIGHT_ALIGNED = {"rows", "dim", "rows per host", "bytes"}
 
 
 def format_plan(plan: EmbeddingPlan) -> str:
     """Returns the plan as a table of fixed-width columns."""
     rows = [_COLUMNS, *(_table_row(plan, table) for table in plan.tables)]
-    widths = [max(len(row[column]) for row in rows) for column in range(len(_COLUMNS))]
+    if not any(table.multiplier for table in plan.tables):
+        rows = [row[:-1] for row in rows]
+    widths = [max(len(row[column]) for row in rows) for column in range(len(rows[0]))]
     return "\n".join([_headline(plan), *(_format_row(row, widths) for row in rows)])
 
 
@@ -40,7 +42,7 @@ def _table_row(plan: EmbeddingPlan, table: TablePlan) -> tuple[str, ...]:
         table.name, str(table.vocabulary_size), str(table.dimension), str(table.combiner),
         str(table.optimizer or "-"), ", ".join(table.slot_initial_values) or "-",
         "/".join(str(rows) for rows in per_host), format_bytes(table.bytes),
-        ", ".join(_feature_label(feature) for feature in features))
+        ", ".join(_feature_label(feature) for feature in features), str(table.multiplier or "-"))
 
 
 def _feature_label(feature: FeaturePlan) -> str:
@@ -51,5 +53,5 @@ def _feature_label(feature: FeaturePlan) -> str:
 
 def _format_row(row: Sequence[str], widths: Sequence[int]) -> str:
     cells = [text.rjust(width) if name in _RIGHT_ALIGNED else text.ljust(width)
-             for name, text, width in zip(_COLUMNS, row, widths, strict=True)]
+             for name, text, width in zip(_COLUMNS, row, widths, strict=False)]
     return "  ".join(cells).rstrip()

@@ -47,16 +47,15 @@ def update(plan: EmbeddingPlan, variables: Variables, ids: PreparedIds,
     """Returns the updates of all hosts."""
     gradients = {name: tf.convert_to_tensor(gradient, tf.float32)
                  for name, gradient in step_gradients.gradients.items()}
-    multiplier = 1.0 if step_gradients.multiplier is None else step_gradients.multiplier
     updates = []
     for host, host_ids in enumerate(ids.hosts):
         tables = _tables_of(plan, host)
         updates.append(load.native_ops().tpu_embedding_update(
             **_resources(tables, variables, host),
             gradients=[gradients[table.name] for table in tables],
-            learning_rates=tf.stack([tf.cast(step_gradients.learning_rates[table.name], tf.float32)
-                                     for table in tables]),
-            multiplier=multiplier, step=tf.cast(step_gradients.step, tf.float32),
+            learning_rates=_stack(step_gradients.learning_rates, tables),
+            multipliers=_stack(step_gradients.multipliers, tables),
+            step=tf.cast(step_gradients.step, tf.float32),
             sizes=host_ids.sizes, run_ids=host_ids.run_ids, run_ends=host_ids.run_ends,
             run_rows=host_ids.run_rows, run_weights=host_ids.run_weights, scales=host_ids.scales,
             dims=[table.dimension for table in tables],
@@ -80,6 +79,11 @@ NATIVE = Backend(to_prepared_ids, look_up, update, row_counts, are_for_training)
 def _tables_of(plan: EmbeddingPlan, host: int) -> list[TablePlan]:
     """The tables that have a part on the host."""
     return [table for table in plan.tables if host < len(plan.rows_per_host(table))]
+
+
+def _stack(values: Mapping[str, Tensor | float], tables: list[TablePlan]) -> Tensor:
+    """The value of each table, 1 where there is none, `[tables]` float32."""
+    return tf.stack([tf.cast(values.get(table.name, 1.0), tf.float32) for table in tables])
 
 
 def _resources(tables: list[TablePlan], variables: Variables, host: int) -> dict[str, Any]:

@@ -36,8 +36,8 @@ def update(plan: EmbeddingPlan, variables: Variables, ids: Ids,
     writes = []
     for table in plan.tables:
         gradient = step_gradients.gradients[table.name]
-        if step_gradients.multiplier is not None:
-            gradient *= step_gradients.multiplier
+        if table.name in step_gradients.multipliers:
+            gradient *= step_gradients.multipliers[table.name]
         writes += _update_table(plan, table, variables[table.name], ids[table.name], gradient,
                                 step_gradients)
     return writes

@@ -36,21 +36,22 @@ class OptimizerAttributes {
   // Returns the optimizers with what the step gives them.
   absl::Status ForStep(tensorflow::OpKernelContext* context,
                        std::vector<RowOptimizer>* optimizers) const {
-    const tensorflow::Tensor *learning_rates, *multiplier, *step;
+    const tensorflow::Tensor *learning_rates, *multipliers, *step;
     TF_RETURN_IF_ERROR(context->input("learning_rates", &learning_rates));
-    TF_RETURN_IF_ERROR(context->input("multiplier", &multiplier));
+    TF_RETURN_IF_ERROR(context->input("multipliers", &multipliers));
     TF_RETURN_IF_ERROR(context->input("step", &step));
     const int64_t count = optimizers_.size();
-    if (learning_rates->shape() != tensorflow::TensorShape({count}) ||
-        multiplier->NumElements() != 1 || step->NumElements() != 1) {
+    const tensorflow::TensorShape one_each({count});
+    if (learning_rates->shape() != one_each || multipliers->shape() != one_each ||
+        step->NumElements() != 1) {
       return absl::InvalidArgumentError(
-          "`learning_rates` must be one for each table, multiplier and step scalars.");
+          "`learning_rates` and `multipliers` must be one for each table, `step` a scalar.");
     }
     *optimizers = optimizers_;
     for (int64_t i = 0; i < count; ++i) {
       RowOptimizer& optimizer = (*optimizers)[i];
       optimizer.learning_rate = learning_rates->flat<float>()(i);
-      optimizer.multiplier = multiplier->flat<float>()(0);
+      optimizer.multiplier = multipliers->flat<float>()(i);
       optimizer.step = step->flat<float>()(0);
       optimizer.decay = decay_factors_[i];
       if (multiply_decay_by_learning_rate_[i]) optimizer.decay *= optimizer.learning_rate;

@@ -12,7 +12,9 @@ _POSITIONAL = inspect.Parameter.POSITIONAL_OR_KEYWORD
 def _signature(*names: str, **defaults: Any) -> inspect.Signature:
     return inspect.Signature(
         [inspect.Parameter(name, _POSITIONAL) for name in names] +
-        [inspect.Parameter(name, _POSITIONAL, default=value) for name, value in defaults.items()])
+        [inspect.Parameter(name, _POSITIONAL, default=value)
+         for name, value in defaults.items()] +
+        [inspect.Parameter("table_multipliers", inspect.Parameter.KEYWORD_ONLY, default=None)])
 
 
 _RELEASE_2_3 = _signature("feature_config", "batch_size", "optimizer",
@@ -27,6 +29,7 @@ class ConstructorCall(NamedTuple):
 
     Attributes:
         batch_size: over all replicas; None in the way of release 2.4.
+        table_multipliers: in both ways; TensorFlow has no such argument.
     """
 
     feature_config: Any
@@ -34,6 +37,7 @@ class ConstructorCall(NamedTuple):
     pipeline_execution_with_tensor_core: bool = False
     batch_size: int | None = None
     initialize_tpu_embedding: bool = True
+    table_multipliers: Any = None
 
 
 def read_call(arguments: tuple[Any, ...], keywords: dict[str, Any]) -> ConstructorCall:

@@ -15,6 +15,7 @@ import tensorflow as tf
 from tpu_estimator_embedding import checks, other_api
 from tpu_estimator_embedding.mid_level.config.optimizer import is_optimizer
 from tpu_estimator_embedding.mid_level.config.structure import named_features, named_tables
+from tpu_estimator_embedding.multipliers.table_multipliers import TableMultipliers
 from tpu_estimator_embedding.optimizers.registry import rules
 from tpu_estimator_embedding.optimizers.row_optimizer import RowOptimizer
 from tpu_estimator_embedding.optimizers.update_rule import UpdateRule
@@ -23,7 +24,7 @@ from tpu_estimator_embedding.types import Initializer, LearningRate, Quantizatio
 
 
 def to_plan(feature_config: Any, optimizer: Any = None, *, num_hosts: int = 1,
-            pipelined: bool = False) -> EmbeddingPlan:
+            pipelined: bool = False, table_multipliers: Any = None) -> EmbeddingPlan:
     """Lowers features and their tables to a plan.
 
     Args:
@@ -33,10 +34,12 @@ def to_plan(feature_config: Any, optimizer: Any = None, *, num_hosts: int = 1,
             them without, so that the plan only looks up.
         num_hosts: parts into which every table is split.
         pipelined: whether activations of a step miss the update of the step before.
+        table_multipliers: a mapping as `TableMultipliers.of` takes it.
 
     Raises:
         ValueError: if a config is of the wrong class, two tables have one name, an
-            optimizer is of no known class, or a table needs a SparseCore.
+            optimizer is of no known class, a table needs a SparseCore, or table_multipliers
+            name no table.
 
     >>> from tpu_estimator_embedding.mid_level.config import (
     ...     feature_config, optimizers, table_config)
@@ -54,7 +57,8 @@ def to_plan(feature_config: Any, optimizer: Any = None, *, num_hosts: int = 1,
         [FeaturePlan(path, names[id(config.table)],
                      0 if has_output_shape(config) else config.max_sequence_length)
          for path, config in named_features(feature_config).items()],
-        num_hosts=num_hosts, pipelined=pipelined)
+        num_hosts=num_hosts, pipelined=pipelined,
+    ).with_multipliers(TableMultipliers.of(table_multipliers))
 
 
 def with_sequence_lengths(plan: EmbeddingPlan, lengths: Mapping[str, int]) -> EmbeddingPlan:

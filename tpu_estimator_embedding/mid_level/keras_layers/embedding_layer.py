@@ -34,6 +34,7 @@ from tpu_estimator_embedding.mid_level.keras_layers.legacy_optimizers import (
     is_keras_optimizer,
 )
 from tpu_estimator_embedding.mid_level.serving.serving_lookup import serving_embedding_lookup
+from tpu_estimator_embedding.multipliers.table_multipliers import TableMultipliers
 
 if TYPE_CHECKING:
     _Layer: Any
@@ -52,6 +53,7 @@ class Settings:
     optimizer: Any
     pipelined: bool
     batch_size: int | None
+    multipliers: TableMultipliers
 
 
 class _EmbeddingLayer(_Layer):
@@ -75,6 +77,8 @@ class _EmbeddingLayer(_Layer):
             takes what comes.
         embedding_feature: None; there is no hardware to name.
         sparse_core_embedding_config: None; tables of a layer are not stacked.
+        table_multipliers: table -> gradient multiplier, as `TableMultipliers.of` takes them.
+            Schedules count the updates of the tables; checkpoints keep the count.
         **kwargs: arguments of Keras' Layer.
 
     Raises:
@@ -84,7 +88,8 @@ class _EmbeddingLayer(_Layer):
     def __init__(self, feature_config: Any, optimizer: Any,
                  pipeline_execution_with_tensor_core: bool = False,
                  batch_size: int | None = None, embedding_feature: Any = None,
-                 sparse_core_embedding_config: Any = None, **kwargs: Any):
+                 sparse_core_embedding_config: Any = None, *, table_multipliers: Any = None,
+                 **kwargs: Any):
         super().__init__(**kwargs)
         for argument, value in (("embedding_feature", embedding_feature),
                                 ("sparse_core_embedding_config", sparse_core_embedding_config)):
@@ -92,9 +97,11 @@ class _EmbeddingLayer(_Layer):
                          "TPUEmbeddingV2 lays tables out for SparseCores.")
         self.supports_jit = False  # XLA compiles no update of rows
         self._settings = Settings(feature_config, optimizer,
-                                  bool(pipeline_execution_with_tensor_core), batch_size)
+                                  bool(pipeline_execution_with_tensor_core), batch_size,
+                                  TableMultipliers.of(table_multipliers))
         self._tables = LayerTables(feature_config, _to_optimizer(optimizer),
-                                   pipelined=self._settings.pipelined, batch_size=batch_size)
+                                   pipelined=self._settings.pipelined, batch_size=batch_size,
+                                   table_multipliers=self._settings.multipliers)
         self._trap = self.add_weight(name="tpu_embedding_trap", shape=(1,),
                                      initializer="zeros", trainable=True)
         # Keras saves in HDF5 what `weights` lists.
@@ -150,7 +157,8 @@ class _EmbeddingLayer(_Layer):
         return {**config, "feature_config": features_to_dict(settings.feature_config),
                 "optimizer": optimizer_to_dict(settings.optimizer),
                 "pipeline_execution_with_tensor_core": settings.pipelined,
-                "batch_size": settings.batch_size}
+                "batch_size": settings.batch_size,
+                "table_multipliers": settings.multipliers.texts}
 
     @classmethod
     def from_config(cls, config: dict[str, Any]) -> Any:

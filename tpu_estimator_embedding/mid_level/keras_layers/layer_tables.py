@@ -40,6 +40,7 @@ from tpu_estimator_embedding.mid_level.step.table_variables import (
     create_tables,
     outside_strategies,
 )
+from tpu_estimator_embedding.mid_level.step.update_count import UpdateCount
 from tpu_estimator_embedding.ops.gradient_tap import tap_gradients
 from tpu_estimator_embedding.plan.embedding_plan import EmbeddingPlan
 from tpu_estimator_embedding.types import Tensor
@@ -51,11 +52,11 @@ class LayerTables(tf.__internal__.tracking.Trackable):
     """Tables, their slots and the engine on them.
 
     Attributes:
-        variables: name of a table, or `table/slot` -> variable.
+        variables: name of a table, `table/slot`, or of a count of updates -> variable.
     """
 
     def __init__(self, feature_config: Any, optimizer: Any, *, pipelined: bool = False,
-                 batch_size: int | None = None):
+                 batch_size: int | None = None, table_multipliers: Any = None):
         """Creates the tables.
 
         Args:
@@ -63,11 +64,13 @@ class LayerTables(tf.__internal__.tracking.Trackable):
             optimizer: that of the tables without one of their own; None leaves them so.
             pipelined: whether a lookup misses the update of the batch before.
             batch_size: samples of all replicas together, if they are known.
+            table_multipliers: a mapping as `TableMultipliers.of` takes it.
         """
         self._feature_config = feature_config
         self._features = named_features(feature_config)
         self.tables = named_tables(feature_config)
-        self._plan = to_plan(feature_config, optimizer, pipelined=pipelined)
+        self._plan = to_plan(feature_config, optimizer, pipelined=pipelined,
+                             table_multipliers=table_multipliers)
         self._can_train = all(table.optimizer for table in self._plan.tables)
         self._replicas, self._batch_size = ReplicaCalls(), batch_size
         if batch_size is not None:
@@ -76,7 +79,8 @@ class LayerTables(tf.__internal__.tracking.Trackable):
                          f"a multiple of the {self._replicas.count} replicas", batch_size)
         self._parts = create_tables(self._plan, slot_functions(self.tables, optimizer),
                                     self._replicas.scoped_strategy)
-        self.variables = children(self._parts)
+        self._update_count = UpdateCount(self._plan)
+        self.variables = children(self._parts) | self._update_count.children
         for name, variable in self.variables.items():
             self._track_trackable(variable, name)
         self._functions = ExportableFunctions()
@@ -173,7 +177,7 @@ class LayerTables(tf.__internal__.tracking.Trackable):
     def _apply(self, call: "_LayerCall", replicas: Sequence[Any], ids: StepIds | None) -> None:
         engine, datas = call.embedding.engine, [given for given, _ in replicas]
         update = engine.step_gradients(
-            stack_gradients(engine.plan, [of for _, of in replicas]), tf.constant(0, tf.int64))
+            stack_gradients(engine.plan, [of for _, of in replicas]), self._update_count.next())
         if not self._plan.pipelined:
             call.embedding.update(datas, ids, update, is_for_export=call.is_for_export)
             return

@@ -34,6 +34,7 @@ from tpu_estimator_embedding.mid_level.keras_layers.layer_config import (
     optimizer_to_dict,
 )
 from tpu_estimator_embedding.mid_level.serving.serving_lookup import serving_embedding_lookup
+from tpu_estimator_embedding.multipliers.table_multipliers import TableMultipliers
 from tpu_estimator_embedding.types import Tensor
 
 if TYPE_CHECKING:
@@ -52,6 +53,7 @@ class Settings:
     batch_size: int | None
     size_threshold: int | None
     combine_small_tables: bool
+    multipliers: TableMultipliers
 
 
 class _PartialLayer(_Layer):
@@ -71,6 +73,8 @@ class _PartialLayer(_Layer):
         combine_small_tables: whether small tables take every kind of input, and follow
             combiner and max_sequence_length, as the larger ones do. False is what
             TensorFlow Recommenders does: dense inputs only, each id by itself.
+        table_multipliers: larger table -> gradient multiplier, as `TableMultipliers.of` takes them.
+            Schedules count the updates of the tables; checkpoints keep the count.
         **kwargs: arguments of Keras' Layer.
 
     Raises:
@@ -81,7 +85,8 @@ class _PartialLayer(_Layer):
     def __init__(self, feature_config: dict[str, Any], optimizer: Any,
                  pipeline_execution_with_tensor_core: bool = False,
                  batch_size: int | None = None, size_threshold: int | None = 10_000, *,
-                 combine_small_tables: bool = True, **kwargs: Any):
+                 combine_small_tables: bool = True, table_multipliers: Any = None,
+                 **kwargs: Any):
         super().__init__(**kwargs)
         checks.check(isinstance(feature_config, dict), "feature_config",
                      "a dictionary of FeatureConfigs", type(feature_config).__name__,
@@ -91,15 +96,18 @@ class _PartialLayer(_Layer):
                      other_api.tf2_import(optimizer))
         self._settings = Settings(feature_config, optimizer,
                                   bool(pipeline_execution_with_tensor_core), batch_size,
-                                  size_threshold, combine_small_tables)
+                                  size_threshold, combine_small_tables,
+                                  TableMultipliers.of(table_multipliers))
         features = named_features(feature_config)
         small = {name: feature for name, feature in features.items()
                  if size_threshold is None or feature.table.vocabulary_size <= size_threshold}
         large = {name: feature for name, feature in features.items() if name not in small}
         self._small_layers = self._embedding_layers(small)
+        self._settings.multipliers.resolve(  # which checks its keys
+            named_tables(large) if large else ())
         self._tpu_embedding = self._large_class(
             large, optimizer, pipeline_execution_with_tensor_core, batch_size,
-            name="tpu_embedding") if large else None
+            table_multipliers=self._settings.multipliers, name="tpu_embedding") if large else None
 
     @property
     def tpu_embedding(self) -> Any:
@@ -138,7 +146,8 @@ class _PartialLayer(_Layer):
                 "optimizer": optimizer_to_dict(settings.optimizer),
                 "pipeline_execution_with_tensor_core": settings.pipelined,
                 "batch_size": settings.batch_size, "size_threshold": settings.size_threshold,
-                "combine_small_tables": settings.combine_small_tables}
+                "combine_small_tables": settings.combine_small_tables,
+                "table_multipliers": settings.multipliers.texts}
 
     @classmethod
     def from_config(cls, config: dict[str, Any]) -> Any:

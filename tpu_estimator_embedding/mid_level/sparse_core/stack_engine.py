@@ -34,6 +34,7 @@ from tpu_estimator_embedding.mid_level.sparse_core.stack_ids import (
 from tpu_estimator_embedding.mid_level.sparse_core.stack_variable import PARAMETERS, StackVariable
 from tpu_estimator_embedding.mid_level.sparse_core.to_stacks import Stacks
 from tpu_estimator_embedding.mid_level.step.table_variables import outside_strategies
+from tpu_estimator_embedding.mid_level.step.update_count import UpdateCount
 from tpu_estimator_embedding.ops.nests import tensors_of, with_tensors
 from tpu_estimator_embedding.types import Tensor
 
@@ -63,8 +64,10 @@ class StackEngine:
 
     def __init__(self, stacks: Stacks, formats: Formats,
                  variables: Mapping[str, Mapping[str, StackVariable]],
-                 functions: ExportableFunctions, *, pipelined: bool, num_replicas: int):
+                 functions: ExportableFunctions, *, pipelined: bool, num_replicas: int,
+                 update_count: UpdateCount):
         self._stacks, self._formats, self._num_replicas = stacks, formats, num_replicas
+        self._update_count = update_count
         self._stack_engines = {name: ExportableEmbedding(
             stacks.plan.restricted_to([name]), {name: _table_variables(variables[name])},
             functions, functools.partial(_to_replicas, name, formats[name]))
@@ -116,12 +119,13 @@ class StackEngine:
         Returns:
             Nothing for each replica.
         """
+        step = self._update_count.next()
         for name, stack in self._stack_engines.items():
             preserved = [self._preserved(name, partitions[name]) for partitions, _ in replicas]
             stacked = tf.concat([
                 join_gradients(self._stacks, name, gradients, ids.order)
                 for ids, (_, gradients) in zip(preserved, replicas, strict=True)], 0)
-            update = stack.engine.step_gradients({name: stacked}, tf.constant(0, tf.int64))
+            update = stack.engine.step_gradients({name: stacked}, step)
             inputs = [ids.inputs for ids in preserved]
             prepared = preserved[0].prepared if len(preserved) == 1 else ()
             ids = with_tensors(self._ids[name], prepared) if prepared else None

@@ -23,6 +23,7 @@ from tpu_estimator_embedding.mid_level.sparse_core.stack_variable import (
 )
 from tpu_estimator_embedding.mid_level.sparse_core.table_views import TableViews
 from tpu_estimator_embedding.mid_level.sparse_core.to_stacks import Stacks
+from tpu_estimator_embedding.mid_level.step.update_count import UpdateCount
 
 
 class StackedTables(Trackable):
@@ -37,6 +38,7 @@ class StackedTables(Trackable):
         self._restoration = Restoration(self._variables)
         self._is_tracked = self._is_initialized = False
         self._foreign: dict[str, SavedStack] = {}  # of other layouts, by saved name
+        self._update_count = UpdateCount(stacks.plan)
 
     def build(self) -> None:
         """Creates tables and slots; does nothing if they are there.
@@ -59,6 +61,8 @@ class StackedTables(Trackable):
             for slot, variable in slots.items():
                 self._track_trackable(SavedStack(stack, slot, self._restoration, variable),
                                       saved_name(stack, slot))
+        for child, count in self._update_count.children.items():
+            self._track_trackable(count, child)
         self._is_tracked = True
         for name in list(self._deferred_dependencies):
             foreign = self._lookup_dependency(name)
@@ -108,7 +112,7 @@ class StackedTables(Trackable):
         if save_type == "savedmodel":  # which is loaded without this package
             return {f"{saved_name(stack, slot)}/part_{part}": variable
                     for stack, slots in self._variables.items() for slot, value in slots.items()
-                    for part, variable in enumerate(value.variables)}
+                    for part, variable in enumerate(value.variables)} | self._update_count.children
         return super()._trackable_children(save_type, **kwargs)
 
     def _lookup_dependency(self, name: str, *args: Any) -> Any:

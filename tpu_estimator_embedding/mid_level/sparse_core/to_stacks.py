@@ -85,23 +85,24 @@ class Stacks:
 
 
 def to_stacks(feature_config: Any, optimizer: Any, cores: SparseCores, *,
-              stacking: bool = True) -> Stacks:
+              stacking: bool = True, table_multipliers: Any = None) -> Stacks:
     """Lowers features and their tables, and stacks the tables.
 
-    Tables share a stack if their optimizers and quantizations are equal.
+    Tables share a stack if their optimizers, quantizations and multipliers are equal.
 
     Args:
         feature_config: a nested structure of FeatureConfigs.
         optimizer: the optimizer of tables that have none of their own, or None.
         cores: the SparseCores that tables are spread over.
         stacking: whether to stack at all.
+        table_multipliers: a mapping as `TableMultipliers.of` takes it.
 
     Raises:
         ValueError: if an output_shape is not fully defined, the cores of a chip cannot
             share its samples equally, or a config is refused by `to_plan`.
         NotImplementedError: if an optimizer decays weights or makes its own slots.
     """
-    tables = to_plan(feature_config, optimizer)
+    tables = to_plan(feature_config, optimizer, table_multipliers=table_multipliers)
     for name, table in named_tables(feature_config).items():
         _check_optimizer(name, table_optimizer(name, table, optimizer))
     shapes = {path: output_shape(path, config, cores)
@@ -146,7 +147,7 @@ def _stackable(tables: EmbeddingPlan,
         samples = sum(math.prod(shapes[feature.name])
                       for feature in tables.features_of(table.name))
         yield StackableTable(table.name, table.vocabulary_size, table.dimension, samples,
-                             group=(table.optimizer, table.quantization))
+                             group=(table.optimizer, table.quantization, table.multiplier))
 
 
 def plan_of_stacks(tables: EmbeddingPlan, stacks: Sequence[TableStack]) -> EmbeddingPlan:

@@ -19,6 +19,7 @@ from tpu_estimator_embedding.mid_level.config.to_plan import with_sequence_lengt
 from tpu_estimator_embedding.mid_level.input.feature_input import to_enqueue_data
 from tpu_estimator_embedding.mid_level.input.row_layout import RowLayout
 from tpu_estimator_embedding.mid_level.step import stacked_activations
+from tpu_estimator_embedding.mid_level.step.update_count import UpdateCount
 from tpu_estimator_embedding.mid_level.step.waiting_batches import WaitingBatches
 from tpu_estimator_embedding.ops.ordering import when
 from tpu_estimator_embedding.plan.embedding_plan import EmbeddingPlan
@@ -38,11 +39,11 @@ class EngineBatches:
     """
 
     def __init__(self, plan: EmbeddingPlan, variables: Mapping[str, TableVariables],
-                 layout: RowLayout, num_replicas: int):
+                 layout: RowLayout, num_replicas: int, update_count: UpdateCount):
         """Makes the queues, outside of strategies and functions."""
         self.plan = with_sequence_lengths(plan, layout.rows_per_sample)
         self.layout = layout
-        self._num_replicas = num_replicas
+        self._num_replicas, self._update_count = num_replicas, update_count
         self._engine = PartitionedEmbedding(self.plan, variables)
         self._can_train = all(table.optimizer for table in plan.tables)
         batch = self._example_batch()
@@ -87,7 +88,7 @@ class EngineBatches:
         with tf.device(_HOST):
             ids = self._waiting.release()
             update = self._engine.step_gradients(
-                stack_gradients(self.plan, gradients), tf.constant(0, tf.int64))
+                stack_gradients(self.plan, gradients), self._update_count.next())
             if self._delayed:
                 self._delayed.delay(self._engine, ids, update)
             else:

@@ -1,0 +1,36 @@
+# SPDX-License-Identifier: Apache-2.0
+"""How many updates tables have had: the step that schedules of multipliers are functions of."""
+
+import tensorflow as tf
+
+from tpu_estimator_embedding.mid_level.step.table_variables import outside_strategies
+from tpu_estimator_embedding.multipliers.schedule import Constant
+from tpu_estimator_embedding.plan.embedding_plan import EmbeddingPlan
+from tpu_estimator_embedding.types import Tensor
+
+
+class UpdateCount:
+    """Counts the updates of tables whose multipliers change; a constant one needs no count.
+
+    Attributes:
+        children: name in a checkpoint -> scalar int64 variable, if there is one.
+    """
+
+    def __init__(self, plan: EmbeddingPlan):
+        """Makes the count of the tables of a plan, outside of strategies and functions."""
+        self.children: dict[str, tf.Variable] = {}
+        if any(table.multiplier and not isinstance(table.multiplier, Constant)
+               for table in plan.tables):
+            with outside_strategies():
+                self.children["multiplier_step"] = tf.Variable(
+                    0, trainable=False, dtype=tf.int64, name="multiplier_step")
+
+    def next(self) -> Tensor:
+        """Counts an update; returns how many there were before, scalar int64."""
+        count = self.children.get("multiplier_step")
+        if count is None:
+            return tf.constant(0, tf.int64)
+        before = tf.identity(count.read_value())
+        with tf.control_dependencies([before]):
+            count.assign_add(1, read_value=False)
+        return before
