@@ -60,6 +60,8 @@ _TF2 = {"needs": ("tensorflow", "tf_keras"), "workloads": _FRONT_DOORS, "moves_t
 ENGINE = (
     Entry("native", "engine", "this package, native kernels", environment=_NATIVE,
           moves_tables=True),
+    Entry("native_function", "engine_function", "this package, native kernels, tf.function",
+          environment=_NATIVE, workloads=_FRONT_DOORS, moves_tables=True),
     Entry("tf_ops", "engine", "this package, TF ops", environment=((_KERNELS, "tf"),)),
     Entry("v1_engine", "v1_engine", "this package, TPUEmbedding of v1 by hand",
           environment=_NATIVE, workloads=_FRONT_DOORS, moves_tables=True),

@@ -1,24 +1,16 @@
 # SPDX-License-Identifier: Apache-2.0
 """This package's engine in a session: lookups and updates, no estimator, no model.
 
-Which kernels it runs on is said by TPU_ESTIMATOR_EMBEDDING_KERNELS.
+TPU_ESTIMATOR_EMBEDDING_KERNELS chooses the kernels.
 """
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 
-import numpy as np
 import tensorflow as tf
 
 from benchmarks.batches import Batch, make_gradients
-from benchmarks.contenders.graph_inputs import (
-    Feeds,
-    feature,
-    fed,
-    fill,
-    initialize,
-    next_batch,
-)
-from benchmarks.contenders.stepping import timed_steps
+from benchmarks.contenders.graph_inputs import Feeds, feature, fed, fill, next_batch, table_name
+from benchmarks.contenders.session_steps import Parts, SessionSteps
 from benchmarks.workloads import (
     INITIAL_ACCUMULATOR,
     INITIAL_VALUE,
@@ -38,67 +30,63 @@ from tpu_estimator_embedding.optimizers.row_optimizer import RowOptimizer
 from tpu_estimator_embedding.plan.embedding_plan import EmbeddingPlan, FeaturePlan, TablePlan
 
 
-class Contender:
+class Contender(SessionSteps):
     """A graph with one lookup and one update of everything."""
 
     def __init__(self, workload: Workload, batches: Sequence[Batch], num_hosts: int = 1,
                  threads: int = 0):
-        self._num_batches = len(batches)
-        plan = to_plan(workload, num_hosts)
-        with tf.Graph().as_default():
-            self._variables = create_variables(plan, default_names(plan))
-            feeds: Feeds = {}
-            self._step = _build_step(plan, self._variables, workload, batches, feeds)
-            self._session = tf.compat.v1.Session(config=session_config(threads))
-            initialize(self._session, feeds)
-            self._train = self._session.make_callable(self._step)
+        def build(feeds: Feeds) -> tuple[list[Parts], tf.Operation]:
+            engine = make_engine(workload, num_hosts)
+            inputs = next_batch(batches, lambda batch: tuple(
+                zip(batch.ids, batch.splits, strict=True)), feeds)
+            gradients = [tf.compat.v1.get_variable(
+                f"gradient_{table}", initializer=fed(gradient, feeds), trainable=False,
+                use_resource=True) for table, gradient in enumerate(make_gradients(workload))]
+            return parts_of(engine), train_step(engine, workload, inputs, gradients)
+
+        super().__init__(build, len(batches), threads)
         self.description = load.description()
 
-    def run(self, first: int, count: int) -> float:
-        """Returns the seconds that `count` steps take; batches come in turn."""
-        return timed_steps(lambda _: self._train(), first, count, self._num_batches)
 
-    def tables(self) -> list[np.ndarray]:
-        """Returns the tables, in the order of the workload."""
-        return [np.concatenate(self._session.run(self._variables[name].parts))
-                for name in sorted(self._variables)]
-
-    def close(self) -> None:
-        """Frees the tables."""
-        self._session.close()
-
-
-def session_config(threads: int) -> tf.compat.v1.ConfigProto:
-    """Returns how many threads a session may use; 0 leaves it to TensorFlow."""
-    return tf.compat.v1.ConfigProto(intra_op_parallelism_threads=threads,
-                                    inter_op_parallelism_threads=threads)
+def make_engine(workload: Workload, num_hosts: int = 1) -> PartitionedEmbedding:
+    """Returns the engine with the tables of a workload."""
+    plan = to_plan(workload, num_hosts)
+    return PartitionedEmbedding(plan, create_variables(plan, default_names(plan)))
 
 
 def to_plan(workload: Workload, num_hosts: int) -> EmbeddingPlan:
     """Returns the tables and features of a workload."""
     optimizer = RowOptimizer(Adagrad(INITIAL_ACCUMULATOR), LEARNING_RATE)
-    tables = [TablePlan(f"table_{table:03}", workload.rows, workload.dim,
-                        fill(INITIAL_VALUE),
+    tables = [TablePlan(table_name(table), workload.rows, workload.dim, fill(INITIAL_VALUE),
                         workload.combiner(table), optimizer)
               for table in range(workload.num_tables)]
-    features = [FeaturePlan(feature(table), f"table_{table:03}")
+    features = [FeaturePlan(feature(table), table_name(table))
                 for table in range(workload.num_tables)]
     return EmbeddingPlan.build(tables, features, num_hosts=num_hosts)
 
 
-def _build_step(plan: EmbeddingPlan, variables, workload: Workload,
-                batches: Sequence[Batch], feeds: Feeds) -> tf.Operation:
-    inputs = next_batch(batches, lambda batch: tuple(
-        zip(batch.ids, batch.splits, strict=True)), feeds)
-    data = {feature(table): RaggedEnqueueData(ids, splits)
-            for table, (ids, splits) in enumerate(inputs)}
-    gradients = {f"table_{table:03}": tf.compat.v1.get_variable(
-        f"gradient_{table}", initializer=fed(gradient, feeds), trainable=False, use_resource=True)
-        for table, gradient in enumerate(make_gradients(workload))}
-    engine = PartitionedEmbedding(plan, variables)
-    ids = shard_ids(plan, data, workload.batch_size, training=True)
+def parts_of(engine: PartitionedEmbedding) -> list[Parts]:
+    """Returns the parts of every table, in the order of the workload."""
+    return [engine.variables[table.name].parts for table in engine.plan.tables]
+
+
+def train_step(engine: PartitionedEmbedding, workload: Workload,
+               inputs: Sequence[tuple[tf.Tensor, tf.Tensor]],
+               gradients: Sequence[tf.Variable]) -> tf.Operation:
+    """Returns the op that looks ids up and then updates their rows.
+
+    Args:
+        engine: the tables.
+        workload: what they are.
+        inputs: ids and row splits of every table.
+        gradients: those of its activations.
+    """
+    data: Mapping[str, RaggedEnqueueData] = {
+        feature(table): RaggedEnqueueData(ids, splits)
+        for table, (ids, splits) in enumerate(inputs)}
+    ids = shard_ids(engine.plan, data, workload.batch_size, training=True)
     activations = engine.lookup(ids)
     with tf.control_dependencies(list(activations.values())):
         return engine.apply_gradients(
-            ids, {name: gradient.read_value() for name, gradient in gradients.items()},
-            step=tf.constant(0, tf.int64))
+            ids, {table_name(table): gradient.read_value()
+                  for table, gradient in enumerate(gradients)}, step=tf.constant(0, tf.int64))

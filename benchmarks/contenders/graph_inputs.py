@@ -41,6 +41,16 @@ def next_batch(batches: Sequence[Batch], convert: Callable[[Batch], Any], feeds:
     return iterator.get_next()
 
 
+def flat_dataset(batches: Sequence[Batch]) -> tf.data.Dataset:
+    """Returns ids and row splits of every table, batch after batch, again and again.
+
+    For programs that execute eagerly, where arrays are no constants of a graph.
+    """
+    datasets = [tf.data.Dataset.from_tensors(tuple(zip(batch.ids, batch.splits, strict=True)))
+                for batch in batches]
+    return functools.reduce(tf.data.Dataset.concatenate, datasets).repeat()
+
+
 def initialize(session: tf.compat.v1.Session, feeds: Feeds) -> None:
     """Makes variables and inputs ready."""
     session.run([tf.compat.v1.global_variables_initializer(),
@@ -66,3 +76,15 @@ def to_sparse(ids: Any, splits: Any) -> tf.SparseTensor:
 def feature(table: int) -> str:
     """Returns the name of the feature of a table; they sort as their numbers do."""
     return f"feature_{table:03}"
+
+
+def table_name(table: int) -> str:
+    """Returns the name of a table; they sort as their numbers do."""
+    return f"table_{table:03}"
+
+
+def limit_threads(threads: int) -> None:
+    """Limits the threads of a process without sessions; 0 leaves it to TensorFlow."""
+    if threads:
+        tf.config.threading.set_intra_op_parallelism_threads(threads)
+        tf.config.threading.set_inter_op_parallelism_threads(threads)

@@ -12,7 +12,7 @@ import tensorflow as tf
 import tf_keras
 
 from benchmarks.batches import Batch, make_gradients
-from benchmarks.contenders.graph_inputs import to_sparse
+from benchmarks.contenders.graph_inputs import limit_threads, to_sparse
 from benchmarks.contenders.stepping import timed_steps
 from benchmarks.workloads import (
     INITIAL_ACCUMULATOR,
@@ -26,9 +26,7 @@ class Contender:
     """`safe_embedding_lookup_sparse` under a tape, in one compiled function."""
 
     def __init__(self, workload: Workload, batches: Sequence[Batch], threads: int = 0):
-        if threads:
-            tf.config.threading.set_intra_op_parallelism_threads(threads)
-            tf.config.threading.set_inter_op_parallelism_threads(threads)
+        limit_threads(threads)
         self._tables = [tf.Variable(tf.fill([workload.rows, workload.dim], INITIAL_VALUE))
                         for _ in range(workload.num_tables)]
         self._inputs = [[to_sparse(ids, splits) for ids, splits in

@@ -12,11 +12,10 @@ from benchmarks.contenders.graph_inputs import (
     feature,
     fed,
     fill,
-    initialize,
     next_batch,
     to_sparse,
 )
-from benchmarks.contenders.stepping import timed_steps
+from benchmarks.contenders.session_steps import Parts, SessionSteps
 from benchmarks.workloads import (
     INITIAL_ACCUMULATOR,
     INITIAL_VALUE,
@@ -25,34 +24,16 @@ from benchmarks.workloads import (
 )
 
 
-class Contender:
+class Contender(SessionSteps):
     """`embedding_column`s, `input_layer` and `AdagradOptimizer` in a session."""
 
     def __init__(self, workload: Workload, batches: Sequence[Batch], threads: int = 0):
-        self._num_batches = len(batches)
-        with tf.Graph().as_default():
-            feeds: Feeds = {}
-            self._tables, ops = _build_step(workload, batches, feeds)
-            self._session = tf.compat.v1.Session(config=tf.compat.v1.ConfigProto(
-                intra_op_parallelism_threads=threads, inter_op_parallelism_threads=threads))
-            initialize(self._session, feeds)
-            self._train = self._session.make_callable(ops)
-
-    def run(self, first: int, count: int) -> float:
-        """Returns the seconds that `count` steps take; batches come in turn."""
-        return timed_steps(lambda _: self._train(), first, count, self._num_batches)
-
-    def tables(self) -> list[np.ndarray]:
-        """Returns the tables, in the order of the workload."""
-        return self._session.run(self._tables)
-
-    def close(self) -> None:
-        """Frees the tables."""
-        self._session.close()
+        super().__init__(lambda feeds: _build_step(workload, batches, feeds), len(batches),
+                         threads)
 
 
 def _build_step(workload: Workload, batches: Sequence[Batch], feeds: Feeds
-                ) -> tuple[list[tf.Variable], list[tf.Operation]]:
+                ) -> tuple[list[Parts], list[tf.Operation]]:
     features = next_batch(batches, lambda batch: {
         feature(table): to_sparse(ids, splits)
         for table, (ids, splits) in enumerate(zip(batch.ids, batch.splits, strict=True))}, feeds)
@@ -64,7 +45,8 @@ def _build_step(workload: Workload, batches: Sequence[Batch], feeds: Feeds
     optimizer = tf.compat.v1.train.AdagradOptimizer(LEARNING_RATE, INITIAL_ACCUMULATOR)
     step = optimizer.apply_gradients(zip(
         tf.gradients(activations, tables, grad_ys=gradient), tables, strict=True))
-    return tables, [activations.op, step]  # both, as gradients alone need no activations
+    # Both, as gradients alone need no activations.
+    return [[table] for table in tables], [activations.op, step]
 
 
 def _columns(workload: Workload) -> list:

@@ -1,6 +1,7 @@
 # SPDX-License-Identifier: Apache-2.0
 """The TF2 classes of this package: lookups and updates by given gradients, no model."""
 
+import time
 from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
@@ -9,7 +10,12 @@ import tensorflow as tf
 import tf_keras
 
 from benchmarks.batches import Batch, make_gradients
-from benchmarks.contenders.graph_inputs import feature
+from benchmarks.contenders.graph_inputs import (
+    feature,
+    flat_dataset,
+    limit_threads,
+    table_name,
+)
 from benchmarks.contenders.stepping import timed_steps
 from benchmarks.workloads import (
     INITIAL_ACCUMULATOR,
@@ -22,7 +28,6 @@ from tpu_estimator_embedding.kernels import load
 from tpu_estimator_embedding.mid_level.keras_layers.embedding_layer import embedding_layer_class
 
 Features = Mapping[str, Any]  # feature name -> tensor
-Step = Callable[[Features, Mapping[str, tf.Tensor]], Any]  # of ids and gradients
 
 
 class Contender:
@@ -30,17 +35,13 @@ class Contender:
 
     def __init__(self, workload: Workload, batches: Sequence[Batch], kind: str,
                  threads: int = 0):
-        if threads:
-            tf.config.threading.set_intra_op_parallelism_threads(threads)
-            tf.config.threading.set_inter_op_parallelism_threads(threads)
+        limit_threads(threads)
         self._configs = _features(workload)
         optimizer = mid_level.Adagrad(LEARNING_RATE, INITIAL_ACCUMULATOR)
         self._embedding = _CLASSES[kind](self._configs, optimizer)
         gradients = {feature(table): tf.Variable(gradient, trainable=False)
                      for table, gradient in enumerate(make_gradients(workload))}
-        self._batches = [_to_features(batch) for batch in batches]
-        self._run = (_fit if kind == "layer" else _call)(
-            self._embedding, gradients, self._batches)
+        self._run = (_fit if kind == "layer" else _call)(self._embedding, gradients, batches)
         self.description = load.description()
 
     def run(self, first: int, count: int) -> float:
@@ -61,19 +62,22 @@ def _features(workload: Workload) -> dict[str, mid_level.FeatureConfig]:
     return {feature(table): mid_level.FeatureConfig(
         mid_level.TableConfig(
             workload.rows, workload.dim, tf.constant_initializer(INITIAL_VALUE),
-            combiner=workload.combiner(table), name=f"table_{table:03}"),
+            combiner=workload.combiner(table), name=table_name(table)),
         output_shape=[workload.batch_size]) for table in range(workload.num_tables)}
 
 
-def _to_features(batch: Batch) -> dict[str, tf.RaggedTensor]:
+def _to_features(inputs: Sequence[tuple[tf.Tensor, tf.Tensor]]) -> Features:
     return {feature(table): tf.RaggedTensor.from_row_splits(ids, splits, validate=False)
-            for table, (ids, splits) in enumerate(zip(batch.ids, batch.splits, strict=True))}
+            for table, (ids, splits) in enumerate(inputs)}
 
 
 def _call(embedding: Any, gradients: Mapping[str, tf.Variable],
-          batches: Sequence[Features]) -> Callable[[int, int], float]:
+          batches: Sequence[Batch]) -> Callable[[int, int], float]:
+    inputs = iter(flat_dataset(batches))
+
     @tf.function
-    def train(features):
+    def train():
+        features = _to_features(next(inputs))
         values = {name: gradient.read_value() for name, gradient in gradients.items()}
         if isinstance(embedding, mid_level.TPUEmbeddingV2):
             _, preserved = embedding(features)
@@ -83,8 +87,7 @@ def _call(embedding: Any, gradients: Mapping[str, tf.Variable],
             embedding.dequeue()
             embedding.apply_gradients(values)
 
-    return lambda first, count: timed_steps(
-        lambda batch: train(batches[batch]), first, count, len(batches))
+    return lambda first, count: timed_steps(lambda _: train(), first, count, len(batches))
 
 
 class _Model(tf_keras.Model):
@@ -94,8 +97,8 @@ class _Model(tf_keras.Model):
         super().__init__()
         self._layer, self._gradients = layer, dict(gradients)
 
-    def call(self, features, training=None):
-        activations = self._layer(features, training=training)
+    def call(self, inputs, training=None):
+        activations = self._layer(_to_features(inputs), training=training)
 
         @tf.custom_gradient
         def loss(*flat):
@@ -105,19 +108,27 @@ class _Model(tf_keras.Model):
         return activations
 
 
+class _EpochClock(tf_keras.callbacks.Callback):
+    """The seconds that the steps of one epoch take, without the start of `fit`."""
+
+    def on_epoch_begin(self, epoch, logs=None):
+        self._start = time.perf_counter()
+
+    def on_epoch_end(self, epoch, logs=None):
+        self.seconds = time.perf_counter() - self._start
+
+
 def _fit(layer: Any, gradients: Mapping[str, tf.Variable],
-         batches: Sequence[Features]) -> Callable[[int, int], float]:
+         batches: Sequence[Batch]) -> Callable[[int, int], float]:
     model = _Model(layer, gradients)
     model.compile(tf_keras.optimizers.SGD(0.0))
-    datasets = [tf.data.Dataset.from_tensors((batch,)) for batch in batches]
-    dataset = datasets[0]
-    for other in datasets[1:]:
-        dataset = dataset.concatenate(other)
-    inputs = iter(dataset.repeat())
+    dataset = flat_dataset(batches).map(lambda *inputs: (inputs,))
 
     def run(first: int, count: int) -> float:
-        return timed_steps(lambda _: model.fit(inputs, steps_per_epoch=count, verbose=0),
-                           first, 1, 1)
+        clock = _EpochClock()
+        model.fit(dataset.skip(first % len(batches)), steps_per_epoch=count, verbose=0,
+                  callbacks=[clock])
+        return clock.seconds
 
     return run
 

@@ -27,5 +27,5 @@ def test_tiny_run_measures_writes_and_resumes(tmp_path):
 
 
 def test_unknown_contender_is_refused_with_the_names():
-    with pytest.raises(SystemExit, match="--only must name some of native, tf_ops"):
+    with pytest.raises(SystemExit, match="--only must name some of native, native_function"):
         command.main(["--only", "natve", "--output", "/nonexistent/never-made"])

@@ -69,10 +69,11 @@ class EngineBatches:
     def dequeue(self) -> list[dict[str, Tensor]]:
         """Returns the activations of each replica's features."""
         with tf.device(_HOST):
-            ids, training, is_optional = self._waiting.dequeue()
+            batch = self._waiting.dequeue()
+            ids = batch.ids
             if self._delayed:
                 # A batch that is not trained on sees tables that no update is missing from.
-                applied = when(tf.logical_not(training), self._complete)
+                applied = when(tf.logical_not(batch.is_for_training), self._complete)
                 with tf.control_dependencies([applied]):
                     ids = tf.nest.map_structure(
                         lambda leaf: None if leaf is None else tf.identity(leaf), ids)
@@ -80,7 +81,7 @@ class EngineBatches:
             with tf.control_dependencies(list(stacked.values())):
                 self._complete()
                 if self._can_train:
-                    when(training, lambda: self._waiting.hold(ids, is_optional))
+                    self._waiting.hold(batch)
             return stacked_activations.split(self.plan, stacked, self.layout, self._num_replicas)
 
     def apply_gradients(self, gradients: Sequence[Mapping[str, Tensor]]) -> list[None]:

@@ -1,15 +1,17 @@
 # SPDX-License-Identifier: Apache-2.0
 """The batches on their way from enqueue over dequeue to apply_gradients.
 
-They wait in queues that live as long as the object, as a TPU's do, so that the three calls
-may stand in one `tf.function`, in several, or in none. Where a TPU would wait for ever,
+They wait in buffers that live as long as the object, as a TPU's queues do, so that the three
+calls may be in one `tf.function`, in several, or in none. Where a TPU would wait forever,
 there is an error.
 """
+
+from typing import NamedTuple
 
 import tensorflow as tf
 
 from tpu_estimator_embedding.engine.backend import StepIds
-from tpu_estimator_embedding.engine.tensor_queue import TensorQueue
+from tpu_estimator_embedding.engine.tensor_ring import TensorPack, TensorRing, empty
 from tpu_estimator_embedding.mid_level.runtime_checks import require
 from tpu_estimator_embedding.types import Tensor
 
@@ -27,14 +29,38 @@ _NOT_TRAINING = (
     "training=True.")
 
 
+# Whether gradients will follow a lookup.
+_NEVER, _ALWAYS, _MAYBE = 0, 1, 2
+
+
+class WaitingBatch(NamedTuple):
+    """A batch that was dequeued.
+
+    Attributes:
+        ids: what to look up.
+        use: scalar int32, whether gradients will follow.
+        packed: both, to be held.
+    """
+
+    ids: StepIds
+    use: Tensor
+    packed: Tensor
+
+    @property
+    def is_for_training(self) -> Tensor:
+        """Whether gradients may follow, a scalar bool."""
+        return self.use > _NEVER
+
+
 class WaitingBatches:
     """Batches that were enqueued, and the one that was looked up and waits for gradients."""
 
     def __init__(self, batch: StepIds):
-        """Makes queues for batches like `batch`, a nest of tensors of any values."""
-        self._enqueued = TensorQueue(
-            (batch, tf.constant(False), tf.constant(False)), capacity=CAPACITY)
-        self._looked_up = TensorQueue((batch, tf.constant(False)), capacity=1)
+        """Makes buffers for batches like `batch`, a nest of tensors of any values."""
+        self._pack = TensorPack((batch, tf.constant(_NEVER)))
+        self._enqueued = TensorRing(capacity=CAPACITY)
+        self._looked_up = tf.Variable(empty(), trainable=False)
+        self._use = tf.Variable(_NEVER, trainable=False)  # of the batch that was looked up
 
     def enqueue(self, batch: StepIds, training: bool, *, is_optional: bool) -> None:
         """Adds a batch.
@@ -47,21 +73,24 @@ class WaitingBatches:
         Raises:
             RuntimeError: if one that was looked up misses its gradients, or too many wait.
         """
+        use = (_MAYBE if is_optional else _ALWAYS) if training else _NEVER
         with (tf.control_dependencies(self._drop_and_complain()),
               tf.control_dependencies(require(
-                  self._enqueued.queue.size() < CAPACITY, _FULL, RuntimeError))):
-            self._enqueued.enqueue((batch, tf.constant(training), tf.constant(is_optional)))
+                  self._enqueued.size() < CAPACITY, _FULL, RuntimeError))):
+            self._enqueued.put(self._pack.pack((batch, tf.constant(use))))
 
-    def dequeue(self) -> tuple[StepIds, Tensor, Tensor]:
-        """Returns the first batch, whether gradients will follow, and whether they must."""
+    def dequeue(self) -> WaitingBatch:
+        """Returns the first batch."""
         with (tf.control_dependencies(self._drop_and_complain()),
               tf.control_dependencies(require(
-                  self._enqueued.queue.size() > 0, _EMPTY, RuntimeError))):
-            return self._enqueued.dequeue()
+                  self._enqueued.size() > 0, _EMPTY, RuntimeError))):
+            packed = self._enqueued.take()
+            return WaitingBatch(*self._pack.unpack(packed), packed)
 
-    def hold(self, batch: StepIds, is_optional: Tensor) -> tf.Operation | None:
-        """Keeps a batch that was looked up until its gradients come."""
-        return self._looked_up.enqueue((batch, is_optional))
+    def hold(self, batch: WaitingBatch) -> None:
+        """Keeps a batch that was looked up until its gradients come, if any."""
+        self._looked_up.assign(batch.packed, read_value=False)
+        self._use.assign(batch.use, read_value=False)
 
     def release(self) -> StepIds:
         """Returns the batch whose gradients have come.
@@ -70,17 +99,17 @@ class WaitingBatches:
             RuntimeError: if there is none.
         """
         with tf.control_dependencies(require(
-                self._looked_up.queue.size() > 0, _NOT_TRAINING, RuntimeError)):
-            batch, _ = self._looked_up.dequeue()
-            return batch
+                self._use.read_value() > _NEVER, _NOT_TRAINING, RuntimeError)):
+            ids, _ = self._pack.unpack(self._looked_up.read_value())
+            self._drop()
+            return ids
 
     def _drop_and_complain(self) -> list[tf.Operation]:
         """Drops a batch without gradients, so that the program may go on after the error."""
-        is_missing = tf.cond(self._looked_up.queue.size() > 0, self._drop,
-                             lambda: tf.constant(False))
-        return require(tf.logical_not(is_missing), _NO_GRADIENTS, RuntimeError)
+        use = self._use.read_value()
+        self._drop()
+        return require(use != _ALWAYS, _NO_GRADIENTS, RuntimeError)
 
-    def _drop(self) -> Tensor:
-        """Drops the batch; returns whether its gradients are missed."""
-        _, is_optional = self._looked_up.dequeue()
-        return tf.logical_not(is_optional)
+    def _drop(self) -> None:
+        self._looked_up.assign(empty(), read_value=False)
+        self._use.assign(_NEVER, read_value=False)

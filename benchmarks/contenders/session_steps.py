@@ -1,0 +1,48 @@
+# SPDX-License-Identifier: Apache-2.0
+"""The contenders whose step runs in a session."""
+
+from collections.abc import Callable, Sequence
+from typing import Any
+
+import numpy as np
+import tensorflow as tf
+
+from benchmarks.contenders.graph_inputs import Feeds, initialize
+from benchmarks.contenders.stepping import timed_steps
+
+Parts = Sequence[tf.Variable]
+
+
+class SessionSteps:
+    """A step that is built once and runs in a session."""
+
+    def __init__(self, build: Callable[[Feeds], tuple[Sequence[Parts], Any]], num_batches: int,
+                 threads: int):
+        """Builds the step and initializes its variables.
+
+        Args:
+            build: fills in what to feed to the initializers; returns the parts of every table,
+                in the order of the workload, and the ops of a step.
+            num_batches: how many batches come in turn.
+            threads: how many threads the session may use; 0 leaves it to TensorFlow.
+        """
+        self._num_batches = num_batches
+        with tf.Graph().as_default():
+            feeds: Feeds = {}
+            self._tables, step = build(feeds)
+            self._session = tf.compat.v1.Session(config=tf.compat.v1.ConfigProto(
+                intra_op_parallelism_threads=threads, inter_op_parallelism_threads=threads))
+            initialize(self._session, feeds)
+            self._train = self._session.make_callable(step)
+
+    def run(self, first: int, count: int) -> float:
+        """Returns the seconds that `count` steps take; batches come in turn."""
+        return timed_steps(lambda _: self._train(), first, count, self._num_batches)
+
+    def tables(self) -> list[np.ndarray]:
+        """Returns the tables, in the order of the workload."""
+        return [np.concatenate(self._session.run(list(parts))) for parts in self._tables]
+
+    def close(self) -> None:
+        """Frees the tables."""
+        self._session.close()
