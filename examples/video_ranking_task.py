@@ -155,7 +155,8 @@ class VideoRanking(Task):
     def write_summaries(self, step, **scalars):
         """Runs on the host: every tensor has a value of each replica."""
         writer = tf2.summary.create_file_writer(os.path.join(FLAGS.model_dir, "host"))
-        with writer.as_default(), tf2.summary.record_if(step[0] % FLAGS.summary_steps == 0):
+        is_due = tf.equal(step[0] % FLAGS.summary_steps, 0)
+        with writer.as_default(), tf2.summary.record_if(is_due):
             for name, value in scalars.items():
                 tf2.summary.scalar(name, tf.reduce_mean(value), step=step[0])
             return tf.summary.all_v2_summary_ops()

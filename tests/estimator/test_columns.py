@@ -110,4 +110,5 @@ def test_ordinary_columns_stand_beside_embedding_columns(tmp_path, use):
     assert sorted(names) == sorted([
         "global_step", f"{scope}/a_embedding/embedding_weights",
         f"{scope}/a_embedding/embedding_weights/Adagrad",
-        f"{scope}/id_embedding/embedding_weights"])
+        f"{scope}/id_embedding/embedding_weights",
+        "tpu_estimator_embedding/table_layouts"])

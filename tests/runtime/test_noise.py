@@ -139,6 +139,6 @@ def test_log_of_a_program(options, infos, deprecations, tmp_path):
                                "train.py"], cwd=tmp_path)
     assert done.returncode == 0, done.stderr
     assert done.stderr.count("this machine stands in for it") == 1
-    assert len(re.findall("INFO:.*train with the embedding engine", done.stderr)) == infos
+    assert len(re.findall("INFO:.*Done calling model_fn", done.stderr)) == infos
     assert ("INFO:" in done.stderr) == bool(infos)
     assert len(re.findall(r": to_float \(from", done.stderr)) == deprecations

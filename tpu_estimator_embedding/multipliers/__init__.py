@@ -9,8 +9,8 @@ the step:
 
 >>> from tpu_estimator_embedding import multipliers
 >>> half = multipliers.freeze_until(500) * 0.5
->>> half, half.text, half(499), half(500)
-(freeze_until(step 500) * constant(0.5), 'freeze_until:500*0.5', np.float32(0.0), np.float32(0.5))
+>>> half, half.text, float(half(499)), float(half(500))
+(freeze_until(step 500) * constant(0.5), 'freeze_until:500*0.5', 0.0, 0.5)
 >>> multipliers.parse(half.text) == half
 True
 

@@ -76,8 +76,8 @@ class Constant(Schedule):
     Attributes:
         multiplier: c.
 
-    >>> Constant(0.1), Constant(0.1).text, Constant(0.1)(7)
-    (constant(0.1), '0.1', np.float32(0.1))
+    >>> Constant(0.5), Constant(0.5).text, float(Constant(0.5)(7))
+    (constant(0.5), '0.5', 0.5)
     """
 
     word = "constant"

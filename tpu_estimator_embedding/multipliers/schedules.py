@@ -25,8 +25,8 @@ class LinearWarmup(Schedule):
     Source: P. Goyal et al., "Accurate, Large Minibatch SGD: Training ImageNet in 1 Hour",
     arXiv:1706.02677 (2017), gradual warmup.
 
-    >>> LinearWarmup(1000), LinearWarmup(1000).text, LinearWarmup(1000)(250)
-    (linear_warmup(0→1, 1000 steps), 'warmup:1000', np.float32(0.25))
+    >>> LinearWarmup(1000), LinearWarmup(1000).text, float(LinearWarmup(1000)(250))
+    (linear_warmup(0→1, 1000 steps), 'warmup:1000', 0.25)
     """
 
     word = "warmup"
@@ -60,8 +60,8 @@ class Cosine(Schedule):
     Source: I. Loshchilov, F. Hutter, "SGDR: Stochastic Gradient Descent with Warm Restarts",
     ICLR (2017), without the restarts.
 
-    >>> Cosine(0.1, 10000), Cosine(0.1, 10000).text, Cosine(0, 100)(50)
-    (cosine(1→0.1, 10000 steps), 'cosine:0.1:10000', np.float32(0.5))
+    >>> Cosine(0.1, 10000), Cosine(0.1, 10000).text, float(Cosine(0, 100)(50))
+    (cosine(1→0.1, 10000 steps), 'cosine:0.1:10000', 0.5)
     """
 
     word = "cosine"
@@ -95,8 +95,8 @@ class ExponentialDecay(Schedule):
 
     >>> ExponentialDecay(0.5, 1000), ExponentialDecay(0.5, 1000).text
     (exponential_decay(×0.5 every 1000 steps, from 1), 'exponential:0.5:1000')
-    >>> ExponentialDecay(0.5, 1000)(2000)
-    np.float32(0.25)
+    >>> float(ExponentialDecay(0.5, 1000)(2000))
+    0.25
     """
 
     word = "exponential"
@@ -182,8 +182,9 @@ class FreezeUntil(Schedule):
     Attributes:
         step: the first step that trains, at least 1.
 
-    >>> FreezeUntil(500), FreezeUntil(500).text, FreezeUntil(500)(499), FreezeUntil(500)(500)
-    (freeze_until(step 500), 'freeze_until:500', np.float32(0.0), np.float32(1.0))
+    >>> schedule = FreezeUntil(500)
+    >>> schedule, schedule.text, float(schedule(499)), float(schedule(500))
+    (freeze_until(step 500), 'freeze_until:500', 0.0, 1.0)
     """
 
     word = "freeze_until"
@@ -206,8 +207,9 @@ class FreezeAfter(Schedule):
     Attributes:
         step: the first step that does not train, at least 1.
 
-    >>> FreezeAfter(500), FreezeAfter(500).text, FreezeAfter(500)(499), FreezeAfter(500)(500)
-    (freeze_after(step 500), 'freeze_after:500', np.float32(1.0), np.float32(0.0))
+    >>> schedule = FreezeAfter(500)
+    >>> schedule, schedule.text, float(schedule(499)), float(schedule(500))
+    (freeze_after(step 500), 'freeze_after:500', 1.0, 0.0)
     """
 
     word = "freeze_after"
@@ -237,8 +239,8 @@ class Cyclic(Schedule):
     Source: L. N. Smith, "Cyclical Learning Rates for Training Neural Networks", WACV (2017),
     the triangular policy.
 
-    >>> Cyclic(1000), Cyclic(1000, 0.1).text, Cyclic(1000)(1250)
-    (cyclic(0↔1, 1000 steps), 'cyclic:1000:0.1', np.float32(0.5))
+    >>> Cyclic(1000), Cyclic(1000, 0.1).text, float(Cyclic(1000)(1250))
+    (cyclic(0↔1, 1000 steps), 'cyclic:1000:0.1', 0.5)
     """
 
     word = "cyclic"

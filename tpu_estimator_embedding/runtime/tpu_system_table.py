@@ -59,8 +59,10 @@ TPU_SYSTEM = (
                      *(() if name.startswith("split_") else _V1_TPU_APIS))),
     *(_computation("tensorflow.python.tpu.training_loop", name, f"training_loop:{name}")
       for name in ("repeat", "while_loop")),
-    *(_computation("tensorflow_estimator.python.estimator.tpu.tpu_estimator", name,
-                   f"tpu_inference:{name}") for name in ("call_computation", "inference_on_tpu")),
+    *(_computation(module, name, f"tpu_inference:{name}")
+      for name in ("call_computation", "inference_on_tpu")
+      for module in ("tensorflow_estimator.python.estimator.tpu.tpu_estimator",
+                     "tensorflow.python.tpu.tpu_estimator")),
     *(_stand_in("tensorflow.python.tpu.ops.tpu_ops", name, f"tpu_feeds:{name}",
                 "has no kernel without a TPU; says so")
       for name in ("infeed_dequeue", "infeed_dequeue_tuple", "infeed_enqueue",

@@ -80,8 +80,8 @@ def split_features(plan: EmbeddingPlan, features: Any, labels: Any = None) -> Sp
 def static_batch_size(ids: list[Any], others: Any, labels: Any) -> int | None:
     """Returns the size of the batch as far as static shapes tell it.
 
-    Ids tell it first, then labels, then other features if all of them have the same: a tensor
-    that is no batch, beside batches of any size, tells nothing.
+    Ids tell it first, then labels, then other features if all of them have the same. Where
+    labels have no static size, other features tell nothing: their first axis may be another one.
 
     Args:
         ids: ids of embedding features.
@@ -92,7 +92,9 @@ def static_batch_size(ids: list[Any], others: Any, labels: Any) -> int | None:
         sizes = [tf.compat.dimension_value(tensor.shape[0]) for tensor in tensors
                  if (not need_all or tf.is_tensor(tensor)) and tensor.shape.rank]
         known = set(sizes) - {None}
-        if len(known) == 1 and not (need_all and None in sizes):
+        if need_all and None in sizes:
+            return None
+        if len(known) == 1:
             return known.pop()
     return None
 
