@@ -95,6 +95,8 @@ import tensorflow as tf
 BATCH_SIZE = 64  # of training, over all replicas
 PIPELINED = True  # whether lookups miss the update before
 WEIGHT_KEYS = {'body': 'scores'}  # feature -> key of its weights
+# Features with one id for each sample. In dense ids of the others 0 is padding.
+ONE_ID_FEATURES = []
 # Table, or table/slot -> its name in checkpoints of the Estimator.
 TABLE_VARIABLES = {
     'words': 'words',

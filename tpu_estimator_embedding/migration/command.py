@@ -42,7 +42,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     """Adds the options of the command."""
     parser.usage, parser.epilog = _USAGE, _EPILOG
     parser.add_argument("paths", nargs="+", metavar="PROGRAM", help="files and directories")
-    parser.add_argument("--to", choices=["imports", "tf2"], default="imports",
+    parser.add_argument("--to", choices=["imports", "tf2", "layers"], default="imports",
                         help="the stage to migrate to (default: %(default)s)")
     output = parser.add_mutually_exclusive_group()
     output.add_argument("--diff", action="store_true", help="print a diff (the default)")

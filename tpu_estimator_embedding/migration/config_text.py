@@ -76,9 +76,13 @@ class ConfigWriter:
         captured, plan = self._captured, self._captured.plan
         weights = {feature.name: feature.weight_key for feature in plan.features
                    if feature.weight_key}
+        one_id = [feature.name for feature in plan.features
+                  if plan.table_by_name[feature.table].combiner is None]
         lines = [f"BATCH_SIZE = {captured.batch_size!r}  # of training, over all replicas",
                  f"PIPELINED = {plan.pipelined!r}  # whether lookups miss the update before",
-                 f"WEIGHT_KEYS = {weights!r}  # feature -> key of its weights"]
+                 f"WEIGHT_KEYS = {weights!r}  # feature -> key of its weights",
+                 "# Features with one id for each sample. In dense ids of the others 0 is padding.",
+                 f"ONE_ID_FEATURES = {one_id!r}"]
         if captured.table_variables is not None:
             lines.append("# Table, or table/slot -> its name in checkpoints of the Estimator.\n"
                          f"TABLE_VARIABLES = {_pretty(dict(captured.table_variables))}")

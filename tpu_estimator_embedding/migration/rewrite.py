@@ -14,10 +14,11 @@ from tpu_estimator_embedding.migration import (
 from tpu_estimator_embedding.migration.report import Finding
 from tpu_estimator_embedding.migration.source_file import SourceFile, UnreadableError
 from tpu_estimator_embedding.migration.targets import PACKAGE, is_legacy_word
+from tpu_estimator_embedding.migration.templates import TEMPLATES
 from tpu_estimator_embedding.migration.tf1_programs import tf1_notes
 from tpu_estimator_embedding.migration.to_imports import Rewritten
 
-STAGES = ("imports", "tf2")
+STAGES = ("imports", *TEMPLATES)
 
 
 @dataclasses.dataclass(frozen=True)
@@ -90,8 +91,8 @@ def _rewrite_all(files: Sequence[tuple[str, bytes]], is_tf1: bool | None,
     if any(PACKAGE.encode() in result.data for result in results):
         results = [_with_loader(path, result) for (path, _), result in
                    zip(files, results, strict=True)]
-    if to == "tf2":
-        results = [to_tf2.rewrite(result, path) for (path, _), result in
+    if to in TEMPLATES:
+        results = [to_tf2.rewrite(result, path, to) for (path, _), result in
                    zip(files, results, strict=True)]
     return [dataclasses.replace(result, findings=(
         *result.findings, *([notes[path]] if path in notes else [])))

@@ -102,7 +102,7 @@ class Trainer:
     @tf_v2.function
     def train_step(self, features, labels):
         """Looks up, computes the loss, and updates tables and dense variables."""
-        ids, weights = self._ids_and_weights(features)
+        ids, weights = _ids_and_weights(features, self.feature_config)
         self.embedding.enqueue(ids, weights, training=True)
         with tf_v2.GradientTape() as tape:
             activations = self.embedding.dequeue()
@@ -192,7 +192,7 @@ class Trainer:
             print(f"step {int(self.global_step.numpy())}: loss {float(loss):.6g}")
 
     def _look_up_and_run(self, features, labels, mode):
-        ids, weights = self._ids_and_weights(features)
+        ids, weights = _ids_and_weights(features, self.feature_config)
         activations = {}
         for name, value in ids.items():
             activations.update(mid_level.serving_embedding_lookup(
@@ -204,11 +204,24 @@ class Trainer:
         return self.forward({**features, **_lengths(ids), **activations}, labels, mode,
                             self.params)
 
-    def _ids_and_weights(self, features):
-        ids = {name: features[name] for name in self.feature_config if name in features}
-        keys = embedding_config.WEIGHT_KEYS
-        return ids, {name: features[keys[name]] if name in keys else None
-                     for name in ids} if keys else None
+'''
+
+# Functions and a class below the Trainer, at every stage.
+HELPERS = '''\
+def _ids_and_weights(features, feature_config):
+    """Returns feature -> ids, and feature -> weights or None where no feature has any."""
+    ids = {name: _without_padding(name, features[name]) for name in feature_config
+           if name in features}
+    keys = embedding_config.WEIGHT_KEYS
+    return ids, {name: features[keys[name]] if name in keys else None
+                 for name in ids} if keys else None
+
+
+def _without_padding(name, ids):
+    """Drops the zeros of dense ids that are combined: the Estimator took them for padding."""
+    if not isinstance(ids, tf_v2.Tensor) or name in embedding_config.ONE_ID_FEATURES:
+        return ids
+    return tf_v2.sparse.from_dense(ids if ids.shape.rank > 1 else ids[:, tf_v2.newaxis])
 
 
 class _Variables(tf_v2.Module):

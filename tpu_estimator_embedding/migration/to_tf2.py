@@ -1,9 +1,10 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Stage 2: a program with a training loop of its own around `mid_level.TPUEmbedding`.
+"""The stages of TF2 and Keras: a program with a training loop, or a model, of its own.
 
 model_fn becomes a forward function, kept as text, and a training step; its TPUEstimator becomes
-a Trainer with the same `train`, `evaluate` and `predict`, written out in the program. The legacy
-optimizer of the dense variables stays. The program needs `embedding_config.py`, which
+a Trainer with the same `train`, `evaluate` and `predict`, written out in the program. Tables are
+those of `mid_level.TPUEmbedding`, `mid_level.TPUEmbeddingLayer` or Keras RS. The legacy optimizer
+of the dense variables stays. The program needs `embedding_config.py`, which
 `--capture --capture-steps 1` writes. What is not understood is left and reported.
 """
 
@@ -23,6 +24,7 @@ from tpu_estimator_embedding.migration.bindings import Bindings, dotted
 from tpu_estimator_embedding.migration.model_fn_parts import NotSplitError, Parts
 from tpu_estimator_embedding.migration.report import Finding
 from tpu_estimator_embedding.migration.source_file import SourceFile, parse
+from tpu_estimator_embedding.migration.templates import TEMPLATES
 from tpu_estimator_embedding.migration.to_imports import Rewritten
 
 _ESTIMATOR = "TPUEstimator"
@@ -55,12 +57,12 @@ _DROPPED = {
 }
 
 
-def rewrite(imports: Rewritten, path: str) -> Rewritten:
+def rewrite(imports: Rewritten, path: str, stage: str) -> Rewritten:
     """Rewrites a module that has explicit imports; one without a TPUEstimator stays as it is."""
     if b"TPUEstimator" not in imports.data:
         return imports
     source = parse(imports.data, path)
-    writer = _Writer(source)
+    writer = _Writer(source, stage)
     try:
         data = writer.run()
     except NotSplitError as error:
@@ -70,7 +72,8 @@ def rewrite(imports: Rewritten, path: str) -> Rewritten:
 
 
 class _Writer:
-    def __init__(self, source: SourceFile) -> None:
+    def __init__(self, source: SourceFile, stage: str) -> None:
+        self._template = TEMPLATES[stage]
         self._source = source
         self._bindings = Bindings(source)
         self.findings: list[Finding] = []
@@ -100,7 +103,8 @@ class _Writer:
         body = module.visit(_Rewrite(replaced))
         self.report(function, "TEE401", f"`{function.name.value}`")
         self.report(calls[0], "TEE403", "`TPUEstimator` is now `Trainer`")
-        return unused_configs.with_imports(unused_configs.without_unused(body)).bytes
+        return unused_configs.with_imports(
+            unused_configs.without_unused(body), self._template.imports).bytes
 
     def _check(self, calls: list[cst.Call], subclasses: list[cst.ClassDef]) -> None:
         if subclasses:
@@ -108,7 +112,7 @@ class _Writer:
                                 subclasses[0])
         if len(calls) != 1:
             raise NotSplitError(f"{len(calls)} TPUEstimators in one module", calls[1])
-        taken = sorted(set(tf2_template.BOUND) & self._bindings.global_names)
+        taken = sorted(set(self._template.bound) & self._bindings.global_names)
         if taken:
             raise NotSplitError(f"the program uses the names {taken} itself; rename them", calls[0])
         layers = [call for call in _calls(self._source.module)
@@ -180,7 +184,7 @@ class _Writer:
         marks = "".join(f"# Hand-over TEE404: {finding.message}.\n" for finding in self.findings
                         if finding.code == "TEE404")
         return [tf2_template.NAMES, tf2_template.COLUMNS, code(parts.forward), forward, optimizer,
-                marks + tf2_template.TRAINER]
+                marks + self._template.trainer, tf2_template.HELPERS]
 
     def _report_hand_overs(self, module: cst.Module, parts: Parts) -> None:
         for key, call in parts.dropped:

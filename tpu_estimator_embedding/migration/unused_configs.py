@@ -9,7 +9,6 @@ from typing import Any
 import libcst as cst
 from libcst import matchers
 
-from tpu_estimator_embedding.migration import tf2_template
 from tpu_estimator_embedding.migration.bindings import dotted
 
 _MAKERS = ("RunConfig", "TPUConfig", "TPUClusterResolver", "EmbeddingConfigSpec",
@@ -42,8 +41,8 @@ def without_unused(module: cst.Module) -> cst.Module:
         module = new
 
 
-def with_imports(module: cst.Module) -> cst.Module:
-    """Adds the imports of the template, and takes out those that nothing uses any more."""
+def with_imports(module: cst.Module, text: str) -> cst.Module:
+    """Adds imports, given as text, and takes out those that nothing uses any more."""
     used = {name.value for statement in module.body if not _is_import(statement)
             for name in _all(statement, matchers.Name())}
     body: list[Any] = []
@@ -57,7 +56,7 @@ def with_imports(module: cst.Module) -> cst.Module:
             body += [left] if left is not None else []
             continue
         body.append(statement)
-    new: list[Any] = list(cst.parse_module(tf2_template.IMPORTS).body)
+    new: list[Any] = list(cst.parse_module(text).body)
     if any(module.code_for_node(statement).strip() == "import os" for statement in body[:place]):
         new = new[1:]
     body[place or 0:place or 0] = new

@@ -10,8 +10,9 @@ import pytest
 from tests.docs import ROOT
 from tests.subprocesses import start
 from tpu_estimator_embedding import cli
-from tpu_estimator_embedding.migration.verify import comparison
+from tpu_estimator_embedding.migration.verify import comparison, plot
 from tpu_estimator_embedding.migration.verify.settings import LOG, RunResult, Settings
+from tpu_estimator_embedding.migration.verify.steps import KINDS
 
 # The pair of a page of the guide is verified, too.
 PROGRAM = ROOT / "migration_guide/columns/before.py"
@@ -48,11 +49,45 @@ PLANTS = {
     "dense optimizer": [("AdamOptimizer(0.01)", "AdamOptimizer(0.02)")],
 }
 
+WORDS_CONFIG = ("learning_rate=0.1, epsilon=1e-06, clipvalue=0.01),\n        combiner='mean', "
+                "name='tbl_words'")
+
+# The same at stage 2, where the tables are configured in a file of their own.
+TF2_PLANTS = {
+    "nothing": [],
+    "learning rate": [(WORDS_CONFIG, WORDS_CONFIG.replace("=0.1", "=0.2"))],
+    "initializer": [("tf.compat.v1.truncated_normal_initializer(stddev=0.1)",
+                     "tf.compat.v1.truncated_normal_initializer(stddev=0.2)")],
+    "dense initializer": [("tf.glorot_uniform_initializer()", "tf.ones_initializer()")],
+    "combiner": [("combiner='mean', name='tbl_words'", "combiner='sum', name='tbl_words'")],
+    "clipping": [(WORDS_CONFIG, WORDS_CONFIG.replace("=0.01", "=0.02"))],
+    "epsilon": [(WORDS_CONFIG, WORDS_CONFIG.replace("=1e-06", "=1e-03"))],
+    "swapped features of the input": PLANTS["swapped features of the input"],
+    "swapped features of the model": PLANTS["swapped features of the model"],
+    "lost slot": [("            loss = self.train_step(features, labels)\n", """\
+            loss = self.train_step(features, labels)
+            if int(self.global_step.numpy()) == 2:
+                slot = self.embedding._trackable_children()["tbl_words/momenta"]
+                slot.assign(tf.zeros_like(slot))
+""")],
+    "dense optimizer": [("dense_learning_rate(global_step, params):", """\
+dense_learning_rate(global_step, params):
+    return 0.02
+
+
+def unused(global_step, params):""")],
+    "pipelining": [("PIPELINED = False", "PIPELINED = True")],
+    "several steps for a batch": [("            loss = self.train_step(features, labels)\n",
+                                   "            self.train_step(features, labels)\n"
+                                   "            loss = self.train_step(features, labels)\n")],
+}
+
 RUN_ALL = """
-    import sys
+    import os, sys
     from tpu_estimator_embedding.migration.verify import recorded_run
     from tpu_estimator_embedding.migration.verify.settings import Settings
     for path in sys.argv[1:]:
+        sys.modules.pop("embedding_config", None)  # each directory has its own
         recorded_run.run(Settings.load(path))
 """
 
@@ -64,20 +99,35 @@ def runs_of_all_programs(tmp_path_factory):
     done = start([sys.executable, "-m", "tpu_estimator_embedding", "verify", "--steps", STEPS,
                   "--keep", directory / "runs", PROGRAM, MIGRATED, "--",
                   directory / "never"])
+    new = directory / "tf2"
+    migrated = start([sys.executable, "-m", "tpu_estimator_embedding", "migrate", "--to", "tf2",
+                      "--output", new, "--capture-steps", "1", "--capture", PROGRAM, "--",
+                      directory / "never"])
+    assert migrated.returncode == 0, migrated.stderr
+    tf2 = {"program.py": (new / "before.py").read_text(),
+           "embedding_config.py": (new / "embedding_config.py").read_text()}
+    run_planted(directory, "", {"program.py": MIGRATED.read_text()}, PLANTS)
+    run_planted(directory, "tf2 ", tf2, TF2_PLANTS)
+    return directory, done
+
+
+def run_planted(directory, prefix, files, plants):
+    """Runs a program with each of the plants in one process."""
     paths = []
-    for plant, replacements in PLANTS.items():
-        text = MIGRATED.read_text()
-        for old, new in replacements:
-            assert text.count(old) == 1, old
-            text = text.replace(old, new)
-        run = directory / plant
+    for plant, replacements in plants.items():
+        run = directory / f"{prefix}{plant}"
         run.mkdir()
-        (run / "program.py").write_text(text)
-        paths.append(Settings(str(run / "program.py"), ("never",), str(run), STEPS, False,
-                              reference=str(directory / "runs/legacy")).save())
+        texts = dict(files)
+        for old, new in replacements:
+            [name] = [name for name in texts if old in texts[name]]
+            assert texts[name].count(old) == 1, old
+            texts[name] = texts[name].replace(old, new)
+        for name, text in texts.items():
+            (run / name).write_text(text)
+        paths.append(Settings(str(run / "program.py"), (str(directory / "never"),), str(run),
+                              STEPS, False, reference=str(directory / "runs/legacy")).save())
     planted = start([sys.executable, "-c", RUN_ALL.replace("\n    ", "\n"), *paths])
     assert planted.returncode == 0, planted.stderr
-    return directory, done
 
 
 @pytest.fixture(name="verify")
@@ -125,6 +175,53 @@ def test_planted_difference_is_found_where_it_begins(verify, plant, configuratio
     assert "They differ." in found.to_text()
 
 
+def test_migrated_tf2_program_agrees_bit_for_bit(verify):
+    found = verify("tf2 nothing")
+    assert found.agree, found.to_text()
+    assert not found.notes
+    assert [step.step for step in found.steps] == list(range(1, STEPS + 1))
+    assert found.steps[0].activations.keys() == {"users", "words"}
+    assert found.steps[0].largest() == dict.fromkeys(KINDS, 0.0)
+
+
+@pytest.mark.parametrize("plant, configuration, step, tensor", [
+    ("learning rate", "optimizer.learning_rate: 0.1, migrated 0.2", 1, "words"),
+    ("initializer", "initial value of input_layer/words_embedding", None, None),
+    ("dense initializer", "initial value of kernel: random, migrated constant 1", None, None),
+    ("combiner", "table of words: combiner: 'mean', migrated 'sum'", 1, "words"),
+    ("clipping", "gradient_limits[1]: 0.01, migrated 0.02", 1, "words"),
+    ("epsilon", "epsilon: 1e-06, migrated 0.001", 1, "words"),
+    ("lost slot", None, 2, "words, momenta"),
+    ("swapped features of the model", None, 1, "kernel"),
+    ("dense optimizer", None, 1, "kernel"),
+    ("pipelining", "pipelined: False, migrated True", None, None),
+    ("several steps for a batch", "made 2 steps between two batches", None, None),
+])
+def test_planted_difference_in_a_tf2_program_is_found(verify, plant, configuration, step, tensor):
+    found = verify(f"tf2 {plant}")
+    assert not found.agree
+    if step is None:
+        assert found.first is None
+    else:
+        assert found.first.step == step
+        assert any(one.name.startswith(tensor.split(",")[0]) and one.differing_rows
+                   for one in found.first.checkpoint.tensors), found.to_text()
+    if configuration is None:
+        assert not found.configuration
+    else:
+        assert any(configuration in one for one in found.configuration), found.configuration
+
+
+def test_other_batches_of_a_tf2_program_are_found(verify):
+    found = verify("tf2 swapped features of the input")
+    assert found.inputs == ("batch 0 of call 0 of the input_fn has other values",)
+
+
+def test_differences_are_drawn(verify, tmp_path):
+    plot.save_plot(verify("tf2 learning rate").steps, tmp_path / "plot.png")
+    assert (tmp_path / "plot.png").read_bytes().startswith(b"\x89PNG")
+
+
 def test_other_batches_are_found_though_both_are_fed_the_same(verify):
     found = verify("swapped features of the input")
     assert found.inputs == ("batch 0 of call 0 of the input_fn has other values",)
@@ -152,6 +249,8 @@ def test_program_without_an_estimator_is_told(tmp_path, capsys):
     (["no.py", "no.py"], "There is no program 'no.py'."),
     (["--steps", "0", "no.py", "no.py"], "`steps` must be"),
     (["--rtol", "-1", "no.py", "no.py"], "`rtol` must be at least 0"),
+    (["--plot", "a.pdf", "no.py", "no.py"], "`plot` must be a name that ends in .png"),
+    (["--names", "no.json", "no.py", "no.py"], "no.json"),
 ])
 def test_wrong_use_is_told_before_anything_runs(arguments, sentence, capsys):
     assert cli.main(["verify", *arguments]) == 2

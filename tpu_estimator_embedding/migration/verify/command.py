@@ -10,19 +10,22 @@ _PROGRAM = "tpu-estimator-embedding verify"
 _USAGE = "%(prog)s [options] LEGACY.py MIGRATED.py [-- ARGS ...]"
 DIFFERENT, FAILED = 1, 2
 DESCRIPTION = """\
-Proves that a program migrated by `migrate --to imports` trains as the legacy
-program does. Runs both until their first TPUEstimator with tables has trained
-some steps, from the same initial values and on the same batches, and compares
-loss, tables, slots and dense variables after every step."""
+Proves that a migrated program trains as the legacy program does. Runs both until
+they have trained some steps, from the same initial values and on the same
+batches, and compares loss, activations, tables, slots and dense variables after
+every step. The migrated program may be of any stage: explicit imports, a TF2
+training loop, or Keras layers in Model.fit."""
 _EPILOG = """\
-Both programs train in temporary model directories and are ended after the last
-step: what they do later is not run. What they write by themselves, a host_call's
-summaries for example, goes where ARGS say: give a --model_dir of no worth. The
-disk must hold the checkpoints of every step.
+Estimators train in temporary model directories, and both programs are ended after
+the last step: what they do later is not run. What they write by themselves, a
+host_call's summaries or the checkpoints of a TF2 program for example, goes where
+ARGS say: give a --model_dir of no worth. The disk must hold the checkpoints of
+every step. A TF2 program runs its first step twice, so it needs one step more.
 
 examples:
   %(prog)s train.py new/train.py -- --data logs/
-  %(prog)s --steps 5 --rtol 1e-6 --keep runs/ train.py new/train.py
+  %(prog)s --steps 5 --rtol 1e-5 --keep runs/ train.py new/train.py
+  %(prog)s --rtol 1e-5 --names names.json --plot differences.png train.py tf2.py
 
 exit status: 0 they agree, 1 they differ, 2 they could not be compared"""
 
@@ -40,6 +43,10 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
                         help="absolute tolerance (default: %(default)s)")
     parser.add_argument("--tf1", action="store_true", dest="is_tf1",
                         help="`import tensorflow` means TensorFlow 1.x in LEGACY.py")
+    parser.add_argument("--names", metavar="FILE", help='JSON object: dense variable in the legacy '
+                        "checkpoint -> name of the variable in a TF2 program, where they differ")
+    parser.add_argument("--plot", metavar="FILE.png",
+                        help="draw the differences over the steps")
     parser.add_argument("--keep", metavar="DIR", help="keep checkpoints, batches and logs of "
                         "both runs in DIR/legacy and DIR/migrated")
 
@@ -55,14 +62,22 @@ def parse(parser: argparse.ArgumentParser, arguments: Sequence[str]) -> argparse
 
 def run(args: argparse.Namespace) -> int:
     """Runs both programs, prints what differs and returns the exit status."""
+    from tpu_estimator_embedding.checkpoint.names import read_names
+    from tpu_estimator_embedding.migration.verify import plot
     from tpu_estimator_embedding.migration.verify.comparison import compare
     from tpu_estimator_embedding.migration.verify.processes import FailedRunError
-    print(f"{_PROGRAM}: both programs run now, each in a process of its own", file=sys.stderr)
     try:
+        picture = pathlib.Path(args.plot) if args.plot else None
+        if picture:
+            plot.check_plot(picture)
+        names = read_names(pathlib.Path(args.names)) if args.names else None
+        print(f"{_PROGRAM}: both programs run now, each in a process of its own", file=sys.stderr)
         found = compare(args.legacy, args.migrated, args.program_arguments, steps=args.steps,
                         rtol=args.rtol, atol=args.atol, is_tf1=args.is_tf1,
-                        directory=args.keep and pathlib.Path(args.keep))
-    except (OSError, ValueError, FailedRunError) as error:
+                        directory=args.keep and pathlib.Path(args.keep), names=names)
+        if picture:
+            plot.save_plot(found.steps, picture)
+    except (OSError, ValueError, ImportError, FailedRunError) as error:
         print(f"{_PROGRAM}: {error}", file=sys.stderr)
         return FAILED
     print(found.to_text())

@@ -2,59 +2,18 @@
 """Compares a legacy program with its migrated one, step by step."""
 
 import dataclasses
-import math
 import os
 import pathlib
 import tempfile
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 
-from tpu_estimator_embedding import checkpoint, checks
+from tpu_estimator_embedding import checks
 from tpu_estimator_embedding.checkpoint.report.report_text import describe_comparison, format_table
-from tpu_estimator_embedding.migration.verify import processes
-from tpu_estimator_embedding.migration.verify.settings import (
-    INITIAL,
-    RunResult,
-    Settings,
-    step_name,
-)
+from tpu_estimator_embedding.migration.verify import plan_values, processes, steps
+from tpu_estimator_embedding.migration.verify.settings import INITIAL, TF2, RunResult, Settings
+from tpu_estimator_embedding.migration.verify.steps import Step
 
 StrPath = str | os.PathLike[str]
-
-
-@dataclasses.dataclass(frozen=True)
-class Step:
-    """How two programs differ after a step.
-
-    Attributes:
-        step: 1 is the first; 0 stands for the values that each program starts from by itself.
-        losses: of the legacy and of the migrated program; None at step 0.
-        loss_agrees: whether they are within the tolerance.
-        checkpoint: how tables, slots and variables differ; None where `problem` says why they
-            cannot be compared.
-        problem: a table, slot or shape that one program does not have.
-    """
-
-    step: int
-    losses: tuple[float, float] | None
-    loss_agrees: bool
-    checkpoint: checkpoint.Comparison | None
-    problem: str = ""
-
-    @property
-    def agrees(self) -> bool:
-        """Whether everything is within the tolerance."""
-        return self.loss_agrees and self.checkpoint is not None and self.checkpoint.agree
-
-    @property
-    def worst(self) -> tuple[str, float]:
-        """The tensor with the largest difference, and the difference."""
-        differences = {
-            ", ".join(filter(None, (one.name, one.slot))): one.max_difference
-            for one in (self.checkpoint.tensors if self.checkpoint else ())
-            if one.worst_row is not None}
-        name = max(differences, key=lambda name: (
-            math.isnan(differences[name]), differences[name]), default="-")
-        return name, differences.get(name, 0.0)
 
 
 @dataclasses.dataclass(frozen=True)
@@ -62,10 +21,13 @@ class Verification:
     """What `compare` has found.
 
     Attributes:
-        configuration: what differs in the EmbeddingPlans: learning rates, initializers, ...
+        configuration: what differs in the EmbeddingPlans: learning rates, initializers, ...; of
+            a TF2 program also initial values that no equal initializer makes, and variables that
+            it lacks.
         inputs: what differs in the batches that the programs read by themselves.
         notes: what could not be compared.
-        steps: of every step, from 0 on.
+        steps: of every step, from 0 on; from 1 on where the migrated program is one of TF2, whose
+            random numbers are others.
     """
 
     configuration: tuple[str, ...]
@@ -93,21 +55,25 @@ class Verification:
             list(map(_row, self.steps))))
         if self.first:
             lines += ["", f"The first difference is {_place(self.first)}:", _details(self.first)]
-        last = self.steps[-1].step
+        last = self.steps[-1].step if self.steps else 0
         lines.append(f"They agree in all of {last} steps." if self.agree else "They differ.")
         return "\n".join(lines)
 
 
 def compare(legacy: StrPath, migrated: StrPath, arguments: Sequence[str] = (), *,
             steps: int = 20, rtol: float = 0.0, atol: float = 0.0, is_tf1: bool = False,
-            directory: StrPath | None = None) -> Verification:
-    """Runs a legacy program and its migration to explicit imports, and compares every step.
+            directory: StrPath | None = None,
+            names: Mapping[str, str] | None = None) -> Verification:
+    """Runs a legacy program and its migration to any stage, and compares every step.
 
-    Each runs in a process of its own until its first TPUEstimator with tables has trained
-    `steps` steps, in a model directory of its own; what the program does afterwards is not run.
-    The migrated program starts from the initial values of the legacy program and is fed the
-    batches that the legacy input_fn gave. What it would have started from and read by itself is
-    compared, too. Evaluation, and listeners of saves, are left out.
+    Each runs in a process of its own until its first TPUEstimator with tables, or of a TF2
+    program its training loop or `Model.fit`, has trained `steps` steps; what the program does
+    afterwards is not run. The migrated program starts from the initial values of the legacy
+    program and is fed the batches that the legacy input_fn gave. What it would have started from
+    and read by itself is compared, too. Evaluation, and listeners of saves, are left out.
+
+    A TF2 program takes one batch from a tf.data.Dataset for each step. Its first step is run once
+    more than it asks for, so that all its variables exist when they are set.
 
     Args:
         legacy: the program, as `tpu-estimator-embedding run` runs it.
@@ -117,6 +83,8 @@ def compare(legacy: StrPath, migrated: StrPath, arguments: Sequence[str] = (), *
         rtol, atol: values agree where `|a - b| ≤ atol + rtol |b|`; 0 compares bit for bit.
         is_tf1: whether `import tensorflow` means TensorFlow 1.x in the legacy program.
         directory: where to keep both runs, with a checkpoint of every step; None keeps nothing.
+        names: dense variable in a checkpoint of the legacy program -> name of the variable in a
+            TF2 program, where they differ.
 
     Raises:
         ValueError: `steps` or a tolerance is out of range.
@@ -135,29 +103,25 @@ def compare(legacy: StrPath, migrated: StrPath, arguments: Sequence[str] = (), *
         a = processes.record(Settings(os.fspath(legacy), tuple(arguments), str(old), steps,
                                       is_legacy=True, is_tf1=is_tf1))
         b = processes.record(Settings(os.fspath(migrated), tuple(arguments), str(new), steps,
-                                      is_legacy=False, reference=str(old)))
+                                      is_legacy=False, reference=str(old),
+                                      names=tuple((names or {}).items())))
         return compare_runs(old, a, new, b, rtol=rtol, atol=atol)
 
 
 def compare_runs(old: pathlib.Path, a: RunResult, new: pathlib.Path, b: RunResult, *,
                  rtol: float, atol: float) -> Verification:
     """Compares two recorded runs, by their directories and results."""
-    compared = [_compare_step(0, old / INITIAL, new / INITIAL, None, rtol, atol)]
-    for step, losses in enumerate(zip(a.losses, b.losses, strict=False), start=1):
-        compared.append(_compare_step(step, old / step_name(step), new / step_name(step), losses,
-                                      rtol, atol))
+    is_tf2 = b.stage == TF2
+    compared = [] if is_tf2 else [
+        steps.compare_values(0, old / INITIAL, new / INITIAL, rtol, atol)]
+    compared += [steps.compare_step(
+        step, old, new, losses, rtol, atol,
+        excused=lambda name: is_tf2)  # what a TF2 program lacks is in its `differences`
+        for step, losses in enumerate(zip(a.losses, b.losses, strict=False), start=1)]
     inputs, notes = _compare_inputs(a, b)
-    return Verification(_compare_plans(a.plan, b.plan), inputs, notes, tuple(compared))
-
-
-def _compare_step(step: int, a: pathlib.Path, b: pathlib.Path,
-                  losses: tuple[float, float] | None, rtol: float, atol: float) -> Step:
-    agrees = losses is None or losses[0] == losses[1] or all(map(math.isnan, losses)) or (
-        abs(losses[0] - losses[1]) <= atol + rtol * abs(losses[1]))
-    try:
-        return Step(step, losses, agrees, checkpoint.compare(a, b, rtol=rtol, atol=atol))
-    except ValueError as error:  # a table, a slot or a shape
-        return Step(step, losses, agrees, None, str(error))
+    plans = plan_values.of_tables(a.plan, b.plan) if is_tf2 else (a.plan, b.plan)
+    return Verification((*_compare_plans(*plans), *b.differences), inputs, (*notes, *b.notes),
+                        tuple(compared))
 
 
 def _compare_plans(a: dict[str, str], b: dict[str, str]) -> tuple[str, ...]:
@@ -186,7 +150,7 @@ def _compare_inputs(a: RunResult, b: RunResult) -> tuple[tuple[str, ...], tuple[
 
 
 def _row(step: Step) -> list[str]:
-    losses = [f"{loss:.9g}" for loss in step.losses] if step.losses else ["-", "-"]
+    losses = ["-" if loss is None else f"{loss:.9g}" for loss in step.losses or (None, None)]
     name, difference = step.worst
     return [str(step.step), *losses, "-" if step.problem else f"{difference:.4g}",
             "not comparable" if step.problem else name]
@@ -199,4 +163,6 @@ def _place(step: Step) -> str:
 def _details(step: Step) -> str:
     if step.checkpoint is None:
         return step.problem
-    return describe_comparison(step.checkpoint)
+    lines = [f"activations of {name}: {difference:.4g}" for name, (difference, agrees)
+             in step.activations.items() if not agrees]
+    return "\n".join([*lines, describe_comparison(step.checkpoint)])

@@ -2,6 +2,8 @@
 """An EmbeddingPlan as text, value by value, so that plans of two processes can be compared."""
 
 import dataclasses
+import inspect
+import re
 from collections.abc import Iterator, Mapping
 from typing import Any
 
@@ -12,6 +14,37 @@ from tpu_estimator_embedding.plan.embedding_plan import EmbeddingPlan
 def plan_values(plan: EmbeddingPlan) -> dict[str, str]:
     """Returns where a value stands in a plan -> the value; rates as values at some steps."""
     return dict(_values("", plan))
+
+
+def of_tables(legacy: Mapping[str, str],
+              migrated: Mapping[str, str]) -> tuple[dict[str, str], dict[str, str]]:
+    """Returns of two plans what a TF2 program has, too: tables and sequence lengths.
+
+    Tables are called as the features that look them up, because their own names may differ.
+    Learning rates that are functions show in the numbers, as does a gradient multiplier. A table
+    that a TF2 program adds up may take one row for each sample in the legacy program.
+    """
+    old, new = _by_feature(legacy), _by_feature(migrated)
+    for path in old.keys() & new.keys():
+        is_function = path.endswith("learning_rate") and old[path].startswith("[")
+        if is_function or (path.endswith(".combiner") and (old[path], new[path]) == (
+                "None", "'sum'")):
+            new[path] = old[path]
+    return old, new if new else old
+
+
+def _by_feature(plan: Mapping[str, str]) -> dict[str, str]:
+    found = {path: value for path, value in plan.items() if path == "pipelined"}
+    for path, value in plan.items():
+        feature = re.match(r"features\['(.*?)'\]\.(\w+)$", path)
+        if feature and feature[2] == "max_sequence_length":
+            found[path] = value
+        if feature and feature[2] == "table":
+            prefix = f"tables[{value}]."
+            found.update({f"table of {feature[1]}: {one.removeprefix(prefix)}": text
+                          for one, text in plan.items() if one.startswith(prefix)
+                          and one != f"{prefix}name"})
+    return found
 
 
 def _values(path: str, value: Any) -> Iterator[tuple[str, str]]:
@@ -31,6 +64,7 @@ def _values(path: str, value: Any) -> Iterator[tuple[str, str]]:
 
 
 def _text(path: str, value: Any) -> str:
+    value = inspect.unwrap(value) if callable(value) else value
     if hasattr(value, "get_config"):
         return f"{type(value).__name__}({value.get_config()})"
     if not callable(value):

@@ -1,5 +1,7 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Runs a program until its TPUEstimator has trained some steps, in a process of its own.
+"""Runs a program until it has trained some steps, in a process of its own.
+
+A legacy program, and one of explicit imports, trains a TPUEstimator; one of TF2 trains by itself.
 
 `compare` starts it as `python -m tpu_estimator_embedding.migration.verify.recorded_run FILE`.
 """
@@ -11,9 +13,11 @@ import sys
 from typing import Any
 
 import numpy as np
+import tensorflow as tf
 
 from tpu_estimator_embedding.compat import patch, patch_table
 from tpu_estimator_embedding.migration.verify.settings import RunResult, Settings
+from tpu_estimator_embedding.migration.verify.tf2_run import TF2Run
 from tpu_estimator_embedding.runtime import program
 from tpu_estimator_embedding.runtime.capture import NoEstimatorError
 from tpu_estimator_embedding.runtime.estimator_methods import replaced
@@ -53,6 +57,8 @@ def run(settings: Settings) -> None:
         raise _Trained
 
     with contextlib.ExitStack() as stack:
+        tf2_run = TF2Run(settings) if settings.reference else None
+
         def set_up() -> None:
             if settings.is_legacy:
                 ProgramSetup(settings.is_tf1)()
@@ -60,16 +66,23 @@ def run(settings: Settings) -> None:
                 patch.apply(row)
             stack.enter_context(replaced("__init__", construct))
             stack.enter_context(replaced("train", train))
+            if tf2_run:
+                tf.random.set_seed(_SEED)
+                stack.enter_context(tf2_run.following())
 
         try:
             program.run_file(settings.program, settings.arguments, set_up)
         except BaseException:
-            if not results:
+            if not results and not (tf2_run and tf2_run.result):
                 raise
+        if tf2_run:
+            tf2_run.finish()
+            results += [tf2_run.result] if tf2_run.result else []
     if not results:
-        raise NoEstimatorError(f"{settings.program} ended before a TPUEstimator with an "
-                               "embedding_config_spec has trained. The program's arguments come "
-                               "after `--`; a program migrated to TF2 cannot be verified yet.")
+        raise NoEstimatorError(
+            f"{settings.program} ended before a TPUEstimator with an embedding_config_spec has "
+            "trained" + (", or tables of TF2 have, on batches of a tf.data.Dataset" if tf2_run
+                         else "") + ". The program's arguments come after `--`.")
     results[0].save(settings.directory)
 
 
@@ -86,19 +99,22 @@ def _recorded_config(config: Any, settings: Settings) -> Any:
 def _train(train: Any, estimator: Any, arguments: dict[str, Any], constructed: dict[str, Any],
            settings: Settings) -> RunResult:
     from tpu_estimator_embedding.estimator.spec_to_plan import spec_to_plan
+    from tpu_estimator_embedding.migration.verify import engine_values
     from tpu_estimator_embedding.migration.verify.plan_values import plan_values
     from tpu_estimator_embedding.migration.verify.recorded_input import RecordedInput
     from tpu_estimator_embedding.migration.verify.step_checkpoints import StepCheckpoints
     replicas = estimator.config.tpu_config.num_shards or 1
     recorded = RecordedInput(arguments["input_fn"], settings,
                              (settings.steps + _READ_AHEAD) * replicas)
-    checkpoints = StepCheckpoints(settings.directory, settings.reference)
-    train(input_fn=recorded.input_fn, hooks=[*(arguments["hooks"] or ()), checkpoints],
-          steps=settings.steps)
+    with engine_values.collected() as found:
+        checkpoints = StepCheckpoints(settings.directory, settings.reference, found)
+        train(input_fn=recorded.input_fn, hooks=[*(arguments["hooks"] or ()), checkpoints],
+              steps=settings.steps)
     plan = spec_to_plan(constructed["embedding_config_spec"], training=True,
                         num_hosts=constructed["num_hosts"])
     return RunResult(tuple(checkpoints.losses), plan_values(plan), tuple(recorded.inputs),
-                     tuple(recorded.digests), recorded.is_repeatable)
+                     tuple(recorded.digests), recorded.is_repeatable,
+                     tables=found.table_variables, trainable=checkpoints.trainable)
 
 
 if __name__ == "__main__":

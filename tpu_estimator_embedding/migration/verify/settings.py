@@ -12,6 +12,8 @@ LOG = "log.txt"
 RESULT = "run.json"
 SETTINGS = "settings.json"
 
+ESTIMATOR, TF2 = "estimator", "tf2"
+
 
 def step_name(step: int) -> str:
     """Returns the name of the checkpoint that a run writes after a step."""
@@ -31,6 +33,7 @@ class Settings:
         is_tf1: whether `import tensorflow` means TensorFlow 1.x in it.
         reference: directory of the run whose initial values and batches this one takes; None
             keeps its own.
+        names: variable of the legacy program -> that of a migrated one, where they differ.
     """
 
     program: str
@@ -40,6 +43,7 @@ class Settings:
     is_legacy: bool
     is_tf1: bool = False
     reference: str | None = None
+    names: tuple[tuple[str, str], ...] = ()
 
     def save(self) -> pathlib.Path:
         """Writes the settings into the directory of the run; returns the file."""
@@ -51,7 +55,8 @@ class Settings:
     def load(cls, path: str) -> "Settings":
         """Reads what `save` wrote."""
         values: dict[str, Any] = json.loads(pathlib.Path(path).read_text(encoding="utf-8"))
-        return cls(**{**values, "arguments": tuple(values["arguments"])})
+        return cls(**{**values, "arguments": tuple(values["arguments"]),
+                      "names": tuple(map(tuple, values["names"]))})
 
 
 @dataclasses.dataclass(frozen=True)
@@ -59,18 +64,28 @@ class RunResult:
     """What a run says beside its checkpoints.
 
     Attributes:
-        losses: of every step.
+        losses: of every step; None where a program computes none that can be seen.
         plan: path in the EmbeddingPlan -> value as text.
         inputs: for each call of the input_fn, the structure of its elements as text.
         digests: for each call of the input_fn, a digest of each batch.
         is_repeatable: whether a second reading of the input gave the same batches.
+        stage: ESTIMATOR or TF2: what trained.
+        tables: "table" or "table/slot" of the plan -> its name in a checkpoint.
+        trainable: dense variables that are trained, in the order in which they were made.
+        notes: what a TF2 program could not be compared in.
+        differences: what a TF2 program starts otherwise, or lacks.
     """
 
-    losses: tuple[float, ...]
+    losses: tuple[float | None, ...]
     plan: dict[str, str]
     inputs: tuple[str, ...]
     digests: tuple[tuple[str, ...], ...]
     is_repeatable: bool
+    stage: str = ESTIMATOR
+    tables: dict[str, str] = dataclasses.field(default_factory=dict)
+    trainable: tuple[str, ...] = ()
+    notes: tuple[str, ...] = ()
+    differences: tuple[str, ...] = ()
 
     def save(self, directory: str) -> None:
         """Writes the result into the directory of the run."""
@@ -80,6 +95,11 @@ class RunResult:
     @classmethod
     def load(cls, directory: pathlib.Path) -> "RunResult":
         """Reads what `save` wrote."""
-        values = json.loads((directory / RESULT).read_text(encoding="utf-8"))
-        return cls(tuple(values["losses"]), values["plan"], tuple(values["inputs"]),
-                   tuple(map(tuple, values["digests"])), values["is_repeatable"])
+        values: dict[str, Any] = json.loads((directory / RESULT).read_text(encoding="utf-8"))
+        values = {name: tuple(map(_tuple, value)) if isinstance(value, list) else value
+                  for name, value in values.items()}
+        return cls(**values)
+
+
+def _tuple(value: Any) -> Any:
+    return tuple(value) if isinstance(value, list) else value

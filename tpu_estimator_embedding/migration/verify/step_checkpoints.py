@@ -1,11 +1,13 @@
 # SPDX-License-Identifier: Apache-2.0
-"""A hook that saves every variable after every step."""
+"""A hook that saves every variable, and the activations, after every step."""
 
 import pathlib
 from typing import Any
 
 import tensorflow as tf
 
+from tpu_estimator_embedding.migration.verify import activations
+from tpu_estimator_embedding.migration.verify.engine_values import EngineValues
 from tpu_estimator_embedding.migration.verify.settings import INITIAL, step_name
 
 
@@ -14,16 +16,22 @@ class StepCheckpoints(tf.compat.v1.train.SessionRunHook):
 
     Attributes:
         losses: of the steps so far.
+        trainable: names of the dense variables that are trained, in the order of the graph.
     """
 
-    def __init__(self, directory: str, reference: str | None) -> None:
+    def __init__(self, directory: str, reference: str | None, engine: EngineValues) -> None:
         self._directory = pathlib.Path(directory)
         self._reference = reference
+        self._engine = engine
+        self.trainable: tuple[str, ...] = ()
         self.losses: list[float] = []
 
     def begin(self) -> None:
         """Finds the loss of the Estimator, the last one in its collection."""
         self._loss = tf.compat.v1.get_collection(tf.compat.v1.GraphKeys.LOSSES)[-1]
+        tables = set(self._engine.table_variables.values())
+        self.trainable = tuple(name for variable in tf.compat.v1.trainable_variables()
+                               if (name := _key(variable)) not in tables)
 
     def after_create_session(self, session: Any, coord: Any) -> None:
         """Saves the initial values, and takes those of the reference."""
@@ -34,13 +42,21 @@ class StepCheckpoints(tf.compat.v1.train.SessionRunHook):
 
     def before_run(self, run_context: Any) -> Any:
         """Asks for the loss."""
-        return tf.compat.v1.train.SessionRunArgs(self._loss)
+        return tf.compat.v1.train.SessionRunArgs((self._loss, self._engine.activations))
 
     def after_run(self, run_context: Any, run_values: Any) -> None:
         """Saves what the step has left."""
-        self.losses.append(float(run_values.results))
+        loss, looked_up = run_values.results
+        self.losses.append(float(loss))
+        activations.save(self._directory, len(self.losses), looked_up)
         self._save(run_context.session, step_name(len(self.losses)))
 
     def _save(self, session: Any, name: str) -> None:
         self._saver.save(session, str(self._directory / name), write_meta_graph=False,
                          write_state=False)
+
+
+def _key(variable: Any) -> str:
+    """Returns the name of a variable in a checkpoint; that of the whole where it is a part."""
+    part = variable._get_save_slice_info()
+    return str(part.full_name if part else variable.op.name)

@@ -1,0 +1,153 @@
+# SPDX-License-Identifier: Apache-2.0
+"""The text that a program gets in place of its TPUEstimator at the stage of Keras layers."""
+
+# Names that the text binds at the top of the program, beside those of `tf2_template`.
+BOUND = ("Model", "Checkpoints")
+
+TRAINER = '''\
+class Model(tf_v2.keras.Model):
+    """An embedding layer and the forward pass. `fit` trains both, each with its optimizers."""
+
+    def __init__(self, params):
+        super().__init__()
+        self.params = params
+        self.global_step = tf_v2.Variable(0, dtype=tf_v2.int64, trainable=False)
+        self.feature_config = embedding_config.feature_config(self.global_step)
+        self.embedding = mid_level.TPUEmbeddingLayer(
+            self.feature_config, None,
+            pipeline_execution_with_tensor_core=embedding_config.PIPELINED)
+        self.forward = Forward()
+        self.learning_rate = tf_v2.Variable(0.0, trainable=False)
+        self.dense_optimizer = make_optimizer(self.learning_rate, params)
+
+    def run_forward(self, features, labels, mode):
+        """Looks up, and returns what the forward pass gives."""
+        ids, weights = _ids_and_weights(features, self.feature_config)
+        activations = self.embedding(ids, weights, training=mode == ModeKeys.TRAIN)
+        multiplier = getattr(embedding_config, "GRADIENT_MULTIPLIER", None)
+        if mode == ModeKeys.TRAIN and multiplier is not None:
+            scale = tf_v2.cast(multiplier(self.global_step), tf_v2.float32)
+            activations = {name: _with_scaled_gradient(value, scale)
+                           for name, value in activations.items()}
+        return self.forward({**features, **_lengths(ids), **activations}, labels, mode,
+                            self.params)
+
+    def train_step(self, data):
+        """Makes one step of `fit`."""
+        features, labels = data
+        with tf_v2.GradientTape() as tape:
+            loss = self.run_forward(features, labels, ModeKeys.TRAIN).loss
+        variables = self.forward.trainable_variables
+        # The layer updates its tables when the gradient of its variable is computed.
+        _, gradients = tape.gradient(loss, (self.embedding.trainable_variables, variables))
+        self.learning_rate.assign(dense_learning_rate(self.global_step, self.params))
+        self.dense_optimizer.apply_gradients(
+            zip(gradients, variables), global_step=self.global_step)
+        return {"loss": loss}
+
+
+class Checkpoints(tf_v2.keras.callbacks.Callback):
+    """Saves every so many steps, and at the end."""
+
+    def __init__(self, manager, steps):
+        super().__init__()
+        self.manager, self.steps = manager, steps
+
+    def on_train_batch_end(self, batch, logs=None):
+        if int(self.model.global_step.numpy()) % self.steps == 0:
+            self.on_train_end()
+
+    def on_train_end(self, logs=None):
+        self.manager.save(checkpoint_number=int(self.model.global_step.numpy()))
+
+
+class Trainer:
+    """A model and its data: the calls of the legacy Estimator, by Keras."""
+
+    def __init__(self, params=None, model_dir=None, train_batch_size=None, eval_batch_size=None,
+                 predict_batch_size=None, save_checkpoints_steps=1000, keep_checkpoint_max=5):
+        self.model_dir = model_dir
+        self.params = {**(params or {}), "use_tpu": True}
+        self.batch_sizes = {ModeKeys.TRAIN: train_batch_size, ModeKeys.EVAL: eval_batch_size,
+                            ModeKeys.PREDICT: predict_batch_size}
+        self.save_checkpoints_steps = save_checkpoints_steps
+        self.keep_checkpoint_max = keep_checkpoint_max
+        self.model = Model(self.params)
+        self.model.compile()
+        self.checkpoint, self.callbacks = None, []
+
+    def train(self, input_fn, steps=None, max_steps=None):
+        """Trains for `steps` steps, or up to step `max_steps`."""
+        dataset = self._dataset(input_fn, ModeKeys.TRAIN)
+        self._build(next(iter(dataset)))
+        if steps is None and max_steps is not None:
+            steps = max(0, max_steps - int(self.model.global_step.numpy()))
+        if steps != 0:
+            self.model.fit(dataset, steps_per_epoch=steps, verbose=2, callbacks=self.callbacks)
+
+    def evaluate(self, input_fn, steps=None, name=None):
+        """Returns the mean loss, the metrics of metric functions, and the step."""
+        losses, batches, metric_fn = [], [], None
+        for features, labels in self._dataset(input_fn, ModeKeys.EVAL).take(steps or -1):
+            outputs = self.model.run_forward(features, labels, ModeKeys.EVAL)
+            losses.append(float(outputs.loss))
+            if outputs.eval_metrics is not None:
+                metric_fn, tensors = outputs.eval_metrics
+                batches.append(tf_v2.nest.map_structure(lambda value: value.numpy(), tensors))
+        metrics = _metrics(metric_fn, batches) if batches else {}
+        return {**metrics, "loss": sum(losses) / len(losses),
+                "global_step": int(self.model.global_step.numpy())}
+
+    def predict(self, input_fn):
+        """Yields the predictions of every sample."""
+        for features, labels in self._dataset(input_fn, ModeKeys.PREDICT):
+            outputs = self.model.run_forward(features, labels, ModeKeys.PREDICT)
+            arrays = {name: value.numpy() for name, value in outputs.predictions.items()}
+            for row in range(len(next(iter(arrays.values())))):
+                yield {name: array[row] for name, array in arrays.items()}
+
+    def restore_estimator_checkpoint(self, path, input_fn):
+        """Goes on from a checkpoint of the Estimator: tables, slots, dense variables, step."""
+        self._build(next(iter(self._dataset(input_fn, ModeKeys.TRAIN))))
+        reader, model = tf_v2.train.load_checkpoint(path), self.model
+        for name, variable in model.embedding._tables.variables.items():
+            if name in embedding_config.TABLE_VARIABLES:
+                variable.assign(reader.get_tensor(embedding_config.TABLE_VARIABLES[name]))
+        for variable in (*model.forward.variables, *model.dense_optimizer.variables()):
+            variable.assign(reader.get_tensor(variable.name[:-2]))
+        model.global_step.assign(reader.get_tensor("global_step"))
+
+    def _dataset(self, input_fn, mode):
+        dataset = input_fn({**self.params, "batch_size": self.batch_sizes[mode]})
+        if not isinstance(dataset, tf_v2.data.Dataset):
+            raise TypeError("input_fn must return a tf.data.Dataset, got "
+                            f"{type(dataset).__name__}: hand-over.")
+        if isinstance(dataset.element_spec, tuple):
+            return dataset
+        return dataset.map(lambda features: (features, ()))
+
+    def _build(self, batch):
+        """Makes the dense variables, their slots, and restores the last checkpoint."""
+        if self.checkpoint is not None:
+            return
+        features, labels = batch
+        model = self.model
+        # Not in training: batch normalization would move its averages.
+        model.run_forward(features, labels, ModeKeys.EVAL)
+        with tf_v1.variable_scope(tf_v1.get_variable_scope(), auxiliary_name_scope=False):
+            model.dense_optimizer._create_slots(model.forward.trainable_variables)
+        self.checkpoint = tf_v2.train.Checkpoint(
+            embedding=model.embedding, forward=model.forward, global_step=model.global_step,
+            optimizer=_Variables(model.dense_optimizer.variables()))
+        if self.model_dir:
+            manager = tf_v2.train.CheckpointManager(
+                self.checkpoint, self.model_dir, self.keep_checkpoint_max)
+            self.callbacks = [Checkpoints(manager, self.save_checkpoints_steps)]
+            if manager.latest_checkpoint:
+                self.checkpoint.restore(manager.latest_checkpoint).assert_consumed()
+
+
+@tf_v2.custom_gradient
+def _with_scaled_gradient(value, scale):
+    return tf_v2.identity(value), lambda gradient: (scale * gradient, None)
+'''

@@ -1,0 +1,134 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Which variable of a TF2 program stands for which one in a checkpoint of TPUEstimator."""
+
+from collections.abc import Iterable, Mapping
+from typing import Any
+
+import numpy as np
+
+from tpu_estimator_embedding.migration.verify.reference import Reference
+from tpu_estimator_embedding.migration.verify.seen_variables import SeenVariables, name_of
+from tpu_estimator_embedding.migration.verify.watched_tables import WatchedTables
+
+
+class Counterparts:
+    """Name in a checkpoint of TPUEstimator -> variable of the program.
+
+    A dense variable is found by its name, or by the name given for it; where none has it, the
+    variables of one shape belong together in the order in which they were made.
+
+    Attributes:
+        notes: what could not be set back or compared.
+        missing: what the program has no variable for.
+        is_pipelined: whether tables miss the last update.
+    """
+
+    def __init__(self, reference: Reference, tables: Iterable[WatchedTables],
+                 seen: SeenVariables, given: Mapping[str, str]) -> None:
+        self._reference, self._seen, self._given = reference, seen, given
+        self._watched = list(tables)
+        self.notes: list[str] = []
+        self.missing: list[str] = []
+        self.is_pipelined = any(one.is_pipelined for one in self._watched)
+        self._tables = self._find_tables()
+        of_tables = {id(variable) for one in self._watched for variable in one.variables().values()}
+        self._others = [one for one in seen.all if id(one) not in of_tables]
+        self._dense = self._find_dense()
+
+    def set_back(self) -> None:
+        """Gives every variable the value that training starts from."""
+        for name, variable in {**self._tables, **self._dense}.items():
+            variable.assign({**self._reference.tables, **self._reference.variables}[name])
+        set_back = {id(variable) for variable in self._dense.values()}
+        for variable in self._others:
+            start = self._seen.start(variable)
+            if id(variable) in set_back:
+                continue
+            if start is not None:
+                variable.assign(start)
+            else:
+                self.notes.append(f"variable {variable.name!r} is made by the first step: it is "
+                                  "one step ahead of the legacy program's")
+        for one in self._watched:
+            one.forget()
+
+    def values(self) -> tuple[dict[str, np.ndarray], dict[str, np.ndarray]]:
+        """Returns the values of dense variables, and those of tables and slots."""
+        dense = {name: variable.numpy() for name, variable in self._dense.items()}
+        return dense, {name: variable.numpy() for name, variable in self._tables.items()}
+
+    def starts(self, of_tables: Mapping[str, np.ndarray]) -> dict[str, np.ndarray]:
+        """Returns the values that the program itself would have started from, where known."""
+        found = {name: self._seen.start(variable) for name, variable in self._dense.items()}
+        names = self._names_of_tables()
+        found.update({names[name]: value for name, value in of_tables.items() if name in names})
+        return {name: value for name, value in found.items() if value is not None}
+
+    def _names_of_tables(self) -> dict[str, str]:
+        """Returns table, or "table/slot", of the program -> name in a checkpoint."""
+        recorded = self._reference.result.tables
+        legacy: dict[str, str] = {}
+        for one in self._watched:
+            if one.plan is None:  # whose tables are called as the legacy program's were
+                legacy.update({name: name for name in one.variables()})
+            else:
+                legacy.update(self._reference.names_of({
+                    feature.name: feature.table for feature in one.plan.features}))
+        names = {}
+        for one in self._watched:
+            for name in one.variables():
+                table, slash, slot = name.partition("/")
+                key = f"{legacy.get(table, table)}{slash}{slot}"
+                if key in recorded:
+                    names[name] = recorded[key]
+        return names
+
+    def _find_tables(self) -> dict[str, Any]:
+        names = self._names_of_tables()
+        found = {}
+        for one in self._watched:
+            for name, variable in one.variables().items():
+                key = names.get(name)
+                if key is not None and self._reference.tables[key].shape == tuple(variable.shape):
+                    found[key] = variable
+        known = [name for one in self._watched for name in one.variables()]
+        self.missing += [f"table variable {name!r} has no counterpart among {known}"
+                         for name in self._reference.tables if name not in found]
+        return found
+
+    def _find_dense(self) -> dict[str, Any]:
+        found: dict[str, Any] = {}
+        for name, value in self._reference.variables.items():
+            shape, wanted = np.shape(value), self._given.get(name, name)
+            named = [variable for variable in self._others
+                     if name_of(variable) == wanted and tuple(variable.shape) == shape]
+            if len(named) > 1:
+                self.notes.append(f"{len(named)} variables are called {wanted!r}; the first one "
+                                  "is compared")
+            if named:
+                found[name] = named[0]
+        self._pair_by_shape(found)
+        for name in self._reference.variables:
+            if name not in found and name != "global_step":
+                is_slot = any(name.startswith(f"{other}/") for other in
+                              self._reference.result.trainable) or not np.shape(
+                                  self._reference.variables[name])
+                text = f"variable {name!r} has no counterpart"
+                (self.notes if is_slot else self.missing).append(
+                    text if is_slot else f"{text}; --names says which one it is")
+        return found
+
+    def _pair_by_shape(self, found: dict[str, Any]) -> None:
+        """Pairs trainable variables without a name in common, shape by shape."""
+        taken = {id(variable) for variable in found.values()}
+        legacy = [name for name in self._reference.result.trainable if name not in found]
+        own = [variable for variable in self._others
+               if id(variable) not in taken and variable.trainable]
+        for shape in {np.shape(self._reference.variables[name]) for name in legacy}:
+            names = [name for name in legacy
+                     if np.shape(self._reference.variables[name]) == shape]
+            alike = [variable for variable in own if tuple(variable.shape) == shape]
+            if len(names) == len(alike):
+                found.update(zip(names, alike, strict=True))
+                self.notes += [f"{name} is compared with {variable.name}, by its shape"
+                               for name, variable in zip(names, alike, strict=True)]

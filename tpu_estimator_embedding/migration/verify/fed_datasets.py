@@ -1,0 +1,92 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Datasets that a TF2 program iterates over, fed with the batches of the legacy program."""
+
+import contextlib
+from collections.abc import Callable, Iterator
+from typing import Any
+
+import numpy as np
+import tensorflow as tf
+
+from tpu_estimator_embedding.migration.verify.batches import Batches
+from tpu_estimator_embedding.migration.verify.watched_tables import wrapped
+
+
+class Feed:
+    """Feeds every Dataset: batch n as long as n steps are done.
+
+    A Dataset whose elements have another structure than the legacy program's keeps its own.
+
+    Attributes:
+        own: the first Dataset that was iterated over and is fed, or that is not.
+        is_recorded: whether the batches of the legacy program fit `own`.
+    """
+
+    def __init__(self, batches: Batches, next_step: Callable[[], int]) -> None:
+        """Takes the recorded batches, and what is asked for the step before each batch."""
+        self._batches, self._next_step = batches, next_step
+        self._iterate: Any = None
+        self.own: tf.data.Dataset | None = None
+        self.is_recorded = True
+
+    @contextlib.contextmanager
+    def feeding(self) -> Iterator[None]:
+        """Stands between a program and the Datasets that it iterates over eagerly."""
+        self._iterate = tf.data.Dataset.__iter__
+        with wrapped(tf.data.Dataset, "__iter__", self._iter):
+            yield
+
+    def own_batches(self, count: int) -> Batches:
+        """Reads the first batches of the program's own Dataset."""
+        assert self.own is not None
+        elements = list(_flat(self._iterate(self.own.take(count))))
+        return Batches(elements, len(elements) < count)
+
+    def _iter(self, original: Any, dataset: tf.data.Dataset) -> Any:
+        if not tf.executing_eagerly():
+            return original(dataset)
+        specs = tf.nest.flatten(dataset.element_spec, expand_composites=True)
+        is_recorded = self._fits(specs)
+        if self.own is None or is_recorded > self.is_recorded:
+            self.own, self.is_recorded = dataset, is_recorded
+        fed = tf.data.Dataset.from_generator(
+            lambda: self._generate(dataset, is_recorded), output_signature=tuple(specs))
+        spec = dataset.element_spec
+        fed = fed.map(lambda *tensors: tf.nest.pack_sequence_as(
+            spec, list(tensors), expand_composites=True))
+        return original(fed.with_options(_in_step()))
+
+    def _fits(self, specs: list[Any]) -> bool:
+        [batch] = self._batches.elements[:1]
+        return len(specs) == len(batch) and all(
+            isinstance(spec, tf.TensorSpec) and spec.shape.is_compatible_with(array.shape)
+            and spec.dtype == tf.as_dtype(array.dtype if array.dtype != object else tf.string)
+            for spec, array in zip(specs, batch, strict=True))
+
+    def _generate(self, dataset: tf.data.Dataset, is_recorded: bool) -> Iterator[Any]:
+        read = [] if not is_recorded else self._batches.elements
+        own = None if is_recorded else _flat(self._iterate(dataset))
+        while True:
+            step = self._next_step()
+            while own is not None and len(read) <= step:
+                element = next(own, None)
+                if element is None:
+                    return
+                read.append(element)
+            if step >= len(read):
+                return
+            yield tuple(read[step])
+
+
+def _flat(elements: Any) -> Iterator[list[np.ndarray]]:
+    for element in elements:
+        yield [np.asarray(tensor) for tensor in tf.nest.flatten(element, expand_composites=True)]
+
+
+def _in_step() -> tf.data.Options:
+    """Returns options with which nothing is read before it is asked for."""
+    options = tf.data.Options()
+    options.experimental_optimization.apply_default_optimizations = False
+    options.experimental_optimization.inject_prefetch = False
+    options.autotune.enabled = False
+    return options

@@ -1,0 +1,53 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Draws how the differences of two programs grow over their steps."""
+
+import pathlib
+from collections.abc import Sequence
+
+from tpu_estimator_embedding import checks
+from tpu_estimator_embedding.checkpoint.output_files import check_absent, new_files
+from tpu_estimator_embedding.migration.verify.steps import KINDS, Step
+
+
+def check_plot(path: pathlib.Path) -> None:
+    """Raises an error if nothing can be drawn there, before anything is run.
+
+    Raises:
+        ValueError: if the name does not end in `.png`.
+        FileExistsError: if the file exists.
+        ImportError: if matplotlib is missing.
+    """
+    checks.check(path.suffix == ".png", "plot", "a name that ends in .png", str(path))
+    check_absent([path])
+    try:
+        import matplotlib  # noqa: F401
+    except ImportError as error:
+        raise ImportError("`plot` needs matplotlib, which is not installed. Run "
+                          "`pip install 'tpu_estimator_embedding[plots]'`.") from error
+
+
+def save_plot(steps: Sequence[Step], path: pathlib.Path) -> None:
+    """Writes a PNG with the largest difference of each kind after every step.
+
+    Raises:
+        OSError: if the file cannot be written.
+    """
+    check_plot(path)
+    from matplotlib.figure import Figure
+    from matplotlib.ticker import MaxNLocator
+    figure = Figure(figsize=(8, 4.5), layout="constrained")
+    axes = figure.subplots()
+    for kind in KINDS:
+        points = [(step.step, step.largest()[kind]) for step in steps
+                  if step.step and kind in step.largest()]
+        if points:
+            axes.plot(*zip(*points, strict=True), marker="o", markersize=4, label=kind)
+    axes.set_yscale("symlog", linthresh=1e-9)
+    axes.set_ylim(bottom=0)
+    axes.set_xlabel("step")
+    axes.set_ylabel("largest |legacy - migrated|")
+    axes.xaxis.set_major_locator(MaxNLocator(integer=True))
+    axes.grid(alpha=0.3)
+    axes.legend()
+    with new_files([path], 1 << 20) as [unfinished]:
+        figure.savefig(unfinished, format="png", dpi=120)

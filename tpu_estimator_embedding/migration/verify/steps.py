@@ -1,0 +1,110 @@
+# SPDX-License-Identifier: Apache-2.0
+"""How two recorded runs differ after a step."""
+
+import dataclasses
+import math
+import pathlib
+from collections.abc import Callable
+
+from tpu_estimator_embedding import checkpoint
+from tpu_estimator_embedding.migration.verify import activations
+from tpu_estimator_embedding.migration.verify.settings import step_name
+
+Losses = tuple[float | None, float | None]
+
+# Kinds of differences, as the plot has a line for each.
+KINDS = ("loss", "activations", "tables", "slots", "dense variables")
+
+
+@dataclasses.dataclass(frozen=True)
+class Step:
+    """How two programs differ after a step.
+
+    Attributes:
+        step: 1 is the first; 0 stands for the values that each program starts from by itself.
+        losses: of the legacy and of the migrated program; None at step 0.
+        loss_agrees: whether they are within the tolerance.
+        checkpoint: how tables, slots and variables differ; None where `problem` says why they
+            cannot be compared.
+        problem: a table, slot or shape that one program does not have.
+        activations: feature -> the largest difference, and whether it is within the tolerance.
+    """
+
+    step: int
+    losses: Losses | None
+    loss_agrees: bool
+    checkpoint: checkpoint.Comparison | None
+    problem: str = ""
+    activations: dict[str, tuple[float, bool]] = dataclasses.field(default_factory=dict)
+
+    @property
+    def agrees(self) -> bool:
+        """Whether everything is within the tolerance."""
+        return (self.loss_agrees and self.checkpoint is not None and self.checkpoint.agree
+                and all(agrees for _, agrees in self.activations.values()))
+
+    @property
+    def worst(self) -> tuple[str, float]:
+        """The tensor with the largest difference, and the difference."""
+        differences = {
+            ", ".join(filter(None, (one.name, one.slot))): one.max_difference
+            for one in (self.checkpoint.tensors if self.checkpoint else ())
+            if one.worst_row is not None}
+        differences.update({f"activations of {name}": difference for name, (difference, _)
+                            in self.activations.items() if difference})
+        name = max(differences, key=lambda name: _rank(differences[name]), default="-")
+        return name, differences.get(name, 0.0)
+
+    def largest(self) -> dict[str, float]:
+        """Returns the largest difference of each of KINDS that was compared."""
+        found: dict[str, list[float]] = {kind: [] for kind in KINDS}
+        if self.losses and None not in self.losses:
+            found["loss"].append(abs(self.losses[0] - self.losses[1]))  # type: ignore[operator]
+        found["activations"] += [difference for difference, _ in self.activations.values()]
+        for one in self.checkpoint.tensors if self.checkpoint else ():
+            kind = ("dense variables" if one.slot is None else
+                    "tables" if one.slot == "parameters" else "slots")
+            found[kind].append(one.max_difference)
+        return {kind: max(values, key=_rank) for kind, values in found.items() if values}
+
+
+def compare_step(step: int, old: pathlib.Path, new: pathlib.Path, losses: Losses, rtol: float,
+                 atol: float, excused: Callable[[str], bool] = lambda name: False) -> Step:
+    """Compares what a step has left in the directories of two runs.
+
+    Args:
+        step: its number, from 1.
+        old, new: the directories of the legacy and of the migrated run.
+        losses: of both.
+        rtol, atol: values agree where `|a - b| ≤ atol + rtol |b|`.
+        excused: whether the migrated program may be without a variable.
+    """
+    compared = compare_values(step, old / step_name(step), new / step_name(step), rtol, atol,
+                              excused)
+    return dataclasses.replace(
+        compared, losses=losses, loss_agrees=_are_close(losses, rtol, atol),
+        activations=activations.differences(activations.load(old, step),
+                                            activations.load(new, step), rtol, atol))
+
+
+def compare_values(step: int, a: pathlib.Path, b: pathlib.Path, rtol: float, atol: float,
+                   excused: Callable[[str], bool] = lambda name: False) -> Step:
+    """Compares two checkpoints of one step."""
+    try:
+        found = checkpoint.compare(a, b, rtol=rtol, atol=atol)
+    except ValueError as error:  # a table, a slot or a shape
+        return Step(step, None, True, None, str(error))
+    return Step(step, None, True, dataclasses.replace(found, only_in_a=tuple(
+        name for name in found.only_in_a if not excused(name))))
+
+
+def _are_close(losses: Losses, rtol: float, atol: float) -> bool:
+    old, new = losses
+    if old is None or new is None:
+        return True
+    return old == new or (math.isnan(old) and math.isnan(new)) or (
+        abs(old - new) <= atol + rtol * abs(new))
+
+
+def _rank(difference: float) -> tuple[bool, float]:
+    return math.isnan(difference), difference
