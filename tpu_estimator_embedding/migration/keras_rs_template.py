@@ -77,9 +77,8 @@ class Trainer:
     def _update_table(self, name, table, gradient):
         gradient, optimizer = _of_each_row_once(gradient), self.table_optimizers[name]
         values = gradient.values
-        multiplier = getattr(embedding_config, "GRADIENT_MULTIPLIER", None)
-        if multiplier is not None:
-            values *= tf_v2.cast(multiplier(self.global_step), values.dtype)
+        scale = _multiplier(name, self.global_step)
+        values = values if scale is None else scale * values
         low, high = embedding_config.GRADIENT_LIMITS.get(name, (None, None))
         values = values if low is None else tf_v2.maximum(values, low)
         values = values if high is None else tf_v2.minimum(values, high)

@@ -24,13 +24,15 @@ class Model(tf_v2.keras.Model):
         """Looks up, and returns what the forward pass gives."""
         ids, weights = _ids_and_weights(features, self.feature_config)
         activations = self.embedding(ids, weights, training=mode == ModeKeys.TRAIN)
-        multiplier = getattr(embedding_config, "GRADIENT_MULTIPLIER", None)
-        if mode == ModeKeys.TRAIN and multiplier is not None:
-            scale = tf_v2.cast(multiplier(self.global_step), tf_v2.float32)
-            activations = {name: _with_scaled_gradient(value, scale)
+        if mode == ModeKeys.TRAIN:
+            activations = {name: self._with_multiplier(name, value)
                            for name, value in activations.items()}
         return self.forward({**features, **_lengths(ids), **activations}, labels, mode,
                             self.params)
+
+    def _with_multiplier(self, feature, activations):
+        scale = _multiplier(self.feature_config[feature].table.name, self.global_step)
+        return activations if scale is None else _with_scaled_gradient(activations, scale)
 
     def train_step(self, data):
         """Makes one step of `fit`."""

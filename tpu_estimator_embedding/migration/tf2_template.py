@@ -111,20 +111,14 @@ class Trainer:
                                 ModeKeys.TRAIN, self.params).loss
         variables = self.forward.trainable_variables
         table_gradients, gradients = tape.gradient(loss, (activations, variables))
-        table_gradients = {name: self._multiplied(name, gradient)
-                           for name, gradient in table_gradients.items()}
+        table_gradients = {
+            name: gradient if (scale := _multiplier(self.feature_config[name].table.name,
+                                                    self.global_step)) is None
+            else scale * gradient for name, gradient in table_gradients.items()}
         self.learning_rate.assign(dense_learning_rate(self.global_step, self.params))
         self.embedding.apply_gradients(table_gradients)
         self.optimizer.apply_gradients(zip(gradients, variables), global_step=self.global_step)
         return loss
-
-    def _multiplied(self, feature, gradient):
-        multiplier = getattr(embedding_config, "TABLE_MULTIPLIERS", {}).get(
-            self.feature_config[feature].table.name,
-            getattr(embedding_config, "GRADIENT_MULTIPLIER", None))
-        if multiplier is None:
-            return gradient
-        return tf_v2.cast(multiplier(self.global_step), gradient.dtype) * gradient
 
     def evaluate(self, input_fn, steps=None, name=None):
         """Returns the mean loss, the metrics of metric functions, and the step."""
@@ -222,6 +216,13 @@ def _without_padding(name, ids):
     if not isinstance(ids, tf_v2.Tensor) or name in embedding_config.ONE_ID_FEATURES:
         return ids
     return tf_v2.sparse.from_dense(ids if ids.shape.rank > 1 else ids[:, tf_v2.newaxis])
+
+
+def _multiplier(table, step):
+    """Returns what the gradients of a table are multiplied by; None for 1."""
+    multiplier = getattr(embedding_config, "TABLE_MULTIPLIERS", {}).get(
+        table, getattr(embedding_config, "GRADIENT_MULTIPLIER", None))
+    return None if multiplier is None else tf_v2.cast(multiplier(step), tf_v2.float32)
 
 
 class _Variables(tf_v2.Module):

@@ -31,7 +31,7 @@ class Counterparts:
         self.missing: list[str] = []
         self.is_pipelined = any(one.is_pipelined for one in self._watched)
         self._tables = self._find_tables()
-        of_tables = {id(variable) for one in self._watched for variable in one.variables().values()}
+        of_tables = {id(variable) for variable in self._tables.values()}
         self._others = [one for one in seen.all if id(one) not in of_tables]
         self._dense = self._find_dense()
 
