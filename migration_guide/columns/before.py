@@ -42,13 +42,13 @@ def model_fn(features, labels, mode, params):
 
 
 def main():
-    config = tf.estimator.tpu.RunConfig(model_dir=sys.argv[1], save_checkpoints_steps=100)
+    config = tf.estimator.tpu.RunConfig(model_dir=sys.argv[1])
     estimator = tf.estimator.tpu.TPUEstimator(
         model_fn=model_fn, config=config, train_batch_size=8,
         embedding_config_spec=tf.estimator.tpu.experimental.EmbeddingConfigSpec(
             feature_columns=columns(), clipping_limit=0.01,
             optimization_parameters=tf.tpu.experimental.AdamParameters(0.1, epsilon=1e-6)))
-    estimator.train(input_fn, max_steps=100)
+    estimator.train(input_fn, max_steps=20)
     print("trained to the end")
 
 

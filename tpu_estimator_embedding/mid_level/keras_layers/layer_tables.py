@@ -77,6 +77,8 @@ class LayerTables(tf.__internal__.tracking.Trackable):
             checks.check_positive_int("batch_size", batch_size)
             checks.check(batch_size % self._replicas.count == 0, "batch_size",
                          f"a multiple of the {self._replicas.count} replicas", batch_size)
+        # By features, with their rows per sample, and kind of ids.
+        self._delayed: dict[Any, tuple[DelayedUpdate, PartitionedEmbedding]] = {}
         self._parts = create_tables(self._plan, slot_functions(self.tables, optimizer),
                                     self._replicas.scoped_strategy)
         self._update_count = UpdateCount(self._plan)
@@ -84,8 +86,6 @@ class LayerTables(tf.__internal__.tracking.Trackable):
         for name, variable in self.variables.items():
             self._track_trackable(variable, name)
         self._functions = ExportableFunctions()
-        # By features, with their rows per sample, and kind of ids.
-        self._delayed: dict[Any, tuple[DelayedUpdate, PartitionedEmbedding]] = {}
 
     @tf.autograph.experimental.do_not_convert  # there is nothing to convert, slowly
     def lookup(self, features: Any, weights: Any, trap: Tensor, training: bool | None) -> Any:
@@ -126,6 +126,18 @@ class LayerTables(tf.__internal__.tracking.Trackable):
         """Applies what pipelining has left to apply."""
         with tf.init_scope():
             self._apply_delayed()
+
+    # What is saved misses no update; restored tables do not get the update of others.
+
+    def _trackable_children(self, save_type: str = "checkpoint", **options: Any) -> Any:
+        self.complete()
+        return super()._trackable_children(save_type, **options)
+
+    def _lookup_dependency(self, *args: Any, **kwargs: Any) -> Any:
+        with tf.init_scope():
+            for delayed, _ in self._delayed.values():
+                delayed.drop()
+        return super()._lookup_dependency(*args, **kwargs)
 
     def _export_to_saved_model_graph(self, *args: Any, **kwargs: Any) -> Any:
         self._functions.replace_in(tf.compat.v1.get_default_graph())

@@ -1,0 +1,75 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Export: a SavedModel that serves without this package."""
+
+import sys
+
+import numpy as np
+from tpu_estimator_embedding import (
+    CrossShardOptimizer,
+    EmbeddingConfigSpec,
+    RunConfig,
+    TPUEstimator,
+    TPUEstimatorSpec,
+    tf_estimator,
+)
+import tensorflow.compat.v1 as tf
+from tpu_estimator_embedding.tf_tpu import tpu_embedding
+
+WORDS, USERS = 50, 20
+
+
+def embedding_config_spec():
+    tables = {
+        "words": tpu_embedding.TableConfig(WORDS, 4, combiner="mean"),
+        "users": tpu_embedding.TableConfig(USERS, 4, combiner="sum"),
+    }
+    features = {
+        "words": tpu_embedding.FeatureConfig("words"),
+        "users": tpu_embedding.FeatureConfig("users"),
+    }
+    return EmbeddingConfigSpec(
+        table_to_config_dict=tables, feature_to_config_dict=features,
+        optimization_parameters=tpu_embedding.AdagradParameters(0.1))
+
+
+def input_fn(params):
+    rng = np.random.default_rng(1)
+    words, users = rng.integers(0, WORDS, [160, 3]), rng.integers(0, USERS, [160, 1])
+    labels = (words.sum(axis=1) % 2).astype(np.float32)
+    rows = tf.data.Dataset.from_tensor_slices(({"words": words, "users": users}, labels))
+    return rows.repeat().batch(params["batch_size"], drop_remainder=True).map(
+        lambda features, labels: ({name: tf.RaggedTensor.from_tensor(ids).to_sparse()
+                                   for name, ids in features.items()}, labels))
+
+
+def model_fn(features, labels, mode, params):
+    inputs = tf.concat([features["words"], features["users"]], axis=1)
+    kernel = tf.get_variable("kernel", [8, 1])
+    logits = tf.matmul(inputs, kernel)[:, 0]
+    if mode == tf_estimator.ModeKeys.PREDICT:
+        return TPUEstimatorSpec(mode, predictions={"logits": logits})
+    loss = tf.losses.sigmoid_cross_entropy(labels, logits)
+    optimizer = CrossShardOptimizer(tf.train.AdagradOptimizer(0.1))
+    train_op = optimizer.minimize(loss, tf.train.get_global_step())
+    return TPUEstimatorSpec(mode, loss=loss, train_op=train_op)
+
+
+def serving_input_fn():
+    ids = {name: tf.placeholder(tf.int64, [None, width], name)
+           for name, width in (("words", 3), ("users", 1))}
+    features = {name: tf.RaggedTensor.from_tensor(tensor).to_sparse()
+                for name, tensor in ids.items()}
+    return tf_estimator.export.ServingInputReceiver(features, ids)
+
+
+def main():
+    estimator = TPUEstimator(
+        model_fn, config=RunConfig(model_dir=sys.argv[1], tf_random_seed=1),
+        train_batch_size=8, predict_batch_size=8, export_to_tpu=False,
+        embedding_config_spec=embedding_config_spec())
+    estimator.train(input_fn, max_steps=20)
+    estimator.export_saved_model(f"{sys.argv[1]}/export", serving_input_fn)
+
+
+if __name__ == "__main__":
+    main()

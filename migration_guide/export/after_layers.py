@@ -1,0 +1,71 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Export: from a tf_keras model, a function of TensorFlow's own ops."""
+
+import sys
+
+import numpy as np
+import tensorflow as tf
+import tf_keras as keras
+from tpu_estimator_embedding import checkpoint, mid_level
+
+WORDS, USERS = 50, 20
+
+
+def feature_config():
+    words = mid_level.TableConfig(WORDS, 4, combiner="mean", name="words")
+    users = mid_level.TableConfig(USERS, 4, combiner="sum", name="users")
+    return {"words": mid_level.FeatureConfig(words), "users": mid_level.FeatureConfig(users)}
+
+
+def input_fn(params):
+    rng = np.random.default_rng(1)
+    words, users = rng.integers(0, WORDS, [160, 3]), rng.integers(0, USERS, [160, 1])
+    labels = (words.sum(axis=1) % 2).astype(np.float32)
+    rows = tf.data.Dataset.from_tensor_slices(({"words": words, "users": users}, labels))
+    return rows.repeat().batch(params["batch_size"], drop_remainder=True).map(
+        lambda features, labels: ({name: tf.RaggedTensor.from_tensor(ids).to_sparse()
+                                   for name, ids in features.items()}, labels))
+
+
+class Model(keras.Model):
+    def __init__(self):
+        super().__init__()
+        self.embedding = mid_level.TPUEmbeddingLayer(feature_config(), mid_level.Adagrad(0.1))
+        self.dense = keras.layers.Dense(1, use_bias=False)
+
+    def call(self, features):
+        activations = self.embedding(features)
+        inputs = tf.concat([activations["words"], activations["users"]], axis=1)
+        return self.dense(inputs)[:, 0]
+
+
+def main(model_dir, estimator_checkpoint):
+    model = Model()
+    model.compile(
+        keras.optimizers.Adagrad(0.1), keras.losses.BinaryCrossentropy(from_logits=True))
+    batches = input_fn({"batch_size": 8})
+    model(next(iter(batches))[0])  # makes the dense variables
+
+    model.optimizer.build(model.trainable_variables)  # makes its slots
+    [slot] = [one for one in model.optimizer.variables if "kernel" in one.name]
+    saved = tf.train.Checkpoint(layer=model.embedding, variables={
+        "global_step": model.optimizer.iterations, "kernel": model.dense.kernel,
+        "kernel/Adagrad": slot})
+    checkpoint.convert(estimator_checkpoint, f"{model_dir}/start", "tpu-embedding-layer")
+    saved.restore(f"{model_dir}/start").assert_existing_objects_matched()
+
+    model.fit(batches, steps_per_epoch=20, verbose=0)
+    saved.write(f"{model_dir}/ckpt-20")
+
+    @tf.function(input_signature=[tf.TensorSpec([None, 3], tf.int64, "words"),
+                                  tf.TensorSpec([None, 1], tf.int64, "users")])
+    def serve(words, users):
+        features = {"words": tf.RaggedTensor.from_tensor(words),
+                    "users": tf.RaggedTensor.from_tensor(users)}
+        return {"logits": model(features, training=False)}
+
+    tf.saved_model.save(model, f"{model_dir}/export", serve)
+
+
+if __name__ == "__main__":
+    main(*sys.argv[1:])

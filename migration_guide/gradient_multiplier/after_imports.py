@@ -1,0 +1,67 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Gradient multiplier: the tables learn slowly at first."""
+
+import sys
+
+import numpy as np
+from tpu_estimator_embedding import (
+    CrossShardOptimizer,
+    EmbeddingConfigSpec,
+    RunConfig,
+    TPUEstimator,
+    TPUEstimatorSpec,
+)
+import tensorflow.compat.v1 as tf
+from tpu_estimator_embedding.tf_tpu import tpu_embedding
+
+WORDS, USERS = 50, 20
+
+
+def warmup(step):
+    return tf.minimum(1.0, (tf.cast(step, tf.float32) + 1.0) / 10.0)
+
+
+def embedding_config_spec():
+    tables = {
+        "words": tpu_embedding.TableConfig(WORDS, 4, combiner="mean"),
+        "users": tpu_embedding.TableConfig(USERS, 4, combiner="sum"),
+    }
+    features = {
+        "words": tpu_embedding.FeatureConfig("words"),
+        "users": tpu_embedding.FeatureConfig("users"),
+    }
+    return EmbeddingConfigSpec(
+        table_to_config_dict=tables, feature_to_config_dict=features,
+        optimization_parameters=tpu_embedding.AdagradParameters(0.1),
+        experimental_gradient_multiplier_fn=warmup)
+
+
+def input_fn(params):
+    rng = np.random.default_rng(1)
+    words, users = rng.integers(0, WORDS, [160, 3]), rng.integers(0, USERS, [160, 1])
+    labels = (words.sum(axis=1) % 2).astype(np.float32)
+    rows = tf.data.Dataset.from_tensor_slices(({"words": words, "users": users}, labels))
+    return rows.repeat().batch(params["batch_size"], drop_remainder=True).map(
+        lambda features, labels: ({name: tf.RaggedTensor.from_tensor(ids).to_sparse()
+                                   for name, ids in features.items()}, labels))
+
+
+def model_fn(features, labels, mode, params):
+    inputs = tf.concat([features["words"], features["users"]], axis=1)
+    kernel = tf.get_variable("kernel", [8, 1])
+    logits = tf.matmul(inputs, kernel)[:, 0]
+    loss = tf.losses.sigmoid_cross_entropy(labels, logits)
+    optimizer = CrossShardOptimizer(tf.train.GradientDescentOptimizer(0.1))
+    train_op = optimizer.minimize(loss, tf.train.get_global_step())
+    return TPUEstimatorSpec(mode, loss=loss, train_op=train_op)
+
+
+def main():
+    estimator = TPUEstimator(
+        model_fn, config=RunConfig(model_dir=sys.argv[1]), train_batch_size=8,
+        embedding_config_spec=embedding_config_spec())
+    estimator.train(input_fn, max_steps=20)
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,71 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Gradient multiplier: in a tf_keras model."""
+
+import sys
+
+import numpy as np
+import tensorflow as tf
+import tf_keras as keras
+from tpu_estimator_embedding import checkpoint, mid_level
+
+WORDS, USERS = 50, 20
+
+
+def warmup(step):
+    return tf.minimum(1.0, (tf.cast(step, tf.float32) + 1.0) / 10.0)
+
+
+def feature_config():
+    words = mid_level.TableConfig(WORDS, 4, combiner="mean", name="words")
+    users = mid_level.TableConfig(USERS, 4, combiner="sum", name="users")
+    return {"words": mid_level.FeatureConfig(words), "users": mid_level.FeatureConfig(users)}
+
+
+def input_fn(params):
+    rng = np.random.default_rng(1)
+    words, users = rng.integers(0, WORDS, [160, 3]), rng.integers(0, USERS, [160, 1])
+    labels = (words.sum(axis=1) % 2).astype(np.float32)
+    rows = tf.data.Dataset.from_tensor_slices(({"words": words, "users": users}, labels))
+    return rows.repeat().batch(params["batch_size"], drop_remainder=True).map(
+        lambda features, labels: ({name: tf.RaggedTensor.from_tensor(ids).to_sparse()
+                                   for name, ids in features.items()}, labels))
+
+
+@tf.custom_gradient
+def scale_gradient(values, factor):
+    """Returns the values; their gradient is multiplied by the factor."""
+    return tf.identity(values), lambda gradient: (factor * gradient, None)
+
+
+class Model(keras.Model):
+    def __init__(self, step):
+        super().__init__()
+        self.step = step
+        self.embedding = mid_level.TPUEmbeddingLayer(feature_config(), mid_level.Adagrad(0.1))
+        self.dense = keras.layers.Dense(1, use_bias=False)
+
+    def call(self, features):
+        activations = {name: scale_gradient(values, warmup(self.step))
+                       for name, values in self.embedding(features).items()}
+        inputs = tf.concat([activations["words"], activations["users"]], axis=1)
+        return self.dense(inputs)[:, 0]
+
+
+def main(model_dir, estimator_checkpoint):
+    optimizer = keras.optimizers.SGD(0.1)
+    model = Model(optimizer.iterations)
+    model.compile(optimizer, keras.losses.BinaryCrossentropy(from_logits=True))
+    batches = input_fn({"batch_size": 8})
+    model(next(iter(batches))[0])  # makes the dense variables
+
+    saved = tf.train.Checkpoint(layer=model.embedding, variables={
+        "global_step": model.optimizer.iterations, "kernel": model.dense.kernel})
+    checkpoint.convert(estimator_checkpoint, f"{model_dir}/start", "tpu-embedding-layer")
+    saved.restore(f"{model_dir}/start").assert_existing_objects_matched()
+
+    model.fit(batches, steps_per_epoch=20, verbose=2)
+    saved.write(f"{model_dir}/ckpt-20")
+
+
+if __name__ == "__main__":
+    main(*sys.argv[1:])

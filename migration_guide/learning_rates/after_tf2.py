@@ -1,0 +1,75 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Learning rates: in a TF2 training loop, functions without arguments."""
+
+import sys
+
+import numpy as np
+import tensorflow as tf
+from tpu_estimator_embedding import checkpoint, mid_level
+
+WORDS, USERS = 50, 20
+
+
+def rate_of_words(step):
+    return 0.2 / (1.0 + 0.1 * tf.cast(step, tf.float32))
+
+
+def feature_config(step):
+    words = mid_level.TableConfig(
+        WORDS, 4, combiner="mean", name="words",
+        optimizer=mid_level.SGD(lambda: rate_of_words(step)))
+    users = mid_level.TableConfig(
+        USERS, 4, combiner="sum", name="users", optimizer=mid_level.SGD(0.5))
+    return {"words": mid_level.FeatureConfig(words), "users": mid_level.FeatureConfig(users)}
+
+
+def input_fn(params):
+    rng = np.random.default_rng(1)
+    words, users = rng.integers(0, WORDS, [160, 3]), rng.integers(0, USERS, [160, 1])
+    labels = (words.sum(axis=1) % 2).astype(np.float32)
+    rows = tf.data.Dataset.from_tensor_slices(({"words": words, "users": users}, labels))
+    return rows.repeat().batch(params["batch_size"], drop_remainder=True).map(
+        lambda features, labels: ({name: tf.RaggedTensor.from_tensor(ids).to_sparse()
+                                   for name, ids in features.items()}, labels))
+
+
+def loss_of(activations, kernel, labels):
+    inputs = tf.concat([activations["words"], activations["users"]], axis=1)
+    logits = tf.matmul(inputs, kernel)[:, 0]
+    return tf.reduce_mean(tf.nn.sigmoid_cross_entropy_with_logits(labels, logits))
+
+
+def main(model_dir, estimator_checkpoint):
+    step = tf.Variable(0, dtype=tf.int64)
+    embedding = mid_level.TPUEmbedding(feature_config(step), None)
+    embedding.build(8)
+    kernel = tf.Variable(tf.zeros([8, 1]), name="kernel")
+    rate = tf.Variable(0.0, trainable=False)
+    optimizer = tf.compat.v1.train.GradientDescentOptimizer(rate)
+    saved = tf.train.Checkpoint(
+        embedding=embedding, variables={"global_step": step, "kernel": kernel})
+    checkpoint.convert(estimator_checkpoint, f"{model_dir}/start", "tf2")
+    saved.restore(f"{model_dir}/start").assert_existing_objects_matched()
+
+    @tf.function
+    def train_step(features, labels):
+        embedding.enqueue(features)
+        with tf.GradientTape() as tape:
+            activations = embedding.dequeue()
+            tape.watch(activations)
+            loss = loss_of(activations, kernel, labels)
+        of_activations, of_kernel = tape.gradient(loss, (activations, kernel))
+        rate.assign(0.1 * 0.5 ** (tf.cast(step, tf.float32) / 10.0))
+        # The step counts up last: both rates are those of this step.
+        embedding.apply_gradients(of_activations)
+        optimizer.apply_gradients([(of_kernel, kernel)], global_step=step)
+        return loss
+
+    for features, labels in input_fn({"batch_size": 8}).take(20):
+        loss = train_step(features, labels)
+    print(f"loss {float(loss):.4f}")
+    saved.write(f"{model_dir}/ckpt-20")
+
+
+if __name__ == "__main__":
+    main(*sys.argv[1:])

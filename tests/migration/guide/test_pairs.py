@@ -1,0 +1,131 @@
+# SPDX-License-Identifier: Apache-2.0
+"""The programs of the guide: those of every stage compute what those before them computed."""
+
+import concurrent.futures
+import importlib.util
+import re
+import sys
+
+import numpy as np
+import pytest
+import tensorflow as tf
+
+from tests.migration.guide.run_programs import GUIDE, STEPS, WHOLE
+from tests.subprocesses import start
+from tpu_estimator_embedding import checkpoint
+from tpu_estimator_embedding.migration.verify import comparison
+from tpu_estimator_embedding.migration.verify.settings import RunResult, step_name
+
+STAGES = ("after_tf2", "after_layers", "after_keras_rs")
+PROGRAMS = sorted((path.parent.name, path.stem) for path in GUIDE.glob("*/*.py"))
+PAGES = sorted({page for page, _ in PROGRAMS})
+LATER = [(page, stage) for page, stage in PROGRAMS if stage in STAGES]
+HAS_KERAS_RS = importlib.util.find_spec("keras_rs") is not None
+
+# Page -> names of the checkpoints to compare, where it trains more than one model.
+CHECKPOINTS = {"checkpoints": [("first/model.ckpt-40", "first/ckpt-40"),
+                               ("second/model.ckpt-20", "second/ckpt-20")]}
+
+# What one side of a pair does not keep: powers and slots of a new optimizer, its learning rate.
+NOT_COMPARED = {"beta1_power", "beta2_power", "kernel/Adam", "kernel/Adam_1",
+                "adagrad/learning_rate"}
+
+
+def run_stage(directory, stage):
+    pages = [page for page, found in PROGRAMS if found == stage]
+    pages.sort(key=lambda page: page != "replicas")  # it splits the CPU before TensorFlow starts
+    environment = {"KERAS_BACKEND": "tensorflow"} if stage == "after_keras_rs" else {}
+    done = start([sys.executable, "-m", "tests.migration.guide.run_programs", directory, stage,
+                  *pages], **environment)
+    assert done.returncode == 0, f"{stage}: {done.stderr}"
+
+
+@pytest.fixture(name="runs", scope="module")
+def runs_of_all_programs(tmp_path_factory):
+    directory = tmp_path_factory.mktemp("guide")
+    run_stage(directory, "before")
+    stages = ["after_imports", "after_tf2", "after_layers"] + ["after_keras_rs"] * HAS_KERAS_RS
+    with concurrent.futures.ThreadPoolExecutor(2) as pool:
+        for _ in pool.map(lambda stage: run_stage(directory, stage), stages):
+            pass
+    return directory
+
+
+@pytest.mark.parametrize("page", PAGES)
+def test_explicit_imports_compute_the_same_bits(page, runs):
+    old, new = runs / page / "before", runs / page / "after_imports"
+    found = comparison.compare_runs(old, RunResult.load(old), new, RunResult.load(new),
+                                    rtol=0.0, atol=0.0)
+    assert found.agree and not found.notes, found.to_text()
+    assert len(found.steps) == STEPS + 1
+
+
+@pytest.mark.parametrize("page, stage", LATER)
+def test_later_stages_compute_the_same_numbers(page, stage, runs):
+    if stage == "after_keras_rs" and not HAS_KERAS_RS:
+        pytest.skip("needs keras-rs, and for it Keras 3: pip install keras-rs")
+    for old, new in CHECKPOINTS.get(page, [(f"model.ckpt-{STEPS}", f"ckpt-{STEPS}")]):
+        legacy = runs / page / "before" / ("whole/" + old if page in WHOLE else step_name(STEPS))
+        found = checkpoint.compare(
+            legacy, runs / page / stage / new, rtol=1e-5, atol=1e-7,
+            names={"kernel": "dense/kernel"} if stage == "after_keras_rs" else None)
+        assert not [one for one in found.tensors if one.differing_rows]
+        assert {*found.only_in_a, *found.only_in_b} <= NOT_COMPARED
+        names = {one.name for one in found.tensors}
+        assert {"global_step", "kernel"} < names and any(one.slot for one in found.tensors)
+
+
+def outputs(page):
+    """Returns the directory of each whole program of a page, that of `before` first."""
+    stages = [stage for found, stage in PROGRAMS if found == page and (
+        stage != "after_keras_rs" or HAS_KERAS_RS)]
+    stages.sort(key=["before", "after_imports", *STAGES].index)
+    return [f"{page}/{stage}" + "/whole" * (stage in ("before", "after_imports"))
+            for stage in stages]
+
+
+def test_evaluation_and_predictions_are_the_same(runs):
+    legacy, *others = [[float(number) for number in re.findall(
+        r"-?\d+\.\d+", (runs / path / "stdout.txt").read_text())] for path in outputs("evaluation")]
+    assert len(legacy) == 2 + 8
+    for numbers in others:
+        np.testing.assert_allclose(numbers, legacy, atol=2e-5)  # of the last printed digit
+
+
+def test_exports_serve_the_same_logits(runs):
+    inputs = {"words": tf.constant([[0, 1, 1], [7, 8, 49]], tf.int64),
+              "users": tf.constant([[0], [19]], tf.int64)}
+    logits = []
+    for path in outputs("export"):
+        [export] = {file.parent for file in (runs / path).rglob("saved_model.pb")}
+        served = tf.saved_model.load(str(export)).signatures["serving_default"](**inputs)
+        logits.append(served["logits"].numpy())
+    for values in logits[1:]:
+        np.testing.assert_allclose(values, logits[0], rtol=1e-5)
+
+
+def test_exports_need_no_op_of_this_package(runs):
+    for path in outputs("export"):
+        for file in (runs / path).rglob("saved_model.pb"):
+            assert b"TpuEmbedding" not in file.read_bytes()
+
+
+def test_summaries_have_the_same_values(runs):
+    legacy, *others = [scalars(runs / path / "summaries") for path in outputs("summaries")]
+    assert {tag: len(values) for tag, values in legacy.items()} == {
+        "training/loss": STEPS, "training/norm_of_kernel": STEPS}
+    for found in others:
+        assert found.keys() == legacy.keys()
+        for tag, values in legacy.items():
+            np.testing.assert_allclose(found[tag], values, rtol=1e-5)
+
+
+def scalars(directory):
+    """Returns tag -> [(step, value), ...]."""
+    values = {}
+    for path in directory.glob("*tfevents*"):
+        for event in tf.compat.v1.train.summary_iterator(str(path)):
+            for value in event.summary.value:
+                values.setdefault(value.tag, []).append(
+                    (event.step, float(tf.make_ndarray(value.tensor))))
+    return values
