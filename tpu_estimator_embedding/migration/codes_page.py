@@ -28,8 +28,8 @@ ADVICE = {
     "TEE102": _NOTHING + " Star imports became imports by name.",
     "TEE103": _NOTHING + " The program is one of TensorFlow 1.x, whose names are in "
               "`tensorflow.compat.v1` today.",
-    "TEE104": _NOTHING + " TensorFlow 1.x builds graphs; `disable_v2_behavior()` keeps that. It has "
-              "to run before anything else of TensorFlow does.",
+    "TEE104": _NOTHING + " TensorFlow 1.x builds graphs; `disable_v2_behavior()` keeps that. It "
+              "has to run before anything else of TensorFlow does.",
     "TEE105": _NOTHING + " The import of this package stands before that of TensorFlow, because it "
               "chooses Keras 2.",
     "TEE106": _NOTHING + " Nothing uses the import any more. Where the import had a side effect, "
@@ -37,11 +37,11 @@ ADVICE = {
     "TEE107": _NOTHING + " The string names a module or an attribute that moved.",
     "TEE108": _NOTHING + " The variable stood for a namespace that has moved; its uses were "
               "rewritten.",
-    "TEE110": "Check that it is right. `--no-tf1` says that `import tensorflow` means TensorFlow 2, "
-              "`--tf1` that it means TensorFlow 1.x.",
+    "TEE110": "Check that it is right. `--no-tf1` says that `import tensorflow` means TensorFlow "
+              "2, `--tf1` that it means TensorFlow 1.x.",
     "TEE111": "Look into the gin files: a name that they bind is still the old one.",
-    "TEE201": "Use what the message names. Where it names nothing, see `limits.rst`. The line stays "
-              "as it was and fails where it is reached.",
+    "TEE201": "Use what the message names. Where it names nothing, see `limits.rst`. The line "
+              "stays as it was and fails where it is reached.",
     "TEE202": "Give the variable one meaning: do not bind one name to two modules, nor import it "
               "in both branches of an `if`, then run the tool again.",
     "TEE203": "Find out which names the expression may give, and write them out, or look them up "
@@ -51,8 +51,8 @@ ADVICE = {
     "TEE205": "Import the names that the module uses by name, then run the tool again.",
     "TEE206": "Run `2to3` or `futurize` first, then the tool again.",
     "TEE207": "Mend the syntax at the line and column of the report, then run the tool again.",
-    "TEE208": "Save the file as UTF-8, or declare its encoding in the first line, then run the tool "
-              "again.",
+    "TEE208": "Save the file as UTF-8, or declare its encoding in the first line, then run the "
+              "tool again.",
     "TEE209": "Where the address was that of a TPU, take it out: `tf.compat.v1.Session()`. See "
               "`replicas.rst` for what stands for cores and `hosts.rst` for several machines.",
     "TEE210": "Import `tf_keras` in its place, as long as the program uses Estimators.",
@@ -71,14 +71,14 @@ ADVICE = {
               "plan is the one that the message shows.",
     "TEE306": "Nothing to do, unless the setting matters to you: the numbers are the same.",
     "TEE401": "Read the training step once. See `columns.rst`.",
-    "TEE402": "The module is at stage 1. Change what the message names, then run the tool again; or "
-              "write the training step by hand, as the pages of this guide do.",
+    "TEE402": "The module is at stage 1. Change what the message names, then run the tool again; "
+              "or write the training step by hand, as the pages of this guide do.",
     "TEE403": _NOTHING,
     "TEE404": "Write the part by hand at the mark in the program: `evaluation.rst` for metrics and "
               "hooks, `export.rst` for exports, `summaries.rst` for host_call, `checkpoints.rst` "
               "for scaffold_fn and warm starts.",
-    "TEE405": "Decide whether the difference matters. `replicas.rst` and `limits.rst` say how large "
-              "it is.",
+    "TEE405": "Decide whether the difference matters. `replicas.rst` and `limits.rst` say how "
+              "large it is.",
     "TEE501": "Choose another optimizer, or stay at stage 2. `keras_rs.rst` has the reasons in "
               "numbers.",
     "TEE502": "Decide whether the difference matters. `keras_rs.rst` has a table of differences.",
