@@ -11,7 +11,7 @@ import pytest
 ROOT = pathlib.Path(__file__).parent.parent
 SAID_ONCE = [
     ("tpu_estimator_embedding.config.to_plan", "_warn_once"),
-    ("tpu_estimator_embedding.estimator.spec_to_plan", "_warn_once"),
+    ("tpu_estimator_embedding.config.to_plan", "_log_once"),
     ("tpu_estimator_embedding.estimator.input.split_features", "_warn_that_zeros_are_dropped"),
 ]
 

@@ -5,46 +5,56 @@ from collections.abc import Collection
 from typing import Any
 
 
-def complaint(argument: str, rule: str, value: Any, fix: str = "") -> str:
+def complaint(argument: str, rule: str, value: Any, fix: str = "", *, sentence: str = "") -> str:
     """Says which argument broke which rule, with what value, and the way out.
+
+    Args:
+        argument: its name.
+        rule: end of "`argument` must be …".
+        value: what was received.
+        fix: a sentence about the way out, where the rule does not say it.
+        sentence: TensorFlow's sentence for the case, which people search for; comes first.
 
     >>> complaint("dimension", "an int of at least 1", 0)
     '`dimension` must be an int of at least 1, got 0.'
     """
-    return f"`{argument}` must be {rule}, got {value!r}." + (f" {fix}" if fix else "")
+    return " ".join(filter(None, [sentence, f"`{argument}` must be {rule}, got {value!r}.", fix]))
 
 
-def check(holds: bool, argument: str, rule: str, value: Any, fix: str = "") -> None:
+def check(holds: bool, argument: str, rule: str, value: Any, fix: str = "", *,
+          sentence: str = "") -> None:
     """Raises ValueError with the house sentence unless `holds`."""
     if not holds:
-        raise ValueError(complaint(argument, rule, value, fix))
+        raise ValueError(complaint(argument, rule, value, fix, sentence=sentence))
 
 
-def check_said(holds: bool, sentence: str, way_out: str) -> None:
+def check_said(holds: bool, sentence: str, way_out: str = "") -> None:
     """Raises ValueError unless `holds`: TensorFlow's sentence for the case, then the way out."""
     if not holds:
-        raise ValueError(f"{sentence} {way_out}")
+        raise ValueError(f"{sentence} {way_out}".rstrip())
 
 
 def check_type(types: type | tuple[type, ...], argument: str, rule: str, value: Any,
-               fix: str = "") -> None:
+               fix: str = "", *, sentence: str = "") -> None:
     """Raises TypeError with the house sentence unless `value` is one of `types`."""
     if not isinstance(value, types):
-        raise TypeError(complaint(argument, rule, value, fix))
+        raise TypeError(complaint(argument, rule, value, fix, sentence=sentence))
 
 
-def check_positive_int(argument: str, value: Any) -> None:
+def check_positive_int(argument: str, value: Any, *, sentence: str = "") -> None:
     """Raises ValueError unless `value` is an int of at least 1 (a bool is not)."""
     is_positive = isinstance(value, int) and not isinstance(value, bool) and value >= 1
-    check(is_positive, argument, "an int of at least 1", value)
+    check(is_positive, argument, "an int of at least 1", value, sentence=sentence)
 
 
-def check_one_of(argument: str, allowed: Collection[Any], value: Any, fix: str = "") -> None:
+def check_one_of(argument: str, allowed: Collection[Any], value: Any, fix: str = "", *,
+                 sentence: str = "") -> None:
     """Raises ValueError unless `value` is among `allowed`."""
     names = ", ".join(repr(item) for item in allowed)
-    check(value in allowed, argument, f"one of {names}", value, fix)
+    check(value in allowed, argument, f"one of {names}", value, fix, sentence=sentence)
 
 
-def check_callable_or_none(argument: str, value: Any) -> None:
+def check_callable_or_none(argument: str, value: Any, *, sentence: str = "") -> None:
     """Raises ValueError unless `value` is None or can be called."""
-    check(value is None or callable(value), argument, "a callable or None", value)
+    check(value is None or callable(value), argument, "a callable or None", value,
+          sentence=sentence)

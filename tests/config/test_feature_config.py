@@ -7,7 +7,7 @@ from tpu_estimator_embedding.config.feature_config import FeatureConfig, is_feat
 
 @pytest.mark.parametrize("length", [-1, 2.0, "3", None])
 def test_length_that_is_no_int_of_at_least_0_raises(length):
-    with pytest.raises(ValueError, match="^`max_sequence_length` must be an int of at least 0, "
+    with pytest.raises(ValueError, match="`max_sequence_length` must be an int of at least 0, "
                                          f"got {length!r}"):
         FeatureConfig("words", length)
 

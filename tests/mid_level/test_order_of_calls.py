@@ -30,7 +30,7 @@ def train(embedding):
     lambda embedding: embedding.dequeue(),
     lambda embedding: embedding.apply_gradients(GRADIENTS)])
 def test_calls_before_the_first_enqueue_are_errors(embedding, call):
-    with pytest.raises(RuntimeError, match="must come after enqueue, got a TPUEmbedding that is"):
+    with pytest.raises(RuntimeError, match="called on unbuilt TPUEmbedding object. Please either"):
         call(embedding)
 
 

@@ -10,7 +10,7 @@ PAGE = docs.page("experiments")
 
 
 def test_every_schedule_of_the_table_has_the_text_beside_it():
-    rows = re.findall(r"^``(\w+\([^`]*\))`` +``([^`]+)``", PAGE, re.MULTILINE)
+    rows = re.findall(r"``(\w+\([^`]*\))`` +``([^`]+)``", PAGE, re.MULTILINE)
     assert {python.split("(")[0] for python, _ in rows} == set(multipliers.__all__) - {
         "Schedule", "TableMultipliers", "parse", "to_schedule"}
     for python, text in rows:

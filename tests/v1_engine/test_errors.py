@@ -53,8 +53,6 @@ def make(tables=None, features=None, batch_size=4, mode=te.TRAINING, **options):
      "`optimization_parameters` must be None where mode is INFERENCE, got Adagrad"),
     ({"mode": "train"}, r"`mode` must be TRAINING \(2\) or INFERENCE \(1\), got 'train'"),
     ({"mode": 3}, r"`mode` must be TRAINING \(2\) or INFERENCE \(1\), got 3"),
-    ({"profile_data_directory": "/tmp"},
-     "`profile_data_directory` must be None without a TPU, got '/tmp'"),
     ({"optimization_parameters": te.FrequencyEstimatorParameters(0.1, 10.0, 2.0, 1.0)},
      "`dimension of table 'words'` must be 1 under FrequencyEstimatorParameters, got 2"),
 ])
@@ -89,9 +87,9 @@ def enqueue(datas_list, engine=None, **options):
      "`enqueue_datas_list` must be a list of 2 dictionaries, one for each core, got 1"),
     (lambda: {"title": data()}, "`enqueue_datas_list` must be a list of 2 dictionaries"),
     (lambda: [{"title": data()}, {}],
-     r"enqueue_datas_list\[1\]: `features` must be exactly .* Missing: \['title'\]"),
+     r"`enqueue_datas_list\[1\]` misses a feature .* must be exactly .* Missing: \['title'\]"),
     (lambda: [{"title": data(), "user": data()}, {"title": data()}],
-     r"enqueue_datas_list\[0\]: .* Not configured: \['user'\]"),
+     r"`enqueue_datas_list\[0\]` has a feature .* Not configured: \['user'\]"),
     (lambda: [{"title": data()}, {"title": tf.sparse.from_dense([[1], [2]])}],
      r"`enqueue_datas_list\[1\]\['title'\]` must be of class EnqueueData where ragged=False, .*"
      r"Make it with EnqueueData.from_sparse_tensor"),

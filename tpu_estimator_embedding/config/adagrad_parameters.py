@@ -39,7 +39,8 @@ class AdagradParameters(_OptimizationParameters):
 
     def __post_init__(self) -> None:
         super().__post_init__()
-        check_above_0("initial_accumulator", self.initial_accumulator)
+        check_above_0("initial_accumulator", self.initial_accumulator,
+                      sentence="Adagrad initial_accumulator must be greater than zero.")
 
 
 @dataclasses.dataclass(eq=False)
@@ -73,7 +74,8 @@ class ProximalAdagradParameters(_OptimizationParameters):
 
     def __post_init__(self) -> None:
         super().__post_init__()
-        check_above_0("initial_accumulator", self.initial_accumulator)
+        check_above_0("initial_accumulator", self.initial_accumulator,
+                      sentence="Adagrad initial_accumulator must be positive.")
         check_at_least_0("l1_regularization_strength", self.l1_regularization_strength)
         check_at_least_0("l2_regularization_strength", self.l2_regularization_strength)
 
@@ -113,5 +115,7 @@ class AdagradMomentumParameters(_OptimizationParameters):
 
     def __post_init__(self) -> None:
         super().__post_init__()
-        check_above_0("epsilon", self.epsilon)
-        check_above_0("exponent", self.exponent)
+        check_above_0("epsilon", self.epsilon,
+                      sentence="Adagrad momentum: epsilon must be positive.")
+        check_above_0("exponent", self.exponent,
+                      sentence="Adagrad momentum: Precondition exponent must >0.")

@@ -52,10 +52,11 @@ class AdamParameters(_OptimizationParameters):
         super().__post_init__()
         check_decay_rate("beta1", self.beta1)
         check_decay_rate("beta2", self.beta2)
-        check_above_0("epsilon", self.epsilon)
+        check_above_0("epsilon", self.epsilon, sentence="epsilon must be positive.")
         checks.check(self.use_gradient_accumulation or self.lazy_adam,
                      "use_gradient_accumulation", "True where lazy_adam is False",
-                     self.use_gradient_accumulation)
+                     self.use_gradient_accumulation, sentence=
+                     "When disabling Lazy Adam, gradient accumulation must be used.")
 
 
 @dataclasses.dataclass(eq=False)
@@ -97,7 +98,7 @@ class ProximalYogiParameters(_OptimizationParameters):
         super().__post_init__()
         check_decay_rate("beta1", self.beta1)
         check_decay_rate("beta2", self.beta2)
-        check_above_0("epsilon", self.epsilon)
+        check_above_0("epsilon", self.epsilon, sentence="epsilon must be positive.")
         check_at_least_0("l1_regularization_strength", self.l1_regularization_strength)
         check_at_least_0("l2_regularization_strength", self.l2_regularization_strength)
         check_at_least_0("initial_accumulator_value", self.initial_accumulator_value)

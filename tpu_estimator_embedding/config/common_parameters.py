@@ -48,7 +48,8 @@ class _OptimizationParameters:
         checks.check(
             self.use_gradient_accumulation or not clips_gradient, "use_gradient_accumulation",
             "True where clip_gradient_min or clip_gradient_max is given",
-            self.use_gradient_accumulation)
+            self.use_gradient_accumulation,
+            sentence="When using gradient clipping limits, gradient  accumulation must be enabled.")
 
 
 def is_optimization_parameters(value: Any) -> bool:
@@ -60,11 +61,15 @@ def is_optimization_parameters(value: Any) -> bool:
     return any(base.__name__ == _OptimizationParameters.__name__ for base in type(value).__mro__)
 
 
-def check_optimization_parameters(argument: str, value: Any) -> None:
+_NO_PARAMETERS = "`optimization_parameters` must inherit from `_OptimizationParameters`."
+
+
+def check_optimization_parameters(argument: str, value: Any, *,
+                                  sentence: str = _NO_PARAMETERS) -> None:
     """Raises ValueError unless `value` is one of the `*Parameters`."""
     checks.check(is_optimization_parameters(value), argument,
                  "one of the *Parameters, such as AdagradParameters", value,
-                 other_api.estimator_import(value))
+                 other_api.estimator_import(value), sentence=sentence)
 
 
 def check_learning_rate(value: Any) -> None:
@@ -77,17 +82,19 @@ def check_learning_rate(value: Any) -> None:
 
 def check_at_least_0(argument: str, value: float) -> None:
     """Raises ValueError if `value` is negative or not a number."""
-    checks.check(value >= 0, argument, "at least 0", value)
+    checks.check(value >= 0, argument, "at least 0", value,
+                 sentence=f"{argument} must be greater than or equal to 0.")
 
 
-def check_above_0(argument: str, value: float) -> None:
+def check_above_0(argument: str, value: float, *, sentence: str) -> None:
     """Raises ValueError unless `value` is positive."""
-    checks.check(value > 0, argument, "above 0", value)
+    checks.check(value > 0, argument, "above 0", value, sentence=sentence)
 
 
 def check_decay_rate(argument: str, value: float) -> None:
     """Raises ValueError unless `value` is in [0, 1)."""
-    checks.check(0 <= value < 1, argument, "in [0, 1)", value)
+    checks.check(0 <= value < 1, argument, "in [0, 1)", value,
+                 sentence=f"{argument} must be between 0. and 1.")
 
 
 def _check_flag(value: Any) -> None:

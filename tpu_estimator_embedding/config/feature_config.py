@@ -32,7 +32,8 @@ class FeatureConfig(collections.namedtuple(
                      "A FeatureConfig that holds its table is that of the TF2 API: `from "
                      f"{other_api.TF2_API} import FeatureConfig`.")
         checks.check(isinstance(max_sequence_length, int) and max_sequence_length >= 0,
-                     "max_sequence_length", "an int of at least 0", max_sequence_length)
+                     "max_sequence_length", "an int of at least 0", max_sequence_length,
+                     sentence="max_sequence_length must be zero or a positive int.")
         return super().__new__(cls, table_id, max_sequence_length, weight_key)
 
 

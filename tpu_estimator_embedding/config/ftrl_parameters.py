@@ -54,7 +54,8 @@ class FtrlParameters(_OptimizationParameters):
     def __post_init__(self) -> None:
         super().__post_init__()
         checks.check(self.learning_rate_power <= 0, "learning_rate_power", "at most 0",
-                     self.learning_rate_power)
+                     self.learning_rate_power,
+                     sentence="learning_rate_power must be less than or equal to 0.")
         check_at_least_0("initial_accumulator_value", self.initial_accumulator_value)
         check_at_least_0("l1_regularization_strength", self.l1_regularization_strength)
         check_at_least_0("l2_regularization_strength", self.l2_regularization_strength)

@@ -6,8 +6,9 @@ fit except where an error says otherwise.
 
 >>> AdagradParameters(0.1, clip_gradient_max=5.0, use_gradient_accumulation=False)
 Traceback (most recent call last):
-ValueError: `use_gradient_accumulation` must be True where clip_gradient_min or \
-clip_gradient_max is given, got False.
+ValueError: When using gradient clipping limits, gradient  accumulation must be enabled. \
+`use_gradient_accumulation` must be True where clip_gradient_min or clip_gradient_max is given, \
+got False.
 """
 
 from tpu_estimator_embedding.config.adagrad_parameters import (

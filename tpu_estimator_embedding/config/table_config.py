@@ -54,10 +54,14 @@ class TableConfig(collections.namedtuple("TableConfig", [
                 learning_rate: float | None = None,
                 learning_rate_fn: Callable[[Tensor], Tensor] | None = None,
                 optimization_parameters: Any = None) -> Self:
-        checks.check_positive_int("vocabulary_size", vocabulary_size)
-        checks.check_positive_int("dimension", dimension)
-        checks.check_callable_or_none("initializer", initializer)
-        checks.check_one_of("combiner", COMBINERS, combiner)
+        checks.check_positive_int("vocabulary_size", vocabulary_size,
+                                  sentence="vocabulary_size must >= 1.")
+        checks.check_positive_int("dimension", dimension,
+                                  sentence="dimension must be a positive int.")
+        checks.check_callable_or_none("initializer", initializer,
+                                      sentence="initializer must be callable if specified.")
+        checks.check_one_of("combiner", COMBINERS, combiner,
+                            sentence='combiner must be "mean", "sum", "sqrtn" or None.')
         _check_learning_rates(learning_rate, learning_rate_fn)
         if optimization_parameters is not None:
             check_optimization_parameters("optimization_parameters", optimization_parameters)
@@ -84,7 +88,8 @@ def _check_learning_rates(learning_rate: Any, learning_rate_fn: Any) -> None:
     if learning_rate is not None:
         check_learning_rate(learning_rate)
         checks.check(learning_rate_fn is None, "learning_rate_fn",
-                     "None where learning_rate is given", learning_rate_fn)
+                     "None where learning_rate is given", learning_rate_fn,
+                     sentence="At most one of learning_rate and learning_rate_fn can be None.")
     checks.check(learning_rate_fn is None or callable(learning_rate_fn), "learning_rate_fn",
                  "a function of the global step or None", learning_rate_fn,
                  "Release 1.15 had `learning_rate_key` in its place.")

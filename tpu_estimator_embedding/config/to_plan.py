@@ -15,6 +15,8 @@ import warnings
 from collections.abc import Callable, Mapping
 from typing import Any
 
+import tensorflow as tf
+
 from tpu_estimator_embedding import checks, other_api
 from tpu_estimator_embedding.config.common_parameters import check_optimization_parameters
 from tpu_estimator_embedding.config.feature_config import FeatureConfig, is_feature_config
@@ -95,11 +97,18 @@ def check_clipping_limit(value: Any) -> None:
         checks.check(0 < value < math.inf, "clipping_limit", "a positive number or None", value)
 
 
+def warn_of_profile_data(directory: Any) -> None:
+    """Says once that nothing is written to a `profile_data_directory`."""
+    if directory is not None:
+        _log_once(directory)
+
+
 def _check_configs(table_to_config: Mapping[str, Any],
                    feature_to_config: Mapping[str, Any]) -> None:
     for name, config in table_to_config.items():
         checks.check(is_table_config(config), f"table_to_config_dict[{name!r}]",
-                     "a TableConfig", config, other_api.estimator_import(config))
+                     "a TableConfig", config, other_api.estimator_import(config), sentence=
+                     "Value of `table_to_config_dict` must be of type `TableConfig`.")
     for name, config in feature_to_config.items():
         checks.check(is_feature_config(config), f"feature_to_config_dict[{name!r}]",
                      "a FeatureConfig", config, other_api.estimator_import(config))
@@ -112,7 +121,8 @@ def _parameters_of_tables(table_to_config: Mapping[str, TableConfig],
                   for name, config in table_to_config.items()}
     without = sorted(name for name, value in parameters.items() if value is None)
     checks.check(not without, "optimization_parameters",
-                 f"given for all tables or for the tables {without}", for_all)
+                 f"given for all tables or for the tables {without}", for_all,
+                 sentence="`optimization_parameters` is missing.")
     return parameters
 
 
@@ -129,7 +139,8 @@ def _to_row_optimizer(name: str, config: TableConfig, parameters: Any,
     rule = _to_rule(parameters)
     if isinstance(rule, FrequencyEstimator):
         checks.check(config.dimension == 1, f"dimension of table {name!r}",
-                     "1 under FrequencyEstimatorParameters", config.dimension)
+                     "1 under FrequencyEstimatorParameters", config.dimension, sentence=
+                     "FrequencyEstimator tables should only have a dimension of 1.")
         _warn_once("Activations under FrequencyEstimatorParameters are the mean number of steps "
                    "between two lookups; weight_exponent does not change them. Compute "
                    "tf.pow(activation / max_delta, weight_exponent) in model_fn for weights.")
@@ -173,3 +184,10 @@ def _gradient_limits(parameters: Any, clipping_limit: float | None) -> Limits:
 @functools.cache  # a process says it once, however often it plans
 def _warn_once(message: str) -> None:
     warnings.warn(message, stacklevel=2)
+
+
+@functools.cache
+def _log_once(directory: str) -> None:
+    tf.compat.v1.logging.warning(
+        "tpu_estimator_embedding: profile_data_directory=%r is not used: a TPU alone collects "
+        "lookup statistics there and places tables by them.", directory)

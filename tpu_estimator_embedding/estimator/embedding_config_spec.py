@@ -19,6 +19,14 @@ from tpu_estimator_embedding.feature_column.column_kinds import (
 from tpu_estimator_embedding.multipliers.table_multipliers import TableMultipliers
 from tpu_estimator_embedding.plan.partition_strategy import PARTITION_STRATEGIES
 
+# Sentences of tensorflow_estimator, which people search for.
+_NOT_ONE_WAY = ("Exactly one of `feature_columns` and the pair `feature_to_config_dict` and "
+                "`table_to_config_dict` must be be specified.")
+_NO_OPTIMIZER = "optimization_parameters must be an instance of type _OptimizationParameters."
+_UNSUPPORTED_COLUMN = (
+    "All feature columns must be supported types in (_TPUEmbeddingColumnV2, "
+    "_TPUSharedEmbeddingColumnV2, EmbeddingColumn, SharedEmbeddingColumn, NumericColumn).")
+
 
 class EmbeddingConfigSpec(collections.namedtuple("EmbeddingConfigSpec", [
         "feature_columns", "tensor_core_feature_columns", "optimization_parameters",
@@ -79,14 +87,17 @@ class EmbeddingConfigSpec(collections.namedtuple("EmbeddingConfigSpec", [
                 table_to_config_dict=None, partition_strategy="div",
                 profile_data_directory=None, *, table_multipliers=None):
         _check_one_way(feature_columns, feature_to_config_dict, table_to_config_dict)
-        checks.check_one_of("partition_strategy", PARTITION_STRATEGIES, partition_strategy)
+        checks.check_one_of("partition_strategy", PARTITION_STRATEGIES, partition_strategy,
+                            sentence=f"Invalid partition_strategy {partition_strategy}. Must be "
+                            'one of "mod" or "div".')
         check_clipping_limit(clipping_limit)
         checks.check_callable_or_none("experimental_gradient_multiplier_fn",
                                       experimental_gradient_multiplier_fn)
         engine_columns = tensor_core_columns = None
         if feature_columns:
             columns = _check_columns(feature_columns)
-            check_optimization_parameters("optimization_parameters", optimization_parameters)
+            check_optimization_parameters("optimization_parameters", optimization_parameters,
+                                          sentence=_NO_OPTIMIZER)
             tensor_core_columns = [c for c in columns if is_tensor_core_column(c)]
             engine_columns = [c for c in columns if not is_tensor_core_column(c)]
         else:
@@ -121,12 +132,13 @@ def _check_one_way(feature_columns: Iterable[Any] | None, features: Mapping[str,
     checks.check(
         given in (["feature_columns"], ["feature_to_config_dict", "table_to_config_dict"]),
         "EmbeddingConfigSpec", "given either feature_columns or both feature_to_config_dict "
-        "and table_to_config_dict", given)
+        "and table_to_config_dict", given, sentence=_NOT_ONE_WAY)
 
 
 def _check_columns(feature_columns: Iterable[Any]) -> list[Any]:
     if _is_column(feature_columns):  # a column is a tuple, but not one of columns
-        raise TypeError(checks.complaint("feature_columns", "a list of columns", feature_columns))
+        raise TypeError(checks.complaint("feature_columns", "a list of columns", feature_columns,
+                                         sentence=_UNSUPPORTED_COLUMN))
     columns = list(feature_columns)
     for index, column in enumerate(columns):
         if not _is_column(column):
@@ -134,7 +146,7 @@ def _check_columns(feature_columns: Iterable[Any]) -> list[Any]:
                 f"feature_columns[{index}]", "an embedding column", column,
                 other_api.estimator_import(column) or
                 "Make it with tpu_estimator_embedding.embedding_column or "
-                "shared_embedding_columns."))
+                "shared_embedding_columns.", sentence=_UNSUPPORTED_COLUMN))
     return columns
 
 
@@ -147,10 +159,14 @@ def _check_dictionaries(features: Mapping[str, Any], tables: Mapping[str, Any]) 
         if not is_feature_config(config):
             raise TypeError(checks.complaint(
                 f"feature_to_config_dict[{name!r}]", "a FeatureConfig", config,
-                other_api.estimator_import(config)))
-        checks.check_one_of(f"table_id of feature {name!r}", sorted(tables), config.table_id)
+                other_api.estimator_import(config),
+                sentence=f"Config for feature {name} must be of type `FeatureConfig`."))
+        checks.check_one_of(f"table_id of feature {name!r}", sorted(tables), config.table_id,
+                            sentence=f"Feature {name} refers to table {config.table_id} which is "
+                            "not in the table_to_config_dict.")
     for name, config in tables.items():
         if not is_table_config(config):
             raise TypeError(checks.complaint(
                 f"table_to_config_dict[{name!r}]", "a TableConfig", config,
-                other_api.estimator_import(config)))
+                other_api.estimator_import(config),
+                sentence=f"Config for table {name} must be of type `TableConfig`."))

@@ -50,10 +50,12 @@ class MachineContext(tpu_context._InternalTPUContext):
         if self._has_replicas():
             super()._validate_tpu_configuration()
             return
-        name, batch_size = ("predict", self._predict_batch_size) if self._mode == _PREDICT else (
-            "eval", self._eval_batch_size)
-        checks.check(batch_size is not None, f"{name}_batch_size",
-                     "given to TPUEstimator with use_tpu=True", batch_size)
+        name, call, batch_size = (
+            ("predict_batch_size", ".predict", self._predict_batch_size)
+            if self._mode == _PREDICT else ("eval_batch_size", ".evaluate", self._eval_batch_size))
+        checks.check_said(
+            batch_size is not None, f"{name} in TPUEstimator constructor cannot be `None` if "
+            f"{call} is running on TPU.", f"Pass {name}, or use_tpu=False.")
 
     def _is_running_on_cpu(self, is_export_mode: bool) -> bool:
         # The engine runs in every mode: eval_on_tpu=False has nothing to avoid here.

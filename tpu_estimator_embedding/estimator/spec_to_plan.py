@@ -1,12 +1,9 @@
 # SPDX-License-Identifier: Apache-2.0
 """From an `EmbeddingConfigSpec` to an `EmbeddingPlan`."""
 
-import functools
 from typing import Any
 
-import tensorflow as tf
-
-from tpu_estimator_embedding.config.to_plan import to_plan
+from tpu_estimator_embedding.config.to_plan import to_plan, warn_of_profile_data
 from tpu_estimator_embedding.feature_column.columns_to_configs import columns_to_configs
 from tpu_estimator_embedding.plan.embedding_plan import EmbeddingPlan
 
@@ -38,8 +35,7 @@ def spec_to_plan(spec: Any, *, training: bool, num_hosts: int = 1) -> EmbeddingP
     table  rows  dim  combiner  optimizer  slots  rows per host     bytes  features
     words  1000   16  mean      -          -               1000  62.5 KiB  title
     """
-    if spec.profile_data_directory is not None:
-        _warn_once(spec.profile_data_directory)
+    warn_of_profile_data(spec.profile_data_directory)
     tables, features = spec.table_to_config_dict, spec.feature_to_config_dict
     if not tables:
         tables, features = columns_to_configs(spec.feature_columns)
@@ -50,13 +46,6 @@ def spec_to_plan(spec: Any, *, training: bool, num_hosts: int = 1) -> EmbeddingP
         gradient_multiplier_fn=spec.experimental_gradient_multiplier_fn,
         table_multipliers=getattr(spec, "table_multipliers", None),  # TensorFlow's has none
         clipping_limit=spec.clipping_limit)
-
-
-@functools.cache
-def _warn_once(directory: str) -> None:
-    tf.compat.v1.logging.warning(
-        "tpu_estimator_embedding: profile_data_directory=%r is not used: a TPU alone collects "
-        "lookup statistics there and places tables by them.", directory)
 
 
 def can_train(spec: Any) -> bool:

@@ -17,17 +17,20 @@ def check_table(dimension: Any, combiner: Any, initializer: Any, learning_rate_f
     """Raises ValueError unless a table can be made of the arguments."""
     is_dimension = (not isinstance(dimension, bool) and isinstance(dimension, numbers.Integral)
                     and int(dimension) >= 1)
-    checks.check(is_dimension, "dimension", "an int of at least 1", dimension)
+    checks.check(is_dimension, "dimension", "an int of at least 1", dimension,
+                 sentence=f"Invalid dimension {dimension}.")
     checks.check_one_of("combiner", COMBINERS, combiner)
-    checks.check_callable_or_none("initializer", initializer)
+    checks.check_callable_or_none("initializer", initializer,
+                                  sentence="initializer must be callable if specified.")
     checks.check_callable_or_none("learning_rate_fn", learning_rate_fn)
 
 
-def check_categorical_column(argument: str, column: Any) -> None:
-    """Raises TypeError unless `column` is a categorical column."""
+def check_categorical_column(argument: str, column: Any, function: str) -> None:
+    """Raises TypeError unless `column`, an argument of `function`, is a categorical column."""
     checks.check_type(
         fc_v2.CategoricalColumn, argument, "a categorical column", column,
-        "Make it with tf.feature_column.categorical_column_with_identity, for instance.")
+        "Make it with tf.feature_column.categorical_column_with_identity, for instance.",
+        sentence=f"categorical_column for tpu {function} must be type CategoricalColumn.")
 
 
 def check_max_sequence_length(argument: str, length: Any, column: Any) -> None:
@@ -35,27 +38,35 @@ def check_max_sequence_length(argument: str, length: Any, column: Any) -> None:
     is_int = isinstance(length, int) and not isinstance(length, bool)
     if is_sequence(column):
         checks.check(is_int and length >= 1, argument,
-                     f"an int of at least 1 for the sequence column {column.name!r}", length)
+                     f"an int of at least 1 for the sequence column {column.name!r}", length,
+                     sentence="max_sequence_length must be greater than 0 for sequence columns.")
     else:
         checks.check(is_int and length == 0, argument,
                      f"0 for the column {column.name!r}, which is no sequence", length,
                      "Sequence columns are made with "
-                     "tf.feature_column.sequence_categorical_column_with_identity.")
+                     "tf.feature_column.sequence_categorical_column_with_identity.", sentence=
+                     f"Non zero max_seq_length={length} specified for non sequence column "
+                     f"{column.name}.")
 
 
 def check_device(device: Any, tensor_core_shape: Any, columns: Sequence[Any]) -> None:
     """Raises ValueError unless the columns can be looked up on the device."""
-    checks.check_one_of("embedding_lookup_device", (None, *LOOKUP_DEVICES), device)
+    checks.check_one_of("embedding_lookup_device", (None, *LOOKUP_DEVICES), device,
+                        sentence=f"If set, embedding_lookup_device must be in {LOOKUP_DEVICES}.")
     checks.check(not tensor_core_shape or len(tensor_core_shape) == 2, "tensor_core_shape",
-                 "[batch, ids] or None", tensor_core_shape)
+                 "[batch, ids] or None", tensor_core_shape,
+                 sentence="tensor_core_shape must be size 2.")
     if device != "tpu_tensor_core":
         return
     checks.check(bool(tensor_core_shape), "tensor_core_shape",
                  "given where embedding_lookup_device is 'tpu_tensor_core'", tensor_core_shape,
-                 "Pass [None, n] for up to n ids in a sample.")
+                 "Pass [None, n] for up to n ids in a sample.", sentence="Using "
+                 "embedding_lookup_device=tpu_tensor_core requires tensor_core_shape to be set.")
     sequences = [column.name for column in columns if is_sequence(column)]
     checks.check(not sequences, "embedding_lookup_device",
-                 f"other than 'tpu_tensor_core' for the sequence columns {sequences}", device)
+                 f"other than 'tpu_tensor_core' for the sequence columns {sequences}", device,
+                 sentence="embedding_lookup_device=tpu_tensor_core currently does not support "
+                 "sequence columns.")
 
 
 def is_sequence(column: Any) -> bool:

@@ -49,7 +49,9 @@ def columns_to_configs(
         feature_name = column.get_feature_key_name()
         checks.check(feature_name not in features, "feature_columns",
                      "of one column for each feature", [feature_name] * 2,
-                     "Give the second column a copy of the feature under another key.")
+                     "Give the second column a copy of the feature under another key.",
+                     sentence=f"Feature column {feature_name} is used with multiple embeddings "
+                     "and this is not supported.")
         features[feature_name] = FeatureConfig(
             table_name, column.get_max_sequence_length(), column.get_weight_key_name())
         table = _to_table_config(column)
@@ -67,7 +69,8 @@ def _check_kind(column: Any) -> None:
         raise TypeError(checks.complaint(
             "feature_columns", "columns for the embedding engine", column,
             "Make them with tpu_estimator_embedding.embedding_column or "
-            "shared_embedding_columns, and give others to the model only."))
+            "shared_embedding_columns, and give others to the model only.",
+            sentence=f"Unsupported feature column {type(column)}."))
 
 
 def _to_table_config(column: Any) -> TableConfig:

@@ -45,7 +45,8 @@ def embedding_column(categorical_column: Any, dimension: int, combiner: str | No
     >>> embedding_column(words, 16, combiner="sum").get_embedding_table_size()
     (1000, 16)
     """
-    column_checks.check_categorical_column("categorical_column", categorical_column)
+    column_checks.check_categorical_column("categorical_column", categorical_column,
+                                           "embedding_column")
     column_checks.check_table(dimension, combiner, initializer, learning_rate_fn)
     column_checks.check_device(embedding_lookup_device, tensor_core_shape, [categorical_column])
     column_checks.check_max_sequence_length(

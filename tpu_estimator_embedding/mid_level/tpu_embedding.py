@@ -272,8 +272,8 @@ class TPUEmbedding(tf.__internal__.tracking.Trackable):
 
     def _built(self, method: str) -> EngineBatches:
         if self._batches is None:
-            raise RuntimeError(f"`{method}` must come after enqueue, got a TPUEmbedding that is "
-                               "not built.")
+            raise RuntimeError(f"{method} called on unbuilt TPUEmbedding object. Please either "
+                               "call enqueue first or manually call the build method.")
         return self._batches
 
     def _check_optimizers(self) -> None:

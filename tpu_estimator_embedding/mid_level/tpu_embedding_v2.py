@@ -185,8 +185,9 @@ class TPUEmbeddingV2(StackedTables):
             TypeError, ValueError: if the structure is not like feature_config.
         """
         if self._engine is None:
-            raise RuntimeError("`apply_gradients` must come after a lookup or build(), got a "
-                               "TPUEmbeddingV2 that was not built.")
+            raise RuntimeError(
+                "apply_gradients called on unbuilt TPUEmbeddingV2 object. Please either call the "
+                "embedding lookup method first or manually call the build method.")
         preserved = stack_engine.check_partitions("preserved_outputs", preserved_outputs,
                                                   self._stacks)
         engine, shapes = self._engine, self._stacks.activation_shapes

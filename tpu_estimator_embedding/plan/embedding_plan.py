@@ -147,10 +147,14 @@ class EmbeddingPlan:
             checks.check(len(set(names)) == len(names), kind, "of distinct names", names)
         for feature in self.features:
             checks.check(feature.table in tables, f"table of feature {feature.name!r}",
-                         f"one of the tables {tables}", feature.table)
+                         f"one of the tables {tables}", feature.table, sentence=
+                         "`feature_to_config_dict` refers to a table that is not specified in "
+                         "`table_to_config_dict`.")
         unused = sorted(set(tables) - {feature.table for feature in self.features})
         checks.check(not unused, "tables", "used by at least one feature each", unused,
-                     "Drop the unused tables from the configuration.")
+                     "Drop the unused tables from the configuration.", sentence=
+                     "`table_to_config_dict` specifies table that is not used in "
+                     "`feature_to_config_dict`.")
 
     @functools.cached_property
     def table_by_name(self) -> dict[str, TablePlan]:

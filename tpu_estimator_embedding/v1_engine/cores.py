@@ -55,7 +55,8 @@ def find_cores(master: str | None, cluster_def: Any, device_config: Any,
     checks.check(master is not None or cluster_def is not None, "device_config",
                  "given where master and cluster_def are None", device_config,
                  "Pass master='' for one core, or device_config=DeviceConfig(num_hosts=1, "
-                 "num_cores=N, job_name='/job:localhost') for N.")
+                 "num_cores=N, job_name='/job:localhost') for N.", sentence=
+                 "When master and cluster_def are both None,device_config must be set but is not.")
     return Cores((_host(f"/job:{master_job_name or _job(master, cluster_def)}", 0),), 1)
 
 
@@ -64,7 +65,8 @@ def _configured(device_config: Any, master_job_name: str | None) -> Cores:
     checks.check_positive_int("num_hosts", num_hosts)
     checks.check_positive_int("num_cores", num_cores)
     checks.check(num_cores % num_hosts == 0, "num_cores",
-                 f"a multiple of num_hosts, {num_hosts}", num_cores)
+                 f"a multiple of num_hosts, {num_hosts}", num_cores, sentence=
+                 f"num_hosts ({num_hosts}) should divide num_cores ({num_cores}) but does not.")
     job = f"/job:{master_job_name}" if master_job_name else job_name
     return Cores(tuple(_host(job, task) for task in range(num_hosts)), num_cores)
 

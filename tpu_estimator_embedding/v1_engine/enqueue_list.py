@@ -43,7 +43,9 @@ def checked_enqueue_list(plan: EmbeddingPlan, enqueue_datas_list: Any, cores: Co
         first = core - core % cores.per_host
         checks.check(device == devices[first], f"enqueue_datas_list[{core}]",
                      f"on the device of core {first}, which is on the same host, "
-                     f"{devices[first]!r}", device, "Keep the cores of a host together.")
+                     f"{devices[first]!r}", device, "Keep the cores of a host together.", sentence=
+                     "We expect the `enqueue_datas` which are on the same host to be contiguous "
+                     "in `enqueue_datas_list`.")
     return lists
 
 
@@ -52,7 +54,10 @@ def _checked_core(plan: EmbeddingPlan, datas: Mapping[str, Any], core: int,
     try:
         check_features(plan, datas)
     except ValueError as error:
-        raise ValueError(f"enqueue_datas_list[{core}]: {error}") from error
+        is_complete = {feature.name for feature in plan.features} <= set(datas)
+        said = "has a feature that is not" if is_complete else "misses a feature that is"
+        raise ValueError(f"`enqueue_datas_list[{core}]` {said} in `feature_to_config_dict`. "
+                         f"{error}") from error
     kind = RaggedEnqueueData if ragged else EnqueueData
     result = {}
     for name, data in datas.items():
@@ -60,7 +65,9 @@ def _checked_core(plan: EmbeddingPlan, datas: Mapping[str, Any], core: int,
         checks.check(getattr(data, "_fields", None) == kind._fields,
                      f"enqueue_datas_list[{core}][{name!r}]",
                      f"of class {kind.__name__} where ragged={ragged}", data,
-                     _RAGGED_FIX if ragged else _FIX)
+                     _RAGGED_FIX if ragged else _FIX, sentence=
+                     f"`enqueue_datas_list[{core}]` has a feature that is not mapped to "
+                     "`EnqueueData` or `RaggedEnqueueData`.")
         result[name] = kind(*(None if part is None else tf.convert_to_tensor(part)
                               for part in data))
     return result
@@ -72,5 +79,6 @@ def _common_device(datas: EnqueueDatas, core: int) -> str:
     found = sorted(set().union(*devices.values()))
     checks.check(len(found) == 1, f"enqueue_datas_list[{core}]", "all on one device",
                  {name: sorted(own) for name, own in devices.items()},
-                 "Make the tensors of a core under one tf.device.")
+                 "Make the tensors of a core under one tf.device.", sentence=
+                 f"Devices are different between features in `enqueue_datas_list[{core}]`.")
     return found[0]

@@ -31,7 +31,8 @@ _OVERRIDES = {"inference": BatchMode.INFERENCE, "train": BatchMode.TRAINING,
 def check_mode(mode: Any) -> None:
     """Raises ValueError unless `mode` is TRAINING or INFERENCE."""
     checks.check(mode in (TRAINING, INFERENCE), "mode",
-                 f"TRAINING ({TRAINING}) or INFERENCE ({INFERENCE})", mode)
+                 f"TRAINING ({TRAINING}) or INFERENCE ({INFERENCE})", mode,
+                 sentence=f"`mode` only supports {TRAINING} and {INFERENCE}; got {mode}.")
 
 
 def batch_mode(mode: int, mode_override: str | None) -> BatchMode:

@@ -24,7 +24,8 @@ def checked_step(plan: EmbeddingPlan, step: Any) -> Tensor:
         or isinstance(table.optimizer.rule, FrequencyEstimator))]
     checks.check(step is not None or not needing, "step",
                  f"the global step where learning rates depend on it, in the tables {needing}",
-                 step, "Pass tf.compat.v1.train.get_or_create_global_step().")
+                 step, "Pass tf.compat.v1.train.get_or_create_global_step().",
+                 sentence="There are dynamic learning rates but step is None.")
     return tf.constant(0, tf.int64) if step is None else tf.convert_to_tensor(step)
 
 

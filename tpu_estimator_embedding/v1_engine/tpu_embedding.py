@@ -42,7 +42,7 @@ from tpu_estimator_embedding.checkpoint.layouts.table_saveables import teach_sav
 from tpu_estimator_embedding.config.gradient_descent_parameters import (
     StochasticGradientDescentParameters,
 )
-from tpu_estimator_embedding.config.to_plan import to_plan
+from tpu_estimator_embedding.config.to_plan import to_plan, warn_of_profile_data
 from tpu_estimator_embedding.engine.partitioned_embedding import (
     PartitionedEmbedding,
     create_variables,
@@ -90,7 +90,8 @@ class TPUEmbedding:
         pipeline_execution_with_tensor_core: whether to look a batch up before the update of
             the batch before.
         partition_strategy: "div" or "mod", which host holds which row.
-        profile_data_directory: None; a TPU alone collects lookup statistics.
+        profile_data_directory: where a TPU keeps lookup statistics; not used, which a warning
+            says.
         device_config: DeviceConfig, for several cores or hosts.
         master_job_name: job of the hosts, where it is not that of `master`.
 
@@ -107,10 +108,9 @@ class TPUEmbedding:
         check_mode(mode)
         checks.check(mode == TRAINING or optimization_parameters is None,
                      "optimization_parameters", "None where mode is INFERENCE",
-                     optimization_parameters)
-        checks.check(profile_data_directory is None, "profile_data_directory",
-                     "None without a TPU", profile_data_directory, "A TPU alone collects lookup "
-                     "statistics and places tables by them. Leave the argument out.")
+                     optimization_parameters, sentence=
+                     "`optimization_parameters` should be `None` for inference mode.")
+        warn_of_profile_data(profile_data_directory)
         self._cores = find_cores(master, cluster_def, device_config, master_job_name)
         self._mode = mode
         self._batch_size_per_core = self._split_batch(batch_size)
@@ -266,7 +266,8 @@ class TPUEmbedding:
         if self._mode != TRAINING:
             raise RuntimeError(checks.complaint(
                 "mode", "TRAINING to send gradients", self._mode,
-                "Make the TPUEmbedding with mode=TRAINING, or send none."))
+                "Make the TPUEmbedding with mode=TRAINING, or send none.", sentence=
+                "Only in training mode gradients need to be sent to TPU embedding."))
         step = checked_step(self._plan, step)
         gradients = checked_gradients(self._plan, feature_to_gradient_dict,
                                       self._batch_size_per_core)
@@ -280,7 +281,8 @@ class TPUEmbedding:
     def _split_batch(self, batch_size: Any) -> int:
         checks.check_positive_int("batch_size", batch_size)
         checks.check(batch_size % self.num_cores == 0, "batch_size",
-                     f"a multiple of the number of cores, {self.num_cores}", batch_size)
+                     f"a multiple of the number of cores, {self.num_cores}", batch_size,
+                     sentence="`batch_size` is not a multiple of number of cores.")
         return batch_size // self.num_cores
 
     def _ops_for(self, method: str) -> GraphOps:

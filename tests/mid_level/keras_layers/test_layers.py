@@ -183,7 +183,7 @@ def test_wrong_inputs_change_no_table(keras, inputs, sentence):
 
 @pytest.mark.parametrize("small, sentence", [
     (None, "`input of feature 'small'` must be a Tensor, SparseTensor or RaggedTensor, got 'None"),
-    (tf.ragged.constant([[[1]], [[2]]]), "rank of the ragged input of feature 'small'` must be 2")])
+    (tf.ragged.constant([[[1]], [[2]]]), "Only rank 2 ragged tensor is supported, but got rank 3")])
 def test_wrong_inputs_of_small_tables_are_refused(keras, small, sentence):
     layer, ids = partial(keras, size_threshold=None), tf.constant([1, 2])
     with pytest.raises(ValueError, match=sentence):

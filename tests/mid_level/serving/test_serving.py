@@ -61,13 +61,13 @@ def test_lookups_are_those_of_tensorflow(value, weights, options, combiner):
 
 
 @pytest.mark.parametrize("value, weights, options, message", [
-    ("text", None, {}, "`input of feature 'a/0'` must be a Tensor, SparseTensor or RaggedTensor"),
-    (DENSE, DENSE, {}, "`weights of feature 'a/0'` must be None where the input is dense"),
-    (SPARSE, RAGGED, {}, "`weights of feature 'a/0'` must be a SparseTensor like the ids"),
+    ("text", None, {}, "Input a/0 is type .* Tensor, SparseTensor or RaggedTensor expected"),
+    (DENSE, DENSE, {}, "Weight specified for a/0, but input is dense"),
+    (SPARSE, RAGGED, {}, "Weight for a/0 is of type .* but it does not match type of the input"),
     (PLAIN, like(PLAIN, [1.0] * 3), {"max_sequence_length": 2},
-     "`weights of feature 'a/0'` must be None, for a sequence"),
-    (DENSE, None, {"max_sequence_length": 2}, "`input of sequence feature 'a/0'` must be sparse"),
-    (tf.ragged.constant([[[1]], [[2]]]), None, {}, "`rank of the ragged input of feature 'a/0'`"),
+     "Weight specified for a/0, but this is a sequence feature"),
+    (DENSE, None, {"max_sequence_length": 2}, "Feature a/0 is a sequence feature but a den"),
+    (tf.ragged.constant([[[1]], [[2]]]), None, {}, "Only rank 2 ragged tensor is supported"),
     (tf.SparseTensor([[0]], [1], [2]), None, {}, "`rank of the sparse input of feature 'a/0'`"),
     (RAGGED, None, {"output_shape": [4]}, "`batch of feature 'a/0'` must be a divisor"),
 ])

@@ -181,7 +181,8 @@ def _weights_of(feature: FeaturePlan, ids: Any, features: Mapping[str, Any]) -> 
     if key is None:
         return None
     checks.check(key in features, "features", f"with the weights {key!r} of feature "
-                 f"{feature.name!r}", sorted(features), "Return them from input_fn.")
+                 f"{feature.name!r}", sorted(features), "Return them from input_fn.",
+                 sentence=f"Cannot find weights {key} for weighted_categorical_column.")
     weights = features[key]
     checks.check_said(
         not isinstance(weights, tf.Tensor) or not isinstance(ids, tf.SparseTensor),
@@ -193,7 +194,10 @@ def _weights_of(feature: FeaturePlan, ids: Any, features: Mapping[str, Any]) -> 
     checks.check(is_aligned,
                  f"weights {key!r} of feature {feature.name!r}",
                  "a SparseTensor or RaggedTensor, as the ids", weights,
-                 "Dense ids and dense weights cannot be aligned; give both as SparseTensors.")
+                 "Dense ids and dense weights cannot be aligned; give both as SparseTensors.",
+                 sentence="" if not isinstance(ids, tf.Tensor) else
+                 f"Found weights {key} for weighted_categorical_column, which is notcompatible "
+                 f"with sparse feature {feature.name} enqueued as dense tensor.")
     return tf.cast(weights, tf.float32)
 
 

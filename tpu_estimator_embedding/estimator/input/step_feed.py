@@ -37,6 +37,7 @@ def feed_steps(plan: EmbeddingPlan, ctx: MachineContext, input_fn: Callable[[Any
     embedding_keys |= {column.get_feature_key_name() for column in tensor_core_columns}
     with tf.device("/device:CPU:0"):
         reading = read_input(ctx, input_fn, embedding_keys, batch_axis)
+        _warn_of_queues()
         step = to_step_input(plan, reading.batches, training=training,
                              tensor_core_columns=tensor_core_columns)
         queue = TensorQueue(step, capacity=_STEPS_WAITING)
@@ -45,3 +46,12 @@ def feed_steps(plan: EmbeddingPlan, ctx: MachineContext, input_fn: Callable[[Any
                              sleep_secs=ctx.config.tpu_config.initial_infeed_sleep_secs or 0,
                              is_stopping=is_stopping)
         return queue.dequeue(), hook
+
+
+def _warn_of_queues() -> None:
+    # Upstream's sentence. Such an input works: the session starts its threads.
+    if tf.compat.v1.get_collection(tf.compat.v1.GraphKeys.QUEUE_RUNNERS):
+        tf.compat.v1.logging.warning(
+            "Input pipeline contains one or more QueueRunners. It could be slow and not scalable. "
+            "Please consider converting your input pipeline to use `tf.data` instead (see "
+            "https://www.tensorflow.org/guide/data for instructions).")

@@ -182,8 +182,9 @@ def _replicate(spec: Any, gradients: Stacked, stacked: Sequence[Stacked], step_i
     if len(step_input.replicas) == 1:
         return spec, gradients
     if training and not replicas.has_cross_replica_sum():
-        raise ValueError("model_fn must sum its gradients over replicas, got no cross-replica "
-                         "sum. Wrap its optimizer in tf.compat.v1.tpu.CrossShardOptimizer.")
+        raise ValueError("CrossShardOptimizer must be used for model training on TPUs. model_fn "
+                         "must sum its gradients over replicas, got no cross-replica sum. Wrap its "
+                         "optimizer in tf.compat.v1.tpu.CrossShardOptimizer.")
     wanted = tf.nest.map_structure(tf.convert_to_tensor, (dict(gradients), replica_tensors(spec)))
     inputs = [(dict(activations), replica)
               for activations, replica in zip(stacked, step_input.replicas, strict=True)]

@@ -41,14 +41,17 @@ class FeatureConfig:
 
     def __post_init__(self) -> None:
         checks.check(is_table_config(self.table), "table", "a TableConfig", self.table,
-                     other_api.tf2_import(self.table))
+                     other_api.tf2_import(self.table), sentence=
+                     f"Argument `table` has invalid type {type(self.table)}.")
         length = self.max_sequence_length
-        checks.check(isinstance(length, int) and length >= 0, "max_sequence_length",
-                     "an int of at least 0", length)
-        checks.check(isinstance(self.validate_weights_and_indices, bool),
-                     "validate_weights_and_indices", "True or False",
-                     self.validate_weights_and_indices,
-                     "Releases up to 2.4 had `name` in its place: pass it by keyword.")
+        checks.check_said(
+            isinstance(length, int) and length >= 0, "Argument `max_sequence_length` must be an "
+            f"int and must be >= 0. Received: {length}")
+        checks.check_said(
+            isinstance(self.validate_weights_and_indices, bool),
+            "Argument `validate_weights_and_indices` must be a boolean. Received: "
+            f"{self.validate_weights_and_indices!r}.",
+            "Releases up to 2.4 had `name` in its place: pass it by keyword.")
         self.output_shape = tf.TensorShape(self.output_shape)
 
 

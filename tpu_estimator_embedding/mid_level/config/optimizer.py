@@ -50,11 +50,14 @@ class _Optimizer:
         _check_flag(settings.use_gradient_accumulation)
         checks.check(settings.use_gradient_accumulation or settings.clipvalue is None,
                      "clipvalue", "None where use_gradient_accumulation is False",
-                     settings.clipvalue)
+                     settings.clipvalue, sentence="When `use_gradient_accumulation` is False, "
+                     "gradient clipping cannot be used and `clipvalue` should be left as None.")
         checks.check(not isinstance(settings.clipvalue, tuple) or len(settings.clipvalue) == 2,
                      "clipvalue", "a number, (min, max) or None", settings.clipvalue)
-        checks.check_callable_or_none("slot_variable_creation_fn",
-                                      getattr(self, "slot_variable_creation_fn", None))
+        create = getattr(self, "slot_variable_creation_fn", None)
+        checks.check_said(create is None or callable(create),
+                          "Argument `slot_variable_creation_fn` must be either None or a "
+                          f"callable. Received: {create}")
 
     @property
     def clip_gradient_min(self) -> float | None:

@@ -66,7 +66,7 @@ class Adagrad(_Optimizer):
 
     def __post_init__(self) -> None:
         super().__post_init__()
-        _check_above_0("initial_accumulator_value", self.initial_accumulator_value)
+        _check_initial_accumulator(self.initial_accumulator_value)
 
 
 @dataclasses.dataclass(unsafe_hash=True)
@@ -105,8 +105,9 @@ class AdagradMomentum(_Optimizer):
 
     def __post_init__(self) -> None:
         super().__post_init__()
-        _check_above_0("epsilon", self.epsilon)
-        _check_above_0("exponent", self.exponent)
+        _check_above_0("epsilon", self.epsilon, "Adagrad momentum: epsilon must be positive.")
+        _check_above_0("exponent", self.exponent,
+                       "Adagrad momentum: Precondition exponent must >0.")
 
 
 @dataclasses.dataclass(unsafe_hash=True)
@@ -151,7 +152,7 @@ class FTRL(_Optimizer):
 
     def __post_init__(self) -> None:
         super().__post_init__()
-        _check_above_0("initial_accumulator_value", self.initial_accumulator_value)
+        _check_initial_accumulator(self.initial_accumulator_value)
         checks.check(self.learning_rate_power <= 0, "learning_rate_power", "at most 0",
                      self.learning_rate_power)
         for name in ("l1_regularization_strength", "l2_regularization_strength"):
@@ -196,12 +197,20 @@ class Adam(_Optimizer):
     def __post_init__(self) -> None:
         super().__post_init__()
         for name in ("beta_1", "beta_2"):
-            checks.check(0 <= getattr(self, name) < 1, name, "in [0, 1)", getattr(self, name))
-        _check_above_0("epsilon", self.epsilon)
+            value = getattr(self, name)
+            checks.check_said(0 <= value < 1, f"Argument `{name}` must be >= 0 and < 1. Received: "
+                              f"{value}.")
+        _check_above_0("epsilon", self.epsilon, "epsilon must be positive.")
         checks.check(self.use_gradient_accumulation or self.lazy_adam,
                      "use_gradient_accumulation", "True where lazy_adam is False",
-                     self.use_gradient_accumulation)
+                     self.use_gradient_accumulation, sentence="When disabling lazy Adam "
+                     "(`lazy_adam=False`), gradient accumulation must be used.")
 
 
-def _check_above_0(argument: str, value: float) -> None:
-    checks.check(value > 0, argument, "above 0", value)
+def _check_above_0(argument: str, value: float, sentence: str) -> None:
+    checks.check(value > 0, argument, "above 0", value, sentence=sentence)
+
+
+def _check_initial_accumulator(value: float) -> None:
+    checks.check_said(value > 0, "Argument `initial_accumulator_value` must be a positive float. "
+                      f"Received: {value}")

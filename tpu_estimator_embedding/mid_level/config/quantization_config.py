@@ -29,5 +29,7 @@ class QuantizationConfig:
     upper: float
 
     def __post_init__(self) -> None:
-        checks.check(self.num_buckets >= 2, "num_buckets", "at least 2", self.num_buckets)
+        checks.check(self.num_buckets >= 2, "num_buckets", "at least 2", self.num_buckets,
+                     sentence=f"num_buckets is {self.num_buckets}, must be at least 2 for "
+                     "simulated quantization.")
         checks.check(self.lower < self.upper, "lower", f"below upper, {self.upper!r}", self.lower)

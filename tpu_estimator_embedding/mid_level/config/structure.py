@@ -119,7 +119,9 @@ def named_tables(feature_config: Any) -> dict[str, TableConfig]:
     names = [f"table_{place}" if config.name is None else config.name
              for place, config in enumerate(configs)]
     checks.check(len(set(names)) == len(names), "names of tables", "distinct", names,
-                 "Share the TableConfig object between features that share the table.")
+                 "Share the TableConfig object between features that share the table.",
+                 sentence="Tables must have a unique name. Multiple tables with name "
+                 f"{next((name for name in names if names.count(name) > 1), None)} found.")
     for config in configs:
         check_supported(config)
     return dict(zip(names, configs, strict=True))

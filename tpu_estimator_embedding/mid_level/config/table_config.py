@@ -52,9 +52,11 @@ class TableConfig:
     dtype: tf.DType = tf.float32
 
     def __post_init__(self) -> None:
-        checks.check_positive_int("vocabulary_size", self.vocabulary_size)
-        checks.check_positive_int("dim", self.dim)
-        checks.check_callable_or_none("initializer", self.initializer)
+        _check_size("`vocabulary_size`", self.vocabulary_size)
+        _check_size("`dim` (embedding dimension)", self.dim)
+        checks.check_said(self.initializer is None or callable(self.initializer),
+                          "Argument `initializer` must be a callable (or None). Received: "
+                          f"{self.initializer}")
         checks.check(not other_api.is_of_estimator_api(self.optimizer), "optimizer",
                      "an optimizer or None", self.optimizer, other_api.tf2_import(self.optimizer))
         check_supported(self)
@@ -91,6 +93,11 @@ def is_table_config(value: Any) -> bool:
         base.__name__ == TableConfig.__name__ for base in type(value).__mro__)
 
 
+def _check_size(argument: str, value: Any) -> None:
+    checks.check_said(isinstance(value, int) and not isinstance(value, bool) and value >= 1,
+                      f"Argument {argument} must be an int and must be >= 1. Received: {value}")
+
+
 def check_supported(table: Any) -> None:
     """Raises ValueError if `table` asks for what only a SparseCore has."""
     label = f" of table {table.name!r}" if table.name else ""
@@ -99,7 +106,8 @@ def check_supported(table: Any) -> None:
         f"combiner{label}", f"one of {', '.join(map(repr, TABLE_COMBINERS))}", table.combiner,
         "" if isinstance(table.combiner, str) else
         "A CustomCombiner is a computation that XLA compiles for a SparseCore; without one, "
-        "look the ids up as a sequence and combine the activations in the model.")
+        "look the ids up as a sequence and combine the activations in the model.",
+        sentence=f"Argument `combiner` must be one of {TABLE_COMBINERS}.")
     checks.check(getattr(table, "layout", None) is None, f"layout{label}", "None",
                  getattr(table, "layout", None), "Layouts are computed from the tables.")
     checks.check(getattr(table, "dtype", tf.float32) == tf.float32, f"dtype{label}",

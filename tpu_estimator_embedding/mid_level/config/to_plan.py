@@ -84,7 +84,9 @@ def table_optimizer(name: str, table: Any, for_all: Any) -> Any:
         checks.check(is_optimizer(optimizer), f"optimizer of table {name!r}",
                      f"one of {', '.join(_rules())} of this package or of "
                      "tf.tpu.experimental.embedding, or None", optimizer,
-                     other_api.tf2_import(optimizer))
+                     other_api.tf2_import(optimizer), sentence=f"{type(optimizer)} is an "
+                     "unsupported optimizer class. Please pass an instance of one of the optimizer "
+                     "classes under tf.tpu.experimental.embedding.")
         _rule_class(name, optimizer)
     return optimizer
 

@@ -72,7 +72,8 @@ class DeviceShares:
                  if (spec.device_type, spec.device_index) in (
                      (own.device_type, own.device_index), ("TPU", replica))]
         checks.check(bool(found), "device", f"None, one of {self._devices}, or '/TPU:0' to "
-                     f"'/TPU:{len(ours) - 1}' for the replicas in turn", device)
+                     f"'/TPU:{len(ours) - 1}' for the replicas in turn", device,
+                     sentence=f"Non-TPU device {device} passed to enqueue.")
         return found[0]
 
     def _missing(self) -> list[str]:

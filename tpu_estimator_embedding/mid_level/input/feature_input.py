@@ -43,12 +43,15 @@ def check_weights(path: str, value: Any, weights: Any) -> None:
     """Raises ValueError unless weights are None, or of the same kind as sparse ids."""
     if weights is None:
         return
-    what = f"weights of feature {path!r}"
-    checks.check(isinstance(value, tf.SparseTensor | tf.RaggedTensor), what,
-                 "None where the input is dense", type(weights).__name__)
+    checks.check_said(
+        isinstance(value, tf.SparseTensor | tf.RaggedTensor), "Weight specified for dense input "
+        f"{path}, which is not allowed. Weight will always be 1 in this case.",
+        "Pass the ids and weights as SparseTensors or RaggedTensors.")
     kind = tf.SparseTensor if isinstance(value, tf.SparseTensor) else tf.RaggedTensor
-    checks.check(isinstance(weights, kind), what, f"a {kind.__name__} like the ids",
-                 type(weights).__name__)
+    checks.check_said(
+        isinstance(weights, kind), f"Weight for {path} is type {type(weights)} which does not "
+        f"match type input which is {kind.__name__}.",
+        "Make both of one kind, with weights in the places of the ids.")
 
 
 def _from_dense(path: str, value: Tensor, layout: RowLayout) -> EnqueueData:

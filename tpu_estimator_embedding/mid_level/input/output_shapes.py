@@ -42,7 +42,8 @@ def stated(path: str, config: Any) -> OutputShape | None:
     if not shape.rank:
         return None
     checks.check(shape.is_fully_defined(), f"output_shape of feature {path!r}",
-                 "fully defined", shape)
+                 "fully defined", shape, sentence=f"Input Feature {path} has output shape set as "
+                 f"{shape} which is not fully defined.")
     return _stated(config, tuple(shape.as_list()))
 
 
@@ -103,16 +104,19 @@ def of_input(path: str, config: Any, value: Any) -> OutputShape:
     Raises:
         ValueError: if the input is of another type, or of a rank that has no meaning.
     """
-    checks.check(isinstance(value, _KINDS), f"input of feature {path!r}",
-                 "a Tensor, SparseTensor or RaggedTensor", type(value).__name__)
+    checks.check_said(
+        isinstance(value, _KINDS), f"Input {path} is of unknown type {type(value)}. Please only "
+        "pass Tensor, SparseTensor or RaggedTensor as input to enqueue.")
     shape = value.shape
     if isinstance(value, tf.RaggedTensor):
         checks.check(shape.rank == 2, f"rank of the ragged input of feature {path!r}", "2",
-                     shape.rank)
+                     shape.rank, sentence="Only rank 2 ragged tensor is supported, find rank "
+                     f"{shape.rank} ragged tensor for input {path}.")
     elif isinstance(value, tf.SparseTensor):
         checks.check(shape.rank is not None and shape.rank >= 2,
                      f"rank of the sparse input of feature {path!r}", "known and at least 2",
-                     shape.rank)
+                     shape.rank, sentence="Only rank 2 and above sparse tensor is supported, find "
+                     f"rank {shape.rank} sparse tensor for input {path}.")
     else:
         _check_dense(path, config, shape)
         return OutputShape(tuple(shape.as_list()[:-1] if shape.rank > 1 else shape.as_list()))
@@ -127,7 +131,8 @@ def of_input_shape(path: str, config: Any, shape: Any) -> OutputShape:
     """
     shape = tf.TensorShape(shape)
     checks.check(shape.rank is not None and shape.rank >= 1, f"input shape of feature {path!r}",
-                 "of at least one dimension", shape)
+                 "of at least one dimension", shape, sentence=
+                 f"Received input tensor of shape {shape}. Rank must be 1 and above.")
     dims = tuple(shape.as_list())
     if len(dims) == 1:
         return OutputShape(dims)
@@ -160,8 +165,13 @@ def _stated(config: Any, dims: tuple[int | None, ...]) -> OutputShape:
 
 def _check_dense(path: str, config: Any, shape: tf.TensorShape) -> None:
     what = f"dense input of feature {path!r}"
-    checks.check(bool(shape.rank), f"rank of the {what}", "known and at least 1", shape.rank)
+    checks.check(bool(shape.rank), f"rank of the {what}", "known and at least 1", shape.rank,
+                 sentence="Only rank 1 and above dense tensor is supported, find rank "
+                 f"{shape.rank} sparse tensor for input {path}.")
     checks.check(shape.rank == 1 or shape[-1] in (None, 1), f"last dimension of the {what}", "1",
-                 shape[-1], "Pass a SparseTensor or RaggedTensor to combine several ids.")
+                 shape[-1], "Pass a SparseTensor or RaggedTensor to combine several ids.",
+                 sentence="Rank 2 or above dense tensor should have last dimension as 1 as the "
+                 "last dimension will always be reduced. Instead got dense tensor as shape "
+                 f"{shape}.")
     checks.check(not config.max_sequence_length or stated(path, config) is not None,
                  f"input of sequence feature {path!r}", "sparse or ragged", "a dense one")

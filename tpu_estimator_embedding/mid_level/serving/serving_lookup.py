@@ -18,7 +18,6 @@ from tpu_estimator_embedding import checks
 from tpu_estimator_embedding.mid_level.config.structure import named_features, named_values
 from tpu_estimator_embedding.mid_level.config.table_config import TableConfig
 from tpu_estimator_embedding.mid_level.input import output_shapes
-from tpu_estimator_embedding.mid_level.input.feature_input import check_weights
 from tpu_estimator_embedding.types import Tensor
 
 _KINDS = (tf.Tensor, tf.SparseTensor, tf.RaggedTensor)
@@ -66,19 +65,33 @@ def serving_embedding_lookup(inputs: Any, weights: Any,
 
 
 def _look_up(path: str, value: Any, weights: Any, table: tf.Variable, config: Any) -> Tensor:
-    checks.check(isinstance(value, _KINDS), f"input of feature {path!r}",
-                 "a Tensor, SparseTensor or RaggedTensor", type(value).__name__)
-    check_weights(path, value, weights)
-    length = config.max_sequence_length
-    checks.check(weights is None or not length, f"weights of feature {path!r}",
-                 "None, for a sequence", type(weights).__name__)
+    check_input(path, config, value, weights)
     if isinstance(value, tf.RaggedTensor):
         return _look_up_ragged(path, value, weights, table, config)
     if isinstance(value, tf.SparseTensor):
         return _look_up_sparse(path, value, weights, table, config)
-    checks.check(not length, f"input of sequence feature {path!r}", "sparse or ragged",
-                 "a dense one")
     return tf.nn.embedding_lookup(table, value)
+
+
+def check_input(path: str, config: Any, value: Any, weights: Any) -> None:
+    """Raises ValueError unless a feature can be looked up, with its weights if any."""
+    is_sequence = config.max_sequence_length > 0
+    checks.check_said(
+        isinstance(value, _KINDS), f"Input {path} is type {type(value)}. Tensor, SparseTensor or "
+        "RaggedTensor expected.")
+    checks.check_said(
+        weights is None or not isinstance(value, tf.Tensor), f"Weight specified for {path}, but "
+        "input is dense.", "Pass ids and weights as SparseTensors or RaggedTensors.")
+    checks.check_said(
+        weights is None or type(weights) is type(value), f"Weight for {path} is of type "
+        f"{type(weights)} but it does not match type of the input which is {type(value)}.",
+        "Give the weights in the places of the ids.")
+    checks.check_said(
+        weights is None or not is_sequence, f"Weight specified for {path}, but this is a sequence "
+        "feature.", "Multiply the activations by them.")
+    checks.check_said(
+        not is_sequence or not isinstance(value, tf.Tensor), f"Feature {path} is a sequence "
+        "feature but a dense tensor was passed.", "Pass a SparseTensor or RaggedTensor.")
 
 
 def _look_up_sparse(path: str, value: tf.SparseTensor, weights: tf.SparseTensor | None,
@@ -100,8 +113,8 @@ def _look_up_sparse(path: str, value: tf.SparseTensor, weights: tf.SparseTensor 
 
 def _look_up_ragged(path: str, value: tf.RaggedTensor, weights: tf.RaggedTensor | None,
                     table: tf.Variable, config: Any) -> Tensor:
-    checks.check(value.shape.rank == 2, f"rank of the ragged input of feature {path!r}", "2",
-                 value.shape.rank)
+    checks.check_said(value.shape.rank == 2, "Only rank 2 ragged tensor is supported, but got rank "
+                      f"{value.shape.rank}", f"for feature {path!r}.")
     shape, batch_size = output_shapes.stated(path, config), value.shape[0]
     length = config.max_sequence_length
     if shape is None:
@@ -110,7 +123,10 @@ def _look_up_ragged(path: str, value: tf.RaggedTensor, weights: tf.RaggedTensor 
     num_rows = tf.TensorShape(shape.dims).num_elements()
     checks.check(batch_size is not None and num_rows % batch_size == 0,
                  f"batch of feature {path!r}",
-                 f"a divisor of the rows of its output_shape, {num_rows}", batch_size)
+                 f"a divisor of the rows of its output_shape, {num_rows}", batch_size, sentence=
+                 "Output shape set in the FeatureConfig should be the factor of the input data "
+                 f"batch size. But instead got output shape {shape.dims}, input data batch size "
+                 f"{batch_size}.")
     rows = (_combine(value, weights, table, config.table.combiner) if num_rows == batch_size
             else _sequence(value, table, batch_size, num_rows // batch_size))
     return tf.reshape(rows, [*shape.dims, config.table.dim])

@@ -34,9 +34,12 @@ def feature_ids(path: str, place: FeaturePlace, value: Any,
     kind = next((kind for kind in (tf.RaggedTensor, tf.SparseTensor)
                  if isinstance(value, kind)), tf.Tensor)
     checks.check(isinstance(value, kind), f"input of feature {path!r}",
-                 "a Tensor, SparseTensor or RaggedTensor", type(value).__name__)
+                 "a Tensor, SparseTensor or RaggedTensor", type(value).__name__, sentence=
+                 f"Input of unknown type {type(value)}. Please only pass Tensor, SparseTensor or "
+                 "RaggedTensor as input to embedding lookup.")
     checks.check(weights is None or isinstance(weights, kind), f"weights of feature {path!r}",
-                 f"a {kind.__name__} like the ids, or None", type(weights).__name__)
+                 "of the kind of the ids, or None", type(weights).__name__, sentence=
+                 f"Expect weight to be {kind.__name__} type but got {type(weights)}.")
     return _CONVERSIONS[kind](path, place, value, weights)
 
 

@@ -193,7 +193,8 @@ def check_partitions(argument: str, partitions: Mapping[str, Any], stacks: Stack
     for name in names:
         checks.check(isinstance(partitions[name], PartitionedCsrFormatTensor),
                      f"{argument}[{name!r}]", "a PartitionedCsrFormatTensor",
-                     type(partitions[name]).__name__)
+                     type(partitions[name]).__name__, sentence=
+                     f"Expect PartitionedCsrFormatTensor but get {type(partitions[name])}.")
     return {name: partitions[name] for name in names}
 
 

@@ -112,15 +112,22 @@ def to_stacks(feature_config: Any, optimizer: Any, cores: SparseCores, *,
                   plan_of_stacks(tables, stacks), _places(tables, stacks, shapes))
 
 
+_NO_DECAY = ("weight_decay_factor and multiply_weight_decay_factor_by_learning_rate are not "
+             "supported yet. But found in table {table} setting.")
+
+
 def _check_optimizer(table: str, optimizer: Any) -> None:
-    for setting, fix in (
-            ("weight_decay_factor", "TPUEmbedding decays weights."),
-            ("multiply_weight_decay_factor_by_learning_rate", "TPUEmbedding decays weights."),
-            ("slot_variable_creation_fn", "Slots of TPUEmbeddingV2 are laid out as its stacks.")):
+    for setting, fix, sentence in (
+            ("weight_decay_factor", "TPUEmbedding decays weights.", _NO_DECAY),
+            ("multiply_weight_decay_factor_by_learning_rate", "TPUEmbedding decays weights.",
+             _NO_DECAY),
+            ("slot_variable_creation_fn", "Slots of TPUEmbeddingV2 are laid out as its stacks.",
+             "")):
         value = getattr(optimizer, setting, None)
         if value is not None:
             raise NotImplementedError(checks.complaint(
-                f"{setting} of table {table!r}", "None for TPUEmbeddingV2", value, fix))
+                f"{setting} of table {table!r}", "None for TPUEmbeddingV2", value, fix,
+                sentence=sentence.format(table=table)))
 
 
 def output_shape(path: str, config: Any, cores: SparseCores) -> tuple[int, ...]:

@@ -1,0 +1,13 @@
+# SPDX-License-Identifier: Apache-2.0
+"""What a refused call raises, and how its message begins: here, and in TensorFlow itself."""
+
+import pytest
+
+
+def check_said(trigger, error, beginning):
+    """Checks the type and the beginning of what `trigger()` raises."""
+    with pytest.raises(Exception) as raised:  # whatever it is: the next line says what it must be
+        trigger()
+    assert type(raised.value) is error
+    message = str(raised.value)
+    assert message[:len(beginning)] == beginning, message
