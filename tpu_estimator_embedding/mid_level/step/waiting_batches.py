@@ -85,7 +85,8 @@ class WaitingBatches:
               tf.control_dependencies(require(
                   self._enqueued.size() > 0, _EMPTY, RuntimeError))):
             packed = self._enqueued.take()
-            return WaitingBatch(*self._pack.unpack(packed), packed)
+            ids, use = self._pack.unpack(packed)
+            return WaitingBatch(ids, use, packed)
 
     def hold(self, batch: WaitingBatch) -> None:
         """Keeps a batch that was looked up until its gradients come, if any."""
