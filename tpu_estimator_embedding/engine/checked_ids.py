@@ -18,7 +18,7 @@ from tpu_estimator_embedding.types import Tensor
 
 def checked_ids(plan: EmbeddingPlan, enqueue_datas: EnqueueDatas,
                 batch_size: Tensor) -> dict[str, SparseIds]:
-    """Checks the ids of a step and brings them to coordinate form.
+    """Checks the ids of a step and converts them to coordinate form.
 
     Args:
         plan: the tables and features.
@@ -45,6 +45,12 @@ def checked_ids(plan: EmbeddingPlan, enqueue_datas: EnqueueDatas,
             for feature in plan.features}
 
 
+def unchecked_ids(plan: EmbeddingPlan, enqueue_datas: EnqueueDatas) -> dict[str, SparseIds]:
+    """Returns ids that were checked before in coordinate form, by feature name."""
+    return {feature.name: _to_sparse_ids(feature, _tensors(feature, enqueue_datas[feature.name]))
+            for feature in plan.features}
+
+
 def _tensors(feature: FeaturePlan,
              data: EnqueueData | RaggedEnqueueData) -> EnqueueData | RaggedEnqueueData:
     """Returns ids and weights flat, ids and places as int64; None stays None."""
@@ -57,8 +63,8 @@ def _checks(plan: EmbeddingPlan, feature: FeaturePlan, data: EnqueueData | Ragge
             batch_size: Tensor) -> list[tf.Operation]:
     ids, places, weights = data
     name, num_ids = feature.name, tf.size(ids, out_type=tf.int64)
-    vocabulary_size = plan.table_by_name[feature.table].vocabulary_size
-    found = id_checks.check_ids(ids, name, vocabulary_size)
+    batch_size = batch_size * feature.samples_per_unit
+    found = id_checks.check_ids(ids, name, plan.vocabulary_size(feature))
     if weights is not None:
         found += id_checks.check_aligned(tf.size(weights, out_type=tf.int64), num_ids,
                                          "weights", name)

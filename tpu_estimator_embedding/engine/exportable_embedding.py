@@ -70,6 +70,10 @@ class ExportableEmbedding:
 
         self._call(run, (inputs, ids, step_gradients), is_for_export)
 
+    def prepare_for_update(self, inputs: Any) -> StepIds:
+        """Returns the ids of `inputs`, for an update that waits; they are not for export."""
+        return self._prepare(inputs, True, False)
+
     def _prepare(self, inputs: Any, training: bool, portable: bool) -> StepIds:
         return shard_replicas(self.engine.plan, self._to_replicas(inputs), training=training,
                               portable=portable, uniform=True)

@@ -84,5 +84,6 @@ def _shape_activation(part: Tensor, feature: FeaturePlan, table: TablePlan,
                       batch_size: Tensor | int) -> Tensor:
     if feature.max_sequence_length:
         part = tf.reshape(part, [-1, feature.max_sequence_length, table.dimension])
-    part.set_shape([batch_size if isinstance(batch_size, int) else None, *part.shape[1:].as_list()])
+    num_samples = batch_size * feature.samples_per_unit if isinstance(batch_size, int) else None
+    part.set_shape([num_samples, *part.shape[1:].as_list()])
     return part

@@ -18,6 +18,7 @@ fixed size, and the engine looks the rows of the stacks up and updates them.
 [0.5, 1.0, 1.0, 0.0, 0.5]
 """
 
+import functools
 from collections.abc import Mapping, Sequence
 from typing import Any
 
@@ -35,10 +36,7 @@ from tpu_estimator_embedding.mid_level.config.structure import (
 )
 from tpu_estimator_embedding.mid_level.sparse_core import preprocessing, stack_engine
 from tpu_estimator_embedding.mid_level.sparse_core.given_stacks import given_stacks
-from tpu_estimator_embedding.mid_level.sparse_core.partitioned_csr import (
-    StackIds,
-    partition_sizes,
-)
+from tpu_estimator_embedding.mid_level.sparse_core.partitioned_csr import partition_sizes
 from tpu_estimator_embedding.mid_level.sparse_core.preprocessing import Partitioned
 from tpu_estimator_embedding.mid_level.sparse_core.stack_engine import Partitions, StackEngine
 from tpu_estimator_embedding.mid_level.sparse_core.stacked_tables import StackedTables
@@ -152,18 +150,19 @@ class TPUEmbeddingV2(StackedTables):
         """
         first = {name: value[0] if isinstance(value, Sequence) else value
                  for name, value in dict(partitioned_tensors).items()}
-        return self._look_up(
-            stack_engine.check_partitions("partitioned_tensors", first, self._stacks))
+        return self._in_structure(*self._built_engine().look_up(
+            stack_engine.check_partitions("partitioned_tensors", first, self._stacks)))
 
     @_as_it_is
     def embedding_lookup(self, features: Any, weights: Any = None) -> tuple[Any, Partitions]:
         """Looks features up: `enqueue`, then `dequeue`."""
         if self._config.allow_id_dropping:  # what is looked up depends on the room for it
             return self.dequeue(self.enqueue(features, weights))
-        ids, partitioned = preprocessing.lookup_ids(
-            self._stacks, self._formats, self._config, self._by_path("features", features),
-            self._weights(weights))
-        return self._look_up({name: value[0] for name, value in partitioned.items()}, ids)
+        datas = preprocessing.to_enqueue_datas(
+            self._stacks, self._by_path("features", features), self._weights(weights))
+        return self._in_structure(*self._built_engine().look_up_features(
+            datas, functools.partial(preprocessing.partition_checked, self._stacks,
+                                     self._formats, self._config)))
 
     @_as_it_is
     def __call__(self, features: Any, weights: Any = None) -> tuple[Any, Partitions]:
@@ -278,9 +277,8 @@ class TPUEmbeddingV2(StackedTables):
                 update_count=self._update_count)
         return self._engine
 
-    def _look_up(self, partitions: Partitions,
-                 ids: Mapping[str, StackIds] | None = None) -> tuple[Any, Partitions]:
-        activations, preserved = self._built_engine().lookup(partitions, ids)
+    def _in_structure(self, activations: Mapping[str, Tensor],
+                      preserved: Partitions) -> tuple[Any, Partitions]:
         return tf.nest.pack_sequence_as(
             self._feature_config, [activations[path] for path in self._stacks.features]), preserved
 

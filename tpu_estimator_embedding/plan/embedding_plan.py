@@ -15,6 +15,7 @@ from tpu_estimator_embedding.multipliers.schedule import Schedule
 from tpu_estimator_embedding.multipliers.table_multipliers import TableMultipliers
 from tpu_estimator_embedding.optimizers.row_optimizer import RowOptimizer
 from tpu_estimator_embedding.plan.partition_strategy import PARTITION_STRATEGIES, part_sizes
+from tpu_estimator_embedding.plan.stacked_feature import StackedFeature
 from tpu_estimator_embedding.types import COMBINERS, Initializer, Quantization, Tensor
 
 _BYTES_PER_VALUE = 4  # float32 throughout, as on the TPU
@@ -86,17 +87,25 @@ class FeaturePlan:
         max_sequence_length: L > 0 gives activations `[batch, L, dim]`, one row per
             position; 0 gives `[batch, dim]`, combined over the ids of a sample.
         weight_key: key of the weights in the features dictionary, or None.
+        stacked: the table whose rows the ids are, where `table` is a stack of several; None
+            where the ids are rows of `table`.
     """
 
     name: str
     table: str
     max_sequence_length: int = 0
     weight_key: str | None = None
+    stacked: StackedFeature | None = None
+
+    @property
+    def samples_per_unit(self) -> int:
+        """Samples of the feature for each one of the batch size."""
+        return self.stacked.num_samples if self.stacked else 1
 
     @property
     def rows_per_sample(self) -> int:
-        """Rows of activations for one sample: 1, or the sequence length."""
-        return max(1, self.max_sequence_length)
+        """Rows of activations for each one of the batch size: 1, or the sequence length."""
+        return self.samples_per_unit * max(1, self.max_sequence_length)
 
 
 @dataclasses.dataclass(frozen=True)
@@ -179,6 +188,18 @@ class EmbeddingPlan:
     def features_of(self, table_name: str) -> tuple[FeaturePlan, ...]:
         """The features that look up `table_name`, in engine order."""
         return tuple(feature for feature in self.features if feature.table == table_name)
+
+    def vocabulary_size(self, feature: FeaturePlan) -> int:
+        """Ids of a feature are below it."""
+        if feature.stacked is not None:
+            return feature.stacked.vocabulary_size
+        return self.table_by_name[feature.table].vocabulary_size
+
+    def combiner(self, feature: FeaturePlan) -> str:
+        """How the rows of a sample are combined: "sum", "mean" or "sqrtn"."""
+        if feature.stacked is not None:
+            return feature.stacked.combiner
+        return self.table_by_name[feature.table].combiner or "sum"
 
     def restricted_to(self, features: Collection[str]) -> "EmbeddingPlan":
         """Returns the plan with these features only, and the tables they look up."""

@@ -41,10 +41,24 @@ class Bytes {
   size_t size_;
 };
 
-Feature MakeFeature(Bytes* bytes, int64_t vocabulary_size) {
+// Every id has a row of the table, whose vocabulary may be larger.
+void MapRows(Bytes* bytes, int64_t num_table_rows, FeaturePlan* plan) {
+  RowMap& map = plan->row_map;
+  map.log2_shards = static_cast<int>(bytes->Below(3));
+  while (num_table_rows >> map.log2_shards == 0) --map.log2_shards;
+  map.rotation = bytes->Below(map.num_shards());
+  map.rows_per_shard = num_table_rows >> map.log2_shards;
+  map.row_offset = bytes->Below(map.rows_per_shard);
+  const int64_t most = (map.rows_per_shard - map.row_offset) << map.log2_shards;
+  plan->vocabulary_size = most - bytes->Below(std::min(most, int64_t{9}));
+}
+
+Feature MakeFeature(Bytes* bytes, const TablePlan& table) {
   Feature feature;
   feature.plan.name = "feature";
-  feature.plan.vocabulary_size = vocabulary_size;
+  feature.plan.combiner = table.combiner;
+  feature.plan.vocabulary_size = table.vocabulary_size;
+  if (bytes->Below(2) == 0) MapRows(bytes, table.vocabulary_size, &feature.plan);
   feature.plan.sequence_length = bytes->Below(3);
   feature.placement = static_cast<Placement>(bytes->Below(3));
   feature.batch_size = bytes->Below(20);
@@ -62,7 +76,7 @@ Feature MakeFeature(Bytes* bytes, int64_t vocabulary_size) {
     feature.ids.resize(std::clamp<int64_t>(feature.places.back(), 0, 64));
   }
   for (int64_t& id : feature.ids) {
-    if (is_within) id = static_cast<int64_t>(static_cast<uint64_t>(id) % vocabulary_size);
+    if (is_within) id = static_cast<int64_t>(static_cast<uint64_t>(id) % feature.plan.vocabulary_size);
   }
   if (bytes->Below(3) == 0) feature.weights.assign(bytes->Below(24), 0.5f);
   if (bytes->Below(3) == 0) feature.weights.assign(feature.ids.size(), 0.5f);
@@ -84,7 +98,7 @@ extern "C" int LLVMFuzzerTestOneInput(const uint8_t* data, size_t size) {
   plan.num_cores = static_cast<int>(1 + bytes.Below(3));
   std::vector<Feature> features;
   for (int64_t i = 1 + bytes.Below(2); i > 0; --i) {
-    features.push_back(MakeFeature(&bytes, plan.vocabulary_size));
+    features.push_back(MakeFeature(&bytes, plan));
   }
   const StepResult result = Step<int32_t>(plan, features, kBaselineKernels, 1).Run();
   plan.asks_each_id = true;

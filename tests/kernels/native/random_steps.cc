@@ -43,10 +43,32 @@ void FillIds(Random* random, bool is_padded, Feature* feature) {
   }
 }
 
+// The feature has a small table of its own, whose rows are some of the table's.
+void MapRows(Random* random, int64_t num_table_rows, FeaturePlan* plan) {
+  RowMap& map = plan->row_map;
+  map.log2_shards = static_cast<int>(random->Below(4));
+  while (num_table_rows >> map.log2_shards == 0) --map.log2_shards;
+  map.rotation = random->Below(map.num_shards());
+  map.rows_per_shard = num_table_rows >> map.log2_shards;
+  map.row_offset = random->Below(map.rows_per_shard);
+  plan->vocabulary_size =
+      1 + random->Below((map.rows_per_shard - map.row_offset) << map.log2_shards);
+}
+
+// Which row of the table an id is, in the plainest way.
+int64_t PlainRow(const FeaturePlan& plan, int64_t id) {
+  const RowMap& map = plan.row_map;
+  const int64_t num_shards = static_cast<int64_t>(std::pow(2, map.log2_shards));
+  const int64_t shard = (id + map.rotation) % num_shards;
+  return shard * map.rows_per_shard + map.row_offset + id / num_shards;
+}
+
 Feature MakeFeature(Random* random, const TablePlan& plan, bool is_padded) {
   Feature feature;
   feature.plan.name = "feature";
+  feature.plan.combiner = plan.combiner;
   feature.plan.vocabulary_size = plan.vocabulary_size;
+  if (random->Below(2) == 0) MapRows(random, plan.vocabulary_size, &feature.plan);
   feature.placement = static_cast<Placement>(random->Below(3));
   feature.batch_size = random->Below(40);
   if (feature.placement == Placement::kCoordinates) feature.num_coordinates = 1 + random->Below(2);
@@ -111,8 +133,9 @@ std::vector<double> PlainActivations(const TablePlan& plan, const std::vector<Fe
       const double weight = feature.weights.empty() ? 1 : feature.weights[i];
       sums[row] += weight;
       squares[row] += weight * weight;
-      const int part = partition.Part(feature.ids[i]);
-      const int64_t offset = partition.Row(feature.ids[i], part) * plan.dim;
+      const int64_t table_row = PlainRow(feature.plan, feature.ids[i]);
+      const int part = partition.Part(table_row);
+      const int64_t offset = partition.Row(table_row, part) * plan.dim;
       for (int64_t j = 0; j < plan.dim; ++j) {
         const double value = 0.01f * static_cast<float>((offset + j) % 101);
         activations[first + row * plan.dim + j] += weight * value;

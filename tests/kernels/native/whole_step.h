@@ -147,8 +147,7 @@ class Step {
       views_.push_back(hosts_[part].View(partition_.num_rows(part), scales));
     }
     keeps_every_id_ = KeepsEveryId(counts);
-    LayOutIds(shares_, partition_, plan_.combiner, views_, scales,
-              keeps_every_id_ && !plan_.asks_each_id);
+    LayOutIds(shares_, partition_, views_, scales, keeps_every_id_ && !plan_.asks_each_id);
   }
 
   bool KeepsEveryId(const std::vector<int64_t>& counts) const {

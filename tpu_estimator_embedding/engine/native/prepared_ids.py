@@ -14,7 +14,7 @@ from tpu_estimator_embedding.engine.backend import Replicas
 from tpu_estimator_embedding.engine.enqueue_data import EnqueueData, RaggedEnqueueData
 from tpu_estimator_embedding.engine.feature_tensors import check_features, feature_tensors
 from tpu_estimator_embedding.kernels import load
-from tpu_estimator_embedding.plan.embedding_plan import EmbeddingPlan
+from tpu_estimator_embedding.plan.embedding_plan import EmbeddingPlan, FeaturePlan
 from tpu_estimator_embedding.types import Tensor
 
 
@@ -107,7 +107,10 @@ def _plan_attributes(plan: EmbeddingPlan) -> dict[str, Any]:
         "table_of_feature": [position[feature.table] for feature in plan.features],
         "sequence_lengths": [feature.max_sequence_length for feature in plan.features],
         "vocabulary_sizes": [table.vocabulary_size for table in plan.tables],
-        "combiners": [table.combiner or "sum" for table in plan.tables],
+        "combiners": [plan.combiner(feature) for feature in plan.features],
+        "samples_per_unit": [feature.samples_per_unit for feature in plan.features],
+        "feature_vocabulary_sizes": [plan.vocabulary_size(feature) for feature in plan.features],
+        **_row_maps(plan),
         "updates_core_by_core": [
             table.optimizer is not None and not table.optimizer.use_gradient_accumulation
             for table in plan.tables],
@@ -115,3 +118,19 @@ def _plan_attributes(plan: EmbeddingPlan) -> dict[str, Any]:
         "num_hosts": min(plan.num_hosts, max(table.vocabulary_size for table in plan.tables)),
         "Tid": tf.int32 if most_rows <= tf.int32.max else tf.int64,
     }
+
+
+def _row_maps(plan: EmbeddingPlan) -> dict[str, list[int]]:
+    """Returns which row of its table every id of every feature is."""
+    maps = [_row_map(plan, feature) for feature in plan.features]
+    names = ("log2_shards", "rotations", "row_offsets", "rows_per_shard")
+    return {name: list(values) for name, values in zip(names, zip(*maps, strict=True),
+                                                       strict=True)}
+
+
+def _row_map(plan: EmbeddingPlan, feature: FeaturePlan) -> tuple[int, int, int, int]:
+    if feature.stacked is None:
+        return 0, 0, 0, plan.table_by_name[feature.table].vocabulary_size
+    layout, stack = feature.stacked.layout, feature.stacked.stack
+    return (layout.cores.count.bit_length() - 1, layout.rotation, layout.row_offset,
+            stack.rows_per_shard)

@@ -14,6 +14,7 @@ import tensorflow as tf
 from tpu_estimator_embedding.engine.backend import Replicas
 from tpu_estimator_embedding.engine.checked_ids import checked_ids
 from tpu_estimator_embedding.engine.feature_tensors import check_features
+from tpu_estimator_embedding.engine.stacked_ids import to_stack_rows
 from tpu_estimator_embedding.ops import sparse_ids
 from tpu_estimator_embedding.ops.combiners import row_scales
 from tpu_estimator_embedding.ops.sparse_ids import SparseIds
@@ -84,6 +85,10 @@ def to_sharded_ids(plan: EmbeddingPlan, replicas: Replicas, training: bool,
     batch_sizes = [tf.cast(batch_size, tf.int64) for _, batch_size in replicas]
     ids = [checked_ids(plan, enqueue_datas, batch_size)
            for (enqueue_datas, _), batch_size in zip(replicas, batch_sizes, strict=True)]
+    for replica, batch_size in zip(ids, batch_sizes, strict=True):
+        replica.update({feature.name: to_stack_rows(
+            feature.stacked, replica[feature.name], batch_size * feature.rows_per_sample)
+            for feature in plan.features if feature.stacked})
     if uniform:
         ids = [{name: part._replace(weights=sparse_ids.weights_or_ones(part))
                 for name, part in replica.items()} for replica in ids]

@@ -6,6 +6,9 @@
 #include <cstdint>
 #include <string>
 
+#include "combiner.h"
+#include "row_map.h"
+
 namespace tpu_estimator_embedding {
 
 // int32 or int64 numbers.
@@ -47,6 +50,9 @@ struct FeaturePlan {
   std::string name;
   int64_t vocabulary_size = 0;
   int64_t sequence_length = 0;  // 0: the ids of a sample are combined
+  Combiner combiner = Combiner::kSum;
+  int64_t samples_per_unit = 1;  // samples for each one of the batch size
+  RowMap row_map = {};
 
   int64_t rows_per_sample() const { return sequence_length > 0 ? sequence_length : 1; }
 };

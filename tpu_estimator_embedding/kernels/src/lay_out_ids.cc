@@ -7,15 +7,15 @@
 namespace tpu_estimator_embedding {
 namespace {
 
-// Calls append(id, weight) for the ids from `begin` to `end` that are not negative.
+// Calls append(row of the table, weight) for the ids from `begin` to `end` that are not negative.
 template <class Integer, class Append>
 RowWeights ForEachKept(const Integer* ids, const float* weights, int64_t begin, int64_t end,
-                       const Append& append) {
+                       const RowMap& map, const Append& append) {
   if (weights == nullptr) {
     int64_t kept = 0;
     for (int64_t i = begin; i < end; ++i) {
       if (ids[i] < 0) continue;
-      append(ids[i], 1.0f);
+      append(map.Row(ids[i]), 1.0f);
       ++kept;
     }
     return RowWeights::OfCount(kept);
@@ -23,7 +23,7 @@ RowWeights ForEachKept(const Integer* ids, const float* weights, int64_t begin, 
   RowWeights total;
   for (int64_t i = begin; i < end; ++i) {
     if (ids[i] < 0) continue;
-    append(ids[i], weights[i]);
+    append(map.Row(ids[i]), weights[i]);
     total.Add(weights[i]);
   }
   return total;
@@ -36,11 +36,12 @@ class OneHost {
   explicit OneHost(const TableIds<Id>& part) : part_(part) {}
 
   template <class Integer>
-  RowWeights AppendRow(const Integer* ids, const float* weights, int64_t begin, int64_t end) {
+  RowWeights AppendRow(const Integer* ids, const float* weights, int64_t begin, int64_t end,
+                       const RowMap& map) {
     Id* to = part_.ids + count_;
     float* weight_to = part_.weights == nullptr ? nullptr : part_.weights + count_;
     int32_t count = 0;  // local, as what is stored could change a member for all GCC knows
-    const RowWeights total = ForEachKept(ids, weights, begin, end, [&](int64_t id, float weight) {
+    const RowWeights total = ForEachKept(ids, weights, begin, end, map, [&](int64_t id, float weight) {
       to[count] = static_cast<Id>(id);
       if (weight_to != nullptr) weight_to[count] = weight;
       ++count;
@@ -64,8 +65,9 @@ class SeveralHosts {
       : parts_(parts), partition_(partition), counts_(parts.size(), 0) {}
 
   template <class Integer>
-  RowWeights AppendRow(const Integer* ids, const float* weights, int64_t begin, int64_t end) {
-    const RowWeights total = ForEachKept(ids, weights, begin, end, [&](int64_t id, float weight) {
+  RowWeights AppendRow(const Integer* ids, const float* weights, int64_t begin, int64_t end,
+                       const RowMap& map) {
+    const RowWeights total = ForEachKept(ids, weights, begin, end, map, [&](int64_t id, float weight) {
       const int part = partition_.Part(id);
       const int32_t place = counts_[part]++;
       parts_[part].ids[place] = static_cast<Id>(partition_.Row(id, part));
@@ -91,8 +93,9 @@ class Counter {
       : partition_(partition), counts_(partition.num_parts(), 0) {}
 
   template <class Integer>
-  RowWeights AppendRow(const Integer* ids, const float* weights, int64_t begin, int64_t end) {
-    return ForEachKept(ids, weights, begin, end, [&](int64_t id, float) {
+  RowWeights AppendRow(const Integer* ids, const float* weights, int64_t begin, int64_t end,
+                       const RowMap& map) {
+    return ForEachKept(ids, weights, begin, end, map, [&](int64_t id, float) {
       ++counts_[counts_.size() == 1 ? 0 : partition_.Part(id)];
     });
   }
@@ -104,25 +107,25 @@ class Counter {
 };
 
 template <class Integer, class Sink>
-float* LayOutShare(const Share& share, const Integer* ids, Combiner combiner, Sink* sink,
-                   float* scales) {
-  RowReader reader(*share.plan, *share.ids);
+float* LayOutShare(const Share& share, const Integer* ids, Sink* sink, float* scales) {
+  const FeaturePlan plan = *share.plan;  // local, as what is stored could change it
+  RowReader reader(plan, *share.ids);
   const int64_t num_rows = share.num_rows();
   for (int64_t row = 0; row < num_rows; ++row) {
     int64_t begin = 0, end = 0;
     reader.Next(&begin, &end);
-    const RowWeights weights = sink->AppendRow(ids, share.ids->weights, begin, end);
-    if (scales != nullptr) *scales++ = Scale(combiner, weights);
+    const RowWeights weights =
+        sink->AppendRow(ids, share.ids->weights, begin, end, plan.row_map);
+    if (scales != nullptr) *scales++ = Scale(plan.combiner, weights);
   }
   return scales;
 }
 
 template <class Sink>
-void LayOut(const std::vector<Share>& shares, Combiner combiner, Sink* sink, float* scales) {
+void LayOut(const std::vector<Share>& shares, Sink* sink, float* scales) {
   for (const Share& share : shares) {
-    scales = Visit(share.ids->ids, [&](const auto* ids) {
-      return LayOutShare(share, ids, combiner, sink, scales);
-    });
+    scales = Visit(share.ids->ids,
+                   [&](const auto* ids) { return LayOutShare(share, ids, sink, scales); });
   }
 }
 
@@ -130,28 +133,28 @@ void LayOut(const std::vector<Share>& shares, Combiner combiner, Sink* sink, flo
 
 std::vector<int64_t> CountIds(const std::vector<Share>& shares, const Partition& partition) {
   Counter counter(partition);
-  LayOut(shares, Combiner::kSum, &counter, nullptr);
+  LayOut(shares, &counter, nullptr);
   return counter.counts();
 }
 
 template <class Id>
-void LayOutIds(const std::vector<Share>& shares, const Partition& partition, Combiner combiner,
+void LayOutIds(const std::vector<Share>& shares, const Partition& partition,
                const std::vector<TableIds<Id>>& parts, float* scales, bool keeps_every_id) {
   if (keeps_every_id) {
-    WholeShares<Id> whole(parts[0], combiner, scales);
+    WholeShares<Id> whole(parts[0], scales);
     for (const Share& share : shares) whole.Append(share);
   } else if (parts.size() == 1) {
     OneHost<Id> host(parts[0]);
-    LayOut(shares, combiner, &host, scales);
+    LayOut(shares, &host, scales);
   } else {
     SeveralHosts<Id> hosts(parts, partition);
-    LayOut(shares, combiner, &hosts, scales);
+    LayOut(shares, &hosts, scales);
   }
 }
 
-template void LayOutIds(const std::vector<Share>&, const Partition&, Combiner,
+template void LayOutIds(const std::vector<Share>&, const Partition&,
                         const std::vector<TableIds<int32_t>>&, float*, bool);
-template void LayOutIds(const std::vector<Share>&, const Partition&, Combiner,
+template void LayOutIds(const std::vector<Share>&, const Partition&,
                         const std::vector<TableIds<int64_t>>&, float*, bool);
 
 }  // namespace tpu_estimator_embedding

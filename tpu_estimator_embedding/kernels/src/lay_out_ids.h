@@ -6,7 +6,6 @@
 #include <cstdint>
 #include <vector>
 
-#include "combiner.h"
 #include "feature_ids.h"
 #include "partition.h"
 #include "table_ids.h"
@@ -29,7 +28,7 @@ std::vector<int64_t> CountIds(const std::vector<Share>& shares, const Partition&
 // null where none are wanted. `keeps_every_id` is a promise that there is one part, no sequence and
 // no negative id.
 template <class Id>
-void LayOutIds(const std::vector<Share>& shares, const Partition& partition, Combiner combiner,
+void LayOutIds(const std::vector<Share>& shares, const Partition& partition,
                const std::vector<TableIds<Id>>& parts, float* scales, bool keeps_every_id);
 
 }  // namespace tpu_estimator_embedding

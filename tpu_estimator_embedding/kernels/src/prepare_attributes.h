@@ -6,6 +6,7 @@
 #include <algorithm>
 #include <limits>
 #include <string>
+#include <utility>
 #include <vector>
 
 #include "attribute_checks.h"
@@ -17,19 +18,18 @@
 namespace tpu_estimator_embedding {
 
 constexpr int64_t kMostRows = int64_t{1} << 62;  // of a table
+constexpr int64_t kMostShardBits = 32;
 
 // Ends are int32, and loops look some ids further than they are.
 constexpr int64_t kMostInStep = std::numeric_limits<int32_t>::max() - 1024;
 
 struct TablePlan {
   Partition partition;
-  Combiner combiner;
   bool is_updated_core_by_core;
   std::vector<int> features;
   bool has_weights = false;
   bool has_scales = false;
   bool has_sequences = false;
-  int64_t rows_per_sample = 0;
 };
 
 class PrepareAttributes {
@@ -53,6 +53,15 @@ class PrepareAttributes {
     return CheckInputs(construction);
   }
 
+  // Returns the rows of activations of a table in one replica, whose inputs begin at `inputs`.
+  int64_t NumRows(const TablePlan& table, const FeatureIds* inputs) const {
+    int64_t num_rows = 0;
+    for (int feature : table.features) {
+      num_rows += inputs[feature].batch_size * features[feature].rows_per_sample();
+    }
+    return num_rows;
+  }
+
  private:
   absl::Status ReadPlacements(tensorflow::OpKernelConstruction* construction) {
     std::vector<std::string> names;
@@ -67,15 +76,12 @@ class PrepareAttributes {
 
   absl::Status ReadTables(tensorflow::OpKernelConstruction* construction,
                           const std::vector<int64_t>& vocabulary_sizes, int64_t most_rows) {
-    std::vector<std::string> combiners;
     std::vector<bool> core_by_core;
     std::string strategy;
-    TF_RETURN_IF_ERROR(construction->GetAttr("combiners", &combiners));
     TF_RETURN_IF_ERROR(construction->GetAttr("updates_core_by_core", &core_by_core));
     TF_RETURN_IF_ERROR(construction->GetAttr("partition_strategy", &strategy));
     TF_RETURN_IF_ERROR(construction->GetAttr("num_hosts", &num_hosts));
     const int64_t count = vocabulary_sizes.size();
-    TF_RETURN_IF_ERROR(CheckCount("combiners", "table", count, combiners.size()));
     TF_RETURN_IF_ERROR(CheckCount("updates_core_by_core", "table", count, core_by_core.size()));
     TF_RETURN_IF_ERROR(CheckAll("vocabulary_sizes", vocabulary_sizes, 1, kMostRows));
     for (int64_t i = 0; i < count; ++i) {
@@ -83,10 +89,7 @@ class PrepareAttributes {
                                 strategy == "mod" ? Strategy::kMod : Strategy::kDiv);
       TF_RETURN_IF_ERROR(
           CheckRange("rows of a host, as Tid numbers them,", partition.num_rows(0), 1, most_rows));
-      const Combiner combiner = combiners[i] == "mean"    ? Combiner::kMean
-                                : combiners[i] == "sqrtn" ? Combiner::kSqrtn
-                                                          : Combiner::kSum;
-      tables.push_back({partition, combiner, core_by_core[i], {}});
+      tables.push_back({partition, core_by_core[i], {}});
     }
     return absl::OkStatus();
   }
@@ -107,15 +110,80 @@ class PrepareAttributes {
     // So that every row has a number of its own for each replica that may update it.
     TF_RETURN_IF_ERROR(CheckAll("vocabulary_sizes", vocabulary_sizes, 1,
                                 kMostRows / (placements.size() / count)));
+    for (int64_t i = 0; i < count; ++i) features.push_back({names[i], 0, lengths[i]});
+    TF_RETURN_IF_ERROR(ReadCombiners(construction));
+    TF_RETURN_IF_ERROR(ReadSamples(construction));
+    TF_RETURN_IF_ERROR(ReadRowMaps(construction));
     for (int64_t i = 0; i < count; ++i) {
-      features.push_back({names[i], vocabulary_sizes[table_of_feature[i]], lengths[i]});
+      TF_RETURN_IF_ERROR(CheckRowMap(features[i], vocabulary_sizes[table_of_feature[i]]));
       AddToTable(i, count, &tables[table_of_feature[i]]);
     }
     for (const TablePlan& table : tables) {
-      TF_RETURN_IF_ERROR(
-          CheckRange("sequence_lengths of a table", table.rows_per_sample, 0, kMostInStep));
+      int64_t rows = 0;
+      for (int feature : table.features) {
+        rows += features[feature].rows_per_sample();
+        TF_RETURN_IF_ERROR(CheckRange("sequence_lengths of a table", rows, 0, kMostInStep));
+      }
     }
     return absl::OkStatus();
+  }
+
+  absl::Status ReadCombiners(tensorflow::OpKernelConstruction* construction) {
+    std::vector<std::string> combiners;
+    TF_RETURN_IF_ERROR(construction->GetAttr("combiners", &combiners));
+    TF_RETURN_IF_ERROR(CheckCount("combiners", "feature", features.size(), combiners.size()));
+    for (size_t i = 0; i < features.size(); ++i) {
+      features[i].combiner = combiners[i] == "mean"    ? Combiner::kMean
+                             : combiners[i] == "sqrtn" ? Combiner::kSqrtn
+                                                       : Combiner::kSum;
+    }
+    return absl::OkStatus();
+  }
+
+  absl::Status ReadSamples(tensorflow::OpKernelConstruction* construction) {
+    std::vector<int64_t> samples;
+    TF_RETURN_IF_ERROR(construction->GetAttr("samples_per_unit", &samples));
+    TF_RETURN_IF_ERROR(
+        CheckCount("samples_per_unit", "feature", features.size(), samples.size()));
+    TF_RETURN_IF_ERROR(CheckAll("samples_per_unit", samples, 1, kMostInStep));
+    for (size_t i = 0; i < features.size(); ++i) features[i].samples_per_unit = samples[i];
+    return absl::OkStatus();
+  }
+
+  // Every feature has a row of each list.
+  absl::Status ReadRowMaps(tensorflow::OpKernelConstruction* construction) {
+    std::vector<int64_t> sizes, log2_shards, rotations, row_offsets, rows_per_shard;
+    TF_RETURN_IF_ERROR(construction->GetAttr("feature_vocabulary_sizes", &sizes));
+    TF_RETURN_IF_ERROR(construction->GetAttr("log2_shards", &log2_shards));
+    TF_RETURN_IF_ERROR(construction->GetAttr("rotations", &rotations));
+    TF_RETURN_IF_ERROR(construction->GetAttr("row_offsets", &row_offsets));
+    TF_RETURN_IF_ERROR(construction->GetAttr("rows_per_shard", &rows_per_shard));
+    for (const auto& [name, values] :
+         {std::pair("feature_vocabulary_sizes", &sizes), std::pair("log2_shards", &log2_shards),
+          std::pair("rotations", &rotations), std::pair("row_offsets", &row_offsets),
+          std::pair("rows_per_shard", &rows_per_shard)}) {
+      TF_RETURN_IF_ERROR(CheckCount(name, "feature", features.size(), values->size()));
+      TF_RETURN_IF_ERROR(CheckAll(name, *values, 0, kMostRows));
+    }
+    TF_RETURN_IF_ERROR(CheckAll("log2_shards", log2_shards, 0, kMostShardBits));
+    for (size_t i = 0; i < features.size(); ++i) {
+      features[i].vocabulary_size = sizes[i];
+      features[i].row_map = {static_cast<int>(log2_shards[i]), rotations[i], row_offsets[i],
+                             rows_per_shard[i]};
+    }
+    return absl::OkStatus();
+  }
+
+  // So that every id of the feature's vocabulary has a row of the table.
+  static absl::Status CheckRowMap(const FeaturePlan& feature, int64_t num_table_rows) {
+    const RowMap& map = feature.row_map;
+    TF_RETURN_IF_ERROR(
+        CheckRange("feature_vocabulary_sizes", feature.vocabulary_size, 1, num_table_rows));
+    TF_RETURN_IF_ERROR(CheckRange("rotations", map.rotation, 0, map.num_shards() - 1));
+    TF_RETURN_IF_ERROR(
+        CheckRange("rows_per_shard", map.rows_per_shard, 1, num_table_rows >> map.log2_shards));
+    const int64_t last_row = (feature.vocabulary_size - 1) >> map.log2_shards;
+    return CheckRange("row_offsets", map.row_offset, 0, map.rows_per_shard - 1 - last_row);
   }
 
   absl::Status CheckReplicas(int64_t num_features) const {
@@ -143,12 +211,11 @@ class PrepareAttributes {
 
   void AddToTable(int64_t feature, int64_t num_features, TablePlan* table) const {
     table->features.push_back(static_cast<int>(feature));
-    table->rows_per_sample += features[feature].rows_per_sample();
     table->has_sequences |= features[feature].sequence_length > 0;
     for (size_t i = feature; i < placements.size(); i += num_features) {
       table->has_weights |= has_weights[i];
       // The scale of a single id without a weight is 1.
-      table->has_scales |= table->combiner != Combiner::kSum &&
+      table->has_scales |= features[feature].combiner != Combiner::kSum &&
                            (placements[i] != Placement::kOneIdEach || has_weights[i]);
     }
   }

@@ -66,7 +66,7 @@ class PrepareIdsOp : public tensorflow::OpKernel {
     for (int64_t table = 0; table < num_tables; ++table) {
       for (int64_t replica = 0; replica < num_replicas; ++replica) {
         counts->matrix<int64_t>()(table, replica) =
-            inputs[replica * num_features].batch_size * attributes_.tables[table].rows_per_sample;
+            attributes_.NumRows(attributes_.tables[table], &inputs[replica * num_features]);
       }
     }
     return absl::OkStatus();

@@ -47,8 +47,10 @@ inline absl::Status ViewInputs(tensorflow::OpKernelContext* context,
   for (int i = 0; i < ids.size(); ++i) {
     FeatureIds input;
     input.placement = attributes.placements[i];
-    input.batch_size = batch_sizes->flat<int64_t>()(i / num_features);
-    TF_RETURN_IF_ERROR(CheckRange("batch_sizes", input.batch_size, 0, kMostInStep));
+    const int64_t batch_size = batch_sizes->flat<int64_t>()(i / num_features);
+    TF_RETURN_IF_ERROR(CheckRange("batch_sizes", batch_size, 0, kMostInStep));
+    input.batch_size = batch_size * attributes.features[i % num_features].samples_per_unit;
+    TF_RETURN_IF_ERROR(CheckRange("samples of a feature", input.batch_size, 0, kMostInStep));
     input.ids = ViewIntegers(ids[i]);
     if (input.placement != Placement::kOneIdEach) {
       TF_RETURN_IF_ERROR(ViewPlaces(places[next_places++], &input));

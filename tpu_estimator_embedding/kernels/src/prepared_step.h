@@ -56,7 +56,7 @@ class PreparedStep {
   void LayOut(int64_t i) {
     const TablePlan& plan = attributes_.tables[i];
     const std::vector<TableIds<Id>>& parts = parts_[i];
-    LayOutIds(tables_[i].shares, plan.partition, plan.combiner, parts, parts[0].scales,
+    LayOutIds(tables_[i].shares, plan.partition, parts, parts[0].scales,
               tables_[i].keeps_every_id);
     for (size_t host = 1; plan.has_scales && host < parts.size(); ++host) {
       std::copy_n(parts[0].scales, parts[0].num_rows, parts[host].scales);
@@ -82,7 +82,7 @@ class PreparedStep {
     cores.part = part;
     int64_t end = 0;
     for (size_t replica = 0; replica < inputs_.size(); replica += num_features) {
-      end += inputs_[replica].batch_size * plan.rows_per_sample;
+      end += attributes_.NumRows(plan, &inputs_[replica]);
       cores.row_ends.push_back(end);
     }
     return cores;

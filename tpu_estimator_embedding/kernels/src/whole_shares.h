@@ -5,7 +5,6 @@
 
 #include <algorithm>
 
-#include "combiner.h"
 #include "lay_out_ids.h"
 
 namespace tpu_estimator_embedding {
@@ -14,27 +13,34 @@ namespace tpu_estimator_embedding {
 template <class Id>
 class WholeShares {
  public:
-  WholeShares(const TableIds<Id>& part, Combiner combiner, float* scales)
+  WholeShares(const TableIds<Id>& part, float* scales)
       : ids_(part.ids),
         row_ends_(part.row_ends),
         weights_(part.weights),
-        scales_(scales),
-        combiner_(combiner) {}
+        scales_(scales) {}
 
   void Append(const Share& share) {
     const FeatureIds& ids = *share.ids;
-    Visit(ids.ids, [&](const auto* from) {
-      for (int64_t i = 0; i < ids.ids.size; ++i) ids_[i] = static_cast<Id>(from[i]);
-    });
+    Visit(ids.ids, [&](const auto* from) { AppendIds(from, ids.ids.size, share.plan->row_map); });
     if (weights_ != nullptr) AppendWeights(ids);
     EndRows(ids);
-    if (scales_ != nullptr) AppendScales(ids);
+    if (scales_ != nullptr) AppendScales(ids, share.plan->combiner);
     ids_ += ids.ids.size;
     count_ += static_cast<int32_t>(ids.ids.size);
     row_ends_ += ids.batch_size;
   }
 
  private:
+  template <class Integer>
+  void AppendIds(const Integer* from, int64_t count, const RowMap map) {
+    Id* const to = ids_;
+    if (map.is_identity()) {
+      for (int64_t i = 0; i < count; ++i) to[i] = static_cast<Id>(from[i]);
+    } else {
+      for (int64_t i = 0; i < count; ++i) to[i] = static_cast<Id>(map.Row(from[i]));
+    }
+  }
+
   void AppendWeights(const FeatureIds& ids) {
     if (ids.weights == nullptr) {
       std::fill_n(weights_, ids.ids.size, 1.0f);
@@ -73,7 +79,7 @@ class WholeShares {
     }
   }
 
-  void AppendScales(const FeatureIds& ids) {
+  void AppendScales(const FeatureIds& ids, Combiner combiner) {
     int32_t begin = count_;
     for (int64_t row = 0; row < ids.batch_size; ++row) {
       const int32_t end = row_ends_[row];
@@ -82,7 +88,7 @@ class WholeShares {
         weights = {};
         for (int32_t i = begin; i < end; ++i) weights.Add(ids.weights[i - count_]);
       }
-      *scales_++ = Scale(combiner_, weights);
+      *scales_++ = Scale(combiner, weights);
       begin = end;
     }
   }
@@ -92,8 +98,6 @@ class WholeShares {
   int32_t* row_ends_;
   float *weights_, *scales_;
   int32_t count_ = 0;
-
-  const Combiner combiner_;
 };
 
 }  // namespace tpu_estimator_embedding

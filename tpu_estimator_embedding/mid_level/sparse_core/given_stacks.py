@@ -9,8 +9,8 @@ from tpu_estimator_embedding.mid_level.config.to_plan import to_plan
 from tpu_estimator_embedding.mid_level.sparse_core.to_stacks import (
     FeaturePlace,
     Stacks,
+    lowered,
     output_shape,
-    plan_of_stacks,
 )
 from tpu_estimator_embedding.plan.table_stacking import SparseCores, TableLayout, TableStack
 
@@ -42,8 +42,7 @@ def given_stacks(cores: SparseCores, stacked_table_to_tables: Mapping[str, Seque
         config.table.name, table_to_stacked_table_offset[config.table.name][0],
         output_shape(path, config, cores), feature_to_sample_offset[path])
         for path, config in flat_features}
-    given = Stacks(tables, {stack.name: stack for stack in stacks},
-                   plan_of_stacks(tables, stacks), places)
+    given = lowered(tables, stacks, places)
     for name, count in table_to_sample_count.items():
         checks.check(given.sample_count(name) == count, f"table_to_sample_count[{name!r}]",
                      f"the samples of its features, {given.sample_count(name)}", count)

@@ -2,12 +2,14 @@
 """What the host does before SparseCores look up: features to ids sorted by core."""
 
 import dataclasses
+import functools
 from collections.abc import Mapping
 from typing import Any
 
 import tensorflow as tf
 
 from tpu_estimator_embedding import checks
+from tpu_estimator_embedding.engine.backend import EnqueueDatas
 from tpu_estimator_embedding.mid_level.config.sparse_core_embedding_config import (
     SparseCoreEmbeddingConfig,
 )
@@ -44,9 +46,9 @@ def csr_formats(stacks: Stacks, max_ids_per_sample: int = 64, *, max_minibatches
         for name, stack in stacks.stacks.items()}
 
 
-def feature_order_ids(stacks: Stacks, features: Mapping[str, Any],
-                      weights: Mapping[str, Any]) -> dict[str, StackIds]:
-    """Returns stack name -> its checked ids, in the order of features.
+def to_enqueue_datas(stacks: Stacks, features: Mapping[str, Any],
+                     weights: Mapping[str, Any]) -> EnqueueDatas:
+    """Returns path -> ids of the feature.
 
     Args:
         stacks: the tables and features.
@@ -54,16 +56,21 @@ def feature_order_ids(stacks: Stacks, features: Mapping[str, Any],
         weights: path -> weights or None.
 
     Raises:
-        Those of `feature_ids` and of the engine's `checked_ids`.
+        Those of `feature_ids`.
     """
-    return stack_ids(stacks, {path: feature_ids(path, place, features[path], weights[path])
-                              for path, place in stacks.features.items()})
+    return {path: feature_ids(path, place, features[path], weights[path])
+            for path, place in stacks.features.items()}
 
 
 def sorted_ids(stacks: Stacks, formats: Formats, features: Mapping[str, Any],
                weights: Mapping[str, Any]) -> dict[str, SortedIds]:
-    """Returns stack name -> its ids, sorted; arguments and errors as `feature_order_ids`."""
-    return sort_stacks(stacks, formats, feature_order_ids(stacks, features, weights))
+    """Returns stack name -> its checked ids, sorted.
+
+    Raises:
+        Those of `to_enqueue_datas` and of the engine's `checked_ids`.
+    """
+    return sort_stacks(stacks, formats, stack_ids(
+        stacks, to_enqueue_datas(stacks, features, weights)))
 
 
 def sort_stacks(stacks: Stacks, formats: Formats,
@@ -94,22 +101,23 @@ def to_partitioned(ids: Mapping[str, SortedIds], formats: Formats, max_ids: Limi
     return partitioned
 
 
-def lookup_ids(stacks: Stacks, formats: Formats, config: SparseCoreEmbeddingConfig,
-               features: Mapping[str, Any], weights: Mapping[str, Any]
-               ) -> tuple[dict[str, StackIds], Partitioned]:
-    """Returns ids in the order of features, and in the arrays.
+def partition_checked(stacks: Stacks, formats: Formats, config: SparseCoreEmbeddingConfig,
+                      datas: EnqueueDatas
+                      ) -> tuple[dict[str, PartitionedCsrFormatTensor], list[Tensor]]:
+    """Returns the arrays of ids that have been checked, and what to wait for.
 
-    A graph that does nothing with the arrays does not sort ids for them, unless the config
-    limits what they hold.
+    A graph that does not use the arrays does not sort ids for them, unless the config limits
+    what they hold.
 
     Raises:
-        Those of `feature_order_ids`, `check_room` and `to_partitioned`.
+        Those of `check_room` and `to_partitioned`.
     """
-    ids = feature_order_ids(stacks, features, weights)
-    check_room(ids, stacks, formats)
+    has_room = check_room(datas, stacks, formats)
     with_room = {name: dataclasses.replace(form, allow_id_dropping=True)
                  for name, form in formats.items()}
-    return ids, to_partitioned(sort_stacks(stacks, formats, ids), with_room, *limits(config))
+    ids = sort_stacks(stacks, formats, stack_ids(stacks, datas, are_checked=True))
+    partitioned = to_partitioned(ids, with_room, *limits(config))
+    return {name: partition for name, (partition, _, _) in partitioned.items()}, has_room
 
 
 def limits(config: SparseCoreEmbeddingConfig) -> tuple[Limits, Limits]:
@@ -117,19 +125,28 @@ def limits(config: SparseCoreEmbeddingConfig) -> tuple[Limits, Limits]:
     return config.max_ids_per_table or {}, config.max_unique_ids_per_table or {}
 
 
-def check_room(ids: Mapping[str, StackIds], stacks: Stacks, formats: Formats) -> None:
+def check_room(datas: EnqueueDatas, stacks: Stacks, formats: Formats) -> list[Tensor]:
     """Fails where the arrays have no room, and sorts ids to find out only if there are many.
+
+    Returns:
+        What to wait for.
 
     Raises:
         tf.errors.InvalidArgumentError: when run, if ids exceed the arrays.
     """
-    for name, form in formats.items():
-        def sort_and_check(name: str = name, form: CsrFormat = form) -> Tensor:
-            _, _, used = to_csr(sort_ids(by_core(stacks, name, ids[name]), form), form)
-            return used
+    def sort_and_check(name: str, form: CsrFormat) -> Tensor:
+        ids = stack_ids(stacks, datas, are_checked=True)[name]
+        _, _, used = to_csr(sort_ids(by_core(stacks, name, ids), form), form)
+        return used
 
-        most = tf.size(ids[name].tokens) + form.padding
-        when(most > form.capacity, sort_and_check)
+    return [when(_num_ids(datas, stacks, name) + form.padding > form.capacity,
+                 functools.partial(sort_and_check, name, form))
+            for name, form in formats.items()]
+
+
+def _num_ids(datas: EnqueueDatas, stacks: Stacks, name: str) -> Tensor:
+    return tf.add_n([tf.size(datas[path].embedding_indices)
+                     for path, place in stacks.features.items() if place.stack == name])
 
 
 def check_limits(config: SparseCoreEmbeddingConfig, stacks: Stacks) -> None:

@@ -1,35 +1,38 @@
 # SPDX-License-Identifier: Apache-2.0
-"""The engine on stacks: looks up and updates what partitioned ids ask for."""
+"""The engine on stacks: looks up and updates the ids of features, or those of given arrays."""
 
 import functools
-import typing
-from collections.abc import Mapping, Sequence
-from typing import Any
+from collections.abc import Callable, Mapping, Sequence
 
 import tensorflow as tf
 
 from tpu_estimator_embedding import checks
-from tpu_estimator_embedding.engine.backend import Replicas, StepIds
+from tpu_estimator_embedding.engine.backend import EnqueueDatas, Replicas, StepIds
 from tpu_estimator_embedding.engine.delayed_update import DelayedUpdate
 from tpu_estimator_embedding.engine.enqueue_data import EnqueueData
 from tpu_estimator_embedding.engine.exportable_embedding import ExportableEmbedding
 from tpu_estimator_embedding.engine.exportable_functions import ExportableFunctions
-from tpu_estimator_embedding.engine.step_ids import is_native, shard_replicas
+from tpu_estimator_embedding.engine.stacked_activations import split_activations, stack_gradients
+from tpu_estimator_embedding.engine.step_ids import is_native
 from tpu_estimator_embedding.engine.variables import TableVariables
 from tpu_estimator_embedding.mid_level.sparse_core.partitioned_csr import (
     CsrFormat,
     PartitionedCsrFormatTensor,
-    StackIds,
     from_csr,
 )
 from tpu_estimator_embedding.mid_level.sparse_core.preprocessing import Formats
+from tpu_estimator_embedding.mid_level.sparse_core.preserved_ids import (
+    PreservedIds,
+    fields_of,
+    preserve_features,
+    preserved_features,
+)
 from tpu_estimator_embedding.mid_level.sparse_core.sequential_context import is_sequential
 from tpu_estimator_embedding.mid_level.sparse_core.stack_ids import (
-    CORES,
-    FEATURES,
     engine_ids,
-    join_gradients,
-    split_stack,
+    join_cores,
+    padded,
+    split_cores,
 )
 from tpu_estimator_embedding.mid_level.sparse_core.stack_variable import PARAMETERS, StackVariable
 from tpu_estimator_embedding.mid_level.sparse_core.to_stacks import Stacks
@@ -40,27 +43,18 @@ from tpu_estimator_embedding.types import Tensor
 
 Inputs = tuple[Tensor, ...]  # ids, rows and gains of one replica
 Partitions = Mapping[str, PartitionedCsrFormatTensor]  # stack name -> ids
+Gradients = Mapping[str, Tensor]  # path of a feature -> gradient of its activations
 
-
-class PreservedIds(PartitionedCsrFormatTensor):
-    """Ids that were looked up, with what an update needs of them.
-
-    Attributes:
-        order: the order of the rows of activations, `CORES` or `FEATURES`.
-        inputs: ids, rows and gains as the engine takes them.
-        prepared: the tensors of the ids of the step as the engine has them; none where the
-            ids of several replicas make a step.
-    """
-
-    __name__ = "tpu_estimator_embedding.PreservedIds"
-
-    order: str
-    inputs: typing.Tuple[tf.Tensor, ...]  # noqa: UP006 - ExtensionType knows no other
-    prepared: typing.Tuple[tf.Tensor, ...]  # noqa: UP006
+# From the ids of features, once they have been checked, to their arrays and what to wait for.
+ToPartitions = Callable[[EnqueueDatas], tuple[Partitions, Sequence[Tensor]]]
 
 
 class StackEngine:
-    """One engine for each stack, because stacks have different numbers of samples."""
+    """Two views of each stack: as the table of its features, and as that of given arrays.
+
+    The rows of activations of the first are in the order of features, those of the second in the
+    order of cores.
+    """
 
     def __init__(self, stacks: Stacks, formats: Formats,
                  variables: Mapping[str, Mapping[str, StackVariable]],
@@ -68,10 +62,14 @@ class StackEngine:
                  update_count: UpdateCount):
         self._stacks, self._formats, self._num_replicas = stacks, formats, num_replicas
         self._update_count = update_count
-        self._stack_engines = {name: ExportableEmbedding(
-            stacks.plan.restricted_to([name]), {name: _table_variables(variables[name])},
-            functions, functools.partial(_to_replicas, name, formats[name]))
-            for name in stacks.stacks}
+        tables = {name: {name: _table_variables(variables[name])} for name in stacks.stacks}
+        self._of_arrays = {name: ExportableEmbedding(
+            stacks.plan.restricted_to([name]), tables[name], functions,
+            functools.partial(_to_replicas, name, formats[name])) for name in stacks.stacks}
+        plan = stacks.feature_plan
+        self._of_features = {name: ExportableEmbedding(
+            plan.restricted_to([feature.name for feature in plan.features_of(name)]),
+            tables[name], functions, _features_to_replicas) for name in stacks.stacks}
         # Ids of several replicas become those of one step when all have their gradients.
         self._prepares = num_replicas == 1 and all(
             table.optimizer for table in stacks.plan.tables)
@@ -81,36 +79,50 @@ class StackEngine:
             with outside_strategies():
                 self._delayed = {
                     name: DelayedUpdate(stack.engine.plan, self._example(name))
-                    for name, stack in self._stack_engines.items()}
+                    for name, stack in self._of_arrays.items()}
 
-    def lookup(self, partitions: Partitions,
-               ids: Mapping[str, StackIds] | None = None) -> tuple[dict[str, Tensor], Partitions]:
-        """Looks up the ids of one replica.
+    def look_up_features(self, datas: EnqueueDatas,
+                         to_partitions: ToPartitions) -> tuple[dict[str, Tensor], Partitions]:
+        """Looks up the ids of the features of one replica.
 
         Args:
-            partitions: the ids, sorted for the cores.
-            ids: the same in the order of features, where they are known; else they are read
-                from the partitions.
+            datas: path -> ids.
+            to_partitions: makes the arrays of the ids, which have been checked.
 
         Returns:
             Path -> activations `output_shape + [dim]`, and the ids for `apply_gradients`.
         """
-        order = CORES if ids is None else FEATURES
+        stacked: dict[str, Tensor] = {}
+        prepared: dict[str, tuple[Tensor, ...]] = {}
+        for name, stack in self._of_features.items():
+            with tf.control_dependencies(self._applied(name) if is_sequential() else []):
+                found, ids = stack.look_up([_of_plan(stack, datas)], training=self._prepares)
+            stacked |= found
+            prepared[name] = self._prepared(name, ids)
+        with tf.control_dependencies(list(stacked.values())):
+            partitions, assertions = to_partitions(_identity(datas))
+        with tf.control_dependencies(assertions):
+            stacked, prepared = _identity((stacked, prepared))
+        preserved = {name: preserve_features(partitions[name], _of_plan(stack, datas),
+                                             prepared[name])
+                     for name, stack in self._of_features.items()}
+        return self._split(stacked), preserved
+
+    def look_up(self, partitions: Partitions) -> tuple[dict[str, Tensor], Partitions]:
+        """Looks up the ids of given arrays; returns what `look_up_features` does."""
         activations: dict[str, Tensor] = {}
         preserved = {}
-        for name, stack in self._stack_engines.items():
-            inputs = self._inputs(name, from_csr(partitions[name], self._formats[name])
-                                  if ids is None else ids[name])
+        for name, stack in self._of_arrays.items():
+            ids = self._read(name, partitions[name])
             with tf.control_dependencies(self._applied(name) if is_sequential() else []):
-                stacked, step_ids = stack.look_up([inputs], training=self._prepares)
-            activations |= split_stack(self._stacks, name, stacked[name], order)
+                stacked, step_ids = stack.look_up([ids.inputs], training=self._prepares)
+            activations |= split_cores(self._stacks, name, stacked[name])
             preserved[name] = PreservedIds(
-                **_fields(partitions[name]), order=order, inputs=inputs,
+                **fields_of(ids), features=(), inputs=ids.inputs,
                 prepared=self._prepared(name, step_ids))
         return {path: activations[path] for path in self._stacks.features}, preserved
 
-    def apply_gradients(self, replicas: Sequence[tuple[Partitions, Mapping[str, Tensor]]]
-                        ) -> list[None]:
+    def apply_gradients(self, replicas: Sequence[tuple[Partitions, Gradients]]) -> list[None]:
         """Updates every row that any replica looked up, once.
 
         Args:
@@ -120,17 +132,17 @@ class StackEngine:
             Nothing for each replica.
         """
         step = self._update_count.next()
-        for name, stack in self._stack_engines.items():
+        for name in self._stacks.stacks:
             preserved = [self._preserved(name, partitions[name]) for partitions, _ in replicas]
-            stacked = tf.concat([
-                join_gradients(self._stacks, name, gradients, ids.order)
-                for ids, (_, gradients) in zip(preserved, replicas, strict=True)], 0)
-            update = stack.engine.step_gradients({name: stacked}, step)
-            inputs = [ids.inputs for ids in preserved]
+            stack, inputs, gradient = self._to_update(
+                name, preserved, [gradients for _, gradients in replicas])
+            update = stack.engine.step_gradients({name: gradient}, step)
             prepared = preserved[0].prepared if len(preserved) == 1 else ()
             ids = with_tensors(self._ids[name], prepared) if prepared else None
             if self._delayed and not is_sequential():
-                self._delayed[name].delay(stack.engine, ids or self._shard(name, inputs), update)
+                if ids is None:
+                    ids = stack.prepare_for_update(inputs)
+                self._delayed[name].delay(stack.engine, ids, update)
             else:
                 with tf.control_dependencies(self._applied(name)):
                     stack.update(inputs, ids, update)
@@ -148,11 +160,31 @@ class StackEngine:
             for delayed in self._delayed.values():
                 delayed.drop()
 
+    def _to_update(self, name: str, preserved: Sequence[PreservedIds],
+                   gradients: Sequence[Gradients]
+                   ) -> tuple[ExportableEmbedding, list[object], Tensor]:
+        """Returns the view that looked ids up, its inputs, and the gradient of the stack."""
+        if not preserved[0].features:
+            return self._of_arrays[name], [ids.inputs for ids in preserved], tf.concat(
+                [join_cores(self._stacks, name, of_replica) for of_replica in gradients], 0)
+        stack, width = self._of_features[name], self._stacks.stacks[name].shape[1]
+        names = [feature.name for feature in stack.engine.plan.features]
+        stacked = stack_gradients(stack.engine.plan, [
+            {path: padded(of_replica[path], width) for path in names} for of_replica in gradients])
+        return stack, [preserved_features(ids, names) for ids in preserved], stacked[name]
+
+    def _split(self, stacked: Mapping[str, Tensor]) -> dict[str, Tensor]:
+        """Returns the activations of every feature, from those of the stacks."""
+        by_path = split_activations(self._stacks.feature_plan, stacked, 1)
+        shapes = self._stacks.activation_shapes
+        return {path: tf.reshape(_columns(by_path[path], shape[-1]), shape)
+                for path, shape in shapes.items()}
+
     def _applied(self, name: str) -> list[Tensor]:
         """Applies what pipelining has left to apply to a stack; returns what to wait for."""
         if name not in self._delayed:
             return []
-        return [self._delayed[name].apply(self._stack_engines[name].engine)]
+        return [self._delayed[name].apply(self._of_arrays[name].engine)]
 
     def _prepared(self, name: str, ids: StepIds) -> tuple[Tensor, ...]:
         if not self._prepares or not is_native(ids):
@@ -162,40 +194,38 @@ class StackEngine:
         return tuple(tensors_of(ids))
 
     def _preserved(self, name: str, partition: PartitionedCsrFormatTensor) -> PreservedIds:
-        """Returns ids as `lookup` preserved them, also those that it did not look up."""
-        if isinstance(partition, PreservedIds):
-            return partition
+        """Returns ids as lookups preserve them, also those that none of them looked up."""
+        return partition if isinstance(partition, PreservedIds) else self._read(name, partition)
+
+    def _read(self, name: str, partition: PartitionedCsrFormatTensor) -> PreservedIds:
         ids = from_csr(partition, self._formats[name])
-        return PreservedIds(**_fields(partition), order=CORES, inputs=self._inputs(name, ids),
-                            prepared=())
-
-    def _inputs(self, name: str, ids: StackIds) -> Inputs:
-        return tuple(engine_ids(ids, self._formats[name].rows_per_shard))
-
-    def _shard(self, name: str, inputs: Sequence[Inputs]) -> StepIds:
-        return shard_replicas(
-            self._stack_engines[name].engine.plan,
-            _to_replicas(name, self._formats[name], inputs), training=True, uniform=True)
+        return PreservedIds(**fields_of(partition), features=(), prepared=(),
+                            inputs=tuple(engine_ids(ids, self._formats[name].rows_per_shard)))
 
     def _example(self, name: str) -> StepIds:
         """Returns ids in a graph of its own, which show dtypes and shapes."""
         with tf.Graph().as_default():
             inputs = tuple(tf.compat.v1.placeholder(dtype, [None])
                            for dtype in (tf.int64, tf.int64, tf.float32))
-            return self._shard(name, [inputs] * self._num_replicas)
+            return self._of_arrays[name].prepare_for_update([inputs] * self._num_replicas)
 
 
-def check_partitions(argument: str, partitions: Mapping[str, Any], stacks: Stacks) -> Partitions:
+def check_partitions(argument: str, partitions: Mapping[str, object],
+                     stacks: Stacks) -> Partitions:
     """Raises ValueError unless there are ids for every stack; returns them in order."""
     names = list(stacks.stacks)
     checks.check(sorted(partitions) == sorted(names), argument, f"keyed by the stacks {names}",
                  sorted(partitions))
+    checked = {}
     for name in names:
-        checks.check(isinstance(partitions[name], PartitionedCsrFormatTensor),
-                     f"{argument}[{name!r}]", "a PartitionedCsrFormatTensor",
-                     type(partitions[name]).__name__, sentence=
-                     f"Expect PartitionedCsrFormatTensor but get {type(partitions[name])}.")
-    return {name: partitions[name] for name in names}
+        partition = partitions[name]
+        if not isinstance(partition, PartitionedCsrFormatTensor):
+            raise ValueError(checks.complaint(
+                f"{argument}[{name!r}]", "a PartitionedCsrFormatTensor",
+                type(partition).__name__, sentence=
+                f"Expect PartitionedCsrFormatTensor but get {type(partition)}."))
+        checked[name] = partition
+    return checked
 
 
 def _to_replicas(name: str, form: CsrFormat, inputs: Sequence[Inputs]) -> Replicas:
@@ -203,9 +233,20 @@ def _to_replicas(name: str, form: CsrFormat, inputs: Sequence[Inputs]) -> Replic
             for of_replica in inputs]
 
 
-def _fields(partition: PartitionedCsrFormatTensor) -> dict[str, Any]:
-    return {name: getattr(partition, name)
-            for name in PartitionedCsrFormatTensor.__annotations__}
+def _features_to_replicas(inputs: Sequence[EnqueueDatas]) -> Replicas:
+    return [(datas, tf.constant(1, tf.int64)) for datas in inputs]
+
+
+def _of_plan(stack: ExportableEmbedding, datas: EnqueueDatas) -> EnqueueDatas:
+    return {feature.name: datas[feature.name] for feature in stack.engine.plan.features}
+
+
+def _identity(nest):
+    return with_tensors(nest, [tf.identity(tensor) for tensor in tensors_of(nest)])
+
+
+def _columns(activations: Tensor, dimension: int) -> Tensor:
+    return activations if activations.shape[-1] == dimension else activations[:, :dimension]
 
 
 def _table_variables(variables: Mapping[str, StackVariable]) -> TableVariables:

@@ -11,23 +11,24 @@ from collections.abc import Mapping
 import tensorflow as tf
 
 from tpu_estimator_embedding.engine.backend import EnqueueDatas
-from tpu_estimator_embedding.engine.checked_ids import checked_ids
+from tpu_estimator_embedding.engine.checked_ids import checked_ids, unchecked_ids
 from tpu_estimator_embedding.engine.enqueue_data import EnqueueData
+from tpu_estimator_embedding.engine.stacked_ids import to_stack_rows
 from tpu_estimator_embedding.mid_level.sparse_core.partitioned_csr import StackIds
 from tpu_estimator_embedding.mid_level.sparse_core.to_stacks import FeaturePlace, Stacks
-from tpu_estimator_embedding.ops.combiners import row_scales
-from tpu_estimator_embedding.ops.sparse_ids import weights_or_ones, without_negative
+from tpu_estimator_embedding.ops.sparse_ids import SparseIds, weights_or_ones
+from tpu_estimator_embedding.plan.embedding_plan import FeaturePlan
 from tpu_estimator_embedding.types import Tensor
 
-CORES, FEATURES = "cores", "features"  # orders of the rows of a stack
 
-
-def stack_ids(stacks: Stacks, datas: EnqueueDatas) -> dict[str, StackIds]:
-    """Checks the ids of all features, and puts those of each stack together.
+def stack_ids(stacks: Stacks, datas: EnqueueDatas, *,
+              are_checked: bool = False) -> dict[str, StackIds]:
+    """Checks the ids of all features, and concatenates those of each stack.
 
     Args:
         stacks: the tables and features.
         datas: path -> ids of the feature.
+        are_checked: whether the engine checked them before.
 
     Returns:
         Stack name -> ids, in whose gains the combiners are, in the order of features.
@@ -35,9 +36,13 @@ def stack_ids(stacks: Stacks, datas: EnqueueDatas) -> dict[str, StackIds]:
     Raises:
         Those of the engine's `checked_ids`.
     """
+    plan = stacks.feature_plan
+    ids = (unchecked_ids(plan, datas) if are_checked
+           else checked_ids(plan, datas, tf.constant(1, tf.int64)))
+    features = {feature.name: feature for feature in plan.features}
     by_stack: dict[str, list[StackIds]] = {name: [] for name in stacks.stacks}
     for path, place in stacks.features.items():
-        by_stack[place.stack].append(_ids_of_feature(stacks, path, place, datas))
+        by_stack[place.stack].append(_stack_ids(features[path], place, ids[path]))
     return {name: StackIds(*(tf.concat(parts, 0) for parts in zip(*ids, strict=True)))
             for name, ids in by_stack.items()}
 
@@ -58,17 +63,15 @@ def engine_ids(ids: StackIds, rows_per_shard: int) -> EnqueueData:
     return EnqueueData(ids.shards * rows_per_shard + ids.tokens, ids.rows, ids.gains)
 
 
-def split_stack(stacks: Stacks, name: str, activations: Tensor,
-                order: str) -> dict[str, Tensor]:
+def split_cores(stacks: Stacks, name: str, activations: Tensor) -> dict[str, Tensor]:
     """Returns path -> `output_shape + [dim]`, from the activations of a stack.
 
     Args:
         stacks: the tables and features.
         name: name of the stack.
-        activations: `[samples, padded dimension]`.
-        order: whether the rows are in the order of `CORES`, or of `FEATURES`.
+        activations: `[samples, padded dimension]`, in the order of cores.
     """
-    cores = stacks.cores.num_sc_per_chip if order == CORES else 1
+    cores = stacks.cores.num_sc_per_chip
     by_core = tf.reshape(activations, [cores, -1, stacks.stacks[name].shape[1]])
     split = {}
     for path, place in stacks.features.items():
@@ -79,24 +82,25 @@ def split_stack(stacks: Stacks, name: str, activations: Tensor,
     return split
 
 
-def join_gradients(stacks: Stacks, name: str, gradients: Mapping[str, Tensor],
-                   order: str) -> Tensor:
-    """Returns `[samples, padded dimension]`: `split_stack` backwards.
+def join_cores(stacks: Stacks, name: str, gradients: Mapping[str, Tensor]) -> Tensor:
+    """Returns `[samples, padded dimension]`, in the order of cores: `split_cores` backwards.
 
     Args:
         stacks: the tables and features.
         name: name of the stack.
         gradients: path -> `output_shape + [dim]` of every feature.
-        order: as for `split_stack`.
     """
-    cores = stacks.cores.num_sc_per_chip if order == CORES else 1
-    width, parts = stacks.stacks[name].shape[1], []
-    for path, place in stacks.features.items():
-        if place.stack == name:
-            dimension = stacks.activation_shapes[path][-1]
-            by_core = tf.reshape(gradients[path], [cores, -1, dimension])
-            parts.append(tf.pad(by_core, [[0, 0], [0, 0], [0, width - dimension]]))
+    cores, width = stacks.cores.num_sc_per_chip, stacks.stacks[name].shape[1]
+    parts = [tf.reshape(padded(gradients[path], width), [cores, -1, width])
+             for path, place in stacks.features.items() if place.stack == name]
     return tf.reshape(tf.concat(parts, 1), [-1, width])
+
+
+def padded(gradient: Tensor, width: int) -> Tensor:
+    """Returns the gradient with columns of zeros up to the width of the stack, `[rows, width]`."""
+    dimension = gradient.shape[-1]
+    rows = tf.reshape(gradient, [-1, dimension])
+    return rows if dimension == width else tf.pad(rows, [[0, 0], [0, width - dimension]])
 
 
 def _share(stacks: Stacks, place: FeaturePlace) -> tuple[int, int]:
@@ -105,15 +109,10 @@ def _share(stacks: Stacks, place: FeaturePlace) -> tuple[int, int]:
     return place.first // num_cores, place.sample_count // num_cores
 
 
-def _ids_of_feature(stacks: Stacks, path: str, place: FeaturePlace,
-                    datas: EnqueueDatas) -> StackIds:
-    tables = stacks.tables.restricted_to([path])
-    [feature] = tables.features
-    count = tf.constant(place.sample_count, tf.int64)
-    ids = without_negative(checked_ids(tables, {path: datas[path]}, count)[path])
-    scales = row_scales(tables.table_by_name[feature.table].combiner, ids, count)
-    gains = weights_or_ones(ids)
-    if scales is not None:
-        gains *= tf.gather(scales, ids.rows)
-    stack = stacks.stacks[place.stack]
-    return StackIds(*stack.table(place.table).place(ids.ids), ids.rows + place.first, gains)
+def _stack_ids(feature: FeaturePlan, place: FeaturePlace, ids: SparseIds) -> StackIds:
+    stacked = feature.stacked
+    assert stacked is not None
+    ids = to_stack_rows(stacked, ids, tf.constant(place.sample_count, tf.int64))
+    rows_per_shard = stacked.stack.rows_per_shard
+    return StackIds(ids.ids // rows_per_shard, ids.ids % rows_per_shard, ids.rows + place.first,
+                    weights_or_ones(ids))

@@ -17,6 +17,7 @@ from tpu_estimator_embedding import checks
 from tpu_estimator_embedding.mid_level.config.structure import named_features, named_tables
 from tpu_estimator_embedding.mid_level.config.to_plan import table_optimizer, to_plan
 from tpu_estimator_embedding.plan.embedding_plan import EmbeddingPlan, FeaturePlan
+from tpu_estimator_embedding.plan.stacked_feature import StackedFeature
 from tpu_estimator_embedding.plan.table_stacking import (
     SparseCores,
     StackableTable,
@@ -54,12 +55,15 @@ class Stacks:
         tables: the tables and features as they were configured.
         stacks: name -> where its tables lie.
         plan: the stacks as tables, each with one feature of its own name.
+        feature_plan: the stacks as tables, with the features as they were configured; its
+            batch size is 1.
         features: path -> place, in the order of the structure.
     """
 
     tables: EmbeddingPlan
     stacks: Mapping[str, TableStack]
     plan: EmbeddingPlan
+    feature_plan: EmbeddingPlan
     features: Mapping[str, FeaturePlace]
 
     @property
@@ -108,8 +112,25 @@ def to_stacks(feature_config: Any, optimizer: Any, cores: SparseCores, *,
     shapes = {path: output_shape(path, config, cores)
               for path, config in named_features(feature_config).items()}
     stacks = stack_tables(_stackable(tables, shapes), cores, stacking=stacking)
-    return Stacks(tables, {stack.name: stack for stack in stacks},
-                  plan_of_stacks(tables, stacks), _places(tables, stacks, shapes))
+    return lowered(tables, stacks, _places(tables, stacks, shapes))
+
+
+def lowered(tables: EmbeddingPlan, stacks: Sequence[TableStack],
+            places: Mapping[str, FeaturePlace]) -> Stacks:
+    """Returns tables and features with the plans of their stacks.
+
+    Args:
+        tables: the tables and features.
+        stacks: where the tables lie.
+        places: path -> where a feature stands among the activations of its stack.
+    """
+    by_name = {stack.name: stack for stack in stacks}
+    plan = plan_of_stacks(tables, stacks)
+    features = [FeaturePlan(path, place.stack, stacked=StackedFeature(
+        by_name[place.stack], place.table, tables.table_by_name[place.table].combiner or "sum",
+        place.sample_count)) for path, place in places.items()]
+    return Stacks(tables, by_name, plan, EmbeddingPlan.build(
+        plan.tables, features, num_hosts=plan.num_hosts), places)
 
 
 _NO_DECAY = ("weight_decay_factor and multiply_weight_decay_factor_by_learning_rate are not "

@@ -1,0 +1,46 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Features of a plan whose tables are stacks.
+
+>>> from tpu_estimator_embedding.plan.table_stacking import (
+...     SparseCores, StackableTable, stack_tables)
+>>> [stack] = stack_tables([StackableTable("a", 100, 8, samples=16)], SparseCores())
+>>> StackedFeature(stack, "a", "mean", num_samples=16).row(5)  # shard 1 of 4 holds it in row 1
+33
+"""
+
+import dataclasses
+from typing import Any
+
+from tpu_estimator_embedding.plan.table_stacking import TableLayout, TableStack
+
+
+@dataclasses.dataclass(frozen=True)
+class StackedFeature:
+    """What the engine needs to know of a feature that looks up one table of a stack.
+
+    Attributes:
+        stack: the stack, a table of the plan.
+        table: the table in the stack whose rows the ids are.
+        combiner: how the rows of a sample are combined: "sum", "mean" or "sqrtn".
+        num_samples: samples of the feature for each one of the batch size. Features of a stack
+            may have unequal numbers of samples: their batch size is then 1.
+    """
+
+    stack: TableStack
+    table: str
+    combiner: str
+    num_samples: int
+
+    @property
+    def layout(self) -> TableLayout:
+        """Where the rows of the table lie."""
+        return self.stack.table(self.table)
+
+    @property
+    def vocabulary_size(self) -> int:
+        """Rows of the table."""
+        return self.layout.vocabulary_size
+
+    def row(self, ids: Any) -> Any:
+        """Returns the rows of the stack that ids stand for: an int, an array or a tensor."""
+        return self.stack.row(self.table, ids)
