@@ -45,7 +45,7 @@ def _step_function(engine, workload: Workload, batches: Sequence[Batch]):
     inputs = iter(flat_dataset(batches))
     gradients = [tf.Variable(gradient, trainable=False) for gradient in make_gradients(workload)]
 
-    @tf.function
+    @tf.function(autograph=False)
     def train():
         train_step(engine, workload, next(inputs), gradients)
 
