@@ -57,6 +57,7 @@ EXTRAS = {
         "build",  # makes the sdist and the wheel that tests look into
         PYARROW,  # what extra `parquet` needs
         "matplotlib",  # what extra `plots` needs
+        "keras-rs",  # a stage of the migration, beside Keras 3
     ],
     "migrate": [
         "libcst",  # rewrites source code and keeps its formatting

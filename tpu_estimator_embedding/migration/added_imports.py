@@ -6,12 +6,13 @@ They come first because Estimators need Keras 2, which is chosen when `tf.keras`
 
 from __future__ import annotations
 
+import re
 from typing import TYPE_CHECKING, Any
 
 import libcst as cst
 from libcst import matchers
 
-from tpu_estimator_embedding.migration.bindings import dotted, module_of
+from tpu_estimator_embedding.migration.bindings import Bindings, dotted, module_of
 from tpu_estimator_embedding.migration.import_statements import from_import
 from tpu_estimator_embedding.migration.report import Finding
 from tpu_estimator_embedding.migration.source_file import SourceFile
@@ -22,6 +23,7 @@ if TYPE_CHECKING:
 
 _LIBRARIES = ("tensorflow", "tensorflow_estimator", "keras", "tf_keras")
 _LOADER = "import tpu_estimator_embedding.tf_estimator  # first: Estimators need Keras 2"
+_OF_KERAS = re.compile(r"tensorflow(\.compat\.v[12])?\.(layers|keras)\b")
 _KERAS = ("tensorflow.keras", "tensorflow.compat.v1.keras", "tensorflow.compat.v2.keras")
 
 
@@ -48,18 +50,33 @@ def _missing(rewriter: ModuleRewriter, module: cst.Module) -> list[str]:
     return [from_import(home, names) for home, names in sorted(by_module.items())]
 
 
-def load_first(source: SourceFile) -> tuple[bytes, list[Finding]]:
-    """Adds an import of this package above the first import of Keras, where there is none."""
+def load_first(source: SourceFile, *, is_chosen: bool) -> tuple[bytes, list[Finding]]:
+    """Adds an import that chooses Keras 2, above the first one of Keras, where there is none.
+
+    Args:
+        source: the module.
+        is_chosen: whether the program has such an import already, which is early enough for
+            `tf.layers` and `tf.keras` in functions.
+    """
     names = [name for statement in source.module.body
              for name in _imported_modules(statement, inside=True)]
     keras = [index for index, name in enumerate(names) if name.startswith(_KERAS)]
     ours = [index for index, name in enumerate(names) if name.startswith(PACKAGE)]
-    if not keras or ours and ours[0] < keras[0]:
+    if not keras and (is_chosen or not _uses_layers(source)):
+        return source.data, []
+    if keras and ours and ours[0] < keras[0]:
         return source.data, []
     body: list[Any] = list(source.module.body)
     _insert(source.module, body, _place(body), [_LOADER])
     return source.module.with_changes(body=body).bytes, [
         Finding(source.path, 0, 0, "TEE105", f"`{_LOADER.partition('  ')[0]}`")]
+
+
+def _uses_layers(source: SourceFile) -> bool:
+    """Whether a module uses names that TensorFlow has from Keras."""
+    bindings = Bindings(source)
+    return any(_OF_KERAS.match(".".join((path, *chain.parts[1:]))) for chain in bindings.chains
+               for path in bindings.meaning(chain.scope, chain.parts[0]).paths)
 
 
 def _place(body: list[Any]) -> int:

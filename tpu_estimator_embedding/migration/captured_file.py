@@ -5,11 +5,12 @@ import contextlib
 import os
 import pathlib
 import sys
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 
 from tpu_estimator_embedding.migration import captured_config, equal_plans
 from tpu_estimator_embedding.migration.captured_config import CapturedConfig
 from tpu_estimator_embedding.migration.config_text import FILE_NAME, ConfigWriter
+from tpu_estimator_embedding.migration.keras_rs_text import KerasRsWriter
 from tpu_estimator_embedding.migration.report import Finding
 from tpu_estimator_embedding.migration.rewrite import MigratedFile
 from tpu_estimator_embedding.runtime.capture import NoEstimatorError
@@ -17,13 +18,14 @@ from tpu_estimator_embedding.runtime.capture import NoEstimatorError
 
 def capture_file(path: str | os.PathLike[str], name: pathlib.PurePath,
                  arguments: Sequence[str] = (), *, is_tf1: bool = False,
-                 steps: int = 0) -> MigratedFile:
+                 steps: int = 0, stage: str = "imports") -> MigratedFile:
     """Runs a program until its TPUEstimator is made, and returns its `embedding_config.py`.
 
     Args:
         path: the program.
         name: of the program in an output directory; the new file is beside it.
         arguments, is_tf1, steps: as for `captured_config.capture`.
+        stage: that the program is migrated to; "keras-rs" has configs of its own.
 
     Raises:
         runtime.program.NotStartedError: the program cannot be started.
@@ -35,7 +37,7 @@ def capture_file(path: str | os.PathLike[str], name: pathlib.PurePath,
         with _as_it_was():
             captured = captured_config.capture(os.fspath(path), arguments, is_tf1=is_tf1,
                                                steps=steps)
-            text, findings = written(captured)
+            text, findings = written(captured, stage)
     except NoEstimatorError as error:
         finding = Finding(os.fspath(path), 0, 0, "TEE304", str(error))
         return MigratedFile(new, name.with_name(FILE_NAME), before, before, (finding,))
@@ -43,21 +45,24 @@ def capture_file(path: str | os.PathLike[str], name: pathlib.PurePath,
     return MigratedFile(new, name.with_name(FILE_NAME), before, text.encode(), tuple(findings))
 
 
-def written(captured: CapturedConfig) -> tuple[str, list[Finding]]:
+def written(captured: CapturedConfig, stage: str = "imports") -> tuple[str, list[Finding]]:
     """Returns the text of a captured program's `embedding_config.py`, checked, and findings."""
-    writer = ConfigWriter(captured)
+    is_keras_rs = stage == "keras-rs"
+    writer = KerasRsWriter(captured) if is_keras_rs else ConfigWriter(captured)
+    differences = equal_plans.keras_rs_differences if is_keras_rs else equal_plans.differences
     text = writer.write()
     tables, features = len(captured.plan.tables), len(captured.plan.features)
     findings = [*writer.findings, Finding(
         captured.program, 0, 0, "TEE301", f"{tables} tables and {features} features")]
-    for difference in _differences(captured, text):
+    for difference in _differences(differences, captured, text):
         findings.append(Finding(captured.program, 0, 0, "TEE305", difference))
     return text, findings
 
 
-def _differences(captured: CapturedConfig, text: str) -> list[str]:
+def _differences(compare: Callable[[CapturedConfig, str], list[str]], captured: CapturedConfig,
+                 text: str) -> list[str]:
     try:
-        return equal_plans.differences(captured, text)
+        return compare(captured, text)
     except Exception as error:  # of the written code, which then cannot be used as it is
         return [f"it does not run: {type(error).__name__}: {error}"]
 

@@ -42,7 +42,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     """Adds the options of the command."""
     parser.usage, parser.epilog = _USAGE, _EPILOG
     parser.add_argument("paths", nargs="+", metavar="PROGRAM", help="files and directories")
-    parser.add_argument("--to", choices=["imports", "tf2", "layers"], default="imports",
+    parser.add_argument("--to", choices=["imports", "tf2", "layers", "keras-rs"], default="imports",
                         help="the stage to migrate to (default: %(default)s)")
     output = parser.add_mutually_exclusive_group()
     output.add_argument("--diff", action="store_true", help="print a diff (the default)")
@@ -108,7 +108,7 @@ def _migrate(args: argparse.Namespace) -> list[MigratedFile]:
         is_tf1 = args.is_tf1 or any(finding.code == "TEE110" for finding in files[0].findings)
         path, name = found[0]
         files.append(captured_file.capture_file(path, name, args.program_arguments, is_tf1=is_tf1,
-                                                steps=args.capture_steps))
+                                                steps=args.capture_steps, stage=args.to))
     return files
 
 

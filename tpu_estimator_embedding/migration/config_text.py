@@ -32,8 +32,7 @@ _ARGUMENTS = {
 _HEADER = '''\
 """The embeddings of {program}, as it built them.
 
-Written by `tpu-estimator-embedding migrate --capture`, which checked that it builds an equal
-plan.
+Written by `tpu-estimator-embedding migrate --capture`, which checked that it {checked}.
 """
 '''
 
@@ -42,35 +41,42 @@ class ConfigWriter:
     """Writes the module for one captured program.
 
     Attributes:
+        imports: variable -> import of the vocabulary of a stage.
+        checked: what the header says of the module.
         findings: what could not be written.
     """
 
+    imports = {"mid_level": "from tpu_estimator_embedding import mid_level"}
+    checked = "builds an equal\nplan"
+
     def __init__(self, captured: CapturedConfig) -> None:
         self._captured = captured
-        self._texts = Texts(
-            imports={"mid_level": "from tpu_estimator_embedding import mid_level"})
+        self._texts = Texts(imports=dict(self.imports))
         self._tables = {table.name: _identifier(table.name) for table in captured.plan.tables}
         self.findings: list[Finding] = []
 
     def write(self) -> str:
         """Returns the text of the module."""
+        functions, constants = self.functions(), self._constants()
+        imports = "\n".join(_sorted_imports(self._texts.imports.values()))
+        blocks = [constants.rstrip("\n"), *self._texts.definitions.values(), *functions]
+        header = _HEADER.format(program=self._captured.program, checked=self.checked)
+        return f"{header}\n{imports}\n\n" + "\n\n\n".join(block for block in blocks if block)
+
+    def functions(self) -> list[str]:
+        """Returns the blocks of the module below its constants."""
         plan = self._captured.plan
         tables = [self._table(table) for table in plan.tables]
-        constants = self._constants()
         features = "".join(
             f"        {feature.name!r}: mid_level.FeatureConfig({self._tables[feature.table]}"
             + (f", max_sequence_length={feature.max_sequence_length}"
                if feature.max_sequence_length else "") + "),\n"
             for feature in plan.features)
-        function = ('def feature_config(global_step=None):\n'
-                    '    """Returns feature name -> FeatureConfig.\n\n'
-                    '    Args:\n'
-                    '        global_step: the variable that learning rates are functions of.\n'
-                    '    """\n' + "".join(tables) + f"    return {{\n{features}    }}\n")
-        imports = "\n".join(_sorted_imports(self._texts.imports.values()))
-        blocks = [constants.rstrip("\n"), *self._texts.definitions.values(), function]
-        return (_HEADER.format(program=self._captured.program) + f"\n{imports}\n\n"
-                + "\n\n\n".join(block for block in blocks if block))
+        return ['def feature_config(global_step=None):\n'
+                '    """Returns feature name -> FeatureConfig.\n\n'
+                '    Args:\n'
+                '        global_step: the variable that learning rates are functions of.\n'
+                '    """\n' + "".join(tables) + f"    return {{\n{features}    }}\n"]
 
     def _constants(self) -> str:
         captured, plan = self._captured, self._captured.plan

@@ -48,6 +48,24 @@ def differences(captured: CapturedConfig, text: str) -> list[str]:
     return found
 
 
+def keras_rs_differences(captured: CapturedConfig, text: str) -> list[str]:
+    """Returns what tables and features of Keras RS in a module's text do not have as captured.
+
+    Raises:
+        Exception: whatever the text raises.
+    """
+    module = ModuleType("embedding_config")
+    exec(compile(text, "embedding_config.py", "exec"), vars(module))
+    found, plan = [], captured.plan
+    config = module.feature_config()
+    for feature in plan.features:
+        table, new = plan.table_by_name[feature.table], config[feature.name].table
+        if (table.name, table.vocabulary_size, table.dimension, table.combiner or "sum") != (
+                new.name, new.vocabulary_size, new.embedding_dim, new.combiner):
+            found.append(f"table {table.name!r}")
+    return found
+
+
 def _differences_of_features(plan: Any, expected: Any, weight_keys: dict[str, str]) -> list[str]:
     new = {feature.name: dataclasses.replace(feature, weight_key=weight_keys.get(feature.name))
            for feature in plan.features}

@@ -3,6 +3,7 @@
 
 import dataclasses
 import pathlib
+import re
 from collections.abc import Sequence
 
 from tpu_estimator_embedding.migration import (
@@ -89,7 +90,9 @@ def _rewrite_all(files: Sequence[tuple[str, bytes]], is_tf1: bool | None,
     results = [to_imports.rewrite(source, bool(is_tf1) or source.path in notes)
                if isinstance(source, SourceFile) else source for source in sources]
     if any(PACKAGE.encode() in result.data for result in results):
-        results = [_with_loader(path, result) for (path, _), result in
+        chooses = any(re.search(rb"%s(\.| import .*)tf_(estimator|tpu)\b" % PACKAGE.encode(),
+                                result.data) for result in results)
+        results = [_with_loader(path, result, is_chosen=chooses) for (path, _), result in
                    zip(files, results, strict=True)]
     if to in TEMPLATES:
         results = [to_tf2.rewrite(result, path, to) for (path, _), result in
@@ -109,12 +112,16 @@ def _parse(path: str, data: bytes) -> SourceFile | Rewritten:
         return Rewritten(data, (error.finding,))
 
 
-def _with_loader(path: str, result: Rewritten) -> Rewritten:
-    """Loads this package first where a module imports tf.keras: it has to be Keras 2."""
-    if b"tensorflow" not in result.data or b"keras" not in result.data:
+def _with_loader(path: str, result: Rewritten, *, is_chosen: bool) -> Rewritten:
+    """Loads what chooses Keras 2 where a module imports tf.keras, or uses layers.
+
+    Args:
+        is_chosen: whether another import of the program does, for layers that are used later.
+    """
+    if b"tensorflow" not in result.data or not re.search(rb"keras|layers", result.data):
         return result
     source = _parse(path, result.data)
     if not isinstance(source, SourceFile):
         return result
-    data, findings = added_imports.load_first(source)
+    data, findings = added_imports.load_first(source, is_chosen=is_chosen)
     return Rewritten(data, (*result.findings, *findings))

@@ -111,14 +111,16 @@ class Trainer:
                                 ModeKeys.TRAIN, self.params).loss
         variables = self.forward.trainable_variables
         table_gradients, gradients = tape.gradient(loss, (activations, variables))
-        table_gradients = {
-            name: gradient if (scale := _multiplier(self.feature_config[name].table.name,
-                                                    self.global_step)) is None
-            else scale * gradient for name, gradient in table_gradients.items()}
+        table_gradients = {name: self._multiplied(name, gradient)
+                           for name, gradient in table_gradients.items()}
         self.learning_rate.assign(dense_learning_rate(self.global_step, self.params))
         self.embedding.apply_gradients(table_gradients)
         self.optimizer.apply_gradients(zip(gradients, variables), global_step=self.global_step)
         return loss
+
+    def _multiplied(self, feature, gradient):
+        scale = _multiplier(self.feature_config[feature].table.name, self.global_step)
+        return gradient if scale is None else scale * gradient
 
     def evaluate(self, input_fn, steps=None, name=None):
         """Returns the mean loss, the metrics of metric functions, and the step."""

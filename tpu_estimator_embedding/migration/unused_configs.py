@@ -81,6 +81,9 @@ def _is_unused_assignment(line: Any, counts: collections.Counter[str]) -> bool:
 
 def _used_import(statement: Any, used: set[str]) -> cst.BaseStatement | None:
     node = statement.body[0]
+    if isinstance(node, cst.Import) and not any(
+            alias.asname or dotted(alias.name)[0] in used for alias in node.names):
+        return None
     if not isinstance(node, cst.ImportFrom) or isinstance(node.names, cst.ImportStar):
         return statement
     left = [alias for alias in node.names

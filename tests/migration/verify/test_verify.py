@@ -1,6 +1,8 @@
 # SPDX-License-Identifier: Apache-2.0
-"""`verify` on a program, its migration, and migrations with a planted difference."""
+"""`verify` on a program, its migrations to all stages, and ones with a planted difference."""
 
+import importlib.metadata
+import importlib.util
 import json
 import pathlib
 import sys
@@ -18,6 +20,8 @@ from tpu_estimator_embedding.migration.verify.steps import KINDS
 PROGRAM = ROOT / "migration_guide/columns/before.py"
 MIGRATED = ROOT / "migration_guide/columns/after_imports.py"
 STEPS = 3
+HAS_KERAS_RS = importlib.util.find_spec("keras_rs") is not None and (
+    importlib.metadata.version("keras") >= "3")
 WORDS = "input_layer/words_embedding/embedding_weights"
 
 LOSE_SLOT = f"""\
@@ -92,6 +96,30 @@ RUN_ALL = """
 """
 
 
+# Migrates one program to TF2 and to layers, another one to Keras RS, and records that one.
+PREPARE = """
+    import pathlib, sys
+    from tpu_estimator_embedding.migration import captured_config, captured_file
+    from tpu_estimator_embedding.migration.rewrite import rewrite
+    from tpu_estimator_embedding.migration.verify import recorded_run
+    from tpu_estimator_embedding.migration.verify.settings import Settings
+    root, program, adagrad, settings = sys.argv[1:]
+    for path, stages in ((program, ("tf2", "layers")), (adagrad, ("keras-rs",))):
+        captured = captured_config.capture(path, ["never"], steps=1)
+        for stage in stages:
+            new = pathlib.Path(root, f"to {stage}")
+            new.mkdir()
+            text, findings = captured_file.written(captured, stage)
+            result = rewrite(pathlib.Path(path).read_bytes(), path, to=stage)
+            assert not [one for one in (*findings, *result.findings)
+                        if one.about.kind in ("left", "decision") and not (
+                            stage == "keras-rs" and "No module named 'keras" in one.message)]
+            (new / "program.py").write_bytes(result.data)
+            (new / "embedding_config.py").write_text(text)
+    recorded_run.run(Settings.load(settings))
+"""
+
+
 @pytest.fixture(name="runs", scope="module")
 def runs_of_all_programs(tmp_path_factory):
     """Verifies the program by the command, then runs all plants in one process."""
@@ -99,33 +127,52 @@ def runs_of_all_programs(tmp_path_factory):
     done = start([sys.executable, "-m", "tpu_estimator_embedding", "verify", "--steps", STEPS,
                   "--keep", directory / "runs", PROGRAM, MIGRATED, "--",
                   directory / "never"])
-    new = directory / "tf2"
-    migrated = start([sys.executable, "-m", "tpu_estimator_embedding", "migrate", "--to", "tf2",
-                      "--output", new, "--capture-steps", "1", "--capture", PROGRAM, "--",
-                      directory / "never"])
-    assert migrated.returncode == 0, migrated.stderr
-    tf2 = {"program.py": (new / "before.py").read_text(),
-           "embedding_config.py": (new / "embedding_config.py").read_text()}
-    run_planted(directory, "", {"program.py": MIGRATED.read_text()}, PLANTS)
-    run_planted(directory, "tf2 ", tf2, TF2_PLANTS)
+    run_planted([plant(directory, name, {"program.py": MIGRATED.read_text()}, replacements)
+                 for name, replacements in PLANTS.items()])
+    new = migrated_programs(directory)
+    run_planted([
+        *(plant(directory, f"tf2 {name}", new["tf2"], replacements)
+          for name, replacements in TF2_PLANTS.items()),
+        plant(directory, "layers", new["layers"], []),
+        *([plant(directory, "keras-rs", new["keras-rs"], [], "adagrad")] if HAS_KERAS_RS else [])])
     return directory, done
 
 
-def run_planted(directory, prefix, files, plants):
-    """Runs a program with each of the plants in one process."""
-    paths = []
-    for plant, replacements in plants.items():
-        run = directory / f"{prefix}{plant}"
-        run.mkdir()
-        texts = dict(files)
-        for old, new in replacements:
-            [name] = [name for name in texts if old in texts[name]]
-            assert texts[name].count(old) == 1, old
-            texts[name] = texts[name].replace(old, new)
-        for name, text in texts.items():
-            (run / name).write_text(text)
-        paths.append(Settings(str(run / "program.py"), (str(directory / "never"),), str(run),
-                              STEPS, False, reference=str(directory / "runs/legacy")).save())
+def migrated_programs(directory):
+    """Migrates the program to all stages; for Keras RS one with another optimizer.
+
+    That one is recorded, too, as `adagrad`.
+    """
+    adagrad = directory / "adagrad.py"
+    adagrad.write_text(PROGRAM.read_text().replace(
+        "AdamParameters(0.1, epsilon=1e-6)", "AdagradParameters(0.1)"))
+    (directory / "adagrad").mkdir()
+    settings = Settings(str(adagrad), (str(directory / "never"),), str(directory / "adagrad"),
+                        STEPS, True).save()
+    done = start([sys.executable, "-c", PREPARE.replace("\n    ", "\n"), directory, PROGRAM,
+                  adagrad, settings])
+    assert done.returncode == 0, done.stderr
+    return {stage: {path.name: path.read_text() for path in (directory / f"to {stage}").iterdir()}
+            for stage in ("tf2", "layers", "keras-rs")}
+
+
+def plant(directory, name, files, replacements, reference="runs/legacy"):
+    """Writes a program with a difference; returns the settings that run it."""
+    run = directory / name
+    run.mkdir()
+    texts = dict(files)
+    for old, new in replacements:
+        [file] = [file for file in texts if old in texts[file]]
+        assert texts[file].count(old) == 1, old
+        texts[file] = texts[file].replace(old, new)
+    for file, text in texts.items():
+        (run / file).write_text(text)
+    return Settings(str(run / "program.py"), (str(run / "model"),), str(run), STEPS, False,
+                    reference=str(directory / reference)).save()
+
+
+def run_planted(paths):
+    """Runs programs in one process."""
     planted = start([sys.executable, "-c", RUN_ALL.replace("\n    ", "\n"), *paths])
     assert planted.returncode == 0, planted.stderr
 
@@ -133,10 +180,9 @@ def run_planted(directory, prefix, files, plants):
 @pytest.fixture(name="verify")
 def verification_of_a_plant(runs):
     directory, _ = runs
-    old = directory / "runs/legacy"
 
-    def verify(plant, **tolerance):
-        new = directory / plant
+    def verify(plant, reference="runs/legacy", **tolerance):
+        old, new = directory / reference, directory / plant
         return comparison.compare_runs(old, RunResult.load(old), new, RunResult.load(new),
                                        **{"rtol": 0.0, "atol": 0.0, **tolerance})
     return verify
@@ -182,6 +228,21 @@ def test_migrated_tf2_program_agrees_bit_for_bit(verify):
     assert [step.step for step in found.steps] == list(range(1, STEPS + 1))
     assert found.steps[0].activations.keys() == {"users", "words"}
     assert found.steps[0].largest() == dict.fromkeys(KINDS, 0.0)
+
+
+def test_keras_model_agrees_bit_for_bit(verify):
+    found = verify("layers")
+    assert found.agree, found.to_text()
+    assert not found.notes and len(found.steps) == STEPS
+
+
+@pytest.mark.skipif(not HAS_KERAS_RS, reason="Keras RS needs Keras 3")
+def test_program_of_keras_rs_agrees_where_its_arithmetic_does(verify):
+    found = verify("keras-rs", "adagrad", rtol=1e-5, atol=1e-7)
+    assert found.agree, found.to_text()
+    assert not found.notes and len(found.steps) == STEPS
+    assert {(one.slot or "dense") for one in found.steps[0].checkpoint.tensors} == {
+        "parameters", "accumulators", "dense"}
 
 
 @pytest.mark.parametrize("plant, configuration, step, tensor", [

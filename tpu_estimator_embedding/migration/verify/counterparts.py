@@ -69,11 +69,7 @@ class Counterparts:
         recorded = self._reference.result.tables
         legacy: dict[str, str] = {}
         for one in self._watched:
-            if one.plan is None:  # whose tables are called as the legacy program's were
-                legacy.update({name: name for name in one.variables()})
-            else:
-                legacy.update(self._reference.names_of({
-                    feature.name: feature.table for feature in one.plan.features}))
+            legacy.update(self._reference.names_of(one.features))
         names = {}
         for one in self._watched:
             for name in one.variables():

@@ -27,6 +27,7 @@ class WatchedTables:
 
     Attributes:
         plan: what it was made with; None where the object has none.
+        features: feature -> table.
         variables: returns name of a table, or "table/slot" -> variable, without applying an
             update that waits.
         forget: drops an update that waits.
@@ -39,6 +40,7 @@ class WatchedTables:
     plan: EmbeddingPlan | None
     variables: Callable[[], Mapping[str, Any]]
     forget: Callable[[], Any]
+    features: Mapping[str, str]
     num_replicas: int = 1
     updates: int = 0
     activations: dict[str, np.ndarray] = dataclasses.field(default_factory=dict)
@@ -90,7 +92,8 @@ def watching(found: list[WatchedTables]) -> Iterator[None]:
         original(self, *args, **kwargs)
         add(self, WatchedTables(
             self._plan, lambda: table_variables.children(self._variables or {}),
-            lambda: self._batches and self._batches.forget(), self._replicas.count))
+            lambda: self._batches and self._batches.forget(), _features(self._plan),
+            self._replicas.count))
 
     def dequeue(original: Any, self: Any, *args: Any, **kwargs: Any) -> Any:
         activations = original(self, *args, **kwargs)
@@ -104,7 +107,8 @@ def watching(found: list[WatchedTables]) -> Iterator[None]:
     def made_layer(original: Any, self: Any, *args: Any, **kwargs: Any) -> None:
         original(self, *args, **kwargs)
         add(self, WatchedTables(self._plan, lambda: self.variables, lambda: [
-            delayed.drop() for delayed, _ in self._delayed.values()], self._replicas.count))
+            delayed.drop() for delayed, _ in self._delayed.values()], _features(self._plan),
+            self._replicas.count))
 
     def lookup(original: Any, self: Any, features: Any, weights: Any, trap: Any,
                training: Any) -> Any:
@@ -141,3 +145,7 @@ def wrapped(owner: Any, method: str, function: Callable[..., Any]) -> Iterator[N
         yield
     finally:
         setattr(owner, method, original)
+
+
+def _features(plan: EmbeddingPlan) -> dict[str, str]:
+    return {feature.name: feature.table for feature in plan.features}
