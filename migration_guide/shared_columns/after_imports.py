@@ -13,7 +13,7 @@ from tpu_estimator_embedding import (
     TPUEstimatorSpec,
     shared_embedding_columns,
 )
-import tpu_estimator_embedding.tf_estimator  # first: Estimators need Keras 2
+import tpu_estimator_embedding.tf_estimator  # noqa: F401 (chooses Keras 2)
 import tensorflow.compat.v1 as tf
 
 ITEMS = 50

@@ -22,7 +22,7 @@ if TYPE_CHECKING:
     from tpu_estimator_embedding.migration.to_imports import ModuleRewriter
 
 _LIBRARIES = ("tensorflow", "tensorflow_estimator", "keras", "tf_keras")
-_LOADER = "import tpu_estimator_embedding.tf_estimator  # first: Estimators need Keras 2"
+_LOADER = "import tpu_estimator_embedding.tf_estimator  # noqa: F401 (chooses Keras 2)"
 _OF_KERAS = re.compile(r"tensorflow(\.compat\.v[12])?\.(layers|keras)\b")
 _KERAS = ("tensorflow.keras", "tensorflow.compat.v1.keras", "tensorflow.compat.v2.keras")
 

@@ -7,7 +7,7 @@ import sys
 from collections.abc import Sequence
 
 _PROGRAM = "tpu-estimator-embedding verify"
-_USAGE = "%(prog)s [options] LEGACY.py MIGRATED.py [-- ARGS ...]"
+_USAGE = "%(prog)s [options] LEGACY.py MIGRATED.py [-- ARGS ... [-- ARGS OF MIGRATED.py ...]]"
 DIFFERENT, FAILED = 1, 2
 DESCRIPTION = """\
 Proves that a migrated program trains as the legacy program does. Runs both until
@@ -20,7 +20,8 @@ Estimators train in temporary model directories, and both programs are ended aft
 the last step: what they do later is not run. What they write by themselves, a
 host_call's summaries or the checkpoints of a TF2 program for example, goes where
 ARGS say: give a --model_dir of no worth. The disk must hold the checkpoints of
-every step. A TF2 program runs its first step twice, so it needs one step more.
+every step. A TF2 program runs its first step twice, so it needs one step more. A
+second `--` gives the migrated program arguments of its own.
 
 examples:
   %(prog)s train.py new/train.py -- --data logs/
@@ -56,7 +57,10 @@ def parse(parser: argparse.ArgumentParser, arguments: Sequence[str]) -> argparse
     own = list(arguments)
     place = own.index("--") if "--" in own else len(own)
     args = parser.parse_args(own[:place])
-    args.program_arguments = own[place + 1:]
+    of_both = own[place + 1:]
+    other = of_both.index("--") if "--" in of_both else len(of_both)
+    args.program_arguments = of_both[:other]
+    args.migrated_arguments = of_both[other + 1:] if other < len(of_both) else None
     return args
 
 
@@ -74,7 +78,8 @@ def run(args: argparse.Namespace) -> int:
         print(f"{_PROGRAM}: both programs run now, each in a process of its own", file=sys.stderr)
         found = compare(args.legacy, args.migrated, args.program_arguments, steps=args.steps,
                         rtol=args.rtol, atol=args.atol, is_tf1=args.is_tf1,
-                        directory=args.keep and pathlib.Path(args.keep), names=names)
+                        directory=args.keep and pathlib.Path(args.keep), names=names,
+                        migrated_arguments=args.migrated_arguments)
         if picture:
             plot.save_plot(found.steps, picture)
     except (OSError, ValueError, ImportError, FailedRunError) as error:

@@ -63,7 +63,8 @@ class Verification:
 def compare(legacy: StrPath, migrated: StrPath, arguments: Sequence[str] = (), *,
             steps: int = 20, rtol: float = 0.0, atol: float = 0.0, is_tf1: bool = False,
             directory: StrPath | None = None,
-            names: Mapping[str, str] | None = None) -> Verification:
+            names: Mapping[str, str] | None = None,
+            migrated_arguments: Sequence[str] | None = None) -> Verification:
     """Runs a legacy program and its migration to any stage, and compares every step.
 
     Each runs in a process of its own until its first TPUEstimator with tables, or of a TF2
@@ -85,6 +86,7 @@ def compare(legacy: StrPath, migrated: StrPath, arguments: Sequence[str] = (), *
         directory: where to keep both runs, with a checkpoint of every step; None keeps nothing.
         names: dense variable in a checkpoint of the legacy program -> name of the variable in a
             TF2 program, where they differ.
+        migrated_arguments: of the migrated program, where they differ.
 
     Raises:
         ValueError: `steps` or a tolerance is out of range.
@@ -102,7 +104,8 @@ def compare(legacy: StrPath, migrated: StrPath, arguments: Sequence[str] = (), *
         old, new = root / "legacy", root / "migrated"
         a = processes.record(Settings(os.fspath(legacy), tuple(arguments), str(old), steps,
                                       is_legacy=True, is_tf1=is_tf1))
-        b = processes.record(Settings(os.fspath(migrated), tuple(arguments), str(new), steps,
+        own = arguments if migrated_arguments is None else migrated_arguments
+        b = processes.record(Settings(os.fspath(migrated), tuple(own), str(new), steps,
                                       is_legacy=False, reference=str(old),
                                       names=tuple((names or {}).items())))
         return compare_runs(old, a, new, b, rtol=rtol, atol=atol)

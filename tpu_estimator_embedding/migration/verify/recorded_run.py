@@ -16,6 +16,7 @@ import numpy as np
 import tensorflow as tf
 
 from tpu_estimator_embedding.compat import patch, patch_table
+from tpu_estimator_embedding.migration.verify.after_import import after_import
 from tpu_estimator_embedding.migration.verify.settings import RunResult, Settings
 from tpu_estimator_embedding.migration.verify.tf2_run import TF2Run
 from tpu_estimator_embedding.runtime import program
@@ -23,6 +24,7 @@ from tpu_estimator_embedding.runtime.capture import NoEstimatorError
 from tpu_estimator_embedding.runtime.estimator_methods import replaced
 from tpu_estimator_embedding.runtime.program_setup import ProgramSetup
 
+_ESTIMATOR = "tpu_estimator_embedding.estimator.tpu_estimator"
 _SEED = 1
 _READ_AHEAD = 3  # batches that are read and not trained on
 
@@ -59,13 +61,16 @@ def run(settings: Settings) -> None:
     with contextlib.ExitStack() as stack:
         tf2_run = TF2Run(settings) if settings.reference else None
 
+        def watch_estimator() -> None:
+            stack.enter_context(replaced("__init__", construct))
+            stack.enter_context(replaced("train", train))
+
         def set_up() -> None:
             if settings.is_legacy:
                 ProgramSetup(settings.is_tf1)()
             for row in patch_table.SAVERS:  # what this run saves says how tables lie
                 patch.apply(row)
-            stack.enter_context(replaced("__init__", construct))
-            stack.enter_context(replaced("train", train))
+            stack.enter_context(after_import(_ESTIMATOR, watch_estimator))
             if tf2_run:
                 tf.random.set_seed(_SEED)
                 stack.enter_context(tf2_run.following())

@@ -1,0 +1,51 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Calls a function as soon as a program has imported a module."""
+
+import contextlib
+import importlib.abc
+import importlib.util
+import sys
+from collections.abc import Callable, Iterator
+from importlib.machinery import ModuleSpec
+from types import ModuleType
+from typing import Any
+
+
+@contextlib.contextmanager
+def after_import(name: str, function: Callable[[], None]) -> Iterator[None]:
+    """Calls a function now, if the module is imported, or else when it will be.
+
+    Importing it earlier than the program does may decide something, as tensorflow_estimator
+    decides which Keras layers are of.
+    """
+    if name in sys.modules:
+        function()
+        yield
+        return
+    finder = _Finder(name, function)
+    sys.meta_path.insert(0, finder)
+    try:
+        yield
+    finally:
+        with contextlib.suppress(ValueError):  # it was imported
+            sys.meta_path.remove(finder)
+
+
+class _Finder(importlib.abc.MetaPathFinder):
+    def __init__(self, name: str, function: Callable[[], None]) -> None:
+        self._name, self._function = name, function
+
+    def find_spec(self, fullname: str, path: Any, target: Any = None) -> ModuleSpec | None:
+        if fullname != self._name:
+            return None
+        sys.meta_path.remove(self)
+        spec = importlib.util.find_spec(fullname)
+        if spec is not None and spec.loader is not None:
+            execute = spec.loader.exec_module
+
+            def exec_module(module: ModuleType) -> None:
+                execute(module)
+                self._function()
+
+            spec.loader.exec_module = exec_module  # type: ignore[method-assign]
+        return spec
