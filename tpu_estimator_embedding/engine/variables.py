@@ -1,12 +1,13 @@
 # SPDX-License-Identifier: Apache-2.0
 """The variables that hold tables and their slots, one part for each host."""
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from typing import NamedTuple
 
 import tensorflow as tf
 
 from tpu_estimator_embedding.engine.constant_initializers import computed_in_session
+from tpu_estimator_embedding.engine.placement import THIS_PROCESS, by_part
 from tpu_estimator_embedding.engine.table_slice import TableSlice
 from tpu_estimator_embedding.plan.embedding_plan import EmbeddingPlan, TablePlan
 from tpu_estimator_embedding.types import Initializer
@@ -32,7 +33,8 @@ class TableVariables(NamedTuple):
 
 
 def create_variables(plan: EmbeddingPlan, names: Mapping[str, TableNames],
-                     checkpoint_num_hosts: int | None = None) -> dict[str, TableVariables]:
+                     checkpoint_num_hosts: int | None = None,
+                     servers: Sequence[str] = ()) -> dict[str, TableVariables]:
     """Creates every table of the plan, and its slots where it has an optimizer.
 
     In a graph, parts are made by `tf.compat.v1.get_variable` with a partitioner, so that
@@ -47,11 +49,13 @@ def create_variables(plan: EmbeddingPlan, names: Mapping[str, TableNames],
         plan: the tables.
         names: table name -> names of its variables.
         checkpoint_num_hosts: as in `TableSlice`.
+        servers: devices of the hosts, in a graph for a cluster; else all are in this process.
 
     Returns:
         Table name -> variables.
     """
-    variables = {table.name: _create_table(plan, table, names[table.name])
+    devices = servers or [THIS_PROCESS] * plan.num_hosts
+    variables = {table.name: _create_table(plan, table, names[table.name], devices)
                  for table in plan.tables}
     if not tf.executing_eagerly():
         for table in variables.values():
@@ -67,20 +71,24 @@ def default_names(plan: EmbeddingPlan) -> dict[str, TableNames]:
         for table in plan.tables}
 
 
-def _create_table(plan: EmbeddingPlan, table: TablePlan, names: TableNames) -> TableVariables:
+def _create_table(plan: EmbeddingPlan, table: TablePlan, names: TableNames,
+                  devices: Sequence[str]) -> TableVariables:
     sizes = plan.rows_per_host(table)
-    slots = {slot: _create_parts(names.slots[slot], table, sizes, tf.constant_initializer(value))
+    slots = {slot: _create_parts(names.slots[slot], table, sizes, tf.constant_initializer(value),
+                                 devices)
              for slot, value in table.slot_initial_values.items()}
-    return TableVariables(_create_parts(names.table, table, sizes, table.initializer), slots)
+    return TableVariables(
+        _create_parts(names.table, table, sizes, table.initializer, devices), slots)
 
 
-def _create_parts(name: str, table: TablePlan, sizes: list[int],
-                  initializer: Initializer) -> list[tf.Variable]:
-    with tf.device("/device:CPU:0"):
-        if tf.executing_eagerly():
+def _create_parts(name: str, table: TablePlan, sizes: list[int], initializer: Initializer,
+                  devices: Sequence[str]) -> list[tf.Variable]:
+    if tf.executing_eagerly():
+        with tf.device(THIS_PROCESS):
             return [tf.Variable(initializer([rows, table.dimension], tf.float32),
                                 trainable=False, name=f"{name}/part_{part}")
                     for part, rows in enumerate(sizes)]
+    with tf.compat.v1.device(by_part(name, devices)):
         return list(tf.compat.v1.get_variable(
             name, [sum(sizes), table.dimension], tf.float32,
             initializer=computed_in_session(initializer),

@@ -10,7 +10,9 @@ from tpu_estimator_embedding import checks
 from tpu_estimator_embedding.checkpoint.layouts.table_layouts import TABLE_LAYOUTS_KEY
 from tpu_estimator_embedding.checkpoint.layouts.table_saveables import teach_savers
 from tpu_estimator_embedding.compat.stand_ins import tpu_ops
+from tpu_estimator_embedding.engine.placement import THIS_PROCESS
 from tpu_estimator_embedding.estimator import upstream
+from tpu_estimator_embedding.estimator.cluster import cluster_of, prepare_for_server
 from tpu_estimator_embedding.estimator.config_checks import check_can_honour, without_num_shards
 from tpu_estimator_embedding.estimator.embedding_config_spec import check_spec
 from tpu_estimator_embedding.estimator.estimator_spec import (
@@ -55,8 +57,8 @@ class TPUEstimator(upstream.tpu_estimator.TPUEstimator):
     The constructor's arguments are TensorFlow's, in their order, and two more:
 
     Args:
-        num_hosts: parts into which every table is split, each with a variable of its own.
-            Checkpoints can be read with any other number, and by the other partition_strategy.
+        num_hosts: parts into which every table is split, each with a variable of its own; 1
+            if None. Where TF_CONFIG has parameter servers, training has one on each. Checkpoints can be read with any other number, and by the other partition_strategy.
         checkpoint_num_hosts: hosts that wrote the checkpoint, where it does not say so itself:
             one that a TPU or an earlier version of this package wrote. Only `mod` needs it.
 
@@ -74,8 +76,9 @@ class TPUEstimator(upstream.tpu_estimator.TPUEstimator):
                  batch_axis=None, eval_on_tpu=True, export_to_tpu=True, export_to_cpu=True,
                  warm_start_from=None, embedding_config_spec=None,
                  export_saved_model_api_version=_EXPORT_API_V1, *,
-                 num_hosts=1, checkpoint_num_hosts=None):
-        checks.check_positive_int("num_hosts", num_hosts)
+                 num_hosts=None, checkpoint_num_hosts=None):
+        if num_hosts is not None:
+            checks.check_positive_int("num_hosts", num_hosts)
         if checkpoint_num_hosts is not None:
             checks.check_positive_int("checkpoint_num_hosts", checkpoint_num_hosts)
         check_spec(embedding_config_spec)
@@ -86,6 +89,8 @@ class TPUEstimator(upstream.tpu_estimator.TPUEstimator):
         self._tensor_core_columns = (
             embedding_config_spec and embedding_config_spec.tensor_core_feature_columns) or ()
         self._num_hosts = num_hosts
+        self._cluster = cluster_of(config if use_tpu else None)
+        self._cluster.num_hosts(num_hosts)
         self._checkpoint_num_hosts = checkpoint_num_hosts
         self._plans: dict[bool, EmbeddingPlan] = {}  # by whether it is for training
         self._user_model_fn = model_fn
@@ -106,6 +111,7 @@ class TPUEstimator(upstream.tpu_estimator.TPUEstimator):
         self._eval_on_tpu = eval_on_tpu
         self._all_warm_start_settings = self._warm_start_settings
         self._stop = StopOnSignal()
+        prepare_for_server(self._config)
         if use_tpu:  # what cannot work fails here; an optimizer is missed when training
             self._plan(training=bool(embedding_config_spec) and can_train(embedding_config_spec))
 
@@ -162,8 +168,11 @@ class TPUEstimator(upstream.tpu_estimator.TPUEstimator):
             return _NO_TABLES
         if training not in self._plans:
             self._plans[training] = spec_to_plan(self._spec, training=training,
-                                                 num_hosts=self._num_hosts)
+                                                 num_hosts=self._hosts(training))
         return self._plans[training]
+
+    def _hosts(self, training: bool) -> int:
+        return self._cluster.num_hosts(self._num_hosts) if training else self._num_hosts or 1
 
     def _assert_members_are_not_overridden(self) -> None:
         """Lets subclasses override what they like, whatever they are called."""
@@ -186,7 +195,8 @@ class TPUEstimator(upstream.tpu_estimator.TPUEstimator):
             return features, labels, [*hooks, OnlyInputEnds(input_ops)]
         call_input_fn = self._call_input_fn(input_fn, mode)
         training = mode == ModeKeys.TRAIN
-        with self._ctx.with_mode(mode) as ctx, tf.device("/device:CPU:0"):
+        device = self._cluster.this_task if training else ""
+        with self._ctx.with_mode(mode) as ctx, tf.device(device or THIS_PROCESS):
             inputs, hook = feed_steps(
                 self._plan(training=training), ctx, call_input_fn, training=training,
                 batch_axis=self._batch_axis, tensor_core_columns=self._tensor_core_columns,
@@ -239,7 +249,8 @@ class TPUEstimator(upstream.tpu_estimator.TPUEstimator):
             added_params=self._added_params(mode, is_export))
         step = build_step(plan, inputs, model_fn, training=training,
                           from_columns=bool(self._spec and self._spec.feature_columns),
-                          checkpoint_num_hosts=self._checkpoint_num_hosts)
+                          checkpoint_num_hosts=self._checkpoint_num_hosts,
+                          servers=self._cluster.servers if training else ())
         if not is_export:
             self._warm_start(step)
         spec = to_estimator_spec(

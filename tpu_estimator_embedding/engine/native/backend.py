@@ -10,6 +10,7 @@ import tensorflow as tf
 from tpu_estimator_embedding.engine.backend import Backend, StepGradients
 from tpu_estimator_embedding.engine.native.prepared_ids import PreparedIds, to_prepared_ids
 from tpu_estimator_embedding.engine.native.rule_attributes import rule_attributes
+from tpu_estimator_embedding.engine.placement import beside
 from tpu_estimator_embedding.engine.variables import TableVariables
 from tpu_estimator_embedding.kernels import load
 from tpu_estimator_embedding.plan.embedding_plan import EmbeddingPlan, TablePlan
@@ -30,12 +31,14 @@ def look_up(plan: EmbeddingPlan, variables: Variables, ids: PreparedIds) -> dict
         tables = [table for table in prepared if table.name in variables]
         if not tables:
             continue
-        activations = load.native_ops().tpu_embedding_look_up(
-            tables=[variables[table.name].parts[host].handle for table in tables],
-            sizes=host_ids.sizes, ids=host_ids.ids, row_ends=host_ids.row_ends,
-            weights=host_ids.weights, scales=host_ids.scales,
-            positions=[prepared.index(table) for table in tables],
-            dims=[table.dimension for table in tables])
+        parts = [variables[table.name].parts[host] for table in tables]
+        with beside(parts[0]):
+            activations = load.native_ops().tpu_embedding_look_up(
+                tables=[part.handle for part in parts],
+                sizes=host_ids.sizes, ids=host_ids.ids, row_ends=host_ids.row_ends,
+                weights=host_ids.weights, scales=host_ids.scales,
+                positions=[prepared.index(table) for table in tables],
+                dims=[table.dimension for table in tables])
         for table, values in zip(tables, activations, strict=True):
             sums[table.name].append(values)
     return {name: parts[0] if len(parts) == 1 else tf.add_n(parts)
@@ -47,19 +50,21 @@ def update(plan: EmbeddingPlan, variables: Variables, ids: PreparedIds,
     """Returns the updates of all hosts."""
     gradients = {name: tf.convert_to_tensor(gradient, tf.float32)
                  for name, gradient in step_gradients.gradients.items()}
+    step = tf.cast(step_gradients.step, tf.float32)
     updates = []
     for host, host_ids in enumerate(ids.hosts):
         tables = _tables_of(plan, host)
-        updates.append(load.native_ops().tpu_embedding_update(
-            **_resources(tables, variables, host),
-            gradients=[gradients[table.name] for table in tables],
-            learning_rates=_stack(step_gradients.learning_rates, tables),
-            multipliers=_stack(step_gradients.multipliers, tables),
-            step=tf.cast(step_gradients.step, tf.float32),
-            sizes=host_ids.sizes, run_ids=host_ids.run_ids, run_ends=host_ids.run_ends,
-            run_rows=host_ids.run_rows, run_weights=host_ids.run_weights, scales=host_ids.scales,
-            dims=[table.dimension for table in tables],
-            **rule_attributes([table.training_optimizer for table in tables])))
+        learning_rates = _stack(step_gradients.learning_rates, tables)
+        multipliers = _stack(step_gradients.multipliers, tables)
+        with beside(variables[tables[0].name].parts[host]):
+            updates.append(load.native_ops().tpu_embedding_update(
+                **_resources(tables, variables, host),
+                gradients=[gradients[table.name] for table in tables],
+                learning_rates=learning_rates, multipliers=multipliers, step=step,
+                sizes=host_ids.sizes, run_ids=host_ids.run_ids, run_ends=host_ids.run_ends,
+                run_rows=host_ids.run_rows, run_weights=host_ids.run_weights,
+                scales=host_ids.scales, dims=[table.dimension for table in tables],
+                **rule_attributes([table.training_optimizer for table in tables])))
     return updates
 
 

@@ -10,6 +10,7 @@ from collections.abc import Mapping
 import tensorflow as tf
 
 from tpu_estimator_embedding.engine.backend import Backend, StepGradients
+from tpu_estimator_embedding.engine.placement import beside
 from tpu_estimator_embedding.engine.tf_ops.core_by_core import core_by_core
 from tpu_estimator_embedding.engine.tf_ops.sharded_ids import HostIds, ShardedIds, to_sharded_ids
 from tpu_estimator_embedding.engine.tf_ops.update_rows import update_rows
@@ -58,8 +59,11 @@ TF_OPS = Backend(to_sharded_ids, look_up, update, row_counts, are_for_training)
 
 def _look_up_table(table: TablePlan, variables: TableVariables, ids: ShardedIds) -> Tensor:
     num_rows = ids.num_rows
-    sums = [lookup(part, host.ids, host.rows, host.weights, num_rows, table.quantization)
-            for part, host in zip(variables.parts, ids.hosts, strict=True)]
+    sums = []
+    for part, host in zip(variables.parts, ids.hosts, strict=True):
+        with beside(part):
+            sums.append(lookup(part, host.ids, host.rows, host.weights, num_rows,
+                               table.quantization))
     total = sums[0] if len(sums) == 1 else tf.add_n(sums)
     return total if ids.row_scales is None else total * ids.row_scales[:, tf.newaxis]
 
@@ -74,7 +78,7 @@ def _update_table(plan: EmbeddingPlan, table: TablePlan, variables: TableVariabl
         slots = {name: parts[host] for name, parts in variables.slots.items()}
         updates: list[tf.Operation] = []
         for round_ids in _rounds(plan, table, ids, host):
-            with tf.control_dependencies(updates):
+            with tf.control_dependencies(updates), beside(part):
                 row_gradients = sum_duplicates(
                     gradient, round_ids.rows, round_ids.weights, round_ids.unique_ids,
                     round_ids.positions)

@@ -63,7 +63,8 @@ class EngineStep(NamedTuple):
 
 def build_step(plan: EmbeddingPlan, prepared: StepInput, model_fn: Callable[[Any, Any], Any],
                *, from_columns: bool, training: bool,
-               checkpoint_num_hosts: int | None = None) -> EngineStep:
+               checkpoint_num_hosts: int | None = None,
+               servers: Sequence[str] = ()) -> EngineStep:
     """Builds the graph of one step.
 
     Args:
@@ -74,6 +75,7 @@ def build_step(plan: EmbeddingPlan, prepared: StepInput, model_fn: Callable[[Any
             their first use names.
         training: whether to capture gradients and update the tables.
         checkpoint_num_hosts: as in `TableSlice`.
+        servers: as in `create_variables`.
 
     Raises:
         RuntimeError: if the model_fn leaves a column unused in training, or computes no
@@ -98,7 +100,8 @@ def build_step(plan: EmbeddingPlan, prepared: StepInput, model_fn: Callable[[Any
     used = plan.restricted_to([feature.name for feature in plan.features
                                if feature.table in names])
     teach_savers()
-    engine = PartitionedEmbedding(plan, create_variables(used, names, checkpoint_num_hosts))
+    engine = PartitionedEmbedding(plan, create_variables(used, names, checkpoint_num_hosts,
+                                                         servers))
     with tf.device("/device:CPU:0"):
         stacked = lookahead.stacked if lookahead else engine.lookup(step_input.ids)
         by_replica = split_replicas(plan, stacked, step_input.ids, num_replicas)

@@ -1,0 +1,66 @@
+# SPDX-License-Identifier: Apache-2.0
+"""A parameter-server cluster of TF_CONFIG, as the engine uses it: one host for each server."""
+
+from typing import Any, NamedTuple
+
+import tensorflow as tf
+
+from tpu_estimator_embedding import checks
+from tpu_estimator_embedding.kernels import load
+
+_SERVER = "ps"
+
+
+class Cluster(NamedTuple):
+    """The devices of a training program.
+
+    Attributes:
+        servers: device of each host's tables; none where the program has no servers.
+        this_task: device of this process, for its input; empty outside of a cluster.
+    """
+
+    servers: tuple[str, ...]
+    this_task: str
+
+    def num_hosts(self, asked: int | None) -> int:
+        """Returns the parts into which tables are split for training.
+
+        Args:
+            asked: the `num_hosts` that the program gave.
+
+        Raises:
+            ValueError: if the program asks for another number than there are servers.
+        """
+        if not self.servers:
+            return asked or 1
+        checks.check(asked in (None, len(self.servers)), "num_hosts",
+                     f"{len(self.servers)}, the number of ps tasks in TF_CONFIG", asked,
+                     "Leave it out: every server is one host.")
+        return len(self.servers)
+
+
+def cluster_of(config: Any) -> Cluster:
+    """Returns the cluster that a RunConfig describes to the process of a trainer.
+
+    Processes without a cluster, evaluators among them, have all tables to themselves.
+    """
+    if config is None or not config.cluster_spec or not config.num_ps_replicas:
+        return Cluster((), "")
+    servers = tuple(f"/job:{_SERVER}/task:{number}/device:CPU:0"
+                    for number in range(config.num_ps_replicas))
+    return Cluster(servers, f"/job:{config.task_type}/task:{config.task_id}/device:CPU:0")
+
+
+def prepare_for_server(config: Any) -> None:
+    """Loads the kernels before Estimator starts this process's server, whose ops they become.
+
+    A server without them fails on the first op that a worker with them sends.
+    """
+    if config is None or not config.cluster_spec:
+        return
+    has_kernels = load.native_ops() is not None
+    if config.task_type == _SERVER:
+        tf.compat.v1.logging.info(
+            "tpu_estimator_embedding: server %d of %d holds one host's part of every table, "
+            "kernels: %s", config.task_id, config.num_ps_replicas,
+            load.description() if has_kernels else "TF ops")
