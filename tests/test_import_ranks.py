@@ -17,8 +17,8 @@ ORDER = (
     "",  # the package itself: the version, and public names that load when they are read
     "types", "checks", "other_api", "optimizers", "multipliers", "ops", "kernels", "plan", "engine",
     "statistics", "checkpoint", "config", "feature_column", "mid_level", "v1_engine", "compat",
-    "estimator", "runtime", "tf_estimator", "tf_tpu", "experiments", "migration", "demo", "cli",
-    "__main__")
+    "estimator", "runtime", "tf_estimator", "tf_tpu", "experiments", "cluster", "migration", "demo",
+    "cli", "__main__")
 
 # Front doors, side by side: none is built on another.
 FRONT_DOORS = {"mid_level", "v1_engine", "estimator"}
@@ -28,7 +28,7 @@ BACKENDS = ("engine.native", "engine.tf_ops")
 CHOICE = "engine.step_ids"
 
 # What a user starts reads public names of the package, as a user's program does.
-PROGRAMS = {"experiments", "migration", "demo", "cli"}
+PROGRAMS = {"experiments", "cluster", "migration", "demo", "cli"}
 
 
 def modules() -> list[pathlib.Path]:

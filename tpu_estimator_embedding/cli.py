@@ -16,6 +16,7 @@ PROGRAM = "tpu-estimator-embedding"
 VERBS = {
     "build-kernels": ("kernels.build_command", "compile the native kernels for this TensorFlow"),
     "checkpoint": ("checkpoint.command", "look into checkpoints, convert and compare them"),
+    "cluster": ("cluster.command", "run a program as a parameter-server cluster"),
     "demo": ("demo.main", "write data, train, evaluate, predict and export"),
     "doctor": ("runtime.doctor_command", "say what is installed, patched, missing or wrong"),
     "migrate": ("migration.command", "rewrite programs so that they leave tf.estimator"),
@@ -37,6 +38,8 @@ examples:
                                        does the migrated program train as before?
   {PROGRAM} run train.py --steps 100   run a program as it is
   {PROGRAM} run -m trainer.task        run a module as it is
+  {PROGRAM} cluster --workers 2 --ps 2 train.py
+                                       the same on parameter servers, here
   {PROGRAM} plan train.py              what will its tables need?
   {PROGRAM} sweep train.py --multiplier 0 0.1 1 -- --steps 100
                                        how much should its tables learn?

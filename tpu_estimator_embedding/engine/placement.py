@@ -2,10 +2,14 @@
 """The devices of table parts, and of the ops that read and write them."""
 
 import contextlib
+import inspect
 import re
 from collections.abc import Callable, Sequence
+from typing import Any
 
 import tensorflow as tf
+
+from tpu_estimator_embedding.types import Initializer
 
 THIS_PROCESS = "/device:CPU:0"
 
@@ -23,14 +27,12 @@ def beside(part: tf.Variable) -> contextlib.AbstractContextManager[None]:
 def by_part(name: str, devices: Sequence[str]) -> Callable[[tf.Operation], str]:
     """Returns a device function that places part h of a partitioned variable on `devices[h]`.
 
-    The initializer of a part runs on the part's device, too: no value of a table is sent.
-
     Args:
         name: the variable's name, as `tf.compat.v1.get_variable` gets it.
         devices: one for each part.
 
-    >>> scope = tf.compat.v1.device(by_part("t", ["/job:ps/task:0", "/job:ps/task:1"]))
-    >>> with tf.Graph().as_default(), scope:
+    >>> servers = ["/job:ps/task:0", "/job:ps/task:1"]
+    >>> with tf.Graph().as_default() as graph, graph.device(by_part("t", servers)):
     ...     table = tf.compat.v1.get_variable(
     ...         "t", [4, 2], partitioner=tf.compat.v1.fixed_size_partitioner(2), use_resource=True)
     >>> [part.device for part in table]
@@ -43,3 +45,19 @@ def by_part(name: str, devices: Sequence[str]) -> Callable[[tf.Operation], str]:
         return devices[int(match[1])] if match else THIS_PROCESS
 
     return device
+
+
+def placed_initializer(initializer: Initializer, device: Callable[[tf.Operation], str]
+                       ) -> Initializer:
+    """Returns an initializer whose ops a device function places, so that no table is sent.
+
+    TensorFlow leaves the ops of a variable's initializer without a device: in a cluster they
+    would run in the chief.
+    """
+    def initialize(*args: Any, **kwargs: Any) -> Any:
+        with tf.compat.v1.get_default_graph().device(device):
+            return initializer(*args, **kwargs)
+
+    # From it TensorFlow learns whether to tell which part is to be initialized.
+    initialize.__signature__ = inspect.signature(initializer)  # type: ignore[attr-defined]
+    return initialize

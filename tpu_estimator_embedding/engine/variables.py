@@ -7,7 +7,7 @@ from typing import NamedTuple
 import tensorflow as tf
 
 from tpu_estimator_embedding.engine.constant_initializers import computed_in_session
-from tpu_estimator_embedding.engine.placement import THIS_PROCESS, by_part
+from tpu_estimator_embedding.engine.placement import THIS_PROCESS, by_part, placed_initializer
 from tpu_estimator_embedding.engine.table_slice import TableSlice
 from tpu_estimator_embedding.plan.embedding_plan import EmbeddingPlan, TablePlan
 from tpu_estimator_embedding.types import Initializer
@@ -88,10 +88,14 @@ def _create_parts(name: str, table: TablePlan, sizes: list[int], initializer: In
             return [tf.Variable(initializer([rows, table.dimension], tf.float32),
                                 trainable=False, name=f"{name}/part_{part}")
                     for part, rows in enumerate(sizes)]
-    with tf.compat.v1.device(by_part(name, devices)):
+    device = by_part(name, devices)
+    initializer = computed_in_session(initializer)
+    if any(name != THIS_PROCESS for name in devices):
+        initializer = placed_initializer(initializer, device)
+    with tf.compat.v1.get_default_graph().device(device):
         return list(tf.compat.v1.get_variable(
             name, [sum(sizes), table.dimension], tf.float32,
-            initializer=computed_in_session(initializer),
+            initializer=initializer,
             partitioner=tf.compat.v1.fixed_size_partitioner(len(sizes)),
             trainable=False, use_resource=True))
 

@@ -58,7 +58,8 @@ class TPUEstimator(upstream.tpu_estimator.TPUEstimator):
 
     Args:
         num_hosts: parts into which every table is split, each with a variable of its own; 1
-            if None. Where TF_CONFIG has parameter servers, training has one on each. Checkpoints can be read with any other number, and by the other partition_strategy.
+            if None. Where TF_CONFIG has parameter servers, training has one on each.
+            Checkpoints can be read with any other number, and by the other partition_strategy.
         checkpoint_num_hosts: hosts that wrote the checkpoint, where it does not say so itself:
             one that a TPU or an earlier version of this package wrote. Only `mod` needs it.
 

@@ -46,7 +46,7 @@ def run_all(jobs: Sequence[Job], at_once: int, ended: Callable[[Job, int], None]
     """
     queue = list(jobs)
     running: dict[int, tuple[Job, subprocess.Popen[bytes]]] = {}
-    with _sigterm_as_interrupt():
+    with sigterm_as_interrupt():
         try:
             while queue or running:
                 for place in range(at_once):
@@ -100,7 +100,8 @@ def _signal(process: subprocess.Popen[bytes], number: int) -> None:
 
 
 @contextlib.contextmanager
-def _sigterm_as_interrupt() -> Iterator[None]:
+def sigterm_as_interrupt() -> Iterator[None]:
+    """Raises KeyboardInterrupt on SIGTERM, too."""
     def interrupt(number: int, frame: object) -> None:
         raise KeyboardInterrupt
 

@@ -6,6 +6,7 @@ from typing import Any
 
 from tpu_estimator_embedding.compat.stand_ins import tpu_system
 from tpu_estimator_embedding.estimator import upstream
+from tpu_estimator_embedding.runtime.tf_config import check_tf_config
 
 _upstream_init = upstream.tpu_config.RunConfig.__init__
 
@@ -16,7 +17,11 @@ def initialize(self: Any, tpu_config: Any = None, evaluation_master: str | None 
     """Makes a RunConfig whose masters are this machine where no server is at their addresses.
 
     A configuration with a cluster, of TF_CONFIG or of a TPU that answers, stays as it is.
+
+    Raises:
+        ValueError: if TF_CONFIG is no JSON object.
     """
+    check_tf_config()
     _upstream_init(self, tpu_config, evaluation_master, master, cluster, **kwargs)
     if self._cluster_spec:
         return

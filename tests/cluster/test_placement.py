@@ -1,0 +1,89 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Where a trainer of a cluster puts its tables and its ops; nothing is run."""
+
+import json
+
+import pytest
+import tensorflow as tf
+
+import tpu_estimator_embedding
+from tests.cluster import train as program
+from tpu_estimator_embedding.estimator.cluster import Cluster, cluster_of
+
+CLUSTER = {"chief": ["h:1"], "worker": ["h:2"], "ps": ["h:3", "h:4", "h:5"]}
+
+
+def set_task(monkeypatch, job, number=0):
+    monkeypatch.setenv("TF_CONFIG", json.dumps(
+        {"cluster": CLUSTER, "task": {"type": job, "index": number}}))
+
+
+@pytest.fixture
+def new_estimator(tmp_path):
+    tpu_estimator_embedding.install()
+    return lambda **kwargs: program.new_estimator(str(tmp_path), "mod", **kwargs)
+
+
+def graph_of(estimator):
+    with tf.Graph().as_default() as graph, graph.device(estimator._device_fn):
+        tf.compat.v1.train.create_global_step()
+        features, _, _ = estimator._get_features_and_labels_from_input_fn(
+            program.input_fn, tf.estimator.ModeKeys.TRAIN)
+        estimator._call_model_fn(features, None, tf.estimator.ModeKeys.TRAIN, estimator.config)
+    return graph
+
+
+def tasks_of(graph, kinds):
+    return {(spec.job, spec.task) for op in graph.get_operations() if op.type in kinds
+            for spec in [tf.DeviceSpec.from_string(op.device)]}
+
+
+def test_parts_lookups_and_updates_are_on_the_server_of_their_host(monkeypatch, new_estimator):
+    set_task(monkeypatch, "worker")
+    graph = graph_of(new_estimator())
+    servers = {("ps", 0), ("ps", 1), ("ps", 2)}
+    assert tasks_of(graph, {"TpuEmbeddingLookUp"}) == servers
+    assert tasks_of(graph, {"TpuEmbeddingUpdate"}) == servers
+    for variable in ("words", "words/Adagrad", "items", "items/Adam/m", "items/Adam/v"):
+        for host in range(3):
+            handle = graph.get_operation_by_name(f"{variable}/part_{host}")
+            assert tf.DeviceSpec.from_string(handle.device).task == host
+            fill = graph.get_operation_by_name(f"{variable}/part_{host}/Assign").inputs[1].op
+            assert tf.DeviceSpec.from_string(fill.device).task == host
+
+
+def test_ids_are_read_and_prepared_in_the_task_itself(monkeypatch, new_estimator):
+    set_task(monkeypatch, "worker")
+    graph = graph_of(new_estimator())
+    assert tasks_of(graph, {"TpuEmbeddingPrepareIds", "FIFOQueueV2", "IteratorV2"}) <= {
+        ("worker", 0)}
+
+
+def test_num_hosts_is_the_number_of_servers(monkeypatch, new_estimator):
+    set_task(monkeypatch, "chief")
+    assert new_estimator(num_hosts=3)._plan(training=True).num_hosts == 3
+    assert new_estimator()._plan(training=False).num_hosts == 1  # evaluated in one process
+    with pytest.raises(ValueError, match=r"`num_hosts` must be 3, the number of ps tasks in "
+                                         r"TF_CONFIG, got 2\. Leave it out"):
+        new_estimator(num_hosts=2)
+
+
+def test_evaluators_have_their_tables_to_themselves(monkeypatch, new_estimator):
+    set_task(monkeypatch, "evaluator")
+    estimator = new_estimator()
+    assert cluster_of(estimator.config) == Cluster((), "")
+    assert estimator._plan(training=True).num_hosts == 1
+
+
+@pytest.mark.parametrize("text", ["{", "[]", "chief"])
+def test_tf_config_must_be_json(monkeypatch, new_estimator, text):
+    monkeypatch.setenv("TF_CONFIG", text)
+    with pytest.raises(ValueError, match="`TF_CONFIG` must be a JSON object"):
+        new_estimator()
+
+
+def test_tf_config_needs_a_chief(monkeypatch, new_estimator):
+    monkeypatch.setenv("TF_CONFIG", json.dumps(
+        {"cluster": {"ps": ["h:1"], "worker": ["h:2"]}, "task": {"type": "worker", "index": 0}}))
+    with pytest.raises(ValueError, match="chief"):
+        new_estimator()

@@ -1,0 +1,80 @@
+# SPDX-License-Identifier: Apache-2.0
+"""An unmodified TPUEstimator program: two tables, one of two features, and a sequence.
+
+    tpu-estimator-embedding cluster --ps 2 train.py MODEL_DIR STEPS STRATEGY [SECONDS_PER_STEP]
+"""
+
+import sys
+import time
+
+import numpy as np
+import tensorflow.compat.v1 as tf
+
+BATCH_SIZE = 8
+
+
+def model_fn(features, labels, mode, params):
+    net = tf.concat([features["first"], features["second"], features["history"][:, 0]], 1)
+    weight = tf.get_variable("weight", [12, 1], initializer=tf.constant_initializer(0.1))
+    loss = tf.reduce_mean((tf.matmul(net, weight)[:, 0] - labels) ** 2)
+    optimizer = tf.tpu.CrossShardOptimizer(tf.train.GradientDescentOptimizer(0.1))
+    return tf.estimator.tpu.TPUEstimatorSpec(
+        mode, loss=loss, train_op=optimizer.minimize(loss, tf.train.get_global_step()))
+
+
+def input_fn(params):
+    random = np.random.RandomState(1)
+    ids = {"first": random.randint(0, 11, [80, 3]), "second": random.randint(0, 11, [80, 2]),
+           "history": random.randint(1, 9, [80, 2])}
+    labels = (ids["first"].sum(1) % 3).astype(np.float32)
+    dataset = tf.data.Dataset.from_tensor_slices((ids, labels)).repeat().batch(
+        params["batch_size"], drop_remainder=True)
+    return dataset.map(lambda rows, label: (
+        {name: tf.sparse.from_dense(values) for name, values in rows.items()}, label))
+
+
+def embedding_config_spec(strategy):
+    from tensorflow.python.tpu import tpu_embedding  # there once the package is installed
+
+    tables = {
+        "words": tpu_embedding.TableConfig(
+            11, 4, initializer=tf.constant_initializer(0.5), combiner="sum",
+            optimization_parameters=tpu_embedding.AdagradParameters(0.1)),
+        "items": tpu_embedding.TableConfig(
+            9, 4, initializer=tf.constant_initializer(0.25), combiner="mean",
+            optimization_parameters=tpu_embedding.AdamParameters(0.1))}
+    features = {"first": tpu_embedding.FeatureConfig("words"),
+                "second": tpu_embedding.FeatureConfig("words"),
+                "history": tpu_embedding.FeatureConfig("items", max_sequence_length=2)}
+    return tf.estimator.tpu.experimental.EmbeddingConfigSpec(
+        table_to_config_dict=tables, feature_to_config_dict=features, partition_strategy=strategy)
+
+
+def new_estimator(model_dir, strategy, **kwargs):
+    return tf.estimator.tpu.TPUEstimator(
+        model_fn, config=tf.estimator.tpu.RunConfig(model_dir=model_dir),
+        train_batch_size=BATCH_SIZE, eval_batch_size=BATCH_SIZE,
+        embedding_config_spec=embedding_config_spec(strategy), **kwargs)
+
+
+class Pause(tf.train.SessionRunHook):
+    """Makes steps as slow as those of a model that is worth a cluster."""
+
+    def __init__(self, seconds):
+        self._seconds = seconds
+
+    def after_run(self, run_context, run_values):
+        time.sleep(self._seconds)
+
+
+def main(model_dir, steps, strategy, seconds_per_step="0"):
+    tf.logging.set_verbosity(tf.logging.INFO)
+    estimator = new_estimator(model_dir, strategy)
+    tf.estimator.train_and_evaluate(
+        estimator, tf.estimator.TrainSpec(input_fn, max_steps=int(steps),
+                                          hooks=[Pause(float(seconds_per_step))]),
+        tf.estimator.EvalSpec(input_fn, steps=2, start_delay_secs=1, throttle_secs=1))
+
+
+if __name__ == "__main__":
+    main(*sys.argv[1:])

@@ -1,0 +1,73 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Watching the tasks of a cluster until its chief has ended."""
+
+import time
+from collections.abc import Sequence
+
+from tpu_estimator_embedding.cluster.task import TRAINERS, Task
+from tpu_estimator_embedding.experiments.processes import sigterm_as_interrupt
+
+_POLL_SECONDS = 0.1
+_GRACE_SECONDS = 60.0  # for a step and a checkpoint
+_EVALUATOR_SECONDS = 600.0  # for the evaluation of the last checkpoint
+
+
+def supervise(tasks: Sequence[Task], restarts: int) -> int:
+    """Starts the tasks, restarts those that die, and ends all when the chief has ended.
+
+    However this ends, by Ctrl-C or SIGTERM too, no process is left.
+
+    Args:
+        tasks: the tasks of a cluster, one chief among them.
+        restarts: how often each task may be restarted.
+
+    Returns:
+        The chief's exit status, or that of a task that died once too often.
+
+    Raises:
+        KeyboardInterrupt: after all tasks have ended.
+    """
+    with sigterm_as_interrupt():
+        try:
+            for task in tasks:
+                task.start()
+            status = _watch(tasks, restarts)
+            if status == 0:
+                _let_finish([task for task in tasks if task.job in TRAINERS], _GRACE_SECONDS)
+                _let_finish([task for task in tasks if task.job == "evaluator"],
+                            _EVALUATOR_SECONDS)
+            return status
+        finally:
+            _end(tasks)
+
+
+def _watch(tasks: Sequence[Task], restarts: int) -> int:
+    while True:
+        for task in tasks:
+            if task.status is None or (task.status == 0 and task.job != "chief"):
+                continue
+            if task.status == 0:
+                return 0
+            if task.num_starts > restarts:
+                task.say(f"ended with status {task.status}, after {restarts} restarts. The "
+                         "cluster ends; --restart N allows more.")
+                return abs(task.status)
+            task.say(f"ended with status {task.status}: restart {task.num_starts} of {restarts}")
+            task.start()
+        time.sleep(_POLL_SECONDS)
+
+
+def _let_finish(tasks: Sequence[Task], seconds: float) -> None:
+    deadline = time.monotonic() + seconds
+    while any(task.status is None for task in tasks) and time.monotonic() < deadline:
+        time.sleep(_POLL_SECONDS)
+
+
+def _end(tasks: Sequence[Task]) -> None:
+    try:
+        for task in tasks:
+            task.interrupt()
+        _let_finish(tasks, _GRACE_SECONDS)
+    finally:
+        for task in tasks:
+            task.kill()

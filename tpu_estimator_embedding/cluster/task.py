@@ -1,0 +1,128 @@
+# SPDX-License-Identifier: Apache-2.0
+"""A task of a cluster: a process with its TF_CONFIG, whose lines are printed under its name."""
+
+import json
+import os
+import signal
+import socket
+import subprocess
+import sys
+import threading
+from collections.abc import Mapping, Sequence
+
+TRAINERS = ("chief", "worker")
+
+Addresses = Mapping[str, Sequence[str]]  # job name -> host:port of each task
+
+_printing = threading.Lock()
+
+
+class Task:
+    """A task that runs, and can be started again.
+
+    Attributes:
+        job: chief, worker, ps or evaluator.
+        number: its index within the job.
+        status: its exit status; None while it runs.
+        num_starts: how often it was started.
+    """
+
+    def __init__(self, job: str, number: int, command: Sequence[str], cluster: Addresses):
+        """Takes the command that every task runs, and the addresses of all; starts nothing."""
+        self.job = job
+        self.number = number
+        self.num_starts = 0
+        self._command = command
+        self._config = json.dumps({"cluster": cluster, "task": {"type": job, "index": number}})
+        self._process: subprocess.Popen[str] | None = None
+        self._reader: threading.Thread | None = None
+
+    @property
+    def name(self) -> str:
+        """The task as its lines are marked: `worker 0`."""
+        return f"{self.job} {self.number}"
+
+    @property
+    def status(self) -> int | None:
+        """The exit status, negative for a signal; None while it runs."""
+        return self._process.poll() if self._process else None
+
+    @property
+    def pid(self) -> int:
+        """The process."""
+        assert self._process, "the task was not started"
+        return self._process.pid
+
+    def start(self) -> None:
+        """Starts the process, in a session of its own: Ctrl-C comes from the launcher alone."""
+        self.num_starts += 1
+        self._process = subprocess.Popen(
+            self._command, stdin=subprocess.DEVNULL, stdout=subprocess.PIPE,
+            stderr=subprocess.STDOUT, text=True, errors="replace", start_new_session=True,
+            env={**os.environ, "TF_CONFIG": self._config, "PYTHONUNBUFFERED": "1"})
+        self._reader = threading.Thread(target=self._print_lines, daemon=True)
+        self._reader.start()
+
+    def say(self, line: str) -> None:
+        """Prints a line under the task's name."""
+        with _printing:
+            print(f"[{self.name}] {line.rstrip()}", flush=True)
+
+    def interrupt(self) -> None:
+        """Asks the task to end: a trainer saves a checkpoint first, a server has nothing to."""
+        self._signal(signal.SIGTERM if self.job == "ps" else signal.SIGINT)
+
+    def kill(self) -> None:
+        """Ends the task at once, and waits for it."""
+        self._signal(signal.SIGKILL)
+        self.wait()
+
+    def wait(self) -> None:
+        """Waits until the process has ended and its last line is printed."""
+        if self._process and self._reader:
+            self._process.wait()
+            self._reader.join(timeout=5)  # a child of the task may hold the pipe open
+
+    def _signal(self, number: int) -> None:
+        if self._process and self._process.poll() is None:
+            os.killpg(self._process.pid, number)
+
+    def _print_lines(self) -> None:
+        assert self._process and self._process.stdout
+        for line in self._process.stdout:
+            self.say(line)
+
+
+def new_tasks(command: Sequence[str], *, workers: int, servers: int,
+              evaluator: bool) -> list[Task]:
+    """Returns the tasks of a cluster on this machine, each with a free port; starts none.
+
+    Args:
+        command: what every task runs.
+        workers: workers besides the chief, which trains too.
+        servers: parameter servers.
+        evaluator: whether a task evaluates every checkpoint.
+    """
+    sizes = {"chief": 1, "worker": workers, "ps": servers}
+    ports = iter(_free_ports(sum(sizes.values())))
+    cluster = {job: [f"127.0.0.1:{next(ports)}" for _ in range(size)]
+               for job, size in sizes.items() if size}
+    tasks = [Task(job, number, command, cluster)
+             for job in ("ps", "chief", "worker") for number in range(sizes[job])]
+    return [*tasks, Task("evaluator", 0, command, cluster)] if evaluator else tasks
+
+
+def run_command(arguments: Sequence[str]) -> list[str]:
+    """Returns the command of a task: `run` with its options, the program and its arguments."""
+    return [sys.executable, "-m", "tpu_estimator_embedding", "run", *arguments]
+
+
+def _free_ports(count: int) -> list[int]:
+    sockets = [socket.socket() for _ in range(count)]  # open together, so that all differ
+    try:
+        for each in sockets:
+            each.bind(("127.0.0.1", 0))
+        return [each.getsockname()[1] for each in sockets]
+    finally:
+        for each in sockets:
+            each.close()
