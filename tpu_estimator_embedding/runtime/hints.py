@@ -13,6 +13,9 @@ def hint(error: BaseException) -> str:
     """Returns one sentence; empty where the error says it all."""
     if not isinstance(error, AttributeError):
         return ""
+    if error.name == "value" and isinstance(error.obj, int | None):
+        return ("Sizes of a shape are ints, without `.value`, since TensorFlow 2. Run the program "
+                "with `run --tf1`, or call tf.compat.v1.disable_v2_tensorshape() in it.")
     module = error.obj.__name__ if isinstance(error.obj, ModuleType) else ""
     api = _API.fullmatch(module)
     if not api or not error.name:

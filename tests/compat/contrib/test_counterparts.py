@@ -52,3 +52,21 @@ def test_initializers(initializer, limit, deviation):
         values = evaluated(getattr(tf.contrib.layers, initializer)(seed=1)([100, 200]))
     assert values.std() == pytest.approx(deviation, rel=0.02)
     assert limit is None or np.abs(values).max() == pytest.approx(limit, rel=0.01)
+
+
+@pytest.mark.parametrize("begin_norm_axis", [-1, 1])
+def test_layer_norm(begin_norm_axis):
+    inputs = np.random.default_rng(0).normal(3.0, 2.0, [4, 3, 8]).astype(np.float32)
+    with tf.Graph().as_default(), v1.variable_scope("bert"):
+        outputs = tf.contrib.layers.layer_norm(
+            tf.constant(inputs), begin_norm_axis=begin_norm_axis, begin_params_axis=-1)
+        again = tf.contrib.layers.layer_norm(tf.constant(inputs), scale=False, scope="again",
+                                             activation_fn=tf.nn.relu, trainable=False)
+        assert [variable.op.name for variable in v1.trainable_variables()] == [
+            "bert/LayerNorm/beta", "bert/LayerNorm/gamma"]
+        assert v1.global_variables()[-1].op.name == "bert/again/beta"
+        found, positive = evaluated([outputs, again])
+    axes = tuple(range(begin_norm_axis % 3, 3))
+    expected = (inputs - inputs.mean(axes, keepdims=True)) / inputs.std(axes, keepdims=True)
+    np.testing.assert_allclose(found, expected, rtol=1e-4, atol=1e-5)
+    assert positive.min() == 0

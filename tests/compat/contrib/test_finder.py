@@ -57,8 +57,6 @@ def test_import_is_attribute_access(line, path):
     ("from tensorflow.contrib import eager", "eager", "Use the same name of tf"),
     ("from tensorflow.contrib.seq2seq import BasicDecoder", "seq2seq", "Install tensorflow-addons"),
     ("import tensorflow.contrib.seq2seq.python.ops", "seq2seq", "Install tensorflow-addons"),
-    ("from tensorflow.contrib.layers import layer_norm", "layers.layer_norm",
-     r"Use tf\.keras\.layers\.LayerNormalization"),
     ("from tensorflow.contrib.layers import conv2d", "layers.conv2d", r"Use tf\.layers"),
     ("from tensorflow.contrib.slim.nets import resnet_v1", "slim.nets", "Install tf-slim"),
     ("from tensorflow.contrib.tpu.python.tpu import keras_support",

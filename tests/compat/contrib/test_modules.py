@@ -56,7 +56,6 @@ def test_every_module_is_importable_under_both_forms(row):
 
 
 @pytest.mark.parametrize("path, sentence", [
-    ("layers.layer_norm", r"Use tf\.keras\.layers\.LayerNormalization"),
     ("layers.fully_connected", r"Use tf\.layers, or install tf-slim"),
     ("slim.arg_scope", "Install tf-slim"), ("framework.arg_scope", "Install tf-slim"),
     ("training.stratified_sample", r"Use tf\.train, or install tf-slim"),

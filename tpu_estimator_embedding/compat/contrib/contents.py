@@ -44,8 +44,8 @@ _FRAMEWORK = Contents({
 _RESOLVERS = Contents(homes=(f"{_V1}.distribute.cluster_resolver",))
 _SLIM = Contents(homes=("tf_slim",))
 _LAYERS = Contents(_all_in(
-    f"{_OURS}.layers", "l1_regularizer", "l2_regularizer", "variance_scaling_initializer",
-    "xavier_initializer"), ("tf_slim.layers",))
+    f"{_OURS}.layers", "l1_regularizer", "l2_regularizer", "layer_norm",
+    "variance_scaling_initializer", "xavier_initializer"), ("tf_slim.layers",))
 
 CONTENTS = {
     "cluster_resolver": _RESOLVERS,
@@ -123,7 +123,6 @@ INSTEAD = {
     "estimator": "Use tf.estimator.",
     "framework": "Install tf-slim, which has the rest of tf.contrib.framework.",
     "layers": "Use tf.layers, or install tf-slim, which has the rest of tf.contrib.layers.",
-    "layers.layer_norm": "Use tf.keras.layers.LayerNormalization(epsilon=1e-12)(inputs).",
     "layers.optimize_loss": "Use the minimize method of an optimizer of tf.train.",
     "learn": "Use tf.estimator.",
     "lookup": "Use tf.lookup.",
