@@ -72,6 +72,7 @@ FEATURE_CONFIGS = {"feature": {"item": V1_FEATURE}, "features": {"a": [TF2_FEATU
 CLASSES = {
     "TPUEmbedding": tf2.TPUEmbedding,
     "TPUEmbeddingForServing": tf2.TPUEmbeddingForServing,
+    "TPUEmbeddingV0": tf2.TPUEmbeddingV0,
     "TPUEmbeddingV2": tf2.TPUEmbeddingV2,
     "TPUEmbeddingLayer": lambda *arguments: tf2.TPUEmbeddingLayer(*arguments),
     "PartialTPUEmbedding": lambda *arguments: tf2.PartialTPUEmbedding(*arguments),

@@ -85,12 +85,17 @@ def test_spellings_of_115_lead_to_tensorflows_own():
     assert tf.tpu.CrossShardOptimizer is v1.CrossShardOptimizer
 
 
-@pytest.mark.parametrize("row", estimator_table.FORMER_HOMES, ids=lambda row: row.path)
-def test_former_homes_of_estimators_show_todays(row):
+@pytest.mark.parametrize("row", (*estimator_table.FORMER_HOMES, *estimator_table.TRACKING),
+                         ids=lambda row: row.path)
+def test_former_homes_show_todays(row):
     former, today = importlib.import_module(row.path), importlib.import_module(row.source)
     names = {"estimator": "Estimator", "model_fn": "EstimatorSpec", "run_config": "RunConfig",
-             "canned.head": "_Head", "inputs.numpy_io": "numpy_input_fn"}
-    name = names.get(row.path.removeprefix("tensorflow.python.estimator").lstrip("."))
+             "canned.head": "_Head", "inputs.numpy_io": "numpy_input_fn",
+             "training.tracking.base": "Trackable", "training.tracking.util": "TrackableSaver",
+             "training.tracking.graph_view": "ObjectGraphView",
+             "training.tracking.tracking": "AutoTrackable"}
+    shown = row.path.removeprefix("tensorflow.python.").removeprefix("estimator").lstrip(".")
+    name = names.get(shown)
     if name:
         assert getattr(former, name) is getattr(today, name)
     parent, _, last = row.path.rpartition(".")
@@ -123,6 +128,7 @@ def test_estimator_is_in_every_compat_of_a_compat(outer, inner):
 
 
 @pytest.mark.parametrize("private, public", [
+    ("tpu.tpu_embedding_v1:TPUEmbeddingV0", "tpu.experimental.embedding.TPUEmbeddingV0"),
     ("tpu.tpu_embedding_v2:TPUEmbedding", "tpu.experimental.embedding.TPUEmbedding"),
     ("tpu.tpu_embedding_v3:TPUEmbeddingV2", "tpu.experimental.embedding.TPUEmbeddingV2"),
     ("tpu.tpu_embedding_for_serving:TPUEmbeddingForServing",

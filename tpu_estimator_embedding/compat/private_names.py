@@ -123,6 +123,8 @@ TPU_SYSTEM = (
             "configure_distributed_tpu configure_tpu_embedding shutdown_distributed_tpu",
             "sets up a TPU that answers"),
     *_names("tensorflow.python.tpu.tpu", "_tpu_system_device_name", "the device of a TPU system"),
+    *_names("tensorflow.python.tpu.tpu_embedding_v1", "TPUEmbeddingV0",
+            "the class for a TPU, where there is one"),
     *_names("tensorflow.python.tpu.tpu_embedding_v2", "TPUEmbedding",
             "the class for a TPU, where there is one"),
     *_names("tensorflow.python.tpu.tpu_embedding_v3", "TPUEmbeddingV2",

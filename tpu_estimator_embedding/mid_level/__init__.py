@@ -21,6 +21,7 @@ _MODULE_OF = {
     "TPUEmbedding": "tpu_embedding",
     "TPUEmbeddingForServing": "serving.tpu_embedding_for_serving",
     "TPUEmbeddingLayer": "keras_layers.layers",
+    "TPUEmbeddingV0": "tpu_embedding_v0",
     "TPUEmbeddingV2": "tpu_embedding_v2",
     "TableConfig": "config.table_config",
     "serving_embedding_lookup": "serving.serving_lookup",

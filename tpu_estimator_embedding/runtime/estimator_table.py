@@ -35,6 +35,17 @@ def _former_home(name: str) -> Patch:
                  is_module=True, is_lazy=True)
 
 
+def _former_tracking(name: str, today: str) -> Patch:
+    return Patch("", f"tensorflow.python.training.tracking{name and '.'}{name}",
+                 f"tensorflow.python.{today}", "moved in TensorFlow 2.10", is_module=True,
+                 is_lazy=True)
+
+
+TRACKING = tuple(_former_tracking(*names) for names in (
+    ("", "trackable"), ("base", "trackable.base"),
+    ("data_structures", "trackable.data_structures"), ("graph_view", "checkpoint.graph_view"),
+    ("tracking", "trackable.autotrackable"), ("util", "checkpoint.checkpoint")))
+
 FORMER_HOMES = tuple(map(_former_home, (
     "", "estimator", "estimator_lib", "exporter", "gc", "model_fn", "run_config", "training",
     "util", "canned", "canned.head", "canned.metric_keys", "canned.optimizers",

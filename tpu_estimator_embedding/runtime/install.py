@@ -15,7 +15,8 @@ from tpu_estimator_embedding.runtime import (
 # What is put in place once tensorflow_estimator can be imported, in this order.
 ROWS = (
     *estimator_table.ESTIMATOR, *tpu_system_table.TPU_SYSTEM, *estimator_table.FORMER_SPELLINGS,
-    *estimator_table.FORMER_HOMES, *contrib_table.CONTRIB, *mid_level_table.MID_LEVEL)
+    *estimator_table.FORMER_HOMES, *estimator_table.TRACKING, *contrib_table.CONTRIB,
+    *mid_level_table.MID_LEVEL)
 
 
 def install() -> None:

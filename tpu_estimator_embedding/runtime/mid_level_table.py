@@ -31,6 +31,8 @@ MID_LEVEL = (
     *(Patch(module, "TPUEmbeddingForServing", f"{_OURS}.mid_level:TPUEmbeddingForServing",
             "looks up in this package's tables", replaces=True)
       for module in (*_EMBEDDING, f"{_PYTHON}.tpu.tpu_embedding_for_serving")),
+    *(_embedding(module, "TPUEmbeddingV0")
+      for module in (*_EMBEDDING, f"{_PYTHON}.tpu.tpu_embedding_v1")),
     Patch(f"{_PYTHON}.distribute", "tpu_strategy", f"{_OURS}.runtime.strategy_view:tpu_strategy",
           "shows the classes for this machine; TensorFlow's own modules keep theirs",
           is_module=True, replaces=True),

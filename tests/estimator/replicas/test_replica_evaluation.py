@@ -65,8 +65,8 @@ def test_scalars_cannot_be_put_together(tmp_path, name):
         return TPUEstimatorSpec(mode, loss=loss, **{name: call})
 
     new_replicated(tmp_path, model_fn, 1)  # where there is one replica, it is as ever
-    with pytest.raises(ValueError, match=f"`tensors of {name}` must be of rank 1 or more.*"
-                       r"Reshape a scalar to \[1\]"):
+    with pytest.raises(RuntimeError, match="^All tensors outfed from TPU should preserve batch "
+                       rf"size dimension, but got scalar .* Reshape a scalar of {name} to \[1\]"):
         new_replicated(tmp_path, model_fn, 2).evaluate(input_of(), steps=1)
 
 

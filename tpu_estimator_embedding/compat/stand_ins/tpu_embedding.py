@@ -3,10 +3,10 @@
 
 from typing import Any
 
-from tensorflow.python.tpu import tpu_embedding_v2
+from tensorflow.python.tpu import tpu_embedding_v1, tpu_embedding_v2
 
 from tpu_estimator_embedding.compat.stand_ins import tpu_system
-from tpu_estimator_embedding.mid_level import tpu_embedding
+from tpu_estimator_embedding.mid_level import tpu_embedding, tpu_embedding_v0
 from tpu_estimator_embedding.mid_level import tpu_embedding_v2 as mid_level_v2
 
 try:
@@ -14,6 +14,7 @@ try:
 except ImportError:
     tpu_embedding_v3 = None
 
+_UpstreamTPUEmbeddingV0 = tpu_embedding_v1.TPUEmbeddingV0
 _UpstreamTPUEmbedding = tpu_embedding_v2.TPUEmbedding
 _UpstreamTPUEmbeddingV2 = getattr(tpu_embedding_v3, "TPUEmbeddingV2", None)
 
@@ -24,6 +25,15 @@ class TPUEmbedding(tpu_embedding.TPUEmbedding):
     def __new__(cls, *args: Any, **kwargs: Any) -> Any:
         if tpu_system.is_present():
             return _UpstreamTPUEmbedding(*args, **kwargs)
+        return super().__new__(cls)
+
+
+class TPUEmbeddingV0(tpu_embedding_v0.TPUEmbeddingV0):
+    __doc__ = tpu_embedding_v0.TPUEmbeddingV0.__doc__
+
+    def __new__(cls, *args: Any, **kwargs: Any) -> Any:
+        if tpu_system.is_present():
+            return _UpstreamTPUEmbeddingV0(*args, **kwargs)
         return super().__new__(cls)
 
 

@@ -11,7 +11,6 @@ from typing import Any
 
 import tensorflow as tf
 
-from tpu_estimator_embedding import checks
 from tpu_estimator_embedding.estimator import upstream
 
 _EVAL = upstream.model_fn.ModeKeys.EVAL
@@ -21,7 +20,7 @@ def replica_tensors(spec: Any) -> dict[str, Any]:
     """Returns the nest of tensors of a spec that every replica has its own of.
 
     Raises:
-        ValueError: if one of them is a scalar.
+        RuntimeError: if one of them is a scalar.
     """
     tensors: dict[str, Any] = {}
     if not isinstance(spec, upstream.model_fn._TPUEstimatorSpec):
@@ -39,8 +38,9 @@ def replica_tensors(spec: Any) -> dict[str, Any]:
 def _check_have_batch(name: str, tensors: Any) -> None:
     scalars = [tensor for tensor in map(tf.convert_to_tensor, tf.nest.flatten(tensors))
                if tensor.shape.rank == 0]
-    checks.check(not scalars, f"tensors of {name}", "of rank 1 or more, to put those of all "
-                 "replicas after one another", scalars, "Reshape a scalar to [1].")
+    if scalars:
+        raise RuntimeError("All tensors outfed from TPU should preserve batch size dimension, but "
+                           f"got scalar {scalars[0]}. Reshape a scalar of {name} to [1].")
 
 
 def over_all_replicas(spec: Any, replicas: Sequence[dict[str, Any]]) -> Any:

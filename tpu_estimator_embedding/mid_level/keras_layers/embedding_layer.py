@@ -28,6 +28,7 @@ from tpu_estimator_embedding.mid_level.keras_layers.layer_config import (
     optimizer_from_dict,
     optimizer_to_dict,
 )
+from tpu_estimator_embedding.mid_level.keras_layers.layer_input import with_batch
 from tpu_estimator_embedding.mid_level.keras_layers.layer_tables import LayerTables
 from tpu_estimator_embedding.mid_level.keras_layers.legacy_optimizers import (
     from_keras,
@@ -122,6 +123,20 @@ class _EmbeddingLayer(_Layer):
             return super().variables
         return [*super().variables, *self._tables.variables.values()]
 
+    def update_embedding_table(self, table: Any, embedding_table: Any) -> None:
+        """Sets the values of a table; its slots stay as they are.
+
+        Args:
+            table: a TableConfig of the layer.
+            embedding_table: a variable, tensor or array `[vocabulary_size, dim]`.
+
+        Raises:
+            ValueError: if the layer has no such table, or the shape is another.
+        """
+        tables = self.embedding_tables
+        checks.check(table in tables, "table", "a TableConfig of the layer", table)
+        tables[table].assign(embedding_table)
+
     def build(self, input_shape: Any = None) -> None:
         """Does nothing: the tables are there, whatever the inputs."""
         self.built = True
@@ -140,16 +155,16 @@ class _EmbeddingLayer(_Layer):
 
         Returns:
             float32 in that structure: `[batch, dim]`, `[batch, max_sequence_length, dim]`,
-            or of a dense input its shape, without a last 1, and dim.
+            or of a dense input its shape, without a last 1, and dim. Scalar ids, in all
+            features, give `[dim]`.
 
         Raises:
             ValueError, TypeError: if a structure or an input is refused.
             tf.errors.InvalidArgumentError: if an id is not in the vocabulary.
         """
-        if serving_config is None:
-            return self._tables.lookup(features, weights, tf.convert_to_tensor(self._trap),
-                                       training)
-        return self._serve(features, weights, serving_config)
+        if serving_config is not None:
+            return self._serve(features, weights, serving_config)
+        return self._look_up(features, weights, training)
 
     def get_config(self) -> dict[str, Any]:
         """Returns the arguments as plain values, without initializers."""
@@ -167,6 +182,14 @@ class _EmbeddingLayer(_Layer):
                       "optimizer": optimizer_from_dict(config["optimizer"])})
 
     @tf.autograph.experimental.do_not_convert  # Keras converts `call`, and it what it calls
+    def _look_up(self, features: Any, weights: Any, training: bool | None) -> Any:
+        features, is_single = with_batch(features)
+        activations = self._tables.lookup(features, weights, tf.convert_to_tensor(self._trap),
+                                          training)
+        return (tf.nest.map_structure(lambda rows: rows[0], activations) if is_single
+                else activations)
+
+    @tf.autograph.experimental.do_not_convert
     def _serve(self, features: Any, weights: Any, serving_config: Any) -> Any:
         tables = self.embedding_tables
         for path, feature in named_features(serving_config).items():

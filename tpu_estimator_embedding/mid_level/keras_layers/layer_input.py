@@ -31,6 +31,22 @@ class LayerInput(NamedTuple):
         return math.prod(self.inner_shape) if self.inner_shape else 0
 
 
+def with_batch(features: Any) -> tuple[Any, bool]:
+    """Returns features of which each is one id, a scalar, as a batch of 1, and others as they are.
+
+    Returns:
+        `(features, is_single)`, where is_single says that they were scalars.
+
+    >>> with_batch({"a": tf.constant(3)})[0]["a"].numpy().tolist()
+    [3]
+    """
+    is_single = all(isinstance(value, tf.Tensor) and value.shape.rank == 0
+                    for value in tf.nest.flatten(features))
+    if not is_single:
+        return features, False
+    return tf.nest.map_structure(lambda value: value[tf.newaxis], features), True
+
+
 def read_input(path: str, config: Any, value: Any, weights: Any) -> LayerInput:
     """Returns the ids of a feature.
 

@@ -1,0 +1,93 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Tables as trainable variables, which no engine updates: for serving, and for V0."""
+
+from typing import Any
+
+import tensorflow as tf
+
+from tpu_estimator_embedding.mid_level.config.structure import named_tables
+from tpu_estimator_embedding.mid_level.config.table_config import TableConfig
+from tpu_estimator_embedding.mid_level.config.to_plan import slot_functions, to_plan
+from tpu_estimator_embedding.mid_level.serving.stacked_restore import StackedRestore
+from tpu_estimator_embedding.mid_level.sparse_core.stack_checkpoint import LAYOUTS
+
+
+class PlainTables(tf.__internal__.tracking.Trackable):
+    """Variables of tables and slots under the strategy where they are made.
+
+    A checkpoint of a TPUEmbedding, of a TPUEmbeddingV2 or of another PlainTables restores them.
+
+    Args:
+        feature_config: a nested structure of FeatureConfigs.
+        optimizer: whose slots to create and restore; None creates none.
+
+    Raises:
+        ValueError: if a config or optimizer is of the wrong class, or two tables have one name.
+    """
+
+    def __init__(self, feature_config: Any, optimizer: Any) -> None:
+        self._feature_config = feature_config
+        self._tables = named_tables(feature_config)
+        self._plan = to_plan(feature_config, optimizer)
+        self._slot_functions = slot_functions(self._tables, optimizer)
+        self._variables: dict[str, dict[str, tf.Variable]] = {}
+        self._stacked = StackedRestore()
+
+    @property
+    def embedding_tables(self) -> dict[TableConfig, tf.Variable]:
+        """The variable of each table, `[vocabulary_size, dim]`, by its TableConfig."""
+        return {config: self.variables[name]["parameters"]
+                for name, config in self._tables.items()}
+
+    @property
+    def variables(self) -> dict[str, dict[str, tf.Variable]]:
+        """Table name -> its variables: `parameters`, and those of its slots."""
+        self.build()
+        return self._variables
+
+    def build(self) -> None:
+        """Creates tables and slots, once."""
+        if self._variables:
+            return
+        with tf.init_scope():
+            self._variables = {table.name: self._create(table) for table in self._plan.tables}
+        self._stacked.add_tables(self._variables)
+        self._restore_stacks()
+        for name, variables in self._variables.items():
+            for slot, variable in variables.items():
+                self._track_trackable(
+                    variable, name if slot == "parameters" else f"{name}/{slot}")
+
+    def _restore_stacks(self) -> None:
+        """Restores what a checkpoint of a TPUEmbeddingV2 has waited to restore."""
+        self._maybe_initialize_trackable()
+        waiting = list(self._deferred_dependencies)
+        if LAYOUTS not in waiting:
+            return
+        for name in [LAYOUTS, *waiting]:
+            if child := self._stacked.child(name):
+                self._handle_deferred_dependencies(name, child)
+
+    def _trackable_children(self, *args: Any, **kwargs: Any) -> Any:
+        self._stacked.begin()  # a restore asks for the children first
+        return super()._trackable_children(*args, **kwargs)
+
+    def _lookup_dependency(self, name: str, *args: Any) -> Any:
+        # A restore passes the children, too. Before build() what it finds has to wait.
+        is_restore = bool(args) and bool(self._variables)
+        child = self._stacked.child(name) if is_restore else None
+        return child or super()._lookup_dependency(name, *args)
+
+    def _create(self, table: Any) -> dict[str, tf.Variable]:
+        shape = [table.vocabulary_size, table.dimension]
+        parameters = tf.Variable(table.initializer(shape, tf.float32), name=table.name)
+        initializers = {slot: tf.constant_initializer(value)
+                        for slot, value in table.slot_initial_values.items()}
+        if table.name in self._slot_functions:
+            slots = self._slot_functions[table.name](parameters, list(initializers),
+                                                     list(initializers.values()))
+        else:
+            slots = {slot: tf.Variable(initializer(shape), trainable=False,
+                                       name=f"{table.name}/{slot}")
+                     for slot, initializer in initializers.items()}
+        return {**slots, "parameters": parameters}
