@@ -61,8 +61,8 @@ def signatures(module):
 
 
 def properties(module):
-    return sorted(name for name, member in vars(module.TPUEmbedding).items()
-                  if isinstance(member, property))
+    return [name for name, _ in inspect.getmembers(
+        module.TPUEmbedding, lambda member: isinstance(member, property))]
 
 
 def fields(module):

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""What carries out the three parts of a step: prepare ids, look up, update."""
+"""The interface of a backend, which runs the three parts of a step: prepare, look up, update."""
 
 from collections.abc import Callable, Mapping, Sequence
 from typing import Any, NamedTuple
@@ -17,7 +17,7 @@ StepIds = Any  # the record of a backend: a nest of tensors and None
 
 
 class StepGradients(NamedTuple):
-    """What an update gets from the step besides its ids: plain values that can wait in a queue.
+    """The inputs of an update besides its ids: plain tensors that can wait in a queue.
 
     Attributes:
         gradients: table name -> gradient `[num_rows, dim]` of the stacked activations.

@@ -46,7 +46,7 @@ def checked_ids(plan: EmbeddingPlan, enqueue_datas: EnqueueDatas,
 
 
 def unchecked_ids(plan: EmbeddingPlan, enqueue_datas: EnqueueDatas) -> dict[str, SparseIds]:
-    """Returns ids that were checked before in coordinate form, by feature name."""
+    """Returns ids in coordinate form without checking them again, by feature name."""
     return {feature.name: _to_sparse_ids(feature, _tensors(feature, enqueue_datas[feature.name]))
             for feature in plan.features}
 

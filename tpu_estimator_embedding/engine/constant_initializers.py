@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Initializers of one value, computed in the session and not ahead of it.
+"""Initializers of one value that TensorFlow does not constant-fold.
 
 >>> zeros = computed_in_session(tf.zeros_initializer())
 >>> zeros([2, 3], tf.float32).shape
@@ -19,11 +19,10 @@ _OF_ANY_VALUE = (tf.constant_initializer, tf.compat.v1.constant_initializer)
 
 
 def computed_in_session(initializer: Initializer) -> Initializer:
-    """Returns an initializer of the same values that TensorFlow cannot compute ahead.
+    """Returns an initializer of the same values that TensorFlow cannot constant-fold.
 
-    What it can compute ahead of the session it keeps as a constant of the session: as much
-    memory again, and a copy of the whole variable in the first step that changes it, because
-    the constant may not change.
+    TensorFlow keeps a folded initial value as a constant of the session. That doubles the memory
+    of the variable, and the first step that changes the variable copies it.
 
     Args:
         initializer: TensorFlow's zeros, ones, or constant of a scalar (v1 or v2) gets another
@@ -33,8 +32,8 @@ def computed_in_session(initializer: Initializer) -> Initializer:
         return initializer
 
     def fill(shape: Any, dtype: Any = tf.float32, partition_info: Any = None) -> Any:
-        del partition_info  # every part is the same
-        # What is drawn is never computed ahead, not even from one value.
+        del partition_info  # all parts are equal
+        # Random ops are never constant-folded, even if they have only one possible result.
         drawn = tf.random.uniform([], 0, 1, tf.int32, seed=0)
         return tf.fill(shape, tf.gather([initializer([], dtype)], drawn))
 

@@ -19,17 +19,17 @@ _STEP = tf.float64  # exact up to 2⁵³, whatever dtype a program counts its st
 
 
 class DelayedUpdate:
-    """The update of the batch before, of which there is none at first."""
+    """The pending update of the previous batch; there is none at first."""
 
     def __init__(self, plan: EmbeddingPlan, ids: StepIds):
-        """Makes room for one update of the tables of a plan, by ids like `ids`."""
+        """Creates a queue for one update of the tables of a plan by ids like `ids`."""
         with tf.Graph().as_default():
             example = (ids, _example_gradients(plan))
         self._queue = TensorQueue(example, capacity=1)
 
     def delay(self, engine: PartitionedEmbedding, ids: StepIds,
               step_gradients: StepGradients) -> Tensor:
-        """Applies the update that waits, if any, and keeps another; returns what to wait for.
+        """Applies the pending update, if any, and stores another; returns a tensor to wait for.
 
         Args:
             engine: the tables.
@@ -42,12 +42,12 @@ class DelayedUpdate:
                 step=tf.cast(step_gradients.step, _STEP)))))
 
     def apply(self, engine: PartitionedEmbedding) -> Tensor:
-        """Updates the tables with what waits, if anything; returns a tensor to wait for."""
+        """Applies the pending update, if any; returns a tensor to wait for."""
         return when(self._queue.queue.size() > 0,
                     lambda: engine.update(*self._queue.dequeue()))
 
     def drop(self) -> Tensor:
-        """Forgets what waits, if anything; returns a tensor to wait for."""
+        """Drops the pending update, if any; returns a tensor to wait for."""
         return when(self._queue.queue.size() > 0, lambda: after(
             self._queue.dequeue()[1].step))
 

@@ -1,7 +1,7 @@
 # SPDX-License-Identifier: Apache-2.0
 """The ids of one feature for one step, with the names of the v1 engine."""
 
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 import tensorflow as tf
 
@@ -31,7 +31,7 @@ class EnqueueData(NamedTuple):
     @staticmethod
     def from_sparse_tensor(sp_tensor: tf.SparseTensor,
                            weights: tf.SparseTensor | None = None) -> "EnqueueData":
-        """Takes ids and weights apart; both must have the same indices.
+        """Splits sparse tensors into their parts; ids and weights must have the same indices.
 
         Args:
             sp_tensor: `[batch, max ids]` integers.
@@ -48,7 +48,7 @@ class EnqueueData(NamedTuple):
 
 
 class RaggedEnqueueData(NamedTuple):
-    """Ids in row form: the ids of all samples after one another, and where each ends.
+    """Ids in row form: the ids of all samples concatenated, and where those of each sample end.
 
     Attributes:
         embedding_indices: `[n]` int32 or int64, row ids in [0, vocabulary_size).
@@ -67,7 +67,7 @@ class RaggedEnqueueData(NamedTuple):
     @staticmethod
     def from_ragged_tensor(rg_tensor: tf.RaggedTensor,
                            weights: tf.RaggedTensor | None = None) -> "RaggedEnqueueData":
-        """Takes ids and weights apart; both must have the same row splits.
+        """Splits ragged tensors into their parts; ids and weights must have the same row splits.
 
         Raises:
             TypeError: if either is not a RaggedTensor.
@@ -77,6 +77,35 @@ class RaggedEnqueueData(NamedTuple):
             checks.check_type(tf.RaggedTensor, "weights", "a RaggedTensor or None", weights)
         return RaggedEnqueueData(rg_tensor.values, rg_tensor.row_splits,
                                  None if weights is None else weights.values)
+
+
+AnyEnqueueData = EnqueueData | RaggedEnqueueData
+
+
+def to_enqueue_data(ids: Tensor | tf.SparseTensor | tf.RaggedTensor, weights: Any = None, *,
+                    places: Tensor | None = None) -> AnyEnqueueData:
+    """Returns the ids of a feature from its input, of whatever kind.
+
+    Args:
+        ids: integers: a Tensor of one id for each sample, a SparseTensor or a RaggedTensor.
+        weights: floats of the same kind, or None.
+        places: replaces the sample indices of a Tensor or SparseTensor, or the row splits of a
+            RaggedTensor; None keeps them.
+
+    Raises:
+        TypeError: if weights are of another kind than sparse or ragged ids.
+
+    >>> to_enqueue_data(tf.constant([[3], [4]])).embedding_indices.numpy().tolist()
+    [3, 4]
+    """
+    data: AnyEnqueueData
+    if isinstance(ids, tf.SparseTensor):
+        data = EnqueueData.from_sparse_tensor(ids, weights)
+    elif isinstance(ids, tf.RaggedTensor):
+        data = RaggedEnqueueData.from_ragged_tensor(ids, weights)
+    else:
+        data = EnqueueData(tf.reshape(ids, [-1]), None, weights)
+    return data if places is None else type(data)(data[0], places, data[2])
 
 
 def get_enqueue_datas_list_from_sparse_tensors_list(

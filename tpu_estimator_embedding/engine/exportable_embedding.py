@@ -14,7 +14,7 @@ from tpu_estimator_embedding.types import Tensor
 
 
 class ExportableEmbedding:
-    """An engine whose compiled ops stay out of SavedModels.
+    """An engine that keeps its compiled ops out of SavedModels.
 
     Attributes:
         engine: the tables.
@@ -22,13 +22,13 @@ class ExportableEmbedding:
 
     def __init__(self, plan: EmbeddingPlan, variables: Mapping[str, TableVariables],
                  functions: ExportableFunctions, to_replicas: Callable[[Any], Replicas]):
-        """Takes the tables, and what its inputs are.
+        """Creates an engine on existing variables.
 
         Args:
             plan: the tables and features.
             variables: table name -> its variables.
-            functions: those of the trackable object that holds the variables.
-            to_replicas: from a nest of tensors to the ids and batch size of every replica.
+            functions: the nested functions of the trackable object that holds the variables.
+            to_replicas: converts a nest of tensors to the ids and batch size of every replica.
         """
         self.engine = PartitionedEmbedding(plan, variables)
         self._functions, self._to_replicas = functions, to_replicas
@@ -40,7 +40,7 @@ class ExportableEmbedding:
         Args:
             inputs: a nest of tensors that `to_replicas` takes.
             training: whether gradients may follow.
-            is_for_export: whether a graph of a session must do without compiled ops.
+            is_for_export: whether to avoid compiled ops in the graph of a session.
 
         Returns:
             Table name -> `[num_rows, dim]` float32, and the ids of the step for `update`.
@@ -71,7 +71,7 @@ class ExportableEmbedding:
         self._call(run, (inputs, ids, step_gradients), is_for_export)
 
     def prepare_for_update(self, inputs: Any) -> StepIds:
-        """Returns the ids of `inputs`, for an update that waits; they are not for export."""
+        """Returns the prepared ids of `inputs` for a delayed update, which is not exported."""
         return self._prepare(inputs, True, False)
 
     def _prepare(self, inputs: Any, training: bool, portable: bool) -> StepIds:

@@ -25,7 +25,7 @@ Function = Callable[[Any], tuple[Any, Any]]
 
 
 class _Twins(NamedTuple):
-    """A nested function of compiled ops, and how to trace its twin."""
+    """A nested function of compiled ops, and a function that traces its portable twin."""
 
     native: ConcreteFunction
     trace_portable: Callable[[], ConcreteFunction]
@@ -35,7 +35,7 @@ class ExportableFunctions:
     """The nested functions of one trackable object, which calls `replace_in` when saved."""
 
     def __init__(self) -> None:
-        # A nested function is needed for as long as one of the graphs around it.
+        # A nested function must live as long as any of its outer graphs.
         self._twins: weakref.WeakKeyDictionary[tf.Graph, list[_Twins]] = (
             weakref.WeakKeyDictionary())
 
@@ -44,13 +44,13 @@ class ExportableFunctions:
         """Calls one of two functions that compute the same.
 
         Args:
-            native: from a nest of tensors to two: results, and what is of use to compiled ops
-                alone.
+            native: maps a nest of tensors to two nests: the results, and values that only compiled
+                ops use.
             portable: the same with TensorFlow's ops.
             inputs: what they are called with.
             captures: the handles of all variables that they use.
-            is_for_export: whether a graph of a session, of which there is no knowing, must do
-                without compiled ops.
+            is_for_export: whether to avoid compiled ops in the graph of a session, which the
+                program may export at any time.
         """
         if tf.executing_eagerly():
             return native(inputs)
@@ -58,7 +58,7 @@ class ExportableFunctions:
             return portable(inputs)
         if not tf.compat.v1.get_default_graph().building_function:
             return portable(inputs) if is_for_export else native(inputs)
-        # Gradients do not pass: a function that is differentiated has other names.
+        # TensorFlow renames functions that are differentiated, so gradients stop here.
         tensors = [tf.stop_gradient(tensor) for tensor in tensors_of(inputs)]
         specs = [tf.TensorSpec(tensor.shape, tensor.dtype) for tensor in tensors]
         outputs: list[Any] = []
@@ -128,5 +128,5 @@ def _add_under_name_of(graph: tf.Graph, native: ConcreteFunction,
     function = pywrap_tf_session.TF_FunctionImportFunctionDef(definition.SerializeToString())
     with graph._c_graph.get() as c_graph:
         pywrap_tf_session.TF_GraphCopyFunction(c_graph, function, None)
-    # So that nobody adds the other again, and shapes are those of this one.
+    # TensorFlow must neither add the native function again nor use its shapes.
     graph._functions[name] = graph._functions[tf.compat.as_str(portable.name)]

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""The enqueued data of a feature as tensors, with the checks that need no values."""
+"""Converts the enqueued data of a feature to tensors; static checks."""
 
 from collections.abc import Mapping
 from typing import Any
@@ -23,7 +23,7 @@ def check_features(plan: EmbeddingPlan, given: Mapping[str, object]) -> None:
 
 
 def feature_tensors(feature: FeaturePlan, data: Any) -> EnqueueData | RaggedEnqueueData:
-    """Returns ids and places as int32 or int64 and weights as float32, None as None.
+    """Returns ids and places as int32 or int64 and weights as float32; None stays None.
 
     Raises:
         TypeError: if `data` is neither an EnqueueData nor a RaggedEnqueueData.

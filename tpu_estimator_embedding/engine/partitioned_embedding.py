@@ -4,7 +4,7 @@
     enqueued features ─ shard_ids ─▶ prepared ids ─ lookup ─▶ stacked activations
     prepared ids, stacked gradients ─ apply_gradients ─▶ rows and slots, updated in place
 
-Compiled ops do this where there are any, else TensorFlow's own, with the same results.
+Compiled ops do this if they are available, else TensorFlow's own ops, with the same results.
 
 All activations of a table are one tensor: those of its features, in the order of the
 plan, concatenated along axis 0. `split_activations` takes them apart. The same code runs
@@ -56,8 +56,8 @@ class PartitionedEmbedding:
     """Tables with the optimizers that update them.
 
     Attributes:
-        plan: what the tables are, and what ids are prepared for.
-        variables: table name -> its variables; a table without is not looked up.
+        plan: the tables and features.
+        variables: table name -> its variables; tables without variables are not looked up.
     """
 
     def __init__(self, plan: EmbeddingPlan, variables: Mapping[str, TableVariables]):
@@ -79,9 +79,9 @@ class PartitionedEmbedding:
                         step: Tensor) -> tf.Operation | None:
         """Updates every row that `ids` looked up, once, with the sum of its gradients.
 
-        In a graph, make it wait for the lookup of the same ids, with
-        `tf.control_dependencies`: gradients that are constant, as of a linear loss or behind
-        tf.stop_gradient, do not, and the step would see its own update.
+        In a graph, make it depend on the lookup of the same ids, with
+        `tf.control_dependencies`. Otherwise a lookup whose gradient is constant, as that of a
+        linear loss, may run after the update of its own step.
 
         Args:
             ids: the ids of the step, made with `training=True`.
@@ -97,7 +97,7 @@ class PartitionedEmbedding:
         return self.update(ids, self.step_gradients(gradients, step))
 
     def step_gradients(self, gradients: Mapping[str, Tensor], step: Tensor) -> StepGradients:
-        """Evaluates what an update needs of this moment, so that it can run later.
+        """Evaluates learning rates and multipliers now, so that the update can run later.
 
         Args:
             gradients, step: as `apply_gradients` takes them.

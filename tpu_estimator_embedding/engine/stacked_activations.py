@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""The activations of a table as one tensor: taken apart by feature, and put together again.
+"""Splits the stacked activations of a table by feature, and stacks their gradients.
 
 The rows are those of the first replica, in it those of the first feature, and so on, in the
 order of the plan.
@@ -47,7 +47,7 @@ def stack_gradients(plan: EmbeddingPlan,
     Args:
         plan: the tables and features.
         replicas: for each replica, feature name -> gradient in the shape of its activation,
-            or any other shape of as many values.
+            or any other shape with as many elements.
 
     Returns:
         Table name -> `[num_rows, dim]`.
@@ -66,7 +66,7 @@ def split_replicas(plan: EmbeddingPlan, stacked: Stacked, ids: StepIds,
         plan: the tables and features.
         stacked: table name -> `[num_rows, dim]`.
         ids: what was looked up.
-        num_replicas: how many replicas the ids are of.
+        num_replicas: number of replicas.
     """
     if num_replicas == 1:
         return [stacked]

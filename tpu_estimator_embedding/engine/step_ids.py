@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""The one choice of backend: the ids of a step, prepared for whatever ops look them up.
+"""Chooses the backend and prepares the ids of a step for it.
 
 Prepared ids run ahead of the step that uses them, and are pure: they can wait in a queue or
 cross a `tf.function`. What they are made of is the business of the engine alone.
@@ -41,15 +41,15 @@ def shard_ids(plan: EmbeddingPlan, enqueue_datas: EnqueueDatas, batch_size: Tens
 
 def shard_replicas(plan: EmbeddingPlan, replicas: Replicas, *, training: bool,
                    portable: bool = False, uniform: bool = False) -> StepIds:
-    """Does the same for several replicas, whose activations are concatenated along axis 0.
+    """As `shard_ids`, for several replicas, whose activations are concatenated along axis 0.
 
     Args:
         plan: the tables and features.
         replicas: for every replica its ids and batch size, as `shard_ids` takes them.
         training: whether gradients will follow.
-        portable: whether the graph is to run where there are no ops but TensorFlow's.
-        uniform: whether the result has one structure for all batches of the plan, whatever
-            has weights in them, so that they can wait in one queue.
+        portable: whether to use TensorFlow's own ops only.
+        uniform: whether the result must have the same structure for all batches of the plan,
+            with or without weights, so that they can wait in one queue.
     """
     backend = TF_OPS if portable or not can_be_native(plan) else NATIVE
     return backend.to_step_ids(plan, replicas, training, uniform)
@@ -64,7 +64,7 @@ def row_counts(plan: EmbeddingPlan, ids: StepIds) -> dict[str, Tensor]:
 
 
 def backend_of(ids: StepIds) -> Backend:
-    """Returns what prepared the ids, and is to look them up."""
+    """Returns the backend that prepared the ids, which must also look them up."""
     return NATIVE if isinstance(ids, PreparedIds) else TF_OPS
 
 
@@ -74,7 +74,7 @@ def is_native(ids: StepIds) -> bool:
 
 
 def describe_kernels(plan: EmbeddingPlan, *, portable: bool = False) -> str:
-    """Returns what the engine runs on with this plan, in words for a log.
+    """Describes the kernels that the engine uses for a plan, for logs.
 
     >>> describe_kernels(EmbeddingPlan((), ()))
     'TF ops'
@@ -83,7 +83,7 @@ def describe_kernels(plan: EmbeddingPlan, *, portable: bool = False) -> str:
 
 
 def can_be_native(plan: EmbeddingPlan) -> bool:
-    """Whether compiled ops can run a plan here: else tables are quantized or ops are missing."""
+    """Whether compiled ops can run a plan; they neither quantize nor run a user's own rules."""
     has_kernels = all(
         table.quantization is None
         and (table.optimizer is None or has_kernel(table.optimizer.rule))

@@ -5,7 +5,7 @@ import tensorflow as tf
 
 
 class TableSlice(tf.Variable.SaveSliceInfo):
-    """The place of one host's part in the tensor that a checkpoint holds.
+    """Maps the part of one host to rows of the tensor in a checkpoint.
 
     TensorFlow reads the place from it; what restores the part reads the order of the rows.
 
@@ -13,8 +13,8 @@ class TableSlice(tf.Variable.SaveSliceInfo):
         partition_strategy: "div" or "mod".
         num_hosts: hosts that share the table.
         part: which part this is, from 0.
-        checkpoint_num_hosts: hosts that wrote the checkpoints that do not say how their rows
-            lie; None if nobody knows.
+        checkpoint_num_hosts: number of hosts that wrote checkpoints that do not record their
+            row layout; None if unknown.
     """
 
     def __init__(self, place: tf.Variable.SaveSliceInfo, *, partition_strategy: str,

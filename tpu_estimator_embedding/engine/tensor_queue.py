@@ -10,9 +10,9 @@ from tpu_estimator_embedding.types import Tensor
 
 
 class TensorQueue:
-    """A FIFO queue for nests of one structure, sparse and ragged tensors included.
+    """A FIFO queue for nests of one structure, including sparse and ragged tensors.
 
-    Leaves that are no tensors, None or an int, are the same in every element.
+    Leaves that are not tensors (None or int) are constant.
 
     >>> with tf.Graph().as_default(), tf.compat.v1.Session() as session:
     ...     queue = TensorQueue({"ids": tf.constant([1, 2]), "weights": None}, capacity=2)
@@ -22,23 +22,23 @@ class TensorQueue:
     """
 
     def __init__(self, structure: Any, *, capacity: int):
-        """Makes a queue for nests like `structure`, whose static shapes it keeps."""
+        """Creates a queue for nests with the structure and static shapes of `structure`."""
         self._structure = structure
         self._components = tensors_of(structure)
         self.queue = tf.queue.FIFOQueue(
             capacity, [component.dtype for component in self._components], name="steps")
 
     def enqueue(self, element: Any) -> tf.Operation:
-        """Returns the op that puts an element in, when there is room."""
+        """Returns the op that puts an element in; it blocks while the queue is full."""
         return self.queue.enqueue(tensors_of(element))
 
     def enqueue_empty(self) -> tf.Operation:
-        """Returns the op that puts in an element of zeros, with no rows where it may."""
+        """Returns the op that puts in zeros; unknown dimensions become 0."""
         return self.queue.enqueue([_zeros_like_static_shape(component)
                                    for component in self._components])
 
     def dequeue(self) -> Any:
-        """Returns the element that was put in first, when there is one."""
+        """Returns the first element; blocks while the queue is empty."""
         values = self.queue.dequeue()
         values = values if isinstance(values, list) else [values]
         for value, component in zip(values, self._components, strict=True):

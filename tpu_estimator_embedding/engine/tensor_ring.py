@@ -16,7 +16,7 @@ from tpu_estimator_embedding.types import Tensor
 class TensorPack:
     """Packs nests of one structure into scalars of dtype variant, which share their memory.
 
-    Leaves that are no tensors, None or an int, are the same in every nest.
+    Leaves that are not tensors (None or int) are constant.
 
     >>> pack = TensorPack({"ids": tf.constant([1, 2]), "weights": None})
     >>> pack.unpack(pack.pack({"ids": tf.constant([3, 4]), "weights": None}))["ids"].numpy()
@@ -24,7 +24,7 @@ class TensorPack:
     """
 
     def __init__(self, structure: Any):
-        """Takes a nest that shows the structure, the dtypes and the static shapes."""
+        """Takes structure, dtypes and static shapes from a nest."""
         self._structure = structure
         components = tensors_of(structure)
         self._dtypes = [component.dtype for component in components]

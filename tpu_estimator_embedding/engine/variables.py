@@ -14,7 +14,7 @@ from tpu_estimator_embedding.types import Initializer
 
 
 class TableNames(NamedTuple):
-    """The names under which a table and its slots stand in graph and checkpoint."""
+    """The names of a table and its slots in graphs and checkpoints."""
 
     table: str
     slots: Mapping[str, str]
@@ -42,8 +42,8 @@ def create_variables(plan: EmbeddingPlan, names: Mapping[str, TableNames],
     hosts. Eagerly they are plain variables named `{name}/part_{host}`. None is trainable:
     the engine, not the model's optimizer, changes them.
 
-    The initializer is called for each part with the part's shape. A constant gives the
-    same table for any number of hosts, a random one cannot.
+    The initializer is called for each part with the shape of the part. Constant initializers
+    give the same table for any number of hosts, random ones do not.
 
     Args:
         plan: the tables.

@@ -29,24 +29,23 @@ from tpu_estimator_embedding.mid_level.config.structure import (
     named_tables,
     named_values,
 )
-from tpu_estimator_embedding.mid_level.config.table_config import TableConfig
-from tpu_estimator_embedding.mid_level.config.to_plan import slot_functions, to_plan
+from tpu_estimator_embedding.mid_level.config.to_plan import to_plan
 from tpu_estimator_embedding.mid_level.input import output_shapes, row_layout
 from tpu_estimator_embedding.mid_level.input.device_shares import DeviceShares
-from tpu_estimator_embedding.mid_level.step import table_variables
 from tpu_estimator_embedding.mid_level.step.engine_batches import EngineBatches
 from tpu_estimator_embedding.mid_level.step.replica_calls import ReplicaCalls
 from tpu_estimator_embedding.mid_level.step.stacked_activations import (
     activation_shape,
     gradient_or_zeros,
 )
-from tpu_estimator_embedding.mid_level.step.update_count import UpdateCount
+from tpu_estimator_embedding.mid_level.step.table_variables import outside_strategies
+from tpu_estimator_embedding.mid_level.step.tracked_tables import TrackedTables
 
 # Objects that stand for an initialized TPU embedding engine, as release 2.3 counts them.
 _initialized: weakref.WeakSet["TPUEmbedding"] = weakref.WeakSet()
 
 
-class TPUEmbedding(tf.__internal__.tracking.Trackable):
+class TPUEmbedding(TrackedTables):
     """Embedding tables with the optimizers that update them.
 
     In every step of training, `enqueue` ids, `dequeue` activations, and `apply_gradients`;
@@ -91,18 +90,14 @@ class TPUEmbedding(tf.__internal__.tracking.Trackable):
         call = read_call(args, kwargs)
         self._feature_config = call.feature_config
         self._features = named_features(call.feature_config)
-        self._tables = named_tables(call.feature_config)
         self._plan = to_plan(call.feature_config, call.optimizer,
                              pipelined=bool(call.pipeline_execution_with_tensor_core),
                              table_multipliers=call.table_multipliers)
-        self._update_count = UpdateCount(self._plan)
-        self._slot_functions = slot_functions(self._tables, call.optimizer)
         self._replicas = ReplicaCalls()
-        self._device_shares = DeviceShares(self._replicas.devices)
-        self._variables: dict[str, Any] | None = None
         self._batches: EngineBatches | None = None
-        for child, variable in self._update_count.children.items():
-            self._track_trackable(variable, child)
+        super().__init__(self._plan, named_tables(call.feature_config), call.optimizer,
+                         self._replicas.scoped_strategy)
+        self._device_shares = DeviceShares(self._replicas.devices)
         _check_initialized(call.initialize_tpu_embedding)
         if call.batch_size is not None:
             self._check_optimizers()
@@ -110,15 +105,6 @@ class TPUEmbedding(tf.__internal__.tracking.Trackable):
                          f"a multiple of the {self._replicas.count} replicas", call.batch_size)
             self.build(per_replica_batch_size=call.batch_size // self._replicas.count)
         _initialized.add(self)
-
-    @property
-    @tf.autograph.experimental.do_not_convert
-    def embedding_tables(self) -> dict[TableConfig, tf.Variable]:
-        """The variable of each table, `[vocabulary_size, dim]`, by its TableConfig."""
-        self._build_tables()
-        self._complete()
-        children = table_variables.children(self._variables or {})
-        return {config: children[name] for name, config in self._tables.items()}
 
     @tf.autograph.experimental.do_not_convert
     def build(self, per_replica_input_shapes: Any = None,
@@ -251,13 +237,6 @@ class TPUEmbedding(tf.__internal__.tracking.Trackable):
                               for path, value in ids.items()})
         return self._built("enqueue").enqueue(replicas, training, is_optional=name is not None)
 
-    def _build_tables(self) -> None:
-        if self._variables is None:
-            self._variables = table_variables.create_tables(
-                self._plan, self._slot_functions, self._replicas.scoped_strategy)
-            for name, variable in table_variables.children(self._variables).items():
-                self._track_trackable(variable, name)
-
     def _fix_shapes(self, shapes: dict[str, output_shapes.OutputShape]) -> None:
         shapes = {path: output_shapes.stated(path, config) or shapes[path]
                   for path, config in self._features.items()}
@@ -265,9 +244,8 @@ class TPUEmbedding(tf.__internal__.tracking.Trackable):
             row_layout.check_unchanged(self._batches.layout, shapes)
             return
         layout = row_layout.resolve(shapes)
-        self._build_tables()
-        with table_variables.outside_strategies():
-            self._batches = EngineBatches(self._plan, self._variables or {}, layout,
+        with outside_strategies():
+            self._batches = EngineBatches(self._plan, self._build_tables(), layout,
                                           self._replicas.count, self._update_count)
 
     def _built(self, method: str) -> EngineBatches:
@@ -282,33 +260,11 @@ class TPUEmbedding(tf.__internal__.tracking.Trackable):
 
     def _complete(self) -> None:
         if self._batches is not None:
-            with tf.init_scope():
-                self._batches.complete()
-
-    # What is saved misses no update: a checkpoint asks for the children every time it is
-    # saved, an asynchronous one makes a function of copying them.
-
-    def _trackable_children(self, save_type: str = "checkpoint", **options: Any) -> Any:
-        self._complete()
-        return super()._trackable_children(save_type, **options)
-
-    def _copy_trackable_to_cpu(self, object_map: Any) -> None:
-        if self._batches is not None:
             self._batches.complete()
 
-    # TensorFlow's saver calls these two of whatever is a `tpu_embedding_v2.TPUEmbedding`, which
-    # this class is after install(). There is no TPU to move tables from and to.
-
-    def _retrieve_variables(self) -> None:
-        self._complete()
-
-    def _load_variables(self) -> None:
-        """Does nothing: tables are trained where they are restored."""
-
-    def _lookup_dependency(self, *args: Any, **kwargs: Any) -> Any:
-        if self._batches is not None:  # restored tables do not get the update of others
+    def _forget(self) -> None:
+        if self._batches is not None:
             self._batches.forget()
-        return super()._lookup_dependency(*args, **kwargs)
 
 
 def _to_tensor(value: Any) -> Any:

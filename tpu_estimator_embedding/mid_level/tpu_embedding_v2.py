@@ -36,7 +36,6 @@ from tpu_estimator_embedding.mid_level.config.structure import (
 )
 from tpu_estimator_embedding.mid_level.sparse_core import preprocessing, stack_engine
 from tpu_estimator_embedding.mid_level.sparse_core.given_stacks import given_stacks
-from tpu_estimator_embedding.mid_level.sparse_core.partitioned_csr import partition_sizes
 from tpu_estimator_embedding.mid_level.sparse_core.preprocessing import Partitioned
 from tpu_estimator_embedding.mid_level.sparse_core.stack_engine import Partitions, StackEngine
 from tpu_estimator_embedding.mid_level.sparse_core.stacked_tables import StackedTables
@@ -130,7 +129,7 @@ class TPUEmbeddingV2(StackedTables):
             tf.errors.InvalidArgumentError: if an id is not in the vocabulary, or there is
                 no room for the ids.
         """
-        _check_device(device, self._replicas.devices)
+        preprocessing.check_device(device, self._replicas.devices)
         ids = preprocessing.sorted_ids(
             self._stacks, self._formats, self._by_path("features", features),
             self._weights(weights))
@@ -231,13 +230,11 @@ class TPUEmbeddingV2(StackedTables):
             SparseCores(num_replicas_in_sync, num_sc_per_chip), stacked_table_to_tables,
             table_to_stacked_table_offset, table_to_sample_count, feature_to_sample_offset,
             flat_features)
-        formats = preprocessing.csr_formats(stacks, max_ids_per_chip_per_sample,
-                                            max_minibatches=max_minibatches_per_sc)
         paths = [path for path, _ in flat_features]
-        ids = preprocessing.sorted_ids(
-            stacks, formats, dict(zip(paths, flat_inputs, strict=True)),
-            dict(zip(paths, flat_weights or [None] * len(paths), strict=True)))
-        return preprocessing.to_partitioned(ids, formats, {}, {})
+        return preprocessing.partition_given(
+            stacks, dict(zip(paths, flat_inputs, strict=True)),
+            dict(zip(paths, flat_weights or [None] * len(paths), strict=True)),
+            max_ids_per_chip_per_sample, max_minibatches_per_sc)
 
     @classmethod
     @_as_it_is
@@ -260,13 +257,8 @@ class TPUEmbeddingV2(StackedTables):
         """
         embedding = cls(feature_config, optimizer, False, sparse_core_embedding_config,
                         num_chips=num_tpu_chips, num_sc_per_chip=num_sc_per_chip)
-        ids = preprocessing.sorted_ids(
-            embedding._stacks, embedding._formats, embedding._by_path("features", features),
-            dict.fromkeys(embedding._stacks.features))
-        sizes = {name: partition_sizes(ids[name], form)
-                 for name, form in embedding._formats.items()}
-        return ({name: most for name, (most, _) in sizes.items()},
-                {name: unique for name, (_, unique) in sizes.items()})
+        return preprocessing.most_ids(embedding._stacks, embedding._formats,
+                                      embedding._by_path("features", features))
 
     def _built_engine(self) -> StackEngine:
         if self._engine is None:
@@ -301,14 +293,3 @@ class TPUEmbeddingV2(StackedTables):
     def _by_path(self, argument: str, structure: Any) -> dict[str, Any]:
         check_structure(argument, self._feature_config, structure)
         return dict(named_values(structure))
-
-
-def _check_device(device: str | None, workers: Sequence[str]) -> None:
-    if device is None:
-        return
-    spec = tf.DeviceSpec.from_string(device)
-    known = [tf.DeviceSpec.from_string(worker) for worker in workers]
-    if spec.device_type != "TPU" and (spec.device_type, spec.device_index) not in [
-            (worker.device_type, worker.device_index) for worker in known]:
-        raise ValueError(f"Non-TPU device {device} passed to enqueue. `device` must be None, a "
-                         f"TPU, or a device of the strategy, {list(workers)}.")

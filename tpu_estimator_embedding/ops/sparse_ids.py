@@ -1,6 +1,7 @@
 # SPDX-License-Identifier: Apache-2.0
 """Ids in coordinate form: the one shape that every kind of input is brought to."""
 
+from collections.abc import Sequence
 from typing import NamedTuple
 
 import tensorflow as tf
@@ -69,6 +70,23 @@ def samples_of_rows(row_splits: Tensor, count: Tensor) -> Tensor:
     starts = row_splits[1:-1]
     rows_begun = tf.math.unsorted_segment_sum(tf.ones_like(starts), starts, count + 1)
     return tf.cumsum(rows_begun)[:-1]
+
+
+def row_major(indices: Tensor, sizes: Sequence[int] | Tensor, num_axes: int) -> Tensor:
+    """Returns the number of each index in an array, counted row by row.
+
+    Args:
+        indices: `[n, num_axes or more]` integers.
+        sizes: sizes of the array; the first is not needed.
+        num_axes: how many columns count.
+
+    >>> row_major(tf.constant([[0, 2], [3, 1]]), [4, 5], 2).numpy().tolist()
+    [2, 16]
+    """
+    rows = indices[:, 0]
+    for axis in range(1, num_axes):
+        rows = rows * sizes[axis] + indices[:, axis]
+    return rows
 
 
 def stack(parts: list[SparseIds], row_counts: list[Tensor]) -> SparseIds:

@@ -39,23 +39,19 @@ import tensorflow as tf
 
 from tpu_estimator_embedding import checks
 from tpu_estimator_embedding.checkpoint.layouts.table_saveables import teach_savers
-from tpu_estimator_embedding.config.gradient_descent_parameters import (
-    StochasticGradientDescentParameters,
-)
-from tpu_estimator_embedding.config.to_plan import to_plan, warn_of_profile_data
+from tpu_estimator_embedding.config.to_plan import warn_of_profile_data
 from tpu_estimator_embedding.engine.partitioned_embedding import (
     PartitionedEmbedding,
     create_variables,
 )
 from tpu_estimator_embedding.types import Tensor
-from tpu_estimator_embedding.v1_engine.config_proto import to_config_proto
 from tpu_estimator_embedding.v1_engine.core_ids import Share, core_ids
 from tpu_estimator_embedding.v1_engine.cores import find_cores
+from tpu_estimator_embedding.v1_engine.engine_configuration import EngineConfiguration
 from tpu_estimator_embedding.v1_engine.enqueue_list import checked_enqueue_list
 from tpu_estimator_embedding.v1_engine.graph_ops import CPU, GraphOps
-from tpu_estimator_embedding.v1_engine.modes import INFERENCE, TRAINING, batch_mode, check_mode
+from tpu_estimator_embedding.v1_engine.modes import TRAINING, batch_mode
 from tpu_estimator_embedding.v1_engine.sent_gradients import (
-    activation_shape,
     checked_gradients,
     checked_step,
 )
@@ -66,7 +62,7 @@ from tpu_estimator_embedding.v1_engine.variables_and_ops import (
 )
 
 
-class TPUEmbedding:
+class TPUEmbedding(EngineConfiguration):
     """Embedding tables that look up what is enqueued, and learn from what is sent back.
 
     In every step, each core enqueues its share of the batch, receives activations and sends
@@ -105,77 +101,15 @@ class TPUEmbedding:
                  master=None, optimization_parameters=None, cluster_def=None,
                  pipeline_execution_with_tensor_core=False, partition_strategy="div",
                  profile_data_directory=None, device_config=None, master_job_name=None):
-        check_mode(mode)
-        checks.check(mode == TRAINING or optimization_parameters is None,
-                     "optimization_parameters", "None where mode is INFERENCE",
-                     optimization_parameters, sentence=
-                     "`optimization_parameters` should be `None` for inference mode.")
+        super().__init__(
+            table_to_config_dict, feature_to_config_dict, batch_size, mode,
+            optimization_parameters,
+            find_cores(master, cluster_def, device_config, master_job_name),
+            pipelined=pipeline_execution_with_tensor_core, partition_strategy=partition_strategy)
         warn_of_profile_data(profile_data_directory)
-        self._cores = find_cores(master, cluster_def, device_config, master_job_name)
-        self._mode = mode
-        self._batch_size_per_core = self._split_batch(batch_size)
-        self._optimization_parameters = (
-            StochasticGradientDescentParameters(1.0) if mode == INFERENCE
-            else optimization_parameters)
-        self._plan = to_plan(
-            table_to_config_dict, feature_to_config_dict, self._optimization_parameters,
-            partition_strategy=partition_strategy, num_hosts=len(self._cores.hosts),
-            pipelined=pipeline_execution_with_tensor_core)
-        self._table_to_config_dict = _sorted_copy(table_to_config_dict)
-        self._feature_to_config_dict = _sorted_copy(feature_to_config_dict)
-        self._config_proto = to_config_proto(
-            self._plan, self._table_to_config_dict, self._optimization_parameters, mode=mode,
-            batch_size_per_core=self._batch_size_per_core, cores=self._cores)
         self._share = Share(self._plan, self._batch_size_per_core, self.num_cores,
                             training=mode == TRAINING)
         self._graph_ops: dict[tf.Graph, GraphOps] = {}
-
-    @property
-    def hosts(self) -> list[str]:
-        """Device of each host's CPU."""
-        return list(self._cores.hosts)
-
-    @property
-    def num_cores_per_host(self) -> int:
-        """Cores of one host."""
-        return self._cores.per_host
-
-    @property
-    def num_cores(self) -> int:
-        """Cores of all hosts together."""
-        return self._cores.num_cores
-
-    @property
-    def batch_size_per_core(self) -> int:
-        """Samples of one core."""
-        return self._batch_size_per_core
-
-    @property
-    def config_proto(self) -> Any:
-        """The `TPUEmbeddingConfiguration` that a TPU system would be initialized with."""
-        return self._config_proto
-
-    @property
-    def table_to_config_dict(self) -> "collections.OrderedDict[str, Any]":
-        """Table name -> TableConfig, sorted by name, as a copy."""
-        return self._table_to_config_dict.copy()
-
-    @property
-    def feature_to_config_dict(self) -> "collections.OrderedDict[str, Any]":
-        """Feature name -> FeatureConfig, sorted by name, as a copy."""
-        return self._feature_to_config_dict.copy()
-
-    @property
-    def table_to_features_dict(self) -> "collections.OrderedDict[str, list[str]]":
-        """Table name -> names of its features, all sorted, as a copy."""
-        return collections.OrderedDict(
-            (table.name, [feature.name for feature in self._plan.features_of(table.name)])
-            for table in self._plan.tables)
-
-    @property
-    def optimization_parameters(self) -> Any:
-        """The `*Parameters` of tables that have none of their own."""
-        return self._optimization_parameters
 
     def create_variables_and_ops(
             self, embedding_variable_name_by_table: Mapping[str, str] | None = None,
@@ -273,18 +207,6 @@ class TPUEmbedding:
                                       self._batch_size_per_core)
         return self._ops_for("generate_send_gradients_op").send(gradients, step)
 
-    def _activation_shapes(self) -> dict[str, list[int]]:
-        """Returns feature name -> shape of its activation, by table and name."""
-        return {feature.name: activation_shape(self._plan, feature, self._batch_size_per_core)
-                for feature in self._plan.features}
-
-    def _split_batch(self, batch_size: Any) -> int:
-        checks.check_positive_int("batch_size", batch_size)
-        checks.check(batch_size % self.num_cores == 0, "batch_size",
-                     f"a multiple of the number of cores, {self.num_cores}", batch_size,
-                     sentence="`batch_size` is not a multiple of number of cores.")
-        return batch_size // self.num_cores
-
     def _ops_for(self, method: str) -> GraphOps:
         """Returns the ops of the graph that is being built, outside of its functions."""
         with tf.init_scope():
@@ -297,7 +219,3 @@ class TPUEmbedding:
             if graph not in self._graph_ops:
                 self._graph_ops[graph] = GraphOps(self._share)
             return self._graph_ops[graph]
-
-
-def _sorted_copy(configs: Mapping[str, Any]) -> "collections.OrderedDict[str, Any]":
-    return collections.OrderedDict((name, configs[name]) for name in sorted(configs))

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""The step in compiled ops: one to prepare, and one to look up and one to update per host."""
+"""The step in compiled ops: one op prepares; for each host one looks up and one updates."""
 
 import contextlib
 from collections.abc import Mapping
@@ -87,7 +87,7 @@ def _tables_of(plan: EmbeddingPlan, host: int) -> list[TablePlan]:
 
 
 def _stack(values: Mapping[str, Tensor | float], tables: list[TablePlan]) -> Tensor:
-    """The value of each table, 1 where there is none, `[tables]` float32."""
+    """Returns the values of all tables, 1 for tables without a value, `[tables]` float32."""
     return tf.stack([tf.cast(values.get(table.name, 1.0), tf.float32) for table in tables])
 
 

@@ -19,7 +19,7 @@ from tpu_estimator_embedding.types import Tensor
 
 
 class PreparedHostIds(NamedTuple):
-    """The ids of all tables of a host, those of a table after those of another.
+    """The ids of all tables of a host, concatenated.
 
     Row r of a table's activations sums `ids[row_ends[r - 1]:row_ends[r]]`. Sorted by id they
     are runs: run u updates row `run_ids[u]` with the gradients of the activations
@@ -32,7 +32,7 @@ class PreparedHostIds(NamedTuple):
         row_ends: `[rows]` int32.
         weights: `[weighted n]` float32, of tables with a weighted feature.
         scales: `[scaled rows]` float32, the combiner's factors, of tables that have them.
-        run_ids: `[runs]`; None unless training, as what follows.
+        run_ids: `[runs]`; this and the following are None unless training.
         run_ends: `[runs]` int32.
         run_rows: `[n]` int32.
         run_weights: `[weighted n]` float32.
@@ -54,7 +54,7 @@ class PreparedIds(NamedTuple):
 
     Attributes:
         row_counts: `[tables, replicas]` int64, rows of activations of each replica.
-        hosts: what each host has to look up and to update.
+        hosts: the ids that each host looks up and updates.
     """
 
     row_counts: Tensor
@@ -72,8 +72,8 @@ def to_prepared_ids(plan: EmbeddingPlan, replicas: Replicas, training: bool,
         uniform: has no effect; all batches of a plan have one structure here.
 
     Raises:
-        TypeError, ValueError: as `shard_ids`.
-        tf.errors.InvalidArgumentError: when run, as `shard_ids`.
+        TypeError, ValueError: as for `shard_ids`.
+        tf.errors.InvalidArgumentError: when run, as for `shard_ids`.
     """
     del uniform
     for enqueue_datas, _ in replicas:
@@ -121,7 +121,7 @@ def _plan_attributes(plan: EmbeddingPlan) -> dict[str, Any]:
 
 
 def _row_maps(plan: EmbeddingPlan) -> dict[str, list[int]]:
-    """Returns which row of its table every id of every feature is."""
+    """Returns how ids map to rows of tables, a list for each parameter of the mapping."""
     maps = [_row_map(plan, feature) for feature in plan.features]
     names = ("log2_shards", "rotations", "row_offsets", "rows_per_shard")
     return {name: list(values) for name, values in zip(names, zip(*maps, strict=True),

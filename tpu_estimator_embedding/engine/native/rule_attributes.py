@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""The optimizers of tables as attributes of the compiled update, which knows them by name."""
+"""Optimizers as attributes of the compiled update op."""
 
 import math
 from collections.abc import Sequence
@@ -12,7 +12,7 @@ from tpu_estimator_embedding.optimizers.update_rule import UpdateRule
 
 
 def has_kernel(rule: UpdateRule) -> bool:
-    """Whether the rule is compiled; one without a kernel, or a user's, runs on TensorFlow's ops."""
+    """Whether a rule has a kernel; other rules, such as a user's own, run on TensorFlow's ops."""
     return has_record(type(rule)) and type(rule).__name__ in load.kernels().rules
 
 

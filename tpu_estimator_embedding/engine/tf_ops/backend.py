@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""The step in ops of TensorFlow's own: a few for each table and host.
+"""The step in TensorFlow's own ops: a few for each table and host.
 
     enqueued features ─ to_sharded_ids ─▶ ShardedIds ─ lookup ─▶ stacked activations
     stacked gradients ─ sum_duplicates ─▶ RowGradients ─ RowOptimizer ─▶ rows, slots ─ write

@@ -21,7 +21,7 @@ from typing import Any, NamedTuple
 import tensorflow as tf
 
 from tpu_estimator_embedding import checks
-from tpu_estimator_embedding.engine.enqueue_data import EnqueueData, RaggedEnqueueData
+from tpu_estimator_embedding.engine.enqueue_data import AnyEnqueueData, EnqueueData, to_enqueue_data
 from tpu_estimator_embedding.ops import id_checks
 from tpu_estimator_embedding.plan.embedding_plan import EmbeddingPlan, FeaturePlan
 from tpu_estimator_embedding.types import Tensor
@@ -40,7 +40,7 @@ class SplitFeatures(NamedTuple):
         static_batch_size: samples in the step, where anything of the batch says it.
     """
 
-    enqueue_datas: dict[str, EnqueueData | RaggedEnqueueData]
+    enqueue_datas: dict[str, AnyEnqueueData]
     others: Any
     batch_size: Tensor | int
     static_batch_size: int | None
@@ -130,14 +130,12 @@ def _ids_of(feature: FeaturePlan, features: Mapping[str, Any]) -> Any:
 
 
 def _enqueue_data(plan: EmbeddingPlan, feature: FeaturePlan, ids: Any,
-                  features: Mapping[str, Any]) -> EnqueueData | RaggedEnqueueData:
+                  features: Mapping[str, Any]) -> AnyEnqueueData:
     weights = _weights_of(feature, ids, features)
     if feature.max_sequence_length:
         ids, weights = _cut(ids, feature), _cut(weights, feature)
-    if isinstance(ids, tf.SparseTensor):
-        return EnqueueData.from_sparse_tensor(ids, weights)
-    if isinstance(ids, tf.RaggedTensor):
-        return RaggedEnqueueData.from_ragged_tensor(ids, weights)
+    if isinstance(ids, tf.SparseTensor | tf.RaggedTensor):
+        return to_enqueue_data(ids, weights)
     checks.check(not feature.max_sequence_length, f"ids of sequence feature {feature.name!r}",
                  "a SparseTensor or RaggedTensor", ids, "Convert them in input_fn, with "
                  "tf.sparse.from_dense for instance.")
@@ -146,7 +144,7 @@ def _enqueue_data(plan: EmbeddingPlan, feature: FeaturePlan, ids: Any,
             ids.shape.rank == 2 and tf.compat.dimension_value(ids.shape[1]) == 1)
         checks.check(is_single, f"dense ids of feature {feature.name!r} with combiner None",
                      "of shape [batch] or [batch, 1]", ids.shape)
-        return EnqueueData(tf.reshape(ids, [-1]))
+        return to_enqueue_data(ids)
     return _without_zeros(feature, ids)
 
 

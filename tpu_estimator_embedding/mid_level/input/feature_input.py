@@ -10,15 +10,19 @@ from typing import Any
 import tensorflow as tf
 
 from tpu_estimator_embedding import checks
-from tpu_estimator_embedding.engine.enqueue_data import EnqueueData, RaggedEnqueueData
+from tpu_estimator_embedding.engine.enqueue_data import (
+    AnyEnqueueData,
+    EnqueueData,
+    to_enqueue_data,
+)
 from tpu_estimator_embedding.mid_level.input.output_shapes import OutputShape
 from tpu_estimator_embedding.mid_level.input.row_layout import RowLayout
 from tpu_estimator_embedding.mid_level.runtime_checks import require
+from tpu_estimator_embedding.ops.sparse_ids import row_major
 from tpu_estimator_embedding.types import Tensor
 
 
-def to_enqueue_data(path: str, value: Any, weights: Any,
-                    layout: RowLayout) -> EnqueueData | RaggedEnqueueData:
+def feature_data(path: str, value: Any, weights: Any, layout: RowLayout) -> AnyEnqueueData:
     """Returns the ids of a feature with the rows of activations that they go into.
 
     Args:
@@ -54,17 +58,18 @@ def check_weights(path: str, value: Any, weights: Any) -> None:
         "Make both of one kind, with weights in the places of the ids.")
 
 
-def _from_dense(path: str, value: Tensor, layout: RowLayout) -> EnqueueData:
-    ids, num_rows = tf.reshape(value, [-1]), layout.num_rows(path)
+def _from_dense(path: str, value: Tensor, layout: RowLayout) -> AnyEnqueueData:
+    num_rows = layout.num_rows(path)
     checks.check(value.shape.num_elements() in (None, num_rows),
                  f"number of ids of feature {path!r}", f"{num_rows}, one for each row of its "
                  "activations", value.shape.num_elements())
     places = tf.range(num_rows, dtype=tf.int64) if layout.rows_per_sample[path] else None
-    return EnqueueData(ids, None if places is None else _coordinates(path, places, layout))
+    return to_enqueue_data(
+        value, places=None if places is None else _coordinates(path, places, layout))
 
 
 def _from_sparse(path: str, value: tf.SparseTensor, weights: tf.SparseTensor | None,
-                 layout: RowLayout) -> EnqueueData:
+                 layout: RowLayout) -> AnyEnqueueData:
     shape = layout.shapes[path]
     if shape.max_sequence_length and value.shape.rank == 2:
         shape = shape._replace(sequence_length=shape.max_sequence_length)
@@ -76,19 +81,15 @@ def _from_sparse(path: str, value: tf.SparseTensor, weights: tf.SparseTensor | N
             f"`batch of feature {path!r}` must be {list(samples)} as in earlier calls.",
             ValueError)):
         indices = tf.identity(value.indices)
-    values = None if weights is None else weights.values
     has_one_row = len(samples) == 1 and not (shape.sequence_length or layout.rows_per_sample[path])
     if layout.is_sequence(path) or has_one_row:
-        return EnqueueData(value.values, indices, values)
-    rows = indices[:, 0]
-    for axis, size in enumerate(shape.dims[1:len(samples)], 1):
-        rows = rows * size + indices[:, axis]
-    return _at_rows(path, value.values, values, rows, indices[:, -1], shape.sequence_length,
-                    layout)
+        return to_enqueue_data(value, weights, places=indices)
+    rows = row_major(indices, samples, len(samples))
+    return _at_rows(path, value, weights, rows, indices[:, -1], shape.sequence_length, layout)
 
 
 def _from_ragged(path: str, value: tf.RaggedTensor, weights: tf.RaggedTensor | None,
-                 layout: RowLayout) -> EnqueueData | RaggedEnqueueData:
+                 layout: RowLayout) -> AnyEnqueueData:
     shape, num_rows = layout.shapes[path], layout.num_rows(path)
     length = shape.sequence_length
     num_samples: Any = value.shape[0]
@@ -102,17 +103,17 @@ def _from_ragged(path: str, value: tf.RaggedTensor, weights: tf.RaggedTensor | N
             tf.equal(value.nrows(), expected),
             f"`batch of feature {path!r}` must be {expected} as in earlier calls.", ValueError)):
         splits = tf.identity(value.row_splits)
-    values = None if weights is None else weights.values
     if layout.is_sequence(path) or (not length and not layout.rows_per_sample[path]):
-        return RaggedEnqueueData(value.values, splits, values)
+        return to_enqueue_data(value, weights, places=splits)
     samples = tf.cast(value.value_rowids(), tf.int64)
     positions = tf.range(tf.size(samples, tf.int64)) - tf.gather(tf.cast(splits, tf.int64), samples)
-    return _at_rows(path, value.values, values, samples, positions, length, layout)
+    return _at_rows(path, value, weights, samples, positions, length, layout)
 
 
-def _at_rows(path: str, ids: Tensor, weights: Tensor | None, samples: Tensor, positions: Tensor,
+def _at_rows(path: str, value: Any, weights: Any, samples: Tensor, positions: Tensor,
              length: int, layout: RowLayout) -> EnqueueData:
     """Places ids in the rows `samples`, or the positions below `length` of them."""
+    ids, weights = value.values, None if weights is None else weights.values
     if not length:
         return EnqueueData(ids, _coordinates(path, samples, layout), weights)
     kept = tf.where(positions < length)[:, 0]

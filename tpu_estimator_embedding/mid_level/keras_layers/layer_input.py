@@ -7,8 +7,9 @@ from typing import Any, NamedTuple
 import tensorflow as tf
 
 from tpu_estimator_embedding import checks
-from tpu_estimator_embedding.engine.enqueue_data import EnqueueData, RaggedEnqueueData
+from tpu_estimator_embedding.engine.enqueue_data import AnyEnqueueData, to_enqueue_data
 from tpu_estimator_embedding.mid_level.input.feature_input import check_weights
+from tpu_estimator_embedding.ops.sparse_ids import row_major
 from tpu_estimator_embedding.types import Tensor
 
 
@@ -21,7 +22,7 @@ class LayerInput(NamedTuple):
         inner_shape: the shape of a sample's activations, without the dimension.
     """
 
-    data: EnqueueData | RaggedEnqueueData
+    data: AnyEnqueueData
     batch_size: int | Tensor
     inner_shape: tuple[int, ...]
 
@@ -81,12 +82,11 @@ def _from_dense(path: str, value: Tensor) -> LayerInput:
     inner = tuple(value.shape[1:].as_list())
     if inner[-1:] == (1,):
         inner = inner[:-1]
-    ids = tf.reshape(value, [-1])
     places = None
     if inner:
-        rows = tf.range(tf.size(ids, tf.int64))
+        rows = tf.range(tf.size(value, tf.int64))
         places = tf.stack([rows // math.prod(inner), rows % math.prod(inner)], 1)
-    return LayerInput(EnqueueData(ids, places),
+    return LayerInput(to_enqueue_data(value, places=places),
                       _size(value.shape[0], tf.shape(value)[0]), inner)
 
 
@@ -100,11 +100,8 @@ def _from_sparse(path: str, config: Any, value: tf.SparseTensor, weights: Any) -
     if inner:
         checks.check(None not in inner, f"sizes of the sparse input of feature {path!r}",
                      "known but for the first and the last", value.shape)
-        column = places[:, 1]
-        for axis, size in enumerate(inner[1:], 2):
-            column = column * size + places[:, axis]
-        places = tf.stack([places[:, 0], column], 1)
-    return LayerInput(EnqueueData(value.values, places, _weights(weights)),
+        places = tf.stack([places[:, 0], row_major(places[:, 1:], inner, len(inner))], 1)
+    return LayerInput(to_enqueue_data(value, weights, places=places),
                       _size(value.shape[0], value.dense_shape[0]), inner or _length(config))
 
 
@@ -112,7 +109,7 @@ def _from_ragged(path: str, config: Any, value: tf.RaggedTensor, weights: Any) -
     checks.check(value.shape.rank == 2, f"rank of the ragged input of feature {path!r}", "2",
                  value.shape.rank)
     return LayerInput(
-        RaggedEnqueueData(value.values, value.row_splits, _weights(weights)),
+        to_enqueue_data(value, weights),
         _size(value.shape[0], value.nrows()), _length(config))
 
 
@@ -122,10 +119,6 @@ def _length(config: Any) -> tuple[int, ...]:
     if shape.rank:
         return tuple(shape.as_list()[1:])
     return (config.max_sequence_length,) if config.max_sequence_length else ()
-
-
-def _weights(weights: Any) -> Tensor | None:
-    return None if weights is None else weights.values
 
 
 def _size(static: int | None, dynamic: Tensor) -> int | Tensor:

@@ -11,14 +11,15 @@ from typing import Any
 import tensorflow as tf
 
 from tpu_estimator_embedding import checks
-from tpu_estimator_embedding.engine.enqueue_data import EnqueueData, RaggedEnqueueData
+from tpu_estimator_embedding.engine.enqueue_data import AnyEnqueueData, to_enqueue_data
 from tpu_estimator_embedding.mid_level.runtime_checks import require
 from tpu_estimator_embedding.mid_level.sparse_core.to_stacks import FeaturePlace
+from tpu_estimator_embedding.ops.sparse_ids import row_major
 from tpu_estimator_embedding.types import Tensor
 
 
 def feature_ids(path: str, place: FeaturePlace, value: Any,
-                weights: Any) -> EnqueueData | RaggedEnqueueData:
+                weights: Any) -> AnyEnqueueData:
     """Returns the ids of a feature, with the rows of activations that they go into.
 
     Args:
@@ -43,38 +44,35 @@ def feature_ids(path: str, place: FeaturePlace, value: Any,
     return _CONVERSIONS[kind](path, place, value, weights)
 
 
-def _from_dense(path: str, place: FeaturePlace, value: Tensor, weights: Any) -> EnqueueData:
+def _from_dense(path: str, place: FeaturePlace, value: Tensor, weights: Any) -> AnyEnqueueData:
     for what, tensor in (("ids", value), ("weights", weights)):
         count = None if tensor is None else tensor.shape.num_elements()
         checks.check(count in (None, place.sample_count), f"{what} of feature {path!r}",
                      f"{place.sample_count} values, those of output_shape "
                      f"{list(place.output_shape)}", count)
-    return EnqueueData(value, None, weights)
+    return to_enqueue_data(value, weights)
 
 
 def _from_sparse(path: str, place: FeaturePlace, value: tf.SparseTensor,
-                 weights: Any) -> EnqueueData:
+                 weights: Any) -> AnyEnqueueData:
     checks.check((value.shape.rank or 0) >= 2, f"rank of the sparse input of feature {path!r}",
                  "at least 2", value.shape.rank)
-    indices, sizes = value.indices, value.dense_shape[:-1]
+    sizes = value.dense_shape[:-1]
     _check_batch(path, place, value.shape[:-1])
     with tf.control_dependencies(require(
             tf.equal(tf.reduce_prod(sizes), place.sample_count),
             f"`batch of feature {path!r}` must fill output_shape {list(place.output_shape)}.",
             ValueError)):
-        rows = tf.identity(indices[:, 0])
-    for axis in range(1, value.shape.rank - 1):
-        rows = rows * sizes[axis] + indices[:, axis]
-    return EnqueueData(value.values, rows, None if weights is None else weights.values)
+        rows = tf.identity(row_major(value.indices, sizes, value.shape.rank - 1))
+    return to_enqueue_data(value, weights, places=rows)
 
 
 def _from_ragged(path: str, place: FeaturePlace, value: tf.RaggedTensor,
-                 weights: Any) -> RaggedEnqueueData:
+                 weights: Any) -> AnyEnqueueData:
     checks.check(value.shape.rank == 2, f"rank of the ragged input of feature {path!r}", "2",
                  value.shape.rank)
     _check_batch(path, place, value.shape[:1])
-    return RaggedEnqueueData(value.values, value.row_splits,
-                             None if weights is None else weights.values)
+    return to_enqueue_data(value, weights)
 
 
 def _check_batch(path: str, place: FeaturePlace, shape: tf.TensorShape) -> None:

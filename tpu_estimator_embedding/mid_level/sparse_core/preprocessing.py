@@ -3,7 +3,7 @@
 
 import dataclasses
 import functools
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from typing import Any
 
 import tensorflow as tf
@@ -71,6 +71,22 @@ def sorted_ids(stacks: Stacks, formats: Formats, features: Mapping[str, Any],
     """
     return sort_stacks(stacks, formats, stack_ids(
         stacks, to_enqueue_datas(stacks, features, weights)))
+
+
+def partition_given(stacks: Stacks, features: Mapping[str, Any], weights: Mapping[str, Any],
+                    max_ids_per_sample: int, max_minibatches: int) -> Partitioned:
+    """Puts the ids of features into the arrays of stacks that were laid out elsewhere."""
+    formats = csr_formats(stacks, max_ids_per_sample, max_minibatches=max_minibatches)
+    return to_partitioned(sorted_ids(stacks, formats, features, weights), formats, {}, {})
+
+
+def most_ids(stacks: Stacks, formats: Formats,
+             features: Mapping[str, Any]) -> tuple[dict[str, Tensor], dict[str, Tensor]]:
+    """Returns stack name -> most ids in a partition, and -> most distinct ones."""
+    ids = sorted_ids(stacks, formats, features, dict.fromkeys(features))
+    sizes = {name: partition_sizes(ids[name], form) for name, form in formats.items()}
+    return ({name: most for name, (most, _) in sizes.items()},
+            {name: unique for name, (_, unique) in sizes.items()})
 
 
 def sort_stacks(stacks: Stacks, formats: Formats,
@@ -147,6 +163,18 @@ def check_room(datas: EnqueueDatas, stacks: Stacks, formats: Formats) -> list[Te
 def _num_ids(datas: EnqueueDatas, stacks: Stacks, name: str) -> Tensor:
     return tf.add_n([tf.size(datas[path].embedding_indices)
                      for path, place in stacks.features.items() if place.stack == name])
+
+
+def check_device(device: str | None, workers: Sequence[str]) -> None:
+    """Raises ValueError unless a device is a TPU, one of the workers', or None."""
+    if device is None:
+        return
+    spec = tf.DeviceSpec.from_string(device)
+    known = [tf.DeviceSpec.from_string(worker) for worker in workers]
+    if spec.device_type != "TPU" and (spec.device_type, spec.device_index) not in [
+            (worker.device_type, worker.device_index) for worker in known]:
+        raise ValueError(f"Non-TPU device {device} passed to enqueue. `device` must be None, a "
+                         f"TPU, or a device of the strategy, {list(workers)}.")
 
 
 def check_limits(config: SparseCoreEmbeddingConfig, stacks: Stacks) -> None:

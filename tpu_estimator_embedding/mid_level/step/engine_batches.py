@@ -16,7 +16,7 @@ from tpu_estimator_embedding.engine.partitioned_embedding import (
 from tpu_estimator_embedding.engine.stacked_activations import stack_gradients
 from tpu_estimator_embedding.engine.variables import TableVariables
 from tpu_estimator_embedding.mid_level.config.to_plan import with_sequence_lengths
-from tpu_estimator_embedding.mid_level.input.feature_input import to_enqueue_data
+from tpu_estimator_embedding.mid_level.input.feature_input import feature_data
 from tpu_estimator_embedding.mid_level.input.row_layout import RowLayout
 from tpu_estimator_embedding.mid_level.step import stacked_activations
 from tpu_estimator_embedding.mid_level.step.update_count import UpdateCount
@@ -61,7 +61,7 @@ class EngineBatches:
             is_optional: whether they may be missing.
         """
         with tf.device(_HOST):
-            datas = [{path: to_enqueue_data(path, ids[path], weights[path], self.layout)
+            datas = [{path: feature_data(path, ids[path], weights[path], self.layout)
                       for path in ids} for ids, weights in replicas]
             self._waiting.enqueue(self._shard(datas), training, is_optional=is_optional)
         return [None] * self._num_replicas

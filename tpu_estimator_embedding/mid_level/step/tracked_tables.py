@@ -1,0 +1,85 @@
+# SPDX-License-Identifier: Apache-2.0
+"""The tables of a TPUEmbedding, which programs read, save and restore."""
+
+from collections.abc import Mapping
+from typing import Any
+
+import tensorflow as tf
+
+from tpu_estimator_embedding.engine.variables import TableVariables
+from tpu_estimator_embedding.mid_level.config.table_config import TableConfig
+from tpu_estimator_embedding.mid_level.config.to_plan import slot_functions
+from tpu_estimator_embedding.mid_level.step import table_variables
+from tpu_estimator_embedding.mid_level.step.update_count import UpdateCount
+from tpu_estimator_embedding.plan.embedding_plan import EmbeddingPlan
+
+
+class TrackedTables(tf.__internal__.tracking.Trackable):
+    """Tables and slots, of which no reader and no checkpoint misses an update that waits."""
+
+    def __init__(self, plan: EmbeddingPlan, tables: Mapping[str, TableConfig], optimizer: Any,
+                 strategy: tf.distribute.Strategy | None):
+        """Takes what the tables are; creates none.
+
+        Args:
+            plan: the tables.
+            tables: table name -> its TableConfig.
+            optimizer: that of the tables that have none of their own, or None.
+            strategy: the strategy under which the tables are used; None for the default one.
+        """
+        self._tables, self._strategy = dict(tables), strategy
+        self._plan, self._update_count = plan, UpdateCount(plan)
+        self._slot_functions = slot_functions(self._tables, optimizer)
+        self._variables: dict[str, TableVariables] | None = None
+        for child, variable in self._update_count.children.items():
+            self._track_trackable(variable, child)
+
+    @property
+    @tf.autograph.experimental.do_not_convert
+    def embedding_tables(self) -> dict[TableConfig, tf.Variable]:
+        """The variable of each table, `[vocabulary_size, dim]`, by its TableConfig."""
+        children = table_variables.children(self._build_tables())
+        self._complete_eagerly()
+        return {config: children[name] for name, config in self._tables.items()}
+
+    def _complete(self) -> None:
+        """Applies updates that wait, before tables are read."""
+
+    def _forget(self) -> None:
+        """Drops updates that wait, before tables are restored."""
+
+    def _build_tables(self) -> dict[str, TableVariables]:
+        """Returns the variables by table name; creates them if they do not exist."""
+        if self._variables is None:
+            self._variables = table_variables.create_tables(
+                self._plan, self._slot_functions, self._strategy)
+            for name, variable in table_variables.children(self._variables).items():
+                self._track_trackable(variable, name)
+        return self._variables
+
+    def _complete_eagerly(self) -> None:
+        with tf.init_scope():
+            self._complete()
+
+    # Checkpoints ask for the children whenever they are saved. Asynchronous ones trace a function
+    # that copies them.
+
+    def _trackable_children(self, save_type: str = "checkpoint", **options: Any) -> Any:
+        self._complete_eagerly()
+        return super()._trackable_children(save_type, **options)
+
+    def _copy_trackable_to_cpu(self, object_map: Any) -> None:
+        self._complete()
+
+    # TensorFlow's saver calls these two of every `tpu_embedding_v2.TPUEmbedding`, which
+    # TPUEmbedding is after install(). There is no TPU to copy tables from or to.
+
+    def _retrieve_variables(self) -> None:
+        self._complete_eagerly()
+
+    def _load_variables(self) -> None:
+        """Does nothing: tables are trained where they are restored."""
+
+    def _lookup_dependency(self, *args: Any, **kwargs: Any) -> Any:
+        self._forget()
+        return super()._lookup_dependency(*args, **kwargs)
