@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""The v2 vocabulary and its classes: the counterpart of `tf.tpu.experimental.embedding`.
+"""The v2 API: the counterpart of `tf.tpu.experimental.embedding`.
 
 Names load when they are first used.
 
@@ -40,5 +40,5 @@ def __getattr__(name: str) -> Any:
 
 
 def __dir__() -> list[str]:
-    # Without the layers: what lists names, pytest for one, reads them, and that loads Keras.
+    # Without the layers: tools that list names, such as pytest, read them, which loads Keras.
     return sorted({*globals(), *__all__} - {"PartialTPUEmbedding", "TPUEmbeddingLayer"})

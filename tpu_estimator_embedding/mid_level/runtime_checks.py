@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Checks of what only running knows: raised at once eagerly, else by an op."""
+"""Checks of tensor values: they raise immediately when eager, else by an op."""
 
 import tensorflow as tf
 

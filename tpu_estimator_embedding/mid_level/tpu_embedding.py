@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""TPUEmbedding: tables that look up and learn beside a model, of release 2.3 and from 2.4 on.
+"""TPUEmbedding, with the signatures of TensorFlow 2.3 and of 2.4 and later.
 
 >>> from tpu_estimator_embedding.mid_level.config.feature_config import FeatureConfig
 >>> from tpu_estimator_embedding.mid_level.config.optimizers import SGD
@@ -41,7 +41,7 @@ from tpu_estimator_embedding.mid_level.step.stacked_activations import (
 from tpu_estimator_embedding.mid_level.step.table_variables import outside_strategies
 from tpu_estimator_embedding.mid_level.step.tracked_tables import TrackedTables
 
-# Objects that stand for an initialized TPU embedding engine, as release 2.3 counts them.
+# Objects that count as initialized TPU embedding engines, as in release 2.3.
 _initialized: weakref.WeakSet["TPUEmbedding"] = weakref.WeakSet()
 
 
@@ -64,7 +64,7 @@ class TPUEmbedding(TrackedTables):
     Args:
         feature_config: a nested structure of FeatureConfigs.
         batch_size: samples of all replicas together.
-        optimizer: that of the tables without one of their own; None, from release 2.4 on,
+        optimizer: the optimizer of tables without their own; None, from release 2.4 on,
             makes tables without slots, which cannot be trained.
         pipeline_execution_with_tensor_core: whether a batch is looked up before the
             update of the batch before it. That update waits until then, or until the
@@ -136,7 +136,7 @@ class TPUEmbedding(TrackedTables):
     @tf.autograph.experimental.do_not_convert
     def enqueue(self, features: Any, weights: Any = None, training: bool = True,
                 name: str | None = None, device: str | None = None) -> None:
-        """Gives the ids of a step to the tables.
+        """Enqueues the ids of a step.
 
         Args:
             features: ids, in the structure of the FeatureConfigs: integer Tensors,

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""TPUEmbeddingV2: the class for TPUs with SparseCores, on the engine.
+"""TPUEmbeddingV2: the class for TPUs with SparseCores.
 
 Variables hold what a TPU's hold: tables of one width and optimizer stacked along axis 0 in a
 stack, rows dealt out over SparseCores. Ids are sorted for them on the host, in arrays of
@@ -44,7 +44,7 @@ from tpu_estimator_embedding.mid_level.step.replica_calls import ReplicaCalls
 from tpu_estimator_embedding.mid_level.step.stacked_activations import gradient_or_zeros
 from tpu_estimator_embedding.types import Tensor
 
-_as_it_is = tf.autograph.experimental.do_not_convert  # AutoGraph would be slow, and change nothing
+_as_it_is = tf.autograph.experimental.do_not_convert  # conversion is slow and changes nothing
 
 
 class TPUEmbeddingV2(StackedTables):
@@ -66,7 +66,7 @@ class TPUEmbeddingV2(StackedTables):
 
     Args:
         feature_config: a nested structure of FeatureConfigs.
-        optimizer: the optimizer of tables that have none of their own; None where tables
+        optimizer: the optimizer of tables without their own; None if tables
             are only looked up.
         pipeline_execution_with_tensor_core: whether a lookup misses the update of the
             batch before it. That update waits for the next one, or until tables are read
@@ -207,7 +207,7 @@ class TPUEmbeddingV2(StackedTables):
             feature_to_sample_offset: Mapping[str, int],
             flat_features: Sequence[tuple[str, Any]], flat_inputs: Sequence[Any],
             flat_weights: Sequence[Any] | None = None) -> Partitioned:
-        """Sorts the ids of features for tables that were laid out elsewhere.
+        """Sorts the ids of features for tables of a given layout.
 
         Args:
             num_replicas_in_sync, num_sc_per_chip, num_sc_shards: chips, SparseCores of one

@@ -5,10 +5,10 @@ import tensorflow as tf
 
 from tpu_estimator_embedding.types import Tensor
 
-VALUE = "<value>"  # where a sentence shows a value that only running knows
+VALUE = "<value>"  # placeholder for the value of a tensor
 
-# What TensorFlow puts around a message differs; this says where the sentence begins. The
-# compiled ops begin theirs with it, too.
+# Marks where the sentence begins in the message of an error, which TensorFlow adds text to.
+# The compiled ops use the same marker.
 MARKER = "tpu_estimator_embedding: "
 
 
@@ -24,7 +24,7 @@ def sentence_of(message: str) -> str | None:
 
 
 def assert_that(holds: Tensor, sentence: str, *values: Tensor) -> list[tf.Operation]:
-    """Fails with InvalidArgumentError where `holds` is false.
+    """Fails with InvalidArgumentError if `holds` is false.
 
     Args:
         holds: scalar bool.

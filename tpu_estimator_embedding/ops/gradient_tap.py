@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Catching the gradient of activations on its way to a trainable variable.
+"""Captures the gradient of activations on its way to a trainable variable.
 
 Tables are no trainable variables of the model. An identity ties their activations to a
 variable that is one, so that whatever minimizes the loss over all trainable variables computes

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Tensors that a graph uses before it has what computes them.
+"""Tensors that a graph uses before the ops that compute them exist.
 
 >>> with tf.Graph().as_default(), tf.compat.v1.Session() as session:
 ...     late = late_tensor(tf.TensorSpec([]))

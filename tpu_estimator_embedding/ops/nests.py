@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""The tensors of a nest, apart from what else is in it.
+"""The tensors of a nest, without its other leaves.
 
 >>> nest = {"ids": tf.constant([1, 2]), "weights": None, "batch_size": 2}
 >>> with_tensors(nest, [10 * tensor for tensor in tensors_of(nest)])["ids"].numpy().tolist()

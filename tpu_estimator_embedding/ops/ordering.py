@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Tensors to wait for."""
+"""Control dependencies as tensors."""
 
 from collections.abc import Callable
 
@@ -15,7 +15,7 @@ def after(*operations: tf.Operation | Tensor | None) -> Tensor:
 
 
 def when(condition: Tensor, do: Callable[[], tf.Operation | Tensor | None]) -> Tensor:
-    """Does something where a condition holds; returns a tensor to wait for.
+    """Runs ops if a condition holds; returns a tensor to wait for.
 
     Args:
         condition: scalar bool.

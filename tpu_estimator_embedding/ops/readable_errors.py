@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Errors of a session, with what went wrong first: in an input pipeline, the program's exception.
+"""Errors of a session that begin with their cause, such as an exception of the input pipeline.
 
 TensorFlow puts where an op was made before what went wrong, its own frames into the traceback
 of a Python function, and the ops that the error passed through after it.

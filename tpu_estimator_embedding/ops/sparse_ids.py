@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Ids in coordinate form: the one shape that every kind of input is brought to."""
+"""Ids in coordinate form, to which every kind of input is converted."""
 
 from collections.abc import Sequence
 from typing import NamedTuple
@@ -120,7 +120,7 @@ def without_negative(sparse_ids: SparseIds) -> SparseIds:
 
 
 def weights_or_ones(sparse_ids: SparseIds) -> Tensor:
-    """Returns the weights `[n]` float32, 1 where none were given."""
+    """Returns the weights `[n]` float32, ones if there are none."""
     if sparse_ids.weights is not None:
         return sparse_ids.weights
     return tf.ones_like(sparse_ids.ids, dtype=tf.float32)

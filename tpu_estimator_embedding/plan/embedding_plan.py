@@ -60,7 +60,7 @@ class TablePlan:
 
     @property
     def training_optimizer(self) -> RowOptimizer:
-        """The optimizer of a table that is to be updated.
+        """The optimizer, which a table must have to be updated.
 
         Raises:
             RuntimeError: if the plan only looks up.
@@ -79,7 +79,7 @@ class TablePlan:
 
 @dataclasses.dataclass(frozen=True)
 class FeaturePlan:
-    """One feature: which table its ids look up, and the shape of what comes back.
+    """One feature: the table that its ids look up, and the shape of its activations.
 
     Attributes:
         name: key of the ids in the features dictionary.

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Layouts of stacks as bytes: what a checkpoint of stacked tables says about them.
+"""The serialized layouts of stacks in checkpoints.
 
 The bytes are those of TensorFlow's message `SparseCoreTableLayouts`. TensorFlow 2.15 does
 not have it, so its fields are declared here.
@@ -53,7 +53,7 @@ def to_bytes(stacks: Iterable[TableStack]) -> bytes:
 
 
 def from_bytes(serialized: bytes) -> tuple[TableStack, ...]:
-    """Reads layouts back; stacks are in the order of their first tables.
+    """Parses layouts; stacks are in the order of their first tables.
 
     Raises:
         google.protobuf.message.DecodeError: if these are no layouts.

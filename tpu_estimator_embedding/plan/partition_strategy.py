@@ -41,7 +41,7 @@ def shard_of_id(ids: Any, vocabulary_size: int, num_hosts: int, strategy: str) -
     if strategy == "mod":
         return ids % parts, ids // parts
     quotient, remainder = divmod(vocabulary_size, parts)
-    boundary = remainder * (quotient + 1)  # ids below it live in the longer parts
+    boundary = remainder * (quotient + 1)  # smaller ids are in the longer parts
     beyond = ids - boundary
     is_array = isinstance(ids, int | np.ndarray | np.integer)
     where = np.where if is_array else _tensor_where()
@@ -52,7 +52,7 @@ def shard_of_id(ids: Any, vocabulary_size: int, num_hosts: int, strategy: str) -
 
 
 def _tensor_where() -> Any:
-    import tensorflow as tf  # not at the top: tools for checkpoints do without it
+    import tensorflow as tf  # here, as checkpoint tools run without it
     return tf.where
 
 

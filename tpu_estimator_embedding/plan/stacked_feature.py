@@ -16,7 +16,7 @@ from tpu_estimator_embedding.plan.table_stacking import TableLayout, TableStack
 
 @dataclasses.dataclass(frozen=True)
 class StackedFeature:
-    """What the engine needs to know of a feature that looks up one table of a stack.
+    """A feature that looks up one table of a stack.
 
     Attributes:
         stack: the stack, a table of the plan.
@@ -42,5 +42,5 @@ class StackedFeature:
         return self.layout.vocabulary_size
 
     def row(self, ids: Any) -> Any:
-        """Returns the rows of the stack that ids stand for: an int, an array or a tensor."""
+        """Returns the rows of the stack that hold the ids: an int, an array or a tensor."""
         return self.stack.row(self.table, ids)

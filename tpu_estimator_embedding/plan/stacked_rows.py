@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Tables put together into the rows of a stack, and taken apart again.
+"""Converts tables to the rows of a stack and back.
 
 >>> from tpu_estimator_embedding.plan.table_stacking import (
 ...     SparseCores, StackableTable, stack_tables)

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""How SparseCores hold tables: rows dealt out over all cores, similar tables stacked.
+"""The layout of tables on SparseCores: rows are sharded over cores, similar tables are stacked.
 
 Row i of a table lives on core `(i + rotation) mod N` of N, as row `row_offset + i div N` of
 that core's shard. Tables of one padded width and one group share a stack; each begins below
@@ -50,7 +50,7 @@ class SparseCores:
 
 @dataclasses.dataclass(frozen=True)
 class StackableTable:
-    """What decides where a table goes.
+    """The properties of a table that determine its stack.
 
     Attributes:
         name: unique among the tables.
@@ -69,7 +69,7 @@ class StackableTable:
 
 @dataclasses.dataclass(frozen=True)
 class StackLimits:
-    """How large a stack may become; a table that alone exceeds them stands alone.
+    """The limits of a stack; a table that exceeds them has its own stack.
 
     Attributes:
         activation_bytes: activations of a stack on one core, in one step.
@@ -150,7 +150,7 @@ class TableStack:
         return next(table for table in self.tables if table.name == name)
 
     def row(self, name: str, ids: Any) -> Any:
-        """Returns the rows of the stack, all shards one after another, that ids stand in."""
+        """Returns the rows of the stack, its shards concatenated, that hold the ids."""
         shard, row = self.table(name).place(ids)
         return shard * self.rows_per_shard + row
 

@@ -11,7 +11,7 @@ from tpu_estimator_embedding.types import Tensor
 
 
 class CapturedGradients:
-    """Remembers the gradient of every activation that was tied to a dummy variable.
+    """Records the gradient of every activation that is connected to a dummy variable.
 
     The k-th call of `tie` and the k-th of `take` are those of core k modulo the number of
     cores.

@@ -15,7 +15,7 @@ from tpu_estimator_embedding.types import Tensor
 
 
 class Share(NamedTuple):
-    """The shares that batches are cut into.
+    """How batches are split over cores.
 
     Attributes:
         plan: the tables and features.
@@ -43,7 +43,7 @@ class CoreIds(NamedTuple):
     joinable: Mapping[str, EnqueueData]
 
     def without_own(self) -> "CoreIds":
-        """Returns what is left to do when the activations were looked up."""
+        """Returns the ops that must run after the lookup."""
         return self._replace(own=()) if self.joinable else self
 
 

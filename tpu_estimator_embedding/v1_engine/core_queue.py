@@ -1,11 +1,11 @@
 # SPDX-License-Identifier: Apache-2.0
-"""The batches of one core: those that wait to be received, and what gradients are due for.
+"""The batches of one core: enqueued ones, and the one that waits for gradients.
 
     enqueue ─▶ waiting ─ receive ─▶ due ─ take_due ─▶ gradients
     enqueue ───────────────▶ backward only ─ take_backward_only ─▶ gradients
 
 The n-th batch enqueued is the n-th received, whichever session runs what. Receiving waits
-for a batch. What would leave a TPU waiting for ever raises InvalidArgumentError: sending
+for a batch. Calls for which a TPU would wait forever raise InvalidArgumentError: sending
 gradients of a batch for inference, and receiving a batch while gradients are due.
 """
 
@@ -20,7 +20,7 @@ from tpu_estimator_embedding.types import Tensor
 from tpu_estimator_embedding.v1_engine.core_ids import CoreIds, Share, example_ids
 from tpu_estimator_embedding.v1_engine.modes import BatchMode
 
-_BATCHES_WAITING = 100  # then enqueueing waits, as it does when a TPU's queue is full
+_BATCHES_WAITING = 100  # then enqueueing blocks, as on a TPU
 
 
 class Batch(NamedTuple):
@@ -48,7 +48,7 @@ class CoreQueue:
         self._backward_only = TensorQueue(batch.ids, capacity=_BATCHES_WAITING)
 
     def enqueue(self, ids: CoreIds, mode: BatchMode) -> tf.Operation:
-        """Returns the op that puts a batch in, when there is room."""
+        """Returns the op that enqueues a batch; it blocks while the queue is full."""
         if mode != BatchMode.BACKWARD_PASS_ONLY:
             return self._waiting.enqueue(Batch(ids, tf.constant(mode == BatchMode.TRAINING)))
         nothing_waits = assert_that(

@@ -9,7 +9,7 @@ from tensorflow.python.tpu import tpu_system_metadata
 from tpu_estimator_embedding import checks
 
 DeviceConfig = collections.namedtuple("DeviceConfig", ["num_hosts", "num_cores", "job_name"])
-DeviceConfig.__doc__ = """The hosts and cores of a program that asks no TPU system for them.
+DeviceConfig.__doc__ = """The hosts and cores of a program that does not query a TPU system.
 
 Attributes:
     num_hosts: parts into which every table is split.

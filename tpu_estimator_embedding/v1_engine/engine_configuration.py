@@ -97,7 +97,7 @@ class EngineConfiguration:
 
     @property
     def optimization_parameters(self) -> Any:
-        """The `*Parameters` of tables that have none of their own."""
+        """The `*Parameters` of tables without their own."""
         return self._optimization_parameters
 
     def _activation_shapes(self) -> dict[str, list[int]]:

@@ -37,7 +37,7 @@ class Receipt(NamedTuple):
 
 
 class GraphOps:
-    """What the cores receive and send, and the tables once they are created.
+    """The inputs and outputs of all cores, and the tables once they exist.
 
     Attributes:
         queues: the batches of each core.
@@ -133,7 +133,7 @@ class GraphOps:
         return own
 
     def _with_engine(self, build: Build, specs: Sequence[tf.TensorSpec]) -> list[Tensor]:
-        """Returns what `build` makes of the tables, or stand-ins until there are any."""
+        """Returns the result of `build` on the tables; placeholders until the tables exist."""
         if self._engine is not None:
             return build(self._engine)
         graph = tf.compat.v1.get_default_graph()

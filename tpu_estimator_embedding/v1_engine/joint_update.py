@@ -22,7 +22,7 @@ Build = Callable[[PartitionedEmbedding], Tensor]
 
 
 class Sent(NamedTuple):
-    """What one core sends.
+    """The gradients and the step of one core.
 
     Attributes:
         ids: what the gradients are of the activations of.
@@ -36,7 +36,7 @@ class Sent(NamedTuple):
 
 
 class JointUpdate:
-    """Collects what the cores send, and updates the tables once per step.
+    """Collects the gradients of all cores and updates the tables once per step.
 
     Pipelined, an update is put off until the gradients of the step after are there, so
     that the activations of a step miss the update of the step before.
@@ -56,7 +56,7 @@ class JointUpdate:
         self._functions: dict[PartitionedEmbedding, Callable[[], Tensor]] = {}
 
     def check_sent_by_all(self, core: int) -> list[tf.Operation]:
-        """Returns ops that fail while what `core` sent waits for other cores."""
+        """Returns ops that fail while gradients of `core` wait for those of other cores."""
         return assert_that(
             tf.equal(self._sent[core].queue.size(), 0),
             f"Gradients must be sent by all {len(self._sent)} cores in every step, got "
@@ -65,7 +65,7 @@ class JointUpdate:
 
     def add(self, core: int, ids: CoreIds, gradients: Mapping[str, Tensor],
             step: Tensor) -> Build:
-        """Adds what a core sends to the step.
+        """Adds the gradients of one core to the step.
 
         Args:
             core: number of the core.

@@ -36,7 +36,7 @@ def check_mode(mode: Any) -> None:
 
 
 def batch_mode(mode: int, mode_override: str | None) -> BatchMode:
-    """Returns what a batch is for.
+    """Returns the mode of a batch.
 
     Args:
         mode: that of the engine.
@@ -44,7 +44,7 @@ def batch_mode(mode: int, mode_override: str | None) -> BatchMode:
 
     Raises:
         ValueError: if the override is unknown, or asks an engine for inference to train: no
-            gradients can be sent to it, and a TPU would wait for them for ever.
+            gradients can be sent to it, and a TPU would wait for them forever.
 
     >>> batch_mode(TRAINING, None).name, batch_mode(TRAINING, "inference").name
     ('TRAINING', 'INFERENCE')

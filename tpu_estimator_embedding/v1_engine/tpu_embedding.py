@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""The embedding engine as programs drive it by hand, without an Estimator.
+"""The embedding engine for programs without an Estimator.
 
 >>> import tensorflow as tf
 >>> from tpu_estimator_embedding.config.feature_config import FeatureConfig
@@ -63,7 +63,7 @@ from tpu_estimator_embedding.v1_engine.variables_and_ops import (
 
 
 class TPUEmbedding(EngineConfiguration):
-    """Embedding tables that look up what is enqueued, and learn from what is sent back.
+    """Embedding tables that look up enqueued ids and are trained by sent gradients.
 
     In every step, each core enqueues its share of the batch, receives activations and sends
     their gradients; all gradients of a step make one update. Ops are made in graph mode and
@@ -80,7 +80,7 @@ class TPUEmbedding(EngineConfiguration):
         batch_size: samples of all cores together.
         mode: TRAINING or INFERENCE.
         master: the session's master, such as "": this machine stands in for one core.
-        optimization_parameters: the `*Parameters` of tables that have none of their own;
+        optimization_parameters: the `*Parameters` of tables without their own;
             None in INFERENCE.
         cluster_def: the cluster that `master` is in.
         pipeline_execution_with_tensor_core: whether to look a batch up before the update of
@@ -168,7 +168,7 @@ class TPUEmbedding(EngineConfiguration):
         return ops
 
     def get_activations(self) -> "collections.OrderedDict[str, Tensor]":
-        """Takes the next batch of a core out of its queue and looks it up.
+        """Dequeues the next batch of a core and looks it up.
 
         Returns:
             Feature name -> `[batch_size_per_core, dimension]` float32, or

@@ -103,7 +103,7 @@ def hook_dummy_table_variables_to_activations(
         tpu_embedding: TPUEmbedding, activations: Mapping[str, Tensor],
         dummy_table_variables: Mapping[str, tf.Variable]
         ) -> "collections.OrderedDict[str, Tensor]":
-    """Ties the activations of one core to dummy variables.
+    """Connects the activations of one core to dummy variables.
 
     Args:
         tpu_embedding: the engine.

@@ -14,7 +14,7 @@ from tpu_estimator_embedding.plan.embedding_plan import EmbeddingPlan, TablePlan
 
 VariablesAndOps = namedtuple("VariablesAndOps", [
     "embedding_variables_by_table", "slot_variables_by_table", "load_ops", "retrieve_ops"])
-VariablesAndOps.__doc__ = """The variables of an engine, and the ops that go with them.
+VariablesAndOps.__doc__ = """The variables of an engine, with their load and retrieve ops.
 
 Attributes:
     embedding_variables_by_table: table name -> its parts, a variable for each host.
@@ -35,7 +35,7 @@ def _tuple(rule: type[UpdateRule]) -> Any:
     return namedtuple(name, [slot.field for slot in record.slots], module=__name__)
 
 
-# Fields stand in the order of the slots in the update rule, as in `*SlotVariableNames`.
+# Fields are in the order of the slots of the update rule, as in `*SlotVariableNames`.
 _TUPLES: Mapping[str, Any] = {rule.__name__: _tuple(rule) for rule in rules() if rule.record.slots}
 
 AdagradSlotVariables = _TUPLES["Adagrad"]

@@ -25,7 +25,7 @@ _RELEASE_2_4 = _signature("feature_config", "optimizer",
 
 
 class ConstructorCall(NamedTuple):
-    """What a call of either way says.
+    """The arguments of a constructor call, in either signature.
 
     Attributes:
         batch_size: over all replicas; None in the way of release 2.4.

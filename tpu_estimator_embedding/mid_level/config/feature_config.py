@@ -12,7 +12,7 @@ from tpu_estimator_embedding.mid_level.config.table_config import TableConfig, i
 
 @dataclasses.dataclass(eq=False)
 class FeatureConfig:
-    """Which table a feature looks up, and the shape of what comes back.
+    """The table that a feature looks up, and the shape of its activations.
 
     Attributes:
         table: a TableConfig.

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""The optimizers of the v2 vocabulary; their equations stand in the rules of the same names.
+"""The optimizers of the v2 API; the rules of the same names document the equations.
 
 >>> Adagrad(0.1, clipvalue=2.0).clip_gradient_min
 -2.0

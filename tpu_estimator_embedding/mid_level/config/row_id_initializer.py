@@ -11,7 +11,7 @@ from tpu_estimator_embedding.types import Tensor
 
 @dataclasses.dataclass(frozen=True)
 class RowIdInitializer:
-    """Fills row i with `offset + i`, to see how tables are laid out.
+    """Initializes row i with `offset + i`, which makes table layouts visible.
 
     Attributes:
         offset: value of the first row; where an initializer is told which part of a table

@@ -25,7 +25,7 @@ class TableConfig:
         dim: columns, the width of an activation.
         initializer: called with the shape and dtype of each part of the table; by default
             a normal distribution of deviation 1/√dim, truncated at two deviations.
-        optimizer: goes before the one given for all tables; None takes that one.
+        optimizer: overrides the optimizer given for all tables; None uses that one.
         combiner: "mean", "sum" or "sqrtn" of the ids of a sample.
         name: name of the variables of the table; None stands for `table_0`, `table_1`, …
             in the order in which features first use the tables.
@@ -85,7 +85,7 @@ class TableConfig:
 
 
 def is_table_config(value: Any) -> bool:
-    """Whether `value` is a TableConfig of this vocabulary, of this package or TensorFlow's.
+    """Whether `value` is a TableConfig of the v2 API, of this package or TensorFlow.
 
     The v1 vocabulary has a class of the same name, whose tables have a `dimension`.
     """

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""From the v2 vocabulary to an `EmbeddingPlan`.
+"""Lowers the v2 API to an `EmbeddingPlan`.
 
 The objects of `tf.tpu.experimental.embedding` are taken wherever those of this package
 are. Nothing that the caller passes is changed.

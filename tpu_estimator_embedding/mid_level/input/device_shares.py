@@ -12,7 +12,7 @@ Leaves = Sequence[Any]
 
 
 class DeviceShares:
-    """The shares of one batch that have come so far.
+    """The shares of one batch received so far.
 
     >>> shares = DeviceShares(["/device:CPU:0", "/device:CPU:1"])
     >>> shares.add("/TPU:1", [11], training=True)
@@ -25,7 +25,7 @@ class DeviceShares:
         self._devices = list(devices)
         self._shares: dict[int, Leaves] = {}
         self._training = False
-        self._graph: tf.Graph | None = None  # that of the function that gave them
+        self._graph: tf.Graph | None = None  # of the function that added the shares
 
     def add(self, device: str, leaves: Leaves, training: bool) -> list[Leaves] | None:
         """Takes the share of the replica on a device.

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""From the input of a feature to the engine's EnqueueData.
+"""Converts the input of a feature to EnqueueData.
 
 Ids always have weights, 1 where the caller gives none, so that every batch has one form
 and can wait in one queue.

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""The shape of each feature's activations, without dim: stated, or that of the input.
+"""The shape of the activations of each feature without dim: configured or inferred.
 
 An input `[batch, ids]` gives activations `[batch, dim]`, or `[batch, length, dim]` for a
 sequence; one of more dimensions gives all but its last.
@@ -82,7 +82,7 @@ def agreed(path: str, config: Any, given: OutputShape) -> OutputShape:
 
 
 def accepts(expected: OutputShape, given: OutputShape) -> bool:
-    """Whether inputs that by themselves give one shape can have the activations of another.
+    """Whether an input with one inferred shape can have activations of another shape.
 
     As in TensorFlow, those of one or two dimensions can fill a stated shape of more, which
     is checked with the ids.

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Which rows of activations belong to which feature, in a batch as the engine sees it.
+"""The rows of activations of each feature in a batch of the engine.
 
 The engine has one batch size for all features, and for each a number of rows per sample.
 The batch is the largest number that divides the samples of every feature, so that the

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""A Keras layer of embedding tables that have optimizers of their own.
+"""A Keras layer of embedding tables with their own optimizers.
 
 >>> import tf_keras
 >>> from tpu_estimator_embedding.mid_level.config.feature_config import FeatureConfig
@@ -40,7 +40,7 @@ from tpu_estimator_embedding.multipliers.table_multipliers import TableMultiplie
 if TYPE_CHECKING:
     _Layer: Any
 else:
-    _Layer = object  # Keras' Layer comes in beside it
+    _Layer = object  # embedding_layer_class adds Keras' Layer as a base
 
 _BY_NAME = {"sgd": optimizers.SGD, "adagrad": optimizers.Adagrad, "adam": optimizers.Adam,
             "ftrl": optimizers.FTRL}
@@ -181,7 +181,7 @@ class _EmbeddingLayer(_Layer):
         return cls(**{**config, "feature_config": features_from_dict(config["feature_config"]),
                       "optimizer": optimizer_from_dict(config["optimizer"])})
 
-    @tf.autograph.experimental.do_not_convert  # Keras converts `call`, and it what it calls
+    @tf.autograph.experimental.do_not_convert  # Keras converts `call` and what it calls
     def _look_up(self, features: Any, weights: Any, training: bool | None) -> Any:
         features, is_single = with_batch(features)
         activations = self._tables.lookup(features, weights, tf.convert_to_tensor(self._trap),

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""From the input of a layer to the engine's EnqueueData, whatever the batch size."""
+"""Converts the input of a layer, of any batch size, to EnqueueData."""
 
 import math
 from typing import Any, NamedTuple

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""The tables of a layer: looked up in its call, updated when its gradient is taken.
+"""The tables of a layer: the call looks them up, the backward pass updates them.
 
 A variable of one zero, the trap, is part of every lookup. When a tape computes its
 gradient, it meets the gradients of the activations, which update the tables; the trap's
@@ -61,7 +61,7 @@ class LayerTables(tf.__internal__.tracking.Trackable):
 
         Args:
             feature_config: a nested structure of FeatureConfigs.
-            optimizer: that of the tables without one of their own; None leaves them so.
+            optimizer: the optimizer of tables without their own; None leaves them so.
             pipelined: whether a lookup misses the update of the batch before.
             batch_size: samples of all replicas together, if they are known.
             table_multipliers: a mapping as `TableMultipliers.of` takes it.
@@ -77,7 +77,7 @@ class LayerTables(tf.__internal__.tracking.Trackable):
             checks.check_positive_int("batch_size", batch_size)
             checks.check(batch_size % self._replicas.count == 0, "batch_size",
                          f"a multiple of the {self._replicas.count} replicas", batch_size)
-        # By features, with their rows per sample, and kind of ids.
+        # Keys: features with their rows per sample, and whether ids are native.
         self._delayed: dict[Any, tuple[DelayedUpdate, PartitionedEmbedding]] = {}
         self._parts = create_tables(self._plan, slot_functions(self.tables, optimizer),
                                     self._replicas.scoped_strategy)
@@ -87,7 +87,7 @@ class LayerTables(tf.__internal__.tracking.Trackable):
             self._track_trackable(variable, name)
         self._functions = ExportableFunctions()
 
-    @tf.autograph.experimental.do_not_convert  # there is nothing to convert, slowly
+    @tf.autograph.experimental.do_not_convert  # conversion is slow and changes nothing
     def lookup(self, features: Any, weights: Any, trap: Tensor, training: bool | None) -> Any:
         """Returns activations in the structure of the FeatureConfigs, tied to the trap.
 
@@ -127,7 +127,7 @@ class LayerTables(tf.__internal__.tracking.Trackable):
         with tf.init_scope():
             self._apply_delayed()
 
-    # What is saved misses no update; restored tables do not get the update of others.
+    # Saving applies pending updates; restoring drops them.
 
     def _trackable_children(self, save_type: str = "checkpoint", **options: Any) -> Any:
         self.complete()
@@ -174,13 +174,13 @@ class LayerTables(tf.__internal__.tracking.Trackable):
 
     def _update(self, call: "_LayerCall", ids: StepIds, gradients: Mapping[str, Tensor]) -> None:
         if self._replicas.count > 1 and save_context.in_save_context():
-            return  # an export has one replica, which alone makes no update
+            return  # an export has one replica, which cannot make the update of all
         mine = (call.datas, gradients)
         leaves = tf.nest.flatten(mine)
 
         def update(shares: Sequence[Any]) -> list[None]:
             replicas = [tf.nest.pack_sequence_as(mine, share) for share in shares]
-            # Of one replica the ids are sorted already, for its lookup.
+            # With one replica, the lookup has prepared the ids.
             self._apply(call, replicas, ids if len(replicas) == 1 else None)
             return [None] * len(replicas)
 
@@ -210,7 +210,7 @@ class LayerTables(tf.__internal__.tracking.Trackable):
 
 
 class _LayerCall(NamedTuple):
-    """One lookup of a layer, which an update may follow.
+    """One lookup of a layer, for its update.
 
     Attributes:
         embedding: the tables, with the rows per sample of this call.
@@ -224,7 +224,7 @@ class _LayerCall(NamedTuple):
 
 
 def _example(plan: EmbeddingPlan, replicas: Replicas, *, portable: bool) -> StepIds:
-    """Returns ids like those of `replicas` in a graph of its own, with all sizes open."""
+    """Returns ids like those of `replicas` with unknown sizes, in a separate graph."""
     with tf.Graph().as_default():
         def example(leaf: Any) -> Any:
             if not tf.is_tensor(leaf):

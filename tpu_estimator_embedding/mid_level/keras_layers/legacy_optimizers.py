@@ -30,7 +30,7 @@ class _RateOf:
 
 
 def is_keras_optimizer(optimizer: Any) -> bool:
-    """Whether it is an optimizer of any Keras, legacy or not.
+    """Whether `optimizer` is an optimizer of any Keras, legacy or not.
 
     >>> is_keras_optimizer(optimizers.SGD(0.1))
     False

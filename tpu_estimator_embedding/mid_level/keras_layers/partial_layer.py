@@ -40,7 +40,7 @@ from tpu_estimator_embedding.types import Tensor
 if TYPE_CHECKING:
     _Layer: Any
 else:
-    _Layer = object  # Keras' Layer comes in beside it
+    _Layer = object  # embedding_layer_class adds Keras' Layer as a base
 
 
 @dataclasses.dataclass(frozen=True)
@@ -155,7 +155,7 @@ class _PartialLayer(_Layer):
         return cls(**{**config, "feature_config": features_from_dict(config["feature_config"]),
                       "optimizer": optimizer_from_dict(config["optimizer"])})
 
-    @tf.autograph.experimental.do_not_convert  # Keras converts `call`, and it what it calls
+    @tf.autograph.experimental.do_not_convert  # Keras converts `call` and what it calls
     def _look_up(self, inputs: dict[str, Any], training: bool | None) -> dict[str, Any]:
         check_structure("inputs", self._settings.feature_config, dict(inputs))
         outputs = {name: self._look_up_small(name, inputs[name]) for name in self._small_layers}
@@ -176,7 +176,7 @@ class _PartialLayer(_Layer):
                 layer = layers[id(table)] = self._small_class(
                     table.vocabulary_size, table.dim, name=names[id(table)].replace("/", "_"))
                 layer.build(None)
-                # Keras could not save an initializer that is none of its own.
+                # Keras can only save its own initializers.
                 layer.embeddings.assign(table.initializer(
                     [table.vocabulary_size, table.dim], dtype=tf.float32))
                 # tf.train.Checkpoint does not look into dictionaries of Keras 3.

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Lookups for serving, in TensorFlow's own ops: what they are exported in needs no package.
+"""Lookups for serving, in TensorFlow's own ops: exported models need no package.
 
 >>> from tpu_estimator_embedding.mid_level.config.feature_config import FeatureConfig
 >>> words = TableConfig(1000, 1, combiner="sum", name="words")

@@ -19,7 +19,7 @@ from tpu_estimator_embedding.types import Tensor
 
 
 class WholeTable:
-    """A variable `[vocabulary_size, dim]` in the place of a stack with one table.
+    """A variable `[vocabulary_size, dim]` that replaces a stack of one table.
 
     Attributes:
         stack: the table alone, on one core.
@@ -40,7 +40,7 @@ class WholeTable:
 
 
 class StackedRestore:
-    """What the checkpoint of a TPUEmbeddingV2 has, as children of plain tables.
+    """The stacks of a TPUEmbeddingV2 checkpoint as children of plain tables.
 
     Such a checkpoint is known by its layouts, which TensorFlow and this package save before the
     stacks. A stack may have the name of one table, whose rows are in another order there.

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""From the input of a feature to the engine's EnqueueData, whatever its rank.
+"""Converts the input of a feature, of any rank, to EnqueueData.
 
 Row r of the activations is the r-th entry of `output_shape`, counted row by row: a dense
 input has one id for each, a sparse or ragged one the ids of its last dimension.

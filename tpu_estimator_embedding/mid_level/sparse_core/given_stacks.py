@@ -20,7 +20,7 @@ def given_stacks(cores: SparseCores, stacked_table_to_tables: Mapping[str, Seque
                  table_to_sample_count: Mapping[str, int],
                  feature_to_sample_offset: Mapping[str, int],
                  flat_features: Sequence[tuple[str, Any]]) -> Stacks:
-    """Returns stacks that were laid out elsewhere.
+    """Returns stacks of a given layout.
 
     Args:
         cores: the SparseCores that tables are spread over.

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""The ids of one stack of tables as SparseCores read them: sorted by the core that holds them.
+"""The ids of one stack in the format of SparseCores: sorted by the core that holds the row.
 
 Every local core has, for each of the N cores, the ids it asks that core for: which row of
 its shard, for which of the local core's samples, with which gain. `row_pointers` says where
@@ -19,7 +19,7 @@ _PADDING = tf.int32.max
 
 
 class PartitionedCsrFormatTensor(tf.experimental.ExtensionType):
-    """Ids in compressed rows, one row for each pair of cores, in arrays of fixed size.
+    """Ids in CSR format, one row for each pair of cores, in arrays of fixed size.
 
     Attributes:
         row_pointers: int32, for each local core and each of the N cores where the ids

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""What the host does before SparseCores look up: features to ids sorted by core."""
+"""The preprocessing of SparseCore lookups: sorts the ids of features by core."""
 
 import dataclasses
 import functools
@@ -75,7 +75,7 @@ def sorted_ids(stacks: Stacks, formats: Formats, features: Mapping[str, Any],
 
 def partition_given(stacks: Stacks, features: Mapping[str, Any], weights: Mapping[str, Any],
                     max_ids_per_sample: int, max_minibatches: int) -> Partitioned:
-    """Puts the ids of features into the arrays of stacks that were laid out elsewhere."""
+    """Puts the ids of features into the arrays of stacks of a given layout."""
     formats = csr_formats(stacks, max_ids_per_sample, max_minibatches=max_minibatches)
     return to_partitioned(sorted_ids(stacks, formats, features, weights), formats, {}, {})
 
@@ -142,7 +142,7 @@ def limits(config: SparseCoreEmbeddingConfig) -> tuple[Limits, Limits]:
 
 
 def check_room(datas: EnqueueDatas, stacks: Stacks, formats: Formats) -> list[Tensor]:
-    """Fails where the arrays have no room, and sorts ids to find out only if there are many.
+    """Fails if ids exceed the arrays; sorts ids for this only if there are many.
 
     Returns:
         What to wait for.

@@ -13,7 +13,7 @@ def is_sequential() -> bool:
 
     It is inside TensorFlow's `SequentialEmbeddingContext`, of releases that have it, and while
     summaries are recorded: `tf.summary.record_if(True)` around a writer. A condition that is a
-    tensor or a function does not count. In a `tf.function` it is where the function is traced
+    tensor or a function is ignored. In a `tf.function` it is where the function is traced
     that counts.
     """
     return _is_recording_summaries() or not _is_enabled()

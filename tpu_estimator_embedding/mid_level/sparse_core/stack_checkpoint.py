@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Saving stacks of tables, and restoring them into another layout.
+"""Saves stacks of tables and restores them into any layout.
 
 A checkpoint has each stack and slot as one tensor, and says where in it the tables lie. On
 restoring, tables whose layout is another one are taken out of the tensors they were saved
@@ -30,7 +30,7 @@ Variables = Mapping[str, Mapping[str, StackVariable]]  # stack name -> slot -> v
 
 @dataclasses.dataclass
 class _Reading:
-    """What came of one checkpoint, in whatever order.
+    """The tensors read from one checkpoint so far, in any order.
 
     Attributes:
         layouts: stack name -> where its tables lie; empty until it is known.
@@ -44,7 +44,7 @@ class _Reading:
 
 
 class Restoration:
-    """Puts saved tensors into the variables, as soon as it is known what they hold.
+    """Assigns saved tensors to variables as soon as their layout is known.
 
     Tables of a stack that a checkpoint does not have stay as they are.
 
@@ -136,7 +136,7 @@ class SavedLayouts(Trackable):
 
 
 def saved_name(stack: str, slot: str) -> str:
-    """Returns what a checkpoint calls a stack or slot."""
+    """Returns the name of a stack or slot in a checkpoint."""
     return stack if slot == PARAMETERS else f"{stack}/{slot}"
 
 

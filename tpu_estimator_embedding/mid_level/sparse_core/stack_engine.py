@@ -45,7 +45,7 @@ Inputs = tuple[Tensor, ...]  # ids, rows and gains of one replica
 Partitions = Mapping[str, PartitionedCsrFormatTensor]  # stack name -> ids
 Gradients = Mapping[str, Tensor]  # path of a feature -> gradient of its activations
 
-# From the ids of features, once they have been checked, to their arrays and what to wait for.
+# Maps the checked ids of features to their arrays and tensors to wait for.
 ToPartitions = Callable[[EnqueueDatas], tuple[Partitions, Sequence[Tensor]]]
 
 
@@ -70,10 +70,10 @@ class StackEngine:
         self._of_features = {name: ExportableEmbedding(
             plan.restricted_to([feature.name for feature in plan.features_of(name)]),
             tables[name], functions, _features_to_replicas) for name in stacks.stacks}
-        # Ids of several replicas become those of one step when all have their gradients.
+        # The ids of several replicas are prepared together, when all gradients are known.
         self._prepares = num_replicas == 1 and all(
             table.optimizer for table in stacks.plan.tables)
-        self._ids: dict[str, StepIds] = {}  # of any batch, whose structure all have
+        self._ids: dict[str, StepIds] = {}  # shows the structure of all batches
         self._delayed: dict[str, DelayedUpdate] = {}
         if pipelined:
             with outside_strategies():
@@ -194,7 +194,7 @@ class StackEngine:
         return tuple(tensors_of(ids))
 
     def _preserved(self, name: str, partition: PartitionedCsrFormatTensor) -> PreservedIds:
-        """Returns ids as lookups preserve them, also those that none of them looked up."""
+        """Returns ids as lookups return them, even if they were not looked up."""
         return partition if isinstance(partition, PreservedIds) else self._read(name, partition)
 
     def _read(self, name: str, partition: PartitionedCsrFormatTensor) -> PreservedIds:
@@ -203,7 +203,7 @@ class StackEngine:
                             inputs=tuple(engine_ids(ids, self._formats[name].rows_per_shard)))
 
     def _example(self, name: str) -> StepIds:
-        """Returns ids in a graph of its own, which show dtypes and shapes."""
+        """Returns ids with the dtypes and shapes of all batches, in a separate graph."""
         with tf.Graph().as_default():
             inputs = tuple(tf.compat.v1.placeholder(dtype, [None])
                            for dtype in (tf.int64, tf.int64, tf.float32))

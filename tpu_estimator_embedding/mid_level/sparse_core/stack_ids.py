@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""From the ids of features to those of stacks, and from rows of stacks to activations.
+"""Converts ids of features to ids of stacks, and rows of stacks to activations.
 
 Every local core computes the activations of its share of the samples of each feature. In the
 order of cores, the rows of a stack are those of the first core, feature by feature, then those

@@ -20,7 +20,7 @@ PARAMETERS = "parameters"  # what upstream calls the table beside its slots
 
 
 class StackVariable(Trackable):
-    """A stack, or one of its slots: `stack.shape` float32, cut between chips.
+    """A stack or one of its slots: `stack.shape` float32, split over chips.
 
     Attributes:
         stack: where the rows of its tables lie.
@@ -104,7 +104,7 @@ tf.register_tensor_conversion_function(StackVariable, StackVariable._dense_tenso
 
 
 def create_stack_variables(stacks: Stacks) -> dict[str, dict[str, StackVariable]]:
-    """Creates every stack, of zeros, and its slots where it has an optimizer.
+    """Creates the variables of every stack, filled with zeros, and of its slots.
 
     Returns:
         Stack name -> "parameters" or slot name -> variable.
@@ -120,7 +120,7 @@ def create_stack_variables(stacks: Stacks) -> dict[str, dict[str, StackVariable]
 
 def initialize_tables(stacks: Stacks, variables: Mapping[str, Mapping[str, StackVariable]],
                       restored: Collection[str]) -> None:
-    """Fills the tables that were not restored.
+    """Initializes the tables that were not restored.
 
     The initializer of each is called once, with `[vocabulary_size, dim]`, and with a ShardInfo of
     the whole table where it takes `shard_info`. Padding is 0.

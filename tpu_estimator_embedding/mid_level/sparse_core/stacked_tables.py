@@ -27,7 +27,7 @@ from tpu_estimator_embedding.mid_level.step.update_count import UpdateCount
 
 
 class StackedTables(Trackable):
-    """Stacks, their variables, and what a checkpoint has of them.
+    """Stacks, their variables, and their checkpoints.
 
     A checkpoint may be restored before the variables are made, and may have another layout.
     """
@@ -54,7 +54,7 @@ class StackedTables(Trackable):
 
     def _create_variables(self) -> None:
         self._variables.update(create_stack_variables(self._stacks))
-        # The layouts come first: they say how to read what follows.
+        # Layouts come first, as they are needed to read the rest.
         self._track_trackable(SavedLayouts(self._stacks.stacks.values(), self._restoration),
                               LAYOUTS)
         for stack, slots in self._variables.items():
@@ -128,7 +128,7 @@ class StackedTables(Trackable):
         return self._foreign[name]
 
     def _has_table_of(self, stack: str) -> bool:
-        """Whether a stack of another layout holds a table of this object, going by its name.
+        """Whether the name of a saved stack contains the name of a table of this object.
 
         A checkpoint of `tf.train.Checkpoint(embedding, step=step)` has further children.
         """

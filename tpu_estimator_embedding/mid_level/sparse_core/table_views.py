@@ -8,7 +8,7 @@ from tpu_estimator_embedding.mid_level.config.table_config import TableConfig
 
 
 class TableViews(Mapping):
-    """What is known about stacks, by name of the stack, and about tables, by TableConfig.
+    """A mapping with stack names and TableConfigs as keys.
 
     Iteration and length are over stacks. `views[config]` is made of the stack of the table.
     """

@@ -1,9 +1,8 @@
 # SPDX-License-Identifier: Apache-2.0
-"""From the v2 vocabulary to stacks of tables on SparseCores.
+"""Lowers the v2 API to stacks of tables on SparseCores.
 
-The stacks are tables of a plan of their own: the rows of a stack, all shards one after
-another, are its ids, a chip is a host, and the combiners of the tables are part of the
-weights. So the engine looks stacks up, and updates them, as it does any table.
+Each stack is a table of a plan: its rows are those of all shards concatenated, and each chip is
+a host. So the engine looks up and updates stacks as it does any other table.
 """
 
 import dataclasses
@@ -28,7 +27,7 @@ from tpu_estimator_embedding.plan.table_stacking import (
 
 @dataclasses.dataclass(frozen=True)
 class FeaturePlace:
-    """Where a feature stands among the activations of its stack.
+    """The position of a feature in the activations of its stack.
 
     Attributes:
         table, stack: what it looks up.
@@ -96,7 +95,7 @@ def to_stacks(feature_config: Any, optimizer: Any, cores: SparseCores, *,
 
     Args:
         feature_config: a nested structure of FeatureConfigs.
-        optimizer: the optimizer of tables that have none of their own, or None.
+        optimizer: the optimizer of tables without their own, or None.
         cores: the SparseCores that tables are spread over.
         stacking: whether to stack at all.
         table_multipliers: a mapping as `TableMultipliers.of` takes it.
@@ -180,7 +179,7 @@ def _stackable(tables: EmbeddingPlan,
 
 def plan_of_stacks(tables: EmbeddingPlan, stacks: Sequence[TableStack]) -> EmbeddingPlan:
     """Returns the plan in which each stack is a table, and has one feature of its name."""
-    # The values of the tables are put together after the variables were made.
+    # `initialize_tables` assigns the initial values of the tables.
     zeros = tf.compat.v1.zeros_initializer()
     return EmbeddingPlan.build(
         [dataclasses.replace(

@@ -31,7 +31,7 @@ Values = Mapping[str, Any]  # path of a feature -> ids, weights, activations or 
 
 
 class EngineBatches:
-    """Takes batches of all replicas through lookup and update.
+    """Runs lookups and updates of the batches of all replicas.
 
     Attributes:
         plan: the tables and features, with the rows of the layout.
@@ -72,7 +72,7 @@ class EngineBatches:
             batch = self._waiting.dequeue()
             ids = batch.ids
             if self._delayed:
-                # A batch that is not trained on sees tables that no update is missing from.
+                # Inference sees all updates.
                 applied = when(tf.logical_not(batch.is_for_training), self._complete)
                 with tf.control_dependencies([applied]):
                     ids = tf.nest.map_structure(
@@ -115,7 +115,7 @@ class EngineBatches:
                               training=self._can_train, uniform=True)
 
     def _example_batch(self) -> StepIds:
-        """Returns a batch in a graph of its own, which shows dtypes and shapes."""
+        """Returns a batch with the dtypes and shapes of all batches, in a separate graph."""
         with tf.Graph().as_default():
             def example(length: int) -> EnqueueData:
                 return EnqueueData(

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""What all replicas of a strategy do together, though each calls for itself."""
+"""Calls that all replicas of a strategy make together."""
 
 from collections.abc import Callable, Sequence
 from typing import Any
@@ -14,7 +14,7 @@ Leaves = Sequence[Any]
 
 
 class ReplicaCalls:
-    """The calls of the replicas of the strategy under which it was made.
+    """Merges the calls of all replicas of the strategy under which it was created.
 
     Attributes:
         strategy: that strategy.
@@ -44,12 +44,12 @@ class ReplicaCalls:
     def together(self, method: str, function: Callable[[list[Leaves]], list[Any]],
                  leaves: Leaves, *, from_outside: bool = False,
                  traced_outside: bool = False) -> Any:
-        """Calls a function once, with what every replica brings, and shares out the result.
+        """Calls a function once with the values of all replicas; returns a result to each.
 
         Args:
             method: what the caller calls, for the message.
             function: takes the leaves of each replica, returns a result for each.
-            leaves: what this replica brings; outside `strategy.run`, distributed values or
+            leaves: the values of this replica; outside `strategy.run`, distributed values or
                 values that are the same for all replicas.
             from_outside: whether it may be called outside of `strategy.run` though there
                 are several replicas.

@@ -52,12 +52,12 @@ def create_tables(plan: EmbeddingPlan, slot_functions: Mapping[str, Callable[...
 
 @contextlib.contextmanager
 def outside_strategies() -> Iterator[None]:
-    """Executes eagerly, and without the strategy whose scope, or replica, one is in.
+    """Executes eagerly and outside of any strategy scope or replica.
 
     Strategies belong to a graph, and an empty one belongs to none.
     """
     with (tf.init_scope(), tf.Graph().as_default(), context.eager_mode(),
-          tf.name_scope("")):  # that of the caller would be a prefix of every name
+          tf.name_scope("")):  # else the scope of the caller prefixes every name
         yield
 
 
@@ -97,5 +97,5 @@ def _slots(table: TablePlan, parts: list[tf.Variable],
 
 
 def _unwrapped(slot: Any) -> Any:
-    """Returns the variable of a slot, which a function may keep out of what refers to it."""
+    """Returns the variable of a slot; functions may return it as NoDependency."""
     return slot.value if isinstance(slot, data_structures.NoDependency) else slot

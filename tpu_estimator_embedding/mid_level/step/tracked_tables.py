@@ -24,7 +24,7 @@ class TrackedTables(tf.__internal__.tracking.Trackable):
         Args:
             plan: the tables.
             tables: table name -> its TableConfig.
-            optimizer: that of the tables that have none of their own, or None.
+            optimizer: the optimizer of tables without their own, or None.
             strategy: the strategy under which the tables are used; None for the default one.
         """
         self._tables, self._strategy = dict(tables), strategy

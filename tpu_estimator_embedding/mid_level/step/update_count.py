@@ -10,7 +10,7 @@ from tpu_estimator_embedding.types import Tensor
 
 
 class UpdateCount:
-    """Counts the updates of tables whose multipliers change; a constant one needs no count.
+    """Counts updates, if a multiplier depends on the step.
 
     Attributes:
         children: name in a checkpoint -> scalar int64 variable, if there is one.

@@ -1,9 +1,9 @@
 # SPDX-License-Identifier: Apache-2.0
-"""The batches on their way from enqueue over dequeue to apply_gradients.
+"""The batches between enqueue, dequeue and apply_gradients.
 
 They wait in buffers that live as long as the object, as a TPU's queues do, so that the three
-calls may be in one `tf.function`, in several, or in none. Where a TPU would wait forever,
-there is an error.
+calls may be in one `tf.function`, in several, or in none. Calls for which a TPU would
+wait forever are errors.
 """
 
 from typing import NamedTuple
