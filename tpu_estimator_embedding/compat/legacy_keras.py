@@ -13,7 +13,7 @@ import sys
 from tpu_estimator_embedding.compat import patch, patch_table, versions
 
 VARIABLE = "TF_USE_LEGACY_KERAS"
-_TRUE = ("1", "true", "True")  # what TensorFlow takes for a yes
+_TRUE = ("1", "true", "True")  # as TensorFlow reads booleans
 _set_here: set[str] = set()  # VARIABLE, where it was not set before
 
 # Everything that TensorFlow loads from the Keras chosen.
@@ -48,7 +48,7 @@ def use() -> None:
 
 
 def import_patches() -> tuple[patch.Patch, ...]:
-    """What has to be in place while tensorflow_estimator is imported."""
+    """The patches that must be applied while tensorflow_estimator is imported."""
     if not _is_needed():
         return ()
     losses = patch.Patch("tensorflow", "losses", "tf_keras.api._v2.keras.losses",

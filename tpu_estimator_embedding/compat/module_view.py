@@ -7,7 +7,7 @@ from typing import Any
 
 
 class ModuleView(ModuleType):
-    """Shows every name of another module, but for those it replaces.
+    """Shows the names of another module, with some of them replaced.
 
     The other module stays as it is, so its own functions see none of the replacements;
     what is set on the view is set on the other module.

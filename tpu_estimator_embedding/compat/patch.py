@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""How a name in another package is replaced, and how what was there is remembered."""
+"""Replaces names in other packages and records the originals."""
 
 import contextlib
 import dataclasses
@@ -14,7 +14,7 @@ from typing import Any
 from tpu_estimator_embedding.compat import versions
 from tpu_estimator_embedding.compat.module_view import ModuleView
 
-NOTHING = "(nothing)"  # what stood under a name that is new
+NOTHING = "(nothing)"  # the original of a new name
 
 
 @dataclasses.dataclass(frozen=True)
@@ -55,13 +55,13 @@ class Patch:
 
 @dataclasses.dataclass(frozen=True)
 class Original:
-    """What stood under a name before its patch; `NOTHING` where nothing did."""
+    """The original of a patched name; `NOTHING` if the name is new."""
 
     attribute: Any
     module: Any
 
 
-# Patching is state of the interpreter, so what it takes to undo it is, too. In order.
+# Global, as patches are global state of the interpreter. In order of application.
 _originals: dict[Patch, Original] = {}
 
 # How many `applied` hold a patch that nothing else has put in place.
@@ -70,7 +70,7 @@ _lock = threading.RLock()
 
 
 def apply(patch: Patch) -> None:
-    """Puts a patch in place, to stay; does nothing where nothing has to change."""
+    """Applies a patch permanently, if it is needed."""
     with _lock:
         _held.pop(patch, None)
         _put_in_place(patch)
@@ -78,7 +78,7 @@ def apply(patch: Patch) -> None:
 
 @contextlib.contextmanager
 def applied(patches: Iterable[Patch]) -> Iterator[None]:
-    """Has patches in place while the context lasts; those that were before stay.
+    """Applies patches inside the context; earlier patches stay.
 
     Several threads may hold the same ones: the last to leave puts back what was there.
 
@@ -131,7 +131,7 @@ def _put_in_place(patch: Patch) -> None:
 
 
 def undo_all() -> None:
-    """Puts back what stood under every patched name, latest first."""
+    """Restores the originals of all patched names, latest first."""
     with _lock:
         _held.clear()
         while _originals:
@@ -148,7 +148,7 @@ def _undo(patch: Patch, before: Original) -> None:
 
 
 def current_attribute(patch: Patch) -> Any:
-    """Returns what stands under a name now; `NOTHING` where nothing does."""
+    """Returns the present value of a name; `NOTHING` if there is none."""
     target = _target(patch)
     if target is None:
         return NOTHING
@@ -160,12 +160,12 @@ def current_attribute(patch: Patch) -> Any:
 
 
 def originals() -> dict[Patch, Original]:
-    """Every patch applied in this process, oldest first, with what it took to undo it."""
+    """Every patch applied in this process, oldest first, with its originals."""
     return dict(_originals)
 
 
 def _target(patch: Patch) -> Any:
-    """The module or class that has the name; None for a module at the top, which nothing has."""
+    """The module or class that has the name; None for a top-level module."""
     module, _, class_name = patch.module.partition(":")
     target = importlib.import_module(module) if module else None
     return getattr(target, class_name) if class_name else target

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""The names that have to be restored before tensorflow_estimator can be imported."""
+"""The names that must be restored before tensorflow_estimator can be imported."""
 
 from tpu_estimator_embedding.compat.patch import Patch
 

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Which versions of what this package works with, and which are installed.
+"""The supported versions of other libraries, and the installed ones.
 
 Imports the standard library only, because setup.py runs it.
 """
@@ -50,7 +50,7 @@ class LibraryBound(NamedTuple):
 
     @property
     def requirement(self) -> str:
-        """What pip has to be asked for.
+        """The requirement for pip.
 
         >>> LIBRARY_BOUNDS[0].requirement
         'protobuf<7'
@@ -65,12 +65,12 @@ class LibraryBound(NamedTuple):
 
     @property
     def installed(self) -> str:
-        """The version of the library; "0" where there is none."""
+        """The version of the library; "0" if it is not installed."""
         return installed_version(self.distribution) or "0"
 
     @property
     def advice(self) -> str:
-        """What is wrong where it is broken, and what to do."""
+        """The problem and its fix."""
         return (f"With {self.distribution} {self.installed} and TensorFlow "
                 f"{tensorflow_version()}, {self.symptom}: pip install '{self.requirement}'")
 

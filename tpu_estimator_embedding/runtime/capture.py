@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""What a program gives its TPUEstimator, learnt by running it up to there."""
+"""Captures the arguments of a program's TPUEstimator by running the program up to there."""
 
 import contextlib
 import dataclasses
@@ -12,7 +12,7 @@ SetUp = Callable[[], None]
 
 
 class NoEstimatorError(Exception):
-    """The program ended without doing what was to be captured."""
+    """The program ended before the captured call."""
 
 
 @dataclasses.dataclass(frozen=True)
@@ -37,7 +37,7 @@ class Captured:
 
 
 def capture(run: Callable[[SetUp], None], set_up: SetUp, method: str = "__init__") -> Captured:
-    """Runs a program until its TPUEstimator has been constructed, or does what is asked for.
+    """Runs a program until it has constructed its TPUEstimator, or calls a given method of it.
 
     An estimator without tables is passed over where the program goes on to make another one.
 
@@ -82,7 +82,7 @@ def capture(run: Callable[[SetUp], None], set_up: SetUp, method: str = "__init__
 
 
 class _Stop(BaseException):
-    """Ends a program; no `except Exception` of it comes between."""
+    """Ends a program; a BaseException, so that `except Exception` does not catch it."""
 
     def __init__(self, captured: Captured) -> None:
         super().__init__("the program is stopped here")

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""What was found, what was patched, and what to do about anything wrong."""
+"""The report of `doctor`: what was found and patched, and how to fix problems."""
 
 import itertools
 

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""What this package needs of the environment, what is there, and what to do about it."""
+"""The requirements of this package, what is installed, and how to fix problems."""
 
 import dataclasses
 import platform
@@ -12,7 +12,7 @@ _TENSORFLOW_COMMAND = f"pip install 'tensorflow{versions.TENSORFLOW_RANGE}'"
 
 @dataclasses.dataclass(frozen=True)
 class Finding:
-    """One thing that was looked for.
+    """The result of one check.
 
     Attributes:
         subject: what was looked for.
@@ -28,7 +28,7 @@ class Finding:
 
 
 def requirements() -> list[Finding]:
-    """Looks for everything that `install` needs; changes nothing.
+    """Checks all requirements of `install`; changes nothing.
 
     >>> [finding.subject for finding in requirements()]
     ['Python', 'TensorFlow', 'Keras', 'Estimator']
@@ -40,7 +40,7 @@ def requirements() -> list[Finding]:
 
 
 def resources() -> list[Finding]:
-    """Looks for what the engine runs on; there is always something."""
+    """Reports which kernels the engine uses."""
     import tensorflow as tf
     devices = Counter(device.device_type for device in tf.config.list_physical_devices())
     counts = ", ".join(f"{count} {kind}" for kind, count in sorted(devices.items()))

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Standing between a program and the TPUEstimator that it makes, without changing the program."""
+"""Intercepts the method calls of the TPUEstimator that a program creates."""
 
 import contextlib
 import functools
@@ -14,7 +14,7 @@ Replacement = Callable[[Callable[..., Any], Any, dict[str, Any]], Any]
 
 @contextlib.contextmanager
 def replaced(method: str, call: Replacement) -> Iterator[None]:
-    """Puts `call` in place of a method of `TPUEstimator` and of its subclasses.
+    """Replaces a method of `TPUEstimator` and of its subclasses by `call`.
 
     A subclass that overrides the method reaches `call` where it calls `super()`.
 

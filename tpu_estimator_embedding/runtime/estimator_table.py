@@ -29,7 +29,7 @@ def _former(module: str, name: str, source: str) -> Patch:
 
 def _former_home(name: str) -> Patch:
     former = f"tensorflow.python.estimator{name and '.'}{name}"
-    # By its whole path, because views of modules pass on what is set on them.
+    # By its full path, because views of modules forward assignments.
     return Patch("", former, f"{_ESTIMATOR}{name and '.'}{name}",
                  "second name of tensorflow_estimator's module, removed in TensorFlow 2.16",
                  is_module=True, is_lazy=True)
@@ -53,7 +53,7 @@ FORMER_HOMES = tuple(map(_former_home, (
     "export.export_lib", "export.export_output", "inputs", "inputs.inputs",
     "inputs.numpy_io", "inputs.pandas_io")))
 
-# What has copied names of tensorflow_estimator's modules comes before the modules.
+# Modules that copied names of tensorflow_estimator's modules come before those.
 ESTIMATOR = (
     *(row for api in (f"{ESTIMATOR_API}._v1", "tensorflow_estimator._api.v1") for row in (
         _ours(f"{api}.estimator.tpu", "TPUEstimator", "estimator.tpu_estimator:TPUEstimator"),

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""What to do about an error that ended a program, where its text does not say it."""
+"""Hints for errors that ended a program, if their text does not name the fix."""
 
 import re
 import sys
@@ -10,7 +10,7 @@ _API = re.compile(r"tensorflow(?:\._api\.v2)?(?:\.(?!python|compat)([\w.]+))?"
 
 
 def hint(error: BaseException) -> str:
-    """Returns one sentence; empty where the error says it all."""
+    """Returns one sentence; empty if the error needs no hint."""
     if not isinstance(error, AttributeError):
         return ""
     if error.name == "value" and isinstance(error.obj, int | None):

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Puts this package where programs look for Estimators, TPUs and their embeddings."""
+"""Installs this package under the names by which programs use Estimators, TPUs and embeddings."""
 
 from tpu_estimator_embedding.compat import legacy_keras, modules, patch
 from tpu_estimator_embedding.compat.contrib import finder
@@ -12,7 +12,7 @@ from tpu_estimator_embedding.runtime import (
     tpu_system_table,
 )
 
-# What is put in place once tensorflow_estimator can be imported, in this order.
+# Applied in this order, once tensorflow_estimator can be imported.
 ROWS = (
     *estimator_table.ESTIMATOR, *tpu_system_table.TPU_SYSTEM, *estimator_table.FORMER_SPELLINGS,
     *estimator_table.FORMER_HOMES, *estimator_table.TRACKING, *contrib_table.CONTRIB,
@@ -20,7 +20,7 @@ ROWS = (
 
 
 def install() -> None:
-    """Makes programs written for `tf.estimator` and TPUs run as they are.
+    """Makes programs for `tf.estimator` and TPUs run unchanged.
 
     Afterwards these work, whatever the version of TensorFlow: `tf.estimator`,
     `tf.compat.v1.estimator`, `import tensorflow_estimator`, the private modules that
@@ -56,7 +56,7 @@ def install() -> None:
 
 
 def uninstall() -> None:
-    """Puts back every name that `install` changed; calling it again changes nothing.
+    """Restores every name that `install` changed; further calls change nothing.
 
     The names of this package go on working. What TensorFlow has loaded meanwhile stays
     loaded; a `tf.keras` that was used is Keras 2 to the end of the process.

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""What TensorFlow's log shows: every deprecation once, in one line; or less, or more.
+"""Filters TensorFlow's log: every deprecation once, in one line, or a chosen level.
 
 Filters on TensorFlow's logger do it, because programs set the level of the logger themselves.
 """
@@ -17,7 +17,7 @@ _chosen: set[str] = set()  # the level, for a program that calls `install` itsel
 
 
 class DeprecationsOnce(logging.Filter):
-    """Drops a deprecation that was shown, wherever it is called from; shortens it to a line.
+    """Drops repeated deprecations, independent of the caller; shortens them to one line.
 
     >>> record = logging.makeLogRecord({"msg": "From %s: %s is deprecated", "args": ("a", "f")})
     >>> once = DeprecationsOnce()
@@ -42,14 +42,14 @@ class DeprecationsOnce(logging.Filter):
 
 
 class NoChatter(logging.Filter):
-    """Drops deprecations, and whatever is less than a warning."""
+    """Drops deprecations, and records below the level of warnings."""
 
     def filter(self, record: logging.LogRecord) -> bool:
         return record.levelno >= logging.WARNING and not _is_deprecation(record)
 
 
 class NotByAbslToo(logging.Filter):
-    """Drops what absl's handler at the root shows as well, for TensorFlow's own handler."""
+    """Drops records in TensorFlow's handler that absl's root handler shows, too."""
 
     def filter(self, record: logging.LogRecord) -> bool:
         return not any(type(handler).__module__.startswith("absl.")
@@ -57,7 +57,7 @@ class NotByAbslToo(logging.Filter):
 
 
 def prepare(level: str) -> None:
-    """Sets what TensorFlow reads when it is loaded; call it before.
+    """Sets the variables that TensorFlow reads when it is loaded; call it before.
 
     Besides LEVELS there is "silent", for this package's own programs.
     """
@@ -66,7 +66,7 @@ def prepare(level: str) -> None:
 
 
 def show_once() -> None:
-    """Lets TensorFlow's log show things once; calling it again changes nothing."""
+    """Installs the filters; further calls change nothing."""
     import tensorflow as tf
     if "verbose" not in _chosen:
         _add(tf.get_logger(), DeprecationsOnce())
@@ -75,7 +75,7 @@ def show_once() -> None:
 
 
 def set_level(level: str) -> None:
-    """Shows more or less than usual, once TensorFlow is loaded: one of LEVELS."""
+    """Sets the level, one of LEVELS, once TensorFlow is loaded."""
     _chosen.add(level)
     if level == "quiet":
         _add(_logger(), NoChatter())
@@ -93,7 +93,7 @@ def forget() -> None:
 
 
 def _is_deprecation(record: logging.LogRecord) -> bool:
-    """Whether it is one of TensorFlow's, by their common form."""
+    """Whether a record is one of TensorFlow's deprecations, by their common form."""
     return (bool(_arguments(record)) and str(record.msg).startswith("From %s: ")
             and " deprecated" in record.msg)
 

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""What is patched, as a list to read: by reason, in the spelling of programs."""
+"""The list of patches as text, by reason, with names as programs write them."""
 
 import re
 from collections.abc import Iterable

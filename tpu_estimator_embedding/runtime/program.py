@@ -31,7 +31,7 @@ class NotStartedError(Exception):
 
 def run_file(path: str, arguments: Sequence[str],
              set_up: Callable[[], None] = _DEFAULT_SETUP) -> None:
-    """Does what `python path *arguments` does, after `set_up`.
+    """Runs a file as `python path *arguments` does, after `set_up`.
 
     Raises:
         NotStartedError: the file cannot be read, or `install` refuses.
@@ -53,7 +53,7 @@ def run_file(path: str, arguments: Sequence[str],
 
 def run_module(name: str, arguments: Sequence[str],
                set_up: Callable[[], None] = _DEFAULT_SETUP) -> None:
-    """Does what `python -m name *arguments` does, after `set_up`.
+    """Runs a module as `python -m name *arguments` does, after `set_up`.
 
     Raises:
         NotStartedError: the module cannot be found or has no code, or `install` refuses.
@@ -81,7 +81,7 @@ def _find_module(name: str) -> Any:
     try:
         spec = importlib.util.find_spec(name)
         if spec is not None and spec.submodule_search_locations is not None:
-            name = f"{name}.__main__"  # what `python -m` runs of a package
+            name = f"{name}.__main__"  # as `python -m` does for packages
             spec = importlib.util.find_spec(name)
     except ModuleNotFoundError as error:
         raise NotStartedError(str(error), 1) from error

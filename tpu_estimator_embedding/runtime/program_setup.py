@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""What comes before a program that `run` runs, and before the processes that it spawns."""
+"""Prepares a process for a program: the one that `run` starts, and those that it spawns."""
 
 import dataclasses
 import multiprocessing.spawn
@@ -54,7 +54,7 @@ class ProgramSetup:
         _current[:] = [self]
 
     def __reduce__(self) -> tuple[Callable[..., Any], tuple[Any, ...]]:
-        """Makes whoever unpickles it set up, too."""
+        """Prepares the process that unpickles it, too."""
         return _set_up, (self.is_tf1, self.level, self.cores)
 
 

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Starting without what TensorFlow's C++ writes while it is loaded, whatever its log level."""
+"""Suppresses the messages that TensorFlow's C++ code writes while it is loaded."""
 
 import argparse
 import contextlib
@@ -22,7 +22,7 @@ def add_argument(parser: argparse.ArgumentParser) -> None:
 
 @contextlib.contextmanager
 def quiet_start(verbose: bool) -> Iterator[None]:
-    """Hides what is written to the standard error inside, but by Python; sets the log level.
+    """Hides standard error of native code inside the context; sets the log level.
 
     What was hidden is shown if an exception ends the block.
 
@@ -47,7 +47,7 @@ def quiet_start(verbose: bool) -> Iterator[None]:
 
 @contextlib.contextmanager
 def _python_to_stderr() -> Iterator[int]:
-    """Lets Python write to where the standard error is now; passes a descriptor of that."""
+    """Redirects Python's standard error to the present one; yields its descriptor."""
     sys.stderr.flush()
     shown = os.dup(_STDERR)
     before: IO[str] = sys.stderr

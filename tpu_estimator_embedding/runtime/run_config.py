@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""RunConfig where no server is at the address of its master: this machine is the master."""
+"""RunConfigs whose master does not answer: this machine replaces it."""
 
 import functools
 from typing import Any
@@ -14,7 +14,7 @@ _upstream_init = upstream.tpu_config.RunConfig.__init__
 @functools.wraps(_upstream_init)
 def initialize(self: Any, tpu_config: Any = None, evaluation_master: str | None = None,
                master: str | None = None, cluster: Any = None, **kwargs: Any) -> None:
-    """Makes a RunConfig whose masters are this machine where no server is at their addresses.
+    """Creates a RunConfig in which this machine replaces masters that do not answer.
 
     A configuration with a cluster, of TF_CONFIG or of a TPU that answers, stays as it is.
 

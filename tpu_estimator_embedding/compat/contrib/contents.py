@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Where the names of `tf.contrib` are today, and what to use for those that are nowhere.
+"""The present locations of the names of `tf.contrib`, and replacements for missing ones.
 
 `tf.contrib` went with TensorFlow 1.15. Here is what programs for TPUs used of it as far as
 this package or TensorFlow still has it, under other names.
@@ -14,7 +14,7 @@ _TPU = "tensorflow.python.tpu"
 
 @dataclasses.dataclass(frozen=True)
 class Contents:
-    """What a module of `tf.contrib` shows.
+    """The contents of a module of `tf.contrib`.
 
     Attributes:
         names: name -> "module:attribute", or "module".

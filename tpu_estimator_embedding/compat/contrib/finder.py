@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Imports below `tensorflow.contrib`: another name of a module of today, or what to use.
+"""Imports below `tensorflow.contrib`: aliases of present modules, or an error with the replacement.
 
 `from tensorflow.contrib.x import name` and `import tensorflow.contrib.x.name` thereby end as
 `tf.contrib.x.name` does: in the same object, or in the same advice.
@@ -18,7 +18,7 @@ _INSIDE = f"{modules.PREFIX}."
 
 
 class ContribFinder:
-    """Finds what `tf.contrib` shows of modules; raises ModuleNotFoundError for all else.
+    """Finds the modules of `tf.contrib`; raises ModuleNotFoundError for all others.
 
     The error leaves its `name` empty, because Python passes over one that names the module
     looked for in `from package import module`, and with it over the advice.
@@ -37,26 +37,26 @@ class ContribFinder:
 
 
 class _SecondName(importlib.abc.Loader):
-    """Imports a module that exists as what it is, under one name more."""
+    """Imports an existing module under an additional name."""
 
     def __init__(self, module: ModuleType) -> None:
         self._module = module
 
     def create_module(self, spec: Any) -> None:
-        """Lets Python make a module, whose place the other takes."""
+        """Lets Python create a module, which the existing one then replaces."""
 
     def exec_module(self, module: ModuleType) -> None:
         sys.modules[module.__name__] = self._module
 
 
 def install() -> None:
-    """Answers for imports below `tensorflow.contrib`; calling it again changes nothing."""
+    """Installs the finder; further calls change nothing."""
     if not any(isinstance(finder, ContribFinder) for finder in sys.meta_path):
         sys.meta_path.insert(0, ContribFinder())
 
 
 def uninstall() -> None:
-    """Stops answering, and forgets every module imported below `tensorflow.contrib`."""
+    """Removes the finder and every module imported below `tensorflow.contrib`."""
     sys.meta_path[:] = [finder for finder in sys.meta_path
                         if not isinstance(finder, ContribFinder)]
     for name in [name for name in sys.modules if name.startswith(_INSIDE)]:

@@ -54,7 +54,7 @@ class HParams:
         """Sets a known hyperparameter, cast to its type.
 
         Raises:
-            KeyError: there is none of this name.
+            KeyError: if the name is not known.
             ValueError: a list for a single value, a single value for a list, or a value that
                 the type cannot hold.
         """
@@ -66,7 +66,7 @@ class HParams:
                 else _cast(name, kind, value))
 
     def del_hparam(self, name: str) -> None:
-        """Removes a hyperparameter; does nothing where there is none of this name."""
+        """Removes a hyperparameter; does nothing if the name is not known."""
         if self._types.pop(name, None):
             delattr(self, name)
 
@@ -111,11 +111,11 @@ class HParams:
         return {name: getattr(self, name) for name in self._types}
 
     def get(self, key: str, default: Any = None) -> Any:
-        """Returns the value of a hyperparameter, or the default where there is none."""
+        """Returns the value of a hyperparameter, or the default if it is not known."""
         return getattr(self, key) if key in self._types else default
 
     def get_model_structure(self) -> Any:
-        """Returns what was given as `model_structure`."""
+        """Returns the `model_structure`."""
         return vars(self)["_model_structure"]
 
     def set_model_structure(self, model_structure: Any) -> None:

@@ -13,7 +13,7 @@ PREFIX = "tensorflow.contrib"
 
 
 class ContribModule(ModuleType):
-    """A module of `tf.contrib`; it loads what it shows when a name is first read.
+    """A module of `tf.contrib` that loads its contents when a name is first read.
 
     Args:
         path: its name below `tf.contrib`; empty for `tf.contrib` itself.
@@ -61,7 +61,7 @@ class ContribModule(ModuleType):
 
 
 def missing(path: str) -> str:
-    """Says that a name, by its path below `tf.contrib`, is nowhere, and what to write."""
+    """Describes a missing name of `tf.contrib` and its replacement."""
     instead = contents.INSTEAD.get(path) or contents.INSTEAD.get(
         path.partition(".")[0]) or "TensorFlow has nothing of that name any more."
     return f"tf.contrib.{path} went with TensorFlow 1.15. {instead}"

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Restoring some variables from a checkpoint, as `tf.contrib.framework` did it."""
+"""Restores some variables from a checkpoint, as `tf.contrib.framework` did."""
 
 from collections.abc import Callable, Mapping, Sequence
 from typing import Any

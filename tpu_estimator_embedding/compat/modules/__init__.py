@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Modules that TensorFlow 2.16 removed, put back under their old names.
+"""Restores the modules that TensorFlow 2.16 removed, under their old names.
 
 tensorflow_estimator imports four of them when it is itself imported, and asks `tf.keras` for
 Keras 2. On TensorFlow 2.15 all of them exist and stay; only the classes of `tpu_embedding` and
@@ -14,7 +14,7 @@ from tpu_estimator_embedding.compat import legacy_keras, patch, patch_table, ver
 
 
 def import_estimator() -> None:
-    """Imports tensorflow_estimator, and leaves everything else as it was.
+    """Imports tensorflow_estimator without lasting changes to other modules.
 
     The modules that it needs are under their old names only meanwhile, and `tf.keras` is
     Keras 2 only meanwhile. What it imported stays valid.
@@ -37,7 +37,7 @@ def import_estimator() -> None:
 
 
 def restore() -> None:
-    """Makes tensorflow_estimator importable by programs, to stay; calling it again changes nothing.
+    """Makes tensorflow_estimator importable permanently; further calls change nothing.
 
     Raises:
         RuntimeError: if `tf.keras` cannot be Keras 2 any more; see `legacy_keras`.

@@ -16,7 +16,7 @@ INDEPENDENT_WORKER = "independent_worker"
 
 
 def init_run_config(config: Any, tf_config: Mapping[str, Any]) -> None:
-    """Fills in what a RunConfig with a strategy knows about the cluster.
+    """Sets the cluster properties of a RunConfig with a strategy.
 
     Args:
         config: a `tf.estimator.RunConfig` in construction.

@@ -36,7 +36,7 @@ def stop_worker_watchdog() -> None:
 
 
 class GracefulShutdownHook(tf.compat.v1.train.SessionRunHook):
-    """Stands where a TPU job saved its model when a worker was about to go.
+    """Replaces the hook with which a TPU job saved its model before a worker stopped.
 
     Args:
         checkpoint_prefix: where the checkpoint would go.

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""How many cores this machine has where it stands in for a TPU, and where they lie.
+"""The number of cores of this machine as a stand-in for a TPU, and their topology.
 
 The variable says it, which `run --cores` sets: then programs that leave `num_shards` unset have
 as many replicas. Otherwise there is one core for each GPU, or else for each logical CPU.

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""TensorFlow's names of the TPUEmbedding classes: this package's, where there is no TPU."""
+"""This package's TPUEmbedding classes under TensorFlow's names, if there is no TPU."""
 
 from typing import Any
 

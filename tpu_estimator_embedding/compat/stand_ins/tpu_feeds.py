@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Functions that feed a TPU or are fed by one: where there is none, an error says so.
+"""Functions that exchange tensors with a TPU; without a TPU they raise errors.
 
 Without it they build a graph that no session takes, and the error of the session names an
 op that no program has written.

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""What stands in for TPU ops that have no kernel without a TPU.
+"""Stand-ins for TPU ops without a CPU kernel.
 
 A session refuses a graph that holds an op without a kernel, even one that is never
 fetched. `gen_tpu_ops.cross_replica_sum` is the one function through which
@@ -34,7 +34,7 @@ _tpu_collective_permute = gen_tpu_ops.collective_permute
 
 
 def stand_in() -> None:
-    """Puts the stand-ins in place, to stay; calling it again changes nothing.
+    """Installs the stand-ins permanently; further calls change nothing.
 
     >>> stand_in()
     >>> with tf.Graph().as_default() as graph:
@@ -49,7 +49,7 @@ def stand_in() -> None:
 
 
 def standing_in() -> contextlib.AbstractContextManager[None]:
-    """Returns a context in which the stand-ins are in place."""
+    """Returns a context in which the stand-ins are installed."""
     return patch.applied(patch_table.TPU_OPS)
 
 
@@ -79,7 +79,7 @@ def cross_replica_sum(input: Any, group_assignment: Any = None, name: str | None
 
     Args:
         input: tensor or `IndexedSlices` of any shape; a sum of slices is the slices of all
-            replicas after one another, and stays sparse.
+            replicas, concatenated, and stays sparse.
         group_assignment: `[groups, replicas per group]` integers: who sums with whom.
         name: of the op.
 

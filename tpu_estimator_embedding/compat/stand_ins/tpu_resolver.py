@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""TPUClusterResolver where no TPU answers: this machine, as one host.
+"""TPUClusterResolver without a TPU: this machine, as one host.
 
 The class stays TensorFlow's, so that subclasses and `isinstance` work; these functions take
 the place of some of its methods. A resolver whose TPU answers is TensorFlow's in everything.
@@ -75,7 +75,7 @@ class TPUClusterResolver(tf.distribute.cluster_resolver.TPUClusterResolver):
 
 
 class _OneTask(tf.train.ClusterSpec):
-    """A cluster of this process: empty to what would connect to it, one task to who counts."""
+    """The cluster of this process: without addresses, but with one task."""
 
     def __init__(self, job: str) -> None:
         super().__init__({})
@@ -94,7 +94,7 @@ class _OneTask(tf.train.ClusterSpec):
 
 
 class _NoCloudClient:
-    """The client of a Cloud TPU where there is none: this machine needs no preparation."""
+    """The client of a Cloud TPU for this machine, which needs no preparation."""
 
     def configure_tpu_version(self, version: str, restart_type: str = "always") -> None:
         """Does nothing: this TensorFlow runs the program."""

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Setting up and shutting down a TPU system where there is none: nothing is left to do."""
+"""Initializing and shutting down a TPU system without a TPU, which does nothing."""
 
 import functools
 import os
@@ -41,7 +41,7 @@ def initialize_tpu_system_impl(cluster_resolver: Any = None, *arguments: Any) ->
 
 @functools.wraps(_tensorflow_shutdown)
 def shutdown_tpu_system_impl(cluster_resolver: Any = None, *arguments: Any) -> None:
-    """Does nothing: this machine goes on."""
+    """Does nothing: there is no TPU system to shut down."""
     if tpu_system.is_present():
         _tensorflow_shutdown(cluster_resolver, *arguments)
 
@@ -60,7 +60,7 @@ def configure_distributed_tpu(*arguments: Any, **named: Any) -> Tensor:
 
 @functools.wraps(_tensorflow_configure_embedding)
 def configure_tpu_embedding(*arguments: Any, **named: Any) -> Any:
-    """Does nothing: this package's engine is configured by the one who makes it."""
+    """Does nothing: the constructor configures the engine of this package."""
     if tpu_system.is_present():
         return _tensorflow_configure_embedding(*arguments, **named)
     return tf.no_op(name=named.get("name"))
@@ -68,7 +68,7 @@ def configure_tpu_embedding(*arguments: Any, **named: Any) -> Any:
 
 @functools.wraps(_tensorflow_shutdown_op)
 def shutdown_distributed_tpu(*arguments: Any, **named: Any) -> Any:
-    """Does nothing: this machine goes on."""
+    """Does nothing: there is no TPU system to shut down."""
     if tpu_system.is_present():
         return _tensorflow_shutdown_op(*arguments, **named)
     return tf.no_op(name=named.get("name"))

@@ -32,11 +32,11 @@ class _ThisMachine(tf.distribute.MirroredStrategy):
     def __init__(self, tpu_cluster_resolver: Any, device_assignment: Any) -> None:
         cores = tpu_cores.count()
         devices = tpu_cores.devices(device_assignment.num_replicas if device_assignment else cores)
-        # What MirroredStrategy does, with another `extended`.
+        # As MirroredStrategy does, with another `extended`.
         tf.distribute.Strategy.__init__(self, TPUExtended(self, devices=devices))
         self._resolver = tpu_cluster_resolver
         self._cores_per_replica = getattr(device_assignment, "num_cores_per_replica", 1)
-        # What programs ask of the `extended` of a TPU's strategy.
+        # The properties of a TPUStrategy's `extended` that programs read.
         self.extended.tpu_hardware_feature = HardwareFeature(
             topology_pb2.TopologyProto.FromString(
                 tpu_cores.topology(cores).serialized()).tpu_hardware_feature)

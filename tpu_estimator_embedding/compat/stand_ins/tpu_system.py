@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Whether there is a TPU system, asked in seconds, and this machine in the place of one.
+"""Detects a TPU system within seconds; otherwise this machine replaces it.
 
 Everything that stands in for a TPU asks here first, and steps aside where there is one.
 """
@@ -13,13 +13,13 @@ import urllib.parse
 import tensorflow as tf
 
 LOCAL = ("", "local")  # the masters that are this process
-CONNECT_SECONDS = 2.0  # a TPU answers in milliseconds; an address that nobody has, never
+CONNECT_SECONDS = 2.0  # a TPU answers in milliseconds, an unused address never
 LIST_SECONDS = 5.0
 
 _DEFAULT_PORT = 8470
 _METADATA_SERVER = "169.254.169.254"
 
-# What this process has met and said, which is state of the process as its devices are.
+# Global, as the devices of a process are.
 _answered: set[str] = set()
 _said: list[str] = []
 
@@ -55,7 +55,7 @@ def device_types(address: str) -> set[str] | None:
 
 
 def is_listening(address: str) -> bool:
-    """Whether a server is at an address; it may be waiting for the rest of its cluster."""
+    """Whether a server listens at an address, even if it waits for its cluster."""
     accepted: list[bool] = []
 
     def connect() -> None:
@@ -75,7 +75,7 @@ def is_listening(address: str) -> bool:
 
 
 def or_this_machine(master: str) -> str:
-    """Returns a master if it is local or a server is at its address, else this machine's."""
+    """Returns the master if it is local or reachable, else that of this machine."""
     if not master.startswith("grpc://") or is_listening(master):
         return master
     say_this_machine_stands_in(master)
