@@ -60,7 +60,7 @@ def test_sub_networks_learn_and_their_mixture_learns_more(tmp_path):
               **sparse("tags", rows["tags"], rows["tags"] >= 0),
               **sparse("weights", rows["tag_weights"], rows["tags"] >= 0)}
     [exported] = (tmp_path / "export").iterdir()
-    for tags in (["serve"], ["serve", "tpu"]):  # the second one wrapped itself
+    for tags in (["serve"], ["serve", "tpu"]):
         served = tf.saved_model.load(str(exported), tags).signatures["serving_default"](**inputs)
         for name, ratings in expected_ratings(saved, rows).items():
             np.testing.assert_allclose(served[name], ratings, rtol=1e-4, atol=1e-5)

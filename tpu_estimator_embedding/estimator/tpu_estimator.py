@@ -11,7 +11,7 @@ from tpu_estimator_embedding.checkpoint.layouts.table_layouts import TABLE_LAYOU
 from tpu_estimator_embedding.checkpoint.layouts.table_saveables import teach_savers
 from tpu_estimator_embedding.compat.stand_ins import tpu_ops
 from tpu_estimator_embedding.engine.placement import THIS_PROCESS
-from tpu_estimator_embedding.estimator import upstream
+from tpu_estimator_embedding.estimator import meta_graphs, upstream
 from tpu_estimator_embedding.estimator.cluster import cluster_of, prepare_for_server
 from tpu_estimator_embedding.estimator.config_checks import check_can_honour, without_num_shards
 from tpu_estimator_embedding.estimator.embedding_config_spec import check_spec
@@ -42,7 +42,6 @@ from tpu_estimator_embedding.estimator.step.id_errors import explained_ids
 from tpu_estimator_embedding.plan.embedding_plan import EmbeddingPlan
 
 _NO_TABLES = EmbeddingPlan((), ())
-_TPU_TAGS = [tf.saved_model.SERVING, tf.saved_model.TPU]
 _EXPORT_API_V1 = upstream.tpu_estimator.ExportSavedModelApiVersion.V1
 
 
@@ -220,9 +219,11 @@ class TPUEstimator(upstream.tpu_estimator.TPUEstimator):
         without_engine = super()._augment_model_fn(model_fn, batch_axis)
 
         def augmented(features, labels, mode, config, params):
+            is_for_tpu = mode == meta_graphs.EXPORT_FOR_TPU
+            mode = ModeKeys.PREDICT if is_for_tpu else mode
             with tpu_ops.standing_in():  # without install() too: a model_fn sums over replicas
                 if self._use_engine:
-                    return self._with_engine(features, labels, mode, config, params)
+                    return self._with_engine(features, labels, mode, config, params, is_for_tpu)
                 teach_savers()  # which refuse rows in another order than that of ids
                 log_start(f"{mode} without the embedding engine (use_tpu=False): tables of "
                           "embedding columns are variables of the model")
@@ -231,23 +232,26 @@ class TPUEstimator(upstream.tpu_estimator.TPUEstimator):
         return augmented
 
     def _with_engine(self, features: Any, labels: Any, mode: str, config: Any,
-                     params: dict[str, Any]) -> Any:
+                     params: dict[str, Any], is_for_tpu: bool) -> Any:
         plan = self._plan(training=mode == ModeKeys.TRAIN)
         is_export = not isinstance(features, step_input.StepInput)
-        if is_export:
+        if not is_export:
+            added_params = self._added_params(mode)
+        else:
             plan, features = serving_input(
                 plan, features, labels, training=mode == ModeKeys.TRAIN,
                 columns=(self._spec and self._spec.feature_columns) or (),
                 tensor_core_columns=self._tensor_core_columns)
-        return self._engine_spec(plan, features, mode, config, params, is_export)
+            # As upstream, but where features are activations, which a model expects on a TPU.
+            added_params = {"use_tpu": is_for_tpu or bool(plan.tables)}
+        model_fn = functools.partial(call_model_fn, self._user_model_fn, mode=mode, config=config,
+                                     params=params, added_params=added_params)
+        return self._engine_spec(plan, features, mode, model_fn, is_export)
 
     def _engine_spec(self, plan: EmbeddingPlan, inputs: step_input.StepInput, mode: str,
-                     config: Any, params: dict[str, Any], is_export: bool) -> Any:
+                     model_fn: Any, is_export: bool) -> Any:
         training = mode == ModeKeys.TRAIN
         log_start(describe_start(mode, plan, len(inputs.replicas), portable=is_export), plan)
-        model_fn = functools.partial(
-            call_model_fn, self._user_model_fn, mode=mode, config=config, params=params,
-            added_params=self._added_params(mode, is_export))
         step = build_step(plan, inputs, model_fn, training=training,
                           from_columns=bool(self._spec and self._spec.feature_columns),
                           checkpoint_num_hosts=self._checkpoint_num_hosts,
@@ -263,9 +267,7 @@ class TPUEstimator(upstream.tpu_estimator.TPUEstimator):
             prediction_hooks=logging_without_input(spec.prediction_hooks))
         return self._with_update(spec, step) if training else spec
 
-    def _added_params(self, mode: str, is_export: bool) -> dict[str, Any]:
-        if is_export:
-            return {"use_tpu": True}
+    def _added_params(self, mode: str) -> dict[str, Any]:
         with self._ctx.with_mode(mode) as ctx:
             return {"use_tpu": True, "batch_size": ctx.batch_size_for_model_fn,
                     "context": upstream.tpu_context.TPUContext(ctx, call_from_input_fn=False)}
@@ -287,22 +289,9 @@ class TPUEstimator(upstream.tpu_estimator.TPUEstimator):
     def _add_meta_graph_for_mode(self, builder, input_receiver_fn_map, checkpoint_path,
                                  save_variables=True, mode=ModeKeys.PREDICT, export_tags=None,
                                  check_variables=True, strip_default_attrs=True):
-        if not self._export_to_cpu and not self._export_to_tpu:
-            raise ValueError("One of export_to_cpu and export_to_tpu must be true. Leave "
-                             "`export_to_cpu` out of the TPUEstimator's arguments.")
         add = functools.partial(
             upstream.estimator.Estimator._add_meta_graph_for_mode, self, builder,
-            input_receiver_fn_map, checkpoint_path, mode=mode,
-            strip_default_attrs=strip_default_attrs)
-        for_tpu = self._export_to_tpu and mode == ModeKeys.PREDICT
-        if self._export_to_cpu or not for_tpu:
-            add(save_variables=save_variables, export_tags=export_tags,
-                check_variables=check_variables)
-            save_variables = check_variables = False  # the builder holds them
-        if for_tpu:
-            tf.compat.v1.logging.info(
-                "tpu_estimator_embedding: export_to_tpu=True: clients that load the tags %s get "
-                "the graph for CPU and GPU under them%s", _TPU_TAGS, "; tf.saved_model.load needs "
-                "tags=['serve'] or these where a model has both." if self._export_to_cpu else ".")
-            add(save_variables=save_variables, export_tags=_TPU_TAGS,
-                check_variables=check_variables)
+            checkpoint_path=checkpoint_path, strip_default_attrs=strip_default_attrs)
+        meta_graphs.add(add, input_receiver_fn_map, mode, for_cpu=self._export_to_cpu,
+                        for_tpu=self._export_to_tpu, save_variables=save_variables,
+                        export_tags=export_tags, check_variables=check_variables)
