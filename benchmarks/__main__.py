@@ -90,7 +90,7 @@ def _entries(args: argparse.Namespace) -> list[Entry]:
 
 @contextlib.contextmanager
 def _processes(directory: pathlib.Path, entries: Sequence[Entry]) -> Iterator[dict[str, Worker]]:
-    """Passes name -> worker; their processes end when the block does."""
+    """Yields name -> worker; ends the processes at the end of the context."""
     workers = {entry.name: Worker(entry, directory / "logs" / f"{entry.name}.log")
                for entry in entries}
     try:
@@ -102,7 +102,7 @@ def _processes(directory: pathlib.Path, entries: Sequence[Entry]) -> Iterator[di
 
 def _measure(workload: Workload, entries: Sequence[Entry], workers: dict[str, Worker],
              settings: timing.Settings) -> dict[str, timing.Result]:
-    """Measures what works on tables alone, then what trains models, each in turn."""
+    """Measures contenders without a model, then those that train one."""
     chosen = [entry for entry in entries if workload.name in (entry.workloads or ALL)]
     groups = [[entry for entry in group if entry in chosen]
               for group in (contenders.ENGINE, contenders.END_TO_END)]

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""What the figures were measured on."""
+"""Describes the machine."""
 
 import importlib.metadata
 import os

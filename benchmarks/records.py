@@ -17,7 +17,7 @@ LABEL = "label"
 
 
 def write_once(workload: Workload, batches: Sequence[Batch], directory: str) -> list[str]:
-    """Writes one file for each batch where it is not there; returns the files."""
+    """Writes missing files, one for each batch; returns all files."""
     pathlib.Path(directory).mkdir(parents=True, exist_ok=True)
     labels = make_labels(workload)
     return [_write(workload, batch, labels, pathlib.Path(
@@ -27,7 +27,7 @@ def write_once(workload: Workload, batches: Sequence[Batch], directory: str) -> 
 
 def make_input_fn(workload: Workload, files: Sequence[str], cached: bool
                   ) -> Callable[[dict[str, Any]], tf.data.Dataset]:
-    """Returns an `input_fn` that repeats the files for ever.
+    """Returns an `input_fn` that repeats the files forever.
 
     Args:
         workload: what the files hold.

@@ -16,7 +16,7 @@ _TITLE = 58  # columns
 
 def save(directory: pathlib.Path, workload: str, results: Mapping[str, Result],
          machine: Mapping[str, str]) -> None:
-    """Writes what was measured on one workload, whole or not at all."""
+    """Writes the measurements of one workload atomically."""
     document = {"machine": dict(machine), "workload": dataclasses.asdict(ALL[workload]),
                 "results": [dataclasses.asdict(result) for result in results.values()]}
     unfinished = directory / f"{workload}.unfinished"
@@ -25,7 +25,7 @@ def save(directory: pathlib.Path, workload: str, results: Mapping[str, Result],
 
 
 def load(directory: pathlib.Path, workload: str) -> dict[str, Result] | None:
-    """Reads what `save` wrote; None where there is nothing."""
+    """Reads a file that `save` wrote; None if there is none."""
     path = directory / f"{workload}.json"
     if not path.exists():
         return None

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""How the time of a step grows with one size at a time."""
+"""Measures how the time of a step grows with one size at a time."""
 
 import dataclasses
 import math

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""What this package is to reach, as ratios of figures measured in one run."""
+"""The performance targets, as ratios of figures measured in one run."""
 
 import dataclasses
 import importlib.metadata

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Contenders in turn: a few steps each, round after round, so that all meet the same machine.
+"""Measures contenders in turns of a few steps, so that disturbances affect all of them.
 
 A machine that slows down or is disturbed does so for all of them. Where the tables of all
 contenders do not fit into memory together, the first one, to which the others are compared,
@@ -39,7 +39,7 @@ QUICK = Settings(rounds=4, seconds=0.2, warm_up_rounds=1)
 
 @dataclasses.dataclass
 class Result:
-    """What was measured of one contender.
+    """The measurements of one contender.
 
     Attributes:
         contender: its name.

@@ -30,7 +30,7 @@ _QUIET = {"TF_CPP_MIN_LOG_LEVEL": "3"}
 
 
 class WorkerError(Exception):
-    """What went wrong in a worker."""
+    """An error in a worker."""
 
 
 class Worker:
@@ -44,7 +44,7 @@ class Worker:
         self._workload: Workload | None = None
 
     def start(self) -> None:
-        """Starts the process unless it runs; does not wait until it has imported what it needs."""
+        """Starts the process unless it runs; does not wait for its imports."""
         if self._process is not None:
             return
         context = multiprocessing.get_context("spawn")
@@ -56,7 +56,7 @@ class Worker:
         theirs.close()
 
     def open(self, workload: Workload, **options: Any) -> dict[str, Any]:
-        """Makes the tables; returns what the contender says of itself."""
+        """Creates the contender; returns its description."""
         self.start()
         self._workload = workload
         if self.entry.module in ("estimator", "parsing"):
@@ -72,7 +72,7 @@ class Worker:
         return self._ask("memory_over_tables")
 
     def close(self) -> None:
-        """Frees the tables; large ones with the process, which would keep some of their memory."""
+        """Frees the tables; ends the process of large ones, which would keep some memory."""
         assert self._workload is not None
         if self._workload.bytes > _LARGE:
             self.stop()
@@ -118,7 +118,7 @@ def _serve(connection: Any, entry: Entry, log: str) -> None:
                 return
             try:
                 connection.send((True, getattr(served, name)(*arguments)))
-            except Exception as error:  # whatever it is, the others go on
+            except Exception as error:  # the others continue
                 traceback.print_exc()
                 connection.send((False, f"{type(error).__name__}: {str(error)[:200]}"))
 
@@ -182,9 +182,9 @@ def _bytes_in_huge_pages() -> int:
 
 
 def _reset_peak() -> None:
-    """Makes the peak start anew from what is in use now, where C library and kernel can."""
+    """Resets the peak of memory use, if the C library and the kernel can."""
     try:
-        ctypes.CDLL(None).malloc_trim(0)  # what was freed would hide what the tables take
+        ctypes.CDLL(None).malloc_trim(0)  # freed memory would hide that of the tables
         pathlib.Path("/proc/self/clear_refs").write_text("5")
     except (OSError, AttributeError):
         return

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""What is measured: how many tables of which size, and how many ids a sample has."""
+"""The workloads: number and size of tables, and ids per sample."""
 
 import dataclasses
 
@@ -30,7 +30,7 @@ class Workload:
 
     @property
     def num_tables(self) -> int:
-        """Tables, which is features."""
+        """Number of tables, which is that of features."""
         return len(self.ids_per_sample)
 
     @property

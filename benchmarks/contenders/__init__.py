@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Everything that is measured, one module each; a module is imported in a worker only.
+"""The contenders, one module each; modules are only imported in workers.
 
 Each module has a class `Contender` with
 
@@ -23,11 +23,11 @@ class Entry:
         title: what it is, for figures and the report.
         needs: modules that must be installed.
         environment: variables of its process.
-        options: keyword arguments of its own.
-        settling_steps: steps at the start of a turn that do not count, because input was
-            prepared for them while others had their turn.
-        workloads: names of the workloads it is for; empty: all.
-        moves_tables: whether its first steps move tables into huge pages; they do not count.
+        options: its additional keyword arguments.
+        settling_steps: steps at the start of a turn that are not timed, because their input
+            was prepared during the turns of others.
+        workloads: names of its workloads; empty means all.
+        moves_tables: whether its first steps move tables into huge pages; they are not timed.
         memory: how many times the bytes of tables and slots it needs.
     """
 
@@ -44,7 +44,7 @@ class Entry:
 
     @property
     def missing(self) -> list[str]:
-        """The modules that it needs and that are not there."""
+        """The required modules that are not installed."""
         return [name for name in self.needs if importlib.util.find_spec(name) is None]
 
 

@@ -19,7 +19,7 @@ from tpu_estimator_embedding.estimator import upstream
 
 
 class Contender:
-    """A training in a thread of its own, which stands still between turns."""
+    """A training in a separate thread, which pauses between turns."""
 
     def __init__(self, workload: Workload, batches: Sequence[Batch], is_stock: bool = False,
                  from_records: bool = False, directory: str = ""):
@@ -57,7 +57,7 @@ class Contender:
 
 
 class _Turns(tf.compat.v1.train.SessionRunHook):
-    """Lets a training make steps when it is asked to, and times them."""
+    """Runs steps on request, and times them."""
 
     def __init__(self):
         self._requests: queue.Queue = queue.Queue()

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""FBGEMM's table-batched embedding bags on the CPU, what TorchRec trains with there."""
+"""FBGEMM's table-batched embedding bags on the CPU, which TorchRec uses."""
 
 from collections.abc import Sequence
 

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Batches that wait in memory, as the tensors of a graph.
+"""Batches in memory, as the tensors of a graph.
 
 An iterator hands tensors over without a copy. Feeding every step would copy, and constants
 would let Grappler work ahead of the clock.
@@ -52,7 +52,7 @@ def flat_dataset(batches: Sequence[Batch]) -> tf.data.Dataset:
 
 
 def initialize(session: tf.compat.v1.Session, feeds: Feeds) -> None:
-    """Makes variables and inputs ready."""
+    """Initializes variables and inputs."""
     session.run([tf.compat.v1.global_variables_initializer(),
                  tf.compat.v1.tables_initializer()], feeds)
 

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""The time that the memory of this machine takes for the rows of a step, computing nothing."""
+"""The memory-bound lower limit: visits the rows of a step without computing."""
 
 import ctypes
 import os

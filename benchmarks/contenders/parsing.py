@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""What it takes to read and parse the files, with nothing done with the batches."""
+"""Reads and parses the files without training."""
 
 import tempfile
 from collections.abc import Sequence

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""What a program without TPUEstimator would write: columns and a sparse optimizer."""
+"""A stock v1 program without TPUEstimator: columns and a sparse optimizer."""
 
 from collections.abc import Sequence
 

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Checkpoints with embedding tables: looked into, converted, compared, taken apart.
+"""Inspects, converts, compares and extracts checkpoints with embedding tables.
 
 None of it loads TensorFlow, and memory holds a few blocks of rows, whatever a table's size.
 

@@ -17,7 +17,7 @@ from tpu_estimator_embedding.checkpoint.command_arguments import (
     read_range,
 )
 
-if TYPE_CHECKING:  # which load what most commands do without
+if TYPE_CHECKING:  # slow imports that most commands do not need
     from tpu_estimator_embedding.checkpoint.conversion import Conversion
     from tpu_estimator_embedding.checkpoint.reading import Reading
     from tpu_estimator_embedding.checkpoint.resizing import Resize

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""What a checkpoint of any form holds: tables with their slots, and other variables.
+"""The contents of a checkpoint of any form: tables with their slots, and other variables.
 
 Every form is read into these records and written from them. Names are those that a
 checkpoint of TPUEstimator (`v1`) uses, so that two checkpoints of different forms compare.
@@ -63,7 +63,7 @@ class Table:
 
 @dataclasses.dataclass(frozen=True)
 class Contents:
-    """What a checkpoint holds.
+    """The contents of a checkpoint.
 
     Attributes:
         path: where it was found.

@@ -51,7 +51,7 @@ _NAMED_FORMS = ("v1", "npz")  # with the names of TPUEstimator
 
 @dataclasses.dataclass(frozen=True)
 class Conversion:
-    """What a conversion wrote.
+    """The result of a conversion.
 
     Attributes:
         output: path of the checkpoint.

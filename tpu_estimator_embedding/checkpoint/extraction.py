@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Takes one table out of a checkpoint: to Parquet, or to the TSV of the embedding projector."""
+"""Extracts one table of a checkpoint to Parquet, or to TSV for the embedding projector."""
 
 import pathlib
 from collections.abc import Callable, Iterator, Mapping

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Says what a checkpoint holds: its tables, their layout, and the state they are in."""
+"""Describes a checkpoint: its tables, their layouts and statistics."""
 
 import dataclasses
 import pathlib
@@ -17,7 +17,7 @@ from tpu_estimator_embedding.checkpoint.report.row_statistics import RowStatisti
 
 @dataclasses.dataclass(frozen=True)
 class TableReport:
-    """What is known of a table.
+    """The description of a table.
 
     Attributes:
         name: its key in a checkpoint of TPUEstimator.
@@ -44,7 +44,7 @@ class TableReport:
 
 @dataclasses.dataclass(frozen=True)
 class CheckpointReport:
-    """What is known of a checkpoint.
+    """The description of a checkpoint.
 
     Attributes:
         path: where it is.
@@ -75,7 +75,7 @@ class CheckpointReport:
 def inspect(checkpoint: StrPath, *, from_: str | None = None,
             names: Mapping[str, str] | None = None, reading: Reading | None = None,
             values: bool = True, progress: bool = False) -> CheckpointReport:
-    """Returns what a checkpoint holds, without TensorFlow.
+    """Describes a checkpoint, without TensorFlow.
 
     Args:
         checkpoint: a checkpoint, a directory with one, or an `.npz` file.

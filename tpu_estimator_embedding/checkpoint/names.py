@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""How variables of TPUEstimator are called in a program of TF2.
+"""The names in TF2 programs of variables of TPUEstimator.
 
 >>> names = Names({"dense/kernel": "model/dense/kernel"})
 >>> names.of_table("input_layer/w_embedding/embedding_weights")
@@ -42,7 +42,7 @@ class Names:
         return self._given.get(name)
 
     def former(self, name: str) -> str | None:
-        """Returns what TPUEstimator calls a table or path of TF2, None where not given."""
+        """Returns the name in TPUEstimator of a table or path of TF2; None if not given."""
         return self._inverse.get(name)
 
     def check_known(self, *contents: Contents) -> None:

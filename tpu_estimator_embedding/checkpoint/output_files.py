@@ -58,7 +58,7 @@ def _check_space(directory: pathlib.Path, size: int) -> None:
 
 
 def _flush(path: pathlib.Path) -> None:
-    """Has the disk hold the content before the name says that it does."""
+    """Flushes files to disk before they are renamed."""
     descriptor = os.open(path, os.O_RDONLY)
     try:
         os.fsync(descriptor)

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Where the files of a checkpoint lie."""
+"""The paths of the files of a checkpoint."""
 
 import os
 import pathlib

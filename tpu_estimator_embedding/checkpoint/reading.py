@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Reads a checkpoint of any form into what it holds."""
+"""Reads a checkpoint of any form."""
 
 import dataclasses
 import os
@@ -29,7 +29,7 @@ FORMS = ("v1", "tf2", "tpu-embedding-layer", "keras-rs", "npz")
 
 @dataclasses.dataclass(frozen=True)
 class Reading:
-    """How to read a checkpoint, where it does not say so itself.
+    """Options for reading a checkpoint that does not record them.
 
     Attributes:
         tables: keys of the tables in a checkpoint of TPUEstimator; None to find them.
@@ -50,7 +50,7 @@ class Reading:
 
 def read_checkpoint(path: str | os.PathLike[str], form: str | None = None,
                     names: Names | None = None, reading: Reading | None = None) -> Contents:
-    """Returns what a checkpoint holds; values are read when they are asked for.
+    """Returns the contents of a checkpoint; values are read on demand.
 
     Args:
         path: a checkpoint, a directory that names one in its file `checkpoint`, or an `.npz`.

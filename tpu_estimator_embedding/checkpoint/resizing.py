@@ -17,7 +17,7 @@ RowInitializer = Callable[[tuple[int, int]], np.ndarray]
 
 
 class ResizedRows(StoredTensor):
-    """A tensor of which the first rows are saved ones, and the rest is made."""
+    """A tensor whose first rows are saved ones; the others are initialized."""
 
     def __init__(self, saved: StoredTensor, rows: int, new_rows: RowInitializer):
         super().__init__(saved.dtype, (rows, *saved.shape[1:]))
@@ -35,7 +35,7 @@ class ResizedRows(StoredTensor):
 
 @dataclasses.dataclass(frozen=True)
 class Resize:
-    """The rows that a table is to have, and what those that are added hold.
+    """The new number of rows of a table, and the values of added rows.
 
     Attributes:
         rows: how many; those beyond are dropped.
@@ -121,7 +121,7 @@ def row_initializer(text: str, dimension: int, seed: int = 0) -> RowInitializer:
 
 def _truncated_normal(generator: np.random.Generator, stddev: float,
                       shape: tuple[int, int]) -> np.ndarray:
-    """Draws again what is more than two standard deviations off."""
+    """Redraws values that are more than two standard deviations off."""
     values = generator.standard_normal(shape)
     while (far := np.abs(values) > 2).any():
         values[far] = generator.standard_normal(int(far.sum()))
@@ -130,7 +130,7 @@ def _truncated_normal(generator: np.random.Generator, stddev: float,
 
 def resizes(rows: Mapping[str, str], initializers: Mapping[str, str],
             slot_values: Mapping[str, str]) -> dict[str, Resize]:
-    """Returns name of a table -> what is to become of it.
+    """Returns table name -> its new size.
 
     Args:
         rows: table -> number of rows.

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""The slots of every optimizer, and what TPUEstimator calls them in a checkpoint.
+"""The slots of every optimizer, and their names in checkpoints of TPUEstimator.
 
 >>> slots_of("words", {"words", "words/Adam/m", "words/Adam/v", "words/Adam"})
 ('Adam', {'momenta': 'words/Adam/m', 'velocities': 'words/Adam/v'})
@@ -13,7 +13,7 @@ from tpu_estimator_embedding.optimizers.registry import rules
 
 _SLOTS = {rule.__name__: rule.record.slots for rule in rules()}
 
-# Optimizer -> slot -> what follows the name of the table and a slash.
+# Optimizer -> slot -> the name after that of the table and a slash.
 SLOT_SUFFIXES: Mapping[str, Mapping[str, str]] = {
     name: {slot.name: slot.suffix for slot in slots} for name, slots in _SLOTS.items()}
 

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Rows of tables in the order of their ids, whatever the order in which they are saved.
+"""Rows of saved tables in the order of their ids, for any layout.
 
 Under `mod` the ids start ... stop - 1 are, of each part, one run of its rows. So tables go
 from one layout to another in one pass, a block of ids at a time.
@@ -25,7 +25,7 @@ def part_starts(layout: TableLayout) -> list[int]:
 
 
 class RowsById(StoredTensor):
-    """A saved table whose rows are asked for by id."""
+    """A saved table whose rows are read by id."""
 
     def __init__(self, saved: StoredTensor, layout: TableLayout):
         super().__init__(saved.dtype, saved.shape)

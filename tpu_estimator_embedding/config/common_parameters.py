@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""What the `*Parameters` classes of all optimizers have in common."""
+"""The base class of all `*Parameters`."""
 
 import numbers
 from typing import Any

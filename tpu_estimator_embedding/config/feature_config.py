@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""A feature of the v1 vocabulary: whose ids look up which table."""
+"""A feature of the v1 API."""
 
 import collections
 from typing import Any, Self
@@ -9,7 +9,7 @@ from tpu_estimator_embedding import checks, other_api
 
 class FeatureConfig(collections.namedtuple(
         "FeatureConfig", ["table_id", "max_sequence_length", "weight_key"])):
-    """Which table a feature looks up, and how.
+    """The table that a feature looks up, and how.
 
     Attributes:
         table_id: key of the table in `table_to_config_dict`.

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Keywords that TensorFlow once had, or wrongly documents, and what to write instead."""
+"""Keywords that TensorFlow removed or wrongly documents, and their replacements."""
 
 import functools
 from collections.abc import Callable
@@ -9,7 +9,7 @@ from tpu_estimator_embedding import checks
 
 
 def former_keywords(**replacements: str) -> Callable[[Any], Any]:
-    """Makes a function or class answer a keyword it lacks with the way out.
+    """Makes a function or class name the replacement of a removed keyword.
 
     The signature stays what it was. Other wrong keywords raise Python's own TypeError.
 

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""The `*Parameters` classes: which optimizer trains a table, and with what settings.
+"""The `*Parameters` classes: the optimizer of a table and its settings.
 
 Names, order of arguments and defaults are those of TensorFlow 2.15, which earlier calls
 fit except where an error says otherwise.

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""A table of the v1 vocabulary."""
+"""A table of the v1 API."""
 
 import collections
 import math
@@ -34,7 +34,7 @@ class TableConfig(collections.namedtuple("TableConfig", [
         learning_rate: a number that overrides that of the optimizer; 0 and None do not.
         learning_rate_fn: function of the global step, evaluated in every step, that goes
             before any other rate. Tables that share one evaluate it once.
-        optimization_parameters: one of the `*Parameters`, which goes before the one given
+        optimization_parameters: one of the `*Parameters`, which overrides the one given
             for all tables; None takes that one.
 
     Raises:

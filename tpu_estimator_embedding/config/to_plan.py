@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""From the v1 vocabulary to an `EmbeddingPlan`.
+"""Lowers the v1 API to an `EmbeddingPlan`.
 
 Besides the classes of this package, objects of TensorFlow 2.15's own `TableConfig`,
 `FeatureConfig` and `*Parameters` are taken: a program has such objects if it imported the
@@ -98,7 +98,7 @@ def check_clipping_limit(value: Any) -> None:
 
 
 def warn_of_profile_data(directory: Any) -> None:
-    """Says once that nothing is written to a `profile_data_directory`."""
+    """Warns once that nothing is written to a `profile_data_directory`."""
     if directory is not None:
         _log_once(directory)
 
@@ -181,7 +181,7 @@ def _gradient_limits(parameters: Any, clipping_limit: float | None) -> Limits:
     return (-clipping_limit, clipping_limit)
 
 
-@functools.cache  # a process says it once, however often it plans
+@functools.cache  # warns once in a process
 def _warn_once(message: str) -> None:
     warnings.warn(message, stacklevel=2)
 

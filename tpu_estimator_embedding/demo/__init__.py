@@ -1,2 +1,2 @@
 # SPDX-License-Identifier: Apache-2.0
-"""A program like a user's, from data that it writes itself to a model that is served."""
+"""A complete example program: generates data, trains, evaluates and exports a model."""

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Writing click logs, so that an interrupted run can go on where it stopped."""
+"""Writes click logs; an interrupted run can resume."""
 
 import dataclasses
 import os
@@ -52,7 +52,7 @@ class ClickLogs:
 
     @property
     def train_files(self) -> list[pathlib.Path]:
-        """In the order in which training reads them."""
+        """The files of training, in the order in which they are read."""
         return [path for path, _ in self._files("train", self.train_examples)]
 
     @property
@@ -61,7 +61,7 @@ class ClickLogs:
         return [path for path, _ in self._files("eval", self.eval_examples)]
 
     def write(self) -> bool:
-        """Writes what is missing; returns whether anything was.
+        """Writes missing files; returns whether any were missing.
 
         Every file has its own seed and gets its name when it is complete, so files that
         are there are kept.

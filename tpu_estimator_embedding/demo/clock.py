@@ -21,13 +21,13 @@ class Clock:
 
     @contextlib.contextmanager
     def phase(self, name: str) -> Iterator[None]:
-        """Measures what happens inside."""
+        """Measures the time inside the context."""
         self._begin(name)
         yield
         self._end()
 
     def go_on_as(self, name: str) -> None:
-        """Ends the phase inside which this is called; the rest of it has another name."""
+        """Ends the current phase; the rest of the context counts under another name."""
         self._end()
         self._begin(name)
 

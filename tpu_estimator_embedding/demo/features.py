@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""What stands in a click log: who saw what, where, after what, and whether they clicked."""
+"""The fields of a click log."""
 
 import dataclasses
 

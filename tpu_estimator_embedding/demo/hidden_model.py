@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""The model behind the demo's clicks, which training has to find.
+"""The model that generates the clicks of the demo, which training estimates.
 
     log odds of a click = bias + Σ_f effect_f · combine_f(score of each id of f) - price
 
@@ -21,7 +21,7 @@ _EXPONENT = 1.05  # of the power law
 
 
 class IdLists(NamedTuple):
-    """A list of ids for every record, one after another.
+    """The ids of all records, concatenated.
 
     Attributes:
         ids: `[n]` int64.
@@ -68,7 +68,7 @@ class HiddenModel:
 
     @classmethod
     def from_seed(cls, seed: int) -> "HiddenModel":
-        """Draws a model; the same for the same seed."""
+        """Draws a model, reproducibly for a seed."""
         rng = np.random.default_rng([seed, 0])
         sizes = {feature.hidden_table: feature.vocabulary_size for feature in FEATURES}
         return cls(scores={name: rng.standard_normal(size) for name, size in sizes.items()},

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""From click logs to batches."""
+"""Input functions that read click logs."""
 
 import pathlib
 from collections.abc import Callable, Sequence

@@ -124,5 +124,5 @@ def _embedding_column(feature: ClickFeature):
 
 
 def _initializer():
-    # Smaller than the default, so that an id says little before it was seen.
+    # Smaller than the default, so that untrained ids hardly change predictions.
     return tf.truncated_normal_initializer(stddev=0.05)

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""The phases of the demo, one after the other: data, model, metrics, export."""
+"""The phases of the demo: data, training, metrics, export."""
 
 import pathlib
 from typing import Any
@@ -19,7 +19,7 @@ _PREDICTIONS = 5
 
 def run(directory: pathlib.Path, logs: ClickLogs, batch_size: int, multiplier: Schedule,
         clock: Clock) -> None:
-    """Goes through all phases and prints a summary.
+    """Runs all phases and prints a summary.
 
     Args:
         directory: where the model and its export go.

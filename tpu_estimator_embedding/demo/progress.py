@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""What the demo shows while it trains: a progress line."""
+"""The progress line of the demo."""
 
 from collections.abc import Callable
 
@@ -12,7 +12,7 @@ class ProgressHook(tf.compat.v1.train.SessionRunHook):
 
     def __init__(self, loss: tf.Tensor, examples: int, batch_size: int,
                  on_start: Callable[[], None] = lambda: None):
-        """Takes the loss of a step, the examples of a whole run and the batch size.
+        """Creates the line.
 
         `on_start` is called when everything is ready for the first step.
         """
@@ -23,24 +23,24 @@ class ProgressHook(tf.compat.v1.train.SessionRunHook):
         self._step = tf.compat.v1.train.get_global_step()
 
     def after_create_session(self, session, coord):
-        """Starts the line where the checkpoint left off."""
+        """Starts the line at the step of the checkpoint."""
         done = self._examples_done(session.run(self._step))
         self._line = tqdm.tqdm(total=self._examples, initial=done, desc="Training",
                                unit=" examples", unit_scale=True)
         self._on_start()
 
     def before_run(self, run_context):
-        """Asks for the loss of the step."""
+        """Requests the loss of the step."""
         return tf.compat.v1.train.SessionRunArgs(self._loss)
 
     def after_run(self, run_context, run_values):
-        """Moves the line on by one step."""
+        """Advances the line by one step."""
         step = round(self._line.n / self._batch_size) + 1
         self._line.set_postfix(step=step, loss=f"{run_values.results:.4f}", refresh=False)
         self._line.update(self._examples_done(step) - self._line.n)
 
     def end(self, session):
-        """Leaves the finished line standing."""
+        """Keeps the finished line."""
         self._line.close()
 
     def _examples_done(self, step: int) -> int:

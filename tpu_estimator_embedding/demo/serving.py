@@ -21,7 +21,7 @@ def predict(estimator: Any, logs: ClickLogs, count: int) -> np.ndarray:
 
 
 def export(estimator: Any, directory: pathlib.Path) -> pathlib.Path:
-    """Writes a SavedModel that takes serialized records; returns where it is."""
+    """Writes a SavedModel that takes serialized records; returns its path."""
     receiver_fn = tf.compat.v1.estimator.export.build_parsing_serving_input_receiver_fn(
         record_spec())
     path = estimator.export_saved_model(str(directory), receiver_fn)
@@ -29,7 +29,7 @@ def export(estimator: Any, directory: pathlib.Path) -> pathlib.Path:
 
 
 def serve(saved_model: pathlib.Path, logs: ClickLogs, count: int) -> np.ndarray:
-    """Returns what `predict` does, from a SavedModel that plain TensorFlow loads."""
+    """Returns the predictions of a SavedModel that plain TensorFlow loads."""
     serialized = list(tf.data.TFRecordDataset(str(logs.eval_files[0])).take(count))
     model = tf.saved_model.load(str(saved_model), tags=[tf.saved_model.SERVING])
     serving_default = model.signatures["serving_default"]

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""What a directory of the demo was made with: a run can only go on with the same."""
+"""The settings of a demo directory, which a resumed run must share."""
 
 import json
 import os
@@ -10,7 +10,7 @@ from tpu_estimator_embedding import checks
 
 
 def keep_settings(directory: pathlib.Path, settings: Mapping[str, int | str]) -> None:
-    """Notes the settings of a new directory, or compares them with those noted.
+    """Records the settings of a new directory, or compares them with the recorded ones.
 
     Raises:
         ValueError: if the directory was made with other settings.

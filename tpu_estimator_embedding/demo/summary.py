@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""The closing lines of the demo: plan, times, metrics, predictions, files."""
+"""The summary of the demo: plan, times, metrics, predictions, files."""
 
 from collections.abc import Mapping
 from typing import Any
@@ -13,7 +13,7 @@ from tpu_estimator_embedding.demo.clock import Clock
 
 def show(logs: ClickLogs, clock: Clock, metrics: Mapping[str, float], *, trained_examples: int,
          predicted: np.ndarray, served: np.ndarray, files: Mapping[str, Any]) -> None:
-    """Prints what was built, how long it took, how good it is and where it is."""
+    """Prints the summary."""
     print("", plan(), sep="\n")
     examples = {"write": logs.examples, "train": trained_examples,
                 "evaluate": 2 * logs.eval_examples}

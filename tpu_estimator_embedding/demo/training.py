@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""The demo's estimator: made, trained, and trained on after an interruption."""
+"""Creates and trains the estimator of the demo, and resumes after an interruption."""
 
 import pathlib
 from collections.abc import Callable
@@ -56,7 +56,7 @@ def trained_steps(estimator: Any) -> int:
 
 def train(estimator: Any, logs: ClickLogs, batch_size: int,
           on_phase: Callable[[str], None]) -> int:
-    """Trains on every record once, going on where the newest checkpoint stopped.
+    """Trains on every record once, resuming from the newest checkpoint.
 
     Now and then it evaluates, for a curve over the steps; `on_phase` is told before that and
     before training goes on.

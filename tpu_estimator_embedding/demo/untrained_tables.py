@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""A trained model with its tables as they were before training: what the tables are worth."""
+"""A trained model with untrained tables, which shows the contribution of the tables."""
 
 import pathlib
 from collections.abc import Callable

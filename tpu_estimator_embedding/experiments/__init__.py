@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Experiments with a model's embeddings: how much should tables learn, and when?
+"""Experiments with embeddings: sweeps, plans and reports.
 
 `sweep` trains a model once for every setting and seed, and reports what came of it;
 `tpu-estimator-embedding sweep` does the same with a program as it is.

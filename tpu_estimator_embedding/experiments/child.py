@@ -36,7 +36,7 @@ def main(job_path: str) -> int:
 
 
 def run_program(run: Run, start: Callable[[Callable[[], None]], None], is_tf1: bool) -> int:
-    """Runs a program with the run's overrides and notes what was measured.
+    """Runs a program with the overrides of the run and records the results.
 
     Args:
         run: which run it is.
@@ -85,7 +85,7 @@ def _starter(name: str, is_module: bool, arguments: Sequence[str]) -> Any:
 
 
 def _end_with_parent(parent: int) -> None:
-    """Has this process told to stop when the sweep's own process is killed (on Linux)."""
+    """Ends this process when the process of the sweep is killed (on Linux)."""
     if sys.platform == "linux":
         ctypes.CDLL(None, use_errno=True).prctl(_PR_SET_PDEATHSIG, signal.SIGTERM)
         if os.getppid() != parent:  # it was killed before

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Scalars out of event files, also while they are being written, without TensorFlow."""
+"""Reads scalars of event files, even unfinished ones, without TensorFlow."""
 
 import pathlib
 import struct
@@ -13,7 +13,7 @@ Curves = dict[str, list[tuple[int, float]]]
 
 TRAINING_LOSS = "training/loss"
 
-# What Estimator calls the loss where the model has an op of the name.
+# Estimator's name of the loss if the model has an op of the usual name.
 _SECOND_NAME_OF_LOSS = "training/loss_1"
 
 _LENGTH = struct.Struct("<Q")
@@ -53,7 +53,7 @@ def _prefix(directory: str) -> str:
 
 
 def _events(path: pathlib.Path) -> Iterator[event_pb2.Event]:
-    """Yields complete events; what is still being written comes another time."""
+    """Yields complete events; incomplete ones are left for the next call."""
     with path.open("rb") as file:
         while True:
             header = file.read(_LENGTH.size + _CHECKSUM_BYTES)

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Event files for TensorBoard that are there, whole, or not there, without TensorFlow."""
+"""Writes event files for TensorBoard atomically, without TensorFlow."""
 
 import io
 import pathlib

@@ -8,7 +8,7 @@ from typing import Any
 
 
 def write_bytes(path: pathlib.Path, content: bytes) -> None:
-    """Writes a file, or leaves what was there where that fails."""
+    """Replaces a file, or keeps the old one if that fails."""
     unfinished = path.with_name(f"{path.name}.{os.getpid()}.unfinished")
     try:
         unfinished.write_bytes(content)

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""What TensorBoard's HParams dashboard reads: which experiment, and what each run overrides."""
+"""Summaries for TensorBoard's HParams dashboard: the experiment and the overrides of each run."""
 
 from collections.abc import Sequence
 from typing import Any

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""A page of HTML with everything in it, so that it opens without a network and anywhere."""
+"""A self-contained HTML page, which needs no network."""
 
 import base64
 import html

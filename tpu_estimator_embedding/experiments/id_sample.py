@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Reading batches of a program's input, as its TPUEstimator would, for their ids alone."""
+"""Samples the ids in the input of a program, as its TPUEstimator would read it."""
 
 from typing import Any
 

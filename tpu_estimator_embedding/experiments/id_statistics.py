@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""What sampled ids say about features, and about hosts that would share the tables."""
+"""Statistics of sampled ids: by feature, and by host of a partitioned table."""
 
 import dataclasses
 import math
@@ -28,7 +28,7 @@ class BatchIds:
 
 @dataclasses.dataclass(frozen=True)
 class FeatureFacts:
-    """What the batches say about a feature.
+    """The statistics of a feature.
 
     Attributes:
         ids_per_sample: mean number of ids.
@@ -46,7 +46,7 @@ class FeatureFacts:
 
 
 def feature_facts(batches: Sequence[BatchIds], vocabulary_size: int) -> FeatureFacts:
-    """Returns what sampled batches say about a feature."""
+    """Returns the statistics of a feature in sampled batches."""
     ids = np.concatenate([batch.ids for batch in batches])
     lengths = np.concatenate([batch.lengths for batch in batches])
     valid = ids[(ids >= 0) & (ids < vocabulary_size)]

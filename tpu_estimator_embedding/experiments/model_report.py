@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""The page about one model: what its checkpoints and event files say, also while it trains."""
+"""The report on one model, from its checkpoints and event files, even while it trains."""
 
 import importlib.metadata
 import pathlib
@@ -122,7 +122,7 @@ def _evaluations(curves: Curves) -> dict[str, dict[str, str]]:
 
 
 def _groups(curves: Curves) -> dict[str, dict[str, str]]:
-    """What else training wrote: curves whose tags differ in the last part alone go together."""
+    """Other scalars: curves whose tags differ only in the last part share a figure."""
     groups: dict[str, dict[str, str]] = {}
     for name in curves:
         if name.startswith("training/") and name != TRAINING_LOSS and name not in _SPEEDS:

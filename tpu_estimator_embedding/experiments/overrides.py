@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Making a program's TPUEstimators differ in one setting, and nothing else, while it runs."""
+"""Overrides settings of the TPUEstimators of a running program."""
 
 import contextlib
 import pathlib
@@ -12,7 +12,7 @@ from tpu_estimator_embedding.runtime.estimator_methods import replaced
 
 
 class CannotOverrideError(Exception):
-    """No run of this program can be overridden; the message says why."""
+    """The program cannot be overridden; the message says why."""
 
 
 class Overrides:
@@ -74,7 +74,7 @@ class Overrides:
     def _override_config(self, arguments: dict[str, Any]) -> None:
         config = arguments["config"]
         if config is None:
-            return  # the constructor says what it has to be
+            return  # the constructor raises the error
         asked_for = arguments["model_dir"] or config.model_dir or object()
         model_dir = self._model_dir_of.setdefault(asked_for, self._directory / _model_name(
             len(self._model_dir_of)))

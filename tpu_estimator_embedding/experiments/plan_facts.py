@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""What a plan costs before it has trained a step: memory, disk and time."""
+"""The cost of a plan: memory, disk and start-up time."""
 
 import dataclasses
 import math
@@ -23,7 +23,7 @@ _MEMORY_LIMITS = (("/sys/fs/cgroup/memory.max", "/sys/fs/cgroup/memory.current")
 
 @dataclasses.dataclass(frozen=True)
 class Memory:
-    """What tables and slots need, in bytes.
+    """The bytes of tables and slots.
 
     Attributes:
         tables: of the tables alone.
@@ -49,7 +49,7 @@ class Memory:
 
 
 def memory_of(plan: EmbeddingPlan, available: int | None) -> Memory:
-    """Returns what a plan needs."""
+    """Returns the cost of a plan."""
     tables = sum(_table_bytes(table) for table in plan.tables)
     per_host = [0] * plan.num_hosts
     for table in plan.tables:
@@ -60,7 +60,7 @@ def memory_of(plan: EmbeddingPlan, available: int | None) -> Memory:
 
 
 def ways_to_fit(memory: Memory) -> list[str]:
-    """Returns what would make a plan fit that does not."""
+    """Returns suggestions that make a plan fit into memory."""
     assert memory.available is not None
     share = memory.available / memory.needed
     ways = [f"tables of {share:.0%} of the rows, or of the columns"]
@@ -99,7 +99,7 @@ def seconds_to_initialize(plan: EmbeddingPlan, clock: Callable[[], float] = time
 
 
 def warnings_of(plan: EmbeddingPlan) -> list[str]:
-    """Returns what is worth a second look."""
+    """Returns warnings."""
     return [*_few_rows(plan), *_odd_dimensions(plan), *_equal_vocabularies(plan)]
 
 

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""What `plan` prints of a program's tables and of its sampled input."""
+"""The output of `plan`: a program's tables and its sampled input."""
 
 import pathlib
 import sys
@@ -18,7 +18,7 @@ _HOSTS_TO_COMPARE = 4  # where the program has one, which has nothing to share
 
 
 def show(captured: Any, sampled_steps: int | None, hosts: int | None, png: pathlib.Path) -> int:
-    """Prints what there is to know of a program's plan; returns the exit status."""
+    """Prints the plan of a program; returns the exit status."""
     num_hosts = hosts or captured.constructor_arguments["num_hosts"]
     plan = spec_to_plan(captured.spec, training=can_train(captured.spec), num_hosts=num_hosts)
     print(plan)

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""How a command line names an unmodified program and its arguments."""
+"""Command-line arguments that name an unmodified program and its arguments."""
 
 import argparse
 import os

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Running a program once for every setting and seed, in processes of their own."""
+"""Runs a program once for each setting and seed, in separate processes."""
 
 import dataclasses
 import os
@@ -23,7 +23,7 @@ _CHILD = "tpu_estimator_embedding.experiments.child"
 
 @dataclasses.dataclass(frozen=True)
 class Program:
-    """A program as a user starts it.
+    """A program and its arguments, as on a command line.
 
     Attributes:
         name: a file, or with `is_module` the name of a module.
@@ -53,7 +53,7 @@ class Program:
 
 
 def run_missing(sweep: SweepDirectory, program: Program, jobs: int) -> None:
-    """Runs what is missing, `jobs` at a time, each on its share of the cores.
+    """Runs incomplete runs, `jobs` at a time, each on its share of the cores.
 
     Raises:
         ValueError: if no setting can be applied to the program, or the metric does not exist.

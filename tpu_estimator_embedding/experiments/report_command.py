@@ -24,7 +24,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
 
 
 def run(args: argparse.Namespace) -> int:
-    """Writes the report and says where it is; returns the exit status."""
+    """Writes the report and prints its path; returns the exit status."""
     from tpu_estimator_embedding.experiments.model_report import write_report
     out = args.out or args.model_dir / "report"
     try:

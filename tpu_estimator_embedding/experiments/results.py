@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""What the runs of a sweep measured, run by run and setting by setting."""
+"""The results of a sweep, by run and by setting."""
 
 import dataclasses
 import difflib
@@ -22,7 +22,7 @@ _TRAINING = "training/"
 
 @dataclasses.dataclass(frozen=True)
 class RunResult:
-    """What one run measured.
+    """The results of one run.
 
     Attributes:
         run: which one.
@@ -44,16 +44,16 @@ class RunResult:
         return self.run.outcome is not None
 
     def final(self, metric: str) -> float | None:
-        """The last value of a metric, None where it was never evaluated."""
+        """The last value of a metric; None if it was never evaluated."""
         return self.curves[metric][-1][1] if metric in self.curves else None
 
     @property
     def step(self) -> int | None:
-        """The last step that anything was written of."""
+        """The last step with a summary."""
         return max((points[-1][0] for points in self.curves.values()), default=None)
 
     def steps_to(self, metric: str, target: float) -> int | None:
-        """The first step whose evaluation reached a value; None where none did."""
+        """The first step whose evaluation reached a value; None if there is none."""
         reached = _is_reached(metric, target)
         return next((step for step, value in self.curves.get(metric, ()) if reached(value)), None)
 
@@ -79,7 +79,7 @@ class Summary:
 
 @dataclasses.dataclass(frozen=True)
 class Results:
-    """What a sweep measured.
+    """The results of a sweep.
 
     Attributes:
         directory: of the sweep.
@@ -100,7 +100,7 @@ class Results:
 
     @functools.cached_property
     def metric_names(self) -> list[str]:
-        """Metrics that some run evaluated; the ones of training, where none did."""
+        """Metrics that any run evaluated, else those of training."""
         return metric_names(self.runs)
 
     def summaries(self) -> list[Summary]:
@@ -123,7 +123,7 @@ class Results:
 
 
 def collect(run: Run) -> RunResult:
-    """Reads what a run left in its directory."""
+    """Reads the results in the directory of a run."""
     outcome = run.outcome
     curves: Curves = {}
     for model_dir in sorted(run.directory.glob("model*")):

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""One run of a sweep: which it is, where its files are, and what they say about its state."""
+"""One run of a sweep, its files and its state."""
 
 import dataclasses
 import pathlib
@@ -38,12 +38,12 @@ class Run:
 
     @property
     def log(self) -> pathlib.Path:
-        """What the program printed."""
+        """The log of the program."""
         return self.directory / "log.txt"
 
     @property
     def outcome(self) -> dict[str, Any] | None:
-        """What the run ended with; None while it has not."""
+        """The result of the run; None until it has ended."""
         return read_json(self.directory / "outcome.json")
 
     @property
@@ -53,15 +53,15 @@ class Run:
 
     @property
     def steps_so_far(self) -> int | None:
-        """Steps since the run was started, as it noted last; None before the first."""
+        """Steps since the run was started, as last recorded; None before the first."""
         return (read_json(self.directory / "progress.json") or {}).get("steps")
 
     def start_over(self) -> None:
-        """Forgets how the run ended before; checkpoints stay, and the program goes on from them."""
+        """Removes the result; checkpoints stay, and the program continues from them."""
         self.directory.mkdir(parents=True, exist_ok=True)
         for name in ("outcome.json", "progress.json"):
             (self.directory / name).unlink(missing_ok=True)
 
     def end(self, outcome: dict[str, Any]) -> None:
-        """Notes how the run ended."""
+        """Records the result of the run."""
         write_json(self.directory / "outcome.json", outcome)

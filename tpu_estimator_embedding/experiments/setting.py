@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""What one run of an experiment does differently from the program as it is."""
+"""The settings that one run of an experiment overrides."""
 
 import copy
 import dataclasses
@@ -62,7 +62,7 @@ class Setting:
 
     @property
     def texts(self) -> dict[str, str]:
-        """Name -> value, of what is overridden, as the command line takes it."""
+        """Name -> value of each override, as on the command line."""
         texts = {"multiplier": self.multiplier.text} if self.multiplier is not None else {}
         numbers = {"learning_rate": self.learning_rate, "clipping_limit": self.clipping_limit}
         texts |= {name: number_text(value) for name, value in numbers.items()
@@ -71,19 +71,19 @@ class Setting:
 
     @property
     def label(self) -> str:
-        """The setting on one line; "as it is" where nothing is overridden."""
+        """The setting on one line; "as it is" without overrides."""
         return ",".join(f"{name}={value}" for name, value in self.texts.items()) or "as it is"
 
     @property
     def path_name(self) -> str:
-        """The label as the name of a directory, of which no two labels have the same."""
+        """The label as a directory name, unique for each label."""
         name = _UNSAFE_IN_PATHS.sub("_", self.label.replace("*", "x"))
         if not self.tables.items:
             return name
         return f"{name},{zlib.crc32(self.label.encode()):08x}"
 
     def applied_to(self, spec: Any) -> Any:
-        """Returns a copy of an EmbeddingConfigSpec with what this setting overrides."""
+        """Returns a copy of an EmbeddingConfigSpec with the overrides of this setting."""
         changes: dict[str, Any] = {}
         if self.multiplier is not None:
             changes["experimental_gradient_multiplier_fn"] = self.multiplier

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""How fast a run trains, measured from inside, and how far it is, for who waits outside."""
+"""Measures the speed of a run and reports its progress to the parent process."""
 
 import json
 import pathlib
@@ -18,7 +18,7 @@ class StepTimer:
     """
 
     def __init__(self, path: pathlib.Path) -> None:
-        """Takes the file that says how far the run is."""
+        """Takes the path of the progress file."""
         self._path = path
         self.steps = self.timed_examples = 0
         self.timed_seconds = 0.0
@@ -36,7 +36,7 @@ class StepTimer:
         timer = self
 
         class TimingHook(tf.compat.v1.train.SessionRunHook):
-            """Notes when steps end."""
+            """Records when steps end."""
 
             _last: float | None = None
 

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""The directory of a sweep: its runs, which of them are missing, and the report on them."""
+"""The directory of a sweep: its runs and its report."""
 
 import dataclasses
 import pathlib
@@ -44,11 +44,11 @@ class SweepDirectory:
 
     @property
     def missing_runs(self) -> list[Run]:
-        """The runs that have not ended well; those that failed get another chance."""
+        """The runs that are not complete, including failed ones."""
         return [run for run in self.runs if not run.is_done]
 
     def keep(self, what: dict[str, Any]) -> None:
-        """Notes in a new directory what is run there, or compares it with what was.
+        """Records the sweep in a new directory, or compares it with the recorded one.
 
         Raises:
             ValueError: if the directory belongs to a sweep of something else.
@@ -70,13 +70,13 @@ class SweepDirectory:
             choose_metric(self.metric, [result])
 
     def results(self) -> Results:
-        """Returns what has been measured so far."""
+        """Returns the results so far."""
         by_setting = sorted(self.runs, key=lambda run: self.settings.index(run.setting))
         runs = tuple(collect(run) for run in by_setting)
         return Results(self.path, runs, choose_metric(self.metric, runs), self.target)
 
     def write_report(self, subject: Sequence[str]) -> Results:
-        """Writes tables, figures, TensorBoard's summaries and the page, of what there is so far."""
+        """Writes tables, figures, summaries and the page of the complete runs."""
         results = self.results()
         result_tables.write_tables(results)
         hparams.write_hparams(results)

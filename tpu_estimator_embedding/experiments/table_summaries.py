@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""The tables at the end of a run: a histogram of their rows' norms, and the numbers of a report."""
+"""Summaries of the tables at the end of a run: norms of their rows, and statistics."""
 
 import pathlib
 from collections.abc import Iterable

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Which of TensorFlow's feature columns is which."""
+"""The kinds of TensorFlow's feature columns."""
 
 from typing import Any
 

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""From embedding columns to the tables and features that they describe."""
+"""Converts embedding columns to the tables and features that they describe."""
 
 from collections.abc import Sequence
 from typing import Any

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""The embedding column of a feature with a table of its own."""
+"""The embedding column of a feature with its own table."""
 
 from collections.abc import Callable, Sequence
 from typing import Any

@@ -16,7 +16,7 @@ NO_COMPILER = "no C++17 compiler was found: apt-get install g++, or set CXX to o
 
 
 def build(tensorflow: TensorFlowBuild, directory: pathlib.Path) -> pathlib.Path:
-    """Compiles the library for `tensorflow` into `directory`, whole or not at all.
+    """Compiles the library for `tensorflow` into `directory`, atomically.
 
     Any number of processes may do so at once: each renames a finished file of its own.
 
@@ -48,7 +48,7 @@ def build(tensorflow: TensorFlowBuild, directory: pathlib.Path) -> pathlib.Path:
 
 
 def build_once(tensorflow: TensorFlowBuild, directory: pathlib.Path) -> pathlib.Path:
-    """Compiles as `build` does, unless another process does or did: that one is waited for."""
+    """Compiles as `build` does, or waits for another process that compiles the same."""
     directory.mkdir(mode=0o755, parents=True, exist_ok=True)
     target = directory / library.name(tensorflow)
     with _locked(target.with_suffix(".lock")):
@@ -74,7 +74,7 @@ def _link_flags(tensorflow: TensorFlowBuild) -> list[str]:
 
 @contextlib.contextmanager
 def _replacing(target: pathlib.Path) -> Iterator[pathlib.Path]:
-    """Passes a new file beside `target` that takes its place if all goes well."""
+    """Yields a temporary file that replaces `target` at the end."""
     handle, name = tempfile.mkstemp(prefix=f".{target.stem}-", suffix=".so", dir=target.parent)
     os.close(handle)
     unfinished = pathlib.Path(name)
@@ -88,7 +88,7 @@ def _replacing(target: pathlib.Path) -> Iterator[pathlib.Path]:
 
 @contextlib.contextmanager
 def _locked(path: pathlib.Path) -> Iterator[None]:
-    """Holds a lock among the processes of this machine, where the file system has locks."""
+    """Holds a lock between processes, if the file system supports locks."""
     import fcntl
     with path.open("w") as file:
         with contextlib.suppress(OSError):

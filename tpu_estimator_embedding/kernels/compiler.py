@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""The C++ compiler, and what it is told."""
+"""The C++ compiler and its command lines."""
 
 import concurrent.futures
 import os
@@ -16,7 +16,7 @@ _LIBRARIES_OF_CXX17 = "#include <optional>\n#include <string_view>\nint main() {
 
 
 class CompilationError(Exception):
-    """The compiler refused; the message holds its command and what it printed."""
+    """The compiler failed; the message contains its command and output."""
 
 
 def find() -> list[str] | None:
@@ -47,7 +47,7 @@ def run(command: Sequence[str]) -> None:
 
 
 def run_all(commands: Sequence[Sequence[str]]) -> None:
-    """Runs commands that do not depend on one another, as many at once as there are cores."""
+    """Runs independent commands, as many at once as there are cores."""
     with concurrent.futures.ThreadPoolExecutor(os.cpu_count()) as pool:
         for finished in [pool.submit(run, command) for command in commands]:
             finished.result()

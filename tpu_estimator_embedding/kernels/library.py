@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Where compiled libraries are, and what they are called.
+"""The paths and names of compiled libraries.
 
 The name of a library holds the version of TensorFlow and a digest of everything that it
 was made of, so that one that fits is found without opening it, and one that does not fit is

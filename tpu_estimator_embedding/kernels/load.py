@@ -1,9 +1,9 @@
 # SPDX-License-Identifier: Apache-2.0
-"""The compiled ops, or the reason why TensorFlow's own run instead.
+"""Loads the compiled ops, or reports why TensorFlow's own ops run instead.
 
 The variable TPU_ESTIMATOR_EMBEDDING_KERNELS chooses by hand:
 
-* `native`: the compiled ops; an error where there are none and none can be compiled.
+* `native`: the compiled ops; an error if they are missing and cannot be compiled.
 * `tf` or `off`: TensorFlow's own ops, without looking any further.
 * unset: the compiled ops where possible. The first process that finds none compiles them.
 
@@ -61,7 +61,7 @@ def native_ops() -> Any:
 
 
 def description() -> str:
-    """Returns what runs, in words for a log.
+    """Describes the kernels in use, for logs.
 
     >>> description() in ("TF ops", "native (baseline)", "native (avx2)", "native (avx512)")
     True
@@ -70,7 +70,7 @@ def description() -> str:
 
 
 def kernels() -> Kernels:
-    """Returns what runs in this process; decides it when it is called first.
+    """Returns the kernels of this process; the first call decides.
 
     Raises:
         ValueError: if a variable of `settings` holds none of its values.
@@ -85,7 +85,7 @@ def choice() -> str:
     """Returns the value of the variable, empty where it is not set.
 
     Raises:
-        ValueError: if it is none of the values that there are.
+        ValueError: if the value is not known.
     """
     return settings.value(VARIABLE)
 

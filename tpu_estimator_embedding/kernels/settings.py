@@ -22,7 +22,7 @@ def value(variable: str) -> str:
     """Returns the value of one of the variables, empty where it is not set.
 
     Raises:
-        ValueError: if it is none of the values that there are.
+        ValueError: if the value is not known.
     """
     found = os.environ.get(variable, "")
     allowed, fix = _VALUES[variable]
@@ -44,7 +44,7 @@ def check_level(level: str) -> None:
 
 
 def huge_pages() -> str:
-    """Says in words whether trained tables move into huge pages.
+    """Describes whether trained tables move into huge pages.
 
     >>> huge_pages() in ("on", f"off, by {HUGE_PAGES}")
     True

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""The TensorFlow that the ops are compiled against: where it is, and with which flags.
+"""The TensorFlow that the ops are compiled against: its paths and flags.
 
 Nothing here imports TensorFlow, and nothing but the standard library is imported, so that
 pip can run this file in the interpreter that it installs for::
@@ -52,7 +52,7 @@ class TensorFlowBuild:
 
     @property
     def identity(self) -> str:
-        """What tells this TensorFlow from another one, of the same version too."""
+        """Identifies this TensorFlow build, even among builds of one version."""
         size = self.framework_library.stat().st_size
         return f"{self.version} {size} {' '.join(self.flags)}"
 

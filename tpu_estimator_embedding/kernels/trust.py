@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Whether anybody else could have put a library where it lies."""
+"""Checks that no other user can have written a library."""
 
 import os
 import pathlib
@@ -7,7 +7,7 @@ import stat
 
 
 class UntrustedError(OSError):
-    """Somebody else owns or can write what was to be loaded; the message says what and where."""
+    """Another user owns or can write a file or folder of the library; the message names it."""
 
 
 def check(path: pathlib.Path) -> None:
@@ -46,7 +46,7 @@ def _complaint(path: pathlib.Path, may_be_sticky: bool) -> str:
 
 
 def _is_private(group: int, user: int) -> bool:
-    """Whether a group holds nobody but a user: many systems give each user such a group."""
+    """Whether a group has only one member, the user: many systems give each user such a group."""
     import grp
     try:
         found = grp.getgrgid(group)

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""What the index of a checkpoint says about each tensor.
+"""The entries of the index of a checkpoint.
 
 A tensor that was saved whole has one entry. One that was saved in parts has an entry that
 lists its slices, and one entry under a longer key for each of them.

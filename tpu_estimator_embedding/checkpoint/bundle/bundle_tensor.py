@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""A tensor in a checkpoint: rows of it are read from where its slices lie in the files.
+"""A tensor in a checkpoint, whose rows are read from the slices in its files.
 
 The checksum of a slice is over all its bytes. Reading them in order computes it on the way;
 who reads in another order has the slice checked first, in a pass of its own.

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""CRC-32C as TensorFlow stores it: rotated, so that a checksum of checksums tells something.
+"""CRC-32C as TensorFlow stores it: masked, so that CRCs of data with CRCs stay useful.
 
 >>> hex(crc32c(b"123456789")), hex(masked(crc32c(b"123456789")))
 ('0xe3069283', '0xc78ab0e5')

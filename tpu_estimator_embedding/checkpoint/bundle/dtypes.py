@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""TensorFlow's numbers of data types, and what NumPy calls them."""
+"""The numbers of TensorFlow's data types and their NumPy dtypes."""
 
 import numpy as np
 

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""What a tensor in a file can be asked for, whichever the file: rows, or all its bytes."""
+"""The interface of stored tensors, for all file formats: rows, or all bytes."""
 
 import abc
 from collections.abc import Iterator
@@ -13,7 +13,7 @@ BLOCK_BYTES = 8 << 20  # read and written at once; small beside the bound on mem
 
 
 class StoredTensor(abc.ABC):
-    """A tensor whose values are read when they are asked for.
+    """A tensor whose values are read on demand.
 
     Attributes:
         dtype: number of TensorFlow's DataType.

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""How a checkpoint holds strings: their lengths, a checksum of those, then their bytes.
+"""The format of strings in checkpoints: lengths, a checksum of the lengths, bytes.
 
 >>> stored, crc = encode_string(b"words")
 >>> decode_strings(stored, count=1) == ([b"words"], crc)

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""The wire format of protocol buffers: the little of it that checkpoints need.
+"""The part of the wire format of protocol buffers that checkpoints need.
 
 Checkpoints hold small messages (an entry for each tensor, the graph of objects). Reading them
 by hand keeps the tools free of TensorFlow, whose import takes seconds and half a gigabyte.

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""What to write for Keras RS: the checkpoint of a Keras 3 model, with the source's values."""
+"""The checkpoint of a Keras 3 model with Keras RS, with the values of the source."""
 
 from collections.abc import Mapping
 

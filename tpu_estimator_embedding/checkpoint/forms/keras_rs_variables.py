@@ -52,7 +52,7 @@ class KerasOptimizer:
 
     @property
     def ours(self) -> str | None:
-        """What this package calls it; None if it has no such optimizer."""
+        """The name of the optimizer in this package; None if there is no such optimizer."""
         return OPTIMIZERS.get(self.kind, (None, {}))[0]
 
     def slots(self, full_name: str, endings: Mapping[str, str]) -> dict[str, str]:
@@ -106,7 +106,7 @@ def find_others(values: list[Value], names: Names) -> dict[str, Value]:
 
 def read_keras_rs(path: pathlib.Path, tensors: Mapping[str, BundleTensor], values: list[Value],
                   names: Names) -> Contents:
-    """Returns what the checkpoint holds, under the names of TPUEstimator.
+    """Returns the contents of the checkpoint, with the names of TPUEstimator.
 
     Raises:
         ValueError: if it has no tables.

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""What to write for TF2: the tensors of a checkpoint that `tf.train.Checkpoint` restores.
+"""The tensors of a TF2 checkpoint, which `tf.train.Checkpoint` restores.
 
 Without a template, the checkpoint is that of
 
@@ -47,7 +47,7 @@ _TABLES_AT: Mapping[str, Path] = {"tf2": (EMBEDDING,), "tpu-embedding-layer": (L
 
 @dataclasses.dataclass(frozen=True)
 class Outputs:
-    """What is to be written.
+    """The output of a conversion.
 
     Attributes:
         tensors: key -> tensor.
@@ -61,7 +61,7 @@ class Outputs:
 
 
 def object_outputs(contents: Contents, form: str, names: Names) -> Outputs:
-    """Returns a checkpoint with an object graph of its own.
+    """Returns a checkpoint with a new object graph.
 
     Args:
         contents: what to write.

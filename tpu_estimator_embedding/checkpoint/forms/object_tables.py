@@ -26,8 +26,8 @@ from tpu_estimator_embedding.checkpoint.slot_names import (
 )
 
 LAYER_TABLES = "_tables"  # the attribute of a TPUEmbeddingLayer that leads to its tables
-EMBEDDING = "embedding"  # what the documents call a TPUEmbedding in a Checkpoint
-VARIABLES = "variables"  # what these tools call a dictionary of other variables there
+EMBEDDING = "embedding"  # name of a TPUEmbedding in a Checkpoint in TensorFlow's documents
+VARIABLES = "variables"  # name of the dictionary of other variables
 TRAPS = ("_trap", "tpu_embedding_trap")  # of a layer: a variable without a meaning of its own
 
 _BOOKKEEPING = ("save_counter", *TRAPS)
@@ -93,7 +93,7 @@ def find_objects(values: list[Value], tensors: Tensors, objects: tuple[str, ...]
 
 def read_objects(path: pathlib.Path, tensors: Tensors, names: Names, objects: tuple[str, ...],
                  optimizers: Mapping[str, str]) -> Contents:
-    """Returns what a checkpoint of TF2 holds, under the names of TPUEstimator.
+    """Returns the contents of a TF2 checkpoint, with the names of TPUEstimator.
 
     Args:
         path: of the checkpoint.
@@ -149,7 +149,7 @@ def _read_table(name: str, slots: Mapping[str, Value], tensors: Tensors, names: 
 
 
 def _former_name(name: str, value: Value, names: Names) -> str:
-    """Returns what TPUEstimator called the table: the name that a conversion left with it."""
+    """Returns the name of the table in TPUEstimator, which a conversion recorded."""
     full_name = re.sub(r"/part_\d+$", "", value.full_name)
     return full_name if names.of_table(full_name) == name else name
 

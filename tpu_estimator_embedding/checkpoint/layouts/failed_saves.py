@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""A save that fails leaves nothing behind but the checkpoints that were complete before.
+"""Removes the files of failed saves; complete checkpoints stay.
 
 TensorFlow writes into a folder `PREFIX_temp`, or into files `*.tempstate*`, and renames them at
 the end. Where a disk is full they stay, and take the room that the next attempt needs.
@@ -18,7 +18,7 @@ _LEFT_BEHIND = ("*_temp", "*.tempstate*")
 
 
 def save(own: Any, sess: Any, save_path: str, *args: Any, **kwargs: Any) -> str | None:
-    """Saves as TensorFlow does; where that fails, removes what it wrote."""
+    """Saves as TensorFlow does; if that fails, removes the files it wrote."""
     before = _left_behind(save_path)
     try:
         return _save(own, sess, save_path, *args, **kwargs)

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Ops that fill a part of a table from a checkpoint of another layout, a stored part at a time.
+"""Ops that restore a part of a table from another layout, one stored part at a time.
 
 Every op runs where the part is, so that a server of a cluster reads its own rows.
 """
@@ -26,7 +26,7 @@ _KINDS = {"prefix": (tf.string, []), "spec": (tf.string, [1]), **{
 
 @dataclasses.dataclass(frozen=True)
 class TablePart:
-    """One part of a table or slot, and what it is called in checkpoints.
+    """One part of a table or slot, and its name in checkpoints.
 
     Attributes:
         key: the table or slot in the checkpoint.
@@ -44,14 +44,14 @@ class TablePart:
 
 
 class WaitingOp(NamedTuple):
-    """An op that waits in a graph until it is known what a checkpoint's layout is."""
+    """An op whose work is set when the layout of the checkpoint is known."""
 
     op: tf.Operation
     part: TablePart
     feeds: Mapping[str, Tensor]
 
     def run(self, session: tf.compat.v1.Session, checkpoint: str, stored: TableLayout) -> None:
-        """Fills the variable, which has to be initialized.
+        """Restores the variable, which must be initialized.
 
         Args:
             session: a session of the graph.
@@ -64,7 +64,7 @@ class WaitingOp(NamedTuple):
 
 
 def add_waiting_op(variable: tf.Variable, part: TablePart) -> None:
-    """Adds the op that fills a variable to the graph, for `waiting_ops` to find."""
+    """Adds the op that restores a variable to the graph; `waiting_ops` finds it."""
     scope = tf.compat.v1.get_default_graph().get_name_scope()
     op = _move(variable, part.key, _feeds(f"{scope}/" if scope else ""))
     text = json.dumps(dataclasses.asdict(part))

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Which rows of a saved table belong to one part of another layout.
+"""Maps the rows of a saved table to the parts of another layout.
 
 The ids of a part are an arithmetic progression, under `div` with step 1, under `mod` with the
 number of parts as its step. Two progressions meet in a third, so that each part of a saved
@@ -16,7 +16,7 @@ from tpu_estimator_embedding.plan.partition_strategy import part_sizes
 
 
 class RowMove(NamedTuple):
-    """Rows that one stored part gives to one part of ours.
+    """The rows that one stored part contributes to one part of the present layout.
 
     Attributes:
         offset: first row of the stored part in the saved table.
@@ -32,7 +32,7 @@ class RowMove(NamedTuple):
 
 
 def moves(part: int, ours: TableLayout, stored: TableLayout) -> Iterator[RowMove]:
-    """Yields what fills one part, in the order of the stored parts.
+    """Yields the rows of one part, in the order of the stored parts.
 
     Args:
         part: which part of ours.
@@ -71,6 +71,6 @@ def _common(a: range, b: range) -> range:
 
 
 def _rows(ids: range, part: range) -> range:
-    """Returns where ids stand in a part that holds them all."""
+    """Returns the rows of ids in a part that holds all of them."""
     first, last = part.index(ids[0]), part.index(ids[-1])
     return range(first, last + 1, ids.step // part.step)

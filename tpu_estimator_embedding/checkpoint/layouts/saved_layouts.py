@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""How the rows of a checkpoint's tables lie, as far as it says so."""
+"""The row layouts that a checkpoint records."""
 
 from collections.abc import Mapping
 

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""The record by which a checkpoint says how the rows of its tables are laid out.
+"""The record of row layouts in a checkpoint.
 
 A table that several hosts share is saved as one tensor, the parts one after another. Under
 `mod` that tensor is a permutation of the ids, and nothing in TensorFlow's format says so:
@@ -29,7 +29,7 @@ _FORM = '{"version": 1, "tables": {key: {"partition_strategy", "num_hosts", "voc
 
 @dataclasses.dataclass(frozen=True)
 class TableLayout:
-    """How the rows of one saved table or slot follow each other.
+    """The order of the rows of one saved table or slot.
 
     Raises:
         ValueError: if a field has no such value.

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Savers that know how the rows of tables lie.
+"""Savers that know the row layouts of tables.
 
 These functions stand in for TensorFlow's, so that whatever Saver a program makes, and
 `tf.train.init_from_checkpoint`, puts the rows of the engine's tables where they belong, and
@@ -44,7 +44,7 @@ _set_initializer = checkpoint_utils._set_checkpoint_initializer
 
 
 def teach_savers() -> None:
-    """Has all Savers use these functions; calling it again changes nothing.
+    """Makes all Savers use these functions; further calls change nothing.
 
     Whoever creates tables in a graph calls it: a program that never ran `install()` may save
     and restore them with a Saver of its own. Other variables are saved as ever.
@@ -60,7 +60,7 @@ class TableSaveable(saveable_object.SaveableObject):
     """A part of a table or slot, saved as TensorFlow does."""
 
     def __init__(self, saveable: Any, part: TablePart):
-        """Takes what TensorFlow would save and restore, and what it is a part of."""
+        """Wraps a saveable of TensorFlow."""
         super().__init__(saveable.op, saveable.specs, saveable.name)
         self.part = part
         self._saveable = saveable
@@ -83,7 +83,7 @@ def saveable_objects_for_op(op: Any, name: str) -> Iterator[Any]:
 
 
 def save_op(builder: Any, filename_tensor: Tensor, saveables: Sequence[Any]) -> Any:
-    """Returns the op that saves, and that says how the rows of tables lie."""
+    """Returns the op that saves variables and the record of row layouts."""
     # Of first parts only: of several devices, one of them has all first parts.
     layouts = {saveable.part.key: saveable.part.layout for saveable in saveables
                if isinstance(saveable, TableSaveable) and saveable.part.part == 0}
@@ -92,7 +92,7 @@ def save_op(builder: Any, filename_tensor: Tensor, saveables: Sequence[Any]) -> 
 
 
 def restore(own: Any, sess: Any, save_path: str) -> None:
-    """Restores what a Saver restores, every row of a table where it belongs.
+    """Restores as a Saver does, each row of a table to its place in the present layout.
 
     Raises:
         ValueError: if the checkpoint has a table by another order than that of ids, and an
@@ -101,7 +101,7 @@ def restore(own: Any, sess: Any, save_path: str) -> None:
     if save_path is None or tf.executing_eagerly() or own.saver_def is None:
         _restore(own, sess, save_path)
         return
-    # Without a checkpoint there is TensorFlow's error to come.
+    # Without a checkpoint, TensorFlow raises its own error.
     exists = tf.compat.v1.train.checkpoint_exists(save_path)
     layouts = saved_layouts(save_path) if exists else {}
     scope = own.saver_def.restore_op_name.rpartition("/")[0]
@@ -119,7 +119,7 @@ def restore(own: Any, sess: Any, save_path: str) -> None:
 
 def set_initializer(variable: Any, ckpt_file: str, tensor_name: str, slice_spec: str,
                     name: str = "checkpoint_initializer") -> None:
-    """Has a variable start from a checkpoint: what `init_from_checkpoint` does with each.
+    """Initializes a variable from a checkpoint, as `init_from_checkpoint` does.
 
     Raises:
         ValueError: as `restore`.

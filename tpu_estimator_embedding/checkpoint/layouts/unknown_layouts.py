@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""What the user says of checkpoints that do not say how the rows of their tables lie."""
+"""The layout that the user states for checkpoints that do not record one."""
 
 import os
 

@@ -3,7 +3,7 @@
 
 import tqdm
 
-_DELAY = 1  # seconds; what is done by then shows no bar
+_DELAY = 1  # seconds; shorter work shows no bar
 
 
 class _Bar(tqdm.tqdm):

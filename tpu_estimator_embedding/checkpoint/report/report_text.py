@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""What the `checkpoint` commands print.
+"""The output of the `checkpoint` commands.
 
 >>> print(format_table(["table", "rows"], [["words", "1,000"], ["b", "7"]]))
 table   rows
@@ -40,7 +40,7 @@ def format_size(size: float) -> str:
 
 
 def describe_report(report: CheckpointReport, *, with_variables: bool) -> str:
-    """Returns what `inspect` prints."""
+    """Returns the output of `inspect`."""
     step = "no global step" if report.global_step is None else f"step {report.global_step}"
     lines = [f"{report.path}: {report.form}, {step}, {format_size(report.size)}, "
              f"tables: {len(report.tables)}, other variables: {len(report.variables)}"]
@@ -68,7 +68,7 @@ def _table_row(table: TableReport) -> list[str]:
 
 
 def describe_conversion(conversion: Conversion) -> str:
-    """Returns what `convert` and `reshard` print."""
+    """Returns the output of `convert` and `reshard`."""
     contents = conversion.contents
     lines = [f"{conversion.output}: {format_size(contents.size)} from {contents.path} "
              f"({contents.form}), tables: {len(contents.tables)}, other variables: "
@@ -84,7 +84,7 @@ def describe_conversion(conversion: Conversion) -> str:
 
 
 def describe_comparison(comparison: Comparison) -> str:
-    """Returns what `compare` prints: what differs, worst first, and the verdict."""
+    """Returns the output of `compare`: differences, largest first, and the verdict."""
     different = [tensor for tensor in comparison.tensors if tensor.worst_row is not None]
     lines = [f"only in A: {name}" for name in comparison.only_in_a]
     lines += [f"only in B: {name}" for name in comparison.only_in_b]

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""What is worth knowing about the rows of a table, computed from one block after another.
+"""Statistics of the rows of a table, computed block by block.
 
 >>> statistics = RowStatistics(["accumulators"])
 >>> statistics.add(np.array([[3.0, 4.0], [0.0, 2.0]]), {"accumulators": np.array(
@@ -36,7 +36,7 @@ class RowStatistics:
         self.histogram = np.zeros(len(NORM_EDGES) + 1, np.int64)
 
     def add(self, rows: np.ndarray, slots: Mapping[str, np.ndarray]) -> None:
-        """Counts rows in.
+        """Adds rows.
 
         Args:
             rows: `[n, dim]`.
