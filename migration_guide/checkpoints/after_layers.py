@@ -14,7 +14,7 @@ WORDS, USERS = 50, 20
 def feature_config():
     words = mid_level.TableConfig(WORDS, 4, combiner="mean", name="words")
     users = mid_level.TableConfig(
-        USERS, 4, tf.constant_initializer(0.1), combiner="sum", name="users")
+        USERS, 4, tf.compat.v1.constant_initializer(0.1), combiner="sum", name="users")
     return {"words": mid_level.FeatureConfig(words), "users": mid_level.FeatureConfig(users)}
 
 
@@ -53,12 +53,12 @@ def make_model():
         "kernel/Adagrad": slot})
 
 
-def main(model_dir, estimator_checkpoint):
+def main(model_dir, estimator_checkpoint, steps=20):
     checkpoint.convert(
         estimator_checkpoint, f"{model_dir}/first/ckpt-20", "tpu-embedding-layer")
     first, saved = make_model()
     saved.restore(f"{model_dir}/first/ckpt-20").assert_existing_objects_matched()
-    first.fit(input_fn({"batch_size": 8}), steps_per_epoch=20, verbose=0)  # goes on
+    first.fit(input_fn({"batch_size": 8}), steps_per_epoch=int(steps), verbose=0)  # goes on
     saved.write(f"{model_dir}/first/ckpt-40")
 
     second, saved = make_model()  # starts from the trained words; their slots start anew
@@ -66,7 +66,7 @@ def main(model_dir, estimator_checkpoint):
         {table.name: rows for table, rows in model.embedding.embedding_tables.items()}
         for model in (first, second))
     of_second["words"].assign(of_first["words"])
-    second.fit(input_fn({"batch_size": 8}), steps_per_epoch=20, verbose=0)
+    second.fit(input_fn({"batch_size": 8}), steps_per_epoch=int(steps), verbose=0)
     saved.write(f"{model_dir}/second/ckpt-20")
 
 

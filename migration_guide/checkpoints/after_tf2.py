@@ -13,7 +13,7 @@ WORDS, USERS = 50, 20
 def feature_config():
     words = mid_level.TableConfig(WORDS, 4, combiner="mean", name="words")
     users = mid_level.TableConfig(
-        USERS, 4, tf.constant_initializer(0.1), combiner="sum", name="users")
+        USERS, 4, tf.compat.v1.constant_initializer(0.1), combiner="sum", name="users")
     return {"words": mid_level.FeatureConfig(words), "users": mid_level.FeatureConfig(users)}
 
 
@@ -57,16 +57,16 @@ class Training:
         self.embedding.apply_gradients(of_activations)
         self.optimizer.apply_gradients([(of_kernel, self.kernel)], global_step=self.step)
 
-    def train(self):
-        for features, labels in input_fn({"batch_size": 8}).take(20):
+    def train(self, steps):
+        for features, labels in input_fn({"batch_size": 8}).take(int(steps)):
             self.train_step(features, labels)
 
 
-def main(model_dir, estimator_checkpoint):
+def main(model_dir, estimator_checkpoint, steps=20):
     checkpoint.convert(estimator_checkpoint, f"{model_dir}/first/ckpt-20", "tf2")
     first = Training()
     first.saved.restore(f"{model_dir}/first/ckpt-20").assert_existing_objects_matched()
-    first.train()  # goes on
+    first.train(steps)  # goes on
     first.saved.write(f"{model_dir}/first/ckpt-40")
 
     second = Training()  # starts from the trained words; their slots start anew
@@ -74,7 +74,7 @@ def main(model_dir, estimator_checkpoint):
         {table.name: rows for table, rows in training.embedding.embedding_tables.items()}
         for training in (first, second))
     of_second["words"].assign(of_first["words"])
-    second.train()
+    second.train(steps)
     second.saved.write(f"{model_dir}/second/ckpt-20")
 
 

@@ -45,7 +45,7 @@ class Model(tf.Module):
         return tf.reduce_mean(tf.nn.sigmoid_cross_entropy_with_logits(labels, logits))
 
 
-def main(model_dir, estimator_checkpoint):
+def main(model_dir, estimator_checkpoint, steps=20):
     embedding = mid_level.TPUEmbedding(
         feature_config(), mid_level.Adam(0.1, epsilon=1e-6, clipvalue=0.01))
     embedding.build(per_replica_batch_size=8)
@@ -72,7 +72,7 @@ def main(model_dir, estimator_checkpoint):
         optimizer.apply_gradients([(of_kernel, model.kernel)], global_step=step)
         return loss
 
-    for features, labels in input_fn({"batch_size": 8}).take(20):
+    for features, labels in input_fn({"batch_size": 8}).take(int(steps)):
         loss = train_step(features, labels)
     print(f"loss {float(loss):.4f}")
     saved.write(f"{model_dir}/ckpt-20")

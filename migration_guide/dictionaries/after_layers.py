@@ -13,7 +13,7 @@ WORDS, USERS = 50, 20
 
 def feature_config():
     words = mid_level.TableConfig(
-        WORDS, 4, tf.random_uniform_initializer(-0.1, 0.1), combiner="mean", name="words",
+        WORDS, 4, tf.compat.v1.random_uniform_initializer(-0.1, 0.1), combiner="mean", name="words",
         optimizer=mid_level.Adagrad(0.2, initial_accumulator_value=0.2))
     users = mid_level.TableConfig(
         USERS, 4, combiner="sum", name="users", optimizer=mid_level.SGD(0.5))
@@ -42,7 +42,7 @@ class Model(keras.Model):
         return self.dense(inputs)[:, 0]
 
 
-def main(model_dir, estimator_checkpoint):
+def main(model_dir, estimator_checkpoint, steps=20):
     model = Model()
     model.compile(keras.optimizers.SGD(0.1), keras.losses.BinaryCrossentropy(from_logits=True))
     batches = input_fn({"batch_size": 8})
@@ -53,7 +53,7 @@ def main(model_dir, estimator_checkpoint):
     checkpoint.convert(estimator_checkpoint, f"{model_dir}/start", "tpu-embedding-layer")
     saved.restore(f"{model_dir}/start").assert_existing_objects_matched()
 
-    model.fit(batches, steps_per_epoch=20, verbose=2)
+    model.fit(batches, steps_per_epoch=int(steps), verbose=2)
     saved.write(f"{model_dir}/ckpt-20")
 
 

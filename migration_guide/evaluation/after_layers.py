@@ -39,7 +39,7 @@ class Model(keras.Model):
         return self.dense(inputs)[:, 0]
 
 
-def main(model_dir, estimator_checkpoint):
+def main(model_dir, estimator_checkpoint, steps=20):
     model = Model()
     model.compile(
         keras.optimizers.Adagrad(0.1), keras.losses.BinaryCrossentropy(from_logits=True),
@@ -55,7 +55,7 @@ def main(model_dir, estimator_checkpoint):
     checkpoint.convert(estimator_checkpoint, f"{model_dir}/start", "tpu-embedding-layer")
     saved.restore(f"{model_dir}/start").assert_existing_objects_matched()
 
-    model.fit(batches, steps_per_epoch=20, verbose=0)
+    model.fit(batches, steps_per_epoch=int(steps), verbose=0)
     saved.write(f"{model_dir}/ckpt-20")
 
     metrics = model.evaluate(batches, steps=10, verbose=0, return_dict=True)

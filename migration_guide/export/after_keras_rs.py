@@ -53,7 +53,7 @@ def make_model():
     return keras.Model(features, keras.layers.Dense(1, use_bias=False, name="dense")(inputs))
 
 
-def main(model_dir, estimator_checkpoint):
+def main(model_dir, estimator_checkpoint, steps=20):
     model = make_model()
     model.compile(SummingAdagrad(0.1, name="adagrad"),
                   keras.losses.BinaryCrossentropy(from_logits=True))
@@ -66,7 +66,7 @@ def main(model_dir, estimator_checkpoint):
                        template=template, names={"kernel": "dense/kernel"})
     saved.restore(f"{model_dir}/start").assert_existing_objects_matched()
 
-    model.fit(batches, steps_per_epoch=20, verbose=0)
+    model.fit(batches, steps_per_epoch=int(steps), verbose=0)
     saved.write(f"{model_dir}/ckpt-20")
 
     archive = keras.export.ExportArchive()

@@ -44,7 +44,7 @@ class RateOfWords(keras.optimizers.schedules.LearningRateSchedule):
         return 0.2 / (1.0 + 0.1 * tf.cast(step, tf.float32))
 
 
-def main(model_dir, estimator_checkpoint):
+def main(model_dir, estimator_checkpoint, steps=20):
     model = make_model()
     loss_of = keras.losses.BinaryCrossentropy(from_logits=True)
     optimizers = {  # part of a variable's path -> its optimizer
@@ -73,7 +73,7 @@ def main(model_dir, estimator_checkpoint):
             optimizer.apply([gradient], [variable])
         return loss
 
-    for features, labels in input_fn({"batch_size": 8}).take(20):
+    for features, labels in input_fn({"batch_size": 8}).take(int(steps)):
         loss = train_step(features, labels)
     print(f"loss {float(loss):.4f}")
     saved.write(f"{model_dir}/ckpt-20")

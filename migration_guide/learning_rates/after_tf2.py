@@ -39,7 +39,7 @@ def loss_of(activations, kernel, labels):
     return tf.reduce_mean(tf.nn.sigmoid_cross_entropy_with_logits(labels, logits))
 
 
-def main(model_dir, estimator_checkpoint):
+def main(model_dir, estimator_checkpoint, steps=20):
     step = tf.Variable(0, dtype=tf.int64)
     embedding = mid_level.TPUEmbedding(feature_config(step), None)
     embedding.build(8)
@@ -65,7 +65,7 @@ def main(model_dir, estimator_checkpoint):
         optimizer.apply_gradients([(of_kernel, kernel)], global_step=step)
         return loss
 
-    for features, labels in input_fn({"batch_size": 8}).take(20):
+    for features, labels in input_fn({"batch_size": 8}).take(int(steps)):
         loss = train_step(features, labels)
     print(f"loss {float(loss):.4f}")
     saved.write(f"{model_dir}/ckpt-20")

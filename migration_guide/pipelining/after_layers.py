@@ -40,7 +40,7 @@ class Model(keras.Model):
         return self.dense(inputs)[:, 0]
 
 
-def main(model_dir, estimator_checkpoint):
+def main(model_dir, estimator_checkpoint, steps=20):
     model = Model()
     model.compile(keras.optimizers.SGD(0.1), keras.losses.BinaryCrossentropy(from_logits=True))
     batches = input_fn({"batch_size": 8})
@@ -51,7 +51,7 @@ def main(model_dir, estimator_checkpoint):
     checkpoint.convert(estimator_checkpoint, f"{model_dir}/start", "tpu-embedding-layer")
     saved.restore(f"{model_dir}/start").assert_existing_objects_matched()
 
-    model.fit(batches, steps_per_epoch=20, verbose=2)
+    model.fit(batches, steps_per_epoch=int(steps), verbose=2)
     saved.write(f"{model_dir}/ckpt-20")
 
 

@@ -39,7 +39,7 @@ class Model(keras.Model):
         return self.dense(inputs)[:, 0]
 
 
-def main(model_dir, estimator_checkpoint):
+def main(model_dir, estimator_checkpoint, steps=20):
     tf.config.set_logical_device_configuration(
         tf.config.list_physical_devices("CPU")[0], [tf.config.LogicalDeviceConfiguration()] * 2)
     strategy = tf.distribute.MirroredStrategy(["CPU:0", "CPU:1"])
@@ -54,7 +54,7 @@ def main(model_dir, estimator_checkpoint):
 
     batches = strategy.distribute_datasets_from_function(
         lambda context: input_fn({"batch_size": 4}))
-    model.fit(batches, steps_per_epoch=20, verbose=2)
+    model.fit(batches, steps_per_epoch=int(steps), verbose=2)
     saved.write(f"{model_dir}/ckpt-20")
 
 

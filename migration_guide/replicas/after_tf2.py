@@ -33,7 +33,7 @@ def loss_of(activations, kernel, labels):
     return tf.reduce_mean(tf.nn.sigmoid_cross_entropy_with_logits(labels, logits))
 
 
-def main(model_dir, estimator_checkpoint):
+def main(model_dir, estimator_checkpoint, steps=20):
     tf.config.set_logical_device_configuration(
         tf.config.list_physical_devices("CPU")[0], [tf.config.LogicalDeviceConfiguration()] * 2)
     strategy = tf.distribute.MirroredStrategy(["CPU:0", "CPU:1"])
@@ -68,7 +68,7 @@ def main(model_dir, estimator_checkpoint):
 
     batches = iter(strategy.distribute_datasets_from_function(
         lambda context: input_fn({"batch_size": 4})))
-    for _ in range(20):
+    for _ in range(int(steps)):
         loss = train_step(*next(batches))
     print(f"loss {float(loss):.4f}")
     saved.write(f"{model_dir}/ckpt-20")

@@ -54,7 +54,7 @@ class WriteScalars(keras.callbacks.Callback):
             tf.summary.scalar("training/norm_of_kernel", self.norm)
 
 
-def main(model_dir, estimator_checkpoint):
+def main(model_dir, estimator_checkpoint, steps=20):
     model = Model()
     model.compile(keras.optimizers.SGD(0.1), keras.losses.BinaryCrossentropy(from_logits=True))
     batches = input_fn({"batch_size": 8})
@@ -65,7 +65,7 @@ def main(model_dir, estimator_checkpoint):
     checkpoint.convert(estimator_checkpoint, f"{model_dir}/start", "tpu-embedding-layer")
     saved.restore(f"{model_dir}/start").assert_existing_objects_matched()
 
-    model.fit(batches, steps_per_epoch=20, verbose=0,
+    model.fit(batches, steps_per_epoch=int(steps), verbose=0,
               callbacks=[WriteScalars(f"{model_dir}/summaries")])
     saved.write(f"{model_dir}/ckpt-20")
 

@@ -32,7 +32,7 @@ def loss_of(activations, kernel, labels):
     return tf.reduce_mean(tf.nn.sigmoid_cross_entropy_with_logits(labels, logits))
 
 
-def main(model_dir, estimator_checkpoint):
+def main(model_dir, estimator_checkpoint, steps=20):
     embedding = mid_level.TPUEmbedding(feature_config(), mid_level.Adagrad(0.1))
     embedding.build(8)
     kernel = tf.Variable(tf.zeros([8, 1]), name="kernel")
@@ -60,7 +60,7 @@ def main(model_dir, estimator_checkpoint):
         return loss
 
     with writer.as_default():
-        for features, labels in input_fn({"batch_size": 8}).take(20):
+        for features, labels in input_fn({"batch_size": 8}).take(int(steps)):
             train_step(features, labels)
     saved.write(f"{model_dir}/ckpt-20")
 

@@ -70,5 +70,12 @@ def _text(path: str, value: Any) -> str:
     if not callable(value):
         return repr(value)
     if path.endswith(("learning_rate", "gradient_multiplier_fn")):
-        return str(values_at_steps(value))
+        return _rates(value)
     return getattr(value, "__qualname__", type(value).__qualname__)
+
+
+def _rates(function: Any) -> str:
+    try:
+        return str(values_at_steps(function))
+    except RuntimeError:  # a TF2 program's, which reads a variable that no graph can read
+        return "[a function of variables]"
