@@ -1,11 +1,13 @@
 # SPDX-License-Identifier: Apache-2.0
 """Builds the documentation: `sphinx-build -W docs docs/_build`."""
 
+import difflib
 import os
 import pathlib
 import sys
 
 DOCS = pathlib.Path(__file__).parent
+GUIDE = DOCS.parent / "migration_guide"
 sys.path.insert(0, str(DOCS.parent))
 os.environ.setdefault("TF_CPP_MIN_LOG_LEVEL", "3")
 os.environ.setdefault("TF_USE_LEGACY_KERAS", "1")  # the layers that autodoc reads are Keras 2's
@@ -30,11 +32,16 @@ html_extra_path: list[str] = []
 
 
 def write_tables(app: object) -> None:
-    """Writes the list of patches and the table of legacy names that pages include."""
+    """Writes the list of patches, the table of legacy names and the diffs that pages include."""
     generated = DOCS / "_generated"
     generated.mkdir(exist_ok=True)
     (generated / "patches.txt").write_text("\n".join(patch_list.lines(patch_list.ROWS)) + "\n")
     (generated / "migration_names.txt").write_text("\n".join(names_page.lines()) + "\n")
+    for before in GUIDE.glob("*/before.py"):
+        lines = [path.read_text().splitlines(keepends=True)
+                 for path in (before, before.with_name("after_imports.py"))]
+        (generated / f"migration_{before.parent.name}.diff").write_text("".join(
+            difflib.unified_diff(*lines, "before.py", "after_imports.py", n=0)))
 
 
 def setup(app: object) -> None:

@@ -2,6 +2,7 @@
 """The programs of the guide: those of every stage compute what those before them computed."""
 
 import concurrent.futures
+import importlib.metadata
 import importlib.util
 import re
 import sys
@@ -20,7 +21,8 @@ STAGES = ("after_tf2", "after_layers", "after_keras_rs")
 PROGRAMS = sorted((path.parent.name, path.stem) for path in GUIDE.glob("*/*.py"))
 PAGES = sorted({page for page, _ in PROGRAMS})
 LATER = [(page, stage) for page, stage in PROGRAMS if stage in STAGES]
-HAS_KERAS_RS = importlib.util.find_spec("keras_rs") is not None
+HAS_KERAS_RS = importlib.util.find_spec("keras_rs") is not None and not (
+    importlib.metadata.version("keras").startswith("2."))
 
 # Page -> names of the checkpoints to compare, where it trains more than one model.
 CHECKPOINTS = {"checkpoints": [("first/model.ckpt-40", "first/ckpt-40"),
@@ -60,13 +62,12 @@ def test_explicit_imports_compute_the_same_bits(page, runs):
     assert len(found.steps) == STEPS + 1
 
 
-@pytest.mark.parametrize("page, stage", [
-    (page, stage) for page, stage in LATER if page not in NOT_VERIFIED])
+@pytest.mark.parametrize("page, stage", [one for one in LATER if one not in NOT_VERIFIED])
 def test_later_stages_are_verified_step_by_step(page, stage, runs):
     skip_without_keras_rs(stage)
     old, new = runs / page / "before", runs / page / stage
     found = comparison.compare_runs(old, RunResult.load(old), new, RunResult.load(new),
-                                    rtol=1e-5, atol=1e-7)
+                                    rtol=1e-5, atol=1e-6)
     assert found.agree, found.to_text()
     assert len(found.steps) == STEPS
 
