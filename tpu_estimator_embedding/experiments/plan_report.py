@@ -19,7 +19,7 @@ _HOSTS_TO_COMPARE = 4  # where the program has one, which has nothing to share
 
 def show(captured: Any, sampled_steps: int | None, hosts: int | None, png: pathlib.Path) -> int:
     """Prints the plan of a program; returns the exit status."""
-    num_hosts = hosts or captured.constructor_arguments["num_hosts"]
+    num_hosts = hosts or captured.constructor_arguments["num_hosts"] or 1
     plan = spec_to_plan(captured.spec, training=can_train(captured.spec), num_hosts=num_hosts)
     print(plan)
     memory = plan_facts.memory_of(plan, plan_facts.available_memory())

@@ -65,7 +65,7 @@ def capture(path: str, arguments: Sequence[str] = (), *, is_tf1: bool = False,
         found = program_capture.capture(run, set_up)
     from tpu_estimator_embedding.estimator.spec_to_plan import spec_to_plan
     plan = spec_to_plan(found.spec, training=True,
-                        num_hosts=found.constructor_arguments["num_hosts"])
+                        num_hosts=found.constructor_arguments["num_hosts"] or 1)
     return CapturedConfig(pathlib.Path(path).name, plan,
                           found.constructor_arguments["train_batch_size"], names)
 

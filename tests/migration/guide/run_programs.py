@@ -23,8 +23,8 @@ ESTIMATORS = ("before", "after_imports")
 WHOLE = {"evaluation": "model.ckpt-0", "export": "model.ckpt-0", "summaries": "model.ckpt-0",
          "checkpoints": "first/model.ckpt-20"}
 
-# Programs that `verify` cannot follow yet, though their checkpoints agree: replicas wait for each
-# other in its way, and the step that Keras counts and weights of Keras RS differ from a trial step on.
+# Programs that `verify` cannot follow, though their checkpoints agree: replicas wait for each
+# other, and after its trial step Keras counts on, and weights of Keras RS differ.
 NOT_VERIFIED = (("replicas", "after_tf2"), ("replicas", "after_layers"),
                 ("gradient_multiplier", "after_layers"), ("learning_rates", "after_layers"),
                 ("weights", "after_keras_rs"))

@@ -116,7 +116,7 @@ def _train(train: Any, estimator: Any, arguments: dict[str, Any], constructed: d
         train(input_fn=recorded.input_fn, hooks=[*(arguments["hooks"] or ()), checkpoints],
               steps=settings.steps)
     plan = spec_to_plan(constructed["embedding_config_spec"], training=True,
-                        num_hosts=constructed["num_hosts"])
+                        num_hosts=constructed["num_hosts"] or 1)
     return RunResult(tuple(checkpoints.losses), plan_values(plan), tuple(recorded.inputs),
                      tuple(recorded.digests), recorded.is_repeatable,
                      tables=found.table_variables, trainable=checkpoints.trainable)
