@@ -27,7 +27,7 @@ from tpu_estimator_embedding import mid_level
 from tpu_estimator_embedding.kernels import load
 from tpu_estimator_embedding.mid_level.keras_layers.embedding_layer import embedding_layer_class
 
-_STEPS_PER_EXECUTION = 10
+_STEPS_PER_EXECUTION = 5
 Features = Mapping[str, Any]  # feature name -> tensor
 
 
@@ -127,12 +127,19 @@ def _fit(layer: Any, gradients: Mapping[str, tf.Variable],
     dataset = flat_dataset(batches).map(lambda *inputs: (inputs,))
 
     def run(first: int, count: int) -> float:
-        clock = _EpochClock()
-        model.fit(dataset.skip(first % len(batches)), steps_per_epoch=count, verbose=0,
+        clock, steps = _EpochClock(), _whole_executions(count)
+        model.fit(dataset.skip(first % len(batches)), steps_per_epoch=steps, verbose=0,
                   callbacks=[clock])
-        return clock.seconds
+        return clock.seconds * count / steps
 
     return run
+
+
+def _whole_executions(count: int) -> int:
+    """Returns `count`, rounded up if it is more than one execution: partial ones are slow."""
+    if count <= _STEPS_PER_EXECUTION:
+        return count
+    return -(-count // _STEPS_PER_EXECUTION) * _STEPS_PER_EXECUTION
 
 
 _CLASSES: Mapping[str, Callable[..., Any]] = {
