@@ -99,6 +99,8 @@ TESTED = {
                                 "oracle",
         "partition_strategy": "test_partition.test_hosts_train_evaluate_and_predict_as_the_oracle",
         "profile_data_directory": "test_spec_to_plan.test_profile_data_directory_is_warned_of",
+        "table_multipliers": "test_embedding_config_spec.test_multipliers_of_tables_reach_the_"
+                             "plan_and_survive_copies",
     },
     TPUEstimator.train: {
         "input_fn": "input.test_input_modes.test_input_of_every_form",
