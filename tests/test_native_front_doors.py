@@ -146,6 +146,22 @@ def test_ops_are_those_of_the_chosen_kernels(front_door, kernels, tmp_path, monk
     assert types(tmp_path) == (native if kernels == "native" else tf_ops)
 
 
+def test_tpu_embedding_v2_prepares_the_ids_of_features(monkeypatch):
+    choose_kernels("native", monkeypatch)
+    small = TableConfig(10, 8, combiner="mean", name="a"), TableConfig(20, 8, name="b")
+    embedding = TPUEmbeddingV2({name: FeatureConfig(table, output_shape=[4])
+                                for name, table in zip("xy", small, strict=True)}, SGD(0.5))
+    step = tf.function(lambda ids: embedding({"x": ids, "y": ids}))
+    definition = step.get_concrete_function(IDS).graph.as_graph_def()
+    [prepare] = [node for function in definition.library.function for node in function.node_def
+                 if node.op == "TpuEmbeddingPrepareIds"]
+    assert list(prepare.attr["feature_names"].list.s) == [b"x", b"y"]
+    assert list(prepare.attr["feature_vocabulary_sizes"].list.i) == [10, 20]
+    assert list(prepare.attr["combiners"].list.s) == [b"mean", b"mean"]
+    assert list(prepare.attr["table_of_feature"].list.i) == [0, 0]  # one stack holds both
+    assert list(prepare.attr["row_offsets"].list.i) == [0, 8]
+
+
 def test_quantized_tables_run_on_tensorflows_ops(tmp_path, monkeypatch):
     choose_kernels("native", monkeypatch)
     quantized = tpu_embedding_v2(
