@@ -70,12 +70,11 @@ class TPUEmbeddingV0(PlainTables):
                 output_shape does not fit the batch.
         """
         check_structure("features", self._feature_config, features)
-        given = [None] * len(named_features(self._feature_config))
+        configs, tables = named_features(self._feature_config), self.embedding_tables
+        given = [None] * len(configs)
         if weights is not None:
             tf.nest.assert_same_structure(features, weights)
             given = tf.nest.flatten(weights)
-        tables = self.embedding_tables
-        configs = named_features(self._feature_config)
         return tf.nest.pack_sequence_as(self._feature_config, [
             _look_up(path, configs[path], tables[configs[path].table], value, of_value)
             for (path, value), of_value in zip(named_values(features), given, strict=True)])
