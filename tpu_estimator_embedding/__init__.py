@@ -32,6 +32,7 @@ _ESTIMATOR = ("CrossShardOptimizer", "InputPipelineConfig", "RunConfig", "TPUClu
 
 _MODULE_OF = {
     "EmbeddingConfigSpec": "estimator.embedding_config_spec",
+    "EmbeddingStatisticsHook": "estimator.hooks.embedding_statistics",
     "FeatureConfig": "config.feature_config",
     "TPUEstimator": "estimator.tpu_estimator",
     "TableConfig": "config.table_config",

@@ -36,7 +36,7 @@ class Contender(SessionSteps):
     def __init__(self, workload: Workload, batches: Sequence[Batch], num_hosts: int = 1,
                  threads: int = 0):
         def build(feeds: Feeds) -> tuple[list[Parts], tf.Operation]:
-            engine = make_engine(workload, num_hosts)
+            engine = self._make_engine(workload, num_hosts)
             inputs = next_batch(batches, lambda batch: tuple(
                 zip(batch.ids, batch.splits, strict=True)), feeds)
             gradients = [tf.compat.v1.get_variable(
@@ -46,6 +46,9 @@ class Contender(SessionSteps):
 
         super().__init__(build, len(batches), threads)
         self.description = load.description()
+
+    def _make_engine(self, workload: Workload, num_hosts: int) -> PartitionedEmbedding:
+        return make_engine(workload, num_hosts)
 
 
 def make_engine(workload: Workload, num_hosts: int = 1) -> PartitionedEmbedding:

@@ -7,6 +7,7 @@ from typing import Any, NamedTuple
 import tensorflow as tf
 
 from tpu_estimator_embedding.engine.enqueue_data import EnqueueData, RaggedEnqueueData
+from tpu_estimator_embedding.engine.measures import Marks, StepMeasures
 from tpu_estimator_embedding.engine.variables import TableVariables
 from tpu_estimator_embedding.plan.embedding_plan import EmbeddingPlan
 from tpu_estimator_embedding.types import Tensor
@@ -42,6 +43,8 @@ class Backend(NamedTuple):
             and whether the result must have one structure for all batches of the plan.
         look_up: table name -> stacked activations; from plan, variables and prepared ids.
         update: the ops that update all tables; from plan, variables, ids and gradients.
+        measured_update: updates as `update` does, marks the rows, and measures them if a
+            scalar bool says so; from what `update` takes, marks and that bool.
         row_counts: table name -> rows of activations of each replica, `[replicas]` int64;
             from plan and ids.
         are_for_training: whether gradients may follow the ids.
@@ -51,5 +54,7 @@ class Backend(NamedTuple):
     look_up: Callable[[EmbeddingPlan, Mapping[str, TableVariables], StepIds], dict[str, Tensor]]
     update: Callable[[EmbeddingPlan, Mapping[str, TableVariables], StepIds, StepGradients],
                      list[tf.Operation]]
+    measured_update: Callable[[EmbeddingPlan, Mapping[str, TableVariables], StepIds,
+                               StepGradients, Marks, Tensor], StepMeasures]
     row_counts: Callable[[EmbeddingPlan, StepIds], dict[str, Tensor]]
     are_for_training: Callable[[StepIds], bool]

@@ -33,6 +33,7 @@ from collections.abc import Callable, Mapping
 import tensorflow as tf
 
 from tpu_estimator_embedding.engine.backend import StepGradients, StepIds
+from tpu_estimator_embedding.engine.measures import Marks, StepMeasures
 from tpu_estimator_embedding.engine.stacked_activations import split_activations
 from tpu_estimator_embedding.engine.step_ids import (
     backend_of,
@@ -115,18 +116,37 @@ class PartitionedEmbedding:
 
     def update(self, ids: StepIds, step_gradients: StepGradients) -> tf.Operation | None:
         """Updates tables as `apply_gradients` does, from what `step_gradients` returned."""
-        backend = backend_of(ids)
-        if not backend.are_for_training(ids):
-            raise RuntimeError("`ids` must be made for training, got ids made for inference. "
-                               "Call shard_ids(..., training=True).")
-        writes = backend.update(self.plan, self.variables, ids, step_gradients)
+        _check_for_training(ids)
+        writes = backend_of(ids).update(self.plan, self.variables, ids, step_gradients)
         return None if tf.executing_eagerly() else tf.group(*writes)
+
+    def measured_update(self, ids: StepIds, step_gradients: StepGradients, marks: Marks,
+                        measures: Tensor) -> StepMeasures:
+        """Updates tables as `update` does, bit for bit, and says what that did to them.
+
+        Args:
+            ids, step_gradients: as `update` takes them.
+            marks: what `create_marks` made for the tables; the rows of `ids` get one.
+            measures: scalar bool; if False, what is returned is empty.
+
+        Returns:
+            Tensors that exist when everything has been updated.
+        """
+        _check_for_training(ids)
+        return backend_of(ids).measured_update(self.plan, self.variables, ids, step_gradients,
+                                               marks, measures)
 
     def _check_has_optimizers(self) -> None:
         without = [table.name for table in self.plan.tables if table.optimizer is None]
         if without:
             raise RuntimeError(f"`apply_gradients` must have an optimizer for every table, got "
                                f"none for {without}. Build the plan for training.")
+
+
+def _check_for_training(ids: StepIds) -> None:
+    if not backend_of(ids).are_for_training(ids):
+        raise RuntimeError("`ids` must be made for training, got ids made for inference. "
+                           "Call shard_ids(..., training=True).")
 
 
 def _evaluate(functions: Mapping[str, Callable[[Tensor], Tensor]],

@@ -23,6 +23,7 @@ from tpu_estimator_embedding.estimator.estimator_spec import (
     log_start,
     to_estimator_spec,
 )
+from tpu_estimator_embedding.estimator.hooks import embedding_statistics
 from tpu_estimator_embedding.estimator.hooks.input_end import OnlyInputEnds, ops_of_input
 from tpu_estimator_embedding.estimator.hooks.interrupts import StopOnSignal
 from tpu_estimator_embedding.estimator.hooks.log_at_end import logging_without_input
@@ -112,6 +113,7 @@ class TPUEstimator(upstream.tpu_estimator.TPUEstimator):
         self._all_warm_start_settings = self._warm_start_settings
         self._stop = StopOnSignal()
         prepare_for_server(self._config)
+        self._statistics: list[Any] = []  # hooks of the training that runs
         if use_tpu:  # what cannot work fails here; an optimizer is missed when training
             self._plan(training=bool(embedding_config_spec) and can_train(embedding_config_spec))
 
@@ -132,6 +134,8 @@ class TPUEstimator(upstream.tpu_estimator.TPUEstimator):
         with (explained_restore(self.model_dir), explained_ids(),
               telling_of_slow_start(self._plan(training=True)) as slow_start,
               self._stop.noting_signals()):
+            hooks = embedding_statistics.with_statistics(hooks, self._plan(training=True))
+            self._statistics = embedding_statistics.statistics_hooks(hooks)
             return super().train(input_fn, [slow_start, *self._hooks(hooks), self._stop], steps,
                                  max_steps, saving_listeners)
 
@@ -255,7 +259,8 @@ class TPUEstimator(upstream.tpu_estimator.TPUEstimator):
         step = build_step(plan, inputs, model_fn, training=training,
                           from_columns=bool(self._spec and self._spec.feature_columns),
                           checkpoint_num_hosts=self._checkpoint_num_hosts,
-                          servers=self._cluster.servers if training else ())
+                          servers=self._cluster.servers if training else (),
+                          statistics=self._statistics, model_dir=self.model_dir)
         if not is_export:
             self._warm_start(step)
         spec = to_estimator_spec(

@@ -7,6 +7,7 @@ import sys
 
 from tpu_estimator_embedding.checkpoint.layouts.unknown_layouts import CHECKPOINT_NUM_HOSTS
 from tpu_estimator_embedding.runtime import program
+from tpu_estimator_embedding.statistics import settings
 
 DESCRIPTION = """\
 Runs an unmodified Python program as python would, after
@@ -19,6 +20,7 @@ examples:
   tpu-estimator-embedding run train.py --steps 100
   tpu-estimator-embedding run --tf1 --quiet train.py
   tpu-estimator-embedding run --cores 8 train.py
+  tpu-estimator-embedding run --statistics every=100 train.py
   tpu-estimator-embedding run -m trainer.task --model_dir /tmp/model
 """
 
@@ -43,6 +45,9 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("--checkpoint-num-hosts", metavar="N",
                         help="hosts that wrote the checkpoint that the program restores; needed "
                         "with partition_strategy='mod' if a TPU or version 0.1 wrote it")
+    parser.add_argument("--statistics", type=_statistics, metavar="every=N",
+                        help="write statistics of the tables for TensorBoard, and a line into "
+                        "the log, at every N-th step of training")
     parser.add_argument("-m", dest="module", nargs=argparse.REMAINDER, metavar="MODULE",
                         help="run a module, as `python -m MODULE` does")
     parser.add_argument("program", nargs=argparse.REMAINDER, metavar="PROGRAM.py",
@@ -58,6 +63,8 @@ def run(args: argparse.Namespace) -> int:
         return 2
     if args.checkpoint_num_hosts:  # in the environment, for processes that it starts too
         os.environ[CHECKPOINT_NUM_HOSTS] = args.checkpoint_num_hosts
+    if args.statistics:
+        os.environ[settings.VARIABLE] = args.statistics
     start = program.run_module if args.module else program.run_file
     try:
         start(name, arguments, program.ProgramSetup(args.tf1, args.level, args.cores))
@@ -65,6 +72,14 @@ def run(args: argparse.Namespace) -> int:
         print(f"{program.PREFIX}{error}", file=sys.stderr)
         return error.status
     return 0
+
+
+def _statistics(text: str) -> str:
+    try:
+        settings.parse(text)
+    except ValueError as error:
+        raise argparse.ArgumentTypeError(str(error)) from error
+    return text
 
 
 def _cores(text: str) -> int:

@@ -8,6 +8,13 @@ from typing import Any
 import tensorflow as tf
 
 from tpu_estimator_embedding.engine.backend import Backend, StepGradients
+from tpu_estimator_embedding.engine.measures import (
+    HostMeasures,
+    Marks,
+    StepMeasures,
+    stack_values,
+    tables_of_host,
+)
 from tpu_estimator_embedding.engine.native.prepared_ids import PreparedIds, to_prepared_ids
 from tpu_estimator_embedding.engine.native.rule_attributes import rule_attributes
 from tpu_estimator_embedding.engine.placement import beside
@@ -18,7 +25,9 @@ from tpu_estimator_embedding.types import Tensor
 
 Variables = Mapping[str, TableVariables]
 
-for _op in ("PrepareIds", "LookUp", "Update"):
+_IDS, _RUNS = 1, 3  # columns of `sizes`
+
+for _op in ("PrepareIds", "LookUp", "Update", "MeasuredUpdate"):
     with contextlib.suppress(KeyError):  # this module was imported before
         tf.no_gradient(f"TpuEmbedding{_op}")
 
@@ -27,7 +36,7 @@ def look_up(plan: EmbeddingPlan, variables: Variables, ids: PreparedIds) -> dict
     """Returns table name -> `[num_rows, dim]` float32."""
     sums: dict[str, list[Tensor]] = {name: [] for name in variables}
     for host, host_ids in enumerate(ids.hosts):
-        prepared = _tables_of(plan, host)
+        prepared = tables_of_host(plan, host)
         tables = [table for table in prepared if table.name in variables]
         if not tables:
             continue
@@ -48,24 +57,32 @@ def look_up(plan: EmbeddingPlan, variables: Variables, ids: PreparedIds) -> dict
 def update(plan: EmbeddingPlan, variables: Variables, ids: PreparedIds,
            step_gradients: StepGradients) -> list[tf.Operation]:
     """Returns the updates of all hosts."""
-    gradients = {name: tf.convert_to_tensor(gradient, tf.float32)
-                 for name, gradient in step_gradients.gradients.items()}
-    step = tf.cast(step_gradients.step, tf.float32)
     updates = []
-    for host, host_ids in enumerate(ids.hosts):
-        tables = _tables_of(plan, host)
-        learning_rates = _stack(step_gradients.learning_rates, tables)
-        multipliers = _stack(step_gradients.multipliers, tables)
-        with beside(variables[tables[0].name].parts[host]):
-            updates.append(load.native_ops().tpu_embedding_update(
-                **_resources(tables, variables, host),
-                gradients=[gradients[table.name] for table in tables],
-                learning_rates=learning_rates, multipliers=multipliers, step=step,
-                sizes=host_ids.sizes, run_ids=host_ids.run_ids, run_ends=host_ids.run_ends,
-                run_rows=host_ids.run_rows, run_weights=host_ids.run_weights,
-                scales=host_ids.scales, dims=[table.dimension for table in tables],
-                **rule_attributes([table.training_optimizer for table in tables])))
+    for host in range(len(ids.hosts)):
+        inputs = _update_inputs(plan, variables, ids, step_gradients, host)
+        with beside(variables[tables_of_host(plan, host)[0].name].parts[host]):
+            updates.append(load.native_ops().tpu_embedding_update(**inputs))
     return updates
+
+
+def measured_update(plan: EmbeddingPlan, variables: Variables, ids: PreparedIds,
+                    step_gradients: StepGradients, marks: Marks,
+                    measures: Tensor) -> StepMeasures:
+    """Updates all hosts, marks the rows, and measures them if `measures` says so."""
+    hosts = []
+    for host, host_ids in enumerate(ids.hosts):
+        tables = tables_of_host(plan, host)
+        inputs = _update_inputs(plan, variables, ids, step_gradients, host)
+        with beside(variables[tables[0].name].parts[host]):
+            sums, covered, row_norms = load.native_ops().tpu_embedding_measured_update(
+                **inputs, marks=[marks[table.name][host].handle for table in tables],
+                measures=measures)
+        hosts.append(HostMeasures(sums, covered, row_norms, host_ids.run_ids, host_ids.run_ends,
+                                  tf.gather(host_ids.sizes, [_IDS, _RUNS, _RUNS], axis=1)))
+    return StepMeasures(
+        tuple(hosts), ids.given_counts,
+        stack_values(step_gradients.multipliers, list(plan.tables)),
+        stack_values(step_gradients.learning_rates, list(plan.tables)))
 
 
 def row_counts(plan: EmbeddingPlan, ids: PreparedIds) -> dict[str, Tensor]:
@@ -78,17 +95,24 @@ def are_for_training(ids: PreparedIds) -> bool:
     return all(host.run_ids is not None for host in ids.hosts)
 
 
-NATIVE = Backend(to_prepared_ids, look_up, update, row_counts, are_for_training)
+NATIVE = Backend(to_prepared_ids, look_up, update, measured_update, row_counts, are_for_training)
 
 
-def _tables_of(plan: EmbeddingPlan, host: int) -> list[TablePlan]:
-    """The tables that have a part on the host."""
-    return [table for table in plan.tables if host < len(plan.rows_per_host(table))]
-
-
-def _stack(values: Mapping[str, Tensor | float], tables: list[TablePlan]) -> Tensor:
-    """Returns the values of all tables, 1 for tables without a value, `[tables]` float32."""
-    return tf.stack([tf.cast(values.get(table.name, 1.0), tf.float32) for table in tables])
+def _update_inputs(plan: EmbeddingPlan, variables: Variables, ids: PreparedIds,
+                   step_gradients: StepGradients, host: int) -> dict[str, Any]:
+    """Returns inputs and attributes of the update of a host."""
+    tables, host_ids = tables_of_host(plan, host), ids.hosts[host]
+    return {
+        **_resources(tables, variables, host),
+        "gradients": [tf.convert_to_tensor(step_gradients.gradients[table.name], tf.float32)
+                      for table in tables],
+        "learning_rates": stack_values(step_gradients.learning_rates, tables),
+        "multipliers": stack_values(step_gradients.multipliers, tables),
+        "step": tf.cast(step_gradients.step, tf.float32),
+        "sizes": host_ids.sizes, "run_ids": host_ids.run_ids, "run_ends": host_ids.run_ends,
+        "run_rows": host_ids.run_rows, "run_weights": host_ids.run_weights,
+        "scales": host_ids.scales, "dims": [table.dimension for table in tables],
+        **rule_attributes([table.training_optimizer for table in tables])}
 
 
 def _resources(tables: list[TablePlan], variables: Variables, host: int) -> dict[str, Any]:

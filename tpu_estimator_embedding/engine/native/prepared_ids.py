@@ -55,10 +55,12 @@ class PreparedIds(NamedTuple):
     Attributes:
         row_counts: `[tables, replicas]` int64, rows of activations of each replica.
         hosts: the ids that each host looks up and updates.
+        given_counts: `[tables]` int64, ids before any were dropped.
     """
 
     row_counts: Tensor
     hosts: tuple[PreparedHostIds, ...]
+    given_counts: Tensor
 
 
 def to_prepared_ids(plan: EmbeddingPlan, replicas: Replicas, training: bool,
@@ -89,8 +91,8 @@ def to_prepared_ids(plan: EmbeddingPlan, replicas: Replicas, training: bool,
         has_weights=[data[2] is not None for data in datas],
         training=training, **_plan_attributes(plan))
     hosts = [PreparedHostIds(*parts) if training else PreparedHostIds(*parts[:5], *[None] * 4)
-             for parts in zip(*outputs[1:], strict=True)]
-    return PreparedIds(outputs.row_counts, tuple(hosts))
+             for parts in zip(*outputs[1:-1], strict=True)]
+    return PreparedIds(outputs.row_counts, tuple(hosts), outputs.given_counts)
 
 
 def _placement(data: EnqueueData | RaggedEnqueueData) -> str:

@@ -50,11 +50,13 @@ class ShardedIds(NamedTuple):
             activations; None for 1 everywhere.
         row_counts: `[replicas]` int64, rows of activations of each replica. The rows of a
             replica are those of its features, in the order of the plan.
+        given_count: scalar int64, ids before any were dropped.
     """
 
     hosts: tuple[HostIds, ...]
     row_scales: Tensor | None
     row_counts: Tensor
+    given_count: Tensor
 
     @property
     def num_rows(self) -> Tensor:
@@ -92,12 +94,20 @@ def to_sharded_ids(plan: EmbeddingPlan, replicas: Replicas, training: bool,
     if uniform:
         ids = [{name: part._replace(weights=sparse_ids.weights_or_ones(part))
                 for name, part in replica.items()} for replica in ids]
-    return {table.name: _shard_table(plan, table, ids, batch_sizes, training)
+    return {table.name: _shard_table(plan, table, ids, batch_sizes, training,
+                                     _count_given(plan, table, replicas))
             for table in plan.tables}
 
 
+def _count_given(plan: EmbeddingPlan, table: TablePlan, replicas: Replicas) -> Tensor:
+    return tf.add_n([tf.size(enqueue_datas[feature.name].embedding_indices, tf.int64)
+                     for enqueue_datas, _ in replicas
+                     for feature in plan.features_of(table.name)])
+
+
 def _shard_table(plan: EmbeddingPlan, table: TablePlan, ids: Sequence[Mapping[str, SparseIds]],
-                 batch_sizes: Sequence[Tensor], training: bool) -> ShardedIds:
+                 batch_sizes: Sequence[Tensor], training: bool,
+                 given_count: Tensor) -> ShardedIds:
     features = plan.features_of(table.name)
     parts = [replica[feature.name] for replica in ids for feature in features]
     part_rows = [batch_size * feature.rows_per_sample
@@ -108,7 +118,7 @@ def _shard_table(plan: EmbeddingPlan, table: TablePlan, ids: Sequence[Mapping[st
     hosts = _split_over_hosts(plan, table, stacked)
     if training:
         hosts = [with_unique_ids(host) for host in hosts]
-    return ShardedIds(tuple(hosts), scales, row_counts)
+    return ShardedIds(tuple(hosts), scales, row_counts, given_count)
 
 
 def _split_over_hosts(plan: EmbeddingPlan, table: TablePlan, stacked: SparseIds) -> list[HostIds]:

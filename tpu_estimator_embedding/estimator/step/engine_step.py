@@ -27,6 +27,10 @@ from tpu_estimator_embedding.engine.stacked_activations import (
     stack_gradients,
 )
 from tpu_estimator_embedding.engine.variables import TableNames
+from tpu_estimator_embedding.estimator.hooks.embedding_statistics import (
+    EmbeddingStatisticsHook,
+    statistics_hooks,
+)
 from tpu_estimator_embedding.estimator.input.step_input import StepInput
 from tpu_estimator_embedding.estimator.replicas import replicate_step as replicas
 from tpu_estimator_embedding.estimator.replicas.replicated_spec import (
@@ -36,6 +40,7 @@ from tpu_estimator_embedding.estimator.replicas.replicated_spec import (
 from tpu_estimator_embedding.estimator.step.column_scopes import recorded_scopes
 from tpu_estimator_embedding.estimator.step.gradient_capture import GradientCapture
 from tpu_estimator_embedding.estimator.step.lookahead import Lookahead
+from tpu_estimator_embedding.estimator.step.measured_step import summarize_always, update_tables
 from tpu_estimator_embedding.estimator.step.table_names import check_all_used, name_tables
 from tpu_estimator_embedding.ops.late_tensors import late_tensor, set_late_tensor
 from tpu_estimator_embedding.optimizers.frequency_estimator import FrequencyEstimator
@@ -64,7 +69,8 @@ class EngineStep(NamedTuple):
 def build_step(plan: EmbeddingPlan, prepared: StepInput, model_fn: Callable[[Any, Any], Any],
                *, from_columns: bool, training: bool,
                checkpoint_num_hosts: int | None = None,
-               servers: Sequence[str] = ()) -> EngineStep:
+               servers: Sequence[str] = (), statistics: Sequence[EmbeddingStatisticsHook] = (),
+               model_dir: str = "") -> EngineStep:
     """Builds the graph of one step.
 
     Args:
@@ -76,6 +82,8 @@ def build_step(plan: EmbeddingPlan, prepared: StepInput, model_fn: Callable[[Any
         training: whether to capture gradients and update the tables.
         checkpoint_num_hosts: as in `TableSlice`.
         servers: as in `create_variables`.
+        statistics: hooks that measure updates; the model_fn may return more of them.
+        model_dir: where they write.
 
     Raises:
         RuntimeError: if the model_fn leaves a column unused in training, or computes no
@@ -117,7 +125,10 @@ def build_step(plan: EmbeddingPlan, prepared: StepInput, model_fn: Callable[[Any
         # A gradient need not depend on the activations, so the update waits for lookups.
         with (tf.name_scope("embedding_update"),
               tf.control_dependencies([look_up] if lookahead else list(stacked.values()))):
-            update = engine.apply_gradients(step_input.ids, gradients, step)
+            step_gradients = engine.step_gradients(gradients, step)
+            measuring = [*statistics, *statistics_hooks(spec.training_hooks)]
+            update = update_tables(engine, step_input.ids, step_gradients, measuring, model_dir)
+    summarize_always(engine, step_gradients, is_measured=bool(measuring))
     hooks = (lookahead.hook(prepared),) if lookahead else ()
     return EngineStep(spec, engine, names, update, hooks)
 

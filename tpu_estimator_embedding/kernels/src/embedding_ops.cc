@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 // The one unit that includes TensorFlow.
 #include "look_up_op.h"
+#include "measured_update_op.h"
 #include "op_definitions.h"
 #include "prepare_ids_op.h"
 #include "update_op.h"
@@ -17,7 +18,11 @@ namespace {
       LookUpOp<Id>);                                                                           \
   REGISTER_KERNEL_BUILDER(                                                                     \
       Name("TpuEmbeddingUpdate").Device(tensorflow::DEVICE_CPU).TypeConstraint<Id>("Tid"),     \
-      UpdateOp<Id>);
+      UpdateOp<Id>);                                                                           \
+  REGISTER_KERNEL_BUILDER(                                                                     \
+      Name("TpuEmbeddingMeasuredUpdate").Device(tensorflow::DEVICE_CPU).TypeConstraint<Id>(    \
+          "Tid"),                                                                              \
+      MeasuredUpdateOp<Id>);
 
 REGISTER_FOR_IDS(int32_t)
 REGISTER_FOR_IDS(int64_t)

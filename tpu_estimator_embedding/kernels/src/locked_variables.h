@@ -59,7 +59,10 @@ class LockedVariables {
   int size() const { return static_cast<int>(variables_.size()); }
   const std::string& name(int i) const { return names_[i]; }
   const tensorflow::Tensor& tensor(int i) const { return *variables_[i]->tensor(); }
-  float* data(int i) { return variables_[i]->tensor()->flat<float>().data(); }
+  template <class T = float>
+  T* data(int i) {
+    return variables_[i]->tensor()->template flat<T>().data();
+  }
 
   // Returns an error unless variable i is float32 of the shape. Without it, `data` may not be
   // called.

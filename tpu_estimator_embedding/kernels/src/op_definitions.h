@@ -33,6 +33,7 @@ inline absl::Status PrepareIdsShapes(InferenceContext* context) {
     for (int64_t size : vocabulary_sizes) num_parts += size > host;
     context->set_output(1 + host, context->Matrix(num_parts, kNumSizes));
   }
+  context->set_output(context->num_outputs() - 1, context->Vector(num_tables));
   return absl::OkStatus();
 }
 
@@ -44,6 +45,14 @@ inline absl::Status LookUpShapes(InferenceContext* context) {
   for (size_t table = 0; table < dims.size(); ++table) {
     context->set_output(table, context->Matrix(InferenceContext::kUnknownDim, dims[table]));
   }
+  return absl::OkStatus();
+}
+
+inline absl::Status MeasuredUpdateShapes(InferenceContext* context) {
+  constexpr int64_t kNumSums = 5;
+  context->set_output(0, context->Matrix(InferenceContext::kUnknownDim, kNumSums));
+  context->set_output(1, context->Vector(InferenceContext::kUnknownDim));
+  context->set_output(2, context->Vector(InferenceContext::kUnknownDim));
   return absl::OkStatus();
 }
 
@@ -66,6 +75,7 @@ REGISTER_OP("TpuEmbeddingPrepareIds")
     .Output("run_ends: num_hosts * int32")
     .Output("run_rows: num_hosts * int32")
     .Output("run_weights: num_hosts * float")
+    .Output("given_counts: int64")
     .Attr("id_types: list({int32, int64}) >= 1")
     .Attr("place_types: list({int32, int64}) >= 0")
     .Attr("num_weights: int >= 0")
@@ -105,33 +115,51 @@ REGISTER_OP("TpuEmbeddingLookUp")
     .SetIsStateful()
     .SetShapeFn(tpu_estimator_embedding::LookUpShapes);
 
-// Updates the tables of a host, and their slots, from the gradients of activations.
-REGISTER_OP("TpuEmbeddingUpdate")
-    .Input("tables: num_tables * resource")
-    .Input("slots: num_slots * resource")
-    .Input("gradients: num_tables * float")
-    .Input("learning_rates: float")
-    .Input("multipliers: float")
-    .Input("step: float")
-    .Input("sizes: int64")
-    .Input("run_ids: Tid")
-    .Input("run_ends: int32")
-    .Input("run_rows: int32")
-    .Input("run_weights: float")
-    .Input("scales: float")
-    .Attr("num_tables: int >= 1")
-    .Attr("num_slots: int >= 0")
-    .Attr("dims: list(int) >= 1")
-    .Attr("rules: list(string) >= 1")
-    .Attr("hyperparameter_names: list(string) >= 0")
-    .Attr("hyperparameters: list(float) >= 0")
-    .Attr("slot_names: list(string) >= 0")
-    .Attr("limits: list(float) >= 0")
-    .Attr("decay_factors: list(float) >= 1")
-    .Attr("multiply_decay_by_learning_rate: list(bool) >= 1")
-    .Attr("move_untouched_rows: list(bool) >= 1")
+// What all ops take that update the tables of a host, and their slots, from the gradients of
+// activations.
+#define TPU_EMBEDDING_UPDATE_OP(name)                         \
+  REGISTER_OP(name)                                           \
+    .Input("tables: num_tables * resource")                   \
+    .Input("slots: num_slots * resource")                     \
+    .Input("gradients: num_tables * float")                   \
+    .Input("learning_rates: float")                           \
+    .Input("multipliers: float")                              \
+    .Input("step: float")                                     \
+    .Input("sizes: int64")                                    \
+    .Input("run_ids: Tid")                                    \
+    .Input("run_ends: int32")                                 \
+    .Input("run_rows: int32")                                 \
+    .Input("run_weights: float")                              \
+    .Input("scales: float")                                   \
+    .Attr("num_tables: int >= 1")                             \
+    .Attr("num_slots: int >= 0")                              \
+    .Attr("dims: list(int) >= 1")                             \
+    .Attr("rules: list(string) >= 1")                         \
+    .Attr("hyperparameter_names: list(string) >= 0")          \
+    .Attr("hyperparameters: list(float) >= 0")                \
+    .Attr("slot_names: list(string) >= 0")                    \
+    .Attr("limits: list(float) >= 0")                         \
+    .Attr("decay_factors: list(float) >= 1")                  \
+    .Attr("multiply_decay_by_learning_rate: list(bool) >= 1") \
+    .Attr("move_untouched_rows: list(bool) >= 1")             \
     .Attr("Tid: {int32, int64}")
+
+TPU_EMBEDDING_UPDATE_OP("TpuEmbeddingUpdate")
     .SetIsStateful()
     .SetShapeFn(tensorflow::shape_inference::NoOutputs);
+
+// Updates as the op above does, bit for bit, marks the rows that it updates and, if it `measures`,
+// gives out of each table the sums of `RowSums` and how many rows have a mark, and of each run the
+// norm of its row; else nothing.
+TPU_EMBEDDING_UPDATE_OP("TpuEmbeddingMeasuredUpdate")
+    .Input("marks: num_tables * resource")
+    .Input("measures: bool")
+    .Output("sums: double")
+    .Output("covered: int64")
+    .Output("row_norms: float")
+    .SetIsStateful()
+    .SetShapeFn(tpu_estimator_embedding::MeasuredUpdateShapes);
+
+#undef TPU_EMBEDDING_UPDATE_OP
 
 #endif  // TPU_ESTIMATOR_EMBEDDING_OP_DEFINITIONS_H_

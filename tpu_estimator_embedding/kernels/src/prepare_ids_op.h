@@ -34,6 +34,7 @@ class PrepareIdsOp : public tensorflow::OpKernel {
     std::vector<bool> has_negative_ids;
     TF_RETURN_IF_ERROR(Check(context, inputs, &has_negative_ids));
     TF_RETURN_IF_ERROR(CountRows(context, inputs));
+    TF_RETURN_IF_ERROR(CountIds(context, inputs));
     const absl::Status status =
         PreparedStep<Id>(context, attributes_, inputs, &scratch_).Build(has_negative_ids);
     scratch_.Trim();
@@ -67,6 +68,24 @@ class PrepareIdsOp : public tensorflow::OpKernel {
       for (int64_t replica = 0; replica < num_replicas; ++replica) {
         counts->matrix<int64_t>()(table, replica) =
             attributes_.NumRows(attributes_.tables[table], &inputs[replica * num_features]);
+      }
+    }
+    return absl::OkStatus();
+  }
+
+  // Of every table, before any ids are dropped.
+  absl::Status CountIds(tensorflow::OpKernelContext* context,
+                        const std::vector<FeatureIds>& inputs) const {
+    const int64_t num_tables = attributes_.tables.size();
+    tensorflow::Tensor* counts;
+    TF_RETURN_IF_ERROR(context->allocate_output("given_counts", {num_tables}, &counts));
+    auto values = counts->flat<int64_t>();
+    values.setZero();
+    for (size_t replica = 0; replica < inputs.size(); replica += attributes_.features.size()) {
+      for (int64_t table = 0; table < num_tables; ++table) {
+        for (int feature : attributes_.tables[table].features) {
+          values(table) += inputs[replica + feature].ids.size;
+        }
       }
     }
     return absl::OkStatus();

@@ -31,6 +31,15 @@ class UpdateOp : public tensorflow::OpKernel {
     OP_REQUIRES_OK(context, Guarded([&] { return Run(context); }));
   }
 
+ protected:
+  virtual absl::Status RunTasks(tensorflow::OpKernelContext* context,
+                                const std::vector<Update<Id>>& tasks) {
+    const std::vector<UpdateShare<Id>> shares = ShareOut(tasks, NumThreads(context));
+    const RowKernels& kernels = BestRowKernels();
+    return ParallelFor(context, shares.size(),
+                       [&](int64_t i) { kernels(*shares[i].task, shares[i].range); });
+  }
+
  private:
   using Ids = std::vector<UpdateIds<Id>>;
 
@@ -128,14 +137,6 @@ class UpdateOp : public tensorflow::OpKernel {
       tasks.push_back(task);
     }
     return tasks;
-  }
-
-  static absl::Status RunTasks(tensorflow::OpKernelContext* context,
-                               const std::vector<Update<Id>>& tasks) {
-    const std::vector<UpdateShare<Id>> shares = ShareOut(tasks, NumThreads(context));
-    const RowKernels& kernels = BestRowKernels();
-    return ParallelFor(context, shares.size(),
-                       [&](int64_t i) { kernels(*shares[i].task, shares[i].range); });
   }
 
   std::vector<int64_t> dims_;

@@ -1,0 +1,119 @@
+# SPDX-License-Identifier: Apache-2.0
+"""A hook that says what tables do while they are trained."""
+
+from collections.abc import Iterable
+from typing import Any, NamedTuple
+
+import tensorflow as tf
+
+from tpu_estimator_embedding import checks
+from tpu_estimator_embedding.engine.measures import StepMeasures
+from tpu_estimator_embedding.plan.embedding_plan import EmbeddingPlan
+from tpu_estimator_embedding.statistics import settings
+from tpu_estimator_embedding.statistics.summaries import to_line, to_summary
+from tpu_estimator_embedding.statistics.table_statistics import summarize
+from tpu_estimator_embedding.types import Tensor
+
+
+class MeasuredStep(NamedTuple):
+    """The part of a training graph that measures.
+
+    Attributes:
+        plan: the tables.
+        measures: what the step measures, where `is_due` is fed True.
+        is_due: scalar bool placeholder, False by default.
+        find_trained_rows: the op that sets the marks of rows by their slots.
+    """
+
+    plan: EmbeddingPlan
+    measures: StepMeasures
+    is_due: Tensor
+    find_trained_rows: tf.Operation
+
+
+class EmbeddingStatisticsHook(tf.compat.v1.train.SessionRunHook):
+    """Writes statistics of every table for TensorBoard, and a line into the log.
+
+    Give it to `TPUEstimator.train(hooks=...)`, or in the training_hooks of a TPUEstimatorSpec.
+    Per table: the gradient multiplier and the learning rate in force, the norm of the summed
+    gradients before and after clipping, the share of rows clipped, the norm of the update and
+    its size relative to the rows, distinct and all ids of the step, ids dropped as padding,
+    the share of rows ever trained, the most frequent rows, and a histogram of the norms of
+    the rows of the step. Tables and slots are bit for bit what they are without the hook.
+
+    Rows ever trained are those whose slots are not as they were initially, and those trained
+    since; of tables without slots only the latter.
+
+    Args:
+        every_n_steps: at which global steps: multiples of it.
+        output_dir: where event files go; None for the model's directory.
+
+    Raises:
+        ValueError: if every_n_steps is not a positive int.
+    """
+
+    def __init__(self, every_n_steps: int = 100, output_dir: str | None = None):
+        checks.check_positive_int("every_n_steps", every_n_steps)
+        self._every_n_steps, self._output_dir = every_n_steps, output_dir
+        self._step: MeasuredStep | None = None
+        self._last = 0
+        self._is_due = False
+
+    def measure(self, step: MeasuredStep | None, model_dir: str) -> None:
+        """Takes the part of the graph that measures; None where there are no tables."""
+        self._step = step
+        self._output_dir = self._output_dir or model_dir
+
+    def begin(self) -> None:
+        """Opens the event file.
+
+        Raises:
+            RuntimeError: if the graph does not measure.
+        """
+        if self._step is None:
+            raise RuntimeError(
+                "EmbeddingStatisticsHook must be given to TPUEstimator.train(hooks=...) or in "
+                "training_hooks, of an estimator with use_tpu=True and an embedding_config_spec.")
+        self._global_step = tf.compat.v1.train.get_global_step()
+        self._writer = tf.compat.v1.summary.FileWriterCache.get(self._output_dir)
+
+    def after_create_session(self, session: tf.compat.v1.Session,
+                             coord: tf.train.Coordinator) -> None:
+        """Sets the marks of rows that a checkpoint has trained."""
+        assert self._step is not None
+        self._last, _ = session.run([self._global_step, self._step.find_trained_rows])
+
+    def before_run(self, run_context: tf.compat.v1.train.SessionRunContext
+                   ) -> tf.compat.v1.train.SessionRunArgs:
+        """Has the step measured if it is one of those that are."""
+        assert self._step is not None
+        self._is_due = (self._last + 1) // self._every_n_steps > self._last // self._every_n_steps
+        if not self._is_due:
+            return tf.compat.v1.train.SessionRunArgs([])
+        return tf.compat.v1.train.SessionRunArgs(
+            self._step.measures, feed_dict={self._step.is_due: True})
+
+    def after_run(self, run_context: tf.compat.v1.train.SessionRunContext,
+                  run_values: tf.compat.v1.train.SessionRunValues) -> None:
+        """Writes and logs what was measured."""
+        assert self._step is not None
+        self._last += 1
+        if not self._is_due:
+            return
+        statistics = summarize(self._step.plan, run_values.results)
+        self._writer.add_summary(to_summary(statistics), self._last)
+        self._writer.flush()
+        tf.compat.v1.logging.info("tpu_estimator_embedding: %s", to_line(statistics, self._last))
+
+
+def with_statistics(hooks: Iterable[Any] | None, plan: EmbeddingPlan) -> list[Any]:
+    """Returns the hooks, with one that the environment asks for, as `run --statistics` does."""
+    hooks, every_n_steps = list(hooks or ()), settings.from_environment()
+    if every_n_steps and plan.tables and not statistics_hooks(hooks):
+        hooks.append(EmbeddingStatisticsHook(every_n_steps))
+    return hooks
+
+
+def statistics_hooks(hooks: Iterable[Any] | None) -> list[EmbeddingStatisticsHook]:
+    """Returns those of the hooks that have steps measured."""
+    return [hook for hook in hooks or () if isinstance(hook, EmbeddingStatisticsHook)]

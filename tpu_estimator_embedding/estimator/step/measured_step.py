@@ -1,0 +1,57 @@
+# SPDX-License-Identifier: Apache-2.0
+"""The update of a training step that says what it does to tables, where hooks ask for it."""
+
+from collections.abc import Sequence
+
+import tensorflow as tf
+
+from tpu_estimator_embedding.engine.backend import StepGradients, StepIds
+from tpu_estimator_embedding.engine.measures import create_marks, find_trained_rows
+from tpu_estimator_embedding.engine.partitioned_embedding import PartitionedEmbedding
+from tpu_estimator_embedding.estimator.hooks.embedding_statistics import (
+    EmbeddingStatisticsHook,
+    MeasuredStep,
+)
+
+PREFIX = "embedding/"
+
+
+def update_tables(engine: PartitionedEmbedding, ids: StepIds, gradients: StepGradients,
+                  hooks: Sequence[EmbeddingStatisticsHook], model_dir: str) -> tf.Operation | None:
+    """Builds the update of a step.
+
+    Args:
+        engine: the tables.
+        ids: of the step.
+        gradients: what `engine.step_gradients` returned.
+        hooks: those that are to have what the step measures.
+        model_dir: where they write, unless they say it themselves.
+    """
+    if not hooks:
+        return engine.update(ids, gradients)
+    with tf.control_dependencies(None):  # the step waits for its input, and nothing else does
+        marks = create_marks(engine.variables)
+        trained = tf.group(*find_trained_rows(engine.plan, engine.variables, marks))
+    are_due = [tf.compat.v1.placeholder_with_default(False, []) for _ in hooks]
+    measures = engine.measured_update(ids, gradients, marks, tf.reduce_any(tf.stack(are_due)))
+    for hook, is_due in zip(hooks, are_due, strict=True):
+        hook.measure(MeasuredStep(engine.plan, measures, is_due, trained), model_dir)
+    return tf.group(*(host.sums for host in measures.hosts))
+
+
+def summarize_always(engine: PartitionedEmbedding, gradients: StepGradients, *,
+                     is_measured: bool) -> None:
+    """Adds the summaries that cost nothing but at the steps that write summaries.
+
+    They are the multiplier and the learning rate of every table, and the norm of the gradients
+    of all activations together, before the multiplier. Where hooks write statistics, the first
+    two are among those.
+    """
+    with tf.name_scope(""):
+        for table in () if is_measured else engine.plan.tables:
+            for name, values in (("multiplier", gradients.multipliers),
+                                 ("learning_rate", gradients.learning_rates)):
+                tf.compat.v1.summary.scalar(f"{PREFIX}{table.name}/{name}",
+                                            values.get(table.name, 1.0))
+        tf.compat.v1.summary.scalar(f"{PREFIX}global_gradient_norm", tf.linalg.global_norm(
+            list(gradients.gradients.values())))

@@ -1,0 +1,127 @@
+# SPDX-License-Identifier: Apache-2.0
+"""What tables did in one step, made of what the engine measured; no TensorFlow in it.
+
+With g_r the gradient of row r, summed over everything that looked it up and multiplied, w_r the
+row before the update and w'_r after it, sums over the rows of the step:
+
+    gradient_norm         = √ Σ ‖g_r‖²
+    clipped_gradient_norm = √ Σ ‖clip(g_r)‖²
+    clipped_share         = gradients with clip(g_r) ≠ g_r / gradients
+    update_ratio          = √ Σ ‖w'_r - w_r‖² / √ Σ ‖w_r‖²
+"""
+
+import dataclasses
+import math
+from typing import Any
+
+import numpy as np
+
+from tpu_estimator_embedding.plan.embedding_plan import EmbeddingPlan
+from tpu_estimator_embedding.plan.partition_strategy import ids_of_rows
+
+HOT_ROWS = 10
+
+
+@dataclasses.dataclass(frozen=True)
+class TableStatistics:
+    """One table in one step.
+
+    Attributes:
+        multiplier: the gradient multiplier in force.
+        learning_rate: the learning rate in force.
+        gradient_norm: of the summed gradients of all rows, after the multiplier.
+        clipped_gradient_norm: the same after clipping.
+        clipped_share: share of the rows whose gradients were clipped.
+        update_norm: of what was added to the rows.
+        update_ratio: the same, relative to the rows before; 0 where those are 0.
+        unique_ids: distinct ids of the step.
+        total_ids: ids of the step that were looked up.
+        dropped_ids: ids that were not: padding, and what is behind max_sequence_length.
+        coverage: share of all rows that were ever trained.
+        hot_rows: (id, how often in the step), the most frequent ones first.
+        row_norms: `[unique_ids]` float32, of the rows after the update.
+    """
+
+    multiplier: float
+    learning_rate: float
+    gradient_norm: float
+    clipped_gradient_norm: float
+    clipped_share: float
+    update_norm: float
+    update_ratio: float
+    unique_ids: int
+    total_ids: int
+    dropped_ids: int
+    coverage: float
+    hot_rows: tuple[tuple[int, int], ...]
+    row_norms: np.ndarray
+
+    @property
+    def scalars(self) -> dict[str, float]:
+        """Name -> value, of everything that is one number."""
+        return {field.name: getattr(self, field.name) for field in dataclasses.fields(self)
+                if field.name not in ("hot_rows", "row_norms")}
+
+
+def summarize(plan: EmbeddingPlan, measures: Any) -> dict[str, TableStatistics]:
+    """Returns table name -> statistics.
+
+    Args:
+        plan: the tables.
+        measures: the `StepMeasures` of a step that was measured, with arrays for tensors.
+    """
+    hosts = [_by_table(plan, number, host) for number, host in enumerate(measures.hosts)]
+    return {table.name: _of_table(
+        plan, index, [host[table.name] for host in hosts if table.name in host], measures)
+        for index, table in enumerate(plan.tables)}
+
+
+@dataclasses.dataclass
+class _Part:
+    """The measures of one part of a table; its rows by their ids."""
+
+    sums: np.ndarray
+    covered: int
+    num_ids: int
+    num_gradients: int
+    ids: np.ndarray
+    counts: np.ndarray
+    norms: np.ndarray
+
+
+def _by_table(plan: EmbeddingPlan, number: int, host: Any) -> dict[str, _Part]:
+    tables = [table for table in plan.tables if number < len(plan.rows_per_host(table))]
+    begin, parts = 0, {}
+    for table, sums, covered, (num_ids, num_runs, num_gradients) in zip(
+            tables, host.sums, host.covered, host.sizes, strict=True):
+        runs = slice(begin, begin + num_runs)
+        begin += num_runs
+        ids = ids_of_rows(np.asarray(host.row_ids[runs], np.int64), number, table.vocabulary_size,
+                          plan.num_hosts, plan.partition_strategy)
+        counts = np.diff(host.run_ends[runs], prepend=0)
+        # A row that several cores update has several runs.
+        unique, first, positions = np.unique(ids, return_index=True, return_inverse=True)
+        parts[table.name] = _Part(
+            sums, int(covered), int(num_ids), int(num_gradients), unique,
+            np.bincount(positions, counts, len(unique)).astype(np.int64),
+            host.row_norms[runs][first])
+    return parts
+
+
+def _of_table(plan: EmbeddingPlan, index: int, parts: list[_Part],
+              measures: Any) -> TableStatistics:
+    gradient, clipped_gradient, clipped, update, rows = (
+        float(value) for value in np.sum([part.sums for part in parts], 0))
+    ids = np.concatenate([part.ids for part in parts])
+    counts = np.concatenate([part.counts for part in parts])
+    total = sum(part.num_ids for part in parts)
+    hottest = np.lexsort((ids, -counts))[:HOT_ROWS]
+    return TableStatistics(
+        float(measures.multipliers[index]), float(measures.learning_rates[index]),
+        math.sqrt(gradient), math.sqrt(clipped_gradient),
+        clipped / max(1, sum(part.num_gradients for part in parts)),
+        math.sqrt(update), math.sqrt(update / rows) if rows else 0.0, len(ids), total,
+        int(measures.given_counts[index]) - total,
+        sum(part.covered for part in parts) / plan.tables[index].vocabulary_size,
+        tuple((int(ids[place]), int(counts[place])) for place in hottest),
+        np.concatenate([part.norms for part in parts]))
