@@ -6,6 +6,7 @@ from typing import Any
 
 from tpu_estimator_embedding.engine.backend import Replicas, StepGradients, StepIds
 from tpu_estimator_embedding.engine.exportable_functions import ExportableFunctions
+from tpu_estimator_embedding.engine.measure_recorder import MeasureRecorder
 from tpu_estimator_embedding.engine.partitioned_embedding import PartitionedEmbedding
 from tpu_estimator_embedding.engine.step_ids import can_be_native, shard_replicas
 from tpu_estimator_embedding.engine.variables import TableVariables
@@ -21,7 +22,8 @@ class ExportableEmbedding:
     """
 
     def __init__(self, plan: EmbeddingPlan, variables: Mapping[str, TableVariables],
-                 functions: ExportableFunctions, to_replicas: Callable[[Any], Replicas]):
+                 functions: ExportableFunctions, to_replicas: Callable[[Any], Replicas],
+                 recorder: MeasureRecorder | None = None):
         """Creates an engine on existing variables.
 
         Args:
@@ -29,8 +31,9 @@ class ExportableEmbedding:
             variables: table name -> its variables.
             functions: the nested functions of the trackable object that holds the variables.
             to_replicas: converts a nest of tensors to the ids and batch size of every replica.
+            recorder: has updates measured, or None.
         """
-        self.engine = PartitionedEmbedding(plan, variables)
+        self.engine = PartitionedEmbedding(plan, variables, recorder)
         self._functions, self._to_replicas = functions, to_replicas
 
     def look_up(self, inputs: Any, *, training: bool,
@@ -87,5 +90,7 @@ class ExportableEmbedding:
             self._handles(), is_for_export=is_for_export)
 
     def _handles(self) -> list[Tensor]:
-        return [part.handle for table in self.engine.variables.values()
-                for parts in (table.parts, *table.slots.values()) for part in parts]
+        recorder = self.engine.recorder
+        return [*(part.handle for table in self.engine.variables.values()
+                  for parts in (table.parts, *table.slots.values()) for part in parts),
+                *(recorder.handles if recorder else ())]

@@ -33,6 +33,7 @@ from collections.abc import Callable, Mapping
 import tensorflow as tf
 
 from tpu_estimator_embedding.engine.backend import StepGradients, StepIds
+from tpu_estimator_embedding.engine.measure_recorder import MeasureRecorder
 from tpu_estimator_embedding.engine.measures import Marks, StepMeasures
 from tpu_estimator_embedding.engine.stacked_activations import split_activations
 from tpu_estimator_embedding.engine.step_ids import (
@@ -59,11 +60,14 @@ class PartitionedEmbedding:
     Attributes:
         plan: the tables and features.
         variables: table name -> its variables; tables without variables are not looked up.
+        recorder: has updates measured, or None.
     """
 
-    def __init__(self, plan: EmbeddingPlan, variables: Mapping[str, TableVariables]):
+    def __init__(self, plan: EmbeddingPlan, variables: Mapping[str, TableVariables],
+                 recorder: MeasureRecorder | None = None):
         self.plan = plan
         self.variables = variables
+        self.recorder = recorder
 
     def lookup(self, ids: StepIds) -> dict[str, Tensor]:
         """Returns the combined rows of every table, all features concatenated along axis 0.
@@ -117,6 +121,9 @@ class PartitionedEmbedding:
     def update(self, ids: StepIds, step_gradients: StepGradients) -> tf.Operation | None:
         """Updates tables as `apply_gradients` does, from what `step_gradients` returned."""
         _check_for_training(ids)
+        if self.recorder:
+            return self.recorder.record(self.measured_update(
+                ids, step_gradients, self.recorder.marks, self.recorder.is_due.read_value()))
         writes = backend_of(ids).update(self.plan, self.variables, ids, step_gradients)
         return None if tf.executing_eagerly() else tf.group(*writes)
 

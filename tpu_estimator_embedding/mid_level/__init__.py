@@ -12,6 +12,7 @@ import importlib
 from typing import Any
 
 _MODULE_OF = {
+    "EmbeddingStatisticsCallback": "keras_layers.layers",
     "FeatureConfig": "config.feature_config",
     "PartialTPUEmbedding": "keras_layers.layers",
     "PartitionedCsrFormatTensor": "sparse_core.partitioned_csr",
@@ -41,4 +42,5 @@ def __getattr__(name: str) -> Any:
 
 def __dir__() -> list[str]:
     # Without the layers: tools that list names, such as pytest, read them, which loads Keras.
-    return sorted({*globals(), *__all__} - {"PartialTPUEmbedding", "TPUEmbeddingLayer"})
+    return sorted({*globals(), *__all__} - {
+        "EmbeddingStatisticsCallback", "PartialTPUEmbedding", "TPUEmbeddingLayer"})

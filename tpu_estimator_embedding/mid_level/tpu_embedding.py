@@ -21,6 +21,7 @@ import numpy as np
 import tensorflow as tf
 
 from tpu_estimator_embedding import checks
+from tpu_estimator_embedding.engine.measure_recorder import MeasureRecorder
 from tpu_estimator_embedding.mid_level.config.constructor_calls import read_call
 from tpu_estimator_embedding.mid_level.config.structure import (
     check_structure,
@@ -95,6 +96,7 @@ class TPUEmbedding(TrackedTables):
                              table_multipliers=call.table_multipliers)
         self._replicas = ReplicaCalls()
         self._batches: EngineBatches | None = None
+        self._recorder: MeasureRecorder | None = None
         super().__init__(self._plan, named_tables(call.feature_config), call.optimizer,
                          self._replicas.scoped_strategy)
         self._device_shares = DeviceShares(self._replicas.devices)
@@ -228,6 +230,17 @@ class TPUEmbedding(TrackedTables):
             self._replicas.together("apply_gradients", lambda shares: batches.apply_gradients(
                 [dict(zip(self._features, share, strict=True)) for share in shares]), leaves)
 
+    @tf.autograph.experimental.do_not_convert
+    def record_measures(self) -> dict[str, MeasureRecorder]:
+        """Has updates measured where that is due: for EmbeddingStatisticsCallback."""
+        if self._recorder is None:
+            variables = self._build_tables()
+            with outside_strategies():
+                self._recorder = MeasureRecorder(self._plan, variables)
+            if self._batches is not None:
+                self._batches.record_measures(self._recorder)
+        return {"": self._recorder}
+
     def _enqueue(self, shares: list[Any], training: bool, name: str | None) -> list[None]:
         paths = list(self._features)
         replicas = [(dict(zip(paths, map(_to_tensor, share[:len(paths)]), strict=True)),
@@ -247,6 +260,8 @@ class TPUEmbedding(TrackedTables):
         with outside_strategies():
             self._batches = EngineBatches(self._plan, self._build_tables(), layout,
                                           self._replicas.count, self._update_count)
+        if self._recorder is not None:
+            self._batches.record_measures(self._recorder)
 
     def _built(self, method: str) -> EngineBatches:
         if self._batches is None:

@@ -260,6 +260,11 @@ class TPUEmbeddingV2(StackedTables):
         return preprocessing.most_ids(embedding._stacks, embedding._formats,
                                       embedding._by_path("features", features))
 
+    @_as_it_is
+    def record_measures(self) -> dict[str, Any]:
+        """Has updates measured where that is due: for EmbeddingStatisticsCallback."""
+        return self._built_engine().record_measures()
+
     def _built_engine(self) -> StackEngine:
         if self._engine is None:
             super().build()

@@ -99,12 +99,13 @@ def _by_table(plan: EmbeddingPlan, number: int, host: Any) -> dict[str, _Part]:
         ids = ids_of_rows(np.asarray(host.row_ids[runs], np.int64), number, table.vocabulary_size,
                           plan.num_hosts, plan.partition_strategy)
         counts = np.diff(host.run_ends[runs], prepend=0)
-        # A row that several cores update has several runs.
-        unique, first, positions = np.unique(ids, return_index=True, return_inverse=True)
-        parts[table.name] = _Part(
-            sums, int(covered), int(num_ids), int(num_gradients), unique,
-            np.bincount(positions, counts, len(unique)).astype(np.int64),
-            host.row_norms[runs][first])
+        norms = host.row_norms[runs]
+        if not np.all(np.diff(ids) > 0):  # a row that several cores update has several runs
+            ids, first, positions = np.unique(ids, return_index=True, return_inverse=True)
+            counts = np.bincount(positions, counts, len(ids)).astype(np.int64)
+            norms = norms[first]
+        parts[table.name] = _Part(sums, int(covered), int(num_ids), int(num_gradients), ids,
+                                  counts, norms)
     return parts
 
 
@@ -115,7 +116,9 @@ def _of_table(plan: EmbeddingPlan, index: int, parts: list[_Part],
     ids = np.concatenate([part.ids for part in parts])
     counts = np.concatenate([part.counts for part in parts])
     total = sum(part.num_ids for part in parts)
-    hottest = np.lexsort((ids, -counts))[:HOT_ROWS]
+    least = np.partition(counts, -HOT_ROWS)[-HOT_ROWS] if len(counts) > HOT_ROWS else 0
+    candidates = np.flatnonzero(counts >= least)
+    hottest = candidates[np.lexsort((ids[candidates], -counts[candidates]))[:HOT_ROWS]]
     return TableStatistics(
         float(measures.multipliers[index]), float(measures.learning_rates[index]),
         math.sqrt(gradient), math.sqrt(clipped_gradient),

@@ -6,6 +6,7 @@
 #include <vector>
 
 #include "update_shares.h"
+#include "vectors.h"
 
 namespace tpu_estimator_embedding {
 namespace {
@@ -14,6 +15,22 @@ namespace {
 constexpr int64_t kRunsOfBlock = 64;
 constexpr int64_t kRunsAhead = 16;
 constexpr int64_t kFloatsPerLine = 16;
+
+// The sum of the squares of one row: few enough numbers to add them in floats.
+class Squares {
+ public:
+  void Add(Vector values) { lanes_ += values * values; }
+  void Add(float value) { rest_ += value * value; }
+  float total() const {
+    float sum = rest_;
+    for (int lane = 0; lane < kLanes; ++lane) sum += lanes_[lane];
+    return sum;
+  }
+
+ private:
+  Vector lanes_ = {};
+  float rest_ = 0;
+};
 
 template <class Id>
 class MeasuredBlock {
@@ -68,32 +85,42 @@ class MeasuredBlock {
 
   void MeasureGradient(const float* gradient, RowSums* sums) const {
     const RowOptimizer& optimizer = task_.optimizer;
-    double squares = 0, clipped_squares = 0;
-    bool is_clipped = false;
-    for (int64_t k = 0; k < task_.dim; ++k) {
-      const float value = gradient[k] * optimizer.multiplier;
-      float clipped = value < optimizer.gradient_min ? optimizer.gradient_min : value;
-      clipped = clipped > optimizer.gradient_max ? optimizer.gradient_max : clipped;
-      is_clipped |= clipped < value || clipped > value;
-      squares += static_cast<double>(value) * value;
-      clipped_squares += static_cast<double>(clipped) * clipped;
-    }
-    sums->squared_gradients += squares;
-    sums->squared_clipped_gradients += clipped_squares;
-    sums->clipped_rows += is_clipped;
+    Squares squares, clipped_squares, differences;
+    ForEachVector([&](auto zero, int64_t k) {
+      auto value = zero;
+      Load(gradient + k, &value);
+      value = value * optimizer.multiplier;
+      const auto clipped = Clip(value, zero + optimizer.gradient_min, zero + optimizer.gradient_max);
+      squares.Add(value);
+      clipped_squares.Add(clipped);
+      differences.Add(clipped != value ? zero + 1.0f : zero);
+    });
+    sums->squared_gradients += squares.total();
+    sums->squared_clipped_gradients += clipped_squares.total();
+    sums->clipped_rows += differences.total() > 0;
   }
 
   float MeasureRow(const float* after, const float* before, RowSums* sums) const {
-    double squares = 0, squares_before = 0, squared_updates = 0;
-    for (int64_t k = 0; k < task_.dim; ++k) {
-      const double difference = static_cast<double>(after[k]) - before[k];
-      squares += static_cast<double>(after[k]) * after[k];
-      squares_before += static_cast<double>(before[k]) * before[k];
-      squared_updates += difference * difference;
-    }
-    sums->squared_rows += squares_before;
-    sums->squared_updates += squared_updates;
-    return static_cast<float>(std::sqrt(squares));
+    Squares squares, squares_before, updates;
+    ForEachVector([&](auto zero, int64_t k) {
+      auto now = zero, then = zero;
+      Load(after + k, &now);
+      Load(before + k, &then);
+      squares.Add(now);
+      squares_before.Add(then);
+      updates.Add(now - then);
+    });
+    sums->squared_rows += squares_before.total();
+    sums->squared_updates += updates.total();
+    return std::sqrt(squares.total());
+  }
+
+  // Calls work(zeros, column) for vectors of columns, then for single ones.
+  template <class Work>
+  void ForEachVector(const Work& work) const {
+    int64_t k = 0;
+    for (; k + kLanes <= task_.dim; k += kLanes) work(Vector{}, k);
+    for (; k < task_.dim; ++k) work(0.0f, k);
   }
 
   const Update<Id> task_;

@@ -89,7 +89,8 @@ class MeasuredUpdateOp : public UpdateOp<Id> {
 
   static void Mark(const Update<Id>& task, const Range& range, bool* marks) {
     for (int64_t run = range.begin_run; run < range.end_run; ++run) {
-      marks[task.ids.run_ids[run]] = true;
+      bool* mark = &marks[task.ids.run_ids[run]];
+      if (!*mark) *mark = true;  // mostly it is: nothing is written to memory
     }
   }
 

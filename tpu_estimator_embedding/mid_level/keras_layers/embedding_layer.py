@@ -20,6 +20,7 @@ from typing import TYPE_CHECKING, Any
 import tensorflow as tf
 
 from tpu_estimator_embedding import checks
+from tpu_estimator_embedding.engine.measure_recorder import MeasureRecorder
 from tpu_estimator_embedding.mid_level.config import optimizers
 from tpu_estimator_embedding.mid_level.config.structure import named_features
 from tpu_estimator_embedding.mid_level.keras_layers.layer_config import (
@@ -136,6 +137,10 @@ class _EmbeddingLayer(_Layer):
         tables = self.embedding_tables
         checks.check(table in tables, "table", "a TableConfig of the layer", table)
         tables[table].assign(embedding_table)
+
+    def record_measures(self) -> dict[str, MeasureRecorder]:
+        """Has updates measured where that is due: for EmbeddingStatisticsCallback."""
+        return self._tables.record_measures()
 
     def build(self, input_shape: Any = None) -> None:
         """Does nothing: the tables are there, whatever the inputs."""

@@ -18,6 +18,7 @@ from tpu_estimator_embedding.engine.backend import EnqueueDatas, Replicas, StepI
 from tpu_estimator_embedding.engine.delayed_update import DelayedUpdate
 from tpu_estimator_embedding.engine.exportable_embedding import ExportableEmbedding
 from tpu_estimator_embedding.engine.exportable_functions import ExportableFunctions
+from tpu_estimator_embedding.engine.measure_recorder import MeasureRecorder
 from tpu_estimator_embedding.engine.partitioned_embedding import PartitionedEmbedding
 from tpu_estimator_embedding.engine.stacked_activations import split_activations, stack_gradients
 from tpu_estimator_embedding.engine.step_ids import is_native, shard_replicas
@@ -86,6 +87,7 @@ class LayerTables(tf.__internal__.tracking.Trackable):
         for name, variable in self.variables.items():
             self._track_trackable(variable, name)
         self._functions = ExportableFunctions()
+        self._recorder: MeasureRecorder | None = None
 
     @tf.autograph.experimental.do_not_convert  # conversion is slow and changes nothing
     def lookup(self, features: Any, weights: Any, trap: Tensor, training: bool | None) -> Any:
@@ -109,7 +111,8 @@ class LayerTables(tf.__internal__.tracking.Trackable):
             path: given.rows_per_sample for path, given in inputs.items()})
         trains = self._can_train and training is not False
         call = _LayerCall(
-            ExportableEmbedding(plan, self._parts, self._functions, lambda replicas: replicas),
+            ExportableEmbedding(plan, self._parts, self._functions, lambda replicas: replicas,
+                                self._recorder),
             ({path: given.data for path, given in inputs.items()}, batch_size),
             is_for_export=training is not True)
         stacked, ids = call.embedding.look_up([call.datas], training=trains,
@@ -121,6 +124,13 @@ class LayerTables(tf.__internal__.tracking.Trackable):
                 path: tf.cast(gradient, tf.float32)
                 for path, gradient in zip(self._features, gradients, strict=True)}))
         return tf.nest.pack_sequence_as(self._feature_config, flat)
+
+    def record_measures(self) -> dict[str, MeasureRecorder]:
+        """Has updates of functions that are traced from now on measured where it is due."""
+        if self._recorder is None:
+            with outside_strategies():
+                self._recorder = MeasureRecorder(self._plan, self._parts)
+        return {"": self._recorder}
 
     def complete(self) -> None:
         """Applies what pipelining has left to apply."""

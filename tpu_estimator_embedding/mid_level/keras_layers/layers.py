@@ -9,8 +9,12 @@ from typing import Any
 from tpu_estimator_embedding.mid_level.keras_layers.embedding_layer import embedding_layer_class
 from tpu_estimator_embedding.mid_level.keras_layers.keras_in_use import keras_in_use
 from tpu_estimator_embedding.mid_level.keras_layers.partial_layer import partial_layer_class
+from tpu_estimator_embedding.mid_level.keras_layers.statistics_callback import (
+    statistics_callback_class,
+)
 
-_CLASSES = {"PartialTPUEmbedding": partial_layer_class,
+_CLASSES = {"EmbeddingStatisticsCallback": statistics_callback_class,
+            "PartialTPUEmbedding": partial_layer_class,
             "TPUEmbeddingLayer": embedding_layer_class}
 
 

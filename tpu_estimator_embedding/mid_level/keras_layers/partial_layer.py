@@ -119,6 +119,10 @@ class _PartialLayer(_Layer):
         """Feature name -> Keras Embedding layer of its small table."""
         return dict(self._small_layers)
 
+    def record_measures(self) -> dict[str, Any]:
+        """Has updates of the larger tables measured: for EmbeddingStatisticsCallback."""
+        return self._tpu_embedding.record_measures() if self._tpu_embedding is not None else {}
+
     def build(self, input_shape: Any = None) -> None:
         """Does nothing: the tables are there, whatever the inputs."""
         self.built = True

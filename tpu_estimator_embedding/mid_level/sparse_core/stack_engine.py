@@ -12,6 +12,7 @@ from tpu_estimator_embedding.engine.delayed_update import DelayedUpdate
 from tpu_estimator_embedding.engine.enqueue_data import EnqueueData
 from tpu_estimator_embedding.engine.exportable_embedding import ExportableEmbedding
 from tpu_estimator_embedding.engine.exportable_functions import ExportableFunctions
+from tpu_estimator_embedding.engine.measure_recorder import MeasureRecorder
 from tpu_estimator_embedding.engine.stacked_activations import split_activations, stack_gradients
 from tpu_estimator_embedding.engine.step_ids import is_native
 from tpu_estimator_embedding.engine.variables import TableVariables
@@ -147,6 +148,17 @@ class StackEngine:
                 with tf.control_dependencies(self._applied(name)):
                     stack.update(inputs, ids, update)
         return [None] * len(replicas)
+
+    def record_measures(self) -> dict[str, MeasureRecorder]:
+        """Has updates of each stack measured, in functions that are traced from now on."""
+        recorders = {}
+        for name, stack in self._of_arrays.items():
+            engine = stack.engine
+            if engine.recorder is None:
+                with outside_strategies():
+                    engine.recorder = MeasureRecorder(engine.plan, engine.variables)
+            recorders[name] = self._of_features[name].engine.recorder = engine.recorder
+        return recorders
 
     def complete(self) -> None:
         """Applies what pipelining has left to apply."""

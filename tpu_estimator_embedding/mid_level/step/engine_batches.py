@@ -9,6 +9,7 @@ import tensorflow as tf
 from tpu_estimator_embedding.engine.backend import EnqueueDatas, StepIds
 from tpu_estimator_embedding.engine.delayed_update import DelayedUpdate
 from tpu_estimator_embedding.engine.enqueue_data import EnqueueData
+from tpu_estimator_embedding.engine.measure_recorder import MeasureRecorder
 from tpu_estimator_embedding.engine.partitioned_embedding import (
     PartitionedEmbedding,
     shard_replicas,
@@ -95,6 +96,10 @@ class EngineBatches:
             else:
                 self._engine.update(ids, update)
         return [None] * self._num_replicas
+
+    def record_measures(self, recorder: MeasureRecorder) -> None:
+        """Has updates measured, in functions that are traced from now on."""
+        self._engine.recorder = recorder
 
     def complete(self) -> None:
         """Applies what pipelining has left to apply, now or where this graph runs."""
