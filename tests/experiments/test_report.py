@@ -98,3 +98,23 @@ def test_hot_rows_of_a_table_without_slots_have_the_largest_norms():
     [hot] = hot_rows(table, count=1, neighbours=9)
     assert hot.id == 1
     assert len(hot.neighbours) == 3
+
+
+def test_statistics_of_tables_are_figures_with_a_line_for_each_table():
+    from tpu_estimator_embedding.experiments import model_report
+    curves = {f"training/embedding/{table}/{name}": [(10, 0.5), (20, 0.25)]
+              for table in ("user", "item") for name in ("update_ratio", "coverage")}
+    curves["training/embedding/global_gradient_norm"] = [(10, 1.0)]
+    figures = {name: caption for name, caption, _ in model_report._curve_figures(curves)}
+    assert figures == {
+        "tables_update_ratio": "Tables: update ratio over steps.",
+        "tables_coverage": "Tables: coverage over steps.",
+        "training_embedding": "embedding over steps."}
+
+
+def test_figure_of_many_tables_shows_those_with_the_largest_values():
+    from tpu_estimator_embedding.experiments import model_report
+    tables = {f"t{number}": [(1, float(number))] for number in range(12)}
+    _, caption, draw = model_report._of_tables("coverage", tables)
+    assert caption.endswith("of the 10 of 12 where it is largest at the end.")
+    assert draw().startswith(b"\x89PNG")

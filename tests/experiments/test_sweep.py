@@ -90,6 +90,9 @@ def test_csv_and_json_have_every_run(out):
     curve = results["runs"][2]["curves"]["auc"]
     assert [step for step, _ in curve] == [20, 40]
     assert one["steps_to_target"] == [next(step for step, auc in curve if auc >= 0.7)]
+    statistics = {name: [step for step, _ in points] for name, points in results["runs"][2][
+        "curves"].items() if name.endswith("/update_ratio")}
+    assert list(statistics.values()) == [[10, 20, 30, 40]] * 2
     never_trained = results["runs"][2]["tables"][TABLES[0]]["never_trained"]
     assert never_trained == 5  # the program's input has no ids of the last five items
     assert results["runs"][0]["tables"][TABLES[0]]["never_trained"] == 30
@@ -97,7 +100,8 @@ def test_csv_and_json_have_every_run(out):
 
 def test_report_has_its_pictures_in_it_and_beside_it(out):
     page = (out / "report.html").read_text()
-    names = ["final_metric", "metric_over_steps", "loss_over_steps", "table_norms"]
+    names = ["final_metric", "metric_over_steps", "loss_over_steps", "table_norms",
+             "table_gradient_norm", "table_update_ratio"]
     assert page.count('src="data:image/png;base64,') == len(names)
     for name in names:
         assert (out / f"{name}.png").read_bytes().startswith(b"\x89PNG")

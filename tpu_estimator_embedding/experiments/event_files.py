@@ -13,6 +13,9 @@ Curves = dict[str, list[tuple[int, float]]]
 
 TRAINING_LOSS = "training/loss"
 
+# Prefix of the statistics of tables; TABLE/NAME follows.
+TABLE_STATISTICS = "training/embedding/"
+
 # Estimator's name of the loss if the model has an op of the usual name.
 _SECOND_NAME_OF_LOSS = "training/loss_1"
 
@@ -42,6 +45,20 @@ def read_scalars(model_dir: pathlib.Path) -> Curves:
     if TRAINING_LOSS not in values and _SECOND_NAME_OF_LOSS in values:
         values[TRAINING_LOSS] = values.pop(_SECOND_NAME_OF_LOSS)
     return {name: sorted(by_step.items()) for name, by_step in sorted(values.items())}
+
+
+def table_curves(curves: Curves) -> dict[str, Curves]:
+    """Returns name of a statistic -> table -> its curve.
+
+    >>> table_curves({"training/embedding/user/coverage": [(1, 0.5)], "auc": []})
+    {'coverage': {'user': [(1, 0.5)]}}
+    """
+    found: dict[str, Curves] = {}
+    for name, points in curves.items():
+        table, _, statistic = name.removeprefix(TABLE_STATISTICS).rpartition("/")
+        if name.startswith(TABLE_STATISTICS) and table:
+            found.setdefault(statistic, {})[table] = points
+    return found
 
 
 def _prefix(directory: str) -> str:

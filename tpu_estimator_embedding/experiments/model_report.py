@@ -14,7 +14,13 @@ from tpu_estimator_embedding.checkpoint.paths import find_checkpoint
 from tpu_estimator_embedding.checkpoint.reading import read_checkpoint
 from tpu_estimator_embedding.checkpoint.report.row_statistics import NORM_EDGES
 from tpu_estimator_embedding.experiments import html_page, plots
-from tpu_estimator_embedding.experiments.event_files import TRAINING_LOSS, Curves, read_scalars
+from tpu_estimator_embedding.experiments.event_files import (
+    TABLE_STATISTICS,
+    TRAINING_LOSS,
+    Curves,
+    read_scalars,
+    table_curves,
+)
 from tpu_estimator_embedding.experiments.files import write_bytes, write_text
 from tpu_estimator_embedding.experiments.row_neighbours import hot_rows
 from tpu_estimator_embedding.experiments.table_labels import short_names
@@ -22,6 +28,7 @@ from tpu_estimator_embedding.plan.format_bytes import format_bytes
 
 _TRIES = 5  # training deletes old checkpoints, perhaps the one that is being read
 _MOST_TABLES_WITH_NEIGHBOURS = 12
+_MOST_TABLES_OF_FIGURE = 10
 _SPEEDS = {"training/examples/sec": "examples/s", "training/global_step/sec": "steps/s"}
 _DISTRIBUTIONS = ("tensorflow", "tf-keras", "tf-estimator-nightly", "tensorflow-estimator", "numpy")
 
@@ -106,6 +113,8 @@ def _curve_figures(curves: Curves) -> Figures:
         if name in curves:
             figures.append(_curve("speed", unit, {name: "training"}, curves))
             break
+    figures += [_of_tables(statistic, tables)
+                for statistic, tables in table_curves(curves).items()]
     for group, members in _groups(curves).items():
         figures.append(_curve(f"training_{_file_name(group)}", group, members, curves))
     return figures
@@ -125,10 +134,25 @@ def _groups(curves: Curves) -> dict[str, dict[str, str]]:
     """Other scalars: curves whose tags differ only in the last part share a figure."""
     groups: dict[str, dict[str, str]] = {}
     for name in curves:
-        if name.startswith("training/") and name != TRAINING_LOSS and name not in _SPEEDS:
+        is_of_table = name.startswith(TABLE_STATISTICS) and "/" in name.removeprefix(
+            TABLE_STATISTICS)
+        if (name.startswith("training/") and name not in (TRAINING_LOSS, *_SPEEDS)
+                and not is_of_table):
             group, _, member = name.removeprefix("training/").rpartition("/")
             groups.setdefault(group or member, {})[name] = member
     return groups
+
+
+def _of_tables(statistic: str, tables: Curves) -> tuple[str, str, Callable[[], bytes]]:
+    """The figure of a statistic of the tables; of many, those where it is largest at the end."""
+    largest = sorted(tables, key=lambda table: -tables[table][-1][1])[:_MOST_TABLES_OF_FIGURE]
+    shown = [table for table in tables if table in largest]
+    lines = {name: [tables[table]] for name, table in zip(short_names(shown), shown, strict=True)}
+    words = statistic.replace("_", " ")
+    more = "" if len(shown) == len(tables) else (
+        f", of the {len(shown)} of {len(tables)} where it is largest at the end")
+    return f"tables_{_file_name(statistic)}", f"Tables: {words} over steps{more}.", lambda: (
+        plots.curves(f"Tables: {words}", "global step", words, lines))
 
 
 def _curve(file: str, title: str, labels: dict[str, str], curves: Curves

@@ -6,9 +6,12 @@ import pathlib
 from collections.abc import Callable, Iterator
 from typing import Any
 
+import tpu_estimator_embedding
 from tpu_estimator_embedding.experiments.setting import Setting
 from tpu_estimator_embedding.experiments.step_timer import StepTimer
 from tpu_estimator_embedding.runtime.estimator_methods import replaced
+
+_LEAST_STEPS = 10  # between two steps whose tables are measured
 
 
 class CannotOverrideError(Exception):
@@ -30,6 +33,7 @@ class Overrides:
         self._setting, self._seed, self._directory = setting, seed, directory
         self._model_dir_of: dict[Any, pathlib.Path] = {}
         self._batch_size_of: dict[Any, int] = {}
+        self._statistics_every: dict[Any, int] = {}  # of those with tables
         self.timer = StepTimer(directory / "progress.json")
         self._has_tables = False
 
@@ -69,6 +73,9 @@ class Overrides:
         self._override_config(arguments)
         original(**arguments)
         self._batch_size_of[estimator] = arguments["train_batch_size"]
+        if spec is not None:
+            self._statistics_every[estimator] = max(
+                _LEAST_STEPS, arguments["config"].save_summary_steps or _LEAST_STEPS)
         self._has_tables |= spec is not None
 
     def _override_config(self, arguments: dict[str, Any]) -> None:
@@ -88,6 +95,9 @@ class Overrides:
                arguments: dict[str, Any]) -> Any:
         arguments["hooks"] = [
             *(arguments["hooks"] or []), self.timer.hook(self._batch_size_of[estimator])]
+        if estimator in self._statistics_every:
+            arguments["hooks"].append(tpu_estimator_embedding.EmbeddingStatisticsHook(
+                self._statistics_every[estimator]))
         return original(**arguments)
 
 

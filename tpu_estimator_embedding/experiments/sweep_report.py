@@ -3,15 +3,19 @@
 
 import pathlib
 import shlex
-from collections.abc import Callable, Sequence
+import statistics
+from collections.abc import Callable, Mapping, Sequence
 
 from tpu_estimator_embedding.experiments import html_page, plots
-from tpu_estimator_embedding.experiments.event_files import TRAINING_LOSS
+from tpu_estimator_embedding.experiments.event_files import TRAINING_LOSS, table_curves
 from tpu_estimator_embedding.experiments.files import write_bytes, write_text
 from tpu_estimator_embedding.experiments.result_tables import summary_rows
 from tpu_estimator_embedding.experiments.results import Results
 from tpu_estimator_embedding.experiments.setting import Setting
 from tpu_estimator_embedding.experiments.table_labels import short_names
+
+_STATISTICS = {"gradient_norm": "Norm of the gradients of each table",
+               "update_ratio": "Update of each table relative to its rows"}
 
 
 def write_report(results: Results, subject: Sequence[str]) -> None:
@@ -82,7 +86,31 @@ def _figures(results: Results) -> list[tuple[str, str, Callable[[], bytes]]]:
                       lambda: plots.bars("Rows of the tables at the end", "table",
                                          "mean Euclidean norm of a row", short_names(tables),
                                          _norms(results, tables))))
+    for statistic, label in _STATISTICS.items():
+        of_settings = _statistics(results, statistic)
+        names = sorted({table for values in of_settings.values() for table in values})
+        if names:
+            found.append((f"table_{statistic}", f"{label}, mean over training.",
+                          _drawing_bars(label, names, of_settings)))
     return found
+
+
+def _statistics(results: Results, statistic: str) -> dict[str, dict[str, float]]:
+    """Setting -> table -> mean of a statistic over all steps and seeds it was taken at."""
+    groups: dict[str, dict[str, list[float]]] = {}
+    for result in results.runs:
+        for table, points in table_curves(result.curves).get(statistic, {}).items():
+            groups.setdefault(result.run.setting.label, {}).setdefault(table, []).extend(
+                value for _, value in points)
+    return {label: {table: statistics.fmean(values) for table, values in tables.items()}
+            for label, tables in groups.items()}
+
+
+def _drawing_bars(label: str, tables: Sequence[str], groups: Mapping[str, Mapping[str, float]]
+                  ) -> Callable[[], bytes]:
+    bars = {setting: [values.get(table, 0.0) for table in tables]
+            for setting, values in groups.items()}
+    return lambda: plots.bars(label, "table", label, short_names(tables), bars)
 
 
 def _drawing_curves(curve: str, groups: plots.Groups) -> Callable[[], bytes]:
