@@ -241,3 +241,15 @@ def test_half_written_file_leaves_what_was_there(tmp_path, monkeypatch):
     monkeypatch.undo()
     assert path.read_text() == "before"
     assert list(tmp_path.iterdir()) == [path]
+
+
+def test_runs_that_cannot_write_say_so_and_the_same_command_goes_on(tmp_path):
+    """A limit on the size of files stands in for a full disk: TensorFlow's own writes fail."""
+    sweep = command("sweep", PROGRAM, "--multiplier", "1", "--out", "out", "--", "--steps", "4",
+                    "--evaluations", "1")
+    done = start(["bash", "-c", 'ulimit -f 60 && exec "$@"', "bash", *sweep], cwd=tmp_path)
+    assert done.returncode == 1, done.stderr
+    assert "0 of 1; " in done.stdout and "File too large" in done.stdout
+    assert (tmp_path / "out" / "report.html").exists()
+    done = start(sweep, cwd=tmp_path)
+    assert done.returncode == 0, done.stderr
