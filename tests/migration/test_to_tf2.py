@@ -89,6 +89,7 @@ def test_estimator_becomes_a_trainer():
     assert '''\
 def main():
     estimator = Trainer(
+        model_fn,
         params={"columns": columns},
         model_dir="model",
         train_batch_size=64,
@@ -109,7 +110,7 @@ def main():
     ("tf.layers.dense(net, 1)", "tf.keras.layers.Dense(1)(net)", "makes new variables"),
     ("    return tf.estimator.tpu.TPUEstimatorSpec(mode, loss=loss, train_op=train_op)",
      "    return make_spec(mode, loss, train_op)", "it has 0 train_op"),
-    ("        model_fn, config", "        make_model_fn(), config", "no function at the top"),
+    ("        model_fn, config", "        params=None, config", "no function at the top"),
     ("def main():", "class Trainer:\n    pass\n\n\ndef main():", "uses the names ['Trainer']"),
     ("estimator = tf.estimator.tpu.TPUEstimator(",
      "other = tf.estimator.tpu.TPUEstimator(model_fn)\n    estimator = "
@@ -158,6 +159,22 @@ def test_a_module_without_an_estimator_gets_explicit_imports():
     text, found = migrated("import tensorflow.compat.v1 as tf\nmode = tf.estimator.ModeKeys\n")
     assert found == []
     assert text.startswith("from tpu_estimator_embedding import tf_estimator\n")
+
+
+def test_model_fn_inside_a_method_stays_there():
+    model_fn = PROGRAM[PROGRAM.index("def model_fn"):PROGRAM.index("def main")].strip()
+    method = "\n".join(f"        {line}".rstrip() for line in model_fn.splitlines())
+    program = PROGRAM.replace(model_fn, f"class Task:\n    def make(self, rate_0):\n{method}\n"
+                              "        return model_fn").replace(
+                                  "        model_fn, config", "        Task().make(0.1), config")
+    text, found = migrated(program)
+    assert codes_of(found) == ["TEE401", "TEE403"]
+    assert text.index("class Trainer:") < text.index("class Task:")
+    assert "        def model_fn(features, labels, mode, params):\n            net = " in text
+    assert "Trainer(\n        Task().make(0.1),\n" in text
+    text, found = migrated(program.replace("exponential_decay(0.1", "exponential_decay(rate_0"))
+    assert codes_of(found) == ["TEE402"]
+    assert "uses ['rate_0'] of the function around it" in found[0].message
 
 
 def test_functions_that_made_the_spec_go():

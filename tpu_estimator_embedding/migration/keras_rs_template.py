@@ -23,8 +23,9 @@ TRAINER = '''\
 class Trainer:
     """Tables of Keras RS, forward pass, optimizers, and the loops around them."""
 
-    def __init__(self, params=None, model_dir=None, train_batch_size=None, eval_batch_size=None,
-                 predict_batch_size=None, save_checkpoints_steps=1000, keep_checkpoint_max=5):
+    def __init__(self, model_fn, params=None, model_dir=None, train_batch_size=None,
+                 eval_batch_size=None, predict_batch_size=None, save_checkpoints_steps=1000,
+                 keep_checkpoint_max=5):
         self.model_dir = model_dir
         self.params = {**(params or {}), "use_tpu": True}
         self.batch_sizes = {ModeKeys.TRAIN: train_batch_size, ModeKeys.EVAL: eval_batch_size,
@@ -36,7 +37,7 @@ class Trainer:
         self.embedding = keras_rs.layers.DistributedEmbedding(self.feature_config)
         # On this machine the layer leaves the update of its tables to the program.
         self.table_optimizers = embedding_config.optimizers()
-        self.forward = Forward()
+        self.forward = Forward(model_fn)
         self.learning_rate = tf_v2.Variable(0.0, trainable=False)
         self.optimizer = make_optimizer(self.learning_rate, self.params)
         self.checkpoint = None

@@ -8,7 +8,7 @@ TRAINER = '''\
 class Model(tf_v2.keras.Model):
     """An embedding layer and the forward pass. `fit` trains both, each with its optimizers."""
 
-    def __init__(self, params):
+    def __init__(self, model_fn, params):
         super().__init__()
         self.params = params
         self.global_step = tf_v2.Variable(0, dtype=tf_v2.int64, trainable=False)
@@ -16,7 +16,7 @@ class Model(tf_v2.keras.Model):
         self.embedding = mid_level.TPUEmbeddingLayer(
             self.feature_config, None,
             pipeline_execution_with_tensor_core=embedding_config.PIPELINED)
-        self.forward = Forward()
+        self.forward = Forward(model_fn)
         self.learning_rate = tf_v2.Variable(0.0, trainable=False)
         self.dense_optimizer = make_optimizer(self.learning_rate, params)
 
@@ -66,15 +66,16 @@ class Checkpoints(tf_v2.keras.callbacks.Callback):
 class Trainer:
     """A model and its data: the calls of the legacy Estimator, by Keras."""
 
-    def __init__(self, params=None, model_dir=None, train_batch_size=None, eval_batch_size=None,
-                 predict_batch_size=None, save_checkpoints_steps=1000, keep_checkpoint_max=5):
+    def __init__(self, model_fn, params=None, model_dir=None, train_batch_size=None,
+                 eval_batch_size=None, predict_batch_size=None, save_checkpoints_steps=1000,
+                 keep_checkpoint_max=5):
         self.model_dir = model_dir
         self.params = {**(params or {}), "use_tpu": True}
         self.batch_sizes = {ModeKeys.TRAIN: train_batch_size, ModeKeys.EVAL: eval_batch_size,
                             ModeKeys.PREDICT: predict_batch_size}
         self.save_checkpoints_steps = save_checkpoints_steps
         self.keep_checkpoint_max = keep_checkpoint_max
-        self.model = Model(self.params)
+        self.model = Model(model_fn, self.params)
         self.model.compile()
         self.checkpoint, self.callbacks = None, []
 

@@ -55,7 +55,7 @@ def split(function: cst.FunctionDef) -> Parts:
         raise NotSplitError("it returns no TPUEstimatorSpec itself", function)
     arguments = [(call, _arguments(call)) for call in specs]
     seeds = {name for call, given in arguments for key, value in given.items()
-             if key not in _KEPT for name in _names(value)}
+             if key not in _KEPT for name in names_in(value)}
     training = [given["train_op"] for _, given in arguments if "train_op" in given]
     if len(training) != 1:
         raise NotSplitError(f"it has {len(training)} train_op, not one", function)
@@ -70,12 +70,29 @@ def split(function: cst.FunctionDef) -> Parts:
     optimizer = _optimizer(removed, function)
     _check_gradients(removed, optimizer, function)
     statements = _needed(removed, optimizer)
-    forward_names = _names(forward.body)
-    unknown = {name for statement in (*statements, optimizer) for name in _names(statement)
+    forward_names = names_in(forward.body)
+    unknown = {name for statement in (*statements, optimizer) for name in names_in(statement)
                if name in ("features", "labels", "loss") and name in forward_names}
     if unknown:
         raise NotSplitError(f"the arguments of its optimizer use {sorted(unknown)}", function)
     return Parts(forward, optimizer, statements, dropped)
+
+
+def returns_specs(function: cst.FunctionDef) -> bool:
+    """Whether a function itself, not one inside it, makes a TPUEstimatorSpec."""
+    inner = [node for node in matchers.findall(function.body, matchers.FunctionDef())
+             if isinstance(node, cst.FunctionDef)]
+    of_inner = {call for node in inner for call in _specs(node)}
+    return any(call not in of_inner for call in _specs(function))
+
+
+def bound_names(function: cst.FunctionDef, but: cst.FunctionDef) -> set[str]:
+    """Returns the parameters of a function and what it assigns, outside of a function in it."""
+    inside = set(matchers.findall(but, matchers.SimpleStatementLine()))
+    lines = [line for line in matchers.findall(function.body, matchers.SimpleStatementLine())
+             if isinstance(line, cst.SimpleStatementLine) and line not in inside]
+    return {parameter.name.value for parameter in function.params.params}.union(
+        *map(_targets, lines))
 
 
 def _specs(function: cst.FunctionDef) -> Iterator[cst.Call]:
@@ -91,7 +108,8 @@ def _arguments(call: cst.Call) -> dict[str, cst.BaseExpression]:
             for index, argument in enumerate(call.args)}
 
 
-def _names(node: cst.CSTNode) -> set[str]:
+def names_in(node: cst.CSTNode) -> set[str]:
+    """Returns every name in a node."""
     return {name.value for name in matchers.findall(node, matchers.Name())
             if isinstance(name, cst.Name)}
 
@@ -123,7 +141,7 @@ class _Remover(cst.CSTTransformer):
                    and (targets := _targets(line)) and targets <= wanted
                    and not self._is_used(function, lines, targets)]
             self._gone.update(new)
-            wanted |= {name for line in new for name in _names(line)}
+            wanted |= {name for line in new for name in names_in(line)}
             is_growing = bool(new)
         self.removed += [line for line in lines if line in self._gone]
 
@@ -132,13 +150,13 @@ class _Remover(cst.CSTTransformer):
         """Whether a statement that stays, other than an assignment of them, uses targets."""
         for line in lines:
             is_own = bool(_targets(line)) and _targets(line) <= targets
-            if line not in self._gone and not is_own and _names(line) & targets:
+            if line not in self._gone and not is_own and names_in(line) & targets:
                 return True
         headers = [part for kind in (matchers.If(), matchers.While(), matchers.For(),
                                      matchers.With())
                    for block in matchers.findall(function.body, kind)
                    for part in block.children if not isinstance(part, cst.IndentedBlock)]
-        return any(_names(part) & targets for part in headers if not isinstance(part, cst.If))
+        return any(names_in(part) & targets for part in headers if not isinstance(part, cst.If))
 
     def on_visit(self, node: cst.CSTNode) -> bool:
         return node not in self._gone
@@ -203,14 +221,14 @@ def _check_gradients(removed: list[cst.BaseStatement], optimizer: cst.Call,
 
 def _needed(removed: list[cst.BaseStatement], optimizer: cst.Call) -> tuple[cst.BaseStatement, ...]:
     """Returns the removed statements that the arguments of the optimizer need."""
-    wanted = {name for argument in optimizer.args for name in _names(argument.value)}
+    wanted = {name for argument in optimizer.args for name in names_in(argument.value)}
     statements: list[cst.BaseStatement] = []
     for line in reversed(removed):
         if optimizer in matchers.findall(line, matchers.Call()):
             continue
         if _targets(line) & wanted:
             statements.insert(0, line)
-            wanted |= _names(line)
+            wanted |= names_in(line)
     return tuple(statements)
 
 

@@ -51,12 +51,16 @@ FORWARD = '''\
 class Forward(tf_v2.Module):
     """The forward pass; its variables have the names that they had in the Estimator."""
 
+    def __init__(self, model_fn):
+        super().__init__()
+        self.model_fn = model_fn
+
     @tf_v1.keras.utils.track_tf1_style_variables
     def __call__(self, features, labels, mode, params):
         # The root scope is entered anew, so that every call finds the variables of the first.
         with tf_v1.variable_scope(tf_v1.get_variable_scope(), auxiliary_name_scope=False,
                                   custom_getter=_without_partitioner):
-            return {model_fn}({arguments})
+            return self.model_fn({arguments})
 
 
 def _without_partitioner(getter, *args, partitioner=None, **kwargs):
@@ -67,8 +71,9 @@ TRAINER = '''\
 class Trainer:
     """Tables, forward pass, optimizers, and the loops around them."""
 
-    def __init__(self, params=None, model_dir=None, train_batch_size=None, eval_batch_size=None,
-                 predict_batch_size=None, save_checkpoints_steps=1000, keep_checkpoint_max=5):
+    def __init__(self, model_fn, params=None, model_dir=None, train_batch_size=None,
+                 eval_batch_size=None, predict_batch_size=None, save_checkpoints_steps=1000,
+                 keep_checkpoint_max=5):
         self.model_dir = model_dir
         self.params = {**(params or {}), "use_tpu": True}
         self.batch_sizes = {ModeKeys.TRAIN: train_batch_size, ModeKeys.EVAL: eval_batch_size,
@@ -80,7 +85,7 @@ class Trainer:
             self.feature_config, None,
             pipeline_execution_with_tensor_core=embedding_config.PIPELINED)
         self.embedding.build(per_replica_batch_size=train_batch_size)
-        self.forward = Forward()
+        self.forward = Forward(model_fn)
         self.learning_rate = tf_v2.Variable(0.0, trainable=False)
         self.optimizer = make_optimizer(self.learning_rate, self.params)
         self.checkpoint = None

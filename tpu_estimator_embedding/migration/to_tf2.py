@@ -10,17 +10,17 @@ of the dense variables stays. The program needs `embedding_config.py`, which
 
 from __future__ import annotations
 
-from typing import Any
-
 import libcst as cst
 from libcst import matchers
 
 from tpu_estimator_embedding.migration import (
+    hand_overs,
     model_fn_parts,
     tf2_template,
     unused_configs,
 )
 from tpu_estimator_embedding.migration.bindings import Bindings, dotted
+from tpu_estimator_embedding.migration.forward_rewrite import ForwardRewrite, holds
 from tpu_estimator_embedding.migration.model_fn_parts import NotSplitError, Parts
 from tpu_estimator_embedding.migration.report import Finding
 from tpu_estimator_embedding.migration.source_file import SourceFile, parse
@@ -33,28 +33,6 @@ _ARGUMENTS = ("model_fn", "model_dir", "config", "params", "use_tpu", "train_bat
 _FROM_CONFIG = ("model_dir", "save_checkpoints_steps", "keep_checkpoint_max")
 _TRAINER = ("params", "model_dir", "train_batch_size", "eval_batch_size", "predict_batch_size",
             "save_checkpoints_steps", "keep_checkpoint_max")
-
-# Call -> what a hand-over says about it.
-_HAND_OVERS = {
-    "train_and_evaluate": "write a loop of Trainer.train and Trainer.evaluate",
-    "export_saved_model": "give a tf.function around Trainer.forward to tf.saved_model.save",
-    "export_savedmodel": "give a tf.function around Trainer.forward to tf.saved_model.save",
-    "WarmStartSettings": "call Trainer.restore_estimator_checkpoint",
-    "get_regularization_loss": "it is 0 here; add the losses of the layers to the loss",
-    "get_regularization_losses": "they are empty here; add the losses of the layers",
-    "get_total_loss": "it lacks regularization losses here; add the losses by hand",
-    "make_one_shot_iterator": "return the tf.data.Dataset itself",
-    "make_initializable_iterator": "return the tf.data.Dataset itself",
-    "batch_norm": "of tf.contrib.layers: use tf.layers.batch_normalization",
-}
-_DROPPED = {
-    "host_call": "call its function after train_step, with the tensors",
-    "scaffold_fn": "do what it does after Trainer was made",
-    "training_hooks": "write them into Trainer.train",
-    "evaluation_hooks": "write them into Trainer.evaluate",
-    "prediction_hooks": "write them into Trainer.predict",
-    "export_outputs": "they become the results of an exported tf.function",
-}
 
 
 def rewrite(imports: Rewritten, path: str, stage: str) -> Rewritten:
@@ -97,10 +75,16 @@ class _Writer:
         parts = model_fn_parts.split(function)
         self._report_hand_overs(module, parts)
         config = self._config(arguments, calls[0])
-        replaced: dict[cst.CSTNode, str | list[str]] = {
-            calls[0]: self._trainer_call(arguments, config),
-            function: self._definitions(parts, function)}
-        body = module.visit(_Rewrite(replaced))
+        forward = module.code_for_node(parts.forward)
+        above, below = self._definitions(parts, function)
+        place = next(statement for statement in module.body if holds(statement, function))
+        if place is function:
+            replaced = {function: [*above, forward, *below]}
+            before: dict[cst.CSTNode, list[str]] = {}
+        else:
+            replaced, before = {function: [forward]}, {place: [*above, *below]}
+        body = module.visit(ForwardRewrite(
+            {calls[0]: self._trainer_call(arguments, config)}, replaced, before))
         self.report(function, "TEE401", f"`{function.name.value}`")
         self.report(calls[0], "TEE403", "`TPUEstimator` is now `Trainer`")
         return unused_configs.with_imports(
@@ -115,21 +99,30 @@ class _Writer:
         taken = sorted(set(self._template.bound) & self._bindings.global_names)
         if taken:
             raise NotSplitError(f"the program uses the names {taken} itself; rename them", calls[0])
+        stored = {call for store in _calls(self._source.module)
+                  if dotted(store.func)[-1:] == ("get_or_create_layer",) for call in _calls(store)}
         layers = [call for call in _calls(self._source.module)
-                  if ".keras.layers." in f".{'.'.join(dotted(call.func))}."
+                  if call not in stored and ".keras.layers." in f".{'.'.join(dotted(call.func))}."
                   and dotted(call.func)[-1] not in ("DenseFeatures", "SequenceFeatures")]
         if layers:
             raise NotSplitError(
                 f"`{'.'.join(dotted(layers[0].func))}` makes new variables at every call of the "
-                "forward pass: make the layer in Forward.__init__ and call it there", layers[0])
+                "forward pass: write `tf.compat.v1.keras.utils.get_or_create_layer(name, lambda: "
+                "...)` around it, with a name for each layer", layers[0])
 
     def _model_fn(self, arguments: dict[str, cst.BaseExpression],
                   call: cst.Call) -> cst.FunctionDef:
+        """Returns the function that is named, or the only one that returns specs."""
         name = dotted(arguments.get("model_fn"))
         for statement in self._source.module.body:
             if isinstance(statement, cst.FunctionDef) and (statement.name.value,) == name:
                 return statement
-        raise NotSplitError("its model_fn is no function at the top of the module", call)
+        found = [node for node in matchers.findall(self._source.module, matchers.FunctionDef())
+                 if isinstance(node, cst.FunctionDef) and model_fn_parts.returns_specs(node)]
+        if len(found) != 1 or "model_fn" not in arguments:
+            raise NotSplitError("its model_fn is no function at the top of the module, and "
+                                f"{len(found)} functions of it return a TPUEstimatorSpec", call)
+        return found[0]
 
     def _config(self, arguments: dict[str, cst.BaseExpression],
                 call: cst.Call) -> dict[str, cst.BaseExpression]:
@@ -152,10 +145,13 @@ class _Writer:
                       config: dict[str, cst.BaseExpression]) -> str:
         given = {**{name: config[name] for name in _FROM_CONFIG if name in config}, **arguments}
         code = self._source.module.code_for_node
-        parts = [f"{name}={code(given[name])}" for name in _TRAINER if name in given]
+        parts = [code(given["model_fn"])]
+        parts += [f"{name}={code(given[name])}" for name in _TRAINER if name in given]
         return "Trainer(\n    " + ",\n    ".join(parts) + ")"
 
-    def _definitions(self, parts: Parts, function: cst.FunctionDef) -> list[str]:
+    def _definitions(self, parts: Parts,
+                     function: cst.FunctionDef) -> tuple[list[str], list[str]]:
+        """Returns what goes above and below the function of the forward pass."""
         code = self._source.module.code_for_node
         names = [parameter.name.value for parameter in function.params.params]
         unknown = set(names) - {"features", "labels", "mode", "params", "config"}
@@ -180,74 +176,36 @@ class _Writer:
             f"def make_optimizer(learning_rate, params):\n"
             f"    \"\"\"Returns the legacy optimizer of the dense variables.\"\"\"\n"
             f"    return {code(parts.optimizer.func)}({arguments})\n")
-        forward = tf2_template.FORWARD.format(model_fn=function.name.value, arguments=call)
+        self._check_free(parts, function)
+        forward = tf2_template.FORWARD.format(arguments=call)
         marks = "".join(f"# Hand-over TEE404: {finding.message}.\n" for finding in self.findings
                         if finding.code == "TEE404")
-        return [tf2_template.NAMES, tf2_template.COLUMNS, code(parts.forward), forward, optimizer,
-                marks + self._template.trainer, tf2_template.HELPERS]
+        return [tf2_template.NAMES, tf2_template.COLUMNS], [
+            forward, optimizer, marks + self._template.trainer, tf2_template.HELPERS]
+
+    def _check_free(self, parts: Parts, function: cst.FunctionDef) -> None:
+        """Refuses an optimizer that needs variables of a function around model_fn."""
+        around = [node for node in matchers.findall(self._source.module, matchers.FunctionDef())
+                  if isinstance(node, cst.FunctionDef) and node is not function
+                  and holds(node, function)]
+        local = {name for node in around for name in model_fn_parts.bound_names(node, function)}
+        used = local & {name for node in (parts.optimizer, *parts.statements)
+                        for name in model_fn_parts.names_in(node)}
+        if used:
+            raise NotSplitError(f"its optimizer uses {sorted(used)} of the function around it",
+                                function)
 
     def _report_hand_overs(self, module: cst.Module, parts: Parts) -> None:
         for key, call in parts.dropped:
-            self.report(call, "TEE404", f"`{key}` of TPUEstimatorSpec: {_DROPPED[key]}")
+            self.report(call, "TEE404", f"`{key}` of TPUEstimatorSpec: {hand_overs.OF_SPEC[key]}")
         for call in _calls(module):
             name = (dotted(call.func) or ("",))[-1]
-            if name in _HAND_OVERS:
-                self.report(call, "TEE404", f"`{name}`: {_HAND_OVERS[name]}")
+            is_own = isinstance(call.func, cst.Name) and name in self._bindings.global_names
+            if name in hand_overs.OF_CALL and not is_own:
+                self.report(call, "TEE404", f"`{name}`: {hand_overs.OF_CALL[name]}")
             if name == "batch_normalization":
                 self.report(call, "TEE405", "one replica normalizes the whole batch here; the "
                             "Estimator with num_shards above 1 normalized shares of it")
-
-
-class _Rewrite(cst.CSTTransformer):
-    """Puts the new definitions in place, and takes V2 behaviour's switch out."""
-
-    def __init__(self, replaced: dict[cst.CSTNode, str | list[str]]) -> None:
-        super().__init__()
-        self._replaced = replaced
-
-    def leave_Call(self, original_node: cst.Call, updated_node: cst.Call) -> cst.BaseExpression:
-        new = self._replaced.get(original_node)
-        if isinstance(new, str):
-            return cst.parse_expression(new)
-        name = (dotted(original_node.func) or ("",))[-1]
-        if name == "input_layer" and len(original_node.args) >= 2:
-            return updated_node.with_changes(func=cst.Name("activations_of"),
-                                             args=updated_node.args[:2])
-        inner = original_node.func
-        kind = (dotted(inner.func) or ("",))[-1] if isinstance(inner, cst.Call) else ""
-        if kind in ("DenseFeatures", "SequenceFeatures"):
-            function = "activations_of" if kind == "DenseFeatures" else "sequences_of"
-            assert isinstance(updated_node.func, cst.Call)
-            columns = updated_node.func.args[0].with_changes(comma=cst.MaybeSentinel.DEFAULT)
-            return cst.Call(cst.Name(function), [updated_node.args[0], columns])
-        return updated_node
-
-    def leave_FunctionDef(self, original_node: cst.FunctionDef,
-                          updated_node: cst.FunctionDef) -> Any:
-        new = self._replaced.get(original_node)
-        if not isinstance(new, list):
-            return updated_node
-        statements: list[cst.BaseStatement] = []
-        for text in new:
-            found = list(cst.parse_module(text).visit(_Rewrite({})).body)
-            parsed = cst.parse_module(text)
-            found[0] = found[0].with_changes(leading_lines=[
-                cst.EmptyLine(), cst.EmptyLine(), *parsed.header, *found[0].leading_lines])
-            statements += found
-        return cst.FlattenSentinel(statements)
-
-    def leave_Attribute(self, original_node: cst.Attribute,
-                        updated_node: cst.Attribute) -> cst.BaseExpression:
-        return cst.Name("ModeKeys") if dotted(original_node) == (
-            "tf_estimator", "ModeKeys") else updated_node
-
-    def leave_SimpleStatementLine(self, original_node: cst.SimpleStatementLine,
-                                  updated_node: cst.SimpleStatementLine) -> Any:
-        expression = getattr(original_node.body[0], "value", None) if original_node.body else None
-        name = dotted(expression.func)[-1:] if isinstance(expression, cst.Call) else ()
-        if name in (("disable_v2_behavior",), ("disable_eager_execution",)):
-            return cst.RemoveFromParent()
-        return updated_node
 
 
 def _calls(node: cst.CSTNode) -> list[cst.Call]:

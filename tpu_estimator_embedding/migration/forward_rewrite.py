@@ -1,0 +1,89 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Puts what a model_fn has become into its program."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import libcst as cst
+
+from tpu_estimator_embedding.migration.bindings import dotted
+
+
+class ForwardRewrite(cst.CSTTransformer):
+    """Puts the new definitions in place, and takes V2 behaviour's switch out.
+
+    Args:
+        calls: call -> the text that takes its place.
+        functions: function -> the texts of the statements that take its place.
+        before: statement -> the texts of statements to put above it.
+    """
+
+    def __init__(self, calls: dict[cst.Call, str], functions: dict[cst.FunctionDef, list[str]],
+                 before: dict[cst.CSTNode, list[str]]) -> None:
+        super().__init__()
+        self._calls, self._functions, self._before = calls, functions, before
+
+    def leave_Call(self, original_node: cst.Call, updated_node: cst.Call) -> cst.BaseExpression:
+        if original_node in self._calls:
+            return cst.parse_expression(self._calls[original_node])
+        name = (dotted(original_node.func) or ("",))[-1]
+        if name == "input_layer" and len(original_node.args) >= 2:
+            return updated_node.with_changes(func=cst.Name("activations_of"),
+                                             args=updated_node.args[:2])
+        inner = original_node.func
+        kind = (dotted(inner.func) or ("",))[-1] if isinstance(inner, cst.Call) else ""
+        if kind in ("DenseFeatures", "SequenceFeatures"):
+            function = "activations_of" if kind == "DenseFeatures" else "sequences_of"
+            assert isinstance(updated_node.func, cst.Call)
+            columns = updated_node.func.args[0].with_changes(comma=cst.MaybeSentinel.DEFAULT)
+            return cst.Call(cst.Name(function), [updated_node.args[0], columns])
+        return updated_node
+
+    def leave_FunctionDef(self, original_node: cst.FunctionDef,
+                          updated_node: cst.FunctionDef) -> Any:
+        texts = self._functions.get(original_node)
+        if texts is None:
+            return self._with_definitions(original_node, updated_node)
+        statements = _statements(texts)
+        if len(texts) == 1:  # in another function, or in a class
+            statements[0] = statements[0].with_changes(leading_lines=original_node.leading_lines)
+        return cst.FlattenSentinel(statements)
+
+    def leave_ClassDef(self, original_node: cst.ClassDef, updated_node: cst.ClassDef) -> Any:
+        return self._with_definitions(original_node, updated_node)
+
+    def _with_definitions(self, original_node: cst.CSTNode, updated_node: Any) -> Any:
+        if original_node not in self._before:
+            return updated_node
+        return cst.FlattenSentinel([*_statements(self._before[original_node]), updated_node])
+
+    def leave_Attribute(self, original_node: cst.Attribute,
+                        updated_node: cst.Attribute) -> cst.BaseExpression:
+        return cst.Name("ModeKeys") if dotted(original_node) == (
+            "tf_estimator", "ModeKeys") else updated_node
+
+    def leave_SimpleStatementLine(self, original_node: cst.SimpleStatementLine,
+                                  updated_node: cst.SimpleStatementLine) -> Any:
+        expression = getattr(original_node.body[0], "value", None) if original_node.body else None
+        name = dotted(expression.func)[-1:] if isinstance(expression, cst.Call) else ()
+        if name in (("disable_v2_behavior",), ("disable_eager_execution",)):
+            return cst.RemoveFromParent()
+        return updated_node
+
+
+def _statements(texts: list[str]) -> list[Any]:
+    """Parses texts, each with two empty lines above, and rewrites the calls in them."""
+    statements: list[Any] = []
+    for text in texts:
+        parsed = cst.parse_module(text)
+        found: list[Any] = list(parsed.visit(ForwardRewrite({}, {}, {})).body)
+        found[0] = found[0].with_changes(leading_lines=[
+            cst.EmptyLine(), cst.EmptyLine(), *parsed.header, *found[0].leading_lines])
+        statements += found
+    return statements
+
+
+def holds(node: cst.CSTNode, inner: cst.CSTNode) -> bool:
+    """Whether a node is another one, or has it inside."""
+    return node is inner or any(holds(child, inner) for child in node.children)
