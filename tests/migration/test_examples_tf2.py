@@ -30,7 +30,8 @@ PROGRAMS = {
         lambda directory: synthetic_data.write_ratings(directory, 6000),
         ["--ratings=ratings.npz", "--num_shards=1", f"--train_steps={STEPS}"],
         {"TEE401", "TEE403", "TEE404"},
-        "program.Trainer(program.model_fn, train_batch_size=512, eval_batch_size=512)", "program.train_input_fn"),
+        "program.Trainer(program.model_fn, train_batch_size=512, eval_batch_size=512)",
+        "program.train_input_fn"),
     "two_tower": (
         lambda directory: synthetic_data.write_sessions(directory, 6000),
         ["--sessions=sessions.npz", f"--steps={STEPS}", "--output=vectors.npz"],

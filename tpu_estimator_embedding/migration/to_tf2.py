@@ -29,7 +29,8 @@ from tpu_estimator_embedding.migration.to_imports import Rewritten
 
 _ESTIMATOR = "TPUEstimator"
 _ARGUMENTS = ("model_fn", "model_dir", "config", "params", "use_tpu", "train_batch_size",
-              "eval_batch_size", "predict_batch_size")
+              "eval_batch_size", "predict_batch_size", "batch_axis", "eval_on_tpu",
+              "export_to_tpu", "export_to_cpu", "warm_start_from", "embedding_config_spec")
 _FROM_CONFIG = ("model_dir", "save_checkpoints_steps", "keep_checkpoint_max")
 _TRAINER = ("params", "model_dir", "train_batch_size", "eval_batch_size", "predict_batch_size",
             "save_checkpoints_steps", "keep_checkpoint_max")
@@ -74,6 +75,9 @@ class _Writer:
         function = self._model_fn(arguments, calls[0])
         parts = model_fn_parts.split(function)
         self._report_hand_overs(module, parts)
+        if "warm_start_from" in arguments:
+            self.report(calls[0], "TEE404", "`warm_start_from`: call "
+                        "Trainer.restore_estimator_checkpoint, or convert the checkpoint")
         config = self._config(arguments, calls[0])
         forward = module.code_for_node(parts.forward)
         above, below = self._definitions(parts, function)

@@ -61,10 +61,10 @@ class Structure:
         return f"{'Dataset' if self.is_dataset else 'tensors'} of {self.spec}"
 
 
-def read(call: Callable[[], Any], count: int) -> tuple[Batches, Structure]:
-    """Calls an input_fn in a graph of its own, and reads its first batches."""
+def read(call: Callable[[], Any], count: int, seed: int = SEED) -> tuple[Batches, Structure]:
+    """Calls an input_fn in a graph of its own, of a seed, and reads its first batches."""
     with tf.Graph().as_default():
-        tf.compat.v1.set_random_seed(SEED)
+        tf.compat.v1.set_random_seed(seed)
         result = _without_missing_labels(call())
         structure = Structure(_spec_of(result), isinstance(result, tf.data.Dataset))
         start = []

@@ -11,9 +11,15 @@ from tpu_estimator_embedding.migration.equal_plans import values_at_steps
 from tpu_estimator_embedding.plan.embedding_plan import EmbeddingPlan
 
 
-def plan_values(plan: EmbeddingPlan) -> dict[str, str]:
-    """Returns where a value stands in a plan -> the value; rates as values at some steps."""
-    return dict(_values("", plan))
+def plan_values(plan: EmbeddingPlan, *, evaluate: bool = True) -> dict[str, str]:
+    """Returns where a value stands in a plan -> the value.
+
+    Args:
+        plan: of a TPUEstimator or of a class of TF2.
+        evaluate: whether rates that are functions are shown as values at some steps. Those of
+            TF2 read a variable of their program and cannot be.
+    """
+    return {path: _text(path, value, evaluate=evaluate) for path, value in _values("", plan)}
 
 
 def of_tables(legacy: Mapping[str, str],
@@ -27,7 +33,7 @@ def of_tables(legacy: Mapping[str, str],
     old, new = _by_feature(legacy), _by_feature(migrated)
     for path in old.keys() & new.keys():
         is_function = path.endswith("learning_rate") and old[path].startswith("[")
-        if is_function or (path.endswith(".combiner") and (old[path], new[path]) == (
+        if is_function or (path.endswith("combiner") and (old[path], new[path]) == (
                 "None", "'sum'")):
             new[path] = old[path]
     return old, new if new else old
@@ -47,10 +53,10 @@ def _by_feature(plan: Mapping[str, str]) -> dict[str, str]:
     return found
 
 
-def _values(path: str, value: Any) -> Iterator[tuple[str, str]]:
+def _values(path: str, value: Any) -> Iterator[tuple[str, Any]]:
     if dataclasses.is_dataclass(value):
         if path:  # of an optimizer, its rule
-            yield path, type(value).__name__
+            yield path, type(value)
         for field in dataclasses.fields(value):
             yield from _values(f"{path}.{field.name}".lstrip("."), getattr(value, field.name))
     elif isinstance(value, Mapping):
@@ -60,22 +66,17 @@ def _values(path: str, value: Any) -> Iterator[tuple[str, str]]:
         for index, one in enumerate(value):
             yield from _values(f"{path}[{getattr(one, 'name', index)!r}]", one)
     else:
-        yield path, _text(path, value)
+        yield path, value
 
 
-def _text(path: str, value: Any) -> str:
+def _text(path: str, value: Any, *, evaluate: bool) -> str:
+    if isinstance(value, type):
+        return value.__name__
     value = inspect.unwrap(value) if callable(value) else value
     if hasattr(value, "get_config"):
         return f"{type(value).__name__}({value.get_config()})"
     if not callable(value):
         return repr(value)
     if path.endswith(("learning_rate", "gradient_multiplier_fn")):
-        return _rates(value)
+        return str(values_at_steps(value)) if evaluate else "[a function of variables]"
     return getattr(value, "__qualname__", type(value).__qualname__)
-
-
-def _rates(function: Any) -> str:
-    try:
-        return str(values_at_steps(function))
-    except RuntimeError:  # a TF2 program's, which reads a variable that no graph can read
-        return "[a function of variables]"

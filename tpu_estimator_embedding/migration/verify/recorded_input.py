@@ -19,6 +19,7 @@ class RecordedInput:
         inputs: for each call, the structure of the elements as text.
         digests: for each call, a digest of each batch that the program itself would be fed.
         is_repeatable: whether the input of the reference gives the same batches again.
+        is_seedless: whether it also does with another seed of the graph.
     """
 
     def __init__(self, input_fn: Callable[..., Any], settings: Settings, count: int) -> None:
@@ -29,7 +30,7 @@ class RecordedInput:
         self._count = count
         self.inputs: list[str] = []
         self.digests: list[tuple[str, ...]] = []
-        self.is_repeatable = True
+        self.is_repeatable = self.is_seedless = True
 
     def input_fn(self, params: Any, config: Any, mode: Any) -> Any:
         """Returns the batches to train on."""
@@ -46,4 +47,6 @@ class RecordedInput:
         own.save(self._directory / name)
         again, _ = batches.read(call, self._count)
         self.is_repeatable &= again.digests() == own.digests()
+        other, _ = batches.read(call, self._count, batches.SEED + 1)
+        self.is_seedless &= other.digests() == own.digests()
         return batches.play(own, structure)

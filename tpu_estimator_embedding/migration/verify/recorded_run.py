@@ -119,7 +119,8 @@ def _train(train: Any, estimator: Any, arguments: dict[str, Any], constructed: d
                         num_hosts=constructed["num_hosts"] or 1)
     return RunResult(tuple(checkpoints.losses), plan_values(plan), tuple(recorded.inputs),
                      tuple(recorded.digests), recorded.is_repeatable,
-                     tables=found.table_variables, trainable=checkpoints.trainable)
+                     is_seedless=recorded.is_seedless, tables=found.table_variables,
+                     trainable=checkpoints.trainable, num_replicas=replicas)
 
 
 if __name__ == "__main__":

@@ -69,9 +69,11 @@ class RunResult:
         inputs: for each call of the input_fn, the structure of its elements as text.
         digests: for each call of the input_fn, a digest of each batch.
         is_repeatable: whether a second reading of the input gave the same batches.
+        is_seedless: whether a reading with another seed did, too.
         stage: ESTIMATOR or TF2: what trained.
         tables: "table" or "table/slot" of the plan -> its name in a checkpoint.
         trainable: dense variables that are trained, in the order in which they were made.
+        num_replicas: that share a batch; the loss is that of one of them.
         notes: what a TF2 program could not be compared in.
         differences: what a TF2 program starts otherwise, or lacks.
     """
@@ -81,9 +83,11 @@ class RunResult:
     inputs: tuple[str, ...]
     digests: tuple[tuple[str, ...], ...]
     is_repeatable: bool
+    is_seedless: bool = True
     stage: str = ESTIMATOR
     tables: dict[str, str] = dataclasses.field(default_factory=dict)
     trainable: tuple[str, ...] = ()
+    num_replicas: int = 1
     notes: tuple[str, ...] = ()
     differences: tuple[str, ...] = ()
 

@@ -197,7 +197,7 @@ class TF2Run:
         values: dict[str, str] = {}
         for tables in self._tables:
             if tables.plan is not None:
-                values.update(plan_values(tables.plan))
+                values.update(plan_values(tables.plan, evaluate=False))
         return values
 
     def _start_differences(self) -> Iterator[str]:
