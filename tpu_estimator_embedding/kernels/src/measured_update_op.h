@@ -6,7 +6,6 @@
 #include <algorithm>
 #include <vector>
 
-#include "measured_rows.h"
 #include "update_op.h"
 
 namespace tpu_estimator_embedding {
@@ -73,7 +72,7 @@ class MeasuredUpdateOp : public UpdateOp<Id> {
       const Update<Id>& task = *shares[i].task;
       const int64_t table = &task - tasks.data();
       if (measures) {
-        UpdateAndMeasure(task, shares[i].range, all_norms + begins[table], &sums_of_shares[i]);
+        kernels(task, shares[i].range, all_norms + begins[table], &sums_of_shares[i]);
       } else {
         kernels(task, shares[i].range);
       }

@@ -37,12 +37,33 @@ struct Range {
   int64_t begin_row, end_row;
 };
 
+// Sums over the rows that a step looks up. Gradients are those that were summed for a row and
+// multiplied; untouched rows that move are not measured.
+struct RowSums {
+  double squared_gradients = 0;
+  double squared_clipped_gradients = 0;
+  double clipped_rows = 0;     // with a gradient of which any value was clipped
+  double squared_updates = 0;  // of what was added to the rows
+  double squared_rows = 0;     // before the update
+
+  void Add(const RowSums& other) {
+    squared_gradients += other.squared_gradients;
+    squared_clipped_gradients += other.squared_clipped_gradients;
+    clipped_rows += other.clipped_rows;
+    squared_updates += other.squared_updates;
+    squared_rows += other.squared_rows;
+  }
+};
+
 struct RowKernels {
   const char* level;
   void (*look_up_32)(const LookUp<int32_t>&, int64_t begin_row, int64_t end_row);
   void (*look_up_64)(const LookUp<int64_t>&, int64_t begin_row, int64_t end_row);
   void (*update_32)(const Update<int32_t>&, const Range&);
   void (*update_64)(const Update<int64_t>&, const Range&);
+  // Update, and measure: see measure_rows.h.
+  void (*measure_32)(const Update<int32_t>&, const Range&, float* norms, RowSums* sums);
+  void (*measure_64)(const Update<int64_t>&, const Range&, float* norms, RowSums* sums);
 
   void operator()(const LookUp<int32_t>& task, int64_t begin, int64_t end) const {
     look_up_32(task, begin, end);
@@ -52,6 +73,14 @@ struct RowKernels {
   }
   void operator()(const Update<int32_t>& task, const Range& range) const { update_32(task, range); }
   void operator()(const Update<int64_t>& task, const Range& range) const { update_64(task, range); }
+  void operator()(const Update<int32_t>& task, const Range& range, float* norms,
+                  RowSums* sums) const {
+    measure_32(task, range, norms, sums);
+  }
+  void operator()(const Update<int64_t>& task, const Range& range, float* norms,
+                  RowSums* sums) const {
+    measure_64(task, range, norms, sums);
+  }
 };
 
 extern const RowKernels kBaselineKernels;

@@ -1,20 +1,61 @@
 // SPDX-License-Identifier: Apache-2.0
-#include "measured_rows.h"
+// Updates rows of a table and measures what that does to them, with one instruction set.
+#ifndef TPU_ESTIMATOR_EMBEDDING_MEASURE_ROWS_H_
+#define TPU_ESTIMATOR_EMBEDDING_MEASURE_ROWS_H_
 
 #include <algorithm>
 #include <cmath>
 #include <vector>
 
+#include "update_rows.h"
 #include "update_shares.h"
-#include "vectors.h"
 
 namespace tpu_estimator_embedding {
 namespace {
 
 // Few enough rows to stay in the cache until they are compared, with slots and gradients.
 constexpr int64_t kRunsOfBlock = 64;
-constexpr int64_t kRunsAhead = 16;
-constexpr int64_t kFloatsPerLine = 16;
+
+inline float Total(float value) { return value; }
+inline float Total(Vector values) {
+  float sum = 0;
+  for (int lane = 0; lane < kLanes; ++lane) sum += values[lane];
+  return sum;
+}
+
+// The summed gradient of a run, column by column: few enough squares to add them in floats.
+template <class Id>
+struct GradientColumns {
+  const Update<Id>& task;
+  int32_t begin, end;  // gradients of the run
+  float *squares, *clipped_squares, *differences;
+
+  template <class T, int kCount>
+  TPU_EMBEDDING_INLINE void Do(int64_t column) const {
+    const UpdateIds<Id>& ids = task.ids;
+    const float* gradients = task.gradients + column;
+    T sums[kCount] = {};
+    for (int32_t i = begin; i < end; ++i) {
+      const int64_t row = ids.run_rows[i];
+      const float scale = ids.scales == nullptr ? 1.0f : ids.scales[row];
+      const float factor = ids.run_weights == nullptr ? scale : scale * ids.run_weights[i];
+      AddScaled<T, kCount, true>(gradients + row * task.dim, factor, sums);
+    }
+    const RowOptimizer& optimizer = task.optimizer;
+    const T low = Fill<T>(optimizer.gradient_min), high = Fill<T>(optimizer.gradient_max);
+    T of_all{}, of_clipped{}, of_differences{};
+    for (int k = 0; k < kCount; ++k) {
+      const T value = sums[k] * optimizer.multiplier;
+      const T clipped = Clip(value, low, high);
+      of_all = of_all + value * value;
+      of_clipped = of_clipped + clipped * clipped;
+      of_differences = of_differences + (clipped != value ? Fill<T>(1.0f) : T{});
+    }
+    *squares += Total(of_all);
+    *clipped_squares += Total(of_clipped);
+    *differences += Total(of_differences);
+  }
+};
 
 // The sum of the squares of one row: few enough numbers to add them in floats.
 class Squares {
@@ -22,9 +63,7 @@ class Squares {
   void Add(Vector values) { lanes_ += values * values; }
   void Add(float value) { rest_ += value * value; }
   float total() const {
-    float sum = rest_;
-    for (int lane = 0; lane < kLanes; ++lane) sum += lanes_[lane];
-    return sum;
+    return rest_ + Total(lanes_);
   }
 
  private:
@@ -40,12 +79,10 @@ class MeasuredBlock {
 
   // Keeps the rows, and measures their gradients.
   void Before(RowSums* sums) {
-    std::vector<float> gradient(task_.dim);
     for (int64_t run = begin_; run < end_; ++run) {
-      if (run + kRunsAhead < end_) Prefetch(RowOf(run + kRunsAhead));
+      if (run + kRunsAhead < end_) Prefetch(RowOf(run + kRunsAhead), task_.dim);
       std::copy_n(RowOf(run), task_.dim, &before_[(run - begin_) * task_.dim]);
-      SumGradients(run, gradient.data());
-      MeasureGradient(gradient.data(), sums);
+      MeasureGradient(run, sums);
     }
   }
 
@@ -67,37 +104,14 @@ class MeasuredBlock {
     return task_.table + static_cast<int64_t>(task_.ids.run_ids[run]) * task_.dim;
   }
 
-  void Prefetch(const float* row) const {
-    for (int64_t i = 0; i < task_.dim; i += kFloatsPerLine) __builtin_prefetch(row + i);
-  }
-
-  void SumGradients(int64_t run, float* sum) const {
-    const UpdateIds<Id>& ids = task_.ids;
-    std::fill_n(sum, task_.dim, 0.0f);
-    for (int32_t i = run == 0 ? 0 : ids.run_ends[run - 1]; i < ids.run_ends[run]; ++i) {
-      const int64_t row = ids.run_rows[i];
-      const float scale = ids.scales == nullptr ? 1.0f : ids.scales[row];
-      const float factor = ids.run_weights == nullptr ? scale : scale * ids.run_weights[i];
-      const float* gradient = task_.gradients + row * task_.dim;
-      for (int64_t k = 0; k < task_.dim; ++k) sum[k] += gradient[k] * factor;
-    }
-  }
-
-  void MeasureGradient(const float* gradient, RowSums* sums) const {
-    const RowOptimizer& optimizer = task_.optimizer;
-    Squares squares, clipped_squares, differences;
-    ForEachVector([&](auto zero, int64_t k) {
-      auto value = zero;
-      Load(gradient + k, &value);
-      value = value * optimizer.multiplier;
-      const auto clipped = Clip(value, zero + optimizer.gradient_min, zero + optimizer.gradient_max);
-      squares.Add(value);
-      clipped_squares.Add(clipped);
-      differences.Add(clipped != value ? zero + 1.0f : zero);
-    });
-    sums->squared_gradients += squares.total();
-    sums->squared_clipped_gradients += clipped_squares.total();
-    sums->clipped_rows += differences.total() > 0;
+  void MeasureGradient(int64_t run, RowSums* sums) const {
+    const int32_t begin = run == 0 ? 0 : task_.ids.run_ends[run - 1];
+    float squares = 0, clipped_squares = 0, differences = 0;
+    ForEachBlock(task_.dim, GradientColumns<Id>{task_, begin, task_.ids.run_ends[run], &squares,
+                                                &clipped_squares, &differences});
+    sums->squared_gradients += squares;
+    sums->squared_clipped_gradients += clipped_squares;
+    sums->clipped_rows += differences > 0;
   }
 
   float MeasureRow(const float* after, const float* before, RowSums* sums) const {
@@ -128,25 +142,24 @@ class MeasuredBlock {
   std::vector<float> before_;
 };
 
-}  // namespace
-
+// Does what `UpdateRows` does with the range, bit for bit, and adds to the sums. Writes the
+// Euclidean norm of the row of each run, after all updates of the row, to `norms[run]`.
 template <class Id>
-void UpdateAndMeasure(const Update<Id>& task, const Range& range, float* norms, RowSums* sums) {
-  const RowKernels& kernels = BestRowKernels();
-  if (range.begin_run == range.end_run) return kernels(task, range);
+void MeasureRows(const Update<Id>& task, const Range& range, float* norms, RowSums* sums) {
+  if (range.begin_run == range.end_run) return UpdateRows<Id>(task, range);
   const Id* ids = task.ids.run_ids;
   for (int64_t begin = range.begin_run, end; begin < range.end_run; begin = end) {
     end = NextId(task.ids, std::min(begin + kRunsOfBlock, range.end_run));
     MeasuredBlock<Id> block(task, begin, end);
     block.Before(sums);
     // Rows between those of two blocks are in the range of the first one.
-    kernels(task, {begin, end, begin == range.begin_run ? range.begin_row : int64_t{ids[begin]},
+    UpdateRows<Id>(task, {begin, end, begin == range.begin_run ? range.begin_row : int64_t{ids[begin]},
                    end == range.end_run ? range.end_row : int64_t{ids[end]}});
     block.After(norms, sums);
   }
 }
 
-template void UpdateAndMeasure(const Update<int32_t>&, const Range&, float*, RowSums*);
-template void UpdateAndMeasure(const Update<int64_t>&, const Range&, float*, RowSums*);
-
+}  // namespace
 }  // namespace tpu_estimator_embedding
+
+#endif  // TPU_ESTIMATOR_EMBEDDING_MEASURE_ROWS_H_
