@@ -95,7 +95,8 @@ class _Turns(tf.compat.v1.train.SessionRunHook):
 def _make_estimator(workload: Workload, is_stock: bool, model_dir: str) -> Any:
     config = upstream.tpu_config.RunConfig(
         model_dir=model_dir, tf_random_seed=1, save_checkpoints_secs=None,
-        save_summary_steps=0, log_step_count_steps=None)
+        save_summary_steps=0, log_step_count_steps=None,
+        tpu_config=upstream.tpu_config.TPUConfig(iterations_per_loop=1))  # turns count runs
     columns = click_model.columns(workload)
     params = {"columns": columns,
               "spec_class": upstream.tpu_estimator.TPUEstimatorSpec}

@@ -43,8 +43,9 @@ def model_fn(features, labels, mode, params):
 
 
 def run_config(tpu_config=None, **options):
-    """A configuration without the logging that costs time."""
+    """A configuration without the logging that costs time, and with a run for every step."""
     options = {"log_step_count_steps": None, "save_summary_steps": None, **options}
+    tpu_config = tpu_config or upstream.tpu_config.TPUConfig(iterations_per_loop=1)
     return upstream.tpu_config.RunConfig(tpu_config=tpu_config, **options)
 
 

@@ -129,7 +129,7 @@ class Values(v1.train.SessionRunHook):
 def new_replicated(model_dir, model_fn, num_replicas, *, input_mode=V1, spec=None,
                    batch_size=BATCH_SIZE, config=None, **options):
     tpu_config = upstream.tpu_config.TPUConfig(
-        num_shards=num_replicas, per_host_input_for_training=input_mode)
+        num_shards=num_replicas, per_host_input_for_training=input_mode, iterations_per_loop=1)
     config = run_config(tpu_config, tf_random_seed=1, **(config or {}))
     return new_estimator(model_dir, model_fn, spec=spec or new_spec(), config=config,
                          batch_size=batch_size, **options)

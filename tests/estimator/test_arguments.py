@@ -58,8 +58,8 @@ TESTED = {
                                 "checkpoint_that_does_not_say",
     },
     TPUConfig.__new__: {
-        "iterations_per_loop": "test_iterations_per_loop.test_every_step_is_seen_and_the_last_one_"
-                               "is_named",
+        "iterations_per_loop": "test_iterations_per_loop.test_hooks_see_the_last_step_of_each_"
+                               "loop",
         "num_shards": "replicas.test_replicas.test_replicas_compute_what_one_does",
         "num_cores_per_replica": "test_arguments.test_layout_of_a_replica_changes_no_number",
         "per_host_input_for_training": "input.test_input_modes.test_replicas_are_given_what_"
@@ -105,8 +105,8 @@ TESTED = {
     TPUEstimator.train: {
         "input_fn": "input.test_input_modes.test_input_of_every_form",
         "hooks": "hooks.test_hooks.test_hooks_of_the_user_run_and_fetch_tensors_by_name",
-        "steps": "test_iterations_per_loop.test_every_step_is_seen_and_the_last_one_is_named",
-        "max_steps": "test_iterations_per_loop.test_every_step_is_seen_and_the_last_one_is_named",
+        "steps": "test_iterations_per_loop.test_fetches_and_numbers_of_steps_are_exact",
+        "max_steps": "test_iterations_per_loop.test_fetches_and_numbers_of_steps_are_exact",
         "saving_listeners": "hooks.test_hooks.test_saving_listeners_see_every_checkpoint",
     },
     TPUEstimator.evaluate: {

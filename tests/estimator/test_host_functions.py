@@ -195,10 +195,11 @@ def test_train_and_evaluate_evaluates_and_exports(tmp_path):
     assert served["count"].numpy().tolist() == [[2.0], [0.0]]
 
 
-def test_training_is_evaluated_in_memory(tmp_path):
+@pytest.mark.parametrize("steps", [None, 1])
+def test_training_is_evaluated_in_memory(tmp_path, steps):
     estimator = new_estimator(tmp_path, serving_model_fn)
     estimator.train(input_of([0, 0, 1, 1, 0, 0]), max_steps=100, hooks=[
-        tf_estimator.experimental.InMemoryEvaluatorHook(estimator, input_of([0, 1]),
+        tf_estimator.experimental.InMemoryEvaluatorHook(estimator, input_of([0, 1]), steps=steps,
                                                         every_n_iter=1)])
     written = events(tmp_path / "eval")
     assert {step: value for (tag, step), value in written.items() if tag == "mean"} == {

@@ -45,6 +45,11 @@ class TensorQueue:
             value.set_shape(component.shape)
         return with_tensors(self._structure, values)
 
+    def num_left(self, element: Any) -> Tensor:
+        """Returns how many elements are left, int32, when `element` was taken."""
+        with tf.control_dependencies(tensors_of(element)):
+            return self.queue.size()
+
 
 def _zeros_like_static_shape(component: Tensor) -> Tensor:
     shape = [] if component.shape.rank is None else [

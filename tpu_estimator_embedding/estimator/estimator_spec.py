@@ -1,6 +1,7 @@
 # SPDX-License-Identifier: Apache-2.0
 """From what a model_fn returned to the spec that Estimator runs."""
 
+import math
 from typing import Any
 
 import tensorflow as tf
@@ -8,45 +9,13 @@ import tensorflow as tf
 from tpu_estimator_embedding import checks
 from tpu_estimator_embedding.engine.step_ids import describe_kernels
 from tpu_estimator_embedding.estimator import upstream
+from tpu_estimator_embedding.estimator.loop_length import LoopLength
 from tpu_estimator_embedding.plan.embedding_plan import EmbeddingPlan
 
 ModeKeys = upstream.model_fn.ModeKeys
 
 
-class HostCallHook(tf.compat.v1.train.SessionRunHook):
-    """Runs another hook at every n-th global step only, as `host_call` on a TPU."""
-
-    def __init__(self, hook: tf.compat.v1.train.SessionRunHook, every_n_steps: int):
-        """Takes the hook and n."""
-        self._hook = hook
-        self._every_n_steps = every_n_steps
-        self._step = 0
-
-    def begin(self) -> None:
-        """Begins the hook."""
-        self._hook.begin()
-        self._global_step = tf.compat.v1.train.get_global_step()
-
-    def after_create_session(self, session: tf.compat.v1.Session,
-                             coord: tf.train.Coordinator) -> None:
-        """Passes the session on, and goes on where training was."""
-        self._hook.after_create_session(session, coord)
-        self._step = int(session.run(self._global_step))
-
-    def before_run(self, run_context: tf.compat.v1.train.SessionRunContext
-                   ) -> tf.compat.v1.train.SessionRunArgs | None:
-        """Asks for the host call's ops where the step before the run is a multiple of n."""
-        is_due = self._step % self._every_n_steps == 0
-        self._step += 1
-        return self._hook.before_run(run_context) if is_due else None
-
-    def end(self, session: tf.compat.v1.Session) -> None:
-        """Ends the hook."""
-        self._hook.end(session)
-
-
-def to_estimator_spec(spec: Any, mode: str, *, allow_estimator_spec: bool,
-                      host_call_every_n_steps: int = 1) -> Any:
+def to_estimator_spec(spec: Any, mode: str, *, allow_estimator_spec: bool) -> Any:
     """Returns an `EstimatorSpec`; `host_call` and `eval_metrics` become ops and hooks.
 
     To be called when the tables exist: `scaffold_fn` runs here and may initialize them.
@@ -55,14 +24,13 @@ def to_estimator_spec(spec: Any, mode: str, *, allow_estimator_spec: bool,
         spec: a `TPUEstimatorSpec` or an `EstimatorSpec`.
         mode: TRAIN, EVAL or PREDICT.
         allow_estimator_spec: whether an `EstimatorSpec` will do outside of TRAIN.
-        host_call_every_n_steps: how often the host call runs in TRAIN.
 
     Raises:
         RuntimeError: for an `EstimatorSpec` where a `TPUEstimatorSpec` is needed.
         ValueError: for anything else, or if `training_chief_hooks` are set.
     """
     if isinstance(spec, upstream.model_fn._TPUEstimatorSpec):
-        return _with_rare_host_calls(spec.as_estimator_spec(), host_call_every_n_steps)
+        return spec.as_estimator_spec()
     if not isinstance(spec, upstream.model_fn.EstimatorSpec):
         raise ValueError(f"model_fn must return a TPUEstimatorSpec, got {type(spec).__name__}.")
     if mode != ModeKeys.TRAIN and not allow_estimator_spec:
@@ -74,25 +42,25 @@ def to_estimator_spec(spec: Any, mode: str, *, allow_estimator_spec: bool,
     return spec
 
 
-def _with_rare_host_calls(spec: Any, every_n_steps: int) -> Any:
-    if every_n_steps == 1:
-        return spec
-    hooks = [HostCallHook(hook, every_n_steps)
-             if isinstance(hook, upstream.tpu_estimator._OutfeedHostCallHook) else hook
-             for hook in spec.training_hooks]
-    return spec._replace(training_hooks=tuple(hooks))
+def log_hooks(loss: Any, batch_size: int, every_n_steps: int | None, length: LoopLength,
+              output_dir: str) -> list[tf.compat.v1.train.SessionRunHook]:
+    """Returns the hooks that log loss, steps and examples per second.
 
-
-def log_hooks(loss: Any, batch_size: int, every_n_steps: int | None, output_dir: str
-              ) -> list[tf.compat.v1.train.SessionRunHook]:
-    """Returns the hooks that log loss, steps and examples per second."""
+    They are called after loops: as upstream's, they log after the loop that completes
+    `every_n_steps`, and once in each loop that is measured in seconds.
+    """
     if every_n_steps is None:
         return []
     tensors = {"loss": loss, "step": tf.compat.v1.train.get_global_step()}
-    return [
-        tf.compat.v1.train.LoggingTensorHook(tensors, every_n_iter=every_n_steps),
-        upstream.tpu_estimator.ExamplesPerSecondHook(batch_size, every_n_steps=every_n_steps,
-                                       output_dir=output_dir)]
+    if length.seconds is None:
+        often: dict[str, Any] = {"every_n_steps": every_n_steps}
+        log = tf.compat.v1.train.LoggingTensorHook(
+            tensors, every_n_iter=math.ceil(every_n_steps / (length.steps or 1)))
+    else:
+        often = {"every_n_secs": length.seconds, "every_n_steps": None}
+        log = tf.compat.v1.train.LoggingTensorHook(tensors, every_n_secs=length.seconds)
+    return [log, upstream.tpu_estimator.ExamplesPerSecondHook(
+        batch_size, output_dir=output_dir, **often)]
 
 
 def check_steps(steps: Any, max_steps: Any) -> None:

@@ -17,7 +17,6 @@ from tpu_estimator_embedding.estimator.config_checks import check_can_honour, wi
 from tpu_estimator_embedding.estimator.embedding_config_spec import check_spec
 from tpu_estimator_embedding.estimator.estimator_spec import (
     ModeKeys,
-    check_steps,
     describe_start,
     log_hooks,
     log_start,
@@ -32,6 +31,7 @@ from tpu_estimator_embedding.estimator.input import step_input
 from tpu_estimator_embedding.estimator.input.partition_dims import check_partition_dims
 from tpu_estimator_embedding.estimator.input.serving_ids import serving_input
 from tpu_estimator_embedding.estimator.input.step_feed import feed_steps
+from tpu_estimator_embedding.estimator.looping_estimator import LoopingEstimator
 from tpu_estimator_embedding.estimator.machine_context import MachineContext
 from tpu_estimator_embedding.estimator.model_fn_call import call_model_fn
 from tpu_estimator_embedding.estimator.restore.restore_errors import explained_restore
@@ -46,7 +46,7 @@ _NO_TABLES = EmbeddingPlan((), ())
 _EXPORT_API_V1 = upstream.tpu_estimator.ExportSavedModelApiVersion.V1
 
 
-class TPUEstimator(upstream.tpu_estimator.TPUEstimator):
+class TPUEstimator(LoopingEstimator):
     """`tf.compat.v1.estimator.tpu.TPUEstimator` on whatever devices there are.
 
     With `use_tpu=True`, the embeddings of `embedding_config_spec` are looked up and trained
@@ -120,13 +120,12 @@ class TPUEstimator(upstream.tpu_estimator.TPUEstimator):
     def train(self, input_fn, hooks=None, steps=None, max_steps=None, saving_listeners=None):
         """Trains as `Estimator.train`; every batch of the input is trained on once.
 
-        A run of the session is one step, whatever `iterations_per_loop` is: hooks see every
-        step, and what counts steps or runs (`save_checkpoints_steps`, `every_n_iter`) counts
-        steps. Training stops at `max_steps` exactly.
+        With the engine, a run of the session is a loop of `iterations_per_loop` steps, as on a
+        TPU: hooks are called for loops and see the last step of each; checkpoints and summaries
+        are written after the loop in which they are due. Training stops at `max_steps` exactly.
 
-        With the engine, Ctrl-C and SIGTERM stop after the current step, and a checkpoint is
-        saved. A program's own handlers stay in place, and outside of the main thread none are
-        touched.
+        Ctrl-C and SIGTERM stop after the current step, and a checkpoint is saved. A program's
+        own handlers stay in place, and outside of the main thread none are touched.
         """
         if not self._use_engine:
             with explained_restore(self.model_dir):
@@ -140,7 +139,10 @@ class TPUEstimator(upstream.tpu_estimator.TPUEstimator):
                                  max_steps, saving_listeners)
 
     def evaluate(self, input_fn, steps=None, hooks=None, checkpoint_path=None, name=None):
-        """Evaluates as `Estimator.evaluate`; `steps=None` evaluates the whole input."""
+        """Evaluates as `Estimator.evaluate`, all steps in one run of the session.
+
+        `steps=None` evaluates the whole input, a step in each run.
+        """
         with (explained_restore(self.model_dir), explained_ids(),
               self._stop.obeying_at_once()):
             return super().evaluate(input_fn, steps, self._hooks(hooks), checkpoint_path, name)
@@ -180,14 +182,6 @@ class TPUEstimator(upstream.tpu_estimator.TPUEstimator):
 
     def _assert_members_are_not_overridden(self) -> None:
         """Lets subclasses override what they like, whatever they are called."""
-
-    def _convert_train_steps_to_hooks(self, steps, max_steps):
-        if self._use_engine:
-            check_steps(steps, max_steps)
-        return upstream.estimator.Estimator._convert_train_steps_to_hooks(self, steps, max_steps)
-
-    def _convert_eval_steps_to_hooks(self, steps):
-        return upstream.estimator.Estimator._convert_eval_steps_to_hooks(self, steps)
 
     # From input_fn to the input of a step.
 
@@ -264,8 +258,7 @@ class TPUEstimator(upstream.tpu_estimator.TPUEstimator):
         if not is_export:
             self._warm_start(step)
         spec = to_estimator_spec(
-            step.spec, mode, allow_estimator_spec=is_export or not self._eval_on_tpu,
-            host_call_every_n_steps=self._config.tpu_config.experimental_host_call_every_n_steps)
+            step.spec, mode, allow_estimator_spec=is_export or not self._eval_on_tpu)
         spec = spec._replace(
             training_hooks=logging_without_input(spec.training_hooks),
             evaluation_hooks=logging_without_input(spec.evaluation_hooks),
@@ -286,7 +279,8 @@ class TPUEstimator(upstream.tpu_estimator.TPUEstimator):
 
     def _with_update(self, spec: Any, step: EngineStep) -> Any:
         with self._ctx.with_mode(ModeKeys.TRAIN) as ctx:
-            hooks = log_hooks(spec.loss, ctx.global_batch_size, self._log_steps, self.model_dir)
+            hooks = log_hooks(spec.loss, ctx.global_batch_size, self._log_steps,
+                              self._training_loop(), self.model_dir)
         updates = [op for op in (spec.train_op, step.update) if op is not None]
         return spec._replace(train_op=tf.group(*updates),
                              training_hooks=(*step.hooks, *spec.training_hooks, *hooks))

@@ -13,8 +13,11 @@ modules.import_estimator()
 
 from tensorflow_estimator.python.estimator import estimator, model_fn
 from tensorflow_estimator.python.estimator.tpu import tpu_config, tpu_context, tpu_estimator
-from tensorflow_estimator.python.estimator.tpu.util import check_positive_integer
+from tensorflow_estimator.python.estimator.tpu.util import (
+    check_positive_integer,
+    parse_iterations_per_loop,
+)
 from tensorflow_estimator.python.estimator.util import fn_args
 
-__all__ = ["check_positive_integer", "estimator", "fn_args", "model_fn", "tpu_config",
-           "tpu_context", "tpu_estimator"]
+__all__ = ["check_positive_integer", "estimator", "fn_args", "model_fn",
+           "parse_iterations_per_loop", "tpu_config", "tpu_context", "tpu_estimator"]

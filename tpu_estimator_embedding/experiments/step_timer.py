@@ -12,9 +12,9 @@ _SECONDS_BETWEEN_NOTES = 1.0
 
 
 class StepTimer:
-    """Counts steps and seconds of all `train` calls; the first step of each is not timed.
+    """Counts steps and seconds of all `train` calls; the first run of each is not timed.
 
-    The first step waits for the input and builds what the others find ready.
+    Its first step waits for the input and builds what the others find ready.
     """
 
     def __init__(self, path: pathlib.Path) -> None:
@@ -36,23 +36,30 @@ class StepTimer:
         timer = self
 
         class TimingHook(tf.compat.v1.train.SessionRunHook):
-            """Records when steps end."""
+            """Records when runs of the session end, and how many steps they were."""
 
             _last: float | None = None
 
+            def begin(self):
+                self._global_step = tf.compat.v1.train.get_global_step()
+
+            def after_create_session(self, session, coord):
+                self._step = int(session.run(self._global_step))
+
             def after_run(self, run_context, run_values):
-                now = time.perf_counter()
-                timer.count(None if self._last is None else now - self._last, batch_size)
-                self._last = now
+                step, now = int(run_context.session.run(self._global_step)), time.perf_counter()
+                timer.count(step - self._step, None if self._last is None else now - self._last,
+                            batch_size)
+                self._step, self._last = step, now
 
         return TimingHook()
 
-    def count(self, seconds: float | None, batch_size: int) -> None:
-        """Counts a step of so many seconds; None where it was not timed."""
-        self.steps += 1
+    def count(self, steps: int, seconds: float | None, batch_size: int) -> None:
+        """Counts the steps of a run of so many seconds; None where it was not timed."""
+        self.steps += steps
         if seconds is not None:
             self.timed_seconds += seconds
-            self.timed_examples += batch_size
+            self.timed_examples += steps * batch_size
         if time.monotonic() - self._last_note > _SECONDS_BETWEEN_NOTES:
             self._last_note = time.monotonic()
             write_text(self._path, json.dumps({"steps": self.steps}))

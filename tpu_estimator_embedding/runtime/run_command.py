@@ -6,6 +6,7 @@ import os
 import sys
 
 from tpu_estimator_embedding.checkpoint.layouts.unknown_layouts import CHECKPOINT_NUM_HOSTS
+from tpu_estimator_embedding.estimator import steps_per_run
 from tpu_estimator_embedding.runtime import program
 from tpu_estimator_embedding.statistics import settings
 
@@ -21,6 +22,7 @@ examples:
   tpu-estimator-embedding run --tf1 --quiet train.py
   tpu-estimator-embedding run --cores 8 train.py
   tpu-estimator-embedding run --statistics every=100 train.py
+  tpu-estimator-embedding run --steps-per-run 1 train.py
   tpu-estimator-embedding run -m trainer.task --model_dir /tmp/model
 """
 
@@ -32,9 +34,12 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("--tf1", action="store_true",
                         help="`import tensorflow` means TensorFlow 1.x, as in programs that "
                         "write tf.Session or tf.train.AdamOptimizer without compat.v1")
-    parser.add_argument("--cores", type=_cores, metavar="N",
+    parser.add_argument("--cores", type=_positive, metavar="N",
                         help="this machine stands in for a TPU of N cores: programs that leave "
                         "num_shards unset have N replicas")
+    parser.add_argument("--steps-per-run", type=_positive, metavar="N",
+                        help="hooks see every N-th step at least: a session run has at most N "
+                        "steps, whatever iterations_per_loop says")
     level = parser.add_mutually_exclusive_group()
     level.add_argument("--quiet", dest="level", action="store_const", const="quiet",
                        default="normal", help="TensorFlow logs warnings and errors only, and no "
@@ -65,6 +70,8 @@ def run(args: argparse.Namespace) -> int:
         os.environ[CHECKPOINT_NUM_HOSTS] = args.checkpoint_num_hosts
     if args.statistics:
         os.environ[settings.VARIABLE] = args.statistics
+    if args.steps_per_run:
+        os.environ[steps_per_run.VARIABLE] = str(args.steps_per_run)
     start = program.run_module if args.module else program.run_file
     try:
         start(name, arguments, program.ProgramSetup(args.tf1, args.level, args.cores))
@@ -82,8 +89,8 @@ def _statistics(text: str) -> str:
     return text
 
 
-def _cores(text: str) -> int:
-    cores = int(text)
-    if cores < 1:
+def _positive(text: str) -> int:
+    number = int(text)
+    if number < 1:
         raise argparse.ArgumentTypeError(f"must be 1 or more, got {text}")
-    return cores
+    return number

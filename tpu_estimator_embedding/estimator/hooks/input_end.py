@@ -31,22 +31,25 @@ class OnlyInputEnds(tf.compat.v1.train.SessionRunHook):
     def after_create_session(self, session: tf.compat.v1.Session,
                              coord: tf.train.Coordinator) -> None:
         """Watches the session's runs, those of hooks and savers too."""
-        session.run = self._watched(session.run)
+        session.run = only_input_ends(session.run, self._input_ops)
 
-    def _watched(self, run: Callable[..., Any]) -> Callable[..., Any]:
-        def watched(*args: Any, **kwargs: Any) -> Any:
-            try:
-                return run(*args, **kwargs)
-            except tf.errors.OutOfRangeError as error:
-                name = error.node_def.name if error.node_def else ""
-                if name in self._input_ops or isinstance(error, NotTheEndOfInputError):
-                    raise
-                raise readable(
-                    NotTheEndOfInputError(error.node_def, None, error.message),
-                    f"{name or 'An op'} ran out of range, which is not the end of the input: "
-                ) from None
 
-        return watched
+def only_input_ends(run: Callable[..., Any], input_ops: Collection[str] = ()
+                    ) -> Callable[..., Any]:
+    """Returns `run`; it raises NotTheEndOfInputError where other ops run out of range."""
+    def watched(*args: Any, **kwargs: Any) -> Any:
+        try:
+            return run(*args, **kwargs)
+        except tf.errors.OutOfRangeError as error:
+            name = error.node_def.name if error.node_def else ""
+            if name in input_ops or isinstance(error, NotTheEndOfInputError):
+                raise
+            raise readable(
+                NotTheEndOfInputError(error.node_def, None, error.message),
+                f"{name or 'An op'} ran out of range, which is not the end of the input: "
+            ) from None
+
+    return watched
 
 
 @contextlib.contextmanager

@@ -8,47 +8,58 @@ from typing import Any
 
 import tensorflow as tf
 
-from tpu_estimator_embedding.engine.tensor_queue import TensorQueue
+from tpu_estimator_embedding.estimator.input.feeding import Feeding
 from tpu_estimator_embedding.estimator.input.input_reader import Reading
+from tpu_estimator_embedding.estimator.made_callable import made_callable
 from tpu_estimator_embedding.ops.readable_errors import readable
+from tpu_estimator_embedding.types import Tensor
 
-_POLL_SECS = 1.0
+_FIRST_POLL_SECS = 0.0001
+_POLL_SECS = 0.05
 _GRACE_SECS = 5.0
 _DROP_SECS = 0.02
 
+# A run that feeds all steps lasts as long as training, whatever `operation_timeout_in_ms` says.
+_NO_TIMEOUT = tf.compat.v1.RunOptions(timeout_in_ms=10 ** 12)
+
 
 class EmbeddingHook(tf.compat.v1.train.SessionRunHook):
-    """Prepares the input of a step while the step before computes.
+    """Prepares the input of a step while the steps before compute.
 
-    A thread puts prepared steps into a queue, from which the step takes its input. When
-    the input ends, the queue closes, and the session stops after the last step; when the
-    session stops first, the thread is woken up and joined by the session's coordinator.
-    An exception in the input is raised when the session needs the batch that it is about,
-    after all steps before it.
+    Prepared steps are put into a queue, from which the step takes its input, by a run of the
+    session in a thread. When the input ends, the queue closes, and the session stops after the
+    last step; when the session stops first, the thread is woken up and joined by the session's
+    coordinator. An exception in the input is raised when the session needs the batch that it is
+    about, after all steps before it.
 
     No run starts without input: where it would find none, whatever does not depend on the
     input would still happen, such as counting the step.
+
+    Attributes:
+        steps_left: how many steps are left in the queue when one was taken.
     """
 
-    def __init__(self, reading: Reading, queue: TensorQueue, enqueue: tf.Operation, *,
+    def __init__(self, reading: Reading, feeding: Feeding, steps_left: Tensor, *,
                  mark_end: bool, sleep_secs: int = 0,
                  is_stopping: Callable[[], bool] = lambda: False):
         """Makes the hook in the graph of the queue.
 
         Args:
             reading: where the input comes from.
-            queue: the queue of prepared steps.
-            enqueue: the op that reads the input and puts a prepared step into the queue.
+            feeding: what reads the input and puts prepared steps into a queue.
+            steps_left: how many steps are left in the queue when one was taken.
             mark_end: whether an empty step marks the end of the input, for a reader that
                 looks ahead, instead of the queue being closed.
             sleep_secs: seconds to wait before reading the first batch.
             is_stopping: says whether to end the session instead of waiting for input.
         """
         self._reading = reading
-        self._enqueue = enqueue
+        self._feeding = feeding
+        self.steps_left = steps_left
         self._looks_ahead = mark_end
         self._sleep_secs = sleep_secs
         self._is_stopping = is_stopping
+        queue = feeding.queue
         self._finish = queue.enqueue_empty() if mark_end else queue.queue.close()
         self._cancel = queue.queue.close(cancel_pending_enqueues=True)
         self._size = queue.queue.size()
@@ -60,8 +71,8 @@ class EmbeddingHook(tf.compat.v1.train.SessionRunHook):
     def after_create_session(self, session: tf.compat.v1.Session,
                              coord: tf.train.Coordinator) -> None:
         """Starts the input anew, for a session that was lost and made again too."""
-        if self._reading.initializer is not None:
-            session.run(self._reading.initializer)
+        session.run(self._feeding.start)
+        self._num_waiting = made_callable(session, [self._size])
         self._is_over.clear()
         self._error = None
         feeder = _start(self._feed, session, coord)
@@ -70,37 +81,43 @@ class EmbeddingHook(tf.compat.v1.train.SessionRunHook):
             session.run(self._cancel)  # for the hook that is going to look the first step up
 
     def before_run(self, run_context: tf.compat.v1.train.SessionRunContext) -> None:
-        """Waits for the input of the run; where none is left, ends the session cleanly.
+        """Waits for the input of the run; where none is left, ends the session cleanly."""
+        self.wait_for_step(run_context.session)
+
+    def wait_for_step(self, session: tf.compat.v1.Session) -> None:
+        """Waits for the input of the next step.
 
         Raises:
-            Exception: what the input raised in the place of this run's batch.
+            OutOfRangeError: there is no further one.
+            Exception: what the input raised in its place.
         """
-        if not self._wait(run_context.session):
+        if not self._wait(session):
             if self._error is not None:
                 raise self._error
             raise tf.errors.OutOfRangeError(None, None, "The input has ended.")
 
     def _wait(self, session: tf.compat.v1.Session) -> bool:
         """Waits, in Python so that signals are heard; returns whether there is input."""
+        poll_secs = _FIRST_POLL_SECS
         while True:
             self._has_news.clear()
             is_over = self._is_over.is_set()
-            if session.run(self._size):
+            if self._num_waiting()[0]:
                 return True
-            if is_over or self._is_stopping():  # is_over is older than the size
+            if is_over or self._is_stopping():  # is_over is older than the number
                 return False
-            self._has_news.wait(_POLL_SECS)
+            self._has_news.wait(poll_secs)
+            poll_secs = min(1.5 * poll_secs, _POLL_SECS)
 
     def _feed(self, session: tf.compat.v1.Session, coord: tf.train.Coordinator) -> None:
-        steps = 0
         self._sleep(coord)
         try:
             while not coord.should_stop():
-                session.run(self._enqueue)
+                session.run(self._feeding.feed, options=_NO_TIMEOUT)
                 self._has_news.set()
-                steps += 1
         except tf.errors.OutOfRangeError:
-            self._end(session, steps)
+            if not coord.should_stop():  # else the session may be closed already
+                self._end(session)
         except Exception as error:  # noqa: BLE001 (raised again in the thread that trains)
             if not coord.should_stop():  # else the queue was closed under the enqueue
                 self._error = readable(error)
@@ -116,7 +133,8 @@ class EmbeddingHook(tf.compat.v1.train.SessionRunHook):
                 self._sleep_secs)
             coord.wait_for_stop(self._sleep_secs)
 
-    def _end(self, session: tf.compat.v1.Session, steps: int) -> None:
+    def _end(self, session: tf.compat.v1.Session) -> None:
+        steps = session.run(self._feeding.steps_fed)
         self._log_dropped(session, steps)
         if not steps:
             tf.compat.v1.logging.warning(
@@ -128,6 +146,7 @@ class EmbeddingHook(tf.compat.v1.train.SessionRunHook):
                              feeder: threading.Thread) -> None:
         coord.wait_for_stop()
         self._stop_waiting()
+        self._run_if_open(session, self._feeding.stop)
         self._let_finish(session, feeder)
         self._run_if_open(session, self._cancel)
 
@@ -141,7 +160,7 @@ class EmbeddingHook(tf.compat.v1.train.SessionRunHook):
             if not feeder.is_alive():
                 return
             with contextlib.suppress(tf.errors.OpError, RuntimeError):
-                if session.run(self._size):
+                if self._num_waiting()[0]:
                     session.run(self._drop)
 
     def _run_if_open(self, session: tf.compat.v1.Session, op: tf.Operation) -> None:

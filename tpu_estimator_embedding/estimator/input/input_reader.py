@@ -1,7 +1,7 @@
 # SPDX-License-Identifier: Apache-2.0
 """Reading what an input_fn returned: one batch for every replica of a step."""
 
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from typing import Any, NamedTuple
 
 import tensorflow as tf
@@ -12,20 +12,23 @@ from tpu_estimator_embedding.types import Tensor
 
 
 class Reading(NamedTuple):
-    """The batches of one step, and how they are read.
+    """How the batches of one step are read.
 
     Attributes:
-        batches: `(features, labels)` of every replica.
+        read: returns `(features, labels)` of every replica.
         initializer: what starts the input; None if nothing has to.
         batches_read: variable that counts the batches read; None if no batch can be left
             over.
         batches_per_step: how many of them a step takes.
+        is_repeatable: whether `read` makes ops that read the next batches wherever they run, in
+            a loop too; else it returns tensors that only another run evaluates anew.
     """
 
-    batches: list[tuple[Any, Any]]
+    read: Callable[[], list[tuple[Any, Any]]]
     initializer: tf.Operation | None
     batches_read: tf.Variable | None
     batches_per_step: int
+    is_repeatable: bool
 
 
 def next_batch(result: Any) -> Reading:
@@ -35,14 +38,17 @@ def next_batch(result: Any) -> Reading:
         result: a Dataset, or a nest of tensors that each run evaluates anew: `features`
             or `(features, labels)`.
     """
-    batch, initializer = _next(result)
-    return Reading([features_and_labels(batch)], initializer, None, 1)
+    if not isinstance(result, tf.data.Dataset):
+        return Reading(lambda: [features_and_labels(result)], None, None, 1, False)
+    iterator = tf.compat.v1.data.make_initializable_iterator(result)
+    return Reading(lambda: [features_and_labels(iterator.get_next())], iterator.initializer, None,
+                   1, True)
 
 
 def batch_for_all(result: Any, num_replicas: int) -> Reading:
     """Reads one batch that every replica is given, as with BROADCAST."""
     reading = next_batch(result)
-    return reading._replace(batches=reading.batches * num_replicas)
+    return reading._replace(read=lambda: reading.read() * num_replicas)
 
 
 def batch_of_each(results: Sequence[Any]) -> Reading:
@@ -50,7 +56,8 @@ def batch_of_each(results: Sequence[Any]) -> Reading:
     readings = [next_batch(result) for result in results]
     initializers = [reading.initializer for reading in readings
                     if reading.initializer is not None]
-    return Reading([reading.batches[0] for reading in readings], tf.group(*initializers), None, 1)
+    return Reading(lambda: [reading.read()[0] for reading in readings], tf.group(*initializers),
+                   None, 1, all(reading.is_repeatable for reading in readings))
 
 
 def successive_batches(result: Any, num_replicas: int) -> Reading:
@@ -65,8 +72,8 @@ def successive_batches(result: Any, num_replicas: int) -> Reading:
         return next_batch(result)
     iterator = tf.compat.v1.data.make_initializable_iterator(result)
     counter = _counter()
-    return Reading(_next_batches(iterator, num_replicas, counter), iterator.initializer, counter,
-                   num_replicas)
+    return Reading(lambda: _next_batches(iterator, num_replicas, counter), iterator.initializer,
+                   counter, num_replicas, True)
 
 
 def shared_batch(result: Any, num_replicas: int, embedding_keys: Iterable[str] = (),
@@ -80,13 +87,16 @@ def shared_batch(result: Any, num_replicas: int, embedding_keys: Iterable[str] =
     if num_replicas == 1:
         return next_batch(result)
     if not isinstance(result, tf.data.Dataset):
-        return Reading(split_batch(*features_and_labels(result), num_replicas, embedding_keys,
-                                   batch_axis), None, None, 1)
+        return Reading(lambda: split_batch(*features_and_labels(result), num_replicas,
+                                           embedding_keys, batch_axis), None, None, 1, False)
     iterator = tf.compat.v1.data.make_initializable_iterator(result)
     counter = _counter()
-    batch = _next_divisible_batch(iterator, num_replicas, counter, embedding_keys, batch_axis)
-    return Reading(split_batch(*batch, num_replicas, embedding_keys, batch_axis),
-                   iterator.initializer, counter, 1)
+
+    def read() -> list[tuple[Any, Any]]:
+        batch = _next_divisible_batch(iterator, num_replicas, counter, embedding_keys, batch_axis)
+        return split_batch(*batch, num_replicas, embedding_keys, batch_axis)
+
+    return Reading(read, iterator.initializer, counter, 1, True)
 
 
 def features_and_labels(result: Any) -> tuple[Any, Any]:
@@ -96,13 +106,6 @@ def features_and_labels(result: Any) -> tuple[Any, Any]:
     checks.check(len(result) == 2, "the result of input_fn", "features or (features, labels)",
                  result)
     return result[0], result[1]
-
-
-def _next(result: Any) -> tuple[Any, tf.Operation | None]:
-    if not isinstance(result, tf.data.Dataset):
-        return result, None
-    iterator = tf.compat.v1.data.make_initializable_iterator(result)
-    return iterator.get_next(), iterator.initializer
 
 
 def _next_batches(iterator: Any, count: int, counter: tf.Variable) -> list[tuple[Any, Any]]:

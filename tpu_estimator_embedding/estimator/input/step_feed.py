@@ -1,19 +1,19 @@
 # SPDX-License-Identifier: Apache-2.0
 """From the result of an input_fn to prepared steps that wait in a queue."""
 
+import functools
 from collections.abc import Callable, Sequence
 from typing import Any
 
 import tensorflow as tf
 
-from tpu_estimator_embedding.engine.tensor_queue import TensorQueue
+from tpu_estimator_embedding.estimator.cluster import cluster_of
 from tpu_estimator_embedding.estimator.input.embedding_hook import EmbeddingHook
+from tpu_estimator_embedding.estimator.input.feeding import Feeding
 from tpu_estimator_embedding.estimator.input.input_modes import read_input
 from tpu_estimator_embedding.estimator.input.step_input import StepInput, to_step_input
 from tpu_estimator_embedding.estimator.machine_context import MachineContext
 from tpu_estimator_embedding.plan.embedding_plan import EmbeddingPlan
-
-_STEPS_WAITING = 1  # besides the one that is being prepared
 
 
 def feed_steps(plan: EmbeddingPlan, ctx: MachineContext, input_fn: Callable[[Any], Any], *,
@@ -21,7 +21,7 @@ def feed_steps(plan: EmbeddingPlan, ctx: MachineContext, input_fn: Callable[[Any
                tensor_core_columns: Sequence[Any] = (),
                is_stopping: Callable[[], bool] = lambda: False
                ) -> tuple[StepInput, EmbeddingHook]:
-    """Returns the input of a step, prepared one step ahead, and the hook that feeds it.
+    """Returns the input of a step, prepared ahead of it, and the hook that feeds it.
 
     Args:
         plan: the tables and features.
@@ -38,14 +38,15 @@ def feed_steps(plan: EmbeddingPlan, ctx: MachineContext, input_fn: Callable[[Any
     with tf.device("/device:CPU:0"):
         reading = read_input(ctx, input_fn, embedding_keys, batch_axis)
         _warn_of_queues()
-        step = to_step_input(plan, reading.batches, training=training,
-                             tensor_core_columns=tensor_core_columns)
-        queue = TensorQueue(step, capacity=_STEPS_WAITING)
-        hook = EmbeddingHook(reading, queue, queue.enqueue(step),
+        feeding = Feeding(reading, functools.partial(
+            to_step_input, plan, training=training, tensor_core_columns=tensor_core_columns),
+            in_one_run=not cluster_of(ctx.config).servers)
+        taken = feeding.queue.dequeue()
+        hook = EmbeddingHook(reading, feeding, feeding.queue.num_left(taken),
                              mark_end=training and plan.pipelined,
                              sleep_secs=ctx.config.tpu_config.initial_infeed_sleep_secs or 0,
                              is_stopping=is_stopping)
-        return queue.dequeue(), hook
+        return taken, hook
 
 
 def _warn_of_queues() -> None:

@@ -1,0 +1,32 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Options of `run` that reach the program by its environment."""
+
+import argparse
+import os
+
+import pytest
+
+from tpu_estimator_embedding.estimator import steps_per_run
+from tpu_estimator_embedding.runtime import program, run_command
+
+
+def parse(*arguments):
+    parser = argparse.ArgumentParser()
+    run_command.add_arguments(parser)
+    return parser.parse_args(arguments)
+
+
+def test_steps_of_a_run_are_limited_from_outside(monkeypatch):
+    seen = []
+    monkeypatch.setenv(steps_per_run.VARIABLE, "")
+    monkeypatch.setattr(program, "run_file", lambda name, arguments, setup: seen.append(
+        (name, arguments, os.environ[steps_per_run.VARIABLE], steps_per_run.limit())))
+    assert run_command.run(parse("--steps-per-run", "3", "train.py", "--steps-per-run", "5")) == 0
+    assert seen == [("train.py", ["--steps-per-run", "5"], "3", 3)]
+
+
+@pytest.mark.parametrize("number", ["0", "-1", "many"])
+def test_limit_must_be_positive(number, capsys):
+    with pytest.raises(SystemExit):
+        parse("--steps-per-run", number, "train.py")
+    assert "argument --steps-per-run" in capsys.readouterr().err

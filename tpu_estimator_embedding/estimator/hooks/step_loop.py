@@ -1,0 +1,138 @@
+# SPDX-License-Identifier: Apache-2.0
+"""A session run is a loop of steps, as on a TPU.
+
+All steps of a loop but the last run here, right before the session runs the last one with what
+hooks ask for. Nothing of Estimator is between them: a step is one call of a callable that the
+session made once. What a TPU does in every step is in each: training or evaluating, and host
+calls when they are due.
+"""
+
+import time
+from collections.abc import Callable, Sequence
+from typing import Any, NamedTuple
+
+import tensorflow as tf
+
+from tpu_estimator_embedding.estimator import upstream
+from tpu_estimator_embedding.estimator.hooks.input_end import only_input_ends
+from tpu_estimator_embedding.estimator.input.embedding_hook import EmbeddingHook
+from tpu_estimator_embedding.estimator.loop_length import LoopLength
+from tpu_estimator_embedding.estimator.made_callable import made_callable
+
+_SECONDS_BETWEEN_NOTES = 60
+
+
+class Steps(NamedTuple):
+    """Which steps there are.
+
+    Attributes:
+        counter: returns the variable that counts them, in the graph of the session.
+        end: returns the number of steps after which nothing more is to run.
+    """
+
+    counter: Callable[[], Any]
+    end: Callable[[], int]
+
+
+class StepLoop(tf.compat.v1.train.SessionRunHook):
+    """Makes every run of a session a loop; the last of the session's hooks.
+
+    A signal cuts a loop short: one more step is its last. Where the input ends within it, or a
+    thread asks the session to stop, the session ends after the steps that ran, and hooks are not
+    called for that loop.
+    """
+
+    def __init__(self, length: LoopLength, steps: Steps, feed: EmbeddingHook, *,
+                 host_calls: Sequence[tf.compat.v1.train.SessionRunHook] = (),
+                 host_call_every_n_steps: int = 1,
+                 is_stopping: Callable[[], bool] = lambda: False):
+        """Makes the hook.
+
+        Args:
+            length: how long a loop is.
+            steps: those that a loop is part of.
+            feed: what feeds them.
+            host_calls: hooks whose fetches are those of host calls.
+            host_call_every_n_steps: they run in steps that are multiples of it, from 0.
+            is_stopping: says whether to end the loop.
+        """
+        self._length = length
+        self._steps = steps
+        self._feed = feed
+        self._host_calls = host_calls
+        self._every_n_steps = host_call_every_n_steps
+        self._is_stopping = is_stopping
+        self._run_step: Callable[[bool], bool] | None = None
+
+    def begin(self) -> None:
+        """Begins the host calls."""
+        self._counter = tf.identity(self._steps.counter())
+        for hook in self._host_calls:
+            hook.begin()
+
+    def after_create_session(self, session: tf.compat.v1.Session,
+                             coord: tf.train.Coordinator) -> None:
+        """Passes the session on."""
+        self._coord = coord
+        self._run_step = None
+        self._read_counter = made_callable(session, [self._counter])
+        for hook in self._host_calls:
+            hook.after_create_session(session, coord)
+
+    def before_run(self, run_context: tf.compat.v1.train.SessionRunContext
+                   ) -> tf.compat.v1.train.SessionRunArgs | None:
+        """Runs all steps of a loop but the last, and asks for the host calls of that."""
+        step = self._next_step()
+        if self._length.steps != 1:
+            self._run_step = self._run_step or self._new_step(run_context)
+            step = self._run_all_but_last(run_context.session, self._run_step, step)
+        if not self._is_call_due(step):
+            return None
+        return tf.compat.v1.train.SessionRunArgs(self._calls(run_context))
+
+    def end(self, session: tf.compat.v1.Session) -> None:
+        """Ends the host calls."""
+        for hook in self._host_calls:
+            hook.end(session)
+
+    def _next_step(self) -> int:
+        is_needed = self._length.steps != 1 or (self._host_calls and self._every_n_steps != 1)
+        return int(self._read_counter()[0]) if is_needed else 0
+
+    def _is_call_due(self, step: int) -> bool:
+        return bool(self._host_calls) and step % self._every_n_steps == 0
+
+    def _calls(self, run_context: tf.compat.v1.train.SessionRunContext) -> list[Any]:
+        return [hook.before_run(run_context).fetches for hook in self._host_calls]
+
+    def _run_all_but_last(self, session: tf.compat.v1.Session, run_step: Callable[[bool], bool],
+                          step: int) -> int:
+        """Runs steps from `step` on; returns the one that is left to run."""
+        last = self._last_step(step)
+        stop_at = time.monotonic() + (self._length.seconds or float("inf"))
+        note = upstream.tpu_estimator.PeriodicLogger(_SECONDS_BETWEEN_NOTES)
+        while step < last and time.monotonic() < stop_at and not self._is_stopping():
+            if not run_step(self._is_call_due(step)):
+                self._feed.wait_for_step(session)
+            step += 1
+            if self._coord.should_stop():  # and the input with it
+                raise tf.errors.OutOfRangeError(None, None, "The session was asked to stop.")
+            note.log("tpu_estimator_embedding: step %d of a loop up to %d", step, last + 1)
+        return step
+
+    def _last_step(self, first: int) -> int:
+        end = self._steps.end()
+        return (end if self._length.steps is None else min(end, first + self._length.steps)) - 1
+
+    def _new_step(self, run_context: tf.compat.v1.train.SessionRunContext
+                  ) -> Callable[[bool], bool]:
+        """Returns what runs a step, given whether host calls are due.
+
+        It says whether input for another step waits already.
+        """
+        session, left = run_context.session, self._feed.steps_left
+        fetches = run_context.original_args.fetches
+        bare = only_input_ends(made_callable(session, [left], fetches))
+        with_calls = only_input_ends(made_callable(
+            session, [left], [fetches, self._calls(run_context)])) if self._host_calls else bare
+        return lambda is_call_due: bool((with_calls if is_call_due else bare)()[0])

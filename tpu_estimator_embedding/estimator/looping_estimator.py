@@ -1,0 +1,102 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Making the runs of Estimator's sessions loops of steps."""
+
+from collections.abc import Callable, Sequence
+from typing import Any
+
+import tensorflow as tf
+from tensorflow.python.training import evaluation
+
+from tpu_estimator_embedding.estimator import loop_length, upstream
+from tpu_estimator_embedding.estimator.cluster import Cluster
+from tpu_estimator_embedding.estimator.estimator_spec import check_steps
+from tpu_estimator_embedding.estimator.hooks.embedding_statistics import statistics_hooks
+from tpu_estimator_embedding.estimator.hooks.interrupts import StopOnSignal
+from tpu_estimator_embedding.estimator.hooks.step_loop import StepLoop, Steps
+from tpu_estimator_embedding.estimator.input.embedding_hook import EmbeddingHook
+
+_HostCallHook = upstream.tpu_estimator._OutfeedHostCallHook
+
+
+def hooks_of_training(of_model: Sequence[Any], others: Sequence[Any],
+                      length: loop_length.LoopLength, host_call_every_n_steps: int,
+                      is_stopping: Callable[[], bool]) -> list[Any]:
+    """Returns the hooks of the model, the last ones of a session, that train in loops.
+
+    Args:
+        of_model: hooks of the model; those of host calls become part of the loop.
+        others: the session's other hooks; the last of them says when Estimator stops.
+        length: how long a loop is.
+        host_call_every_n_steps: how often there are host calls.
+        is_stopping: says whether to end a loop.
+    """
+    [*_, stop] = [hook for hook in others if isinstance(hook, tf.compat.v1.train.StopAtStepHook)]
+    steps = Steps(tf.compat.v1.train.get_global_step, lambda: stop._last_step)
+    return _in_loops(of_model, length, steps, _feed_of(others), is_stopping=is_stopping,
+                     host_call_every_n_steps=host_call_every_n_steps)
+
+
+def hooks_of_evaluation(hooks: Sequence[Any]) -> list[Any]:
+    """Returns all hooks of a session that evaluates its steps in one loop.
+
+    Where it is to last as long as its input, every run is one step.
+    """
+    numbers = [hook._num_evals for hook in hooks
+               if isinstance(hook, evaluation._StopAfterNEvalsHook)]
+    if not numbers:
+        return list(hooks)
+    steps = Steps(evaluation._get_or_create_eval_step, lambda: numbers[0])
+    return _in_loops(hooks, loop_length.of_evaluation(), steps, _feed_of(hooks))
+
+
+class LoopingEstimator(upstream.tpu_estimator.TPUEstimator):
+    """An estimator whose session runs are loops of steps where it uses the engine."""
+
+    _use_engine: bool
+    _stop: StopOnSignal
+    _cluster: Cluster
+
+    def _training_loop(self) -> loop_length.LoopLength:
+        if self._cluster.servers:  # whose workers share the steps: others count them, too
+            return loop_length.LoopLength(steps=1)
+        return loop_length.of_training(self._config.tpu_config.iterations_per_loop)
+
+    def _convert_train_steps_to_hooks(self, steps, max_steps):
+        if self._use_engine:
+            check_steps(steps, max_steps)
+        return upstream.estimator.Estimator._convert_train_steps_to_hooks(self, steps, max_steps)
+
+    def _convert_eval_steps_to_hooks(self, steps):
+        return upstream.estimator.Estimator._convert_eval_steps_to_hooks(self, steps)
+
+    def _train_with_estimator_spec(self, estimator_spec, worker_hooks, hooks,
+                                   global_step_tensor, saving_listeners):
+        if self._use_engine:
+            measures = statistics_hooks([*hooks, *estimator_spec.training_hooks])
+            estimator_spec = estimator_spec._replace(training_hooks=hooks_of_training(
+                estimator_spec.training_hooks, [*worker_hooks, *hooks],
+                # Statistics are of steps that need not be the last of a loop.
+                loop_length.LoopLength(steps=1) if measures else self._training_loop(),
+                self._config.tpu_config.experimental_host_call_every_n_steps,
+                is_stopping=lambda: self._stop.received is not None))
+        return super()._train_with_estimator_spec(
+            estimator_spec, worker_hooks, hooks, global_step_tensor, saving_listeners)
+
+    def _evaluate_run(self, checkpoint_path, scaffold, update_op, eval_dict, all_hooks,
+                      output_dir):
+        if self._use_engine:
+            all_hooks = hooks_of_evaluation(all_hooks)
+        return super()._evaluate_run(checkpoint_path, scaffold, update_op, eval_dict, all_hooks,
+                                     output_dir)
+
+
+def _in_loops(hooks: Sequence[Any], length: loop_length.LoopLength, steps: Steps,
+              feed: EmbeddingHook, **options: Any) -> list[Any]:
+    host_calls = [hook for hook in hooks if isinstance(hook, _HostCallHook)]
+    return [*(hook for hook in hooks if hook not in host_calls),
+            StepLoop(length, steps, feed, host_calls=host_calls, **options)]
+
+
+def _feed_of(hooks: Sequence[Any]) -> EmbeddingHook:
+    [feed] = [hook for hook in hooks if isinstance(hook, EmbeddingHook)]
+    return feed
