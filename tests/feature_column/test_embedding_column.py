@@ -114,10 +114,10 @@ def test_sequence_without_length_raises(length):
 @pytest.mark.parametrize("length", [1, -1, None])
 def test_length_without_sequence_raises(length):
     with pytest.raises(ValueError, match="`max_sequence_length` must be 0 for the column "
-                                         f"'words', which is no sequence, got {length}"):
+                                         f"'words', which is not a sequence column, got {length}"):
         single(max_sequence_length=length)
     with pytest.raises(ValueError, match=r"`max_sequence_lengths\[1\]` must be 0 for the column "
-                                         f"'others', which is no sequence, got {length}"):
+                                         f"'others', which is not a sequence column, got {length}"):
         shared(max_sequence_lengths=[0, length])
 
 

@@ -10,8 +10,8 @@ from tpu_estimator_embedding.cluster.task import new_tasks, run_command
 DESCRIPTION = """\
 Runs a program as the tasks of a parameter-server cluster on this machine: a
 chief, workers, servers that hold the tables, and an evaluator, each a process
-with its TF_CONFIG. Every line is printed under the name of its task. The
-cluster ends when its chief does, with the chief's exit status."""
+with its TF_CONFIG. Every line of output is prefixed with the name of its task.
+The cluster ends when its chief does, with the chief's exit status."""
 
 EXAMPLES = """\
 examples:

@@ -15,14 +15,14 @@ _EVALUATOR_SECONDS = 600.0  # for the evaluation of the last checkpoint
 def supervise(tasks: Sequence[Task], restarts: int) -> int:
     """Starts the tasks, restarts those that die, and ends all when the chief has ended.
 
-    However this ends, by Ctrl-C or SIGTERM too, no process is left.
+    No process is left behind, even after Ctrl-C or SIGTERM.
 
     Args:
         tasks: the tasks of a cluster, one chief among them.
         restarts: how often each task may be restarted.
 
     Returns:
-        The chief's exit status, or that of a task that died once too often.
+        The chief's exit status, or that of a task that has no restarts left.
 
     Raises:
         KeyboardInterrupt: after all tasks have ended.

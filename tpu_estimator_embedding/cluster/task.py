@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""A task of a cluster: a process with its TF_CONFIG, whose lines are printed under its name."""
+"""A task of a cluster: a process with its TF_CONFIG, whose output is prefixed with its name."""
 
 import json
 import os
@@ -28,7 +28,7 @@ class Task:
     """
 
     def __init__(self, job: str, number: int, command: Sequence[str], cluster: Addresses):
-        """Takes the command that every task runs, and the addresses of all; starts nothing."""
+        """Takes the command that every task runs, and all addresses; starts no process."""
         self.job = job
         self.number = number
         self.num_starts = 0
@@ -39,7 +39,7 @@ class Task:
 
     @property
     def name(self) -> str:
-        """The task as its lines are marked: `worker 0`."""
+        """The prefix of the task's lines: `worker 0`."""
         return f"{self.job} {self.number}"
 
     @property
@@ -54,7 +54,7 @@ class Task:
         return self._process.pid
 
     def start(self) -> None:
-        """Starts the process, in a session of its own: Ctrl-C comes from the launcher alone."""
+        """Starts the process in a separate session, so that only the launcher sends it Ctrl-C."""
         self.num_starts += 1
         self._process = subprocess.Popen(
             self._command, stdin=subprocess.DEVNULL, stdout=subprocess.PIPE,
@@ -64,12 +64,12 @@ class Task:
         self._reader.start()
 
     def say(self, line: str) -> None:
-        """Prints a line under the task's name."""
+        """Prints a line prefixed with the task's name."""
         with _printing:
             print(f"[{self.name}] {line.rstrip()}", flush=True)
 
     def interrupt(self) -> None:
-        """Asks the task to end: a trainer saves a checkpoint first, a server has nothing to."""
+        """Asks the task to end: chief and workers save a checkpoint first, servers do not."""
         self._signal(signal.SIGTERM if self.job == "ps" else signal.SIGINT)
 
     def kill(self) -> None:
@@ -118,7 +118,7 @@ def run_command(arguments: Sequence[str]) -> list[str]:
 
 
 def _free_ports(count: int) -> list[int]:
-    sockets = [socket.socket() for _ in range(count)]  # open together, so that all differ
+    sockets = [socket.socket() for _ in range(count)]  # all open at once, so that they differ
     try:
         for each in sockets:
             each.bind(("127.0.0.1", 0))

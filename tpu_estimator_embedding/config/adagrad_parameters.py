@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Settings of Adagrad and of what derives from it."""
+"""Settings of Adagrad and of the optimizers derived from it."""
 
 import dataclasses
 
@@ -85,9 +85,9 @@ class AdagradMomentumParameters(_OptimizationParameters):
     """Settings of Adagrad with momentum; equation in `optimizers.adagrad_momentum`.
 
     Attributes:
-        momentum: share of the momentum that stays.
-        use_nesterov: whether a step looks ahead along the momentum.
-        exponent: root that is taken of the accumulator, above 0.
+        momentum: decay factor of the momentum.
+        use_nesterov: whether to use Nesterov momentum.
+        exponent: root of the accumulator, above 0; 2 is the square root.
         beta2: 1 sums squared gradients, below 1 averages them.
         epsilon: added to the accumulator, above 0.
         The others are those of all optimizers.

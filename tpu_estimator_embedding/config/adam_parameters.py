@@ -22,8 +22,8 @@ class AdamParameters(_OptimizationParameters):
         beta1: decay rate of the first moment, in [0, 1).
         beta2: decay rate of the second moment, in [0, 1).
         epsilon: added to the denominator, above 0.
-        lazy_adam: whether rows that a step did not look up stay as they are.
-        sum_inside_sqrt: whether epsilon stands, squared, inside the root.
+        lazy_adam: whether rows that a step did not look up stay unchanged.
+        sum_inside_sqrt: whether epsilon is squared and added under the root.
         The others are those of all optimizers.
 
     Raises:

@@ -10,13 +10,12 @@ from tpu_estimator_embedding import checks, other_api
 class _OptimizationParameters:
     """Settings that every optimizer has, with the names of TensorFlow's v1 TPU embedding.
 
-    The name is TensorFlow's; programs test for it. Each class below it writes all its
-    fields out, because TensorFlow's order mixes them. As in TensorFlow, an object may be
-    changed after it is made and is equal only to itself; a plan is made from the values
-    that it has then.
+    The name is TensorFlow's; programs test for it. Each subclass lists all its fields,
+    because TensorFlow's order mixes them. As in TensorFlow, an object is mutable and equal
+    only to itself; a plan reads its values when the plan is built.
 
     Attributes:
-        learning_rate: a number, unless the table has a rate of its own.
+        learning_rate: a number, which a rate of the table overrides.
         use_gradient_accumulation: whether a row gets one update per step, from the sum
             over all replicas, instead of one per replica.
         clip_weight_min: lower limit of the weights after each update; None means no limit.
@@ -29,7 +28,7 @@ class _OptimizationParameters:
 
     Raises:
         ValueError: if gradients are clipped without being accumulated.
-        TypeError: if the learning rate is no number.
+        TypeError: if the learning rate is not a number.
     """
 
     learning_rate: float
@@ -55,8 +54,8 @@ class _OptimizationParameters:
 def is_optimization_parameters(value: Any) -> bool:
     """Whether `value` is one of the `*Parameters`, of this package or of TensorFlow's.
 
-    TensorFlow 2.15 has classes of the same names and attributes. A program holds objects
-    of those if it imported them before this package was installed in their place.
+    TensorFlow 2.15 has classes of the same names and attributes. A program has instances of
+    those if it imported them before `install()` replaced them.
     """
     return any(base.__name__ == _OptimizationParameters.__name__ for base in type(value).__mro__)
 

@@ -11,13 +11,13 @@ from tpu_estimator_embedding import checks
 def former_keywords(**replacements: str) -> Callable[[Any], Any]:
     """Makes a function or class name the replacement of a removed keyword.
 
-    The signature stays what it was. Other wrong keywords raise Python's own TypeError.
+    The signature does not change. Other wrong keywords raise Python's own TypeError.
 
     Args:
         **replacements: keyword -> end of the sentence "`keyword` must be …".
 
     Returns:
-        A decorator; what it returns raises TypeError when called with such a keyword.
+        A decorator; the decorated callable raises TypeError when called with such a keyword.
 
     >>> @former_keywords(colour="replaced by `color`")
     ... def paint(color=None):

@@ -12,17 +12,17 @@ class FrequencyEstimatorParameters(_OptimizationParameters):
 
     The equation is in `optimizers.frequency_estimator`. The gradient is not used, but a
     step without one does not update: give the model `tf.stop_gradient` of the activation.
-    TensorFlow asks for a learning_rate_fn that returns the global step, and takes the step
-    from it; here the step is always the global step.
+    TensorFlow requires a learning_rate_fn that returns the global step; here the step is
+    always the global step.
 
     Attributes:
         tau: weight of the newest distance between two lookups, in (0, 1).
         max_delta: largest distance that counts.
         outlier_threshold: a distance of this many means or more replaces the mean.
         weight_exponent: exponent of the weight `(distance / max_delta) ** weight_exponent`.
-            Activations are distances; where they are to be weights, the model computes
-            them from the distance. A plan says so once in a warning.
-        The others have the values that TensorFlow gives them.
+            Activations are distances; a model that needs weights computes them from the
+            distances. Building a plan logs this warning once.
+        The others have the values that TensorFlow sets.
 
     >>> FrequencyEstimatorParameters(0.1, 1000.0, 5.0, 1.0).learning_rate
     1.0

@@ -19,11 +19,11 @@ class FtrlParameters(_OptimizationParameters):
         initial_accumulator_value: value every accumulator starts with, at least 0.
         l1_regularization_strength: at least 0.
         l2_regularization_strength: at least 0.
-        multiply_linear_by_learning_rate: whether the linear slot carries the learning
+        multiply_linear_by_learning_rate: whether the linear slot includes the learning
             rate, which allows a rate of 0.
         beta: added to the root of the accumulator.
-        allow_zero_accumulator: asks for an arithmetic that stands an accumulator of 0.
-            The arithmetic here always does, so nothing depends on it.
+        allow_zero_accumulator: requests arithmetic that tolerates an accumulator of 0.
+            This package's always does, so the flag has no effect.
         The others are those of all optimizers.
 
     Raises:
@@ -49,7 +49,7 @@ class FtrlParameters(_OptimizationParameters):
     clip_gradient_min: float | None = None
     clip_gradient_max: float | None = None
 
-    initial_linear_value = 0.0  # no field: TensorFlow has the attribute, not the argument
+    initial_linear_value = 0.0  # not a field: TensorFlow has the attribute, not the argument
 
     def __post_init__(self) -> None:
         super().__post_init__()

@@ -1,8 +1,8 @@
 # SPDX-License-Identifier: Apache-2.0
 """The `*Parameters` classes: the optimizer of a table and its settings.
 
-Names, order of arguments and defaults are those of TensorFlow 2.15, which earlier calls
-fit except where an error says otherwise.
+Names, order of arguments and defaults are those of TensorFlow 2.15. Calls written for earlier
+releases work too, except where an error says otherwise.
 
 >>> AdagradParameters(0.1, clip_gradient_max=5.0, use_gradient_accumulation=False)
 Traceback (most recent call last):

@@ -1,7 +1,7 @@
 # SPDX-License-Identifier: Apache-2.0
 """Names of the slot variables of a table, a tuple for each optimizer.
 
-Fields stand in the order of the slots in the update rule, whose record names them. Gradient
+Fields are in the order of the slots in the update rule, whose record names them. Gradient
 descent has no slots and no tuple.
 
 >>> AdamSlotVariableNames("words/Adam/m", "words/Adam/v").v

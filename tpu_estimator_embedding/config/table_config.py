@@ -27,20 +27,20 @@ class TableConfig(collections.namedtuple("TableConfig", [
         dimension: columns, the width of an activation.
         initializer: called with the shape and dtype of each part of the table; by default
             a normal distribution of deviation 1/√dimension, truncated at two deviations.
-        combiner: "mean", "sum" or "sqrtn" of the ids of a sample; None where every sample
+        combiner: "mean", "sum" or "sqrtn" of the ids of a sample; None if every sample
             has exactly one id.
-        hot_id_replication: whether a TPU copies rows that are looked up often to several
-            cores. It changes the speed there, and no number anywhere.
+        hot_id_replication: whether a TPU replicates frequently looked-up rows on several
+            cores. It affects speed on a TPU only, never the results.
         learning_rate: a number that overrides that of the optimizer; 0 and None do not.
-        learning_rate_fn: function of the global step, evaluated in every step, that goes
-            before any other rate. Tables that share one evaluate it once.
+        learning_rate_fn: function of the global step, evaluated in every step, that
+            overrides any other rate. Tables that share one evaluate it once.
         optimization_parameters: one of the `*Parameters`, which overrides the one given
-            for all tables; None takes that one.
+            for all tables; None means that one.
 
     Raises:
         ValueError: if a value is outside its range, or both rates are given.
-        TypeError: if learning_rate is no number; if `learning_rate_key` is passed, which
-            release 1.15 had in the place of learning_rate_fn.
+        TypeError: if learning_rate is not a number; if `learning_rate_key` is passed, which
+            release 1.15 had instead of learning_rate_fn.
 
     >>> table = TableConfig(vocabulary_size=1000, dimension=16, combiner="sum")
     >>> table.vocabulary_size, table.initializer((2, 16), tf.float32).shape
@@ -72,14 +72,14 @@ class TableConfig(collections.namedtuple("TableConfig", [
 
 
 def default_initializer(dimension: int) -> Any:
-    """Returns a normal initializer of deviation 1/√dimension, cut at two deviations."""
+    """Returns a normal initializer of deviation 1/√dimension, truncated at two deviations."""
     return tf.compat.v1.truncated_normal_initializer(mean=0.0, stddev=1 / math.sqrt(dimension))
 
 
 def is_table_config(value: Any) -> bool:
     """Whether `value` is a TableConfig, of this package or TensorFlow 2.15's.
 
-    `tf.tpu.experimental.embedding.TableConfig` has the name, but is another thing.
+    `tf.tpu.experimental.embedding.TableConfig` has the same name, but is a different class.
     """
     return bool(getattr(value, "_fields", None) == TableConfig._fields)
 
@@ -92,4 +92,4 @@ def _check_learning_rates(learning_rate: Any, learning_rate_fn: Any) -> None:
                      sentence="At most one of learning_rate and learning_rate_fn can be None.")
     checks.check(learning_rate_fn is None or callable(learning_rate_fn), "learning_rate_fn",
                  "a function of the global step or None", learning_rate_fn,
-                 "Release 1.15 had `learning_rate_key` in its place.")
+                 "Release 1.15 had `learning_rate_key` instead.")

@@ -1,9 +1,8 @@
 # SPDX-License-Identifier: Apache-2.0
 """Lowers the v1 API to an `EmbeddingPlan`.
 
-Besides the classes of this package, objects of TensorFlow 2.15's own `TableConfig`,
-`FeatureConfig` and `*Parameters` are taken: a program has such objects if it imported the
-classes before this package put its own in their place.
+Instances of TensorFlow 2.15's own `TableConfig`, `FeatureConfig` and `*Parameters` are accepted,
+too: a program has such objects if it imported the classes before `install()` replaced them.
 """
 
 import dataclasses
@@ -41,16 +40,15 @@ def to_plan(table_to_config: Mapping[str, TableConfig],
     Args:
         table_to_config: table name -> table.
         feature_to_config: feature name -> feature.
-        optimization_parameters: the `*Parameters` of the tables that have none of their
-            own.
+        optimization_parameters: the `*Parameters` of the tables that do not set their own.
         training: whether tables are trained; otherwise the plan has no optimizers, and
-            the arguments that concern training are checked and left out.
+            the arguments that concern training are checked but not used.
         partition_strategy: "div" or "mod".
         num_hosts: parts into which every table is split.
-        pipelined: whether activations of a step miss the update of the step before.
+        pipelined: whether activations lack the update of the previous step.
         gradient_multiplier_fn: function of the global step that scales every gradient.
-        table_multipliers: a mapping as `TableMultipliers.of` takes it, of tables that this
-            function does not scale.
+        table_multipliers: multipliers of single tables, which override that function; a
+            mapping for `TableMultipliers.of`.
         clipping_limit: limit of the absolute value of every summed gradient, for tables
             whose `*Parameters` have no clip_gradient_min or clip_gradient_max.
 
@@ -58,7 +56,7 @@ def to_plan(table_to_config: Mapping[str, TableConfig],
         ValueError: if a config is of the wrong class, a value is outside its range, a
             feature refers to an unknown table, a table is not used, or a table is to be
             trained and has no `*Parameters`.
-        TypeError: if clipping_limit is no number.
+        TypeError: if clipping_limit is not a number.
 
     >>> from tpu_estimator_embedding.config.optimization_parameters import AdagradParameters
     >>> print(to_plan({"words": TableConfig(1000, 16)}, {"title": FeatureConfig("words")},
@@ -98,7 +96,7 @@ def check_clipping_limit(value: Any) -> None:
 
 
 def warn_of_profile_data(directory: Any) -> None:
-    """Warns once that nothing is written to a `profile_data_directory`."""
+    """Logs once that nothing is written to a `profile_data_directory`."""
     if directory is not None:
         _log_once(directory)
 
@@ -128,7 +126,7 @@ def _parameters_of_tables(table_to_config: Mapping[str, TableConfig],
 
 def _to_table(name: str, config: TableConfig, optimizer: RowOptimizer | None) -> TablePlan:
     initializer = config.initializer
-    if inspect.isclass(initializer):  # tf.compat.v1.get_variable takes classes, too
+    if inspect.isclass(initializer):  # tf.compat.v1.get_variable also takes classes
         initializer = initializer()
     return TablePlan(name, config.vocabulary_size, config.dimension, initializer,
                      config.combiner, optimizer)

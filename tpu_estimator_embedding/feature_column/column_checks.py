@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Checks that a single embedding column and shared ones have in common."""
+"""Checks common to single and shared embedding columns."""
 
 import numbers
 from collections.abc import Sequence
@@ -14,7 +14,7 @@ LOOKUP_DEVICES = ("cpu", "tpu_tensor_core", "tpu_embedding_core")
 
 
 def check_table(dimension: Any, combiner: Any, initializer: Any, learning_rate_fn: Any) -> None:
-    """Raises ValueError unless a table can be made of the arguments."""
+    """Raises ValueError unless the arguments describe a valid table."""
     is_dimension = (not isinstance(dimension, bool) and isinstance(dimension, numbers.Integral)
                     and int(dimension) >= 1)
     checks.check(is_dimension, "dimension", "an int of at least 1", dimension,
@@ -42,7 +42,7 @@ def check_max_sequence_length(argument: str, length: Any, column: Any) -> None:
                      sentence="max_sequence_length must be greater than 0 for sequence columns.")
     else:
         checks.check(is_int and length == 0, argument,
-                     f"0 for the column {column.name!r}, which is no sequence", length,
+                     f"0 for the column {column.name!r}, which is not a sequence column", length,
                      "Sequence columns are made with "
                      "tf.feature_column.sequence_categorical_column_with_identity.", sentence=
                      f"Non zero max_seq_length={length} specified for non sequence column "
@@ -70,7 +70,7 @@ def check_device(device: Any, tensor_core_shape: Any, columns: Sequence[Any]) ->
 
 
 def is_sequence(column: Any) -> bool:
-    """Whether a categorical column keeps the positions of its ids apart.
+    """Whether a categorical column keeps the positions of its ids, as a sequence column does.
 
     >>> import tensorflow as tf
     >>> is_sequence(tf.feature_column.sequence_categorical_column_with_identity("words", 10))

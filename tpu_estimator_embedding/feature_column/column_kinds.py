@@ -15,7 +15,7 @@ _PLAIN_COLUMNS = (
 
 
 def is_tpu_column(column: Any) -> bool:
-    """Whether a TPU embeds the column: single or shared, for either of its cores.
+    """Whether the column is a TPU embedding column: single or shared, for either kind of core.
 
     >>> import tensorflow as tf
     >>> words = tf.feature_column.categorical_column_with_identity("words", 10)
@@ -30,7 +30,7 @@ def is_tpu_column(column: Any) -> bool:
 def is_tensor_core_column(column: Any) -> bool:
     """Whether the model's own optimizer trains the column on a TensorCore.
 
-    That is a column made with `embedding_lookup_device="tpu_tensor_core"`.
+    Such a column is made with `embedding_lookup_device="tpu_tensor_core"`.
     """
     device = getattr(column, "_embedding_lookup_device", None)
     return is_tpu_column(column) and device == tpu_fc_v2.EmbeddingDevice.TPU_TENSOR_CORE

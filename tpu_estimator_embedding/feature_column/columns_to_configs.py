@@ -26,13 +26,13 @@ def columns_to_configs(
             or of `tf.compat.v1.tpu.experimental`, without those for a TensorCore.
 
     Returns:
-        `(table_to_config, feature_to_config)`. A table is named `tbl_` and what its
-        column calls it, a feature as its key in the features dictionary.
+        `(table_to_config, feature_to_config)`. The name of a table is `tbl_` followed by its
+        column's name for it; that of a feature is its key in the features dictionary.
 
     Raises:
         TypeError: if a column is of another kind.
-        ValueError: if two columns read one feature, or columns disagree about the table
-            that they share.
+        ValueError: if two columns read the same feature, or columns that share a table have
+            different settings for it.
 
     >>> import tensorflow as tf
     >>> words = tf.feature_column.categorical_column_with_identity("words", 1000)
@@ -69,7 +69,7 @@ def _check_kind(column: Any) -> None:
         raise TypeError(checks.complaint(
             "feature_columns", "columns for the embedding engine", column,
             "Make them with tpu_estimator_embedding.embedding_column or "
-            "shared_embedding_columns, and give others to the model only.",
+            "shared_embedding_columns, and use other columns in the model only.",
             sentence=f"Unsupported feature column {type(column)}."))
 
 
@@ -87,7 +87,7 @@ def _check_agree(table_name: str, first: TableConfig, second: TableConfig) -> No
 
 
 def _is_same(first: Any, second: Any) -> bool:
-    """Whether two values are equal; initializers are where their settings are."""
+    """Whether two values are equal; initializers are equal if their settings are."""
     if type(first) is not type(second) or not hasattr(first, "get_config"):
         return first == second
     settings, others = first.get_config(), second.get_config()

@@ -19,10 +19,10 @@ def embedding_column(categorical_column: Any, dimension: int, combiner: str | No
     """Makes a column that `EmbeddingConfigSpec(feature_columns=...)` takes.
 
     Args:
-        categorical_column: the ids. With `use_tpu=True` they are looked up as they come
-            from input_fn: vocabularies, hashes and default values are not applied.
+        categorical_column: the ids. With `use_tpu=True` they are looked up unchanged:
+            vocabularies, hashes and default values are not applied.
         dimension: width of the activation.
-        combiner: "mean", "sum" or "sqrtn" of the ids of a sample; None where every sample
+        combiner: "mean", "sum" or "sqrtn" of the ids of a sample; None if every sample
             has exactly one id.
         initializer: called with the shape and dtype of each part of the table; by default
             a normal distribution of deviation 1/√dimension, truncated at two deviations.

@@ -4,8 +4,8 @@
     g = m(t) · Σ ∂loss/∂activation
 
 The gradient of every row is multiplied by m(t) of the global step t, before it is clipped
-and before the optimizer sees it. A schedule is given where TensorFlow takes a function of
-the step:
+and before the optimizer uses it. A schedule can be used wherever TensorFlow takes a function
+of the step:
 
 >>> from tpu_estimator_embedding import multipliers
 >>> half = multipliers.freeze_until(500) * 0.5
@@ -16,18 +16,18 @@ True
 
     EmbeddingConfigSpec(..., experimental_gradient_multiplier_fn=multipliers.linear_warmup(1000))
 
-Tables may have schedules of their own, in the place of that of all, m_table(t) in the place of
-m(t). A mapping names them, by a name, a glob or, after `re:`, a regular expression; a table's
-own name counts more than a pattern, of several patterns the first counts:
+Single tables may have their own schedules, which replace the common one, m_table(t) instead of
+m(t). A mapping selects tables by name, glob or, after `re:`, regular expression. An exact name
+takes precedence over patterns; of several patterns the first match is used:
 
     EmbeddingConfigSpec(..., table_multipliers={"user*": 0.1, "re:ad_(city|zip)": "warmup:1000"})
 
 TPUEmbedding, TPUEmbeddingV2, the Keras layers and PartialTPUEmbedding take the same argument.
 Under pipelining a gradient has the multiplier of the step that it was computed in.
 
-A multiplier is not a learning rate. Optimizers that divide by the size of the gradients they
-have seen (Adagrad, Adam, RMSProp, ...) largely undo a constant multiplier over time. A
-multiplier of 0 is a gradient of 0, which is not the same as no step, for the rows that a step
+A multiplier is not a learning rate. Optimizers that divide by the size of past gradients
+(Adagrad, Adam, RMSProp, ...) largely cancel a constant multiplier over time. A multiplier of 0
+means a gradient of 0, which is not the same as no update. Its effect on the rows that a step
 looks up:
 
 ===================  ==========================================  ==========================
@@ -48,10 +48,9 @@ FrequencyEstimator   last_hit_step is the step                   are estimated a
                                                                  reads no gradient
 ===================  ==========================================  ==========================
 
-Weight decay and clip_weight_min, clip_weight_max act as at every other step. A momentum of 0
-moves nothing, so a multiplier that is 0 from the start leaves rows as they are, with every
-optimizer but FTRL (which computes a row from its slots alone), FrequencyEstimator, and those
-with decay or penalties.
+Weight decay, clip_weight_min and clip_weight_max apply as in every other step. A momentum of 0
+moves nothing, so a multiplier that is 0 from the start leaves rows unchanged, except with FTRL
+(which computes a row from its slots alone), FrequencyEstimator, and decay or penalties.
 """
 
 from tpu_estimator_embedding.multipliers.schedule import Constant as constant

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""What a gradient multiplier is: a printable function of the global step that composes."""
+"""Gradient multipliers: printable, composable functions of the global step."""
 
 import abc
 import dataclasses
@@ -16,12 +16,12 @@ from tpu_estimator_embedding import checks
 class Schedule(abc.ABC):
     """A gradient multiplier m(t), a pure function of the global step t.
 
-    It is called with a step in any form: a tensor, in a graph, in a `tf.function` or eagerly,
-    gives a float32 tensor of the same shape; an int or an array gives float32 of NumPy, which
-    is what a plot needs. Both compute in float64, so that steps up to 2⁵³ are told apart.
+    The step may be a tensor, in a graph, in a `tf.function` or eagerly; the result is then a
+    float32 tensor of the same shape. For an int or an array it is a NumPy float32, as plots need.
+    Both compute in float64, which distinguishes steps up to 2⁵³.
 
     Attributes:
-        word: what the short text form starts with.
+        word: the first word of the short text form.
     """
 
     word: ClassVar[str]
@@ -143,7 +143,7 @@ class Then(Schedule):
         checks.check_positive_int("step", self.step)
 
     def value(self, step: Any, xp: ModuleType) -> Any:
-        # A where computes both sides: the second one never sees a step below its own start.
+        # tf.where computes both sides; the second one never gets a step below its own start.
         later = xp.maximum(step - self.step, xp.zeros_like(step))
         return xp.where(step < self.step, self.first.value(step, xp), self.second.value(later, xp))
 

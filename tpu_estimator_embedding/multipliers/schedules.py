@@ -13,7 +13,7 @@ from tpu_estimator_embedding.multipliers.schedule import Schedule, check_number,
 
 @dataclasses.dataclass(frozen=True, repr=False)
 class LinearWarmup(Schedule):
-    """Grows along a line and stays.
+    """Changes linearly, then stays constant.
 
         m(t) = start + (end - start) min(t / steps, 1)
 
@@ -48,7 +48,7 @@ class LinearWarmup(Schedule):
 
 @dataclasses.dataclass(frozen=True, repr=False)
 class Cosine(Schedule):
-    """Falls along half a cosine and stays.
+    """Falls along half a cosine, then stays constant.
 
         m(t) = end + (start - end) (1 + cos(π min(t / steps, 1))) / 2
 
@@ -84,7 +84,7 @@ class Cosine(Schedule):
 
 @dataclasses.dataclass(frozen=True, repr=False)
 class ExponentialDecay(Schedule):
-    """Multiplies itself by a rate every so many steps.
+    """Decays by a constant factor every `steps` steps.
 
         m(t) = start · rate^(t / steps)
 
@@ -120,7 +120,7 @@ class ExponentialDecay(Schedule):
 
 @dataclasses.dataclass(frozen=True, repr=False)
 class Piecewise(Schedule):
-    """Jumps from constant to constant.
+    """A step function.
 
         m(t) = values[i] for boundaries[i - 1] <= t < boundaries[i]
 
@@ -177,7 +177,7 @@ class Piecewise(Schedule):
 
 @dataclasses.dataclass(frozen=True, repr=False)
 class FreezeUntil(Schedule):
-    """No training of tables before a step: m(t) = 0 for t < step, else 1.
+    """Freezes tables before a step: m(t) = 0 for t < step, else 1.
 
     Attributes:
         step: the first step that trains, at least 1.
@@ -202,7 +202,7 @@ class FreezeUntil(Schedule):
 
 @dataclasses.dataclass(frozen=True, repr=False)
 class FreezeAfter(Schedule):
-    """No training of tables from a step on: m(t) = 1 for t < step, else 0.
+    """Freezes tables from a step on: m(t) = 1 for t < step, else 0.
 
     Attributes:
         step: the first step that does not train, at least 1.
@@ -227,7 +227,7 @@ class FreezeAfter(Schedule):
 
 @dataclasses.dataclass(frozen=True, repr=False)
 class Cyclic(Schedule):
-    """Goes up and down along lines, for ever.
+    """A triangle wave.
 
         m(t) = low + (high - low) (1 - |2 frac(t / steps) - 1|)
 

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Which table gets which gradient multiplier."""
+"""The gradient multipliers of single tables."""
 
 import dataclasses
 import difflib
@@ -20,12 +20,12 @@ class TableMultipliers:
     """A mapping from tables to schedules, which a plan can hold.
 
     A key is a table's name, a glob (`user*`) or, after `re:`, a regular expression that has
-    to match the whole name. A table's own name counts more than any pattern; of several
-    patterns the first one that matches counts.
+    to match the whole name. An exact name takes precedence over patterns; of several
+    patterns the first match is used.
 
     Attributes:
         items: (key, schedule) in the order given.
-        otherwise: those of the tables that no key matches, or None.
+        otherwise: multipliers of the tables that no key matches, or None.
 
     >>> multipliers = TableMultipliers.of({"user*": 0.1, "user_city": "warmup:100"})
     >>> multipliers.resolve(["items", "user", "user_city"])
@@ -37,11 +37,11 @@ class TableMultipliers:
 
     @classmethod
     def of(cls, mapping: "Mapping[str, Any] | TableMultipliers | None") -> "TableMultipliers":
-        """Makes one from key -> schedule, number or text form; from None one without keys.
+        """Makes one from key -> schedule, number or text form; None means no keys.
 
         Raises:
-            ValueError: if a text is no schedule or a regular expression is none.
-            TypeError: if `mapping` is no mapping, or a value is none of the three.
+            ValueError: if a text or a regular expression cannot be parsed.
+            TypeError: if `mapping` is not a mapping, or a value is none of the three.
         """
         if isinstance(mapping, TableMultipliers):
             return mapping
@@ -57,14 +57,14 @@ class TableMultipliers:
 
     @property
     def texts(self) -> dict[str, str]:
-        """Key -> text form of its schedule, of which `of` makes the same again."""
+        """Key -> text form of its schedule, from which `of` makes an equal object."""
         return {key: schedule.text for key, schedule in self.items}
 
     def resolve(self, tables: Iterable[str]) -> dict[str, Schedule]:
         """Returns table name -> schedule, of those tables that a key matches.
 
         Raises:
-            ValueError: if a key matches no table; with the names nearest to it.
+            ValueError: if a key matches no table; the message has the closest names.
         """
         names = list(tables)
         for key, _ in self.items:

@@ -17,7 +17,7 @@ _CLASSES: dict[str, type[Schedule]] = {cls.word: cls for cls in (
     Constant, schedules.LinearWarmup, schedules.Cosine, schedules.ExponentialDecay,
     schedules.Piecewise, schedules.FreezeUntil, schedules.FreezeAfter, schedules.Cyclic)}
 
-# What Python calls them: taken, too.
+# Their Python names are accepted, too.
 _OTHER_NAMES = {"linear_warmup": "warmup", "exponential_decay": "exponential"}
 
 FORMS = ("a number, warmup:STEPS[:START:END], cosine:END:STEPS[:START], "
@@ -33,8 +33,8 @@ def parse(text: str) -> Schedule:
     """Reads a schedule.
 
     Raises:
-        ValueError: if there is no such schedule, with the nearest names, or its numbers are
-            wrong.
+        ValueError: if there is no such schedule (the message has the closest names), or its
+            numbers are wrong.
 
     >>> parse("warmup:1000"), parse("0.1*freeze_until:500")
     (linear_warmup(0→1, 1000 steps), constant(0.1) * freeze_until(step 500))

@@ -13,7 +13,7 @@ MARKER = "tpu_estimator_embedding: "
 
 
 def sentence_of(message: str) -> str | None:
-    """Returns the sentence of an error that an assertion of this package raised, else None.
+    """Returns the sentence of an error if an assertion of this package raised it, else None.
 
     >>> sentence_of("assertion failed: [tpu_estimator_embedding: got 9.]\\n\\t [[{{node Assert}}]]")
     'got 9.'
@@ -28,7 +28,7 @@ def assert_that(holds: Tensor, sentence: str, *values: Tensor) -> list[tf.Operat
 
     Args:
         holds: scalar bool.
-        sentence: the message, with `VALUE` in the place of each of `values`.
+        sentence: the message, with `VALUE` as placeholder for each of `values`.
         values: tensors that the message shows.
 
     Returns:
@@ -39,6 +39,6 @@ def assert_that(holds: Tensor, sentence: str, *values: Tensor) -> list[tf.Operat
     """
     sentence = MARKER + sentence
     message = tf.strings.format(sentence, values, placeholder=VALUE) if values else sentence
-    # The raw op, because tf.debugging.Assert wraps every message into a cond of its own.
+    # The raw op, because tf.debugging.Assert wraps every message in a separate cond.
     operation = tf.raw_ops.Assert(condition=holds, data=[message])
     return [] if operation is None else [operation]

@@ -1,9 +1,9 @@
 # SPDX-License-Identifier: Apache-2.0
 """Captures the gradient of activations on its way to a trainable variable.
 
-Tables are no trainable variables of the model. An identity ties their activations to a
-variable that is one, so that whatever minimizes the loss over all trainable variables computes
-the gradient of the activations, which is caught and goes no further.
+Tables are not trainable variables of the model. An identity with a custom gradient makes their
+activations depend on a dummy variable that is trainable. Whatever minimizes the loss over all
+trainable variables then computes the gradient of the activations, which is captured and stopped.
 """
 
 from collections.abc import Callable, Sequence

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""From the gradient of activations to one gradient per touched row of a table."""
+"""Converts gradients of activations to one gradient per touched row of a table."""
 
 from typing import NamedTuple
 
@@ -22,16 +22,16 @@ class RowGradients(NamedTuple):
 
 def sum_duplicates(activation_gradients: Tensor, rows: Tensor, weights: Tensor | None,
                    unique_ids: Tensor, positions: Tensor) -> RowGradients:
-    """Sums, for every row of the table, the gradients of all activations it went into.
+    """Sums, for every row of the table, the gradients of all activations that include it.
 
         gradient[id] = Σ over i with ids[i] = id of weights[i] · activation_gradient[rows[i]]
 
     Args:
         activation_gradients: `[num_rows, dim]` float32.
-        rows: `[n]` int64, the row of activations that id i went into.
+        rows: `[n]` int64, the row of activations that id i contributes to.
         weights: `[n]` float32, or None for 1 everywhere.
         unique_ids: `[u]` int64, the distinct ids.
-        positions: `[n]` int32, where id i stands in `unique_ids`.
+        positions: `[n]` int32, the index of id i in `unique_ids`.
 
     >>> sum_duplicates(tf.constant([[1.0], [10.0]]), rows=tf.constant([0, 0, 1]), weights=None,
     ...                unique_ids=tf.constant([7, 8]), positions=tf.constant([0, 1, 0])

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Checks of a step's ids that only running can make, before any table is touched.
+"""Runtime checks of a step's ids, before any table is touched.
 
 Each returns the ops to depend on in graph mode, and raises at once when executing eagerly.
 """
@@ -58,7 +58,7 @@ def check_aligned(count: Tensor, num_ids: Tensor, what: str,
 
 
 def check_static_batch_size(batch_size: Tensor, static: int, feature: str) -> list[tf.Operation]:
-    """Fails with InvalidArgumentError unless a batch is as large as the input's shapes say."""
+    """Fails with InvalidArgumentError unless a batch matches the static shapes of the input."""
     return assert_that(
         tf.equal(batch_size, static),
         f"`batch of feature {feature!r}` must be {static} samples by the static shapes of the "
@@ -67,7 +67,7 @@ def check_static_batch_size(batch_size: Tensor, static: int, feature: str) -> li
 
 def check_batch_size(batch_size: Tensor, expected: Tensor, feature: str,
                      reference: str) -> list[tf.Operation]:
-    """Fails with InvalidArgumentError unless two features have equally many samples."""
+    """Fails with InvalidArgumentError unless two features have the same number of samples."""
     return assert_that(
         tf.equal(batch_size, expected),
         f"`batch of feature {feature!r}` must be as large as that of feature {reference!r}, "

@@ -16,17 +16,17 @@ from tpu_estimator_embedding.types import Tensor
 
 def late_tensor(spec: tf.TensorSpec, *, name: str | None = None,
                 missing: str | None = None) -> Tensor:
-    """Returns a tensor that `set_late_tensor` will give its value to.
+    """Returns a tensor whose value `set_late_tensor` sets later.
 
     Args:
         spec: its shape and dtype.
         name: name of its op.
-        missing: name that an error shows if the tensor is computed without a value.
+        missing: name that the error shows if the tensor is evaluated without a value.
     """
     placeholder = tf.compat.v1.placeholder(spec.dtype, spec.shape, name=missing)
     return tf.identity(placeholder, name=name)
 
 
 def set_late_tensor(late: Tensor, value: Tensor) -> None:
-    """Has a late tensor be `value`, wherever it was used."""
+    """Replaces a late tensor by `value` wherever it was used."""
     late.op._update_input(0, value)

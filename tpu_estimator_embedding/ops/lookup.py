@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Reading rows of a table and summing them into activations, without copying the table."""
+"""Reads rows of a table and sums them into activations, without copying the table."""
 
 import tensorflow as tf
 
@@ -8,7 +8,7 @@ from tpu_estimator_embedding.types import Quantization, Tensor
 
 
 def gather_rows(table: tf.Variable, ids: Tensor) -> Tensor:
-    """Returns the rows `[n, dim]` of a resource variable that `ids` `[n]` name.
+    """Returns the rows `[n, dim]` of a resource variable at `ids` `[n]`.
 
     A `ResourceGather` reads under a shared lock. Reading the whole variable first would
     copy it once a sparse write has put it into copy-on-read mode.
@@ -27,7 +27,7 @@ def sum_rows(values: Tensor, rows: Tensor, num_rows: Tensor) -> Tensor:
     >>> sum_rows(tf.constant([[1.0], [2.0], [4.0]]), tf.constant([0, 0, 2]), 4).numpy().tolist()
     [[3.0], [0.0], [4.0], [0.0]]
     """
-    # Several times faster than the unsorted form, which TF 2.21 does row by row.
+    # Several times faster than the unsorted form, which TF 2.21 computes row by row.
     sums = tf.math.segment_sum(values, rows)
     missing = tf.cast(num_rows, tf.int32) - tf.shape(sums)[0]
     return tf.pad(sums, [[0, missing], [0, 0]])

@@ -20,7 +20,7 @@ def tensors_of(nest: Any) -> list[Tensor]:
 
 
 def with_tensors(nest: Any, tensors: Iterable[Tensor]) -> Any:
-    """Returns a nest with other tensors, in the order of `tensors_of`, and the same rest."""
+    """Returns the nest with its tensors replaced, in the order of `tensors_of`."""
     remaining = iter(tensors)
     leaves = tf.nest.flatten(nest, expand_composites=True)
     return tf.nest.pack_sequence_as(

@@ -9,7 +9,7 @@ from tpu_estimator_embedding.types import Tensor
 
 
 def after(*operations: tf.Operation | Tensor | None) -> Tensor:
-    """Returns a scalar True that exists only when all of these are done."""
+    """Returns a scalar True that is computed after all of these."""
     with tf.control_dependencies([op for op in operations if op is not None]):
         return tf.identity(tf.constant(True))
 
@@ -19,7 +19,7 @@ def when(condition: Tensor, do: Callable[[], tf.Operation | Tensor | None]) -> T
 
     Args:
         condition: scalar bool.
-        do: called once while the graph is built; returns what it has to wait for, or None.
+        do: called once while the graph is built; returns what to wait for, or None.
 
     Returns:
         Scalar bool, the condition.

@@ -1,8 +1,8 @@
 # SPDX-License-Identifier: Apache-2.0
 """Errors of a session that begin with their cause, such as an exception of the input pipeline.
 
-TensorFlow puts where an op was made before what went wrong, its own frames into the traceback
-of a Python function, and the ops that the error passed through after it.
+TensorFlow puts the place where an op was created before the cause, adds its own frames to the
+traceback of a Python function, and appends the ops that the error passed through.
 """
 
 import re
@@ -20,8 +20,8 @@ def readable(error: Exception, about: str = "") -> Exception:
     """Returns an error to raise instead: of the same type, and shorter.
 
     Args:
-        error: what was raised; left as it is unless it is TensorFlow's.
-        about: what the message is to begin with.
+        error: the error raised; returned unchanged unless it is TensorFlow's.
+        about: the beginning of the message.
 
     >>> raise readable(tf.errors.InvalidArgumentError(None, None, '''Graph execution error:
     ...

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Ids in coordinate form, to which every kind of input is converted."""
+"""Ids in coordinate form, the common form of every kind of input."""
 
 from collections.abc import Sequence
 from typing import NamedTuple
@@ -10,7 +10,7 @@ from tpu_estimator_embedding.types import Tensor
 
 
 class SparseIds(NamedTuple):
-    """Which rows of a table are summed into which rows of its activations.
+    """The mapping from rows of a table to the rows of activations that they are summed into.
 
     Attributes:
         ids: `[n]` int64, row ids of the table.
@@ -31,7 +31,7 @@ def one_id_per_sample(ids: Tensor, weights: Tensor | None) -> SparseIds:
 
 def from_coordinates(ids: Tensor, coordinates: Tensor, weights: Tensor | None,
                      max_sequence_length: int) -> SparseIds:
-    """Returns ids given with their sample and, for a sequence, their position.
+    """Returns ids from their sample indices and, for a sequence, positions.
 
     Args:
         ids: `[n]` integers.
@@ -51,7 +51,7 @@ def from_coordinates(ids: Tensor, coordinates: Tensor, weights: Tensor | None,
 
 def from_row_splits(ids: Tensor, row_splits: Tensor, weights: Tensor | None,
                     max_sequence_length: int) -> SparseIds:
-    """Returns ragged ids `[n]`, of which sample j has `ids[row_splits[j]:row_splits[j+1]]`."""
+    """Returns ragged ids `[n]`: sample j has `ids[row_splits[j]:row_splits[j+1]]`."""
     row_splits = tf.cast(row_splits, tf.int64)
     count = tf.size(ids, out_type=tf.int64)
     samples = samples_of_rows(row_splits, count)
@@ -65,7 +65,7 @@ def from_row_splits(ids: Tensor, row_splits: Tensor, weights: Tensor | None,
 def samples_of_rows(row_splits: Tensor, count: Tensor) -> Tensor:
     """Returns the row of each of `count` ids `[n]`, by counting the rows that began before it.
 
-    `tf.ragged.row_splits_to_segment_ids` takes time and room for batch · longest row.
+    `tf.ragged.row_splits_to_segment_ids` needs time and memory of batch · longest row.
     """
     starts = row_splits[1:-1]
     rows_begun = tf.math.unsorted_segment_sum(tf.ones_like(starts), starts, count + 1)
@@ -107,7 +107,7 @@ def stack(parts: list[SparseIds], row_counts: list[Tensor]) -> SparseIds:
 
 
 def without_negative(sparse_ids: SparseIds) -> SparseIds:
-    """Drops negative ids, which mark padding; costs one pass where there are none."""
+    """Drops negative ids, which mark padding; costs one pass if there are none."""
     has_negative = tf.reduce_any(sparse_ids.ids < 0)
     tensors = [tensor for tensor in sparse_ids if tensor is not None]
 

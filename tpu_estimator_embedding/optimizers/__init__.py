@@ -4,6 +4,6 @@
 Modules are imported by name, as in
 `from tpu_estimator_embedding.optimizers.adagrad import Adagrad`. The rules are `SGD`,
 `Adagrad`, `ProximalAdagrad`, `AdagradMomentum`, `Momentum`, `RMSProp`, `Adam`, `FTRL`,
-`ProximalYogi` and `FrequencyEstimator`; `row_optimizer.RowOptimizer` adds what they have
-in common. `record` says what each is called elsewhere, and how to add one.
+`ProximalYogi` and `FrequencyEstimator`; `row_optimizer.RowOptimizer` adds the settings
+that they share. `record` lists the names of each elsewhere, and explains how to add one.
 """

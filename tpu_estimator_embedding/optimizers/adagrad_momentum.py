@@ -25,8 +25,8 @@ class AdagradMomentum(UpdateRule):
 
     Attributes:
         momentum: μ.
-        use_nesterov: whether the step looks ahead along the momentum.
-        exponent: root that is taken of the accumulator, above 0; Adagrad's is 2.
+        use_nesterov: whether to use Nesterov momentum.
+        exponent: root of the accumulator, above 0; Adagrad's is 2.
         beta2: β₂; 1 sums squared gradients, below 1 averages them.
         epsilon: ε, above 0, because the accumulator starts at 0.
 

@@ -11,7 +11,7 @@ from tpu_estimator_embedding.types import SlotRows, Tensor
 
 @dataclasses.dataclass(frozen=True)
 class Adam(UpdateRule):
-    """Adam as the TPU has it: without bias correction, hence without a step count.
+    """Adam as on the TPU: without bias correction, hence without a step count.
 
         m = β₁ m + (1 - β₁) g
         v = β₂ v + (1 - β₂) g²
@@ -26,9 +26,9 @@ class Adam(UpdateRule):
         beta1: β₁, in [0, 1).
         beta2: β₂, in [0, 1).
         epsilon: ε, above 0.
-        lazy_adam: whether rows that a step did not look up stay as they are. Otherwise
-            their moments decay and they move on, as with a gradient of 0.
-        sum_inside_sqrt: which of the two forms.
+        lazy_adam: whether rows that a step did not look up stay unchanged. Otherwise their
+            moments decay and they are updated as with a gradient of 0.
+        sum_inside_sqrt: selects between the two forms.
 
     Source: D. Kingma, J. Ba, "Adam: A Method for Stochastic Optimization", ICLR 2015,
     section 2 ("epsilon hat"); forms as in TensorFlow's `optimization_parameters.proto`.

@@ -24,7 +24,7 @@ class FTRL(UpdateRule):
         w  = (clip(z, -η l1, η l1) - z) / (a'^-p + β + 2 η l2)
 
     w: weights, g: summed gradient, a: slot `accumulators`, z: slot `linears`, η: learning
-    rate. Where the denominator is 0, which takes an accumulator, β and l2 of 0, w is 0:
+    rate. Where the denominator is 0, that is for an accumulator, β and l2 of 0, w is 0, so
     an accumulator may start at 0.
 
     Attributes:
@@ -32,7 +32,7 @@ class FTRL(UpdateRule):
         initial_accumulator_value: value every `accumulators` starts with, at least 0.
         l1_regularization_strength: l1, at least 0.
         l2_regularization_strength: l2, at least 0.
-        multiply_linear_by_learning_rate: which of the two forms.
+        multiply_linear_by_learning_rate: selects between the two forms.
         beta: β.
 
     Source: H. B. McMahan et al., "Ad Click Prediction: a View from the Trenches",
@@ -88,5 +88,5 @@ class FTRL(UpdateRule):
     def _power(self, accumulator: Tensor) -> Tensor:
         import tensorflow as tf
         if self.learning_rate_power == -0.5:
-            return tf.sqrt(accumulator)  # the default, and several times as fast as pow
+            return tf.sqrt(accumulator)  # the default exponent; several times faster than pow
         return tf.pow(accumulator, -self.learning_rate_power)

@@ -21,7 +21,7 @@ class Momentum(UpdateRule):
 
     Attributes:
         momentum: μ.
-        use_nesterov: whether the step looks ahead along the momentum.
+        use_nesterov: whether to use Nesterov momentum.
 
     Source: I. Sutskever, J. Martens, G. Dahl, G. Hinton, "On the importance of
     initialization and momentum in deep learning", ICML 2013.

@@ -20,8 +20,7 @@ class ProximalYogi(UpdateRule):
         w = soft_threshold(w - η m, η, l1, l2)
 
     w: weights, g: summed gradient, v: slot `v`, m: slot `m`, lr: learning rate. The TPU's
-    own form is described in public as similar to Yogi with proximal regularization, and
-    no further.
+    own form is publicly documented only as similar to Yogi with proximal regularization.
 
     Attributes:
         beta1: β₁, in [0, 1).

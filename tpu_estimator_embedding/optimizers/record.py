@@ -1,11 +1,11 @@
 # SPDX-License-Identifier: Apache-2.0
-"""What an optimizer, its slots and its settings are called, wherever they have names.
+"""The names of an optimizer, its slots and its settings, in checkpoints, messages and both APIs.
 
 Every rule has one record. The lowering of both APIs, the names in checkpoints, the tuples of
 slots and the configuration message are derived from it. To add an optimizer:
 
 1. Write its rule in a module of this folder: the equation, the fields, `update`, `record`, and
-   `hyperparameters`, what its kernel is given. `registry` finds it there.
+   `hyperparameters`, the arguments of its kernel. `registry` finds it there.
 2. Write a struct of the same name in kernels/src/rules.h, with the same names of slots and
    hyperparameters, and add it to the list there. Tests and the op compare them.
 3. Add it to tests/oracle_optimizers.py and tests/optimizer_cases.py: the laws and the tests of
@@ -26,11 +26,11 @@ class Slot:
 
     Attributes:
         name: in the engine, and in checkpoints of the TF2 classes.
-        suffix: what follows the name of the table and a slash in a checkpoint of TPUEstimator.
+        suffix: the part after `TABLE/` in the name in checkpoints of TPUEstimator.
         field: its field in tuples such as AdamSlotVariables.
-        initial_value: what it starts with: a number, or the field of the rule that says so.
-        has_dense_namesake: whether TensorFlow's own optimizer of a dense variable uses the
-            suffix as well, so that it does not tell a table.
+        initial_value: a number, or the field of the rule that holds it.
+        has_dense_namesake: whether TensorFlow's optimizer for dense variables uses the same
+            suffix, so that the suffix does not identify a table.
     """
 
     name: str
@@ -64,12 +64,12 @@ class OptimizerRecord:
 
     @property
     def prefix(self) -> str:
-        """What the names of its v1 classes begin with: "Ftrl" of "FtrlParameters"."""
+        """The prefix of the names of its v1 classes: "Ftrl" of "FtrlParameters"."""
         return self.parameters.removesuffix("Parameters")
 
 
 def same(*names: str) -> dict[str, str]:
-    """Returns fields of a message that are called as the settings are.
+    """Returns fields of a message that have the same names as the settings.
 
     >>> same("rho")
     {'rho': 'rho'}

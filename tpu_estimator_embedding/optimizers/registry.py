@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Every update rule there is: those of the modules of this folder."""
+"""All update rules, found in the modules of this folder."""
 
 import functools
 import importlib
@@ -25,12 +25,12 @@ def rules() -> tuple[type[UpdateRule], ...]:
 
 
 def has_record(rule: type[UpdateRule]) -> bool:
-    """Whether the rule has a record of its own, and not one of the rule that it extends."""
+    """Whether the rule defines a record, and does not just inherit one."""
     return "record" in vars(rule)
 
 
 def rule_named(name: str) -> type[UpdateRule]:
-    """Returns the rule of that name; a KeyError names another one.
+    """Returns the rule of that name, or raises KeyError.
 
     >>> rule_named("Adam").record.parameters
     'AdamParameters'

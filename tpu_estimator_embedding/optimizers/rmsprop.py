@@ -22,7 +22,7 @@ class RMSProp(UpdateRule):
     `tf.compat.v1.train.RMSPropOptimizer`.
 
     Attributes:
-        rho: ρ, share of the mean square that stays.
+        rho: ρ, decay rate of the mean square.
         momentum: μ.
         epsilon: ε.
 

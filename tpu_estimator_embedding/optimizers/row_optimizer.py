@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""What happens to a looked-up row in one step: clip, decay, rule, clip.
+"""The update of a looked-up row in one step: clip, decay, rule, clip.
 
     g    = clip(g, clip_gradient_min, clip_gradient_max)
     w    = w - weight_decay_factor * w * (learning_rate if multiplied else 1)
@@ -29,9 +29,9 @@ class RowOptimizer:
         learning_rate: a float, or a function of the global step.
         use_gradient_accumulation: whether a row gets one update per step, from the sum
             over all replicas, instead of one per replica.
-        gradient_limits: (min, max) of the summed gradient; None leaves a side open.
+        gradient_limits: (min, max) of the summed gradient; None means no limit.
         weight_limits: (min, max) of the weights after the update.
-        weight_decay_factor: share of the weight taken off before the update; 0 is off.
+        weight_decay_factor: share of the weight subtracted before the update; 0 means no decay.
         multiply_weight_decay_by_learning_rate: scales the decay by the learning rate.
     """
 
@@ -64,7 +64,7 @@ class RowOptimizer:
 
 
 def clip(values: Tensor, limits: Limits) -> Tensor:
-    """Returns `values` held between the limits that are not None."""
+    """Returns `values` clipped to the limits that are not None."""
     import tensorflow as tf  # not above: names of slots are read without it
     low, high = limits
     if low is not None:

@@ -1,18 +1,18 @@
 # SPDX-License-Identifier: Apache-2.0
-"""The proximal step of l1 and l2 regularization, which several rules end with."""
+"""The proximal step of l1 and l2 regularization, the last step of several rules."""
 
 from tpu_estimator_embedding.types import Tensor
 
 
 def soft_threshold(point: Tensor, rate: Tensor, l1: float, l2: float) -> Tensor:
-    """Shrinks a point towards 0, and to 0 where it is near.
+    """Shrinks a point towards 0, and sets it to 0 if it is close.
 
         w = sign(p) max(|p| - η l1, 0) / (1 + η l2)
 
     This w minimizes |w - p|² / 2η + l1 |w| + l2 w² / 2.
 
     Args:
-        point: `[rows, dim]` float32, p: where the gradient step alone leads.
+        point: `[rows, dim]` float32, p: the result of the gradient step alone.
         rate: η, the step size of each element, of a shape that broadcasts with `point`.
         l1: strength of the l1 penalty, at least 0.
         l2: strength of the l2 penalty, at least 0.

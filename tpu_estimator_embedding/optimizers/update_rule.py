@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""What every fused sparse optimizer is: a pure function on the rows of a table."""
+"""The base class of fused sparse optimizers: a pure function on the rows of a table."""
 
 import abc
 import dataclasses
@@ -19,7 +19,7 @@ class UpdateRule(abc.ABC):
     step to step.
 
     Attributes:
-        record: what the optimizer, its slots and its settings are called.
+        record: the names of the optimizer, its slots and its settings.
     """
 
     record: ClassVar[OptimizerRecord]
@@ -33,10 +33,10 @@ class UpdateRule(abc.ABC):
 
     @property
     def hyperparameters(self) -> Mapping[str, float]:
-        """What the native kernel is given, by the names in its struct, in that order.
+        """The arguments of the native kernel, by the names and in the order of its struct.
 
-        It travels as float32: differences such as 1 - beta are computed here, in double
-        precision.
+        The kernel receives them as float32: differences such as 1 - beta are computed here, in
+        double precision.
         """
         return {}
 

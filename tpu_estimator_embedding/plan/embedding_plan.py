@@ -30,13 +30,13 @@ class TablePlan:
         vocabulary_size: rows; valid ids are `[0, vocabulary_size)`.
         dimension: columns, the width of an activation.
         initializer: called with the shape and dtype of each part of the table.
-        combiner: how the ids of one sample become one activation; None means that a
-            sample has exactly one id.
+        combiner: how the rows of one sample are combined into one activation; None means
+            that a sample has exactly one id.
         optimizer: how gradients change the rows; None in a plan that only looks up.
         quantization: levels that looked-up rows are rounded to before they are combined,
             or None. Gradients pass through unchanged.
-        multiplier: schedule that scales the gradients of this table, in the place of the
-            plan's; None where it has none of its own.
+        multiplier: schedule that scales the gradients of this table and overrides the plan's;
+            None means the plan's.
     """
 
     name: str
@@ -117,9 +117,9 @@ class EmbeddingPlan:
         features: sorted by table and then name, the order in which the engine sees them.
         num_hosts: parts into which every table is split.
         partition_strategy: "div" or "mod": which part holds which id.
-        pipelined: whether activations of a step miss the update of the step before.
+        pipelined: whether activations lack the update of the previous step.
         gradient_multiplier_fn: function of the global step that scales the gradients of
-            tables without a multiplier of their own, or None.
+            tables that do not set their own multiplier, or None.
 
     >>> print(EmbeddingPlan.build(
     ...     [TablePlan("words", 1000, 16, initializer=None)], [FeaturePlan("title", "words")]))
@@ -190,7 +190,7 @@ class EmbeddingPlan:
         return tuple(feature for feature in self.features if feature.table == table_name)
 
     def vocabulary_size(self, feature: FeaturePlan) -> int:
-        """Ids of a feature are below it."""
+        """The number of valid ids of a feature, which are in `[0, vocabulary_size)`."""
         if feature.stacked is not None:
             return feature.stacked.vocabulary_size
         return self.table_by_name[feature.table].vocabulary_size

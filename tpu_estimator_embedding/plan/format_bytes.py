@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Byte counts as people read them."""
+"""Human-readable byte counts."""
 
 
 def format_bytes(count: float) -> str:

@@ -1,8 +1,8 @@
 # SPDX-License-Identifier: Apache-2.0
 """Which host holds which row: the `div` and `mod` partitions of a table.
 
-Both strategies cut a table of V rows into n = min(V, hosts) parts whose sizes differ by
-at most one. `div` keeps neighbours together; `mod` deals ids out in turn, so that part
+Both strategies split a table of V rows into n = min(V, hosts) parts whose sizes differ by
+at most one. `div` keeps consecutive ids together; `mod` assigns ids round-robin, so that part
 p holds p, p + n, p + 2n, ... and the saved table is a permutation of the ids.
 
 >>> part_sizes(13, 5)
@@ -52,7 +52,7 @@ def shard_of_id(ids: Any, vocabulary_size: int, num_hosts: int, strategy: str) -
 
 
 def _tensor_where() -> Any:
-    import tensorflow as tf  # here, as checkpoint tools run without it
+    import tensorflow as tf  # imported here, because checkpoint tools run without TensorFlow
     return tf.where
 
 
@@ -69,7 +69,7 @@ def ids_of_rows(rows: Any, part: int, vocabulary_size: int, num_hosts: int, stra
 def saved_rows(vocabulary_size: int, num_hosts: int, strategy: str) -> np.ndarray:
     """Returns, for every id, its row in the saved table: `[vocabulary_size]` int64.
 
-    The saved table is the parts one after another, so `div` gives the identity.
+    The saved table is the concatenation of the parts, so `div` gives the identity.
     """
     ids = np.arange(vocabulary_size, dtype=np.int64)
     part, row = shard_of_id(ids, vocabulary_size, num_hosts, strategy)

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""How an `EmbeddingPlan` prints: one line of totals, then one line per table."""
+"""The printed form of an `EmbeddingPlan`: one line of totals, then one line per table."""
 
 from collections.abc import Sequence
 

@@ -33,7 +33,7 @@ class StackedFeature:
 
     @property
     def layout(self) -> TableLayout:
-        """Where the rows of the table lie."""
+        """The layout of the table's rows in the stack."""
         return self.stack.table(self.table)
 
     @property

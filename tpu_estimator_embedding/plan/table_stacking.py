@@ -2,9 +2,9 @@
 """The layout of tables on SparseCores: rows are sharded over cores, similar tables are stacked.
 
 Row i of a table lives on core `(i + rotation) mod N` of N, as row `row_offset + i div N` of
-that core's shard. Tables of one padded width and one group share a stack; each begins below
-the tables before it, on another chip, so that the popular low ids of all tables do not meet
-on one core.
+that core's shard. Tables of the same padded width and group share a stack; each begins below
+the tables before it, on another chip, so that the frequent low ids of different tables are on
+different cores.
 
 >>> cores = SparseCores(num_chips=2)
 >>> [stack] = stack_tables([StackableTable("a", 100, 6, samples=16),
@@ -21,7 +21,7 @@ from typing import Any
 
 from tpu_estimator_embedding import checks
 
-_LANES = 8  # rows of a shard and columns of a table come in multiples of it
+_LANES = 8  # rows of a shard and columns of a table are padded to a multiple of it
 _BYTES_PER_VALUE = 4
 
 
@@ -30,7 +30,7 @@ class SparseCores:
     """The SparseCores that tables are spread over: `num_chips` × `num_sc_per_chip`.
 
     Raises:
-        ValueError: if a count is no int of at least 1, or their product no power of two.
+        ValueError: if a count is not an int of at least 1, or their product not a power of two.
     """
 
     num_chips: int = 1
@@ -84,13 +84,13 @@ class StackLimits:
 
 @dataclasses.dataclass(frozen=True)
 class TableLayout:
-    """Where the rows of one table lie.
+    """The layout of one table's rows in a stack.
 
     Attributes:
         name: the table.
         vocabulary_size: rows without padding.
         dimension: columns without padding.
-        cores: what the table is spread over.
+        cores: the cores that the table is sharded over.
         row_offset: rows of every shard that belong to tables before this one.
         rotation: the core that holds row 0.
     """
@@ -132,7 +132,7 @@ class TableStack:
 
     @property
     def cores(self) -> SparseCores:
-        """What the stack is spread over."""
+        """The cores that the stack is sharded over."""
         return self.tables[0].cores
 
     @property
@@ -162,9 +162,9 @@ def stack_tables(tables: Iterable[StackableTable], cores: SparseCores, *,
 
     Args:
         tables: in any order.
-        cores: what to spread them over.
-        limits: how large stacks may become.
-        stacking: whether to stack at all; otherwise every table stands alone.
+        cores: the cores to shard them over.
+        limits: the maximum size of a stack.
+        stacking: whether to stack at all; otherwise every table is a separate stack.
 
     Returns:
         The stacks, in the order of their first tables.

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""How often statistics are taken, as a command line and the environment say it."""
+"""The interval of statistics, from a command line or the environment."""
 
 import os
 import re
@@ -13,7 +13,7 @@ def parse(text: str) -> int:
     """Reads `every=N`; returns N.
 
     Raises:
-        ValueError: if it is something else.
+        ValueError: if it has another form.
 
     >>> parse("every=100")
     100
@@ -26,10 +26,10 @@ def parse(text: str) -> int:
 
 
 def from_environment() -> int | None:
-    """Returns after how many steps a program is to take statistics; None for never.
+    """Returns the number of steps between two statistics of a program; None for no statistics.
 
     Raises:
-        ValueError: if the variable says something else.
+        ValueError: if the variable has another form.
     """
     text = os.environ.get(VARIABLE)
     return parse(text) if text else None

@@ -30,7 +30,7 @@ def to_summary(statistics: Mapping[str, TableStatistics]) -> Any:
 
 
 def to_line(statistics: Mapping[str, TableStatistics], step: int) -> str:
-    """Returns what a log says of a step, on one line; of many tables those that move most."""
+    """Returns a log line about a step; of many tables, those with the largest updates."""
     moving = sorted(statistics, key=lambda table: -statistics[table].update_ratio)
     shown = [table for table in statistics if table in moving[:_TABLES_OF_LINE]]
     line = "; ".join(f"{table}: {_of_table(statistics[table])}" for table in shown)

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""What tables did in one step, made of what the engine measured; no TensorFlow in it.
+"""Statistics of tables in one step, from what the engine measured; without TensorFlow.
 
 With g_r the gradient of row r, summed over everything that looked it up and multiplied, w_r the
 row before the update and w'_r after it, sums over the rows of the step:
@@ -30,15 +30,15 @@ class TableStatistics:
         multiplier: the gradient multiplier in force.
         learning_rate: the learning rate in force.
         gradient_norm: of the summed gradients of all rows, after the multiplier.
-        clipped_gradient_norm: the same after clipping.
+        clipped_gradient_norm: of the same gradients after clipping.
         clipped_share: share of the rows whose gradients were clipped.
         update_norm: of what was added to the rows.
         update_ratio: the same, relative to the rows before; 0 where those are 0.
         unique_ids: distinct ids of the step.
         total_ids: ids of the step that were looked up.
-        dropped_ids: ids that were not: padding, and what is behind max_sequence_length.
+        dropped_ids: ids that were not: padding, and ids beyond max_sequence_length.
         coverage: share of all rows that were ever trained.
-        hot_rows: (id, how often in the step), the most frequent ones first.
+        hot_rows: (id, occurrences in the step), the most frequent ones first.
         row_norms: `[unique_ids]` float32, of the rows after the update.
     """
 
@@ -58,7 +58,7 @@ class TableStatistics:
 
     @property
     def scalars(self) -> dict[str, float]:
-        """Name -> value, of everything that is one number."""
+        """Name -> value of every scalar statistic."""
         return {field.name: getattr(self, field.name) for field in dataclasses.fields(self)
                 if field.name not in ("hot_rows", "row_norms")}
 
