@@ -42,7 +42,7 @@ class Cluster(NamedTuple):
 def cluster_of(config: Any) -> Cluster:
     """Returns the cluster that a RunConfig describes to the process of a trainer.
 
-    Processes without a cluster, evaluators among them, have all tables to themselves.
+    Processes without a cluster, such as evaluators, hold all tables themselves.
     """
     if config is None or not config.cluster_spec or not config.num_ps_replicas:
         return Cluster((), "")
@@ -52,9 +52,9 @@ def cluster_of(config: Any) -> Cluster:
 
 
 def prepare_for_server(config: Any) -> None:
-    """Loads the kernels before Estimator starts this process's server, whose ops they become.
+    """Loads the kernels before Estimator starts this process's server, so that it has their ops.
 
-    A server without them fails on the first op that a worker with them sends.
+    A server without kernels fails on the first op from a worker that has them.
     """
     if config is None or not config.cluster_spec:
         return

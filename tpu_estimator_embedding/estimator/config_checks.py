@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""What a RunConfig asks for that only a TPU has."""
+"""Settings of a RunConfig that only a TPU has."""
 
 from typing import Any
 
@@ -9,10 +9,10 @@ from tpu_estimator_embedding import checks
 
 
 def check_can_honour(config: Any) -> None:
-    """Says what of a RunConfig only a TPU does; ValueError where numbers would depend on it."""
+    """Logs settings that only a TPU uses; ValueError for those that would change results."""
     tpu_config = getattr(config, "tpu_config", None)
     if tpu_config is None:
-        return  # upstream says what config has to be
+        return  # upstream checks the type of config
     if tpu_config.num_cores_per_replica:
         tf.compat.v1.logging.info(
             "tpu_estimator_embedding: num_cores_per_replica=%d is a layout of a TPU's memory: each "

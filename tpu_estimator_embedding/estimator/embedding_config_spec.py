@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""What a TPUEstimator has to know about its embeddings."""
+"""The configuration of a TPUEstimator's embeddings."""
 
 import collections
 from collections.abc import Iterable, Mapping
@@ -19,7 +19,7 @@ from tpu_estimator_embedding.feature_column.column_kinds import (
 from tpu_estimator_embedding.multipliers.table_multipliers import TableMultipliers
 from tpu_estimator_embedding.plan.partition_strategy import PARTITION_STRATEGIES
 
-# Sentences of tensorflow_estimator, which people search for.
+# Sentences of tensorflow_estimator, so that users find existing answers.
 _NOT_ONE_WAY = ("Exactly one of `feature_columns` and the pair `feature_to_config_dict` and "
                 "`table_to_config_dict` must be be specified.")
 _NO_OPTIMIZER = "optimization_parameters must be an instance of type _OptimizationParameters."
@@ -36,31 +36,30 @@ class EmbeddingConfigSpec(collections.namedtuple("EmbeddingConfigSpec", [
         "table_multipliers"])):
     """The embeddings of a model, given by columns or by two dictionaries.
 
-    Arguments are the attributes but tensor_core_feature_columns.
+    Arguments are all attributes except tensor_core_feature_columns.
 
     Attributes:
         feature_columns: columns made by `embedding_column` and `shared_embedding_columns`;
             None where the dictionaries are given.
         tensor_core_feature_columns: those of the given columns that the model's own
-            optimizer trains on a TensorCore; they are not among feature_columns any more.
-        optimization_parameters: one of the `*Parameters`, for all tables that have none of
-            their own.
+            optimizer trains on a TensorCore; they are removed from feature_columns.
+        optimization_parameters: one of the `*Parameters`, for all tables that do not set their own.
         clipping_limit: limit of the absolute value of the summed gradient of every row,
             above 0, for tables whose `*Parameters` have no clip_gradient_min or
             clip_gradient_max. TensorFlow never read it.
-        pipeline_execution_with_tensor_core: whether activations of a step miss the update
-            of the step before.
+        pipeline_execution_with_tensor_core: whether activations lack the update of the
+            previous step.
         experimental_gradient_multiplier_fn: function of the global step that scales every
-            embedding gradient. While it is 0, tables under SGD and Adagrad stay as they
-            are; momenta, those of Adam too, fade and go on moving the rows looked up.
+            embedding gradient. While it is 0, tables under SGD and Adagrad do not change;
+            momenta, including Adam's, decay and still move the rows looked up.
         feature_to_config_dict: feature name -> FeatureConfig.
         table_to_config_dict: table name -> TableConfig.
         partition_strategy: "div" or "mod": which host holds which row.
-        profile_data_directory: where a TPU keeps lookup statistics; without one it is not
-            used, which a warning says.
+        profile_data_directory: where a TPU keeps lookup statistics; ignored without a TPU,
+            with a warning.
         table_multipliers: table, as a name, a glob (`user*`) or `re:` and a regular
             expression -> schedule of `tpu_estimator_embedding.multipliers`, number or text
-            form, or None. It scales the gradients of these tables, in the place of
+            form, or None. It scales the gradients of these tables and overrides
             experimental_gradient_multiplier_fn. TensorFlow has no such argument. The
             attribute is a `TableMultipliers`.
 
@@ -68,7 +67,7 @@ class EmbeddingConfigSpec(collections.namedtuple("EmbeddingConfigSpec", [
         ValueError: if not exactly one of feature_columns and the pair of dictionaries is
             given, a feature refers to an unknown table, or a value is outside its range.
         TypeError: if a column or a config is of the wrong class; if `column` or `columns`
-            is passed, as older documentation has it, in the place of feature_columns.
+            is passed instead of feature_columns, as in older documentation.
 
     >>> import tensorflow as tf
     >>> from tpu_estimator_embedding.config.optimization_parameters import AdagradParameters
@@ -110,13 +109,13 @@ class EmbeddingConfigSpec(collections.namedtuple("EmbeddingConfigSpec", [
             None if table_multipliers is None else TableMultipliers.of(table_multipliers))
 
     def __getnewargs_ex__(self):
-        # A copy is made by the constructor, which has one argument for both kinds of columns.
+        # Copies call the constructor, which has one argument for both kinds of columns.
         columns = (self.feature_columns or []) + (self.tensor_core_feature_columns or [])
         return (columns or None, *self[2:-1]), {"table_multipliers": self.table_multipliers}
 
 
 def check_spec(value: Any) -> None:
-    """Raises TypeError unless it is an EmbeddingConfigSpec, of whichever package, or None."""
+    """Raises TypeError unless it is None or an EmbeddingConfigSpec of any package."""
     if value is not None and not hasattr(value, "tensor_core_feature_columns"):
         raise TypeError(checks.complaint(
             "embedding_config_spec", "an EmbeddingConfigSpec or None", value,

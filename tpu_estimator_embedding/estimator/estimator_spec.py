@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""From what a model_fn returned to the spec that Estimator runs."""
+"""Converts the result of a model_fn to the spec that Estimator runs."""
 
 import math
 from typing import Any
@@ -18,12 +18,12 @@ ModeKeys = upstream.model_fn.ModeKeys
 def to_estimator_spec(spec: Any, mode: str, *, allow_estimator_spec: bool) -> Any:
     """Returns an `EstimatorSpec`; `host_call` and `eval_metrics` become ops and hooks.
 
-    To be called when the tables exist: `scaffold_fn` runs here and may initialize them.
+    Call it after the tables exist: `scaffold_fn` runs here and may initialize them.
 
     Args:
         spec: a `TPUEstimatorSpec` or an `EstimatorSpec`.
         mode: TRAIN, EVAL or PREDICT.
-        allow_estimator_spec: whether an `EstimatorSpec` will do outside of TRAIN.
+        allow_estimator_spec: whether an `EstimatorSpec` is allowed outside of TRAIN.
 
     Raises:
         RuntimeError: for an `EstimatorSpec` where a `TPUEstimatorSpec` is needed.
@@ -46,8 +46,8 @@ def log_hooks(loss: Any, batch_size: int, every_n_steps: int | None, length: Loo
               output_dir: str) -> list[tf.compat.v1.train.SessionRunHook]:
     """Returns the hooks that log loss, steps and examples per second.
 
-    They are called after loops: as upstream's, they log after the loop that completes
-    `every_n_steps`, and once in each loop that is measured in seconds.
+    They are called after loops. As upstream's, they log after the loop that completes
+    `every_n_steps`, and once per loop if its length is given in seconds.
     """
     if every_n_steps is None:
         return []
@@ -64,7 +64,7 @@ def log_hooks(loss: Any, batch_size: int, every_n_steps: int | None, length: Loo
 
 
 def check_steps(steps: Any, max_steps: Any) -> None:
-    """Checks how long to train.
+    """Checks `steps` and `max_steps` of a training.
 
     Raises:
         ValueError: if neither is given, or one is not positive.
@@ -79,7 +79,7 @@ def check_steps(steps: Any, max_steps: Any) -> None:
 
 
 def describe_start(mode: str, plan: EmbeddingPlan, num_replicas: int, *, portable: bool) -> str:
-    """Returns what starts: the mode, and how many of what.
+    """Returns a description of what starts: the mode, and the number of hosts and replicas.
 
     >>> describe_start("train", EmbeddingPlan.build([], []), 2, portable=False)
     'train without embeddings, 2 replicas'
@@ -93,7 +93,7 @@ def describe_start(mode: str, plan: EmbeddingPlan, num_replicas: int, *, portabl
 
 
 def log_start(what: str, plan: EmbeddingPlan | None = None) -> None:
-    """Says what starts, and on which tables."""
+    """Logs what starts, and the tables."""
     tf.compat.v1.logging.info("tpu_estimator_embedding: %s", what)
     if plan is not None and plan.tables:
         tf.compat.v1.logging.info("%s", plan)

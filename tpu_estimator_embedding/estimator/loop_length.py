@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""How many steps a session run is: `iterations_per_loop` of them, as on a TPU."""
+"""The number of steps in a session run: `iterations_per_loop`, as on a TPU."""
 
 from typing import Any, NamedTuple
 
@@ -8,11 +8,11 @@ from tpu_estimator_embedding.estimator.upstream import parse_iterations_per_loop
 
 
 class LoopLength(NamedTuple):
-    """When a loop of steps ends; each limit that is set counts.
+    """The limits of a loop of steps; it ends at the first one that is reached.
 
     Attributes:
-        steps: how many steps it has at most; None means no limit.
-        seconds: no step but the last starts later than this; None means no limit.
+        steps: the maximum number of steps; None means no limit.
+        seconds: the loop ends with the first step that starts later; None means no limit.
     """
 
     steps: int | None = None
@@ -20,7 +20,7 @@ class LoopLength(NamedTuple):
 
 
 def of_training(iterations_per_loop: Any) -> LoopLength:
-    """Returns the length of a loop of training, as `TPUConfig.iterations_per_loop` says.
+    """Returns the length of a loop of training, from `TPUConfig.iterations_per_loop`.
 
     >>> of_training(100), of_training("2m")
     (LoopLength(steps=100, seconds=None), LoopLength(steps=None, seconds=120))

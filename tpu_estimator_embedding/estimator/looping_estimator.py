@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Making the runs of Estimator's sessions loops of steps."""
+"""Makes the runs of Estimator's sessions loops of steps."""
 
 from collections.abc import Callable, Sequence
 from typing import Any
@@ -25,10 +25,10 @@ def hooks_of_training(of_model: Sequence[Any], others: Sequence[Any],
 
     Args:
         of_model: hooks of the model; those of host calls become part of the loop.
-        others: the session's other hooks; the last of them says when Estimator stops.
-        length: how long a loop is.
-        host_call_every_n_steps: how often there are host calls.
-        is_stopping: says whether to end a loop.
+        others: the session's other hooks; the last of them determines when Estimator stops.
+        length: the length of a loop.
+        host_call_every_n_steps: the interval of host calls.
+        is_stopping: whether to end a loop.
     """
     [*_, stop] = [hook for hook in others if isinstance(hook, tf.compat.v1.train.StopAtStepHook)]
     steps = Steps(tf.compat.v1.train.get_global_step, lambda: stop._last_step)
@@ -39,7 +39,7 @@ def hooks_of_training(of_model: Sequence[Any], others: Sequence[Any],
 def hooks_of_evaluation(hooks: Sequence[Any]) -> list[Any]:
     """Returns all hooks of a session that evaluates its steps in one loop.
 
-    Where it is to last as long as its input, every run is one step.
+    If it evaluates the whole input, every run is one step.
     """
     numbers = [hook._num_evals for hook in hooks
                if isinstance(hook, evaluation._StopAfterNEvalsHook)]
@@ -50,14 +50,14 @@ def hooks_of_evaluation(hooks: Sequence[Any]) -> list[Any]:
 
 
 class LoopingEstimator(upstream.tpu_estimator.TPUEstimator):
-    """An estimator whose session runs are loops of steps where it uses the engine."""
+    """An estimator whose session runs are loops of steps if it uses the engine."""
 
     _use_engine: bool
     _stop: StopOnSignal
     _cluster: Cluster
 
     def _training_loop(self) -> loop_length.LoopLength:
-        if self._cluster.servers:  # whose workers share the steps: others count them, too
+        if self._cluster.servers:  # whose workers share the steps: others count them as well
             return loop_length.LoopLength(steps=1)
         return loop_length.of_training(self._config.tpu_config.iterations_per_loop)
 
@@ -75,7 +75,7 @@ class LoopingEstimator(upstream.tpu_estimator.TPUEstimator):
             measures = statistics_hooks([*hooks, *estimator_spec.training_hooks])
             estimator_spec = estimator_spec._replace(training_hooks=hooks_of_training(
                 estimator_spec.training_hooks, [*worker_hooks, *hooks],
-                # Statistics are of steps that need not be the last of a loop.
+                # Measured steps need not be the last of a loop.
                 loop_length.LoopLength(steps=1) if measures else self._training_loop(),
                 self._config.tpu_config.experimental_host_call_every_n_steps,
                 is_stopping=lambda: self._stop.received is not None))

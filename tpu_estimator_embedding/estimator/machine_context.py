@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""This machine in the place of a TPU system, as upstream's contexts see it."""
+"""This machine as a replacement of a TPU system, in upstream's contexts."""
 
 import tensorflow as tf
 
@@ -13,8 +13,8 @@ _EVAL, _PREDICT = model_fn.ModeKeys.EVAL, model_fn.ModeKeys.PREDICT
 class MachineContext(tpu_context._InternalTPUContext):
     """A TPU system of one host whose cores are this program's replicas.
 
-    Batch sizes, input modes and their checks are upstream's; only where upstream asks a
-    TPU system, this machine answers.
+    Batch sizes, input modes and their checks are upstream's. Only queries of a TPU system
+    are answered with the properties of this machine.
     """
 
     def _get_tpu_system_metadata(self) -> tf.tpu.experimental.TPUSystemMetadata:
@@ -24,7 +24,7 @@ class MachineContext(tpu_context._InternalTPUContext):
             topology=tpu_cores.topology(cores), devices=[])
 
     def _cores(self) -> int:
-        """Returns the cores that were asked for, or else as many as the replicas need."""
+        """Returns the number of cores requested, or else the number that the replicas need."""
         of_replica = self._config.tpu_config.num_cores_per_replica or 1
         if not self._has_replicas():
             return of_replica
@@ -41,9 +41,9 @@ class MachineContext(tpu_context._InternalTPUContext):
             num_replicas=self.num_replicas)
 
     def _has_replicas(self) -> bool:
-        # Predictions of a sample depend on no other one, so PREDICT needs one replica only,
-        # and never has to drop a batch that would not fill several. An evaluation that is
-        # not to be a TPU's may return an EstimatorSpec, whose metrics are of one replica.
+        # Predictions of a sample do not depend on other samples, so PREDICT needs one replica only,
+        # and never has to drop a batch that would not fill several. With eval_on_tpu=False a
+        # model_fn may return an EstimatorSpec, whose metrics are of one replica.
         return self._mode != _PREDICT and (self._mode != _EVAL or self._eval_on_tpu)
 
     def _validate_tpu_configuration(self) -> None:
@@ -58,7 +58,7 @@ class MachineContext(tpu_context._InternalTPUContext):
             f"{call} is running on TPU.", f"Pass {name}, or use_tpu=False.")
 
     def _is_running_on_cpu(self, is_export_mode: bool) -> bool:
-        # The engine runs in every mode: eval_on_tpu=False has nothing to avoid here.
+        # The engine runs in every mode, so eval_on_tpu=False does not disable it.
         return not self._use_tpu
 
     @property

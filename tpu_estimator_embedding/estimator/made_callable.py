@@ -1,7 +1,7 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Running the same part of a graph often: a session's callable, made once.
+"""A session's callable, made once, for running the same part of a graph often.
 
-It skips what `Session.run` does anew in every call, which takes longer than a small step.
+It skips the overhead of every `Session.run` call, which exceeds the time of a small step.
 """
 
 from collections.abc import Callable, Sequence
@@ -15,7 +15,7 @@ from tpu_estimator_embedding.types import Tensor
 
 def made_callable(session: tf.compat.v1.Session, fetches: Sequence[Tensor], targets: Any = ()
                   ) -> Callable[[], list[Any]]:
-    """Returns what runs `targets` and returns the values of `fetches`; errors are those of `run`.
+    """Returns a function that runs `targets` and returns `fetches`; errors are those of `run`.
 
     Args:
         session: the session.
@@ -26,7 +26,7 @@ def made_callable(session: tf.compat.v1.Session, fetches: Sequence[Tensor], targ
     ...     print(*made_callable(session, [tf.constant(3) + tf.constant(4)])())
     7
     """
-    if session.sess_str:  # of a server: calls between tasks cost more than what is saved here
+    if session.sess_str:  # a session on a server: calls between tasks cost more than this saves
         return lambda: session.run((list(fetches), targets))[0]
     elements = [session.graph.as_graph_element(target) for target in tf.nest.flatten(targets)]
     run = session._make_callable_from_options(config_pb2.CallableOptions(

@@ -8,7 +8,7 @@ import tensorflow as tf
 
 from tpu_estimator_embedding.estimator.upstream import model_fn
 
-# A mode of Estimator's own methods, in which the model_fn gets PREDICT.
+# A mode for Estimator's own methods; the model_fn gets PREDICT.
 EXPORT_FOR_TPU = "export for a TPU"
 
 _TPU_TAGS = [tf.saved_model.SERVING, tf.saved_model.TPU]
@@ -31,7 +31,7 @@ def add(add_for_mode: Callable[..., None], input_receiver_fns: Mapping[str, Any]
         check_variables: whether the first graph has to have variables.
 
     Raises:
-        ValueError: if the model is to be exported for neither.
+        ValueError: if both exports are disabled.
     """
     if not for_cpu and not for_tpu:
         raise ValueError("One of export_to_cpu and export_to_tpu must be true. Leave "

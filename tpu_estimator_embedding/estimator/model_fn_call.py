@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Calling a user's model_fn with the arguments it asks for."""
+"""Calls a user's model_fn with the arguments that it accepts."""
 
 import copy
 from collections.abc import Callable, Mapping
@@ -23,7 +23,7 @@ def call_model_fn(model_fn: Callable[..., Any], features: Any, labels: Any, mode
         added_params: `batch_size`, `context` and `use_tpu`, where they apply.
 
     Raises:
-        ValueError: if the model_fn does not take what it has to.
+        ValueError: if the model_fn lacks a required argument.
     """
     accepted = fn_args(model_fn)
     checks.check_said(

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""From an `EmbeddingConfigSpec` to an `EmbeddingPlan`."""
+"""Lowers an `EmbeddingConfigSpec` to an `EmbeddingPlan`."""
 
 from typing import Any
 
@@ -9,14 +9,14 @@ from tpu_estimator_embedding.plan.embedding_plan import EmbeddingPlan
 
 
 def spec_to_plan(spec: Any, *, training: bool, num_hosts: int = 1) -> EmbeddingPlan:
-    """Lowers what TPUEstimator was given to a plan.
+    """Lowers the embeddings of a TPUEstimator to a plan.
 
-    Columns for a TensorCore are not in the plan; a spec of nothing else gives a plan
+    Columns for a TensorCore are not in the plan; a spec with no other columns gives a plan
     without tables.
 
     Args:
         spec: an EmbeddingConfigSpec, of this package or of tensorflow_estimator.
-        training: whether the plan is to train tables.
+        training: whether the plan trains tables.
         num_hosts: parts into which every table is split.
 
     Raises:
@@ -44,7 +44,7 @@ def spec_to_plan(spec: Any, *, training: bool, num_hosts: int = 1) -> EmbeddingP
         partition_strategy=spec.partition_strategy, num_hosts=num_hosts,
         pipelined=spec.pipeline_execution_with_tensor_core,
         gradient_multiplier_fn=spec.experimental_gradient_multiplier_fn,
-        table_multipliers=getattr(spec, "table_multipliers", None),  # TensorFlow's has none
+        table_multipliers=getattr(spec, "table_multipliers", None),  # TensorFlow's class lacks it
         clipping_limit=spec.clipping_limit)
 
 

@@ -1,8 +1,8 @@
 # SPDX-License-Identifier: Apache-2.0
-"""The limit of a session run's steps that comes from outside of a program.
+"""The limit of a session run's steps that is set outside of a program.
 
-The variable says it, which `run --steps-per-run` sets. With 1, hooks are called after every step,
-which `iterations_per_loop` has a TPU do for loops.
+`run --steps-per-run` sets it in an environment variable. With 1, hooks are called after every
+step, instead of after every loop of `iterations_per_loop` steps.
 """
 
 import os

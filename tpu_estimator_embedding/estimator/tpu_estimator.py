@@ -51,26 +51,26 @@ class TPUEstimator(LoopingEstimator):
 
     With `use_tpu=True`, the embeddings of `embedding_config_spec` are looked up and trained
     by this package's engine with the numerics of the TPU's, in train, evaluate, predict and
-    export; `params['use_tpu']` is True in all of them. With `use_tpu=False` it does what it
-    always did: columns are ordinary variables that the model's optimizer trains.
+    export; `params['use_tpu']` is True in all of them. With `use_tpu=False` it behaves as in
+    TensorFlow: columns are ordinary variables that the model's optimizer trains.
 
-    The constructor's arguments are TensorFlow's, in their order, and two more:
+    The constructor's arguments are TensorFlow's, in the same order, followed by two more:
 
     Args:
-        num_hosts: parts into which every table is split, each with a variable of its own; 1
-            if None. Where TF_CONFIG has parameter servers, training has one on each.
-            Checkpoints can be read with any other number, and by the other partition_strategy.
-        checkpoint_num_hosts: hosts that wrote the checkpoint, where it does not say so itself:
-            one that a TPU or an earlier version of this package wrote. Only `mod` needs it.
+        num_hosts: parts into which every table is split, each a separate variable; 1 if None.
+            If TF_CONFIG has parameter servers, training has one part on each. Checkpoints
+            restore with any other number, and with the other partition_strategy.
+        checkpoint_num_hosts: hosts that wrote a checkpoint without a record of them, on a TPU
+            or by an earlier version of this package. Only `mod` needs it.
 
     Raises:
-        ValueError: in upstream's cases, but for those that only made sense with a TPU:
+        ValueError: in upstream's cases, except those that only make sense on a TPU:
             `num_shards=1` with an embedding_config_spec, `mod` with eval_on_tpu=False,
-            static shapes, and `evaluate(steps=None)` are allowed. Where a config has a
+            dynamic shapes, and `evaluate(steps=None)` are allowed. Also if the config has a
             distribution strategy.
     """
 
-    _warm_start_settings: Any  # upstream's: what is left for Estimator to warm-start
+    _warm_start_settings: Any  # upstream's: the part that Estimator warm-starts
 
     def __init__(self, model_fn=None, model_dir=None, config=None, params=None, use_tpu=True,
                  train_batch_size=None, eval_batch_size=None, predict_batch_size=None,
@@ -93,7 +93,7 @@ class TPUEstimator(LoopingEstimator):
         self._cluster = cluster_of(config if use_tpu else None)
         self._cluster.num_hosts(num_hosts)
         self._checkpoint_num_hosts = checkpoint_num_hosts
-        self._plans: dict[bool, EmbeddingPlan] = {}  # by whether it is for training
+        self._plans: dict[bool, EmbeddingPlan] = {}  # keyed by whether it is for training
         self._user_model_fn = model_fn
         self._batch_axis = batch_axis
         self._log_steps = getattr(config, "log_step_count_steps", None)
@@ -113,19 +113,19 @@ class TPUEstimator(LoopingEstimator):
         self._all_warm_start_settings = self._warm_start_settings
         self._stop = StopOnSignal()
         prepare_for_server(self._config)
-        self._statistics: list[Any] = []  # hooks of the training that runs
-        if use_tpu:  # what cannot work fails here; an optimizer is missed when training
+        self._statistics: list[Any] = []  # hooks of the current training
+        if use_tpu:  # invalid specs fail here; a missing optimizer fails when training
             self._plan(training=bool(embedding_config_spec) and can_train(embedding_config_spec))
 
     def train(self, input_fn, hooks=None, steps=None, max_steps=None, saving_listeners=None):
         """Trains as `Estimator.train`; every batch of the input is trained on once.
 
         With the engine, a run of the session is a loop of `iterations_per_loop` steps, as on a
-        TPU: hooks are called for loops and see the last step of each; checkpoints and summaries
+        TPU: hooks are called once per loop, around its last step; checkpoints and summaries
         are written after the loop in which they are due. Training stops at `max_steps` exactly.
 
         Ctrl-C and SIGTERM stop after the current step, and a checkpoint is saved. A program's
-        own handlers stay in place, and outside of the main thread none are touched.
+        own handlers stay in place, and signals are handled in the main thread only.
         """
         if not self._use_engine:
             with explained_restore(self.model_dir):
@@ -161,7 +161,7 @@ class TPUEstimator(LoopingEstimator):
     def get_variable_value(self, name):
         """Returns the value of a variable; row i of a table or slot is that of id i."""
         if self.latest_checkpoint() is None:
-            return super().get_variable_value(name)  # which says that there is none
+            return super().get_variable_value(name)  # raises its error
         return value_by_id(self.model_dir, name, self._plan(training=False),
                            self._checkpoint_num_hosts)
 
@@ -219,10 +219,10 @@ class TPUEstimator(LoopingEstimator):
         def augmented(features, labels, mode, config, params):
             is_for_tpu = mode == meta_graphs.EXPORT_FOR_TPU
             mode = ModeKeys.PREDICT if is_for_tpu else mode
-            with tpu_ops.standing_in():  # without install() too: a model_fn sums over replicas
+            with tpu_ops.standing_in():  # model_fn may sum over replicas
                 if self._use_engine:
                     return self._with_engine(features, labels, mode, config, params, is_for_tpu)
-                teach_savers()  # which refuse rows in another order than that of ids
+                teach_savers()  # which reject rows that are not in the order of ids
                 log_start(f"{mode} without the embedding engine (use_tpu=False): tables of "
                           "embedding columns are variables of the model")
                 return without_engine(features, labels, mode, config, params)
@@ -240,7 +240,7 @@ class TPUEstimator(LoopingEstimator):
                 plan, features, labels, training=mode == ModeKeys.TRAIN,
                 columns=(self._spec and self._spec.feature_columns) or (),
                 tensor_core_columns=self._tensor_core_columns)
-            # As upstream, but where features are activations, which a model expects on a TPU.
+            # As upstream, but with activations as features, as a model expects on a TPU.
             added_params = {"use_tpu": is_for_tpu or bool(plan.tables)}
         model_fn = functools.partial(call_model_fn, self._user_model_fn, mode=mode, config=config,
                                      params=params, added_params=added_params)
@@ -274,7 +274,7 @@ class TPUEstimator(LoopingEstimator):
         settings = self._all_warm_start_settings
         if settings and not tf.train.latest_checkpoint(self.model_dir):
             warm_start_tables(settings, step.names, step.engine.variables)
-            # Estimator does the rest, and would refuse the names of tables.
+            # Estimator does the rest, and would reject the names of tables.
             self._warm_start_settings = without_tables(settings, step.names)
 
     def _with_update(self, spec: Any, step: EngineStep) -> Any:

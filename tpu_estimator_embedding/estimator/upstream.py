@@ -1,8 +1,8 @@
 # SPDX-License-Identifier: Apache-2.0
 """The parts of tensorflow_estimator that this package builds on.
 
-Importing it changes nothing in TensorFlow: what tensorflow_estimator needs and TensorFlow
-removed is there only while it is imported.
+Importing it changes nothing in TensorFlow: names that tensorflow_estimator needs and TensorFlow
+removed exist only during the import.
 """
 
 # ruff: noqa: E402  (what makes it importable comes before the imports)

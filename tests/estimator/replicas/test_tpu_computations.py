@@ -225,7 +225,7 @@ def test_function_of_tensorflow_2():
     (lambda: v1.tpu.shard(lambda x: x, [[1.0]], output_shard_axes=[0, 0]), ValueError,
      "^Length of output_shard_axes must be equal to the number of outputs"),
     (lambda: v1.tpu.rewrite(lambda x: x, [1.0], infeed_queue=object()), NotImplementedError,
-     "^An `infeed_queue` feeds a TPU, and there is none"),
+     "^An `infeed_queue` needs a TPU, and there is none"),
     (lambda: v1.tpu.replicate(
         lambda x: v1.tpu.replicate(lambda y: y, [[x], [x]]), [[1.0], [2.0]]), NotImplementedError,
      "^tpu_shard_context cannot be nested")])

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""A hook that says what tables do while they are trained."""
+"""A hook that records statistics of tables during training."""
 
 from collections.abc import Iterable
 from typing import Any, NamedTuple
@@ -16,13 +16,13 @@ from tpu_estimator_embedding.types import Tensor
 
 
 class MeasuredStep(NamedTuple):
-    """The part of a training graph that measures.
+    """The part of a training graph that measures statistics.
 
     Attributes:
         plan: the tables.
         measures: what the step measures, where `is_due` is fed True.
         is_due: scalar bool placeholder, False by default.
-        find_trained_rows: the op that sets the marks of rows by their slots.
+        find_trained_rows: the op that marks the rows whose slots show that they were trained.
     """
 
     plan: EmbeddingPlan
@@ -39,13 +39,13 @@ class EmbeddingStatisticsHook(tf.compat.v1.train.SessionRunHook):
     gradients before and after clipping, the share of rows clipped, the norm of the update and
     its size relative to the rows, distinct and all ids of the step, ids dropped as padding,
     the share of rows ever trained, the most frequent rows, and a histogram of the norms of
-    the rows of the step. Tables and slots are bit for bit what they are without the hook.
+    the rows of the step. The hook does not change a bit of tables and slots.
 
-    Rows ever trained are those whose slots are not as they were initially, and those trained
-    since; of tables without slots only the latter.
+    Rows ever trained are those whose slots differ from their initial values, and those trained
+    since the start; for tables without slots only the latter.
 
     Args:
-        every_n_steps: at which global steps: multiples of it.
+        every_n_steps: global steps that are a multiple of it are measured.
         output_dir: where event files go; None for the model's directory.
 
     Raises:
@@ -60,7 +60,7 @@ class EmbeddingStatisticsHook(tf.compat.v1.train.SessionRunHook):
         self._is_due = False
 
     def measure(self, step: MeasuredStep | None, model_dir: str) -> None:
-        """Takes the part of the graph that measures; None where there are no tables."""
+        """Takes the part of the graph that measures; None if there are no tables."""
         self._step = step
         self._output_dir = self._output_dir or model_dir
 
@@ -79,13 +79,13 @@ class EmbeddingStatisticsHook(tf.compat.v1.train.SessionRunHook):
 
     def after_create_session(self, session: tf.compat.v1.Session,
                              coord: tf.train.Coordinator) -> None:
-        """Sets the marks of rows that a checkpoint has trained."""
+        """Marks the rows that were trained before the checkpoint."""
         assert self._step is not None
         self._last, _ = session.run([self._global_step, self._step.find_trained_rows])
 
     def before_run(self, run_context: tf.compat.v1.train.SessionRunContext
                    ) -> tf.compat.v1.train.SessionRunArgs:
-        """Has the step measured if it is one of those that are."""
+        """Requests measures if the step is due."""
         assert self._step is not None
         self._is_due = (self._last + 1) // self._every_n_steps > self._last // self._every_n_steps
         if not self._is_due:
@@ -107,7 +107,7 @@ class EmbeddingStatisticsHook(tf.compat.v1.train.SessionRunHook):
 
 
 def with_statistics(hooks: Iterable[Any] | None, plan: EmbeddingPlan) -> list[Any]:
-    """Returns the hooks, with one that the environment asks for, as `run --statistics` does."""
+    """Returns the hooks, plus the one that the environment requests, as `run --statistics` does."""
     hooks, every_n_steps = list(hooks or ()), settings.from_environment()
     if every_n_steps and plan.tables and not statistics_hooks(hooks):
         hooks.append(EmbeddingStatisticsHook(every_n_steps))
@@ -115,5 +115,5 @@ def with_statistics(hooks: Iterable[Any] | None, plan: EmbeddingPlan) -> list[An
 
 
 def statistics_hooks(hooks: Iterable[Any] | None) -> list[EmbeddingStatisticsHook]:
-    """Returns those of the hooks that have steps measured."""
+    """Returns those of the hooks that measure steps."""
     return [hook for hook in hooks or () if isinstance(hook, EmbeddingStatisticsHook)]

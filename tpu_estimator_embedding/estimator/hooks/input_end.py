@@ -1,8 +1,8 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Only the end of the input ends a session; other errors of its kind are errors.
+"""Distinguishes the end of the input from other OutOfRangeErrors, which must not end a session.
 
-A MonitoredSession takes every OutOfRangeError for the end of the input: that of a model's op,
-and that of a save where a file grows beyond its limit.
+A MonitoredSession treats every OutOfRangeError as the end of the input, even one raised by an op
+of the model, or by a save whose file exceeds a size limit.
 """
 
 import contextlib
@@ -17,12 +17,12 @@ from tpu_estimator_embedding.ops.readable_errors import readable
 class NotTheEndOfInputError(tf.errors.OutOfRangeError):
     """An OutOfRangeError that has nothing to do with the input.
 
-    A MonitoredSession lets it pass, because it asks for the type itself.
+    A MonitoredSession lets it pass, because it checks for the exact type.
     """
 
 
 class OnlyInputEnds(tf.compat.v1.train.SessionRunHook):
-    """Raises NotTheEndOfInputError where an op runs out of range that does not read input."""
+    """Raises NotTheEndOfInputError if an op that does not read input raises OutOfRangeError."""
 
     def __init__(self, input_ops: Collection[str] = ()):
         """Takes the names of the ops whose OutOfRangeError is the end of the input."""
@@ -30,13 +30,13 @@ class OnlyInputEnds(tf.compat.v1.train.SessionRunHook):
 
     def after_create_session(self, session: tf.compat.v1.Session,
                              coord: tf.train.Coordinator) -> None:
-        """Watches the session's runs, those of hooks and savers too."""
+        """Watches the session's runs, including those of hooks and savers."""
         session.run = only_input_ends(session.run, self._input_ops)
 
 
 def only_input_ends(run: Callable[..., Any], input_ops: Collection[str] = ()
                     ) -> Callable[..., Any]:
-    """Returns `run`; it raises NotTheEndOfInputError where other ops run out of range."""
+    """Wraps `run` to raise NotTheEndOfInputError if other ops raise OutOfRangeError."""
     def watched(*args: Any, **kwargs: Any) -> Any:
         try:
             return run(*args, **kwargs)
@@ -54,7 +54,7 @@ def only_input_ends(run: Callable[..., Any], input_ops: Collection[str] = ()
 
 @contextlib.contextmanager
 def ops_of_input() -> Iterator[set[str]]:
-    """Passes a set that afterwards has the names of the ops that were made meanwhile."""
+    """Yields a set that afterwards has the names of the ops created within the context."""
     graph = tf.compat.v1.get_default_graph()
     before = {op.name for op in graph.get_operations()}
     names: set[str] = set()

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Ctrl-C and SIGTERM during training: finish the step, save, then obey."""
+"""Ctrl-C and SIGTERM during training: finish the step, save, then handle the signal."""
 
 import contextlib
 import os
@@ -16,19 +16,19 @@ _DEFAULTS: dict[int, Any] = {signal.SIGINT: signal.default_int_handler,
 
 
 class StopOnSignal(tf.compat.v1.train.SessionRunHook):
-    """Stops the session after the step during which a signal came, so that it is saved.
+    """Stops the session after the step during which a signal arrived, so that it is saved.
 
-    One serves all of an estimator's trainings, and what runs within them.
+    An estimator has one for all of its trainings, and what runs within them.
 
     Attributes:
-        received: the signal; None while none came.
+        received: the signal; None until one arrives.
     """
 
     def __init__(self) -> None:
         self.received: int | None = None
 
     def note(self, number: int, frame: FrameType | None) -> None:
-        """Remembers a signal. The next one does what it would without this hook."""
+        """Remembers a signal. The next one has its usual effect."""
         self.received = number
         tf.compat.v1.logging.warning(
             "tpu_estimator_embedding: %s: training stops after this step and saves a "
@@ -37,10 +37,10 @@ class StopOnSignal(tf.compat.v1.train.SessionRunHook):
 
     @contextlib.contextmanager
     def noting_signals(self) -> Iterator[None]:
-        """Notes signals instead of obeying them, and obeys the one that came afterwards.
+        """Records signals within the context, and handles a recorded one afterwards.
 
-        Only the main thread may handle signals; in others nothing is noted. A program's own
-        handlers stay in place, but for Python's default one of SIGINT.
+        Only the main thread may handle signals; other threads record nothing. A program's own
+        handlers stay in place; only Python's default handler of SIGINT is replaced.
         """
         previous: dict[int, Any] = {}
         if _in_main_thread():
@@ -54,7 +54,7 @@ class StopOnSignal(tf.compat.v1.train.SessionRunHook):
         except BaseException as error:
             if self.received is None or not isinstance(error, tf.errors.OutOfRangeError):
                 self.received = None
-                raise  # else the signal ended the input before the first step
+                raise  # otherwise the signal ended the input before the first step
         finally:
             for number, handler in previous.items():
                 signal.signal(number, handler)
@@ -62,10 +62,10 @@ class StopOnSignal(tf.compat.v1.train.SessionRunHook):
 
     @contextlib.contextmanager
     def obeying_at_once(self) -> Iterator[None]:
-        """Lets signals have their own effect, one that came before too.
+        """Gives signals their usual effect within the context, including one already received.
 
-        For what runs within training when a checkpoint was just saved, an evaluation for
-        instance: there is no step to finish.
+        For code that runs during training just after a checkpoint was saved, such as an
+        evaluation: there is no step to finish.
         """
         if not _in_main_thread():
             yield
@@ -85,22 +85,22 @@ class StopOnSignal(tf.compat.v1.train.SessionRunHook):
         return noting
 
     def obey(self) -> None:
-        """Lets the signal that came have the effect that it has without this hook."""
+        """Gives the received signal its usual effect."""
         number, self.received = self.received, None
         if number is not None:
             os.kill(os.getpid(), number)
 
     def after_run(self, run_context: tf.compat.v1.train.SessionRunContext,
                   run_values: tf.compat.v1.train.SessionRunValues) -> None:
-        """Asks the session to stop once a signal came."""
+        """Asks the session to stop once a signal has arrived."""
         if self.received is not None:
             run_context.request_stop()
 
     def stops_waiting(self) -> bool:
-        """Whether a signal came, so that nothing is to be waited for any more.
+        """Whether a signal has arrived, so that nothing should wait any longer.
 
-        From then on the next one ends the process: closing a session waits, deaf to signals
-        that Python handles, for an input whose Python code blocks.
+        From then on the next one ends the process: closing a session waits for an input whose
+        Python code blocks, and Python handles no signals meanwhile.
         """
         if self.received is None:
             return False

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""What is said while tables take long to be initialized or restored."""
+"""Log lines while tables are slow to initialize or restore."""
 
 import contextlib
 import threading
@@ -15,7 +15,7 @@ PATIENCE_SECONDS = 5.0
 
 @contextlib.contextmanager
 def telling_of_slow_start(plan: EmbeddingPlan) -> Iterator["SlowStartHook"]:
-    """Passes the hook for a session; one that fails to start leaves nothing running."""
+    """Yields the hook for a session; if the session fails to start, nothing keeps running."""
     hook = SlowStartHook(plan)
     try:
         yield hook
@@ -24,7 +24,7 @@ def telling_of_slow_start(plan: EmbeddingPlan) -> Iterator["SlowStartHook"]:
 
 
 class SlowStartHook(tf.compat.v1.train.SessionRunHook):
-    """Logs what a session that takes long to start is busy with, and when it is ready."""
+    """Logs what a slow session start is doing, and when it is ready."""
 
     def __init__(self, plan: EmbeddingPlan):
         """Takes the tables."""
@@ -34,20 +34,20 @@ class SlowStartHook(tf.compat.v1.train.SessionRunHook):
         self._start = 0.0
 
     def begin(self) -> None:
-        """Starts to count the seconds."""
+        """Starts the timer."""
         self._start = time.monotonic()
         self._timer.start()
 
     def after_create_session(self, session: tf.compat.v1.Session,
                              coord: tf.train.Coordinator) -> None:
-        """Says how long it took, if that was long."""
+        """Logs the time of a slow start."""
         self.stop()
         seconds = time.monotonic() - self._start
         if seconds > PATIENCE_SECONDS:
             _log(f"{self._what} are ready after {seconds:.0f} s")
 
     def stop(self) -> None:
-        """Says nothing any more."""
+        """Stops logging."""
         self._timer.cancel()
         if self._timer.is_alive():
             self._timer.join()
@@ -57,7 +57,7 @@ class SlowStartHook(tf.compat.v1.train.SessionRunHook):
 
 
 def _describe(plan: EmbeddingPlan) -> str:
-    """Returns the tables and slots in words.
+    """Returns a description of the tables and slots.
 
     >>> _describe(EmbeddingPlan.build([], []))
     '0 tables and their slots (0.0 GB)'

@@ -1,10 +1,10 @@
 # SPDX-License-Identifier: Apache-2.0
-"""A session run is a loop of steps, as on a TPU.
+"""Makes a session run a loop of steps, as on a TPU.
 
-All steps of a loop but the last run here, right before the session runs the last one with what
-hooks ask for. Nothing of Estimator is between them: a step is one call of a callable that the
-session made once. What a TPU does in every step is in each: training or evaluating, and host
-calls when they are due.
+All steps of a loop except the last run here, right before the session runs the last one with the
+fetches of hooks. There is no Estimator code between them: a step is one call of a callable that
+the session made once. Each step does what a TPU does in every step: train or evaluate, and run
+host calls when they are due.
 """
 
 import time
@@ -23,11 +23,11 @@ _SECONDS_BETWEEN_NOTES = 60
 
 
 class Steps(NamedTuple):
-    """Which steps there are.
+    """The steps that a loop runs.
 
     Attributes:
         counter: returns the variable that counts them, in the graph of the session.
-        end: returns the number of steps after which nothing more is to run.
+        end: returns the number of the last step.
     """
 
     counter: Callable[[], Any]
@@ -37,9 +37,9 @@ class Steps(NamedTuple):
 class StepLoop(tf.compat.v1.train.SessionRunHook):
     """Makes every run of a session a loop; the last of the session's hooks.
 
-    A signal cuts a loop short: one more step is its last. Where the input ends within it, or a
-    thread asks the session to stop, the session ends after the steps that ran, and hooks are not
-    called for that loop.
+    After a signal, the loop ends with one more step. If the input ends within a loop, or a thread
+    asks the session to stop, the session ends after the steps that ran, and hooks are not called
+    for that loop.
     """
 
     def __init__(self, length: LoopLength, steps: Steps, feed: EmbeddingHook, *,
@@ -49,12 +49,12 @@ class StepLoop(tf.compat.v1.train.SessionRunHook):
         """Makes the hook.
 
         Args:
-            length: how long a loop is.
-            steps: those that a loop is part of.
-            feed: what feeds them.
-            host_calls: hooks whose fetches are those of host calls.
+            length: the length of a loop.
+            steps: the steps to run.
+            feed: feeds the steps.
+            host_calls: hooks that fetch the host calls.
             host_call_every_n_steps: they run in steps that are multiples of it, from 0.
-            is_stopping: says whether to end the loop.
+            is_stopping: whether to end the loop.
         """
         self._length = length
         self._steps = steps
@@ -81,7 +81,7 @@ class StepLoop(tf.compat.v1.train.SessionRunHook):
 
     def before_run(self, run_context: tf.compat.v1.train.SessionRunContext
                    ) -> tf.compat.v1.train.SessionRunArgs | None:
-        """Runs all steps of a loop but the last, and asks for the host calls of that."""
+        """Runs all steps of a loop except the last, and fetches the host calls of the last."""
         step = self._next_step()
         if self._length.steps != 1:
             self._run_step = self._run_step or self._new_step(run_context)
@@ -107,7 +107,7 @@ class StepLoop(tf.compat.v1.train.SessionRunHook):
 
     def _run_all_but_last(self, session: tf.compat.v1.Session, run_step: Callable[[bool], bool],
                           step: int) -> int:
-        """Runs steps from `step` on; returns the one that is left to run."""
+        """Runs steps starting at `step`; returns the step left to run."""
         last = self._last_step(step)
         stop_at = time.monotonic() + (self._length.seconds or float("inf"))
         note = upstream.tpu_estimator.PeriodicLogger(_SECONDS_BETWEEN_NOTES)
@@ -126,9 +126,9 @@ class StepLoop(tf.compat.v1.train.SessionRunHook):
 
     def _new_step(self, run_context: tf.compat.v1.train.SessionRunContext
                   ) -> Callable[[bool], bool]:
-        """Returns what runs a step, given whether host calls are due.
+        """Returns a function that runs a step, given whether host calls are due.
 
-        It says whether input for another step waits already.
+        The function returns whether input for another step is ready.
         """
         session, left = run_context.session, self._feed.steps_left
         fetches = run_context.original_args.fetches

@@ -19,21 +19,21 @@ _POLL_SECS = 0.05
 _GRACE_SECS = 5.0
 _DROP_SECS = 0.02
 
-# A run that feeds all steps lasts as long as training, whatever `operation_timeout_in_ms` says.
+# A run that feeds all steps lasts as long as training, whatever `operation_timeout_in_ms` is.
 _NO_TIMEOUT = tf.compat.v1.RunOptions(timeout_in_ms=10 ** 12)
 
 
 class EmbeddingHook(tf.compat.v1.train.SessionRunHook):
-    """Prepares the input of a step while the steps before compute.
+    """Prepares the input of a step while earlier steps compute.
 
     Prepared steps are put into a queue, from which the step takes its input, by a run of the
     session in a thread. When the input ends, the queue closes, and the session stops after the
     last step; when the session stops first, the thread is woken up and joined by the session's
-    coordinator. An exception in the input is raised when the session needs the batch that it is
-    about, after all steps before it.
+    coordinator. An exception in the input is raised when the session needs the affected batch,
+    after all earlier steps.
 
-    No run starts without input: where it would find none, whatever does not depend on the
-    input would still happen, such as counting the step.
+    No run starts without input: otherwise ops that do not depend on the input, such as
+    incrementing the step, would still run.
 
     Attributes:
         steps_left: how many steps are left in the queue when one was taken.
@@ -49,9 +49,9 @@ class EmbeddingHook(tf.compat.v1.train.SessionRunHook):
             feeding: what reads the input and puts prepared steps into a queue.
             steps_left: how many steps are left in the queue when one was taken.
             mark_end: whether an empty step marks the end of the input, for a reader that
-                looks ahead, instead of the queue being closed.
+                looks ahead; otherwise the queue is closed.
             sleep_secs: seconds to wait before reading the first batch.
-            is_stopping: says whether to end the session instead of waiting for input.
+            is_stopping: whether to end the session instead of waiting for input.
         """
         self._reading = reading
         self._feeding = feeding
@@ -64,13 +64,13 @@ class EmbeddingHook(tf.compat.v1.train.SessionRunHook):
         self._cancel = queue.queue.close(cancel_pending_enqueues=True)
         self._size = queue.queue.size()
         self._drop = queue.queue.dequeue()
-        self._has_news = threading.Event()  # a step more, or none to come
+        self._has_news = threading.Event()  # released for every step, and at the end
         self._is_over = threading.Event()
         self._error: Exception | None = None
 
     def after_create_session(self, session: tf.compat.v1.Session,
                              coord: tf.train.Coordinator) -> None:
-        """Starts the input anew, for a session that was lost and made again too."""
+        """Starts the input, again if a lost session was recreated."""
         session.run(self._feeding.start)
         self._num_waiting = made_callable(session, [self._size])
         self._is_over.clear()
@@ -78,18 +78,18 @@ class EmbeddingHook(tf.compat.v1.train.SessionRunHook):
         feeder = _start(self._feed, session, coord)
         coord.register_thread(_start(self._cancel_when_stopped, session, coord, feeder))
         if self._looks_ahead and not self._wait(session) and self._is_stopping():
-            session.run(self._cancel)  # for the hook that is going to look the first step up
+            session.run(self._cancel)  # for the hook that looks up the first step next
 
     def before_run(self, run_context: tf.compat.v1.train.SessionRunContext) -> None:
-        """Waits for the input of the run; where none is left, ends the session cleanly."""
+        """Waits for the input of the run; ends the session cleanly if none is left."""
         self.wait_for_step(run_context.session)
 
     def wait_for_step(self, session: tf.compat.v1.Session) -> None:
         """Waits for the input of the next step.
 
         Raises:
-            OutOfRangeError: there is no further one.
-            Exception: what the input raised in its place.
+            OutOfRangeError: the input has ended.
+            Exception: what the input raised instead.
         """
         if not self._wait(session):
             if self._error is not None:
@@ -97,7 +97,7 @@ class EmbeddingHook(tf.compat.v1.train.SessionRunHook):
             raise tf.errors.OutOfRangeError(None, None, "The input has ended.")
 
     def _wait(self, session: tf.compat.v1.Session) -> bool:
-        """Waits, in Python so that signals are heard; returns whether there is input."""
+        """Waits, in Python so that signals are handled; returns whether there is input."""
         poll_secs = _FIRST_POLL_SECS
         while True:
             self._has_news.clear()
@@ -116,10 +116,10 @@ class EmbeddingHook(tf.compat.v1.train.SessionRunHook):
                 session.run(self._feeding.feed, options=_NO_TIMEOUT)
                 self._has_news.set()
         except tf.errors.OutOfRangeError:
-            if not coord.should_stop():  # else the session may be closed already
+            if not coord.should_stop():  # otherwise the session may be closed already
                 self._end(session)
         except Exception as error:  # noqa: BLE001 (raised again in the thread that trains)
-            if not coord.should_stop():  # else the queue was closed under the enqueue
+            if not coord.should_stop():  # otherwise the queue was closed during the enqueue
                 self._error = readable(error)
                 self._run_if_open(session, self._finish)
         finally:
@@ -151,9 +151,9 @@ class EmbeddingHook(tf.compat.v1.train.SessionRunHook):
         self._run_if_open(session, self._cancel)
 
     def _let_finish(self, session: tf.compat.v1.Session, feeder: threading.Thread) -> None:
-        """Makes room for the step that waits for it; TensorFlow warns of one that is cancelled.
+        """Makes room for a waiting step, because TensorFlow warns if it is cancelled.
 
-        Python code of an input_fn may block, and nothing cancels it.
+        Python code of an input_fn may block, and cannot be cancelled.
         """
         for _ in range(int(_GRACE_SECS / _DROP_SECS)):
             feeder.join(_DROP_SECS)

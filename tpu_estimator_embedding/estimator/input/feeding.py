@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Reading and preparing the input step by step, into the queue from which steps take it."""
+"""Reads and prepares the input step by step, and puts it into the queue of steps."""
 
 from collections.abc import Callable
 from typing import Any
@@ -9,21 +9,21 @@ import tensorflow as tf
 from tpu_estimator_embedding.engine.tensor_queue import TensorQueue
 from tpu_estimator_embedding.estimator.input.input_reader import Reading
 
-_STEPS_WAITING = 4  # besides the one that is being prepared
+_STEPS_WAITING = 4  # in addition to the one in preparation
 
 
 class Feeding:
     """The ops that feed a queue.
 
-    What comes from Datasets is fed by a loop in the graph, so that one run of the session feeds
-    all steps and no Python is between two of them. Tensors are evaluated once in a run, and fed
-    by a run for each step; so are Datasets in a cluster.
+    Datasets are fed by a loop in the graph: one run of the session feeds all steps, without
+    Python between two of them. Tensors are evaluated once per run, so each step takes one run;
+    so it does for Datasets in a cluster.
 
     Attributes:
-        queue: what is fed.
+        queue: the queue that is fed.
         feed: the op that feeds steps until `stop` runs, or one step.
-        stop: ends `feed` after the step that it is at.
-        start: to be run before.
+        stop: ends `feed` after the current step.
+        start: the op to run first.
         steps_fed: variable that counts the steps.
     """
 
@@ -33,7 +33,7 @@ class Feeding:
 
         Args:
             reading: where the batches of a step come from.
-            prepare: makes of them what a step takes.
+            prepare: converts them to the input of a step.
             in_one_run: whether one run may feed all steps, if they come from Datasets.
         """
         self.steps_fed = _local_variable("input_steps_fed", 0, tf.int64)
@@ -46,7 +46,7 @@ class Feeding:
 
         def feed_one() -> tf.Operation:
             step = prepare(reading.read())
-            with tf.init_scope():  # out of the loop
+            with tf.init_scope():  # outside the loop
                 self.queue = TensorQueue(step, capacity=_STEPS_WAITING)
             with tf.control_dependencies([self.queue.enqueue(step)]):
                 return self.steps_fed.assign_add(1, read_value=False)

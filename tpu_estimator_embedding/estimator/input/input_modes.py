@@ -1,17 +1,17 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Calling an input_fn as `TPUConfig.per_host_input_for_training` says.
+"""Calls an input_fn in the mode of `TPUConfig.per_host_input_for_training`.
 
 =============  ===================  ====================================================
-mode           calls of input_fn    a replica is given
+mode           calls of input_fn    a replica gets
 =============  ===================  ====================================================
 PER_SHARD_V1   one per replica (1)  the next batch of its own call
 PER_HOST_V1    one                  its share of the next batch
 PER_HOST_V2    one                  the next batch
-BROADCAST      one                  the whole of the next batch, as every other
+BROADCAST      one                  the whole next batch, the same as all others
 SLICED (2)     one                  its share of the next batch
 =============  ===================  ====================================================
 
-(1) in training; evaluation goes by PER_HOST_V1. (2) `eval_training_input_configuration`.
+(1) in training; evaluation uses PER_HOST_V1. (2) `eval_training_input_configuration`.
 """
 
 from collections.abc import Callable, Iterable, Sequence

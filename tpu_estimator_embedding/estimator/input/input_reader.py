@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Reading what an input_fn returned: one batch for every replica of a step."""
+"""Reads the result of an input_fn: one batch for every replica of a step."""
 
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from typing import Any, NamedTuple
@@ -16,12 +16,12 @@ class Reading(NamedTuple):
 
     Attributes:
         read: returns `(features, labels)` of every replica.
-        initializer: what starts the input; None if nothing has to.
+        initializer: the op that starts the input; None if none is needed.
         batches_read: variable that counts the batches read; None if no batch can be left
             over.
-        batches_per_step: how many of them a step takes.
-        is_repeatable: whether `read` makes ops that read the next batches wherever they run, in
-            a loop too; else it returns tensors that only another run evaluates anew.
+        batches_per_step: the number of batches that a step takes.
+        is_repeatable: whether `read` creates ops that read the next batches whenever they run,
+            also in a loop; otherwise it returns tensors that change only between session runs.
     """
 
     read: Callable[[], list[tuple[Any, Any]]]
@@ -32,10 +32,10 @@ class Reading(NamedTuple):
 
 
 def next_batch(result: Any) -> Reading:
-    """Reads one batch for the one replica.
+    """Reads one batch for a single replica.
 
     Args:
-        result: a Dataset, or a nest of tensors that each run evaluates anew: `features`
+        result: a Dataset, or a nest of tensors that every run evaluates again: `features`
             or `(features, labels)`.
     """
     if not isinstance(result, tf.data.Dataset):
@@ -46,7 +46,7 @@ def next_batch(result: Any) -> Reading:
 
 
 def batch_for_all(result: Any, num_replicas: int) -> Reading:
-    """Reads one batch that every replica is given, as with BROADCAST."""
+    """Reads one batch that every replica gets, as with BROADCAST."""
     reading = next_batch(result)
     return reading._replace(read=lambda: reading.read() * num_replicas)
 
@@ -64,7 +64,7 @@ def successive_batches(result: Any, num_replicas: int) -> Reading:
     """Reads a batch for each replica from one input, as with PER_HOST_V2.
 
     Raises:
-        TypeError: if `result` is no Dataset.
+        TypeError: if `result` is not a Dataset.
     """
     checks.check_type(tf.data.Dataset, "the result of input_fn",
                       "a Dataset with PER_HOST_V2, to take a batch for each replica", result)
@@ -100,7 +100,7 @@ def shared_batch(result: Any, num_replicas: int, embedding_keys: Iterable[str] =
 
 
 def features_and_labels(result: Any) -> tuple[Any, Any]:
-    """Returns `(features, labels)`; labels are None where the input has none."""
+    """Returns `(features, labels)`; labels are None if the input has none."""
     if not isinstance(result, list | tuple):
         return result, None
     checks.check(len(result) == 2, "the result of input_fn", "features or (features, labels)",
@@ -109,7 +109,7 @@ def features_and_labels(result: Any) -> tuple[Any, Any]:
 
 
 def _next_batches(iterator: Any, count: int, counter: tf.Variable) -> list[tuple[Any, Any]]:
-    """Reads several batches, one after the other; fails where the input ends."""
+    """Reads several batches, one after the other; fails if the input ends."""
     batches: list[tuple[Any, Any]] = []
     counted: list[tf.Operation] = []
     for _ in range(count):
@@ -125,7 +125,7 @@ def _next_batches(iterator: Any, count: int, counter: tf.Variable) -> list[tuple
 def _next_divisible_batch(iterator: Any, num_replicas: int, counter: tf.Variable,
                           embedding_keys: Iterable[str], batch_axis: Sequence[int] | None
                           ) -> tuple[Any, Any]:
-    """Reads a batch; one that cannot be split is left out if it is the last one."""
+    """Reads a batch; the last one is dropped if it cannot be split."""
     batch = iterator.get_next()
     size = _batch_size(*features_and_labels(batch), embedding_keys, batch_axis)
 

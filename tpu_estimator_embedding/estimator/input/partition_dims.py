@@ -1,7 +1,7 @@
 # SPDX-License-Identifier: Apache-2.0
-"""`TPUConfig.input_partition_dims`: how a TPU cuts the tensors of a replica for its cores.
+"""Checks `TPUConfig.input_partition_dims`: how a TPU splits a replica's tensors over its cores.
 
-Nothing is cut here, and numbers are the same; what a TPU refuses is refused.
+Nothing is split here, with the same results; what a TPU rejects is rejected.
 """
 
 import math

@@ -1,8 +1,8 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Raw features of a served model: strings become ids by the vocabulary of their column.
+"""Raw features of a served model: the vocabulary of their column maps strings to ids.
 
-In training, an input_fn has to give ids. A serving request may carry strings; the
-categorical column under each embedding column knows what to do with them.
+In training, an input_fn has to return ids. A serving request may have strings, which the
+categorical column under each embedding column maps to ids.
 """
 
 from collections.abc import Mapping, Sequence
@@ -18,15 +18,15 @@ from tpu_estimator_embedding.plan.embedding_plan import EmbeddingPlan
 def serving_input(plan: EmbeddingPlan, features: Any, labels: Any, *, training: bool,
                   columns: Sequence[Any], tensor_core_columns: Sequence[Any]
                   ) -> tuple[EmbeddingPlan, step_input.StepInput]:
-    """Returns the plan of the features that are there, and their ids.
+    """Returns the plan of the features that are present, and their ids.
 
     Args:
         plan: the tables and features.
-        features: what a serving_input_receiver_fn gave; embedding features may be left out.
+        features: those of a serving_input_receiver_fn; embedding features may be missing.
         labels: the labels of an exported training or evaluation.
         training: whether gradients will follow.
         columns: embedding columns of the plan.
-        tensor_core_columns: columns whose ids the model_fn gets padded.
+        tensor_core_columns: columns whose padded ids the model_fn gets.
     """
     if isinstance(features, dict):
         plan = plan.restricted_to(features)

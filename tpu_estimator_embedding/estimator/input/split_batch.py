@@ -18,13 +18,13 @@ def split_batch(features: Any, labels: Any, num_replicas: int,
         features: a tensor, or a dictionary of tensors, sparse or ragged ones included.
         labels: the same, or None.
         num_replicas: shares of equal size; must divide the batch.
-        embedding_keys: features that are ids or weights; their batch is the first axis.
-        batch_axis: the axis that is the batch, for every other tensor of features and
-            then labels, in the order of `tf.nest.flatten`; None for the first.
+        embedding_keys: features that are ids or weights; their batch axis is the first.
+        batch_axis: the batch axis of every other tensor of features and then labels, in
+            the order of `tf.nest.flatten`; None means the first axis.
 
     Raises:
-        TypeError: if there are embedding_keys and `features` is no dictionary.
-        ValueError: if `batch_axis` has another number of entries, or a batch of known size
+        TypeError: if there are embedding_keys and `features` is not a dictionary.
+        ValueError: if `batch_axis` has a wrong number of entries, or a batch of known size
             cannot be split.
     """
     keys = set(embedding_keys)

@@ -1,12 +1,12 @@
 # SPDX-License-Identifier: Apache-2.0
-"""From the features of an input_fn to ids for the engine and features for the model_fn.
+"""Splits the features of an input_fn into ids for the engine and features for the model_fn.
 
-How ids are read depends on the kind of tensor, as on a TPU:
+The meaning of ids depends on the kind of tensor, as on a TPU:
 
 ==============  ================  ==================================================
 ids             combiner          read as
 ==============  ================  ==================================================
-SparseTensor    any               ids with their sample indices; missing samples are 0
+SparseTensor    any               ids with their sample indices; empty samples give 0
 RaggedTensor    any               the ids of each row
 dense           None              one id per sample, `[batch]` or `[batch, 1]`
 dense           mean, sum, sqrtn  `[batch, ids]` without the entries that are 0
@@ -26,18 +26,18 @@ from tpu_estimator_embedding.ops import id_checks
 from tpu_estimator_embedding.plan.embedding_plan import EmbeddingPlan, FeaturePlan
 from tpu_estimator_embedding.types import Tensor
 
-SEQUENCE_LENGTH_SUFFIX = "_seq_length_"  # TF's sequence columns look lengths up by it
+SEQUENCE_LENGTH_SUFFIX = "_seq_length_"  # the suffix that TF's sequence columns expect for lengths
 
 
 class SplitFeatures(NamedTuple):
-    """The features of one step, taken apart.
+    """The features of one step, split.
 
     Attributes:
         enqueue_datas: feature name -> ids, for every feature of the plan.
-        others: what is left for the model_fn, plus the lengths of sequences.
-        batch_size: samples in the step: an int where all ids say it, else a scalar tensor,
-            which is checked.
-        static_batch_size: samples in the step, where anything of the batch says it.
+        others: the other features, for the model_fn, plus the lengths of sequences.
+        batch_size: samples in the step: an int if all ids have a static size, else a scalar
+            tensor, which is checked.
+        static_batch_size: samples in the step, if any tensor of the batch has a static size.
     """
 
     enqueue_datas: dict[str, AnyEnqueueData]
@@ -51,11 +51,11 @@ def split_features(plan: EmbeddingPlan, features: Any, labels: Any = None) -> Sp
 
     Args:
         plan: the features to take out.
-        features: what the input_fn gave; left as it is.
-        labels: its labels, whose static shapes tell the size of the batch, too.
+        features: those of the input_fn; not modified.
+        labels: its labels, whose static shapes may also give the batch size.
 
     Raises:
-        TypeError: if `features` is no dictionary although the plan has features.
+        TypeError: if `features` is not a dictionary although the plan has features.
         ValueError: if a feature or its weights are missing or of the wrong kind.
     """
     if not plan.features:
@@ -78,10 +78,10 @@ def split_features(plan: EmbeddingPlan, features: Any, labels: Any = None) -> Sp
 
 
 def static_batch_size(ids: list[Any], others: Any, labels: Any) -> int | None:
-    """Returns the size of the batch as far as static shapes tell it.
+    """Returns the batch size if static shapes give it.
 
-    Ids tell it first, then labels, then other features if all of them have the same. Where
-    labels have no static size, other features tell nothing: their first axis may be another one.
+    Ids take precedence, then labels, then other features if they all agree. If labels have no
+    static size, other features are not used: their first axis may not be the batch.
 
     Args:
         ids: ids of embedding features.
@@ -149,7 +149,7 @@ def _enqueue_data(plan: EmbeddingPlan, feature: FeaturePlan, ids: Any,
 
 
 def _cut(values: Any, feature: FeaturePlan) -> Any:
-    """Returns the positions of a sequence that are looked up; what lies beyond is not checked."""
+    """Returns the positions of a sequence that are looked up; later ones are not checked."""
     limit = feature.max_sequence_length
     if isinstance(values, tf.RaggedTensor):
         return values[:, :limit]
@@ -166,7 +166,7 @@ def _without_zeros(feature: FeaturePlan, ids: Tensor) -> EnqueueData:
     return EnqueueData(tf.gather_nd(ids, places), places)
 
 
-@functools.cache  # a process says it once of a feature, however many graphs it builds
+@functools.cache  # logged once per process and feature, however many graphs it builds
 def _warn_that_zeros_are_dropped(feature: str) -> None:
     warnings.warn(
         f"Feature {feature!r} is dense and its table has a combiner: entries that are 0 are "
@@ -200,7 +200,7 @@ def _weights_of(feature: FeaturePlan, ids: Any, features: Mapping[str, Any]) -> 
 
 
 def _common_batch_size(ids: Mapping[str, Any], static: int | None) -> Tensor | int:
-    """Checks that all features have equally many samples, and returns how many."""
+    """Checks that all features have the same number of samples, and returns it."""
     sizes = {name: tf.compat.dimension_value(tensor.shape[0]) for name, tensor in ids.items()}
     known = {name: size for name, size in sizes.items() if size is not None}
     checks.check(len(set(known.values())) <= 1, "embedding features", "of one batch size", known)

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""From the result of an input_fn to prepared steps that wait in a queue."""
+"""Turns the result of an input_fn into a queue of prepared steps."""
 
 import functools
 from collections.abc import Callable, Sequence
@@ -29,7 +29,7 @@ def feed_steps(plan: EmbeddingPlan, ctx: MachineContext, input_fn: Callable[[Any
         input_fn: called with the `TPUContext` of an invocation.
         training: whether gradients will be applied.
         batch_axis: as for `split_batch`.
-        tensor_core_columns: columns whose ids the model_fn gets padded.
+        tensor_core_columns: columns whose padded ids the model_fn gets.
         is_stopping: as for `EmbeddingHook`.
     """
     embedding_keys = {key for feature in plan.features

@@ -14,12 +14,12 @@ from tpu_estimator_embedding.types import Tensor
 
 
 class ReplicaInput(NamedTuple):
-    """What one replica of the model is given.
+    """The input of one replica of the model.
 
     Attributes:
-        features: the features that are no embedding ids.
+        features: the features that are not embedding ids.
         labels: the labels, or None.
-        batch_size: samples: an int where it is known, else a scalar tensor.
+        batch_size: samples: an int if it is known, else a scalar tensor.
     """
 
     features: Any
@@ -31,9 +31,9 @@ class StepInput(NamedTuple):
     """Everything a step consumes.
 
     Attributes:
-        ids: those of the step, of all replicas, ready for the engine.
-        replicas: what each replica of the model is given.
-        exists: scalar bool; False in the mark that follows the last step of an input.
+        ids: the ids of the step, of all replicas, ready for the engine.
+        replicas: the input of each replica of the model.
+        exists: scalar bool; False in the marker after the last step of an input.
     """
 
     ids: StepIds
@@ -43,14 +43,14 @@ class StepInput(NamedTuple):
 
 def to_step_input(plan: EmbeddingPlan, batches: Sequence[tuple[Any, Any]], *, training: bool,
                   tensor_core_columns: Sequence[Any] = (), portable: bool = False) -> StepInput:
-    """Splits features and deals ids out to tables and hosts; errors in them come up here.
+    """Splits features and distributes ids over tables and hosts; raises the errors in them.
 
     Args:
         plan: the tables and features.
         batches: `(features, labels)` of every replica.
         training: whether gradients will follow.
-        tensor_core_columns: columns whose ids the model_fn gets padded.
-        portable: whether the graph is to run where there are no ops but TensorFlow's.
+        tensor_core_columns: columns whose padded ids the model_fn gets.
+        portable: whether the graph may use only TensorFlow's own ops.
     """
     with tf.device("/device:CPU:0"):
         splits = [split_features(plan, pad_tensor_core_features(

@@ -2,7 +2,7 @@
 """Features of columns with `embedding_lookup_device='tpu_tensor_core'`.
 
 Their tables are ordinary trainable variables that the model's own optimizer trains. TF's
-columns look them up from ids of a fixed shape, and a mask that says which of them count.
+columns look them up from ids of a fixed shape, and a mask of the valid ids.
 """
 
 from collections.abc import Sequence
@@ -14,7 +14,7 @@ from tpu_estimator_embedding import checks
 from tpu_estimator_embedding.estimator.input.split_features import static_batch_size
 from tpu_estimator_embedding.types import Tensor
 
-MASK_SUFFIX = "__TENSOR_CORE_MASK"  # TF's columns look masks up by it
+MASK_SUFFIX = "__TENSOR_CORE_MASK"  # the suffix that TF's columns expect for masks
 
 
 def pad_tensor_core_features(columns: Sequence[Any], features: Any, labels: Any = None) -> Any:
@@ -22,12 +22,12 @@ def pad_tensor_core_features(columns: Sequence[Any], features: Any, labels: Any 
 
     Args:
         columns: tensor-core embedding columns.
-        features: tensors by feature name; left as they are.
-        labels: the labels, whose static shapes tell the size of the batch, too.
+        features: tensors by feature name; not modified.
+        labels: the labels, whose static shapes may also give the batch size.
 
     Raises:
-        ValueError: if a feature is missing, its ids are no SparseTensor of integers, or the
-            key of its mask is taken.
+        ValueError: if a feature is missing, its ids are not a SparseTensor of integers, or
+            the key of its mask is in use.
     """
     padded = {}
     for column in columns:

@@ -1,9 +1,8 @@
 # SPDX-License-Identifier: Apache-2.0
 """The functions that copied ops call: bodies of `tf.function`, and of v2 loops and conditions.
 
-A function that writes to a variable, or draws random numbers, gets a copy of its own for
-every replica, as the ops of a graph do: without the writes, which happen once, and with
-other seeds.
+A function that writes to a variable, or draws random numbers, is copied for every replica, as
+the ops of a graph are: without the writes, which happen once, and with different seeds.
 """
 
 from collections.abc import Iterable
@@ -22,7 +21,7 @@ class FunctionCopies:
         Args:
             functions: all of the library.
             scope: part of the names of the copies.
-            index: which copy this is, from 1; shifts the seeds of random ops.
+            index: the number of the copy, from 1; shifts the seeds of random ops.
         """
         self._functions = {function.signature.name: function for function in functions}
         self._scope, self._index = scope, index
@@ -39,7 +38,7 @@ class FunctionCopies:
         return self._calls(node, self._random, op_kinds.is_random)
 
     def adapt(self, node) -> None:
-        """Lets a node call the copies of its functions; makes those that are missing."""
+        """Redirects a node to the copies of its functions, which are made on first use."""
         for called in op_kinds.called_functions(node):
             called.name = self._copy(called.name)
 
@@ -73,7 +72,7 @@ class FunctionCopies:
 
 
 def _drop_writes(function: function_pb2.FunctionDef) -> None:
-    """Takes out the nodes that write, but for those whose output something else needs."""
+    """Removes the nodes that write, except those whose output is used."""
     needed = {source.split(":")[0] for node in function.node_def for source in node.input}
     needed |= {source.split(":")[0] for source in function.ret.values()}
     dropped = {node.name for node in function.node_def

@@ -1,11 +1,11 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Copying the part of a graph that computes some tensors from some inputs.
+"""Copies the part of a graph that computes some tensors from some inputs.
 
-A replica's step is a copy of the first one's, fed with other inputs. Copied is what lies
-between the inputs and the wanted tensors, plus random ops, which draw other numbers in
-every copy, and the state of v1 while loops. What depends on none of these, variables and
-reads of them for instance, is shared, and whatever writes to a variable is left out: it
-happens once, and what had to wait for it does so in every copy.
+A replica's step is a copy of the first one's, with other inputs. The copy consists of the ops
+between the inputs and the wanted tensors, random ops, which draw different numbers in every
+copy, and the state of v1 while loops. Ops that depend on none of these, such as variables and
+their reads, are shared. Ops that write to a variable are not copied: they run once, and
+whatever waited for them waits for them in every copy.
 """
 
 from collections import deque
@@ -29,7 +29,7 @@ def copy_subgraph(targets: Sequence[Tensor], replaced: Mapping[Tensor, Tensor],
         replaced: input of the original -> input of the copy, of the same dtype. Keys are
             references (`tensor.ref()`).
         scope: name scope of the copies, and part of the names of copied while loops.
-        index: which copy this is, from 1; shifts the seeds of random ops.
+        index: the number of the copy, from 1; shifts the seeds of random ops.
 
     Returns:
         The copies of `targets`; a target that depends on no input is its own copy.
@@ -131,10 +131,9 @@ def _loop_of(op: tf.Operation) -> str | None:
 
 
 def _waits(ops: set[tf.Operation], writing: set[str]) -> dict[tf.Operation, list[tf.Operation]]:
-    """Returns what the copies of some ops must wait for besides other copies.
+    """Returns the ops that copies must wait for, apart from other copies.
 
-    A function that writes, and may read what it wrote, writes only where it is called
-    first.
+    A function that writes, and may read what it wrote, writes only in its first call.
     """
     waits = {}
     for op in ops:
@@ -147,7 +146,7 @@ def _waits(ops: set[tf.Operation], writing: set[str]) -> dict[tf.Operation, list
 
 def _keep(graph_def: tf.compat.v1.GraphDef, names: set[str], functions: FunctionCopies,
           scope: str, index: int) -> None:
-    """Reduces a graph to the nodes of these names, fit to be copied."""
+    """Reduces a graph to the nodes of these names, ready to copy."""
     kept = tf.compat.v1.GraphDef()
     for node in graph_def.node:
         if node.name in names:

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""What kinds of ops matter to a copy of a graph: writes, random draws, state of one step."""
+"""Kinds of ops that a graph copy treats specially: writes, random draws, state of one step."""
 
 import re
 from collections.abc import Iterator
@@ -10,7 +10,7 @@ _WRITES = re.compile(
     r"(Ref)?(Assign|Scatter(Add|Sub|Mul|Div|Min|Max|Update|Nd(Add|Sub|Update)$)|Apply|SparseApply|"
     r"Resource(Apply|SparseApply|Scatter|StridedSliceAssign|CountUpTo)|CountUpTo|Write\w*Summary|"
     r"Queue\w*(Enqueue|Dequeue|Close)|LookupTable(Insert|Import|Remove)|\w*Initialize\w*Table)")
-# Ops of `tf.random.Generator`: every run of one of them moves the generator's state on.
+# Ops of `tf.random.Generator`: every run advances the state of the generator.
 _GENERATOR = re.compile(r"Rng|Stateful(Uniform|StandardNormal|TruncatedNormal|Random)")
 _SEED_STEP = 1_000_003  # far from the small seeds that TF gives neighbouring ops
 
@@ -21,14 +21,14 @@ def writes(op_type: str) -> bool:
 
 
 def is_random(node: node_def_pb2.NodeDef) -> bool:
-    """Whether an op gives other values whenever it is run."""
+    """Whether an op returns different values in every run."""
     return "seed2" in node.attr or _GENERATOR.match(node.op) is not None
 
 
 def is_of_one_step(op_type: str) -> bool:
-    """Whether an op keeps a stack or tensor array of v1 control flow.
+    """Whether an op holds a stack or tensor array of v1 control flow.
 
-    They are resources, but of one computation only.
+    These are resources, but of a single computation.
     """
     return op_type.startswith(("Stack", "TensorArray"))
 
@@ -39,13 +39,13 @@ def is_gradient_of_py_function(node: node_def_pb2.NodeDef) -> bool:
 
 
 def shift_seed(node: node_def_pb2.NodeDef, index: int) -> None:
-    """Gives copy `index` of a seeded op other numbers; unseeded ones have them anyway."""
+    """Gives copy `index` of a seeded op different numbers; unseeded ops have them anyway."""
     if "seed2" in node.attr and (node.attr["seed"].i or node.attr["seed2"].i):
         node.attr["seed2"].i = (node.attr["seed2"].i + index * _SEED_STEP) % 2 ** 31
 
 
 def called_functions(node: node_def_pb2.NodeDef) -> Iterator[attr_value_pb2.NameAttrList]:
-    """Yields what a node has in its attributes to name the functions that it calls."""
+    """Yields the attribute values of a node that name the functions it calls."""
     for attribute in node.attr.values():
         if attribute.HasField("func"):
             yield attribute.func

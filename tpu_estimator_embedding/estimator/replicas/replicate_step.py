@@ -1,9 +1,9 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Running a model on several replicas that was built for one.
+"""Runs a model that was built for one replica on several.
 
-A model_fn is called once, as on a TPU. What it computes from its inputs is copied for
-every further replica, and every cross-replica sum adds up the values of all copies.
-Updates of the model's variables, summaries and the global step are the first replica's.
+A model_fn is called once, as on a TPU. What it computes from its inputs is copied for every
+further replica, and every cross-replica sum adds up the values of all copies. Only the first
+replica updates the model's variables, summaries and the global step.
 """
 
 from collections.abc import Mapping, Sequence
@@ -23,9 +23,9 @@ def replicate(tensors: Sequence[Tensor], inputs: Sequence[Any],
     """Copies the model for every replica and connects the cross-replica sums.
 
     Args:
-        tensors: what is wanted of every replica.
-        inputs: for each replica, the nest of tensors that it computes from. The model in
-            the default graph was built on the first one.
+        tensors: the tensors wanted from every replica.
+        inputs: for each replica, the nest of its input tensors. The model in the default
+            graph was built on the first one.
         sums: the sums to connect; None means all in the default graph.
 
     Returns:
@@ -50,10 +50,10 @@ def replicate(tensors: Sequence[Tensor], inputs: Sequence[Any],
 
 
 def has_cross_replica_sum() -> bool:
-    """Whether the model in the default graph sums anything over replicas.
+    """Whether the model in the default graph has cross-replica sums.
 
     Raises:
-        ValueError: if it does so within a function, a loop or a condition.
+        ValueError: if one is within a function, a loop or a condition.
     """
     return bool(cross_replica_sums())
 
@@ -77,7 +77,7 @@ def cross_replica_sums(start: int = 0) -> list[tf.Operation]:
 
 
 def _sums_in_functions(graph: tf.Graph, ops: Sequence[tf.Operation]) -> list[str]:
-    """Returns the names of the sums in functions that the ops call, and that those call."""
+    """Returns the names of the sums in functions that the ops call, directly or indirectly."""
     functions = {function.signature.name: function
                  for function in graph.as_graph_def().library.function}
     found, seen = [], set()

@@ -1,8 +1,8 @@
 # SPDX-License-Identifier: Apache-2.0
-"""A graph in construction that several replicas share, built for the first of them.
+"""A graph under construction that several replicas share, built for the first of them.
 
-What is built on the first replica's inputs is copied for the others, as a step of the
-Estimator is. A training loop runs all replicas in one loop, so it needs their copies of its
+Ops built on the first replica's inputs are copied for the others, as in a step of the
+Estimator. A training loop runs all replicas in one loop, so it needs their copies of its
 inputs when it is built, and its body is such a graph again.
 """
 
@@ -16,17 +16,16 @@ from tpu_estimator_embedding.estimator.replicas import op_kinds, replicate_step
 from tpu_estimator_embedding.estimator.replicas.function_copy import FunctionCopies
 from tpu_estimator_embedding.types import Tensor
 
-# Those in construction in this process, the innermost last, as graphs are on their own stack.
+# The graphs under construction in this process, the innermost last, like TensorFlow's stack.
 _stack: list["ReplicatedGraph"] = []
 
 
 class ReplicatedGraph:
-    """The default graph, from now on, as that of several replicas.
+    """The default graph, from now on, as a graph of several replicas.
 
     Args:
-        inputs: for each replica, the tensors that it computes from, each the only output of
-            its op.
-        outer: what the graph captures from, where it is that of a function.
+        inputs: for each replica, its input tensors, each the only output of its op.
+        outer: the graph that this one captures from, if it is that of a function.
 
     Attributes:
         has_sums: whether anything copied so far, or a loop in it, sums over the replicas.
@@ -43,14 +42,14 @@ class ReplicatedGraph:
 
     @property
     def num_replicas(self) -> int:
-        """Replicas that share the graph."""
+        """The number of replicas that share the graph."""
         return len(self._inputs)
 
     def copies(self, tensors: Sequence[Tensor]) -> list[list[Tensor]]:
-        """Returns every replica's copies of tensors, the first one's being the tensors.
+        """Returns every replica's copies of tensors; the first replica has the tensors themselves.
 
         Raises:
-            ValueError: if the graph cannot be copied, or sums where it must not.
+            ValueError: if the graph cannot be copied, or has a sum in an unsupported place.
         """
         with self._graph.as_default():
             self._add_captures()
@@ -62,21 +61,21 @@ class ReplicatedGraph:
         return [of_replica[:len(tensors)] for of_replica in replicas]
 
     def add_known(self, replicas: Sequence[Sequence[Tensor]]) -> None:
-        """Adds tensors that every replica has its own of; what is built so far is done with."""
+        """Adds tensors that differ by replica; ops built so far are not copied again."""
         self._start = len(self._graph.get_operations())
         for inputs, of_replica in zip(self._inputs, replicas, strict=True):
             inputs.extend(of_replica)
 
     def writes(self) -> list[tf.Operation]:
-        """Returns the ops built so far that write, but for what initializes variables."""
+        """Returns the ops built so far that write, except initializers of variables."""
         return writes_since(self._graph, self._first_op)
 
     def _add_captures(self) -> None:
-        """Captures every replica's own tensors where the first one captured its own."""
+        """Captures the tensors of every replica that correspond to captures of the first one."""
         if self._outer is None or not isinstance(self._graph, func_graph.FuncGraph):
             return
         captures = self._graph.captures[self._num_captured:]
-        # What a loop in a loop captures may be a tensor of a graph further out.
+        # A nested loop may capture a tensor of a graph further out.
         outside = [self._outer.seen(tensor) for tensor, _ in captures]
         replicas = self._outer.copies(outside)
         for inputs, of_replica in zip(self._inputs, replicas, strict=True):
@@ -86,7 +85,7 @@ class ReplicatedGraph:
         self._num_captured = len(self._graph.captures)
 
     def seen(self, tensor: Tensor) -> Tensor:
-        """Returns a tensor as this graph sees it, captured where it is of another graph."""
+        """Returns a tensor as this graph sees it, captured if it is of another graph."""
         if isinstance(self._graph, func_graph.FuncGraph):
             return self._graph.capture(tensor)
         return tensor
@@ -110,8 +109,8 @@ def building(graph: ReplicatedGraph) -> Iterator[ReplicatedGraph]:
 def writes_since(graph: tf.Graph, start: int) -> list[tf.Operation]:
     """Returns the ops from the one numbered `start` on that change variables, files and so on.
 
-    A computation on a TPU runs all of its ops, also those that nothing it returns needs.
-    Initializers of variables and tables are no part of it.
+    A computation on a TPU runs all of its ops, also those that its results do not need.
+    Initializers of variables and tables are not part of it.
     """
     context = graph._get_control_flow_context()
     functions = FunctionCopies(graph.as_graph_def().library.function, "", 0)

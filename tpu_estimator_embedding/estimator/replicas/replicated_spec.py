@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""What a model hands to the host, gathered from all replicas.
+"""Tensors that a model passes to the host, gathered from all replicas.
 
 Tensors of `eval_metrics` and `host_call` are concatenated along their first axis, so that
 metrics are those of the whole batch. The loss of an evaluation is the mean over replicas;
@@ -17,7 +17,7 @@ _EVAL = upstream.model_fn.ModeKeys.EVAL
 
 
 def replica_tensors(spec: Any) -> dict[str, Any]:
-    """Returns the nest of tensors of a spec that every replica has its own of.
+    """Returns the nest of tensors of a spec that differ by replica.
 
     Raises:
         RuntimeError: if one of them is a scalar.
@@ -44,10 +44,10 @@ def _check_have_batch(name: str, tensors: Any) -> None:
 
 
 def over_all_replicas(spec: Any, replicas: Sequence[dict[str, Any]]) -> Any:
-    """Returns the spec with the tensors of all replicas in the place of the first one's.
+    """Returns the spec with the tensors of all replicas instead of the first one's.
 
     Args:
-        spec: what the model_fn returned.
+        spec: the result of the model_fn.
         replicas: for every replica, its `replica_tensors`.
     """
     first = replicas[0]
@@ -61,5 +61,5 @@ def over_all_replicas(spec: Any, replicas: Sequence[dict[str, Any]]) -> Any:
             changed[name] = (getattr(spec, name)[0], gathered)
     if "loss" in first:
         changed["loss"] = tf.reduce_mean(tf.stack([tensors["loss"] for tensors in replicas]))
-    # Built anew: the class keeps what host_call and eval_metrics its last spec had.
+    # Constructed again, because the class caches host_call and eval_metrics.
     return type(spec)(**{**spec._asdict(), **changed})

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""`tpu.rewrite` and `tpu.replicate` without a TPU: computations of this machine.
+"""`tpu.rewrite` and `tpu.replicate` without a TPU: computations on this machine.
 
 A computation is built once, as for a TPU, and copied for every further replica;
 cross-replica sums add up the values of all copies, and variables are written once.
@@ -24,7 +24,7 @@ COMPILED = b""  # the serialized CompilationResultProto of a compilation without
 
 
 def stand_in(function: Callable[..., Any]) -> Callable[..., Any]:
-    """Leaves the call to TensorFlow where there is a TPU, or its context."""
+    """Passes the call to TensorFlow if there is a TPU, or its context."""
     on_a_tpu = getattr(tpu, function.__name__)
 
     @functools.wraps(on_a_tpu)
@@ -45,7 +45,7 @@ def is_for_a_tpu() -> bool:
 def rewrite(computation: Callable[..., Any], inputs: Any = None, infeed_queue: Any = None,
             device_assignment: Any = None, name: str | None = None,
             xla_options: Any = None) -> Any:
-    """Returns what the computation returns, in the form that `replicate` gives it."""
+    """Returns the result of the computation, in the form of `replicate`."""
     return replicate(computation, None if inputs is None else [inputs], infeed_queue,
                      device_assignment, name, xla_options=xla_options)[0]
 
@@ -60,19 +60,19 @@ def replicate(computation: Callable[..., Any], inputs: Any = None, infeed_queue:
     Args:
         computation: called once, with the inputs of the first replica.
         inputs: for each replica, the list of its inputs; None is one replica without any.
-        infeed_queue: None, because nothing feeds a TPU.
+        infeed_queue: must be None, because there is no infeed without a TPU.
         device_assignment: is ignored, as are `name`, `padding_spec` and `xla_options`:
             a replica has one device.
         maximum_shapes: is checked to have the structure of the inputs; nothing is padded.
 
     Returns:
-        For each replica, what the computation returns: a list of tensors where that is one
-        tensor or a flat sequence, an op where there are no tensors.
+        For each replica, the result of the computation: a list of tensors if it is one tensor or
+        a flat sequence, an op if there are no tensors.
 
     Raises:
-        TypeError: the inputs are not lists, or not as many as the computation takes.
-        ValueError: the replicas differ in their inputs, the computation returns what is
-            neither tensor nor op, or it cannot be copied.
+        TypeError: the inputs are not lists, or their number does not fit the computation.
+        ValueError: the inputs of the replicas differ, the computation returns something
+            that is neither a tensor nor an op, or it cannot be copied.
         RuntimeError: there is no graph to build, because operations run eagerly.
     """
     return split_compile_and_replicate(
@@ -85,7 +85,7 @@ def split_compile_and_replicate(
         computation: Callable[..., Any], inputs: Any = None, infeed_queue: Any = None,
         device_assignment: Any = None, name: str | None = None, use_tpu: bool = True,
         maximum_shapes: Any = None, padding_spec: Any = None, xla_options: Any = None) -> list[Any]:
-    """Returns a compilation that has succeeded, and what `replicate` returns."""
+    """Returns a successful compilation result, and the result of `replicate`."""
     inputs = [[]] if inputs is None else inputs
     _check_graph()
     _check_inputs(computation, inputs, infeed_queue, maximum_shapes)
@@ -101,10 +101,10 @@ def _check_graph() -> None:
 
 
 def check_no_infeed(infeed_queue: Any) -> None:
-    """Raises NotImplementedError where a computation is to be fed as a TPU is."""
+    """Raises NotImplementedError if a computation has an infeed queue."""
     if infeed_queue is not None:
         raise NotImplementedError(
-            "An `infeed_queue` feeds a TPU, and there is none. Pass its tensors as `inputs`, or "
+            "An `infeed_queue` needs a TPU, and there is none. Pass its tensors as `inputs`, or "
             "let TPUEstimator feed its model_fn.")
 
 
@@ -180,7 +180,7 @@ def _input(values: Sequence[Tensor]) -> Tensor:
 @contextlib.contextmanager
 def _shards(count: int) -> Iterator[None]:
     if count == 1 and tpu_function.get_tpu_context().number_of_shards is not None:
-        yield  # one part of a computation of replicas is theirs
+        yield  # a computation of replicas within another one belongs to its replicas
         return
     with tpu_function.tpu_shard_context(count):
         yield
@@ -188,7 +188,7 @@ def _shards(count: int) -> Iterator[None]:
 
 @contextlib.contextmanager
 def _resource_variables() -> Iterator[None]:
-    """Makes variables as a TPU needs them: resources, in one part each."""
+    """Creates variables as a TPU needs them: unpartitioned resources."""
     scope = tf.compat.v1.get_variable_scope()
     use_resource, saved = scope.use_resource, scope.custom_getter
 

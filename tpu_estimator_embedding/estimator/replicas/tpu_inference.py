@@ -1,8 +1,8 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Inference on a TPU, as model_fns wrap themselves for serving, without one.
+"""`inference_on_tpu`, which model_fns use for serving, without a TPU.
 
-`tpu_estimator.model_fn_inference_on_tpu` is built on `call_computation`. Nothing is batched
-over the calls of several clients: outputs are the same, and a server can batch whole requests.
+`tpu_estimator.model_fn_inference_on_tpu` is built on `call_computation`. Calls of several clients
+are not batched: the outputs are the same, and a server can batch whole requests.
 """
 
 from collections.abc import Callable, Sequence
@@ -20,12 +20,12 @@ _upstream_inference_on_tpu = upstream.tpu_estimator.inference_on_tpu
 
 def call_computation(computation_inputs: Any, computation: Callable[[Any], list[Tensor]],
                      batch_config: Any = None) -> list[Tensor]:
-    """Returns what the computation returns.
+    """Returns the result of the computation.
 
     Args:
         computation_inputs: a tensor or a nest of tensors.
         computation: from these inputs to a list of tensors.
-        batch_config: is ignored, which a line in the log says.
+        batch_config: is ignored, with a line in the log.
     """
     if tpu_computations.is_for_a_tpu():
         return _upstream_call_computation(computation_inputs, computation, batch_config)
@@ -38,14 +38,14 @@ def inference_on_tpu(computation: Callable[..., Any], inputs_to_tpu: Sequence[Te
                      num_batch_threads: int, max_batch_size: int, batch_timeout_micros: int,
                      allowed_batch_sizes: Sequence[int] | None = None,
                      max_enqueued_batches: int = 100) -> Any:
-    """Returns what the computation returns, in the form of `tpu.rewrite`.
+    """Returns the result of the computation, in the form of `tpu.rewrite`.
 
     Args:
         computation: from the inputs to tensors.
         inputs_to_tpu: the inputs.
-        num_batch_threads: is ignored, as are the arguments after it, which a line in the log
-            says where `max_batch_size` is given.
-        max_batch_size: None or 0 does not batch on a TPU either.
+        num_batch_threads: is ignored, as are the arguments after it, with a line in the log if
+            `max_batch_size` is given.
+        max_batch_size: with None or 0 a TPU does not batch either.
         batch_timeout_micros: see `num_batch_threads`.
         allowed_batch_sizes: see `num_batch_threads`.
         max_enqueued_batches: see `num_batch_threads`.

@@ -30,16 +30,16 @@ def shard(computation: Callable[..., Any], inputs: Any = None, num_shards: int =
         outputs_from_all_shards: for each output, or for all, whether the outputs of all
             replicas are concatenated; otherwise the first one's is returned.
         output_shard_axes: for each output, the axis to concatenate along; by default 0.
-        infeed_queue: None, because nothing feeds a TPU.
+        infeed_queue: must be None, because there is no infeed without a TPU.
         device_assignment: is ignored, as are `name` and `xla_options`.
 
     Returns:
-        The outputs; scalars are stacked. One op where there are none.
+        The outputs; scalars are stacked. One op if there are none.
 
     Raises:
-        TypeError: `inputs` is no list, or as in `replicate`.
-        ValueError: `num_shards` is not positive, the number of axes is not that of inputs or
-            outputs, or as in `replicate`.
+        TypeError: `inputs` is not a list, or as in `replicate`.
+        ValueError: `num_shards` is not positive, the number of axes differs from that of
+            inputs or outputs, or as in `replicate`.
     """
     return split_compile_and_shard(
         computation, inputs, num_shards, input_shard_axes, outputs_from_all_shards,
@@ -50,7 +50,7 @@ def shard(computation: Callable[..., Any], inputs: Any = None, num_shards: int =
 def batch_parallel(computation: Callable[..., Any], inputs: Any = None, num_shards: int = 1,
                    infeed_queue: Any = None, device_assignment: Any = None,
                    name: str | None = None, xla_options: Any = None) -> list[Any]:
-    """Returns what `shard` returns, with every input and output split along axis 0."""
+    """Returns the result of `shard`, with every input and output split along axis 0."""
     return shard(computation, inputs, num_shards, infeed_queue=infeed_queue,
                  device_assignment=device_assignment, name=name, xla_options=xla_options)
 
@@ -63,7 +63,7 @@ def split_compile_and_shard(
         output_shard_axes: Sequence[int] | None = None, infeed_queue: Any = None,
         device_assignment: Any = None, name: str | None = None,
         xla_options: Any = None) -> tuple[Tensor, list[Any]]:
-    """Returns a compilation that has succeeded, and what `shard` returns."""
+    """Returns a successful compilation result, and the result of `shard`."""
     if num_shards <= 0:
         raise ValueError(f"num_shards must be a positive integer. Received {num_shards}")
     inputs = [] if inputs is None else inputs

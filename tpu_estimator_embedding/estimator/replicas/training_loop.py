@@ -1,7 +1,7 @@
 # SPDX-License-Identifier: Apache-2.0
-"""`tpu.training_loop` without a TPU: all replicas take each turn of a loop together.
+"""`tpu.training_loop` without a TPU: all replicas run each iteration of a loop together.
 
-Cross-replica sums in the body are therefore sums over the replicas' same turn.
+Cross-replica sums in the body therefore sum over the same iteration of all replicas.
 """
 
 from collections.abc import Callable, Sequence
@@ -28,13 +28,13 @@ _DISAGREE = ("The replicas disagree whether the loop goes on, and its body sums 
 
 def while_loop(condition: Callable[..., Any], body: Callable[..., Any], inputs: Any = None,
                infeed_queue: Any = None, name: str | None = None) -> Any:
-    """Builds a loop that runs every op of its body in every turn.
+    """Builds a loop that runs every op of its body in every iteration.
 
     Args:
-        condition: from the loop's tensors to whether it goes on.
-        body: from the loop's tensors to their next values, which ops may follow.
+        condition: maps the loop's tensors to whether to continue.
+        body: maps the loop's tensors to their next values, optionally followed by ops.
         inputs: the first values.
-        infeed_queue: None, because nothing feeds a TPU.
+        infeed_queue: must be None, because there is no infeed without a TPU.
         name: is ignored.
 
     Returns:
@@ -55,10 +55,10 @@ def while_loop(condition: Callable[..., Any], body: Callable[..., Any], inputs: 
 
 def repeat(n: Any, body: Callable[..., Any], inputs: Any = None, infeed_queue: Any = None,
            name: str | None = None) -> Any:
-    """Builds a loop of `n` turns; arguments and errors are those of `while_loop`.
+    """Builds a loop of `n` iterations; arguments and errors are those of `while_loop`.
 
     Returns:
-        The last values, in a list; an op where there are no inputs.
+        The last values, in a list; an op if there are no inputs.
     """
     if is_for_a_tpu():
         return _tensorflow_repeat(n, body, inputs, infeed_queue, name)
@@ -106,7 +106,7 @@ def _in_step(replicas: ReplicatedGraph, condition: Callable[..., Any], body: Cal
 
 def _conditions(outer: ReplicatedGraph, condition: Callable[..., Any],
                 before: Sequence[Sequence[Tensor]], arity: int) -> Tensor:
-    """Returns whether each replica goes on, `[replicas]` bools."""
+    """Returns whether each replica continues, `[replicas]` bools."""
     replicas = ReplicatedGraph(before, outer)
     with replicated_graph.building(replicas):
         going = tf.reshape(tf.convert_to_tensor(condition(*before[0][:arity])), [])
@@ -115,7 +115,7 @@ def _conditions(outer: ReplicatedGraph, condition: Callable[..., Any],
 
 def _turn(outer: ReplicatedGraph, body: Callable[..., Any], before: Sequence[Sequence[Tensor]],
           going: Tensor, arity: int) -> list[Tensor]:
-    """Returns the next tensors of all replicas; those of a replica that has ended stay."""
+    """Returns the next tensors of all replicas; those of a finished replica do not change."""
     replicas = ReplicatedGraph(before, outer)
     with replicated_graph.building(replicas):
         outputs = _as_list(body(*before[0][:arity]))

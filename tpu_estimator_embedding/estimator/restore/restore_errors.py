@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""What to say when a checkpoint has other slots or shapes than the tables of this program."""
+"""Errors for checkpoints whose slots or shapes differ from the tables of the program."""
 
 import contextlib
 import os
@@ -11,19 +11,19 @@ import tensorflow as tf
 from tpu_estimator_embedding import checks
 from tpu_estimator_embedding.checkpoint.slot_names import table_of
 
-# What TensorFlow says of a table, or another variable that is saved in parts.
+# TensorFlow's message about a table, or another variable that is saved in parts.
 _OTHER_SHAPE = re.compile(r"tensor_name = (\S+); shape in shape_and_slice spec \[([\d,]+)\] does "
                           r"not match the shape stored in checkpoint: \[([\d,]+)\]")
 
 
 @contextlib.contextmanager
 def explained_restore(model_dir: str) -> Iterator[None]:
-    """Turns what the checkpoint of `model_dir` lacks or has otherwise into a ValueError.
+    """Turns errors about missing or different values in `model_dir`'s checkpoint into ValueErrors.
 
     Raises:
-        ValueError: if the checkpoint lacks a slot. The engine and a model's optimizer share
-            the slot names of some optimizers (Adagrad), but not of all (Adam). Or if a table
-            has another shape there.
+        ValueError: if the checkpoint lacks a slot, or a table has a different shape there. The
+            engine and a model's optimizer share the slot names of some optimizers (Adagrad),
+            but not of all (Adam).
     """
     try:
         yield
@@ -60,7 +60,7 @@ def _explain(key: str, checkpoint: str) -> str | None:
     owners = [name for name in saved if key.startswith(f"{name}/")]
     if not owners:
         return None
-    owner = min(owners, key=len)  # the longer ones are slots themselves, such as T/Adam
+    owner = min(owners, key=len)  # longer names are themselves slots, such as T/Adam
     slots = sorted(name for name in saved if name.startswith(f"{owner}/"))
     return (f"`checkpoint` must have the slot {key!r} of {owner!r}, got {slots} in "
             f"{checkpoint}. It was written with another optimizer, or with another use_tpu: "

@@ -19,11 +19,11 @@ def value_by_id(checkpoint: str, name: str, plan: EmbeddingPlan,
         checkpoint: a checkpoint or a directory of them.
         name: of the variable.
         plan: the tables of the program.
-        checkpoint_num_hosts: hosts that wrote a checkpoint that does not say so, if known.
+        checkpoint_num_hosts: hosts that wrote a checkpoint without a record of it, if known.
 
     Raises:
-        ValueError: if the program's tables are laid out by `mod`, and nobody knows how those
-            of the checkpoint are.
+        ValueError: if the program's tables use `mod`, and the row layout of the checkpoint is
+            unknown.
     """
     layout = _layout(checkpoint, name, plan, checkpoint_num_hosts)
     value = tf.train.load_variable(checkpoint, name)

@@ -1,8 +1,8 @@
 # SPDX-License-Identifier: Apache-2.0
 """Starting tables and slots from another model's checkpoint.
 
-TensorFlow's own warm start takes a pattern for trainable variables only, which tables of
-the engine are not. Here the same pattern covers tables, and slots that the checkpoint has.
+TensorFlow's own warm start applies its pattern to trainable variables only, and tables of the
+engine are not trainable. Here the same pattern also covers tables, and slots in the checkpoint.
 """
 
 import re
@@ -17,7 +17,7 @@ from tpu_estimator_embedding.engine.variables import TableNames, TableVariables
 
 def warm_start_tables(settings: Any, names: Mapping[str, TableNames],
                       variables: Mapping[str, TableVariables]) -> list[str]:
-    """Lets matching tables and slots be initialized from a checkpoint.
+    """Initializes matching tables and slots from a checkpoint.
 
     Args:
         settings: `tf.estimator.WarmStartSettings`.
@@ -47,10 +47,10 @@ def warm_start_tables(settings: Any, names: Mapping[str, TableNames],
 
 
 def without_tables(settings: Any, names: Mapping[str, TableNames]) -> Any:
-    """Returns the settings for what is left: the model's own variables.
+    """Returns the settings for the remaining variables, those of the model.
 
-    TensorFlow's warm start refuses former names of variables that its pattern does not
-    cover, and a pattern covers trainable variables only. In a list it covers all.
+    TensorFlow's warm start rejects former names of variables that its pattern does not match,
+    and a pattern matches trainable variables only. As a list it matches all variables.
 
     Args:
         settings: `tf.estimator.WarmStartSettings`.

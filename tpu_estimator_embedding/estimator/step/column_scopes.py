@@ -1,10 +1,10 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Which variable scope a model_fn used an embedding column in: it names the table.
+"""The variable scope in which a model_fn used an embedding column, which names the table.
 
-TF's embedding columns leave the scope in a dictionary in a graph collection when they are
-used in place of a table. The dictionary is ours here, and mends one case: Keras 2's
-`DenseFeatures` opens name scopes only, so that the variable scope is empty and every
-table would be called `embedding_weights`.
+When TF's embedding columns are used in place of a table, they put the scope into a dictionary in
+a graph collection. This package supplies the dictionary and fixes one case: Keras 2's
+`DenseFeatures` opens name scopes only, so that the variable scope is empty and every table would
+be called `embedding_weights`.
 """
 
 import contextlib
@@ -14,12 +14,12 @@ from collections.abc import Iterator
 import tensorflow as tf
 from tensorflow.python.tpu import feature_column as tpu_fc
 
-_NAME_IN_OWN_SCOPE = "embedding_weights"  # what columns call a table that they do not share
+_NAME_IN_OWN_SCOPE = "embedding_weights"  # the name of an unshared table within its scope
 
 
 @contextlib.contextmanager
 def recorded_scopes() -> Iterator[dict[str, str]]:
-    """Yields a dictionary that fills while a model_fn uses its columns.
+    """Yields a dictionary that is filled while a model_fn uses its columns.
 
     Keys are the columns' `get_embedding_var_name()`, values the full names that their
     tables have when the same columns run without a TPU.

@@ -1,10 +1,9 @@
 # SPDX-License-Identifier: Apache-2.0
 """One step of a model: look up, run the model_fn, capture gradients, update.
 
-The names of the tables are known only when the model_fn has used its columns, and the
+The names of the tables are known only after the model_fn has used its columns, and the
 model_fn needs activations to use them. So the model is built on placeholders; then the
-tables are created under their names, looked up, and the lookups put in the place of the
-placeholders.
+tables are created under their names and looked up, and the lookups replace the placeholders.
 """
 
 import contextlib
@@ -49,14 +48,14 @@ from tpu_estimator_embedding.types import Tensor
 
 
 class EngineStep(NamedTuple):
-    """A step that is wired up.
+    """A complete step.
 
     Attributes:
-        spec: what the model_fn returned; what it hands to the host is that of all replicas.
+        spec: the result of the model_fn; tensors for the host are those of all replicas.
         engine: the tables that the model_fn used.
         names: table name -> names of its variables.
         update: the op that applies the embedding gradients; None unless training.
-        hooks: what the session needs besides.
+        hooks: hooks that the session needs in addition.
     """
 
     spec: Any
@@ -75,15 +74,15 @@ def build_step(plan: EmbeddingPlan, prepared: StepInput, model_fn: Callable[[Any
 
     Args:
         plan: the tables and features.
-        prepared: what the step consumes; the next step, when pipelined.
+        prepared: the input of the step; that of the next step, when pipelined.
         model_fn: called with features and labels; returns an estimator spec.
-        from_columns: whether the tables are those of feature columns, which the scope of
-            their first use names.
+        from_columns: whether the tables are those of feature columns, named by the scope of
+            their first use.
         training: whether to capture gradients and update the tables.
         checkpoint_num_hosts: as in `TableSlice`.
         servers: as in `create_variables`.
         statistics: hooks that measure updates; the model_fn may return more of them.
-        model_dir: where they write.
+        model_dir: the directory that these hooks write to.
 
     Raises:
         RuntimeError: if the model_fn leaves a column unused in training, or computes no
@@ -122,7 +121,7 @@ def build_step(plan: EmbeddingPlan, prepared: StepInput, model_fn: Callable[[Any
         return EngineStep(spec, engine, names, None, ())
     with tf.device("/device:CPU:0"):
         look_up = lookahead.look_up(engine, prepared) if lookahead else None
-        # A gradient need not depend on the activations, so the update waits for lookups.
+        # A gradient may not depend on the activations, so the update waits for lookups.
         with (tf.name_scope("embedding_update"),
               tf.control_dependencies([look_up] if lookahead else list(stacked.values()))):
             step_gradients = engine.step_gradients(gradients, step)
@@ -152,9 +151,9 @@ def _call_model_fn(model_fn: Callable[[Any, Any], Any], plan: EmbeddingPlan,
 
 @contextlib.contextmanager
 def _resource_variables() -> Iterator[None]:
-    """Makes variables resources, as in a TPU's computation, whatever the program's default.
+    """Creates resource variables, as in a TPU's computation, whatever the program's default.
 
-    A read of a reference variable may see an update that another gradient did not wait for.
+    Reading a reference variable races with updates of other gradients.
     """
     scope = tf.compat.v1.get_variable_scope()
     default = scope.use_resource
@@ -171,10 +170,10 @@ def _learning_without_gradients(plan: EmbeddingPlan) -> list[str]:
 
 
 def _read_before_counted(step: Tensor) -> None:
-    """Lets what counts the step wait until it was read: here, by the model and by hooks.
+    """Makes the increment of the step wait until the engine, the model and hooks have read it.
 
-    A hook or a host call reads the step in the run that counts it; whether it does so before
-    or after would be chance, and with it the steps that summaries are written at.
+    A hook or a host call reads the step in the run that increments it. Without an order, the
+    steps of summaries would be random.
     """
     consumers = tf.compat.v1.train.get_global_step().handle.consumers()
     reads = [op for op in consumers if op.type == "ReadVariableOp" and not op.control_inputs]

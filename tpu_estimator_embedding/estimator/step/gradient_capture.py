@@ -1,11 +1,12 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Catching the gradient of activations on its way through the user's own optimizer.
+"""Captures the gradient of activations when the user's own optimizer computes gradients.
 
-A model_fn computes gradients where and how it likes. For every table, a trainable variable
-of shape [1] is tied to the activations of each feature by an identity whose gradient function
-keeps what arrives and passes on zeros, so that whatever minimizes the loss over all trainable
-variables visits it. Gradient clipping in the model's optimizer never touches the embedding
-gradients. Losses of different features may be minimized one by one, of one table too.
+A model_fn may compute gradients anywhere. For every table there is a trainable dummy variable of
+shape [1]. An identity makes the activations of each feature depend on it; the gradient function
+of the identity stores the incoming gradient and returns zeros. Whatever minimizes the loss over
+all trainable variables therefore computes it. Gradient clipping in the model's optimizer never
+affects the embedding gradients. Losses of different features may be minimized separately, even
+if the features share a table.
 """
 
 import warnings
@@ -17,10 +18,10 @@ from tpu_estimator_embedding.ops.gradient_tap import tap_gradients
 from tpu_estimator_embedding.plan.embedding_plan import EmbeddingPlan, FeaturePlan
 from tpu_estimator_embedding.types import Tensor
 
-# TensorFlow's name, followed by that of the table; programs put these into a `var_list`.
+# TensorFlow's name, followed by the table's; programs put these into a `var_list`.
 DUMMY_VARIABLE_NAME = "tpu_embedding_dummy_table_variable"
 
-# TensorFlow's too: the graph collection of all of them.
+# TensorFlow's name of the graph collection of all of them.
 DUMMY_COLLECTION = "tpu_embedding_dummy_table_variables"
 
 
@@ -66,7 +67,7 @@ class GradientCapture:
             needless: tables that learn without gradients.
 
         Raises:
-            RuntimeError: if the model_fn computed none of those that tables need.
+            RuntimeError: if the model_fn computed none of the gradients that tables need.
         """
         without = {feature.name: feature.table for feature in self._plan.features
                    if feature.name not in self._gradients}
@@ -84,10 +85,10 @@ class GradientCapture:
         return {**self._gradients, **zeros}
 
     def hide(self) -> None:
-        """Takes the dummies, and what an optimizer keeps for them, out of saved collections.
+        """Removes the dummies, and an optimizer's variables for them, from saved collections.
 
-        Slots and moving averages of dummies become local variables. To be called when the
-        model_fn is done.
+        Slots and moving averages of dummies become local variables. Call it after the
+        model_fn.
         """
         keys = tf.compat.v1.GraphKeys
         graph = tf.compat.v1.get_default_graph()
@@ -103,7 +104,7 @@ class GradientCapture:
 
 
 def _create_dummy(table: str) -> tf.Variable:
-    # Trainable, to be visited; local, to stay out of checkpoints.
+    # Trainable, so that it gets a gradient; local, to stay out of checkpoints.
     return tf.compat.v1.get_variable(
         f"{DUMMY_VARIABLE_NAME}_{table}", [1], tf.float32, use_resource=True, trainable=True,
         initializer=tf.compat.v1.zeros_initializer(),

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Bad ids, said in the one sentence that matters."""
+"""Errors about invalid ids, reduced to the relevant sentence."""
 
 import contextlib
 from collections.abc import Iterator
@@ -11,7 +11,7 @@ from tpu_estimator_embedding.ops.assertion import sentence_of
 
 @contextlib.contextmanager
 def explained_ids() -> Iterator[None]:
-    """Raises the errors of ids that no step can use anew, without TensorFlow's stack traces.
+    """Re-raises errors about invalid ids without TensorFlow's stack traces.
 
     >>> with explained_ids():
     ...     raise tf.errors.InvalidArgumentError(None, None, "assertion failed: "

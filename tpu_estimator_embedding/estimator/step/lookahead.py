@@ -4,9 +4,9 @@
     run 0        look up 1
     run n        model n · look up n + 1 · update n
 
-The activations of a step miss the update of the step before, exactly as when a TPU's
-embedding engine and its tensor cores work at the same time. Every run ends with its own
-update, so tables are complete between steps.
+The activations of a step do not include the update of the previous step, exactly as when a
+TPU's embedding engine and its TensorCores run in parallel. Every run ends with its own update,
+so tables are complete between steps.
 """
 
 import tensorflow as tf
@@ -18,10 +18,10 @@ from tpu_estimator_embedding.plan.embedding_plan import EmbeddingPlan
 
 
 class Lookahead:
-    """Holds the step whose activations were looked up in the run before.
+    """Holds the step whose activations were looked up in the previous run.
 
     Only looking up the next step replaces it: a run that fetches a loss without training
-    sees the step that is trained on next.
+    uses the step that is trained on next.
 
     Attributes:
         step_input: the input of the step to compute now.
@@ -29,7 +29,7 @@ class Lookahead:
     """
 
     def __init__(self, plan: EmbeddingPlan, step_input: StepInput):
-        """Makes room for steps like `step_input`."""
+        """Creates variables for steps like `step_input`."""
         stacked = {table.name: tf.compat.v1.placeholder(tf.float32, [None, table.dimension])
                    for table in plan.tables}
         self._queue = TensorQueue((step_input, stacked), capacity=1)
@@ -50,18 +50,18 @@ class Lookahead:
             with tf.control_dependencies(tf.nest.flatten(dropped)):
                 return keep()
 
-        # In the branches: what marks the end of the input cannot be looked up.
+        # Inside the branch: the marker of the end of the input cannot be looked up.
         self._keep_first = tf.cond(next_input.exists, keep, tf.no_op)
         with tf.control_dependencies([self._put_back]):
             return tf.cond(next_input.exists, replace, tf.no_op)
 
     def hook(self, next_input: StepInput) -> "LookaheadHook":
-        """Returns the hook that looks the first step up."""
+        """Returns the hook that looks up the first step."""
         return LookaheadHook(self._queue, self._keep_first, next_input)
 
 
 class LookaheadHook(tf.compat.v1.train.SessionRunHook):
-    """Looks the first step up. The end of the input is the business of the hook that feeds it."""
+    """Looks up the first step. The hook that feeds the input handles its end."""
 
     def __init__(self, queue: TensorQueue, keep_first: tf.Operation, next_input: StepInput):
         """Takes the parts of a `Lookahead`, in its graph."""
@@ -73,13 +73,13 @@ class LookaheadHook(tf.compat.v1.train.SessionRunHook):
 
     def after_create_session(self, session: tf.compat.v1.Session,
                              coord: tf.train.Coordinator) -> None:
-        """Looks the first step up; a session made again starts afresh."""
+        """Looks up the first step, again if the session was recreated."""
         if session.run(self._size):  # on a server, a queue survives the session
             session.run(self._drop)
         try:
             _, exists = session.run([self._keep_first, self._first_exists])
         except tf.errors.OpError as error:
-            coord.request_stop(error)  # unless something was wrong with the input before
+            coord.request_stop(error)  # unless the input failed before
             coord.join()  # nobody else does where a session is not finished; raises
             raise
         if not exists:

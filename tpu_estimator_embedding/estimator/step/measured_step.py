@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""The update of a training step that says what it does to tables, where hooks ask for it."""
+"""The update of a training step, with statistics if hooks request them."""
 
 from collections.abc import Sequence
 
@@ -24,12 +24,12 @@ def update_tables(engine: PartitionedEmbedding, ids: StepIds, gradients: StepGra
         engine: the tables.
         ids: of the step.
         gradients: what `engine.step_gradients` returned.
-        hooks: those that are to have what the step measures.
-        model_dir: where they write, unless they say it themselves.
+        hooks: hooks that receive the measures of the step.
+        model_dir: the default directory that they write to.
     """
     if not hooks:
         return engine.update(ids, gradients)
-    with tf.control_dependencies(None):  # the step waits for its input, and nothing else does
+    with tf.control_dependencies(None):  # only the step waits for its input
         marks = create_marks(engine.variables)
         trained = tf.group(*find_trained_rows(engine.plan, engine.variables, marks))
     are_due = [tf.compat.v1.placeholder_with_default(False, []) for _ in hooks]
@@ -41,11 +41,11 @@ def update_tables(engine: PartitionedEmbedding, ids: StepIds, gradients: StepGra
 
 def summarize_always(engine: PartitionedEmbedding, gradients: StepGradients, *,
                      is_measured: bool) -> None:
-    """Adds the summaries that cost nothing but at the steps that write summaries.
+    """Adds the summaries that cost time only in steps that write summaries.
 
-    They are the multiplier and the learning rate of every table, and the norm of the gradients
-    of all activations together, before the multiplier. Where hooks write statistics, the first
-    two are among those.
+    They are the multiplier and the learning rate of every table, and the global norm of the
+    gradients of all activations, before the multiplier. If hooks write statistics, these
+    include the first two.
     """
     with tf.name_scope(""):
         for table in () if is_measured else engine.plan.tables:

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Under which names the tables of an estimator stand in graph and checkpoint."""
+"""The names of an estimator's tables in the graph and in checkpoints."""
 
 from collections.abc import Mapping
 
