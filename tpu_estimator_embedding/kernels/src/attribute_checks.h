@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// The checks of what an op is given by its graph, which anybody can edit.
+// Checks of an op's inputs and attributes: they come from a graph that anybody can edit.
 #ifndef TPU_ESTIMATOR_EMBEDDING_ATTRIBUTE_CHECKS_H_
 #define TPU_ESTIMATOR_EMBEDDING_ATTRIBUTE_CHECKS_H_
 
@@ -15,7 +15,7 @@ namespace tpu_estimator_embedding {
 
 constexpr int64_t kMostColumns = std::numeric_limits<int32_t>::max();  // of a table
 
-// Returns an error unless `name` has one element for each of `wanted` things.
+// Returns an error unless `name` has `wanted` elements, one for each thing.
 inline absl::Status CheckCount(const std::string& name, const std::string& thing, int64_t wanted,
                                int64_t got) {
   if (got == wanted) return absl::OkStatus();

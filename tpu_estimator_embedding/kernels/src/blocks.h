@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// Rows cut into blocks of columns whose sums fit into registers.
+// Splits rows into blocks of columns whose sums fit into registers.
 #ifndef TPU_ESTIMATOR_EMBEDDING_BLOCKS_H_
 #define TPU_ESTIMATOR_EMBEDDING_BLOCKS_H_
 
@@ -8,16 +8,16 @@
 namespace tpu_estimator_embedding {
 namespace {
 
-constexpr int64_t kFloatsPerLine = 16;   // of the cache
-constexpr int64_t kMaxPrefetched = 512;  // the hardware follows what is longer
+constexpr int64_t kFloatsPerLine = 16;   // per cache line
+constexpr int64_t kMaxPrefetched = 512;  // beyond it the hardware prefetches
 
-// Inlined by force: GCC takes a function that only prefetches for one without effect, and drops
-// calls of it. What reads a task must see that it is a local copy, which no store can change.
+// Forced inline: GCC treats a function that only prefetches as one without effect, and drops
+// calls of it. Also, the compiler must see that a task is a local copy, which no store can change.
 #define TPU_EMBEDDING_INLINE inline __attribute__((always_inline))
 
-// Brings a row, or the beginning of a long one, into the second level of the cache. The first one
-// has room for few lines on their way from memory; what a step reads would queue up behind them,
-// and updates would take twice as long.
+// Prefetches a row, or the beginning of a long one, into the L2 cache. L1 has few line fill
+// buffers; the loads of a step would queue up behind the prefetches, and updates would take twice
+// as long.
 TPU_EMBEDDING_INLINE void Prefetch(const float* row, int64_t dim) {
   constexpr int kToRead = 0, kSecondLevel = 2;
   const int64_t end = dim < kMaxPrefetched ? dim : kMaxPrefetched;
@@ -47,8 +47,8 @@ inline void StoreScaled(const T* sums, float factor, float* to) {
   for (int k = 0; k < kCount; ++k) Store(sums[k] * factor, to + k * Lanes<T>());
 }
 
-// Calls work.Do<T, kCount>(column) for blocks of kCount Ts that cover columns 0 to dim: 64 or 32
-// columns in vectors as long as there are so many, then single vectors, then single columns.
+// Calls work.Do<T, kCount>(column) for blocks of kCount Ts that cover columns 0 to dim: first
+// blocks of 64 or 32 columns in vectors, then single vectors, then single columns.
 template <class Work>
 TPU_EMBEDDING_INLINE void ForEachBlock(int64_t dim, const Work& work) {
   int64_t column = 0;

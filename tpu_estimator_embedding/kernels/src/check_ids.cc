@@ -12,8 +12,8 @@ std::string Complaint(const std::string& what, const FeaturePlan& plan, const st
   return "`" + what + " of feature '" + plan.name + "'` must be " + rest;
 }
 
-// Whether any id is negative, and whether any may be beyond the last one of the vocabulary: from
-// sign bits alone, as SSE2 cannot compare numbers of 64 bits.
+// Whether any id is negative, and whether any may be beyond the vocabulary. It uses sign bits
+// only, because SSE2 cannot compare 64-bit integers.
 struct Suspicion {
   bool is_negative, is_beyond;
 };

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// The checks of a step's ids, before anything is built on them.
+// Checks of a step's ids, before they are used.
 #ifndef TPU_ESTIMATOR_EMBEDDING_CHECK_IDS_H_
 #define TPU_ESTIMATOR_EMBEDDING_CHECK_IDS_H_
 
@@ -10,11 +10,11 @@
 namespace tpu_estimator_embedding {
 
 struct CheckedFeature {
-  std::string complaint;  // empty where every check passed
+  std::string complaint;  // empty if every check passed
   bool has_negative_ids = false;
 };
 
-// After a feature has passed, every index that `RowReader` makes of it is in range.
+// After these checks, every index that `RowReader` computes for the feature is in range.
 CheckedFeature CheckFeature(const FeaturePlan& plan, const FeatureIds& ids);
 
 }  // namespace tpu_estimator_embedding

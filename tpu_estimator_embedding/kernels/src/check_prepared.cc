@@ -8,8 +8,8 @@
 namespace tpu_estimator_embedding {
 namespace {
 
-// Loops without branches, which collect sign bits: they take a fraction of the time of the work
-// that they protect.
+// Branchless loops that collect sign bits: they take a fraction of the time of the work that they
+// protect.
 template <class T>
 class SignBits {
  public:
@@ -31,12 +31,12 @@ bool AreBelow(const T* values, int64_t size, int64_t end) {
   SignBits<T> bad;
   for (int64_t i = 0; i < size; ++i) {
     const Bits value = static_cast<Bits>(values[i]);
-    bad.Collect(value | (last - value));  // cannot overflow where the value has no sign
+    bad.Collect(value | (last - value));  // cannot overflow if the value is not negative
   }
   return size == 0 || (end > 0 && !bad.any());
 }
 
-// Whether the values from `begin` to `end` do not decrease, and continue those before.
+// Whether the values from `begin` to `end` do not decrease, from the previous value on.
 template <class T>
 bool AreOrdered(const T* values, int64_t begin, int64_t end) {
   using Bits = typename SignBits<T>::Bits;
@@ -49,7 +49,7 @@ bool AreOrdered(const T* values, int64_t begin, int64_t end) {
   return !bad.any();
 }
 
-// Sets where the ids of some rows, or runs, begin and end; returns whether they are there.
+// Sets the range of ids of some rows, or runs; returns whether it exists.
 bool FindIds(const int32_t* ends, int64_t begin, int64_t end, int64_t num_ids, int64_t* first,
              int64_t* last) {
   *first = begin == 0 ? 0 : ends[begin - 1];

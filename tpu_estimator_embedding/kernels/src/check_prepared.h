@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// The checks of prepared ids: they come from another op, or from a graph that somebody edited.
+// Checks of prepared ids: they come from another op, or from a graph that somebody edited.
 #ifndef TPU_ESTIMATOR_EMBEDDING_CHECK_PREPARED_H_
 #define TPU_ESTIMATOR_EMBEDDING_CHECK_PREPARED_H_
 
@@ -9,16 +9,16 @@
 
 namespace tpu_estimator_embedding {
 
-// Whether looking up some rows of activations, at least one, reads within the ids and the table.
+// Whether a lookup of one or more rows of activations reads within the ids and the table.
 template <class Id>
 bool IsWithin(const LookUpIds<Id>& ids, int64_t begin_row, int64_t end_row);
 
-// Whether some runs, of which there is at least one, are in order and read and write within the
-// table, the slots and the gradients.
+// Whether one or more runs are in order, and their reads and writes are within the table, the
+// slots and the gradients.
 template <class Id>
 bool IsWithin(const UpdateIds<Id>& ids, int64_t begin_run, int64_t end_run);
 
-// Whether all ids belong to a row of activations, or to a run.
+// Whether every id belongs to a row of activations, or to a run.
 template <class Id>
 bool IsComplete(const LookUpIds<Id>& ids) {
   return ids.num_ids == (ids.num_rows == 0 ? 0 : ids.row_ends[ids.num_rows - 1]);

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// What the sum of a row of activations is multiplied by.
+// The factor of the sum of a row of activations.
 #ifndef TPU_ESTIMATOR_EMBEDDING_COMBINER_H_
 #define TPU_ESTIMATOR_EMBEDDING_COMBINER_H_
 
@@ -10,11 +10,11 @@ namespace tpu_estimator_embedding {
 
 enum class Combiner { kSum, kMean, kSqrtn };
 
-// What the weights of the ids of a row add up to.
+// The sums of the weights of a row's ids.
 struct RowWeights {
   float sum = 0, squares = 0;
 
-  // Of ids without weights, which are 1.
+  // For ids without weights: every weight is 1.
   static RowWeights OfCount(int64_t count) {
     return {static_cast<float>(count), static_cast<float>(count)};
   }

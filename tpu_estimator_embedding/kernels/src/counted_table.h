@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// How much a step asks of a table, counted before there is room for it.
+// Counts the ids and rows of a table in a step, before memory is allocated.
 #ifndef TPU_ESTIMATOR_EMBEDDING_COUNTED_TABLE_H_
 #define TPU_ESTIMATOR_EMBEDDING_COUNTED_TABLE_H_
 
@@ -24,7 +24,7 @@ struct CountedTable {
   int64_t num_ids() const { return std::accumulate(counts.begin(), counts.end(), int64_t{0}); }
 };
 
-// Returns the table with the ids it is given, not yet knowing which are dropped.
+// Returns the table with all of its ids, before any are dropped.
 inline CountedTable ShareTable(const PrepareAttributes& attributes, const TablePlan& plan,
                                const std::vector<FeatureIds>& inputs,
                                const std::vector<bool>& has_negative_ids) {
@@ -36,7 +36,7 @@ inline CountedTable ShareTable(const PrepareAttributes& attributes, const TableP
     for (int feature : plan.features) {
       const FeatureIds& ids = inputs[replica + feature];
       table.shares.push_back({&attributes.features[feature], &ids});
-      // What is too much already stays so, and cannot overflow.
+      // Stops at a count that is too large already, so that it cannot overflow.
       if (table.num_rows <= kMostInStep) table.num_rows += table.shares.back().num_rows();
       table.keeps_every_id = table.keeps_every_id && !has_negative_ids[replica + feature];
       total += ids.ids.size;
@@ -46,7 +46,7 @@ inline CountedTable ShareTable(const PrepareAttributes& attributes, const TableP
   return table;
 }
 
-// Ends are int32.
+// Range ends are int32.
 inline absl::Status CheckSize(int64_t size) {
   if (size <= kMostInStep) return absl::OkStatus();
   return absl::InvalidArgumentError(
@@ -54,8 +54,8 @@ inline absl::Status CheckSize(int64_t size) {
                    size, ". Give smaller batches."));
 }
 
-// Counts what every table of a step has to look up. Only tables that may leave ids out, or deal
-// them out to several hosts, have to look at their ids.
+// Counts the lookups of every table of a step. Only tables that may drop ids, or distribute them
+// over several hosts, have to read their ids.
 inline absl::Status CountTables(tensorflow::OpKernelContext* context,
                                 const PrepareAttributes& attributes,
                                 const std::vector<FeatureIds>& inputs,

@@ -22,14 +22,14 @@ struct Integers {
   }
 };
 
-// Calls work(pointer) with the numbers as what they are, so that loops need not ask for each.
+// Calls work(pointer) with a pointer of the right type, so that loops do not check it per number.
 template <class Work>
 auto Visit(const Integers& integers, const Work& work) {
   return integers.is_wide ? work(static_cast<const int64_t*>(integers.data))
                           : work(static_cast<const int32_t*>(integers.data));
 }
 
-// How it is said which sample an id belongs to.
+// The encoding of the sample that an id belongs to.
 enum class Placement { kOneIdEach, kRowSplits, kCoordinates };
 
 // The ids of one feature in one replica.
@@ -45,7 +45,7 @@ struct FeatureIds {
   int64_t num_places() const { return places.size / num_coordinates; }
 };
 
-// What the plan says of a feature.
+// The plan of a feature.
 struct FeaturePlan {
   std::string name;
   int64_t vocabulary_size = 0;

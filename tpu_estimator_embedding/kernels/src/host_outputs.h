@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// What the op that prepares ids gives out for one host.
+// The outputs of the op that prepares ids, for one host.
 #ifndef TPU_ESTIMATOR_EMBEDDING_HOST_OUTPUTS_H_
 #define TPU_ESTIMATOR_EMBEDDING_HOST_OUTPUTS_H_
 
@@ -22,7 +22,7 @@ class HostOutputs {
   HostOutputs(tensorflow::OpKernelContext* context, const PrepareAttributes& attributes, int host)
       : context_(context), attributes_(attributes), host_(host) {}
 
-  // Makes room for the ids of the host and adds its part of every table, which points there.
+  // Allocates the ids of the host and adds its part of every table, which points into them.
   absl::Status Allocate(const std::vector<CountedTable>& tables, Parts<Id>* parts) {
     TableIds<Id> next;
     TF_RETURN_IF_ERROR(AllocateAll(tables, &next));
@@ -32,8 +32,8 @@ class HostOutputs {
     return absl::OkStatus();
   }
 
-  // Hands out the sizes, and makes room for the runs now that their number is known. The parts of
-  // the host point there; whoever holds the runs is to copy them.
+  // Sets the sizes output, and allocates the runs now that their number is known. The parts of the
+  // host point into them; the owner of the runs has to copy them.
   absl::Status Finish(Parts<Id>* parts) {
     std::vector<TableIds<Id>*> of_host;
     int64_t num_runs = 0;
@@ -78,7 +78,7 @@ class HostOutputs {
     return Temporary(num_sorted, &run_ends_, &next->run_ends);
   }
 
-  // Returns the first pieces of what is left.
+  // Returns the next pieces.
   TableIds<Id> TakePart(const TablePlan& plan, const CountedTable& table,
                         TableIds<Id>* next) const {
     TableIds<Id> part = *next;
@@ -143,7 +143,7 @@ class HostOutputs {
   tensorflow::OpKernelContext* const context_;
   const PrepareAttributes& attributes_;
   const int host_;
-  tensorflow::Tensor run_ids_, run_ends_;  // with room for as many runs as there are ids
+  tensorflow::Tensor run_ids_, run_ends_;  // sized for one run per id
 };
 
 }  // namespace tpu_estimator_embedding

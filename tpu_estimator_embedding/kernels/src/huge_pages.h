@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// Puts tables into huge pages, so that finding where a row lies costs no walk through page tables.
+// Moves tables into huge pages, so that accessing a row needs no page table walk.
 #ifndef TPU_ESTIMATOR_EMBEDDING_HUGE_PAGES_H_
 #define TPU_ESTIMATOR_EMBEDDING_HUGE_PAGES_H_
 
@@ -17,14 +17,14 @@
 
 namespace tpu_estimator_embedding {
 
-// Whether nobody switched them off. The loader has checked the value.
+// Whether huge pages are enabled. The loader has checked the value.
 inline bool AreHugePagesWanted() {
   static const char* const value = std::getenv("TPU_ESTIMATOR_EMBEDDING_HUGE_PAGES");
   return value == nullptr || std::strcmp(value, "off") != 0;
 }
 
-// Asks Linux to move the memory into huge pages, now and not when it finds the time. It is a
-// wish: where there are none, or the memory is too full for them, nothing changes.
+// Asks Linux to move the memory into huge pages at once, not in the background. This is best
+// effort: without huge pages, or without enough free memory, nothing changes.
 inline void MoveToHugePages(uintptr_t begin, uintptr_t end) {
 #ifdef __linux__
   constexpr int kCollapse = 25;  // MADV_COLLAPSE of Linux 6.1, which older headers do not name
@@ -33,11 +33,11 @@ inline void MoveToHugePages(uintptr_t begin, uintptr_t end) {
 #endif
 }
 
-// Buffers that are moved piece by piece. Linux copies them, and makes room first where free memory
-// is scattered, which can take some seconds for a gigabyte: a step waits for a little of that.
+// Buffers that are moved piece by piece. Linux copies them, after compacting fragmented free
+// memory, which can take some seconds per gigabyte: each step moves only a few pieces.
 class BuffersInHugePages {
  public:
-  // Says where buffer i is. A variable has another one after a restore, or a copy.
+  // Sets the address of buffer i. It changes after a restore or a copy of the variable.
   void Note(size_t i, const void* data, int64_t bytes) {
     std::lock_guard<std::mutex> lock(mutex_);
     if (noted_.size() <= i) noted_.resize(i + 1, nullptr);
@@ -59,7 +59,7 @@ class BuffersInHugePages {
     return !pieces_.empty();
   }
 
-  // Moves pieces until time is up or none is left. Several threads may do so.
+  // Moves pieces until time is up or none is left. Several threads may call it.
   void MoveSome() {
     using Clock = std::chrono::steady_clock;
     const auto end = Clock::now() + std::chrono::milliseconds(50);

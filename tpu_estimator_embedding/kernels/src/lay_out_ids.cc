@@ -29,7 +29,7 @@ RowWeights ForEachKept(const Integer* ids, const float* weights, int64_t begin, 
   return total;
 }
 
-// Takes the ids of a table that lies on one host.
+// Collects the ids of a table on one host.
 template <class Id>
 class OneHost {
  public:
@@ -40,7 +40,7 @@ class OneHost {
                        const RowMap& map) {
     Id* to = part_.ids + count_;
     float* weight_to = part_.weights == nullptr ? nullptr : part_.weights + count_;
-    int32_t count = 0;  // local, as what is stored could change a member for all GCC knows
+    int32_t count = 0;  // local, because GCC assumes that stores may change a member
     const RowWeights total = ForEachKept(ids, weights, begin, end, map, [&](int64_t id, float weight) {
       to[count] = static_cast<Id>(id);
       if (weight_to != nullptr) weight_to[count] = weight;
@@ -57,7 +57,7 @@ class OneHost {
   int64_t row_ = 0;
 };
 
-// Deals the ids of a table out to its hosts.
+// Distributes the ids of a table over its hosts.
 template <class Id>
 class SeveralHosts {
  public:
@@ -108,7 +108,7 @@ class Counter {
 
 template <class Integer, class Sink>
 float* LayOutShare(const Share& share, const Integer* ids, Sink* sink, float* scales) {
-  const FeaturePlan plan = *share.plan;  // local, as what is stored could change it
+  const FeaturePlan plan = *share.plan;  // local, because stores could change it
   RowReader reader(plan, *share.ids);
   const int64_t num_rows = share.num_rows();
   for (int64_t row = 0; row < num_rows; ++row) {

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// Variables that an op has locked, all of them, for as long as this lives.
+// The variables of an op, all locked during the lifetime of this object.
 #ifndef TPU_ESTIMATOR_EMBEDDING_LOCKED_VARIABLES_H_
 #define TPU_ESTIMATOR_EMBEDDING_LOCKED_VARIABLES_H_
 
@@ -18,8 +18,8 @@ namespace tpu_estimator_embedding {
 
 enum class Access { kRead, kWrite };
 
-// Locks are taken in increasing address of the mutex, each once, as everywhere in TensorFlow, so
-// that no two ops wait for one another.
+// Locks are taken by increasing address of the mutex, each once, as everywhere in TensorFlow, to
+// avoid deadlocks.
 class LockedVariables {
  public:
   explicit LockedVariables(Access access) : access_(access) {}
@@ -64,8 +64,7 @@ class LockedVariables {
     return variables_[i]->tensor()->template flat<T>().data();
   }
 
-  // Returns an error unless variable i is float32 of the shape. Without it, `data` may not be
-  // called.
+  // Returns an error unless variable i is float32 of the shape. Call it before `data`.
   absl::Status CheckShape(int i, int64_t rows, int64_t dim) const {
     const tensorflow::Tensor& tensor = *variables_[i]->tensor();
     if (tensor.dtype() == tensorflow::DT_FLOAT && tensor.dims() == 2 &&
@@ -78,9 +77,8 @@ class LockedVariables {
                      tensor.shape().DebugString(), "."));
   }
 
-  // Gives variables whose buffers others hold, as the value that was read, a checkpoint that is
-  // being written or the constant it was initialized with, a buffer of their own. In
-  // copy-on-read mode nobody else can.
+  // Copies the buffers that others share: a value that was read, a checkpoint that is being
+  // written, or the constant of the initializer. In copy-on-read mode there is no sharing.
   absl::Status CopyOnWrite(tensorflow::OpKernelContext* context) {
     for (const auto& variable : variables_) {
       tensorflow::Tensor* value = variable->tensor();

@@ -61,7 +61,7 @@ class LookUpOp : public tensorflow::OpKernel {
     return RunTasks(context, tasks);
   }
 
-  // Returns the ids of the tables that are looked up, which may be some of those prepared.
+  // Returns the ids of the tables that are looked up, a subset of the prepared ones.
   absl::Status View(tensorflow::OpKernelContext* context, std::vector<LookUpIds<Id>>* ids) const {
     std::vector<LookUpIds<Id>> prepared;
     TF_RETURN_IF_ERROR(ViewTables(context, &prepared));

@@ -9,10 +9,10 @@
 namespace tpu_estimator_embedding {
 namespace {
 
-// Far enough for the memory to deliver a row, near enough for the cache to keep it.
+// Prefetch distance: far enough to hide memory latency, near enough for the row to stay in cache.
 constexpr int32_t kLookUpAhead = 64;
 
-// The columns of a row of activations, from block to block.
+// Computes the columns of a row of activations, block by block.
 template <class Id>
 struct SumColumns {
   const LookUp<Id>& task;

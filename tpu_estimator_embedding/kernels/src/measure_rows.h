@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// Updates rows of a table and measures what that does to them, with one instruction set.
+// Updates rows of a table and measures the changes, with one instruction set.
 #ifndef TPU_ESTIMATOR_EMBEDDING_MEASURE_ROWS_H_
 #define TPU_ESTIMATOR_EMBEDDING_MEASURE_ROWS_H_
 
@@ -13,7 +13,7 @@
 namespace tpu_estimator_embedding {
 namespace {
 
-// Few enough rows to stay in the cache until they are compared, with slots and gradients.
+// Few enough rows to stay in the cache, with slots and gradients, until they are compared.
 constexpr int64_t kRunsOfBlock = 64;
 
 inline float Total(float value) { return value; }
@@ -23,7 +23,7 @@ inline float Total(Vector values) {
   return sum;
 }
 
-// The summed gradient of a run, column by column: few enough squares to add them in floats.
+// The summed gradient of a run, column by column: few enough squares to sum them in float.
 template <class Id>
 struct GradientColumns {
   const Update<Id>& task;
@@ -57,7 +57,7 @@ struct GradientColumns {
   }
 };
 
-// The sum of the squares of one row: few enough numbers to add them in floats.
+// The sum of the squares of one row: few enough to sum them in float.
 class Squares {
  public:
   void Add(Vector values) { lanes_ += values * values; }
@@ -86,7 +86,7 @@ class MeasuredBlock {
     }
   }
 
-  // Compares the rows with what they were. An id may have one run for each core: its row counts
+  // Compares the rows with their previous values. An id may have one run per core: its row counts
   // once.
   void After(float* norms, RowSums* sums) const {
     const Id* ids = task_.ids.run_ids;

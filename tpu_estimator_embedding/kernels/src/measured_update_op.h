@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// The op that updates all tables of a host, notes which rows ever were, and measures on demand.
+// The op that updates all tables of a host, marks the updated rows, and measures on demand.
 #ifndef TPU_ESTIMATOR_EMBEDDING_MEASURED_UPDATE_OP_H_
 #define TPU_ESTIMATOR_EMBEDDING_MEASURED_UPDATE_OP_H_
 
@@ -10,10 +10,10 @@
 
 namespace tpu_estimator_embedding {
 
-// Of each table: the sums of `RowSums` in their order.
+// For each table: the sums of `RowSums`, in the same order.
 constexpr int64_t kNumSums = 5;
 
-// Tables and slots are those of `UpdateOp`, bit for bit.
+// Updates tables and slots as `UpdateOp` does, bit for bit.
 template <class Id>
 class MeasuredUpdateOp : public UpdateOp<Id> {
  public:
@@ -34,7 +34,7 @@ class MeasuredUpdateOp : public UpdateOp<Id> {
     return Run(context, tasks, measures->flat<bool>()(0), &marks);
   }
 
-  // Locked behind tables and slots, always: nothing that locks marks waits for those.
+  // Always locked after tables and slots, so that there is no deadlock.
   static absl::Status LockMarks(tensorflow::OpKernelContext* context, const Tasks& tasks,
                                 LockedVariables* marks) {
     tensorflow::OpInputList inputs;
@@ -89,7 +89,7 @@ class MeasuredUpdateOp : public UpdateOp<Id> {
   static void Mark(const Update<Id>& task, const Range& range, bool* marks) {
     for (int64_t run = range.begin_run; run < range.end_run; ++run) {
       bool* mark = &marks[task.ids.run_ids[run]];
-      if (!*mark) *mark = true;  // mostly it is: nothing is written to memory
+      if (!*mark) *mark = true;  // usually set already: avoids a write to memory
     }
   }
 

@@ -58,7 +58,7 @@ inline absl::Status MeasuredUpdateShapes(InferenceContext* context) {
 
 }  // namespace tpu_estimator_embedding
 
-// Checks the ids of every feature of a step and lays them out for every host. Ids and places are
+// Checks the ids of every feature of a step and arranges them for every host. Ids and places are
 // those of every feature in every replica, replica by replica.
 REGISTER_OP("TpuEmbeddingPrepareIds")
     .Input("ids: id_types")
@@ -99,7 +99,7 @@ REGISTER_OP("TpuEmbeddingPrepareIds")
     .Attr("Tid: {int32, int64}")
     .SetShapeFn(tpu_estimator_embedding::PrepareIdsShapes);
 
-// Looks up what the ids prepared for a host ask of its tables.
+// Looks up the prepared ids of a host in its tables.
 REGISTER_OP("TpuEmbeddingLookUp")
     .Input("tables: num_tables * resource")
     .Input("sizes: int64")
@@ -115,8 +115,8 @@ REGISTER_OP("TpuEmbeddingLookUp")
     .SetIsStateful()
     .SetShapeFn(tpu_estimator_embedding::LookUpShapes);
 
-// What all ops take that update the tables of a host, and their slots, from the gradients of
-// activations.
+// The common inputs of all ops that update the tables of a host, and their slots, from the
+// gradients of activations.
 #define TPU_EMBEDDING_UPDATE_OP(name)                         \
   REGISTER_OP(name)                                           \
     .Input("tables: num_tables * resource")                   \
@@ -148,9 +148,9 @@ TPU_EMBEDDING_UPDATE_OP("TpuEmbeddingUpdate")
     .SetIsStateful()
     .SetShapeFn(tensorflow::shape_inference::NoOutputs);
 
-// Updates as the op above does, bit for bit, marks the rows that it updates and, if it `measures`,
-// gives out of each table the sums of `RowSums` and how many rows have a mark, and of each run the
-// norm of its row; else nothing.
+// Updates as the op above does, bit for bit, and marks the rows that it updates. If `measures` is
+// true, it outputs for each table the sums of `RowSums` and the number of marked rows, and for each
+// run the norm of its row; otherwise the outputs are empty.
 TPU_EMBEDDING_UPDATE_OP("TpuEmbeddingMeasuredUpdate")
     .Input("marks: num_tables * resource")
     .Input("measures: bool")

@@ -33,7 +33,7 @@ class OptimizerAttributes {
 
   int num_slots(int table) const { return RecordOf(table).slots.size(); }
 
-  // Returns the optimizers with what the step gives them.
+  // Returns the optimizers with the inputs of the step.
   absl::Status ForStep(tensorflow::OpKernelContext* context,
                        std::vector<RowOptimizer>* optimizers) const {
     const tensorflow::Tensor *learning_rates, *multipliers, *step;
@@ -88,7 +88,7 @@ class OptimizerAttributes {
     return absl::OkStatus();
   }
 
-  // Values stand under the names that they have in Python, in the order of the C++ struct.
+  // Values have the names that they have in Python, and the order of the C++ struct.
   absl::Status ReadHyperparameters(tensorflow::OpKernelConstruction* construction) {
     Names names;
     std::vector<float> values;

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// Shares work out to the threads of an op, and tells TensorFlow where memory ran out.
+// Distributes work over the threads of an op, and reports exhausted memory to TensorFlow.
 #ifndef TPU_ESTIMATOR_EMBEDDING_PARALLEL_FOR_H_
 #define TPU_ESTIMATOR_EMBEDDING_PARALLEL_FOR_H_
 
@@ -24,7 +24,7 @@ inline absl::Status OutOfMemory() {
       "The memory ran out in an embedding op. Give smaller batches, or more memory.");
 }
 
-// Calls work(i) for every i below `count`, each once, from as many threads as the op has.
+// Calls work(i) once for every i below `count`, on all threads of the op.
 template <class Work>
 absl::Status ParallelFor(tensorflow::OpKernelContext* context, int64_t count, const Work& work) {
   auto* threads = context->device()->tensorflow_cpu_worker_threads()->workers;
@@ -34,14 +34,14 @@ absl::Status ParallelFor(tensorflow::OpKernelContext* context, int64_t count, co
   return ShareWork(NumThreads(context), count, schedule, work) ? absl::OkStatus() : OutOfMemory();
 }
 
-// Returns the status of `run()`, or what it means that it threw: TensorFlow catches nothing.
+// Returns the status of `run()`, also for exceptions, which TensorFlow does not catch.
 template <class Run>
 absl::Status Guarded(const Run& run) {
   try {
     return run();
   } catch (const std::bad_alloc&) {
     return OutOfMemory();
-  } catch (const std::length_error&) {  // of a vector, before it asks for memory
+  } catch (const std::length_error&) {  // thrown by a vector before it allocates
     return OutOfMemory();
   }
 }

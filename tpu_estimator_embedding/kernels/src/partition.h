@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// Which host holds which row of a table.
+// The assignment of rows of a table to hosts.
 #ifndef TPU_ESTIMATOR_EMBEDDING_PARTITION_H_
 #define TPU_ESTIMATOR_EMBEDDING_PARTITION_H_
 
@@ -10,8 +10,8 @@ namespace tpu_estimator_embedding {
 
 enum class Strategy { kDiv, kMod };
 
-// A table cut into parts whose sizes differ by at most one. `kDiv` keeps neighbours together,
-// `kMod` deals ids out in turn. Hosts beyond the vocabulary hold no part.
+// A table split into parts whose sizes differ by at most one. `kDiv` keeps consecutive ids
+// together, `kMod` assigns ids round-robin. Hosts beyond the vocabulary hold no part.
 class Partition {
  public:
   Partition(int64_t vocabulary_size, int64_t num_hosts, Strategy strategy)

@@ -20,7 +20,7 @@ namespace tpu_estimator_embedding {
 constexpr int64_t kMostRows = int64_t{1} << 62;  // of a table
 constexpr int64_t kMostShardBits = 32;
 
-// Ends are int32, and loops look some ids further than they are.
+// Range ends are int32, and prefetching loops look some ids ahead.
 constexpr int64_t kMostInStep = std::numeric_limits<int32_t>::max() - 1024;
 
 struct TablePlan {
@@ -41,7 +41,7 @@ class PrepareAttributes {
   int num_hosts = 1;
   bool is_training = false;
 
-  // `most_rows` is how many rows of a part of a table the ids of the op can number.
+  // `most_rows` is the largest number of rows in a part of a table that the op's id type can index.
   absl::Status Read(tensorflow::OpKernelConstruction* construction, int64_t most_rows) {
     TF_RETURN_IF_ERROR(construction->GetAttr("training", &is_training));
     TF_RETURN_IF_ERROR(construction->GetAttr("has_weights", &has_weights));
@@ -107,7 +107,7 @@ class PrepareAttributes {
     TF_RETURN_IF_ERROR(CheckAll("sequence_lengths", lengths, 0, kMostInStep));
     TF_RETURN_IF_ERROR(CheckAll("table_of_feature", table_of_feature, 0, most_table));
     TF_RETURN_IF_ERROR(CheckReplicas(count));
-    // So that every row has a number of its own for each replica that may update it.
+    // Every pair of a row and a replica that may update it needs a distinct number.
     TF_RETURN_IF_ERROR(CheckAll("vocabulary_sizes", vocabulary_sizes, 1,
                                 kMostRows / (placements.size() / count)));
     for (int64_t i = 0; i < count; ++i) features.push_back({names[i], 0, lengths[i]});
@@ -150,7 +150,7 @@ class PrepareAttributes {
     return absl::OkStatus();
   }
 
-  // Every feature has a row of each list.
+  // Every feature has an element in each list.
   absl::Status ReadRowMaps(tensorflow::OpKernelConstruction* construction) {
     std::vector<int64_t> sizes, log2_shards, rotations, row_offsets, rows_per_shard;
     TF_RETURN_IF_ERROR(construction->GetAttr("feature_vocabulary_sizes", &sizes));
@@ -174,7 +174,7 @@ class PrepareAttributes {
     return absl::OkStatus();
   }
 
-  // So that every id of the feature's vocabulary has a row of the table.
+  // Every id of the feature's vocabulary needs a row of the table.
   static absl::Status CheckRowMap(const FeaturePlan& feature, int64_t num_table_rows) {
     const RowMap& map = feature.row_map;
     TF_RETURN_IF_ERROR(
@@ -193,7 +193,7 @@ class PrepareAttributes {
                       count / num_features * num_features, count);
   }
 
-  // Every feature of every replica has ids, and places and weights where it is said to have some.
+  // Every feature of every replica has ids, and places and weights if the attributes say so.
   absl::Status CheckInputs(tensorflow::OpKernelConstruction* construction) const {
     std::vector<tensorflow::DataType> id_types, place_types;
     int64_t num_weights;

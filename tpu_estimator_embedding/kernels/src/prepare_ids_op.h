@@ -73,7 +73,7 @@ class PrepareIdsOp : public tensorflow::OpKernel {
     return absl::OkStatus();
   }
 
-  // Of every table, before any ids are dropped.
+  // The sizes of every table, before any ids are dropped.
   absl::Status CountIds(tensorflow::OpKernelContext* context,
                         const std::vector<FeatureIds>& inputs) const {
     const int64_t num_tables = attributes_.tables.size();

@@ -28,8 +28,8 @@ inline absl::Status ViewPlaces(const tensorflow::Tensor& places, FeatureIds* inp
   return absl::OkStatus();
 }
 
-// Returns the ids of every feature of every replica, replica by replica. Whether ids, places and
-// weights fit together is left to `CheckFeature`.
+// Returns the ids of every feature of every replica, replica by replica. `CheckFeature` checks
+// whether ids, places and weights match.
 inline absl::Status ViewInputs(tensorflow::OpKernelContext* context,
                                const PrepareAttributes& attributes,
                                std::vector<FeatureIds>* inputs) {

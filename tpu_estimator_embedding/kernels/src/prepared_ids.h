@@ -11,7 +11,7 @@
 
 namespace tpu_estimator_embedding {
 
-// The columns of `sizes`, of which every table of the host has a row.
+// The columns of `sizes`, which has a row for every table of the host.
 enum Size { kTableRows, kIds, kRows, kRuns, kWeights, kScales, kNumSizes };
 
 inline absl::Status DoNotFit() {
@@ -19,7 +19,7 @@ inline absl::Status DoNotFit() {
       "Prepared ids must fit together: give all of them as one TpuEmbeddingPrepareIds made them.");
 }
 
-// Hands a tensor out piece by piece, each where the one before ended.
+// Returns consecutive pieces of a tensor.
 template <class T>
 class Pieces {
  public:
@@ -32,7 +32,7 @@ class Pieces {
     return absl::OkStatus();
   }
 
-  // Returns the next piece, null where there are not so many left.
+  // Returns the next piece, null if fewer values are left.
   const T* Take(int64_t size) {
     fits_ = fits_ && size >= 0 && size <= left_;
     if (!fits_) return nullptr;
@@ -41,7 +41,7 @@ class Pieces {
     left_ -= size;
     return piece;
   }
-  // As `Take` for what every row may have, or none: null then.
+  // Like `Take` for optional values: null if there are none.
   const T* TakeAllOrNone(int64_t size, int64_t all) {
     fits_ = fits_ && (size == 0 || size == all);
     const T* piece = Take(size);
@@ -71,8 +71,8 @@ absl::Status ForEachTable(tensorflow::OpKernelContext* context, const Add& add) 
   return absl::OkStatus();
 }
 
-// Returns what a lookup reads of every table; an error where sizes and tensors do not fit together.
-// What the tensors hold is not looked at.
+// Returns views of what a lookup reads for every table, or an error if sizes and tensors do not
+// match. It does not check the contents of the tensors.
 template <class Id>
 absl::Status ViewTables(tensorflow::OpKernelContext* context, std::vector<LookUpIds<Id>>* tables) {
   Pieces<Id> ids;
@@ -94,7 +94,7 @@ absl::Status ViewTables(tensorflow::OpKernelContext* context, std::vector<LookUp
   return fits ? absl::OkStatus() : DoNotFit();
 }
 
-// The same of an update.
+// The same for an update.
 template <class Id>
 absl::Status ViewTables(tensorflow::OpKernelContext* context, std::vector<UpdateIds<Id>>* tables) {
   Pieces<Id> run_ids;

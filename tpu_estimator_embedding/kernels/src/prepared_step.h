@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// Builds the prepared ids of a step, checked before, for every host.
+// Builds the prepared ids of a step for every host, after the checks.
 #ifndef TPU_ESTIMATOR_EMBEDDING_PREPARED_STEP_H_
 #define TPU_ESTIMATOR_EMBEDDING_PREPARED_STEP_H_
 
@@ -43,7 +43,7 @@ class PreparedStep {
   }
 
  private:
-  // So that no thread begins the longest work when the others are nearly done.
+  // Largest first, so that no thread starts the longest work when the others are nearly done.
   std::vector<int64_t> LargestFirst() const {
     std::vector<int64_t> order(tables_.size());
     std::iota(order.begin(), order.end(), 0);

@@ -31,19 +31,19 @@ struct Update {
   RowOptimizer optimizer;
 };
 
-// A share of an update: its runs, and its rows of the table where untouched ones move too.
+// A share of an update: its runs, and its rows of the table if untouched ones move too.
 struct Range {
   int64_t begin_run, end_run;
   int64_t begin_row, end_row;
 };
 
-// Sums over the rows that a step looks up. Gradients are those that were summed for a row and
-// multiplied; untouched rows that move are not measured.
+// Sums over the rows that a step looks up. A gradient is the sum for a row, after the multiplier;
+// untouched rows that move are not measured.
 struct RowSums {
   double squared_gradients = 0;
   double squared_clipped_gradients = 0;
-  double clipped_rows = 0;     // with a gradient of which any value was clipped
-  double squared_updates = 0;  // of what was added to the rows
+  double clipped_rows = 0;     // rows with a clipped gradient value
+  double squared_updates = 0;  // of the changes of the rows
   double squared_rows = 0;     // before the update
 
   void Add(const RowSums& other) {
@@ -87,10 +87,10 @@ extern const RowKernels kBaselineKernels;
 extern const RowKernels kAvx2Kernels;
 extern const RowKernels kAvx512Kernels;
 
-// Those of the instruction sets that this machine has, the best one last.
+// The kernels of the instruction sets that this machine has, the best one last.
 std::vector<const RowKernels*> AvailableRowKernels();
 
-// Those that run: of the best instruction set, or of the one that was asked for.
+// The kernels in use: of the best instruction set, or of the one requested.
 const RowKernels& BestRowKernels();
 
 }  // namespace tpu_estimator_embedding

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// Which row of a table an id of a feature stands for.
+// Maps the ids of a feature to rows of a table.
 #ifndef TPU_ESTIMATOR_EMBEDDING_ROW_MAP_H_
 #define TPU_ESTIMATOR_EMBEDDING_ROW_MAP_H_
 

@@ -9,8 +9,8 @@
 
 namespace tpu_estimator_embedding {
 
-// The ids of a row stand one after another, whatever the placement. A sequence has a row for
-// each position below its length; ids at further positions are skipped.
+// The ids of a row are contiguous for every placement. A sequence has a row for each position
+// below its length; ids at later positions are skipped.
 class RowReader {
  public:
   RowReader(const FeaturePlan& plan, const FeatureIds& ids)

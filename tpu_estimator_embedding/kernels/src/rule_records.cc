@@ -8,7 +8,7 @@
 namespace tpu_estimator_embedding {
 namespace {
 
-// "momenta, velocities" -> its names.
+// "momenta, velocities" -> the names in it.
 std::vector<std::string> Split(const std::string& names) {
   std::vector<std::string> split;
   const std::string separator = ", ";

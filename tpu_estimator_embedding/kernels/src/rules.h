@@ -1,10 +1,9 @@
 // SPDX-License-Identifier: Apache-2.0
 // The update rules, as in the Python package's optimizers: one struct each.
-//
-// A struct has the name of the Python class, and names its slots and the hyperparameters that it
-// is given, as the record of the class does: a table is refused where the two differ. Everything
-// else is derived from the list at the end of this file. Differences such as 1 - beta are given
-// ready, because Python computes them in double precision.
+// A struct has the name of the Python class, and the same names of slots and hyperparameters as the
+// record of the class: the op rejects a table if they differ. Everything else is derived from the
+// list at the end of this file. Python passes differences such as 1 - beta, computed in double
+// precision.
 //
 // A rule changes weights and slots in place, in any number of lanes. g: gradient, w: weights.
 #ifndef TPU_ESTIMATOR_EMBEDDING_RULES_H_
@@ -26,7 +25,7 @@ constexpr int CountNames(const char* names) {
   return count;
 }
 
-// The values that a rule is given, under their names, as `given`.
+// The hyperparameters of a rule, by name, as `given`.
 #define TPU_EMBEDDING_HYPERPARAMETERS(...)                      \
   static constexpr const char* kHyperparameters = #__VA_ARGS__; \
   struct Given {                                                \
@@ -149,7 +148,7 @@ struct RMSProp {
 struct Adam {
   static constexpr const char* kSlots = "momenta, velocities";
   static constexpr bool kMayMoveUntouched = true;
-  // Inside the root, epsilon is squared already.
+  // Under the root, epsilon is already squared.
   TPU_EMBEDDING_HYPERPARAMETERS(beta1, one_minus_beta1, beta2, one_minus_beta2, epsilon,
                                 sum_inside_sqrt);
   float rate;
@@ -199,7 +198,7 @@ struct FTRL {
  private:
   template <class T>
   T Raise(T x) const {
-    return given.power == 0.5f ? Sqrt(x) : Power(x, given.power);  // the root is much faster
+    return given.power == 0.5f ? Sqrt(x) : Power(x, given.power);  // the square root is much faster
   }
 };
 
@@ -244,7 +243,7 @@ struct FrequencyEstimator {
 }  // namespace
 }  // namespace tpu_estimator_embedding
 
-// Every rule there is, in any order.
+// All rules, in any order.
 #define TPU_EMBEDDING_RULES(RULE) \
   RULE(SGD)                       \
   RULE(Adagrad)                   \

@@ -9,12 +9,12 @@
 namespace tpu_estimator_embedding {
 namespace {
 
-constexpr int kMaxDigitBits = 11;    // more counters than these leave the cache
-constexpr int64_t kFewEntries = 64;  // fewer are not worth counting digits
+constexpr int kMaxDigitBits = 11;    // more counters would not fit into the cache
+constexpr int64_t kFewEntries = 64;  // with fewer, a radix sort does not pay off
 constexpr int64_t kMostShares = 1 << 16;
 
-// An entry is one number, the shorter the faster: its upper bits are the key; its lower ones the
-// row of activations, or the position of an id that has a weight.
+// An entry is one integer, as short as possible for speed: its upper bits are the key, its lower
+// bits the row of activations, or the position of an id that has a weight.
 using WideWord = unsigned __int128;
 
 int NumBits(uint64_t largest) {
@@ -23,7 +23,7 @@ int NumBits(uint64_t largest) {
   return bits;
 }
 
-// Makes the keys of ids: the id and, behind it, the distance of the core from its home.
+// Makes the keys of ids: the id, followed by the distance of the core from the row's home core.
 class Keys {
  public:
   explicit Keys(const Cores& cores) : cores_(cores), number_(cores.number()) {}
@@ -44,8 +44,8 @@ class Keys {
   int64_t core_ = 0;
 };
 
-// Returns the last ids of all shares but the last: some of them, taken at regular distances, have
-// as many of these between them.
+// Returns the last ids of all shares except the last: quantiles of a sample of the ids, taken at
+// regular distances.
 template <class Id>
 std::vector<int64_t> LastIds(const TableIds<Id>& table, int64_t most) {
   constexpr int64_t kSamples = 32;  // for each share
@@ -62,7 +62,7 @@ std::vector<int64_t> LastIds(const TableIds<Id>& table, int64_t most) {
   return last_ids;
 }
 
-// The number of bounds below an id, without branches that no processor could foresee.
+// The number of bounds below an id, without unpredictable branches.
 class Bounds {
  public:
   explicit Bounds(const std::vector<int64_t>& bounds) : bounds_(bounds) {
@@ -103,8 +103,8 @@ class EntrySorter {
   EntrySorter(Word* entries, Word* room, int64_t size, int key_bits, int place_bits)
       : from_(entries), to_(room), size_(size), key_bits_(key_bits), place_bits_(place_bits) {}
 
-  // Sorts by key, least significant digit first; returns where the result is. Every pass is
-  // stable, and entries are made in order of their places.
+  // Sorts by key, least significant digit first; returns a pointer to the result. Every pass is
+  // stable, and entries are created in the order of their places.
   const Word* Sort() {
     if (size_ < kFewEntries) {
       std::sort(from_, from_ + size_);
@@ -139,8 +139,8 @@ class EntrySorter {
   const int key_bits_, place_bits_;
 };
 
-// Cuts sorted entries into runs, without a branch on whether a run begins, which no processor could
-// foresee. Returns how many there are.
+// Splits sorted entries into runs, without an unpredictable branch on the beginning of a run.
+// Returns the number of runs.
 template <class Word, class Id>
 int64_t CutIntoRuns(const TableIds<Id> table, const Keys& keys, const Word* sorted, int64_t first,
                     int64_t size, int place_bits) {
@@ -274,7 +274,7 @@ void RunSorter<Id>::Sort(int64_t i) {
     }
   });
   if (is_shared()) return;
-  entries_ = {};  // the next table finds the room in the cache
+  entries_ = {};  // the next table reuses this memory, still in the cache
   rows_ = {};
 }
 

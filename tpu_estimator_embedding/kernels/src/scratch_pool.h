@@ -12,12 +12,12 @@
 
 namespace tpu_estimator_embedding {
 
-// Were memory freed after every step, the C library would give it back to the system, which clears
-// every page before it hands it out anew. After a step, a pool keeps at most twice what the step had in
-// use at once; it frees everything when the op goes.
+// If memory were freed after every step, the C library would return it to the system, which clears
+// every page before reuse. After a step, a pool keeps at most twice the peak use of the step; it
+// frees everything with the op.
 class ScratchPool {
  public:
-  // Memory with anything in it, which goes back to the pool at the end. It may not outlive it.
+  // Uninitialized memory, returned to the pool by the destructor. It must not outlive the pool.
   class Room {
    public:
     Room() = default;
@@ -32,7 +32,7 @@ class ScratchPool {
       if (pool_ != nullptr) pool_->Return(std::move(block_), num_bytes_);
     }
 
-    // Aligned for every arithmetic type but vectors.
+    // Aligned for every arithmetic type except vectors.
     template <class T>
     T* as() const {
       return reinterpret_cast<T*>(block_.words.get());
@@ -45,10 +45,10 @@ class ScratchPool {
       std::unique_ptr<unsigned __int128[]> words;
       int64_t num_bytes = 0;
     } block_;
-    int64_t num_bytes_ = 0;  // that were asked for
+    int64_t num_bytes_ = 0;  // as requested
   };
 
-  // Throws std::bad_alloc where there is no memory.
+  // Throws std::bad_alloc if there is no memory.
   Room Take(int64_t num_bytes) {
     constexpr int64_t kWord = sizeof(unsigned __int128);
     Room room;
@@ -66,7 +66,7 @@ class ScratchPool {
     return room;
   }
 
-  // Ends a step: frees what it did not need.
+  // Ends a step: frees unneeded memory.
   void Trim() {
     std::lock_guard<std::mutex> lock(mutex_);
     int64_t kept = in_use_;
@@ -80,7 +80,7 @@ class ScratchPool {
     peak_ = in_use_;
   }
 
-  // Bytes that wait for the next step.
+  // Bytes kept for the next step.
   int64_t num_free_bytes() {
     std::lock_guard<std::mutex> lock(mutex_);
     int64_t total = 0;
@@ -89,8 +89,8 @@ class ScratchPool {
   }
 
  private:
-  // Returns the block that was used last of those that are large enough: it may be in the cache.
-  // Where none is, one that is too small makes way for the new one.
+  // Returns the most recently used block that is large enough: it may be in the cache. If there is
+  // none, a new block replaces one that is too small.
   Room::Block TakeFree(int64_t num_bytes) {
     std::lock_guard<std::mutex> lock(mutex_);
     for (size_t i = free_.size(); i-- > 0;) {
@@ -109,7 +109,7 @@ class ScratchPool {
     try {
       free_.push_back(std::move(block));
     } catch (const std::bad_alloc&) {
-      // Then it is freed.
+      // Then the block is freed.
     }
   }
 

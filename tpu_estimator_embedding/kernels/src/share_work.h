@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// Shares work out to threads, without TensorFlow.
+// Distributes work over threads, without TensorFlow.
 #ifndef TPU_ESTIMATOR_EMBEDDING_SHARE_WORK_H_
 #define TPU_ESTIMATOR_EMBEDDING_SHARE_WORK_H_
 
@@ -13,7 +13,7 @@
 
 namespace tpu_estimator_embedding {
 
-// What the threads that share some work know of one another.
+// The shared state of the threads.
 struct Progress {
   std::atomic<int64_t> next{0};
   std::atomic<int64_t> done{0};
@@ -22,12 +22,12 @@ struct Progress {
   std::condition_variable is_done;
 };
 
-// Calls work(i) for every i below `count`, each once, from up to `num_threads` threads; a thread
-// that is done with one takes the next. `schedule(closure)` runs a closure in another thread. The
-// caller works too, so that it waits for no thread that is busy elsewhere: one that comes late
-// finds nothing left and touches nothing.
+// Calls work(i) once for every i below `count`, on up to `num_threads` threads; a thread takes the
+// next i when it is done with one. `schedule(closure)` runs a closure in another thread. The caller
+// works too, so that it never waits for a thread that is busy elsewhere: a late thread finds no
+// work left and touches nothing.
 //
-// Returns false if any work ran out of memory: an exception that left a thread of a pool would end
+// Returns false if any work ran out of memory: an exception that left a pool's thread would end
 // the process.
 template <class Schedule, class Work>
 bool ShareWork(int64_t num_threads, int64_t count, const Schedule& schedule, const Work& work) {
@@ -48,7 +48,7 @@ bool ShareWork(int64_t num_threads, int64_t count, const Schedule& schedule, con
   try {
     for (int64_t i = 1; i < num_threads && i < count; ++i) schedule(take_part);
   } catch (const std::bad_alloc&) {
-    // Those that were scheduled refer to `work`: go on with them, and wait as always.
+    // Scheduled closures refer to `work`: continue with them, and wait as usual.
   }
   take_part();
   std::unique_lock<std::mutex> lock(progress->mutex);

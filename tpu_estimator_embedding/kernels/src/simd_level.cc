@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// Which instruction set runs: the best of this machine, or a lesser one by request.
+// The instruction set in use: the best of this machine, or a lesser one by request.
 #include <cstdlib>
 #include <cstring>
 
@@ -22,7 +22,7 @@ std::vector<const RowKernels*> AvailableRowKernels() {
 
 namespace {
 
-// The loader compares what runs with what was asked for.
+// The loader compares the result with the request.
 const RowKernels& Choose() {
   const char* wanted = std::getenv("TPU_ESTIMATOR_EMBEDDING_SIMD");
   const std::vector<const RowKernels*> available = AvailableRowKernels();

@@ -18,9 +18,9 @@ class SortedTables {
   SortedTables(tensorflow::OpKernelContext* context, ScratchPool* scratch)
       : context_(context), scratch_(scratch) {}
 
-  // Adds a table of a step with so many ids in all. Give the largest table first.
+  // Adds a table of a step with `num_ids_of_step` ids in total. Add the largest table first.
   void Add(TableIds<Id>* table, const Cores& cores, int64_t num_ids_of_step) {
-    constexpr int64_t kFewIds = 1 << 15;  // fewer are not worth sharing
+    constexpr int64_t kFewIds = 1 << 15;  // fewer are not worth splitting
     const int64_t ids_of_share =
         std::max(kFewIds, num_ids_of_step / (2 * NumThreads(context_)));
     const int64_t most = std::max<int64_t>(1, table->num_ids / ids_of_share);
@@ -32,7 +32,7 @@ class SortedTables {
     }
   }
 
-  // Sorts, and says in the tables how many runs there are.
+  // Sorts, and sets the number of runs in the tables.
   absl::Status Sort() {
     TF_RETURN_IF_ERROR(ForEach(shares_of_large_, [](auto& sorter, int64_t i) { sorter.Count(i); }));
     for (RunSorter<Id>& sorter : sorters_) {
@@ -44,7 +44,7 @@ class SortedTables {
     return absl::OkStatus();
   }
 
-  // Copies the runs to where the tables have them by now.
+  // Copies the runs to the memory that the tables now point to.
   absl::Status CopyRuns() {
     return ParallelFor(context_, shares_.size(), [&](int64_t i) {
       const TableIds<Id>& table = *tables_[shares_[i].table];
@@ -68,7 +68,7 @@ class SortedTables {
   tensorflow::OpKernelContext* const context_;
   ScratchPool* const scratch_;
   std::vector<TableIds<Id>*> tables_;
-  std::deque<RunSorter<Id>> sorters_;  // which do not move
+  std::deque<RunSorter<Id>> sorters_;  // a deque, because they must not move
   std::vector<Share> shares_, shares_of_large_;
 };
 

@@ -7,15 +7,14 @@
 
 namespace tpu_estimator_embedding {
 
-// `Id` is int32_t, or int64_t where a part of a table has more rows than that can number.
-//
+// `Id` is int32_t, or int64_t if a part of a table has more rows than int32_t can index.
 // Row r of the activations sums the rows ids[row_ends[r - 1]] ... ids[row_ends[r] - 1] of the
-// table. The same ids again, sorted, make the runs of an update: run u updates row run_ids[u] of
-// the table with the gradients of the activations run_rows[run_ends[u - 1]] and so on. An id has
-// one run, or one for each core where every core makes its own update; runs of an id are
-// neighbours, in the order in which they are to be made.
+// table. The same ids, sorted, are grouped into the runs of an update: run u updates row run_ids[u]
+// of the table with the gradients of the activations run_rows[run_ends[u - 1]] ...
+// run_rows[run_ends[u] - 1]. An id has one run, or one per core if every core makes its own update;
+// the runs of an id are adjacent, in the order of the updates.
 
-// What a lookup reads.
+// The input of a lookup.
 template <class Id>
 struct LookUpIds {
   int64_t num_table_rows = 0;  // of this host's part
@@ -28,7 +27,7 @@ struct LookUpIds {
   const float* scales = nullptr;   // of each row of activations; null: 1 everywhere
 };
 
-// What an update reads.
+// The input of an update.
 template <class Id>
 struct UpdateIds {
   int64_t num_table_rows = 0;
@@ -39,11 +38,11 @@ struct UpdateIds {
   const Id* run_ids = nullptr;
   const int32_t* run_ends = nullptr;
   const int32_t* run_rows = nullptr;
-  const float* run_weights = nullptr;  // null as `weights` is
+  const float* run_weights = nullptr;  // null if `weights` is
   const float* scales = nullptr;
 };
 
-// Both, while they are being prepared.
+// Both, during preparation.
 template <class Id>
 struct TableIds {
   int64_t num_table_rows = 0;

@@ -19,7 +19,7 @@
 
 namespace tpu_estimator_embedding {
 
-// Nothing is written before everything has been checked, of every table.
+// Nothing is written before the inputs of all tables have been checked.
 template <class Id>
 class UpdateOp : public tensorflow::OpKernel {
  public:

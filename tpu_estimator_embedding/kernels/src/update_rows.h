@@ -13,7 +13,7 @@ namespace {
 template <class MyRule>
 constexpr int kNumSlots = CountNames(MyRule::kSlots);
 
-constexpr int64_t kRunsAhead = 16;  // their rows are prefetched
+constexpr int64_t kRunsAhead = 16;  // prefetch distance
 constexpr int32_t kGradientsAhead = 32;
 
 // The columns of one row of the table.
@@ -34,7 +34,7 @@ struct UpdateColumns {
   }
 
  private:
-  // What an id has is asked once for a run: asked for every gradient it costs as much as the sum.
+  // The form of the weights is checked once per run: per gradient it would cost as much as the sum.
   template <class T, int kCount>
   TPU_EMBEDDING_INLINE void SumGradients(int64_t column, T* sums) const {
     const float* weights = task.ids.run_weights;
@@ -108,7 +108,7 @@ template <class MyRule, class Id>
 void UpdateRange(const Update<Id> task, const Range range) {
   const UpdateIds<Id>& ids = task.ids;
   const MyRule rule(task.optimizer);
-  int64_t next_row = range.begin_row;  // the first that is not done
+  int64_t next_row = range.begin_row;  // the first row not yet updated
   int32_t begin = range.begin_run == 0 ? 0 : ids.run_ends[range.begin_run - 1];
   const int32_t last =
       (range.begin_run < range.end_run ? ids.run_ends[range.end_run - 1] : begin) - 1;

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// Cuts the update of a step into shares that write to different rows.
+// Splits the update of a step into shares that write to different rows.
 #ifndef TPU_ESTIMATOR_EMBEDDING_UPDATE_SHARES_H_
 #define TPU_ESTIMATOR_EMBEDDING_UPDATE_SHARES_H_
 
@@ -16,7 +16,7 @@ struct UpdateShare {
   Range range;
 };
 
-// Bytes are what an update costs: rows of tables and slots, and gradients.
+// The cost of an update in bytes: rows of tables and slots, and gradients.
 template <class Id>
 int64_t Cost(const Update<Id>& task) {
   const int64_t rows =
@@ -24,7 +24,7 @@ int64_t Cost(const Update<Id>& task) {
   return (4 * rows + task.ids.num_ids) * task.dim;
 }
 
-// The first run at or behind `run` that begins another id, so that an id has one writer.
+// The first run at or after `run` that begins a new id, so that an id has one writer.
 template <class Id>
 int64_t NextId(const UpdateIds<Id>& ids, int64_t run) {
   while (run > 0 && run < ids.num_runs && ids.run_ids[run] == ids.run_ids[run - 1]) ++run;
@@ -47,7 +47,7 @@ Range CutRange(const Update<Id>& task, int64_t i, int64_t count) {
 
 template <class Id>
 std::vector<UpdateShare<Id>> ShareOut(const std::vector<Update<Id>>& tasks, int num_threads) {
-  constexpr int64_t kSharesPerThread = 16;  // so that none waits long for the last one
+  constexpr int64_t kSharesPerThread = 16;  // so that no thread waits long for the last one
   int64_t total = 0;
   for (const Update<Id>& task : tasks) total += Cost(task);
   const int64_t cost_of_share = total / (kSharesPerThread * num_threads) + 1;

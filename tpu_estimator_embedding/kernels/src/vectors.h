@@ -1,8 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
-// Vectors of floats, and the functions on them that are no operators.
-//
-// No include guard against another instruction set: every unit that includes this has its own
-// copy, in an unnamed namespace, so that the linker cannot put one set's code into another's.
+// Vectors of floats, and functions on them that are not operators.
+// Compiled separately for each instruction set: every unit that includes this has its own copy, in
+// an unnamed namespace, so that the linker cannot mix code of different sets.
 #ifndef TPU_ESTIMATOR_EMBEDDING_VECTORS_H_
 #define TPU_ESTIMATOR_EMBEDDING_VECTORS_H_
 

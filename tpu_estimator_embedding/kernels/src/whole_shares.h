@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// Lays out the ids of a table that keeps every id in one part, as most do.
+// Arranges the ids of a table that keeps every id in one part, as most tables do.
 #ifndef TPU_ESTIMATOR_EMBEDDING_WHOLE_SHARES_H_
 #define TPU_ESTIMATOR_EMBEDDING_WHOLE_SHARES_H_
 
@@ -9,7 +9,7 @@
 
 namespace tpu_estimator_embedding {
 
-// Its loops ask nothing of single ids, so that they run in vectors.
+// Its loops have no conditions on single ids, so that they can be vectorized.
 template <class Id>
 class WholeShares {
  public:
@@ -66,7 +66,7 @@ class WholeShares {
     }
   }
 
-  // The last id of a row leaves its end there; a row without ids ends where the one before does.
+  // The last id of a row sets its end; a row without ids ends where the previous one does.
   void EndRowsOfCoordinates(const FeatureIds& ids) {
     std::fill_n(row_ends_, ids.batch_size, count_);
     Visit(ids.places, [&](const auto* places) {
@@ -93,7 +93,7 @@ class WholeShares {
     }
   }
 
-  // Where the next share goes.
+  // The position of the next share.
   Id* ids_;
   int32_t* row_ends_;
   float *weights_, *scales_;
