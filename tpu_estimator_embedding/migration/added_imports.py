@@ -1,7 +1,8 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Adds to a module the imports that its rewritten names need, above TensorFlow's.
+"""Adds the imports of a module's rewritten names, above TensorFlow's.
 
-They come first because Estimators need Keras 2, which is chosen when `tf.keras` is first used.
+They come first because Estimators need Keras 2, and the choice is made when `tf.keras` is first
+used.
 """
 
 from __future__ import annotations
@@ -51,12 +52,12 @@ def _missing(rewriter: ModuleRewriter, module: cst.Module) -> list[str]:
 
 
 def load_first(source: SourceFile, *, is_chosen: bool) -> tuple[bytes, list[Finding]]:
-    """Adds an import that chooses Keras 2, above the first one of Keras, where there is none.
+    """Adds an import that chooses Keras 2, above the first import of Keras, if there is none.
 
     Args:
         source: the module.
-        is_chosen: whether the program has such an import already, which is early enough for
-            `tf.layers` and `tf.keras` in functions.
+        is_chosen: whether the program already has such an import elsewhere, which is early enough
+            for `tf.layers` and `tf.keras` in functions.
     """
     names = [name for statement in source.module.body
              for name in _imported_modules(statement, inside=True)]
@@ -80,7 +81,7 @@ def _uses_layers(source: SourceFile) -> bool:
 
 
 def _place(body: list[Any]) -> int:
-    """Returns where imports go: above the first library, else below all imports."""
+    """Returns the position of new imports: above the first library, else below all imports."""
     after = 0
     for index, statement in enumerate(body):
         names = _imported_modules(statement, inside=True)

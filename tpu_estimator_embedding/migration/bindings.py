@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""What the names in a module stand for: dotted names of other modules, by scope."""
+"""Resolves the names in a module to dotted names of other modules, by scope."""
 
 import dataclasses
 import functools
@@ -14,12 +14,12 @@ from tpu_estimator_embedding.migration.source_file import SourceFile
 
 @dataclasses.dataclass(frozen=True)
 class Meaning:
-    """What a name, or a chain of attributes, stands for at one place.
+    """The meaning of a name, or a chain of attributes, at one place.
 
     Attributes:
         paths: the dotted names it may be; several after `try: import ... except`.
-        is_sure: whether it can be nothing else.
-        variable: the variable that holds it, where an assignment gave it its value.
+        is_sure: whether it cannot be anything else.
+        variable: the variable that holds it, if its value comes from an assignment.
         is_star: whether a star import may have bound it.
     """
 
@@ -31,12 +31,12 @@ class Meaning:
 
 @dataclasses.dataclass(frozen=True, eq=False)
 class Chain:
-    """A name with all attributes behind it, such as `tf.estimator.tpu.RunConfig`.
+    """A name with all attributes after it, such as `tf.estimator.tpu.RunConfig`.
 
     Attributes:
-        nodes: the name, then each attribute, from the inside to the outside.
-        parts: their words.
-        scope: where it stands.
+        nodes: the name, then each attribute, from the innermost outwards.
+        parts: their identifiers.
+        scope: the scope that contains it.
     """
 
     nodes: tuple[cst.BaseExpression, ...]
@@ -45,12 +45,12 @@ class Chain:
 
     @property
     def root(self) -> cst.BaseExpression:
-        """The name that it begins with."""
+        """The first name of the chain."""
         return self.nodes[0]
 
 
 class Bindings:
-    """The names of a module, with what each stands for.
+    """The names of a module, with their meanings.
 
     Args:
         source: the module.
@@ -70,7 +70,7 @@ class Bindings:
 
     @functools.cached_property
     def positions(self) -> Mapping[cst.CSTNode, Any]:
-        """Node -> its range in the text; computed when first asked for."""
+        """Node -> its range in the text; computed on first use."""
         return self._wrapper.resolve(metadata.PositionProvider)
 
     @functools.cached_property
@@ -86,15 +86,15 @@ class Bindings:
         return frozenset(assignment.name for assignment in scope.assignments)
 
     def scope_of(self, node: cst.CSTNode) -> metadata.Scope | None:
-        """Returns the scope in which a node stands."""
+        """Returns the scope of a node."""
         return self._scopes.get(node)
 
     def meaning(self, scope: metadata.Scope, name: str) -> Meaning:
-        """Returns what a name stands for in a scope."""
+        """Returns the meaning of a name in a scope."""
         return self._meaning(scope, name, ())
 
     def assignment_of(self, value: cst.CSTNode) -> tuple[cst.CSTNode | None, str]:
-        """Returns the line and the variable of `variable = value`, where that is all of it."""
+        """Returns the line and the variable of a plain `variable = value`."""
         return self._lines.get(value, (None, ""))
 
     def is_only(self, name: str, path: str) -> bool:
@@ -206,7 +206,7 @@ class _Collector(cst.CSTVisitor):
 
 
 def dotted(node: cst.CSTNode | None) -> tuple[str, ...]:
-    """Returns the words of a chain of attributes; empty where a node is no such chain.
+    """Returns the identifiers of a chain of attributes; empty if a node is not such a chain.
 
     >>> dotted(cst.parse_expression("tf.estimator.tpu"))
     ('tf', 'estimator', 'tpu')

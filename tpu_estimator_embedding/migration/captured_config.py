@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""What a program's columns, dictionaries and parameters evaluate to, learnt by running it."""
+"""The values of a program's columns, dictionaries and parameters, captured by running it."""
 
 import dataclasses
 import functools
@@ -21,9 +21,9 @@ class CapturedConfig:
     Attributes:
         program: the file that made it.
         plan: for training.
-        batch_size: of training, over all replicas; None where it was not given.
+        batch_size: of training, over all replicas; None if it was not given.
         table_variables: "table" or "table/slot" -> its name in a checkpoint of the Estimator;
-            None where the program was stopped before its model_fn chose it.
+            None if the program was stopped before its model_fn chose it.
     """
 
     program: str
@@ -48,7 +48,7 @@ def capture(path: str, arguments: Sequence[str] = (), *, is_tf1: bool = False,
         path: the program.
         arguments: its own arguments.
         is_tf1: whether `import tensorflow` means TensorFlow 1.x in it.
-        steps: 0 stops at the constructor; 1 goes on until the first call of model_fn has
+        steps: 0 stops at the constructor; 1 continues until the first call of model_fn has
             named the tables, before any step is run.
 
     Raises:

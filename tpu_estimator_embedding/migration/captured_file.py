@@ -25,7 +25,7 @@ def capture_file(path: str | os.PathLike[str], name: pathlib.PurePath,
         path: the program.
         name: of the program in an output directory; the new file is beside it.
         arguments, is_tf1, steps: as for `captured_config.capture`.
-        stage: that the program is migrated to; "keras-rs" has configs of its own.
+        stage: the stage to migrate to; "keras-rs" has different configs.
 
     Raises:
         runtime.program.NotStartedError: the program cannot be started.
@@ -69,7 +69,7 @@ def _differences(compare: Callable[[CapturedConfig, str], list[str]], captured: 
 
 @contextlib.contextmanager
 def _as_it_was() -> Iterator[None]:
-    """Gives a program this process, with stdout for stderr, and takes it back."""
+    """Sends stdout to stderr while a program runs in this process, and then restores both."""
     argv, path, main = sys.argv, list(sys.path), sys.modules["__main__"]
     try:
         with contextlib.redirect_stdout(sys.stderr):

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""What a rewritten program should be looked at for, though none of its names is legacy."""
+"""Findings in a rewritten program that need a check although no legacy name is involved."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ if TYPE_CHECKING:
 
 _SESSIONS = ("Session", "InteractiveSession", "train.MonitoredTrainingSession")
 _ROOTS = ("tensorflow", "tensorflow.compat.v1", "tensorflow.compat.v2")
-# Functions that look at a module and use none of its names.
+# Functions that inspect a module without using its names.
 _LOOKING = ("getattr", "hasattr", "setattr", "print", "dir", "id", "reload", "str", "repr", "vars",
             "type", "getsource", "getfile", "isinstance", "dict", "super")
 

@@ -5,7 +5,7 @@ import dataclasses
 
 CHANGED, NOTE, DECISION, LEFT = "changed", "note", "decision", "left"
 
-# Kinds that somebody has to look at, so that the exit status is 2.
+# Kinds that need a person's attention: the exit status is 2.
 OPEN = (DECISION, LEFT)
 
 _GUIDE = "migration_guide/report_codes.rst"
@@ -13,7 +13,7 @@ _GUIDE = "migration_guide/report_codes.rst"
 
 @dataclasses.dataclass(frozen=True)
 class Code:
-    """What a line of the report is about.
+    """The code of a line in the report.
 
     Attributes:
         name: "TEE" and three digits.
@@ -27,7 +27,7 @@ class Code:
 
     @property
     def guide(self) -> str:
-        """Where the migration guide explains it."""
+        """The place in the migration guide that explains it."""
         return f"{_GUIDE}#{self.name.lower()}"
 
 

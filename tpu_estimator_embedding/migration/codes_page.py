@@ -12,64 +12,64 @@ from tpu_estimator_embedding.migration.codes import CHANGED, CODES, DECISION, LE
 _WIDTH = 100
 _KINDS = {CHANGED: "a change", NOTE: "a note", DECISION: "a decision", LEFT: "left to do by hand"}
 _INTRODUCTION = """\
-``tpu-estimator-embedding migrate`` ends with a report. Each line has a place, a code, and the
-particulars. Codes keep their meaning from release to release. This page says what each code means
-and what to do. It is made from the table that the tool uses.
+``tpu-estimator-embedding migrate`` ends with a report. Each line has a location, a code, and the
+details. Codes keep their meaning from release to release. This page explains each code and what to
+do. It is generated from the table that the tool uses.
 
-A change and a note need nothing. A decision works, but somebody has to confirm it. What is left
-has to be done by hand. The exit status is 0 where nothing is left or to be decided, else 2.
+Changes and notes need no action. A decision works, but has to be confirmed. Everything else is
+left to do by hand. The exit status is 0 if nothing is left to do or decide, else 2.
 """
 
 _NOTHING = "Nothing to do."
 
-# Code -> what to do about it.
+# Code -> advice.
 ADVICE = {
-    "TEE101": _NOTHING + " `names.rst` lists every name and what takes its place.",
+    "TEE101": _NOTHING + " `names.rst` lists every name and its replacement.",
     "TEE102": _NOTHING + " Star imports became imports by name.",
-    "TEE103": _NOTHING + " The program is one of TensorFlow 1.x, whose names are in "
+    "TEE103": _NOTHING + " The program uses TensorFlow 1.x, whose names are in "
               "`tensorflow.compat.v1` today.",
     "TEE104": _NOTHING + " TensorFlow 1.x builds graphs; `disable_v2_behavior()` keeps that. It "
               "has to run before anything else of TensorFlow does.",
-    "TEE105": _NOTHING + " The import of this package stands before that of TensorFlow, because it "
+    "TEE105": _NOTHING + " The import of this package comes before that of TensorFlow, because it "
               "chooses Keras 2.",
     "TEE106": _NOTHING + " Nothing uses the import any more. Where the import had a side effect, "
               "put it back.",
     "TEE107": _NOTHING + " The string names a module or an attribute that moved.",
-    "TEE108": _NOTHING + " The variable stood for a namespace that has moved; its uses were "
+    "TEE108": _NOTHING + " The variable referred to a namespace that has moved; its uses were "
               "rewritten.",
     "TEE110": "Check that it is right. `--no-tf1` says that `import tensorflow` means TensorFlow "
               "2, `--tf1` that it means TensorFlow 1.x.",
-    "TEE111": "Look into the gin files: a name that they bind is still the old one.",
+    "TEE111": "Check the gin files: the names that they bind are still the old ones.",
     "TEE201": "Use what the message names. Where it names nothing, see `limits.rst`. The line "
               "stays as it was and fails where it is reached.",
     "TEE202": "Give the variable one meaning: do not bind one name to two modules, nor import it "
               "in both branches of an `if`, then run the tool again.",
-    "TEE203": "Find out which names the expression may give, and write them out, or look them up "
+    "TEE203": "Find out which names the expression may yield, and write them out, or look them up "
               "in a dictionary of this package's names.",
     "TEE204": "Rewrite the string by hand if it is a name that is imported or looked up; leave it "
               "if it is text for people.",
     "TEE205": "Import the names that the module uses by name, then run the tool again.",
     "TEE206": "Run `2to3` or `futurize` first, then the tool again.",
-    "TEE207": "Mend the syntax at the line and column of the report, then run the tool again.",
+    "TEE207": "Fix the syntax at the line and column of the report, then run the tool again.",
     "TEE208": "Save the file as UTF-8, or declare its encoding in the first line, then run the "
               "tool again.",
-    "TEE209": "Where the address was that of a TPU, take it out: `tf.compat.v1.Session()`. See "
-              "`replicas.rst` for what stands for cores and `hosts.rst` for several machines.",
-    "TEE210": "Import `tf_keras` in its place, as long as the program uses Estimators.",
-    "TEE211": "Look into the function that gets the module: where it uses names of the legacy API, "
-              "give it this package's names instead.",
+    "TEE209": "If the address was that of a TPU, remove it: `tf.compat.v1.Session()`. See "
+              "`replicas.rst` for replacements of cores and `hosts.rst` for several machines.",
+    "TEE210": "Import `tf_keras` instead, as long as the program uses Estimators.",
+    "TEE211": "Check the function that receives the module: if it uses names of the legacy API, "
+    "pass it this package's names instead.",
     "TEE301": _NOTHING + " `embedding_config.py` builds the tables and features that the program "
               "built, which the tool has checked.",
     "TEE302": "Write the function or the initializer in `embedding_config.py`, at the place that "
               "raises NotImplementedError or has the default. An optimizer that TF2 does not have "
               "keeps the program at stage 1; see `limits.rst`.",
-    "TEE303": "Run again with `--capture-steps 1`, which learns the names from one call of "
+    "TEE303": "Run again with `--capture-steps 1`, which captures the names from one call of "
               "model_fn; or fill TABLE_VARIABLES in by hand from `checkpoint inspect`.",
-    "TEE304": "Give the program the arguments with which it trains, behind `--`. The TPUEstimator "
-              "has to be made in the process that was started.",
+    "TEE304": "Give the program the arguments with which it trains, after `--`. The TPUEstimator "
+    "has to be constructed in the process that was started.",
     "TEE305": "Please report it with the program. Correct `embedding_config.py` by hand until its "
               "plan is the one that the message shows.",
-    "TEE306": "Nothing to do, unless the setting matters to you: the numbers are the same.",
+    "TEE306": "Nothing to do, unless you need the setting: the results are the same.",
     "TEE401": "Read the training step once. See `columns.rst`.",
     "TEE402": "The module is at stage 1. Change what the message names, then run the tool again; "
               "or write the training step by hand, as the pages of this guide do.",
@@ -77,12 +77,12 @@ ADVICE = {
     "TEE404": "Write the part by hand at the mark in the program: `evaluation.rst` for metrics and "
               "hooks, `export.rst` for exports, `summaries.rst` for host_call, `checkpoints.rst` "
               "for scaffold_fn and warm starts.",
-    "TEE405": "Decide whether the difference matters. `replicas.rst` and `limits.rst` say how "
-              "large it is.",
+    "TEE405": "Decide whether the difference matters. `replicas.rst` and `limits.rst` give its "
+              "size.",
     "TEE501": "Choose another optimizer, or stay at stage 2. `keras_rs.rst` has the reasons in "
               "numbers.",
     "TEE502": "Decide whether the difference matters. `keras_rs.rst` has a table of differences.",
-    "TEE503": "Stay at stage 2 for this part, or write it by hand: `limits.rst` has ways out.",
+    "TEE503": "Stay at stage 2 for this part, or write it by hand: `limits.rst` has alternatives.",
 }
 
 

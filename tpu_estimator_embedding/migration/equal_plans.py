@@ -17,7 +17,7 @@ _STEPS = (0, 1, 7, 100, 1000, 12345)  # at which learning rates are compared
 
 
 def differences(captured: CapturedConfig, text: str) -> list[str]:
-    """Returns what is not equal in the plan that a module's text builds; empty if nothing is.
+    """Returns the differences of the plan that a module's text builds; empty if it is equal.
 
     Raises:
         Exception: whatever the text raises.
@@ -49,7 +49,7 @@ def differences(captured: CapturedConfig, text: str) -> list[str]:
 
 
 def keras_rs_differences(captured: CapturedConfig, text: str) -> list[str]:
-    """Returns what tables and features of Keras RS in a module's text do not have as captured.
+    """Returns how tables and features of Keras RS in a module's text differ from the captured ones.
 
     Raises:
         Exception: whatever the text raises.
@@ -91,7 +91,7 @@ def _without_rate(optimizer: Any) -> Any:
 
 
 def _rates(source: EmbeddingPlan | ModuleType, table: str) -> list[float]:
-    """Returns the learning rate of a table at some steps, of a plan or as a module builds it."""
+    """Returns the learning rate of a table at some steps, from a plan or a module."""
     def rate(step: Any) -> Any:
         plan = source if isinstance(source, EmbeddingPlan) else to_plan(
             source.feature_config(step))

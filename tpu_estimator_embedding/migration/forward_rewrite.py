@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Puts what a model_fn has become into its program."""
+"""Inserts the parts of a split model_fn into its program."""
 
 from __future__ import annotations
 
@@ -11,11 +11,11 @@ from tpu_estimator_embedding.migration.bindings import dotted
 
 
 class ForwardRewrite(cst.CSTTransformer):
-    """Puts the new definitions in place, and takes V2 behaviour's switch out.
+    """Inserts the new definitions, and removes `disable_v2_behavior()`.
 
     Args:
-        calls: call -> the text that takes its place.
-        functions: function -> the texts of the statements that take its place.
+        calls: call -> the text that replaces it.
+        functions: function -> the texts of the statements that replace it.
         before: statement -> the texts of statements to put above it.
     """
 
@@ -73,7 +73,7 @@ class ForwardRewrite(cst.CSTTransformer):
 
 
 def _statements(texts: list[str]) -> list[Any]:
-    """Parses texts, each with two empty lines above, and rewrites the calls in them."""
+    """Parses texts, adds two empty lines above each, and rewrites the calls in them."""
     statements: list[Any] = []
     for text in texts:
         parsed = cst.parse_module(text)
@@ -85,5 +85,5 @@ def _statements(texts: list[str]) -> list[Any]:
 
 
 def holds(node: cst.CSTNode, inner: cst.CSTNode) -> bool:
-    """Whether a node is another one, or has it inside."""
+    """Whether a node is another one, or contains it."""
     return node is inner or any(holds(child, inner) for child in node.children)

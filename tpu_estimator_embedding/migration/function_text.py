@@ -1,9 +1,9 @@
 # SPDX-License-Identifier: Apache-2.0
-"""The text of functions that a program has made: learning rates, multipliers, initializers.
+"""The source text of functions that a program created: learning rates, multipliers, initializers.
 
-A function is written out with the constants, modules and functions of its own program that it
-uses. What has no text that stands alone, such as an object of the program's own class, is left
-to be written by hand.
+A function is written out with the constants, modules and functions of its program that it uses.
+Values without self-contained source text, such as an object of the program's own class, are left
+to do by hand.
 """
 
 import ast
@@ -15,7 +15,7 @@ from collections.abc import Callable, Mapping
 from types import FunctionType, ModuleType
 from typing import Any
 
-# Any TensorFlow does for initializers, which are written with `compat` in their names.
+# Initializers work with any import of TensorFlow, because their names include `compat`.
 TENSORFLOW = "import tensorflow as tf"
 
 _SIMPLE = (bool, int, float, str, bytes, type(None))
@@ -24,16 +24,16 @@ _MODULES = {"tensorflow._api.v2.compat.v1": "tensorflow.compat.v1",
 
 
 class NoTextError(Exception):
-    """A value has no text that stands alone; the message says why."""
+    """A value has no self-contained source text; the message gives the reason."""
 
 
 @dataclasses.dataclass
 class Texts:
-    """Collects what a written module needs above the place where it is used.
+    """Collects the imports and definitions that a written module needs.
 
     Attributes:
         imports: variable -> the import statement that binds it.
-        definitions: name -> text of a constant or function, each after what it uses.
+        definitions: name -> text of a constant or function, in the order of their dependencies.
     """
 
     imports: dict[str, str] = dataclasses.field(default_factory=dict)
@@ -44,7 +44,7 @@ class Texts:
 
         Args:
             value: a constant, a container of constants, a function, a partial, or a schedule.
-            name: what to call it if it has no name.
+            name: its name, if it has none.
 
         Raises:
             NoTextError: it has no text.
@@ -129,7 +129,7 @@ def source_of(function: Callable[..., Any]) -> str:
     """Returns the text of a function, of a lambda without the statement around it.
 
     Raises:
-        NoTextError: it was not read from a file, or cannot be told from another one.
+        NoTextError: it was not read from a file, or cannot be distinguished from another one.
     """
     try:
         text = textwrap.dedent(inspect.getsource(function))
@@ -147,7 +147,7 @@ def source_of(function: Callable[..., Any]) -> str:
 
 
 def _lambdas(text: str) -> list[ast.Lambda]:
-    # The lines of a lambda may be part of a statement: take away from both ends until they parse.
+    # The lines of a lambda may be part of a statement: shorten them at both ends until they parse.
     for candidate in (text, f"({text.strip()})", text.strip().rstrip(",)"), text[:text.rfind(")")]):
         for start in [0, *(index for index in range(len(candidate))
                            if candidate.startswith("lambda", index))]:
@@ -167,5 +167,5 @@ def _code(node: ast.Lambda) -> Any:
 
 
 def _attributes(source: str) -> list[str]:
-    """Names after a dot, which `getclosurevars` takes for names of their own."""
+    """Names after a dot, which `getclosurevars` mistakes for variables."""
     return [node.attr for node in ast.walk(ast.parse(source)) if isinstance(node, ast.Attribute)]

@@ -1,7 +1,7 @@
 # SPDX-License-Identifier: Apache-2.0
-"""What a program of TF2 has to do by hand, in the place of what an Estimator did."""
+"""Parts of an Estimator program that have to be written by hand in TF2."""
 
-# Call -> what a hand-over says about it.
+# Call -> advice.
 OF_CALL = {
     "train_and_evaluate": "write a loop of Trainer.train and Trainer.evaluate",
     "export_saved_model": "give a tf.function around Trainer.forward to tf.saved_model.save",

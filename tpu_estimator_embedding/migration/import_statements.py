@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Rewrites the import statements of a module, each where it stands and under the same variable."""
+"""Rewrites the import statements of a module in place, with the same variables."""
 
 from __future__ import annotations
 
@@ -37,7 +37,7 @@ class _Import:
 
 
 def plan(rewriter: ModuleRewriter) -> dict[cst.CSTNode, Any]:
-    """Returns what takes the place of each import statement that changes."""
+    """Returns the replacement of each import statement that changes."""
     edits: dict[cst.CSTNode, Any] = {}
     lines = matchers.findall(rewriter.source.module, matchers.SimpleStatementLine())
     suites = matchers.findall(rewriter.source.module, matchers.SimpleStatementSuite())
@@ -53,7 +53,7 @@ def plan(rewriter: ModuleRewriter) -> dict[cst.CSTNode, Any]:
 
 def _rewritten(rewriter: ModuleRewriter,
                node: cst.Import | cst.ImportFrom) -> list[str] | cst.ImportFrom | None:
-    """Returns the statements for one import, or it with another module; None where it stays."""
+    """Returns the statements for one import, or it with another module; None if it is unchanged."""
     if isinstance(node, cst.Import):
         before = [_Import(".".join(dotted(alias.name)), "",
                           ".".join(dotted(alias.asname.name)) if alias.asname else "")
@@ -171,7 +171,7 @@ def _statements(imports: list[_Import]) -> list[str]:
 
 
 def from_import(module: str, names: list[str]) -> str:
-    """Writes a from-import, over several lines where it is long."""
+    """Writes a from-import, over several lines if it is long."""
     line = f"from {module} import {', '.join(names)}"
     if len(line) <= _LINE_LENGTH:
         return line

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""The expression that makes an equal initializer."""
+"""The source expression of an equal initializer."""
 
 from typing import Any
 
@@ -26,7 +26,7 @@ def initializer_text(initializer: Any, texts: Texts) -> str:
     """Returns an expression for an initializer, and collects the imports that it needs.
 
     Raises:
-        NoTextError: it is an object without settings, or has an array among them.
+        NoTextError: it is an object without settings, or one of its settings is an array.
 
     >>> import tensorflow as tf
     >>> initializer_text(tf.compat.v1.truncated_normal_initializer(stddev=0.1), Texts())

@@ -10,7 +10,7 @@ from tpu_estimator_embedding.migration.function_text import NoTextError, Texts, 
 from tpu_estimator_embedding.optimizers.row_optimizer import RowOptimizer
 from tpu_estimator_embedding.plan.embedding_plan import TablePlan
 
-# What Keras 3 does otherwise, measured over ten steps of a table of 50 rows.
+# How Keras 3 differs, measured over ten steps of a table of 50 rows.
 _ADAM = ("Keras 3's Adam corrects the bias and moves every row at every step: tables were up to "
          "0.35 off after 10 steps of rate 0.01")
 _FTRL = ("Keras 3's Ftrl computes every row anew at every step, so rows that no batch looks up "
@@ -104,7 +104,7 @@ class KerasRsWriter(ConfigWriter):
 
 
 def _refusal(optimizer: RowOptimizer) -> str:
-    """Returns why Keras 3 cannot train a table so, empty where it can."""
+    """Returns why Keras 3 cannot train a table equally; empty if it can."""
     rule = type(optimizer.rule).__name__
     if rule == "FTRL":
         return _FTRL

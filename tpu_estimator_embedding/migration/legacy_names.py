@@ -1,8 +1,8 @@
 # SPDX-License-Identifier: Apache-2.0
-"""The one table of the Estimator-era API: each public name and its counterpart per stage.
+"""The table of the Estimator-era API: each public name and its counterpart per stage.
 
-The rewriter and the page of names in the migration guide are both made from it. Names are
-written as they were in `tf.compat.v1`, without the "tf.compat.v1".
+The rewriter and the page of names in the migration guide both use it. Names are written as in
+`tf.compat.v1`, without the prefix "tf.compat.v1".
 """
 
 import dataclasses
@@ -12,7 +12,7 @@ STAGES = ("imports", "tf2", "layers", "keras-rs")
 
 @dataclasses.dataclass(frozen=True)
 class LegacyName:
-    """A public name and what takes its place.
+    """A public name and its replacements.
 
     Attributes:
         name: dotted, below `tf.compat.v1`; "tpu_embedding." stands for
@@ -30,7 +30,7 @@ class LegacyName:
     keras_rs: str
 
     def counterpart(self, stage: str) -> str:
-        """Returns what takes the name's place at one of STAGES."""
+        """Returns the replacement of the name at one of STAGES."""
         return str(getattr(self, stage.replace("-", "_")))
 
 

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Splits a model_fn: the forward pass, kept as it is, and what only its train_op needs."""
+"""Splits a model_fn into the unchanged forward pass and the code that only its train_op needs."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ _STEP_CALLS = ("get_global_step", "get_or_create_global_step")
 
 
 class NotSplitError(Exception):
-    """A model_fn is written in a way that is not understood; the message says which."""
+    """A model_fn has an unsupported form, which the message names."""
 
     def __init__(self, message: str, node: cst.CSTNode) -> None:
         super().__init__(message)
@@ -34,8 +34,8 @@ class Parts:
     Attributes:
         forward: the function without its training.
         optimizer: the call that makes the legacy optimizer.
-        statements: what its arguments need, in order.
-        dropped: arguments of the specs that have no place here -> where.
+        statements: the statements that its arguments need, in order.
+        dropped: arguments of the specs without a counterpart -> their positions.
     """
 
     forward: cst.FunctionDef
@@ -48,7 +48,7 @@ def split(function: cst.FunctionDef) -> Parts:
     """Splits a model_fn.
 
     Raises:
-        NotSplitError: it is written in a way that is not understood.
+        NotSplitError: it has an unsupported form.
     """
     specs = list(_specs(function))
     if not specs:
@@ -79,7 +79,7 @@ def split(function: cst.FunctionDef) -> Parts:
 
 
 def returns_specs(function: cst.FunctionDef) -> bool:
-    """Whether a function itself, not one inside it, makes a TPUEstimatorSpec."""
+    """Whether a function itself, not a nested one, constructs a TPUEstimatorSpec."""
     inner = [node for node in matchers.findall(function.body, matchers.FunctionDef())
              if isinstance(node, cst.FunctionDef)]
     of_inner = {call for node in inner for call in _specs(node)}
@@ -87,7 +87,7 @@ def returns_specs(function: cst.FunctionDef) -> bool:
 
 
 def bound_names(function: cst.FunctionDef, but: cst.FunctionDef) -> set[str]:
-    """Returns the parameters of a function and what it assigns, outside of a function in it."""
+    """Returns the parameters of a function and the names that it assigns, except in nested ones."""
     inside = set(matchers.findall(but, matchers.SimpleStatementLine()))
     lines = [line for line in matchers.findall(function.body, matchers.SimpleStatementLine())
              if isinstance(line, cst.SimpleStatementLine) and line not in inside]
@@ -127,7 +127,7 @@ class _KeepForward(cst.CSTTransformer):
 
 
 class _Remover(cst.CSTTransformer):
-    """Removes what only training needs: assignments to `seeds` that nothing else uses."""
+    """Removes code that only training needs: assignments to `seeds` that nothing else uses."""
 
     def __init__(self, function: cst.FunctionDef, seeds: set[str]) -> None:
         super().__init__()
@@ -147,7 +147,7 @@ class _Remover(cst.CSTTransformer):
 
     def _is_used(self, function: cst.FunctionDef, lines: list[cst.SimpleStatementLine],
                  targets: set[str]) -> bool:
-        """Whether a statement that stays, other than an assignment of them, uses targets."""
+        """Whether a remaining statement, other than their own assignments, uses targets."""
         for line in lines:
             is_own = bool(_targets(line)) and _targets(line) <= targets
             if line not in self._gone and not is_own and names_in(line) & targets:
@@ -172,7 +172,7 @@ class _Remover(cst.CSTTransformer):
 
 
 def _targets(line: cst.BaseStatement) -> set[str]:
-    """Returns the variables that a line assigns; empty where it does anything else."""
+    """Returns the variables that a line assigns; empty if it does anything else."""
     if not isinstance(line, cst.SimpleStatementLine) or len(line.body) != 1:
         return set()
     statement = line.body[0]
@@ -206,7 +206,7 @@ def _optimizer(removed: list[cst.BaseStatement], function: cst.FunctionDef) -> c
 
 def _check_gradients(removed: list[cst.BaseStatement], optimizer: cst.Call,
                      function: cst.FunctionDef) -> None:
-    """Refuses gradients that are changed before they are applied."""
+    """Rejects gradients that are changed before they are applied."""
     calls = [(dotted(call.func) or ("",))[-1] for line in removed
              for call in matchers.findall(line, matchers.Call())
              if isinstance(call, cst.Call)]
@@ -233,5 +233,5 @@ def _needed(removed: list[cst.BaseStatement], optimizer: cst.Call) -> tuple[cst.
 
 
 def is_step_call(node: cst.CSTNode) -> bool:
-    """Whether an expression asks for the global step of the graph."""
+    """Whether an expression gets the global step of the graph."""
     return isinstance(node, cst.Call) and (dotted(node.func) or ("",))[-1] in _STEP_CALLS

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Which files `migrate` reads, and where it puts what it has written."""
+"""The files that `migrate` reads and writes."""
 
 import difflib
 import os
@@ -14,10 +14,10 @@ _SKIPPED = ("__pycache__", "node_modules")
 
 
 def find(paths: Sequence[str | os.PathLike[str]]) -> list[tuple[pathlib.Path, pathlib.PurePath]]:
-    """Returns the Python files given, and those below the directories given, by path.
+    """Returns the Python files given, and those in the directories given, by path.
 
     Returns:
-        For each, where it is and its name below what was given.
+        For each, its path and its name relative to the argument.
 
     Raises:
         FileNotFoundError: there is no such file.
@@ -25,7 +25,7 @@ def find(paths: Sequence[str | os.PathLike[str]]) -> list[tuple[pathlib.Path, pa
     found: dict[pathlib.Path, pathlib.PurePath] = {}
     for given in map(pathlib.Path, paths):
         if given.is_dir():
-            root = pathlib.PurePath(given.name)  # empty of ".", whose files go to the top
+            root = pathlib.PurePath(given.name)  # empty for ".", whose files go to the top
             found.update({path: root / path.relative_to(given) for path in _below(given)})
         elif given.is_file():
             found.setdefault(given, pathlib.PurePath(given.name))
@@ -35,7 +35,7 @@ def find(paths: Sequence[str | os.PathLike[str]]) -> list[tuple[pathlib.Path, pa
 
 
 def diff(files: Iterable[MigratedFile]) -> Iterator[bytes]:
-    """Yields the lines of a unified diff, in the bytes of the files, that `patch -p1` takes."""
+    """Yields the lines of a unified diff for `patch -p1`, with the bytes of the files."""
     for file in files:
         if file.before == file.after:
             continue
@@ -64,10 +64,10 @@ def write_in_place(files: Iterable[MigratedFile]) -> list[pathlib.Path]:
 
 def write_to(directory: str | os.PathLike[str],
              files: Iterable[MigratedFile]) -> list[pathlib.Path]:
-    """Writes every file, changed or not, below a directory.
+    """Writes every file, changed or not, into a directory.
 
     Raises:
-        FileExistsError: one of them is there already, with other contents.
+        FileExistsError: one of them exists already, with different contents.
     """
     new = [(pathlib.Path(directory, file.name), file) for file in files]
     for path, file in new:

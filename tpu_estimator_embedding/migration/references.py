@@ -15,25 +15,25 @@ _ALSO_IN = {row.imports: (f"tf_tpu.{name}" if name.startswith("tpu_embedding.") 
 
 
 class References:
-    """Writes names for one module, and remembers the imports that they need.
+    """Writes names for one module, and collects the imports that they need.
 
     Args:
-        bindings: the names that the module has already.
+        bindings: the existing names of the module.
         is_tf1: whether its `tensorflow` becomes `tensorflow.compat.v1`.
     """
 
     def __init__(self, bindings: Bindings, is_tf1: bool) -> None:
         self._bindings = bindings
         self._is_tf1 = is_tf1
-        self.needed: dict[tuple[str, str], str] = {}  # (module, name) -> what it is bound to
+        self.needed: dict[tuple[str, str], str] = {}  # (module, name) -> its variable
 
     def expression(self, home: str, root: str, root_path: str) -> str:
-        """Returns what to write for a home of `targets.Target`.
+        """Returns the expression for a home of `targets.Target`.
 
         Args:
             home: the home.
-            root: the variable through which the program had it.
-            root_path: what that variable stands for.
+            root: the variable through which the program accessed it.
+            root_path: the meaning of that variable.
         """
         if in_full(home) == home:
             return self._elsewhere(home, root, root_path)
@@ -61,7 +61,7 @@ class References:
         return self.needed[module, name]
 
     def _is_taken(self, name: str, path: str) -> bool:
-        """Whether the module uses a name for anything but what it would be imported for."""
+        """Whether the module uses a name for anything other than the intended import."""
         if name not in self._bindings.bound_names:
             return False
         full = path if "." in path else f"{PACKAGE}.{path}"

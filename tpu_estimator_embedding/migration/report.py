@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""What a migration did and what it left, as text, as JSON and as an exit status."""
+"""The report of a migration, as text, as JSON and as an exit status."""
 
 import collections
 import dataclasses
@@ -14,13 +14,13 @@ NOTHING_LEFT, HAND_WORK_LEFT = 0, 2
 
 @dataclasses.dataclass(frozen=True, order=True)
 class Finding:
-    """One thing that was changed, left or needs a decision.
+    """One thing that was changed, is left to do or needs a decision.
 
     Attributes:
-        path: the file; empty where it is about the whole migration.
-        line, column: where in the file, from 1; 0 where it is about the whole file.
+        path: the file; empty if it concerns the whole migration.
+        line, column: the position in the file, from 1; 0 if it concerns the whole file.
         code: a key of `codes.CODES`.
-        message: the particulars.
+        message: the details.
     """
 
     path: str
@@ -41,7 +41,7 @@ class Finding:
 
 @dataclasses.dataclass(frozen=True)
 class Report:
-    """Everything that a run of `migrate` says."""
+    """All findings of a run of `migrate`."""
 
     findings: tuple[Finding, ...]
 
@@ -52,16 +52,16 @@ class Report:
 
     @property
     def open(self) -> tuple[Finding, ...]:
-        """What somebody still has to look at."""
+        """The findings that need attention."""
         return tuple(finding for finding in self.findings if finding.about.kind in codes.OPEN)
 
     @property
     def exit_status(self) -> int:
-        """0 where nothing is left to do, 2 where hand work is left."""
+        """0 if nothing is left to do, 2 if manual work is left."""
         return HAND_WORK_LEFT if self.open else NOTHING_LEFT
 
     def to_text(self) -> str:
-        """Returns what is left with its guide page, then one line of totals."""
+        """Returns the open findings with their guide pages, then one line of totals."""
         lines = [f"{finding}\n    see {finding.about.guide}" for finding in self.open]
         lines += [str(finding) for finding in self.findings if finding.about.kind == codes.NOTE]
         kinds = collections.Counter(finding.about.kind for finding in self.findings)

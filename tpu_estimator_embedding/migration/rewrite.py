@@ -27,10 +27,10 @@ class MigratedFile:
     """A file before and after.
 
     Attributes:
-        path: where it was read.
-        name: its path below what was given to `migrate`, for an output directory.
+        path: the file that was read.
+        name: its path relative to the argument of `migrate`, for an output directory.
         before, after: its bytes.
-        findings: what was changed and left in it.
+        findings: what was changed in it and what is left to do.
     """
 
     path: pathlib.Path
@@ -45,14 +45,14 @@ def rewrite(source: str | bytes, path: str = "<string>", is_tf1: bool | None = N
     """Rewrites the text of one module for a stage.
 
     Args:
-        source: the text; bytes where it has an encoding of its own.
-        path: what the findings call it.
-        is_tf1: whether `import tensorflow` means TensorFlow 1.x; by default where the module
+        source: the text; bytes if it declares its own encoding.
+        path: its name in the findings.
+        is_tf1: whether `import tensorflow` means TensorFlow 1.x; by default if the module
             uses names that only TensorFlow 1.x has.
         to: one of STAGES.
 
     Returns:
-        The new bytes and the findings. Where it cannot be parsed, the bytes are those given.
+        The new bytes and the findings. If it cannot be parsed, the bytes are unchanged.
 
     >>> rewrite("import tensorflow as tf\\n"
     ...         "spec = tf.compat.v1.estimator.tpu.TPUEstimatorSpec\\n").data.decode().splitlines()
@@ -67,10 +67,10 @@ def rewrite(source: str | bytes, path: str = "<string>", is_tf1: bool | None = N
 
 def rewrite_files(files: Sequence[tuple[pathlib.Path, pathlib.PurePath]],
                   is_tf1: bool | None = None, to: str = "imports") -> list[MigratedFile]:
-    """Rewrites files that are one program: TensorFlow 1.x in one of them means it in all.
+    """Rewrites the files of one program: if one of them uses TensorFlow 1.x, all do.
 
     Args:
-        files: where each is read, and its name below what was given.
+        files: the path of each, and its name relative to the argument.
         is_tf1, to: as for `rewrite`.
 
     Raises:
@@ -103,7 +103,7 @@ def _rewrite_all(files: Sequence[tuple[str, bytes]], is_tf1: bool | None,
 
 
 def _parse(path: str, data: bytes) -> SourceFile | Rewritten:
-    """Parses a file; one with nothing to rewrite, or that cannot be, is its own result."""
+    """Parses a file; returns an unchanged result if it needs or allows no rewriting."""
     if not is_legacy_word(data.decode("latin-1")):
         return Rewritten(data, ())
     try:
@@ -113,7 +113,7 @@ def _parse(path: str, data: bytes) -> SourceFile | Rewritten:
 
 
 def _with_loader(path: str, result: Rewritten, *, is_chosen: bool) -> Rewritten:
-    """Loads what chooses Keras 2 where a module imports tf.keras, or uses layers.
+    """Adds the import that chooses Keras 2 if a module imports tf.keras, or uses layers.
 
     Args:
         is_chosen: whether another import of the program does, for layers that are used later.

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""A program's source: read, decoded and parsed, or the reason why it cannot be."""
+"""A program's source, read, decoded and parsed, or the reason of the failure."""
 
 import ast
 import dataclasses
@@ -10,7 +10,7 @@ import libcst as cst
 
 from tpu_estimator_embedding.migration.report import Finding
 
-# What Python 3 says about text of Python 2.
+# Python 3's messages about Python 2 source.
 _PYTHON_2 = re.compile(
     r"Missing parentheses in call to '(print|exec)'"
     r"|multiple exception types must be parenthesized"
@@ -24,7 +24,7 @@ _ADVICE = ("convert the file to Python 3 first, for example with `2to3 -w` of a 
 
 
 class UnreadableError(Exception):
-    """A file cannot be rewritten; `finding` says why."""
+    """A file cannot be rewritten; `finding` has the reason."""
 
     def __init__(self, finding: Finding) -> None:
         super().__init__(str(finding))
@@ -36,9 +36,9 @@ class SourceFile:
     """A parsed file.
 
     Attributes:
-        path: as it is reported.
+        path: as in the report.
         data: the bytes that were read.
-        module: the syntax tree, which gives the same bytes back.
+        module: the syntax tree, which reproduces the same bytes.
     """
 
     path: str
@@ -57,7 +57,7 @@ def parse(data: bytes, path: str) -> SourceFile:
     """
     try:
         with warnings.catch_warnings():
-            warnings.simplefilter("ignore", SyntaxWarning)  # of escapes in strings, say
+            warnings.simplefilter("ignore", SyntaxWarning)  # for example of escapes in strings
             tree = ast.parse(data, path)
     except SyntaxError as error:
         raise UnreadableError(_syntax_finding(error, data, path)) from error
@@ -92,7 +92,7 @@ def _syntax_finding(error: SyntaxError, data: bytes, path: str) -> Finding:
 
 
 def _check_no_print_statement(tree: ast.Module, path: str) -> None:
-    """Finds `print >>file, text`, which Python 3 parses and fails to run."""
+    """Finds `print >>file, text`, which Python 3 parses but cannot run."""
     for node in ast.walk(tree):
         if isinstance(node, ast.BinOp) and isinstance(node.op, ast.RShift) and (
                 isinstance(node.left, ast.Name) and node.left.id == "print"):

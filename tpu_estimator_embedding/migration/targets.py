@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Where a qualified name of the legacy API leads at stage 1."""
+"""The replacements of qualified names of the legacy API at stage 1."""
 
 import dataclasses
 import functools
@@ -40,7 +40,7 @@ _ESTIMATOR_MODULES = {
                     "tf_estimator.inputs"),
 }
 
-# Namespace -> its home below this package.
+# Namespace -> its home in this package.
 _NAMESPACES = {
     **{path: f"tf_{path}" for path in (
         "estimator", "estimator.tpu", "estimator.tpu.experimental", "estimator.experimental",
@@ -57,7 +57,7 @@ _NAMESPACES = {
        for module, home in _ESTIMATOR_MODULES.items()},
 }
 
-# What is a name of its own, in a namespace that stays TensorFlow's.
+# Single names in a namespace that stays TensorFlow's.
 _SINGLE_NAMES = {
     **{name: row.imports for name, row in NAMES.items()
        if name.startswith(("distribute.", "config."))},
@@ -69,7 +69,7 @@ _SINGLE_NAMES = {
     "python.tpu.device_assignment.DeviceAssignment": "tf_tpu.experimental.DeviceAssignment",
 }
 
-# Namespaces in which every name counts as known: whole modules under another name.
+# Namespaces in which every name is known: whole modules under a new name.
 _WHOLE = re.compile(r"tf_tpu\.(?!experimental$)\w+")
 
 _ONLY_IN_CONTRIB_TPU = frozenset((
@@ -78,14 +78,14 @@ _ONLY_IN_CONTRIB_TPU = frozenset((
 
 @dataclasses.dataclass(frozen=True)
 class Target:
-    """What a legacy name leads to.
+    """The replacement of a legacy name.
 
     Attributes:
-        parts: how many parts of the dotted name it takes the place of.
-        home: dotted, below this package, or in full for a name that TensorFlow has elsewhere
-            today or that is none of this package's public ones; empty where there is nothing.
-        is_namespace: whether it stands for a module.
-        advice: what to do, where there is nothing.
+        parts: the number of parts of the dotted name that it replaces.
+        home: dotted, relative to this package, or in full for a name that TensorFlow has
+            elsewhere today or that this package does not export; empty if there is none.
+        is_namespace: whether it is a module.
+        advice: what to do, if there is no replacement.
     """
 
     parts: int
@@ -104,13 +104,13 @@ def in_full(home: str) -> str:
 
 
 def is_legacy_word(text: str) -> bool:
-    """Whether a file may use the legacy API at all: what the slow analysis is for."""
+    """Whether a file may use the legacy API at all and needs the slow analysis."""
     return "tensorflow" in text
 
 
 @functools.cache
 def target_of(path: str, is_tf1: bool) -> Target | None:
-    """Returns what a qualified name leads to; None where it is not of the legacy API.
+    """Returns the replacement of a qualified name; None if it is not of the legacy API.
 
     >>> target_of("tensorflow.compat.v1.estimator.tpu.TPUEstimator", False).home
     'TPUEstimator'
@@ -137,7 +137,7 @@ def _below_root(parts: tuple[str, ...], is_v1: bool) -> Target | None:
             return Target(count, _SINGLE_NAMES[path], advice=f"Import the names of `{path}`.")
         if path in _NAMESPACES:
             home = _NAMESPACES[path]
-            is_v1 = is_v1 or path.startswith("python.")  # whose modules have both classes
+            is_v1 = is_v1 or path.startswith("python.")  # its modules have both classes
             if count == len(parts):
                 return Target(count, _dialect(home, is_v1), is_namespace=True)
             return _leaf(path, home, parts, count, is_v1)
@@ -213,7 +213,7 @@ def _in_contrib(parts: tuple[str, ...]) -> Target:
 
 
 def _today(home: str) -> str:
-    """Returns this package's home for a name that TensorFlow has no more."""
+    """Returns this package's home for a name that TensorFlow no longer has."""
     target = target_of(home, True) if home else None
     return target.home if target and target.home else home
 

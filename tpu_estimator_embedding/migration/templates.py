@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""What a program gets in place of its TPUEstimator, per stage."""
+"""The code that replaces a TPUEstimator, per stage."""
 
 import dataclasses
 
@@ -15,8 +15,8 @@ class Template:
     """The texts of a stage.
 
     Attributes:
-        imports: what stands at the top of the program.
-        trainer: the class Trainer, with what only it needs.
+        imports: the imports at the top of the program.
+        trainer: the class Trainer, with the code that only it needs.
         bound: names that the texts bind.
     """
 

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Names that only TensorFlow 1.x has under `tensorflow`: a program that writes them is of it."""
+"""Names that only TensorFlow 1.x has under `tensorflow`, which identify TF1 programs."""
 
 _NAMES = {
     "": """

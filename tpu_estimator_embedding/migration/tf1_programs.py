@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Which files belong to programs of TensorFlow 1.x, whose `import tensorflow` means its names."""
+"""Finds the files of TensorFlow 1.x programs, whose `import tensorflow` means TF1's names."""
 
 import pathlib
 from collections.abc import Iterator, Sequence
@@ -14,10 +14,10 @@ from tpu_estimator_embedding.migration.tf1_names import is_tf1_only
 
 
 def tf1_notes(sources: Sequence[SourceFile]) -> dict[str, Finding]:
-    """Returns a finding for each file of a TensorFlow 1.x program, with the name that tells.
+    """Returns a finding for each file of a TensorFlow 1.x program, with the name that shows it.
 
     A file is of such a program if it uses a name that only TensorFlow 1.x has, or if a chain
-    of imports joins it to one that does. A file that names `compat` itself is as it says.
+    of imports joins it to one that does. A file that names `compat` itself decides for itself.
     """
     notes = {source.path: note for source in sources if (note := _own_note(source))}
     imports = {source.path: _imported(source, sources) for source in sources
@@ -50,7 +50,7 @@ def _own_note(source: SourceFile) -> Finding | None:
 
 
 def _imported(source: SourceFile, sources: Sequence[SourceFile]) -> set[str]:
-    """Returns the paths of those of the sources that a module imports."""
+    """Returns the paths of the sources that a module imports."""
     files = {other.path: _module_name(other.path) for other in sources if other is not source}
     names = list(_imported_names(source.module))
     return {path for path, module in files.items() for name in names

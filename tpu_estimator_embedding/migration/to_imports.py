@@ -3,8 +3,8 @@
 
 Chains of attributes that begin with TensorFlow become names of this package, imported above
 TensorFlow. Imports of the legacy API become imports of this package under the same variable,
-so that what is written with them stays. Not done: names in comments and docstrings, which
-no program runs, and whatever the report lists.
+so that code that uses them does not change. Names in comments and docstrings are not rewritten,
+and neither is what the report lists.
 """
 
 import dataclasses
@@ -30,8 +30,8 @@ class Rewritten:
     """A rewritten file.
 
     Attributes:
-        data: its bytes; those that were read where nothing changes.
-        findings: what was changed and left.
+        data: its bytes; unchanged if there is nothing to rewrite.
+        findings: what was changed and what is left to do.
     """
 
     data: bytes
@@ -81,11 +81,11 @@ class ModuleRewriter:
         self.report(node, code, f"`{old}` is now `{new}`")
 
     def target(self, path: str) -> Target | None:
-        """Returns what a qualified name leads to in this module."""
+        """Returns the replacement of a qualified name in this module."""
         return target_of(path, self.is_tf1)
 
     def is_carried(self, path: str) -> bool:
-        """Whether whatever binds a dotted name is itself rewritten, so that its uses stay."""
+        """Whether the binding of a dotted name is rewritten, so that its uses do not change."""
         target = self.target(path)
         return bool(target and target.home and target.parts <= path.count(".") + 1)
 
@@ -96,7 +96,7 @@ class ModuleRewriter:
                     and target.parts <= path.count(".") + 1)
 
     def resolve(self, chain: Chain, meaning: Meaning) -> tuple[Target, str] | None:
-        """Returns what a chain leads to, and the path of its root; reports what is unclear."""
+        """Returns the replacement of a chain, and the path of its root; reports ambiguity."""
         rest = "".join(f".{part}" for part in chain.parts[1:])
         found = {path: self.target(f"{path}{rest}") for path in meaning.paths}
         legacy = {path: target for path, target in found.items() if target}
@@ -115,7 +115,7 @@ class ModuleRewriter:
         return target, path
 
     def _plan_removals(self) -> dict[cst.CSTNode, object]:
-        """Removes `variable = tf.contrib` where every use of the variable was rewritten."""
+        """Removes `variable = tf.contrib` if every use of the variable was rewritten."""
         edits: dict[cst.CSTNode, Any] = {}
         for chain, target in self.postponed:
             name = ".".join(chain.parts)
@@ -162,7 +162,7 @@ def rewrite(source: SourceFile, is_tf1: bool) -> Rewritten:
 
 
 class _Replace(cst.CSTTransformer):
-    """Puts replacements in place, by the nodes of the tree that was analysed."""
+    """Applies replacements, by the nodes of the tree that was analysed."""
 
     def __init__(self, replacements: dict[cst.CSTNode, str],
                  edits: dict[cst.CSTNode, Any]) -> None:

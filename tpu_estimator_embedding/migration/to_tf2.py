@@ -1,11 +1,11 @@
 # SPDX-License-Identifier: Apache-2.0
-"""The stages of TF2 and Keras: a program with a training loop, or a model, of its own.
+"""The stages of TF2 and Keras: a program with its own training loop or model.
 
-model_fn becomes a forward function, kept as text, and a training step; its TPUEstimator becomes
-a Trainer with the same `train`, `evaluate` and `predict`, written out in the program. Tables are
-those of `mid_level.TPUEmbedding`, `mid_level.TPUEmbeddingLayer` or Keras RS. The legacy optimizer
-of the dense variables stays. The program needs `embedding_config.py`, which
-`--capture --capture-steps 1` writes. What is not understood is left and reported.
+model_fn becomes a forward function, with unchanged text, and a training step; its TPUEstimator
+becomes a Trainer with the same `train`, `evaluate` and `predict`, written out in the program.
+Tables are those of `mid_level.TPUEmbedding`, `mid_level.TPUEmbeddingLayer` or Keras RS. The legacy
+optimizer of the dense variables stays. The program needs `embedding_config.py`, which
+`--capture --capture-steps 1` writes. Unsupported code is left unchanged and reported.
 """
 
 from __future__ import annotations
@@ -37,7 +37,7 @@ _TRAINER = ("params", "model_dir", "train_batch_size", "eval_batch_size", "predi
 
 
 def rewrite(imports: Rewritten, path: str, stage: str) -> Rewritten:
-    """Rewrites a module that has explicit imports; one without a TPUEstimator stays as it is."""
+    """Rewrites a module that has explicit imports; one without a TPUEstimator is unchanged."""
     if b"TPUEstimator" not in imports.data:
         return imports
     source = parse(imports.data, path)
@@ -130,7 +130,7 @@ class _Writer:
 
     def _config(self, arguments: dict[str, cst.BaseExpression],
                 call: cst.Call) -> dict[str, cst.BaseExpression]:
-        """Returns the arguments of the RunConfig, whether written in place or assigned."""
+        """Returns the arguments of the RunConfig, whether inline or assigned to a variable."""
         config = arguments.get("config")
         if isinstance(config, cst.Name):
             values = [line.value for line in matchers.findall(
@@ -155,7 +155,7 @@ class _Writer:
 
     def _definitions(self, parts: Parts,
                      function: cst.FunctionDef) -> tuple[list[str], list[str]]:
-        """Returns what goes above and below the function of the forward pass."""
+        """Returns the definitions above and below the function of the forward pass."""
         code = self._source.module.code_for_node
         names = [parameter.name.value for parameter in function.params.params]
         unknown = set(names) - {"features", "labels", "mode", "params", "config"}
@@ -188,7 +188,7 @@ class _Writer:
             forward, optimizer, marks + self._template.trainer, tf2_template.HELPERS]
 
     def _check_free(self, parts: Parts, function: cst.FunctionDef) -> None:
-        """Refuses an optimizer that needs variables of a function around model_fn."""
+        """Rejects an optimizer that needs variables of a function around model_fn."""
         around = [node for node in matchers.findall(self._source.module, matchers.FunctionDef())
                   if isinstance(node, cst.FunctionDef) and node is not function
                   and holds(node, function)]
@@ -236,7 +236,7 @@ class _WithStep(cst.CSTTransformer):
 
 
 def _with_step(text: str) -> str:
-    """Writes the argument `global_step` for the global step of the graph."""
+    """Replaces the global step of the graph by the argument `global_step`."""
     if not text.strip():
         return text
     is_expression = not text.startswith("    ")

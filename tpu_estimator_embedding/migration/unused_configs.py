@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Takes out of a TF2 program what only its TPUEstimator was made of, and unused imports."""
+"""Removes the configuration of the TPUEstimator and unused imports from a TF2 program."""
 
 from __future__ import annotations
 
@@ -17,10 +17,10 @@ _MAKERS = ("RunConfig", "TPUConfig", "TPUClusterResolver", "EmbeddingConfigSpec"
 
 
 def without_unused(module: cst.Module) -> cst.Module:
-    """Removes configurations that nothing uses any more, until there are none.
+    """Removes unused configurations, until there are none.
 
-    These are assignments of a variable that is used nowhere else, and functions at the top that
-    nothing calls and that make an EmbeddingConfigSpec.
+    These are assignments of a variable that is used nowhere else, and uncalled top-level
+    functions that construct an EmbeddingConfigSpec.
     """
     while True:
         counts = _counts(module)
@@ -42,7 +42,7 @@ def without_unused(module: cst.Module) -> cst.Module:
 
 
 def with_imports(module: cst.Module, text: str) -> cst.Module:
-    """Adds imports, given as text, and takes out those that nothing uses any more."""
+    """Adds imports, given as text, and removes unused ones."""
     used = {name.value for statement in module.body if not _is_import(statement)
             for name in _all(statement, matchers.Name())}
     body: list[Any] = []
