@@ -2,7 +2,7 @@
 r"""Predicts clicks on ads from TFRecords: feature columns, one of them weighted, on 8 shards.
 
 Shows `tf.tpu.experimental.embedding_column`, `EmbeddingConfigSpec(feature_columns=...)` with
-`AdamParameters`, PER_HOST_V2 input, and training that goes on from a checkpoint.
+`AdamParameters`, PER_HOST_V2 input, and training that continues from a checkpoint.
 
     python examples/synthetic_data.py clicks /tmp/clicks
     tpu-estimator-embedding run examples/click_through_rate.py --data_dir=/tmp/clicks \

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-r"""Trains and evaluates by turns until the evaluation does not get better any more.
+r"""Alternates training and evaluation until the evaluation no longer improves.
 
 Shows `tf.estimator.train_and_evaluate` with early stopping, `BestExporter` and `LatestExporter`,
 Keras layers in a model_fn, and `FtrlParameters` with clipped gradients.

@@ -1,8 +1,8 @@
 # SPDX-License-Identifier: Apache-2.0
-r"""Ranks products: learns from clicks first, then warm-starts a model of purchases from that.
+r"""Ranks products: trains a model of clicks, then warm-starts a model of purchases from it.
 
-Purchases are few, so most products are known from clicks only. Shows a program for TensorFlow
-1.15: `tf.contrib.tpu`, a subclass of TPUEstimator, `WarmStartSettings`, prediction by batches.
+Purchases are rare, so most products occur in clicks only. Shows a program for TensorFlow 1.15:
+`tf.contrib.tpu`, a subclass of TPUEstimator, `WarmStartSettings`, prediction of whole batches.
 
     python examples/synthetic_data.py purchases /tmp/purchases
     tpu-estimator-embedding run --tf1 examples/contrib_ranking.py --base_dir=/tmp/ranking \

@@ -1,8 +1,8 @@
 # SPDX-License-Identifier: Apache-2.0
 r"""Recommends items by neural collaborative filtering; evaluates hit rate and NDCG in rounds.
 
-Shows input that arrives in batches made by the program itself, one for a step; rounds of training
-and evaluation until the hit rate is reached; an evaluation that ranks one held-out item of each
+Shows input in batches that the program itself makes, one per step; rounds of training and
+evaluation until the hit rate is reached; an evaluation that ranks one held-out item of each
 user among sampled ones, with metrics over whole batches; PER_HOST_V2 input on 2 shards.
 
     python examples/synthetic_data.py interactions /tmp/interactions

@@ -1,10 +1,10 @@
 # SPDX-License-Identifier: Apache-2.0
-r"""Predicts ratings with an ensemble whose sub-networks train side by side, each by itself.
+r"""Predicts ratings with an ensemble whose sub-networks train in parallel and independently.
 
-Shows how a library for ensembles drives TPUEstimator: several sub-networks, each with columns, a
-loss and an optimizer of its own; dummy variables of the tables in every `var_list`, through which
-a TPU learns the gradients of activations; mixture weights that are learned at the same time; and
-a model_fn that wraps itself for inference on a TPU when it is exported.
+Shows how a library for ensembles drives TPUEstimator: several sub-networks, each with its own
+columns, loss and optimizer; dummy variables of the tables in every `var_list`, through which a
+TPU gets the gradients of activations; mixture weights that are trained at the same time; and a
+model_fn that wraps itself for inference on a TPU when it is exported.
 
     python examples/synthetic_data.py ratings /tmp/ratings
     tpu-estimator-embedding run examples/rating_ensemble.py --ratings=/tmp/ratings/ratings.npz \

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-r"""Predicts ratings: tables and features given as dictionaries, an optimizer for each table.
+r"""Predicts ratings: tables and features in dictionaries, an optimizer for each table.
 
 Shows `TableConfig`, `FeatureConfig`, a sequence feature, weights, learning rates that are
 functions of the step, a gradient multiplier, `mod`, pipelining, and a host call that writes

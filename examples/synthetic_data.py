@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Small data with something in it to learn, written to files for the programs to read.
+"""Writes small learnable data sets for the example programs.
 
     python examples/synthetic_data.py clicks /tmp/clicks
 """

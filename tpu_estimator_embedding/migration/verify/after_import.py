@@ -13,10 +13,10 @@ from typing import Any
 
 @contextlib.contextmanager
 def after_import(name: str, function: Callable[[], None]) -> Iterator[None]:
-    """Calls a function now, if the module is imported, or else when it will be.
+    """Calls a function now if the module is imported, otherwise when it is.
 
-    Importing it earlier than the program does may decide something, as tensorflow_estimator
-    decides which Keras layers are of.
+    Importing it earlier than the program does may have effects: tensorflow_estimator, for
+    example, decides which Keras version layers use.
     """
     if name in sys.modules:
         function()

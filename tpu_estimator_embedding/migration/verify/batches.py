@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Batches of an input_fn: read once, kept in a file, and given back as the input_fn gave them."""
+"""Batches of an input_fn: read once, saved in a file, and replayed in the same form."""
 
 import dataclasses
 import hashlib
@@ -16,10 +16,10 @@ SEED = 1
 
 @dataclasses.dataclass(frozen=True)
 class Batches:
-    """What one call of an input_fn gave.
+    """The batches of one call of an input_fn.
 
     Attributes:
-        elements: of each batch, its tensors; those of sparse and ragged tensors one by one.
+        elements: the tensors of each batch; components of sparse and ragged tensors separately.
         ended: whether there were no more.
     """
 
@@ -37,7 +37,7 @@ class Batches:
         return cls(*pickle.loads(path.read_bytes()))
 
     def digests(self) -> tuple[str, ...]:
-        """Returns a digest of each batch: equal digests, equal bits."""
+        """Returns a digest of each batch: equal digests mean equal bits."""
         return tuple(hashlib.sha256(b"".join(
             pickle.dumps((array.dtype.str, array.shape, array.tolist()
                           if array.dtype == object else array.tobytes()))
@@ -46,7 +46,7 @@ class Batches:
 
 @dataclasses.dataclass(frozen=True)
 class Structure:
-    """What the elements of an input are.
+    """The structure of the elements of an input.
 
     Attributes:
         spec: nested TypeSpecs.
@@ -62,7 +62,7 @@ class Structure:
 
 
 def read(call: Callable[[], Any], count: int, seed: int = SEED) -> tuple[Batches, Structure]:
-    """Calls an input_fn in a graph of its own, of a seed, and reads its first batches."""
+    """Calls an input_fn in a new graph with a seed, and reads its first batches."""
     with tf.Graph().as_default():
         tf.compat.v1.set_random_seed(seed)
         result = _without_missing_labels(call())
@@ -93,8 +93,8 @@ def read(call: Callable[[], Any], count: int, seed: int = SEED) -> tuple[Batches
 def play(batches: Batches, structure: Structure) -> Any:
     """Returns a Dataset, or tensors, of recorded batches in the current graph.
 
-    After the last recorded batch the first one comes again, unless the input ended there: what
-    reads ahead of training finds something.
+    After the last recorded batch they start again, unless the input ended there, so that code that
+    reads ahead of training does not run out of batches.
     """
     def generate() -> Iterator[tuple[np.ndarray, ...]]:
         yield from map(tuple, batches.elements)

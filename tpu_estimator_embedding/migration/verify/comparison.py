@@ -18,16 +18,16 @@ StrPath = str | os.PathLike[str]
 
 @dataclasses.dataclass(frozen=True)
 class Verification:
-    """What `compare` has found.
+    """The result of `compare`.
 
     Attributes:
-        configuration: what differs in the EmbeddingPlans: learning rates, initializers, ...; of
-            a TF2 program also initial values that no equal initializer makes, and variables that
-            it lacks.
-        inputs: what differs in the batches that the programs read by themselves.
+        configuration: differences of the EmbeddingPlans: learning rates, initializers, ...; for a
+            TF2 program also initial values that an equal initializer cannot produce, and missing
+            variables.
+        inputs: differences of the batches that the programs read by themselves.
         notes: what could not be compared.
-        steps: of every step, from 0 on; from 1 on where the migrated program is one of TF2, whose
-            random numbers are others.
+        steps: the differences after every step, from 0; from 1 for a TF2 program, which draws
+            different random numbers.
     """
 
     configuration: tuple[str, ...]
@@ -67,23 +67,23 @@ def compare(legacy: StrPath, migrated: StrPath, arguments: Sequence[str] = (), *
             migrated_arguments: Sequence[str] | None = None) -> Verification:
     """Runs a legacy program and its migration to any stage, and compares every step.
 
-    Each runs in a process of its own until its first TPUEstimator with tables, or of a TF2
-    program its training loop or `Model.fit`, has trained `steps` steps; what the program does
-    afterwards is not run. The migrated program starts from the initial values of the legacy
-    program and is fed the batches that the legacy input_fn gave. What it would have started from
-    and read by itself is compared, too. Evaluation, and listeners of saves, are left out.
+    Each runs in a separate process until its first TPUEstimator with tables, or a TF2 program's
+    training loop or `Model.fit`, has trained `steps` steps; the rest of the program is not run.
+    The migrated program starts from the initial values of the legacy program and gets the batches
+    of the legacy input_fn. Its own initial values and batches are compared, too. Evaluation and
+    checkpoint listeners are not run.
 
-    A TF2 program takes one batch from a tf.data.Dataset for each step. Its first step is run once
-    more than it asks for, so that all its variables exist when they are set.
+    A TF2 program takes one batch from a tf.data.Dataset for each step. Its first step is run one
+    extra time, so that all its variables exist before they are set.
 
     Args:
         legacy: the program, as `tpu-estimator-embedding run` runs it.
-        migrated: the program that `migrate --to imports` made of it.
+        migrated: the migrated program.
         arguments: of both programs.
         steps: number of steps, at least 1.
-        rtol, atol: values agree where `|a - b| ≤ atol + rtol |b|`; 0 compares bit for bit.
+        rtol, atol: values agree if `|a - b| ≤ atol + rtol |b|`; 0 compares bit for bit.
         is_tf1: whether `import tensorflow` means TensorFlow 1.x in the legacy program.
-        directory: where to keep both runs, with a checkpoint of every step; None keeps nothing.
+        directory: where to save both runs, with a checkpoint of every step; None saves nothing.
         names: dense variable in a checkpoint of the legacy program -> name of the variable in a
             TF2 program, where they differ.
         migrated_arguments: of the migrated program, where they differ.
@@ -120,7 +120,7 @@ def compare_runs(old: pathlib.Path, a: RunResult, new: pathlib.Path, b: RunResul
     compared += [steps.compare_step(
         step, old, new, (None if is_tf2 and a.num_replicas > 1 else losses[0], losses[1]),
         rtol, atol,
-        excused=lambda name: is_tf2)  # what a TF2 program lacks is in its `differences`
+        excused=lambda name: is_tf2)  # variables missing in a TF2 program are in its `differences`
         for step, losses in enumerate(zip(a.losses, b.losses, strict=False), start=1)]
     inputs, notes = _compare_inputs(a, b)
     if is_tf2 and a.num_replicas > 1:
@@ -138,7 +138,7 @@ def _compare_plans(a: dict[str, str], b: dict[str, str]) -> tuple[str, ...]:
 
 
 def _are_equal(a: str, b: str) -> bool:
-    """Whether two texts are the same, or of the same number."""
+    """Whether two texts are the same, or denote the same number."""
     try:
         return a == b or float(a) == float(b)
     except ValueError:

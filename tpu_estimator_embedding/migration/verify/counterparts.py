@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Which variable of a TF2 program stands for which one in a checkpoint of TPUEstimator."""
+"""Matches variables of a TF2 program with those in a checkpoint of TPUEstimator."""
 
 from collections.abc import Iterable, Mapping
 from typing import Any
@@ -14,13 +14,13 @@ from tpu_estimator_embedding.migration.verify.watched_tables import WatchedTable
 class Counterparts:
     """Name in a checkpoint of TPUEstimator -> variable of the program.
 
-    A dense variable is found by its name, or by the name given for it; where none has it, the
-    variables of one shape belong together in the order in which they were made.
+    A dense variable is found by its name, or by the name given for it; variables without a match
+    are paired by shape, in the order of their creation.
 
     Attributes:
-        notes: what could not be set back or compared.
-        missing: what the program has no variable for.
-        is_pipelined: whether tables miss the last update.
+        notes: variables that could not be reset or compared.
+        missing: names for which the program has no variable.
+        is_pipelined: whether tables lack the last update.
     """
 
     def __init__(self, reference: Reference, tables: Iterable[WatchedTables],
@@ -36,7 +36,7 @@ class Counterparts:
         self._dense = self._find_dense()
 
     def set_back(self) -> None:
-        """Gives every variable the value that training starts from."""
+        """Resets every variable to its value at the start of training."""
         for name, variable in {**self._tables, **self._dense}.items():
             variable.assign({**self._reference.tables, **self._reference.variables}[name])
         set_back = {id(variable) for variable in self._dense.values()}
@@ -58,7 +58,7 @@ class Counterparts:
         return dense, {name: variable.numpy() for name, variable in self._tables.items()}
 
     def starts(self, of_tables: Mapping[str, np.ndarray]) -> dict[str, np.ndarray]:
-        """Returns the values that the program itself would have started from, where known."""
+        """Returns the program's own initial values, where known."""
         found = {name: self._seen.start(variable) for name, variable in self._dense.items()}
         names = self._names_of_tables()
         found.update({names[name]: value for name, value in of_tables.items() if name in names})

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""What the engine of a TPUEstimator computes, and what it calls its variables."""
+"""The activations that the engine of a TPUEstimator computes, and the names of its variables."""
 
 import contextlib
 import dataclasses

@@ -13,17 +13,17 @@ from tpu_estimator_embedding.migration.verify.watched_tables import wrapped
 
 
 class Feed:
-    """Feeds every Dataset: batch n as long as n steps are done.
+    """Feeds every Dataset: batch n while n steps are done.
 
-    A Dataset whose elements have another structure than the legacy program's keeps its own.
+    A Dataset whose elements have a different structure than the legacy program's is not fed.
 
     Attributes:
-        own: the first Dataset that was iterated over and is fed, or that is not.
+        own: the first Dataset that was iterated over, preferably one that is fed.
         is_recorded: whether the batches of the legacy program fit `own`.
     """
 
     def __init__(self, batches: Batches, next_step: Callable[[], int]) -> None:
-        """Takes the recorded batches, and what is asked for the step before each batch."""
+        """Takes the recorded batches, and the function that returns the step of the next batch."""
         self._batches, self._next_step = batches, next_step
         self._iterate: Any = None
         self.own: tf.data.Dataset | None = None
@@ -31,7 +31,7 @@ class Feed:
 
     @contextlib.contextmanager
     def feeding(self) -> Iterator[None]:
-        """Stands between a program and the Datasets that it iterates over eagerly."""
+        """Intercepts the Datasets that a program iterates over eagerly."""
         self._iterate = tf.data.Dataset.__iter__
         with wrapped(tf.data.Dataset, "__iter__", self._iter):
             yield
@@ -84,7 +84,7 @@ def _flat(elements: Any) -> Iterator[list[np.ndarray]]:
 
 
 def _in_step() -> tf.data.Options:
-    """Returns options with which nothing is read before it is asked for."""
+    """Returns options that disable reading ahead."""
     options = tf.data.Options()
     options.experimental_optimization.apply_default_optimizations = False
     options.experimental_optimization.inject_prefetch = False

@@ -17,9 +17,9 @@ _SLOTS = {"accumulators": "_accumulators", "momenta": "_momentums", "velocities"
 
 @contextlib.contextmanager
 def watching(found: list[WatchedTables]) -> Iterator[None]:
-    """Adds the layers that a program has made when it iterates over its first Dataset.
+    """Adds the layers that exist when a program iterates over its first Dataset.
 
-    Until then it has loaded Keras RS as it likes, and traced no step.
+    By then it has imported Keras RS in its own way, and has not traced a step.
     """
     with contextlib.ExitStack() as stack:
         def look(original: Any, dataset: Any) -> Any:

@@ -12,12 +12,12 @@ from tpu_estimator_embedding.plan.embedding_plan import EmbeddingPlan
 
 
 def plan_values(plan: EmbeddingPlan, *, evaluate: bool = True) -> dict[str, str]:
-    """Returns where a value stands in a plan -> the value.
+    """Returns the path of every value in a plan -> the value.
 
     Args:
         plan: of a TPUEstimator or of a class of TF2.
-        evaluate: whether rates that are functions are shown as values at some steps. Those of
-            TF2 read a variable of their program and cannot be.
+        evaluate: whether rates that are functions are evaluated at some steps. Those of TF2
+            read a variable of their program and cannot be.
     """
     return {path: _text(path, value, evaluate=evaluate) for path, value in _values("", plan)}
 

@@ -10,7 +10,7 @@ from tpu_estimator_embedding.migration.verify.steps import KINDS, Step
 
 
 def check_plot(path: pathlib.Path) -> None:
-    """Raises an error if nothing can be drawn there, before anything is run.
+    """Raises an error before any run if the plot cannot be written.
 
     Raises:
         ValueError: if the name does not end in `.png`.

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Recorded runs, each in a process of its own."""
+"""Recorded runs, each in a separate process."""
 
 import os
 import pathlib
@@ -15,7 +15,7 @@ _LAST_LINES = 15
 
 
 class FailedRunError(RuntimeError):
-    """A program did not train as many steps as it was asked to."""
+    """A program did not train the requested number of steps."""
 
 
 def record(program: Settings) -> RunResult:

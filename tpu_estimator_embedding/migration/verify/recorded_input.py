@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""An input_fn in a recorded run: its batches are recorded, and those of the reference are fed."""
+"""An input_fn of a recorded run: its batches are recorded; the reference's batches are fed."""
 
 import functools
 import inspect
@@ -13,13 +13,13 @@ from tpu_estimator_embedding.migration.verify.settings import BATCHES, Settings
 
 
 class RecordedInput:
-    """Stands for an input_fn.
+    """Replaces an input_fn.
 
     Attributes:
         inputs: for each call, the structure of the elements as text.
         digests: for each call, a digest of each batch that the program itself would be fed.
         is_repeatable: whether the input of the reference gives the same batches again.
-        is_seedless: whether it also does with another seed of the graph.
+        is_seedless: whether it also does so with another seed of the graph.
     """
 
     def __init__(self, input_fn: Callable[..., Any], settings: Settings, count: int) -> None:

@@ -1,7 +1,8 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Runs a program until it has trained some steps, in a process of its own.
+"""Runs a program until it has trained some steps, in a separate process.
 
-A legacy program, and one of explicit imports, trains a TPUEstimator; one of TF2 trains by itself.
+A legacy program, and one with explicit imports, trains a TPUEstimator; a TF2 program has its own
+training loop.
 
 `compare` starts it as `python -m tpu_estimator_embedding.migration.verify.recorded_run FILE`.
 """
@@ -26,15 +27,15 @@ from tpu_estimator_embedding.runtime.program_setup import ProgramSetup
 
 _ESTIMATOR = "tpu_estimator_embedding.estimator.tpu_estimator"
 _SEED = 1
-_READ_AHEAD = 3  # batches that are read and not trained on
+_READ_AHEAD = 3  # batches that are read but not trained on
 
 
 class _Trained(BaseException):
-    """Ends the program; no `except Exception` of it comes between."""
+    """Ends the program; its `except Exception` clauses do not catch it."""
 
 
 def run(settings: Settings) -> None:
-    """Runs the program; its checkpoints, batches and result are in the directory then.
+    """Runs the program; leaves its checkpoints, batches and result in the directory.
 
     Raises:
         NoEstimatorError: the program ends before its TPUEstimator with tables has trained.
@@ -68,7 +69,7 @@ def run(settings: Settings) -> None:
         def set_up() -> None:
             if settings.is_legacy:
                 ProgramSetup(settings.is_tf1)()
-            for row in patch_table.SAVERS:  # what this run saves says how tables lie
+            for row in patch_table.SAVERS:  # its checkpoints record table layouts
                 patch.apply(row)
             stack.enter_context(after_import(_ESTIMATOR, watch_estimator))
             if tf2_run:

@@ -13,10 +13,10 @@ from tpu_estimator_embedding.migration.verify.settings import BATCHES, INITIAL, 
 
 
 class Reference:
-    """What a recorded legacy run has left.
+    """The files of a recorded legacy run.
 
     Attributes:
-        result: what it says.
+        result: its result.
         batches: of the first call of its input_fn.
         tables: name in a checkpoint of a table or slot -> initial value, by id.
         variables: the same of everything else.
@@ -33,12 +33,12 @@ class Reference:
         self.variables = {name: tensor.read() for name, tensor in contents.variables.items()}
 
     def names_of(self, features: Mapping[str, str]) -> dict[str, str]:
-        """Returns table of a migrated program -> name of the legacy table that it stands for.
+        """Returns table of a migrated program -> name of the corresponding legacy table.
 
         Args:
             features: feature -> table, of the migrated program.
 
-        Tables of one name belong together; otherwise those that one feature looks up.
+        Tables are matched by name, otherwise by the features that look them up.
         """
         known = {name for name in self.result.tables if "/" not in name}
         own = {key.split("'")[1]: value.strip("'") for key, value in self.result.plan.items()

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""All variables that a running TF2 program makes, with the values that it starts from."""
+"""All variables that a running TF2 program creates, with their initial values."""
 
 import contextlib
 from collections.abc import Iterator
@@ -10,7 +10,7 @@ import tensorflow as tf
 
 
 class SeenVariables:
-    """Variables in the order in which they are made.
+    """Variables in the order of their creation.
 
     Attributes:
         all: the variables.
@@ -22,7 +22,7 @@ class SeenVariables:
 
     @contextlib.contextmanager
     def seeing(self) -> Iterator[None]:
-        """Notes the variables that are made, in functions, too."""
+        """Records the variables that are created, also in functions."""
         def create(make: Any, **arguments: Any) -> Any:
             variable = make(**arguments)
             self.all.append(variable)
@@ -34,12 +34,12 @@ class SeenVariables:
             yield
 
     def note_starts(self) -> None:
-        """Notes the values of now as those that training starts from."""
+        """Records the current values as those at the start of training."""
         for variable in self.all:
             self._note(variable)
 
     def start(self, variable: Any) -> np.ndarray | None:
-        """Returns the value that a variable starts from; None if a step made it."""
+        """Returns the initial value of a variable; None if a step created it."""
         return self._starts.get(id(variable))
 
     def named(self, name: str, shape: tuple[int, ...]) -> list[Any]:

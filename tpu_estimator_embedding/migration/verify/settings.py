@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""What a recorded run is told, and what it leaves in its directory."""
+"""The settings of a recorded run, and the result in its directory."""
 
 import dataclasses
 import json
@@ -22,7 +22,7 @@ def step_name(step: int) -> str:
 
 @dataclasses.dataclass(frozen=True)
 class Settings:
-    """How a program is run.
+    """The settings of a program's run.
 
     Attributes:
         program: its file.
@@ -31,8 +31,8 @@ class Settings:
         steps: number of steps to train.
         is_legacy: whether the program needs `install()`.
         is_tf1: whether `import tensorflow` means TensorFlow 1.x in it.
-        reference: directory of the run whose initial values and batches this one takes; None
-            keeps its own.
+        reference: directory of the run whose initial values and batches this one uses; None means
+            its own.
         names: variable of the legacy program -> that of a migrated one, where they differ.
     """
 
@@ -61,21 +61,21 @@ class Settings:
 
 @dataclasses.dataclass(frozen=True)
 class RunResult:
-    """What a run says beside its checkpoints.
+    """The result of a run, in addition to its checkpoints.
 
     Attributes:
-        losses: of every step; None where a program computes none that can be seen.
+        losses: of every step; None if a program computes no visible loss.
         plan: path in the EmbeddingPlan -> value as text.
         inputs: for each call of the input_fn, the structure of its elements as text.
         digests: for each call of the input_fn, a digest of each batch.
         is_repeatable: whether a second reading of the input gave the same batches.
         is_seedless: whether a reading with another seed did, too.
-        stage: ESTIMATOR or TF2: what trained.
+        stage: ESTIMATOR or TF2: the kind of training.
         tables: "table" or "table/slot" of the plan -> its name in a checkpoint.
         trainable: dense variables that are trained, in the order in which they were made.
         num_replicas: that share a batch; the loss is that of one of them.
-        notes: what a TF2 program could not be compared in.
-        differences: what a TF2 program starts otherwise, or lacks.
+        notes: aspects of a TF2 program that could not be compared.
+        differences: initial values of a TF2 program that differ, and missing variables.
     """
 
     losses: tuple[float | None, ...]

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Whether two variables may have been made by one initializer.
+"""Checks whether two variables may have the same initializer.
 
 Programs of different stages draw different random numbers, so their initial values are compared
 as samples of distributions: mean and standard deviation must agree within six standard errors.
@@ -8,11 +8,11 @@ as samples of distributions: mean and standard deviation must agree within six s
 import numpy as np
 
 _STANDARD_ERRORS = 6.0
-_FEWEST = 8  # values below which random ones say nothing
+_FEWEST = 8  # with fewer values, random ones are not compared
 
 
 def difference(legacy: np.ndarray, migrated: np.ndarray) -> str:
-    """Returns how two initial values differ, empty where they do not.
+    """Returns how two initial values differ; empty if they do not.
 
     >>> import numpy as np
     >>> draw = np.random.default_rng(1).normal

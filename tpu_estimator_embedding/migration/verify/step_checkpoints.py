@@ -12,7 +12,7 @@ from tpu_estimator_embedding.migration.verify.settings import INITIAL, step_name
 
 
 class StepCheckpoints(tf.compat.v1.train.SessionRunHook):
-    """Saves the initial values, takes those of a reference, and saves after every step.
+    """Saves the initial values, loads those of a reference, and saves after every step.
 
     Attributes:
         losses: of the steps so far.
@@ -34,18 +34,18 @@ class StepCheckpoints(tf.compat.v1.train.SessionRunHook):
                                if (name := _key(variable)) not in tables)
 
     def after_create_session(self, session: Any, coord: Any) -> None:
-        """Saves the initial values, and takes those of the reference."""
+        """Saves the initial values, and loads those of the reference."""
         self._saver = tf.compat.v1.get_collection(tf.compat.v1.GraphKeys.SAVERS)[0]
         self._save(session, INITIAL)
         if self._reference:
             self._saver.restore(session, str(pathlib.Path(self._reference, INITIAL)))
 
     def before_run(self, run_context: Any) -> Any:
-        """Asks for the loss."""
+        """Fetches the loss."""
         return tf.compat.v1.train.SessionRunArgs((self._loss, self._engine.activations))
 
     def after_run(self, run_context: Any, run_values: Any) -> None:
-        """Saves what the step has left."""
+        """Saves the values after the step."""
         loss, looked_up = run_values.results
         self.losses.append(float(loss))
         activations.save(self._directory, len(self.losses), looked_up)

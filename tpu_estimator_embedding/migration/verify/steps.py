@@ -12,7 +12,7 @@ from tpu_estimator_embedding.migration.verify.settings import step_name
 
 Losses = tuple[float | None, float | None]
 
-# Kinds of differences, as the plot has a line for each.
+# Kinds of differences; the plot has a line for each.
 KINDS = ("loss", "activations", "tables", "slots", "dense variables")
 
 
@@ -21,7 +21,7 @@ class Step:
     """How two programs differ after a step.
 
     Attributes:
-        step: 1 is the first; 0 stands for the values that each program starts from by itself.
+        step: 1 is the first; 0 stands for the initial values of each program itself.
         losses: of the legacy and of the migrated program; None at step 0.
         loss_agrees: whether they are within the tolerance.
         checkpoint: how tables, slots and variables differ; None where `problem` says why they
@@ -70,14 +70,14 @@ class Step:
 
 def compare_step(step: int, old: pathlib.Path, new: pathlib.Path, losses: Losses, rtol: float,
                  atol: float, excused: Callable[[str], bool] = lambda name: False) -> Step:
-    """Compares what a step has left in the directories of two runs.
+    """Compares the files of a step in the directories of two runs.
 
     Args:
         step: its number, from 1.
         old, new: the directories of the legacy and of the migrated run.
         losses: of both.
-        rtol, atol: values agree where `|a - b| ≤ atol + rtol |b|`.
-        excused: whether the migrated program may be without a variable.
+        rtol, atol: values agree if `|a - b| ≤ atol + rtol |b|`.
+        excused: whether the migrated program may lack a variable.
     """
     compared = compare_values(step, old / step_name(step), new / step_name(step), rtol, atol,
                               excused)

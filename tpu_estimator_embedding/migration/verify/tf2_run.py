@@ -1,11 +1,11 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Follows a TF2 program while it trains: a loop of its own, or `Model.fit`.
+"""Follows a TF2 program while it trains, in its own loop or in `Model.fit`.
 
-The program's first step is a trial, in which it makes what it had not made before. Then every
-variable is set back: tables, slots and dense variables to the legacy program's initial values,
-the others to their own. What a step has left is saved under the names that it has in a checkpoint
-of TPUEstimator: before the program gets the next batch, or, where a `tf.function` asks for the
-batch as that of `Model.fit` does, when the function returns.
+The program's first step is a trial, which creates all remaining variables. Then every variable is
+reset: tables, slots and dense variables to the legacy program's initial values, the others to
+their own. After each step, values are saved under their names in a checkpoint of TPUEstimator:
+before the program gets the next batch or, if a `tf.function` requests the batch, as in
+`Model.fit`, when the function returns.
 """
 
 import contextlib
@@ -60,7 +60,7 @@ class TF2Run:
         self._seen = SeenVariables()
         self._feed = Feed(self._reference.batches, self._asked)
         self._depth = 0  # of calls of tf.functions
-        self._is_fed_inside = False  # whether such a call asks for batches
+        self._is_fed_inside = False  # whether such a call requests batches
         self._counterparts: Counterparts | None = None
         self._updates = 0  # that were made before the batch that is trained on
         self._loss: float | None = None
@@ -72,7 +72,7 @@ class TF2Run:
 
     @contextlib.contextmanager
     def following(self) -> Iterator[None]:
-        """Watches whatever the program makes and does."""
+        """Watches the program's tables, variables, gradients and function calls."""
         with (watching(self._tables), self._seen.seeing(), self._feed.feeding(),
               keras_rs_tables.watching(self._tables),
               wrapped(tf.GradientTape, "gradient", self._gradient),
@@ -80,7 +80,7 @@ class TF2Run:
             yield
 
     def finish(self) -> None:
-        """Takes what the last step has left, where the program ended by itself."""
+        """Saves the values of the last step, if the program ended by itself."""
         if self.result is None and self._has_trained():
             self._close()
         if self.result is None and self.losses:
@@ -113,7 +113,7 @@ class TF2Run:
         return result
 
     def _asked(self) -> int:
-        """Returns the number of steps done, whose next batch the program asks for."""
+        """Returns the number of completed steps, when the program requests the next batch."""
         self._check_open()
         self._is_fed_inside = self._depth > 0  # variables may be in use by now
         if self._has_trained() and not self._is_fed_inside:
@@ -130,7 +130,7 @@ class TF2Run:
             raise StepsDoneError("verify has seen all steps that it compares.")
 
     def _close(self) -> None:
-        """Takes what the step that was made has left."""
+        """Saves the values after the completed step."""
         made, self._updates = self._made() - self._updates, self._made()
         if made > 1:
             self.problem = (f"the migrated program made {made} steps between two batches: run one "

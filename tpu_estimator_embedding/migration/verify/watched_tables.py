@@ -1,8 +1,8 @@
 # SPDX-License-Identifier: Apache-2.0
-"""The embedding tables of a running TF2 program, and what happens to them.
+"""The embedding tables of a running TF2 program, with their lookups and updates.
 
-The classes that hold tables report their activations and updates, also where a `tf.function`
-runs them: what they do gets one more op, which calls Python.
+The classes that hold tables report their activations and updates, also within a `tf.function`,
+through an additional op that calls Python.
 """
 
 import contextlib
@@ -26,15 +26,15 @@ class WatchedTables:
     """The tables of one object.
 
     Attributes:
-        plan: what it was made with; None where the object has none.
+        plan: its plan; None if the object has none.
         features: feature -> table.
-        variables: returns name of a table, or "table/slot" -> variable, without applying an
-            update that waits.
-        forget: drops an update that waits.
-        num_replicas: calls that make one update.
+        variables: returns name of a table, or "table/slot" -> variable, without applying a
+            pending update.
+        forget: drops a pending update.
+        num_replicas: the number of calls per update.
         updates: calls so far.
-        activations: feature -> what was looked up last.
-        trained: the same of the last update.
+        activations: feature -> its last activations.
+        trained: the same for the last update.
     """
 
     plan: EmbeddingPlan | None
@@ -48,16 +48,16 @@ class WatchedTables:
 
     @property
     def is_pipelined(self) -> bool:
-        """Whether the variables miss the last update."""
+        """Whether the variables lack the last update."""
         return self.plan is not None and self.plan.pipelined
 
     def look_up(self, features: Mapping[str, Any]) -> None:
-        """Notes activations, when they are computed."""
+        """Records activations when they are computed."""
         for name, value in features.items():
             call(functools.partial(self._note, name), value)
 
     def update(self) -> None:
-        """Counts an update, when it is made."""
+        """Counts an update when it is made."""
         call(self._count, tf.constant(0))
 
     def _note(self, name: str, activations: np.ndarray) -> None:
@@ -69,7 +69,7 @@ class WatchedTables:
 
 
 def call(function: Callable[[np.ndarray], Any], value: Any) -> None:
-    """Calls a function with the value of a tensor, whenever this place is reached."""
+    """Calls a function with the value of a tensor whenever this place is executed."""
     def called(array: np.ndarray) -> Any:
         function(np.array(array))
         return np.int32(0)
@@ -80,7 +80,7 @@ def call(function: Callable[[np.ndarray], Any], value: Any) -> None:
 
 @contextlib.contextmanager
 def watching(found: list[WatchedTables]) -> Iterator[None]:
-    """Adds the tables of every TPUEmbedding and Keras layer that is made to `found`."""
+    """Adds the tables of every new TPUEmbedding and Keras layer to `found`."""
     of: dict[int, WatchedTables] = {}
 
     def add(holder: Any, tables: WatchedTables) -> None:
@@ -133,7 +133,7 @@ def watching(found: list[WatchedTables]) -> Iterator[None]:
 
 @contextlib.contextmanager
 def wrapped(owner: Any, method: str, function: Callable[..., Any]) -> Iterator[None]:
-    """Lets `function(original, ...)` stand for a method; AutoGraph leaves it as it is."""
+    """Replaces a method by `function(original, ...)`, which AutoGraph does not convert."""
     original = getattr(owner, method)
 
     @tf.autograph.experimental.do_not_convert
