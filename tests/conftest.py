@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""What every test shares: quiet TensorFlow, and child processes that see this checkout."""
+"""Shared by all tests: quiet TensorFlow, and child processes that import this checkout."""
 
 import os
 import pathlib

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""The pages that a reader is given, as text."""
+"""The documentation pages, as text."""
 
 import pathlib
 import re

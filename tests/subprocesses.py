@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Python programs run in a process of their own, for what must happen before anything else."""
+"""Runs Python programs in a separate process, for code that must run before anything else."""
 
 import os
 import subprocess

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Who may import whom, checked on every import statement, inside functions too."""
+"""Which folder may import which, checked on every import statement, inside functions too."""
 
 import ast
 import pathlib

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""What README.rst says, done as it says."""
+"""The instructions of README.rst, executed."""
 
 import re
 import subprocess

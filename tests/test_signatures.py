@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Names, order and defaults of the v1 words: TensorFlow 2.15's, frozen and as installed."""
+"""Names, order and defaults of the v1 API: TensorFlow 2.15's, frozen and as installed."""
 
 import inspect
 import json

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""`python -m benchmarks`, with processes of its own, on tables of forty rows."""
+"""`python -m benchmarks`, in separate processes, on tables of forty rows."""
 
 import json
 import sys

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Who has a turn when, and what becomes of the figures. Nothing here measures anything."""
+"""The order of turns, and the processing of figures. Nothing here measures anything."""
 
 import dataclasses
 
@@ -87,7 +87,7 @@ def test_a_contender_that_needs_more_than_its_tables_takes_the_room_of_others(
 
 
 @pytest.mark.parametrize("fails_at", ["open", "run", "close"])
-def test_one_that_fails_says_why_and_the_others_go_on(fails_at):
+def test_one_that_fails_reports_why_and_the_others_continue(fails_at):
     results = measure(TINY, ENTRIES, workers_of([], fails_at), SETTINGS, lambda _: None)
     assert [result.error for result in results] == ["", f"no {fails_at}", ""]
     assert len(results[2].samples) == 3
@@ -125,7 +125,7 @@ def test_results_are_read_as_they_were_saved(measured, tmp_path):
     assert "was not there" in report.text(measured, {})
 
 
-def test_what_parsing_leaves_is_said(measured):
+def test_what_parsing_leaves_is_reported(measured):
     measured["W"]["parsing"] = Result("parsing", [0.03], 0.01)
     measured["W"]["estimator_records"] = Result("estimator_records", [0.04], 0.01)
     assert "25% of the step is left" in report.text(measured, {})

@@ -63,7 +63,7 @@ def assert_equal(found, expected):
         np.testing.assert_array_equal(found[name], values, err_msg=name)
 
 
-def test_inspect_needs_not_be_told_how_it_was_written(trained):
+def test_inspect_detects_how_it_was_written(trained):
     report = checkpoint.inspect(trained[0])
     [words] = report.tables
     assert (report.global_step, words.name, words.optimizer) == (2, "words", "Adam")

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Tables taken out of checkpoints."""
+"""Tables extracted from checkpoints."""
 
 import builtins
 
@@ -69,7 +69,7 @@ def test_wrong_arguments(table, output, options, sentence, tmp_path):
     assert not list(tmp_path.glob("*x.*"))
 
 
-def test_missing_pyarrow_says_what_to_install(tmp_path, monkeypatch):
+def test_missing_pyarrow_names_what_to_install(tmp_path, monkeypatch):
     real = builtins.__import__
 
     def without(name, *arguments, **options):

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""What inspect says, against NumPy."""
+"""The output of inspect, against NumPy."""
 
 import dataclasses
 import json
@@ -79,7 +79,7 @@ def test_rows_that_are_not_finite_are_counted(tmp_path):
     assert words.statistics.mean_norm == pytest.approx(np.linalg.norm(finite, axis=1).mean())
 
 
-def test_tables_among_dense_variables_are_told_by_names(tmp_path):
+def test_tables_among_dense_variables_are_recognized_by_names(tmp_path):
     saved = variables(table="scope/words_embedding/embedding_weights")
     source = save_v1(tmp_path / "v1", saved)
     assert [table.name for table in checkpoint.inspect(source).tables] == [
@@ -106,7 +106,7 @@ def test_other_number_of_hosts_than_the_parts_is_refused(from_hosts, tmp_path):
         checkpoint.inspect(source, reading=checkpoint.Reading(from_hosts=from_hosts))
 
 
-def test_from_hosts_is_refused_where_the_checkpoint_says_it_itself(tmp_path):
+def test_from_hosts_is_refused_if_the_checkpoint_records_it(tmp_path):
     checkpoint.reshard(save_v1(tmp_path / "v1", variables()), tmp_path / "mod", 3, "mod")
     with pytest.raises(ValueError, match="`from_hosts` must be left out where"):
         checkpoint.inspect(tmp_path / "mod", reading=checkpoint.Reading(from_hosts=3))

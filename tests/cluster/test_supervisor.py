@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""The launcher's processes, with programs that end as they are told, without TensorFlow."""
+"""The launcher's processes, with programs that exit in a given way, without TensorFlow."""
 
 import os
 import signal

@@ -42,7 +42,7 @@ def test_tf_keras_is_keras_2_under_every_name(first):
     ("tf.keras.layers", "tf.keras"), ("from tensorflow.keras import layers", "tf.keras"),
     ("tf.losses.Reduction", "tf.losses"), ("tf.compat.v1.layers.__name__",
                                            "tf.compat.v1.layers")])
-def test_keras_3_in_use_says_which_line_to_move(touch, name):
+def test_keras_3_in_use_names_the_line_to_move(touch, name):
     done = run_python(f"""
         import os
         import tensorflow as tf

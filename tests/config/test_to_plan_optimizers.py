@@ -32,7 +32,7 @@ def test_rate_of_the_table_goes_before_that_of_the_optimizer(options, expected):
     assert rate is expected or rate == expected
 
 
-def test_rate_of_the_table_goes_before_that_of_its_own_optimizer():
+def test_rate_of_the_table_overrides_that_of_its_optimizer():
     table = TableConfig(10, 1, learning_rate=0.25, optimization_parameters=AdagradParameters(0.75))
     assert optimizer_of(AdagradParameters(0.5), table).learning_rate == 0.25
 
@@ -114,7 +114,7 @@ def test_clipping_limit_is_what_rows_are_updated_with():
     np.testing.assert_array_equal(row, [[-0.5], [0.5], [-0.25]])
 
 
-def test_clipping_limit_says_once_that_a_tpu_ignored_it():
+def test_clipping_limit_warns_once_that_a_tpu_ignored_it():
     with pytest.warns(UserWarning, match="clipping_limit clips.*A TPU ignored it"):
         plan_of(AdagradParameters(0.5), clipping_limit=0.5)
     with warnings.catch_warnings():

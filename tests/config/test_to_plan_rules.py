@@ -72,7 +72,7 @@ def test_frequency_estimator_of_a_wide_table_raises():
         plan_of(FrequencyEstimatorParameters(0.1, 100.0, 5.0, 1.0), TableConfig(10, 2))
 
 
-def test_frequency_estimator_says_once_that_its_exponent_is_left_to_the_model():
+def test_frequency_estimator_warns_once_that_its_exponent_is_left_to_the_model():
     parameters = FrequencyEstimatorParameters(0.1, 100.0, 5.0, 1.0)
     with pytest.warns(UserWarning, match="weight_exponent does not change them"):
         plan_of(parameters)

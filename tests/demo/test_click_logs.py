@@ -81,7 +81,7 @@ def test_parsed_batches_are_what_was_drawn(logs):
             np.testing.assert_array_equal(features[feature.weight_key].values, weights)
 
 
-def test_input_fn_goes_on_at_a_record(logs):
+def test_input_fn_continues_at_a_record(logs):
     logs.write()
     all_labels, rest = (
         np.concatenate([labels for _, labels in make_input_fn(logs.train_files, first)(

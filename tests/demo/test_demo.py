@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""The demo as a reader runs it: in a process of its own, interrupted, and run again."""
+"""The demo as a reader runs it: in a separate process, interrupted, and run again."""
 
 import pathlib
 import re
@@ -102,7 +102,7 @@ def test_run_again_keeps_logs_and_model(first_run, model_dir):
     assert metrics(again.stdout) == metrics(first_run.stdout)
 
 
-def test_run_again_with_another_seed_says_what_to_do(first_run, model_dir):
+def test_run_again_with_another_seed_names_the_fix(first_run, model_dir):
     other = run_demo(model_dir, *OPTIONS[:-1], "4")
     assert other.returncode == 2
     assert f"`--seed` must be 3, with which {model_dir} was made, got 4." in other.stderr

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""The progress line says step, loss, examples and where it started."""
+"""The progress line shows step, loss, examples and the starting point."""
 
 import time
 

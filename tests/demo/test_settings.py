@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""A directory of the demo belongs to the settings it was made with."""
+"""A directory of the demo is bound to the settings that created it."""
 
 import pytest
 

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""What the pages of docs/ say, held against the package."""
+"""The pages of docs/, checked against the package."""
 
 import importlib.util
 import pathlib

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Input that must be refused: the kind of error, its sentence, and that nothing changed."""
+"""Input that must be rejected: the type of the error, its message, and that nothing changed."""
 
 import numpy as np
 import pytest

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Tables that are trained lie in huge pages, where Linux has any."""
+"""Trained tables are in huge pages, if Linux has any."""
 
 import pathlib
 import platform

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""What updates say of themselves, against NumPy; and that saying it changes no bit."""
+"""Measures of updates, against NumPy; measuring changes no bit."""
 
 import dataclasses
 

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""What the compiled ops are given at the edges, and what they refuse."""
+"""Edge cases of the compiled ops, and input that they reject."""
 
 import numpy as np
 import pytest
@@ -139,7 +139,7 @@ def test_more_rows_than_ends_can_number_are_refused():
         prepared_ids.to_prepared_ids(plan, [(data, 2)], True, False)
 
 
-def test_the_first_id_beyond_a_vocabulary_is_told_with_its_position():
+def test_the_first_id_beyond_a_vocabulary_is_reported_with_its_position():
     plan = new_plan(SGD(), vocabulary_size=HUGE)
     data = {"f0": EnqueueData(tf.constant([1, HUGE, HUGE + 1], tf.int64))}
     with pytest.raises(tf.errors.InvalidArgumentError, match=f"got {HUGE}.*at position 1"):

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Tables cut over hosts, part by part against the NumPy oracle."""
+"""Tables partitioned over hosts, part by part against the NumPy oracle."""
 
 import numpy as np
 import pytest

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Looking a batch up before the update of the batch before it: staleness of one step."""
+"""Looking up a batch before the update of the previous batch: staleness of one step."""
 
 import numpy as np
 import pytest

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""What a training step costs: no copy of a table, and no op for each feature of each table."""
+"""The cost of a training step: no copy of a table, and no op for each feature of each table."""
 
 import numpy as np
 import pytest

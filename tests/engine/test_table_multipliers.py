@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Tables with gradient multipliers of their own, against the NumPy oracle."""
+"""Tables with separate gradient multipliers, against the NumPy oracle."""
 
 import numpy as np
 import pytest

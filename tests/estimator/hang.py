@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Tests of what must not hang fail instead of hanging."""
+"""Makes tests that might hang fail instead."""
 
 import threading
 

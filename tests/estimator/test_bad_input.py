@@ -180,7 +180,7 @@ def test_length_of_a_column_that_is_no_sequence_is_refused():
 
 
 @pytest.mark.parametrize("mode", ["evaluate", "predict"])
-def test_batch_size_that_was_not_given_is_asked_for(tmp_path, mode):
+def test_batch_size_that_was_not_given_is_required(tmp_path, mode):
     new_estimator(tmp_path).train(input_of([0, 1]), max_steps=1)
     estimator = new_estimator(tmp_path, eval_batch_size=None, predict_batch_size=None)
     with pytest.raises(ValueError, match="batch_size"):

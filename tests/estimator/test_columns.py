@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Embedding columns among other columns, and the ways a model_fn gets at activations."""
+"""Embedding columns among other columns, and the ways a model_fn gets activations."""
 
 import numpy as np
 import pytest

@@ -135,7 +135,7 @@ def test_export_holds_no_training(tmp_path):
     assert {name.split("/part_")[0] for name in variables} == {"counts", "global_step"}
 
 
-def test_export_of_any_batch_size_takes_raw_tensors(tmp_path):
+def test_export_of_any_batch_size_accepts_raw_tensors(tmp_path):
     estimator = new_estimator(tmp_path / "model", counting_model_fn)
     estimator.train(input_of([0, 0, 3]), max_steps=100)
 

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""eval_metrics, host_call, scaffold_fn and summaries: what a model_fn hands over besides."""
+"""eval_metrics, host_call, scaffold_fn and summaries: further results of a model_fn."""
 
 import numpy as np
 import pytest

@@ -112,7 +112,7 @@ def test_fetches_and_numbers_of_steps_are_exact(tmp_path, iterations):
     assert counts(estimator) == counts_of(*[0] * 16)
 
 
-def test_loops_have_two_steps_where_nothing_says_otherwise(tmp_path):
+def test_loops_have_two_steps_by_default(tmp_path):
     steps = Steps()
     config = RunConfig(log_step_count_steps=None, save_summary_steps=None)
     new_estimator(tmp_path, config=config).train(input_of(range(12)), max_steps=5, hooks=[steps])
@@ -325,7 +325,7 @@ def test_random_numbers_of_a_model_do_not_depend_on_the_length_of_loops(tmp_path
 
 
 @pytest.mark.parametrize("iterations, lines", [(1, [0, 4]), (2, [1, 5]), (3, [2, 7])])
-def test_estimator_logs_after_as_many_steps_as_it_is_told(tmp_path, monkeypatch, iterations,
+def test_estimator_logs_after_log_step_count_steps(tmp_path, monkeypatch, iterations,
                                                           lines):
     """Every 4 steps: after 4 runs, 2 loops of 2, or 2 loops of 3."""
     logged = []

@@ -94,7 +94,7 @@ def served_counts(export_dir):
     return served(id=tf.constant([0, 1], tf.int64))["count"].numpy()[:, 0].tolist()
 
 
-def test_every_exporter_exports_what_it_is_to(tmp_path):
+def test_every_exporter_exports_when_it_should(tmp_path):
     def larger_loss(best_eval_result, current_eval_result):
         return current_eval_result["loss"] > best_eval_result["loss"]
 
@@ -144,7 +144,7 @@ class Explode(v1.train.SessionRunHook):
         raise RuntimeError("one step was enough")
 
 
-def test_training_that_failed_goes_on_in_the_same_process(tmp_path):
+def test_training_that_failed_continues_in_the_same_process(tmp_path):
     estimator = new_estimator(tmp_path, config=run_config(save_checkpoints_steps=1))
     with pytest.raises(RuntimeError, match="one step was enough"):
         finish(estimator.train, input_of(range(8)), max_steps=4, hooks=[Explode()])

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""params['context'] tells input_fn and model_fn the same story, in every input mode."""
+"""params['context'] gives input_fn and model_fn the same values, in every input mode."""
 
 import pytest
 import tensorflow as tf

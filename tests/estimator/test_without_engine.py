@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""use_tpu=False is what it always was, and shares checkpoints with use_tpu=True."""
+"""use_tpu=False behaves as in TensorFlow, and shares checkpoints with use_tpu=True."""
 
 import ast
 import re
@@ -83,7 +83,7 @@ def test_without_engine_everything_is_upstreams(tmp_path, cross_shard):
 
 @pytest.mark.smoke
 @pytest.mark.parametrize("first", [True, False])
-def test_adagrad_goes_on_in_the_same_model_dir_with_the_other_use_tpu(tmp_path, first):
+def test_adagrad_continues_in_the_same_model_dir_with_the_other_use_tpu(tmp_path, first):
     """With Adagrad, engine and model optimizer compute the same, under the same names."""
     new_linear_estimator(tmp_path / "whole", "Adagrad", first).train(data_input(), max_steps=4)
     begun = new_linear_estimator(
@@ -103,7 +103,7 @@ def test_adagrad_goes_on_in_the_same_model_dir_with_the_other_use_tpu(tmp_path, 
 
 
 @pytest.mark.parametrize("first", [True, False])
-def test_adam_says_which_slots_are_missing_and_what_to_do(tmp_path, first):
+def test_adam_says_which_slots_are_missing_and_the_fix(tmp_path, first):
     begun = new_linear_estimator(tmp_path, "Adam", first)
     begun.train(data_input(), max_steps=2)
     other = new_linear_estimator(tmp_path, "Adam", not first)

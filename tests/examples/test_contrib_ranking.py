@@ -9,7 +9,7 @@ from examples import synthetic_data
 from tests.examples.results import run, variables
 
 
-def test_contrib_ranking_knows_from_clicks_what_was_never_bought(tmp_path):
+def test_contrib_ranking_ranks_what_was_never_bought(tmp_path):
     synthetic_data.write_purchases(tmp_path)
     run("contrib_ranking.py", "--clicks=clicks.csv", "--purchases=purchases.csv",
         "--candidates=candidates.csv", "--base_dir=models", cwd=tmp_path, options=["--tf1"])

@@ -33,7 +33,7 @@ def test_programs_do_not_know_this_package(program):
     assert not [name for name in imports if name.startswith("tpu_estimator_embedding")]
 
 
-def test_click_through_rate_learns_on_8_shards_and_goes_on(tmp_path):
+def test_click_through_rate_learns_on_8_shards_and_continues(tmp_path):
     synthetic_data.main(["clicks", str(tmp_path / "data")])
     command = ["click_through_rate.py", "--data_dir=data", "--model_dir=model",
                "--tpu=grpc://127.0.0.1:1", "--eval_steps=4", "--iterations_per_loop=60"]

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""What a page looks like in a real browser, without a window."""
+"""Renders a page in a real headless browser."""
 
 import html
 import json

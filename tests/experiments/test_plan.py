@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""What `plan` says of a program before it trains: costs, warnings, and its sampled input."""
+"""What `plan` reports about a program before it trains: costs, warnings, and sampled input."""
 
 import re
 import types

@@ -36,7 +36,7 @@ def test_settings_whose_labels_differ_have_directories_of_their_own():
     (Setting(tables={"c*": 7}), (7, 2)),
     (Setting(tables={"counts": 7}), (7, 2)),
     (Setting(multiplier=5, tables={"c*": 7}), (7, 5))], ids=str)
-def test_what_the_setting_says_overrides_what_the_program_says(setting, expected):
+def test_setting_overrides_the_program(setting, expected):
     spec = new_spec(table_multipliers={"counts": 3},
                     experimental_gradient_multiplier_fn=multipliers.constant(2))
     found = of_counts(setting.applied_to(spec))

@@ -121,7 +121,7 @@ def test_same_command_runs_only_what_is_missing_and_another_program_is_refused(d
     assert "of which" in other.stderr and "Or choose another --out." in other.stderr
 
 
-def test_interrupted_sweep_ends_its_children_and_goes_on_later(tmp_path):
+def test_interrupted_sweep_ends_its_children_and_continues_later(tmp_path):
     arguments = [PROGRAM, "--multiplier", "1", "--out", "out", "--", "--steps", "40",
                  "--evaluations", "1"]
     process = subprocess.Popen(
@@ -165,7 +165,7 @@ def children_of(directory):
     return found
 
 
-def test_program_that_cannot_be_swept_says_why_and_stops(tmp_path):
+def test_program_that_cannot_be_swept_reports_why_and_stops(tmp_path):
     (tmp_path / "nothing.py").write_text("print('I make no estimator')")
     done = run("sweep", "nothing.py", "--multiplier", "0", "1", cwd=tmp_path)
     assert done.returncode == 2
@@ -210,7 +210,7 @@ def test_sweeps_own_process_and_reports_need_no_tensorflow():
     assert done.returncode == 0, done.stderr
 
 
-def test_full_disk_is_said_and_the_same_command_goes_on(tmp_path, monkeypatch, capsys):
+def test_full_disk_is_reported_and_the_same_command_continues(tmp_path, monkeypatch, capsys):
     from tpu_estimator_embedding import cli
     from tpu_estimator_embedding.experiments import program_sweep
     monkeypatch.chdir(tmp_path)
@@ -243,7 +243,7 @@ def test_half_written_file_leaves_what_was_there(tmp_path, monkeypatch):
     assert list(tmp_path.iterdir()) == [path]
 
 
-def test_runs_that_cannot_write_say_so_and_the_same_command_goes_on(tmp_path):
+def test_runs_that_cannot_write_say_so_and_the_same_command_continues(tmp_path):
     """A limit on the size of files stands in for a full disk: TensorFlow's own writes fail."""
     sweep = command("sweep", PROGRAM, "--multiplier", "1", "--out", "out", "--", "--steps", "4",
                     "--evaluations", "1")

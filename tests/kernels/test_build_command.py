@@ -5,7 +5,7 @@ from tpu_estimator_embedding import cli
 from tpu_estimator_embedding.kernels import library
 
 
-def test_compiles_once_and_says_what_runs(sources, tensorflow, capsys):
+def test_compiles_once_and_logs_what_runs(sources, tensorflow, capsys):
     library.cache().mkdir(parents=True)
     library.failure(tensorflow).write_text("an earlier failure")
     assert cli.main(["build-kernels"]) == 0
@@ -34,6 +34,6 @@ def test_errors_of_the_compiler_are_shown_whole(sources, capsys):
     assert "Everything works without native kernels" in shown
 
 
-def test_missing_compiler_says_what_to_install(sources, no_compiler, capsys):
+def test_missing_compiler_names_what_to_install(sources, no_compiler, capsys):
     assert cli.main(["build-kernels"]) == 1
     assert "apt-get install g++" in capsys.readouterr().err

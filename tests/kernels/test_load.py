@@ -9,7 +9,7 @@ import tensorflow as tf
 from tpu_estimator_embedding.kernels import build, library, load, settings
 
 
-def test_first_use_compiles_once_and_says_so(sources, tensorflow, capfd):
+def test_first_use_compiles_once_and_logs_it(sources, tensorflow, capfd):
     assert load.description() == "native (baseline)"
     assert load.native_ops() is not None
     [line] = capfd.readouterr().err.splitlines()
@@ -63,7 +63,7 @@ def test_installed_library_for_another_tensorflow_is_not_loaded(sources, tensorf
     assert "`tpu-estimator-embedding build-kernels`" in line
 
 
-def test_library_in_the_cache_goes_before_what_was_installed_for_another(sources, tensorflow):
+def test_library_in_the_cache_overrides_what_was_installed_for_another(sources, tensorflow):
     build.build(dataclasses.replace(tensorflow, version="2.14.7"), library.INSTALLED)
     build.build(tensorflow, library.cache())
     assert load.description() == "native (baseline)"

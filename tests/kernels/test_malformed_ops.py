@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Ops refuse graphs that are not well formed, instead of reading beyond what they are given."""
+"""Ops reject malformed graphs, instead of reading out of bounds."""
 
 import json
 import sys

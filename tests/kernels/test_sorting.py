@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""The sorting of ids, shared out to threads: its work, its memory, and what it does without any."""
+"""The sorting of ids, distributed over threads: its work, its memory, and lack of memory."""
 
 import pytest
 

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""What every optimizer must do, whatever its equation."""
+"""Properties that every optimizer must have, whatever its equation."""
 
 import dataclasses
 

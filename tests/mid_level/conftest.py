@@ -1,4 +1,4 @@
 # SPDX-License-Identifier: Apache-2.0
-"""The programs here run in processes of their own: pytest imports the tests alone."""
+"""The programs here run in separate processes: pytest imports the tests only."""
 
 collect_ignore_glob = ["*_program.py"]

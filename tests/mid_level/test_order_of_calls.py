@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Orders of calls in which a TPU waits for ever: errors, after which the program may go on."""
+"""Orders of calls in which a TPU waits forever: errors, after which the program may continue."""
 
 import pytest
 import tensorflow as tf

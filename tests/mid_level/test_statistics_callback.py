@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""EmbeddingStatisticsCallback: in `fit`, and in loops of one's own."""
+"""EmbeddingStatisticsCallback: in `fit`, and in custom training loops."""
 
 import pathlib
 

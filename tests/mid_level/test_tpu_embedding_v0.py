@@ -60,7 +60,7 @@ def test_lookups_and_gradients_are_those_of_tensorflow(value, weights, options, 
         np.testing.assert_allclose(mine, upstreams, rtol=1e-6, atol=1e-7)
 
 
-def test_what_fills_up_a_ragged_sequence_is_warned_of():
+def test_filling_up_a_ragged_sequence_warns():
     table = mid_level.TableConfig(6, 2)
     embedding = mid_level.TPUEmbeddingV0(
         {"a": mid_level.FeatureConfig(table, max_sequence_length=3)}, None)

@@ -103,7 +103,7 @@ def test_tables_that_were_not_saved_stay_as_they_are(tmp_path):
     check_equal(case.values(), {**before, **saved.values()})
 
 
-def test_restored_training_goes_on_alike(saved):
+def test_restored_training_continues_alike(saved):
     case, same = Case(5, num_chips=2), Case(5)
     for one in (case, same):
         one.checkpoint.restore(saved[0])

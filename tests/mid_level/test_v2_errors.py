@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""What TPUEmbeddingV2 refuses, naming the feature or table, and that tables stay as they were."""
+"""Errors of TPUEmbeddingV2, which name the feature or table, and do not change tables."""
 
 import numpy as np
 import pytest

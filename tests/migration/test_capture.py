@@ -52,7 +52,7 @@ def test_shared_columns_until_the_constructor(tmp_path):
     assert "'history': mid_level.FeatureConfig(tbl_items, max_sequence_length=5)," in text
 
 
-def test_a_program_without_an_estimator_is_told(tmp_path):
+def test_a_program_without_an_estimator_is_reported(tmp_path):
     (tmp_path / "train.py").write_text("import tensorflow as tf\nprint('no estimator')\n")
     done = start([*MIGRATE, "train.py", "--capture"], cwd=tmp_path)
     assert done.returncode == 2
@@ -66,7 +66,7 @@ def test_a_program_without_an_estimator_is_told(tmp_path):
     (["a.py", "--", "--steps=1"], "arguments after -- are the program's, and need --capture"),
     (["a.py", "--capture-steps", "1"], "--capture-steps needs --capture"),
 ])
-def test_wrong_use_is_told(tmp_path, monkeypatch, capsys, arguments, sentence):
+def test_wrong_use_is_reported(tmp_path, monkeypatch, capsys, arguments, sentence):
     monkeypatch.chdir(tmp_path)
     for name in ("a.py", "b.py"):
         (tmp_path / name).touch()

@@ -66,7 +66,7 @@ def test_output_gets_every_file_and_overwrites_nothing(folder, capsys):
     assert "exists already" in capsys.readouterr().err
 
 
-def test_what_is_left_is_reported_and_told_by_the_status(folder, capsys):
+def test_what_is_left_is_reported_and_sets_the_status(folder, capsys):
     (folder / "trainer/task.py").write_text(OPEN)
     assert cli.main(["migrate", "--report", "report.json", "trainer"]) == 2
     printed = capsys.readouterr()

@@ -163,7 +163,7 @@ def test_twenty_steps_give_equal_numbers(name, runs):
     ("neural_collaborative_filtering", set()), ("sentence_classifier", {"TEE404"}),
     ("video_ranking_task", {"TEE404"}),
 ])
-def test_what_is_left_is_said(name, codes, runs):
+def test_what_is_left_is_reported(name, codes, runs):
     assert runs[1][name] == codes
     captured = set(json.loads((runs[0] / name / "findings.json").read_text()))
     assert captured <= {"TEE301", "TEE306"} | (

@@ -90,7 +90,7 @@ def uses_tensorflow(step):
     (functools.partial(Callable_(), 1), "has no source text"),
     (eval("lambda step: step"), "not read from a file"),
 ])
-def test_what_has_no_text_says_why(function, reason):
+def test_what_has_no_text_reports_why(function, reason):
     with pytest.raises(NoTextError, match=reason):
         Texts().expression(function)
 

@@ -44,7 +44,7 @@ def test_programs_side_by_side_decide_for_themselves(program):
     assert files["new"].before == files["new"].after
 
 
-def test_a_file_that_names_compat_is_as_it_says(program):
+def test_a_file_that_names_compat_decides_for_itself(program):
     files = program(task=MAIN, model=MODEL + "\ntable = tf.compat.v1.placeholder\n")
     assert files["model"].before == files["model"].after
 

@@ -127,7 +127,7 @@ def test_names_of_python_are_read_too():
     ("0.1,then:0:1", "`step` must be an int of at least 1, got 0"),
     ("0.1 0.2", "At ' 0.2'"),
 ])
-def test_bad_text_says_what_is_wrong(text, sentence):
+def test_bad_text_names_what_is_wrong(text, sentence):
     with pytest.raises(ValueError, match=sentence):
         m.parse(text)
 

@@ -37,7 +37,7 @@ def test_a_name_with_the_signs_of_a_glob_is_a_name_first():
 @pytest.mark.parametrize("key, nearest", [
     ("usr", "Nearest: user, user_home, user_city."), ("itemz*", "Nearest: items."),
     ("re:item", "Nearest: items."), ("xyz", "Nearest: items, user, user_city, user_home.")])
-def test_key_that_matches_nothing_says_the_nearest_names(key, nearest):
+def test_key_that_matches_nothing_names_the_nearest(key, nearest):
     with pytest.raises(ValueError, match="`table` must be the name of a table, or match one"
                        ) as raised:
         m.TableMultipliers.of({key: 1}).resolve(TABLES)

@@ -11,7 +11,7 @@ from tpu_estimator_embedding import multipliers
 
 STAY, SHRINK = "stay", "shrink"
 
-# Kind -> what becomes of each slot of a looked-up row, and whether the row moves.
+# Kind -> the effect on each slot of a looked-up row, and whether the row moves.
 EFFECTS = {
     "SGD": ({}, False),
     "Adagrad": ({"accumulators": STAY}, False),

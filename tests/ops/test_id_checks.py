@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""The checks that only running can make: when they fail, and in what words."""
+"""The runtime checks: when they fail, and their messages."""
 
 import re
 

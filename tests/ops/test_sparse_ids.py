@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""The one form that every kind of input is brought to."""
+"""The common form of every kind of input."""
 
 import numpy as np
 import pytest

@@ -60,7 +60,7 @@ def test_install_into_an_empty_environment_brings_a_tensorflow_and_its_keras(
     assert "tf-estimator-nightly" in installed
 
 
-def test_install_beside_a_tensorflow_too_old_says_what_to_do(source, make_environment):
+def test_install_beside_a_tensorflow_too_old_names_the_fix(source, make_environment):
     python = make_environment({"tensorflow": "2.14.1"})
     result = run_pip(python, "install", "--dry-run", str(source))
     assert result.returncode != 0

@@ -17,7 +17,7 @@ def table(name="t", rows=10, dimension=4, **options):
     return TablePlan(name, rows, dimension, None, **options)
 
 
-def test_tables_and_features_are_sorted_whatever_their_order():
+def test_tables_and_features_are_sorted_from_any_order():
     plan = EmbeddingPlan.build([table("b"), table("a")], [
         FeaturePlan("z", "a"), FeaturePlan("x", "b"), FeaturePlan("y", "a")])
     assert [table.name for table in plan.tables] == ["a", "b"]

@@ -51,7 +51,7 @@ def test_stacked_tables_come_apart_as_they_were(stacks_and_values):
 
 @given(stacks_with_values())
 @settings(max_examples=40, deadline=None)
-def test_every_id_stands_where_its_row_says_and_nowhere_else(stacks_and_values):
+def test_every_id_is_where_its_row_says_and_nowhere_else(stacks_and_values):
     stacks, values = stacks_and_values
     for stack in stacks:
         rows = stack_rows(stack, values).numpy()
@@ -105,7 +105,7 @@ def test_limits_of_a_stack(limits, expected):
     assert names(stacks) == expected
 
 
-def test_without_stacking_every_table_stands_alone():
+def test_without_stacking_every_table_is_a_stack():
     assert names(stack_tables([table("b", 9), table("a", 9)], EIGHT, stacking=False)) == ["a", "b"]
 
 

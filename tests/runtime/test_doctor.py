@@ -55,7 +55,7 @@ def test_bad_choice_of_kernels_is_wrong(findings, monkeypatch):
     assert f"-> `{load.VARIABLE}` must be one of 'native', 'tf', 'off', got 'fast'." in report
 
 
-def test_what_is_needed_is_said_and_nothing_is_patched(findings, monkeypatch):
+def test_what_is_needed_is_reported_and_nothing_is_patched(findings, monkeypatch):
     findings.append(Finding("Keras", "none", "Run `pip install it`."))
     monkeypatch.setattr(doctor, "_install", lambda: pytest.fail("installed"))
     report, is_well = doctor.examine()

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""What C++ writes to the standard error is hidden, but not what Python writes, nor errors."""
+"""C++ output to standard error is hidden, but not Python's output, nor errors."""
 
 import sys
 

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Options of `run` that reach the program by its environment."""
+"""Options of `run` that are passed to the program through its environment."""
 
 import argparse
 import os

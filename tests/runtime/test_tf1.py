@@ -119,7 +119,7 @@ def test_names_come_and_go():
     ("import tensorflow.compat.v1 as tf; tf.no_such_name", ""),
     ("import tensorflow as tf; tf.no_such_name", ""), ("[].no_such_name", ""),
     ("import no_such_module", "")])
-def test_error_that_ends_a_program_says_what_to_do(line, sentence):
+def test_error_that_ends_a_program_names_the_fix(line, sentence):
     # In one process each would be the end; the hint is looked up as the end of one would.
     from tpu_estimator_embedding import install
     from tpu_estimator_embedding.runtime import hints

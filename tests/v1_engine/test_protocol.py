@@ -270,7 +270,7 @@ def test_variables_never_created():
             session.run([engine.get_activations(), enqueue])
 
 
-def test_a_graph_has_queues_of_its_own():
+def test_a_graph_has_separate_queues():
     engine = make_engine()
     for _ in range(2):
         with tf.Graph().as_default(), tf.compat.v1.Session() as session:

@@ -61,7 +61,7 @@ def test_import_is_attribute_access(line, path):
     ("from tensorflow.contrib.slim.nets import resnet_v1", "slim.nets", "Install tf-slim"),
     ("from tensorflow.contrib.tpu.python.tpu import keras_support",
      "tpu.python.tpu.keras_support", "TensorFlow has nothing of that name")])
-def test_import_of_what_is_nowhere_says_what_to_use(line, path, sentence):
+def test_import_of_what_is_nowhere_names_what_to_use(line, path, sentence):
     with pytest.raises(ImportError,
                        match=rf"^tf\.contrib\.{path} went with TensorFlow 1\.15\. {sentence}"):
         run(line)
@@ -85,7 +85,7 @@ def test_tf_slim_is_the_counterpart_where_it_is_installed(monkeypatch):
     del sys.modules["tensorflow.contrib.slim.nets"], CONTRIB.slim.nets
 
 
-def test_tf_slim_that_cannot_be_imported_says_why(monkeypatch, tmp_path):
+def test_tf_slim_that_cannot_be_imported_reports_why(monkeypatch, tmp_path):
     (tmp_path / "tf_slim").mkdir()
     (tmp_path / "tf_slim" / "__init__.py").write_text("import no_such_dependency")
     monkeypatch.syspath_prepend(tmp_path)

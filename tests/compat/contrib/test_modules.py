@@ -63,7 +63,7 @@ def test_every_module_is_importable_under_both_forms(row):
     ("data.batch_and_drop_remainder", r"Use dataset\.batch\(batch_size, drop_remainder=True\)"),
     ("tpu.no_such_name", "TensorFlow has nothing of that name any more"),
     ("timeseries", "TensorFlow has nothing of that name any more")])
-def test_what_is_nowhere_says_what_to_use(path, sentence):
+def test_what_is_nowhere_names_what_to_use(path, sentence):
     *parents, name = path.split(".")
     module = importlib.import_module(".".join(["tensorflow.contrib", *parents]))
     with pytest.raises(AttributeError,

@@ -103,7 +103,7 @@ def test_cores_are_those_of_the_variable_everywhere():
         "9 cores need as many devices, and TensorFlow has started 8 CPU. Make the strat"]
 
 
-def test_cores_are_the_logical_devices_where_nothing_says_more():
+def test_cores_are_the_logical_devices_by_default():
     done = run_python("""
         import tensorflow as tf
         import tpu_estimator_embedding

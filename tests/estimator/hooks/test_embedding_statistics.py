@@ -91,7 +91,7 @@ def test_pipelined_steps_have_the_multiplier_of_their_gradients(tmp_path):
         {1: 2 ** 0.5, 2: 8, 3: 16 * 2 ** 0.5, 4: 128})
 
 
-def test_coverage_goes_on_where_a_checkpoint_was(tmp_path):
+def test_coverage_continues_from_a_checkpoint(tmp_path):
     """Adagrad's accumulators say which rows were trained."""
     from tpu_estimator_embedding import AdagradParameters
     hook = [EmbeddingStatisticsHook(1)]
@@ -136,7 +136,7 @@ def test_hook_of_a_model_fn(tmp_path):
     assert list(events(tmp_path)["embedding/counts/unique_ids"]) == [4]
 
 
-def test_hook_where_nothing_is_measured_says_so(tmp_path):
+def test_hook_where_nothing_is_measured_raises(tmp_path):
     estimator = counting.new_estimator(tmp_path, use_tpu=True)
     with pytest.raises(RuntimeError, match="must be given to TPUEstimator.train"):
         estimator.evaluate(counting.input_of(IDS), hooks=[EmbeddingStatisticsHook()])

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Hooks of the user and of the model see what they see under any Estimator."""
+"""Hooks of the user and of the model behave as under any Estimator."""
 
 import numpy as np
 import pytest
@@ -141,7 +141,7 @@ def test_hook_derived_from_that_which_logs_stays_itself(tmp_path):
     assert hook.seen == [0.0, "end"]
 
 
-def test_hook_that_runs_the_loss_takes_a_batch_of_its_own(tmp_path):
+def test_hook_that_runs_the_loss_consumes_an_extra_batch(tmp_path):
     """As under any Estimator, a further run of the session is a further batch."""
     class RunLoss(v1.train.SessionRunHook):
         losses = []

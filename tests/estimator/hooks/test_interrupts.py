@@ -46,7 +46,7 @@ def test_interrupt_saves_the_step_and_is_raised_afterwards(tmp_path):
     assert counts(estimator) == counts_of(*range(4))
 
 
-def test_caught_interrupt_is_over_and_training_goes_on(tmp_path):
+def test_training_continues_after_a_caught_interrupt(tmp_path):
     estimator = new_estimator(tmp_path)
     with pytest.raises(KeyboardInterrupt):
         estimator.train(input_of(range(10)), max_steps=4, hooks=[Send(signal.SIGINT, 3)])

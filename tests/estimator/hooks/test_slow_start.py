@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""A start that takes long says what it is busy with."""
+"""A slow start logs what it is doing."""
 
 import logging
 
@@ -16,7 +16,7 @@ def lines_about_the_start(caplog):
                     if " slots (" in record.getMessage()]
 
 
-def test_slow_start_is_told_while_it_lasts_and_when_it_is_over(tmp_path, monkeypatch, lines):
+def test_slow_start_is_logged_until_it_is_over(tmp_path, monkeypatch, lines):
     monkeypatch.setattr(slow_start, "PATIENCE_SECONDS", 0.0)
     new_estimator(tmp_path).train(input_of([0, 1]), max_steps=1)
     begun, ready = lines()
@@ -25,6 +25,6 @@ def test_slow_start_is_told_while_it_lasts_and_when_it_is_over(tmp_path, monkeyp
     assert ready.startswith("tpu_estimator_embedding: 1 table and its slots (0.0 GB) are ready")
 
 
-def test_fast_start_says_nothing(tmp_path, lines):
+def test_fast_start_logs_nothing(tmp_path, lines):
     new_estimator(tmp_path).train(input_of([0, 1]), max_steps=1)
     assert lines() == []

@@ -58,7 +58,7 @@ def test_input_that_never_ends_is_read_up_to_max_steps(tmp_path):
     assert counts(estimator) == counts_of(0, 1, 2, 3, 0, 1, 2, 3, 0, 1)
 
 
-def test_empty_input_makes_no_step_and_says_so(tmp_path, caplog):
+def test_empty_input_makes_no_step_and_logs_it(tmp_path, caplog):
     estimator = new_estimator(tmp_path)
     with caplog.at_level(logging.WARNING, logger="tensorflow"):
         finish(estimator.train, input_of([]), max_steps=5)
@@ -70,7 +70,7 @@ def test_empty_input_makes_no_step_and_says_so(tmp_path, caplog):
 
 @pytest.mark.parametrize("pipelined", [False, True])
 @pytest.mark.parametrize("num_ids", [0, 4])
-def test_end_of_input_is_no_step_for_what_does_not_depend_on_it(tmp_path, num_ids, pipelined):
+def test_end_of_input_runs_no_op_that_does_not_depend_on_it(tmp_path, num_ids, pipelined):
     """Where the input ends, neither is the step counted nor a regularized variable changed."""
     def model_fn(features, labels, mode, params):
         kernel = tf.compat.v1.get_variable("kernel", [],
@@ -88,7 +88,7 @@ def test_end_of_input_is_no_step_for_what_does_not_depend_on_it(tmp_path, num_id
     assert estimator.get_variable_value("kernel") == num_ids // 2
 
 
-def test_training_goes_on_from_the_checkpoint_with_new_input(tmp_path):
+def test_training_continues_from_the_checkpoint_with_new_input(tmp_path):
     estimator = new_estimator(tmp_path)
     estimator.train(input_of(range(8)), steps=2)
     estimator.train(input_of(range(8)), steps=2)

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""What an input_fn is told, and what it may return."""
+"""The arguments of an input_fn, and what it may return."""
 
 import numpy as np
 import pytest

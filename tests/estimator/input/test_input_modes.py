@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Which replica is given which batch, and what an input_fn may return besides."""
+"""The batches of each replica, by input mode, and other results of an input_fn."""
 
 import numpy as np
 import pytest
@@ -61,7 +61,7 @@ def own_range(params):
     (Modes.PER_HOST_V1, own_range, 1, counts_of(*range(4))),
     (Modes.PER_HOST_V2, own_range, 1, counts_of(*range(4))),
 ])
-def test_replicas_are_given_what_their_mode_says(tmp_path, input_mode, input_fn, steps, expected):
+def test_replicas_get_the_batches_of_their_mode(tmp_path, input_mode, input_fn, steps, expected):
     estimator = new_dense(tmp_path, input_mode)
     finish(estimator.train, input_fn, max_steps=100)
     assert counts(estimator) == expected

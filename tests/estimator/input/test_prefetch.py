@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""The input of a step is read and prepared while the step before it computes."""
+"""The input of a step is read and prepared while the previous step computes."""
 
 import threading
 

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""What is given a static batch size anywhere has it everywhere, as on a TPU."""
+"""A batch size that is static in one tensor is static in all, as on a TPU."""
 
 import numpy as np
 import pytest

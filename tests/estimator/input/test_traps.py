@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""How ids are read, where it may surprise: each kind of tensor, and what is missing in it."""
+"""Surprising ways in which ids are read: each kind of tensor, and missing parts of it."""
 
 import warnings
 
@@ -160,7 +160,7 @@ def test_batch_without_samples_trains_nothing(tmp_path, options):
     assert len(list(estimator.predict(input_fn))) == 8
 
 
-def test_dropped_zeros_are_told_once_per_process(tmp_path):
+def test_dropped_zeros_are_logged_once_per_process(tmp_path):
     """Training twice, evaluating and predicting builds the lookup four times."""
     spec = EmbeddingConfigSpec(
         table_to_config_dict={"t": TableConfig(ROWS, 1)},

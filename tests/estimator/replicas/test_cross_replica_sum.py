@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""How gradients of replicas are put together, and what cannot be put together."""
+"""How gradients of replicas are summed, and which cannot be summed."""
 
 import numpy as np
 import pytest

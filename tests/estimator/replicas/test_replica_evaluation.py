@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""What replicas hand to the host: metrics and host calls see the whole batch."""
+"""Tensors that replicas pass to the host: metrics and host calls get the whole batch."""
 
 import numpy as np
 import pytest

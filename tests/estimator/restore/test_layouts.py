@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""A model trained with one layout of its tables goes on with any other."""
+"""A model trained with one layout of its tables continues with any other."""
 
 import os
 
@@ -50,7 +50,7 @@ def predicted(estimator):
         input_of(range(counting.VOCABULARY)))]
 
 
-def test_checkpoint_says_how_its_tables_lie(trained):
+def test_checkpoint_records_its_table_layouts(trained):
     text = tf.train.load_variable(trained.model_dir, table_layouts.TABLE_LAYOUTS_KEY)
     assert table_layouts.parse_table_layouts(text) == {
         "counts": table_layouts.TableLayout("mod", 2, counting.VOCABULARY)}

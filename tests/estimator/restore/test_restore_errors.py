@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Checkpoints whose tables have other shapes: the error, and the way out that it names."""
+"""Checkpoints whose tables have different shapes: the error, and the fix that it names."""
 
 import re
 import shlex

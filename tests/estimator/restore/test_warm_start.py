@@ -114,7 +114,7 @@ def test_table_that_is_new_starts_afresh(tmp_path, source):
     assert started == [A, f"{A}/Adagrad", "kernel"]
 
 
-def test_other_optimizer_starts_with_slots_of_its_own(tmp_path, source):
+def test_other_optimizer_starts_with_new_slots(tmp_path, source):
     started = started_from(source, tmp_path, parameters=AdamParameters(0.1),
                            warm_start_from=source)
     assert started == sorted([A, B, "kernel"])
@@ -132,7 +132,7 @@ def test_tables_of_a_model_without_engine_start_the_engine(tmp_path):
                         warm_start_from=str(tmp_path / "source")) == ALL
 
 
-def test_training_that_goes_on_does_not_start_again(tmp_path, source):
+def test_training_that_continues_does_not_start_again(tmp_path, source):
     train(tmp_path, warm_start_from=source)
     trained = values(tmp_path)
     train(tmp_path, warm_start_from=source)

@@ -137,7 +137,7 @@ def test_tables_of_several_parts_are_not_saved_by_their_first():
         children(variables)
 
 
-def test_no_other_object_stands_for_an_engine_that_is_not_there():
+def test_missing_engine_is_not_replaced_by_another_object():
     done = run_python("""
         from tpu_estimator_embedding import mid_level
         config = mid_level.FeatureConfig(mid_level.TableConfig(3, 1))

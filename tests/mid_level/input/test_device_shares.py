@@ -24,7 +24,7 @@ def test_shares_are_in_the_order_of_the_replicas(shares, first, second):
         assert shares.add(second, ["a"], training=False) == [["a"], ["b"]]
 
 
-def test_device_that_has_its_ids_is_an_error_and_the_batch_goes_on(shares):
+def test_device_that_has_its_ids_is_an_error_and_the_batch_continues(shares):
     shares.add("/TPU:1", ["b"], training=True)
     with pytest.raises(RuntimeError, match="got '/CPU:1' twice, and none yet for .*CPU:0"):
         shares.add("/CPU:1", ["c"], training=True)
@@ -37,14 +37,14 @@ def test_shares_are_all_for_training_or_none(shares):
         shares.add("/TPU:0", ["a"], training=False)
 
 
-def test_unfinished_batch_is_told_once_and_dropped(shares):
+def test_unfinished_batch_is_reported_once_and_dropped(shares):
     shares.add("/TPU:1", ["b"], training=True)
     with pytest.raises(RuntimeError, match="called for every device, got no ids for .*CPU:0"):
         shares.check_complete()
     shares.check_complete()
 
 
-def test_function_that_leaves_a_batch_unfinished_is_told(shares):
+def test_function_that_leaves_a_batch_unfinished_is_reported(shares):
     @tf.function
     def enqueue_half():
         shares.add("/TPU:1", [tf.constant(1)], training=True)

@@ -301,7 +301,7 @@ def test_status_tells_of_a_difference(verify, monkeypatch, capsys):
     assert "The first difference is after step 1:" in capsys.readouterr().out
 
 
-def test_program_without_an_estimator_is_told(tmp_path, capsys):
+def test_program_without_an_estimator_is_reported(tmp_path, capsys):
     program = tmp_path / "program.py"
     program.write_text("print('no estimator')\n")
     assert cli.main(["verify", str(program), str(program)]) == 2
@@ -315,7 +315,7 @@ def test_program_without_an_estimator_is_told(tmp_path, capsys):
     (["--plot", "a.pdf", "no.py", "no.py"], "`plot` must be a name that ends in .png"),
     (["--names", "no.json", "no.py", "no.py"], "no.json"),
 ])
-def test_wrong_use_is_told_before_anything_runs(arguments, sentence, capsys):
+def test_wrong_use_is_reported_before_anything_runs(arguments, sentence, capsys):
     assert cli.main(["verify", *arguments]) == 2
     assert sentence in capsys.readouterr().err
 

@@ -24,7 +24,7 @@ class _StatisticsCallback(_Callback):
     They are those of EmbeddingStatisticsHook. Stacks of TPUEmbeddingV2 are tables here. With
     pipelining, a batch makes the update of the batch before it.
 
-    A loop of one's own calls `on_train_begin`, and `on_train_batch_begin(batch)` and
+    A custom training loop calls `on_train_begin`, and `on_train_batch_begin(batch)` and
     `on_train_batch_end(batch)` around every batch.
 
     Args:
