@@ -23,12 +23,6 @@ ESTIMATORS = ("before", "after_imports")
 WHOLE = {"evaluation": "model.ckpt-0", "export": "model.ckpt-0", "summaries": "model.ckpt-0",
          "checkpoints": "first/model.ckpt-20"}
 
-# Programs that `verify` cannot follow, though their checkpoints agree: replicas wait for each
-# other, and after its trial step Keras counts on, and weights of Keras RS differ.
-NOT_VERIFIED = (("replicas", "after_tf2"), ("replicas", "after_layers"),
-                ("gradient_multiplier", "after_layers"), ("learning_rates", "after_layers"),
-                ("weights", "after_keras_rs"))
-
 
 def verify(page: str, stage: str, output: pathlib.Path, before: pathlib.Path) -> None:
     """Trains a program as `verify` does."""
@@ -66,9 +60,8 @@ def main(directory: str, stage: str, *pages: str) -> None:
     for page in pages:
         print(f"{page}/{stage}.py", file=sys.stderr)
         output, before = (pathlib.Path(directory, page, name) for name in (stage, "before"))
-        if (page, stage) not in NOT_VERIFIED:
-            reset(stage)
-            verify(page, stage, output, before)
+        reset(stage)
+        verify(page, stage, output, before)
         if page in WHOLE or not is_estimator:
             reset(stage)
             start = before / "whole" / WHOLE[page] if page in WHOLE else before / INITIAL

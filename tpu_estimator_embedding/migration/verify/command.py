@@ -46,6 +46,9 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
                         help="`import tensorflow` means TensorFlow 1.x in LEGACY.py")
     parser.add_argument("--names", metavar="FILE", help='JSON object: dense variable in the legacy '
                         "checkpoint -> name of the variable in a TF2 program, where they differ")
+    parser.add_argument("--step-timeout", type=float, default=600.0, metavar="SECONDS",
+                        help="fail where a step of a TF2 program takes longer; 0 means no limit "
+                        "(default: %(default)s)")
     parser.add_argument("--plot", metavar="FILE.png",
                         help="draw the differences over the steps")
     parser.add_argument("--keep", metavar="DIR", help="keep checkpoints, batches and logs of "
@@ -79,7 +82,8 @@ def run(args: argparse.Namespace) -> int:
         found = compare(args.legacy, args.migrated, args.program_arguments, steps=args.steps,
                         rtol=args.rtol, atol=args.atol, is_tf1=args.is_tf1,
                         directory=args.keep and pathlib.Path(args.keep), names=names,
-                        migrated_arguments=args.migrated_arguments)
+                        migrated_arguments=args.migrated_arguments,
+                        step_timeout=args.step_timeout)
         if picture:
             plot.save_plot(found.steps, picture)
     except (OSError, ValueError, ImportError, FailedRunError) as error:

@@ -64,7 +64,8 @@ def compare(legacy: StrPath, migrated: StrPath, arguments: Sequence[str] = (), *
             steps: int = 20, rtol: float = 0.0, atol: float = 0.0, is_tf1: bool = False,
             directory: StrPath | None = None,
             names: Mapping[str, str] | None = None,
-            migrated_arguments: Sequence[str] | None = None) -> Verification:
+            migrated_arguments: Sequence[str] | None = None,
+            step_timeout: float = 600.0) -> Verification:
     """Runs a legacy program and its migration to any stage, and compares every step.
 
     Each runs in a separate process until its first TPUEstimator with tables, or a TF2 program's
@@ -87,15 +88,18 @@ def compare(legacy: StrPath, migrated: StrPath, arguments: Sequence[str] = (), *
         names: dense variable in a checkpoint of the legacy program -> name of the variable in a
             TF2 program, where they differ.
         migrated_arguments: of the migrated program, where they differ.
+        step_timeout: seconds that one step of a TF2 program may take; 0 means no limit.
 
     Raises:
         ValueError: `steps` or a tolerance is out of range.
         FileNotFoundError: there is no such program.
         FileExistsError: `directory` holds a run already.
-        FailedRunError: a program fails, or has no TPUEstimator with tables that trains.
+        FailedRunError: a program fails, has no TPUEstimator with tables that trains, or has not
+            ended a step within `step_timeout`.
     """
     checks.check_positive_int("steps", steps)
     checks.check(rtol >= 0 and atol >= 0, "rtol", "at least 0, as atol must", (rtol, atol))
+    checks.check(step_timeout >= 0, "step_timeout", "at least 0 seconds", step_timeout)
     for program in (legacy, migrated):
         if not pathlib.Path(program).is_file():
             raise FileNotFoundError(f"There is no program {os.fspath(program)!r}.")
@@ -107,7 +111,8 @@ def compare(legacy: StrPath, migrated: StrPath, arguments: Sequence[str] = (), *
         own = arguments if migrated_arguments is None else migrated_arguments
         b = processes.record(Settings(os.fspath(migrated), tuple(own), str(new), steps,
                                       is_legacy=False, reference=str(old),
-                                      names=tuple((names or {}).items())))
+                                      names=tuple((names or {}).items()),
+                                      step_timeout=step_timeout))
         return compare_runs(old, a, new, b, rtol=rtol, atol=atol)
 
 

@@ -7,7 +7,12 @@ from typing import Any
 import numpy as np
 
 from tpu_estimator_embedding.migration.verify.reference import Reference
-from tpu_estimator_embedding.migration.verify.seen_variables import SeenVariables, name_of
+from tpu_estimator_embedding.migration.verify.seen_variables import (
+    SeenVariables,
+    first_parts,
+    name_of,
+    whole,
+)
 from tpu_estimator_embedding.migration.verify.watched_tables import WatchedTables
 
 
@@ -26,7 +31,7 @@ class Counterparts:
     def __init__(self, reference: Reference, tables: Iterable[WatchedTables],
                  seen: SeenVariables, given: Mapping[str, str]) -> None:
         self._reference, self._seen, self._given = reference, seen, given
-        self._watched = list(tables)
+        self._watched = [one for one in tables if one.updates]  # not those of a copy, at rest
         self.notes: list[str] = []
         self.missing: list[str] = []
         self.is_pipelined = any(one.is_pipelined for one in self._watched)
@@ -38,11 +43,11 @@ class Counterparts:
     def set_back(self) -> None:
         """Resets every variable to its value at the start of training."""
         for name, variable in {**self._tables, **self._dense}.items():
-            variable.assign({**self._reference.tables, **self._reference.variables}[name])
-        set_back = {id(variable) for variable in self._dense.values()}
+            whole(variable).assign({**self._reference.tables, **self._reference.variables}[name])
+        set_back = {id(whole(variable)) for variable in self._dense.values()}
         for variable in self._others:
             start = self._seen.start(variable)
-            if id(variable) in set_back:
+            if id(whole(variable)) in set_back:
                 continue
             if start is not None:
                 variable.assign(start)
@@ -94,16 +99,17 @@ class Counterparts:
 
     def _find_dense(self) -> dict[str, Any]:
         found: dict[str, Any] = {}
+        others = first_parts(self._others)
         for name, value in self._reference.variables.items():
             shape, wanted = np.shape(value), self._given.get(name, name)
-            named = [variable for variable in self._others
+            named = [variable for variable in others
                      if name_of(variable) == wanted and tuple(variable.shape) == shape]
             if len(named) > 1:
                 self.notes.append(f"{len(named)} variables are called {wanted!r}; the first one "
                                   "is compared")
             if named:
                 found[name] = named[0]
-        self._pair_by_shape(found)
+        self._pair_by_shape(found, others)
         for name in self._reference.variables:
             if name not in found and name != "global_step":
                 is_slot = any(name.startswith(f"{other}/") for other in
@@ -114,11 +120,11 @@ class Counterparts:
                     text if is_slot else f"{text}; --names says which one it is")
         return found
 
-    def _pair_by_shape(self, found: dict[str, Any]) -> None:
+    def _pair_by_shape(self, found: dict[str, Any], others: list[Any]) -> None:
         """Pairs trainable variables without a name in common, shape by shape."""
         taken = {id(variable) for variable in found.values()}
         legacy = [name for name in self._reference.result.trainable if name not in found]
-        own = [variable for variable in self._others
+        own = [variable for variable in others
                if id(variable) not in taken and variable.trainable]
         for shape in {np.shape(self._reference.variables[name]) for name in legacy}:
             names = [name for name in legacy

@@ -7,6 +7,7 @@ from typing import Any
 
 import numpy as np
 import tensorflow as tf
+from tensorflow.python.data.ops import multi_device_iterator_ops
 
 from tpu_estimator_embedding.migration.verify.batches import Batches
 from tpu_estimator_embedding.migration.verify.watched_tables import wrapped
@@ -15,7 +16,8 @@ from tpu_estimator_embedding.migration.verify.watched_tables import wrapped
 class Feed:
     """Feeds every Dataset: batch n while n steps are done.
 
-    A Dataset whose elements have a different structure than the legacy program's is not fed.
+    Under a strategy of R replicas, replica r is fed batch n R + r. A Dataset whose elements have a
+    different structure than the legacy program's is not fed.
 
     Attributes:
         own: the first Dataset that was iterated over, preferably one that is fed.
@@ -26,6 +28,7 @@ class Feed:
         """Takes the recorded batches, and the function that returns the step of the next batch."""
         self._batches, self._next_step = batches, next_step
         self._iterate: Any = None
+        self._shared: _Shared | None = None  # what a strategy iterates over now
         self.own: tf.data.Dataset | None = None
         self.is_recorded = True
 
@@ -33,7 +36,9 @@ class Feed:
     def feeding(self) -> Iterator[None]:
         """Intercepts the Datasets that a program iterates over eagerly."""
         self._iterate = tf.data.Dataset.__iter__
-        with wrapped(tf.data.Dataset, "__iter__", self._iter):
+        with wrapped(tf.data.Dataset, "__iter__", self._iter), \
+                wrapped(multi_device_iterator_ops.OwnedMultiDeviceIterator, "__init__",
+                        self._share):
             yield
 
     def own_batches(self, count: int) -> Batches:
@@ -42,15 +47,26 @@ class Feed:
         elements = list(_flat(self._iterate(self.own.take(count))))
         return Batches(elements, len(elements) < count)
 
+    def _share(self, original: Any, iterator: Any, dataset: Any = None, devices: Any = None,
+               **options: Any) -> None:
+        self._shared = None if dataset is None else _Shared(dataset, len(devices))
+        try:
+            original(iterator, dataset, devices, **options)
+        finally:
+            self._shared = None
+
     def _iter(self, original: Any, dataset: tf.data.Dataset) -> Any:
         if not tf.executing_eagerly():
             return original(dataset)
+        shared = self._shared
+        replica, count = shared.take_replica() if shared else (0, 1)
         specs = tf.nest.flatten(dataset.element_spec, expand_composites=True)
         is_recorded = self._fits(specs)
         if self.own is None or is_recorded > self.is_recorded:
-            self.own, self.is_recorded = dataset, is_recorded
+            self.own, self.is_recorded = shared.dataset if shared else dataset, is_recorded
         fed = tf.data.Dataset.from_generator(
-            lambda: self._generate(dataset, is_recorded), output_signature=tuple(specs))
+            lambda: self._generate(dataset, is_recorded, replica, count),
+            output_signature=tuple(specs))
         spec = dataset.element_spec
         fed = fed.map(lambda *tensors: tf.nest.pack_sequence_as(
             spec, list(tensors), expand_composites=True))
@@ -63,8 +79,9 @@ class Feed:
             and spec.dtype == tf.as_dtype(array.dtype if array.dtype != object else tf.string)
             for spec, array in zip(specs, batch, strict=True))
 
-    def _generate(self, dataset: tf.data.Dataset, is_recorded: bool) -> Iterator[Any]:
-        read = [] if not is_recorded else self._batches.elements
+    def _generate(self, dataset: tf.data.Dataset, is_recorded: bool, replica: int,
+                  count: int) -> Iterator[Any]:
+        read = self._batches.elements[replica::count] if is_recorded else []
         own = None if is_recorded else _flat(self._iterate(dataset))
         while True:
             step = self._next_step()
@@ -76,6 +93,18 @@ class Feed:
             if step >= len(read):
                 return
             yield tuple(read[step])
+
+
+class _Shared:
+    """A Dataset whose batches a strategy deals out to its replicas, an iterator for each."""
+
+    def __init__(self, dataset: tf.data.Dataset, count: int) -> None:
+        self.dataset, self._count = dataset, count
+        self._replicas = iter(range(count))
+
+    def take_replica(self) -> tuple[int, int]:
+        """Returns the number of the replica whose iterator is made, and their count."""
+        return next(self._replicas), self._count
 
 
 def _flat(elements: Any) -> Iterator[list[np.ndarray]]:

@@ -2,11 +2,12 @@
 """All variables that a running TF2 program creates, with their initial values."""
 
 import contextlib
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 from typing import Any
 
 import numpy as np
 import tensorflow as tf
+from tensorflow.python.distribute import distribute_utils
 
 
 class SeenVariables:
@@ -38,6 +39,15 @@ class SeenVariables:
         for variable in self.all:
             self._note(variable)
 
+    def note_new_starts(self) -> None:
+        """Notes the values of variables that had none before the step that is running.
+
+        What it has noted of others stays: the step may have changed them by now.
+        """
+        for variable in self.all:
+            if id(variable) not in self._starts:
+                self._note(variable)
+
     def start(self, variable: Any) -> np.ndarray | None:
         """Returns the initial value of a variable; None if a step created it."""
         return self._starts.get(id(variable))
@@ -50,6 +60,19 @@ class SeenVariables:
     def _note(self, variable: Any) -> None:
         with contextlib.suppress(tf.errors.OpError, NotImplementedError, AttributeError):
             self._starts[id(variable)] = variable.numpy()
+
+
+def whole(variable: Any) -> Any:
+    """Returns the variable that one replica's is a part of, or else the variable itself."""
+    return distribute_utils.value_container(variable)
+
+
+def first_parts(variables: Iterable[Any]) -> list[Any]:
+    """Returns the variables without those of further replicas."""
+    found: dict[int, Any] = {}
+    for variable in variables:
+        found.setdefault(id(whole(variable)), variable)
+    return list(found.values())
 
 
 def name_of(variable: Any) -> str:

@@ -34,6 +34,8 @@ class Settings:
         reference: directory of the run whose initial values and batches this one uses; None means
             its own.
         names: variable of the legacy program -> that of a migrated one, where they differ.
+        step_timeout: seconds after which a TF2 program is ended that has not ended a step; 0
+            means no limit.
     """
 
     program: str
@@ -44,6 +46,7 @@ class Settings:
     is_tf1: bool = False
     reference: str | None = None
     names: tuple[tuple[str, str], ...] = ()
+    step_timeout: float = 0.0
 
     def save(self) -> pathlib.Path:
         """Writes the settings into the directory of the run; returns the file."""

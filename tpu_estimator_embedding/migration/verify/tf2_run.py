@@ -33,6 +33,7 @@ from tpu_estimator_embedding.migration.verify.settings import (
     Settings,
     step_name,
 )
+from tpu_estimator_embedding.migration.verify.step_timeout import StepTimeout
 from tpu_estimator_embedding.migration.verify.watched_tables import (
     WatchedTables,
     call,
@@ -59,13 +60,14 @@ class TF2Run:
         self._tables: list[WatchedTables] = []
         self._seen = SeenVariables()
         self._feed = Feed(self._reference.batches, self._asked)
+        self._timeout = StepTimeout(settings.program, settings.step_timeout)
         self._depth = 0  # of calls of tf.functions
         self._is_fed_inside = False  # whether such a call requests batches
         self._counterparts: Counterparts | None = None
         self._updates = 0  # that were made before the batch that is trained on
         self._loss: float | None = None
         self._late: dict[str, np.ndarray] | None = None  # of the step before, without tables
-        self._own: dict[str, np.ndarray] = {}
+        self._own: dict[WatchedTables, dict[str, np.ndarray]] = {}  # start values
         self.losses: list[float | None] = []
         self.problem = ""
         self.result: RunResult | None = None
@@ -81,6 +83,7 @@ class TF2Run:
 
     def finish(self) -> None:
         """Saves the values of the last step, if the program ended by itself."""
+        self._timeout.stop()
         if self.result is None and self._has_trained():
             self._close()
         if self.result is None and self.losses:
@@ -102,6 +105,8 @@ class TF2Run:
         return max((tables.updates // tables.num_replicas for tables in self._tables), default=0)
 
     def _call_function(self, original: Any, *args: Any, **kwargs: Any) -> Any:
+        if not self._depth:
+            self._note_starts()
         self._depth += 1
         try:
             result = original(*args, **kwargs)
@@ -115,15 +120,26 @@ class TF2Run:
     def _asked(self) -> int:
         """Returns the number of completed steps, when the program requests the next batch."""
         self._check_open()
+        self._timeout.start_step(len(self.losses) + 1)
         self._is_fed_inside = self._depth > 0  # variables may be in use by now
         if self._has_trained() and not self._is_fed_inside:
             self._close()
             self._check_open()
-        if self._counterparts is None and not self._has_trained():
-            self._seen.note_starts()
-            self._own = {name: variable.numpy() for tables in self._tables
-                         for name, variable in tables.variables().items()}
+        self._note_starts()
         return len(self.losses)
+
+    def _note_starts(self) -> None:
+        """Notes the values before the first step; a function that asks may be in that step."""
+        if self._counterparts is not None or self._has_trained():
+            return
+        if self._depth:
+            self._seen.note_new_starts()
+        else:
+            self._seen.note_starts()
+            self._own.clear()
+        for tables in self._tables:
+            values = {name: variable.numpy() for name, variable in tables.variables().items()}
+            self._own[tables] = {**values, **self._own.get(tables, {})}
 
     def _check_open(self) -> None:
         if self.result is not None:
@@ -131,6 +147,7 @@ class TF2Run:
 
     def _close(self) -> None:
         """Saves the values after the completed step."""
+        self._timeout.stop()
         made, self._updates = self._made() - self._updates, self._made()
         if made > 1:
             self.problem = (f"the migrated program made {made} steps between two batches: run one "
@@ -203,7 +220,9 @@ class TF2Run:
     def _start_differences(self) -> Iterator[str]:
         if self._counterparts is None:
             return
-        for name, own in self._counterparts.starts(self._own).items():
+        tables = {name: value for one, values in self._own.items() if one.updates
+                  for name, value in values.items()}
+        for name, own in self._counterparts.starts(tables).items():
             legacy = {**self._reference.tables, **self._reference.variables}[name]
             if found := start_values.difference(legacy, own):
                 yield f"initial value of {name}: {found}"

@@ -8,6 +8,7 @@ through an additional op that calls Python.
 import contextlib
 import dataclasses
 import functools
+import threading
 from collections.abc import Callable, Iterator, Mapping
 from typing import Any
 
@@ -45,6 +46,7 @@ class WatchedTables:
     updates: int = 0
     activations: dict[str, np.ndarray] = dataclasses.field(default_factory=dict)
     trained: dict[str, np.ndarray] = dataclasses.field(default_factory=dict)
+    _lock: Any = dataclasses.field(default_factory=threading.Lock)
 
     @property
     def is_pipelined(self) -> bool:
@@ -52,7 +54,10 @@ class WatchedTables:
         return self.plan is not None and self.plan.pipelined
 
     def look_up(self, features: Mapping[str, Any]) -> None:
-        """Records activations when they are computed."""
+        """Records activations when they are computed; of several replicas the first one's."""
+        context = tf.distribute.get_replica_context()
+        if context and tf.get_static_value(context.replica_id_in_sync_group):
+            return
         for name, value in features.items():
             call(functools.partial(self._note, name), value)
 
@@ -64,8 +69,9 @@ class WatchedTables:
         self.activations[name] = activations
 
     def _count(self, _: np.ndarray) -> None:
-        self.updates += 1
-        self.trained = dict(self.activations)
+        with self._lock:  # replicas count at the same time
+            self.updates += 1
+            self.trained = dict(self.activations)
 
 
 def call(function: Callable[[np.ndarray], Any], value: Any) -> None:
