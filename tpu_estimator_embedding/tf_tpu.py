@@ -27,7 +27,7 @@ from tpu_estimator_embedding.compat.stand_ins.tpu_strategy import (
     ExperimentalTPUStrategy,
     TPUStrategy,
 )
-from tpu_estimator_embedding.estimator.replicas import tpu_computations, tpu_shard
+from tpu_estimator_embedding.estimator.replicas import tpu_computations, tpu_inference, tpu_shard
 from tpu_estimator_embedding.feature_column.embedding_column import embedding_column
 from tpu_estimator_embedding.feature_column.shared_embedding_columns import (
     shared_embedding_columns,
@@ -106,12 +106,22 @@ experimental = ModuleView(
            for name in tf_estimator._EXPORTED}})
 
 
+def _load_tpu_estimator() -> Any:
+    from tpu_estimator_embedding.runtime import estimator_views
+    return estimator_views.tpu_estimator
+
+
+# For programs without `install()`, which patches the module itself.
+_tpu_estimator = ModuleView(f"{__name__}.tpu_estimator", _load_tpu_estimator, {
+    name: getattr(tpu_inference, name)
+    for name in ("call_computation", "inference_on_tpu", "model_fn_inference_on_tpu")})
+
+
 def __getattr__(name: str) -> Any:
     if name in _MODULES:
         return importlib.import_module(_MODULES[name])
     if name == "tpu_estimator":
-        from tpu_estimator_embedding.runtime import estimator_views
-        return estimator_views.tpu_estimator
+        return _tpu_estimator
     if name in _CONTRIB:
         module, _, attribute = _CONTRIB[name].partition(":")
         return getattr(importlib.import_module(module), attribute)

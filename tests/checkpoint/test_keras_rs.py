@@ -127,3 +127,40 @@ def test_optimizers_that_differ_are_refused(source, optimizer, sentence, new_mod
         checkpoint.convert(v1, tmp_path / "keras", "keras-rs", template=template,
                            without_slots=True)
         assert "_CHECKPOINTABLE_OBJECT_GRAPH" in values_of(tmp_path / "keras")
+
+
+def subclassed(new_layer):
+    """Returns a subclassed model, built, whose variables Keras calls alike."""
+    class Subclassed(keras.Model):
+        def __init__(self):
+            super().__init__(name="subclassed")
+            self.rows, self.dense = new_layer(), keras.layers.Dense(2, name="dense")
+
+        def call(self, inputs):
+            rows = self.rows(inputs)
+            return self.dense(rows["words"]), rows["tags"]
+
+    model = Subclassed()
+    model({name: tf.constant([[0], [1]]) for name in SIZES})
+    return model
+
+
+@pytest.mark.parametrize("is_compiled, sentence", [
+    (True, "must be of a model whose tables have names of their own, got \"2 variables "
+           "'subclassed/embeddings'\". Keras 3 calls the variables of a subclassed model alike"),
+    (False, "must be of a compiled Keras model with tables")])
+def test_models_that_hide_their_tables_are_refused_with_the_way_out(is_compiled, sentence,
+                                                                    tmp_path):
+    model = subclassed(distributed_embedding)
+    if is_compiled:
+        model.compile(keras.optimizers.Adagrad(0.1))
+        model.optimizer.build(model.trainable_variables)
+    path = tf.train.Checkpoint(model=model).save(tmp_path / "model")
+    source = save_v1(tmp_path / "v1", variables())
+    for attempt in (lambda: checkpoint.inspect(path),
+                    lambda: checkpoint.convert(path, tmp_path / "out", "v1"),
+                    lambda: checkpoint.convert(source, tmp_path / "out", "keras-rs",
+                                               template=path)):
+        with pytest.raises(ValueError, match=sentence):
+            attempt()
+    assert not list(tmp_path.glob("out*"))

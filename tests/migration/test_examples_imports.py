@@ -33,6 +33,13 @@ PROGRAMS = {
         lambda directory: synthetic_data.write_purchases(directory, 4000, 1000), ["--tf1"],
         ["--clicks=clicks.csv", "--purchases=purchases.csv", "--candidates=candidates.csv",
          "--click_steps=20", "--purchase_steps=5", "--base_dir={model}"]),
+    "neural_collaborative_filtering": (
+        lambda directory: synthetic_data.write_interactions(directory), [],
+        ["--data_dir=.", "--rounds=1", "--model_dir={model}"]),
+    "rating_ensemble": (
+        lambda directory: synthetic_data.write_ratings(directory, 6000), [],
+        ["--ratings=ratings.npz", "--train_steps=20", "--model_dir={model}",
+         "--export_dir={model}_export"]),
     "rating_tables": (
         lambda directory: synthetic_data.write_ratings(directory, 6000), [],
         ["--ratings=ratings.npz", "--num_shards=2", "--train_steps=20", "--model_dir={model}"]),
@@ -43,6 +50,9 @@ PROGRAMS = {
     "two_tower": (
         lambda directory: synthetic_data.write_sessions(directory, 6000), [],
         ["--sessions=sessions.npz", "--output={model}.npz", "--steps=20", "--model_dir={model}"]),
+    "video_ranking_task": (
+        lambda directory: synthetic_data.write_feed(directory, 8000), [],
+        ["--data_dir=.", "--steps=20", "--global_batch_size=128", "--model_dir={model}"]),
 }
 
 # Two runs of a program are equal where files are read in order and Keras has a seed.

@@ -178,3 +178,11 @@ def test_lines_edited_by_hand_are_as_many_as_said(name):
         lines = patch.read_text().splitlines() if patch.exists() else []
         counts.append(sum(line.startswith("+") and not line.startswith("+++") for line in lines))
     assert tuple(counts) == HAND_EDITED[name]
+
+
+def test_ensemble_of_several_optimizers_is_refused_and_stays_at_stage_1():
+    source = (EXAMPLES / "rating_ensemble.py").read_text()
+    result = rewrite(source, "rating_ensemble.py", to="tf2")
+    [found] = [one for one in result.findings if one.code == "TEE402"]
+    assert found.message == "it makes 0 optimizers of tf.train itself, not one"
+    assert result.data == rewrite(source, "rating_ensemble.py").data

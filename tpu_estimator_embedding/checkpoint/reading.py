@@ -12,7 +12,11 @@ from tpu_estimator_embedding.checkpoint.bundle.bundle_reader import read_bundle
 from tpu_estimator_embedding.checkpoint.bundle.bundle_tensor import BundleTensor
 from tpu_estimator_embedding.checkpoint.bundle.stored_tensor import StoredTensor
 from tpu_estimator_embedding.checkpoint.contents import Contents
-from tpu_estimator_embedding.checkpoint.forms.keras_rs_variables import is_keras_rs, read_keras_rs
+from tpu_estimator_embedding.checkpoint.forms.keras_rs_variables import (
+    check_compiled,
+    is_keras_rs,
+    read_keras_rs,
+)
 from tpu_estimator_embedding.checkpoint.forms.npz_file import read_npz
 from tpu_estimator_embedding.checkpoint.forms.object_graph import GRAPH_KEY, Value, parse_graph
 from tpu_estimator_embedding.checkpoint.forms.object_tables import read_objects
@@ -81,6 +85,8 @@ def read_checkpoint(path: str | os.PathLike[str], form: str | None = None,
     contents = read_objects(found, tensors, names, reading.objects, reading.optimizers)
     if form is None and not contents.tables and is_keras_rs(_values(tensors)):
         return read_keras_rs(found, tensors, _values(tensors), names)
+    if not contents.tables:
+        check_compiled(_values(tensors), "checkpoint", path)
     return _check_form(contents, form)
 
 

@@ -67,6 +67,8 @@ CODES = {code.name: code for code in (
     Code("TEE403", CHANGED, "counterpart written"),
     Code("TEE404", LEFT, "hand-over"),
     Code("TEE405", DECISION, "numbers that may differ"),
+    Code("TEE406", DECISION, "dense optimizer replaced by one of Keras"),
+    Code("TEE407", LEFT, "dense optimizer without a counterpart in Keras"),
     # Keras RS.
     Code("TEE501", LEFT, "refused: other arithmetic"),
     Code("TEE502", DECISION, "arithmetic that differs by a stated amount"),

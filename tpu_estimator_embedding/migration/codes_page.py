@@ -79,6 +79,10 @@ ADVICE = {
               "for scaffold_fn and warm starts.",
     "TEE405": "Decide whether the difference matters. `replicas.rst` and `limits.rst` give its "
               "size.",
+    "TEE406": "Decide whether the difference that the message states matters. Without "
+              "`--dense-optimizer keras` the legacy optimizer stays, bit for bit.",
+    "TEE407": "The module is at stage 1. Run again without `--dense-optimizer keras`, which keeps "
+              "the legacy optimizer, or change the optimizer first and compare the training.",
     "TEE501": "Choose another optimizer, or stay at stage 2. `keras_rs.rst` has the reasons in "
               "numbers.",
     "TEE502": "Decide whether the difference matters. `keras_rs.rst` has a table of differences.",

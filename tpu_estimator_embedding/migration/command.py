@@ -44,6 +44,10 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("paths", nargs="+", metavar="PROGRAM", help="files and directories")
     parser.add_argument("--to", choices=["imports", "tf2", "layers", "keras-rs"], default="imports",
                         help="the stage to migrate to (default: %(default)s)")
+    parser.add_argument("--dense-optimizer", choices=["legacy", "keras"], default="legacy",
+                        help="with --to tf2 or layers: keep the optimizer of tf.train for dense "
+                        "variables, or take one of tf_keras with the same hyperparameters, whose "
+                        "difference the report states (default: %(default)s)")
     output = parser.add_mutually_exclusive_group()
     output.add_argument("--diff", action="store_true", help="print a diff (the default)")
     output.add_argument("--write", action="store_true",
@@ -72,6 +76,8 @@ def parse(parser: argparse.ArgumentParser, arguments: Sequence[str]) -> argparse
     args.program_arguments = own[place + 1:]
     if args.program_arguments and not args.capture:
         parser.error("arguments after -- are the program's, and need --capture")
+    if args.dense_optimizer == "keras" and args.to not in ("tf2", "layers"):
+        parser.error("--dense-optimizer keras needs --to tf2 or --to layers")
     if args.capture_steps and not args.capture:
         parser.error("--capture-steps needs --capture")
     if args.capture and (len(args.paths) != 1 or pathlib.Path(args.paths[0]).is_dir()):
@@ -102,7 +108,7 @@ def _migrate(args: argparse.Namespace) -> list[MigratedFile]:
     from tpu_estimator_embedding.migration import programs
     from tpu_estimator_embedding.migration.rewrite import rewrite_files
     found = programs.find(args.paths)
-    files = rewrite_files(found, args.is_tf1, args.to)
+    files = rewrite_files(found, args.is_tf1, args.to, args.dense_optimizer)
     if args.capture:
         from tpu_estimator_embedding.migration import captured_file  # which loads TensorFlow
         is_tf1 = args.is_tf1 or any(finding.code == "TEE110" for finding in files[0].findings)

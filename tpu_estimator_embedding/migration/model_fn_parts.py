@@ -20,7 +20,13 @@ _STEP_CALLS = ("get_global_step", "get_or_create_global_step")
 
 
 class NotSplitError(Exception):
-    """A model_fn has an unsupported form, which the message names."""
+    """A model_fn has an unsupported form, which the message names.
+
+    Attributes:
+        code: of the report.
+    """
+
+    code = "TEE402"
 
     def __init__(self, message: str, node: cst.CSTNode) -> None:
         super().__init__(message)

@@ -6,6 +6,7 @@ import pathlib
 import re
 from collections.abc import Sequence
 
+from tpu_estimator_embedding import checks
 from tpu_estimator_embedding.migration import (
     added_imports,
     source_file,
@@ -41,7 +42,7 @@ class MigratedFile:
 
 
 def rewrite(source: str | bytes, path: str = "<string>", is_tf1: bool | None = None,
-            to: str = "imports") -> Rewritten:
+            to: str = "imports", dense_optimizer: str = to_tf2.LEGACY) -> Rewritten:
     """Rewrites the text of one module for a stage.
 
     Args:
@@ -50,6 +51,8 @@ def rewrite(source: str | bytes, path: str = "<string>", is_tf1: bool | None = N
         is_tf1: whether `import tensorflow` means TensorFlow 1.x; by default if the module
             uses names that only TensorFlow 1.x has.
         to: one of STAGES.
+        dense_optimizer: "legacy" keeps that of the dense variables, "keras" takes one of tf_keras
+            with the same hyperparameters in its place, at the stages "tf2" and "layers".
 
     Returns:
         The new bytes and the findings. If it cannot be parsed, the bytes are unchanged.
@@ -61,29 +64,35 @@ def rewrite(source: str | bytes, path: str = "<string>", is_tf1: bool | None = N
      'spec = TPUEstimatorSpec']
     """
     data = source.encode() if isinstance(source, str) else source
-    [result] = _rewrite_all([(path, data)], is_tf1, to)
+    [result] = _rewrite_all([(path, data)], is_tf1, to, dense_optimizer)
     return result
 
 
 def rewrite_files(files: Sequence[tuple[pathlib.Path, pathlib.PurePath]],
-                  is_tf1: bool | None = None, to: str = "imports") -> list[MigratedFile]:
+                  is_tf1: bool | None = None, to: str = "imports",
+                  dense_optimizer: str = to_tf2.LEGACY) -> list[MigratedFile]:
     """Rewrites the files of one program: if one of them uses TensorFlow 1.x, all do.
 
     Args:
         files: the path of each, and its name relative to the argument.
-        is_tf1, to: as for `rewrite`.
+        is_tf1, to, dense_optimizer: as for `rewrite`.
 
     Raises:
         OSError: a file cannot be read.
     """
     read = [(path, name, path.read_bytes()) for path, name in files]
-    results = _rewrite_all([(str(path), data) for path, _, data in read], is_tf1, to)
+    results = _rewrite_all([(str(path), data) for path, _, data in read], is_tf1, to,
+                           dense_optimizer)
     return [MigratedFile(path, name, data, result.data, result.findings)
             for (path, name, data), result in zip(read, results, strict=True)]
 
 
 def _rewrite_all(files: Sequence[tuple[str, bytes]], is_tf1: bool | None,
-                 to: str) -> list[Rewritten]:
+                 to: str, dense_optimizer: str) -> list[Rewritten]:
+    checks.check_one_of("to", STAGES, to)
+    checks.check_one_of("dense_optimizer", to_tf2.DENSE_OPTIMIZERS, dense_optimizer)
+    checks.check(dense_optimizer == to_tf2.LEGACY or to in ("tf2", "layers"), "dense_optimizer",
+                 "'legacy' at a stage other than tf2 and layers", dense_optimizer)
     sources = [_parse(path, data) for path, data in files]
     parsed = [source for source in sources if isinstance(source, SourceFile)]
     notes = tf1_notes(parsed) if is_tf1 is None else {}
@@ -95,7 +104,7 @@ def _rewrite_all(files: Sequence[tuple[str, bytes]], is_tf1: bool | None,
         results = [_with_loader(path, result, is_chosen=chooses) for (path, _), result in
                    zip(files, results, strict=True)]
     if to in TEMPLATES:
-        results = [to_tf2.rewrite(result, path, to) for (path, _), result in
+        results = [to_tf2.rewrite(result, path, to, dense_optimizer) for (path, _), result in
                    zip(files, results, strict=True)]
     return [dataclasses.replace(result, findings=(
         *result.findings, *([notes[path]] if path in notes else [])))

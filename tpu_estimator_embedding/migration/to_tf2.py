@@ -15,6 +15,7 @@ from libcst import matchers
 
 from tpu_estimator_embedding.migration import (
     hand_overs,
+    keras_optimizer,
     model_fn_parts,
     tf2_template,
     unused_configs,
@@ -27,6 +28,8 @@ from tpu_estimator_embedding.migration.source_file import SourceFile, parse
 from tpu_estimator_embedding.migration.templates import TEMPLATES
 from tpu_estimator_embedding.migration.to_imports import Rewritten
 
+LEGACY, KERAS = DENSE_OPTIMIZERS = "legacy", "keras"
+
 _ESTIMATOR = "TPUEstimator"
 _ARGUMENTS = ("model_fn", "model_dir", "config", "params", "use_tpu", "train_batch_size",
               "eval_batch_size", "predict_batch_size", "batch_axis", "eval_on_tpu",
@@ -36,23 +39,24 @@ _TRAINER = ("params", "model_dir", "train_batch_size", "eval_batch_size", "predi
             "save_checkpoints_steps", "keep_checkpoint_max")
 
 
-def rewrite(imports: Rewritten, path: str, stage: str) -> Rewritten:
+def rewrite(imports: Rewritten, path: str, stage: str, dense_optimizer: str) -> Rewritten:
     """Rewrites a module that has explicit imports; one without a TPUEstimator is unchanged."""
     if b"TPUEstimator" not in imports.data:
         return imports
     source = parse(imports.data, path)
-    writer = _Writer(source, stage)
+    writer = _Writer(source, stage, dense_optimizer == KERAS)
     try:
         data = writer.run()
     except NotSplitError as error:
-        writer.report(error.node, "TEE402", str(error))
+        writer.report(error.node, error.code, str(error))
         return Rewritten(imports.data, (*imports.findings, *writer.findings))
     return Rewritten(data, (*imports.findings, *writer.findings))
 
 
 class _Writer:
-    def __init__(self, source: SourceFile, stage: str) -> None:
+    def __init__(self, source: SourceFile, stage: str, is_keras: bool) -> None:
         self._template = TEMPLATES[stage]
+        self._is_keras = is_keras
         self._source = source
         self._bindings = Bindings(source)
         self.findings: list[Finding] = []
@@ -100,7 +104,8 @@ class _Writer:
                                 subclasses[0])
         if len(calls) != 1:
             raise NotSplitError(f"{len(calls)} TPUEstimators in one module", calls[1])
-        taken = sorted(set(self._template.bound) & self._bindings.global_names)
+        bound = {*self._template.bound, *(keras_optimizer.BOUND if self._is_keras else ())}
+        taken = sorted(bound & self._bindings.global_names)
         if taken:
             raise NotSplitError(f"the program uses the names {taken} itself; rename them", calls[0])
         stored = {call for store in _calls(self._source.module)
@@ -169,23 +174,38 @@ class _Writer:
                      and argument.keyword.value == "learning_rate"), given[0] if given else None)
         if rate is None or rate.star:
             raise NotSplitError("its optimizer has no learning rate", function)
-        arguments = ", ".join(
-            "learning_rate" if argument is rate and argument.keyword is None else
-            "learning_rate=learning_rate" if argument is rate else
-            code(argument.with_changes(comma=cst.MaybeSentinel.DEFAULT)) for argument in given)
+        made, kind, others, trainer = self._optimizer(parts, rate, function)
         optimizer = (
             f"def dense_learning_rate(global_step, params):\n"
             f"    \"\"\"Returns the learning rate of a step, as model_fn computed it.\"\"\"\n"
             f"{_with_step(statements)}    return {_with_step(code(rate.value))}\n\n\n"
             f"def make_optimizer(learning_rate, params):\n"
-            f"    \"\"\"Returns the legacy optimizer of the dense variables.\"\"\"\n"
-            f"    return {code(parts.optimizer.func)}({arguments})\n")
+            f"    \"\"\"Returns the {kind} optimizer of the dense variables.\"\"\"\n"
+            f"    return {made}\n")
         self._check_free(parts, function)
         forward = tf2_template.FORWARD.format(arguments=call)
         marks = "".join(f"# Hand-over TEE404: {finding.message}.\n" for finding in self.findings
                         if finding.code == "TEE404")
         return [tf2_template.NAMES, tf2_template.COLUMNS], [
-            forward, optimizer, marks + self._template.trainer, tf2_template.HELPERS]
+            forward, optimizer, *others, marks + trainer, tf2_template.HELPERS]
+
+    def _optimizer(self, parts: Parts, rate: cst.Arg,
+                   function: cst.FunctionDef) -> tuple[str, str, list[str], str]:
+        """Returns the call that makes it, its kind, what it needs, and the Trainer around it."""
+        code = self._source.module.code_for_node
+        if self._is_keras:
+            call = next(call for call in _calls(function) if call.deep_equals(parts.optimizer))
+            made = keras_optimizer.written(call, code)
+            self.report(call, "TEE406", made.difference)
+            return made.call, "Keras", [made.definitions], keras_optimizer.of_trainer(
+                self._template.trainer)
+        arguments = ", ".join(
+            "learning_rate" if argument is rate and argument.keyword is None else
+            "learning_rate=learning_rate" if argument is rate else
+            code(argument.with_changes(comma=cst.MaybeSentinel.DEFAULT))
+            for argument in parts.optimizer.args)
+        return (f"{code(parts.optimizer.func)}({arguments})", "legacy", [],
+                self._template.trainer)
 
     def _check_free(self, parts: Parts, function: cst.FunctionDef) -> None:
         """Rejects an optimizer that needs variables of a function around model_fn."""

@@ -10,6 +10,7 @@ from tpu_estimator_embedding.checkpoint.contents import Contents
 from tpu_estimator_embedding.checkpoint.forms.keras_rs_variables import (
     SAVE_COUNTER,
     KerasOptimizer,
+    check_compiled,
     find_optimizer,
     find_others,
     find_tables,
@@ -39,6 +40,7 @@ def keras_rs_outputs(contents: Contents, template: Mapping[str, BundleTensor],
                  "model)", "one of a tf.compat.v1.train.Saver")
     values = [value for value in parse_graph(template[GRAPH_KEY].text())
               if value.key in template]
+    check_compiled(values, "template", "one without any")
     places = find_tables(values)
     by_name = {names.of_table(former): table for former, table in contents.tables.items()}
     check_same_names("tables", set(by_name), {table for table, _ in places})

@@ -6,6 +6,7 @@ the paths that Keras gave them: `distributed_embedding/words/embeddings` for a t
 `adagrad/distributed_embedding_words_embeddings_accumulator` for a slot of the optimizer.
 """
 
+import collections
 import dataclasses
 import pathlib
 import re
@@ -30,12 +31,25 @@ _DENSE_SLOTS = {"adagrad": {"Adagrad": "accumulator"},
 SAVE_COUNTER = "save_counter"  # of tf.train.Checkpoint
 _ITERATION = "iteration"  # of an optimizer: the global step
 
+# Layers of Keras 3 in a graph of objects: of a functional model, and with a kernel.
+_LAYERS = ("_operations", "_kernel")
+_WAY_OUT = ("Keras 3 saves the tables of a DistributedEmbedding with the optimizer only: call "
+            "model.compile(...) and model.optimizer.build(model.trainable_variables), then save "
+            "tf.train.Checkpoint(model=model).")
+
 _TABLE = re.compile(r"(?:^|/)([^/]+)/embeddings$")
 
 
 def is_keras_rs(values: list[Value]) -> bool:
     """Whether a graph of objects has tables of Keras RS."""
     return any(_TABLE.search(value.full_name) for value in values)
+
+
+def check_compiled(values: list[Value], argument: str, path: object) -> None:
+    """Raises ValueError if this is a Keras 3 model whose tables, if any, were not saved."""
+    checks.check(is_keras_rs(values) or not any(
+        name in value.path for value in values for name in _LAYERS),
+        argument, "of a compiled Keras model with tables", path, _WAY_OUT)
 
 
 @dataclasses.dataclass(frozen=True)
@@ -73,7 +87,17 @@ def find_tables(values: list[Value]) -> dict[tuple[str, str], Value]:
     """Returns (table as Keras RS calls it, slot) -> its values.
 
     Slots that the optimizers of this package do not have are left out.
+
+    Raises:
+        ValueError: several tables are called alike, as those of a subclassed model are.
     """
+    counts = collections.Counter(value.full_name for value in values
+                                 if _TABLE.search(value.full_name))
+    for full_name, count in counts.items():
+        checks.check(count == 1, "checkpoint", "of a model whose tables have names of their own",
+                     f"{count} variables {full_name!r}", "Keras 3 calls the variables of a "
+                     "subclassed model alike: make it a functional one, keras.Model(inputs, "
+                     "outputs), as in migration_guide/keras_rs.rst, and save it again.")
     by_name = {value.full_name: value for value in values}
     optimizer = find_optimizer(values)
     _, endings = OPTIMIZERS.get(optimizer.kind, (None, {}))
@@ -114,7 +138,7 @@ def read_keras_rs(path: pathlib.Path, tensors: Mapping[str, BundleTensor], value
     values = [value for value in values if value.key in tensors]
     found = find_tables(values)
     checks.check(bool(found), "checkpoint", "of a compiled model with a DistributedEmbedding",
-                 path)
+                 path, _WAY_OUT)
     optimizer = find_optimizer(values)
     tables = {}
     for name in sorted({table for table, _ in found}):

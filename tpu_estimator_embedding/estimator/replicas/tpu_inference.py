@@ -10,12 +10,22 @@ from typing import Any
 
 import tensorflow as tf
 
+from tpu_estimator_embedding.compat import patch
+from tpu_estimator_embedding.compat.patch import Patch
 from tpu_estimator_embedding.estimator import upstream
 from tpu_estimator_embedding.estimator.replicas import tpu_computations
 from tpu_estimator_embedding.types import Tensor
 
 _upstream_call_computation = upstream.tpu_estimator.call_computation
 _upstream_inference_on_tpu = upstream.tpu_estimator.inference_on_tpu
+
+# What tensorflow_estimator's function calls, while it runs.
+_CALLED = (
+    Patch(upstream.tpu_estimator.__name__, "call_computation", f"{__name__}:call_computation",
+          "builds a graph that no session takes without a TPU", replaces=True),
+    *(Patch(module, "rewrite", f"{tpu_computations.__name__}:rewrite",
+            "builds a graph that no session takes without a TPU", replaces=True)
+      for module in ("tensorflow._api.v2.compat.v1.tpu", "tensorflow.compat.v1.tpu")))
 
 
 def call_computation(computation_inputs: Any, computation: Callable[[Any], list[Tensor]],
@@ -58,6 +68,19 @@ def inference_on_tpu(computation: Callable[..., Any], inputs_to_tpu: Sequence[Te
     if max_batch_size:
         _say_that_nothing_is_batched()
     return tpu_computations.rewrite(computation, list(inputs_to_tpu))
+
+
+def model_fn_inference_on_tpu(model_fn: Callable[..., Any], features: Any, labels: Any = None,
+                              config: Any = None, params: Any = None,
+                              batch_config: Any = None) -> Any:
+    """Returns the EstimatorSpec of a model_fn, whose outputs this machine computes.
+
+    Arguments are those of `tensorflow_estimator`'s function of this name, which it calls. It needs
+    no `install()`.
+    """
+    with patch.applied(_CALLED):
+        return upstream.tpu_estimator.model_fn_inference_on_tpu(
+            model_fn, features, labels, config, params, batch_config)
 
 
 def _say_that_nothing_is_batched() -> None:
