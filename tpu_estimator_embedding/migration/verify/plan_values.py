@@ -7,7 +7,6 @@ import re
 from collections.abc import Iterator, Mapping
 from typing import Any
 
-from tpu_estimator_embedding.migration.equal_plans import values_at_steps
 from tpu_estimator_embedding.plan.embedding_plan import EmbeddingPlan
 
 
@@ -78,5 +77,10 @@ def _text(path: str, value: Any, *, evaluate: bool) -> str:
     if not callable(value):
         return repr(value)
     if path.endswith(("learning_rate", "gradient_multiplier_fn")):
-        return str(values_at_steps(value)) if evaluate else "[a function of variables]"
+        if not evaluate:
+            return "[a function of variables]"
+        # Only here, because it loads TensorFlow.
+        from tpu_estimator_embedding.migration.equal_plans import values_at_steps
+
+        return str(values_at_steps(value))
     return getattr(value, "__qualname__", type(value).__qualname__)
