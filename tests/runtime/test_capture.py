@@ -46,11 +46,11 @@ PROGRAM = """
 
 CAPTURE = """
     import functools, sys
-    from tpu_estimator_embedding.runtime import capture, program
+    from tpu_estimator_embedding.runtime import capture, program_runner
     method, *arguments = sys.argv[1:]
-    run = functools.partial(program.run_file, "program.py", arguments)
+    run = functools.partial(program_runner.run_file, "program.py", arguments)
     try:
-        captured = capture.capture(run, program.ProgramSetup(), method)
+        captured = capture.capture(run, program_runner.ProgramSetup(), method)
     except capture.NoEstimatorError as error:
         sys.exit(str(error))
     rate = captured.spec.optimization_parameters.learning_rate

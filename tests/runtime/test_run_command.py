@@ -7,7 +7,7 @@ import os
 import pytest
 
 from tpu_estimator_embedding.estimator import steps_per_run
-from tpu_estimator_embedding.runtime import program, run_command
+from tpu_estimator_embedding.runtime import program_runner, run_command
 
 
 def parse(*arguments):
@@ -19,7 +19,7 @@ def parse(*arguments):
 def test_steps_of_a_run_are_limited_from_outside(monkeypatch):
     seen = []
     monkeypatch.setenv(steps_per_run.VARIABLE, "")
-    monkeypatch.setattr(program, "run_file", lambda name, arguments, setup: seen.append(
+    monkeypatch.setattr(program_runner, "run_file", lambda name, arguments, setup: seen.append(
         (name, arguments, os.environ[steps_per_run.VARIABLE], steps_per_run.limit())))
     assert run_command.run(parse("--steps-per-run", "3", "train.py", "--steps-per-run", "5")) == 0
     assert seen == [("train.py", ["--steps-per-run", "5"], "3", 3)]

@@ -44,22 +44,22 @@ def run_program(run: Run, start: Callable[[Callable[[], None]], None], is_tf1: b
         is_tf1: whether `import tensorflow` means TensorFlow 1.x.
     """
     from tpu_estimator_embedding.experiments import overrides
-    from tpu_estimator_embedding.runtime import program
+    from tpu_estimator_embedding.runtime import program_runner
 
     changes = overrides.Overrides(run.setting, run.seed, run.directory)
     with contextlib.ExitStack() as stack:
         def set_up() -> None:
-            program.ProgramSetup(is_tf1)()
+            program_runner.ProgramSetup(is_tf1)()
             stack.enter_context(changes.applied())
 
         try:
             _ignoring_exit_0(start, set_up)
             changes.check_reached()
-        except program.NotStartedError as error:
-            print(f"{program.PREFIX}{error}", file=sys.stderr)
+        except program_runner.NotStartedError as error:
+            print(f"{program_runner.PREFIX}{error}", file=sys.stderr)
             return CANNOT_OVERRIDE
         except overrides.CannotOverrideError as error:
-            print(f"{program.PREFIX}{error}", file=sys.stderr)
+            print(f"{program_runner.PREFIX}{error}", file=sys.stderr)
             return CANNOT_OVERRIDE
     run.end({"examples_per_second": changes.timer.examples_per_second,
              "steps_of_this_start": changes.timer.steps,
@@ -78,9 +78,9 @@ def _ignoring_exit_0(start: Callable[[Callable[[], None]], None],
 
 
 def _starter(name: str, is_module: bool, arguments: Sequence[str]) -> Any:
-    from tpu_estimator_embedding.runtime import program
+    from tpu_estimator_embedding.runtime import program_runner
 
-    run = program.run_module if is_module else program.run_file
+    run = program_runner.run_module if is_module else program_runner.run_file
     return lambda set_up: run(name, arguments, set_up)
 
 

@@ -51,20 +51,19 @@ def run(args: argparse.Namespace) -> int:
     except ValueError as error:
         print(f"{_PREFIX}{error}", file=sys.stderr)
         return 2
-    from tpu_estimator_embedding.runtime import capture
-    from tpu_estimator_embedding.runtime import program as runtime_program
+    from tpu_estimator_embedding.runtime import capture, program_runner
     from tpu_estimator_embedding.runtime.quiet_start import quiet_start
 
     def set_up() -> None:
         with quiet_start(verbose=False):
-            runtime_program.ProgramSetup(program.is_tf1, "quiet")()
+            program_runner.ProgramSetup(program.is_tf1, "quiet")()
 
-    start = runtime_program.run_module if program.is_module else runtime_program.run_file
+    start = program_runner.run_module if program.is_module else program_runner.run_file
     try:
         captured = capture.capture(
             functools.partial(start, program.name, program.arguments), set_up,
             "__init__" if args.sample is None else "train")
-    except (capture.NoEstimatorError, runtime_program.NotStartedError) as error:
+    except (capture.NoEstimatorError, program_runner.NotStartedError) as error:
         print(f"{_PREFIX}{error}", file=sys.stderr)
         return 2
     from tpu_estimator_embedding.experiments import plan_report

@@ -9,7 +9,7 @@ from typing import Any
 
 from tpu_estimator_embedding.plan.embedding_plan import EmbeddingPlan
 from tpu_estimator_embedding.runtime import capture as program_capture
-from tpu_estimator_embedding.runtime import program
+from tpu_estimator_embedding.runtime import program_runner
 from tpu_estimator_embedding.runtime.estimator_methods import replaced
 from tpu_estimator_embedding.runtime.program_setup import ProgramSetup
 
@@ -53,10 +53,10 @@ def capture(path: str, arguments: Sequence[str] = (), *, is_tf1: bool = False,
 
     Raises:
         runtime.capture.NoEstimatorError: the program ends before.
-        runtime.program.NotStartedError: it cannot be started.
+        runtime.program_runner.NotStartedError: it cannot be started.
         BaseException: whatever the program raises before.
     """
-    run = functools.partial(program.run_file, path, arguments)
+    run = functools.partial(program_runner.run_file, path, arguments)
     set_up = ProgramSetup(is_tf1)
     names = None
     if steps:

@@ -28,7 +28,7 @@ def capture_file(path: str | os.PathLike[str], name: pathlib.PurePath,
         stage: the stage to migrate to; "keras-rs" has different configs.
 
     Raises:
-        runtime.program.NotStartedError: the program cannot be started.
+        runtime.program_runner.NotStartedError: the program cannot be started.
         BaseException: whatever the program raises before.
     """
     new = pathlib.Path(path).with_name(FILE_NAME)

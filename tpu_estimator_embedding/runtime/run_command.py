@@ -7,7 +7,7 @@ import sys
 
 from tpu_estimator_embedding.checkpoint.layouts.unknown_layouts import CHECKPOINT_NUM_HOSTS
 from tpu_estimator_embedding.estimator import steps_per_run
-from tpu_estimator_embedding.runtime import program
+from tpu_estimator_embedding.runtime import program_runner
 from tpu_estimator_embedding.statistics import settings
 
 DESCRIPTION = """\
@@ -63,7 +63,7 @@ def run(args: argparse.Namespace) -> int:
     """Runs the program; returns the exit status where it cannot be started."""
     name, *arguments = args.module or args.program or [""]
     if not name or name.startswith("-"):
-        print(f"{program.PREFIX}`run` needs a program: `run PROGRAM.py` or `run -m MODULE`. "
+        print(f"{program_runner.PREFIX}`run` needs a program: `run PROGRAM.py` or `run -m MODULE`. "
               "`run --help` lists the options.", file=sys.stderr)
         return 2
     if args.checkpoint_num_hosts:  # in the environment, for processes that it starts too
@@ -72,11 +72,11 @@ def run(args: argparse.Namespace) -> int:
         os.environ[settings.VARIABLE] = args.statistics
     if args.steps_per_run:
         os.environ[steps_per_run.VARIABLE] = str(args.steps_per_run)
-    start = program.run_module if args.module else program.run_file
+    start = program_runner.run_module if args.module else program_runner.run_file
     try:
-        start(name, arguments, program.ProgramSetup(args.tf1, args.level, args.cores))
-    except program.NotStartedError as error:
-        print(f"{program.PREFIX}{error}", file=sys.stderr)
+        start(name, arguments, program_runner.ProgramSetup(args.tf1, args.level, args.cores))
+    except program_runner.NotStartedError as error:
+        print(f"{program_runner.PREFIX}{error}", file=sys.stderr)
         return error.status
     return 0
 

@@ -20,7 +20,7 @@ from tpu_estimator_embedding.compat import patch, patch_table
 from tpu_estimator_embedding.migration.verify.after_import import after_import
 from tpu_estimator_embedding.migration.verify.settings import RunResult, Settings
 from tpu_estimator_embedding.migration.verify.tf2_run import TF2Run
-from tpu_estimator_embedding.runtime import program
+from tpu_estimator_embedding.runtime import program_runner
 from tpu_estimator_embedding.runtime.capture import NoEstimatorError
 from tpu_estimator_embedding.runtime.estimator_methods import replaced
 from tpu_estimator_embedding.runtime.program_setup import ProgramSetup
@@ -77,7 +77,7 @@ def run(settings: Settings) -> None:
                 stack.enter_context(tf2_run.following())
 
         try:
-            program.run_file(settings.program, settings.arguments, set_up)
+            program_runner.run_file(settings.program, settings.arguments, set_up)
         except BaseException:
             if not results and not (tf2_run and tf2_run.result):
                 raise
@@ -127,5 +127,5 @@ def _train(train: Any, estimator: Any, arguments: dict[str, Any], constructed: d
 if __name__ == "__main__":
     try:
         run(Settings.load(sys.argv[1]))
-    except (NoEstimatorError, program.NotStartedError) as error:
+    except (NoEstimatorError, program_runner.NotStartedError) as error:
         sys.exit(str(error))
