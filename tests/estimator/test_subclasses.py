@@ -14,6 +14,7 @@ from tests.estimator.counting import (
     run_config,
 )
 from tests.estimator.test_host_functions import receive
+from tpu_estimator_embedding.estimator.meta_graphs import EXPORT_FOR_TPU
 from tpu_estimator_embedding.estimator.tpu_estimator import TPUEstimator
 
 BATCH_SIZES = {"train_batch_size": 2, "eval_batch_size": 2, "predict_batch_size": 2}
@@ -107,7 +108,7 @@ def test_overridden_methods_see_every_mode(tmp_path):
     list(estimator.predict(input_of([0])))
     exported = estimator.export_saved_model(tmp_path / "export", receive)
     # The export builds the graph once for each set of tags.
-    assert estimator.modes == ["train", "eval", "infer", "infer", "infer"]
+    assert estimator.modes == ["train", "eval", "infer", "infer", EXPORT_FOR_TPU]
     served = tf.saved_model.load(exported, ["serve"]).signatures["serving_default"]
     assert served(id=tf.constant([0, 1], tf.int64))["count"].numpy()[:, 0].tolist() == [2, 1]
 

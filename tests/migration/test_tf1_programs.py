@@ -64,8 +64,8 @@ def test_keras_of_a_helper_is_loaded_after_this_package(program):
         task="import tensorflow as tf\nmode = tf.estimator.ModeKeys.TRAIN\n",
         model='"""Layers."""\nfrom tensorflow.keras import layers\n')
     assert files["model"].after.decode() == (
-        '"""Layers."""\nimport tpu_estimator_embedding.tf_estimator  # first: Estimators need '
-        'Keras 2\nfrom tensorflow.keras import layers\n')
+        '"""Layers."""\nimport tpu_estimator_embedding.tf_estimator  # noqa: F401 (chooses '
+        'Keras 2)\nfrom tensorflow.keras import layers\n')
 
 
 def test_keras_of_a_program_without_estimators_stays(program):

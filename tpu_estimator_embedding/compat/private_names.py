@@ -187,6 +187,15 @@ CHECKPOINTS = (
 KERAS = (
     *_names("tf_keras.src.engine.base_layer", "Layer._non_trainable_weights",
             "counts tables among a layer's variables, not its trainable ones"),
+    *_names("tf_keras.src.engine.base_layer", "Layer._flatten_layers",
+            "finds the layers of a model whose tables are measured"),
+    *_names("keras.src.optimizers.base_optimizer",
+            "BaseOptimizer._trainable_variables BaseOptimizer._get_variable_index",
+            "the slots of a table that a Keras RS program trains", since=(2, 16)),
+    *_names("keras_rs.src.layers.embedding.base_distributed_embedding",
+            "DistributedEmbedding._default_device_embedding_layers "
+            "DistributedEmbedding._placement_to_path_to_feature_config",
+            "the tables of a Keras RS program, which `verify` compares", since=(2, 21)),
     *_names("tf_keras.src.optimizers.legacy.optimizer_v2",
             "OptimizerV2._create_hypers OptimizerV2._decayed_lr",
             "the learning rate of the step, after schedules"),
@@ -198,9 +207,9 @@ ESTIMATOR = (
     *_names(f"{_UPSTREAM}.estimator", "Estimator", "runs what TPUEstimator has prepared"),
     *_members(f"{_UPSTREAM}.estimator", "Estimator",
               "_add_meta_graph_for_mode _assert_members_are_not_overridden _call_input_fn _config "
-              "_convert_eval_steps_to_hooks _convert_train_steps_to_hooks "
+              "_convert_eval_steps_to_hooks _convert_train_steps_to_hooks _evaluate_run "
               "_get_features_and_labels_from_input_fn _get_features_from_input_fn "
-              "_warm_start_settings",
+              "_train_with_estimator_spec _warm_start_settings",
               "puts the engine between input_fn and model_fn"),
     *_members(f"{_UPSTREAM}.run_config", "RunConfig",
               "_cluster_spec _eval_distribute _experimental_distribute "
@@ -229,8 +238,19 @@ ESTIMATOR = (
               "this machine answers in the place of a TPU system"),
     *_names(f"{_UPSTREAM}.tpu.util", "check_positive_integer",
             "its error, of `steps` and others"),
+    *_names(f"{_UPSTREAM}.tpu.util", "parse_iterations_per_loop", "steps or seconds of a loop"),
+    *_names("tensorflow.python.training.evaluation",
+            "_StopAfterNEvalsHook _get_or_create_eval_step", "the steps of an evaluation"),
+    *_members("tensorflow.python.training.evaluation", "_StopAfterNEvalsHook", "_num_evals",
+              "the steps of an evaluation"),
+    *_names("tensorflow.core.protobuf.config_pb2", "CallableOptions",
+            "the steps of a loop, without a hook's Python between them"),
+    *_members("tensorflow.python.client.session", "BaseSession",
+              "_make_callable_from_options _do_call",
+              "the steps of a loop, without a hook's Python between them"),
     *_names(f"{_UPSTREAM}.tpu.tpu_estimator",
-            "ExamplesPerSecondHook ExportSavedModelApiVersion TPUEstimator "
+            "ExamplesPerSecondHook ExportSavedModelApiVersion PeriodicLogger TPUEstimator "
+            "model_fn_inference_on_tpu "
             "_OutfeedHostCallHook _add_item_to_params",
             "the parts of TPUEstimator that need no TPU"),
     *_members(f"{_UPSTREAM}.tpu.tpu_estimator", "TPUEstimator",
@@ -267,5 +287,15 @@ COMPUTATIONS = (
     *_members("tensorflow_estimator.python.estimator.tpu.tpu_estimator", "_InputPipeline",
               "InputsStructureRecorder", "checks input_partition_dims as a TPU does"))
 
-ALL = (
-    GRAPHS + COLUMNS + TPU_SYSTEM + COMPUTATIONS + CHECKPOINTS + KERAS + ESTIMATOR + LOADERS)
+VERIFY = (
+    *_names("os", "_exit", "ends a program whose step hangs, whatever its threads do"),
+    *_names("tensorflow.python.data.ops.multi_device_iterator_ops", "OwnedMultiDeviceIterator",
+            "the batches of a program under a strategy"),
+    *_names("tensorflow.python.distribute.distribute_utils", "value_container",
+            "the variable that replicas share"),
+    *_members("tensorflow.python.eager.backprop", "GradientTape", "_recording",
+              "leaves a program's gradients alone while values are read"),
+)
+
+ALL = (GRAPHS + COLUMNS + TPU_SYSTEM + COMPUTATIONS + CHECKPOINTS + KERAS + ESTIMATOR + LOADERS
+       + VERIFY)

@@ -19,9 +19,6 @@ _POLL_SECS = 0.05
 _GRACE_SECS = 5.0
 _DROP_SECS = 0.02
 
-# A run that feeds all steps lasts as long as training, whatever `operation_timeout_in_ms` is.
-_NO_TIMEOUT = tf.compat.v1.RunOptions(timeout_in_ms=10 ** 12)
-
 
 class EmbeddingHook(tf.compat.v1.train.SessionRunHook):
     """Prepares the input of a step while earlier steps compute.
@@ -113,7 +110,7 @@ class EmbeddingHook(tf.compat.v1.train.SessionRunHook):
         self._sleep(coord)
         try:
             while not coord.should_stop():
-                session.run(self._feeding.feed, options=_NO_TIMEOUT)
+                session.run(self._feeding.feed)
                 self._has_news.set()
         except tf.errors.OutOfRangeError:
             if not coord.should_stop():  # otherwise the session may be closed already

@@ -40,13 +40,23 @@ def feed_steps(plan: EmbeddingPlan, ctx: MachineContext, input_fn: Callable[[Any
         _warn_of_queues()
         feeding = Feeding(reading, functools.partial(
             to_step_input, plan, training=training, tensor_core_columns=tensor_core_columns),
-            in_one_run=not cluster_of(ctx.config).servers)
+            in_one_run=_may_take_long(ctx.config))
         taken = feeding.queue.dequeue()
         hook = EmbeddingHook(reading, feeding, feeding.queue.num_left(taken),
                              mark_end=training and plan.pipelined,
                              sleep_secs=ctx.config.tpu_config.initial_infeed_sleep_secs or 0,
                              is_stopping=is_stopping)
         return taken, hook
+
+
+def _may_take_long(config: Any) -> bool:
+    """Whether a run may last as long as training: not on servers, nor where runs time out.
+
+    RunOptions without a timeout would do, but with them TensorFlow warns when the input ends.
+    """
+    session_config = config.session_config
+    has_timeout = session_config is not None and session_config.operation_timeout_in_ms > 0
+    return not has_timeout and not cluster_of(config).servers
 
 
 def _warn_of_queues() -> None:

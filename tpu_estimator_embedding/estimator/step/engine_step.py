@@ -125,7 +125,7 @@ def build_step(plan: EmbeddingPlan, prepared: StepInput, model_fn: Callable[[Any
         with (tf.name_scope("embedding_update"),
               tf.control_dependencies([look_up] if lookahead else list(stacked.values()))):
             step_gradients = engine.step_gradients(gradients, step)
-            measuring = [*statistics, *statistics_hooks(spec.training_hooks)]
+            measuring = [*statistics, *statistics_hooks(getattr(spec, "training_hooks", ()))]
             update = update_tables(engine, step_input.ids, step_gradients, measuring, model_dir)
     summarize_always(engine, step_gradients, is_measured=bool(measuring))
     hooks = (lookahead.hook(prepared),) if lookahead else ()

@@ -92,7 +92,7 @@ def watching(found: list[WatchedTables]) -> Iterator[None]:
     def add(holder: Any, tables: WatchedTables) -> None:
         of[id(holder)] = tables
         found.append(tables)
-        holder._verify_keeps_alive = tables  # so that no other object gets this id
+        holder.kept_alive_by_verify = tables  # so that no other object gets this id
 
     def made_embedding(original: Any, self: Any, *args: Any, **kwargs: Any) -> None:
         original(self, *args, **kwargs)
