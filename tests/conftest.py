@@ -47,3 +47,15 @@ def forget_what_was_said_once():
     for module, function in SAID_ONCE:
         if module in sys.modules:
             getattr(sys.modules[module], function).cache_clear()
+
+
+@pytest.fixture
+def tensorflows_own():
+    """Puts TensorFlow's classes back at private paths, where an earlier test installed ours."""
+    import tpu_estimator_embedding
+    from tpu_estimator_embedding.compat import patch
+    was_installed = bool(patch.originals())
+    tpu_estimator_embedding.uninstall()
+    yield
+    if was_installed:
+        tpu_estimator_embedding.install()

@@ -6,8 +6,6 @@ import pytest
 import tensorflow as tf
 from tensorflow.python.tpu import tpu_embedding_v2  # under its public name it may be ours
 
-import tpu_estimator_embedding
-from tpu_estimator_embedding.compat import patch
 from tpu_estimator_embedding.mid_level import (
     FTRL,
     SGD,
@@ -64,16 +62,6 @@ def test_keys_are_those_of_the_class_of_tensorflow(optimizer, slots, tmp_path):
     assert keys == {"_CHECKPOINTABLE_OBJECT_GRAPH", f"save_counter/{end}", *(
         f"embedding/{table}{slot}/{end}" for table in ("first", "second")
         for slot in ("", *(f".S{name}" for name in slots)))}
-
-
-@pytest.fixture
-def tensorflows_own():
-    """Puts TensorFlow's class back at its private path, where an earlier test installed ours."""
-    was_installed = bool(patch.originals())
-    tpu_estimator_embedding.uninstall()
-    yield
-    if was_installed:
-        tpu_estimator_embedding.install()
 
 
 @pytest.mark.usefixtures("tensorflows_own")

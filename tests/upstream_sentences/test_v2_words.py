@@ -102,6 +102,7 @@ def test_lookups_for_serving(trigger, beginning):
     check_said(lambda: trigger(mid_level.TPUEmbeddingForServing), ValueError, beginning)
 
 
+@pytest.mark.usefixtures("tensorflows_own")
 def test_lookups_for_serving_in_tensorflow(monkeypatch):
     for name in ("FeatureConfig", "TableConfig", "SGD"):
         monkeypatch.setattr(mid_level, name, getattr(tpu_embedding_v2_utils, name))
