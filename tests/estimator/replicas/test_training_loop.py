@@ -107,5 +107,6 @@ def test_errors_begin_as_tensorflows(num_shards, body, error, sentence):
 
 
 def test_infeed_is_refused():
-    with tf.Graph().as_default(), pytest.raises(NotImplementedError, match="An `infeed_queue` needs a TPU"):
+    sentence = "An `infeed_queue` needs a TPU"
+    with tf.Graph().as_default(), pytest.raises(NotImplementedError, match=sentence):
         training_loop.repeat(2, lambda x: x, [1], infeed_queue=object())
