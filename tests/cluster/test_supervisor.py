@@ -10,6 +10,7 @@ import time
 
 import pytest
 
+from tpu_estimator_embedding import cli
 from tpu_estimator_embedding.cluster.supervisor import supervise
 from tpu_estimator_embedding.cluster.task import new_tasks
 
@@ -102,3 +103,8 @@ def wait_until(condition):
     while not condition():
         assert time.monotonic() < deadline
         time.sleep(0.05)
+
+
+def test_cluster_needs_a_program(capsys):
+    assert cli.main(["cluster", "--ps", "2"]) == 2
+    assert "`cluster` needs a program: `cluster PROGRAM.py`" in capsys.readouterr().err

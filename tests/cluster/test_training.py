@@ -57,3 +57,20 @@ def test_workers_train_beside_the_chief_and_an_evaluator_evaluates(tmp_path):
     assert re.search(r"\[worker 0\] .*train with the embedding engine .*, 2 hosts", done.stdout)
     assert re.search(r"\[evaluator 0\] .*Saving dict for global step \d+: .*loss = ", done.stdout)
     assert "restart" not in done.stdout
+
+
+def test_another_number_of_servers_trains_on(tmp_path):
+    for servers, steps in ((2, STEPS), (3, 2 * STEPS)):
+        done = subprocesses.start([*COMMAND, "--workers", "0", "--ps", servers, PROGRAM,
+                                   tmp_path / "cluster", steps, "mod"])
+        assert done.returncode == 0, done.stdout + done.stderr
+    tpu_estimator_embedding.install()
+    for steps in (STEPS, 2 * STEPS):
+        alone = program.new_estimator(str(tmp_path / "alone"), "mod")
+        alone.train(program.input_fn, max_steps=steps)
+    on_servers = program.new_estimator(str(tmp_path / "cluster"), "mod")
+    assert sorted(on_servers.get_variable_names()) == sorted(alone.get_variable_names())
+    for name in alone.get_variable_names():  # hosts add the parts of a sum in another order
+        np.testing.assert_allclose(on_servers.get_variable_value(name),
+                                   alone.get_variable_value(name), rtol=1e-5, atol=1e-6,
+                                   err_msg=name)
