@@ -23,6 +23,8 @@ from tpu_estimator_embedding.plan.embedding_plan import EmbeddingPlan, FeaturePl
 
 ROWS, DIMENSION = 100_000, 32
 SIZE = ROWS * DIMENSION * 4  # of the table; its slot has another one
+MOVED = 1.5 * SIZE  # both, except for the ends that share a huge page with other memory
+MOST_STEPS = 50
 SWITCH = pathlib.Path("/sys/kernel/mm/transparent_hugepage/enabled")
 pytestmark = [
     pytest.mark.usefixtures("native_kernels"),
@@ -37,7 +39,10 @@ def bytes_in_huge_pages():
 
 
 def trained():
-    """Returns a table before and after two steps, and how many bytes moved."""
+    """Returns a table before and after its steps, and how many bytes moved.
+
+    A step moves what it can within a limit of time, so a busy machine needs more of them.
+    """
     plan = EmbeddingPlan.build(
         [TablePlan("t", ROWS, DIMENSION, tf.compat.v1.random_normal_initializer(seed=1), "sum",
                    RowOptimizer(Adagrad(1.0), 1.0))], [FeaturePlan("f", "t")])
@@ -45,14 +50,18 @@ def trained():
     variables = engine.variables["t"]
     before, huge = variables.parts[0].numpy(), bytes_in_huge_pages()
     ids = shard_ids(plan, {"f": EnqueueData(tf.constant([7]))}, 1, training=True)
-    for _ in range(2):
+    moved = 0
+    for _ in range(MOST_STEPS):
         engine.apply_gradients(ids, {"t": tf.ones([1, DIMENSION])}, 0)
-    return before, variables, bytes_in_huge_pages() - huge
+        moved = bytes_in_huge_pages() - huge
+        if moved > MOVED:
+            break
+    return before, variables, moved
 
 
 def test_updates_move_tables_and_slots_and_change_nothing_else():
     before, variables, moved = trained()
-    assert moved > 1.5 * SIZE  # of the two, but for their ends
+    assert moved > MOVED
     changed = np.flatnonzero((variables.parts[0].numpy() != before).any(axis=1))
     assert changed.tolist() == [7]
 
@@ -67,5 +76,5 @@ print(test_huge_pages.trained()[-1])
 def test_a_variable_switches_them_off(value):
     done = run_python(PROGRAM, TPU_ESTIMATOR_EMBEDDING_HUGE_PAGES=value,
                       TPU_ESTIMATOR_EMBEDDING_KERNELS="native")
-    moved = int(done.stdout.splitlines()[-1]) > SIZE
-    assert moved == (value == "on")
+    moved = int(done.stdout.splitlines()[-1])
+    assert moved > MOVED if value == "on" else moved < SIZE

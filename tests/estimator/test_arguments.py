@@ -62,8 +62,8 @@ TESTED = {
                                "loop",
         "num_shards": "replicas.test_replicas.test_replicas_compute_what_one_does",
         "num_cores_per_replica": "test_arguments.test_layout_of_a_replica_changes_no_number",
-        "per_host_input_for_training": "input.test_input_modes.test_replicas_are_given_what_"
-                                       "their_mode_says",
+        "per_host_input_for_training": "input.test_input_modes.test_replicas_get_the_batches_of_"
+                                       "their_mode",
         "tpu_job_name": "test_constructor.test_configuration_for_a_tpu_runs_without_one",
         "initial_infeed_sleep_secs": "test_arguments.test_input_sleeps_before_it_starts",
         "input_partition_dims": "test_arguments.test_layout_that_does_not_fit_the_input_is_refused",
