@@ -94,41 +94,41 @@ import inspect, json, sys
 import tensorflow as tf
 from tensorflow.python.tpu import tpu_embedding
 from tensorflow_estimator.python.estimator.tpu import _tpu_estimator_embedding
-words = {**vars(tpu_embedding), **vars(_tpu_estimator_embedding)}
+members = {**vars(tpu_embedding), **vars(_tpu_estimator_embedding)}
 for name in ("embedding_column", "shared_embedding_columns"):
-    words[name] = getattr(tf.compat.v1.tpu.experimental, name)
+    members[name] = getattr(tf.compat.v1.tpu.experimental, name)
 names, tuples = json.loads(sys.argv[1])
 print(json.dumps([
     {name: ", ".join(str(parameter.replace(annotation=parameter.empty))
-                     for parameter in inspect.signature(words[name]).parameters.values())
+                     for parameter in inspect.signature(members[name]).parameters.values())
      for name in names},
-    {name: list(words[name]._fields) for name in tuples}]))
+    {name: list(members[name]._fields) for name in tuples}]))
 """
 
 
-def our_words():
-    words = {**vars(optimization_parameters), **vars(slot_variable_names)}
-    for word in (TableConfig, FeatureConfig, EmbeddingConfigSpec, embedding_column,
+def our_names():
+    members = {**vars(optimization_parameters), **vars(slot_variable_names)}
+    for member in (TableConfig, FeatureConfig, EmbeddingConfigSpec, embedding_column,
                  shared_embedding_columns):
-        words[word.__name__] = word
-    return words
+        members[member.__name__] = member
+    return members
 
 
-def signature(word):
+def signature(member):
     """Names and defaults, without what the package adds: that is given by keyword alone."""
     return ", ".join(str(parameter.replace(annotation=parameter.empty))
-                     for parameter in inspect.signature(word).parameters.values()
+                     for parameter in inspect.signature(member).parameters.values()
                      if parameter.kind is not parameter.KEYWORD_ONLY)
 
 
 @pytest.mark.parametrize("name", SIGNATURES)
 def test_signature_is_the_frozen_one(name):
-    assert signature(our_words()[name]) == SIGNATURES[name]
+    assert signature(our_names()[name]) == SIGNATURES[name]
 
 
 @pytest.mark.parametrize("name", FIELDS)
 def test_fields_are_the_frozen_ones(name):
-    assert list(our_words()[name]._fields) == FIELDS[name] + OUR_FIELDS.get(name, [])
+    assert list(our_names()[name]._fields) == FIELDS[name] + OUR_FIELDS.get(name, [])
 
 
 @pytest.mark.skipif(not tf.__version__.startswith("2.15."),

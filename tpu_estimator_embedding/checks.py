@@ -28,7 +28,7 @@ def check(holds: bool, argument: str, rule: str, value: Any, fix: str = "", *,
         raise ValueError(complaint(argument, rule, value, fix, sentence=sentence))
 
 
-def check_said(holds: bool, sentence: str, way_out: str = "") -> None:
+def check_with_sentence(holds: bool, sentence: str, way_out: str = "") -> None:
     """Raises ValueError unless `holds`: TensorFlow's sentence for the case, then the way out."""
     if not holds:
         raise ValueError(f"{sentence} {way_out}".rstrip())

@@ -59,9 +59,9 @@ def test_all_take_turns_and_the_order_is_turned_around():
 
 
 def test_progress_is_called_as_often_as_announced():
-    said = []
-    measure(TINY, ENTRIES, workers_of([]), SETTINGS, said.append)
-    assert len(said) == num_calls(TINY, ENTRIES, SETTINGS)
+    messages = []
+    measure(TINY, ENTRIES, workers_of([]), SETTINGS, messages.append)
+    assert len(messages) == num_calls(TINY, ENTRIES, SETTINGS)
 
 
 def test_where_memory_is_short_the_first_stays_and_the_others_come_in_turn(monkeypatch):

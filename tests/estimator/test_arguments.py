@@ -147,10 +147,10 @@ def test_layout_of_a_replica_changes_no_number(tmp_path, caplog, dims):
         estimator.train(layout_input_fn, steps=3)
         predicted.append(estimator.get_variable_value("dense/kernel"))
     assert predicted[0].tolist() == predicted[1].tolist()
-    said = [record.getMessage() for record in caplog.records
-            if "is a layout of a TPU's" in record.getMessage()]
-    assert said == [f"tpu_estimator_embedding: num_cores_per_replica={cores} is a layout of a "
-                    "TPU's memory: each replica has one device here."]
+    messages = [record.getMessage() for record in caplog.records
+                if "is a layout of a TPU's" in record.getMessage()]
+    assert messages == [f"tpu_estimator_embedding: num_cores_per_replica={cores} is a layout of a "
+                        "TPU's memory: each replica has one device here."]
 
 
 @pytest.mark.parametrize("dims, sentence", [
@@ -189,8 +189,8 @@ def test_feed_hook_is_not_used_and_says_so(tmp_path, caplog):
     hook = upstream.tpu_estimator.TPUInfeedOutfeedSessionHook
     with caplog.at_level(logging.WARNING, logger="tensorflow"):
         new_estimator(tmp_path, config=run_config(TPUConfig(experimental_feed_hook=hook)))
-    [said] = [record.getMessage() for record in caplog.records if "feed_hook" in record.msg]
-    assert "TPUInfeedOutfeedSessionHook" in said and "is not used: there is no infeed" in said
+    [message] = [record.getMessage() for record in caplog.records if "feed_hook" in record.msg]
+    assert "TPUInfeedOutfeedSessionHook" in message and "is not used: there is no infeed" in message
 
 
 @pytest.mark.parametrize("name", ["train_distribute", "eval_distribute"])
@@ -225,10 +225,10 @@ def test_export_for_a_tpu_has_its_tags_and_serves(tmp_path, caplog, options, tag
     estimator.train(input_of([0, 0, 3]), max_steps=100)
     with caplog.at_level(logging.INFO, logger="tensorflow"):
         exported = estimator.export_saved_model(str(tmp_path / "export"), receive).decode()
-    said = [record.getMessage() for record in caplog.records
-            if "export_to_tpu" in record.getMessage()]
-    assert len(said) == (["serve", "tpu"] in tag_sets)
-    assert ("tf.saved_model.load needs tags=['serve']" in "".join(said)) == (len(tag_sets) == 2)
+    messages = [record.getMessage() for record in caplog.records
+                if "export_to_tpu" in record.getMessage()]
+    assert len(messages) == (["serve", "tpu"] in tag_sets)
+    assert ("tf.saved_model.load needs tags=['serve']" in "".join(messages)) == (len(tag_sets) == 2)
     for tags in tag_sets:
         served = tf.saved_model.load(exported, tags).signatures["serving_default"]
         assert served(id=tf.constant([3, 0], tf.int64))["count"].numpy()[:, 0].tolist() == [1, 2]

@@ -222,13 +222,13 @@ def test_exceptions_of_a_step_within_a_loop_are_those_of_a_run(tmp_path):
             loss = -tf.reduce_sum(features["id"])
         return TPUEstimatorSpec(mode, loss=loss, train_op=count(loss))
 
-    said = []
+    messages = []
     for iterations in (1, 100):
         estimator = looping(iterations, tmp_path / str(iterations), model_fn)
         with pytest.raises(tf.errors.InvalidArgumentError, match="too far") as raised:
             finish(estimator.train, input_of(range(12)), max_steps=100)
-        said.append(str(raised.value))
-    assert said[0] == said[1]
+        messages.append(str(raised.value))
+    assert messages[0] == messages[1]
 
 
 def test_op_of_the_model_that_runs_out_of_range_within_a_loop_is_an_error(tmp_path):

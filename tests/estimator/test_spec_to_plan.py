@@ -114,8 +114,8 @@ def test_profile_data_directory_is_warned_of(caplog):
         for training in (True, False):
             plan = spec_to_plan(new_spec(profile_data_directory="/profile"), training=training)
             assert str(plan) == str(spec_to_plan(new_spec(), training=training))
-    [said] = [record.getMessage() for record in caplog.records if "profile" in record.msg]
-    assert "profile_data_directory='/profile' is not used: a TPU alone" in said
+    [message] = [record.getMessage() for record in caplog.records if "profile" in record.msg]
+    assert "profile_data_directory='/profile' is not used: a TPU alone" in message
 
 
 def test_table_without_optimizer_raises_in_training():

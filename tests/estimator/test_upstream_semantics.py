@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""What a program may rely on beyond its numbers: when, with which params, and what is said."""
+"""What a program may rely on beyond its numbers: when, with which params, and what is logged."""
 
 import logging
 import os
@@ -100,9 +100,9 @@ def test_queues_feed_training_and_are_warned_of(tmp_path, caplog):
     with caplog.at_level(logging.WARNING, logger="tensorflow"):
         estimator.train(queues, max_steps=100)
         assert counts(estimator) == counts_of(0, 1, 2, 3)
-        said = [record for record in caplog.records if record.getMessage().startswith(
+        messages = [record for record in caplog.records if record.getMessage().startswith(
             "Input pipeline contains one or more QueueRunners. It could be slow")]
-        assert len(said) == 1
+        assert len(messages) == 1
         estimator.train(input_of(range(4)), steps=1)
     assert len([record for record in caplog.records if "QueueRunners" in record.message]) == 1
 
@@ -128,10 +128,10 @@ def test_program_without_embeddings_hears_nothing_of_an_engine(tmp_path, caplog)
     estimator = TPUEstimator(dense_model_fn, str(tmp_path), run_config(), train_batch_size=2)
     with caplog.at_level(logging.INFO, logger="tensorflow"):
         estimator.train(input_of(range(4)), max_steps=100)
-    said = "\n".join(record.getMessage() for record in caplog.records
-                     if record.getMessage().startswith("tpu_estimator_embedding"))
-    assert "train without embeddings, 1 replica" in said
-    assert "engine" not in said and "TF ops" not in said
+    messages = "\n".join(record.getMessage() for record in caplog.records
+                         if record.getMessage().startswith("tpu_estimator_embedding"))
+    assert "train without embeddings, 1 replica" in messages
+    assert "engine" not in messages and "TF ops" not in messages
 
 
 PROGRAM = """

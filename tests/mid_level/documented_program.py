@@ -11,19 +11,19 @@ import tensorflow as tf
 tf.config.set_logical_device_configuration(
     tf.config.list_physical_devices("CPU")[0], [tf.config.LogicalDeviceConfiguration()] * 2)
 
-words = tf.tpu.experimental.embedding
+embedding_api = tf.tpu.experimental.embedding
 BATCH_SIZE, STEPS = 8, 40
 
 resolver = tf.distribute.cluster_resolver.TPUClusterResolver(tpu="")
 tf.config.experimental_connect_to_cluster(resolver)
 tf.tpu.experimental.initialize_tpu_system(resolver)
 
-table_config_one = words.TableConfig(vocabulary_size=20, dim=4)
-table_config_two = words.TableConfig(vocabulary_size=10, dim=2)
+table_config_one = embedding_api.TableConfig(vocabulary_size=20, dim=4)
+table_config_two = embedding_api.TableConfig(vocabulary_size=10, dim=2)
 feature_config = {
-    "feature_one": words.FeatureConfig(table=table_config_one),
-    "feature_two": words.FeatureConfig(table=table_config_one),
-    "feature_three": words.FeatureConfig(table=table_config_two)}
+    "feature_one": embedding_api.FeatureConfig(table=table_config_one),
+    "feature_two": embedding_api.FeatureConfig(table=table_config_one),
+    "feature_three": embedding_api.FeatureConfig(table=table_config_two)}
 
 
 def dataset_fn(context):
@@ -104,7 +104,7 @@ def save_and_serve(embedding, model, new_embedding, folder):
                                    "feature_two": tf.RaggedTensorSpec([None, None], tf.int64),
                                    "feature_three": tf.TensorSpec([None], tf.int64)}])
     def serve_tensors(embedding_features):
-        return words.serving_embedding_lookup(
+        return embedding_api.serving_embedding_lookup(
             embedding_features, None, embedding.embedding_tables, feature_config)
 
     model.embedding_api = embedding
@@ -118,12 +118,13 @@ strategy = tf.distribute.TPUStrategy(resolver)
 
 
 def release_2_4():
-    return words.TPUEmbedding(feature_config=feature_config, optimizer=words.Adagrad(1.0))
+    return embedding_api.TPUEmbedding(feature_config=feature_config,
+                                      optimizer=embedding_api.Adagrad(1.0))
 
 
 def release_2_3():
-    return words.TPUEmbedding(feature_config=feature_config, batch_size=BATCH_SIZE,
-                              optimizer=words.SGD(1.0))
+    return embedding_api.TPUEmbedding(feature_config=feature_config, batch_size=BATCH_SIZE,
+                                      optimizer=embedding_api.SGD(1.0))
 
 
 for release in (release_2_4, release_2_3):

@@ -13,7 +13,7 @@ import tensorflow_recommenders as tfrs
 
 BATCH_SIZE, SAMPLES, VOCABULARY = 32, 128, 16
 
-words = tf.tpu.experimental.embedding
+embedding_api = tf.tpu.experimental.embedding
 rng = np.random.default_rng(0)
 IDS = {name: rng.integers(0, VOCABULARY, [SAMPLES, 1]).astype(np.int32)
        for name in ("user", "item")}
@@ -25,7 +25,7 @@ def rows(seed, shape):
 
 
 def make_model(optimizer, of_tables):
-    configs = {name: words.FeatureConfig(words.TableConfig(
+    configs = {name: embedding_api.FeatureConfig(embedding_api.TableConfig(
         VOCABULARY, 4, initializer=rows(seed, [VOCABULARY, 4]), name=name))
         for seed, name in enumerate(IDS)}
     inputs = {name: tf.keras.Input([1], BATCH_SIZE, dtype=tf.int32, name=name) for name in IDS}
@@ -84,7 +84,7 @@ def main():
     tf.tpu.experimental.initialize_tpu_system(resolver)
     strategy = tf.distribute.TPUStrategy(resolver)
     print(strategy.num_replicas_in_sync, "replicas", file=sys.stderr)
-    json.dump([learn(strategy), learn(strategy, words.Adagrad(0.3))], sys.stdout)
+    json.dump([learn(strategy), learn(strategy, embedding_api.Adagrad(0.3))], sys.stdout)
 
 
 main()

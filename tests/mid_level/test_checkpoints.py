@@ -25,11 +25,11 @@ OPTIMIZERS = [(SGD, ()), (Adagrad, ("accumulators",)),
               (FTRL, ("accumulators", "linears"))]
 
 
-def configs(words=None, initializer=None):
-    words = words or upstream
-    tables = [words.TableConfig(7, 3, initializer, name="first"),
-              words.TableConfig(5, 2, initializer, name="second")]
-    return {"a": words.FeatureConfig(tables[0]), "b": words.FeatureConfig(tables[1])}
+def configs(api=None, initializer=None):
+    api = api or upstream
+    tables = [api.TableConfig(7, 3, initializer, name="first"),
+              api.TableConfig(5, 2, initializer, name="second")]
+    return {"a": api.FeatureConfig(tables[0]), "b": api.FeatureConfig(tables[1])}
 
 
 def trained(optimizer):

@@ -9,7 +9,7 @@ import pytest
 import tensorflow as tf
 
 from tests.batches import many_ids, one_id_each, random_gradients
-from tests.mid_level.v2_words import to_feature_config, to_input
+from tests.mid_level.oracle_configs import to_feature_config, to_input
 from tests.optimizer_cases import CASES
 from tests.oracle import Entry, Feature, Optimizer, Oracle, Table
 from tpu_estimator_embedding.mid_level.config.feature_config import FeatureConfig

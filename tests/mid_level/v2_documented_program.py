@@ -18,16 +18,16 @@ def dataset(batch_size):
 
 
 def train_v2():
-    words = tf.tpu.experimental.embedding
+    embedding_api = tf.tpu.experimental.embedding
     resolver = tf.distribute.cluster_resolver.TPUClusterResolver(tpu="")
     tf.config.experimental_connect_to_cluster(resolver)
     tf.tpu.experimental.initialize_tpu_system(resolver)
     strategy = tf.distribute.TPUStrategy(resolver)
-    table = words.TableConfig(vocabulary_size=11, dim=4)
-    feature_config = {"item": words.FeatureConfig(table=table, output_shape=[BATCH_SIZE]),
-                      "seen": words.FeatureConfig(table=table, output_shape=[BATCH_SIZE])}
+    table = embedding_api.TableConfig(vocabulary_size=11, dim=4)
+    feature_config = {"item": embedding_api.FeatureConfig(table=table, output_shape=[BATCH_SIZE]),
+                      "seen": embedding_api.FeatureConfig(table=table, output_shape=[BATCH_SIZE])}
     with strategy.scope():
-        embedding = words.TPUEmbeddingV2(feature_config, words.Adagrad(0.3))
+        embedding = embedding_api.TPUEmbeddingV2(feature_config, embedding_api.Adagrad(0.3))
         weights = tf.Variable(tf.ones([8, 1]))
     iterator = iter(strategy.distribute_datasets_from_function(
         lambda context: dataset(BATCH_SIZE)))
@@ -56,10 +56,10 @@ def train_v2():
 
 def train_partial():
     from tpu_estimator_embedding.mid_level import PartialTPUEmbedding
-    words, keras = tf.tpu.experimental.embedding, tf.keras
-    feature_config = {"item": words.FeatureConfig(words.TableConfig(11, 4)),
-                      "seen": words.FeatureConfig(words.TableConfig(20_000, 4))}
-    layer = PartialTPUEmbedding(feature_config, words.Adagrad(0.3), size_threshold=10_000)
+    embedding_api, keras = tf.tpu.experimental.embedding, tf.keras
+    feature_config = {"item": embedding_api.FeatureConfig(embedding_api.TableConfig(11, 4)),
+                      "seen": embedding_api.FeatureConfig(embedding_api.TableConfig(20_000, 4))}
+    layer = PartialTPUEmbedding(feature_config, embedding_api.Adagrad(0.3), size_threshold=10_000)
 
     class Model(keras.Model):
         def __init__(self):

@@ -13,7 +13,7 @@ from tests.estimator.counting import (
     new_spec,
     run_config,
 )
-from tests.upstream_sentences.said import check_said
+from tests.upstream_sentences.refusals import check_refusal
 from tpu_estimator_embedding.config.optimization_parameters import AdagradParameters
 from tpu_estimator_embedding.estimator import upstream
 from tpu_estimator_embedding.estimator.embedding_config_spec import EmbeddingConfigSpec
@@ -150,4 +150,4 @@ CALLS = [
 
 @pytest.mark.parametrize("trigger, error, beginning", [*CONSTRUCTORS, *CALLS])
 def test_said(new, trigger, error, beginning):
-    check_said(lambda: trigger(new), error, beginning)
+    check_refusal(lambda: trigger(new), error, beginning)

@@ -4,7 +4,7 @@
 import pytest
 import tensorflow as tf
 
-from tests.upstream_sentences.said import check_said
+from tests.upstream_sentences.refusals import check_refusal
 from tests.v1_engine.tensorflows_own import load_tensorflows_own
 from tpu_estimator_embedding.compat.modules import tpu_embedding
 
@@ -81,7 +81,7 @@ CASES = [
 @pytest.mark.parametrize("trigger, error, beginning", CASES)
 def test_ours(trigger, error, beginning):
     with tf.Graph().as_default():
-        check_said(lambda: trigger(tpu_embedding), error, beginning)
+        check_refusal(lambda: trigger(tpu_embedding), error, beginning)
 
 
 @pytest.mark.parametrize("trigger, error, beginning", CASES)
@@ -91,4 +91,4 @@ def test_tensorflows(trigger, error, beginning):
     except FileNotFoundError:
         pytest.skip("TensorFlow 2.16 dropped the module")
     with tf.Graph().as_default():
-        check_said(lambda: trigger(theirs), error, beginning)
+        check_refusal(lambda: trigger(theirs), error, beginning)

@@ -70,7 +70,7 @@ def check_steps(steps: Any, max_steps: Any) -> None:
         ValueError: if neither is given, or one is not positive.
         TypeError: if one is not an int.
     """
-    checks.check_said(steps is not None or max_steps is not None,
+    checks.check_with_sentence(steps is not None or max_steps is not None,
                       "For TPU training, one of `steps` or `max_steps` must be set. Cannot be "
                       "both `None`.", "Pass one to train(), or set use_tpu=False.")
     for name, value in (("Train steps", steps), ("Train max_steps", max_steps)):

@@ -53,7 +53,7 @@ class MachineContext(tpu_context._InternalTPUContext):
         name, call, batch_size = (
             ("predict_batch_size", ".predict", self._predict_batch_size)
             if self._mode == _PREDICT else ("eval_batch_size", ".evaluate", self._eval_batch_size))
-        checks.check_said(
+        checks.check_with_sentence(
             batch_size is not None, f"{name} in TPUEstimator constructor cannot be `None` if "
             f"{call} is running on TPU.", f"Pass {name}, or use_tpu=False.")
 

@@ -26,11 +26,11 @@ def call_model_fn(model_fn: Callable[..., Any], features: Any, labels: Any, mode
         ValueError: if the model_fn lacks a required argument.
     """
     accepted = fn_args(model_fn)
-    checks.check_said(
+    checks.check_with_sentence(
         "params" in accepted, f"model_fn ({model_fn}) does not include params argument, required "
         "by TPUEstimator to pass batch size as params['batch_size'].",
         f"Add `params` to its arguments, which are {accepted}.")
-    checks.check_said(
+    checks.check_with_sentence(
         "labels" in accepted or labels is None,
         "model_fn does not take labels, but input_fn returns labels.",
         f"Add `labels` to its arguments, which are {accepted}, or return features alone.")

@@ -129,8 +129,10 @@ def _dense_of_sparse(ids: tf.SparseTensor, weights: tf.SparseTensor | None,
 
 def _dense_of_ragged(path: str, ids: tf.RaggedTensor, weights: tf.RaggedTensor | None,
                      length: int) -> tuple[Tensor, Tensor]:
-    checks.check_said(ids.shape.rank == 2, "Only rank 2 ragged tensor is supported, but got rank "
-                      f"{ids.shape.rank}", f"for feature {path!r}.")
+    checks.check_with_sentence(
+        ids.shape.rank == 2,
+        f"Only rank 2 ragged tensor is supported, but got rank {ids.shape.rank}",
+        f"for feature {path!r}.")
     if length:
         warnings.warn(f"Positions beyond the end of feature {path!r} hold row 0 of its table, as "
                       "on a TPU. Give a SparseTensor for zeros.", stacklevel=5)
@@ -145,7 +147,7 @@ def _rows_per_sample(path: str, value: tf.RaggedTensor, dims: Any) -> int:
     """Returns the length of the sequences that fill a stated shape, 0 for combined samples."""
     num_rows, batch_size = math.prod(dims), value.shape[0]
     fits = bool(batch_size) and num_rows % batch_size == 0
-    checks.check_said(
+    checks.check_with_sentence(
         fits, "Output shape set in the FeatureConfig should be the factor of the input data batch "
         f"size. But instead got output shape {dims}, input data batch size {batch_size}",
         f"for feature {path!r}.")

@@ -181,10 +181,10 @@ def test_connecting_and_initializing_do_nothing_and_say_so_once(caplog):
     assert tf.tpu.experimental.initialize_tpu_system().mesh_shape.tolist() == [1, 1, 1, 1]
     tf.tpu.experimental.shutdown_tpu_system(resolver)
     tf.tpu.experimental.shutdown_tpu_system()
-    said = [record.getMessage() for record in caplog.records if "stands in" in record.msg % (
+    messages = [record.getMessage() for record in caplog.records if "stands in" in record.msg % (
         record.args or ())]
-    assert said == ["tpu_estimator_embedding: no TPU answers at grpc://localhost:1; "
-                    "this machine stands in for it."]
+    assert messages == ["tpu_estimator_embedding: no TPU answers at grpc://localhost:1; "
+                        "this machine stands in for it."]
     assert float(tf.constant(1.0) + 1) == 2  # eager operations go on
 
 

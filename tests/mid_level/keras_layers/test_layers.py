@@ -9,7 +9,7 @@ import pytest
 import tensorflow as tf
 
 from tests.batches import many_ids
-from tests.mid_level.v2_words import to_feature_config, to_input
+from tests.mid_level.oracle_configs import to_feature_config, to_input
 from tests.oracle import Feature, Optimizer, Oracle, Table
 from tpu_estimator_embedding.mid_level.config.feature_config import FeatureConfig
 from tpu_estimator_embedding.mid_level.config.optimizers import SGD, Adagrad

@@ -6,6 +6,7 @@ import pytest
 import tensorflow as tf
 
 from tests.batches import random_gradients
+from tests.mid_level.oracle_configs import to_feature_config
 from tests.mid_level.test_tpu_embedding import (
     BATCH_SIZE,
     CASES,
@@ -14,7 +15,6 @@ from tests.mid_level.test_tpu_embedding import (
     new_oracle,
     to_inputs,
 )
-from tests.mid_level.v2_words import to_feature_config
 from tests.oracle import train
 from tpu_estimator_embedding.mid_level import SGD, FeatureConfig, TableConfig, TPUEmbedding
 

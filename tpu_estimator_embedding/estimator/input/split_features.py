@@ -119,7 +119,7 @@ def _ids_of(feature: FeaturePlan, features: Mapping[str, Any]) -> Any:
     ids = features[feature.name]
     if not isinstance(ids, tf.SparseTensor | tf.RaggedTensor):
         ids = tf.convert_to_tensor(ids)
-    checks.check_said(
+    checks.check_with_sentence(
         ids.dtype != tf.string, "SparseTensor with string as values are not supported.",
         f"`ids of feature {feature.name!r}` must be integers: the vocabulary of a categorical "
         "column is not used in training; map strings to ids in input_fn, with tf.lookup for "
@@ -182,7 +182,7 @@ def _weights_of(feature: FeaturePlan, ids: Any, features: Mapping[str, Any]) -> 
                  f"{feature.name!r}", sorted(features), "Return them from input_fn.",
                  sentence=f"Cannot find weights {key} for weighted_categorical_column.")
     weights = features[key]
-    checks.check_said(
+    checks.check_with_sentence(
         not isinstance(weights, tf.Tensor) or not isinstance(ids, tf.SparseTensor),
         f"weighted_categorical_column with weight key name {key} has dense weights. Dense weights "
         "are not supported on TPU.", f"Give the weights of feature {feature.name!r} as a "

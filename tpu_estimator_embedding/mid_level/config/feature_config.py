@@ -44,10 +44,10 @@ class FeatureConfig:
                      other_api.tf2_import(self.table), sentence=
                      f"Argument `table` has invalid type {type(self.table)}.")
         length = self.max_sequence_length
-        checks.check_said(
+        checks.check_with_sentence(
             isinstance(length, int) and length >= 0, "Argument `max_sequence_length` must be an "
             f"int and must be >= 0. Received: {length}")
-        checks.check_said(
+        checks.check_with_sentence(
             isinstance(self.validate_weights_and_indices, bool),
             "Argument `validate_weights_and_indices` must be a boolean. Received: "
             f"{self.validate_weights_and_indices!r}.",

@@ -55,7 +55,7 @@ class _Optimizer:
         checks.check(not isinstance(settings.clipvalue, tuple) or len(settings.clipvalue) == 2,
                      "clipvalue", "a number, (min, max) or None", settings.clipvalue)
         create = getattr(self, "slot_variable_creation_fn", None)
-        checks.check_said(create is None or callable(create),
+        checks.check_with_sentence(create is None or callable(create),
                           "Argument `slot_variable_creation_fn` must be either None or a "
                           f"callable. Received: {create}")
 

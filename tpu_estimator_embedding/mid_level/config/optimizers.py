@@ -198,8 +198,8 @@ class Adam(_Optimizer):
         super().__post_init__()
         for name in ("beta_1", "beta_2"):
             value = getattr(self, name)
-            checks.check_said(0 <= value < 1, f"Argument `{name}` must be >= 0 and < 1. Received: "
-                              f"{value}.")
+            checks.check_with_sentence(
+                0 <= value < 1, f"Argument `{name}` must be >= 0 and < 1. Received: {value}.")
         _check_above_0("epsilon", self.epsilon, "epsilon must be positive.")
         checks.check(self.use_gradient_accumulation or self.lazy_adam,
                      "use_gradient_accumulation", "True where lazy_adam is False",
@@ -212,5 +212,6 @@ def _check_above_0(argument: str, value: float, sentence: str) -> None:
 
 
 def _check_initial_accumulator(value: float) -> None:
-    checks.check_said(value > 0, "Argument `initial_accumulator_value` must be a positive float. "
-                      f"Received: {value}")
+    checks.check_with_sentence(
+        value > 0,
+        f"Argument `initial_accumulator_value` must be a positive float. Received: {value}")

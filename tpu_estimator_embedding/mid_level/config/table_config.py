@@ -54,7 +54,7 @@ class TableConfig:
     def __post_init__(self) -> None:
         _check_size("`vocabulary_size`", self.vocabulary_size)
         _check_size("`dim` (embedding dimension)", self.dim)
-        checks.check_said(self.initializer is None or callable(self.initializer),
+        checks.check_with_sentence(self.initializer is None or callable(self.initializer),
                           "Argument `initializer` must be a callable (or None). Received: "
                           f"{self.initializer}")
         checks.check(not other_api.is_of_estimator_api(self.optimizer), "optimizer",
@@ -94,8 +94,9 @@ def is_table_config(value: Any) -> bool:
 
 
 def _check_size(argument: str, value: Any) -> None:
-    checks.check_said(isinstance(value, int) and not isinstance(value, bool) and value >= 1,
-                      f"Argument {argument} must be an int and must be >= 1. Received: {value}")
+    checks.check_with_sentence(
+        isinstance(value, int) and not isinstance(value, bool) and value >= 1,
+        f"Argument {argument} must be an int and must be >= 1. Received: {value}")
 
 
 def check_supported(table: Any) -> None:

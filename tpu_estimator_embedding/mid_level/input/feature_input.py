@@ -47,12 +47,12 @@ def check_weights(path: str, value: Any, weights: Any) -> None:
     """Raises ValueError unless weights are None, or of the same kind as sparse ids."""
     if weights is None:
         return
-    checks.check_said(
+    checks.check_with_sentence(
         isinstance(value, tf.SparseTensor | tf.RaggedTensor), "Weight specified for dense input "
         f"{path}, which is not allowed. Weight will always be 1 in this case.",
         "Pass the ids and weights as SparseTensors or RaggedTensors.")
     kind = tf.SparseTensor if isinstance(value, tf.SparseTensor) else tf.RaggedTensor
-    checks.check_said(
+    checks.check_with_sentence(
         isinstance(weights, kind), f"Weight for {path} is type {type(weights)} which does not "
         f"match type input which is {kind.__name__}.",
         "Make both of one kind, with weights in the places of the ids.")

@@ -104,7 +104,7 @@ def of_input(path: str, config: Any, value: Any) -> OutputShape:
     Raises:
         ValueError: if the input is of another type, or of a rank that has no meaning.
     """
-    checks.check_said(
+    checks.check_with_sentence(
         isinstance(value, _KINDS), f"Input {path} is of unknown type {type(value)}. Please only "
         "pass Tensor, SparseTensor or RaggedTensor as input to enqueue.")
     shape = value.shape

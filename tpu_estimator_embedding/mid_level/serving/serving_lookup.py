@@ -76,20 +76,20 @@ def _look_up(path: str, value: Any, weights: Any, table: tf.Variable, config: An
 def check_input(path: str, config: Any, value: Any, weights: Any) -> None:
     """Raises ValueError unless a feature can be looked up, with its weights if any."""
     is_sequence = config.max_sequence_length > 0
-    checks.check_said(
+    checks.check_with_sentence(
         isinstance(value, _KINDS), f"Input {path} is type {type(value)}. Tensor, SparseTensor or "
         "RaggedTensor expected.")
-    checks.check_said(
+    checks.check_with_sentence(
         weights is None or not isinstance(value, tf.Tensor), f"Weight specified for {path}, but "
         "input is dense.", "Pass ids and weights as SparseTensors or RaggedTensors.")
-    checks.check_said(
+    checks.check_with_sentence(
         weights is None or type(weights) is type(value), f"Weight for {path} is of type "
         f"{type(weights)} but it does not match type of the input which is {type(value)}.",
         "Give the weights in the places of the ids.")
-    checks.check_said(
+    checks.check_with_sentence(
         weights is None or not is_sequence, f"Weight specified for {path}, but this is a sequence "
         "feature.", "Multiply the activations by them.")
-    checks.check_said(
+    checks.check_with_sentence(
         not is_sequence or not isinstance(value, tf.Tensor), f"Feature {path} is a sequence "
         "feature but a dense tensor was passed.", "Pass a SparseTensor or RaggedTensor.")
 
@@ -113,8 +113,10 @@ def _look_up_sparse(path: str, value: tf.SparseTensor, weights: tf.SparseTensor 
 
 def _look_up_ragged(path: str, value: tf.RaggedTensor, weights: tf.RaggedTensor | None,
                     table: tf.Variable, config: Any) -> Tensor:
-    checks.check_said(value.shape.rank == 2, "Only rank 2 ragged tensor is supported, but got rank "
-                      f"{value.shape.rank}", f"for feature {path!r}.")
+    checks.check_with_sentence(
+        value.shape.rank == 2,
+        f"Only rank 2 ragged tensor is supported, but got rank {value.shape.rank}",
+        f"for feature {path!r}.")
     shape, batch_size = output_shapes.stated(path, config), value.shape[0]
     length = config.max_sequence_length
     if shape is None:

@@ -57,7 +57,7 @@ def gradient_or_zeros(path: str, gradient: Any, shape: list[int]) -> Tensor:
     checks.check(isinstance(gradient, tf.Tensor), what, "a Tensor or None",
                  type(gradient).__name__, "Use tf.convert_to_tensor.",
                  sentence=f"found non-tensor type: {type(gradient)} at path {path}.")
-    checks.check_said(gradient.shape.is_compatible_with(shape), "Found gradient of shape "
+    checks.check_with_sentence(gradient.shape.is_compatible_with(shape), "Found gradient of shape "
                       f"{gradient.shape} at path {path}. Expected shape {shape}.",
                       "It is that of the activation.")
     return tf.cast(tf.ensure_shape(gradient, shape), tf.float32)

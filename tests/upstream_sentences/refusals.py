@@ -1,10 +1,10 @@
 # SPDX-License-Identifier: Apache-2.0
-"""What a refused call raises, and how its message begins: here, and in TensorFlow itself."""
+"""Checks the type of a refusal and how its message begins, here and in TensorFlow itself."""
 
 import pytest
 
 
-def check_said(trigger, error, beginning):
+def check_refusal(trigger, error, beginning):
     """Checks the type and the beginning of what `trigger()` raises."""
     with pytest.raises(Exception) as raised:  # whatever it is: the next line says what it must be
         trigger()

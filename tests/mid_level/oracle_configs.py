@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""The oracle's tables, optimizers and batches in the words of `tf.tpu.experimental.embedding`."""
+"""Makes TF2 configurations and inputs of the oracle's tables, optimizers and batches."""
 
 import numpy as np
 import tensorflow as tf
@@ -16,7 +16,8 @@ def to_optimizer(optimizer):
     names = dict(ARGUMENTS)
     if optimizer.kind == "Adam":
         names["beta2"] = "beta_2"
-    words = {names.get(name, name): value for name, value in optimizer.hyperparameters.items()}
+    hyperparameters = {names.get(name, name): value
+                       for name, value in optimizer.hyperparameters.items()}
     low, high = optimizer.weight_limits
     clipped = optimizer.gradient_limits != (None, None)
     return getattr(optimizers, optimizer.kind)(
@@ -25,7 +26,7 @@ def to_optimizer(optimizer):
         clipvalue=optimizer.gradient_limits if clipped else None,
         weight_decay_factor=optimizer.decay or None,
         multiply_weight_decay_factor_by_learning_rate=(
-            optimizer.multiply_decay_by_learning_rate or None), **words)
+            optimizer.multiply_decay_by_learning_rate or None), **hyperparameters)
 
 
 def to_table(table):

@@ -11,7 +11,7 @@ import pytest
 import tensorflow as tf
 from tensorflow.python.tpu import feature_column_v2
 
-from tests.upstream_sentences.said import check_said
+from tests.upstream_sentences.refusals import check_refusal
 from tests.v1_engine.tensorflows_own import load_tensorflows_own
 from tpu_estimator_embedding.compat.modules import tpu_embedding
 from tpu_estimator_embedding.estimator.embedding_config_spec import EmbeddingConfigSpec
@@ -135,7 +135,7 @@ OURS = types.SimpleNamespace(
 
 @pytest.mark.parametrize("trigger, error, beginning", [*CONFIGS, *SPECS, *COLUMNS])
 def test_ours(trigger, error, beginning):
-    check_said(lambda: trigger(OURS), error, beginning)
+    check_refusal(lambda: trigger(OURS), error, beginning)
 
 
 @pytest.mark.parametrize("trigger, error, beginning", CONFIGS)
@@ -144,7 +144,7 @@ def test_tensorflows_configs(trigger, error, beginning):
         theirs = load_tensorflows_own()
     except FileNotFoundError:
         pytest.skip("TensorFlow 2.16 dropped the module")
-    check_said(lambda: trigger(theirs), error, beginning)
+    check_refusal(lambda: trigger(theirs), error, beginning)
 
 
 @pytest.mark.parametrize("trigger, error, beginning", COLUMNS)
@@ -152,7 +152,7 @@ def test_tensorflows_columns(trigger, error, beginning):
     theirs = types.SimpleNamespace(
         embedding_column=feature_column_v2.embedding_column_v2,
         shared_embedding_columns=feature_column_v2.shared_embedding_columns_v2)
-    check_said(lambda: trigger(theirs), error, beginning)
+    check_refusal(lambda: trigger(theirs), error, beginning)
 
 
 @pytest.mark.parametrize("trigger, error, beginning", SPECS)
@@ -164,4 +164,4 @@ def test_upstreams_specs(trigger, error, beginning):
             name: getattr(upstream.tpu_embedding, name)
             for name in ("AdagradParameters", "FeatureConfig", "TableConfig")},
         embedding_column=feature_column_v2.embedding_column_v2)
-    check_said(lambda: trigger(theirs), error, beginning)
+    check_refusal(lambda: trigger(theirs), error, beginning)

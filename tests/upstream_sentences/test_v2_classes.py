@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""The words and classes of TensorFlow 2 refuse with the sentences that TensorFlow refuses with.
+"""Configurations and classes of TensorFlow 2 refuse with TensorFlow's sentences.
 
 Where TensorFlow has the case without a TPU, it is tried on TensorFlow's own classes, too.
 """
@@ -13,7 +13,7 @@ from tensorflow.python.tpu import (
     tpu_embedding_v2_utils,
 )
 
-from tests.upstream_sentences.said import check_said
+from tests.upstream_sentences.refusals import check_refusal
 from tpu_estimator_embedding import mid_level
 
 DENSE = tf.constant([1, 2])
@@ -94,12 +94,12 @@ LOOKUPS = [
 def test_words(api, trigger, beginning):
     if api is tpu_embedding_v2_utils and "combiner" in beginning and "CustomCombiner" in vars(api):
         pytest.skip("since TensorFlow 2.21 a combiner may be a computation, so the sentence is new")
-    check_said(lambda: trigger(api), ValueError, beginning)
+    check_refusal(lambda: trigger(api), ValueError, beginning)
 
 
 @pytest.mark.parametrize("trigger, beginning", LOOKUPS)
 def test_lookups_for_serving(trigger, beginning):
-    check_said(lambda: trigger(mid_level.TPUEmbeddingForServing), ValueError, beginning)
+    check_refusal(lambda: trigger(mid_level.TPUEmbeddingForServing), ValueError, beginning)
 
 
 @pytest.mark.usefixtures("tensorflows_own")
@@ -107,7 +107,7 @@ def test_lookups_for_serving_in_tensorflow(monkeypatch):
     for name in ("FeatureConfig", "TableConfig", "SGD"):
         monkeypatch.setattr(mid_level, name, getattr(tpu_embedding_v2_utils, name))
     for trigger, beginning in LOOKUPS:
-        check_said(lambda trigger=trigger: trigger(tensorflows_serving()), ValueError, beginning)
+        check_refusal(lambda trigger=trigger: trigger(tensorflows_serving()), ValueError, beginning)
 
 
 def tensorflows_serving():
@@ -192,4 +192,4 @@ ENGINES = [
 
 @pytest.mark.parametrize("trigger, error, beginning", ENGINES)
 def test_engines(trigger, error, beginning):
-    check_said(trigger, error, beginning)
+    check_refusal(trigger, error, beginning)
