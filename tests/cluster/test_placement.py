@@ -8,7 +8,7 @@ import tensorflow as tf
 
 import tpu_estimator_embedding
 from tests.cluster import train as program
-from tpu_estimator_embedding.estimator.cluster import Cluster, cluster_of
+from tpu_estimator_embedding.estimator.cluster import Cluster, cluster_of, with_device_filters
 
 CLUSTER = {"chief": ["h:1"], "worker": ["h:2"], "ps": ["h:3", "h:4", "h:5"]}
 
@@ -75,15 +75,16 @@ def test_evaluators_have_their_tables_to_themselves(monkeypatch, new_estimator):
     assert estimator._plan(training=True).num_hosts == 1
 
 
-@pytest.mark.parametrize("text", ["{", "[]", "chief"])
-def test_tf_config_must_be_json(monkeypatch, new_estimator, text):
-    monkeypatch.setenv("TF_CONFIG", text)
-    with pytest.raises(ValueError, match="`TF_CONFIG` must be a JSON object"):
-        new_estimator()
-
-
-def test_tf_config_needs_a_chief(monkeypatch, new_estimator):
-    monkeypatch.setenv("TF_CONFIG", json.dumps(
-        {"cluster": {"ps": ["h:1"], "worker": ["h:2"]}, "task": {"type": "worker", "index": 0}}))
-    with pytest.raises(ValueError, match="chief"):
-        new_estimator()
+@pytest.mark.parametrize("job", ["chief", "worker"])
+def test_sessions_with_own_settings_wait_for_servers_only(monkeypatch, tmp_path, job):
+    set_task(monkeypatch, job)
+    tpu_estimator_embedding.install()
+    settings = tf.compat.v1.ConfigProto(log_device_placement=True)
+    config = tf.compat.v1.estimator.tpu.RunConfig(model_dir=str(tmp_path), session_config=settings)
+    estimator = tf.compat.v1.estimator.tpu.TPUEstimator(
+        lambda features: None, config=config, train_batch_size=8)
+    assert estimator._session_config.log_device_placement
+    assert estimator._session_config.device_filters == ["/job:ps", f"/job:{job}/task:0"]
+    assert not settings.device_filters
+    own = tf.compat.v1.ConfigProto(device_filters=["/job:ps/task:1"])
+    assert with_device_filters(config.replace(session_config=own)).session_config == own

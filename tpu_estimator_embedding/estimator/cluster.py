@@ -51,6 +51,22 @@ def cluster_of(config: Any) -> Cluster:
     return Cluster(servers, f"/job:{config.task_type}/task:{config.task_id}/device:CPU:0")
 
 
+def with_device_filters(config: Any) -> Any:
+    """Returns a RunConfig whose sessions do not wait for other workers.
+
+    Estimator sets these filters, but a program's `session_config` replaces them all: its sessions
+    would start only once every task of the cluster is there.
+    """
+    session_config = getattr(config, "session_config", None)
+    if session_config is None or not config.num_ps_replicas or session_config.device_filters:
+        return config
+    merged = tf.compat.v1.ConfigProto()
+    merged.CopyFrom(session_config)
+    merged.device_filters.extend([f"/job:{_SERVER}",
+                                  f"/job:{config.task_type}/task:{config.task_id}"])
+    return config.replace(session_config=merged)
+
+
 def prepare_for_server(config: Any) -> None:
     """Loads the kernels before Estimator starts this process's server, so that it has their ops.
 

@@ -11,8 +11,7 @@ from tpu_estimator_embedding.checkpoint.layouts.table_layouts import TABLE_LAYOU
 from tpu_estimator_embedding.checkpoint.layouts.table_saveables import teach_savers
 from tpu_estimator_embedding.compat.stand_ins import tpu_ops
 from tpu_estimator_embedding.engine.placement import THIS_PROCESS
-from tpu_estimator_embedding.estimator import meta_graphs, upstream
-from tpu_estimator_embedding.estimator.cluster import cluster_of, prepare_for_server
+from tpu_estimator_embedding.estimator import cluster, meta_graphs, upstream
 from tpu_estimator_embedding.estimator.config_checks import check_can_honour, without_num_shards
 from tpu_estimator_embedding.estimator.embedding_config_spec import check_spec
 from tpu_estimator_embedding.estimator.estimator_spec import (
@@ -85,12 +84,13 @@ class TPUEstimator(LoopingEstimator):
         check_spec(embedding_config_spec)
         if use_tpu:
             check_can_honour(config)
+        config = cluster.with_device_filters(config)
         self._use_engine = use_tpu
         self._spec = embedding_config_spec
         self._tensor_core_columns = (
             embedding_config_spec and embedding_config_spec.tensor_core_feature_columns) or ()
         self._num_hosts = num_hosts
-        self._cluster = cluster_of(config if use_tpu else None)
+        self._cluster = cluster.cluster_of(config if use_tpu else None)
         self._cluster.num_hosts(num_hosts)
         self._checkpoint_num_hosts = checkpoint_num_hosts
         self._plans: dict[bool, EmbeddingPlan] = {}  # keyed by whether it is for training
@@ -112,7 +112,7 @@ class TPUEstimator(LoopingEstimator):
         self._eval_on_tpu = eval_on_tpu
         self._all_warm_start_settings = self._warm_start_settings
         self._stop = StopOnSignal()
-        prepare_for_server(self._config)
+        cluster.prepare_for_server(self._config)
         self._statistics: list[Any] = []  # hooks of the current training
         if use_tpu:  # invalid specs fail here; a missing optimizer fails when training
             self._plan(training=bool(embedding_config_spec) and can_train(embedding_config_spec))

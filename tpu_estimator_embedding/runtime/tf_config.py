@@ -1,27 +1,86 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Reading TF_CONFIG, which says of what cluster a process is which task."""
+"""Checks TF_CONFIG, which describes a cluster and the task of a process in it."""
 
 import json
 import os
+from collections.abc import Collection, Mapping
+from typing import Any
+
+from tpu_estimator_embedding import checks
 
 VARIABLE = "TF_CONFIG"
 
+_CHIEFS = ("chief", "master")
+_OUTSIDE = "evaluator"  # evaluators are not listed in the cluster
+_TYPES = (*_CHIEFS, "worker", "ps", _OUTSIDE)
+_FORM = ('It has the form {"cluster": {"chief": ["host:port"], "worker": [...], "ps": [...]}, '
+         '"task": {"type": "chief", "index": 0}}.')
+
 
 def check_tf_config() -> None:
-    """Fails where TF_CONFIG is no JSON object; upstream checks what is in it.
+    """Checks TF_CONFIG; does nothing if it is not set, or describes no cluster.
 
     Raises:
-        ValueError: with the text and the way out.
+        ValueError: if it is no JSON object, the cluster has no chief or not exactly one, an
+            address has no port, or the task is missing or not part of the cluster.
     """
     text = os.environ.get(VARIABLE)
     if not text:
         return
+    config = _parse(text)
+    cluster = config.get("cluster")
+    if cluster:
+        _check_cluster(cluster)
+        _check_task(config.get("task"), cluster)
+
+
+def _parse(text: str) -> dict[str, Any]:
     try:
-        is_object = isinstance(json.loads(text), dict)
+        config = json.loads(text)
     except json.JSONDecodeError:
-        is_object = False
-    if not is_object:
-        raise ValueError(
-            f"`{VARIABLE}` must be a JSON object, got {text!r}. It has the form "
-            '{"cluster": {"chief": ["host:port"], "worker": [...], "ps": [...]}, '
-            '"task": {"type": "chief", "index": 0}}.')
+        config = None
+    checks.check(isinstance(config, dict), VARIABLE, "a JSON object", text, _FORM)
+    return config
+
+
+def _check_cluster(cluster: Any) -> None:
+    checks.check(isinstance(cluster, dict), f"cluster in {VARIABLE}",
+                 "an object of job names and lists of addresses", cluster, _FORM)
+    chiefs = [job for job in _CHIEFS if job in cluster] or ["chief"]
+    for job in chiefs:
+        count = len(cluster.get(job, ()))
+        known = "must have only one" if count > 1 else "it must have one"
+        start = 'The "cluster" in TF_CONFIG' if count > 1 else 'If "cluster" is set in TF_CONFIG,'
+        checks.check(isinstance(cluster.get(job), (list, dict)) and count == 1,
+                     f"{job} of cluster in {VARIABLE}", "a list of one address", cluster.get(job),
+                     _FORM, sentence=f'{start} {known} "{job}" node.')
+    for job, tasks in cluster.items():
+        checks.check(isinstance(tasks, (list, dict)), f"{job} of cluster in {VARIABLE}",
+                     "a list of addresses", tasks, _FORM)
+        for address in tasks.values() if isinstance(tasks, dict) else tasks:
+            checks.check(_is_address(address), f"address of {job} in {VARIABLE}",
+                         "of the form host:port", address)
+
+
+def _is_address(address: Any) -> bool:
+    return isinstance(address, str) and address.rpartition(":")[2].isdecimal() and ":" in address
+
+
+def _check_task(task: Any, cluster: Mapping[str, Collection[Any]]) -> None:
+    task = {} if task is None else task
+    checks.check(isinstance(task, dict), f"task in {VARIABLE}",
+                 "an object with type and index", task, _FORM)
+    kind, index = task.get("type"), task.get("index")
+    types = [name for name in _TYPES if name in cluster or name == _OUTSIDE]
+    checks.check(kind in types, f"type of task in {VARIABLE}",
+                 "one of " + ", ".join(map(repr, types)), kind, _FORM, sentence=(
+                     f"{kind} is not a valid task_type in the cluster_spec." if kind else
+                     'If "cluster" is set in TF_CONFIG, task type must be set.'))
+    checks.check(index is not None, f"index of task in {VARIABLE}", "an int of at least 0", index,
+                 _FORM, sentence='If "cluster" is set in TF_CONFIG, task index must be set.')
+    is_index = str(index).isdecimal()  # TensorFlow accepts text too
+    checks.check(is_index, f"index of task in {VARIABLE}", "an int of at least 0", index)
+    size = len(cluster.get(str(kind), ()))
+    checks.check(kind == _OUTSIDE or int(index) < size, f"index of task in {VARIABLE}",
+                 f"less than {size}, the number of {kind} tasks in the cluster", index, sentence=(
+                     f"{index} is not a valid task_id for task_type {kind} in the cluster_spec."))

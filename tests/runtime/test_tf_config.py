@@ -1,0 +1,62 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Wrong values of TF_CONFIG are refused with the rule, the value and the way out."""
+
+import json
+
+import pytest
+import tensorflow as tf
+
+import tpu_estimator_embedding
+from tpu_estimator_embedding.runtime.tf_config import check_tf_config
+
+CLUSTER = {"chief": ["h:1"], "worker": ["h:2"], "ps": ["h:3", "h:4"]}
+CHIEF = {"type": "chief", "index": 0}
+
+
+def config(cluster=CLUSTER, task=CHIEF):
+    return {"cluster": cluster, "task": task}
+
+
+@pytest.mark.parametrize("value, message", [
+    ("{", r"`TF_CONFIG` must be a JSON object, got '\{'\. It has the form"),
+    ("[]", "`TF_CONFIG` must be a JSON object"),
+    ("chief", "`TF_CONFIG` must be a JSON object"),
+    ({"cluster": CLUSTER}, 'If "cluster" is set in TF_CONFIG, task type must be set. `type of '
+                           "task in TF_CONFIG` must be one of 'chief', 'worker', 'ps', "
+                           "'evaluator', got None. It has the form"),
+    (config(task="chief"), "`task in TF_CONFIG` must be an object with type and index"),
+    (config(task={"type": "boss", "index": 0}),
+     "boss is not a valid task_type in the cluster_spec. .* got 'boss'"),
+    (config(task={"type": "worker"}), "task index must be set.* got None"),
+    (config(task={"type": "worker", "index": "x"}), "must be an int of at least 0, got 'x'"),
+    (config(task={"type": "worker", "index": -1}), "must be an int of at least 0, got -1"),
+    (config(task={"type": "ps", "index": 2}),
+     "2 is not a valid task_id for task_type ps in the cluster_spec. .* must be less than 2, the "
+     "number of ps tasks in the cluster, got 2"),
+    (config({"ps": ["h:1"], "worker": ["h:2"]}),
+     'If "cluster" is set in TF_CONFIG, it must have one "chief" node. .* got None'),
+    (config({**CLUSTER, "chief": []}), "must be a list of one address, got \\[\\]"),
+    (config({**CLUSTER, "chief": ["h:1", "h:2"]}),
+     'The "cluster" in TF_CONFIG must have only one "chief" node'),
+    (config({**CLUSTER, "ps": "h:3"}), "`ps of cluster in TF_CONFIG` must be a list of addresses"),
+    (config({**CLUSTER, "ps": ["h"]}), "`address of ps in TF_CONFIG` must be of the form "
+                                       "host:port, got 'h'"),
+    (config([1]), "`cluster in TF_CONFIG` must be an object"),
+])
+def test_what_is_wrong_is_said(monkeypatch, value, message):
+    tpu_estimator_embedding.install()
+    monkeypatch.setenv("TF_CONFIG", value if isinstance(value, str) else json.dumps(value))
+    with pytest.raises(ValueError, match=message):
+        tf.compat.v1.estimator.tpu.RunConfig()
+
+
+@pytest.mark.parametrize("value", [
+    "", "{}", json.dumps({"task": {"type": "worker", "index": 0}}), json.dumps(config()),
+    json.dumps(config(task={"type": "ps", "index": 1})),
+    json.dumps(config(task={"type": "evaluator", "index": 3})),
+    json.dumps(config({"master": ["h:1"], "ps": {"0": "[::1]:3"}},
+                      {"type": "master", "index": "0"})),
+])
+def test_what_tensorflow_accepts_is_accepted(monkeypatch, value):
+    monkeypatch.setenv("TF_CONFIG", value)
+    check_tf_config()
