@@ -51,12 +51,15 @@ def test_tables_are_those_of_one_process(tmp_path, strategy, kernels, monkeypatc
 
 def test_workers_train_beside_the_chief_and_an_evaluator_evaluates(tmp_path):
     done = subprocesses.start(
-        [*COMMAND, "--workers", "1", "--ps", "2", "--evaluator", PROGRAM, tmp_path, 600, "mod",
+        [*COMMAND, "--workers", "1", "--ps", "2", "--evaluator", "--", "--statistics", "every=100",
+         PROGRAM, tmp_path, 600, "mod",
          0.02])  # Estimator lets a worker start 5 seconds after the chief
     assert done.returncode == 0, done.stdout + done.stderr
     assert re.search(r"\[worker 0\] .*train with the embedding engine .*, 2 hosts", done.stdout)
     assert re.search(r"\[evaluator 0\] .*Saving dict for global step \d+: .*loss = ", done.stdout)
     assert "restart" not in done.stdout
+    assert re.search(r"\[chief 0\] .*tables at step \d+: .*of rows ever trained", done.stdout)
+    assert not re.search(r"\[worker 0\] .*tables at step", done.stdout)
 
 
 def test_another_number_of_servers_trains_on(tmp_path):

@@ -254,7 +254,8 @@ class TPUEstimator(LoopingEstimator):
                           from_columns=bool(self._spec and self._spec.feature_columns),
                           checkpoint_num_hosts=self._checkpoint_num_hosts,
                           servers=self._cluster.servers if training else (),
-                          statistics=self._statistics, model_dir=self.model_dir)
+                          statistics=self._statistics,
+                          model_dir=self.model_dir if self._config.is_chief else None)
         if not is_export:
             self._warm_start(step)
         spec = to_estimator_spec(

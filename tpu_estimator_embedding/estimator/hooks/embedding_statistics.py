@@ -42,7 +42,8 @@ class EmbeddingStatisticsHook(tf.compat.v1.train.SessionRunHook):
     the rows of the step. The hook does not change a bit of tables and slots.
 
     Rows ever trained are those whose slots differ from their initial values, and those trained
-    since the start; for tables without slots only the latter.
+    since the start; for tables without slots only the latter. In a cluster the chief records
+    the statistics of its own steps; in other tasks the hook does nothing.
 
     Args:
         every_n_steps: global steps that are a multiple of it are measured.
@@ -56,6 +57,7 @@ class EmbeddingStatisticsHook(tf.compat.v1.train.SessionRunHook):
         checks.check_positive_int("every_n_steps", every_n_steps)
         self._every_n_steps, self._output_dir = every_n_steps, output_dir
         self._step: MeasuredStep | None = None
+        self._is_left_to_chief = False
         self._last = 0
         self._is_due = False
 
@@ -64,12 +66,18 @@ class EmbeddingStatisticsHook(tf.compat.v1.train.SessionRunHook):
         self._step = step
         self._output_dir = self._output_dir or model_dir
 
+    def leave_to_chief(self) -> None:
+        """Records nothing: this task is a worker beside the chief of its cluster."""
+        self._is_left_to_chief = True
+
     def begin(self) -> None:
         """Opens the event file.
 
         Raises:
             RuntimeError: if the graph does not measure.
         """
+        if self._is_left_to_chief:
+            return
         if self._step is None:
             raise RuntimeError(
                 "EmbeddingStatisticsHook must be given to TPUEstimator.train(hooks=...) or in "
@@ -80,27 +88,33 @@ class EmbeddingStatisticsHook(tf.compat.v1.train.SessionRunHook):
     def after_create_session(self, session: tf.compat.v1.Session,
                              coord: tf.train.Coordinator) -> None:
         """Marks the rows that were trained before the checkpoint."""
-        assert self._step is not None
+        if self._step is None:
+            return
         self._last, _ = session.run([self._global_step, self._step.find_trained_rows])
 
     def before_run(self, run_context: tf.compat.v1.train.SessionRunContext
                    ) -> tf.compat.v1.train.SessionRunArgs:
         """Requests measures if the step is due."""
-        assert self._step is not None
+        if self._step is None:
+            return tf.compat.v1.train.SessionRunArgs({})
         self._is_due = (self._last + 1) // self._every_n_steps > self._last // self._every_n_steps
+        fetches = {"step": self._global_step}
         if not self._is_due:
-            return tf.compat.v1.train.SessionRunArgs([])
+            return tf.compat.v1.train.SessionRunArgs(fetches)
         return tf.compat.v1.train.SessionRunArgs(
-            self._step.measures, feed_dict={self._step.is_due: True})
+            {**fetches, "measures": self._step.measures}, feed_dict={self._step.is_due: True})
 
     def after_run(self, run_context: tf.compat.v1.train.SessionRunContext,
                   run_values: tf.compat.v1.train.SessionRunValues) -> None:
         """Writes and logs what was measured."""
-        assert self._step is not None
-        self._last += 1
+        if self._step is None:
+            return
+        # The fetched step may be read before it is incremented; workers of a cluster increment
+        # it, too.
+        self._last = max(self._last + 1, int(run_values.results["step"]))
         if not self._is_due:
             return
-        statistics = summarize(self._step.plan, run_values.results)
+        statistics = summarize(self._step.plan, run_values.results["measures"])
         self._writer.add_summary(to_summary(statistics), self._last)
         self._writer.flush()
         tf.compat.v1.logging.info("tpu_estimator_embedding: %s", to_line(statistics, self._last))

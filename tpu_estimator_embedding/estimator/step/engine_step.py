@@ -69,7 +69,7 @@ def build_step(plan: EmbeddingPlan, prepared: StepInput, model_fn: Callable[[Any
                *, from_columns: bool, training: bool,
                checkpoint_num_hosts: int | None = None,
                servers: Sequence[str] = (), statistics: Sequence[EmbeddingStatisticsHook] = (),
-               model_dir: str = "") -> EngineStep:
+               model_dir: str | None = None) -> EngineStep:
     """Builds the graph of one step.
 
     Args:
@@ -82,7 +82,7 @@ def build_step(plan: EmbeddingPlan, prepared: StepInput, model_fn: Callable[[Any
         checkpoint_num_hosts: as in `TableSlice`.
         servers: as in `create_variables`.
         statistics: hooks that measure updates; the model_fn may return more of them.
-        model_dir: the directory that these hooks write to.
+        model_dir: the directory that these hooks write to; None if the chief writes for all.
 
     Raises:
         RuntimeError: if the model_fn leaves a column unused in training, or computes no
@@ -127,7 +127,7 @@ def build_step(plan: EmbeddingPlan, prepared: StepInput, model_fn: Callable[[Any
             step_gradients = engine.step_gradients(gradients, step)
             measuring = [*statistics, *statistics_hooks(getattr(spec, "training_hooks", ()))]
             update = update_tables(engine, step_input.ids, step_gradients, measuring, model_dir)
-    summarize_always(engine, step_gradients, is_measured=bool(measuring))
+    summarize_always(engine, step_gradients, is_measured=bool(measuring) and model_dir is not None)
     hooks = (lookahead.hook(prepared),) if lookahead else ()
     return EngineStep(spec, engine, names, update, hooks)
 

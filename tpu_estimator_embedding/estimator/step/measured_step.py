@@ -17,7 +17,8 @@ PREFIX = "embedding/"
 
 
 def update_tables(engine: PartitionedEmbedding, ids: StepIds, gradients: StepGradients,
-                  hooks: Sequence[EmbeddingStatisticsHook], model_dir: str) -> tf.Operation | None:
+                  hooks: Sequence[EmbeddingStatisticsHook], model_dir: str | None
+                  ) -> tf.Operation | None:
     """Builds the update of a step.
 
     Args:
@@ -25,9 +26,13 @@ def update_tables(engine: PartitionedEmbedding, ids: StepIds, gradients: StepGra
         ids: of the step.
         gradients: what `engine.step_gradients` returned.
         hooks: hooks that receive the measures of the step.
-        model_dir: the default directory that they write to.
+        model_dir: the default directory that they write to; None in a task that leaves
+            statistics to the chief of its cluster.
     """
-    if not hooks:
+    if model_dir is None:
+        for hook in hooks:
+            hook.leave_to_chief()
+    if not hooks or model_dir is None:
         return engine.update(ids, gradients)
     with tf.control_dependencies(None):  # only the step waits for its input
         marks = create_marks(engine.variables)
