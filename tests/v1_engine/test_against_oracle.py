@@ -129,7 +129,7 @@ def test_pipelined_activations_miss_the_update_before(num_cores):
     program.assert_state_is_the_oracles(**TOLERANCE)
 
 
-def test_loading_drops_an_update_that_was_put_off():
+def test_loading_drops_a_delayed_update():
     program, reference, (first, second) = make(
         ADAGRAD, steps=2, pipeline_execution_with_tensor_core=True)
     program.train(first)

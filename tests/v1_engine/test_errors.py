@@ -91,10 +91,10 @@ def enqueue(datas_list, engine=None, **options):
     (lambda: [{"title": data(), "user": data()}, {"title": data()}],
      r"`enqueue_datas_list\[0\]` has a feature .* Not configured: \['user'\]"),
     (lambda: [{"title": data()}, {"title": tf.sparse.from_dense([[1], [2]])}],
-     r"`enqueue_datas_list\[1\]\['title'\]` must be of class EnqueueData where ragged=False, .*"
+     r"`enqueue_datas_list\[1\]\['title'\]` must be of class EnqueueData for ragged=False, .*"
      r"Make it with EnqueueData.from_sparse_tensor"),
     (lambda: [{"title": data()}, {"title": ragged()}],
-     r"`enqueue_datas_list\[1\]\['title'\]` must be of class EnqueueData where ragged=False"),
+     r"`enqueue_datas_list\[1\]\['title'\]` must be of class EnqueueData for ragged=False"),
 ])
 def test_enqueue_list(datas_list, sentence):
     with pytest.raises(ValueError, match=sentence):
@@ -102,7 +102,7 @@ def test_enqueue_list(datas_list, sentence):
 
 
 def test_sparse_ids_where_ragged_ones_are_promised():
-    with pytest.raises(ValueError, match=r"\['title'\]` must be of class RaggedEnqueueData where "
+    with pytest.raises(ValueError, match=r"\['title'\]` must be of class RaggedEnqueueData for "
                                          "ragged=True, .*RaggedEnqueueData.from_ragged_tensor"):
         enqueue(lambda: [{"title": ragged()}, {"title": data()}], ragged=True)
 
@@ -172,7 +172,7 @@ def test_gradients(gradients, sentence):
     ids=["learning_rate_fn", "FrequencyEstimator"])
 def test_step_is_needed(table, optimizer):
     engine = make({"words": table}, optimization_parameters=optimizer)
-    with pytest.raises(ValueError, match=r"`step` must be the global step where learning rates "
-                                         r"depend on it, in the tables \['words'\], got None"):
+    with pytest.raises(ValueError, match=r"`step` must be the global step, because updates "
+                                         r"of the tables \['words'\] depend on it, got None"):
         send(lambda: {"title": tf.zeros([2, 1])}, engine)
     send(lambda: {"title": tf.zeros([2, 1])}, engine, step=3)

@@ -64,7 +64,7 @@ def test_receiving_before_gradients_are_sent():
     program.run(program.activations, program.enqueue)
     program.run(program.enqueue)
     for fetch in (program.activations, program.sends):  # the gradients stay due
-        with pytest.raises(InvalidArgument, match="Gradients of the batch before must be sent "
+        with pytest.raises(InvalidArgument, match="Gradients of the previous batch must be sent "
                                                   "before core 0 receives another one"):
             program.run(fetch)
     assert program.row(3) == 1.0
@@ -82,8 +82,8 @@ def test_gradients_of_one_core_only():
 
 def test_gradients_for_inference():
     program = SmallProgram(mode_override="inference")
-    with pytest.raises(InvalidArgument, match="must be sent for batches that train, got those of "
-                                              "core 0 for a batch for inference"):
+    with pytest.raises(InvalidArgument, match="must be sent for training batches only, got "
+                                              "gradients of core 0 for a batch for inference"):
         program.run(program.activations, program.sends, program.enqueue)
     assert program.row(3) == 1.0
 
@@ -122,15 +122,15 @@ def test_backward_pass_only_beside_a_model():
         program.run(send, enqueue)
         assert program.row(3) == 1.0 - 4 * (step + 1)
     program.run(enqueue)
-    with pytest.raises(InvalidArgument, match="Gradients of the batch before must be sent"):
+    with pytest.raises(InvalidArgument, match="Gradients of the previous batch must be sent"):
         program.run(program.activations, program.sends, program.enqueue)
 
 
 def test_backward_pass_only_does_not_overtake():
     program = SmallProgram(mode_override="backward_pass_only")
     program.run(program.enqueue_ops("train"))
-    with pytest.raises(InvalidArgument, match="must follow the receipt of "
-                                              "every batch"):
+    with pytest.raises(InvalidArgument, match="must be enqueued after all "
+                                              "earlier batches were received"):
         program.run(program.enqueue)
 
 

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Gradients of activations, caught on their way to dummy variables."""
+"""Captures the gradients of activations that are connected to dummy variables."""
 
 import itertools
 from collections.abc import Mapping
@@ -13,11 +13,12 @@ from tpu_estimator_embedding.types import Tensor
 class CapturedGradients:
     """Records the gradient of every activation that is connected to a dummy variable.
 
-    The k-th call of `tie` and the k-th of `take` are those of core k modulo the number of
+    The k-th call of `tie` and the k-th call of `take` belong to core k modulo the number of
     cores.
 
     Attributes:
-        is_started: whether gradients are to be captured; without, computing one raises.
+        is_started: whether dummy variables exist. If not, computing a gradient raises
+            RuntimeError.
     """
 
     def __init__(self, num_cores: int):
@@ -27,18 +28,18 @@ class CapturedGradients:
 
     def tie(self, activations: Mapping[str, Tensor],
             dummies: Mapping[str, tf.Variable]) -> dict[str, Tensor]:
-        """Returns the same activations, with gradients that end here.
+        """Returns the same activations, connected to dummy variables that get zero gradients.
 
         Args:
             activations: feature name -> activation.
-            dummies: feature name -> trainable variable that has to be visited.
+            dummies: feature name -> trainable variable to connect the activation to.
         """
         core = next(self._ties) % len(self._gradients)
         return {feature: self._tie(core, feature, activation, dummies[feature])
                 for feature, activation in activations.items()}
 
     def take(self) -> Mapping[str, Tensor]:
-        """Returns feature name -> gradient, for those that were computed."""
+        """Returns feature name -> gradient of the next core, for the computed gradients."""
         return self._gradients[next(self._takes) % len(self._gradients)]
 
     def _tie(self, core: int, feature: str, activation: Tensor, dummy: tf.Variable) -> Tensor:
@@ -50,7 +51,7 @@ class CapturedGradients:
         if not self.is_started:
             raise RuntimeError(
                 "`create_dummy_table_variables` must be called before gradients of activations "
-                f"are computed, got a gradient of feature {feature!r} without. Compute "
+                f"are computed, got a gradient of feature {feature!r} before the call. Compute "
                 "gradients only where the model trains.")
         if feature in self._gradients[core]:
             raise RuntimeError(

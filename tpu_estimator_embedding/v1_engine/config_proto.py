@@ -22,9 +22,9 @@ def to_config_proto(plan: EmbeddingPlan, table_to_config: Mapping[str, Any],
     Args:
         plan: the tables and features.
         table_to_config: table name -> TableConfig.
-        optimization_parameters: the `*Parameters` of tables that have none of their own.
+        optimization_parameters: the `*Parameters` of the tables that do not set their own.
         mode: TRAINING or INFERENCE.
-        batch_size_per_core: samples of one core.
+        batch_size_per_core: samples that one core processes in a step.
         cores: hosts and cores.
     """
     proto = tpu_embedding_configuration_pb2.TPUEmbeddingConfiguration(
@@ -32,7 +32,7 @@ def to_config_proto(plan: EmbeddingPlan, table_to_config: Mapping[str, Any],
         num_tensor_cores=cores.num_cores,
         sharding_strategy=("DIV_DEFAULT" if plan.partition_strategy == "div" else "MOD"),
         pipeline_execution_with_tensor_core=plan.pipelined)
-    tags: dict[Any, int] = {}  # learning rate function -> its place in the order of first use
+    tags: dict[Any, int] = {}  # learning rate function -> index in order of first use
     for table in plan.tables:
         config = table_to_config[table.name]
         descriptor = proto.table_descriptor.add(
@@ -88,7 +88,7 @@ def _set_message(proto: Any, parameters: Any) -> None:
     record = next(records[base.__name__] for base in type(parameters).__mro__
                   if base.__name__ in records)
     message = getattr(proto, record.proto)
-    message.SetInParent()  # chooses the optimizer where no field does
+    message.SetInParent()  # selects the optimizer even if it has no fields
     for field, source in record.proto_fields.items():
         value = source(parameters) if callable(source) else getattr(parameters, source)
         setattr(message, field, value)

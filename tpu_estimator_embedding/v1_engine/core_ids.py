@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""The ids of one core's share of a batch, and how those of all cores become one step."""
+"""The ids of one core's share of a batch, and their concatenation over all cores."""
 
 from collections.abc import Mapping, Sequence
 from typing import NamedTuple
@@ -19,9 +19,9 @@ class Share(NamedTuple):
 
     Attributes:
         plan: the tables and features.
-        batch_size: samples of one core.
-        num_cores: shares of a batch.
-        training: whether gradients may follow.
+        batch_size: samples of one core's share.
+        num_cores: number of shares of a batch.
+        training: whether the engine can be trained.
     """
 
     plan: EmbeddingPlan
@@ -31,19 +31,20 @@ class Share(NamedTuple):
 
 
 class CoreIds(NamedTuple):
-    """The checked ids of one core, of the same structure for every batch.
+    """The checked ids of one core; their structure is the same for every batch.
 
     Attributes:
-        own: what its activations are looked up by; of the only core, the ids of the step.
-        joinable: feature name -> ids with all parts, from which the ids of all cores are
-            sorted into those of the step; empty where nothing is to be joined.
+        own: the prepared ids of this core, for the lookup. If there is only one core, the
+            update uses them too.
+        joinable: feature name -> ids, sample indices and weights, from which `join_cores`
+            prepares the ids of the update. Empty if there is only one core, or no training.
     """
 
     own: StepIds
     joinable: Mapping[str, EnqueueData]
 
     def without_own(self) -> "CoreIds":
-        """Returns the ops that must run after the lookup."""
+        """Returns the ids that the update needs, without those that only the lookup needs."""
         return self._replace(own=()) if self.joinable else self
 
 
@@ -51,7 +52,7 @@ def core_ids(share: Share, enqueue_datas: EnqueueDatas) -> CoreIds:
     """Checks the ids of one core.
 
     Args:
-        share: what a core has.
+        share: how the batch is split.
         enqueue_datas: feature name -> ids.
     """
     is_alone = share.num_cores == 1
@@ -67,7 +68,7 @@ def core_ids(share: Share, enqueue_datas: EnqueueDatas) -> CoreIds:
 
 
 def join_cores(share: Share, cores: Sequence[CoreIds]) -> StepIds:
-    """Returns the ids of a step, ready for training, from those of all cores."""
+    """Combines the ids of all cores into the prepared ids of one update."""
     if share.num_cores == 1:
         return cores[0].own
     return shard_replicas(share.plan, [(core.joinable, share.batch_size) for core in cores],
@@ -75,7 +76,7 @@ def join_cores(share: Share, cores: Sequence[CoreIds]) -> StepIds:
 
 
 def example_ids(share: Share) -> CoreIds:
-    """Returns ids in the default graph that show the structure of those of any batch."""
+    """Returns placeholders, in the default graph, with the structure of every batch's ids."""
     return core_ids(share, {feature.name: EnqueueData(
         tf.compat.v1.placeholder(tf.int64, [None]),
         tf.compat.v1.placeholder(tf.int64, [None, 2])) for feature in share.plan.features})
@@ -91,7 +92,7 @@ def _with_all_parts(feature: FeaturePlan,
 
 def _coordinates(feature: FeaturePlan, data: EnqueueData | RaggedEnqueueData, count: Tensor,
                  places: Tensor | None) -> Tensor:
-    """Returns sample `[n]`, or sample and position `[n, 2]` of a sequence, of each id."""
+    """Returns the sample `[n]` of each id, or sample and position `[n, 2]` for a sequence."""
     if places is None:
         return tf.range(count)
     places = tf.cast(places, tf.int64)

@@ -13,9 +13,9 @@ DeviceConfig.__doc__ = """The hosts and cores of a program that does not query a
 
 Attributes:
     num_hosts: parts into which every table is split.
-    num_cores: parts of every batch, each received and sent on its own; a multiple of
-        num_hosts.
-    job_name: beginning of the names of host devices, such as "/job:localhost".
+    num_cores: parts into which every batch is split; a multiple of num_hosts. Each core
+        receives activations and sends gradients separately.
+    job_name: prefix of the device names of the hosts, such as "/job:localhost".
 
 >>> DeviceConfig(num_hosts=1, num_cores=2, job_name="/job:localhost").num_cores
 2
@@ -26,8 +26,8 @@ class Cores(NamedTuple):
     """The hosts and cores of an engine.
 
     Attributes:
-        hosts: device of each host.
-        num_cores: cores of all hosts together.
+        hosts: device name of each host.
+        num_cores: number of cores on all hosts.
     """
 
     hosts: tuple[str, ...]
@@ -35,20 +35,21 @@ class Cores(NamedTuple):
 
     @property
     def per_host(self) -> int:
-        """Cores of one host."""
+        """Number of cores on each host."""
         return self.num_cores // len(self.hosts)
 
 
 def find_cores(master: str | None, cluster_def: Any, device_config: Any,
                master_job_name: str | None) -> Cores:
-    """Returns the hosts and cores that `device_config` names, else one of each.
+    """Returns the hosts and cores of `device_config`; without it, one host with one core.
 
-    Where a program leaves it to the TPU system at `master` how many cores there are, this
-    machine stands in for one core.
+    On a TPU, a program without a device_config uses all cores of the TPU system at `master`.
+    Here this machine stands in for one core.
 
     Raises:
-        ValueError: if nothing says where the program runs, the numbers of a device_config
-            are none or do not fit, or the job of several has to be named.
+        ValueError: if master, cluster_def and device_config are all None; if a count in
+            device_config is not a positive int, or num_cores not a multiple of num_hosts; or
+            if cluster_def has several jobs and master_job_name is None.
     """
     if device_config is not None:
         return _configured(device_config, master_job_name)

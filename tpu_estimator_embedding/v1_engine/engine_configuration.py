@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""What a v1 engine is made of: tables, features, optimizers and cores, checked and readable."""
+"""The configuration of a v1 engine: tables, features, optimizers and cores, checked."""
 
 import collections
 from collections.abc import Mapping
@@ -21,12 +21,12 @@ class EngineConfiguration:
 
     Args:
         table_to_config_dict, feature_to_config_dict, batch_size, mode, optimization_parameters,
-            partition_strategy: as TPUEmbedding takes them.
+            partition_strategy: see TPUEmbedding.
         cores: the cores that share a batch.
-        pipelined: whether to look a batch up before the update of the batch before.
+        pipelined: whether to look up each batch before the update of the previous batch.
 
     Raises:
-        ValueError: as TPUEmbedding.
+        ValueError: see TPUEmbedding.
     """
 
     def __init__(self, table_to_config_dict: Mapping[str, Any],
@@ -55,27 +55,27 @@ class EngineConfiguration:
 
     @property
     def hosts(self) -> list[str]:
-        """Device of each host's CPU."""
+        """CPU device name of each host."""
         return list(self._cores.hosts)
 
     @property
     def num_cores_per_host(self) -> int:
-        """Cores of one host."""
+        """Number of cores on each host."""
         return self._cores.per_host
 
     @property
     def num_cores(self) -> int:
-        """Cores of all hosts together."""
+        """Number of cores on all hosts."""
         return self._cores.num_cores
 
     @property
     def batch_size_per_core(self) -> int:
-        """Samples of one core."""
+        """Samples that one core processes in a step."""
         return self._batch_size_per_core
 
     @property
     def config_proto(self) -> Any:
-        """The `TPUEmbeddingConfiguration` that a TPU system would be initialized with."""
+        """The `TPUEmbeddingConfiguration` message that initializes a TPU system."""
         return self._config_proto
 
     @property
@@ -97,11 +97,11 @@ class EngineConfiguration:
 
     @property
     def optimization_parameters(self) -> Any:
-        """The `*Parameters` of tables without their own."""
+        """The `*Parameters` of the tables that do not set their own."""
         return self._optimization_parameters
 
     def _activation_shapes(self) -> dict[str, list[int]]:
-        """Returns feature name -> shape of its activation, by table and name."""
+        """Returns feature name -> shape of its activation, sorted by table and name."""
         return {feature.name: activation_shape(self._plan, feature, self._batch_size_per_core)
                 for feature in self._plan.features}
 

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""The list that an enqueue op for every core is made from, checked."""
+"""Checks the list of ids, one dictionary per core, that `generate_enqueue_ops` takes."""
 
 from collections.abc import Mapping, Sequence
 from typing import Any
@@ -19,18 +19,17 @@ _RAGGED_FIX = "Make it with RaggedEnqueueData.from_ragged_tensor for instance."
 
 def checked_enqueue_list(plan: EmbeddingPlan, enqueue_datas_list: Any, cores: Cores,
                          ragged: bool) -> list[EnqueueDatas]:
-    """Returns the ids of every core as tensors.
+    """Converts the ids of every core to tensors.
 
     Args:
         plan: the features.
         enqueue_datas_list: for each core, feature name -> ids.
-        cores: how many cores there are, and on how many hosts.
-        ragged: whether ids come as RaggedEnqueueData instead of EnqueueData.
+        cores: the number of cores and hosts.
+        ragged: whether ids are RaggedEnqueueData instead of EnqueueData.
 
     Raises:
-        ValueError: if there is not one dictionary for each core with the ids of each
-            feature in it, ids are of the wrong class, or not all on one device for each
-            host.
+        ValueError: if the list does not have one dictionary per core with every feature, if
+            ids are of the wrong class, or if the ids of one host are on several devices.
     """
     is_list = isinstance(enqueue_datas_list, Sequence)
     checks.check(is_list and len(enqueue_datas_list) == cores.num_cores, "enqueue_datas_list",
@@ -55,16 +54,16 @@ def _checked_core(plan: EmbeddingPlan, datas: Mapping[str, Any], core: int,
         check_features(plan, datas)
     except ValueError as error:
         is_complete = {feature.name for feature in plan.features} <= set(datas)
-        said = "has a feature that is not" if is_complete else "misses a feature that is"
-        raise ValueError(f"`enqueue_datas_list[{core}]` {said} in `feature_to_config_dict`. "
+        fault = "has a feature that is not" if is_complete else "misses a feature that is"
+        raise ValueError(f"`enqueue_datas_list[{core}]` {fault} in `feature_to_config_dict`. "
                          f"{error}") from error
     kind = RaggedEnqueueData if ragged else EnqueueData
     result = {}
     for name, data in datas.items():
-        # By its fields, because TensorFlow 2.15 has classes of its own that fit.
+        # Compares the fields, because TensorFlow 2.15's own classes are accepted too.
         checks.check(getattr(data, "_fields", None) == kind._fields,
                      f"enqueue_datas_list[{core}][{name!r}]",
-                     f"of class {kind.__name__} where ragged={ragged}", data,
+                     f"of class {kind.__name__} for ragged={ragged}", data,
                      _RAGGED_FIX if ragged else _FIX, sentence=
                      f"`enqueue_datas_list[{core}]` has a feature that is not mapped to "
                      "`EnqueueData` or `RaggedEnqueueData`.")

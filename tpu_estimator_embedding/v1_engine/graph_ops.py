@@ -1,10 +1,10 @@
 # SPDX-License-Identifier: Apache-2.0
 """The ops of a `TPUEmbedding` in one graph.
 
-The k-th call for activations, and the k-th call for an op that sends gradients, are those
-of core k modulo the number of cores. Gradients are those of the batch that their core
-received before in the same run; where the graph has no receipt left that they can belong to,
-of a batch that was enqueued for a backward pass only.
+The k-th call for activations, and the k-th call for an op that sends gradients, belong to core
+k modulo the number of cores. Gradients belong to the batch whose activations they depend on. If
+the graph has no received batch without gradients left, they belong to a batch that was enqueued
+with mode_override="backward_pass_only".
 """
 
 import itertools
@@ -30,23 +30,23 @@ Build = Callable[[PartitionedEmbedding], list[Tensor]]
 
 
 class Receipt(NamedTuple):
-    """The ops between which a batch is received."""
+    """The first and the last op that receive one batch."""
 
     start: tf.Operation
     end: tf.Operation
 
 
 class GraphOps:
-    """The inputs and outputs of all cores, and the tables once they exist.
+    """The inputs and outputs of all cores, and the tables after they were created.
 
     Attributes:
         queues: the batches of each core.
-        update: what the gradients of all cores go to.
-        captured: gradients caught on their way through dummy variables.
+        update: collects the gradients of all cores.
+        captured: gradients of activations that are connected to dummy variables.
     """
 
     def __init__(self, share: Share):
-        """Makes the queues, in the default graph."""
+        """Creates the queues in the default graph."""
         self._plan, self._batch_size, num_cores = share.plan, share.batch_size, share.num_cores
         with tf.device(CPU), tf.name_scope("tpu_embedding"):
             self.queues = [CoreQueue(core, share) for core in range(num_cores)]
@@ -58,7 +58,7 @@ class GraphOps:
         self._builds: list[tuple[Build, list[Tensor]]] = []
 
     def receive(self) -> dict[str, Tensor]:
-        """Returns feature name -> activations of the next batch of a core."""
+        """Returns feature name -> activations of the next core's next batch."""
         core = next(self._receivers) % len(self.queues)
         tables = self._plan.tables
         with tf.device(CPU), tf.name_scope(f"receive_activations_{core}"):
@@ -76,10 +76,10 @@ class GraphOps:
             return split_activations(self._plan, stacked, self._batch_size)
 
     def send(self, gradients: Mapping[str, Tensor], step: Tensor) -> tf.Operation:
-        """Returns the op that sends the gradients of the batch a core received.
+        """Returns the op that sends the gradients of the next core's received batch.
 
         Args:
-            gradients: feature name -> gradient of the shape of the activation.
+            gradients: feature name -> gradient, of the shape of the activation.
             step: scalar number, the global step.
         """
         core = next(self._senders) % len(self.queues)
@@ -95,7 +95,7 @@ class GraphOps:
                                                [tf.TensorSpec([], tf.bool)]))
 
     def set_engine(self, engine: PartitionedEmbedding) -> None:
-        """Connects the tables to what has been built without them."""
+        """Connects the tables to the ops that were built before the tables existed."""
         self._engine = engine
         with tf.init_scope(), tf.device(CPU), tf.name_scope("tpu_embedding"):
             for build, stand_ins in self._builds:
@@ -104,14 +104,14 @@ class GraphOps:
         self._builds.clear()
 
     def retrieve(self, engine: PartitionedEmbedding) -> tf.Operation:
-        """Returns the op after which the tables hold every update."""
+        """Returns an op that applies delayed updates, so that the tables hold all of them."""
         with tf.device(CPU):
-            return tf.group(self.update.finish(engine))
+            return tf.group(self.update.apply_delayed(engine))
 
     def load(self) -> tf.Operation:
-        """Returns the op after which the tables are as their variables were set."""
+        """Returns an op that drops delayed updates, so that the variables stay as assigned."""
         with tf.device(CPU):
-            return tf.group(self.update.forget())
+            return tf.group(self.update.drop_delayed())
 
     def _next_batch(self, core: int, start: tf.Operation) -> Batch:
         before = [start]
@@ -121,19 +121,19 @@ class GraphOps:
             return self.queues[core].receive()
 
     def _own_receipts(self, core: int, gradients: Iterable[Tensor]) -> list[Receipt]:
-        """Finds the receipt that gradients belong to, and has it belong to no others."""
+        """Finds the receipts that the gradients depend on, and removes them from the list."""
         graph = tf.compat.v1.get_default_graph()
         left = [receipt for receipt in self._receipts[core] if receipt.end.graph is graph]
         needed = needed_by([gradient.op for gradient in gradients],
                            [receipt.end for receipt in left])
-        # Gradients that depend on no activation, zeros for instance, are those of the last.
+        # Gradients that depend on no activation, such as zeros, belong to the last receipt.
         own = [receipt for receipt in left if receipt.end in needed] or left[-1:]
         self._receipts[core] = [receipt for receipt in self._receipts[core]
                                 if receipt not in own]
         return own
 
     def _with_engine(self, build: Build, specs: Sequence[tf.TensorSpec]) -> list[Tensor]:
-        """Returns the result of `build` on the tables; placeholders until the tables exist."""
+        """Calls `build` with the tables; returns late tensors if the tables do not exist yet."""
         if self._engine is not None:
             return build(self._engine)
         graph = tf.compat.v1.get_default_graph()
@@ -151,7 +151,7 @@ def _values(by_table: Mapping[str, Tensor], tables: Sequence[TablePlan]) -> list
 
 
 def _read_before(step: Tensor, receipts: Iterable[Receipt]) -> None:
-    """Has the step read before activations arrive, hence before a model counts it."""
+    """Reads the step before activations are received, so before the model increments it."""
     starts = [receipt.start for receipt in receipts if receipt.start.graph is step.graph]
     if not needed_by([step.op], starts):
         for start in starts:

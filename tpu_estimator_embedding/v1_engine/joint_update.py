@@ -1,8 +1,8 @@
 # SPDX-License-Identifier: Apache-2.0
 """One update of the tables from the gradients of all cores.
 
-Every core sends its gradients on its own. Those of the core that comes last, whichever it
-is, start the update of the step; a lock makes sure that exactly one of them does.
+Every core sends its gradients separately. The last core to send in a step starts the update; a
+lock makes sure that exactly one core does.
 """
 
 from collections.abc import Callable, Mapping, Sequence
@@ -25,9 +25,9 @@ class Sent(NamedTuple):
     """The gradients and the step of one core.
 
     Attributes:
-        ids: what the gradients are of the activations of.
+        ids: the ids whose activations have these gradients.
         gradients: table name -> `[num_rows, dim]` float32.
-        step: scalar float64, the global step: exact up to 2⁵³, whatever its own dtype.
+        step: scalar float64, the global step; exact up to 2⁵³.
     """
 
     ids: CoreIds
@@ -38,12 +38,12 @@ class Sent(NamedTuple):
 class JointUpdate:
     """Collects the gradients of all cores and updates the tables once per step.
 
-    Pipelined, an update is put off until the gradients of the step after are there, so
-    that the activations of a step miss the update of the step before.
+    With pipelining, an update is delayed until the gradients of the next step have arrived, so
+    the activations of a step lack the update of the previous step.
     """
 
     def __init__(self, share: Share):
-        """Makes room for the gradients of such shares."""
+        """Creates empty queues for the gradients of every core."""
         self._share = share
         with tf.Graph().as_default():
             sent = Sent(example_ids(share).without_own(), {
@@ -52,30 +52,30 @@ class JointUpdate:
         self._step_dtype = tf.int64
         self._sent = [TensorQueue(sent, capacity=1) for _ in range(share.num_cores)]
         self._lock = tf.CriticalSection()
-        self._put_off = _delayed_update(share) if share.plan.pipelined else None
+        self._delayed = _delayed_update(share) if share.plan.pipelined else None
         self._functions: dict[PartitionedEmbedding, Callable[[], Tensor]] = {}
 
     def check_sent_by_all(self, core: int) -> list[tf.Operation]:
-        """Returns ops that fail while gradients of `core` wait for those of other cores."""
+        """Returns ops that fail if `core` has sent its gradients and another core has not."""
         return assert_that(
             tf.equal(self._sent[core].queue.size(), 0),
             f"Gradients must be sent by all {len(self._sent)} cores in every step, got "
-            f"another step of core {core} while some cores have not sent theirs. Run what "
-            "generate_send_gradients_op returned for every core.")
+            f"another step of core {core} while some cores have not sent theirs. Run the ops "
+            "that generate_send_gradients_op returned for all cores.")
 
     def add(self, core: int, ids: CoreIds, gradients: Mapping[str, Tensor],
             step: Tensor) -> Build:
         """Adds the gradients of one core to the step.
 
         Args:
-            core: number of the core.
+            core: index of the core.
             ids: the ids of the core.
             gradients: table name -> `[num_rows, dim]` float32.
             step: scalar number, the global step.
 
         Returns:
-            A function of the tables that builds the update, and returns a tensor that
-            exists when it is done: at once where other cores are still to come.
+            A function of the tables that builds the update and returns a tensor to wait for. If
+            other cores have not sent their gradients yet, nothing is updated.
         """
         self._step_dtype = step.dtype
         with tf.control_dependencies([leaf for leaf in tf.nest.flatten(ids) if tf.is_tensor(leaf)]):
@@ -91,14 +91,14 @@ class JointUpdate:
 
         return build
 
-    def finish(self, engine: PartitionedEmbedding) -> Tensor:
-        """Applies an update that is put off; returns a tensor that exists when it is."""
-        put_off = self._put_off
-        return self._lock.execute(lambda: put_off.apply(engine)) if put_off else after()
+    def apply_delayed(self, engine: PartitionedEmbedding) -> Tensor:
+        """Applies a delayed update, if there is one; returns a tensor to wait for."""
+        delayed = self._delayed
+        return self._lock.execute(lambda: delayed.apply(engine)) if delayed else after()
 
-    def forget(self) -> Tensor:
-        """Drops an update that is put off; returns a tensor that exists when it is."""
-        return self._lock.execute(self._put_off.drop) if self._put_off else after()
+    def drop_delayed(self) -> Tensor:
+        """Drops a delayed update, if there is one; returns a tensor to wait for."""
+        return self._lock.execute(self._delayed.drop) if self._delayed else after()
 
     def _take_if_last(self, engine: PartitionedEmbedding) -> Tensor:
         sizes = tf.stack([queue.queue.size() for queue in self._sent])
@@ -107,7 +107,7 @@ class JointUpdate:
                        lambda: tf.constant(True))
 
     def _take_all(self, engine: PartitionedEmbedding) -> Callable[[], Tensor]:
-        """Returns a function that is built once, however many cores may call it."""
+        """Returns the function that updates the tables; it is built once for all cores."""
         if engine not in self._functions:
             function = tf.function(
                 lambda: self._update(engine, [queue.dequeue() for queue in self._sent]),
@@ -117,9 +117,9 @@ class JointUpdate:
         return self._functions[engine]
 
     def _take_alone(self, engine: PartitionedEmbedding, sent: Sent) -> Tensor:
-        if self._put_off is None:
+        if self._delayed is None:
             return self._update(engine, [sent])
-        with tf.control_dependencies([sent.step]):  # thus after the lookups
+        with tf.control_dependencies([sent.step]):  # locks after the lookups only
             return self._lock.execute(lambda: self._update(engine, [sent]))
 
     def _update(self, engine: PartitionedEmbedding, sent: Sequence[Sent]) -> Tensor:
@@ -127,12 +127,12 @@ class JointUpdate:
         gradients = {table: values[0] if len(values) == 1 else tf.concat(values, 0)
                      for table in sent[0].gradients
                      for values in [[core.gradients[table] for core in sent]]}
-        # A core whose model has counted the step already read it later than the others.
+        # A core may have read the step after its model incremented it; the minimum is right.
         step = tf.reduce_min(tf.stack([core.step for core in sent]))
         update = engine.step_gradients(gradients, tf.cast(step, self._step_dtype))
-        if self._put_off is None:
+        if self._delayed is None:
             return after(engine.update(ids, update))
-        return self._put_off.delay(engine, ids, update)
+        return self._delayed.delay(engine, ids, update)
 
 
 def _delayed_update(share: Share) -> DelayedUpdate | None:

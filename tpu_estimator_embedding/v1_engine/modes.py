@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""What an engine, and what a batch, is for: looking up, or training too."""
+"""The modes of an engine and of a batch: lookup only, or training."""
 
 import enum
 from typing import Any
@@ -15,14 +15,14 @@ INFERENCE = _MODES.INFERENCE
 
 
 class BatchMode(enum.Enum):
-    """What happens to a batch: which of receiving and sending follow its enqueueing."""
+    """Which calls follow after a batch was enqueued."""
 
     INFERENCE = "activations are received"
-    TRAINING = "activations are received, then gradients sent"
-    BACKWARD_PASS_ONLY = "gradients are sent, and no activations received"
+    TRAINING = "activations are received, then gradients are sent"
+    BACKWARD_PASS_ONLY = "gradients are sent, activations are not received"
 
 
-# Both spellings of training are documented, one by the engine and one by its ops.
+# TensorFlow documents both spellings of training: one in the engine, one in its ops.
 _OVERRIDES = {"inference": BatchMode.INFERENCE, "train": BatchMode.TRAINING,
               "training": BatchMode.TRAINING,
               "backward_pass_only": BatchMode.BACKWARD_PASS_ONLY}
@@ -39,12 +39,12 @@ def batch_mode(mode: int, mode_override: str | None) -> BatchMode:
     """Returns the mode of a batch.
 
     Args:
-        mode: that of the engine.
-        mode_override: that of the batch; None and "unspecified" take the engine's.
+        mode: the mode of the engine.
+        mode_override: the mode of the batch; None and "unspecified" mean the engine's.
 
     Raises:
-        ValueError: if the override is unknown, or asks an engine for inference to train: no
-            gradients can be sent to it, and a TPU would wait for them forever.
+        ValueError: if the override is unknown, or requests training from an engine for
+            INFERENCE. No gradients can be sent to it, and a TPU would wait for them forever.
 
     >>> batch_mode(TRAINING, None).name, batch_mode(TRAINING, "inference").name
     ('TRAINING', 'INFERENCE')

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""What in a graph needs what."""
+"""Dependencies between the ops of a graph."""
 
 from collections.abc import Collection, Iterable
 
@@ -8,7 +8,7 @@ import tensorflow as tf
 
 def needed_by(operations: Iterable[tf.Operation],
               candidates: Collection[tf.Operation]) -> list[tf.Operation]:
-    """Returns those of `candidates` that running `operations` runs too.
+    """Returns those of `candidates` that `operations` depend on.
 
     >>> with tf.Graph().as_default():
     ...     first = tf.constant(1.0)

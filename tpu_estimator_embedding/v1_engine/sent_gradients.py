@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Gradients and step that a program hands over, checked."""
+"""Checks the gradients and the global step that a program sends."""
 
 from collections.abc import Mapping
 from typing import Any
@@ -14,16 +14,16 @@ from tpu_estimator_embedding.types import Tensor
 
 
 def checked_step(plan: EmbeddingPlan, step: Any) -> Tensor:
-    """Returns the step as a tensor, 0 where there is none and no table needs one.
+    """Returns the step as a scalar tensor; 0 if it is None.
 
     Raises:
-        ValueError: if there is none and a table needs it.
+        ValueError: if the step is None and the update of a table depends on it.
     """
     needing = [table.name for table in plan.tables if table.optimizer and (
         callable(table.optimizer.learning_rate)
         or isinstance(table.optimizer.rule, FrequencyEstimator))]
     checks.check(step is not None or not needing, "step",
-                 f"the global step where learning rates depend on it, in the tables {needing}",
+                 f"the global step, because updates of the tables {needing} depend on it",
                  step, "Pass tf.compat.v1.train.get_or_create_global_step().",
                  sentence="There are dynamic learning rates but step is None.")
     return tf.constant(0, tf.int64) if step is None else tf.convert_to_tensor(step)
@@ -31,10 +31,11 @@ def checked_step(plan: EmbeddingPlan, step: Any) -> Tensor:
 
 def checked_gradients(plan: EmbeddingPlan, gradients: Mapping[str, Any],
                       batch_size: int) -> dict[str, Tensor]:
-    """Returns feature name -> dense gradient of the shape of the activation.
+    """Returns feature name -> dense gradient, of the shape of the activation.
 
     Raises:
-        ValueError: if a gradient is missing, too many, or of another shape or dtype.
+        ValueError: if a gradient is missing, belongs to an unknown feature, or has another
+            shape or dtype.
     """
     try:
         check_features(plan, gradients)
@@ -46,7 +47,7 @@ def checked_gradients(plan: EmbeddingPlan, gradients: Mapping[str, Any],
 
 
 def activation_shape(plan: EmbeddingPlan, feature: Any, batch_size: int) -> list[int]:
-    """Returns `[batch, dim]`, or `[batch, max_sequence_length, dim]` of a sequence."""
+    """Returns `[batch, dim]`, or `[batch, max_sequence_length, dim]` for a sequence."""
     length = [feature.max_sequence_length] if feature.max_sequence_length else []
     return [batch_size, *length, plan.table_by_name[feature.table].dimension]
 

@@ -63,38 +63,38 @@ from tpu_estimator_embedding.v1_engine.variables_and_ops import (
 
 
 class TPUEmbedding(EngineConfiguration):
-    """Embedding tables that look up enqueued ids and are trained by sent gradients.
+    """Embedding tables that look up enqueued ids and are trained with sent gradients.
 
     In every step, each core enqueues its share of the batch, receives activations and sends
-    their gradients; all gradients of a step make one update. Ops are made in graph mode and
-    may run in one `session.run` or in several: receiving waits for what is enqueued. The
-    k-th call of `get_activations`, and of `generate_send_gradients_op`, is that of core k
-    modulo `num_cores`.
+    their gradients; all gradients of a step are applied in one update. Ops are created in graph
+    mode and may run in one `session.run` or in several: receiving blocks until a batch was
+    enqueued. The k-th call of `get_activations`, and of `generate_send_gradients_op`, belongs to
+    core k modulo `num_cores`.
 
-    With `pipeline_execution_with_tensor_core` a step's activations miss the update of the
-    step before; run `retrieve_ops` before the tables are saved.
+    With `pipeline_execution_with_tensor_core` the activations of a step lack the update of the
+    previous step; run `retrieve_ops` before saving the tables.
 
     Args:
         table_to_config_dict: table name -> TableConfig.
         feature_to_config_dict: feature name -> FeatureConfig.
-        batch_size: samples of all cores together.
+        batch_size: samples of all cores in one step.
         mode: TRAINING or INFERENCE.
-        master: the session's master, such as "": this machine stands in for one core.
-        optimization_parameters: the `*Parameters` of tables without their own;
+        master: the session's master, such as "". This machine then acts as one core.
+        optimization_parameters: the `*Parameters` of the tables that do not set their own;
             None in INFERENCE.
-        cluster_def: the cluster that `master` is in.
-        pipeline_execution_with_tensor_core: whether to look a batch up before the update of
-            the batch before.
-        partition_strategy: "div" or "mod", which host holds which row.
-        profile_data_directory: where a TPU keeps lookup statistics; not used, which a warning
-            says.
+        cluster_def: the cluster of `master`.
+        pipeline_execution_with_tensor_core: whether to look up each batch before the update of
+            the previous batch.
+        partition_strategy: "div" or "mod": which host holds which row.
+        profile_data_directory: where a TPU writes lookup statistics. It is not used here; a log
+            message says so.
         device_config: DeviceConfig, for several cores or hosts.
-        master_job_name: job of the hosts, where it is not that of `master`.
+        master_job_name: job of the hosts; by default the job of `master`.
 
     Raises:
-        ValueError: if a config is of the wrong class or a value outside its range, a table
-            is not used or not known, optimizers are missing in TRAINING or given in
-            INFERENCE, or batch_size is no multiple of the number of cores.
+        ValueError: if a config is of the wrong class, a value is outside its range, a table is
+            unused or unknown, optimizers are missing in TRAINING or given in INFERENCE, or
+            batch_size is not a multiple of the number of cores.
     """
 
     def __init__(self, table_to_config_dict, feature_to_config_dict, batch_size, mode,
@@ -114,16 +114,17 @@ class TPUEmbedding(EngineConfiguration):
     def create_variables_and_ops(
             self, embedding_variable_name_by_table: Mapping[str, str] | None = None,
             slot_variable_names_by_table: Mapping[str, Any] | None = None) -> VariablesAndOps:
-        """Creates the variables of all tables and slots, a part for each host.
+        """Creates the variables of all tables and slots, one part per host.
 
         Args:
-            embedding_variable_name_by_table: table name -> name of its variable, by default
+            embedding_variable_name_by_table: table name -> name of its variable; by default
                 the name of the table.
-            slot_variable_names_by_table: table name -> names of its slots, such as
+            slot_variable_names_by_table: table name -> names of its slot variables, such as
                 AdamSlotVariableNames; by default `{table}/Adam/m` and so on.
 
         Raises:
-            ValueError: if a table is left out of either, or the slots of one are others.
+            ValueError: if either mapping lacks a table, or the names are not those of the slots
+                of the table's optimizer.
         """
         graph_ops = self._ops_for("create_variables_and_ops")
         names = name_variables(self._plan, embedding_variable_name_by_table,
@@ -141,21 +142,21 @@ class TPUEmbedding(EngineConfiguration):
     def generate_enqueue_ops(self, enqueue_datas_list: Sequence[Mapping[str, Any]],
                              mode_override: str | None = None,
                              ragged: bool = False) -> list[tf.Operation]:
-        """Returns an op for each core that checks ids and puts them in its queue.
+        """Returns one op per core that checks its ids and enqueues them.
 
         Args:
             enqueue_datas_list: for each core, feature name -> EnqueueData of its
                 `batch_size_per_core` samples.
             mode_override: "inference" for activations only, "train" or "training" for
-                gradients too, "backward_pass_only" for gradients only; None and
-                "unspecified" take the engine's mode.
-            ragged: whether ids come as RaggedEnqueueData instead.
+                activations and gradients, "backward_pass_only" for gradients only; None and
+                "unspecified" mean the engine's mode.
+            ragged: whether ids are RaggedEnqueueData instead.
 
         Raises:
-            ValueError: if the list is not as described, or the mode does not exist or
-                cannot be had.
-            tf.errors.InvalidArgumentError: when run, if ids, sample indices and weights do
-                not fit the tables, the batch or each other. No table is changed then.
+            ValueError: if the list is not as described, the mode is unknown, or an engine for
+                INFERENCE would have to train.
+            tf.errors.InvalidArgumentError: when the op runs, if an id is outside its table, a
+                sample index is outside the batch, or their numbers differ. No table is changed.
         """
         mode = batch_mode(self._mode, mode_override)
         lists = checked_enqueue_list(self._plan, enqueue_datas_list, self._cores, ragged)
@@ -168,39 +169,40 @@ class TPUEmbedding(EngineConfiguration):
         return ops
 
     def get_activations(self) -> "collections.OrderedDict[str, Tensor]":
-        """Dequeues the next batch of a core and looks it up.
+        """Dequeues the next batch of the next core and looks up its ids.
 
         Returns:
             Feature name -> `[batch_size_per_core, dimension]` float32, or
-            `[batch_size_per_core, max_sequence_length, dimension]`, by table and name.
+            `[batch_size_per_core, max_sequence_length, dimension]` for a sequence, sorted by
+            table and name.
 
         Raises:
-            tf.errors.InvalidArgumentError: when run, if the gradients of the batch before
-                were not sent by all cores.
+            tf.errors.InvalidArgumentError: when evaluated, if a core has not sent the gradients
+                of the previous batch.
         """
         return collections.OrderedDict(self._ops_for("get_activations").receive())
 
     def generate_send_gradients_op(self, feature_to_gradient_dict: Mapping[str, Tensor],
                                    step: Any = None) -> tf.Operation:
-        """Returns the op that sends the gradients of the batch that a core received.
+        """Returns the op that sends the gradients of the next core's received batch.
 
-        The tables are updated once the gradients of all cores are there.
+        The tables are updated after all cores have sent their gradients.
 
         Args:
             feature_to_gradient_dict: feature name -> gradient of its activation, float32.
-            step: scalar, the global step before it is counted up; needed where a table has
-                a learning_rate_fn or counts steps.
+            step: scalar, the global step before it is incremented; required if a table has a
+                learning_rate_fn or a FrequencyEstimator.
 
         Raises:
             RuntimeError: if the mode of the engine is not TRAINING.
-            ValueError: if a feature has no gradient or one of another shape or dtype, or
-                the step is needed and None.
-            tf.errors.InvalidArgumentError: when run, if the batch was for inference.
+            ValueError: if the gradient of a feature is missing or has another shape or dtype,
+                or if the step is required and None.
+            tf.errors.InvalidArgumentError: when the op runs, if the batch was for inference.
         """
         if self._mode != TRAINING:
             raise RuntimeError(checks.complaint(
                 "mode", "TRAINING to send gradients", self._mode,
-                "Make the TPUEmbedding with mode=TRAINING, or send none.", sentence=
+                "Create the TPUEmbedding with mode=TRAINING, or send no gradients.", sentence=
                 "Only in training mode gradients need to be sent to TPU embedding."))
         step = checked_step(self._plan, step)
         gradients = checked_gradients(self._plan, feature_to_gradient_dict,
@@ -208,7 +210,7 @@ class TPUEmbedding(EngineConfiguration):
         return self._ops_for("generate_send_gradients_op").send(gradients, step)
 
     def _ops_for(self, method: str) -> GraphOps:
-        """Returns the ops of the graph that is being built, outside of its functions."""
+        """Returns the ops of the current graph; in a function, those of its outermost graph."""
         with tf.init_scope():
             if tf.executing_eagerly():
                 raise RuntimeError(

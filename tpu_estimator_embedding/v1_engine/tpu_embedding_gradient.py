@@ -1,9 +1,9 @@
 # SPDX-License-Identifier: Apache-2.0
 """Gradients of activations, for `TPUEmbedding.generate_send_gradients_op`.
 
-Either they are asked for by name, with `get_gradients_through_compute_gradients`; or
-activations are tied to trainable dummy variables, whatever minimizes the loss over all
-trainable variables computes their gradients on its way, and
+There are two ways to compute them. `get_gradients_through_compute_gradients` differentiates the
+loss explicitly. Alternatively, activations are tied to trainable dummy variables; an optimizer
+that minimizes the loss over all trainable variables then computes the gradients too, and
 `get_gradients_through_dummy_table_variables` returns them.
 
 >>> from tpu_estimator_embedding.config.feature_config import FeatureConfig
@@ -35,7 +35,7 @@ from tpu_estimator_embedding.types import Tensor
 from tpu_estimator_embedding.v1_engine.modes import TRAINING
 from tpu_estimator_embedding.v1_engine.tpu_embedding import TPUEmbedding
 
-# The names are TensorFlow's; programs look dummy variables up by them.
+# The names are TensorFlow's; programs find the dummy variables by these names.
 _COLLECTION = "tpu_embedding_dummy_table_variables"
 _VARIABLE = "tpu_embedding_dummy_table_variable_{}"
 
@@ -43,7 +43,7 @@ _VARIABLE = "tpu_embedding_dummy_table_variable_{}"
 def get_gradients_through_compute_gradients(
         optimizer: Any, loss: Tensor, activations: Mapping[str, Tensor]
         ) -> "collections.OrderedDict[str, Tensor]":
-    """Differentiates the loss by the activations.
+    """Differentiates the loss with respect to the activations.
 
     Args:
         optimizer: a `tf.compat.v1.train.Optimizer`, usually a `CrossShardOptimizer`.
@@ -51,8 +51,8 @@ def get_gradients_through_compute_gradients(
         activations: feature name -> `[batch, dim]` or `[batch, length, dim]` float32.
 
     Returns:
-        Feature name -> gradient of the shape of its activation, in the same order; None
-        where the loss does not depend on the activation.
+        Feature name -> gradient, of the shape of its activation, in the same order; None
+        if the loss does not depend on the activation.
 
     >>> with tf.Graph().as_default():
     ...     activations = {"word": tf.constant([[1.0, 2.0]])}
@@ -73,22 +73,22 @@ def create_dummy_table_variables(
         ) -> "tuple[collections.OrderedDict[str, tf.Variable], tf.Operation]":
     """Creates a trainable variable for each table, to tie activations to.
 
-    They stand in no collection that savers and initializers of programs look at but that
-    of trainable variables.
+    The variables are in the collection of trainable variables, but not in that of global
+    variables, so programs neither save nor initialize them by accident.
 
     Args:
         tpu_embedding: the engine whose activations are to be tied.
 
     Returns:
-        Table name -> variable `[1]` float32, and the op that initializes them.
+        Table name -> variable `[1]` float32, and the op that initializes the variables.
 
     Raises:
-        RuntimeError: if the graph has them already.
+        RuntimeError: if the graph already has these variables.
     """
     captured = tpu_embedding._ops_for("create_dummy_table_variables").captured
     if captured.is_started:
         raise RuntimeError("`create_dummy_table_variables` must be called once in a graph, got "
-                           "a second call. Tie the activations of every core to the same ones.")
+                           "a second call. Tie the activations of all cores to the same variables.")
     dummies = collections.OrderedDict(
         (table, tf.compat.v1.get_variable(
             _VARIABLE.format(table), [1], tf.float32, use_resource=True, trainable=True,
@@ -108,16 +108,17 @@ def hook_dummy_table_variables_to_activations(
     Args:
         tpu_embedding: the engine.
         activations: feature name -> activation.
-        dummy_table_variables: table name -> what `create_dummy_table_variables` made.
+        dummy_table_variables: table name -> variable that `create_dummy_table_variables`
+            returned.
 
     Returns:
-        Feature name -> the same activation. Its gradient is remembered and goes no further:
-        dummy variables get zeros.
+        Feature name -> the same activation. Its gradient is captured and stopped: the gradient
+        of the dummy variable is zero.
 
     Raises:
         ValueError: if a feature is unknown or its table has no dummy variable.
-        RuntimeError: when gradients are computed, if no dummy variables were created, or
-            the gradient of an activation was computed already.
+        RuntimeError: when gradients are computed, if no dummy variables were created or the
+            gradient of the activation was computed before.
     """
     tables = {feature: config.table_id
               for feature, config in tpu_embedding.feature_to_config_dict.items()}
@@ -133,17 +134,17 @@ def hook_dummy_table_variables_to_activations(
 
 def get_gradients_through_dummy_table_variables(
         tpu_embedding: TPUEmbedding) -> "collections.OrderedDict[str, Tensor]":
-    """Returns the gradients that were computed of one core's tied activations.
+    """Returns the captured gradients of one core's tied activations.
 
-    Where there is none, because the loss does not depend on the activation or a stopped
-    gradient lies between, it returns zeros and warns: a zero gradient still is an update,
-    which moves rows under optimizers that have momentum.
+    If an activation has no gradient, because the loss does not depend on it or the gradient is
+    stopped, the function returns zeros and warns: an update with a zero gradient still moves
+    rows under optimizers with momentum.
 
     Args:
         tpu_embedding: the engine.
 
     Returns:
-        Feature name -> gradient of the shape of its activation.
+        Feature name -> gradient, of the shape of its activation.
 
     Raises:
         RuntimeError: if the mode of the engine is not TRAINING, or no dummy variables were
@@ -155,15 +156,15 @@ def get_gradients_through_dummy_table_variables(
             "mode", "TRAINING to compute gradients", tpu_embedding.config_proto.mode))
     if not captured.is_started:
         raise RuntimeError("`create_dummy_table_variables` must be called before gradients are "
-                           "asked for, got no call in this graph.")
+                           "requested, got no call in this graph.")
     gradients = captured.take()
     shapes = tpu_embedding._activation_shapes()
     missing = [feature for feature in shapes if feature not in gradients]
     if missing:
         warnings.warn(
-            f"The loss has no gradient by the activations of {missing}: zeros are sent, which "
-            "still update their rows under optimizers with momentum or decay. Leave unused "
-            "features out of the TPUEmbedding.", stacklevel=2)
+            f"The loss has no gradient with respect to the activations of {missing}: zeros are "
+            "sent, which still update rows under optimizers with momentum or decay. Leave "
+            "unused features out of the TPUEmbedding.", stacklevel=2)
     return collections.OrderedDict(
         (feature, gradients[feature] if feature in gradients else tf.zeros(shape))
         for feature, shape in shapes.items())

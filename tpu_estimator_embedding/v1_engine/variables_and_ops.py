@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""The variables of an engine by table, in the tuples of the v1 vocabulary."""
+"""The variables of an engine by table, in the tuples of the v1 API."""
 
 from collections import namedtuple
 from collections.abc import Mapping
@@ -17,20 +17,19 @@ VariablesAndOps = namedtuple("VariablesAndOps", [
 VariablesAndOps.__doc__ = """The variables of an engine, with their load and retrieve ops.
 
 Attributes:
-    embedding_variables_by_table: table name -> its parts, a variable for each host.
+    embedding_variables_by_table: table name -> its parts, one variable per host.
     slot_variables_by_table: table name -> tuple of the parts of every slot, such as
-        AdamSlotVariables; None where the optimizer has no slots.
-    load_ops: function without arguments that returns ops, to be run once variables are
-        initialized or restored. Variables are read where they are, so nothing is copied; an
-        update that is put off is dropped.
-    retrieve_ops: function without arguments that returns ops, to be run before variables
-        are saved. Variables are up to date but for an update that is put off, which is
-        applied.
+        AdamSlotVariables; None if the optimizer has no slots.
+    load_ops: function without arguments that returns ops to run after variables were
+        initialized or restored. The engine reads the variables in place, so nothing is copied;
+        a delayed update is dropped.
+    retrieve_ops: function without arguments that returns ops to run before variables are
+        saved. They apply a delayed update; otherwise the variables are up to date.
 """
 
 def _tuple(rule: type[UpdateRule]) -> Any:
     record = rule.record
-    # TensorFlow's own name is the one that differs.
+    # TensorFlow's name for the tuple of FTRL is an exception.
     name = "FtrlSlotVariable" if record.prefix == "Ftrl" else f"{record.prefix}SlotVariables"
     return namedtuple(name, [slot.field for slot in record.slots], module=__name__)
 
@@ -55,12 +54,12 @@ def name_variables(plan: EmbeddingPlan, names: Mapping[str, str] | None,
 
     Args:
         plan: the tables.
-        names: table name -> name of its variable; by default the table's own.
-        slot_names: table name -> names of its slots, such as AdamSlotVariableNames, None for
-            a table without slots; by default those of TPUEstimator's checkpoints.
+        names: table name -> name of its variable; by default the name of the table.
+        slot_names: table name -> names of its slot variables, such as AdamSlotVariableNames;
+            None for a table without slots. By default the names in TPUEstimator's checkpoints.
 
     Raises:
-        ValueError: if a table is left out, or its slots are others.
+        ValueError: if a mapping lacks a table, or the names are not those of its slots.
     """
     tables = [table.name for table in plan.tables]
     for argument, given in (("embedding_variable_name_by_table", names),
@@ -77,7 +76,7 @@ def name_variables(plan: EmbeddingPlan, names: Mapping[str, str] | None,
 
 
 def slot_variables(table: TablePlan, variables: TableVariables) -> Any:
-    """Returns the slots of a table in their tuple, None where it has none."""
+    """Returns the tuple of a table's slot variables; None if it has no slots."""
     if not variables.slots:
         return None
     return _tuple_of(table)(*(variables.slots[slot] for slot in table.slot_initial_values))
