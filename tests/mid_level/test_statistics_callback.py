@@ -118,3 +118,41 @@ def test_loop_of_ones_own(make, pipelined, tmp_path):
     assert found["unique_ids"] == {step: value for step, value in zip(
         (2, 3, 4) if pipelined else (1, 2, 3), unique, strict=True) if step < 4}
     assert found["total_ids"][3] == 4
+
+
+@pytest.mark.parametrize("is_v2", [False, True], ids=["layer", "v2"])
+def test_a_measured_model_is_exported(is_v2, tmp_path):
+    """Functions that were traced before the export measure; the export keeps their results."""
+    config = {"id": FeatureConfig(table(), output_shape=[4])}
+    if is_v2:
+        embedding = TPUEmbeddingV2(config, Adagrad(1.0))
+        embedding.build()
+    else:
+        embedding = embedding_layer_class(tf.keras)(config, Adagrad(1.0))
+    callback = statistics_callback_class(tf.keras)(tmp_path / "logs", 1, embedding=embedding)
+    module = tf.Module()
+    module.embedding = embedding
+
+    @tf.function(input_signature=[tf.TensorSpec([4], tf.int64)])
+    def step(ids):
+        if is_v2:
+            activations, preserved = embedding({"id": ids})
+            embedding.apply_gradients({"id": tf.ones_like(activations["id"])}, preserved)
+            return activations["id"]
+        with tf.GradientTape() as tape:
+            activations = embedding({"id": ids}, training=True)["id"]
+            loss = tf.reduce_sum(activations)
+        tape.gradient(loss, embedding.trainable_variables)
+        return activations
+
+    module.step = step
+    callback.on_train_begin()
+    callback.on_train_batch_begin(0)
+    step(tf.constant([3, 5, 5, 0], tf.int64))
+    callback.on_train_batch_end(0)
+    tf.saved_model.save(module, str(tmp_path / "export"))
+    loaded = tf.saved_model.load(str(tmp_path / "export"))
+    ids = tf.constant([3, 4, 0, 0], tf.int64)
+    for _ in range(2):
+        np.testing.assert_allclose(loaded.step(ids), step(ids), rtol=1e-6)
+    assert len(events(tmp_path / "logs"))

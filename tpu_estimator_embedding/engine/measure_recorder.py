@@ -46,9 +46,14 @@ class MeasureRecorder:
     @property
     def handles(self) -> list[Tensor]:
         """The handles of all variables that an update uses."""
-        variables = [mark for parts in self.marks.values() for mark in parts]
-        return [variable.handle for variable in (
-            *variables, self.is_due, self._count, *tf.nest.flatten(self._values))]
+        return [variable.handle for variable in self.children.values()]
+
+    @property
+    def children(self) -> dict[str, tf.Variable]:
+        """Name -> variable, for an object whose exported functions may record measures."""
+        marks = [mark for parts in self.marks.values() for mark in parts]
+        return {f"measures_{number}": variable for number, variable in enumerate((
+            *marks, self.is_due, self._count, *tf.nest.flatten(self._values)))}
 
     def find_trained_rows(self) -> None:
         """Sets the marks of rows as their slots say."""

@@ -31,6 +31,7 @@ in sessions, in `tf.function` and eagerly.
 from collections.abc import Callable, Mapping
 
 import tensorflow as tf
+from tensorflow.python.saved_model import save_context
 
 from tpu_estimator_embedding.engine.backend import StepGradients, StepIds
 from tpu_estimator_embedding.engine.measure_recorder import MeasureRecorder
@@ -121,7 +122,7 @@ class PartitionedEmbedding:
     def update(self, ids: StepIds, step_gradients: StepGradients) -> tf.Operation | None:
         """Updates tables as `apply_gradients` does, from what `step_gradients` returned."""
         _check_for_training(ids)
-        if self.recorder:
+        if self.recorder and not save_context.in_save_context():  # nobody reads an export's
             return self.recorder.record(self.measured_update(
                 ids, step_gradients, self.recorder.marks, self.recorder.is_due.read_value()))
         writes = backend_of(ids).update(self.plan, self.variables, ids, step_gradients)

@@ -291,6 +291,11 @@ class TPUEmbeddingV2(StackedTables):
         if self._engine is not None:
             self._engine.forget()
 
+    def _children_of_export(self) -> dict[str, tf.Variable]:
+        recorders = self._engine.recorders if self._engine is not None else {}
+        return {f"{stack}/{name}": variable for stack, recorder in recorders.items()
+                for name, variable in recorder.children.items()}
+
     def _export_to_saved_model_graph(self, *args: Any, **kwargs: Any) -> Any:
         self._functions.replace_in(tf.compat.v1.get_default_graph())
         return super()._export_to_saved_model_graph(*args, **kwargs)

@@ -141,7 +141,10 @@ class LayerTables(tf.__internal__.tracking.Trackable):
 
     def _trackable_children(self, save_type: str = "checkpoint", **options: Any) -> Any:
         self.complete()
-        return super()._trackable_children(save_type, **options)
+        children = super()._trackable_children(save_type, **options)
+        if save_type == "savedmodel" and self._recorder is not None:
+            children = {**children, **self._recorder.children}
+        return children
 
     def _lookup_dependency(self, *args: Any, **kwargs: Any) -> Any:
         with tf.init_scope():

@@ -151,14 +151,19 @@ class StackEngine:
 
     def record_measures(self) -> dict[str, MeasureRecorder]:
         """Has updates of each stack measured, in functions that are traced from now on."""
-        recorders = {}
         for name, stack in self._of_arrays.items():
             engine = stack.engine
             if engine.recorder is None:
                 with outside_strategies():
                     engine.recorder = MeasureRecorder(engine.plan, engine.variables)
-            recorders[name] = self._of_features[name].engine.recorder = engine.recorder
-        return recorders
+            self._of_features[name].engine.recorder = engine.recorder
+        return self.recorders
+
+    @property
+    def recorders(self) -> dict[str, MeasureRecorder]:
+        """Stack name -> what records its measures, if they were requested."""
+        return {name: stack.engine.recorder for name, stack in self._of_arrays.items()
+                if stack.engine.recorder is not None}
 
     def complete(self) -> None:
         """Applies what pipelining has left to apply."""

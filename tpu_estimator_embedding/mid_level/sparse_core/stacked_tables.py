@@ -99,6 +99,10 @@ class StackedTables(Trackable):
     def _forget(self) -> None:
         """Drops updates that wait, before tables are restored."""
 
+    def _children_of_export(self) -> dict[str, Trackable]:
+        """Name -> further variables that exported functions may use."""
+        return {}
+
     def _read(self) -> None:
         self.build()
         self._complete()
@@ -112,7 +116,8 @@ class StackedTables(Trackable):
         if save_type == "savedmodel":  # which is loaded without this package
             return {f"{saved_name(stack, slot)}/part_{part}": variable
                     for stack, slots in self._variables.items() for slot, value in slots.items()
-                    for part, variable in enumerate(value.variables)} | self._update_count.children
+                    for part, variable in enumerate(value.variables)
+                    } | self._update_count.children | self._children_of_export()
         return super()._trackable_children(save_type, **kwargs)
 
     def _lookup_dependency(self, name: str, *args: Any) -> Any:
