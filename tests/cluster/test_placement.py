@@ -8,7 +8,9 @@ import tensorflow as tf
 
 import tpu_estimator_embedding
 from tests.cluster import train as program
+from tests.kernel_choice import choose_kernels
 from tpu_estimator_embedding.estimator.cluster import Cluster, cluster_of, with_device_filters
+from tpu_estimator_embedding.estimator.sharded_savers import shard_savers
 
 CLUSTER = {"chief": ["h:1"], "worker": ["h:2"], "ps": ["h:3", "h:4", "h:5"]}
 
@@ -88,3 +90,37 @@ def test_sessions_with_own_settings_wait_for_servers_only(monkeypatch, tmp_path,
     assert not settings.device_filters
     own = tf.compat.v1.ConfigProto(device_filters=["/job:ps/task:1"])
     assert with_device_filters(config.replace(session_config=own)).session_config == own
+
+
+@pytest.mark.parametrize("own_saver", [False, True])
+def test_each_server_saves_and_restores_its_parts_of_one_step(monkeypatch, tmp_path, own_saver):
+    set_task(monkeypatch, "chief")
+    choose_kernels("native", monkeypatch)
+    tpu_estimator_embedding.install()
+    estimator = program.new_estimator(str(tmp_path), "mod")
+    with tf.Graph().as_default() as graph, graph.device(estimator._device_fn):
+        tf.compat.v1.train.create_global_step()
+        features, _, _ = estimator._get_features_and_labels_from_input_fn(
+            program.input_fn, tf.estimator.ModeKeys.TRAIN)
+        spec = estimator._call_model_fn(features, None, tf.estimator.ModeKeys.TRAIN,
+                                        estimator.config)
+        saver = tf.compat.v1.train.Saver(sharded=not own_saver)
+        scaffold = tf.compat.v1.train.Scaffold(saver=saver)
+        before = set(graph.get_operations())
+        shard_savers(scaffold, spec.training_hooks)
+    of_saver = [op for op in graph.get_operations() if not own_saver or op not in before]
+    everyone = {("ps", number) for number in range(3)}
+    for kind in ("SaveV2", "RestoreV2"):
+        ops = [op for op in of_saver if op.type == kind]
+        assert {place(op) for op in ops} == everyone
+        for op in ops:
+            inputs = {place(tensor.op) for tensor in op.inputs if tensor.dtype == tf.float32}
+            assert inputs <= {place(op)}
+    snapshots = [op for op in of_saver if op.type == "TpuEmbeddingSnapshot"]
+    assert {place(op) for op in snapshots} == everyone and len(snapshots) == 3
+    assert all(len(op.inputs) == 5 for op in snapshots)  # two tables and their slots
+
+
+def place(op):
+    spec = tf.DeviceSpec.from_string(op.device)
+    return spec.job, spec.task

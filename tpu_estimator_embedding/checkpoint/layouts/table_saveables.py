@@ -29,6 +29,7 @@ from tpu_estimator_embedding.checkpoint.layouts.saved_layouts import (
     same_order,
     saved_layouts,
 )
+from tpu_estimator_embedding.checkpoint.layouts.snapshots import of_one_step
 from tpu_estimator_embedding.checkpoint.layouts.table_layouts import (
     TABLE_LAYOUTS_KEY,
     TableLayout,
@@ -65,6 +66,11 @@ class TableSaveable(saveable_object.SaveableObject):
         self.part = part
         self._saveable = saveable
 
+    @property
+    def handle(self) -> Tensor:
+        """The handle of the variable."""
+        return self._saveable.handle_op
+
     def restore(self, restored_tensors: Sequence[Tensor], restored_shapes: Any) -> Any:
         """Returns the op that assigns the slice; adds the one for another layout."""
         add_waiting_op(self.op, self.part)
@@ -84,11 +90,12 @@ def saveable_objects_for_op(op: Any, name: str) -> Iterator[Any]:
 
 def save_op(builder: Any, filename_tensor: Tensor, saveables: Sequence[Any]) -> Any:
     """Returns the op that saves variables and the record of row layouts."""
+    tables = [each for each in saveables if isinstance(each, TableSaveable)]
+    others = [each for each in saveables if not isinstance(each, TableSaveable)]
     # Of first parts only: of several devices, one of them has all first parts.
-    layouts = {saveable.part.key: saveable.part.layout for saveable in saveables
-               if isinstance(saveable, TableSaveable) and saveable.part.part == 0}
+    layouts = {table.part.key: table.part.layout for table in tables if table.part.part == 0}
     record = [_record(format_table_layouts(layouts))] if layouts else []
-    return _save_op(builder, filename_tensor, [*saveables, *record])
+    return _save_op(builder, filename_tensor, [*others, *of_one_step(tables), *record])
 
 
 def restore(own: Any, sess: Any, save_path: str) -> None:

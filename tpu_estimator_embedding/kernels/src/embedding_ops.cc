@@ -4,6 +4,7 @@
 #include "measured_update_op.h"
 #include "op_definitions.h"
 #include "prepare_ids_op.h"
+#include "snapshot_op.h"
 #include "update_op.h"
 
 namespace tpu_estimator_embedding {
@@ -26,6 +27,8 @@ namespace {
 
 REGISTER_FOR_IDS(int32_t)
 REGISTER_FOR_IDS(int64_t)
+
+REGISTER_KERNEL_BUILDER(Name("TpuEmbeddingSnapshot").Device(tensorflow::DEVICE_CPU), SnapshotOp);
 
 }  // namespace
 }  // namespace tpu_estimator_embedding

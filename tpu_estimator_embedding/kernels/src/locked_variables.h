@@ -77,6 +77,23 @@ class LockedVariables {
                      tensor.shape().DebugString(), "."));
   }
 
+  // Returns an error unless variable i is a matrix of float32.
+  absl::Status CheckIsTable(int i) const {
+    const tensorflow::Tensor& tensor = *variables_[i]->tensor();
+    if (tensor.dtype() == tensorflow::DT_FLOAT && tensor.dims() == 2) return absl::OkStatus();
+    return absl::InvalidArgumentError(absl::StrCat(
+        "`", names_[i], "` must be float32 of two dimensions, got ",
+        tensorflow::DataTypeString(tensor.dtype()), " of shape ", tensor.shape().DebugString(),
+        "."));
+  }
+
+  // Returns the value of variable i, which later updates do not change.
+  absl::Status Share(tensorflow::OpKernelContext* context, int i, tensorflow::Tensor* value) {
+    if (variables_[i]->copy_on_read_mode.load()) return Copy(context, tensor(i), value);
+    *value = tensor(i);
+    return absl::OkStatus();
+  }
+
   // Copies the buffers that others share: a value that was read, a checkpoint that is being
   // written, or the constant of the initializer. In copy-on-read mode there is no sharing.
   absl::Status CopyOnWrite(tensorflow::OpKernelContext* context) {
@@ -84,14 +101,20 @@ class LockedVariables {
       tensorflow::Tensor* value = variable->tensor();
       if (variable->copy_on_read_mode.load() || value->RefCountIsOne()) continue;
       tensorflow::Tensor copy;
-      TF_RETURN_IF_ERROR(context->allocate_temp(value->dtype(), value->shape(), &copy));
-      std::memcpy(copy.data(), value->data(), value->TotalBytes());
+      TF_RETURN_IF_ERROR(Copy(context, *value, &copy));
       *value = copy;
     }
     return absl::OkStatus();
   }
 
  private:
+  static absl::Status Copy(tensorflow::OpKernelContext* context, const tensorflow::Tensor& from,
+                           tensorflow::Tensor* to) {
+    TF_RETURN_IF_ERROR(context->allocate_temp(from.dtype(), from.shape(), to));
+    std::memcpy(to->data(), from.data(), from.TotalBytes());
+    return absl::OkStatus();
+  }
+
   absl::Status Find(tensorflow::OpKernelContext* context, const tensorflow::Tensor& input) {
     if (input.NumElements() != 1) {
       return absl::InvalidArgumentError("Handles of tables and slots must be scalars.");

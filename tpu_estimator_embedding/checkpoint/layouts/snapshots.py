@@ -1,0 +1,63 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Saves tables and slots of a server as of one step while workers go on training.
+
+A Saver reads one variable after another, and an update of all tables may run between two reads.
+`TpuEmbeddingSnapshot` locks all tables and slots of a server at once and outputs their buffers
+without copying them. An update that follows copies what it changes.
+"""
+
+from collections.abc import Iterator, Sequence
+from typing import Any
+
+import tensorflow as tf
+from tensorflow.python.training.saving import saveable_object
+
+from tpu_estimator_embedding.kernels import load
+from tpu_estimator_embedding.types import Tensor
+
+_UPDATES = ("TpuEmbeddingUpdate", "TpuEmbeddingMeasuredUpdate")
+
+
+def of_one_step(tables: Sequence[Any]) -> Iterator[Any]:
+    """Yields what saves the values that the tables of each server have at one moment.
+
+    Tables of this process are yielded as they are: no step runs while they are saved. So are
+    those that TensorFlow's own ops update, which change one variable after another.
+
+    Args:
+        tables: saveables of parts of tables and slots, each with a `handle`.
+    """
+    by_server: dict[str, list[Any]] = {}
+    for table in tables:
+        by_server.setdefault(_server(table.handle), []).append(table)
+    for server, its_tables in by_server.items():
+        if server and _have_compiled_updates(its_tables):
+            yield from _snapshots(server, its_tables)
+        else:
+            yield from its_tables
+            if server:
+                tf.compat.v1.logging.info(
+                    "tpu_estimator_embedding: TF ops update the tables on %s: a checkpoint saved "
+                    "while workers train may hold a table of one step and its slot of the next",
+                    server)
+
+
+def _server(handle: Tensor) -> str:
+    device = handle.device or ""
+    job = tf.DeviceSpec.from_string(device).job
+    return "" if job in (None, "localhost") else device
+
+
+def _have_compiled_updates(tables: Sequence[Any]) -> bool:
+    return load.native_ops() is not None and all(
+        any(op.type in _UPDATES for op in table.handle.consumers()) for table in tables)
+
+
+def _snapshots(server: str, tables: Sequence[Any]) -> Iterator[Any]:
+    with tf.device(server):
+        values = load.native_ops().tpu_embedding_snapshot([table.handle for table in tables])
+    for table, value in zip(tables, values, strict=True):
+        [spec] = table.specs
+        copy = saveable_object.SaveSpec(value, spec.slice_spec, spec.name, dtype=spec.dtype,
+                                        device=spec.device)
+        yield saveable_object.SaveableObject(table.op, [copy], table.name)
