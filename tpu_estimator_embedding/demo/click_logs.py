@@ -1,6 +1,7 @@
 # SPDX-License-Identifier: Apache-2.0
 """Writes click logs; an interrupted run can resume."""
 
+import contextlib
 import dataclasses
 import os
 import pathlib
@@ -105,7 +106,7 @@ def _write_file(path: pathlib.Path, clicks: Clicks) -> None:
     with tf.io.TFRecordWriter(str(unfinished)) as writer:
         for record in encode(clicks):
             writer.write(record)
-    if unfinished.exists():  # else another process was first
+    with contextlib.suppress(FileNotFoundError):  # another process was first and removed it
         unfinished.rename(path)
     for left_over in path.parent.glob(f"{path.stem}*.unfinished"):
         left_over.unlink(missing_ok=True)

@@ -22,7 +22,7 @@ def run(directory: pathlib.Path, logs: ClickLogs, batch_size: int, multiplier: S
     """Runs all phases and prints a summary.
 
     Args:
-        directory: where the model and its export go.
+        directory: where the model, its export and its report go, except in a sweep.
         logs: what to train on; written where they are not yet.
         batch_size: examples in a step.
         multiplier: scales the gradients of the tables.
@@ -41,13 +41,13 @@ def run(directory: pathlib.Path, logs: ClickLogs, batch_size: int, multiplier: S
         metrics = _evaluate(estimator, logs)
     with clock.phase("predict"):
         predicted = serving.predict(estimator, logs, _PREDICTIONS)
+    of_run = pathlib.Path(estimator.model_dir).parent  # a sweep gives each run a model_dir
     with clock.phase("export"):
-        saved_model = serving.export(estimator, directory / "export")
+        saved_model = serving.export(estimator, of_run / "export")
     with clock.phase("serve"):
         served = serving.serve(saved_model, logs, _PREDICTIONS)
     with clock.phase("report"):
-        model_dir = pathlib.Path(estimator.model_dir)
-        report, *_ = write_report(model_dir, model_dir.parent / "report")
+        report, *_ = write_report(pathlib.Path(estimator.model_dir), of_run / "report")
     summary.show(logs, clock, metrics, trained_examples=trained, predicted=predicted,
                  served=served, files={
                      "click logs": logs.directory, "checkpoints": estimator.model_dir,
