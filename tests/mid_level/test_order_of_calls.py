@@ -146,7 +146,7 @@ def test_replicas_in_other_processes_are_refused(table, monkeypatch):
     strategy = tf.distribute.get_strategy()
     monkeypatch.setattr(strategy.extended, "_num_workers", 2, raising=False)
     with pytest.raises(RuntimeError, match="`strategy` must be one whose replicas are all in this "
-                                           "process, got '_DefaultDistributionStrategy'"):
+                                           "process, or a ParameterServerStrategy, got "):
         TPUEmbedding({"title": FeatureConfig(table)}, SGD(1.0))
 
 

@@ -9,6 +9,7 @@ from tpu_estimator_embedding.experiments.processes import sigterm_as_interrupt
 
 _POLL_SECONDS = 0.1
 _GRACE_SECONDS = 60.0  # for a step and a checkpoint
+_WORKER_SECONDS = 10.0  # after the chief; workers of a ClusterCoordinator never end by themselves
 _EVALUATOR_SECONDS = 600.0  # for the evaluation of the last checkpoint
 
 
@@ -33,7 +34,7 @@ def supervise(tasks: Sequence[Task], restarts: int) -> int:
                 task.start()
             status = _watch(tasks, restarts)
             if status == 0:
-                _let_finish([task for task in tasks if task.job in TRAINERS], _GRACE_SECONDS)
+                _let_finish([task for task in tasks if task.job in TRAINERS], _WORKER_SECONDS)
                 _let_finish([task for task in tasks if task.job == "evaluator"],
                             _EVALUATOR_SECONDS)
             return status

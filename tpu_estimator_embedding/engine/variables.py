@@ -7,6 +7,7 @@ from typing import NamedTuple
 import tensorflow as tf
 
 from tpu_estimator_embedding.engine.constant_initializers import computed_in_session
+from tpu_estimator_embedding.engine.part_values import part_value
 from tpu_estimator_embedding.engine.placement import THIS_PROCESS, by_part, placed_initializer
 from tpu_estimator_embedding.engine.table_slice import TableSlice
 from tpu_estimator_embedding.plan.embedding_plan import EmbeddingPlan, TablePlan
@@ -42,14 +43,14 @@ def create_variables(plan: EmbeddingPlan, names: Mapping[str, TableNames],
     hosts. Eagerly they are plain variables named `{name}/part_{host}`. None is trainable:
     the engine, not the model's optimizer, changes them.
 
-    The initializer is called for each part with the shape of the part. Constant initializers
-    give the same table for any number of hosts, random ones do not.
+    The initializer is called for each part with the shape of the part, eagerly as `part_value`
+    says. Constant initializers give the same table for any number of hosts, random ones do not.
 
     Args:
         plan: the tables.
         names: table name -> names of its variables.
         checkpoint_num_hosts: as in `TableSlice`.
-        servers: devices of the hosts, in a graph for a cluster; else all are in this process.
+        servers: devices of the hosts, in a cluster; else all are in this process.
 
     Returns:
         Table name -> variables.
@@ -84,10 +85,8 @@ def _create_table(plan: EmbeddingPlan, table: TablePlan, names: TableNames,
 def _create_parts(name: str, table: TablePlan, sizes: list[int], initializer: Initializer,
                   devices: Sequence[str]) -> list[tf.Variable]:
     if tf.executing_eagerly():
-        with tf.device(THIS_PROCESS):
-            return [tf.Variable(initializer([rows, table.dimension], tf.float32),
-                                trainable=False, name=f"{name}/part_{part}")
-                    for part, rows in enumerate(sizes)]
+        return [_create_eagerly(f"{name}/part_{part}", initializer, sizes, part, table.dimension,
+                                devices[part]) for part in range(len(sizes))]
     device = by_part(name, devices)
     initializer = computed_in_session(initializer)
     if any(name != THIS_PROCESS for name in devices):
@@ -98,6 +97,13 @@ def _create_parts(name: str, table: TablePlan, sizes: list[int], initializer: In
             initializer=initializer,
             partitioner=tf.compat.v1.fixed_size_partitioner(len(sizes)),
             trainable=False, use_resource=True))
+
+
+def _create_eagerly(name: str, initializer: Initializer, sizes: list[int], part: int,
+                    dimension: int, device: str) -> tf.Variable:
+    with tf.device(device):  # where the value is computed, too
+        return tf.Variable(part_value(initializer, sizes, part, dimension), trainable=False,
+                           name=name)
 
 
 def _say_how_rows_lie(plan: EmbeddingPlan, parts: list[tf.Variable],

@@ -35,6 +35,11 @@ from tpu_estimator_embedding.mid_level.input import output_shapes, row_layout
 from tpu_estimator_embedding.mid_level.input.device_shares import DeviceShares
 from tpu_estimator_embedding.mid_level.step.engine_batches import EngineBatches
 from tpu_estimator_embedding.mid_level.step.replica_calls import ReplicaCalls
+from tpu_estimator_embedding.mid_level.step.servers import (
+    check_no_cluster,
+    check_not_pipelined,
+    servers_of,
+)
 from tpu_estimator_embedding.mid_level.step.stacked_activations import (
     activation_shape,
     gradient_or_zeros,
@@ -53,6 +58,9 @@ class TPUEmbedding(TrackedTables):
     to evaluate, `enqueue(training=False)` and `dequeue`. Under a strategy, `enqueue` inside
     or outside of `strategy.run`, and the other two inside. All replicas together make one
     update of each row, with the sum of their gradients. Several objects may exist.
+
+    Under a ParameterServerStrategy the tables lie on its servers, and a function that a
+    ClusterCoordinator schedules has all three calls. Workers update independently.
 
     The calls of release 2.3 and of those from 2.4 on::
 
@@ -78,8 +86,8 @@ class TPUEmbedding(TrackedTables):
         ValueError: if a config or optimizer is of the wrong class, two tables have one
             name, or batch_size does not divide by the replicas.
         RuntimeError: if initialize_tpu_embedding is False and there is no other object, the
-            strategy has replicas in other processes, or TensorFlow builds a graph for
-            sessions.
+            strategy has replicas in other processes and no parameter servers, or TensorFlow
+            builds a graph for sessions.
 
     Source: documents of `tf.tpu.experimental.embedding.TPUEmbedding`, releases 2.3, 2.4.
     """
@@ -91,10 +99,12 @@ class TPUEmbedding(TrackedTables):
         call = read_call(args, kwargs)
         self._feature_config = call.feature_config
         self._features = named_features(call.feature_config)
-        self._plan = to_plan(call.feature_config, call.optimizer,
-                             pipelined=bool(call.pipeline_execution_with_tensor_core),
-                             table_multipliers=call.table_multipliers)
         self._replicas = ReplicaCalls()
+        is_pipelined = bool(call.pipeline_execution_with_tensor_core)
+        check_not_pipelined(self._replicas.strategy, is_pipelined)
+        self._plan = to_plan(call.feature_config, call.optimizer, pipelined=is_pipelined,
+                             num_hosts=len(servers_of(self._replicas.strategy)) or 1,
+                             table_multipliers=call.table_multipliers)
         self._batches: EngineBatches | None = None
         self._recorder: MeasureRecorder | None = None
         super().__init__(self._plan, named_tables(call.feature_config), call.optimizer,
@@ -233,6 +243,7 @@ class TPUEmbedding(TrackedTables):
     @tf.autograph.experimental.do_not_convert
     def record_measures(self) -> dict[str, MeasureRecorder]:
         """Has updates measured where that is due: for EmbeddingStatisticsCallback."""
+        check_no_cluster(self._strategy, "EmbeddingStatisticsCallback")
         if self._recorder is None:
             variables = self._build_tables()
             with outside_strategies():
@@ -259,7 +270,8 @@ class TPUEmbedding(TrackedTables):
         layout = row_layout.resolve(shapes)
         with outside_strategies():
             self._batches = EngineBatches(self._plan, self._build_tables(), layout,
-                                          self._replicas.count, self._update_count)
+                                          self._replicas.count, self._update_count,
+                                          self._strategy)
         if self._recorder is not None:
             self._batches.record_measures(self._recorder)
 

@@ -41,6 +41,7 @@ from tpu_estimator_embedding.mid_level.sparse_core.stack_engine import Partition
 from tpu_estimator_embedding.mid_level.sparse_core.stacked_tables import StackedTables
 from tpu_estimator_embedding.mid_level.sparse_core.to_stacks import SparseCores, to_stacks
 from tpu_estimator_embedding.mid_level.step.replica_calls import ReplicaCalls
+from tpu_estimator_embedding.mid_level.step.servers import check_no_cluster
 from tpu_estimator_embedding.mid_level.step.stacked_activations import gradient_or_zeros
 from tpu_estimator_embedding.types import Tensor
 
@@ -50,8 +51,8 @@ _as_it_is = tf.autograph.experimental.do_not_convert  # conversion is slow and c
 class TPUEmbeddingV2(StackedTables):
     """Embedding tables laid out for SparseCores, looked up and trained on any device.
 
-    Works under any strategy of tf.distribute: gradients of all replicas are summed into
-    one update. Every feature needs an `output_shape`, its samples on one replica; its
+    Works under any strategy of tf.distribute in one process: gradients of all replicas are
+    summed into one update. Every feature needs an `output_shape`, its samples on one replica; its
     max_sequence_length is ignored.
 
     Differences from TensorFlow's class: it needs no TPU; limits of gradients and weights,
@@ -82,6 +83,7 @@ class TPUEmbeddingV2(StackedTables):
     Raises:
         ValueError: if a config or an optimizer is refused by `to_plan`, an output_shape is
             not fully defined, or the SparseCores cannot share the samples.
+        RuntimeError: if the strategy has replicas or servers in other processes.
         NotImplementedError: if an optimizer decays weights or makes its own slots.
     """
 
@@ -96,6 +98,7 @@ class TPUEmbeddingV2(StackedTables):
         preprocessing.check_limits(config, self._stacks)
         self._feature_config, self._config = feature_config, config
         self._pipelined, self._replicas = pipeline_execution_with_tensor_core, ReplicaCalls()
+        check_no_cluster(self._replicas.strategy, "TPUEmbeddingV2")
         self._formats = preprocessing.csr_formats(
             self._stacks, config.max_ids_per_chip_per_sample,
             allow_id_dropping=config.allow_id_dropping)

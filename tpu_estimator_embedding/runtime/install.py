@@ -9,6 +9,7 @@ from tpu_estimator_embedding.runtime import (
     estimator_table,
     mid_level_table,
     noise,
+    server_table,
     tpu_system_table,
 )
 
@@ -16,7 +17,7 @@ from tpu_estimator_embedding.runtime import (
 ROWS = (
     *estimator_table.ESTIMATOR, *tpu_system_table.TPU_SYSTEM, *estimator_table.FORMER_SPELLINGS,
     *estimator_table.FORMER_HOMES, *estimator_table.TRACKING, *contrib_table.CONTRIB,
-    *mid_level_table.MID_LEVEL)
+    *mid_level_table.MID_LEVEL, *server_table.SERVER)
 
 
 def install() -> None:

@@ -36,6 +36,7 @@ from tpu_estimator_embedding.mid_level.config.to_plan import (
 from tpu_estimator_embedding.mid_level.keras_layers.layer_input import LayerInput, read_input
 from tpu_estimator_embedding.mid_level.runtime_checks import require
 from tpu_estimator_embedding.mid_level.step.replica_calls import ReplicaCalls
+from tpu_estimator_embedding.mid_level.step.servers import check_no_cluster
 from tpu_estimator_embedding.mid_level.step.table_variables import (
     children,
     create_tables,
@@ -74,6 +75,7 @@ class LayerTables(tf.__internal__.tracking.Trackable):
                              table_multipliers=table_multipliers)
         self._can_train = all(table.optimizer for table in self._plan.tables)
         self._replicas, self._batch_size = ReplicaCalls(), batch_size
+        check_no_cluster(self._replicas.strategy, "embedding layers")
         if batch_size is not None:
             checks.check_positive_int("batch_size", batch_size)
             checks.check(batch_size % self._replicas.count == 0, "batch_size",

@@ -20,6 +20,8 @@ from tpu_estimator_embedding.mid_level.config.to_plan import with_sequence_lengt
 from tpu_estimator_embedding.mid_level.input.feature_input import feature_data
 from tpu_estimator_embedding.mid_level.input.row_layout import RowLayout
 from tpu_estimator_embedding.mid_level.step import stacked_activations
+from tpu_estimator_embedding.mid_level.step.function_batches import FunctionBatches
+from tpu_estimator_embedding.mid_level.step.servers import all_have_kernels, is_cluster
 from tpu_estimator_embedding.mid_level.step.update_count import UpdateCount
 from tpu_estimator_embedding.mid_level.step.waiting_batches import WaitingBatches
 from tpu_estimator_embedding.ops.ordering import when
@@ -40,15 +42,17 @@ class EngineBatches:
     """
 
     def __init__(self, plan: EmbeddingPlan, variables: Mapping[str, TableVariables],
-                 layout: RowLayout, num_replicas: int, update_count: UpdateCount):
+                 layout: RowLayout, num_replicas: int, update_count: UpdateCount,
+                 strategy: tf.distribute.Strategy | None = None):
         """Makes the queues, outside of strategies and functions."""
         self.plan = with_sequence_lengths(plan, layout.rows_per_sample)
         self.layout = layout
         self._num_replicas, self._update_count = num_replicas, update_count
         self._engine = PartitionedEmbedding(self.plan, variables)
         self._can_train = all(table.optimizer for table in plan.tables)
+        self._is_portable = not all_have_kernels(self.plan, strategy)
         batch = self._example_batch()
-        self._waiting = WaitingBatches(batch)
+        self._waiting = FunctionBatches() if is_cluster(strategy) else WaitingBatches(batch)
         self._delayed = (DelayedUpdate(self.plan, batch)
                          if plan.pipelined and self._can_train else None)
 
@@ -117,7 +121,8 @@ class EngineBatches:
 
     def _shard(self, datas: Sequence[EnqueueDatas]) -> StepIds:
         return shard_replicas(self.plan, [(data, self.layout.batch_size) for data in datas],
-                              training=self._can_train, uniform=True)
+                              training=self._can_train, uniform=True,
+                              portable=self._is_portable)
 
     def _example_batch(self) -> StepIds:
         """Returns a batch with the dtypes and shapes of all batches, in a separate graph."""

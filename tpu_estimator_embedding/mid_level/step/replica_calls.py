@@ -8,6 +8,7 @@ import tensorflow as tf
 from tensorflow.python.distribute import distribute_utils
 
 from tpu_estimator_embedding import checks
+from tpu_estimator_embedding.mid_level.step.servers import is_cluster
 from tpu_estimator_embedding.ops.assertion import assert_that
 
 Leaves = Sequence[Any]
@@ -23,7 +24,8 @@ class ReplicaCalls:
         devices: the device of each.
 
     Raises:
-        RuntimeError: if the strategy has replicas in other processes.
+        RuntimeError: if the strategy has replicas in other processes, but for those of a
+            ParameterServerStrategy, each of which makes its own updates.
 
     >>> calls = ReplicaCalls()
     >>> calls.together("sum", lambda shares: [sum(share) for share in shares], [1, 2])
@@ -36,9 +38,11 @@ class ReplicaCalls:
         self.count = self.strategy.num_replicas_in_sync
         self.devices = (self.strategy.extended.worker_devices if tf.distribute.has_strategy()
                         else ("/device:CPU:0",))
-        if getattr(self.strategy.extended, "_num_workers", 1) > 1:
+        if (getattr(self.strategy.extended, "_num_workers", 1) > 1
+                and not is_cluster(self.strategy)):
             raise RuntimeError(checks.complaint(
-                "strategy", "one whose replicas are all in this process",
+                "strategy",
+                "one whose replicas are all in this process, or a ParameterServerStrategy",
                 type(self.strategy).__name__))
 
     def together(self, method: str, function: Callable[[list[Leaves]], list[Any]],

@@ -3,6 +3,7 @@
 
 import contextlib
 import dataclasses
+import itertools
 from collections.abc import Callable, Iterator, Mapping
 from typing import Any
 
@@ -12,7 +13,10 @@ from tensorflow.python.trackable import data_structures
 
 from tpu_estimator_embedding import checks
 from tpu_estimator_embedding.engine.partitioned_embedding import create_variables, default_names
+from tpu_estimator_embedding.engine.placement import beside
 from tpu_estimator_embedding.engine.variables import TableVariables
+from tpu_estimator_embedding.mid_level.step.servers import servers_of
+from tpu_estimator_embedding.mid_level.step.sharded_table import ShardedTable
 from tpu_estimator_embedding.plan.embedding_plan import EmbeddingPlan, TablePlan
 from tpu_estimator_embedding.types import Initializer
 
@@ -22,7 +26,8 @@ def create_tables(plan: EmbeddingPlan, slot_functions: Mapping[str, Callable[...
     """Creates the variables of a plan, once, outside of any strategy and any function.
 
     Keras 2 compiles models with variables of its strategy alone, and its optimizers make slots
-    of such variables alone, so the variables say that they are of it.
+    of such variables alone, so the variables say that they are of it. On a cluster part h of each
+    lies on server h.
 
     Args:
         plan: the tables.
@@ -39,10 +44,11 @@ def create_tables(plan: EmbeddingPlan, slot_functions: Mapping[str, Callable[...
         bare = dataclasses.replace(plan, tables=tuple(
             dataclasses.replace(table, optimizer=None) if table.name in slot_functions else table
             for table in plan.tables))
-        variables = create_variables(bare, default_names(bare))
+        variables = create_variables(bare, default_names(bare), servers=servers_of(strategy))
         if strategy is not None:
-            for variable in children(variables).values():
-                variable._distribute_strategy = strategy
+            for parts, slots in variables.values():
+                for variable in (*parts, *itertools.chain(*slots.values())):
+                    variable._distribute_strategy = strategy
         for table in plan.tables:
             if table.name in slot_functions and table.slot_initial_values:
                 variables[table.name] = variables[table.name]._replace(
@@ -61,17 +67,10 @@ def outside_strategies() -> Iterator[None]:
         yield
 
 
-def children(variables: Mapping[str, TableVariables]) -> dict[str, tf.Variable]:
-    """Returns the name in a checkpoint of every table, `words`, and slot, `words/momenta`.
-
-    Raises:
-        ValueError: if a table has several parts, of which a checkpoint would have one.
-    """
-    for table, (parts, _) in variables.items():
-        checks.check(len(parts) == 1, f"parts of table {table!r}",
-                     "1, the variable that is saved and shown", len(parts),
-                     "Make the plan for one host.")
-    return {name: parts[0] for table, (parts, slots) in variables.items()
+def children(variables: Mapping[str, TableVariables]) -> dict[str, tf.Variable | ShardedTable]:
+    """Returns every table and slot by its name in a checkpoint, `words` or `words/momenta`."""
+    return {name: parts[0] if len(parts) == 1 else ShardedTable(parts, name)
+            for table, (parts, slots) in variables.items()
             for name, parts in ((table, parts),
                                 *((f"{table}/{slot}", slots[slot]) for slot in slots))}
 
@@ -83,7 +82,8 @@ def _slots(table: TablePlan, parts: list[tf.Variable],
         tf.constant_initializer(value) for value in table.slot_initial_values.values()]
     slots: dict[str, list[tf.Variable]] = {name: [] for name in names}
     for part in parts:
-        created = create(part, names, initializers)
+        with beside(part):
+            created = create(part, names, initializers)
         if isinstance(created, Mapping):
             created = {name: _unwrapped(slot) for name, slot in created.items()}
         checks.check(

@@ -10,6 +10,8 @@ from tpu_estimator_embedding.engine.variables import TableVariables
 from tpu_estimator_embedding.mid_level.config.table_config import TableConfig
 from tpu_estimator_embedding.mid_level.config.to_plan import slot_functions
 from tpu_estimator_embedding.mid_level.step import table_variables
+from tpu_estimator_embedding.mid_level.step.servers import servers_of
+from tpu_estimator_embedding.mid_level.step.sharded_table import ShardedTable
 from tpu_estimator_embedding.mid_level.step.update_count import UpdateCount
 from tpu_estimator_embedding.plan.embedding_plan import EmbeddingPlan
 
@@ -28,19 +30,24 @@ class TrackedTables(tf.__internal__.tracking.Trackable):
             strategy: the strategy under which the tables are used; None for the default one.
         """
         self._tables, self._strategy = dict(tables), strategy
-        self._plan, self._update_count = plan, UpdateCount(plan)
+        self._plan = plan
+        self._update_count = UpdateCount(plan, *servers_of(strategy)[:1])
         self._slot_functions = slot_functions(self._tables, optimizer)
         self._variables: dict[str, TableVariables] | None = None
+        self._saved: dict[str, tf.Variable | ShardedTable] = {}
         for child, variable in self._update_count.children.items():
             self._track_trackable(variable, child)
 
     @property
     @tf.autograph.experimental.do_not_convert
-    def embedding_tables(self) -> dict[TableConfig, tf.Variable]:
-        """The variable of each table, `[vocabulary_size, dim]`, by its TableConfig."""
-        children = table_variables.children(self._build_tables())
+    def embedding_tables(self) -> dict[TableConfig, tf.Variable | ShardedTable]:
+        """The variable of each table, `[vocabulary_size, dim]`, by its TableConfig.
+
+        On several parameter servers it is a `tf.distribute` ShardedVariable of their parts.
+        """
+        self._build_tables()
         self._complete_eagerly()
-        return {config: children[name] for name, config in self._tables.items()}
+        return {config: self._saved[name] for name, config in self._tables.items()}
 
     def _complete(self) -> None:
         """Applies updates that wait, before tables are read."""
@@ -53,7 +60,8 @@ class TrackedTables(tf.__internal__.tracking.Trackable):
         if self._variables is None:
             self._variables = table_variables.create_tables(
                 self._plan, self._slot_functions, self._strategy)
-            for name, variable in table_variables.children(self._variables).items():
+            self._saved = table_variables.children(self._variables)
+            for name, variable in self._saved.items():
                 self._track_trackable(variable, name)
         return self._variables
 

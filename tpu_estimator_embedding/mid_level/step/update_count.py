@@ -3,6 +3,7 @@
 
 import tensorflow as tf
 
+from tpu_estimator_embedding.engine.placement import THIS_PROCESS
 from tpu_estimator_embedding.mid_level.step.table_variables import outside_strategies
 from tpu_estimator_embedding.multipliers.schedule import Constant
 from tpu_estimator_embedding.plan.embedding_plan import EmbeddingPlan
@@ -16,12 +17,17 @@ class UpdateCount:
         children: name in a checkpoint -> scalar int64 variable, if there is one.
     """
 
-    def __init__(self, plan: EmbeddingPlan):
-        """Makes the count of the tables of a plan, outside of strategies and functions."""
+    def __init__(self, plan: EmbeddingPlan, device: str = THIS_PROCESS):
+        """Makes the count of the tables of a plan, outside of strategies and functions.
+
+        Args:
+            plan: the tables.
+            device: where the count lies; in a cluster, on a server.
+        """
         self.children: dict[str, tf.Variable] = {}
         if any(table.multiplier and not isinstance(table.multiplier, Constant)
                for table in plan.tables):
-            with outside_strategies():
+            with outside_strategies(), tf.device(device):
                 self.children["multiplier_step"] = tf.Variable(
                     0, trainable=False, dtype=tf.int64, name="multiplier_step")
 

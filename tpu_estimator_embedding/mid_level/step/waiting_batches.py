@@ -17,20 +17,20 @@ from tpu_estimator_embedding.types import Tensor
 
 CAPACITY = 16  # batches that may be enqueued before they are dequeued
 
-_NO_GRADIENTS = (
+NO_GRADIENTS = (
     "`apply_gradients` must be called for every batch that was enqueued with training=True and "
     "dequeued, before the next enqueue or dequeue. The batch without gradients is dropped. Pass "
     "training=False to enqueue if no gradients will follow.")
-_FULL = (f"`enqueue` must be followed by dequeue, got {CAPACITY} batches that wait to be "
-         "dequeued.")
-_EMPTY = "`dequeue` must come after enqueue, got no batch that waits."
-_NOT_TRAINING = (
+FULL = (f"`enqueue` must be followed by dequeue, got {CAPACITY} batches that wait to be "
+        "dequeued.")
+EMPTY = "`dequeue` must come after enqueue, got no batch that waits."
+NOT_TRAINING = (
     "`apply_gradients` must come, once, after the dequeue of a batch that was enqueued with "
     "training=True.")
 
 
 # Whether gradients will follow a lookup.
-_NEVER, _ALWAYS, _MAYBE = 0, 1, 2
+NEVER, ALWAYS, MAYBE = 0, 1, 2
 
 
 class WaitingBatch(NamedTuple):
@@ -49,7 +49,7 @@ class WaitingBatch(NamedTuple):
     @property
     def is_for_training(self) -> Tensor:
         """Whether gradients may follow, a scalar bool."""
-        return self.use > _NEVER
+        return self.use > NEVER
 
 
 class WaitingBatches:
@@ -57,10 +57,10 @@ class WaitingBatches:
 
     def __init__(self, batch: StepIds):
         """Makes buffers for batches like `batch`, a nest of tensors of any values."""
-        self._pack = TensorPack((batch, tf.constant(_NEVER)))
+        self._pack = TensorPack((batch, tf.constant(NEVER)))
         self._enqueued = TensorRing(capacity=CAPACITY)
         self._looked_up = tf.Variable(empty(), trainable=False)
-        self._use = tf.Variable(_NEVER, trainable=False)  # of the batch that was looked up
+        self._use = tf.Variable(NEVER, trainable=False)  # of the batch that was looked up
 
     def enqueue(self, batch: StepIds, training: bool, *, is_optional: bool) -> None:
         """Adds a batch.
@@ -73,17 +73,17 @@ class WaitingBatches:
         Raises:
             RuntimeError: if one that was looked up misses its gradients, or too many wait.
         """
-        use = (_MAYBE if is_optional else _ALWAYS) if training else _NEVER
+        use = (MAYBE if is_optional else ALWAYS) if training else NEVER
         with (tf.control_dependencies(self._drop_and_complain()),
               tf.control_dependencies(require(
-                  self._enqueued.size() < CAPACITY, _FULL, RuntimeError))):
+                  self._enqueued.size() < CAPACITY, FULL, RuntimeError))):
             self._enqueued.put(self._pack.pack((batch, tf.constant(use))))
 
     def dequeue(self) -> WaitingBatch:
         """Returns the first batch."""
         with (tf.control_dependencies(self._drop_and_complain()),
               tf.control_dependencies(require(
-                  self._enqueued.size() > 0, _EMPTY, RuntimeError))):
+                  self._enqueued.size() > 0, EMPTY, RuntimeError))):
             packed = self._enqueued.take()
             ids, use = self._pack.unpack(packed)
             return WaitingBatch(ids, use, packed)
@@ -100,7 +100,7 @@ class WaitingBatches:
             RuntimeError: if there is none.
         """
         with tf.control_dependencies(require(
-                self._use.read_value() > _NEVER, _NOT_TRAINING, RuntimeError)):
+                self._use.read_value() > NEVER, NOT_TRAINING, RuntimeError)):
             ids, _ = self._pack.unpack(self._looked_up.read_value())
             self._drop()
             return ids
@@ -109,8 +109,8 @@ class WaitingBatches:
         """Drops a batch without gradients, so that the program may go on after the error."""
         use = self._use.read_value()
         self._drop()
-        return require(use != _ALWAYS, _NO_GRADIENTS, RuntimeError)
+        return require(use != ALWAYS, NO_GRADIENTS, RuntimeError)
 
     def _drop(self) -> None:
         self._looked_up.assign(empty(), read_value=False)
-        self._use.assign(_NEVER, read_value=False)
+        self._use.assign(NEVER, read_value=False)

@@ -1,0 +1,63 @@
+# SPDX-License-Identifier: Apache-2.0
+"""The batches of a function: first in, first out, never those of another function."""
+
+import pytest
+import tensorflow as tf
+
+from tpu_estimator_embedding.mid_level.step.function_batches import FunctionBatches
+
+
+@pytest.fixture
+def batches():
+    return FunctionBatches()
+
+
+def enqueue(batches, batch, training=True, is_optional=False):
+    batches.enqueue(batch, training, is_optional=is_optional)
+
+
+def look_up(batches):
+    batch = batches.dequeue()
+    batches.hold(batch)
+    return batch.ids
+
+
+def test_batches_are_in_order_and_released_once(batches):
+    enqueue(batches, "first")
+    enqueue(batches, "second", training=False)
+    assert look_up(batches) == "first"
+    assert batches.release() == "first"
+    assert look_up(batches) == "second"
+    with pytest.raises(RuntimeError, match="`apply_gradients` must come, once, after"):
+        batches.release()
+
+
+def test_functions_do_not_see_the_batches_of_others(batches):
+    enqueue(batches, "eager")
+    with tf.Graph().as_default():
+        with pytest.raises(RuntimeError, match="`dequeue` must come after enqueue.* in one func"):
+            batches.dequeue()
+        enqueue(batches, "mine")
+        with tf.Graph().as_default(), pytest.raises(RuntimeError, match="`dequeue` must come aft"):
+            batches.dequeue()
+        assert look_up(batches) == "mine"
+        assert batches.release() == "mine"
+    assert look_up(batches) == "eager"
+
+
+def test_batches_without_gradients_are_dropped_with_an_error(batches):
+    enqueue(batches, "first")
+    look_up(batches)
+    with pytest.raises(RuntimeError, match="must be called for every batch"):
+        enqueue(batches, "second")
+    enqueue(batches, "second", is_optional=True)
+    look_up(batches)
+    enqueue(batches, "third")
+    assert look_up(batches) == "third"
+
+
+def test_at_most_16_batches_wait(batches):
+    for number in range(16):
+        enqueue(batches, number)
+    with pytest.raises(RuntimeError, match="got 16 batches that wait"):
+        enqueue(batches, 16)

@@ -1,0 +1,82 @@
+# SPDX-License-Identifier: Apache-2.0
+"""The parameter servers of a strategy, which hold the tables in a cluster."""
+
+import contextlib
+
+import tensorflow as tf
+
+from tpu_estimator_embedding import checks
+from tpu_estimator_embedding.engine.enqueue_data import EnqueueData
+from tpu_estimator_embedding.engine.step_ids import can_be_native, shard_ids
+from tpu_estimator_embedding.plan.embedding_plan import EmbeddingPlan
+
+_NO_KERNELS = (
+    "%s runs no native kernels, so all tasks use TF ops, which are several times slower. Start "
+    "its program with `tpu-estimator-embedding run`, or call tpu_estimator_embedding.install() "
+    "before tf.distribute.Server; `tpu-estimator-embedding build-kernels` compiles them.")
+
+
+def is_cluster(strategy: tf.distribute.Strategy | None) -> bool:
+    """Whether a ClusterCoordinator schedules the functions of a strategy."""
+    return isinstance(strategy, tf.distribute.ParameterServerStrategy)
+
+
+def servers_of(strategy: tf.distribute.Strategy | None) -> tuple[str, ...]:
+    """Returns the device of each parameter server; none if the strategy has no servers.
+
+    >>> servers_of(tf.distribute.MirroredStrategy(["/cpu:0"]))
+    ()
+    """
+    return _devices("ps") if is_cluster(strategy) else ()
+
+
+def check_not_pipelined(strategy: tf.distribute.Strategy | None, is_pipelined: bool) -> None:
+    """Raises ValueError for a pipelined plan on a cluster."""
+    checks.check(not (is_pipelined and is_cluster(strategy)),
+                 "pipeline_execution_with_tensor_core", "False under a ParameterServerStrategy",
+                 is_pipelined, "An update of one worker cannot wait for the lookup of another.")
+
+
+def check_no_cluster(strategy: tf.distribute.Strategy | None, what: str) -> None:
+    """Raises RuntimeError for what works in one process only."""
+    if is_cluster(strategy):
+        raise RuntimeError(checks.complaint(
+            "strategy", f"one of a single process for {what}, whose variables lie in one",
+            type(strategy).__name__,
+            "TPUEmbedding, in a scheduled function, trains tables on parameter servers."))
+
+
+def all_have_kernels(plan: EmbeddingPlan, strategy: tf.distribute.Strategy | None) -> bool:
+    """Whether every task of a cluster has compiled ops for a plan; True without a cluster.
+
+    A task without them could not run the ops of a function that uses them.
+    """
+    if not is_cluster(strategy) or not can_be_native(plan):
+        return True
+    for device in (*_devices("ps"), *_devices("worker")):
+        if not _has_kernels(plan, device):
+            tf.compat.v1.logging.warning(_NO_KERNELS, device)
+            return False
+    return True
+
+
+def _has_kernels(plan: EmbeddingPlan, device: str) -> bool:
+    none = {feature.name: EnqueueData(
+        tf.zeros([0], tf.int64),
+        tf.zeros([0, 2] if feature.max_sequence_length else [0], tf.int64))
+        for feature in plan.features}
+    with tf.device(device), contextlib.suppress(tf.errors.UnavailableError):
+        try:  # a task that is down now has what the others have when it is back
+            shard_ids(plan, none, 0, training=False)
+        except (tf.errors.NotFoundError, tf.errors.InvalidArgumentError):
+            return False
+    return True
+
+
+def _devices(job: str) -> tuple[str, ...]:
+    """Returns a device of each task of a job, once the strategy has connected to them."""
+    tasks = {tf.DeviceSpec.from_string(device.name).replace(device_index=0).to_string()
+             for device in tf.config.list_logical_devices("CPU")}
+    specs = [spec for task in tasks for spec in [tf.DeviceSpec.from_string(task)]
+             if spec.job == job]
+    return tuple(spec.to_string() for spec in sorted(specs, key=lambda spec: spec.task))
