@@ -141,3 +141,13 @@ def test_interrupted_run_resumes_and_ends_where_the_other_did(first_run, tmp_pat
     [step] = re.findall(rf"Resuming the interrupted run at step (\d+) of {STEPS}", resumed.stdout)
     assert 0 < int(step) < STEPS
     assert metrics(resumed.stdout) == metrics(first_run.stdout)
+
+
+def test_a_cluster_trains_what_the_demo_then_evaluates_and_serves(tmp_path):
+    done = run_demo(tmp_path, *OPTIONS, "--cluster")
+    assert done.returncode == 0, done.stdout + done.stderr
+    assert re.search(rf"\[chief 0\] step \d+ of {STEPS}, loss ", done.stdout)
+    assert list((tmp_path / "model" / "eval").glob("events*"))  # of the evaluator
+    found = {name: float(value) for name, value in metrics(done.stdout).items()}
+    assert found["AUC, trained tables"] > found["AUC, untrained tables"] + 0.02
+    assert "largest difference" in done.stdout

@@ -28,6 +28,9 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
                         help="where everything goes; the same again resumes (%(default)s)")
     parser.add_argument("--seed", type=int, default=1,
                         help="of the records and the model (%(default)s)")
+    parser.add_argument("--cluster", action="store_true",
+                        help="train as a parameter-server cluster on this machine: chief, worker, "
+                        "2 servers, evaluator")
     quiet_start.add_argument(parser)
     parser.add_argument("--multiplier", metavar="M", default="1",
                         help="gradient multiplier of the tables, a number or a schedule such as "
@@ -44,13 +47,14 @@ def run(args: argparse.Namespace) -> int:
     clock = Clock()
     with quiet_start.quiet_start(args.verbose):
         with clock.phase("load TensorFlow"):
-            from tpu_estimator_embedding.demo import phases
+            from tpu_estimator_embedding.demo import cluster_training, phases, training
             tpu_estimator_embedding.install()
         with clock.phase("compile or load kernels"):
             from tpu_estimator_embedding.kernels import load
             load.kernels()
     try:
-        phases.run(args.model_dir, logs, args.batch_size, multiplier, clock)
+        phases.run(args.model_dir, logs, args.batch_size, multiplier, clock,
+                   cluster_training.with_options(args) if args.cluster else training.train)
     except KeyboardInterrupt:
         print("\nInterrupted. The same command goes on from the last checkpoint.")
         return 130

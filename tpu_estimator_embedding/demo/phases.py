@@ -2,6 +2,7 @@
 """The phases of the demo: data, training, metrics, export."""
 
 import pathlib
+from collections.abc import Callable
 from typing import Any
 
 import tensorflow as tf
@@ -10,6 +11,7 @@ from tpu_estimator_embedding.demo import model, serving, summary, training
 from tpu_estimator_embedding.demo.click_logs import ClickLogs
 from tpu_estimator_embedding.demo.clock import Clock
 from tpu_estimator_embedding.demo.inputs import make_input_fn
+from tpu_estimator_embedding.demo.progress import ProgressHook
 from tpu_estimator_embedding.demo.untrained_tables import with_untrained_tables
 from tpu_estimator_embedding.experiments.model_report import write_report
 from tpu_estimator_embedding.multipliers.schedule import Schedule
@@ -18,7 +20,7 @@ _PREDICTIONS = 5
 
 
 def run(directory: pathlib.Path, logs: ClickLogs, batch_size: int, multiplier: Schedule,
-        clock: Clock) -> None:
+        clock: Clock, train: Callable[..., int]) -> None:
     """Runs all phases and prints a summary.
 
     Args:
@@ -27,16 +29,18 @@ def run(directory: pathlib.Path, logs: ClickLogs, batch_size: int, multiplier: S
         batch_size: examples in a step.
         multiplier: scales the gradients of the tables.
         clock: what has measured how long it took to get here.
+        train: `training.train`, or what trains elsewhere.
     """
     tf.compat.v1.logging.set_verbosity(tf.compat.v1.logging.ERROR)
     with clock.phase("write"):
         if not logs.write():
             print(f"The click logs in {logs.directory} are complete and stay as they are.")
-    estimator = training.make_estimator(directory / "model", logs, batch_size,
-                                        on_start=lambda: clock.go_on_as("train"),
-                                        multiplier=multiplier)
+    estimator = training.make_estimator(
+        directory / "model", logs, batch_size, lambda loss: ProgressHook(
+            loss, logs.train_examples, batch_size, on_start=lambda: clock.go_on_as("train")),
+        multiplier)
     with clock.phase("start training"):
-        trained = training.train(estimator, logs, batch_size, clock.go_on_as)
+        trained = train(estimator, logs, batch_size, clock.go_on_as)
     with clock.phase("evaluate"):
         metrics = _evaluate(estimator, logs)
     with clock.phase("predict"):

@@ -10,7 +10,6 @@ import tensorflow as tf
 from tpu_estimator_embedding.demo import model
 from tpu_estimator_embedding.demo.click_logs import ClickLogs
 from tpu_estimator_embedding.demo.inputs import make_input_fn
-from tpu_estimator_embedding.demo.progress import ProgressHook
 from tpu_estimator_embedding.demo.untrained_tables import KeepFirstCheckpoint
 
 _CHECKPOINTS_PER_RUN = 20
@@ -19,14 +18,15 @@ _EVALUATIONS = 4  # evenly spaced, the one after training included
 
 
 def make_estimator(model_dir: pathlib.Path, logs: ClickLogs, batch_size: int,
-                   on_start: Callable[[], None], multiplier: Any = None) -> Any:
+                   new_progress: Callable[[tf.Tensor], tf.compat.v1.train.SessionRunHook],
+                   multiplier: Any = None) -> Any:
     """Returns a TPUEstimator on the embedding engine.
 
     Args:
         model_dir: where checkpoints are, and go.
         logs: what it will be trained on.
         batch_size: examples in a step, in every mode.
-        on_start: called when everything is ready for the first step of training.
+        new_progress: makes the hook that shows the progress of training, from the loss.
         multiplier: function of the global step that scales the gradients of the tables.
     """
     tpu = tf.compat.v1.estimator.tpu
@@ -35,9 +35,10 @@ def make_estimator(model_dir: pathlib.Path, logs: ClickLogs, batch_size: int,
         model_dir=str(model_dir), tf_random_seed=logs.seed,
         save_checkpoints_steps=max(1, steps // _CHECKPOINTS_PER_RUN),
         save_summary_steps=max(1, steps // _SUMMARIES_PER_RUN),
+        experimental_max_worker_delay_secs=0,  # training may be over after the usual 5
         log_step_count_steps=None, tpu_config=tpu.TPUConfig(iterations_per_loop=1))
     return tpu.TPUEstimator(
-        model_fn=_model_fn_with_progress(logs, batch_size, on_start), config=config, use_tpu=True,
+        model_fn=_model_fn_with_progress(new_progress), config=config, use_tpu=True,
         train_batch_size=batch_size, eval_batch_size=batch_size, predict_batch_size=batch_size,
         params={"columns": model.embedding_columns(), "dense_learning_rate": 0.1},
         embedding_config_spec=model.embedding_config_spec(multiplier=multiplier))
@@ -65,12 +66,8 @@ def train(estimator: Any, logs: ClickLogs, batch_size: int,
         The records of this run.
     """
     start, total = trained_steps(estimator), total_steps(logs, batch_size)
-    if start >= total:
-        print(f"The model is trained already: step {start} of {total}.")
+    if is_trained(estimator, start, total):
         return 0
-    if start:
-        print(f"Resuming the interrupted run at step {start} of {total}, "
-              f"from {estimator.latest_checkpoint()}.")
     for stop in evaluation_steps(total):
         if start < stop:
             _train_until(stop, estimator, logs, batch_size)
@@ -79,6 +76,22 @@ def train(estimator: Any, logs: ClickLogs, batch_size: int,
                 estimator.evaluate(make_input_fn(logs.eval_files))
                 on_phase("start training")
     return logs.train_examples - start * batch_size
+
+
+def is_trained(estimator: Any, start: int, total: int) -> bool:
+    """Whether no steps are left; says so, or that a run resumes.
+
+    Args:
+        estimator: the model.
+        start: the step of its newest checkpoint.
+        total: the steps of the whole training.
+    """
+    if start >= total:
+        print(f"The model is trained already: step {start} of {total}.")
+    elif start:
+        print(f"Resuming the interrupted run at step {start} of {total}, "
+              f"from {estimator.latest_checkpoint()}.")
+    return start >= total
 
 
 def evaluation_steps(total: int) -> list[int]:
@@ -97,13 +110,12 @@ def _train_until(stop: int, estimator: Any, logs: ClickLogs, batch_size: int) ->
                     saving_listeners=[KeepFirstCheckpoint(pathlib.Path(estimator.model_dir))])
 
 
-def _model_fn_with_progress(logs: ClickLogs, batch_size: int,
-                            on_start: Callable[[], None]) -> Any:
+def _model_fn_with_progress(
+        new_progress: Callable[[tf.Tensor], tf.compat.v1.train.SessionRunHook]) -> Any:
     def model_fn(features, labels, mode, params):
         spec = model.model_fn(features, labels, mode, params)
         if mode != tf.estimator.ModeKeys.TRAIN:
             return spec
-        progress = ProgressHook(spec.loss, logs.train_examples, batch_size, on_start)
-        return spec._replace(training_hooks=(progress,))
+        return spec._replace(training_hooks=(new_progress(spec.loss),))
 
     return model_fn

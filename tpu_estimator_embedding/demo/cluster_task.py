@@ -1,0 +1,79 @@
+# SPDX-License-Identifier: Apache-2.0
+"""A task of the cluster of the demo: TF_CONFIG says which one."""
+
+import argparse
+import pathlib
+from collections.abc import Callable
+from typing import Any
+
+import tensorflow as tf
+
+from tpu_estimator_embedding import multipliers
+from tpu_estimator_embedding.demo import training
+from tpu_estimator_embedding.demo.click_logs import ClickLogs
+from tpu_estimator_embedding.demo.inputs import make_input_fn
+from tpu_estimator_embedding.demo.untrained_tables import KeepFirstCheckpoint
+
+_LINES_PER_RUN = 20
+
+
+class StepLines(tf.compat.v1.train.SessionRunHook):
+    """Prints a line with step and loss now and then."""
+
+    def __init__(self, loss: tf.Tensor, total: int):
+        """Takes the loss of a step, and the steps of all trainers together."""
+        self._fetches = (tf.compat.v1.train.get_global_step(), loss)
+        self._total, self._every = total, max(1, total // _LINES_PER_RUN)
+        self._next = 0
+
+    def before_run(self, run_context):
+        """Requests step and loss."""
+        return tf.compat.v1.train.SessionRunArgs(self._fetches)
+
+    def after_run(self, run_context, run_values):
+        """Prints them if it is time."""
+        step, loss = run_values.results
+        if step >= self._next:
+            print(f"step {step} of {self._total}, loss {loss:.4f}", flush=True)
+            self._next = step + self._every
+
+
+def run(directory: pathlib.Path, logs: ClickLogs, batch_size: int, multiplier: Any) -> None:
+    """Plays the part of this process until training ends."""
+    tf.compat.v1.logging.set_verbosity(tf.compat.v1.logging.ERROR)
+    total = training.total_steps(logs, batch_size)
+    estimator = training.make_estimator(
+        directory / "model", logs, batch_size, lambda loss: StepLines(loss, total), multiplier)
+    tf.estimator.train_and_evaluate(
+        estimator,
+        tf.estimator.TrainSpec(_share(logs, estimator.config), max_steps=total,
+                               saving_listeners=[KeepFirstCheckpoint(directory / "model")]),
+        tf.estimator.EvalSpec(make_input_fn(logs.eval_files), steps=None, start_delay_secs=0,
+                              throttle_secs=5))
+
+
+def _share(logs: ClickLogs, config: Any) -> Callable[[dict[str, Any]], tf.data.Dataset]:
+    """Returns the input of one trainer: every n-th batch of the records, again and again.
+
+    The trainers together make the steps of one pass; the faster one makes more of them.
+    """
+    trainers = ["chief", *[f"worker {number}" for number in range(config.num_worker_replicas - 1)]]
+    name = f"worker {config.task_id}" if config.task_type == "worker" else "chief"
+    whole = make_input_fn(logs.train_files)
+    return lambda params: whole(params).shard(len(trainers), trainers.index(name)).repeat()
+
+
+def main() -> None:
+    """Reads the options that the demo gives its tasks."""
+    parser = argparse.ArgumentParser(description="A task of `demo --cluster`.")
+    parser.add_argument("--model-dir", type=pathlib.Path, required=True)
+    for name in ("--examples", "--batch-size", "--seed"):
+        parser.add_argument(name, type=int, required=True)
+    parser.add_argument("--multiplier", required=True)
+    args = parser.parse_args()
+    run(args.model_dir, ClickLogs(args.model_dir / "click_logs", args.examples, args.seed),
+        args.batch_size, multipliers.parse(args.multiplier))
+
+
+if __name__ == "__main__":
+    main()
