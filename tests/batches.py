@@ -55,6 +55,7 @@ class Setting:
         kinds: feature name -> kind of enqueued data.
         weighted: names of features that are given weights.
         num_replicas: replicas that each batch is shared out to.
+        on_servers: whether rows are exchanged as with tables in other tasks.
         plan_options: further arguments of `EmbeddingPlan.build`.
     """
 
@@ -64,13 +65,14 @@ class Setting:
     num_hosts: int = 1
     partition_strategy: str = "div"
     num_replicas: int = 1
+    on_servers: bool = False
     plan_options: dict = dataclasses.field(default_factory=dict)
 
     def runner(self, runner_class, tables, features) -> Runner:
         """Returns an engine that holds the same tables and slots as the oracle."""
         plan = to_plan(tables, features, num_hosts=self.num_hosts,
                        partition_strategy=self.partition_strategy, **self.plan_options)
-        runner = runner_class(plan, self.kinds, self.num_replicas)
+        runner = runner_class(plan, self.kinds, self.num_replicas, on_servers=self.on_servers)
         runner.write(state_of(tables, self.num_hosts, self.partition_strategy))
         return runner
 

@@ -71,10 +71,12 @@ class Runner:
         plan: what to build.
         kinds: feature name -> kind of its enqueued data.
         num_replicas: replicas that each batch is shared out to.
+        on_servers: whether rows are exchanged as with tables in other tasks.
     """
 
-    def __init__(self, plan, kinds, num_replicas=1):
+    def __init__(self, plan, kinds, num_replicas=1, *, on_servers=False):
         self.plan, self.kinds, self.num_replicas = plan, kinds, num_replicas
+        self.on_servers = on_servers
         self.engine = self._create()
 
     def train(self, arrays, gradients, batch_size, step):
@@ -113,7 +115,8 @@ class Runner:
         replicas = range(self.num_replicas)
         batch_size = inputs["batch_size"]
         ids = shard_replicas(self.plan, [(self._datas(inputs, replica), batch_size)
-                                         for replica in replicas], training=True)
+                                         for replica in replicas], training=True,
+                             on_servers=self.on_servers)
         stacked = self.engine.lookup(ids)
         counts = row_counts(self.plan, ids)
         shares = {name: tf.split(values, counts[name], num=self.num_replicas)

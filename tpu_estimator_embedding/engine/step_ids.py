@@ -7,9 +7,11 @@ cross a `tf.function`. What they are made of is the business of the engine alone
 
 from tpu_estimator_embedding.engine.backend import Backend, EnqueueDatas, Replicas, StepIds
 from tpu_estimator_embedding.engine.native.backend import NATIVE
+from tpu_estimator_embedding.engine.native.exchanged_ids import NATIVE_EXCHANGE, ExchangedIds
 from tpu_estimator_embedding.engine.native.prepared_ids import PreparedIds
 from tpu_estimator_embedding.engine.native.rule_attributes import has_kernel
 from tpu_estimator_embedding.engine.tf_ops.backend import TF_OPS
+from tpu_estimator_embedding.engine.tf_ops.exchanged_rows import TF_OPS_EXCHANGE, ExchangedRows
 from tpu_estimator_embedding.kernels import load
 from tpu_estimator_embedding.plan.embedding_plan import EmbeddingPlan
 from tpu_estimator_embedding.types import Tensor
@@ -40,7 +42,8 @@ def shard_ids(plan: EmbeddingPlan, enqueue_datas: EnqueueDatas, batch_size: Tens
 
 
 def shard_replicas(plan: EmbeddingPlan, replicas: Replicas, *, training: bool,
-                   portable: bool = False, uniform: bool = False) -> StepIds:
+                   portable: bool = False, uniform: bool = False,
+                   on_servers: bool = False) -> StepIds:
     """As `shard_ids`, for several replicas, whose activations are concatenated along axis 0.
 
     Args:
@@ -50,8 +53,14 @@ def shard_replicas(plan: EmbeddingPlan, replicas: Replicas, *, training: bool,
         portable: whether to use TensorFlow's own ops only.
         uniform: whether the result must have the same structure for all batches of the plan,
             with or without weights, so that they can wait in one queue.
+        on_servers: whether the tables are in other tasks. Then lookups and updates exchange as
+            few tensors and bytes with these as they can, with the same results.
     """
-    backend = TF_OPS if portable or not can_be_native(plan) else NATIVE
+    is_native = not portable and can_be_native(plan)
+    if on_servers and plan.tables:
+        backend = NATIVE_EXCHANGE if is_native else TF_OPS_EXCHANGE
+    else:
+        backend = NATIVE if is_native else TF_OPS
     return backend.to_step_ids(plan, replicas, training, uniform)
 
 
@@ -65,12 +74,13 @@ def row_counts(plan: EmbeddingPlan, ids: StepIds) -> dict[str, Tensor]:
 
 def backend_of(ids: StepIds) -> Backend:
     """Returns the backend that prepared the ids, which must also look them up."""
-    return NATIVE if isinstance(ids, PreparedIds) else TF_OPS
+    by_type = {PreparedIds: NATIVE, ExchangedIds: NATIVE_EXCHANGE, ExchangedRows: TF_OPS_EXCHANGE}
+    return by_type.get(type(ids), TF_OPS)
 
 
 def is_native(ids: StepIds) -> bool:
     """Whether compiled ops prepared the ids."""
-    return backend_of(ids) is NATIVE
+    return backend_of(ids) in (NATIVE, NATIVE_EXCHANGE)
 
 
 def describe_kernels(plan: EmbeddingPlan, *, portable: bool = False) -> str:

@@ -3,7 +3,7 @@
 
 import contextlib
 from collections.abc import Mapping
-from typing import Any
+from typing import Any, NamedTuple
 
 import tensorflow as tf
 
@@ -15,7 +15,11 @@ from tpu_estimator_embedding.engine.measures import (
     stack_values,
     tables_of_host,
 )
-from tpu_estimator_embedding.engine.native.prepared_ids import PreparedIds, to_prepared_ids
+from tpu_estimator_embedding.engine.native.prepared_ids import (
+    PreparedHostIds,
+    PreparedIds,
+    to_prepared_ids,
+)
 from tpu_estimator_embedding.engine.native.rule_attributes import rule_attributes
 from tpu_estimator_embedding.engine.placement import beside
 from tpu_estimator_embedding.engine.variables import TableVariables
@@ -25,11 +29,25 @@ from tpu_estimator_embedding.types import Tensor
 
 Variables = Mapping[str, TableVariables]
 
-_IDS, _RUNS = 1, 3  # columns of `sizes`
+IDS, RUNS = 1, 3  # columns of `sizes`
 
 for _op in ("PrepareIds", "LookUp", "Update", "MeasuredUpdate"):
     with contextlib.suppress(KeyError):  # this module was imported before
         tf.no_gradient(f"TpuEmbedding{_op}")
+
+
+class Factors(NamedTuple):
+    """What scales the updates of the tables of a host.
+
+    Attributes:
+        learning_rates: `[tables]` float32.
+        multipliers: `[tables]` float32.
+        step: scalar float32.
+    """
+
+    learning_rates: Tensor
+    multipliers: Tensor
+    step: Tensor
 
 
 def look_up(plan: EmbeddingPlan, variables: Variables, ids: PreparedIds) -> dict[str, Tensor]:
@@ -59,7 +77,7 @@ def update(plan: EmbeddingPlan, variables: Variables, ids: PreparedIds,
     """Returns the updates of all hosts."""
     updates = []
     for host in range(len(ids.hosts)):
-        inputs = _update_inputs(plan, variables, ids, step_gradients, host)
+        inputs = _inputs_from_step(plan, variables, ids, step_gradients, host)
         with beside(variables[tables_of_host(plan, host)[0].name].parts[host]):
             updates.append(load.native_ops().tpu_embedding_update(**inputs))
     return updates
@@ -72,13 +90,13 @@ def measured_update(plan: EmbeddingPlan, variables: Variables, ids: PreparedIds,
     hosts = []
     for host, host_ids in enumerate(ids.hosts):
         tables = tables_of_host(plan, host)
-        inputs = _update_inputs(plan, variables, ids, step_gradients, host)
+        inputs = _inputs_from_step(plan, variables, ids, step_gradients, host)
         with beside(variables[tables[0].name].parts[host]):
             sums, covered, row_norms = load.native_ops().tpu_embedding_measured_update(
                 **inputs, marks=[marks[table.name][host].handle for table in tables],
                 measures=measures)
         hosts.append(HostMeasures(sums, covered, row_norms, host_ids.run_ids, host_ids.run_ends,
-                                  tf.gather(host_ids.sizes, [_IDS, _RUNS, _RUNS], axis=1)))
+                                  tf.gather(host_ids.sizes, [IDS, RUNS, RUNS], axis=1)))
     return StepMeasures(
         tuple(hosts), ids.given_counts,
         stack_values(step_gradients.multipliers, list(plan.tables)),
@@ -98,21 +116,35 @@ def are_for_training(ids: PreparedIds) -> bool:
 NATIVE = Backend(to_prepared_ids, look_up, update, measured_update, row_counts, are_for_training)
 
 
-def _update_inputs(plan: EmbeddingPlan, variables: Variables, ids: PreparedIds,
-                   step_gradients: StepGradients, host: int) -> dict[str, Any]:
-    """Returns inputs and attributes of the update of a host."""
-    tables, host_ids = tables_of_host(plan, host), ids.hosts[host]
+def update_inputs(plan: EmbeddingPlan, variables: Variables, host: int, host_ids: PreparedHostIds,
+                  gradients: list[Tensor], factors: Factors) -> dict[str, Any]:
+    """Returns inputs and attributes of the update of a host.
+
+    Args:
+        plan, variables, host: which tables to update.
+        host_ids: of the host, sorted.
+        gradients: `[num_rows, dim]` of the activations of each table, or all of them as one
+            vector.
+        factors: of the tables of the host.
+    """
+    tables = tables_of_host(plan, host)
     return {
-        **_resources(tables, variables, host),
-        "gradients": [tf.convert_to_tensor(step_gradients.gradients[table.name], tf.float32)
-                      for table in tables],
-        "learning_rates": stack_values(step_gradients.learning_rates, tables),
-        "multipliers": stack_values(step_gradients.multipliers, tables),
-        "step": tf.cast(step_gradients.step, tf.float32),
+        **_resources(tables, variables, host), "gradients": gradients, **factors._asdict(),
         "sizes": host_ids.sizes, "run_ids": host_ids.run_ids, "run_ends": host_ids.run_ends,
         "run_rows": host_ids.run_rows, "run_weights": host_ids.run_weights,
         "scales": host_ids.scales, "dims": [table.dimension for table in tables],
         **rule_attributes([table.training_optimizer for table in tables])}
+
+
+def _inputs_from_step(plan: EmbeddingPlan, variables: Variables, ids: PreparedIds,
+                      step_gradients: StepGradients, host: int) -> dict[str, Any]:
+    tables = tables_of_host(plan, host)
+    gradients = [tf.convert_to_tensor(step_gradients.gradients[table.name], tf.float32)
+                 for table in tables]
+    factors = Factors(stack_values(step_gradients.learning_rates, tables),
+                      stack_values(step_gradients.multipliers, tables),
+                      tf.cast(step_gradients.step, tf.float32))
+    return update_inputs(plan, variables, host, ids.hosts[host], gradients, factors)
 
 
 def _resources(tables: list[TablePlan], variables: Variables, host: int) -> dict[str, Any]:

@@ -42,7 +42,11 @@ def update(plan: EmbeddingPlan, variables: Variables, ids: Ids,
            step_gradients: StepGradients) -> list[tf.Operation]:
     """Returns the writes to all tables and slots."""
     return [write for table in plan.tables for host in range(len(variables[table.name].parts))
-            for write in _update_part(plan, table, variables, ids, step_gradients, host)[0]]
+            for write in update_part(
+                plan, table, variables[table.name], host, ids[table.name].hosts[host],
+                ids[table.name].row_counts,
+                scaled_gradient(table, ids[table.name].row_scales, step_gradients),
+                step_gradients.learning_rates[table.name], step_gradients.step)[0]]
 
 
 def measured_update(plan: EmbeddingPlan, variables: Variables, ids: Ids,
@@ -51,17 +55,14 @@ def measured_update(plan: EmbeddingPlan, variables: Variables, ids: Ids,
     """Updates all tables, marks the rows, and measures them if `measures` says so."""
     hosts: list[list[HostMeasures]] = []
     for table in plan.tables:
-        for host, part in enumerate(variables[table.name].parts):
-            host_ids = ids[table.name].hosts[host]
-            with beside(part):
-                before = rows_if(measures, part, host_ids.unique_ids)
-            with tf.control_dependencies([before]):
-                writes, gradients = _update_part(plan, table, variables, ids, step_gradients, host)
-            with tf.control_dependencies(writes), beside(part):
-                measured = measure(measures, part, marks[table.name][host], host_ids, before,
-                                   gradients, table.training_optimizer.gradient_limits)
+        of_table = ids[table.name]
+        gradient = scaled_gradient(table, of_table.row_scales, step_gradients)
+        for host, host_ids in enumerate(of_table.hosts):
             hosts += [[]] if host == len(hosts) else []
-            hosts[host].append(measured)
+            hosts[host].append(measured_update_of_part(
+                plan, table, variables[table.name], host, host_ids, of_table.row_counts, gradient,
+                step_gradients.learning_rates[table.name], step_gradients.step,
+                marks[table.name][host], measures))
     return StepMeasures(
         tuple(concatenated(of_host) for of_host in hosts),
         tf.stack([ids[table.name].given_count for table in plan.tables]),
@@ -93,34 +94,66 @@ def _look_up_table(table: TablePlan, variables: TableVariables, ids: ShardedIds)
     return total if ids.row_scales is None else total * ids.row_scales[:, tf.newaxis]
 
 
-def _update_part(plan: EmbeddingPlan, table: TablePlan, variables: Variables, ids: Ids,
-                 step_gradients: StepGradients, host: int
-                 ) -> tuple[list[tf.Operation], list[RowGradients]]:
-    """Returns the writes to a part of a table and its slots, and the gradients of each round."""
-    of_table, gradient = ids[table.name], step_gradients.gradients[table.name]
+def scaled_gradient(table: TablePlan, row_scales: Tensor | None,
+                    step_gradients: StepGradients) -> Tensor:
+    """Returns the gradient `[num_rows, dim]` of the sums of a table's rows."""
+    gradient = step_gradients.gradients[table.name]
     if table.name in step_gradients.multipliers:
         gradient *= step_gradients.multipliers[table.name]
-    if of_table.row_scales is not None:
-        gradient *= of_table.row_scales[:, tf.newaxis]
-    slots = {name: parts[host] for name, parts in variables[table.name].slots.items()}
+    return gradient if row_scales is None else gradient * row_scales[:, tf.newaxis]
+
+
+def update_part(plan: EmbeddingPlan, table: TablePlan, variables: TableVariables, host: int,
+                ids: HostIds, row_counts: Tensor, gradient: Tensor,
+                learning_rate: Tensor | float, step: Tensor
+                ) -> tuple[list[tf.Operation], list[RowGradients]]:
+    """Updates a part of a table and its slots.
+
+    Args:
+        plan, table, variables, host: which part.
+        ids: of the part.
+        row_counts: `[replicas]` int64, rows of activations of each replica.
+        gradient: of these rows, scaled.
+        learning_rate, step: of the update.
+
+    Returns:
+        The writes, and the gradients of each round of updates.
+    """
+    slots = {name: parts[host] for name, parts in variables.slots.items()}
     updates: list[tf.Operation] = []
     gradients = []
-    for round_ids in _rounds(plan, table, of_table, host):
-        with tf.control_dependencies(updates), beside(variables[table.name].parts[host]):
+    for round_ids in _rounds(plan, table, ids, row_counts, host):
+        with tf.control_dependencies(updates), beside(variables.parts[host]):
             gradients.append(sum_duplicates(
                 gradient, round_ids.rows, round_ids.weights, round_ids.unique_ids,
                 round_ids.positions))
-            updates = update_rows(table.training_optimizer, variables[table.name].parts[host],
-                                  slots, gradients[-1], step_gradients.learning_rates[table.name],
-                                  step_gradients.step)
+            updates = update_rows(table.training_optimizer, variables.parts[host], slots,
+                                  gradients[-1], learning_rate, step)
     return updates, gradients
 
 
-def _rounds(plan: EmbeddingPlan, table: TablePlan, ids: ShardedIds, host: int) -> list[HostIds]:
+def measured_update_of_part(plan: EmbeddingPlan, table: TablePlan, variables: TableVariables,
+                            host: int, ids: HostIds, row_counts: Tensor, gradient: Tensor,
+                            learning_rate: Tensor | float, step: Tensor, marks: tf.Variable,
+                            measures: Tensor) -> HostMeasures:
+    """Updates as `update_part` does, marks the rows, and measures them if `measures` says so."""
+    part = variables.parts[host]
+    with beside(part):
+        before = rows_if(measures, part, ids.unique_ids)
+    with tf.control_dependencies([before]):
+        writes, gradients = update_part(plan, table, variables, host, ids, row_counts, gradient,
+                                        learning_rate, step)
+    with tf.control_dependencies(writes), beside(part):
+        return measure(measures, part, marks, ids, before, gradients,
+                       table.training_optimizer.gradient_limits)
+
+
+def _rounds(plan: EmbeddingPlan, table: TablePlan, ids: HostIds, row_counts: Tensor,
+            host: int) -> list[HostIds]:
     """Returns what to update at once: everything, or one core's share after another."""
-    num_cores = tf.compat.dimension_value(ids.row_counts.shape[0])
+    num_cores = tf.compat.dimension_value(row_counts.shape[0])
     if table.training_optimizer.use_gradient_accumulation or num_cores == 1:
-        return [ids.hosts[host]]
-    row_ids = ids_of_rows(ids.hosts[host].unique_ids, host, table.vocabulary_size,
-                          plan.num_hosts, plan.partition_strategy)
-    return core_by_core(ids.hosts[host], row_ids % num_cores, ids.row_counts)
+        return [ids]
+    row_ids = ids_of_rows(ids.unique_ids, host, table.vocabulary_size, plan.num_hosts,
+                          plan.partition_strategy)
+    return core_by_core(ids, row_ids % num_cores, row_counts)

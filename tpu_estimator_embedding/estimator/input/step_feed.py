@@ -39,7 +39,8 @@ def feed_steps(plan: EmbeddingPlan, ctx: MachineContext, input_fn: Callable[[Any
         reading = read_input(ctx, input_fn, embedding_keys, batch_axis)
         _warn_of_queues()
         feeding = Feeding(reading, functools.partial(
-            to_step_input, plan, training=training, tensor_core_columns=tensor_core_columns),
+            to_step_input, plan, training=training, tensor_core_columns=tensor_core_columns,
+            on_servers=training and bool(cluster_of(ctx.config).servers)),
             in_one_run=_may_take_long(ctx.config))
         taken = feeding.queue.dequeue()
         hook = EmbeddingHook(reading, feeding, feeding.queue.num_left(taken),

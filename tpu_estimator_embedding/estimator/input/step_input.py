@@ -42,7 +42,8 @@ class StepInput(NamedTuple):
 
 
 def to_step_input(plan: EmbeddingPlan, batches: Sequence[tuple[Any, Any]], *, training: bool,
-                  tensor_core_columns: Sequence[Any] = (), portable: bool = False) -> StepInput:
+                  tensor_core_columns: Sequence[Any] = (), portable: bool = False,
+                  on_servers: bool = False) -> StepInput:
     """Splits features and distributes ids over tables and hosts; raises the errors in them.
 
     Args:
@@ -51,12 +52,13 @@ def to_step_input(plan: EmbeddingPlan, batches: Sequence[tuple[Any, Any]], *, tr
         training: whether gradients will follow.
         tensor_core_columns: columns whose padded ids the model_fn gets.
         portable: whether the graph may use only TensorFlow's own ops.
+        on_servers: whether the tables are on parameter servers.
     """
     with tf.device("/device:CPU:0"):
         splits = [split_features(plan, pad_tensor_core_features(
             tensor_core_columns, features, labels), labels) for features, labels in batches]
         ids = shard_replicas(plan, [(split.enqueue_datas, split.batch_size) for split in splits],
-                             training=training, portable=portable)
+                             training=training, portable=portable, on_servers=on_servers)
         replicas = tuple(
             ReplicaInput(split.others, labels, split.batch_size if split.static_batch_size is None
                          else split.static_batch_size)

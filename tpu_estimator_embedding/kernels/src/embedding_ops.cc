@@ -1,10 +1,13 @@
 // SPDX-License-Identifier: Apache-2.0
 // The one unit that includes TensorFlow.
+#include "compact_ids_op.h"
+#include "exchange_ops.h"
 #include "look_up_op.h"
 #include "measured_update_op.h"
 #include "op_definitions.h"
 #include "prepare_ids_op.h"
 #include "snapshot_op.h"
+#include "sort_ids_op.h"
 #include "update_op.h"
 
 namespace tpu_estimator_embedding {
@@ -18,6 +21,12 @@ namespace {
       Name("TpuEmbeddingLookUp").Device(tensorflow::DEVICE_CPU).TypeConstraint<Id>("Tid"),     \
       LookUpOp<Id>);                                                                           \
   REGISTER_KERNEL_BUILDER(                                                                     \
+      Name("TpuEmbeddingFlatLookUp").Device(tensorflow::DEVICE_CPU).TypeConstraint<Id>("Tid"), \
+      FlatLookUpOp<Id>);                                                                       \
+  REGISTER_KERNEL_BUILDER(                                                                     \
+      Name("TpuEmbeddingSortIds").Device(tensorflow::DEVICE_CPU).TypeConstraint<Id>("Tid"),    \
+      SortIdsOp<Id>);                                                                          \
+  REGISTER_KERNEL_BUILDER(                                                                     \
       Name("TpuEmbeddingUpdate").Device(tensorflow::DEVICE_CPU).TypeConstraint<Id>("Tid"),     \
       UpdateOp<Id>);                                                                           \
   REGISTER_KERNEL_BUILDER(                                                                     \
@@ -29,6 +38,11 @@ REGISTER_FOR_IDS(int32_t)
 REGISTER_FOR_IDS(int64_t)
 
 REGISTER_KERNEL_BUILDER(Name("TpuEmbeddingSnapshot").Device(tensorflow::DEVICE_CPU), SnapshotOp);
+REGISTER_KERNEL_BUILDER(Name("TpuEmbeddingCompactIds").Device(tensorflow::DEVICE_CPU),
+                        CompactIdsOp);
+REGISTER_KERNEL_BUILDER(Name("TpuEmbeddingCombine").Device(tensorflow::DEVICE_CPU), CombineOp);
+REGISTER_KERNEL_BUILDER(Name("TpuEmbeddingGatherGradients").Device(tensorflow::DEVICE_CPU),
+                        GatherGradientsOp);
 
 }  // namespace
 }  // namespace tpu_estimator_embedding

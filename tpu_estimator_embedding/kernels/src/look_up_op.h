@@ -25,6 +25,22 @@ class LookUpOp : public tensorflow::OpKernel {
     OP_REQUIRES_OK(context, Guarded([&] { return Run(context); }));
   }
 
+ protected:
+  // Allocates the outputs, and lets the tasks write to them.
+  virtual absl::Status Allocate(tensorflow::OpKernelContext* context,
+                                std::vector<LookUp<Id>>* tasks) const {
+    for (size_t i = 0; i < tasks->size(); ++i) {
+      LookUp<Id>& task = (*tasks)[i];
+      tensorflow::TensorShape shape;
+      TF_RETURN_IF_ERROR(
+          tensorflow::TensorShape::BuildTensorShape({task.ids.num_rows, task.dim}, &shape));
+      tensorflow::Tensor* activations;
+      TF_RETURN_IF_ERROR(context->allocate_output(i, shape, &activations));
+      task.activations = activations->flat<float>().data();
+    }
+    return absl::OkStatus();
+  }
+
  private:
   struct Share {
     const LookUp<Id>* task;
@@ -51,13 +67,9 @@ class LookUpOp : public tensorflow::OpKernel {
     std::vector<LookUp<Id>> tasks(ids.size());
     for (size_t i = 0; i < ids.size(); ++i) {
       TF_RETURN_IF_ERROR(variables.CheckShape(i, ids[i].num_table_rows, dims_[i]));
-      tensorflow::TensorShape shape;
-      TF_RETURN_IF_ERROR(
-          tensorflow::TensorShape::BuildTensorShape({ids[i].num_rows, dims_[i]}, &shape));
-      tensorflow::Tensor* activations;
-      TF_RETURN_IF_ERROR(context->allocate_output(i, shape, &activations));
-      tasks[i] = {ids[i], dims_[i], variables.data(i), activations->flat<float>().data()};
+      tasks[i] = {ids[i], dims_[i], variables.data(i), nullptr};
     }
+    TF_RETURN_IF_ERROR(Allocate(context, &tasks));
     return RunTasks(context, tasks);
   }
 
@@ -103,6 +115,31 @@ class LookUpOp : public tensorflow::OpKernel {
   static constexpr int64_t kSharesPerThread = 16;
   std::vector<int64_t> dims_;
   std::vector<int64_t> positions_;
+};
+
+// Concatenates the activations of all tables into one tensor, for the way to another task.
+template <class Id>
+class FlatLookUpOp : public LookUpOp<Id> {
+ public:
+  explicit FlatLookUpOp(tensorflow::OpKernelConstruction* construction)
+      : LookUpOp<Id>(construction) {}
+
+ protected:
+  absl::Status Allocate(tensorflow::OpKernelContext* context,
+                        std::vector<LookUp<Id>>* tasks) const override {
+    int64_t num_values = 0;
+    for (const LookUp<Id>& task : *tasks) num_values += task.ids.num_rows * task.dim;
+    tensorflow::TensorShape shape;
+    TF_RETURN_IF_ERROR(tensorflow::TensorShape::BuildTensorShape({num_values}, &shape));
+    tensorflow::Tensor* activations;
+    TF_RETURN_IF_ERROR(context->allocate_output(0, shape, &activations));
+    float* next = activations->flat<float>().data();
+    for (LookUp<Id>& task : *tasks) {
+      task.activations = next;
+      next += task.ids.num_rows * task.dim;
+    }
+    return absl::OkStatus();
+  }
 };
 
 }  // namespace tpu_estimator_embedding

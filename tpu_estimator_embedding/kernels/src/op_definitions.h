@@ -48,6 +48,26 @@ inline absl::Status LookUpShapes(InferenceContext* context) {
   return absl::OkStatus();
 }
 
+inline absl::Status VectorShapes(InferenceContext* context) {
+  for (int output = 0; output < context->num_outputs(); ++output) {
+    context->set_output(output, context->Vector(InferenceContext::kUnknownDim));
+  }
+  return absl::OkStatus();
+}
+
+inline absl::Status CompactIdsShapes(InferenceContext* context) {
+  TF_RETURN_IF_ERROR(VectorShapes(context));
+  context->set_output(0, context->input(0));
+  context->set_output(context->num_outputs() - 1, context->input(3));
+  return absl::OkStatus();
+}
+
+inline absl::Status SortIdsShapes(InferenceContext* context) {
+  TF_RETURN_IF_ERROR(VectorShapes(context));
+  context->set_output(0, context->input(0));
+  return absl::OkStatus();
+}
+
 inline absl::Status MeasuredUpdateShapes(InferenceContext* context) {
   constexpr int64_t kNumSums = 5;
   context->set_output(0, context->Matrix(InferenceContext::kUnknownDim, kNumSums));
@@ -99,29 +119,98 @@ REGISTER_OP("TpuEmbeddingPrepareIds")
     .Attr("Tid: {int32, int64}")
     .SetShapeFn(tpu_estimator_embedding::PrepareIdsShapes);
 
-// Looks up the prepared ids of a host in its tables.
-REGISTER_OP("TpuEmbeddingLookUp")
-    .Input("tables: num_tables * resource")
+// The common inputs of the ops that look up the prepared ids of a host in its tables.
+#define TPU_EMBEDDING_LOOK_UP_OP(name)      \
+  REGISTER_OP(name)                         \
+    .Input("tables: num_tables * resource") \
+    .Input("sizes: int64")                  \
+    .Input("ids: Tid")                      \
+    .Input("row_ends: int32")               \
+    .Input("weights: float")                \
+    .Input("scales: float")                 \
+    .Attr("num_tables: int >= 1")           \
+    .Attr("positions: list(int) >= 1")      \
+    .Attr("dims: list(int) >= 1")           \
+    .Attr("Tid: {int32, int64}")            \
+    .SetIsStateful()
+
+TPU_EMBEDDING_LOOK_UP_OP("TpuEmbeddingLookUp")
+    .Output("activations: num_tables * float")
+    .SetShapeFn(tpu_estimator_embedding::LookUpShapes);
+
+// Concatenates the activations of all tables.
+TPU_EMBEDDING_LOOK_UP_OP("TpuEmbeddingFlatLookUp")
+    .Output("activations: float")
+    .SetShapeFn(tpu_estimator_embedding::VectorShapes);
+
+#undef TPU_EMBEDDING_LOOK_UP_OP
+
+// Drops the rows without an id of a host from its prepared ids, before they are sent there.
+// `row_counts` are those of every table of the host in every replica. `rows` tells which row of a
+// table's activations each kept row is, and `replica_ends` where those of each replica end.
+REGISTER_OP("TpuEmbeddingCompactIds")
+    .Input("sizes: int64")
+    .Input("row_ends: int32")
+    .Input("scales: float")
+    .Input("row_counts: int64")
+    .Output("compact_sizes: int64")
+    .Output("compact_row_ends: int32")
+    .Output("compact_scales: float")
+    .Output("rows: int32")
+    .Output("replica_ends: int64")
+    .SetShapeFn(tpu_estimator_embedding::CompactIdsShapes);
+
+// Sorts the ids of a host into the runs of an update. `sizes` are those of the runs then.
+REGISTER_OP("TpuEmbeddingSortIds")
     .Input("sizes: int64")
     .Input("ids: Tid")
     .Input("row_ends: int32")
     .Input("weights: float")
     .Input("scales: float")
-    .Output("activations: num_tables * float")
-    .Attr("num_tables: int >= 1")
-    .Attr("positions: list(int) >= 1")
-    .Attr("dims: list(int) >= 1")
+    .Input("replica_ends: int64")
+    .Output("run_sizes: int64")
+    .Output("run_ids: Tid")
+    .Output("run_ends: int32")
+    .Output("run_rows: int32")
+    .Output("run_weights: float")
+    .Attr("vocabulary_sizes: list(int) >= 1")
+    .Attr("updates_core_by_core: list(bool) >= 1")
+    .Attr("partition_strategy: {'div', 'mod'}")
+    .Attr("num_hosts: int >= 1")
+    .Attr("host: int >= 0")
     .Attr("Tid: {int32, int64}")
-    .SetIsStateful()
+    .SetShapeFn(tpu_estimator_embedding::SortIdsShapes);
+
+// Adds up the partial activations of the hosts, in the order of the hosts. `sizes` and `rows` are
+// those of the compact ids of each host, `row_counts` those of all tables in every replica.
+REGISTER_OP("TpuEmbeddingCombine")
+    .Input("row_counts: int64")
+    .Input("sizes: num_hosts * int64")
+    .Input("rows: num_hosts * int32")
+    .Input("partial_activations: num_hosts * float")
+    .Output("activations: num_tables * float")
+    .Attr("num_hosts: int >= 1")
+    .Attr("num_tables: int >= 1")
+    .Attr("num_parts: list(int) >= 1")
+    .Attr("dims: list(int) >= 1")
     .SetShapeFn(tpu_estimator_embedding::LookUpShapes);
 
+// Gathers the gradients of the rows of a host, from those of its tables.
+REGISTER_OP("TpuEmbeddingGatherGradients")
+    .Input("gradients: num_tables * float")
+    .Input("sizes: int64")
+    .Input("rows: int32")
+    .Output("host_gradients: float")
+    .Attr("num_tables: int >= 1")
+    .SetShapeFn(tpu_estimator_embedding::VectorShapes);
+
 // The common inputs of all ops that update the tables of a host, and their slots, from the
-// gradients of activations.
+// gradients of activations: a matrix for each table, or one vector with those of all tables.
 #define TPU_EMBEDDING_UPDATE_OP(name)                         \
   REGISTER_OP(name)                                           \
     .Input("tables: num_tables * resource")                   \
     .Input("slots: num_slots * resource")                     \
-    .Input("gradients: num_tables * float")                   \
+    .Input("gradients: num_gradients * float")                \
     .Input("learning_rates: float")                           \
     .Input("multipliers: float")                              \
     .Input("step: float")                                     \
@@ -133,6 +222,7 @@ REGISTER_OP("TpuEmbeddingLookUp")
     .Input("scales: float")                                   \
     .Attr("num_tables: int >= 1")                             \
     .Attr("num_slots: int >= 0")                              \
+    .Attr("num_gradients: int >= 1")                          \
     .Attr("dims: list(int) >= 1")                             \
     .Attr("rules: list(string) >= 1")                         \
     .Attr("hyperparameter_names: list(string) >= 0")          \

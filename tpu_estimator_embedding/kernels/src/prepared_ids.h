@@ -23,12 +23,15 @@ inline absl::Status DoNotFit() {
 template <class T>
 class Pieces {
  public:
+  Pieces() = default;
+  explicit Pieces(const tensorflow::Tensor& tensor)
+      : data_(tensor.flat<T>().data()), left_(tensor.NumElements()) {}
+
   // Opens an input of the op.
   absl::Status Open(tensorflow::OpKernelContext* context, const char* name) {
     const tensorflow::Tensor* tensor;
     TF_RETURN_IF_ERROR(context->input(name, &tensor));
-    data_ = tensor->flat<T>().data();
-    left_ = tensor->NumElements();
+    *this = Pieces(*tensor);
     return absl::OkStatus();
   }
 

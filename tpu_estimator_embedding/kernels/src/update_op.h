@@ -62,9 +62,9 @@ class UpdateOp : public tensorflow::OpKernel {
     TF_RETURN_IF_ERROR(attributes_.ForStep(context, &optimizers));
     LockedVariables variables(Access::kWrite);
     TF_RETURN_IF_ERROR(Lock(context, &variables));
-    tensorflow::OpInputList gradients;
-    TF_RETURN_IF_ERROR(context->input_list("gradients", &gradients));
-    TF_RETURN_IF_ERROR(CheckShapes(ids, gradients, variables));
+    TF_RETURN_IF_ERROR(CheckShapes(ids, variables));
+    std::vector<const float*> gradients;
+    TF_RETURN_IF_ERROR(ViewGradients(context, ids, variables, &gradients));
     TF_RETURN_IF_ERROR(variables.CopyOnWrite(context));
     TF_RETURN_IF_ERROR(MoveBuffers(context, &variables));
     return RunTasks(context, Tasks(ids, gradients, optimizers, &variables));
@@ -96,18 +96,38 @@ class UpdateOp : public tensorflow::OpKernel {
     return variables->Lock(context, tables, slots, num_slots_);
   }
 
-  absl::Status CheckShapes(const Ids& ids, const tensorflow::OpInputList& gradients,
-                           const LockedVariables& variables) const {
-    int slot = static_cast<int>(ids.size());
+  // One flat tensor holds the gradients of all tables, if another task sent them; otherwise every
+  // table has a tensor.
+  absl::Status ViewGradients(tensorflow::OpKernelContext* context, const Ids& ids,
+                             const LockedVariables& variables,
+                             std::vector<const float*>* gradients) const {
+    tensorflow::OpInputList inputs;
+    TF_RETURN_IF_ERROR(context->input_list("gradients", &inputs));
+    if (inputs.size() == 1 && inputs[0].dims() == 1) {
+      Pieces<float> pieces(inputs[0]);
+      for (size_t i = 0; i < ids.size(); ++i) {
+        gradients->push_back(pieces.Take(ids[i].num_rows * dims_[i]));
+      }
+      return pieces.is_used_up() ? absl::OkStatus() : DoNotFit();
+    }
+    TF_RETURN_IF_ERROR(CheckCount("gradients", "table", ids.size(), inputs.size()));
     for (size_t i = 0; i < ids.size(); ++i) {
-      const tensorflow::TensorShape& got = gradients[i].shape();
+      const tensorflow::TensorShape& got = inputs[i].shape();
       const int64_t num_rows = ids[i].num_rows, dim = dims_[i];
       if (got.dims() != 2 || got.dim_size(0) != num_rows || got.dim_size(1) != dim) {
         return absl::InvalidArgumentError(absl::StrCat(
             "`gradients` of the activations of `", variables.name(i), "` must be of shape [",
             num_rows, ",", dim, "], got ", got.DebugString(), "."));
       }
-      const int64_t num_table_rows = ids[i].num_table_rows;
+      gradients->push_back(inputs[i].template flat<float>().data());
+    }
+    return absl::OkStatus();
+  }
+
+  absl::Status CheckShapes(const Ids& ids, const LockedVariables& variables) const {
+    int slot = static_cast<int>(ids.size());
+    for (size_t i = 0; i < ids.size(); ++i) {
+      const int64_t num_table_rows = ids[i].num_table_rows, dim = dims_[i];
       TF_RETURN_IF_ERROR(variables.CheckShape(i, num_table_rows, dim));
       for (int k = 0; k < attributes_.num_slots(i); ++k, ++slot) {
         TF_RETURN_IF_ERROR(variables.CheckShape(slot, num_table_rows, dim));
@@ -125,14 +145,14 @@ class UpdateOp : public tensorflow::OpKernel {
     return ParallelFor(context, NumThreads(context), [this](int64_t) { buffers_.MoveSome(); });
   }
 
-  std::vector<Update<Id>> Tasks(const Ids& ids, const tensorflow::OpInputList& gradients,
+  std::vector<Update<Id>> Tasks(const Ids& ids, const std::vector<const float*>& gradients,
                                 const std::vector<RowOptimizer>& optimizers,
                                 LockedVariables* variables) const {
     std::vector<Update<Id>> tasks;
     int slot = static_cast<int>(ids.size());
     for (size_t i = 0; i < ids.size(); ++i) {
       Update<Id> task = {ids[i], dims_[i], variables->data(i), {}, nullptr, optimizers[i]};
-      task.gradients = gradients[i].template flat<float>().data();
+      task.gradients = gradients[i];
       for (int k = 0; k < attributes_.num_slots(i); ++k) task.slots[k] = variables->data(slot++);
       tasks.push_back(task);
     }

@@ -1,0 +1,120 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Steps that exchange rows with hosts give the bits of steps whose tables are at hand."""
+
+import dataclasses
+
+import numpy as np
+import pytest
+import tensorflow as tf
+
+from tests.batches import Setting, many_ids, one_id_each, random_gradients
+from tests.optimizer_cases import CASES
+from tests.oracle import Feature, Oracle, Table
+from tests.runners import RUNNERS
+from tpu_estimator_embedding.engine.measures import create_marks
+from tpu_estimator_embedding.engine.partitioned_embedding import shard_replicas
+
+pytestmark = pytest.mark.usefixtures("kernels")
+
+BATCH_SIZE, STEPS = 12, 2
+SIZES = {"t": 13, "u": 5, "v": 1}
+KINDS = {"a": "ragged", "b": "sparse", "c": "sparse", "d": "dense", "e": "dense"}
+HOSTS = [(2, "mod"), (3, "div")]
+
+
+def new_oracle(optimizer, num_cores=1):
+    rng = np.random.default_rng(1)
+    dimension = 1 if optimizer.kind == "FrequencyEstimator" else 19
+    tables = [Table(name, rng.uniform(-1, 1, [size, dimension]).astype(np.float32), combiner,
+                    optimizer) for (name, size), combiner in zip(
+                        SIZES.items(), ("mean", "sqrtn", "sum"), strict=True)]
+    features = [Feature("a", "t"), Feature("b", "t", 2), Feature("c", "u"), Feature("d", "u"),
+                Feature("e", "v")]
+    return Oracle(tables, features, num_cores=num_cores)
+
+
+def new_batch(rng):
+    return {"a": many_ids(rng, BATCH_SIZE, SIZES["t"], weighted=True),
+            "b": many_ids(rng, BATCH_SIZE, SIZES["t"], padded=True),
+            "c": many_ids(rng, BATCH_SIZE, SIZES["u"], max_ids=1),
+            "d": one_id_each(rng, BATCH_SIZE, SIZES["u"]),
+            "e": one_id_each(rng, BATCH_SIZE, 1)}
+
+
+def trained(runner_class, optimizer, setting):
+    """Returns the activations of every step, and tables and slots at the end."""
+    oracle, rng = new_oracle(optimizer, setting.num_replicas), np.random.default_rng(3)
+    runner = setting.runner(runner_class, list(oracle.tables.values()),
+                            list(oracle.features.values()))
+    activations = []
+    for step in range(STEPS):
+        batch = new_batch(rng)
+        gradients = random_gradients(rng, oracle.activations(batch))
+        activations.append(runner.train(setting.arrays(batch), gradients, BATCH_SIZE, step))
+    return activations, {str(key): parts for key, parts in runner.read().items()}
+
+
+def check_same_bits(runner, optimizer, setting):
+    here, there = (trained(RUNNERS[runner], optimizer,
+                           dataclasses.replace(setting, on_servers=on)) for on in (False, True))
+    tf.nest.map_structure(np.testing.assert_array_equal, here, there)
+
+
+@pytest.mark.parametrize("num_hosts, strategy", HOSTS)
+@pytest.mark.parametrize("case", ["SGD", "Adagrad", "Adam, not lazy", "FTRL"])
+def test_bits_are_those_of_one_process(case, num_hosts, strategy):
+    check_same_bits("session", CASES[case], Setting(
+        KINDS, ("a",), num_hosts=num_hosts, partition_strategy=strategy))
+
+
+@pytest.mark.parametrize("runner", ["function", "eager"])
+def test_bits_are_the_same_in_functions_and_eagerly(runner, kernels):
+    if (runner, kernels) == ("function", "tf"):
+        pytest.skip("takes half a minute to trace, and has no code of its own")
+    check_same_bits(runner, CASES["Adagrad"], Setting(KINDS, ("a",), num_hosts=2))
+
+
+@pytest.mark.parametrize("accumulate", [True, False])
+@pytest.mark.parametrize("num_hosts, strategy", HOSTS)
+def test_replicas_update_as_in_one_process(accumulate, num_hosts, strategy):
+    optimizer = dataclasses.replace(CASES["Adagrad"], accumulate=accumulate)
+    check_same_bits("session", optimizer, Setting(
+        KINDS, ("a",), num_hosts=num_hosts, partition_strategy=strategy, num_replicas=3))
+
+
+def test_without_weights_none_are_sent():
+    check_same_bits("session", CASES["Momentum"], Setting(KINDS, num_hosts=2))
+
+
+def test_batches_without_ids_update_nothing():
+    oracle = new_oracle(CASES["Adagrad"])
+    setting = Setting({"a": "ragged"}, num_hosts=2, on_servers=True)
+    runner = setting.runner(RUNNERS["session"], [oracle.tables["t"]], [oracle.features["a"]])
+    before = runner.read()
+    activations = runner.train(setting.arrays({"a": [[]] * 4}), {"a": np.ones([4, 19])}, 4, 0)
+    np.testing.assert_array_equal(activations["a"], np.zeros([4, 19]))
+    after = runner.read()
+    assert all(np.array_equal(part, old) for key, parts in after.items()
+               for part, old in zip(parts, before[key], strict=True))
+
+
+def test_measures_are_those_of_one_process():
+    def measured(on_servers):
+        setting = Setting(KINDS, ("a",), num_hosts=2, on_servers=on_servers)
+        oracle, rng = new_oracle(CASES["Adagrad"]), np.random.default_rng(3)
+        runner = setting.runner(RUNNERS["eager"], list(oracle.tables.values()),
+                                list(oracle.features.values()))
+        batch = new_batch(rng)
+        inputs = {f"{part} {name} 0": tf.constant(array)
+                  for name, triple in setting.arrays(batch).items()
+                  for part, array in zip(("ids", "places", "weights"), triple, strict=True)
+                  if array is not None}
+        ids = shard_replicas(runner.plan, [(runner._datas(inputs, 0), BATCH_SIZE)],
+                             training=True, on_servers=on_servers)
+        activations = runner.engine.lookup(ids)
+        gradients = runner.engine.step_gradients(activations, tf.constant(0))
+        measures = runner.engine.measured_update(
+            ids, gradients, create_marks(runner.engine.variables), tf.constant(True))
+        return tf.nest.map_structure(lambda value: value.numpy(), measures)
+
+    tf.nest.map_structure(np.testing.assert_array_equal, measured(False), measured(True))
