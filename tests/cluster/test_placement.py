@@ -44,7 +44,7 @@ def test_parts_lookups_and_updates_are_on_the_server_of_their_host(monkeypatch, 
     set_task(monkeypatch, "worker")
     graph = graph_of(new_estimator())
     servers = {("ps", 0), ("ps", 1), ("ps", 2)}
-    assert tasks_of(graph, {"TpuEmbeddingLookUp"}) == servers
+    assert tasks_of(graph, {"TpuEmbeddingFlatLookUp"}) == servers
     assert tasks_of(graph, {"TpuEmbeddingUpdate"}) == servers
     for variable in ("words", "words/Adagrad", "items", "items/Adam/m", "items/Adam/v"):
         for host in range(3):

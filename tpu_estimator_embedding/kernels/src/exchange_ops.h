@@ -55,10 +55,7 @@ inline absl::Status ViewRows(const tensorflow::Tensor& sizes, const tensorflow::
 class CombineOp : public tensorflow::OpKernel {
  public:
   explicit CombineOp(tensorflow::OpKernelConstruction* construction) : OpKernel(construction) {
-    OP_REQUIRES_OK(construction, construction->GetAttr("dims", &dims_));
-    OP_REQUIRES_OK(construction, construction->GetAttr("num_parts", &num_parts_));
-    OP_REQUIRES_OK(construction, CheckCount("num_parts", "table", dims_.size(), num_parts_.size()));
-    OP_REQUIRES_OK(construction, CheckAll("dims", dims_, 1, kMostColumns));
+    OP_REQUIRES_OK(construction, Read(construction));
   }
 
   void Compute(tensorflow::OpKernelContext* context) override {
@@ -67,6 +64,16 @@ class CombineOp : public tensorflow::OpKernel {
 
  private:
   using Hosts = std::vector<std::vector<ExchangedRows>>;  // of every table
+
+  absl::Status Read(tensorflow::OpKernelConstruction* construction) {
+    int64_t num_tables;
+    TF_RETURN_IF_ERROR(construction->GetAttr("num_tables", &num_tables));
+    TF_RETURN_IF_ERROR(construction->GetAttr("dims", &dims_));
+    TF_RETURN_IF_ERROR(construction->GetAttr("num_parts", &num_parts_));
+    TF_RETURN_IF_ERROR(CheckCount("dims", "table", num_tables, dims_.size()));
+    TF_RETURN_IF_ERROR(CheckCount("num_parts", "table", num_tables, num_parts_.size()));
+    return CheckAll("dims", dims_, 1, kMostColumns);
+  }
 
   absl::Status Run(tensorflow::OpKernelContext* context) const {
     Hosts hosts(dims_.size());

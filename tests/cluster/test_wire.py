@@ -1,0 +1,25 @@
+# SPDX-License-Identifier: Apache-2.0
+"""What a worker and its servers send to each other in a step."""
+
+import json
+import sys
+
+import pytest
+
+from tests.kernel_choice import choose_kernels
+from tests.subprocesses import start
+
+# For W and 2 servers: ids, ends of non-empty rows, partial activations, and their gradients.
+LEAST_BYTES = 43.8e6
+
+
+@pytest.mark.parametrize("strategy", ["mod", "div"])
+def test_a_step_sends_few_tensors_and_no_row_without_ids(strategy, monkeypatch):
+    choose_kernels("native", monkeypatch)
+    done = start([sys.executable, "-m", "tests.cluster.wire", 2, strategy],
+                 TPU_ESTIMATOR_EMBEDDING_KERNELS="native", TF_CPP_MIN_LOG_LEVEL="3")
+    assert done.returncode == 0, done.stderr[-2000:]
+    sent = json.loads(done.stdout.splitlines()[-1])
+    assert sent["bytes"] < 1.1 * LEAST_BYTES
+    assert sent["tensors"] <= 2 * 7  # with each server
+    assert sent["orders"] <= 2 * 2
