@@ -1,7 +1,8 @@
 # SPDX-License-Identifier: Apache-2.0
 """An unmodified TPUEstimator program: two tables, one of two features, and a sequence.
 
-    tpu-estimator-embedding cluster --ps 2 train.py MODEL_DIR STEPS STRATEGY [SECONDS_PER_STEP]
+    tpu-estimator-embedding cluster --ps 2 train.py MODEL_DIR STEPS STRATEGY \
+        [SECONDS_PER_STEP [SECONDS_PER_CHECKPOINT]]
 """
 
 import sys
@@ -50,9 +51,10 @@ def embedding_config_spec(strategy):
         table_to_config_dict=tables, feature_to_config_dict=features, partition_strategy=strategy)
 
 
-def new_estimator(model_dir, strategy, **kwargs):
+def new_estimator(model_dir, strategy, seconds_per_checkpoint=600, **kwargs):
     return tf.estimator.tpu.TPUEstimator(
-        model_fn, config=tf.estimator.tpu.RunConfig(model_dir=model_dir),
+        model_fn, config=tf.estimator.tpu.RunConfig(
+            model_dir=model_dir, save_checkpoints_secs=seconds_per_checkpoint),
         train_batch_size=BATCH_SIZE, eval_batch_size=BATCH_SIZE,
         embedding_config_spec=embedding_config_spec(strategy), **kwargs)
 
@@ -67,9 +69,9 @@ class Pause(tf.train.SessionRunHook):
         time.sleep(self._seconds)
 
 
-def main(model_dir, steps, strategy, seconds_per_step="0"):
+def main(model_dir, steps, strategy, seconds_per_step="0", seconds_per_checkpoint="600"):
     tf.logging.set_verbosity(tf.logging.INFO)
-    estimator = new_estimator(model_dir, strategy)
+    estimator = new_estimator(model_dir, strategy, float(seconds_per_checkpoint))
     tf.estimator.train_and_evaluate(
         estimator, tf.estimator.TrainSpec(input_fn, max_steps=int(steps),
                                           hooks=[Pause(float(seconds_per_step))]),

@@ -14,6 +14,7 @@ from tpu_estimator_embedding.estimator.hooks.embedding_statistics import statist
 from tpu_estimator_embedding.estimator.hooks.interrupts import StopOnSignal
 from tpu_estimator_embedding.estimator.hooks.step_loop import StepLoop, Steps
 from tpu_estimator_embedding.estimator.input.embedding_hook import EmbeddingHook
+from tpu_estimator_embedding.estimator.recovery.training import recovering
 from tpu_estimator_embedding.estimator.sharded_savers import shard_savers
 
 _HostCallHook = upstream.tpu_estimator._OutfeedHostCallHook
@@ -80,11 +81,15 @@ class LoopingEstimator(upstream.tpu_estimator.TPUEstimator):
                 loop_length.LoopLength(steps=1) if measures else self._training_loop(),
                 self._config.tpu_config.experimental_host_call_every_n_steps,
                 is_stopping=lambda: self._stop.received is not None))
-        if self._cluster.servers:
-            shard_savers(estimator_spec.scaffold,
-                         [*worker_hooks, *hooks, *estimator_spec.training_hooks])
-        return super()._train_with_estimator_spec(
-            estimator_spec, worker_hooks, hooks, global_step_tensor, saving_listeners)
+        if not self._cluster.servers:
+            return super()._train_with_estimator_spec(
+                estimator_spec, worker_hooks, hooks, global_step_tensor, saving_listeners)
+        shard_savers(estimator_spec.scaffold,
+                     [*worker_hooks, *hooks, *estimator_spec.training_hooks])
+        with recovering(self._config, estimator_spec.train_op) as own_hooks:
+            return super()._train_with_estimator_spec(
+                estimator_spec, [*own_hooks, *worker_hooks], hooks, global_step_tensor,
+                saving_listeners)
 
     def _evaluate_run(self, checkpoint_path, scaffold, update_op, eval_dict, all_hooks,
                       output_dir):

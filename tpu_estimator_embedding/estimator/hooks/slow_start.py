@@ -40,9 +40,10 @@ class SlowStartHook(tf.compat.v1.train.SessionRunHook):
 
     def after_create_session(self, session: tf.compat.v1.Session,
                              coord: tf.train.Coordinator) -> None:
-        """Logs the time of a slow start."""
+        """Logs the time of a slow start; sessions that follow a fault are not starts."""
         self.stop()
         seconds = time.monotonic() - self._start
+        self._start = float("inf")
         if seconds > PATIENCE_SECONDS:
             _log(f"{self._what} are ready after {seconds:.0f} s")
 

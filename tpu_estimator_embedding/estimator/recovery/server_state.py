@@ -1,0 +1,160 @@
+# SPDX-License-Identifier: Apache-2.0
+"""What the servers of a cluster remember about a training, beside its variables.
+
+* `training`, on each server: which training the variables belong to. The chief sets it when it
+  has initialized or restored all variables, and removes it before it does so again. A server that
+  restarts has none.
+* `permit/TASK`, on each server: lets a task change variables. A trainer gets its permits when it
+  starts a session; the chief removes all of them before it restores. Every op of a step that
+  changes a variable first uses the task's permit on the same server, so that no step that began
+  before a restore changes what was restored.
+
+They are resources of the servers that no Saver sees, read and written by TensorFlow's own ops.
+"""
+
+import random
+from collections.abc import Iterable, Sequence
+from typing import Any
+
+import tensorflow as tf
+from tensorflow.python.lib.io import file_io
+
+from tpu_estimator_embedding.types import Tensor
+
+_PREFIX = "tpu_estimator_embedding/"
+_FILE = "training_on_servers"
+_READS = frozenset({"ReadVariableOp", "ResourceGather", "ResourceGatherNd", "VariableShape",
+                    "VarIsInitializedOp", "TpuEmbeddingLookUp"})
+
+
+class ServerState:
+    """The ops that read and change what the servers remember, in the graph of a trainer."""
+
+    def __init__(self, devices: Sequence[str], task: str, tasks: Iterable[str]):
+        """Adds the ops to the current graph.
+
+        Args:
+            devices: one of each server.
+            task: the name of this trainer.
+            tasks: the names of all trainers of the cluster.
+        """
+        self._permit = f"{_PREFIX}permit/{task}"
+        self._value = tf.compat.v1.placeholder(tf.int64, [])
+        trainings = [_variable(device, f"{_PREFIX}training") for device in devices]
+        permits = [_variable(device, self._permit) for device in devices]
+        others = [_variable(device, f"{_PREFIX}permit/{name}")
+                  for device in devices for name in tasks]
+        self._are_set = [_at(training, tf.raw_ops.VarIsInitializedOp, resource=training)
+                         for training in trainings]
+        self._trainings = [_read(training) for training in trainings]
+        self._set_trainings = [_assign(training, self._value) for training in trainings]
+        self._unset_trainings = [_destroy(training) for training in trainings]
+        self._set_permits = [_assign(permit, self._value) for permit in permits]
+        self._unset_permits = [_destroy(permit) for permit in others]
+
+    def training(self, session: tf.compat.v1.Session) -> int | None:
+        """Returns what training the variables belong to, None where not all servers agree."""
+        if not all(session.run(self._are_set)):
+            return None
+        try:
+            numbers = {int(number) for number in session.run(self._trainings)}
+        except tf.errors.FailedPreconditionError:  # removed meanwhile
+            return None
+        return numbers.pop() if len(numbers) == 1 else None
+
+    def stop_steps(self, session: tf.compat.v1.Session) -> bool:
+        """Makes the steps of all trainers fail; returns whether there was a training."""
+        was_set = any(session.run(self._are_set))
+        session.run(self._unset_trainings)  # first, so that nobody starts on a permit
+        session.run(self._unset_permits)
+        return was_set
+
+    def permit_steps(self, session: tf.compat.v1.Session) -> None:
+        """Lets this trainer change variables."""
+        session.run(self._set_permits, {self._value: 0})
+
+    def start_training(self, session: tf.compat.v1.Session, directory: str) -> None:
+        """Lets all trainers start, and this one change variables."""
+        number = random.SystemRandom().getrandbits(62)
+        tf.io.gfile.makedirs(directory)
+        file_io.atomic_write_string_to_file(_path(directory), f"{number}\n")
+        self.permit_steps(session)
+        session.run(self._set_trainings, {self._value: number})
+
+    def check_permits(self, train_op: tf.Operation) -> None:
+        """Makes what a step changes depend on the permit of this trainer.
+
+        The permit is checked when all other inputs of an op have arrived, right before it runs.
+        """
+        permits: dict[str, Tensor] = {}
+        for op in _ancestors(train_op):
+            handles = [each for each in op.inputs if each.dtype == tf.resource]
+            device = next((each.device for each in handles if _is_on_server(each.device)), "")
+            if device and op.type not in _READS:
+                permit = permits.setdefault(device, _variable(device, self._permit))
+                _check_before(op, permit)
+
+    def is_stopped_step(self, error: tf.errors.OpError) -> bool:
+        """Whether an error of a step says that its permit was removed."""
+        return (isinstance(error, tf.errors.FailedPreconditionError | tf.errors.NotFoundError)
+                and self._permit in (error.message or ""))
+
+
+def training_of(directory: str) -> int | None:
+    """Returns the training that last ran in a model directory on servers, None without one."""
+    try:
+        return int(file_io.read_file_to_string(_path(directory)))
+    except (tf.errors.NotFoundError, ValueError):
+        return None
+
+
+def _path(directory: str) -> str:
+    return f"{directory.rstrip('/')}/{_FILE}"
+
+
+def _variable(device: str, name: str) -> Tensor:
+    with tf.device(device), tf.control_dependencies(None):
+        return tf.raw_ops.VarHandleOp(dtype=tf.int64, shape=[], shared_name=name)
+
+
+def _at(variable: Tensor, make: Any, **inputs: Any) -> Any:
+    with tf.device(variable.device):
+        return make(**inputs)
+
+
+def _read(variable: Tensor) -> Tensor:
+    return _at(variable, tf.raw_ops.ReadVariableOp, resource=variable, dtype=tf.int64)
+
+
+def _assign(variable: Tensor, value: Tensor) -> tf.Operation:
+    return _at(variable, tf.raw_ops.AssignVariableOp, resource=variable, value=value)
+
+
+def _destroy(variable: Tensor) -> tf.Operation:
+    return _at(variable, tf.raw_ops.DestroyResourceOp, resource=variable,
+               ignore_lookup_error=True)
+
+
+def _check_before(op: tf.Operation, permit: Tensor) -> None:
+    with tf.device(permit.device), tf.control_dependencies(None):
+        arrived = [tf.identity(each).op for each in op.inputs if each.dtype != tf.resource]
+        one = tf.constant(1, tf.int64)
+    with tf.control_dependencies([*arrived, *op.control_inputs]):
+        # Counts, because TensorFlow drops a read that nobody uses, and the addition of 0.
+        op._add_control_input(_at(permit, tf.raw_ops.AssignAddVariableOp, resource=permit,
+                                  value=one))
+
+
+def _is_on_server(device: str) -> bool:
+    return tf.DeviceSpec.from_string(device or "").job == "ps"
+
+
+def _ancestors(op: tf.Operation) -> list[tf.Operation]:
+    found, left = {op}, [op]
+    while left:
+        current = left.pop()
+        for other in (*(each.op for each in current.inputs), *current.control_inputs):
+            if other not in found:
+                found.add(other)
+                left.append(other)
+    return sorted(found, key=lambda each: each.name)

@@ -1,0 +1,33 @@
+# SPDX-License-Identifier: Apache-2.0
+"""A training on servers: what its graph, its sessions and its hooks need to survive faults."""
+
+import contextlib
+from collections.abc import Iterator
+from typing import Any
+
+import tensorflow as tf
+
+from tpu_estimator_embedding.estimator.recovery.server_state import ServerState
+from tpu_estimator_embedding.estimator.recovery.servers import servers_of
+from tpu_estimator_embedding.estimator.recovery.sessions import sessions_of
+from tpu_estimator_embedding.estimator.recovery.stopped_steps import StoppedSteps
+from tpu_estimator_embedding.estimator.recovery.watchdog import watching
+
+_TRAINERS = ("chief", "master", "worker")
+
+
+@contextlib.contextmanager
+def recovering(config: Any, train_op: tf.Operation) -> Iterator[list[Any]]:
+    """Prepares graph and sessions of a training; yields the hooks that it needs in addition.
+
+    Args:
+        config: the RunConfig of a trainer in a cluster with servers.
+        train_op: the op of a step.
+    """
+    servers, jobs = servers_of(config), config.cluster_spec.as_dict()
+    state = ServerState(
+        [server.device for server in servers], f"{config.task_type}/{config.task_id}",
+        [f"{job}/{number}" for job in _TRAINERS for number in range(len(jobs.get(job, ())))])
+    state.check_permits(train_op)
+    with sessions_of(state), watching(servers) as watchdog:
+        yield [StoppedSteps(state), watchdog]

@@ -1,0 +1,76 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Log lines about servers that do not answer, while training waits for them."""
+
+import contextlib
+import threading
+import time
+from collections.abc import Iterator, Sequence
+
+import tensorflow as tf
+
+from tpu_estimator_embedding.estimator.recovery.servers import (
+    ANSWER_SECONDS,
+    LINE_SECONDS,
+    Server,
+    names,
+    silent,
+)
+
+
+@contextlib.contextmanager
+def watching(servers: Sequence[Server]) -> Iterator["Watchdog"]:
+    """Yields the hook for a session; it watches from now on, until the context ends."""
+    watchdog = Watchdog(servers)
+    watchdog.start()
+    try:
+        yield watchdog
+    finally:
+        watchdog.stop()
+
+
+class Watchdog(tf.compat.v1.train.SessionRunHook):
+    """Logs which servers do not answer if there is no step for 30 seconds, again and again.
+
+    A session waits for its servers without a word and without an end.
+    """
+
+    def __init__(self, servers: Sequence[Server], seconds: float = LINE_SECONDS):
+        """Takes the servers, and after how many seconds it asks them."""
+        self._servers = servers
+        self._seconds = seconds
+        self._last_step = time.monotonic()
+        self._stopping = threading.Event()
+        self._thread = threading.Thread(target=self._watch, name="watchdog", daemon=True)
+
+    def start(self) -> None:
+        """Starts watching."""
+        self._thread.start()
+
+    def stop(self) -> None:
+        """Stops watching."""
+        self._stopping.set()
+        if self._thread.is_alive():
+            self._thread.join(2 * ANSWER_SECONDS)  # of a question that is under way
+
+    def after_run(self, run_context: tf.compat.v1.train.SessionRunContext,
+                  run_values: tf.compat.v1.train.SessionRunValues) -> None:
+        """Notes the time of a step."""
+        self._last_step = time.monotonic()
+
+    def _watch(self) -> None:
+        next_line = self._last_step + self._seconds
+        while not self._stopping.wait(max(0.0, next_line - time.monotonic())):
+            if time.monotonic() - self._last_step >= self._seconds:
+                self._say()
+                next_line = time.monotonic() + self._seconds
+            else:
+                next_line = self._last_step + self._seconds
+
+    def _say(self) -> None:
+        missing = silent(self._servers)
+        seconds = time.monotonic() - self._last_step
+        if self._stopping.is_set() or seconds < self._seconds:
+            return
+        tf.compat.v1.logging.warning(
+            "tpu_estimator_embedding: no step for %.0f s: %s", seconds,
+            f"{names(missing)} does not answer" if missing else "all servers answer")
