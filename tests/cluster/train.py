@@ -18,7 +18,8 @@ def model_fn(features, labels, mode, params):
     net = tf.concat([features["first"], features["second"], features["history"][:, 0]], 1)
     weight = tf.get_variable("weight", [12, 1], initializer=tf.constant_initializer(0.1))
     loss = tf.reduce_mean((tf.matmul(net, weight)[:, 0] - labels) ** 2)
-    optimizer = tf.tpu.CrossShardOptimizer(tf.train.GradientDescentOptimizer(0.1))
+    # Small, so that stale gradients of asynchronous workers do not diverge.
+    optimizer = tf.tpu.CrossShardOptimizer(tf.train.GradientDescentOptimizer(0.01))
     return tf.estimator.tpu.TPUEstimatorSpec(
         mode, loss=loss, train_op=optimizer.minimize(loss, tf.train.get_global_step()))
 

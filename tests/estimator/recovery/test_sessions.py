@@ -168,3 +168,11 @@ def test_a_model_directory_without_a_training(tmp_path, content):
     if content is not None:
         (tmp_path / server_state._FILE).write_text(content)
     assert server_state.training_of(str(tmp_path)) is None
+
+
+def test_a_training_that_failed_is_forgotten(chief, tmp_path):
+    chief.session(is_chief=True)
+    assert server_state.training_of(str(tmp_path)) is not None
+    for _ in range(2):
+        server_state.forget_training(str(tmp_path))
+        assert server_state.training_of(str(tmp_path)) is None

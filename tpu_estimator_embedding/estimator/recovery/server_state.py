@@ -12,12 +12,12 @@
 They are resources of the servers that no Saver sees, read and written by TensorFlow's own ops.
 """
 
+import contextlib
 import random
 from collections.abc import Iterable, Sequence
 from typing import Any
 
 import tensorflow as tf
-from tensorflow.python.lib.io import file_io
 
 from tpu_estimator_embedding.types import Tensor
 
@@ -76,8 +76,7 @@ class ServerState:
     def start_training(self, session: tf.compat.v1.Session, directory: str) -> None:
         """Lets all trainers start, and this one change variables."""
         number = random.SystemRandom().getrandbits(62)
-        tf.io.gfile.makedirs(directory)
-        file_io.atomic_write_string_to_file(_path(directory), f"{number}\n")
+        _note_training(directory, number)
         self.permit_steps(session)
         session.run(self._set_trainings, {self._value: number})
 
@@ -103,9 +102,24 @@ class ServerState:
 def training_of(directory: str) -> int | None:
     """Returns the training that last ran in a model directory on servers, None without one."""
     try:
-        return int(file_io.read_file_to_string(_path(directory)))
+        with tf.io.gfile.GFile(_path(directory)) as file:
+            return int(file.read())
     except (tf.errors.NotFoundError, ValueError):
         return None
+
+
+def forget_training(directory: str) -> None:
+    """Makes the next chief restore the last checkpoint, whatever the servers hold."""
+    with contextlib.suppress(tf.errors.OpError):
+        tf.io.gfile.remove(_path(directory))
+
+
+def _note_training(directory: str, number: int) -> None:
+    tf.io.gfile.makedirs(directory)
+    unfinished = f"{_path(directory)}.tmp"
+    with tf.io.gfile.GFile(unfinished, "w") as file:
+        file.write(f"{number}\n")
+    tf.io.gfile.rename(unfinished, _path(directory), overwrite=True)
 
 
 def _path(directory: str) -> str:

@@ -7,7 +7,7 @@ from typing import Any
 
 import tensorflow as tf
 
-from tpu_estimator_embedding.estimator.recovery.server_state import ServerState
+from tpu_estimator_embedding.estimator.recovery.server_state import ServerState, forget_training
 from tpu_estimator_embedding.estimator.recovery.servers import servers_of
 from tpu_estimator_embedding.estimator.recovery.sessions import sessions_of
 from tpu_estimator_embedding.estimator.recovery.stopped_steps import StoppedSteps
@@ -20,6 +20,9 @@ _TRAINERS = ("chief", "master", "worker")
 def recovering(config: Any, train_op: tf.Operation) -> Iterator[list[Any]]:
     """Prepares graph and sessions of a training; yields the hooks that it needs in addition.
 
+    If the training of a chief ends with an error, such as a loss that is NaN, what the servers
+    hold may be the cause: the next chief restores the last checkpoint.
+
     Args:
         config: the RunConfig of a trainer in a cluster with servers.
         train_op: the op of a step.
@@ -29,5 +32,10 @@ def recovering(config: Any, train_op: tf.Operation) -> Iterator[list[Any]]:
         [server.device for server in servers], f"{config.task_type}/{config.task_id}",
         [f"{job}/{number}" for job in _TRAINERS for number in range(len(jobs.get(job, ())))])
     state.check_permits(train_op)
-    with sessions_of(state), watching(servers) as watchdog:
-        yield [StoppedSteps(state), watchdog]
+    try:
+        with sessions_of(state), watching(servers) as watchdog:
+            yield [StoppedSteps(state), watchdog]
+    except Exception:
+        if config.is_chief:
+            forget_training(config.model_dir)
+        raise
