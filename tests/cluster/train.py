@@ -5,6 +5,8 @@
         [SECONDS_PER_STEP [SECONDS_PER_CHECKPOINT]]
 """
 
+import json
+import os
 import sys
 import time
 
@@ -70,8 +72,16 @@ class Pause(tf.train.SessionRunHook):
         time.sleep(self._seconds)
 
 
+def drop_kernels():
+    """Makes the task that a variable names one without a compiler."""
+    task = json.loads(os.environ.get("TF_CONFIG", "{}")).get("task", {})
+    if f"{task.get('type')} {task.get('index')}" == os.environ.get("TASK_WITHOUT_KERNELS"):
+        os.environ["TPU_ESTIMATOR_EMBEDDING_KERNELS"] = "off"
+
+
 def main(model_dir, steps, strategy, seconds_per_step="0", seconds_per_checkpoint="600"):
     tf.logging.set_verbosity(tf.logging.INFO)
+    drop_kernels()
     estimator = new_estimator(model_dir, strategy, float(seconds_per_checkpoint))
     tf.estimator.train_and_evaluate(
         estimator, tf.estimator.TrainSpec(input_fn, max_steps=int(steps),

@@ -33,6 +33,7 @@ from tpu_estimator_embedding.estimator.input.step_feed import feed_steps
 from tpu_estimator_embedding.estimator.looping_estimator import LoopingEstimator
 from tpu_estimator_embedding.estimator.machine_context import MachineContext
 from tpu_estimator_embedding.estimator.model_fn_call import call_model_fn
+from tpu_estimator_embedding.estimator.recovery.start import meet_servers
 from tpu_estimator_embedding.estimator.restore.restore_errors import explained_restore
 from tpu_estimator_embedding.estimator.restore.variable_values import value_by_id
 from tpu_estimator_embedding.estimator.restore.warm_start import warm_start_tables, without_tables
@@ -130,6 +131,8 @@ class TPUEstimator(LoopingEstimator):
         if not self._use_engine:
             with explained_restore(self.model_dir):
                 return super().train(input_fn, hooks, steps, max_steps, saving_listeners)
+        if self._cluster.servers:
+            meet_servers(self._config)
         with (explained_restore(self.model_dir), explained_ids(),
               telling_of_slow_start(self._plan(training=True)) as slow_start,
               self._stop.noting_signals()):

@@ -24,7 +24,7 @@ from tpu_estimator_embedding.types import Tensor
 _PREFIX = "tpu_estimator_embedding/"
 _FILE = "training_on_servers"
 _READS = frozenset({"ReadVariableOp", "ResourceGather", "ResourceGatherNd", "VariableShape",
-                    "VarIsInitializedOp", "TpuEmbeddingLookUp"})
+                    "VarIsInitializedOp", "TpuEmbeddingLookUp", "TpuEmbeddingFlatLookUp"})
 
 
 class ServerState:

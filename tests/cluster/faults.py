@@ -1,0 +1,105 @@
+# SPDX-License-Identifier: Apache-2.0
+"""A cluster of real processes whose tasks a test kills, stops and starts again."""
+
+import contextlib
+import os
+import pathlib
+import re
+import signal
+import time
+
+from tests.cluster import train
+from tpu_estimator_embedding.cluster.task import Task, new_tasks, run_command
+
+SECONDS = 150  # a test that waits longer for something has failed
+
+
+class NotedTask(Task):
+    """A task that keeps its lines.
+
+    Attributes:
+        lines: (seconds since the epoch, line), of all of its processes.
+    """
+
+    def say(self, line):
+        """Keeps a line."""
+        self.lines.append((time.time(), line.rstrip()))
+
+    @property
+    def text(self):
+        """All lines."""
+        return "\n".join(line for _, line in self.lines)
+
+
+class FaultyCluster:
+    """The tasks of a cluster, by name: `chief 0`."""
+
+    def __init__(self, tasks):
+        self.tasks = {task.name: task for task in tasks}
+        for task in tasks:
+            task.__class__ = NotedTask
+            task.lines = []
+
+    def __getitem__(self, name):
+        return self.tasks[name]
+
+    def kill(self, *names):
+        """Kills tasks by SIGKILL, all at once."""
+        for name in names:
+            with contextlib.suppress(ProcessLookupError):
+                os.killpg(self[name].pid, signal.SIGKILL)
+        for name in names:
+            self[name].wait()
+
+    def start(self, *names):
+        """Starts tasks again."""
+        for name in names:
+            self[name].start()
+
+    def send(self, name, number):
+        """Sends a signal to a task."""
+        os.killpg(self[name].pid, number)
+
+    def wait_for(self, name, pattern, count=1):
+        """Waits until a task has printed the pattern; returns the time of that line."""
+        found = []
+
+        def has_found():
+            found[:] = [when for when, line in list(self[name].lines) if re.search(pattern, line)]
+            return len(found) >= count
+
+        self.wait_until(has_found, f"{pattern!r} of {name}")
+        return found[count - 1]
+
+    def wait_for_end(self, name="chief 0"):
+        """Waits until a task has ended with status 0."""
+        self.wait_until(lambda: self[name].status is not None, f"the end of {name}")
+        assert self[name].status == 0, self.log
+
+    def wait_until(self, condition, what):
+        """Waits for a condition; fails with all lines if it does not come true."""
+        deadline = time.monotonic() + SECONDS
+        while not condition():
+            assert time.monotonic() < deadline, f"waited for {what}\n{self.log}"
+            time.sleep(0.1)
+
+    @property
+    def log(self):
+        """The lines of all tasks."""
+        return "\n".join(f"--- {name}\n{task.text}" for name, task in self.tasks.items())
+
+
+@contextlib.contextmanager
+def training(model_dir, steps, *, workers=1, servers=2, evaluator=False, seconds_per_step=0.02,
+             seconds_per_checkpoint=2):
+    """Yields a cluster that trains `tests/cluster/train.py`; nothing of it is left at the end."""
+    command = run_command([str(pathlib.Path(train.__file__)), str(model_dir), str(steps), "mod",
+                           str(seconds_per_step), str(seconds_per_checkpoint)])
+    cluster = FaultyCluster(new_tasks(command, workers=workers, servers=servers,
+                                      evaluator=evaluator))
+    try:
+        cluster.start(*cluster.tasks)
+        yield cluster
+    finally:
+        for task in cluster.tasks.values():
+            task.kill()
