@@ -54,6 +54,8 @@ EXTRAS = {
         "hypothesis",  # writes the cases of the property tests
         "pytest-xdist",  # runs them on all cores
         "libcst",  # parses what `migrate` rewrites
+        "kubernetes>=37",  # its models are the schema that an example is checked against
+        "pyyaml",  # reads that example
         "build",  # makes the sdist and the wheel that tests look into
         PYARROW,  # what extra `parquet` needs
         "matplotlib",  # what extra `plots` needs
