@@ -143,8 +143,8 @@ ERRORS = {
                         "it holds no arrays."),
     "not .npz": ("convert model out --to npz", "`output` must be a name that ends in .npz"),
     "histogram": ("inspect model --histogram norms.pdf", "must be a name that ends in .png"),
-    "no directory": ("convert model names.json/x --to tf2", "`output` must be where it can be "
-                     "written, got names.json/x"),
+    "no directory": ("convert model names.json/x --to tf2", "`output` must be writable, got "
+                     "names.json/x"),
 }
 
 
@@ -202,7 +202,7 @@ def test_disk_that_takes_no_more_leaves_nothing(command, model):
     before = files()
     done = start([sys.executable, "-c", LIMITED, *command.split()], cwd=model)
     assert done.returncode == 2, done.stderr
-    assert "tpu-estimator-embedding checkpoint: `output` must be where it can be written, got " in (
+    assert "tpu-estimator-embedding checkpoint: `output` must be writable, got " in (
         done.stderr)
     assert "File too large" in done.stderr
     assert files() == before

@@ -146,8 +146,9 @@ def subclassed(new_layer):
 
 
 @pytest.mark.parametrize("is_compiled, sentence", [
-    (True, "must be of a model whose tables have names of their own, got \"2 variables "
-           "'subclassed/embeddings'\". Keras 3 calls the variables of a subclassed model alike"),
+    (True, "must be of a model whose tables have different names, got \"2 variables "
+           "'subclassed/embeddings'\". Keras 3 gives the variables of a subclassed model the "
+           "same name"),
     (False, "must be of a compiled Keras model with tables")])
 def test_models_that_hide_their_tables_are_refused_with_the_way_out(is_compiled, sentence,
                                                                     tmp_path):

@@ -89,7 +89,7 @@ def test_ends_by_pointing_at_its_report_and_the_next_experiment(first_run, model
     report = model_dir / "report" / "report.html"
     assert f"The report has curves and tables: {report}" in first_run.stdout
     page = report.read_text()
-    assert f"The newest checkpoint is of step {STEPS}." in page
+    assert f"The newest checkpoint is from step {STEPS}." in page
     assert "auc over steps" in page and "items" in page
     assert "sweep -m tpu_estimator_embedding --multiplier 0 0.1 1 --metric auc" in first_run.stdout
 
@@ -97,8 +97,8 @@ def test_ends_by_pointing_at_its_report_and_the_next_experiment(first_run, model
 def test_run_again_keeps_logs_and_model(first_run, model_dir):
     again = run_demo(model_dir)
     assert again.returncode == 0, again.stderr
-    assert "are complete and stay as they are." in again.stdout
-    assert f"The model is trained already: step {STEPS} of {STEPS}." in again.stdout
+    assert "are complete and are kept." in again.stdout
+    assert f"The model is already trained: step {STEPS} of {STEPS}." in again.stdout
     assert metrics(again.stdout) == metrics(first_run.stdout)
 
 
@@ -134,7 +134,7 @@ def test_interrupted_run_resumes_and_ends_where_the_other_did(first_run, tmp_pat
     process.send_signal(signal.SIGINT)
     output, errors = process.communicate(timeout=120)
     assert process.returncode == 130, output + errors
-    assert "Interrupted. The same command goes on from the last checkpoint." in output
+    assert "Interrupted. Run the same command again to continue from the last checkpoint." in output
 
     resumed = run_demo(tmp_path)
     assert resumed.returncode == 0, resumed.stderr

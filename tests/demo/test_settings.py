@@ -16,6 +16,6 @@ def test_the_same_settings_pass(tmp_path):
 
 def test_other_settings_name_the_option_and_the_way_out(tmp_path):
     keep_settings(tmp_path, {"examples": 100, "seed": 1})
-    sentence = rf"`--seed` must be 1, with which {tmp_path} was made, got 2. Or choose another"
+    sentence = rf"`--seed` must be 1, with which {tmp_path} was created, got 2. Or choose another"
     with pytest.raises(ValueError, match=sentence):
         keep_settings(tmp_path, {"examples": 100, "seed": 2})

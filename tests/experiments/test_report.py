@@ -31,7 +31,7 @@ def model_dir(tmp_path_factory):
 def test_page_has_curves_tables_and_versions(model_dir, tmp_path, capsys):
     assert cli.main(["report", str(model_dir), "--out", str(tmp_path / "out")]) == 0
     page = (tmp_path / "out" / "report.html").read_text()
-    assert f"The newest checkpoint is of step {STEPS}. Last evaluation: later/loss" in page
+    assert f"The newest checkpoint is from step {STEPS}. Last evaluation: later/loss" in page
     assert "<td>counts</td>" in page
     for name in ("training_loss", "evaluation_loss", "speed", "row_norms"):
         assert (tmp_path / "out" / f"{name}.png").read_bytes().startswith(b"\x89PNG")
@@ -63,7 +63,7 @@ def test_checkpoint_deleted_under_the_reader_is_read_anew(model_dir, tmp_path, m
 
     monkeypatch.setattr(model_report, "inspect", deleted_once)
     page, *_ = model_report.write_report(model_dir, tmp_path / "out")
-    assert f"of step {STEPS}" in page.read_text()
+    assert f"from step {STEPS}" in page.read_text()
 
 
 @pytest.mark.parametrize("name", ["empty", "missing"])

@@ -118,7 +118,7 @@ def test_same_command_runs_only_what_is_missing_and_another_program_is_refused(d
     assert (out / "report.html").exists()
     other = run("sweep", *OPTIONS, "--evaluations", "1", cwd=directory)
     assert other.returncode == 2
-    assert "of which" in other.stderr and "Or choose another --out." in other.stderr
+    assert "as in the sweep" in other.stderr and "Or choose another --out." in other.stderr
 
 
 def test_interrupted_sweep_ends_its_children_and_continues_later(tmp_path):
@@ -132,7 +132,7 @@ def test_interrupted_sweep_ends_its_children_and_continues_later(tmp_path):
     process.send_signal(signal.SIGINT)
     output, errors = process.communicate(timeout=120)
     assert process.returncode == 130, errors
-    assert "Interrupted. The same command goes on where this one stopped." in output
+    assert "Interrupted. Run the same command again to continue." in output
     assert "0 of 1; interrupted" in output
     assert not children_of(directory)
     saved = max(int(path.stem.split("-")[1]) for path in (directory / "model").glob("*.index"))
@@ -178,7 +178,7 @@ def test_program_that_cannot_be_swept_reports_why_and_stops(tmp_path):
     (["--multiplier", "1", "--seeds", "0"], "`seeds` must be an int of at least 1, got 0"),
     (["--multiplier", "1", "--jobs", "1000"], "`--jobs` must be at most"),
     (["--clipping-limit", "0"], "`clipping_limit` must be above 0, got 0.0"),
-    (["-m", "another"], "Give one program"),
+    (["-m", "another"], "Pass one program"),
     (["--table", "user"], "`--table` must be KEY=M, a table and its multiplier, got 'user'."),
     (["--table", "user=wramup:5"], "Nearest to 'wramup': warmup"),
     (["--table", "re:(=1"], "must be a regular expression after 're:'")])
@@ -200,7 +200,7 @@ def test_sweep_runs_on_one_machine(monkeypatch, tmp_path, capsys):
     monkeypatch.chdir(tmp_path)
     monkeypatch.setenv("TF_CONFIG", '{"cluster": {}}')
     assert cli.main(["sweep", str(PROGRAM), "--multiplier", "1"]) == 2
-    assert "TF_CONFIG names a cluster" in capsys.readouterr().err
+    assert "TF_CONFIG describes a cluster" in capsys.readouterr().err
 
 
 def test_sweeps_own_process_and_reports_need_no_tensorflow():
@@ -221,7 +221,7 @@ def test_full_disk_is_reported_and_the_same_command_continues(tmp_path, monkeypa
     monkeypatch.setattr(program_sweep, "run_missing", run_missing)
     assert cli.main(["sweep", str(PROGRAM), "--multiplier", "0", "1"]) == 1
     shown = capsys.readouterr()
-    assert "No space left on device: 'job.json'. The same command goes on" in shown.err
+    assert "No space left on device: 'job.json'. Run the same command again" in shown.err
     assert "0 of 1; not run" in shown.out
 
 

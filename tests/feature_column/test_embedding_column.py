@@ -79,7 +79,7 @@ def test_tensor_core_shape_of_another_rank_raises(make, shape):
 
 @BOTH
 def test_tensor_core_without_shape_raises(make):
-    with pytest.raises(ValueError, match="`tensor_core_shape` must be given where "
+    with pytest.raises(ValueError, match="`tensor_core_shape` must be given if "
                                          "embedding_lookup_device is 'tpu_tensor_core', got None"):
         make(embedding_lookup_device="tpu_tensor_core")
 

@@ -103,7 +103,7 @@ def test_values_that_only_running_knows(embeddings, features, weights, message):
 
 @pytest.mark.parametrize("features, error, message", [
     ({"query": {"title": TITLE}, "page": (WORDS,)}, ValueError,
-     r"`features` must be of the structure of feature_config, .* Missing: \['query/words'\]"),
+     r"`features` must be in the structure of feature_config, .* Missing: \['query/words'\]"),
     ({"query": {"title": TITLE, "words": WORDS, "x": TITLE}, "page": (WORDS,)}, ValueError,
      r"Not configured: \['query/x'\]"),
     ({"query": {"title": TITLE, "words": WORDS}, "page": ()}, ValueError, "Missing: .'page/0'."),
@@ -143,7 +143,7 @@ def test_gradients(embeddings, gradients, error, message):
         embeddings.embedding.apply_gradients(given)
     with pytest.raises(ValueError, match=r"`gradients` must be .*Missing: \['page/0'\]"):
         embeddings.embedding.apply_gradients({"query": right["query"], "page": ()})
-    with pytest.raises(TypeError, match="`gradients` must be of the structure"):
+    with pytest.raises(TypeError, match="`gradients` must be in the structure"):
         embeddings.embedding.apply_gradients({"query": right["query"], "page": [right["page"][0]]})
     for variable in embeddings.embedding._trackable_children().values():
         assert len(set(variable.numpy().ravel().tolist())) == 1

@@ -133,7 +133,7 @@ def test_calls_of_a_step_may_be_in_functions_of_their_own(embedding, table):
 
 def test_tables_without_optimizer_are_not_trained(table):
     embedding = TPUEmbedding({"title": FeatureConfig(table)}, None)
-    with pytest.raises(RuntimeError, match="`training` must be False where a table has no opt"):
+    with pytest.raises(RuntimeError, match="`training` must be False if a table has no opt"):
         embedding.enqueue(IDS)
     embedding.enqueue(IDS, training=False)
     assert embedding.dequeue()["title"].numpy().tolist() == [[0.0], [0.0]]
@@ -151,5 +151,5 @@ def test_replicas_in_other_processes_are_refused(table, monkeypatch):
 
 
 def test_graphs_for_sessions_are_refused(table):
-    with tf.Graph().as_default(), pytest.raises(RuntimeError, match="must be made where Ten"):
+    with tf.Graph().as_default(), pytest.raises(RuntimeError, match="must be created in eager"):
         TPUEmbedding({"title": FeatureConfig(table)}, SGD(1.0))

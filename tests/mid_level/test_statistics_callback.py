@@ -88,7 +88,7 @@ def test_model_without_tables_is_an_error(tmp_path):
     inputs = tf.keras.Input([1])
     model = tf.keras.Model(inputs, tf.keras.layers.Dense(1)(inputs))
     model.compile("sgd", "mse")
-    with pytest.raises(ValueError, match="`model` must be one with a TPUEmbeddingLayer"):
+    with pytest.raises(ValueError, match="`model` must be a model with a TPUEmbeddingLayer"):
         model.fit(np.ones([2, 1]), np.ones([2, 1]), verbose=0,
                   callbacks=[statistics_callback_class(tf.keras)(tmp_path)])
 

@@ -131,8 +131,8 @@ def test_slots_are_left_out_without_an_optimizer(saved):
 def test_table_of_another_vocabulary_is_refused(saved):
     case = Case(5, rows={**ROWS, "a": 12}, num_chips=2)
     case.embedding.build()
-    with pytest.raises(ValueError, match=r"`saved table 'a'` must be of shape \[12, 3\], as it "
-                                         r"is configured, got \[11, 3\]"):
+    with pytest.raises(ValueError, match=r"`saved table 'a'` must be of the configured shape "
+                                         r"\[12, 3\], got \[11, 3\]"):
         case.checkpoint.restore(saved[0])
 
 
@@ -191,7 +191,7 @@ def test_parts_are_read_by_the_device_of_their_chip():
     np.testing.assert_array_equal(stack.read_from_device("/TPU:1"), stack.numpy()[96:])
     np.testing.assert_array_equal(
         stack.read_from_device("/job:worker/replica:0/task:0/device:TPU:0"), stack.numpy()[:96])
-    with pytest.raises(ValueError, match="`device` must be one of index 0 to 1, the chips, got"):
+    with pytest.raises(ValueError, match="`device` must be a device with an index from 0 to 1"):
         stack.read_from_device("/TPU:2")
 
 

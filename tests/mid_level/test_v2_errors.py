@@ -58,7 +58,7 @@ def test_output_shapes_are_needed(shape, sentence):
 
 @pytest.mark.parametrize("features, error, sentence", [
     ({"title": IDS["title"]}, ValueError, "Missing: .'more/0'."),
-    ({**IDS, "more": (IDS["more"][0],)}, TypeError, "`features` must be of the structure"),
+    ({**IDS, "more": (IDS["more"][0],)}, TypeError, "`features` must be in the structure"),
     (with_title("words"), ValueError, "`input of feature 'title'` must be a Tensor, "
                                       "SparseTensor or RaggedTensor, got 'str'"),
     (with_title(tf.constant([1, 2, 3])), ValueError, "`ids of feature 'title'` must be 4 values"),
@@ -146,7 +146,7 @@ def test_gradients_before_anything_was_built_are_refused(embedding):
                                 r"Expected shape \[4, 3\]"),
     (tf.ones([12]), ValueError, "at path title. Expected shape"),
     (np.ones([4, 3]), ValueError, "`gradient of feature 'title'` must be a Tensor or None"),
-    ([tf.ones([4, 3])], TypeError, "`gradients` must be of the structure of feature_config")])
+    ([tf.ones([4, 3])], TypeError, "`gradients` must be in the structure of feature_config")])
 def test_wrong_gradients_change_nothing(embedding, gradient, error, sentence):
     _, preserved = embedding(IDS)
     before = embedding.variables["words"]["parameters"].numpy()

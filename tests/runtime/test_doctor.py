@@ -26,7 +26,7 @@ def test_every_module_patched_has_a_line(findings):
 
 def test_stand_ins_for_a_tpu_are_listed(findings):
     report, _ = doctor.examine()
-    for line in ("tries the network for minutes; this machine stands in where no TPU answers",
+    for line in ("tries the network for minutes; this machine stands in if no TPU answers",
                  "tf.compat.v1.tpu.{rewrite, replicate, shard, batch_parallel}",
                  "tensorflow_estimator.python.estimator.tpu.tpu_config.RunConfig.__init__",
                  "tf.contrib.tpu.python.{ops, tpu}"):
@@ -62,7 +62,7 @@ def test_what_is_needed_is_reported_and_nothing_is_patched(findings, monkeypatch
     assert not is_well
     assert "WRONG  Keras       none\n                   -> Run `pip install it`." in report
     assert "install() changed" not in report
-    assert report.endswith("Do what the arrows say (Keras), then run this again.")
+    assert report.endswith("Follow the advice after the arrows (Keras), then run this again.")
 
 
 def test_what_is_merely_untested_does_not_stop_the_rest(findings):

@@ -113,7 +113,7 @@ def test_names_come_and_go():
     ("import tensorflow as tf; tf.estimator.inputs.numpy_input_fn",
      "tf.estimator.inputs is a name of TensorFlow 1.x."),
     ("import tensorflow as tf; tf.zeros([2]).shape[0].value",
-     "Sizes of a shape are ints, without `.value`, since TensorFlow 2. Run the program with"),
+     "In TensorFlow 2, sizes of a shape are ints without `.value`. Run the program with"),
     ("from tensorflow.contrib.tpu import keras_to_tpu_model", ""),  # says it itself
     ("from tensorflow.python.framework import ops; ops.no_such_name", ""),
     ("import tensorflow.compat.v1 as tf; tf.no_such_name", ""),

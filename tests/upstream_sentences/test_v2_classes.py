@@ -91,7 +91,7 @@ LOOKUPS = [
 
 @pytest.mark.parametrize("trigger, beginning", WORDS)
 @pytest.mark.parametrize("api", [mid_level, tpu_embedding_v2_utils], ids=["ours", "tensorflows"])
-def test_words(api, trigger, beginning):
+def test_config_classes(api, trigger, beginning):
     if api is tpu_embedding_v2_utils and "combiner" in beginning and "CustomCombiner" in vars(api):
         pytest.skip("since TensorFlow 2.21 a combiner may be a computation, so the sentence is new")
     check_refusal(lambda: trigger(api), ValueError, beginning)

@@ -1,7 +1,7 @@
 # SPDX-License-Identifier: Apache-2.0
 """Inspects, converts, compares and extracts checkpoints with embedding tables.
 
-None of it loads TensorFlow, and memory holds a few blocks of rows, whatever a table's size.
+Nothing here loads TensorFlow, and memory holds a few blocks of rows, regardless of table sizes.
 
     from tpu_estimator_embedding import checkpoint
 

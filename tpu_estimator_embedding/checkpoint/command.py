@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""`tpu-estimator-embedding checkpoint`: its arguments, and what each command does."""
+"""`tpu-estimator-embedding checkpoint`: runs the commands."""
 
 from __future__ import annotations
 

@@ -8,10 +8,9 @@ from collections.abc import Iterable, Sequence
 from tpu_estimator_embedding import checks
 
 DESCRIPTION = """\
-Looks into checkpoints with embedding tables, converts, compares and takes them
-apart. Nothing here loads TensorFlow; memory holds a few blocks of rows, whatever
-the size of a table. Outputs appear under their names when they are complete, and
-nothing is overwritten.
+Inspects, converts, compares and extracts checkpoints with embedding tables. No
+command loads TensorFlow; memory holds a few blocks of rows, regardless of table
+sizes. Outputs get their names when they are complete, and nothing is overwritten.
 """
 
 _EXAMPLES = {
@@ -28,7 +27,7 @@ _EXAMPLES = {
 _STATUSES = """\
 exit status:
   0  done; compare: they agree
-  1  compare: they differ; convert: done, but for variables that it lists as left out
+  1  compare: they differ; convert: done, except for the variables listed as left out
   2  error: nothing was written
 """
 
@@ -40,10 +39,10 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     parser.epilog = _epilog(_EXAMPLES)
     commands = parser.add_subparsers(dest="command", required=True, metavar="COMMAND")
     for name, summary, add in (
-            ("inspect", "says what a checkpoint holds and in what state it is", _add_inspect),
-            ("convert", "writes it in another form, or with another vocabulary", _add_convert),
-            ("reshard", "writes it for other hosts or the other partition", _add_reshard),
-            ("compare", "compares two, of any forms and layouts", _add_compare),
+            ("inspect", "describes a checkpoint and its tables", _add_inspect),
+            ("convert", "converts to another form or another vocabulary", _add_convert),
+            ("reshard", "changes the number of hosts or the partition strategy", _add_reshard),
+            ("compare", "compares two checkpoints of any forms and layouts", _add_compare),
             ("extract", "writes one table to Parquet or TSV", _add_extract)):
         command = commands.add_parser(
             name, help=summary, description=f"{name}: {summary}.", epilog=_epilog([name]),
@@ -61,23 +60,23 @@ def _epilog(commands: Iterable[str]) -> str:
 
 
 def _add_reading(parser: argparse.ArgumentParser) -> None:
-    group = parser.add_argument_group("what a checkpoint does not say itself")
+    group = parser.add_argument_group("facts that a checkpoint does not contain")
     group.add_argument("--from-hosts", type=int, metavar="H",
                        help="a TPU wrote it with partition_strategy='mod' on H hosts")
     group.add_argument("--tables", metavar="KEY,...", help="keys of the tables of a v1 "
-                       "checkpoint without a record of layouts; default: go by names")
-    group.add_argument("--names", metavar="FILE.json", help="how TF2 calls tables, and paths of "
-                       'other variables: {"dense/kernel": "model/dense/kernel"}')
+                       "checkpoint without a record of layouts; default: recognized by names")
+    group.add_argument("--names", metavar="FILE.json", help="names of tables in TF2, and paths "
+                       'of other variables: {"dense/kernel": "model/dense/kernel"}')
     group.add_argument("--object", action="append", default=[], metavar="PATH",
                        help="path of an object with tables in a TF2 checkpoint")
     group.add_argument("--optimizer", action="append", default=[], metavar="TABLE=OPTIMIZER",
-                       help="where slots of that name belong to several: ProximalAdagrad has "
-                       "the accumulators that Adagrad has")
+                       help="needed if several optimizers have such slots, as Adagrad and "
+                       "ProximalAdagrad do")
 
 
 def _add_from(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("--from", dest="from_", choices=_FORMS,
-                        help="the form that it must have; default: any")
+                        help="the form that the checkpoint must have; default: any")
 
 
 def _add_inspect(parser: argparse.ArgumentParser) -> None:
@@ -86,7 +85,7 @@ def _add_inspect(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("--all", action="store_true", help="list all other variables, too")
     parser.add_argument("--json", action="store_true", help="print JSON")
     parser.add_argument("--histogram", type=pathlib.Path, metavar="FILE.png",
-                        help="draw the norms of the rows of every table")
+                        help="draw a histogram of the row norms of every table")
 
 
 def _add_output(parser: argparse.ArgumentParser) -> None:
@@ -97,18 +96,19 @@ def _add_convert(parser: argparse.ArgumentParser) -> None:
     _add_output(parser)
     _add_from(parser)
     parser.add_argument("--to", choices=_FORMS, help="default: the form that it has")
-    parser.add_argument("--template", metavar="CHECKPOINT", help="saved by the TF2 or Keras "
-                        "program that is to restore the output, which will be like it")
+    parser.add_argument("--template", metavar="CHECKPOINT", help="checkpoint of the TF2 or Keras "
+                        "program that will restore the output; the output gets its structure")
     parser.add_argument("--hosts", type=int, metavar="M", help="v1: hosts that share the tables")
     parser.add_argument("--partition", choices=("div", "mod"), help="v1: how they share them")
     parser.add_argument("--resize", action="append", default=[], metavar="TABLE=ROWS",
                         help="another vocabulary size")
     parser.add_argument("--initializer", action="append", default=[],
-                        metavar="TABLE=INITIALIZER", help="of added rows: truncated_normal"
-                        "[:STDDEV] (default, 1/√dim), normal[:STDDEV], uniform:LOW,HIGH, "
-                        "constant:VALUE or zeros")
+                        metavar="TABLE=INITIALIZER", help="initializer of added rows: "
+                        "truncated_normal[:STDDEV] (default, 1/√dim), normal[:STDDEV], "
+                        "uniform:LOW,HIGH, constant:VALUE or zeros")
     parser.add_argument("--slot-value", action="append", default=[], metavar="TABLE/SLOT=VALUE",
-                        help="of added rows; default: 0, of accumulators the smallest value")
+                        help="slot values of added rows; default: 0, or the smallest value of an "
+                        "accumulator")
     parser.add_argument("--global-step", type=int, metavar="N", help="the step to write")
     parser.add_argument("--without-slots", action="store_true", help="leave slots of tables out")
 
@@ -116,7 +116,7 @@ def _add_convert(parser: argparse.ArgumentParser) -> None:
 def _add_reshard(parser: argparse.ArgumentParser) -> None:
     _add_output(parser)
     parser.add_argument("--hosts", type=int, required=True, metavar="M",
-                        help="hosts that are to share every table")
+                        help="number of hosts that will share every table")
     parser.add_argument("--partition", choices=("div", "mod"), required=True)
 
 
@@ -138,7 +138,7 @@ def _add_extract(parser: argparse.ArgumentParser) -> None:
 
 
 def read_pairs(option: str, form: str, texts: Sequence[str]) -> dict[str, str]:
-    """Returns what stands before and after the last `=` of each text.
+    """Splits each text at its last `=`.
 
     >>> read_pairs("--resize", "TABLE=ROWS", ["words=200", "tags=10"])
     {'words': '200', 'tags': '10'}
@@ -153,7 +153,7 @@ def read_pairs(option: str, form: str, texts: Sequence[str]) -> dict[str, str]:
 
 
 def read_range(text: str) -> tuple[int, int]:
-    """Returns the numbers of `START:STOP`.
+    """Parses `START:STOP`.
 
     >>> read_range("0:1000")
     (0, 1000)

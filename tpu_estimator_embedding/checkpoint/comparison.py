@@ -18,15 +18,15 @@ from tpu_estimator_embedding.checkpoint.report.progress import progress_bar
 
 @dataclasses.dataclass(frozen=True)
 class TensorComparison:
-    """How a table, a slot or a variable of two checkpoints differs.
+    """The difference of one table, slot or variable between two checkpoints.
 
     Attributes:
-        name: of the table or variable.
-        slot: of the table, "parameters" for the table itself; None for a variable.
+        name: name of the table or variable.
+        slot: slot of the table, "parameters" for the table itself; None for a variable.
         rows: number of rows; 1 for a scalar.
-        differing_rows: those with a value that differs by more than the tolerance.
-        max_difference: the largest `|a - b|`; NaN where just one of them is NaN.
-        worst_row: where that is, an id for a table; None where all bits are equal.
+        differing_rows: number of rows with a difference above the tolerance.
+        max_difference: the largest `|a - b|`; NaN if just one of a pair is NaN.
+        worst_row: row with that difference, an id for a table; None if all bits are equal.
     """
 
     name: str
@@ -39,11 +39,11 @@ class TensorComparison:
 
 @dataclasses.dataclass(frozen=True)
 class Comparison:
-    """How two checkpoints differ.
+    """The differences between two checkpoints.
 
     Attributes:
-        tensors: of everything that both have.
-        only_in_a, only_in_b: names of variables that the other has not.
+        tensors: the comparisons of all tables, slots and variables that both have.
+        only_in_a, only_in_b: names of variables that only one checkpoint has.
     """
 
     tensors: tuple[TensorComparison, ...]
@@ -52,7 +52,7 @@ class Comparison:
 
     @property
     def agree(self) -> bool:
-        """Whether both have the same variables with the same values, but for the tolerance."""
+        """Whether both have the same variables, with the same values within the tolerance."""
         return not (self.only_in_a or self.only_in_b
                     or any(tensor.differing_rows for tensor in self.tensors))
 
@@ -63,30 +63,30 @@ def compare(a: StrPath, b: StrPath, *, rtol: float = 0.0, atol: float = 0.0,
             progress: bool = False) -> Comparison:
     """Compares two checkpoints, without TensorFlow.
 
-    Values agree where `|a - b| ≤ atol + rtol |b|`, or both are NaN. Tables are compared by id,
-    whatever the forms and layouts.
+    Values agree if `|a - b| ≤ atol + rtol |b|`, or both are NaN. Tables are compared by id,
+    regardless of forms and layouts.
 
     Args:
         a: a checkpoint, a directory with one, or an `.npz` file.
-        b: another.
+        b: the other checkpoint.
         rtol: relative tolerance.
         atol: absolute tolerance.
         names: name in TPUEstimator -> name of the table, or path of the variable, in TF2.
-        reading_a: what `a` does not say itself.
-        reading_b: what `b` does not say itself.
-        tables_only: whether to leave all other variables out.
+        reading_a: facts that `a` does not contain.
+        reading_b: facts that `b` does not contain.
+        tables_only: whether to compare only tables and slots.
         progress: whether to show a progress bar.
 
     Raises:
         FileNotFoundError: if a file is missing.
         ValueError: if a table or slot is missing on one side, shapes differ, or a checkpoint
-            is damaged or foreign.
+            is damaged or in another format.
     """
     checks.check(rtol >= 0 and atol >= 0, "rtol", "at least 0, as atol must", (rtol, atol))
     table_names = Names(names)
     first = read_checkpoint(a, None, table_names, reading_a)
     second = read_checkpoint(b, None, table_names, reading_b)
-    for reading in (reading_a, reading_b):  # the command has one for both
+    for reading in (reading_a, reading_b):  # the command passes the same for both
         check_used(reading, first, second)
     table_names.check_known(first, second)
     first, second = _named_as_tf2(first, table_names), _named_as_tf2(second, table_names)
@@ -116,7 +116,7 @@ def _called(name: str, slot: str | None) -> str:
 
 
 def _named_as_tf2(contents: Contents, names: Names) -> Contents:
-    """Calls tables as TF2 does: a checkpoint of TF2 may not know what TPUEstimator called them."""
+    """Uses TF2's names of tables, because a TF2 checkpoint may not contain TPUEstimator's."""
     return dataclasses.replace(contents, tables={
         names.of_table(name): table for name, table in contents.tables.items()})
 
@@ -146,7 +146,7 @@ def _compare(name: str, slot: str | None, a: StoredTensor, b: StoredTensor,
         advance(left.nbytes)
         if left.tobytes() == right.tobytes():
             continue
-        if left.dtype.kind in "SV":  # strings, bfloat16: only whole values compare
+        if left.dtype.kind in "SV":  # strings and bfloat16 can only be equal or different
             return TensorComparison(name, slot, rows, rows, float("nan"), 0)
         differing += int((~are_close(left, right)).any(axis=1).sum())
         distances = _distances(left, right).max(axis=1, initial=0.0)
@@ -157,7 +157,7 @@ def _compare(name: str, slot: str | None, a: StoredTensor, b: StoredTensor,
 
 
 def _blocks(a: StoredTensor, b: StoredTensor) -> Iterator[tuple[int, np.ndarray, np.ndarray]]:
-    """Yields the first row of a block, and the block of both, `[rows, numbers in a row]`."""
+    """Yields (first row, block of a, block of b); blocks are `[rows, values per row]`."""
     if a.dtype == dtypes.STRING:
         left, right = (np.array([[b"".join(map(bytes, one.chunks()))]]) for one in (a, b))
         yield 0, left, right

@@ -1,8 +1,8 @@
 # SPDX-License-Identifier: Apache-2.0
 """The contents of a checkpoint of any form: tables with their slots, and other variables.
 
-Every form is read into these records and written from them. Names are those that a
-checkpoint of TPUEstimator (`v1`) uses, so that two checkpoints of different forms compare.
+Every form is read into these records and written from them. Names are those of a TPUEstimator
+checkpoint (`v1`), so that checkpoints of different forms can be compared.
 """
 
 import dataclasses
@@ -13,7 +13,7 @@ from tpu_estimator_embedding.checkpoint.bundle.stored_tensor import StoredTensor
 from tpu_estimator_embedding.checkpoint.layouts.table_layouts import TableLayout
 from tpu_estimator_embedding.checkpoint.slot_names import SLOT_SUFFIXES
 
-PARAMETERS = "parameters"  # the name of the table itself beside those of its slots
+PARAMETERS = "parameters"  # the name of the table itself next to its slots
 
 
 @dataclasses.dataclass(frozen=True)
@@ -21,11 +21,11 @@ class Table:
     """One embedding table.
 
     Attributes:
-        name: its key in a checkpoint of TPUEstimator, `input_layer/words_embedding/...`.
-        rows: `[vocabulary_size, dim]`, by id.
-        slots: slot name -> the same shape, by id.
-        optimizer: the one that has these slots; None where there are none.
-        layout: how the file has the rows.
+        name: its key in a TPUEstimator checkpoint, `input_layer/words_embedding/...`.
+        rows: `[vocabulary_size, dim]`, in the order of ids.
+        slots: slot name -> tensor of the same shape and order.
+        optimizer: the optimizer with these slots; None without slots.
+        layout: the layout of the rows in the file.
     """
 
     name: str
@@ -41,12 +41,12 @@ class Table:
 
     @property
     def dimension(self) -> int:
-        """Numbers in a row."""
+        """Number of values per row."""
         return self.rows.shape[1]
 
     @property
     def size(self) -> int:
-        """Bytes of the table and its slots."""
+        """Number of bytes of the table and its slots."""
         return sum(tensor.size for _, tensor in self.tensors())
 
     def tensors(self) -> Iterator[tuple[str, StoredTensor]]:
@@ -55,7 +55,7 @@ class Table:
         yield from self.slots.items()
 
     def key(self, slot: str) -> str:
-        """Returns the key of the table or a slot in a checkpoint of TPUEstimator."""
+        """Returns the key of the table or a slot in a TPUEstimator checkpoint."""
         if slot == PARAMETERS:
             return self.name
         return f"{self.name}/{SLOT_SUFFIXES[self.optimizer or ''][slot]}"
@@ -66,11 +66,11 @@ class Contents:
     """The contents of a checkpoint.
 
     Attributes:
-        path: where it was found.
+        path: path of the checkpoint.
         form: "v1", "tf2", "tpu-embedding-layer", "keras-rs" or "npz".
         tables: name -> table.
-        variables: name -> every other variable, the global step among them.
-        others: keys that belong to the form itself, as its graph of objects does.
+        variables: name -> variable, for all other variables including the global step.
+        others: keys that belong to the form itself, such as its object graph.
     """
 
     path: pathlib.Path
@@ -81,12 +81,12 @@ class Contents:
 
     @property
     def size(self) -> int:
-        """Bytes of all values."""
+        """Number of bytes of all values."""
         return (sum(table.size for table in self.tables.values())
                 + sum(variable.size for variable in self.variables.values()))
 
     @property
     def global_step(self) -> int | None:
-        """The step, None where the checkpoint does not say it."""
+        """The global step; None if the checkpoint does not contain it."""
         step = self.variables.get("global_step")
         return None if step is None else int(step.read())

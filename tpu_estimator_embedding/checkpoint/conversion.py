@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Converts checkpoints: to another form, another layout, another vocabulary."""
+"""Converts checkpoints to another form, another layout or another vocabulary."""
 
 import dataclasses
 import os
@@ -54,11 +54,11 @@ class Conversion:
     """The result of a conversion.
 
     Attributes:
-        output: path of the checkpoint.
-        contents: what was read and, but for `left_out`, written.
-        left_out: variables of the source that the template has no place for.
-        kept: variables of the template that the source has no values for.
-        is_newest: whether the file `checkpoint` of the directory was made to name it.
+        output: path of the written checkpoint.
+        contents: the contents that were read and, except `left_out`, written.
+        left_out: variables of the source that the template does not have.
+        kept: variables of the template that the source does not have.
+        is_newest: whether the file `checkpoint` of the directory now names the output.
     """
 
     output: pathlib.Path
@@ -76,28 +76,28 @@ def convert(checkpoint: StrPath, output: StrPath, to: str | None = None, *,
             progress: bool = False) -> Conversion:
     """Writes a checkpoint in another form, with tables, slots and all other variables.
 
-    Memory holds a few blocks of rows, whatever the size of a table. The output appears
-    under its name when it is complete.
+    Memory holds a few blocks of rows, regardless of table sizes. The output gets its name when it
+    is complete.
 
     Args:
-        checkpoint: what to read: a checkpoint, a directory with one, or an `.npz` file.
-        output: a new name. In a directory: a name in it that fits the form.
+        checkpoint: the source: a checkpoint, a directory with one, or an `.npz` file.
+        output: a new path. For an existing directory, a suitable name in it is chosen.
         to: "v1", "tf2", "tpu-embedding-layer", "keras-rs" or "npz"; None keeps the form.
-        from_: the form that the checkpoint must have; None takes any.
+        from_: the form that the checkpoint must have; None accepts any form.
         names: name in TPUEstimator -> name of the table, or path of the variable, in TF2.
-        template: a checkpoint of the program that is to restore the output.
-        reading: what the checkpoint does not say itself.
-        layout: for "v1": hosts and "div" or "mod"; None keeps that of the source.
+        template: a checkpoint of the program that will restore the output.
+        reading: facts that the checkpoint does not contain.
+        layout: for "v1": number of hosts, and "div" or "mod"; None keeps the layout.
         resize: name of a table -> its new number of rows.
-        global_step: the step to write; None keeps that of the source.
-        without_slots: whether to leave the slots of all tables out.
+        global_step: the step to write; None keeps the step of the source.
+        without_slots: whether to omit the slots of all tables.
         progress: whether to show a progress bar.
 
     Raises:
         FileNotFoundError: if a file is missing.
         FileExistsError: if the output exists.
-        OSError: if it cannot be written.
-        ValueError: if an argument does not fit, or the checkpoint is damaged or foreign.
+        OSError: if the output cannot be written.
+        ValueError: if an argument is invalid, or the checkpoint is damaged or in another format.
     """
     if to is not None:
         checks.check_one_of("to", FORMS, to)
@@ -120,19 +120,19 @@ def convert(checkpoint: StrPath, output: StrPath, to: str | None = None, *,
 
 def reshard(checkpoint: StrPath, output: StrPath, num_hosts: int, partition_strategy: str, *,
             reading: Reading | None = None, progress: bool = False) -> Conversion:
-    """Writes a checkpoint of TPUEstimator for another number of hosts or the other partition.
+    """Writes a TPUEstimator checkpoint for other hosts or the other partition strategy.
 
     Args:
-        checkpoint: what to read.
-        output: a new name.
-        num_hosts: hosts that are to share every table.
+        checkpoint: the source.
+        output: a new path.
+        num_hosts: number of hosts that will share every table.
         partition_strategy: "div" or "mod".
-        reading: what the checkpoint does not say itself: `from_hosts` for one that a TPU
-            wrote with `mod`.
+        reading: facts that the checkpoint does not contain: `from_hosts` if a TPU wrote it with
+            `mod`.
         progress: whether to show a progress bar.
 
     Raises:
-        FileNotFoundError, FileExistsError, OSError, ValueError: as `convert`.
+        FileNotFoundError, FileExistsError, OSError, ValueError: see `convert`.
     """
     return convert(checkpoint, output, "v1", from_="v1", reading=reading, progress=progress,
                    layout=(num_hosts, partition_strategy))
@@ -144,7 +144,7 @@ def _check_combination(form: str, to: str, template: StrPath | None, layout: Lay
                  f"left out where `to` is {to!r}", template)
     checks.check(template is not None or to != "keras-rs" or form == to, "template",
                  "a checkpoint of the Keras model", template,
-                 "Write one in the Keras program, once the model is built and compiled: "
+                 "Write one in the Keras program, after the model was built and compiled: "
                  "tf.train.Checkpoint(model=model).save('template').")
     if layout is not None:
         checks.check_positive_int("num_hosts", layout[0])

@@ -16,12 +16,12 @@ from tpu_estimator_embedding.checkpoint.paths import local_path
 from tpu_estimator_embedding.checkpoint.reading import Reading, check_used, read_checkpoint
 from tpu_estimator_embedding.checkpoint.report.progress import progress_bar
 
-EMBEDDING = "embedding"  # the column of the table itself, beside those of its slots
+EMBEDDING = "embedding"  # the column of the table itself, next to its slots
 
 Columns = Mapping[str, np.ndarray]  # name -> `[rows, dim]`
 _Blocks = Iterator[tuple[int, Columns]]  # first id, columns
 
-_BYTES_AS_TEXT = 3  # for each byte of a float, about
+_BYTES_AS_TEXT = 3  # approximate characters per byte of a float
 
 
 def extract(checkpoint: StrPath, table: str, output: StrPath, *, slots: bool = False,
@@ -32,15 +32,15 @@ def extract(checkpoint: StrPath, table: str, output: StrPath, *, slots: bool = F
 
     Args:
         checkpoint: a checkpoint, a directory with one, or an `.npz` file.
-        table: its name, as in TPUEstimator or as in TF2.
-        output: a new name. `.parquet`: columns `id` (int64) and `embedding` (lists of dim
-            numbers). `.tsv`: a line for each row, of dim numbers, which read back to the
-            same bits, as https://projector.tensorflow.org loads them.
+        table: its name in TPUEstimator or in TF2.
+        output: a new path. `.parquet`: columns `id` (int64) and `embedding` (lists of dim
+            numbers). `.tsv`: one line of dim numbers per row, for
+            https://projector.tensorflow.org; reading them returns the same bits.
         slots: whether Parquet gets a column for each slot.
-        rows: first id, and the one after the last; None takes all.
-        from_: the form that the checkpoint must have; None takes any.
+        rows: (first id, last id + 1); None means all rows.
+        from_: the form that the checkpoint must have; None accepts any form.
         names: name in TPUEstimator -> name in TF2.
-        reading: what the checkpoint does not say itself.
+        reading: facts that the checkpoint does not contain.
         progress: whether to show a progress bar.
 
     Returns:
@@ -51,7 +51,7 @@ def extract(checkpoint: StrPath, table: str, output: StrPath, *, slots: bool = F
         FileExistsError: if the output exists.
         ImportError: if pyarrow is needed and missing.
         OSError: if the output cannot be written.
-        ValueError: if an argument does not fit, or the checkpoint is damaged or foreign.
+        ValueError: if an argument is invalid, or the checkpoint is damaged or in another format.
     """
     path = local_path("output", output)
     checks.check(path.suffix in _WRITERS, "output", "a name that ends in "
@@ -94,7 +94,7 @@ def _find(contents: Contents, name: str, names: Names) -> Table:
 def _write_tsv(path: pathlib.Path, blocks: _Blocks) -> None:
     with path.open("x", encoding="utf-8") as file:
         for _, columns in blocks:
-            # 9 digits tell any two float32 apart.
+            # 9 digits distinguish all float32 values.
             np.savetxt(file, columns[EMBEDDING], fmt="%.9g", delimiter="\t")
 
 

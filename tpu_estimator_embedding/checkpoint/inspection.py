@@ -20,15 +20,15 @@ class TableReport:
     """The description of a table.
 
     Attributes:
-        name: its key in a checkpoint of TPUEstimator.
+        name: its key in a TPUEstimator checkpoint.
         rows: its vocabulary size.
-        dimension: numbers in a row.
-        optimizer: the one that has such slots; None where there are none.
+        dimension: number of values per row.
+        optimizer: the optimizer with these slots; None without slots.
         slots: names of the slots.
-        num_hosts: hosts among which the file has the rows.
+        num_hosts: number of hosts in the layout of the file.
         partition_strategy: "div" or "mod".
-        size: bytes, with the slots.
-        statistics: of the values, None where they were not read.
+        size: number of bytes, including slots.
+        statistics: statistics of the values; None if they were not read.
     """
 
     name: str
@@ -47,12 +47,12 @@ class CheckpointReport:
     """The description of a checkpoint.
 
     Attributes:
-        path: where it is.
+        path: path of the checkpoint.
         form: "v1", "tf2", "tpu-embedding-layer", "keras-rs" or "npz".
-        global_step: its step; None where it does not say.
-        size: bytes of all values.
-        tables: its tables, by name.
-        variables: name -> shape of every other variable.
+        global_step: its step; None if it does not contain one.
+        size: number of bytes of all values.
+        tables: its tables, sorted by name.
+        variables: name -> shape, for all other variables.
     """
 
     path: pathlib.Path
@@ -63,7 +63,7 @@ class CheckpointReport:
     variables: Mapping[str, tuple[int, ...]]
 
     def to_dict(self) -> dict[str, Any]:
-        """Returns the report in plain values, as `inspect --json` prints it."""
+        """Returns the report as plain values, for `inspect --json`."""
         report = dataclasses.asdict(dataclasses.replace(self, tables=()))
         return {**report, "path": str(self.path), "tables": [
             {**dataclasses.asdict(dataclasses.replace(table, statistics=None)),
@@ -79,15 +79,15 @@ def inspect(checkpoint: StrPath, *, from_: str | None = None,
 
     Args:
         checkpoint: a checkpoint, a directory with one, or an `.npz` file.
-        from_: the form that it must have; None takes any.
+        from_: the form that the checkpoint must have; None accepts any form.
         names: name in TPUEstimator -> name of the table, or path of the variable, in TF2.
-        reading: what the checkpoint does not say itself.
-        values: whether to read the tables, which also checks that they are whole.
+        reading: facts that the checkpoint does not contain.
+        values: whether to read the tables, which also verifies their checksums.
         progress: whether to show a progress bar.
 
     Raises:
         FileNotFoundError: if a file is missing.
-        ValueError: if it is damaged or foreign, or an argument does not fit.
+        ValueError: if it is damaged or in another format, or an argument is invalid.
     """
     table_names = Names(names)
     contents = read_checkpoint(checkpoint, from_, table_names, reading)

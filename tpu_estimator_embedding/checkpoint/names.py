@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""The names in TF2 programs of variables of TPUEstimator.
+"""Maps names of variables in TPUEstimator to names in TF2 programs.
 
 >>> names = Names({"dense/kernel": "model/dense/kernel"})
 >>> names.of_table("input_layer/w_embedding/embedding_weights")
@@ -20,13 +20,14 @@ _OF_COLUMN = re.compile(r"(?:^|/)([^/]+)_embedding/embedding_weights(?:_\d+)?$")
 
 
 class Names:
-    """Name in a checkpoint of TPUEstimator -> name in a program of TF2.
+    """Name in a TPUEstimator checkpoint -> name in a TF2 program.
 
-    A table of a feature column is called as the column, any other as it was.
+    By default, a table of a feature column gets the name of the column; other tables keep their
+    names.
     """
 
     def __init__(self, given: Mapping[str, str] | None = None):
-        """Takes the names that differ from the default: of tables, or paths of variables."""
+        """Stores the names of tables and paths of variables that differ from the default."""
         self._given = dict(given or {})
         self._inverse = {new: old for old, new in self._given.items()}
         checks.check(len(self._inverse) == len(self._given), "names",
@@ -38,15 +39,15 @@ class Names:
         return self._given.get(name) or (column[1] if column else name)
 
     def path_of_variable(self, name: str) -> str | None:
-        """Returns the path of a variable in TF2, None where it was not given."""
+        """Returns the path of a variable in TF2; None if it was not given."""
         return self._given.get(name)
 
     def former(self, name: str) -> str | None:
-        """Returns the name in TPUEstimator of a table or path of TF2; None if not given."""
+        """Returns the name in TPUEstimator of a TF2 table or path; None if it was not given."""
         return self._inverse.get(name)
 
     def check_known(self, *contents: Contents) -> None:
-        """Raises ValueError if a name was given for what no checkpoint has."""
+        """Raises ValueError if a name was given for a variable that no checkpoint has."""
         unknown = set(self._given)
         for one in contents:
             unknown -= one.tables.keys() | one.variables.keys()
@@ -58,7 +59,7 @@ def read_names(path: pathlib.Path) -> dict[str, str]:
     """Returns the names in a JSON file.
 
     Raises:
-        ValueError: if it is no object of strings.
+        ValueError: if the file is not a JSON object of strings.
     """
     try:
         names = json.loads(path.read_text(encoding="utf-8"))

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Files that appear under their names when they are complete, or not at all."""
+"""Files that get their names only when they are complete."""
 
 import contextlib
 import os
@@ -10,15 +10,15 @@ from collections.abc import Iterator, Sequence
 
 @contextlib.contextmanager
 def new_files(paths: Sequence[pathlib.Path], size: int) -> Iterator[list[pathlib.Path]]:
-    """Yields paths to write to, which are renamed to `paths` in order at the end.
+    """Yields temporary paths to write to, which are renamed to `paths` in order at the end.
 
     Args:
-        paths: where the files are to appear, all in one directory, which is created.
-        size: bytes that they need together, about.
+        paths: final paths of the files, all in one directory, which is created.
+        size: approximate total number of bytes.
 
     Raises:
-        FileExistsError: if one of them is there.
-        OSError: if the disk is full or nothing can be written there.
+        FileExistsError: if one of the files exists.
+        OSError: if the disk is full or the directory is not writable.
     """
     directory = paths[0].parent
     check_absent(paths)
@@ -38,13 +38,13 @@ def new_files(paths: Sequence[pathlib.Path], size: int) -> Iterator[list[pathlib
             with contextlib.suppress(OSError):
                 path.unlink()
         if isinstance(error, OSError) and error.errno is not None:
-            raise OSError(f"`output` must be where it can be written, got {paths[0]}: "
+            raise OSError(f"`output` must be writable, got {paths[0]}: "
                           f"{error.strerror}.") from error
         raise
 
 
 def check_absent(paths: Sequence[pathlib.Path]) -> None:
-    """Raises FileExistsError if there is one of the files."""
+    """Raises FileExistsError if one of the files exists."""
     for path in paths:
         if path.exists():
             raise FileExistsError(f"`output` must be a new name, got {path}, which exists.")

@@ -7,16 +7,16 @@ import re
 
 from tpu_estimator_embedding import checks
 
-STATE_FILE = "checkpoint"  # names the newest checkpoint of a directory
+STATE_FILE = "checkpoint"  # contains the name of the newest checkpoint of a directory
 
 
 def index_file(prefix: pathlib.Path) -> pathlib.Path:
-    """Returns the file that says which tensors there are."""
+    """Returns the index file, which lists the tensors."""
     return prefix.with_name(f"{prefix.name}.index")
 
 
 def data_file(prefix: pathlib.Path, shard: int, shards: int) -> pathlib.Path:
-    """Returns one of the files that hold the values.
+    """Returns one of the data files.
 
     >>> data_file(pathlib.Path("model.ckpt-100"), 0, 1).name
     'model.ckpt-100.data-00000-of-00001'
@@ -25,10 +25,10 @@ def data_file(prefix: pathlib.Path, shard: int, shards: int) -> pathlib.Path:
 
 
 def local_path(argument: str, path: str | os.PathLike[str]) -> pathlib.Path:
-    """Returns the path.
+    """Converts a local path.
 
     Raises:
-        ValueError: if it is one of a storage service, as `gs://bucket/model`.
+        ValueError: if the path belongs to a storage service, such as `gs://bucket/model`.
     """
     checks.check("://" not in os.fspath(path), argument, "a path on this machine", os.fspath(path),
                  "Copy the files, with a tool of the storage service or tf.io.gfile.copy.")
@@ -36,12 +36,12 @@ def local_path(argument: str, path: str | os.PathLike[str]) -> pathlib.Path:
 
 
 def find_checkpoint(path: pathlib.Path) -> pathlib.Path:
-    """Returns the prefix of a checkpoint; of a directory, that of its newest.
+    """Returns the prefix of a checkpoint; for a directory, that of its newest checkpoint.
 
-    A name with `.index` or `.data-...` at its end, as a shell completes it, will do.
+    A path that ends in `.index` or `.data-...`, as completed by a shell, is accepted.
 
     Raises:
-        FileNotFoundError: if the directory has none.
+        FileNotFoundError: if the directory has no checkpoint.
     """
     if not path.is_dir():
         return path.with_name(re.sub(r"\.(index|data-\d{5}-of-\d{5})$", "", path.name))
@@ -52,15 +52,15 @@ def find_checkpoint(path: pathlib.Path) -> pathlib.Path:
         raise FileNotFoundError("`checkpoint` must be a checkpoint or a directory whose file "
                                 f"`{STATE_FILE}` names one, got {path}.")
     newest = path / found[1]
-    moved = path / newest.name  # the file names the place at which it was written
+    moved = path / newest.name  # the file contains the path at which it was written
     return newest if index_file(newest).exists() or not index_file(moved).exists() else moved
 
 
 def write_state(prefix: pathlib.Path) -> bool:
-    """Makes the checkpoint the newest of its directory, unless that names another.
+    """Makes the checkpoint the newest of its directory, unless another is recorded there.
 
     Returns:
-        Whether it did.
+        Whether the file was written.
     """
     state = prefix.with_name(STATE_FILE)
     if state.exists():

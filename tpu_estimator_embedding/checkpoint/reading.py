@@ -36,10 +36,10 @@ class Reading:
     """Options for reading a checkpoint that does not record them.
 
     Attributes:
-        tables: keys of the tables in a checkpoint of TPUEstimator; None to find them.
-        from_hosts: hosts among which a TPU dealt the ids out by `mod`; None: by `div`.
-        objects: paths of the objects that hold tables in a checkpoint of TF2; () to find them.
-        optimizers: table -> optimizer, where slots of that name belong to several.
+        tables: keys of the tables in a TPUEstimator checkpoint; None finds them.
+        from_hosts: number of hosts, if a TPU wrote the checkpoint with `mod`; None means `div`.
+        objects: paths of the objects with tables in a TF2 checkpoint; () finds them.
+        optimizers: table -> optimizer, needed if several optimizers have such slots.
     """
 
     tables: tuple[str, ...] | None = None
@@ -57,14 +57,15 @@ def read_checkpoint(path: str | os.PathLike[str], form: str | None = None,
     """Returns the contents of a checkpoint; values are read on demand.
 
     Args:
-        path: a checkpoint, a directory that names one in its file `checkpoint`, or an `.npz`.
-        form: one of FORMS; None to see which it is.
-        names: how TF2 calls what TPUEstimator called otherwise.
-        reading: what the checkpoint does not say itself.
+        path: a checkpoint, a directory whose file `checkpoint` names one, or an `.npz` file.
+        form: the form that it must have, one of FORMS; None accepts any form.
+        names: names that differ between TPUEstimator and TF2.
+        reading: facts that the checkpoint does not contain.
 
     Raises:
         FileNotFoundError: if a file is missing.
-        ValueError: if it is damaged or foreign, of another form, or `reading` does not fit.
+        ValueError: if it is damaged, in another format or of another form, or `reading` does not
+            apply to it.
     """
     if form is not None:
         checks.check_one_of("form", FORMS, form)
@@ -91,7 +92,7 @@ def read_checkpoint(path: str | os.PathLike[str], form: str | None = None,
 
 
 def check_used(reading: Reading | None, *contents: Contents) -> None:
-    """Raises ValueError if something was said that is of no use for any of the checkpoints."""
+    """Raises ValueError if an option does not apply to any of the checkpoints."""
     forms = {one.form for one in contents}
     named = forms & {"v1", "npz"}
     objects = forms & {"tf2", "tpu-embedding-layer"}
@@ -105,7 +106,7 @@ def check_used(reading: Reading | None, *contents: Contents) -> None:
     known = tables | {Names().of_table(name) for name in tables}
     checks.check(set(reading.optimizers) <= known, "optimizers",
                  f"of tables in a checkpoint of TF2, {sorted(tables)}", dict(reading.optimizers),
-                 "Other checkpoints say which optimizer a slot is of.")
+                 "Other checkpoints contain the optimizer of each slot.")
 
 
 def _values(tensors: Mapping[str, BundleTensor]) -> list[Value]:

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Tables with more or fewer rows than were saved: a vocabulary that grew or shrank."""
+"""Changes the number of rows of saved tables, for a vocabulary that grew or shrank."""
 
 import dataclasses
 from collections.abc import Callable, Mapping
@@ -17,7 +17,7 @@ RowInitializer = Callable[[tuple[int, int]], np.ndarray]
 
 
 class ResizedRows(StoredTensor):
-    """A tensor whose first rows are saved ones; the others are initialized."""
+    """A tensor with saved rows first and initialized rows after them."""
 
     def __init__(self, saved: StoredTensor, rows: int, new_rows: RowInitializer):
         super().__init__(saved.dtype, (rows, *saved.shape[1:]))
@@ -38,11 +38,11 @@ class Resize:
     """The new number of rows of a table, and the values of added rows.
 
     Attributes:
-        rows: how many; those beyond are dropped.
-        initializer: makes added rows: a function, or a text as `row_initializer` reads it.
-        slot_values: slot -> what it starts with, where that is not 0. Of `accumulators` and
-            `v`, which only grow, the default is the smallest value in the slot: what rows
-            that were never trained have.
+        rows: the new number of rows; rows beyond it are dropped.
+        initializer: initializer of added rows: a function, or a text for `row_initializer`.
+        slot_values: slot -> initial value, 0 by default. For `accumulators` and `v`, which only
+            grow, the default is the smallest value in the slot, which is that of rows that were
+            never trained.
     """
 
     rows: int
@@ -57,7 +57,7 @@ def resize_table(table: Table, change: Resize) -> Table:
     """Returns the table with another number of rows, and its slots with it.
 
     Raises:
-        ValueError: if the table has no such slots, or there is no such initializer.
+        ValueError: if the table does not have a slot, or the initializer is unknown.
     """
     checks.check(change.slot_values.keys() <= table.slots.keys(), "slot_values",
                  f"of the slots {sorted(table.slots)} of table {table.name!r}",
@@ -85,16 +85,16 @@ def _slot_rows(slot: str, tensor: StoredTensor, values: Mapping[str, float]) -> 
 
 
 def row_initializer(text: str, dimension: int, seed: int = 0) -> RowInitializer:
-    """Returns the initializer that a text describes.
+    """Parses the text form of an initializer.
 
     Args:
         text: `truncated_normal[:STDDEV]`, `normal[:STDDEV]`, `uniform:LOW,HIGH`,
             `constant:VALUE` or `zeros`. STDDEV is 1/√dim by default, as in the engine.
-        dimension: numbers in a row.
-        seed: of the random values.
+        dimension: number of values per row.
+        seed: seed of the random values.
 
     Raises:
-        ValueError: if there is no such initializer.
+        ValueError: if the text is not an initializer.
 
     >>> row_initializer("constant:0.5", 2)((1, 2)).tolist()
     [[0.5, 0.5]]
@@ -103,7 +103,7 @@ def row_initializer(text: str, dimension: int, seed: int = 0) -> RowInitializer:
     try:
         numbers = [float(number) for number in rest.split(",")] if rest else []
     except ValueError:
-        numbers = [float("nan")] * 3  # which no initializer takes
+        numbers = [float("nan")] * 3  # a number of values that no initializer accepts
     scale = numbers[0] if numbers else 1 / dimension ** 0.5
     generator = np.random.default_rng(seed)
     makers: dict[tuple[str, int], RowInitializer] = {
@@ -121,7 +121,7 @@ def row_initializer(text: str, dimension: int, seed: int = 0) -> RowInitializer:
 
 def _truncated_normal(generator: np.random.Generator, stddev: float,
                       shape: tuple[int, int]) -> np.ndarray:
-    """Redraws values that are more than two standard deviations off."""
+    """Redraws values that are more than two standard deviations from the mean."""
     values = generator.standard_normal(shape)
     while (far := np.abs(values) > 2).any():
         values[far] = generator.standard_normal(int(far.sum()))
@@ -134,11 +134,11 @@ def resizes(rows: Mapping[str, str], initializers: Mapping[str, str],
 
     Args:
         rows: table -> number of rows.
-        initializers: table -> text that `row_initializer` reads.
+        initializers: table -> text for `row_initializer`.
         slot_values: `table/slot` -> number.
 
     Raises:
-        ValueError: if a text is no number, or given for a table that keeps its size.
+        ValueError: if a text is not a number, or belongs to a table that keeps its size.
 
     >>> resizes({"words": "9"}, {}, {"words/accumulators": "0.1"})["words"].slot_values
     {'accumulators': 0.1}

@@ -13,15 +13,15 @@ from tpu_estimator_embedding.optimizers.registry import rules
 
 _SLOTS = {rule.__name__: rule.record.slots for rule in rules()}
 
-# Optimizer -> slot -> the name after that of the table and a slash.
+# Optimizer -> slot -> suffix after the name of the table and a slash.
 SLOT_SUFFIXES: Mapping[str, Mapping[str, str]] = {
     name: {slot.name: slot.suffix for slot in slots} for name, slots in _SLOTS.items()}
 
-# Suffixes that a model's own optimizer writes, too, so that they do not tell a table.
+# Suffixes that optimizers of dense variables use too, so that they do not identify a table.
 SHARED_SUFFIXES = frozenset(slot.suffix for slots in _SLOTS.values() for slot in slots
                             if slot.has_dense_namesake)
 
-# Slots that start with a value of the configuration, and only grow. All others start with 0.
+# Slots whose initial value is configurable and which only grow. All others start at 0.
 GROWING_SLOTS = frozenset(slot.name for slots in _SLOTS.values() for slot in slots
                           if isinstance(slot.initial_value, str))
 
@@ -29,9 +29,9 @@ SLOT_NAMES = frozenset(slot for slots in SLOT_SUFFIXES.values() for slot in slot
 
 
 def slots_of(table: str, keys: Collection[str]) -> tuple[str | None, dict[str, str]]:
-    """Returns the optimizer whose slots a table has in a checkpoint, and slot -> key.
+    """Returns the optimizer of a table according to its slots in a checkpoint, and slot -> key.
 
-    None where there are no slots: the table has SGD, or was saved without them.
+    The optimizer is None without slots: it is SGD, or the table was saved without slots.
     """
     found = {optimizer: {slot: f"{table}/{suffix}" for slot, suffix in slots.items()}
              for optimizer, slots in SLOT_SUFFIXES.items() if slots}
@@ -44,13 +44,13 @@ def slots_of(table: str, keys: Collection[str]) -> tuple[str | None, dict[str, s
 
 
 def optimizers_with(slots: Collection[str]) -> list[str]:
-    """Returns the optimizers that have just these slots."""
+    """Returns the optimizers that have exactly these slots."""
     return [optimizer for optimizer, suffixes in SLOT_SUFFIXES.items()
             if suffixes.keys() == set(slots)]
 
 
 def table_of(key: str) -> str:
-    """Returns the table that a key is of: of a slot's key what stands before the suffix.
+    """Returns the table of a key; the key of a slot without its suffix.
 
     >>> table_of("scope/words/Adam/m"), table_of("scope/words")
     ('scope/words', 'scope/words')

@@ -1,8 +1,8 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Rows of saved tables in the order of their ids, for any layout.
+"""Reads the rows of saved tables in the order of ids, for any layout.
 
-Under `mod` the ids start ... stop - 1 are, of each part, one run of its rows. So tables go
-from one layout to another in one pass, a block of ids at a time.
+With `mod`, the ids start ... stop - 1 are one run of rows in each part. So a single pass, one block
+of ids at a time, converts a table from one layout to another.
 """
 
 import itertools
@@ -50,7 +50,7 @@ def rows_by_id(saved: StoredTensor, layout: TableLayout) -> StoredTensor:
 
 def rows_by_part(layout: TableLayout, start: int,
                  rows: np.ndarray) -> Iterator[tuple[int, np.ndarray]]:
-    """Yields the parts that hold some of the ids from `start` on, each with its rows.
+    """Yields (part, rows) for the parts that contain some of the ids from `start` on.
 
     >>> for part, rows in rows_by_part(TableLayout("mod", 3, 13), 4, np.array([4, 5, 6, 7])):
     ...     print(part, rows)
@@ -70,5 +70,5 @@ def rows_by_part(layout: TableLayout, start: int,
 
 
 def _rows_below(bound: int, part: int, parts: int) -> int:
-    """Returns how many rows of the part hold ids below the bound."""
+    """Returns the number of rows of the part whose ids are below the bound."""
     return max(0, -((part - bound) // parts))

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""The names of slot variables in graphs and checkpoints of TPUEstimator."""
+"""The names of slot variables in TPUEstimator graphs and checkpoints."""
 
 from tpu_estimator_embedding import checks
 from tpu_estimator_embedding.optimizers.registry import has_record, rules
@@ -7,14 +7,14 @@ from tpu_estimator_embedding.optimizers.update_rule import UpdateRule
 
 
 def slot_variable_names(table_variable_name: str, rule: UpdateRule) -> dict[str, str]:
-    """Returns slot name -> variable name, as a TPU run of TPUEstimator saves them.
+    """Returns slot name -> variable name in checkpoints of TPUEstimator on a TPU.
 
     Args:
-        table_variable_name: name of the variable that holds the table.
+        table_variable_name: name of the variable with the table.
         rule: the optimizer of the table.
 
     Raises:
-        ValueError: if TPUEstimator has no names for the slots of the rule.
+        ValueError: if TPUEstimator does not have the optimizer.
 
     >>> from tpu_estimator_embedding.optimizers.adam import Adam
     >>> slot_variable_names("words", Adam())

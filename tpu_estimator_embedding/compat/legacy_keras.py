@@ -1,10 +1,10 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Makes `tf.keras` Keras 2, which is the only Keras that Estimators work with.
+"""Makes `tf.keras` Keras 2, because Estimators do not work with Keras 3.
 
-Up to TensorFlow 2.15 it is. From 2.16 on `tf.keras` is a loader that decides when it is
-first touched: for the package tf_keras, which is Keras 2, if TF_USE_LEGACY_KERAS is set,
-else for Keras 3. Importing TensorFlow decides nothing, except for `import tensorflow.keras`,
-which goes by a path that TensorFlow fixes while it is imported.
+Up to TensorFlow 2.15 it is Keras 2. Since 2.16 `tf.keras` is a lazy loader that selects a Keras
+when it is first used: the package tf_keras, which is Keras 2, if TF_USE_LEGACY_KERAS is set,
+otherwise Keras 3. Importing TensorFlow does not select one, except for `import tensorflow.keras`,
+whose path TensorFlow sets while it is imported.
 """
 
 import os
@@ -14,9 +14,9 @@ from tpu_estimator_embedding.compat import patch, patch_table, versions
 
 VARIABLE = "TF_USE_LEGACY_KERAS"
 _TRUE = ("1", "true", "True")  # as TensorFlow reads booleans
-_set_here: set[str] = set()  # VARIABLE, where it was not set before
+_set_here: set[str] = set()  # VARIABLE, if it was not set before
 
-# Everything that TensorFlow loads from the Keras chosen.
+# The names that TensorFlow loads from the selected Keras.
 _LOADERS = {"tensorflow": ("keras", "losses", "metrics", "optimizers", "initializers"),
             "tensorflow._api.v2.compat.v1": ("keras", "layers"),
             "tensorflow._api.v2.compat.v2": ("keras", "losses", "metrics", "optimizers",
@@ -27,9 +27,9 @@ _LOADERS = {"tensorflow": ("keras", "losses", "metrics", "optimizers", "initiali
 
 
 def use() -> None:
-    """Makes `tf.keras` the package tf_keras; calling it again changes nothing.
+    """Makes `tf.keras` the package tf_keras; further calls change nothing.
 
-    Leaves everything alone on TensorFlow 2.15, whose Keras it is already.
+    Changes nothing on TensorFlow 2.15, whose `tf.keras` is Keras 2.
 
     Raises:
         RuntimeError: see `problem`; nothing is changed then.
@@ -41,7 +41,7 @@ def use() -> None:
     if VARIABLE not in os.environ:
         _set_here.add(VARIABLE)
     os.environ[VARIABLE] = "1"
-    import tensorflow as tf  # if for the first time, it now takes tf_keras itself
+    import tensorflow as tf  # the first import now selects tf_keras
     if not any("tf_keras" in path.split(os.sep) for path in tf.__path__):
         for row in patch_table.KERAS:
             patch.apply(row)
@@ -52,7 +52,7 @@ def import_patches() -> tuple[patch.Patch, ...]:
     if not _is_needed():
         return ()
     losses = patch.Patch("tensorflow", "losses", "tf_keras.api._v2.keras.losses",
-                         "tensorflow_estimator asks for Keras 2 here", replaces=True)
+                         "tensorflow_estimator reads Keras 2 from here", replaces=True)
     return patch_table.KERAS[0], losses
 
 
@@ -63,7 +63,7 @@ def forget() -> None:
 
 
 def problem() -> str:
-    """Says why `tf.keras` cannot be tf_keras and what to do; empty where it can."""
+    """Returns why `tf.keras` cannot be tf_keras and the fix; empty if it can."""
     if (sentence := package_problem()) or not _is_needed():
         return sentence
     if used := keras_3_names():
@@ -78,7 +78,7 @@ def problem() -> str:
 
 
 def package_problem() -> str:
-    """Says which package with Keras 2 is missing or wrong; empty where none is."""
+    """Returns which Keras 2 package is missing or wrong and the fix; empty if none is."""
     major, minor = versions.tensorflow_minor()
     if not _is_needed():
         return _problem_with_own_keras(f"{major}.{minor}")
@@ -95,13 +95,13 @@ def package_problem() -> str:
 
 
 def _no_deps() -> str:
-    """The option beside another distribution, which tf-keras would put `tensorflow` on top of."""
+    """Returns `--no-deps` beside another distribution, over which tf-keras would install."""
     distribution = versions.tensorflow_distribution()
     return "" if distribution in (None, "tensorflow") else "--no-deps "
 
 
 def found() -> str:
-    """Says which Keras `tf.keras` is, or would be once it is touched."""
+    """Returns which Keras `tf.keras` is, or would be when it is first used."""
     if not _is_needed() and os.environ.get(VARIABLE) not in _TRUE:
         return f"keras {versions.installed_version('keras', 'keras-nightly')}"
     version = versions.installed_version("tf-keras", "tf-keras-nightly")
@@ -117,7 +117,7 @@ def _problem_with_own_keras(minor: str) -> str:
 
 
 def keras_3_names() -> list[str]:
-    """Returns what TensorFlow already loaded from Keras 3, without loading anything."""
+    """Returns the names that TensorFlow has loaded from Keras 3, without loading more."""
     return [f"tf{module.removeprefix('tensorflow').replace('._api.v2', '')}.{name}"
             for module, names in _LOADERS.items() for name in names
             if module in sys.modules and _is_keras_3(_attribute(module, name))]
@@ -128,12 +128,12 @@ def _is_needed() -> bool:
 
 
 def _attribute(module: str, name: str) -> object:
-    # `vars` of the module under any wrapper, because a wrapper's attributes may load.
+    # Reads `vars` of the wrapped module, because reading a wrapper's attribute may load Keras.
     return vars(getattr(sys.modules[module], "_tfmw_wrapped_module", sys.modules[module])).get(name)
 
 
 def _is_keras_3(loader: object) -> bool:
-    # The loader's own fields tell; reading any other attribute of it would decide.
+    # Reads the loader's own fields, because reading any other attribute would select a Keras.
     fields = getattr(loader, "__dict__", {})
     return (fields.get("_tfll_keras_version") == "keras_3"
             or f"{os.sep}_tf_keras{os.sep}" in (fields.get("__file__") or ""))

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""A second name for a module, under which some of its names may be others."""
+"""A view of a module in which some names are replaced."""
 
 from collections.abc import Callable, Mapping
 from types import MappingProxyType, ModuleType
@@ -7,15 +7,15 @@ from typing import Any
 
 
 class ModuleView(ModuleType):
-    """Shows the names of another module, with some of them replaced.
+    """Shows the names of another module, some of them replaced.
 
-    The other module stays as it is, so its own functions see none of the replacements;
-    what is set on the view is set on the other module.
+    The other module is not changed, so its own functions do not see the replacements. Setting
+    a name on the view sets it on the other module.
 
     Args:
-        name: what the view is imported as.
-        load: returns the module shown; called when a name is first read.
-        replaced: name -> what the view shows instead.
+        name: name under which the view is imported.
+        load: returns the other module; called when a name is first read.
+        replaced: name -> value that the view shows instead.
 
     >>> import math
     >>> rounded = ModuleView("rounded", lambda: math, {"pi": 3})
@@ -29,7 +29,7 @@ class ModuleView(ModuleType):
         vars(self).update(_load=load, **replaced)
 
     def __getattr__(self, name: str) -> Any:
-        # `__path__` and the like describe the view itself; asking for them loads nothing.
+        # `__path__` and similar names describe the view itself and must not load the module.
         if name == "__all__":
             return [shown for shown in dir(self) if not shown.startswith("_")]
         if name.startswith("__"):

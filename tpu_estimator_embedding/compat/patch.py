@@ -22,15 +22,15 @@ class Patch:
     """A name in another package that this package adds or replaces.
 
     Attributes:
-        module: the module that gets the name, as it is imported; "module:Class" where a class
-            in it does, empty where the name is that of a module at the top.
-        name: the attribute; of a submodule, the last part of its name.
-        source: what goes there: "module" or "module:attribute".
-        reason: why the name has to change.
-        is_module: whether `module.name` becomes importable too.
-        is_lazy: whether the source is imported only when one of its names is first read.
-        replaces: whether the name is replaced where TensorFlow has one of its own, too.
-        since: the first version of TensorFlow, `(major, minor)`, that has the module.
+        module: full name of the module that gets the name; "module:Class" for an attribute of a
+            class; empty for a top-level module.
+        name: the attribute; for a submodule, the last part of its name.
+        source: the new value: "module" or "module:attribute".
+        reason: why the name is patched.
+        is_module: whether `module.name` also becomes importable.
+        is_lazy: whether the source is imported when one of its names is first read.
+        replaces: whether to replace a name that TensorFlow already has.
+        since: first TensorFlow version, `(major, minor)`, with the module.
     """
 
     module: str
@@ -61,10 +61,10 @@ class Original:
     module: Any
 
 
-# Global, as patches are global state of the interpreter. In order of application.
+# Global, because patches are global state of the interpreter. In order of application.
 _originals: dict[Patch, Original] = {}
 
-# How many `applied` hold a patch that nothing else has put in place.
+# Number of `applied` contexts that hold a patch which is not applied permanently.
 _held: Counter[Patch] = Counter()
 _lock = threading.RLock()
 
@@ -80,7 +80,7 @@ def apply(patch: Patch) -> None:
 def applied(patches: Iterable[Patch]) -> Iterator[None]:
     """Applies patches inside the context; earlier patches stay.
 
-    Several threads may hold the same ones: the last to leave puts back what was there.
+    Several threads may apply the same patches; the last one to exit restores the originals.
 
     >>> import math
     >>> with applied([Patch("math", "answer", "math:e", "for a moment")]):
@@ -107,7 +107,7 @@ def applied(patches: Iterable[Patch]) -> Iterator[None]:
 
 
 def _release(patch: Patch) -> None:
-    if patch not in _held:  # it was applied to stay, or undone, meanwhile
+    if patch not in _held:  # it was applied permanently, or undone, in the meantime
         return
     _held[patch] -= 1
     if not _held[patch]:
@@ -152,9 +152,9 @@ def current_attribute(patch: Patch) -> Any:
     target = _target(patch)
     if target is None:
         return NOTHING
-    if isinstance(target, type):  # its own, unbound: what it inherits is not there to put back
+    if isinstance(target, type):  # the class's own attribute, unbound, not an inherited one
         return vars(target).get(patch.name, NOTHING)
-    # A wrapper of TensorFlow's logs which of its names are deprecated when they are read.
+    # TensorFlow's module wrappers log a deprecation when such a name is read.
     names = vars(getattr(target, "_tfmw_wrapped_module", target))
     return names[patch.name] if patch.name in names else getattr(target, patch.name, NOTHING)
 
@@ -188,7 +188,7 @@ def _exists(patch: Patch) -> bool:
 def _can_be_imported(path: str) -> bool:
     try:
         return importlib.util.find_spec(path) is not None
-    except ModuleNotFoundError:  # of what it is in
+    except ModuleNotFoundError:  # the parent does not exist
         return False
 
 

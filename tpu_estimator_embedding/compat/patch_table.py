@@ -4,7 +4,7 @@
 from tpu_estimator_embedding.compat.patch import Patch
 
 OURS = "tpu_estimator_embedding"
-V1_WORDS_MODULE = f"{OURS}.compat.modules.tpu_embedding"
+V1_API_MODULE = f"{OURS}.compat.modules.tpu_embedding"
 
 PARAMETERS = (
     "AdagradParameters", "AdagradMomentumParameters", "AdamParameters",
@@ -21,7 +21,7 @@ ENQUEUE_DATA = (
     "get_enqueue_datas_list_from_ragged_tensors_list")
 
 SLOT_VARIABLES = tuple(
-    # Of FTRL alone TensorFlow has the name in the singular.
+    # TensorFlow's name for FTRL is an exception: it is in the singular.
     "FtrlSlotVariable" if name.startswith("Ftrl") else name.replace("VariableNames", "Variables")
     for name in SLOT_VARIABLE_NAMES)
 
@@ -53,8 +53,8 @@ MODULES = (
           "removed in TensorFlow 2.16; training programs import its hook", is_module=True),
     *map(_moved, ("error_handling", "tpu_config", "tpu_context", "tpu_estimator", "util")))
 
-V1_WORDS = tuple(
-    Patch("tensorflow.python.tpu.tpu_embedding", name, f"{V1_WORDS_MODULE}:{name}",
+V1_API = tuple(
+    Patch("tensorflow.python.tpu.tpu_embedding", name, f"{V1_API_MODULE}:{name}",
           "one class for this package, TensorFlow and tensorflow_estimator", replaces=True)
     for name in ("TableConfig", "FeatureConfig", "_OptimizationParameters", *PARAMETERS,
                  *SLOT_VARIABLE_NAMES, *ENQUEUE_DATA))
@@ -68,7 +68,7 @@ V1_ENGINE = tuple(
 
 TPU_OPS = tuple(
     Patch(module, name, f"{OURS}.compat.stand_ins.tpu_ops:{function}",
-          "has no kernel without a TPU, and a session refuses a graph that holds it",
+          "has no kernel without a TPU, so a session refuses a graph with it",
           replaces=True)
     for function, raw_op in (("cross_replica_sum", "CrossReplicaSum"),
                              ("all_to_all", "AllToAll"),
@@ -79,7 +79,7 @@ TPU_OPS = tuple(
 
 SAVERS = tuple(
     Patch(module, name, f"{OURS}.checkpoint.layouts.table_saveables:{function}",
-          "a checkpoint says how the rows of tables lie, and is restored by it", replaces=True)
+          "saves the layout of table rows in checkpoints, and restores by it", replaces=True)
     for module, name, function in (
         ("tensorflow.python.training.saving.saveable_object_util", "saveable_objects_for_op",
          "saveable_objects_for_op"),
@@ -91,14 +91,14 @@ SAVERS = tuple(
           f"{OURS}.checkpoint.layouts.failed_saves:save",
           "a save that fails on a full disk leaves a folder behind", replaces=True),)
 
-# The classes that TensorFlow exports; a program may hold either spelling of the module,
-# which `import tensorflow.compat.v1` makes two modules of.
+# The classes that TensorFlow exports. A program may use either name of the module, because
+# `import tensorflow.compat.v1` creates two modules.
 EXPORTED = ("AdagradParameters", "AdamParameters", "FtrlParameters",
              "StochasticGradientDescentParameters")
 
 EXPERIMENTAL = tuple(
-    Patch(module, name, f"{V1_WORDS_MODULE}:{name}",
-          "not exported since TensorFlow 2.16; tensorflow_estimator looks it up here",
+    Patch(module, name, f"{V1_API_MODULE}:{name}",
+          "not exported since TensorFlow 2.16; tensorflow_estimator reads it here",
           replaces=True)
     for module in ("tensorflow._api.v2.compat.v1.tpu.experimental",
                    "tensorflow.compat.v1.tpu.experimental")
@@ -114,6 +114,6 @@ KERAS = tuple(
           for outer in ("", ".compat.v1", ".compat.v2") for version in ("v1", "v2"))))
 
 ESTIMATOR_API = "tensorflow_estimator.python.estimator.api"
-UPSTREAM = (f"{ESTIMATOR_API}._v1.estimator.tpu.experimental",  # which imports all the others
+UPSTREAM = (f"{ESTIMATOR_API}._v1.estimator.tpu.experimental",  # imports all the others
             f"{ESTIMATOR_API}._v2.estimator",
             "tensorflow.python.tpu.tpu_estimator")

@@ -1,8 +1,8 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Every private name of TensorFlow, Keras and tensorflow_estimator that the package touches.
+"""Every private name of TensorFlow, Keras and tensorflow_estimator that the package uses.
 
-A new version of TensorFlow may rename or remove any of these; tests look for all of them in
-the version installed. What `install()` replaces is in the tables of patches instead.
+A new version of TensorFlow may rename or remove any of them; a test checks that all exist in the
+installed version. The names that `install()` replaces are in the tables of patches instead.
 """
 
 from collections.abc import Iterator
@@ -10,13 +10,13 @@ from typing import NamedTuple
 
 
 class PrivateName(NamedTuple):
-    """A name that is no part of a public API.
+    """A name that is not part of a public API.
 
     Attributes:
-        module: the module that has it.
-        name: the name in it, `Class.member` for what a class or its objects have.
-        reason: what the package does with it.
-        since: `(major, minor)` of the first TensorFlow that has it, of those supported.
+        module: the module that defines it.
+        name: the name in the module; `Class.member` for a member of a class or its instances.
+        reason: what the package uses it for.
+        since: `(major, minor)` of the first supported TensorFlow that has it.
     """
 
     module: str
@@ -41,34 +41,34 @@ def _members(module: str, class_name: str, names: str, reason: str) -> Iterator[
 
 GRAPHS = (
     *_names("tensorflow.core.framework.attr_value_pb2", "AttrValue NameAttrList",
-            "attributes of nodes that are marked or copied"),
+            "attributes of marked or copied nodes"),
     *_names("tensorflow.core.framework.function_pb2", "FunctionDef",
             "functions copied for a replica"),
     *_names("tensorflow.core.framework.node_def_pb2", "NodeDef", "nodes copied for a replica"),
     *_members("tensorflow.python.framework.ops", "Operation",
               "_add_control_input _add_control_inputs _control_outputs "
               "_get_control_flow_context _update_input",
-              "rewires a finished model_fn to the engine, and copies it for replicas"),
+              "connects the graph of a model_fn to the engine, and copies it for replicas"),
     *_members("tensorflow.python.framework.ops", "Operation", "_set_attr",
               "marks the stand-in for a sum over replicas"),
     *_names("tensorflow.python.eager.context", "eager_mode",
-            "creates variables eagerly where a function is being traced"),
+            "creates variables eagerly while a function is traced"),
     *_names("tensorflow.python.saved_model.save_context", "in_save_context",
-            "a layer is traced for a SavedModel, not for training"),
+            "detects that a layer is traced for a SavedModel, not for training"),
     *_names("tensorflow.python.training.training_util", "_get_or_create_global_step_read",
             "the value of the global step before the update of the step"),
     *_names("tensorflow.python.util.nest",
             "assert_same_structure flatten flatten_up_to flatten_with_joined_string_paths",
-            "paths of features, by which messages and variables are named"),
+            "paths of features in messages and variable names"),
     *_names("tensorflow.python.util.deprecation", "silence",
-            "--tf1 passes names on that TensorFlow calls deprecated"),
+            "--tf1 forwards names that TensorFlow marks as deprecated"),
     *_members("tensorflow.python.training.basic_session_run_hooks", "LoggingTensorHook",
               "_current_tensors _log_at_end _log_tensors",
-              "logs what the last step had, without consuming a batch for it"),
+              "logs values of the last step without consuming an extra batch"),
     *_members("tensorflow.python.training.basic_session_run_hooks", "CheckpointSaverHook",
-              "_save_path", "the asynchronous hook saves where that one does"),
+              "_save_path", "the asynchronous hook saves to the same path"),
     *_names("tensorflow.python.client.session", "BaseSession.__init__",
-            "a session is told of this machine where no master answers"),
+            "a session uses this machine if no master answers"),
 )
 
 COLUMNS = (
@@ -80,18 +80,18 @@ COLUMNS = (
             "SharedEmbeddingColumn WeightedCategoricalColumn",
             "tells the columns of tf.feature_column apart"),
     *_names("tensorflow.python.feature_column.feature_column_v2", "FeatureTransformationCache",
-            "looks strings up in a column's vocabulary, when serving"),
+            "looks up strings in a column's vocabulary when serving"),
     *_names("tensorflow.python.tpu.feature_column", "_TPUBaseEmbeddingColumn",
-            "tells columns for TPUs from others"),
+            "tells TPU columns from other columns"),
     *_names("tensorflow.python.tpu.feature_column", "_TPU_FC_TO_SCOPE",
-            "the collection in which columns note the scopes of their variables"),
+            "the collection in which columns store the scopes of their variables"),
     *_names("tensorflow.python.tpu.feature_column_v2", "EmbeddingDevice.TPU_TENSOR_CORE",
-            "columns that the model's own optimizer trains"),
+            "columns that the model's optimizer trains"),
     *_members("tensorflow.python.tpu.feature_column_v2", "_TPUDeviceSpecificEmbeddingColumnV2",
               "_embedding_lookup_device _tensor_core_shape",
-              "where such a column is looked up, and in what shape"),
+              "the lookup device and the shape of such a column"),
     *_members("tensorflow.python.tpu.feature_column", "_TPUBaseEmbeddingColumn",
-              "_learning_rate_fn", "a sweep gives a column another rate"),
+              "_learning_rate_fn", "a sweep changes the learning rate of a column"),
 )
 
 TPU_SYSTEM = (
@@ -101,19 +101,19 @@ TPU_SYSTEM = (
             "GradientAccumulationStatus HotIdReplicationConfiguration",
             "the optimizers in that message"),
     *_names("tensorflow.python.distribute.distribute_utils", "regroup",
-            "joins the activations of replicas as tf.distribute joins them"),
+            "combines the activations of replicas as tf.distribute does"),
     *_names("tensorflow.python.distribute.mirrored_strategy", "MirroredExtended",
             "the variables of a TPUStrategy over the devices of this machine"),
     *_members("tensorflow.python.distribute.mirrored_strategy", "MirroredExtended",
               "_create_variable _validate_colocate_with_variable",
-              "slots of Keras' legacy optimizers are one set for all replicas, as tables are"),
+              "like tables, slots of Keras' legacy optimizers are shared by all replicas"),
     *_names("tensorflow.python.distribute.tpu_strategy", "TPUStrategy TPUStrategyV2",
             "the class for a TPU, where there is one"),
     *_names("tensorflow.python.distribute.tpu_util", "enclosing_tpu_context",
-            "on a real TPU its own ops are used"),
+            "a real TPU uses its own ops"),
     *_members("tensorflow.python.distribute.collective_all_reduce_strategy",
               "CollectiveAllReduceExtended", "_num_workers",
-              "a strategy of several workers is refused"),
+              "a strategy with several workers is refused"),
     *_names("tensorflow.python.eager.remote", "connect_to_remote_host",
             "connects where a host answers"),
     *_names("tensorflow.python.ops.gen_tpu_ops",
@@ -130,48 +130,48 @@ TPU_SYSTEM = (
     *_names("tensorflow.python.tpu.tpu_embedding_v3", "TPUEmbeddingV2",
             "the class for a TPU, where there is one", since=(2, 16)),
     *_names("tensorflow.python.tpu.tpu_function", "get_tpu_context tpu_shard_context",
-            "how many replicas a CrossShardOptimizer sums over"),
+            "the number of replicas over which a CrossShardOptimizer sums"),
     *_names("tensorflow.python.tpu.tpu_name_util", "core", "names a core of a TPU that answers"),
     *_names("tensorflow.python.tpu.tpu_strategy_util",
             "initialize_tpu_system_impl shutdown_tpu_system_impl", "sets up a TPU that answers"),
     *_names("tensorflow.python.tpu.tpu_system_metadata", "master_job",
-            "the job in device names of TPUEmbedding driven by hand"),
+            "the job in device names of the v1 TPUEmbedding"),
 )
 
 CHECKPOINTS = (
     *_members("tensorflow.python.ops.resource_variable_ops", "BaseResourceVariable",
               "_distribute_strategy",
-              "Keras 2 compiles under a strategy with variables of its scope alone"),
+              "under a strategy, Keras 2 only compiles variables of its scope"),
     *_members("tensorflow.python.ops.variables", "Variable",
               "_get_save_slice_info _save_slice_info _set_save_slice_info",
-              "how a part of a partitioned variable is saved, and how its rows lie"),
+              "how a part of a partitioned variable is saved, and the layout of its rows"),
     *_members("tensorflow.python.ops.resource_variable_ops", "BaseResourceVariable",
-              "_initializer_op", "a warm start takes the place of the initializer"),
+              "_initializer_op", "a warm start replaces the initializer"),
     *_members("tensorflow.python.framework.ops", "Graph", "_nodes_by_name",
-              "whether the placeholders of a restore exist already"),
+              "whether the placeholders of a restore already exist"),
     *_names("tensorflow.python.training.checkpoint_utils", "_set_checkpoint_initializer",
-            "a warm start puts rows where they belong"),
+            "a warm start converts the layout of rows"),
     *_members("tensorflow.python.training.saver", "BaseSaverBuilder", "save_op",
-              "a saver writes layouts beside tables"),
+              "a saver also saves the layouts of tables"),
     *_members("tensorflow.python.training.saver", "Saver", "save",
-              "removes what a failed save has left"),
+              "removes the files of a failed save"),
     *_names("tensorflow.python.client.pywrap_tf_session",
             "TF_FunctionImportFunctionDef TF_GraphCopyFunction",
             "makes the functions of a graph exportable"),
     *_members("tensorflow.python.framework.ops", "Graph", "_c_graph _remove_function",
               "makes the functions of a graph exportable"),
     *_members("tensorflow.python.training.saver", "Saver", "restore",
-              "a saver restores by the layouts that a checkpoint has"),
+              "a saver restores by the layouts in a checkpoint"),
     *_names("tensorflow.python.training.saving.saveable_object", "SaveableObject SaveSpec",
-            "a table and its layout, as a saver sees them"),
+            "a table and its layout as objects of a saver"),
     *_names("tensorflow.python.training.saving.saveable_object_util",
             "saveable_objects_for_op", "a table is saved by its own object"),
     *_names("tensorflow.__internal__.tracking", "Trackable", "is saved with its tables"),
     *_names("tensorflow.python.trackable.base", "Trackable", "is saved with its tables"),
     *_names("tensorflow.python.trackable.data_structures", "NoDependency",
-            "slots that a slot_variable_creation_fn keeps out of what refers to them"),
+            "untracked slots that a slot_variable_creation_fn returns"),
     *_names("tensorflow.python.trackable.base", "ShardInfo",
-            "tells initializers which part of a table they fill"),
+            "passes initializers the part of a table that they fill"),
     *_names("tensorflow.python.distribute.sharded_variable", "ShardedVariable",
             "shows and saves the parts of a table on several servers as one variable"),
     *_members("tensorflow.python.training.saver", "Saver", "_is_built _sharded _var_list",
@@ -194,12 +194,12 @@ CHECKPOINTS = (
               "_export_to_saved_model_graph _lookup_dependency _maybe_initialize_trackable "
               "_restore_from_tensors _serialize_to_tensors _track_trackable "
               "_trackable_children",
-              "tables are created, and restored, after the object that has them"),
+              "tables are created and restored after the object that owns them"),
 )
 
 KERAS = (
     *_names("tf_keras.src.engine.base_layer", "Layer._non_trainable_weights",
-            "counts tables among a layer's variables, not its trainable ones"),
+            "adds tables to a layer's variables, but not to its trainable ones"),
     *_names("tf_keras.src.engine.base_layer", "Layer._flatten_layers",
             "finds the layers of a model whose tables are measured"),
     *_names("keras.src.optimizers.base_optimizer",
@@ -208,27 +208,27 @@ KERAS = (
     *_names("keras_rs.src.layers.embedding.base_distributed_embedding",
             "DistributedEmbedding._default_device_embedding_layers "
             "DistributedEmbedding._placement_to_path_to_feature_config",
-            "the tables of a Keras RS program, which `verify` compares", since=(2, 21)),
+            "the tables of a Keras RS program that `verify` compares", since=(2, 21)),
     *_names("tf_keras.src.optimizers.legacy.optimizer_v2",
             "OptimizerV2._create_hypers OptimizerV2._decayed_lr",
-            "the learning rate of the step, after schedules"),
+            "the current learning rate, including schedules"),
 )
 
 _UPSTREAM = "tensorflow_estimator.python.estimator"
 
 ESTIMATOR = (
-    *_names(f"{_UPSTREAM}.estimator", "Estimator", "runs what TPUEstimator has prepared"),
+    *_names(f"{_UPSTREAM}.estimator", "Estimator", "the base class that runs TPUEstimator"),
     *_members(f"{_UPSTREAM}.estimator", "Estimator",
               "_add_meta_graph_for_mode _assert_members_are_not_overridden _call_input_fn _config "
               "_convert_eval_steps_to_hooks _convert_train_steps_to_hooks _evaluate_run "
               "_get_features_and_labels_from_input_fn _get_features_from_input_fn "
               "_train_with_estimator_spec _warm_start_settings",
-              "puts the engine between input_fn and model_fn"),
+              "inserts the engine between input_fn and model_fn"),
     *_members(f"{_UPSTREAM}.run_config", "RunConfig",
               "_cluster_spec _eval_distribute _experimental_distribute "
               "_init_distributed_setting_from_environment_var "
               "_maybe_overwrite_session_config_for_distributed_training _train_distribute",
-              "what the restored estimator_training sets"),
+              "the properties that the restored estimator_training sets"),
     *_members(f"{_UPSTREAM}.estimator", "Estimator", "_distribute_coordinator_mode",
               "an attribute of its RunConfig, which estimator_training sets"),
     *_names(f"{_UPSTREAM}.canned.head",
@@ -236,11 +236,11 @@ ESTIMATOR = (
             "_multi_class_head_with_softmax_cross_entropy_loss _regression_head",
             "the heads of tf.contrib.estimator"),
     *_names(f"{_UPSTREAM}.model_fn", "EstimatorSpec ModeKeys _TPUEstimatorSpec",
-            "what a model_fn gets and returns"),
-    *_names(f"{_UPSTREAM}.util", "fn_args", "which arguments a model_fn takes"),
-    *_names(f"{_UPSTREAM}.tpu.tpu_config", "RunConfig", "its masters are looked for"),
+            "the mode and the result of a model_fn"),
+    *_names(f"{_UPSTREAM}.util", "fn_args", "the arguments of a model_fn"),
+    *_names(f"{_UPSTREAM}.tpu.tpu_config", "RunConfig", "its masters are checked"),
     *_members(f"{_UPSTREAM}.tpu.tpu_config", "RunConfig", "_evaluation_master _master",
-              "this machine, where no TPU answers"),
+              "replaced by this machine if no TPU answers"),
     *_names(f"{_UPSTREAM}.tpu.tpu_context", "TPUContext _InternalTPUContext",
             "batch sizes and input modes, checked as for a TPU"),
     *_members(f"{_UPSTREAM}.tpu.tpu_context", "_InternalTPUContext",
@@ -248,19 +248,19 @@ ESTIMATOR = (
               "_get_tpu_system_metadata "
               "_is_running_on_cpu _mode _predict_batch_size _use_tpu "
               "_validate_tpu_configuration",
-              "this machine answers in the place of a TPU system"),
+              "this machine replaces a TPU system"),
     *_names(f"{_UPSTREAM}.tpu.util", "check_positive_integer",
-            "its error, of `steps` and others"),
+            "its error for `steps` and others"),
     *_names(f"{_UPSTREAM}.tpu.util", "parse_iterations_per_loop", "steps or seconds of a loop"),
     *_names("tensorflow.python.training.evaluation",
             "_StopAfterNEvalsHook _get_or_create_eval_step", "the steps of an evaluation"),
     *_members("tensorflow.python.training.evaluation", "_StopAfterNEvalsHook", "_num_evals",
               "the steps of an evaluation"),
     *_names("tensorflow.core.protobuf.config_pb2", "CallableOptions",
-            "the steps of a loop, without a hook's Python between them"),
+            "runs the steps of a loop without the Python code of hooks in between"),
     *_members("tensorflow.python.client.session", "BaseSession",
               "_make_callable_from_options _do_call",
-              "the steps of a loop, without a hook's Python between them"),
+              "runs the steps of a loop without the Python code of hooks in between"),
     *_names(f"{_UPSTREAM}.tpu.tpu_estimator",
             "ExamplesPerSecondHook ExportSavedModelApiVersion PeriodicLogger TPUEstimator "
             "model_fn_inference_on_tpu "
@@ -270,29 +270,29 @@ ESTIMATOR = (
               "_augment_model_fn _ctx _export_to_cpu _export_to_tpu",
               "puts the engine between input_fn and model_fn"),
     *_names(f"{_UPSTREAM}.tpu._tpu_estimator_embedding", "_SUPPORTED_OPTIMIZERS",
-            "the optimizers whose classes become this package's"),
+            "the optimizers whose classes this package replaces"),
     *_names(f"{_UPSTREAM}.api._v1", "estimator", "the names of tf.compat.v1.estimator"),
     *_names(f"{_UPSTREAM}.api._v2", "estimator", "the names of tf.estimator"),
 )
 
 LOADERS = (
     *_names("tensorflow.python.util.module_wrapper", "TFModuleWrapper._tfmw_wrapped_module",
-            "reads a name without the log of deprecations"),
+            "reads a name without logging a deprecation"),
     *_names("tensorflow.python.util.lazy_loader", "KerasLazyLoader._tfll_keras_version",
-            "tells which Keras is in use without choosing one", since=(2, 16)),
+            "detects which Keras is in use without selecting one", since=(2, 16)),
 )
 
 COMPUTATIONS = (
     *_names("tensorflow.core.protobuf.tpu.topology_pb2", "TopologyProto TPUHardwareFeature",
             "the topology of the cores that this machine stands in for"),
     *_names("tensorflow.python.tpu.tpu_hardware_feature", "HardwareFeature",
-            "what a strategy of this machine says of its cores"),
+            "the cores that a strategy of this machine reports"),
     *_names("tensorflow.python.framework.func_graph", "FuncGraph",
             "the body of a training loop that replicas share"),
     *_names("tensorflow.python.compiler.xla.xla", "is_flat check_function_argument_count",
-            "the forms of arguments and outputs of tpu.replicate"),
+            "checks arguments and outputs of tpu.replicate"),
     *_names("tensorflow.python.ops.while_v2", "while_loop",
-            "a training loop of several replicas, whatever kind of loops the program uses"),
+            "a training loop of several replicas, for either control flow version"),
     *_names("tensorflow.python.tpu.training_loop", "while_loop repeat",
             "training loops of one replica, and of a TPU"),
     *_names("tensorflow_estimator.python.estimator.tpu.tpu_estimator",
@@ -301,13 +301,13 @@ COMPUTATIONS = (
               "InputsStructureRecorder", "checks input_partition_dims as a TPU does"))
 
 VERIFY = (
-    *_names("os", "_exit", "ends a program whose step hangs, whatever its threads do"),
+    *_names("os", "_exit", "ends a program whose step hangs, without waiting for its threads"),
     *_names("tensorflow.python.data.ops.multi_device_iterator_ops", "OwnedMultiDeviceIterator",
             "the batches of a program under a strategy"),
     *_names("tensorflow.python.distribute.distribute_utils", "value_container",
             "the variable that replicas share"),
     *_members("tensorflow.python.eager.backprop", "GradientTape", "_recording",
-              "leaves a program's gradients alone while values are read"),
+              "reads values without affecting a program's gradients"),
 )
 
 ALL = (GRAPHS + COLUMNS + TPU_SYSTEM + COMPUTATIONS + CHECKPOINTS + KERAS + ESTIMATOR + LOADERS

@@ -10,13 +10,13 @@ import sys
 from typing import NamedTuple
 
 OLDEST_TENSORFLOW = (2, 15)
-NEWEST_TENSORFLOW = (2, 21)  # the newest one tested
+NEWEST_TENSORFLOW = (2, 21)  # the newest tested version
 
-# TensorFlow brought tensorflow_estimator, and Keras 2 as its `tf.keras`, up to this version.
+# The last TensorFlow that installs tensorflow_estimator, and Keras 2 as `tf.keras`.
 LAST_WITH_ESTIMATOR = (2, 15)
 
-# Everything that installs the module `tensorflow`. The first three stand first, because
-# they may install one of the others as a dependency of their own.
+# The distributions that install the module `tensorflow`. The first three come first, because
+# they may depend on one of the others.
 TENSORFLOW_DISTRIBUTIONS = (
     "tensorflow", "tensorflow-cpu", "tensorflow-gpu", "tf-nightly", "tf-nightly-cpu",
     "tf-nightly-gpu", "tensorflow-cpu-aws", "tensorflow-intel", "tensorflow-macos",
@@ -29,7 +29,7 @@ def _range(after: tuple[int, int], newest: tuple[int, int]) -> str:
     return f">={after[0]}.{after[1] + 1},<{newest[0]}.{newest[1] + 1}"
 
 
-# Where there is no TensorFlow yet: one that has no tensorflow-estimator of its own.
+# The requirement if TensorFlow is not installed: a version without its own tensorflow-estimator.
 TENSORFLOW_RANGE = _range(LAST_WITH_ESTIMATOR, NEWEST_TENSORFLOW)
 
 
@@ -39,8 +39,8 @@ class LibraryBound(NamedTuple):
     Attributes:
         tensorflow: `(major, minor)` of the TensorFlow that breaks.
         distribution: the library.
-        first_broken: the first release of it that breaks.
-        symptom: what happens with that release.
+        first_broken: the first release of the library that breaks it.
+        symptom: the effect of that release.
     """
 
     tensorflow: tuple[int, int]
@@ -59,7 +59,7 @@ class LibraryBound(NamedTuple):
 
     @property
     def is_broken(self) -> bool:
-        """Whether the TensorFlow and the library installed are such a pair."""
+        """Whether the installed TensorFlow and library are incompatible."""
         return (self.tensorflow == tensorflow_minor()
                 and _release(self.installed) >= _release(self.first_broken))
 
@@ -93,12 +93,12 @@ def minor(version: str) -> tuple[int, int]:
 
 
 def library_problems() -> list[str]:
-    """Says which installed libraries break the installed TensorFlow, and what to do."""
+    """Returns a sentence with the fix for each library that breaks the installed TensorFlow."""
     return [bound.advice for bound in LIBRARY_BOUNDS if bound.is_broken]
 
 
 def _release(version: str) -> tuple[int, ...]:
-    """Returns the numbers of a version up to the first part that is none."""
+    """Returns the leading numeric parts of a version."""
     numbers = []
     for part in version.split("."):
         if not part.isdecimal():
@@ -108,10 +108,10 @@ def _release(version: str) -> tuple[int, ...]:
 
 
 def tensorflow_version() -> str:
-    """Returns the version of the TensorFlow that is installed; imports it only if it must.
+    """Returns the version of the installed TensorFlow; imports TensorFlow only if necessary.
 
     Raises:
-        ModuleNotFoundError: if there is none.
+        ModuleNotFoundError: if TensorFlow is not installed.
     """
     if "tensorflow" not in sys.modules:
         found = installed_version(*TENSORFLOW_DISTRIBUTIONS)
@@ -122,22 +122,22 @@ def tensorflow_version() -> str:
 
 
 def tensorflow_distribution() -> str | None:
-    """Returns the name of the distribution that has installed TensorFlow, if one has."""
+    """Returns the distribution that installed TensorFlow, or None."""
     return next((name for name in TENSORFLOW_DISTRIBUTIONS if installed_version(name)), None)
 
 
 def tensorflow_minor() -> tuple[int, int]:
-    """Returns `(major, minor)` of the TensorFlow that is installed."""
+    """Returns `(major, minor)` of the installed TensorFlow."""
     return minor(tensorflow_version())
 
 
 def has_module(name: str) -> bool:
-    """Whether `import name` would find something; imports nothing."""
+    """Whether `import name` would find a module, without importing it."""
     return importlib.util.find_spec(name) is not None
 
 
 def installed_version(*distributions: str) -> str | None:
-    """Returns the version of the first of these distributions that is installed."""
+    """Returns the version of the first installed one of these distributions, or None."""
     for distribution in distributions:
         try:
             return importlib.metadata.version(distribution)

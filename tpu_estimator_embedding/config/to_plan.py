@@ -71,7 +71,7 @@ def to_plan(table_to_config: Mapping[str, TableConfig],
     check_clipping_limit(clipping_limit)
     checks.check_callable_or_none("gradient_multiplier_fn", gradient_multiplier_fn)
     multipliers = TableMultipliers.of(table_multipliers)
-    multipliers.resolve(table_to_config)  # which checks its keys
+    multipliers.resolve(table_to_config)  # checks the keys
     optimizers = {}
     if training:
         parameters = _parameters_of_tables(table_to_config, optimization_parameters)

@@ -24,9 +24,9 @@ class ClickLogs:
     """The logs of one demo.
 
     Attributes:
-        directory: where the files are.
-        examples: records in all.
-        seed: of the hidden model and of everything drawn from it.
+        directory: directory of the files.
+        examples: total number of records.
+        seed: seed of the hidden model and of all records.
 
     >>> logs = ClickLogs("/tmp/logs", examples=60_000, seed=1)
     >>> logs.train_examples, logs.eval_examples, [path.name for path in logs.eval_files]
@@ -43,29 +43,29 @@ class ClickLogs:
 
     @property
     def eval_examples(self) -> int:
-        """Records held out of training."""
+        """Number of held-out records."""
         return self.examples // _EVAL_SHARE
 
     @property
     def train_examples(self) -> int:
-        """Records to train on."""
+        """Number of training records."""
         return self.examples - self.eval_examples
 
     @property
     def train_files(self) -> list[pathlib.Path]:
-        """The files of training, in the order in which they are read."""
+        """The training files, in the order in which they are read."""
         return [path for path, _ in self._files("train", self.train_examples)]
 
     @property
     def eval_files(self) -> list[pathlib.Path]:
-        """The held-out records."""
+        """The files of held-out records."""
         return [path for path, _ in self._files("eval", self.eval_examples)]
 
     def write(self) -> bool:
         """Writes missing files; returns whether any were missing.
 
-        Every file has its own seed and gets its name when it is complete, so files that
-        are there are kept.
+        Every file has its own seed and gets its name when it is complete, so existing files are
+        kept.
         """
         pathlib.Path(self.directory).mkdir(parents=True, exist_ok=True)
         missing = [(path, count) for path, count in self._all_files() if not path.exists()]
@@ -80,7 +80,7 @@ class ClickLogs:
         return True
 
     def best_auc(self) -> float:
-        """Returns the AUC that knowing the hidden model would give on the eval files."""
+        """Returns the AUC of the hidden model's own probabilities on the eval files."""
         model = HiddenModel.from_seed(self.seed)
         clicks = [self._draw(model, path, count)
                   for path, count in self._files("eval", self.eval_examples)]
@@ -101,12 +101,12 @@ class ClickLogs:
 
 
 def _write_file(path: pathlib.Path, clicks: Clicks) -> None:
-    import tensorflow as tf  # not above: checking the demo's arguments has no need of it
-    unfinished = path.with_suffix(f".{os.getpid()}.unfinished")  # several may write at a time
+    import tensorflow as tf  # not above: checking arguments does not need it
+    unfinished = path.with_suffix(f".{os.getpid()}.unfinished")  # several processes may write
     with tf.io.TFRecordWriter(str(unfinished)) as writer:
         for record in encode(clicks):
             writer.write(record)
-    with contextlib.suppress(FileNotFoundError):  # another process was first and removed it
+    with contextlib.suppress(FileNotFoundError):  # another process was faster and removed it
         unfinished.rename(path)
     for left_over in path.parent.glob(f"{path.stem}*.unfinished"):
         left_over.unlink(missing_ok=True)
@@ -127,9 +127,9 @@ def encode(clicks: Clicks) -> Iterator[bytes]:
 
 
 def area_under_curve(clicked: np.ndarray, score: np.ndarray) -> float:
-    """Returns the probability that a clicked record has a higher score than another one.
+    """Returns the probability that a clicked record has a higher score than an unclicked one.
 
-    It is not a number where all records are clicked, or none.
+    It is NaN if all records are clicked, or none.
 
     >>> area_under_curve(np.array([0, 1, 0, 1]), np.array([0.1, 0.2, 0.3, 0.4]))
     0.75

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""How long each phase of the demo took."""
+"""Measures the time of each phase of the demo."""
 
 import contextlib
 import time
@@ -10,8 +10,7 @@ class Clock:
     """Seconds that each phase took.
 
     Attributes:
-        seconds: name of the phase -> seconds, in the order in which phases first ended; one
-            that comes again goes on.
+        seconds: name of the phase -> total seconds, in the order in which phases first ended.
     """
 
     def __init__(self) -> None:
@@ -27,7 +26,7 @@ class Clock:
         self._end()
 
     def go_on_as(self, name: str) -> None:
-        """Ends the current phase; the rest of the context counts under another name."""
+        """Ends the current phase; the rest of the context counts for another phase."""
         self._end()
         self._begin(name)
 

@@ -4,22 +4,22 @@
 import dataclasses
 
 LABEL = "clicked"
-PRICE = "price"  # the one number that is no id
+PRICE = "price"  # the only numeric feature
 
 
 @dataclasses.dataclass(frozen=True)
 class ClickFeature:
-    """Ids of one kind in a click.
+    """A feature with ids in a click log.
 
     Attributes:
         name: key in a record.
-        vocabulary_size: ids are [0, vocabulary_size); low ranks are far more frequent.
+        vocabulary_size: ids are in [0, vocabulary_size); their frequencies follow a power law.
         dimension: width of the embedding.
-        max_ids: most ids in one record; a record has at least one.
-        effect: how much the ids move the odds of a click.
-        combiner: how several ids become one activation.
+        max_ids: maximum number of ids in a record; a record has at least one.
+        effect: factor of the ids' score in the log odds of a click.
+        combiner: how several ids are combined into one activation.
         weight_key: key of the weights of the ids, or None.
-        is_sequence: whether the order of the ids counts, the last one most.
+        is_sequence: whether the order of the ids matters; later ids have more weight.
         table: name of a table that several features share, or None.
     """
 
@@ -35,7 +35,7 @@ class ClickFeature:
 
     @property
     def hidden_table(self) -> str:
-        """The vocabulary that the ids belong to."""
+        """The name of the vocabulary of the ids."""
         return self.table or self.name
 
 

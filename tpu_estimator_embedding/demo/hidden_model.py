@@ -3,9 +3,9 @@
 
     log odds of a click = bias + Σ_f effect_f · combine_f(score of each id of f) - price
 
-Every id has a hidden score, drawn once from the seed. Combining weighs the ids of a record
-by the weights it gives, or by position in a sequence. Ids are drawn by a power law, as
-visitors of a site are: a few are everywhere, most are rare.
+Every id has a hidden score, drawn once from the seed. The ids of a record are weighted by its
+weights, or by position in a sequence. Id frequencies follow a power law, as on real sites: a few
+ids are very frequent, most are rare.
 """
 
 import dataclasses
@@ -17,7 +17,7 @@ import numpy as np
 from tpu_estimator_embedding.demo.features import FEATURES, ClickFeature
 
 _BIAS = -1.0
-_EXPONENT = 1.05  # of the power law
+_EXPONENT = 1.05  # exponent of the power law
 
 
 class IdLists(NamedTuple):
@@ -41,7 +41,7 @@ class Clicks(NamedTuple):
         id_lists: feature name -> ids.
         price: `[records]` float32.
         clicked: `[records]` int64, 0 or 1.
-        probability: `[records]` float64, of a click; not part of a log.
+        probability: `[records]` float64, probability of a click; not part of a log.
     """
 
     id_lists: Mapping[str, IdLists]
@@ -56,7 +56,7 @@ class HiddenModel:
 
     Attributes:
         scores: vocabulary -> `[vocabulary_size]`, standard normal.
-        id_of_rank: vocabulary -> `[vocabulary_size]`, which id is how frequent.
+        id_of_rank: vocabulary -> `[vocabulary_size]`, ids by descending frequency.
 
     >>> clicks = HiddenModel.from_seed(1).draw(np.random.default_rng(2), 1000)
     >>> int(clicks.id_lists["keywords"].lengths.max()), clicks.clicked.shape
@@ -68,7 +68,7 @@ class HiddenModel:
 
     @classmethod
     def from_seed(cls, seed: int) -> "HiddenModel":
-        """Draws a model, reproducibly for a seed."""
+        """Draws a model, deterministically for a seed."""
         rng = np.random.default_rng([seed, 0])
         sizes = {feature.hidden_table: feature.vocabulary_size for feature in FEATURES}
         return cls(scores={name: rng.standard_normal(size) for name, size in sizes.items()},
@@ -109,7 +109,7 @@ class HiddenModel:
 def _cumulative_power_law(size: int) -> np.ndarray:
     shares = np.arange(1, size + 1) ** -_EXPONENT
     cumulative = np.cumsum(shares) / shares.sum()
-    cumulative[-1] = 1.0  # a draw just below 1 must not fall behind the last rank
+    cumulative[-1] = 1.0  # a draw just below 1 must not exceed the last rank
     return cumulative
 
 

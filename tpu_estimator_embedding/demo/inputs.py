@@ -11,7 +11,7 @@ from tpu_estimator_embedding.demo.features import FEATURES, LABEL, PRICE
 
 
 def record_spec() -> dict[str, Any]:
-    """Returns how to parse the features of a record, without the label."""
+    """Returns the parsing spec of a record's features, without the label."""
     spec = {PRICE: tf.io.FixedLenFeature([1], tf.float32)}
     for feature in FEATURES:
         spec[feature.name] = tf.io.VarLenFeature(tf.int64)
@@ -26,12 +26,12 @@ def make_input_fn(files: Sequence[pathlib.Path], first_record: int = 0
 
     Args:
         files: click logs.
-        first_record: records before it are skipped, because an earlier run had them.
+        first_record: records before it are skipped, because an earlier run has used them.
 
     Returns:
-        A function of `params`, which gives a dataset of `(features, labels)`: id features
-        as SparseTensors `[batch, ids]`, the price `[batch, 1]`, labels `[batch, 1]` float32.
-        The last batch may be smaller.
+        A function of `params` that returns a dataset of `(features, labels)`: id features as
+        SparseTensors `[batch, ids]`, the price `[batch, 1]`, labels `[batch, 1]` float32. The
+        last batch may be smaller.
     """
     names = [str(path) for path in files]
 
@@ -44,7 +44,7 @@ def make_input_fn(files: Sequence[pathlib.Path], first_record: int = 0
 
 
 def _parse(serialized: tf.Tensor) -> tuple[dict[str, Any], tf.Tensor]:
-    # Whole batches at once: several times faster than record by record.
+    # Parses whole batches, which is several times faster than single records.
     features = tf.io.parse_example(
         serialized, {**record_spec(), LABEL: tf.io.FixedLenFeature([1], tf.int64)})
     return features, tf.cast(features.pop(LABEL), tf.float32)

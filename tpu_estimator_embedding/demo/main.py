@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""`tpu-estimator-embedding demo`: from nothing to a trained, served model."""
+"""`tpu-estimator-embedding demo`: generates data, trains a model and serves it."""
 
 import argparse
 import pathlib
@@ -25,9 +25,9 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
                         help="examples in a step (%(default)s)")
     parser.add_argument("--model-dir", type=lambda path: pathlib.Path(path).resolve(),
                         default="tpu-estimator-embedding-demo",
-                        help="where everything goes; the same again resumes (%(default)s)")
+                        help="directory of all files; run again to resume (%(default)s)")
     parser.add_argument("--seed", type=int, default=1,
-                        help="of the records and the model (%(default)s)")
+                        help="seed of the records and the model (%(default)s)")
     parser.add_argument("--cluster", action="store_true",
                         help="train as a parameter-server cluster on this machine: chief, worker, "
                         "2 servers, evaluator")
@@ -56,7 +56,7 @@ def run(args: argparse.Namespace) -> int:
         phases.run(args.model_dir, logs, args.batch_size, multiplier, clock,
                    cluster_training.with_options(args) if args.cluster else training.train)
     except KeyboardInterrupt:
-        print("\nInterrupted. The same command goes on from the last checkpoint.")
+        print("\nInterrupted. Run the same command again to continue from the last checkpoint.")
         return 130
     return 0
 

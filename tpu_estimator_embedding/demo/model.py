@@ -1,8 +1,8 @@
 # SPDX-License-Identifier: Apache-2.0
-"""A click model as it was written for TPUEstimator, in TensorFlow's own words.
+"""A click model as programs for TPUEstimator define it, with TensorFlow's own API.
 
-Embeddings of all ids, averages of the sequences and the price go through two hidden
-layers to the log odds of a click.
+Two hidden layers compute the log odds of a click from the embeddings of all ids, averages of the
+sequences and the price.
 """
 
 from typing import Any
@@ -25,10 +25,10 @@ def embedding_columns() -> list[Any]:
 
 
 def embedding_config_spec(learning_rate: float = 0.5, multiplier: Any = None) -> Any:
-    """Returns which columns the embedding engine trains, and how.
+    """Returns the EmbeddingConfigSpec of all columns.
 
     Args:
-        learning_rate: of all tables.
+        learning_rate: learning rate of all tables.
         multiplier: function of the global step that scales their gradients, or None.
     """
     return tf.estimator.tpu.experimental.EmbeddingConfigSpec(
@@ -39,7 +39,7 @@ def embedding_config_spec(learning_rate: float = 0.5, multiplier: Any = None) ->
 
 
 def is_table(variable_name: str) -> bool:
-    """Tells the embedding tables in a checkpoint from slots and dense variables."""
+    """Whether a variable in a checkpoint is a table, not a slot or a dense variable."""
     shared = {feature.table for feature in FEATURES}
     return variable_name in shared or variable_name.endswith("/embedding_weights")
 
@@ -48,10 +48,10 @@ def model_fn(features, labels, mode, params):
     """Builds the model for one mode.
 
     Args:
-        features: what `inputs.record_spec` names.
-        labels: `[batch, 1]` float32, or None when predicting.
+        features: the features of `inputs.record_spec`.
+        labels: `[batch, 1]` float32, or None for predictions.
         mode: a `tf.estimator.ModeKeys`.
-        params: holds "columns", the embedding columns, and "dense_learning_rate".
+        params: has the keys "columns", the embedding columns, and "dense_learning_rate".
     """
     log_odds = _log_odds(features, params["columns"])
     probability = tf.sigmoid(log_odds)
@@ -91,7 +91,7 @@ def _dense(inputs, width, name):
 
 
 def _weighted_positions(features, column):
-    """Averages a sequence `[batch, length, dim]`, the last position counting most."""
+    """Averages a sequence `[batch, length, dim]`; later positions have more weight."""
     activations, lengths = tf.keras.experimental.SequenceFeatures([column])(features)
     positions = tf.range(tf.shape(activations)[1])[tf.newaxis, :]
     from_the_end = tf.cast(lengths[:, tf.newaxis], tf.int32) - 1 - positions
@@ -124,5 +124,5 @@ def _embedding_column(feature: ClickFeature):
 
 
 def _initializer():
-    # Smaller than the default, so that untrained ids hardly change predictions.
+    # Smaller than the default, so that untrained ids have little effect on predictions.
     return tf.truncated_normal_initializer(stddev=0.05)

@@ -24,17 +24,17 @@ def run(directory: pathlib.Path, logs: ClickLogs, batch_size: int, multiplier: S
     """Runs all phases and prints a summary.
 
     Args:
-        directory: where the model, its export and its report go, except in a sweep.
-        logs: what to train on; written where they are not yet.
-        batch_size: examples in a step.
+        directory: directory of the model, its export and, except in a sweep, its report.
+        logs: the training data; missing files are written.
+        batch_size: examples per step.
         multiplier: scales the gradients of the tables.
-        clock: what has measured how long it took to get here.
-        train: `training.train`, or what trains elsewhere.
+        clock: the clock, which has measured the time since the start.
+        train: `training.train`, or a function that trains elsewhere.
     """
     tf.compat.v1.logging.set_verbosity(tf.compat.v1.logging.ERROR)
     with clock.phase("write"):
         if not logs.write():
-            print(f"The click logs in {logs.directory} are complete and stay as they are.")
+            print(f"The click logs in {logs.directory} are complete and are kept.")
     estimator = training.make_estimator(
         directory / "model", logs, batch_size, lambda loss: ProgressHook(
             loss, logs.train_examples, batch_size, on_start=lambda: clock.go_on_as("train")),
@@ -57,7 +57,7 @@ def run(directory: pathlib.Path, logs: ClickLogs, batch_size: int, multiplier: S
                      "click logs": logs.directory, "checkpoints": estimator.model_dir,
                      "SavedModel": saved_model, "report": report})
     print(f"\nThe report has curves and tables: {report}\n"
-          "How much should the tables learn? Compare:\n"
+          "To compare gradient multipliers of the tables:\n"
           "  tpu-estimator-embedding sweep -m tpu_estimator_embedding --multiplier 0 0.1 1 "
           f"--metric auc \\\n      --out {directory / 'sweep'} -- demo --examples {logs.examples} "
           f"--batch-size {batch_size} --seed {logs.seed} --model-dir {directory}")

@@ -12,10 +12,7 @@ class ProgressHook(tf.compat.v1.train.SessionRunHook):
 
     def __init__(self, loss: tf.Tensor, examples: int, batch_size: int,
                  on_start: Callable[[], None] = lambda: None):
-        """Creates the line.
-
-        `on_start` is called when everything is ready for the first step.
-        """
+        """Creates the line; calls `on_start` when everything is ready for the first step."""
         self._loss = loss
         self._examples = examples
         self._batch_size = batch_size

@@ -1,10 +1,9 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Columns of values as serialized `tf.train.Example` records, several times faster.
+"""Serializes columns of values to `tf.train.Example` records.
 
-Building an Example message for every record would take most of the demo's writing time.
-Its wire format is simple, and equal but for the values' bytes from record to record: each
-feature is `prefix + values`, where the prefix depends only on the name and the number of
-bytes that follow. Source: "Encoding", Protocol Buffers documentation; `example.proto` and
+Creating an Example message for every record would take most of the demo's writing time. The wire
+format is simple: each feature is `prefix + values`, and the prefix depends only on the name and the
+number of bytes that follow. Source: "Encoding", Protocol Buffers documentation; `example.proto` and
 `feature.proto` of TensorFlow.
 """
 
@@ -13,7 +12,7 @@ from collections.abc import Iterator, Sequence
 
 import numpy as np
 
-# Field numbers and wire types: the second and third field of `Feature`, the rest.
+# Tags, each a field number with a wire type.
 _FLOAT_LIST, _INT64_LIST = b"\x12", b"\x1a"
 _FIRST, _SECOND = b"\x0a", b"\x12"
 
@@ -23,8 +22,8 @@ def int64_feature(name: str, values: np.ndarray, lengths: np.ndarray) -> list[by
 
     Args:
         name: key of the feature.
-        values: `[n]` integers from 0.
-        lengths: `[records]`, how many of the values belong to each record; n in total.
+        values: `[n]` non-negative integers.
+        lengths: `[records]`, number of values of each record; n in total.
     """
     encoded = [varint(value) for value in values.tolist()]
     ends = np.cumsum(lengths).tolist()
@@ -34,7 +33,7 @@ def int64_feature(name: str, values: np.ndarray, lengths: np.ndarray) -> list[by
 
 
 def float_feature(name: str, values: np.ndarray, lengths: np.ndarray) -> list[bytes]:
-    """Encodes one feature of every record, as `int64_feature` does, from floats."""
+    """Encodes one feature of every record from floats; see `int64_feature`."""
     data = values.astype("<f4").tobytes()
     ends = (4 * np.cumsum(lengths)).tolist()
     sizes = (4 * lengths).tolist()
@@ -56,14 +55,14 @@ def records(features: Sequence[list[bytes]]) -> Iterator[bytes]:
 
 @functools.lru_cache(maxsize=1 << 16)
 def varint(value: int) -> bytes:
-    """Encodes an integer from 0 in groups of seven bits, the lowest first."""
+    """Encodes a non-negative integer in groups of seven bits, the lowest first."""
     low, rest = value & 0x7F, value >> 7
     return bytes([low]) if not rest else bytes([low | 0x80]) + varint(rest)
 
 
 @functools.cache
 def _prefix(name: str, kind: bytes, size: int) -> bytes:
-    """Everything of an entry of `Features.feature` that precedes `size` bytes of values."""
+    """Returns the part of an entry of `Features.feature` before `size` bytes of values."""
     values = _delimited(_FIRST, bytes(size))
     entry = _delimited(_FIRST, name.encode()) + _delimited(_SECOND, _delimited(kind, values))
     return _delimited(_FIRST, entry)[:-size]

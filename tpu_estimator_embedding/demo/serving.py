@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Predictions of the demo's model, from the estimator and from its SavedModel."""
+"""Predicts with the demo's model, from the estimator and from its SavedModel."""
 
 import itertools
 import pathlib
@@ -13,7 +13,7 @@ from tpu_estimator_embedding.demo.inputs import make_input_fn, record_spec
 
 
 def predict(estimator: Any, logs: ClickLogs, count: int) -> np.ndarray:
-    """Returns the probabilities of a click of the first held-out records: `[count]`."""
+    """Returns the predicted click probabilities of the first held-out records: `[count]`."""
     predictions = estimator.predict(make_input_fn(logs.eval_files))
     first = [item["probability"][0] for item in itertools.islice(predictions, count)]
     predictions.close()
@@ -21,7 +21,7 @@ def predict(estimator: Any, logs: ClickLogs, count: int) -> np.ndarray:
 
 
 def export(estimator: Any, directory: pathlib.Path) -> pathlib.Path:
-    """Writes a SavedModel that takes serialized records; returns its path."""
+    """Writes a SavedModel whose input is serialized records; returns its path."""
     receiver_fn = tf.compat.v1.estimator.export.build_parsing_serving_input_receiver_fn(
         record_spec())
     path = estimator.export_saved_model(str(directory), receiver_fn)
@@ -29,7 +29,7 @@ def export(estimator: Any, directory: pathlib.Path) -> pathlib.Path:
 
 
 def serve(saved_model: pathlib.Path, logs: ClickLogs, count: int) -> np.ndarray:
-    """Returns the predictions of a SavedModel that plain TensorFlow loads."""
+    """Returns the predictions of a SavedModel, loaded with TensorFlow only."""
     serialized = list(tf.data.TFRecordDataset(str(logs.eval_files[0])).take(count))
     model = tf.saved_model.load(str(saved_model), tags=[tf.saved_model.SERVING])
     serving_default = model.signatures["serving_default"]

@@ -13,7 +13,7 @@ def keep_settings(directory: pathlib.Path, settings: Mapping[str, int | str]) ->
     """Records the settings of a new directory, or compares them with the recorded ones.
 
     Raises:
-        ValueError: if the directory was made with other settings.
+        ValueError: if the directory was created with other settings.
     """
     path = directory / "settings.json"
     if not path.exists():
@@ -23,5 +23,5 @@ def keep_settings(directory: pathlib.Path, settings: Mapping[str, int | str]) ->
         unfinished.rename(path)
     for name, noted in json.loads(path.read_text()).items():
         checks.check(settings[name] == noted, f"--{name}",
-                     f"{noted}, with which {directory} was made", settings[name],
+                     f"{noted}, with which {directory} was created", settings[name],
                      "Or choose another --model-dir.")

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""The summary of the demo: plan, times, metrics, predictions, files."""
+"""Prints the summary of the demo: plan, times, metrics, predictions, files."""
 
 from collections.abc import Mapping
 from typing import Any

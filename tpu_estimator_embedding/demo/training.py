@@ -14,7 +14,7 @@ from tpu_estimator_embedding.demo.untrained_tables import KeepFirstCheckpoint
 
 _CHECKPOINTS_PER_RUN = 20
 _SUMMARIES_PER_RUN = 50
-_EVALUATIONS = 4  # evenly spaced, the one after training included
+_EVALUATIONS = 4  # evenly spaced, including the one after training
 
 
 def make_estimator(model_dir: pathlib.Path, logs: ClickLogs, batch_size: int,
@@ -23,10 +23,10 @@ def make_estimator(model_dir: pathlib.Path, logs: ClickLogs, batch_size: int,
     """Returns a TPUEstimator on the embedding engine.
 
     Args:
-        model_dir: where checkpoints are, and go.
-        logs: what it will be trained on.
-        batch_size: examples in a step, in every mode.
-        new_progress: makes the hook that shows the progress of training, from the loss.
+        model_dir: directory of checkpoints.
+        logs: the training data.
+        batch_size: examples per step, in every mode.
+        new_progress: creates the hook that shows the progress of training, from the loss.
         multiplier: function of the global step that scales the gradients of the tables.
     """
     tpu = tf.compat.v1.estimator.tpu
@@ -45,12 +45,12 @@ def make_estimator(model_dir: pathlib.Path, logs: ClickLogs, batch_size: int,
 
 
 def total_steps(logs: ClickLogs, batch_size: int) -> int:
-    """Returns the steps of one pass over the training records."""
+    """Returns the number of steps in one pass over the training records."""
     return -(-logs.train_examples // batch_size)
 
 
 def trained_steps(estimator: Any) -> int:
-    """Returns the global step of the newest checkpoint, 0 without one."""
+    """Returns the global step of the newest checkpoint; 0 without a checkpoint."""
     checkpoint = estimator.latest_checkpoint()
     return int(tf.train.load_variable(checkpoint, "global_step")) if checkpoint else 0
 
@@ -59,11 +59,11 @@ def train(estimator: Any, logs: ClickLogs, batch_size: int,
           on_phase: Callable[[str], None]) -> int:
     """Trains on every record once, resuming from the newest checkpoint.
 
-    Now and then it evaluates, for a curve over the steps; `on_phase` is told before that and
-    before training goes on.
+    It also evaluates several times, for a curve over the steps. `on_phase` is called before every
+    evaluation, and before training continues.
 
     Returns:
-        The records of this run.
+        The number of records trained in this run.
     """
     start, total = trained_steps(estimator), total_steps(logs, batch_size)
     if is_trained(estimator, start, total):
@@ -71,7 +71,7 @@ def train(estimator: Any, logs: ClickLogs, batch_size: int,
     for stop in evaluation_steps(total):
         if start < stop:
             _train_until(stop, estimator, logs, batch_size)
-            if stop < total:  # the last one is of the demo's next phase
+            if stop < total:  # the last evaluation belongs to the next phase of the demo
                 on_phase("evaluate in between")
                 estimator.evaluate(make_input_fn(logs.eval_files))
                 on_phase("start training")
@@ -87,7 +87,7 @@ def is_trained(estimator: Any, start: int, total: int) -> bool:
         total: the steps of the whole training.
     """
     if start >= total:
-        print(f"The model is trained already: step {start} of {total}.")
+        print(f"The model is already trained: step {start} of {total}.")
     elif start:
         print(f"Resuming the interrupted run at step {start} of {total}, "
               f"from {estimator.latest_checkpoint()}.")
@@ -95,7 +95,7 @@ def is_trained(estimator: Any, start: int, total: int) -> bool:
 
 
 def evaluation_steps(total: int) -> list[int]:
-    """Returns the steps after which the model is evaluated, the last one of training included.
+    """Returns the steps after which the model is evaluated, including the last one.
 
     >>> evaluation_steps(440)
     [110, 220, 330, 440]

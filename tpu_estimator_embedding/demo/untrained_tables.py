@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""A trained model with untrained tables, which shows the contribution of the tables."""
+"""Combines a trained model with untrained tables, to show the contribution of the tables."""
 
 import pathlib
 from collections.abc import Callable
@@ -8,10 +8,10 @@ import tensorflow as tf
 
 
 class KeepFirstCheckpoint(tf.compat.v1.train.CheckpointSaverListener):
-    """Copies the checkpoint of step 0, which training deletes when it has newer ones."""
+    """Copies the checkpoint of step 0, because training deletes old checkpoints."""
 
     def __init__(self, model_dir: pathlib.Path):
-        """Takes the directory of the checkpoints."""
+        """Stores the directory of the checkpoints."""
         self._model_dir = model_dir
 
     def after_save(self, session, global_step_value):
@@ -25,18 +25,18 @@ class KeepFirstCheckpoint(tf.compat.v1.train.CheckpointSaverListener):
 
 
 def first_checkpoint(model_dir: pathlib.Path) -> pathlib.Path:
-    """Returns the prefix under which the checkpoint of step 0 is kept."""
+    """Returns the prefix of the copied checkpoint of step 0."""
     return model_dir / "before_training" / "model.ckpt-0"
 
 
 def with_untrained_tables(model_dir: pathlib.Path, trained: str,
                           is_table: Callable[[str], bool]) -> str:
-    """Writes a checkpoint that has tables from step 0 and all else from `trained`.
+    """Writes a checkpoint with the tables of step 0 and all other variables from `trained`.
 
     Args:
-        model_dir: where `KeepFirstCheckpoint` left the checkpoint of step 0.
+        model_dir: directory with the copy that `KeepFirstCheckpoint` made.
         trained: prefix of a checkpoint.
-        is_table: tells the names of table variables from all others.
+        is_table: whether a variable name is that of a table.
 
     Returns:
         The prefix of the new checkpoint.

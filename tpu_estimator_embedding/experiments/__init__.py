@@ -1,8 +1,8 @@
 # SPDX-License-Identifier: Apache-2.0
 """Experiments with embeddings: sweeps, plans and reports.
 
-`sweep` trains a model once for every setting and seed, and reports what came of it;
-`tpu-estimator-embedding sweep` does the same with a program as it is.
+`sweep` trains a model once for every setting and seed, and reports the results;
+`tpu-estimator-embedding sweep` does the same with an unmodified program.
 """
 
 from tpu_estimator_embedding.experiments.estimator_sweep import sweep

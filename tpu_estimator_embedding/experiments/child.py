@@ -1,8 +1,8 @@
 # SPDX-License-Identifier: Apache-2.0
 """A process that runs the program of a sweep once: `python -m ...experiments.child JOB.json`.
 
-The job names the run's directory, the setting, the seed, the cores to keep to and the program
-with its arguments. What became of the run is left in its directory.
+The job contains the run's directory, the setting, the seed, the cores to use and the program with
+its arguments. The process writes the result to the directory of the run.
 """
 
 import contextlib
@@ -18,14 +18,14 @@ from tpu_estimator_embedding.experiments import files, table_summaries
 from tpu_estimator_embedding.experiments.run_directory import Run
 from tpu_estimator_embedding.experiments.setting import setting_of
 
-# Exit status of a child whose program no setting can be applied to.
+# Exit status of a child to whose program no setting can be applied.
 CANNOT_OVERRIDE = 78
 
 _PR_SET_PDEATHSIG = 1
 
 
 def main(job_path: str) -> int:
-    """Runs the program as the job says; returns the exit status."""
+    """Runs the program of a job; returns the exit status."""
     job = files.read_json(pathlib.Path(job_path))
     _end_with_parent(job["parent"])
     if job["cores"]:
@@ -39,9 +39,9 @@ def run_program(run: Run, start: Callable[[Callable[[], None]], None], is_tf1: b
     """Runs a program with the overrides of the run and records the results.
 
     Args:
-        run: which run it is.
-        start: runs the program, after the preparation that it is given.
-        is_tf1: whether `import tensorflow` means TensorFlow 1.x.
+        run: the run.
+        start: runs the program, after calling its argument.
+        is_tf1: whether `import tensorflow` provides the TensorFlow 1.x API.
     """
     from tpu_estimator_embedding.experiments import overrides
     from tpu_estimator_embedding.runtime import program_runner
@@ -88,7 +88,7 @@ def _end_with_parent(parent: int) -> None:
     """Ends this process when the process of the sweep is killed (on Linux)."""
     if sys.platform == "linux":
         ctypes.CDLL(None, use_errno=True).prctl(_PR_SET_PDEATHSIG, signal.SIGTERM)
-        if os.getppid() != parent:  # it was killed before
+        if os.getppid() != parent:  # the parent was killed before
             sys.exit(1)
 
 

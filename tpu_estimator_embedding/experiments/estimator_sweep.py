@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""A sweep from Python: every setting in this process, one after the other."""
+"""A sweep from Python, which runs every setting in this process, one after the other."""
 
 import pathlib
 from collections.abc import Callable, Iterable
@@ -21,30 +21,28 @@ def sweep(make_estimator: Callable[[], Any], settings: Iterable[Any], *,
           target: float | None = None) -> Results:
     """Trains and evaluates an estimator once for every setting and seed.
 
-    What has ended well is not run again, so that a call that was interrupted, or is repeated
-    with more settings or seeds, goes on. A run that fails is a row of the results that says
-    why. Beside the results, `out` gets `report.html`, figures, `results.csv`, `results.json`
-    and everything that TensorBoard shows.
+    Successful runs are not repeated, so calling it again continues an interrupted sweep, or adds
+    settings or seeds. A failed run is a row of the results with the error. Besides the runs, `out`
+    gets `report.html`, figures, `results.csv`, `results.json` and event files for TensorBoard.
 
     Args:
-        make_estimator: returns a new TPUEstimator with an embedding_config_spec. The setting,
-            the directory of the model and, from the second seed on, the seed override what
-            it was made with.
+        make_estimator: returns a new TPUEstimator with an embedding_config_spec. The sweep
+            overrides its setting, its model directory and, from the second seed on, its seed.
         settings: `Setting`s, or multipliers: numbers, schedules or their text forms.
-        train_input_fn: as for `TPUEstimator.train`.
-        eval_input_fn: as for `TPUEstimator.evaluate`.
-        max_steps: where training ends.
-        evaluations: how many times to evaluate, evenly spaced, at `max_steps` last.
-        eval_steps: batches of an evaluation; None takes all.
+        train_input_fn: input function of `TPUEstimator.train`.
+        eval_input_fn: input function of `TPUEstimator.evaluate`.
+        max_steps: global step at which training ends.
+        evaluations: number of evaluations, evenly spaced, the last one at `max_steps`.
+        eval_steps: batches per evaluation; None means all.
         out: directory of the sweep.
-        seeds: runs of each setting.
-        metric: what settings are compared by; None takes the loss.
-        target: a value of the metric; the steps until it are compared, too.
+        seeds: number of runs of each setting.
+        metric: metric by which settings are compared; None means the loss.
+        target: a value of the metric; the report also compares the steps until it is reached.
 
     Raises:
-        ValueError: if an argument has no such value, no setting can be applied to what
-            make_estimator returns, the metric does not exist, or `out` holds another sweep.
-        KeyboardInterrupt: as it comes; the report is written before.
+        ValueError: if an argument is invalid, no setting can be applied to the estimator, the
+            metric does not exist, or `out` contains another sweep.
+        KeyboardInterrupt: after the report was written.
     """
     checks.check_positive_int("max_steps", max_steps)
     checks.check_positive_int("evaluations", evaluations)
@@ -79,7 +77,7 @@ def _run(run: Run, train_and_evaluate: Callable[[Overrides], None]) -> None:
             train_and_evaluate(changes)
     except CannotOverrideError as error:
         raise ValueError(str(error)) from error
-    except Exception as error:  # a setting under which the model fails is a result, too
+    except Exception as error:  # a failure of the model is a result too
         run.end({"error": f"{type(error).__name__}: {error}"})
         return
     run.end({"examples_per_second": changes.timer.examples_per_second,

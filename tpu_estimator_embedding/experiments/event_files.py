@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Reads scalars of event files, even unfinished ones, without TensorFlow."""
+"""Reads scalars from event files, including unfinished ones, without TensorFlow."""
 
 import pathlib
 import struct
@@ -8,7 +8,7 @@ from collections.abc import Iterator
 from tensorboard.compat.proto import event_pb2, summary_pb2
 from tensorboard.util import tensor_util
 
-# Name of a curve -> (step, value) in the order of steps.
+# Name of a curve -> (step, value) pairs in the order of steps.
 Curves = dict[str, list[tuple[int, float]]]
 
 TRAINING_LOSS = "training/loss"
@@ -16,7 +16,7 @@ TRAINING_LOSS = "training/loss"
 # Prefix of the statistics of tables; TABLE/NAME follows.
 TABLE_STATISTICS = "training/embedding/"
 
-# Estimator's name of the loss if the model has an op of the usual name.
+# Estimator's name of the loss if the model has an op with the usual name.
 _SECOND_NAME_OF_LOSS = "training/loss_1"
 
 _LENGTH = struct.Struct("<Q")
@@ -24,15 +24,14 @@ _CHECKSUM_BYTES = 4
 
 
 def read_scalars(model_dir: pathlib.Path) -> Curves:
-    """Returns the scalars of a model, each with its name in an experiment.
+    """Returns the scalars of a model, by their names in an experiment.
 
-    What `evaluate()` found has its own name (`auc`), or after that of the evaluation
-    (`test/auc` of `evaluate(name="test")`); what training wrote comes after `training/`. Of
-    several values of a step, the one written last counts: a run that went on from a
-    checkpoint wrote some again.
+    Metrics of `evaluate()` keep their names (`auc`); those of `evaluate(name="test")` are
+    prefixed with its name (`test/auc`); scalars of training are prefixed with `training/`. If a
+    step has several values, because a run was resumed from a checkpoint, the last one is used.
 
     Args:
-        model_dir: of an Estimator.
+        model_dir: directory of an Estimator.
     """
     values: dict[str, dict[int, float]] = {}
     for path in sorted(model_dir.rglob("*.tfevents.*"), key=lambda path: path.name):
@@ -48,7 +47,7 @@ def read_scalars(model_dir: pathlib.Path) -> Curves:
 
 
 def table_curves(curves: Curves) -> dict[str, Curves]:
-    """Returns name of a statistic -> table -> its curve.
+    """Returns name of a statistic -> table -> curve.
 
     >>> table_curves({"training/embedding/user/coverage": [(1, 0.5)], "auc": []})
     {'coverage': {'user': [(1, 0.5)]}}
@@ -70,7 +69,7 @@ def _prefix(directory: str) -> str:
 
 
 def _events(path: pathlib.Path) -> Iterator[event_pb2.Event]:
-    """Yields complete events; incomplete ones are left for the next call."""
+    """Yields complete events; skips an incomplete one at the end."""
     with path.open("rb") as file:
         while True:
             header = file.read(_LENGTH.size + _CHECKSUM_BYTES)

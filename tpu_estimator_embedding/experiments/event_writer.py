@@ -15,19 +15,19 @@ from tpu_estimator_embedding.experiments.files import write_bytes
 
 def write_summaries(directory: pathlib.Path, name: str,
                     summaries: Iterable[tuple[int, Any]]) -> None:
-    """Writes one event file, in the place of that of the same name.
+    """Writes one event file; replaces a file of the same name.
 
     Args:
-        directory: TensorBoard shows it as one run.
-        name: tells this file from others in the directory.
-        summaries: (step, serializable Summary), in the order of steps.
+        directory: directory that TensorBoard shows as one run.
+        name: distinguishes the file from others in the directory.
+        summaries: (step, serializable Summary) pairs in the order of steps.
     """
     content = io.BytesIO()
     writer = RecordWriter(content)
     now = time.time()
     writer.write(event_pb2.Event(wall_time=now, file_version="brain.Event:2").SerializeToString())
     for step, summary in summaries:
-        # TensorFlow's protos and TensorBoard's are of different classes with the same bytes.
+        # TensorFlow's and TensorBoard's protos are different classes with the same wire format.
         copied = summary_pb2.Summary.FromString(summary.SerializeToString())
         writer.write(event_pb2.Event(wall_time=now, step=step, summary=copied)
                      .SerializeToString())

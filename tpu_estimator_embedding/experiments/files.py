@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Files that appear under their name only when they are complete."""
+"""Writes files atomically: they get their name when they are complete."""
 
 import json
 import os
@@ -18,17 +18,17 @@ def write_bytes(path: pathlib.Path, content: bytes) -> None:
 
 
 def write_text(path: pathlib.Path, text: str) -> None:
-    """Writes a file of text in UTF-8, as `write_bytes` does."""
+    """Writes a UTF-8 text file atomically."""
     write_bytes(path, text.encode("utf-8"))
 
 
 def write_json(path: pathlib.Path, value: Any) -> None:
-    """Writes a value as JSON, as `write_bytes` does."""
+    """Writes a value as JSON atomically."""
     write_text(path, json.dumps(value, indent=2, ensure_ascii=False) + "\n")
 
 
 def read_json(path: pathlib.Path) -> Any:
-    """Returns the value in a file of JSON; None where there is no file, or not all of it."""
+    """Returns the value in a JSON file; None if the file is missing or incomplete."""
     try:
         return json.loads(path.read_text(encoding="utf-8"))
     except (FileNotFoundError, ValueError):

@@ -16,7 +16,7 @@ _NUMBERS = ("learning_rate", "clipping_limit")
 
 
 def write_hparams(results: Results) -> None:
-    """Writes the experiment beside the runs, and into every run that ended what it was."""
+    """Writes the experiment next to the runs, and the overrides into every finished run."""
     shown = [result for result in results.runs if result.has_ended]
     names = sorted({name for result in shown for name in _hparams(result)}, key=_order)
     experiment = summary_v2.hparams_config_pb(
@@ -37,7 +37,7 @@ def _hparams(result: RunResult) -> dict[str, Any]:
 
 
 def _order(name: str) -> tuple[int, str]:
-    """The place of a setting: those of single tables behind those of all."""
+    """The sort key of a setting: settings of single tables come last."""
     titles = list(_TITLES)
     return titles.index(name) if name in titles else len(titles), name
 
@@ -47,7 +47,7 @@ def _domain(values: Sequence[Any]) -> Any:
 
 
 def _metric(name: str) -> Any:
-    """The curve of a metric: TensorBoard finds it in a directory below that of the run."""
+    """The description of a metric, whose curve is in a directory below that of the run."""
     evaluation, _, tag = name.rpartition("/")
     group = "model/eval" + (f"_{evaluation}" if evaluation else "")
     return summary_v2.Metric(tag, group=group, display_name=name)

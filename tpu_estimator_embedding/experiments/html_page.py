@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""A self-contained HTML page, which needs no network."""
+"""Creates a self-contained HTML page, which needs no network."""
 
 import base64
 import html
@@ -23,7 +23,7 @@ code { overflow-wrap: anywhere; }
 
 
 def page(title: str, parts: Sequence[str]) -> str:
-    """Returns a whole page; `parts` are HTML, made by the functions of this module."""
+    """Returns a complete page; `parts` are results of the functions of this module."""
     return "\n".join([
         "<!DOCTYPE html>", '<html lang="en">', "<head>", '<meta charset="utf-8">',
         '<meta name="viewport" content="width=device-width, initial-scale=1">',
@@ -47,7 +47,7 @@ def preformatted(text: str) -> str:
 
 
 def table(rows: Sequence[Sequence[str]]) -> str:
-    """Returns a table; the first row names the columns, what starts with a digit is to the right.
+    """Returns a table; the first row is the header, cells that start with a digit align right.
 
     >>> table([["table", "rows"], ["words", "1,000"]]).splitlines()[-2]
     '<tr><td>words</td><td class="number">1,000</td></tr>'
@@ -62,7 +62,7 @@ def table(rows: Sequence[Sequence[str]]) -> str:
 
 
 def figure(png: bytes, caption: str) -> str:
-    """Returns a picture that is part of the page, with its caption."""
+    """Returns an embedded picture with its caption."""
     data = base64.b64encode(png).decode("ascii")
     text = html.escape(caption, quote=True)
     return (f'<figure><img alt="{text}" src="data:image/png;base64,{data}">'

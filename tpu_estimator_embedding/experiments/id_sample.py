@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Samples the ids in the input of a program, as its TPUEstimator would read it."""
+"""Samples the ids in the input of a program, read as its TPUEstimator would read it."""
 
 from typing import Any
 
@@ -19,12 +19,12 @@ _TRAIN = upstream.model_fn.ModeKeys.TRAIN
 
 
 def sample(captured: Captured, plan: EmbeddingPlan, count: int) -> list[dict[str, BatchIds]]:
-    """Reads the ids of the first steps of training, fewer where the input ends before.
+    """Reads the ids of the first training steps; fewer if the input ends earlier.
 
     Args:
-        captured: a program's estimator, stopped at `train`.
-        plan: of its tables.
-        count: how many steps.
+        captured: the estimator of a program that was stopped in `train`.
+        plan: the plan of its tables.
+        count: number of steps.
     """
     estimator = captured.estimator
     with tf.Graph().as_default(), estimator._ctx.with_mode(_TRAIN) as ctx:

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Statistics of sampled ids: by feature, and by host of a partitioned table."""
+"""Statistics of sampled ids: per feature, and per host of partitioned tables."""
 
 import dataclasses
 import math
@@ -10,7 +10,7 @@ import numpy as np
 from tpu_estimator_embedding.plan.embedding_plan import EmbeddingPlan, FeaturePlan
 from tpu_estimator_embedding.plan.partition_strategy import PARTITION_STRATEGIES, shard_of_id
 
-_WORTH_CHANGING = 1.05  # ratio of the busiest host's loads
+_WORTH_CHANGING = 1.05  # minimum ratio of the maximum loads to recommend a change
 
 
 @dataclasses.dataclass(frozen=True)
@@ -19,7 +19,7 @@ class BatchIds:
 
     Attributes:
         ids: `[n]` integers.
-        lengths: `[batch]`, how many of them each sample has.
+        lengths: `[batch]`, number of ids of each sample.
     """
 
     ids: np.ndarray
@@ -31,11 +31,11 @@ class FeatureFacts:
     """The statistics of a feature.
 
     Attributes:
-        ids_per_sample: mean number of ids.
-        empty: share of samples without an id.
-        unique_per_batch: mean number of different ids in a batch.
-        hot_share: share of the lookups that the most frequent 1 % of the table's rows get.
-        out_of_range: ids outside [0, vocabulary_size).
+        ids_per_sample: mean number of ids per sample.
+        empty: fraction of samples without ids.
+        unique_per_batch: mean number of distinct ids in a batch.
+        hot_share: fraction of the lookups that go to the most frequent 1 % of the table's rows.
+        out_of_range: number of ids outside [0, vocabulary_size).
     """
 
     ids_per_sample: float
@@ -59,15 +59,15 @@ def feature_facts(batches: Sequence[BatchIds], vocabulary_size: int) -> FeatureF
 
 
 def rows_touched(plan: EmbeddingPlan, table: str, batches: Sequence[dict[str, BatchIds]]) -> float:
-    """Returns how many different rows of a table a step touches, on average."""
+    """Returns the mean number of distinct rows of a table that a step looks up."""
     return float(np.mean([len(_unique_rows(plan, table, batch)) for batch in batches]))
 
 
 def loads(plan: EmbeddingPlan, num_hosts: int, strategy: str,
           batches: Sequence[dict[str, BatchIds]]) -> np.ndarray:
-    """Returns `[num_hosts]`: the values that each host looks up in a step, on average.
+    """Returns `[num_hosts]`: mean number of values that each host looks up in a step.
 
-    A row counts once in a step, with all of its columns.
+    Every distinct row counts once per step, with all of its columns.
     """
     total = np.zeros(num_hosts)
     for batch in batches:
@@ -79,24 +79,24 @@ def loads(plan: EmbeddingPlan, num_hosts: int, strategy: str,
 
 
 def imbalance(load: np.ndarray) -> float:
-    """Returns how much more the busiest host does than the average; all wait for it."""
+    """Returns the maximum load divided by the mean load; a step waits for the busiest host."""
     return float(load.max() / load.mean()) if load.any() else 1.0
 
 
 def recommend(plan: EmbeddingPlan, num_hosts: int,
               batches: Sequence[dict[str, BatchIds]]) -> tuple[str, str]:
-    """Returns the better strategy and why."""
+    """Returns the better strategy and the reason."""
     found = {strategy: imbalance(loads(plan, num_hosts, strategy, batches))
              for strategy in PARTITION_STRATEGIES}
     worse, better = sorted(found, key=lambda strategy: -found[strategy])
     if found[worse] < _WORTH_CHANGING * found[better]:
         return plan.partition_strategy, (
-            f"both are about as good with {num_hosts} hosts, whose busiest does "
-            f"{found['div']:.2f} (div) and {found['mod']:.2f} (mod) times the average")
-    return better, (f"with {num_hosts} hosts the busiest one does {found[better]:.2f} times the "
-                    f"average, {found[worse]:.2f} times under {worse!r}: "
-                    + ("frequent ids lie beside each other" if better == "mod" else
-                       "frequent ids leave the same remainder"))
+            f"both are similar: with {num_hosts} hosts, the maximum load is "
+            f"{found['div']:.2f} (div) and {found['mod']:.2f} (mod) times the mean load")
+    return better, (f"with {num_hosts} hosts, the maximum load is {found[better]:.2f} times the "
+                    f"mean load, and {found[worse]:.2f} times with {worse!r}: "
+                    + ("frequent ids are adjacent" if better == "mod" else
+                       "frequent ids have the same remainder"))
 
 
 def _unique_rows(plan: EmbeddingPlan, table: str, batch: dict[str, BatchIds]) -> np.ndarray:

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""The report on one model, from its checkpoints and event files, even while it trains."""
+"""The report on one model, from its checkpoints and event files, also while it is trained."""
 
 import importlib.metadata
 import pathlib
@@ -26,7 +26,7 @@ from tpu_estimator_embedding.experiments.row_neighbours import hot_rows
 from tpu_estimator_embedding.experiments.table_labels import short_names
 from tpu_estimator_embedding.plan.format_bytes import format_bytes
 
-_TRIES = 5  # training deletes old checkpoints, perhaps the one that is being read
+_TRIES = 5  # training deletes old checkpoints, possibly while one is read
 _MOST_TABLES_WITH_NEIGHBOURS = 12
 _MOST_TABLES_OF_FIGURE = 10
 _SPEEDS = {"training/examples/sec": "examples/s", "training/global_step/sec": "steps/s"}
@@ -39,11 +39,11 @@ def write_report(model_dir: pathlib.Path, out: pathlib.Path) -> list[pathlib.Pat
     """Writes `report.html` and its figures.
 
     Args:
-        model_dir: of an Estimator; it may be training.
-        out: directory that gets the files.
+        model_dir: directory of an Estimator, which may be training.
+        out: directory of the files.
 
     Returns:
-        The files, the page first.
+        The paths of the files, starting with the page.
 
     Raises:
         FileNotFoundError: if there is neither a checkpoint nor an event file.
@@ -99,7 +99,7 @@ def _opening(model_dir: pathlib.Path, curves: Curves, report: CheckpointReport |
                         if not name.startswith("training/") and name != "global_step")
     step = "an unknown step" if report.global_step is None else f"step {report.global_step:,}"
     evaluated = f" Last evaluation: {metrics}." if metrics else ""
-    return f"{model_dir}. The newest checkpoint is of {step}.{evaluated}"
+    return f"{model_dir}. The newest checkpoint is from {step}.{evaluated}"
 
 
 def _curve_figures(curves: Curves) -> Figures:
@@ -121,7 +121,7 @@ def _curve_figures(curves: Curves) -> Figures:
 
 
 def _evaluations(curves: Curves) -> dict[str, dict[str, str]]:
-    """A metric of several evaluations is one figure, with a line for each."""
+    """Groups evaluations by metric: one figure per metric, one line per evaluation."""
     groups: dict[str, dict[str, str]] = {}
     for name in curves:
         evaluation, _, metric = name.rpartition("/")
@@ -131,7 +131,7 @@ def _evaluations(curves: Curves) -> dict[str, dict[str, str]]:
 
 
 def _groups(curves: Curves) -> dict[str, dict[str, str]]:
-    """Other scalars: curves whose tags differ only in the last part share a figure."""
+    """Groups other scalars: tags that differ only in the last part share a figure."""
     groups: dict[str, dict[str, str]] = {}
     for name in curves:
         is_of_table = name.startswith(TABLE_STATISTICS) and "/" in name.removeprefix(
@@ -144,7 +144,7 @@ def _groups(curves: Curves) -> dict[str, dict[str, str]]:
 
 
 def _of_tables(statistic: str, tables: Curves) -> tuple[str, str, Callable[[], bytes]]:
-    """The figure of a statistic of the tables; of many, those where it is largest at the end."""
+    """The figure of a statistic; of many tables, it shows those with the largest final values."""
     largest = sorted(tables, key=lambda table: -tables[table][-1][1])[:_MOST_TABLES_OF_FIGURE]
     shown = [table for table in tables if table in largest]
     lines = {name: [tables[table]] for name, table in zip(short_names(shown), shown, strict=True)}
@@ -169,7 +169,7 @@ def _table_figures(report: CheckpointReport) -> Figures:
               if table.statistics is not None}
     figures: Figures = []
     if counts:
-        figures.append(("row_norms", "How the Euclidean norms of the tables' rows are distributed.",
+        figures.append(("row_norms", "Distribution of the Euclidean norms of the tables' rows.",
                         lambda: plots.histograms("Euclidean norm of a row", "rows", NORM_EDGES,
                                                  counts)))
     trained = {names[table.name]: 1 - table.statistics.never_trained / table.rows
@@ -210,8 +210,8 @@ def _neighbour_parts(contents: Contents) -> list[str]:
     if len(rows) == 1:
         return []
     return [html_page.heading("Neighbours of hot rows"), html_page.paragraph(
-        "Hot rows gathered the largest gradients, or, under optimizers that do not record them, "
-        "have the largest norms."), html_page.table(rows)]
+        "Hot rows have accumulated the largest gradients or, with optimizers that do not "
+        "accumulate them, have the largest norms."), html_page.table(rows)]
 
 
 def _versions() -> list[list[str]]:

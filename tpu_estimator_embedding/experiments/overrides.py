@@ -11,53 +11,53 @@ from tpu_estimator_embedding.experiments.setting import Setting
 from tpu_estimator_embedding.experiments.step_timer import StepTimer
 from tpu_estimator_embedding.runtime.estimator_methods import replaced
 
-_LEAST_STEPS = 10  # between two steps whose tables are measured
+_LEAST_STEPS = 10  # minimum number of steps between statistics of tables
 
 
 class CannotOverrideError(Exception):
-    """The program cannot be overridden; the message says why."""
+    """The settings cannot be applied to the program; the message says why."""
 
 
 class Overrides:
-    """Changes the arguments of every TPUEstimator that is constructed.
+    """Changes the arguments of every constructed TPUEstimator.
 
-    What is changed is what the setting names, the directory of the model, and, but for the
-    first seed, the seed.
+    It overrides the values in the setting, the model directory and, except for the first seed,
+    the seed.
 
     Attributes:
-        timer: measures the training of all of them together.
+        timer: measures the training of all TPUEstimators.
     """
 
     def __init__(self, setting: Setting, seed: int, directory: pathlib.Path) -> None:
-        """Takes the setting, a number added to the program's seed, and the run's directory."""
+        """Stores the setting, the number to add to the program's seed, and the run's directory."""
         self._setting, self._seed, self._directory = setting, seed, directory
         self._model_dir_of: dict[Any, pathlib.Path] = {}
         self._batch_size_of: dict[Any, int] = {}
-        self._statistics_every: dict[Any, int] = {}  # of those with tables
+        self._statistics_every: dict[Any, int] = {}  # of estimators with tables
         self.timer = StepTimer(directory / "progress.json")
         self._has_tables = False
 
     @contextlib.contextmanager
     def applied(self) -> Iterator[None]:
-        """Overrides while the context lasts."""
+        """Applies the overrides inside the context."""
         with replaced("__init__", self._construct), replaced("train", self._train):
             yield
 
     @property
     def model_dirs(self) -> list[pathlib.Path]:
-        """Where the models of the run are, in the order of their construction."""
+        """The directories of the run's models, in the order of construction."""
         return list(dict.fromkeys(self._model_dir_of.values()))
 
     def check_reached(self) -> None:
-        """Raises CannotOverrideError where no TPUEstimator with tables was constructed."""
+        """Raises CannotOverrideError if no TPUEstimator with tables was constructed."""
         if not self._model_dir_of:
             raise CannotOverrideError(
-                "The program ended without constructing a TPUEstimator: there is nothing to "
-                "override. Its own arguments come after `--`.")
+                "The program ended without constructing a TPUEstimator, so there is nothing to "
+                "override. Pass its own arguments after `--`.")
         if not self._has_tables:
             raise CannotOverrideError(
-                "The program's TPUEstimator has no embedding_config_spec: there are no tables "
-                "to override anything of.")
+                "The program's TPUEstimator has no embedding_config_spec, so there are no tables "
+                "whose settings could be overridden.")
 
     def _construct(self, original: Callable[..., Any], estimator: Any,
                    arguments: dict[str, Any]) -> None:
@@ -66,9 +66,9 @@ class Overrides:
             if not arguments["use_tpu"]:
                 raise CannotOverrideError(
                     "The program constructs its TPUEstimator with use_tpu=False, which trains "
-                    "tables with the model's own optimizer: gradient multiplier, learning rate "
-                    "and clipping_limit have no effect there. Run it with use_tpu=True, which "
-                    "needs no TPU here.")
+                    "tables with the model's own optimizer, so gradient multiplier, learning rate "
+                    "and clipping_limit have no effect. Run it with use_tpu=True, which does not "
+                    "need a TPU here.")
             arguments["embedding_config_spec"] = self._setting.applied_to(spec)
         self._override_config(arguments)
         original(**arguments)

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""`tpu-estimator-embedding plan`: what a program's tables will cost, before they are made."""
+"""`tpu-estimator-embedding plan`: the cost of a program's tables, before they are created."""
 
 import argparse
 import functools
@@ -10,14 +10,14 @@ from tpu_estimator_embedding import checks
 from tpu_estimator_embedding.experiments.program_arguments import add_program, parse, program_of
 
 DESCRIPTION = """\
-Runs a program until its TPUEstimator has been constructed, and says what its
-tables will need: memory, disk and time. The exit status is 1 where the memory
-of this machine does not suffice.
+Runs a program until its TPUEstimator is constructed, and prints the memory,
+disk space and time that its tables will need. The exit status is 1 if the memory
+of this machine is not sufficient.
 """
 
 _EPILOG = """\
-With --sample the program runs on until it calls train(), and batches of its
-input are read: how often ids repeat, and how evenly hosts would share them.
+With --sample the program continues until it calls train(). Batches of its input
+show how often ids repeat, and how evenly hosts would share them.
 
 examples:
   tpu-estimator-embedding plan train.py -- --data logs/
@@ -30,18 +30,19 @@ __all__ = ["DESCRIPTION", "add_arguments", "parse", "run"]
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
-    """Adds the verb's arguments."""
+    """Adds the command's arguments."""
     parser.epilog = _EPILOG
     add_program(parser)
     parser.add_argument("--sample", type=int, metavar="N", help="read N batches of the input")
     parser.add_argument("--hosts", type=int, metavar="N",
-                        help="plan for N hosts, not for those of the program")
+                        help="plan for N hosts instead of the program's number of hosts")
     parser.add_argument("--png", default="plan.png", metavar="FILE",
-                        help="where --sample draws the load of the hosts (%(default)s)")
+                        help="file for the figure of --sample with the load of the hosts "
+                        "(%(default)s)")
 
 
 def run(args: argparse.Namespace) -> int:
-    """Runs the verb; returns the exit status."""
+    """Runs the command; returns the exit status."""
     try:
         program = program_of(args)
         if args.sample is not None:

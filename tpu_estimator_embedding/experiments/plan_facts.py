@@ -12,7 +12,7 @@ from tpu_estimator_embedding.plan.embedding_plan import EmbeddingPlan, TablePlan
 from tpu_estimator_embedding.plan.format_bytes import format_bytes
 
 _BYTES_PER_VALUE = 4
-_SAMPLED_VALUES = 1 << 20  # enough to see a rate, little enough to wait for
+_SAMPLED_VALUES = 1 << 20  # enough to measure a rate in a short time
 _FEW_ROWS_PER_HOST = 64
 _ENOUGH_ROWS_TO_BE_NO_COINCIDENCE = 1000
 
@@ -26,10 +26,10 @@ class Memory:
     """The bytes of tables and slots.
 
     Attributes:
-        tables: of the tables alone.
-        slots: of the optimizers' slots.
-        per_host: of tables and slots on each host.
-        available: what this machine has left, None where it does not say.
+        tables: bytes of the tables.
+        slots: bytes of the optimizers' slots.
+        per_host: bytes of tables and slots on each host.
+        available: available bytes of this machine; None if unknown.
     """
 
     tables: int
@@ -39,17 +39,17 @@ class Memory:
 
     @property
     def needed(self) -> int:
-        """Tables and slots together, which are also the bytes of a checkpoint of them."""
+        """Bytes of tables and slots, which is also the size of their checkpoint."""
         return self.tables + self.slots
 
     @property
     def fits(self) -> bool:
-        """Whether all of it fits into this machine's memory, as far as that is known."""
+        """Whether tables and slots fit into memory; True if the available memory is unknown."""
         return self.available is None or self.needed <= self.available
 
 
 def memory_of(plan: EmbeddingPlan, available: int | None) -> Memory:
-    """Returns the cost of a plan."""
+    """Returns the memory that a plan needs."""
     tables = sum(_table_bytes(table) for table in plan.tables)
     per_host = [0] * plan.num_hosts
     for table in plan.tables:
@@ -60,7 +60,7 @@ def memory_of(plan: EmbeddingPlan, available: int | None) -> Memory:
 
 
 def ways_to_fit(memory: Memory) -> list[str]:
-    """Returns suggestions that make a plan fit into memory."""
+    """Returns suggestions for fitting a plan into memory."""
     assert memory.available is not None
     share = memory.available / memory.needed
     ways = [f"tables of {share:.0%} of the rows, or of the columns"]
@@ -73,14 +73,14 @@ def ways_to_fit(memory: Memory) -> list[str]:
 
 
 def available_memory() -> int | None:
-    """Returns the bytes that this machine, or the container that this is, has left."""
+    """Returns the available bytes of this machine or container."""
     free = [number for number in (_meminfo(), *map(_left_of_limit, _MEMORY_LIMITS)) if number]
     return min(free, default=None)
 
 
 def seconds_to_initialize(plan: EmbeddingPlan, clock: Callable[[], float] = time.perf_counter
                           ) -> float:
-    """Returns how long the tables' initializers take, extrapolated from a part of each."""
+    """Returns the time of the tables' initializers, extrapolated from a part of each table."""
     import tensorflow as tf
 
     seconds = 0.0
@@ -89,7 +89,7 @@ def seconds_to_initialize(plan: EmbeddingPlan, clock: Callable[[], float] = time
         with tf.Graph().as_default(), tf.compat.v1.Session() as session:
             try:
                 values = table.initializer([rows, table.dimension], tf.float32)
-            except ValueError:  # one that makes a table of one shape alone
+            except ValueError:  # the initializer supports one shape only
                 continue
             session.run(values.op)
             start = clock()
@@ -99,7 +99,7 @@ def seconds_to_initialize(plan: EmbeddingPlan, clock: Callable[[], float] = time
 
 
 def warnings_of(plan: EmbeddingPlan) -> list[str]:
-    """Returns warnings."""
+    """Returns warnings about the tables of a plan."""
     return [*_few_rows(plan), *_odd_dimensions(plan), *_equal_vocabularies(plan)]
 
 
@@ -109,7 +109,7 @@ def _few_rows(plan: EmbeddingPlan) -> list[str]:
     if not small:
         return []
     return [f"Split over {plan.num_hosts} hosts, these tables have fewer than {_FEW_ROWS_PER_HOST} "
-            f"rows on each, and every step asks all of them: {', '.join(small)}."]
+            f"rows on each host, and every step queries all hosts: {', '.join(small)}."]
 
 
 def _odd_dimensions(plan: EmbeddingPlan) -> list[str]:
@@ -117,7 +117,7 @@ def _odd_dimensions(plan: EmbeddingPlan) -> list[str]:
            if table.dimension % 4 and table.dimension > 1]
     if not odd:
         return []
-    return [f"A dimension that is no multiple of 4 leaves part of every vector instruction unused: "
+    return [f"A dimension that is not a multiple of 4 wastes part of every vector instruction: "
             f"{', '.join(odd)}."]
 
 

@@ -14,7 +14,7 @@ from tpu_estimator_embedding.experiments.result_tables import format_rows
 from tpu_estimator_embedding.plan.embedding_plan import EmbeddingPlan
 from tpu_estimator_embedding.plan.format_bytes import format_bytes
 
-_HOSTS_TO_COMPARE = 4  # where the program has one, which has nothing to share
+_HOSTS_TO_COMPARE = 4  # if the program has one host
 
 
 def show(captured: Any, sampled_steps: int | None, hosts: int | None, png: pathlib.Path) -> int:
@@ -27,7 +27,7 @@ def show(captured: Any, sampled_steps: int | None, hosts: int | None, png: pathl
     warnings = plan_facts.warnings_of(plan)
     if not captured.constructor_arguments["use_tpu"]:
         warnings.insert(0, "use_tpu=False: the model's own optimizer trains these tables as "
-                        "variables of the model, with other slots.")
+                        "variables of the model, with different slots.")
     if sampled_steps is not None:
         steps = id_sample.sample(captured, plan, sampled_steps)
         if steps:
@@ -39,8 +39,8 @@ def show(captured: Any, sampled_steps: int | None, hosts: int | None, png: pathl
     if memory.fits:
         return 0
     assert memory.available is not None
-    print(f"\nThe tables and their slots need {format_bytes(memory.needed)}, and this machine has "
-          f"{format_bytes(memory.available)} left. What would fit:", file=sys.stderr)
+    print(f"\nThe tables and their slots need {format_bytes(memory.needed)}, but this machine has "
+          f"{format_bytes(memory.available)} available. Alternatives:", file=sys.stderr)
     print(*(f"  - {way}" for way in plan_facts.ways_to_fit(memory)), sep="\n", file=sys.stderr)
     return 1
 
@@ -54,7 +54,7 @@ def _costs(plan: EmbeddingPlan, memory: plan_facts.Memory) -> str:
             ["a checkpoint", f"{format_bytes(memory.needed)} and the dense variables"],
             ["memory left here", "unknown" if memory.available is None
              else format_bytes(memory.available)]]
-    if memory.fits:  # else the first of them might not come to an end
+    if memory.fits:  # otherwise initializing might exhaust the memory
         rows.append(["initializing", f"about {plan_facts.seconds_to_initialize(plan):.1f} s here"])
     return format_rows(rows)
 
@@ -75,7 +75,7 @@ def _show_sample(plan: EmbeddingPlan, steps: list[dict[str, id_statistics.BatchI
     else:
         print(f"No figure: it needs matplotlib, {plots.HOW_TO_GET}.")
     return [f"Feature {name!r} has {fact.out_of_range:,} ids outside its vocabulary: negative ids "
-            "are left out, others stop training." for name, fact in facts.items()
+            "are dropped, others stop training." for name, fact in facts.items()
             if fact.out_of_range]
 
 

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""The figures of reports, as PNGs. They need matplotlib, of the extra `plots`."""
+"""The figures of reports, as PNGs. They need matplotlib, which the extra `plots` installs."""
 
 import contextlib
 import importlib.util
@@ -9,26 +9,26 @@ from typing import Any
 
 import numpy as np
 
-# M. Okabe, K. Ito, "Color Universal Design" (2008): eight colours that people with any common
-# colour vision tell apart; the light yellow is left out, which white paper swallows. Line
-# styles and markers repeat at another length, so that each pair is one line's own.
+# M. Okabe, K. Ito, "Color Universal Design" (2008): colours that people with any common colour
+# vision can distinguish, without the light yellow, which is hard to see on white. Colours, line
+# styles and markers have different periods, so that their combinations are unique.
 _COLORS = ("#0072B2", "#D55E00", "#009E73", "#CC79A7", "#000000", "#E69F00", "#56B4E9")
 _LINES = ("-", "--", "-.", ":", (0, (5, 1, 1, 1, 1, 1)))
 _MARKERS = ("o", "s", "^", "D", "v", "P", "X", "*")
 
 HOW_TO_GET = "pip install 'tpu_estimator_embedding[plots]'"
 
-# A line's label -> its curves, of the seeds: (step, value) pairs.
+# Label of a line -> curves of its seeds, each a sequence of (step, value) pairs.
 Groups = Mapping[str, Sequence[Sequence[tuple[float, float]]]]
 
 
 def can_draw() -> bool:
-    """Whether matplotlib is there."""
+    """Whether matplotlib is installed."""
     return importlib.util.find_spec("matplotlib") is not None
 
 
 def curves(title: str, x_label: str, y_label: str, groups: Groups) -> bytes:
-    """Draws a line for the mean of every group, in front of a thin one for each of its curves."""
+    """Draws the mean of every group as a line, and each of its curves as a thin line."""
     with _figure() as (figure, axis):
         for index, (label, members) in enumerate(groups.items()):
             color, line, marker = _style(index)
@@ -45,10 +45,10 @@ def curves(title: str, x_label: str, y_label: str, groups: Groups) -> bytes:
 
 def dots(title: str, x_label: str, y_label: str, values: Mapping[str, Sequence[float]],
          baseline: str | None = None) -> bytes:
-    """Draws the values over each label, and their mean with its spread.
+    """Draws the values of each label, and their mean with standard deviation.
 
     Args:
-        baseline: label whose mean is drawn across, for the others to be compared with.
+        baseline: label whose mean is drawn as a horizontal line for comparison.
     """
     with _figure() as (figure, axis):
         places = np.arange(len(values))
@@ -72,7 +72,7 @@ def dots(title: str, x_label: str, y_label: str, values: Mapping[str, Sequence[f
 
 def bars(title: str, x_label: str, y_label: str, labels: Sequence[str],
          groups: Mapping[str, Sequence[float]], is_logarithmic: bool = False) -> bytes:
-    """Draws beside each other the bars of every group, for every label."""
+    """Draws grouped bars: one group per label, with one bar per entry of `groups`."""
     width = max(7.5, 1.5 + 0.25 * len(labels) * len(groups))
     height = 4.5 + (0.04 * max(map(len, labels)) if _are_long(labels) else 0.0)
     with _figure(width, height) as (figure, axis):
@@ -94,10 +94,10 @@ def bars(title: str, x_label: str, y_label: str, labels: Sequence[str],
 
 def histograms(x_label: str, y_label: str, edges: np.ndarray, counts: Mapping[str, np.ndarray]
                ) -> bytes:
-    """Draws a histogram of each of several things, on the same logarithmic axis.
+    """Draws several histograms with the same logarithmic axis.
 
     Args:
-        edges: `[bins + 1]`, of the bins.
+        edges: `[bins + 1]`, edges of the bins.
         counts: title -> `[bins]`.
     """
     from matplotlib.ticker import NullFormatter
@@ -116,7 +116,7 @@ def histograms(x_label: str, y_label: str, edges: np.ndarray, counts: Mapping[st
 
 
 def smoothed(points: Sequence[tuple[int, float]], count: int = 200) -> list[tuple[float, float]]:
-    """Returns at most `count` points, each the mean of its neighbours."""
+    """Returns at most `count` points, each the mean of consecutive points."""
     if len(points) <= count:
         return [(float(step), value) for step, value in points]
     parts = np.array_split(np.asarray(points, np.float64), count)
@@ -129,7 +129,7 @@ def _style(index: int) -> tuple[str, Any, str]:
 
 
 def _mean(members: Sequence[Sequence[tuple[float, float]]]) -> list[tuple[float, float]]:
-    """The mean of those curves that have a value there, at every step that any has."""
+    """The mean at every step that occurs, over the curves with a value at that step."""
     by_step: dict[float, list[float]] = {}
     for member in members:
         for step, value in member:
@@ -159,7 +159,7 @@ def _figure(width: float = 7.5, height: float = 4.5) -> Iterator[tuple[Any, Any]
 
     with matplotlib.rc_context({"font.size": 10, "axes.titlelocation": "left"}):
         figure = Figure(figsize=(width, height), layout="constrained")
-        FigureCanvasAgg(figure)  # no window, no state that is shared with a notebook's figures
+        FigureCanvasAgg(figure)  # no window, and no state shared with the figures of a notebook
         axis = figure.add_subplot()
         axis.grid(True, alpha=0.3)
         axis.set_axisbelow(True)

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Running child processes, several at a time, and ending them in an orderly way."""
+"""Runs child processes, several at a time, and ends them gracefully."""
 
 import contextlib
 import dataclasses
@@ -18,7 +18,7 @@ _POLL_SECONDS = 0.1
 
 @dataclasses.dataclass(frozen=True)
 class Job:
-    """A command with the file that gets what it prints."""
+    """A command and the file for its output."""
 
     name: str
     command: Sequence[str]
@@ -28,18 +28,18 @@ class Job:
 def run_all(jobs: Sequence[Job], at_once: int, ended: Callable[[Job, int], None],
             waiting: Callable[[list[Job]], None] = lambda running: None,
             started: Callable[[Job, int], Sequence[str]] | None = None) -> None:
-    """Runs jobs in their order, `at_once` of them at a time.
+    """Runs jobs in order, at most `at_once` at a time.
 
-    However this ends, by Ctrl-C, SIGTERM or an exception of a callback, no child is left: they
-    are interrupted, and killed where that does not end them in a minute or Ctrl-C comes again.
+    No child survives this call, also after Ctrl-C, SIGTERM or an exception of a callback: children
+    are interrupted, and killed if they do not end within a minute or Ctrl-C is pressed again.
 
     Args:
-        jobs: what to run.
-        at_once: how many processes may run.
+        jobs: the jobs to run.
+        at_once: maximum number of simultaneous processes.
         ended: called with a job and its exit status.
-        waiting: called ten times a second with the jobs that run.
-        started: called with a job and its place, in [0, at_once), before it starts; returns
-            what is added to its command.
+        waiting: called ten times a second with the running jobs.
+        started: called with a job and its slot, in [0, at_once), before it starts; returns
+            arguments to append to its command.
 
     Raises:
         KeyboardInterrupt: after the children have ended.
@@ -65,14 +65,14 @@ def run_all(jobs: Sequence[Job], at_once: int, ended: Callable[[Job, int], None]
 
 
 def last_words(log: pathlib.Path) -> str:
-    """Returns the last line of a log, which says why a Python program failed."""
+    """Returns the last line of a log, which contains the error of a failed Python program."""
     lines = [line.strip() for line in log.read_text("utf-8", "replace").splitlines()]
     return next((line for line in reversed(lines) if line), "it printed nothing")
 
 
 def _start(job: Job, added: Sequence[str]) -> subprocess.Popen[bytes]:
     with job.log.open("ab") as log:
-        # Of its own session, so that Ctrl-C comes from here alone, once.
+        # In a new session, so that only this process forwards Ctrl-C, and only once.
         return subprocess.Popen([*job.command, *added], stdin=subprocess.DEVNULL, stdout=log,
                                 stderr=subprocess.STDOUT, start_new_session=True,
                                 env={**os.environ, "PYTHONUNBUFFERED": "1"})
@@ -96,18 +96,18 @@ def _end(processes: Sequence[subprocess.Popen[bytes]]) -> None:
 
 def _signal(process: subprocess.Popen[bytes], number: int) -> None:
     with contextlib.suppress(ProcessLookupError):
-        os.killpg(process.pid, number)  # a session of its own is a group of its own
+        os.killpg(process.pid, number)  # its session has its own process group
 
 
 @contextlib.contextmanager
 def sigterm_as_interrupt() -> Iterator[None]:
-    """Raises KeyboardInterrupt on SIGTERM, too."""
+    """Raises KeyboardInterrupt on SIGTERM as well, inside the context."""
     def interrupt(number: int, frame: object) -> None:
         raise KeyboardInterrupt
 
     try:
         before = signal.signal(signal.SIGTERM, interrupt)
-    except ValueError:  # not the main thread, which alone gets signals
+    except ValueError:  # only the main thread can handle signals
         yield
         return
     try:

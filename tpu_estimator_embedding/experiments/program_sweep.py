@@ -23,13 +23,13 @@ _CHILD = "tpu_estimator_embedding.experiments.child"
 
 @dataclasses.dataclass(frozen=True)
 class Program:
-    """A program and its arguments, as on a command line.
+    """A program and its command-line arguments.
 
     Attributes:
-        name: a file, or with `is_module` the name of a module.
-        arguments: its own; `{model_dir}`, `{run_dir}` and `{seed}` stand for those of a run.
-        is_module: whether `python -m` runs it.
-        is_tf1: whether `import tensorflow` means TensorFlow 1.x.
+        name: a file or, with `is_module`, the name of a module.
+        arguments: its arguments; `{model_dir}`, `{run_dir}` and `{seed}` are replaced for each run.
+        is_module: whether to run it like `python -m`.
+        is_tf1: whether `import tensorflow` provides the TensorFlow 1.x API.
     """
 
     name: str
@@ -43,7 +43,7 @@ class Program:
         return [*(["-m"] if self.is_module else []), self.name, *self.arguments]
 
     def arguments_of(self, run: Run) -> list[str]:
-        """Returns the arguments, with what stands for a run's own values replaced."""
+        """Returns the arguments with the placeholders replaced for a run."""
         values = {"{model_dir}": str(run.directory / "model"), "{run_dir}": str(run.directory),
                   "{seed}": str(run.seed)}
         arguments = list(self.arguments)
@@ -53,11 +53,11 @@ class Program:
 
 
 def run_missing(sweep: SweepDirectory, program: Program, jobs: int) -> None:
-    """Runs incomplete runs, `jobs` at a time, each on its share of the cores.
+    """Runs all incomplete runs, `jobs` at a time, each on its share of the cores.
 
     Raises:
         ValueError: if no setting can be applied to the program, or the metric does not exist.
-            Runs that have ended are kept.
+            Finished runs are kept.
         KeyboardInterrupt: after the children have ended.
     """
     shares = share_cores(jobs)
@@ -90,14 +90,14 @@ def run_missing(sweep: SweepDirectory, program: Program, jobs: int) -> None:
 
 
 def share_cores(jobs: int) -> list[list[int]]:
-    """Returns the cores for each of `jobs` processes; none named for a process alone.
+    """Returns the cores of each of `jobs` processes; an empty list for a single process.
 
     Raises:
         ValueError: if there are fewer cores than processes.
     """
     checks.check_positive_int("--jobs", jobs)
     cores = sorted(os.sched_getaffinity(0))
-    checks.check(jobs <= len(cores), "--jobs", f"at most {len(cores)}, the cores that there are",
+    checks.check(jobs <= len(cores), "--jobs", f"at most {len(cores)}, the number of cores",
                  jobs)
     return [[]] if jobs == 1 else [cores[place::jobs] for place in range(jobs)]
 
@@ -115,13 +115,13 @@ def _note_end(run: Run, status: int) -> None:
         raise ValueError(reason.partition(": ")[2])
     if status < 0:
         reason = f"ended by {signal.Signals(-status).name}" + (
-            ", as the system does when memory runs out" if status == -signal.SIGKILL else "")
+            ", possibly because memory ran out" if status == -signal.SIGKILL else "")
     if status or run.outcome is None:
         run.end({"error": f"{reason} (exit status {status})"})
 
 
 def _show_progress(line: Any, running: Sequence[Run]) -> None:
-    # A terminal shows the line anew in place; elsewhere each is a line of its own.
+    # A terminal redraws the line in place; other outputs get a new line each time.
     seconds = 1.0 if sys.stderr.isatty() else 60.0
     if time.monotonic() - getattr(line, "shown_at", -seconds) < seconds:
         return

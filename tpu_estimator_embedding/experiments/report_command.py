@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""`tpu-estimator-embedding report`: what a model's directory says of its training."""
+"""`tpu-estimator-embedding report`: a report on the training of a model."""
 
 import argparse
 import pathlib
@@ -15,12 +15,12 @@ _PREFIX = "tpu-estimator-embedding report: "
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
-    """Adds the verb's arguments."""
+    """Adds the command's arguments."""
     parser.epilog = "examples:\n  tpu-estimator-embedding report model_dir --out report"
     parser.add_argument("model_dir", metavar="MODEL_DIR", type=pathlib.Path,
                         help="directory of an Estimator's model")
     parser.add_argument("--out", type=pathlib.Path, metavar="DIR",
-                        help="where the files go (MODEL_DIR/report)")
+                        help="directory for the report (MODEL_DIR/report)")
 
 
 def run(args: argparse.Namespace) -> int:

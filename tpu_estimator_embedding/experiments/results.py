@@ -15,7 +15,7 @@ from tpu_estimator_embedding.experiments.event_files import TRAINING_LOSS, Curve
 from tpu_estimator_embedding.experiments.run_directory import Run
 from tpu_estimator_embedding.experiments.setting import Setting
 
-# A metric with one of these in its name gets better by getting smaller.
+# Lower is better for a metric with one of these in its name.
 _LOWER_IS_BETTER = ("loss", "error", "rmse", "mse", "mae", "perplexity", "entropy")
 _TRAINING = "training/"
 
@@ -25,10 +25,10 @@ class RunResult:
     """The results of one run.
 
     Attributes:
-        run: which one.
-        error: why it failed; "interrupted" or "not run" where it has not ended; else None.
-        curves: name of a metric -> (step, value) in the order of steps.
-        examples_per_second: of training, without the first step of each `train` call.
+        run: the run.
+        error: why it failed; "interrupted" or "not run" if it has not ended; otherwise None.
+        curves: name of a metric -> (step, value) pairs in the order of steps.
+        examples_per_second: speed of training, without the first step of each `train` call.
         tables: key of a table in the checkpoint -> rows, dim, mean_norm, never_trained.
     """
 
@@ -40,7 +40,7 @@ class RunResult:
 
     @property
     def has_ended(self) -> bool:
-        """Whether the run has ended, well or not."""
+        """Whether the run has ended, successfully or not."""
         return self.run.outcome is not None
 
     def final(self, metric: str) -> float | None:
@@ -53,21 +53,21 @@ class RunResult:
         return max((points[-1][0] for points in self.curves.values()), default=None)
 
     def steps_to(self, metric: str, target: float) -> int | None:
-        """The first step whose evaluation reached a value; None if there is none."""
+        """The first step whose evaluation reached a value; None if no evaluation did."""
         reached = _is_reached(metric, target)
         return next((step for step, value in self.curves.get(metric, ()) if reached(value)), None)
 
 
 @dataclasses.dataclass(frozen=True)
 class Summary:
-    """The runs of one setting together.
+    """The results of all runs of one setting.
 
     Attributes:
-        setting: what they override.
+        setting: the setting.
         values: the final metric of each run that has one.
-        steps_to_target: of each run that reached the target.
-        examples_per_second: of each run that measured it.
-        errors: of each run that has not ended well.
+        steps_to_target: the number of steps of each run that reached the target.
+        examples_per_second: the speed of each run that measured it.
+        errors: the error of each run that did not succeed.
     """
 
     setting: Setting
@@ -82,10 +82,10 @@ class Results:
     """The results of a sweep.
 
     Attributes:
-        directory: of the sweep.
-        runs: one for every setting and seed.
-        metric: the metric that settings are compared by.
-        target: a value of it that is to be reached soon, or None.
+        directory: directory of the sweep.
+        runs: the runs, one per setting and seed.
+        metric: the metric by which settings are compared.
+        target: a value of the metric, for comparing the steps until it is reached, or None.
     """
 
     directory: pathlib.Path
@@ -95,16 +95,16 @@ class Results:
 
     @property
     def lower_is_better(self) -> bool:
-        """Whether the metric gets better by getting smaller, by its name."""
+        """Whether lower values of the metric are better, according to its name."""
         return is_lower_better(self.metric)
 
     @functools.cached_property
     def metric_names(self) -> list[str]:
-        """Metrics that any run evaluated, else those of training."""
+        """Metrics that any run evaluated; without evaluations, those of training."""
         return metric_names(self.runs)
 
     def summaries(self) -> list[Summary]:
-        """The runs, setting by setting."""
+        """The summaries, one per setting."""
         settings = dict.fromkeys(result.run.setting for result in self.runs)
         return [self._summary(setting) for setting in settings]
 
@@ -137,7 +137,7 @@ def collect(run: Run) -> RunResult:
 
 
 def metric_names(runs: Iterable[RunResult]) -> list[str]:
-    """Returns the metrics that can be compared, without what training wrote if there are others."""
+    """Returns the metrics that can be compared: those of evaluations or, without any, training."""
     names = sorted({name for result in runs for name in result.curves})
     evaluated = [name for name in names if not name.startswith(_TRAINING) and
                  not name.endswith("global_step")]
@@ -145,10 +145,10 @@ def metric_names(runs: Iterable[RunResult]) -> list[str]:
 
 
 def choose_metric(asked_for: str | None, runs: Sequence[RunResult]) -> str:
-    """Returns the metric that was asked for, or the loss.
+    """Returns the requested metric, or the loss.
 
     Raises:
-        ValueError: if no run has a metric of the name, and some have others.
+        ValueError: if no run has the requested metric, and some runs have other metrics.
     """
     names = sorted({name for result in runs for name in result.curves})
     if asked_for is None:
@@ -161,7 +161,7 @@ def choose_metric(asked_for: str | None, runs: Sequence[RunResult]) -> str:
 
 
 def is_lower_better(metric: str) -> bool:
-    """Whether a metric gets better by getting smaller, by its name.
+    """Whether lower values of a metric are better, according to its name.
 
     >>> is_lower_better("eval_test/average_loss"), is_lower_better("auc")
     (True, False)
@@ -170,7 +170,7 @@ def is_lower_better(metric: str) -> bool:
 
 
 def mean_and_spread(values: Sequence[float]) -> str:
-    """Returns the mean and, of several values, the standard deviation of a sample.
+    """Formats the mean and, for several values, the sample standard deviation.
 
     >>> mean_and_spread([0.5]), mean_and_spread([1.0, 2.0]), mean_and_spread([])
     ('0.5', '1.5 ± 0.7071', '-')

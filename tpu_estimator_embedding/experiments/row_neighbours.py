@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Hot rows of a table, and the rows that point in the same direction."""
+"""Finds hot rows of a table, and the rows with the most similar directions."""
 
 import dataclasses
 
@@ -11,11 +11,11 @@ from tpu_estimator_embedding.checkpoint.slot_names import GROWING_SLOTS
 
 @dataclasses.dataclass(frozen=True)
 class HotRow:
-    """A row that was trained much, and its nearest neighbours.
+    """A frequently trained row and its nearest neighbours.
 
     Attributes:
-        id: of the row.
-        neighbours: (id, cosine of the angle between the rows), the nearest first.
+        id: id of the row.
+        neighbours: (id, cosine similarity) pairs, the nearest first.
     """
 
     id: int
@@ -23,14 +23,14 @@ class HotRow:
 
 
 def hot_rows(table: Table, count: int = 3, neighbours: int = 5) -> list[HotRow]:
-    """Returns the rows that gathered the largest gradients, or have the largest norms.
+    """Returns the rows with the largest accumulated gradients, or the largest norms.
 
-    The table is read twice, some rows at a time.
+    The table is read twice, a block of rows at a time.
 
     Args:
-        table: of a checkpoint.
-        count: how many rows.
-        neighbours: how many neighbours of each.
+        table: a table of a checkpoint.
+        count: number of rows.
+        neighbours: number of neighbours of each row.
     """
     activity = next((tensor for slot, tensor in table.slots.items() if slot in GROWING_SLOTS),
                     table.rows)

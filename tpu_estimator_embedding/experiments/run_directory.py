@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""One run of a sweep, its files and its state."""
+"""The directory of one run of a sweep: its files and its state."""
 
 import dataclasses
 import pathlib
@@ -13,13 +13,13 @@ from tpu_estimator_embedding.experiments.setting import Setting
 class Run:
     """A setting with a seed, and the directory of its files.
 
-    `outcome.json` appears when the run has ended: what was measured, or why it failed. Until
-    then the run is unfinished, whatever else is there, and is to be run (again).
+    When the run ends, it writes `outcome.json` with the measurements or the error. Without this
+    file the run is unfinished, and will be run (again).
 
     Attributes:
-        sweep_directory: of the whole sweep.
-        setting: what is overridden.
-        seed: 0 for the program's own seed, k for k more.
+        sweep_directory: directory of the sweep.
+        setting: the overrides.
+        seed: 0 for the program's own seed, k for the program's seed plus k.
     """
 
     sweep_directory: pathlib.Path
@@ -33,7 +33,7 @@ class Run:
 
     @property
     def directory(self) -> pathlib.Path:
-        """Where the run's files are; TensorBoard shows it under the name."""
+        """The directory of the run's files, which TensorBoard shows under the run's name."""
         return self.sweep_directory / "runs" / f"{self.setting.path_name},seed={self.seed}"
 
     @property
@@ -48,12 +48,12 @@ class Run:
 
     @property
     def is_done(self) -> bool:
-        """Whether the run has ended well."""
+        """Whether the run has ended successfully."""
         return "error" not in (self.outcome or {"error": "unfinished"})
 
     @property
     def steps_so_far(self) -> int | None:
-        """Steps since the run was started, as last recorded; None before the first."""
+        """The last recorded number of steps since the run was started; None before the first."""
         return (read_json(self.directory / "progress.json") or {}).get("steps")
 
     def start_over(self) -> None:

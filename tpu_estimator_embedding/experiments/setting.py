@@ -19,20 +19,19 @@ from tpu_estimator_embedding.multipliers.schedule import (
 from tpu_estimator_embedding.multipliers.table_multipliers import TableMultipliers
 from tpu_estimator_embedding.multipliers.text_form import parse
 
-_TABLE = "table:"  # before the key of tables, in texts
+_TABLE = "table:"  # prefix of a key of tables in texts
 _UNSAFE_IN_PATHS = re.compile(r"[^\w.,:=()+-]")
 
 
 @dataclasses.dataclass(frozen=True)
 class Setting:
-    """Values that override those of a program's EmbeddingConfigSpec; None overrides nothing.
+    """Values that override those of a program's EmbeddingConfigSpec; None keeps the program's.
 
     Attributes:
-        multiplier: in the place of experimental_gradient_multiplier_fn.
-        learning_rate: of all tables, in the place of their rates and learning_rate_fn.
-        clipping_limit: in the place of clipping_limit.
-        tables: multipliers of the tables that their keys match, in the place of both their
-            own and `multiplier`.
+        multiplier: replaces experimental_gradient_multiplier_fn.
+        learning_rate: replaces the learning rates and learning_rate_fn of all tables.
+        clipping_limit: replaces clipping_limit.
+        tables: key of tables -> multiplier, which replaces both the tables' own and `multiplier`.
 
     >>> Setting(multiplier="warmup:1000", learning_rate=0.1, tables={"user*": 0.1}).label
     'multiplier=warmup:1000,learning_rate=0.1,table:user*=0.1'
@@ -62,7 +61,7 @@ class Setting:
 
     @property
     def texts(self) -> dict[str, str]:
-        """Name -> value of each override, as on the command line."""
+        """Name -> text of each override, as on the command line."""
         texts = {"multiplier": self.multiplier.text} if self.multiplier is not None else {}
         numbers = {"learning_rate": self.learning_rate, "clipping_limit": self.clipping_limit}
         texts |= {name: number_text(value) for name, value in numbers.items()
@@ -71,7 +70,7 @@ class Setting:
 
     @property
     def label(self) -> str:
-        """The setting on one line; "as it is" without overrides."""
+        """The setting in one line; "as it is" without overrides."""
         return ",".join(f"{name}={value}" for name, value in self.texts.items()) or "as it is"
 
     @property
@@ -87,7 +86,7 @@ class Setting:
         changes: dict[str, Any] = {}
         if self.multiplier is not None:
             changes["experimental_gradient_multiplier_fn"] = self.multiplier
-        own = getattr(spec, "table_multipliers", None)  # TensorFlow's own has none
+        own = getattr(spec, "table_multipliers", None)  # TensorFlow's class does not have it
         if self.tables.items or (own is not None and self.multiplier is not None):
             changes["table_multipliers"] = TableMultipliers(
                 self.tables.items, own if self.multiplier is None else None)
@@ -99,7 +98,7 @@ class Setting:
 
 
 def setting_of(texts: dict[str, str]) -> Setting:
-    """Returns the setting whose `texts` these are."""
+    """Returns the setting with these `texts`."""
     tables = {name.removeprefix(_TABLE): text for name, text in texts.items()
               if name.startswith(_TABLE)}
     numbers = {name: float(text) for name, text in texts.items()
@@ -110,11 +109,11 @@ def setting_of(texts: dict[str, str]) -> Setting:
 def grid(multipliers: Sequence[Any] = (), learning_rates: Sequence[float] = (),
          clipping_limits: Sequence[float] = (),
          tables: Mapping[str, Sequence[Any]] | None = None) -> list[Setting]:
-    """Returns every combination of the values given, each once.
+    """Returns every combination of the given values once.
 
     Args:
-        multipliers, learning_rates, clipping_limits: values of these.
-        tables: key of `Setting.tables` -> multipliers of what it matches.
+        multipliers, learning_rates, clipping_limits: values of these attributes of Setting.
+        tables: key of tables -> multipliers of the tables that it matches.
 
     >>> [setting.label for setting in grid([0, 1], clipping_limits=[0.5])]
     ['multiplier=0,clipping_limit=0.5', 'multiplier=1,clipping_limit=0.5']
@@ -129,7 +128,7 @@ def grid(multipliers: Sequence[Any] = (), learning_rates: Sequence[float] = (),
 
 
 def settings_of(values: Iterable[Any]) -> list[Setting]:
-    """Returns settings as they are; multipliers, in any form, as settings."""
+    """Returns settings unchanged; converts multipliers, in any form, to settings."""
     return list(dict.fromkeys(
         value if isinstance(value, Setting) else Setting(value) for value in values))
 
@@ -159,5 +158,5 @@ def _without_rate_fn(column: Any) -> Any:
     if column.get_learning_rate_fn() is None:
         return column
     changed = copy.copy(column)
-    changed._learning_rate_fn = None  # where TensorFlow's columns keep it
+    changed._learning_rate_fn = None  # the attribute of TensorFlow's columns
     return changed

@@ -12,13 +12,13 @@ _SECONDS_BETWEEN_NOTES = 1.0
 
 
 class StepTimer:
-    """Counts steps and seconds of all `train` calls; the first run of each is not timed.
+    """Counts steps and seconds of all `train` calls, without the first session run of each.
 
-    Its first step waits for the input and builds what the others find ready.
+    The first run includes starting the input pipeline and other one-time work.
     """
 
     def __init__(self, path: pathlib.Path) -> None:
-        """Takes the path of the progress file."""
+        """Stores the path of the progress file."""
         self._path = path
         self.steps = self.timed_examples = 0
         self.timed_seconds = 0.0
@@ -26,7 +26,7 @@ class StepTimer:
 
     @property
     def examples_per_second(self) -> float | None:
-        """Examples of the timed steps per second, None without any."""
+        """Examples per second in the timed steps; None without timed steps."""
         return self.timed_examples / self.timed_seconds if self.timed_seconds else None
 
     def hook(self, batch_size: int) -> Any:
@@ -36,7 +36,7 @@ class StepTimer:
         timer = self
 
         class TimingHook(tf.compat.v1.train.SessionRunHook):
-            """Records when runs of the session end, and how many steps they were."""
+            """Records the end times of session runs and their numbers of steps."""
 
             _last: float | None = None
 
@@ -55,7 +55,7 @@ class StepTimer:
         return TimingHook()
 
     def count(self, steps: int, seconds: float | None, batch_size: int) -> None:
-        """Counts the steps of a run of so many seconds; None where it was not timed."""
+        """Adds the steps and seconds of a session run; None seconds mean that it was not timed."""
         self.steps += steps
         if seconds is not None:
             self.timed_seconds += seconds

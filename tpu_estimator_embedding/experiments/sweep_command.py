@@ -16,18 +16,18 @@ from tpu_estimator_embedding.experiments.sweep_directory import SweepDirectory
 from tpu_estimator_embedding.multipliers.text_form import FORMS
 
 DESCRIPTION = """\
-Runs an unmodified program once for every setting and seed, each in a process
-of its own with a model_dir of its own, overriding that setting of the tables
-and nothing else, and reports what came of it. The same command again goes on
-with what is missing; more settings or seeds add to it.
+Runs an unmodified program once for every setting and seed, in separate processes
+with separate model_dirs, overrides only that setting of the tables, and reports
+the results. Run the same command again to continue an interrupted sweep, or with
+more settings or seeds to extend it.
 """
 
 _EPILOG = f"""\
 A multiplier scales every gradient of the tables. It is {FORMS}.
-With --table, tables have another: KEY is a table's name, a glob (user*) or
-re: and a regular expression. Each KEY given twice is tried with each M.
+--table sets the multiplier of single tables: KEY is a table's name, a glob (user*)
+or re: and a regular expression. A KEY with several M is tried with each of them.
 
-In ARGS, {{model_dir}}, {{run_dir}} and {{seed}} stand for those of the run.
+In ARGS, {{model_dir}}, {{run_dir}} and {{seed}} are replaced with those of the run.
 
 examples:
   tpu-estimator-embedding sweep train.py --multiplier 0 0.1 1 warmup:1000 \\
@@ -44,7 +44,7 @@ __all__ = ["DESCRIPTION", "add_arguments", "parse", "run"]
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
-    """Adds the verb's arguments."""
+    """Adds the command's arguments."""
     parser.epilog = _EPILOG
     add_program(parser)
     parser.add_argument("--multiplier", nargs="+", default=[], metavar="M",
@@ -56,20 +56,20 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("--clipping-limit", nargs="+", type=float, default=[], metavar="LIMIT",
                         help="limits of the absolute value of rows' summed gradients")
     parser.add_argument("--seeds", type=int, default=1, metavar="N",
-                        help="runs of each setting: the program's own seed, then that plus 1, "
-                        "plus 2, ... (%(default)s)")
+                        help="runs of each setting: with the program's own seed, that seed plus "
+                        "1, plus 2, ... (%(default)s)")
     parser.add_argument("--jobs", type=int, default=1, metavar="N",
-                        help="runs at a time, which share the cores out (%(default)s)")
-    parser.add_argument("--metric", help="what to compare settings by: a metric of evaluate(), "
+                        help="simultaneous runs, which share the cores (%(default)s)")
+    parser.add_argument("--metric", help="metric by which to compare settings: of evaluate(), "
                         "NAME/METRIC of evaluate(name=NAME), or training/TAG (loss)")
     parser.add_argument("--target", type=float, metavar="VALUE",
-                        help="also compare the steps until the metric is as good as this")
+                        help="also compare the steps until the metric reaches this value")
     parser.add_argument("--out", default="sweep", metavar="DIR",
-                        help="where everything goes (%(default)s)")
+                        help="directory of the sweep (%(default)s)")
 
 
 def run(args: argparse.Namespace) -> int:
-    """Runs the verb; returns the exit status: 1 where a run failed, 130 after Ctrl-C."""
+    """Runs the command; returns the exit status: 1 if a run failed, 130 after Ctrl-C."""
     try:
         program = program_of(args)
         sweep = SweepDirectory(
@@ -97,10 +97,10 @@ def _run(sweep: SweepDirectory, program: program_sweep.Program, jobs: int) -> in
         print(f"{_PREFIX}{error}", file=sys.stderr)
         return 2
     except KeyboardInterrupt:
-        print("\nInterrupted. The same command goes on where this one stopped.")
+        print("\nInterrupted. Run the same command again to continue.")
         status = 130
-    except OSError as error:  # a full disk, above all
-        print(f"{_PREFIX}{error}. The same command goes on where this one stopped.",
+    except OSError as error:  # most likely a full disk
+        print(f"{_PREFIX}{error}. Run the same command again to continue.",
               file=sys.stderr)
         status = 1
     try:
@@ -134,5 +134,5 @@ def _by_key(texts: Sequence[str]) -> dict[str, list[str]]:
 
 def _check_alone() -> None:
     if os.environ.get("TF_CONFIG"):
-        raise ValueError("The runs of a sweep are of one machine each, and TF_CONFIG names a "
-                         "cluster. Unset it.")
+        raise ValueError("Each run of a sweep uses one machine, but TF_CONFIG describes a cluster. "
+                         "Unset it.")

@@ -19,11 +19,11 @@ class SweepDirectory:
     """Every setting with every seed, in one directory.
 
     Attributes:
-        path: of the directory.
-        settings: what is compared.
-        seeds: how many runs each setting gets.
-        metric: what settings are compared by; None takes the loss.
-        target: a value of the metric that is to be reached soon, or None.
+        path: path of the directory.
+        settings: the settings to compare.
+        seeds: number of runs of each setting.
+        metric: metric by which settings are compared; None means the loss.
+        target: a value of the metric, for comparing the steps until it is reached, or None.
     """
 
     path: pathlib.Path
@@ -38,7 +38,7 @@ class SweepDirectory:
 
     @property
     def runs(self) -> list[Run]:
-        """One for every seed and setting: each setting is run once before any is run again."""
+        """All runs, by seed and then setting: each setting runs once before any runs again."""
         return [Run(self.path, setting, seed) for seed in range(self.seeds)
                 for setting in self.settings]
 
@@ -51,7 +51,7 @@ class SweepDirectory:
         """Records the sweep in a new directory, or compares it with the recorded one.
 
         Raises:
-            ValueError: if the directory belongs to a sweep of something else.
+            ValueError: if the directory contains a sweep of something else.
         """
         path = self.path / "sweep.json"
         noted = read_json(path)
@@ -60,11 +60,11 @@ class SweepDirectory:
             write_json(path, what)
             return
         for name, value in what.items():
-            checks.check(noted.get(name) == value, name, f"{noted.get(name)!r}, of which "
-                         f"{self.path} holds a sweep", value, "Or choose another --out.")
+            checks.check(noted.get(name) == value, name, f"{noted.get(name)!r}, as in the sweep "
+                         f"that {self.path} contains", value, "Or choose another --out.")
 
     def check_metric(self, run: Run) -> None:
-        """Raises ValueError where a run that has ended well lacks the metric."""
+        """Raises ValueError if a successful run lacks the metric."""
         result = collect(run)
         if result.curves:
             choose_metric(self.metric, [result])

@@ -19,17 +19,17 @@ _STATISTICS = {"gradient_norm": "Norm of the gradients of each table",
 
 
 def write_report(results: Results, subject: Sequence[str]) -> None:
-    """Writes `report.html` and the figures beside it.
+    """Writes `report.html` and its figures.
 
     Args:
-        results: of the sweep.
-        subject: the program with its arguments, or what else was run.
+        results: the results of the sweep.
+        subject: the program with its arguments, or the name of the function that was run.
     """
     parts = [html_page.paragraph(_opening(results)),
              html_page.table(summary_rows(results)),
              html_page.paragraph(
                  "± is the standard deviation over seeds. A program's own seed is seed 0. "
-                 "examples/s leaves out the first step of each training session.")]
+                 "examples/s excludes the first step of each training session.")]
     if plots.can_draw():
         for name, caption, draw in _figures(results):
             png = draw()
@@ -47,13 +47,13 @@ def write_report(results: Results, subject: Sequence[str]) -> None:
 
 
 def _name(subject: Sequence[str]) -> str:
-    """The program's file or module, without what stands before."""
+    """The program's file or module, without its directory or `-m`."""
     return subject[1] if subject[0] == "-m" else pathlib.PurePath(subject[0]).name
 
 
 def _opening(results: Results) -> str:
     ended = [result for result in results.runs if not result.error]
-    text = f"{len(ended)} of {len(results.runs)} runs have ended well."
+    text = f"{len(ended)} of {len(results.runs)} runs were successful."
     summaries = [summary for summary in results.summaries() if summary.values]
     if not summaries:
         return text
@@ -64,7 +64,7 @@ def _opening(results: Results) -> str:
 
 
 def _figures(results: Results) -> list[tuple[str, str, Callable[[], bytes]]]:
-    """Name, caption and what draws it, of the figures that there is something to draw in."""
+    """(name, caption, drawing function) of the figures for which there are values."""
     found: list[tuple[str, str, Callable[[], bytes]]] = []
     metric = results.metric
     values = {_tick(summary.setting): summary.values for summary in results.summaries()
@@ -96,7 +96,7 @@ def _figures(results: Results) -> list[tuple[str, str, Callable[[], bytes]]]:
 
 
 def _statistics(results: Results, statistic: str) -> dict[str, dict[str, float]]:
-    """Setting -> table -> mean of a statistic over all steps and seeds it was taken at."""
+    """Setting -> table -> mean of a statistic over all measured steps and seeds."""
     groups: dict[str, dict[str, list[float]]] = {}
     for result in results.runs:
         for table, points in table_curves(result.curves).get(statistic, {}).items():

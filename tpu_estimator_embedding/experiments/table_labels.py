@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Names of tables that fit under a bar."""
+"""Short names of tables for the labels of bars."""
 
 import collections
 from collections.abc import Sequence
@@ -8,7 +8,7 @@ _OF_COLUMNS = "/embedding_weights"
 
 
 def short_names(keys: Sequence[str]) -> list[str]:
-    """Returns for every key of a table the part that tells it from the others.
+    """Returns for every key of a table the part that distinguishes it from the others.
 
     >>> short_names(["a/words_embedding/embedding_weights", "items"])
     ['words_embedding', 'items']

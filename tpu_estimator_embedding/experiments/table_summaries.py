@@ -20,8 +20,8 @@ def write_all(run_directory: pathlib.Path, model_dirs: Iterable[pathlib.Path]) -
     """Writes summaries of the newest checkpoint of each model.
 
     Args:
-        run_directory: where TensorBoard is to find them.
-        model_dirs: directories of models; one without a checkpoint is passed over.
+        run_directory: directory for the event files.
+        model_dirs: directories of models; those without a checkpoint are skipped.
 
     Returns:
         Key of a table -> rows, dim, mean_norm and never_trained.
@@ -59,7 +59,7 @@ def _summaries(name: str, rows: RowStatistics) -> list[Any]:
 
 
 def _histogram(tag: str, rows: RowStatistics) -> summary_pb2.Summary:
-    """Writes bins as they were counted; TensorBoard's own function counts values only."""
+    """Returns a summary of counted bins, which TensorBoard's own function does not accept."""
     edges = [0.0, *NORM_EDGES, max(NORM_EDGES[-1], rows.max_norm)]
     bins = np.stack([edges[:-1], edges[1:], rows.histogram], axis=1)
     filled = np.flatnonzero(rows.histogram)

@@ -34,7 +34,7 @@ def check_categorical_column(argument: str, column: Any, function: str) -> None:
 
 
 def check_max_sequence_length(argument: str, length: Any, column: Any) -> None:
-    """Raises ValueError unless sequence columns, and only they, have a length."""
+    """Raises ValueError unless the length is positive for a sequence column, and 0 otherwise."""
     is_int = isinstance(length, int) and not isinstance(length, bool)
     if is_sequence(column):
         checks.check(is_int and length >= 1, argument,
@@ -59,7 +59,7 @@ def check_device(device: Any, tensor_core_shape: Any, columns: Sequence[Any]) ->
     if device != "tpu_tensor_core":
         return
     checks.check(bool(tensor_core_shape), "tensor_core_shape",
-                 "given where embedding_lookup_device is 'tpu_tensor_core'", tensor_core_shape,
+                 "given if embedding_lookup_device is 'tpu_tensor_core'", tensor_core_shape,
                  "Pass [None, n] for up to n ids in a sample.", sentence="Using "
                  "embedding_lookup_device=tpu_tensor_core requires tensor_core_shape to be set.")
     sequences = [column.name for column in columns if is_sequence(column)]

@@ -22,12 +22,12 @@ def columns_to_configs(
     """Returns the tables and features of columns that the engine embeds.
 
     Args:
-        columns: made by `embedding_column` or `shared_embedding_columns`, of this package
-            or of `tf.compat.v1.tpu.experimental`, without those for a TensorCore.
+        columns: results of `embedding_column` or `shared_embedding_columns`, of this package
+            or of `tf.compat.v1.tpu.experimental`, except those for a TensorCore.
 
     Returns:
-        `(table_to_config, feature_to_config)`. The name of a table is `tbl_` followed by its
-        column's name for it; that of a feature is its key in the features dictionary.
+        `(table_to_config, feature_to_config)`. The name of a table is `tbl_` followed by the name
+        of the column's variable; the name of a feature is its key in the features dictionary.
 
     Raises:
         TypeError: if a column is of another kind.
@@ -60,7 +60,7 @@ def columns_to_configs(
 
 
 def table_name_of(column: Any) -> str:
-    """Returns the name that the plan has for a column's table."""
+    """Returns the name of a column's table in the plan."""
     return TABLE_NAME_PREFIX + column.get_embedding_var_name()
 
 

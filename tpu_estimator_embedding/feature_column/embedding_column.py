@@ -16,7 +16,7 @@ def embedding_column(categorical_column: Any, dimension: int, combiner: str | No
                      embedding_lookup_device: str | None = None,
                      tensor_core_shape: Sequence[int | None] | None = None,
                      use_safe_embedding_lookup: bool = True) -> Any:
-    """Makes a column that `EmbeddingConfigSpec(feature_columns=...)` takes.
+    """Creates a column for `EmbeddingConfigSpec(feature_columns=...)`.
 
     Args:
         categorical_column: the ids. With `use_tpu=True` they are looked up unchanged:
@@ -26,10 +26,10 @@ def embedding_column(categorical_column: Any, dimension: int, combiner: str | No
             has exactly one id.
         initializer: called with the shape and dtype of each part of the table; by default
             a normal distribution of deviation 1/√dimension, truncated at two deviations.
-        max_sequence_length: positions of a sequence column, at least 1; else 0.
+        max_sequence_length: number of positions of a sequence column, at least 1; else 0.
         learning_rate_fn: function of the global step for the learning rate of the table.
-        embedding_lookup_device: None and "tpu_embedding_core" are the engine;
-            "tpu_tensor_core" is an ordinary variable that the model's optimizer trains;
+        embedding_lookup_device: None and "tpu_embedding_core" select the engine;
+            "tpu_tensor_core" creates an ordinary variable that the model's optimizer trains;
             "cpu" is for serving only.
         tensor_core_shape: `[batch, ids]` for "tpu_tensor_core"; batch may be None.
         use_safe_embedding_lookup: whether lookups outside the engine drop invalid ids.

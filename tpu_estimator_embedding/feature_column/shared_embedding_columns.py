@@ -20,14 +20,14 @@ def shared_embedding_columns(
         embedding_lookup_device: str | None = None,
         tensor_core_shape: Sequence[int | None] | None = None,
         use_safe_embedding_lookup: bool = True) -> list[Any]:
-    """Makes columns of one shared table, for `EmbeddingConfigSpec(feature_columns=...)`.
+    """Creates columns that share one table, for `EmbeddingConfigSpec(feature_columns=...)`.
 
     Args:
         categorical_columns: the ids of each feature, all with the same number of buckets.
         shared_embedding_collection_name: name of the table; by default the sorted names
-            of the columns with `_shared_embedding`.
-        max_sequence_lengths: for each column, its positions if it is a sequence, else 0;
-            None means 0 for all.
+            of the columns followed by `_shared_embedding`.
+        max_sequence_lengths: for each column, its number of positions if it is a sequence, else
+            0; None means 0 for all.
 
     The other arguments are those of `embedding_column`.
 

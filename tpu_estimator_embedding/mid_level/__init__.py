@@ -1,7 +1,7 @@
 # SPDX-License-Identifier: Apache-2.0
 """The v2 API: the counterpart of `tf.tpu.experimental.embedding`.
 
-Names load when they are first used.
+Names are loaded on first use.
 
 >>> from tpu_estimator_embedding import mid_level
 >>> mid_level.TableConfig(vocabulary_size=1000, dim=16).combiner
@@ -41,6 +41,7 @@ def __getattr__(name: str) -> Any:
 
 
 def __dir__() -> list[str]:
-    # Without the layers: tools that list names, such as pytest, read them, which loads Keras.
+    # Leaves out the layers, because tools such as pytest read every listed name, and reading a
+    # layer loads Keras.
     return sorted({*globals(), *__all__} - {
         "EmbeddingStatisticsCallback", "PartialTPUEmbedding", "TPUEmbeddingLayer"})

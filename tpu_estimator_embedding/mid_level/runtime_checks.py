@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Checks of tensor values: they raise immediately when eager, else by an op."""
+"""Checks of tensor values: they raise immediately in eager execution; in a graph, an op fails."""
 
 import tensorflow as tf
 
@@ -12,12 +12,12 @@ def require(holds: Tensor, sentence: str, error: type[Exception]) -> list[tf.Ope
 
     Args:
         holds: scalar bool.
-        sentence: what to say where it is false.
-        error: what to raise, eagerly. In a graph the op fails with
+        sentence: the message if `holds` is false.
+        error: the exception to raise in eager execution. In a graph, the op fails with
             tf.errors.InvalidArgumentError.
 
     Returns:
-        The op to depend on; nothing when executing eagerly.
+        The ops to depend on; an empty list in eager execution.
     """
     if not tf.executing_eagerly():
         return assert_that(holds, sentence)

@@ -47,22 +47,22 @@ from tpu_estimator_embedding.mid_level.step.stacked_activations import (
 from tpu_estimator_embedding.mid_level.step.table_variables import outside_strategies
 from tpu_estimator_embedding.mid_level.step.tracked_tables import TrackedTables
 
-# Objects that count as initialized TPU embedding engines, as in release 2.3.
+# The existing objects; in release 2.3 one of them had to initialize the TPU embedding engine.
 _initialized: weakref.WeakSet["TPUEmbedding"] = weakref.WeakSet()
 
 
 class TPUEmbedding(TrackedTables):
     """Embedding tables with the optimizers that update them.
 
-    In every step of training, `enqueue` ids, `dequeue` activations, and `apply_gradients`;
-    to evaluate, `enqueue(training=False)` and `dequeue`. Under a strategy, `enqueue` inside
-    or outside of `strategy.run`, and the other two inside. All replicas together make one
-    update of each row, with the sum of their gradients. Several objects may exist.
+    A training step calls `enqueue` with ids, `dequeue` for activations, and `apply_gradients`.
+    For evaluation, call `enqueue(training=False)` and `dequeue`. Under a strategy, call `enqueue`
+    inside or outside of `strategy.run`, and the other two inside. Each row is updated once per
+    step, with the sum of the gradients of all replicas. Several objects may exist.
 
-    Under a ParameterServerStrategy the tables lie on its servers, and a function that a
-    ClusterCoordinator schedules has all three calls. Workers update independently.
+    Under a ParameterServerStrategy the tables are on its servers, and a function that a
+    ClusterCoordinator schedules contains all three calls. Workers update independently.
 
-    The calls of release 2.3 and of those from 2.4 on::
+    The signatures of release 2.3 and of release 2.4 and later::
 
         TPUEmbedding(feature_config, batch_size, optimizer,
                      pipeline_execution_with_tensor_core=False, initialize_tpu_embedding=True,
@@ -72,30 +72,30 @@ class TPUEmbedding(TrackedTables):
 
     Args:
         feature_config: a nested structure of FeatureConfigs.
-        batch_size: samples of all replicas together.
-        optimizer: the optimizer of tables without their own; None, from release 2.4 on,
-            makes tables without slots, which cannot be trained.
-        pipeline_execution_with_tensor_core: whether a batch is looked up before the
-            update of the batch before it. That update waits until then, or until the
-            tables are read by `embedding_tables`, saved, or looked up without training.
-        initialize_tpu_embedding: False requires that there is another object.
-        table_multipliers: table -> gradient multiplier, as `TableMultipliers.of` takes them.
-            Schedules count the updates of the tables; checkpoints keep the count.
+        batch_size: samples of all replicas.
+        optimizer: the optimizer of the tables that do not set their own. None, in release 2.4
+            and later, creates tables without slots, which cannot be trained.
+        pipeline_execution_with_tensor_core: whether each batch is looked up before the update of
+            the previous batch. That update is delayed until the lookup, or until the tables are
+            read through `embedding_tables`, saved, or looked up without training.
+        initialize_tpu_embedding: False requires that another object exists.
+        table_multipliers: table -> gradient multiplier, see `TableMultipliers.of`. The step of
+            a schedule is the number of updates of the tables, which checkpoints contain.
 
     Raises:
-        ValueError: if a config or optimizer is of the wrong class, two tables have one
-            name, or batch_size does not divide by the replicas.
+        ValueError: if a config or optimizer is of the wrong class, two tables have the same
+            name, or batch_size is not a multiple of the number of replicas.
         RuntimeError: if initialize_tpu_embedding is False and there is no other object, the
-            strategy has replicas in other processes and no parameter servers, or TensorFlow
-            builds a graph for sessions.
+            strategy has replicas in other processes and no parameter servers, or TensorFlow is
+            building the graph of a session.
 
-    Source: documents of `tf.tpu.experimental.embedding.TPUEmbedding`, releases 2.3, 2.4.
+    Source: documentation of `tf.tpu.experimental.embedding.TPUEmbedding`, releases 2.3 and 2.4.
     """
 
     def __init__(self, *args: Any, **kwargs: Any) -> None:
         if not tf.compat.v1.executing_eagerly_outside_functions():
-            raise RuntimeError("TPUEmbedding must be made where TensorFlow executes eagerly, got a "
-                               "graph for sessions. Use TPUEstimator for programs of sessions.")
+            raise RuntimeError("TPUEmbedding must be created in eager execution, got the graph of "
+                               "a session. Use TPUEstimator in programs that run sessions.")
         call = read_call(args, kwargs)
         self._feature_config = call.feature_config
         self._features = named_features(call.feature_config)
@@ -121,17 +121,17 @@ class TPUEmbedding(TrackedTables):
     @tf.autograph.experimental.do_not_convert
     def build(self, per_replica_input_shapes: Any = None,
               per_replica_batch_size: int | None = None) -> None:
-        """Creates tables and slots, and fixes the shapes of the features where given.
+        """Creates tables and slots, and sets the shapes of the features if they are given.
 
         Args:
-            per_replica_input_shapes: the shapes of one replica's inputs, in the structure
-                of the features; or its batch size.
-            per_replica_batch_size: samples of one replica. Without either, the first
-                enqueue fixes the shapes.
+            per_replica_input_shapes: the shapes of one replica's inputs, in the structure of
+                feature_config; or the batch size of one replica.
+            per_replica_batch_size: samples of one replica. Without either argument, the first
+                `enqueue` sets the shapes.
 
         Raises:
-            ValueError: if shapes differ from those of earlier calls or from an output_shape,
-                have no dimension, or a size but the last is unknown.
+            ValueError: if a shape differs from earlier calls or from an output_shape, has rank
+                0, or has an unknown size other than the last.
         """
         if isinstance(per_replica_input_shapes, int):
             per_replica_input_shapes, per_replica_batch_size = None, per_replica_input_shapes
@@ -153,30 +153,31 @@ class TPUEmbedding(TrackedTables):
         Args:
             features: ids, in the structure of the FeatureConfigs: integer Tensors,
                 SparseTensors or RaggedTensors, or distributed values of them. A Tensor
-                `[batch]` or `[batch, 1]` has one id for each sample; the others have any
-                number of ids, combined, or a sequence.
-            weights: None, or floats in the same structure and of the same kinds, each None
-                for a weight of 1. Tensors have none.
+                `[batch]` or `[batch, 1]` has one id per sample; sparse and ragged samples have
+                any number of ids, which are combined or form a sequence.
+            weights: None, or floats in the same structure, of the same tensor types as the ids;
+                a leaf may be None for weights of 1. Dense ids cannot have weights.
             training: whether `apply_gradients` will follow.
-            name: name of the scope of the ops. As in TensorFlow, a batch with a name for which no
-                `apply_gradients` follows is one for inference.
-            device: None: all replicas are given ids at once. Outside of `strategy.run` also
-                the device of one replica, or "/TPU:r"; the last one completes the batch.
+            name: name scope of the ops. As in TensorFlow, a named batch without a following
+                `apply_gradients` is for inference.
+            device: None enqueues the ids of all replicas. Outside of `strategy.run` it can also
+                be the device of one replica, or "/TPU:r" for replica r; the batch is complete
+                after one call per replica.
 
         Raises:
-            ValueError: if the structure or a kind of input differs, weights and ids do not
-                match, shapes differ from those of earlier calls, or no replica has the device.
+            ValueError: if the structure or the type of an input differs, weights and ids do not
+                match, shapes differ from earlier calls, or no replica has the device.
             TypeError: if the type of a sequence in the structure differs.
-            RuntimeError: if the batch size is unknown, training is True though a table has
-                no optimizer, the batch before has not got its gradients, 16 batches
-                wait to be dequeued, or some devices have ids and others none.
-            tf.errors.InvalidArgumentError: if an id is not in the vocabulary; in a graph,
-                also in the place of errors that depend on the values.
+            RuntimeError: if the batch size is unknown, training is True and a table has no
+                optimizer, the gradients of the previous batch are missing, 16 batches were not
+                dequeued, or only some devices have ids.
+            tf.errors.InvalidArgumentError: if an id is not in the vocabulary. In a graph, it
+                also replaces errors that depend on values.
         """
         check_structure("features", self._feature_config, features)
         if training and any(table.optimizer is None for table in self._plan.tables):
             raise RuntimeError(checks.complaint(
-                "training", "False where a table has no optimizer", training))
+                "training", "False if a table has no optimizer", training))
         leaves = [*tf.nest.flatten(features), *[None] * len(self._features)]
         if weights is not None:
             check_structure("weights", self._feature_config, weights)
@@ -195,16 +196,16 @@ class TPUEmbedding(TrackedTables):
         """Returns the activations of the batch that was enqueued first.
 
         Args:
-            name: name of the scope of the ops.
+            name: name scope of the ops.
 
         Returns:
             float32 Tensors in the structure of the FeatureConfigs: `[batch, dim]`,
-            `[batch, max_sequence_length, dim]`, or output_shape and dim, where the batch
-            is that of one replica.
+            `[batch, max_sequence_length, dim]`, or output_shape followed by dim; the batch is
+            that of one replica.
 
         Raises:
-            RuntimeError: if nothing was enqueued, the batch before has not got its
-                gradients, or it is called outside of `strategy.run` for several replicas.
+            RuntimeError: if nothing was enqueued, the gradients of the previous batch are
+                missing, or it is called outside of `strategy.run` with several replicas.
         """
         batches = self._built("dequeue")
         with tf.name_scope(name or "dequeue"):
@@ -215,17 +216,17 @@ class TPUEmbedding(TrackedTables):
 
     @tf.autograph.experimental.do_not_convert
     def apply_gradients(self, gradients: Any, name: str | None = None) -> None:
-        """Updates the tables with the gradients of the activations dequeued last.
+        """Updates the tables with the gradients of the last dequeued activations.
 
         Args:
-            gradients: float Tensors in the structure and shapes of the activations. None
-                stands for zeros, which are an update, too: moments decay, and weight decay
-                and limits apply.
-            name: name of the scope of the ops.
+            gradients: float Tensors in the structure and shapes of the activations. None means
+                zeros, which still update the rows: moments decay, and weight decay and limits
+                apply.
+            name: name scope of the ops.
 
         Raises:
-            RuntimeError: if nothing was dequeued, or only without training.
-            ValueError: if a gradient is no Tensor or has another shape, or the structure
+            RuntimeError: if no batch was dequeued for training.
+            ValueError: if a gradient is not a Tensor or has another shape, or the structure
                 differs.
             TypeError: if the type of a sequence in the structure differs.
         """
@@ -242,7 +243,7 @@ class TPUEmbedding(TrackedTables):
 
     @tf.autograph.experimental.do_not_convert
     def record_measures(self) -> dict[str, MeasureRecorder]:
-        """Has updates measured where that is due: for EmbeddingStatisticsCallback."""
+        """Enables measuring of updates; EmbeddingStatisticsCallback says which ones."""
         check_no_cluster(self._strategy, "EmbeddingStatisticsCallback")
         if self._recorder is None:
             variables = self._build_tables()
@@ -301,4 +302,4 @@ def _to_tensor(value: Any) -> Any:
 def _check_initialized(initialize: bool) -> None:
     if not initialize and not _initialized:
         raise RuntimeError(checks.complaint(
-            "initialize_tpu_embedding", "True where there is no other TPUEmbedding", initialize))
+            "initialize_tpu_embedding", "True if there is no other TPUEmbedding", initialize))

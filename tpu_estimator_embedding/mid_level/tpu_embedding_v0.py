@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""TPUEmbeddingV0: tables that are the model's own variables, for a Keras optimizer to train.
+"""TPUEmbeddingV0: tables that are variables of the model, trained by a Keras optimizer.
 
 >>> from tpu_estimator_embedding.mid_level.config.feature_config import FeatureConfig
 >>> from tpu_estimator_embedding.mid_level.config.table_config import TableConfig
@@ -16,6 +16,7 @@ from typing import Any
 import tensorflow as tf
 
 from tpu_estimator_embedding import checks
+from tpu_estimator_embedding.mid_level.config.feature_config import FeatureConfig
 from tpu_estimator_embedding.mid_level.config.structure import (
     check_structure,
     named_features,
@@ -30,44 +31,45 @@ from tpu_estimator_embedding.types import Tensor
 class TPUEmbeddingV0(PlainTables):
     """Embeddings for a chip without an embedding engine: dense lookups of small tables.
 
-    There is neither `enqueue` nor `apply_gradients`: gradients of a loss flow into
-    `embedding_tables`, and the program's Keras optimizer updates them, under a strategy once for
-    the sum of all replicas. Every replica holds whole tables. TensorFlow's class has to be made
-    under a TPUStrategy; here it may be made anywhere.
+    The class has no `enqueue` or `apply_gradients`. Gradients of a loss flow into
+    `embedding_tables`, and the program's Keras optimizer updates them; under a strategy, once with
+    the sum over all replicas. Every replica holds complete tables. TensorFlow's class must be
+    created under a TPUStrategy; this one works under any strategy.
 
     Args:
         feature_config: a nested structure of FeatureConfigs.
-        optimizer: whose slots to create, by its `slot_variable_creation_fn` for instance; None
-            creates none.
+        optimizer: the optimizer whose slots to create, for example with its
+            `slot_variable_creation_fn`; None means no slots.
 
     Raises:
-        ValueError: if a config or optimizer is of the wrong class, or two tables have one name.
+        ValueError: if a config or optimizer is of the wrong class, or two tables have the same
+            name.
 
-    Source: document of `tf.tpu.experimental.embedding.TPUEmbeddingV0`.
+    Source: documentation of `tf.tpu.experimental.embedding.TPUEmbeddingV0`.
     """
 
     @tf.autograph.experimental.do_not_convert
     def embedding_lookup(self, features: Any, weights: Any = None) -> Any:
-        """Looks features up; gradients flow into the tables.
+        """Looks up features; gradients flow into the tables.
 
-        Sparse and ragged ids are filled up with id 0 of weight 0, which changes no number. As in
-        TensorFlow, what fills up a ragged sequence has weight 1, so that those positions hold
-        row 0; a warning says so.
+        Sparse and ragged ids are padded with id 0 of weight 0, which does not affect results. As
+        in TensorFlow, the padding of a ragged sequence has weight 1, so these positions hold row
+        0; a warning says so.
 
         Args:
             features: Tensors, SparseTensors or RaggedTensors of ids, in the structure of
-                feature_config. A Tensor has one id in each place.
-            weights: None, or floats in the structure and of the kinds of the features, each None
-                for a weight of 1. Tensors and sequences have none.
+                feature_config. A Tensor has one id per element.
+            weights: None, or floats in the structure of the features, of the same tensor types;
+                a leaf may be None for weights of 1. Tensors and sequences cannot have weights.
 
         Returns:
-            float32 in the structure of feature_config: of a Tensor, its shape and dim; of the
-            others `[batch, dim]`, `[batch, max_sequence_length, dim]`, or, where it is ragged,
-            output_shape and dim.
+            float32 activations in the structure of feature_config. For a Tensor, its shape
+            followed by dim; otherwise `[batch, dim]`, `[batch, max_sequence_length, dim]`, or,
+            for a RaggedTensor, output_shape followed by dim.
 
         Raises:
-            ValueError: if the structure or a kind of input differs, weights do not fit, or
-                output_shape does not fit the batch.
+            ValueError: if the structure or the type of an input differs, weights do not match
+                the ids, or output_shape is not a multiple of the batch.
         """
         check_structure("features", self._feature_config, features)
         configs, tables = named_features(self._feature_config), self.embedding_tables
@@ -82,7 +84,8 @@ class TPUEmbeddingV0(PlainTables):
     __call__ = embedding_lookup
 
 
-def _look_up(path: str, config: Any, table: tf.Variable, value: Any, weights: Any) -> Tensor:
+def _look_up(path: str, config: FeatureConfig, table: tf.Variable, value: Any,
+             weights: Any) -> Tensor:
     check_input(path, config, value, weights)
     if isinstance(value, tf.Tensor):
         return tf.nn.embedding_lookup(table, value)
@@ -100,7 +103,7 @@ def _look_up(path: str, config: Any, table: tf.Variable, value: Any, weights: An
 
 def _activations(table: tf.Variable, ids: Tensor, weights: Tensor, combiner: str, *,
                  is_sequence: bool) -> Tensor:
-    """Returns the weighted rows of ids `[..., n]`, combined over n unless it is a sequence."""
+    """Returns the weighted rows of ids `[..., n]`, combined over n unless they are a sequence."""
     rows = tf.nn.embedding_lookup(table, ids) * weights[..., tf.newaxis]
     if is_sequence:
         return rows
@@ -135,7 +138,7 @@ def _dense_of_ragged(path: str, ids: tf.RaggedTensor, weights: tf.RaggedTensor |
         f"for feature {path!r}.")
     if length:
         warnings.warn(f"Positions beyond the end of feature {path!r} hold row 0 of its table, as "
-                      "on a TPU. Give a SparseTensor for zeros.", stacklevel=5)
+                      "on a TPU. Pass a SparseTensor to get zeros.", stacklevel=5)
         dense = ids.to_tensor(shape=[None, length])
         return dense, tf.ones_like(dense, tf.float32)
     if weights is None:
@@ -144,7 +147,7 @@ def _dense_of_ragged(path: str, ids: tf.RaggedTensor, weights: tf.RaggedTensor |
 
 
 def _rows_per_sample(path: str, value: tf.RaggedTensor, dims: Any) -> int:
-    """Returns the length of the sequences that fill a stated shape, 0 for combined samples."""
+    """Returns the sequence length according to output_shape; 0 if samples are combined."""
     num_rows, batch_size = math.prod(dims), value.shape[0]
     fits = bool(batch_size) and num_rows % batch_size == 0
     checks.check_with_sentence(

@@ -1,9 +1,9 @@
 # SPDX-License-Identifier: Apache-2.0
 """TPUEmbeddingV2: the class for TPUs with SparseCores.
 
-Variables hold what a TPU's hold: tables of one width and optimizer stacked along axis 0 in a
-stack, rows dealt out over SparseCores. Ids are sorted for them on the host, in arrays of
-fixed size, and the engine looks the rows of the stacks up and updates them.
+Variables have the layout of a TPU: tables with the same width and optimizer are concatenated along
+axis 0 in a stack, and rows are sharded over SparseCores. The host sorts ids by core into arrays of
+fixed size; the engine looks up and updates the rows of the stacks.
 
 >>> from tpu_estimator_embedding.mid_level.config.feature_config import FeatureConfig
 >>> from tpu_estimator_embedding.mid_level.config.optimizers import SGD
@@ -26,6 +26,7 @@ import tensorflow as tf
 
 from tpu_estimator_embedding import checks
 from tpu_estimator_embedding.engine.exportable_functions import ExportableFunctions
+from tpu_estimator_embedding.mid_level.config.feature_config import FeatureConfig
 from tpu_estimator_embedding.mid_level.config.sparse_core_embedding_config import (
     SparseCoreEmbeddingConfig,
 )
@@ -34,6 +35,7 @@ from tpu_estimator_embedding.mid_level.config.structure import (
     named_tables,
     named_values,
 )
+from tpu_estimator_embedding.mid_level.config.table_config import TableConfig
 from tpu_estimator_embedding.mid_level.sparse_core import preprocessing, stack_engine
 from tpu_estimator_embedding.mid_level.sparse_core.given_stacks import given_stacks
 from tpu_estimator_embedding.mid_level.sparse_core.preprocessing import Partitioned
@@ -43,54 +45,56 @@ from tpu_estimator_embedding.mid_level.sparse_core.to_stacks import SparseCores,
 from tpu_estimator_embedding.mid_level.step.replica_calls import ReplicaCalls
 from tpu_estimator_embedding.mid_level.step.servers import check_no_cluster
 from tpu_estimator_embedding.mid_level.step.stacked_activations import gradient_or_zeros
+from tpu_estimator_embedding.multipliers.table_multipliers import Multipliers
 from tpu_estimator_embedding.types import Tensor
 
 _as_it_is = tf.autograph.experimental.do_not_convert  # conversion is slow and changes nothing
 
 
 class TPUEmbeddingV2(StackedTables):
-    """Embedding tables laid out for SparseCores, looked up and trained on any device.
+    """Embedding tables in the layout of SparseCores, looked up and trained on any device.
 
-    Works under any strategy of tf.distribute in one process: gradients of all replicas are
-    summed into one update. Every feature needs an `output_shape`, its samples on one replica; its
-    max_sequence_length is ignored.
+    The class works under any strategy of tf.distribute in one process: gradients of all replicas
+    are summed into one update. Every feature needs an `output_shape`, the shape of its samples on
+    one replica; its max_sequence_length is ignored.
 
     Differences from TensorFlow's class: it needs no TPU; limits of gradients and weights,
-    use_gradient_accumulation and lazy_adam, which that one ignores, count; gradients of a
-    wrong shape are refused, as that one documents; the dictionaries take TableConfigs,
-    too; of SparseCoreEmbeddingConfig only the limits that are given count, not the defaults
-    of 256 ids; padding is 0. Weight decay is refused, as there.
+    use_gradient_accumulation and lazy_adam are applied, while TensorFlow ignores them; gradients
+    of a wrong shape are refused, as TensorFlow documents; the mappings also accept TableConfigs
+    as keys; only explicit limits in SparseCoreEmbeddingConfig apply, not the defaults of 256 ids;
+    padding is 0. As in TensorFlow, weight decay is refused.
 
-    A checkpoint restores into any layout, each table by its name. After stacks of other
-    tables, assert_nontrivial_match holds for the status of tf.train.Checkpoint, but neither
-    assert_consumed nor assert_existing_objects_matched: they know stacks, not tables.
+    A checkpoint can be restored into any layout; tables are matched by name. If the stacks differ,
+    assert_nontrivial_match succeeds on the status of tf.train.Checkpoint, but assert_consumed and
+    assert_existing_objects_matched fail, because they compare stacks, not tables.
 
     Args:
         feature_config: a nested structure of FeatureConfigs.
-        optimizer: the optimizer of tables without their own; None if tables
-            are only looked up.
-        pipeline_execution_with_tensor_core: whether a lookup misses the update of the
-            batch before it. That update waits for the next one, or until tables are read
-            or saved. While summaries are recorded no lookup misses any, nor inside
-            TensorFlow's `SequentialEmbeddingContext`.
-        sparse_core_embedding_config: stacking, and room for ids.
-        num_chips: chips that tables are spread over.
-        num_sc_per_chip: SparseCores of a chip.
-        table_multipliers: table -> gradient multiplier, as `TableMultipliers.of` takes them.
-            Schedules count the updates of the tables; checkpoints keep the count.
-            Tables of different multipliers do not share a stack.
+        optimizer: the optimizer of the tables that do not set their own; None if tables are not
+            trained.
+        pipeline_execution_with_tensor_core: whether activations lack the update of the previous
+            batch. That update is delayed until the next one, or until tables are read or saved.
+            While summaries are recorded, and inside TensorFlow's `SequentialEmbeddingContext`,
+            activations include all updates.
+        sparse_core_embedding_config: stacking of tables, and limits on the number of ids.
+        num_chips: number of chips that tables are sharded over.
+        num_sc_per_chip: number of SparseCores per chip.
+        table_multipliers: table -> gradient multiplier, see `TableMultipliers.of`. The step of
+            a schedule is the number of updates of the tables, which checkpoints contain.
+            Tables with different multipliers do not share a stack.
 
     Raises:
-        ValueError: if a config or an optimizer is refused by `to_plan`, an output_shape is
-            not fully defined, or the SparseCores cannot share the samples.
+        ValueError: if `to_plan` refuses a config or an optimizer, an output_shape is not fully
+            defined, or the SparseCores of a chip cannot share the samples equally.
         RuntimeError: if the strategy has replicas or servers in other processes.
-        NotImplementedError: if an optimizer decays weights or makes its own slots.
+        NotImplementedError: if an optimizer has weight decay or a slot_variable_creation_fn.
     """
 
     def __init__(self, feature_config: Any, optimizer: Any = None,
                  pipeline_execution_with_tensor_core: bool = False,
                  sparse_core_embedding_config: SparseCoreEmbeddingConfig | None = None, *,
-                 num_chips: int = 1, num_sc_per_chip: int = 4, table_multipliers: Any = None):
+                 num_chips: int = 1, num_sc_per_chip: int = 4,
+                 table_multipliers: Multipliers = None):
         config = sparse_core_embedding_config or SparseCoreEmbeddingConfig()
         super().__init__(named_tables(feature_config), to_stacks(
             feature_config, optimizer, SparseCores(num_chips, num_sc_per_chip),
@@ -107,7 +111,7 @@ class TPUEmbeddingV2(StackedTables):
 
     @_as_it_is
     def build(self) -> None:
-        """Creates tables and slots; does nothing if they are there. Lookups call it."""
+        """Creates tables and slots; does nothing if they exist. Lookups call it."""
         self._built_engine()
 
     @_as_it_is
@@ -116,21 +120,22 @@ class TPUEmbeddingV2(StackedTables):
         """Sorts the ids of all features for the SparseCores.
 
         Args:
-            features: a structure like feature_config of Tensors, SparseTensors or
-                RaggedTensors of integers, of any kinds side by side.
-            weights: a structure like it of floats of the same kind, or None; leaves may
-                be None.
-            device: a TPU, a worker device of the strategy, or None; ids are sorted on the
-                host either way.
+            features: integer Tensors, SparseTensors or RaggedTensors in the structure of
+                feature_config.
+            weights: None, or floats in that structure, of the same tensor types as the ids;
+                leaves may be None.
+            device: a TPU, a worker device of the strategy, or None; ids are always sorted on the
+                host.
 
         Returns:
-            Stack name -> (PartitionedCsrFormatTensor, row pointers and ids in use).
+            Stack name -> (PartitionedCsrFormatTensor, number of row pointers in use, number of
+            elements for ids in use).
 
         Raises:
-            ValueError: if an input is of the wrong type or shape, or the device is another.
-            TypeError, ValueError: if a structure is not like feature_config.
-            tf.errors.InvalidArgumentError: if an id is not in the vocabulary, or there is
-                no room for the ids.
+            ValueError: if an input has the wrong type or shape, or the device is unknown.
+            TypeError, ValueError: if a structure differs from feature_config.
+            tf.errors.InvalidArgumentError: if an id is not in the vocabulary, or the ids exceed
+                the arrays.
         """
         preprocessing.check_device(device, self._replicas.devices)
         ids = preprocessing.sorted_ids(
@@ -141,14 +146,14 @@ class TPUEmbeddingV2(StackedTables):
 
     @_as_it_is
     def dequeue(self, partitioned_tensors: Partitioned) -> tuple[Any, Partitions]:
-        """Looks up what `enqueue` returned.
+        """Looks up the ids that `enqueue` returned.
 
         Returns:
             Activations `output_shape + [dim]` float32 in the structure of feature_config,
             and stack name -> PartitionedCsrFormatTensor, for `apply_gradients`.
 
         Raises:
-            ValueError: if a stack is missing, or its value is not what enqueue returns.
+            ValueError: if a stack is missing, or its value is not a result of `enqueue`.
         """
         first = {name: value[0] if isinstance(value, Sequence) else value
                  for name, value in dict(partitioned_tensors).items()}
@@ -157,8 +162,8 @@ class TPUEmbeddingV2(StackedTables):
 
     @_as_it_is
     def embedding_lookup(self, features: Any, weights: Any = None) -> tuple[Any, Partitions]:
-        """Looks features up: `enqueue`, then `dequeue`."""
-        if self._config.allow_id_dropping:  # what is looked up depends on the room for it
+        """Looks up features: `enqueue`, then `dequeue`."""
+        if self._config.allow_id_dropping:  # the arrays decide which ids are looked up
             return self.dequeue(self.enqueue(features, weights))
         datas = preprocessing.to_enqueue_datas(
             self._stacks, self._by_path("features", features), self._weights(weights))
@@ -168,7 +173,7 @@ class TPUEmbeddingV2(StackedTables):
 
     @_as_it_is
     def __call__(self, features: Any, weights: Any = None) -> tuple[Any, Partitions]:
-        """Looks features up: `embedding_lookup`."""
+        """Looks up features: `embedding_lookup`."""
         return self.embedding_lookup(features, weights)
 
     @_as_it_is
@@ -176,14 +181,14 @@ class TPUEmbeddingV2(StackedTables):
         """Updates every row that was looked up, once, with the sum of its gradients.
 
         Args:
-            gradients: a structure like feature_config of gradients of the activations;
-                None is zeros, with a warning, which still updates the rows.
-            preserved_outputs: the second output of the lookup.
+            gradients: gradients of the activations, in the structure of feature_config. None
+                means zeros, with a warning; zeros still update the rows.
+            preserved_outputs: the second result of the lookup.
 
         Raises:
-            RuntimeError: if nothing was built, or a table has no optimizer.
-            ValueError: if a gradient is no Tensor or of another shape than its activation.
-            TypeError, ValueError: if the structure is not like feature_config.
+            RuntimeError: if the tables were not built, or a table has no optimizer.
+            ValueError: if a gradient is not a Tensor, or differs in shape from its activation.
+            TypeError, ValueError: if the structure differs from feature_config.
         """
         if self._engine is None:
             raise RuntimeError(
@@ -204,28 +209,32 @@ class TPUEmbeddingV2(StackedTables):
     def preprocess_features(
             num_replicas_in_sync: int, max_ids_per_chip_per_sample: int,
             max_minibatches_per_sc: int, num_sc_per_chip: int, num_sc_shards: int,
-            stacked_table_to_tables: Mapping[str, Sequence[Any]],
+            stacked_table_to_tables: Mapping[str, Sequence[TableConfig]],
             table_to_stacked_table_offset: Mapping[str, tuple[str, int, int]],
             table_to_sample_count: Mapping[str, int],
             feature_to_sample_offset: Mapping[str, int],
-            flat_features: Sequence[tuple[str, Any]], flat_inputs: Sequence[Any],
+            flat_features: Sequence[tuple[str, FeatureConfig]], flat_inputs: Sequence[Any],
             flat_weights: Sequence[Any] | None = None) -> Partitioned:
         """Sorts the ids of features for tables of a given layout.
 
         Args:
-            num_replicas_in_sync, num_sc_per_chip, num_sc_shards: chips, SparseCores of one
-                and of all.
-            max_ids_per_chip_per_sample, max_minibatches_per_sc: room for ids and pointers.
-            stacked_table_to_tables: stack name -> TableConfigs, with names.
-            table_to_stacked_table_offset: table name -> stack name, first row of the stack
-                that belongs to the table, and the core that holds its row 0.
-            table_to_sample_count: stack name -> samples of a chip.
-            feature_to_sample_offset: path -> samples of the stack before the feature's.
-            flat_features: paths and FeatureConfigs.
+            num_replicas_in_sync, num_sc_per_chip, num_sc_shards: number of chips, of SparseCores
+                per chip, and of all SparseCores.
+            max_ids_per_chip_per_sample, max_minibatches_per_sc: capacity for ids and for row
+                pointers.
+            stacked_table_to_tables: stack name -> TableConfigs, which must have names.
+            table_to_stacked_table_offset: table name -> (stack name, first row of the table in
+                the stack, core that holds row 0 of the table).
+            table_to_sample_count: stack name -> samples per chip.
+            feature_to_sample_offset: path -> index of the feature's first sample in the stack.
+            flat_features: (path, FeatureConfig) pairs.
             flat_inputs, flat_weights: inputs, and weights or None, of these features.
 
         Returns:
-            What `enqueue` returns. Raises ValueError if the counts contradict one another.
+            The result of `enqueue`.
+
+        Raises:
+            ValueError: if the counts contradict each other.
         """
         checks.check(num_sc_shards == num_replicas_in_sync * num_sc_per_chip, "num_sc_shards",
                      "num_replicas_in_sync * num_sc_per_chip", num_sc_shards)
@@ -246,17 +255,17 @@ class TPUEmbeddingV2(StackedTables):
             num_sc_per_chip: int = 4, optimizer: Any = None,
             sparse_core_embedding_config: SparseCoreEmbeddingConfig | None = None,
     ) -> tuple[dict[str, Tensor], dict[str, Tensor]]:
-        """Returns the limits that a batch needs: for `max_(unique_)ids_per_table`.
+        """Returns the limits that a batch needs, for `max_(unique_)ids_per_table`.
 
         Args:
-            features: the batch, as `enqueue` takes it.
-            feature_config, optimizer, sparse_core_embedding_config: as for the constructor.
-            num_tpu_chips: chips that tables are spread over.
-            num_sc_per_chip: SparseCores of a chip.
+            features: the batch, see `enqueue`.
+            feature_config, optimizer, sparse_core_embedding_config: see the constructor.
+            num_tpu_chips: number of chips that tables are sharded over.
+            num_sc_per_chip: number of SparseCores per chip.
 
         Returns:
-            Stack name -> most ids that a SparseCore sends to a partition, and stack name ->
-            most distinct ones: scalar int32.
+            Stack name -> maximum ids that a SparseCore sends to a partition, and stack name ->
+            maximum distinct ids: scalar int32.
         """
         embedding = cls(feature_config, optimizer, False, sparse_core_embedding_config,
                         num_chips=num_tpu_chips, num_sc_per_chip=num_sc_per_chip)
@@ -265,7 +274,7 @@ class TPUEmbeddingV2(StackedTables):
 
     @_as_it_is
     def record_measures(self) -> dict[str, Any]:
-        """Has updates measured where that is due: for EmbeddingStatisticsCallback."""
+        """Enables measuring of updates; EmbeddingStatisticsCallback says which ones."""
         return self._built_engine().record_measures()
 
     def _built_engine(self) -> StackEngine:

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Schedules of the gradient multiplier: how much embeddings learn, and when.
+"""Schedules of the gradient multiplier, which scales the gradients of embeddings over time.
 
     g = m(t) · Σ ∂loss/∂activation
 
@@ -22,8 +22,8 @@ takes precedence over patterns; of several patterns the first match is used:
 
     EmbeddingConfigSpec(..., table_multipliers={"user*": 0.1, "re:ad_(city|zip)": "warmup:1000"})
 
-TPUEmbedding, TPUEmbeddingV2, the Keras layers and PartialTPUEmbedding take the same argument.
-Under pipelining a gradient has the multiplier of the step that it was computed in.
+TPUEmbedding, TPUEmbeddingV2, the Keras layers and PartialTPUEmbedding accept the same argument.
+With pipelining, a gradient is scaled by the multiplier of the step in which it was computed.
 
 A multiplier is not a learning rate. Optimizers that divide by the size of past gradients
 (Adagrad, Adam, RMSProp, ...) largely cancel a constant multiplier over time. A multiplier of 0

@@ -21,7 +21,7 @@ class Schedule(abc.ABC):
     Both compute in float64, which distinguishes steps up to 2⁵³.
 
     Attributes:
-        word: the first word of the short text form.
+        word: the name of the schedule in the short text form.
     """
 
     word: ClassVar[str]
@@ -38,10 +38,10 @@ class Schedule(abc.ABC):
         """Returns m(step), where `step` is float64 of `xp`, which is numpy or tensorflow."""
 
     def then(self, step: int, schedule: "Schedule | float") -> "Then":
-        """Returns this schedule until `step`, and from there on another one.
+        """Returns a schedule that follows this one until `step`, and then another one.
 
-        The other one counts its steps from `step`: after `s.then(500, cosine(0, 1000))` the
-        decay starts at global step 500 and ends at 1500.
+        The other one counts its steps from `step`: in `s.then(500, cosine(0, 1000))` the decay
+        starts at global step 500 and ends at 1500.
         """
         return Then(self, step, to_schedule(schedule))
 
@@ -99,7 +99,7 @@ class Constant(Schedule):
 
 @dataclasses.dataclass(frozen=True, repr=False)
 class Product(Schedule):
-    """Schedules multiplied with each other: m(t) = Π mᵢ(t). Made by `*`.
+    """The product of schedules, created by `*`: m(t) = Π mᵢ(t).
 
     Attributes:
         factors: two or more schedules, none of them a product.
@@ -124,12 +124,12 @@ class Product(Schedule):
 
 @dataclasses.dataclass(frozen=True, repr=False)
 class Then(Schedule):
-    """One schedule, and from a step on another: m(t) = a(t) for t < s, else b(t - s).
+    """One schedule until a step, then another: m(t) = a(t) for t < s, else b(t - s).
 
     Attributes:
         first: a.
         step: s, at least 1.
-        second: b, which counts from s.
+        second: b, which counts its steps from s.
 
     >>> Constant(0).then(500, Constant(1))
     constant(0).then(500, constant(1))
@@ -143,7 +143,7 @@ class Then(Schedule):
         checks.check_positive_int("step", self.step)
 
     def value(self, step: Any, xp: ModuleType) -> Any:
-        # tf.where computes both sides; the second one never gets a step below its own start.
+        # tf.where evaluates both schedules; the maximum keeps the second one's step at 0 or more.
         later = xp.maximum(step - self.step, xp.zeros_like(step))
         return xp.where(step < self.step, self.first.value(step, xp), self.second.value(later, xp))
 
@@ -160,7 +160,7 @@ class Then(Schedule):
 
 
 def to_schedule(value: Any) -> Schedule:
-    """Returns a schedule as it is, and a number as a constant.
+    """Returns a schedule unchanged, and a number as a constant schedule.
 
     Raises:
         TypeError: if `value` is neither.

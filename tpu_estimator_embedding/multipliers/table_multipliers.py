@@ -36,12 +36,12 @@ class TableMultipliers:
     otherwise: "TableMultipliers | None" = None
 
     @classmethod
-    def of(cls, mapping: "Mapping[str, Any] | TableMultipliers | None") -> "TableMultipliers":
-        """Makes one from key -> schedule, number or text form; None means no keys.
+    def of(cls, mapping: "Multipliers") -> "TableMultipliers":
+        """Creates one from key -> schedule, number or text form; None means no keys.
 
         Raises:
             ValueError: if a text or a regular expression cannot be parsed.
-            TypeError: if `mapping` is not a mapping, or a value is none of the three.
+            TypeError: if `mapping` is not a mapping, or a value has another type.
         """
         if isinstance(mapping, TableMultipliers):
             return mapping
@@ -61,7 +61,7 @@ class TableMultipliers:
         return {key: schedule.text for key, schedule in self.items}
 
     def resolve(self, tables: Iterable[str]) -> dict[str, Schedule]:
-        """Returns table name -> schedule, of those tables that a key matches.
+        """Returns table name -> schedule, for the tables that a key matches.
 
         Raises:
             ValueError: if a key matches no table; the message has the closest names.
@@ -78,6 +78,10 @@ class TableMultipliers:
         own = [schedule for key, schedule in self.items if key == name]
         matching = [schedule for key, schedule in self.items if _matches(key, name)]
         return next(iter(own + matching), None)
+
+
+# The forms that `TableMultipliers.of` accepts.
+Multipliers = TableMultipliers | Mapping[str, Any] | None
 
 
 def _matches(key: str, name: str) -> bool:

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Reading schedules from their short text form.
+"""Parses the short text form of schedules.
 
     schedule = product { ",then:" step ":" product }
     product  = factor { "*" factor }
@@ -17,7 +17,7 @@ _CLASSES: dict[str, type[Schedule]] = {cls.word: cls for cls in (
     Constant, schedules.LinearWarmup, schedules.Cosine, schedules.ExponentialDecay,
     schedules.Piecewise, schedules.FreezeUntil, schedules.FreezeAfter, schedules.Cyclic)}
 
-# Their Python names are accepted, too.
+# The names of the Python functions are accepted too.
 _OTHER_NAMES = {"linear_warmup": "warmup", "exponential_decay": "exponential"}
 
 FORMS = ("a number, warmup:STEPS[:START:END], cosine:END:STEPS[:START], "
@@ -30,11 +30,11 @@ _THEN = re.compile(r",then:(\d+):")
 
 
 def parse(text: str) -> Schedule:
-    """Reads a schedule.
+    """Parses a schedule.
 
     Raises:
-        ValueError: if there is no such schedule (the message has the closest names), or its
-            numbers are wrong.
+        ValueError: if the schedule is unknown (the message has the closest names), or its
+            numbers are invalid.
 
     >>> parse("warmup:1000"), parse("0.1*freeze_until:500")
     (linear_warmup(0→1, 1000 steps), constant(0.1) * freeze_until(step 500))
@@ -48,7 +48,7 @@ def parse(text: str) -> Schedule:
 
 
 class _Reader:
-    """Recursive descent through one text."""
+    """A recursive descent parser of one text."""
 
     def __init__(self, text: str) -> None:
         self.text, self.position = text, 0

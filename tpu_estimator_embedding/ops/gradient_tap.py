@@ -2,7 +2,7 @@
 """Captures the gradient of activations on its way to a trainable variable.
 
 Tables are not trainable variables of the model. An identity with a custom gradient makes their
-activations depend on a dummy variable that is trainable. Whatever minimizes the loss over all
+activations depend on a trainable dummy variable. An optimizer that minimizes the loss over all
 trainable variables then computes the gradient of the activations, which is captured and stopped.
 """
 
@@ -15,7 +15,7 @@ from tpu_estimator_embedding.types import Tensor
 
 def tap_gradients(source: tf.Variable | Tensor, activations: Sequence[Tensor],
                   take: Callable[[list[Tensor]], None]) -> list[Tensor]:
-    """Returns the same activations, with gradients that end here.
+    """Returns the same activations, whose gradients are captured and stopped.
 
     Args:
         source: the trainable variable, or its value; its gradient is zeros.

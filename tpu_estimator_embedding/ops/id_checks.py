@@ -1,7 +1,7 @@
 # SPDX-License-Identifier: Apache-2.0
 """Runtime checks of a step's ids, before any table is touched.
 
-Each returns the ops to depend on in graph mode, and raises at once when executing eagerly.
+Each check returns the ops to depend on in graph mode, and raises at once in eager execution.
 """
 
 import tensorflow as tf
@@ -50,7 +50,7 @@ def check_sample_count(count: Tensor, batch_size: Tensor, feature: str) -> list[
 
 def check_aligned(count: Tensor, num_ids: Tensor, what: str,
                   feature: str) -> list[tf.Operation]:
-    """Fails with InvalidArgumentError unless there is one of `what` for each id."""
+    """Fails with InvalidArgumentError unless there are as many `what` as ids."""
     return assert_that(
         tf.equal(count, num_ids),
         f"`{what} of feature {feature!r}` must be as many as its ids, {VALUE}, got {VALUE}. "

@@ -1,8 +1,8 @@
 # SPDX-License-Identifier: Apache-2.0
 """Errors of a session that begin with their cause, such as an exception of the input pipeline.
 
-TensorFlow puts the place where an op was created before the cause, adds its own frames to the
-traceback of a Python function, and appends the ops that the error passed through.
+TensorFlow prepends the location where an op was created, adds its own frames to the traceback of a
+Python function, and appends the ops that the error passed through.
 """
 
 import re

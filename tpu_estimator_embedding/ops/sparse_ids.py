@@ -63,9 +63,9 @@ def from_row_splits(ids: Tensor, row_splits: Tensor, weights: Tensor | None,
 
 
 def samples_of_rows(row_splits: Tensor, count: Tensor) -> Tensor:
-    """Returns the row of each of `count` ids `[n]`, by counting the rows that began before it.
+    """Returns the row of each of `count` ids `[n]`, by counting the rows that begin before it.
 
-    `tf.ragged.row_splits_to_segment_ids` needs time and memory of batch · longest row.
+    `tf.ragged.row_splits_to_segment_ids` needs time and memory proportional to batch · longest row.
     """
     starts = row_splits[1:-1]
     rows_begun = tf.math.unsorted_segment_sum(tf.ones_like(starts), starts, count + 1)
@@ -73,12 +73,12 @@ def samples_of_rows(row_splits: Tensor, count: Tensor) -> Tensor:
 
 
 def row_major(indices: Tensor, sizes: Sequence[int] | Tensor, num_axes: int) -> Tensor:
-    """Returns the number of each index in an array, counted row by row.
+    """Returns the row-major position of each index in an array.
 
     Args:
         indices: `[n, num_axes or more]` integers.
-        sizes: sizes of the array; the first is not needed.
-        num_axes: how many columns count.
+        sizes: sizes of the array; the first one is not used.
+        num_axes: number of columns of `indices` to use.
 
     >>> row_major(tf.constant([[0, 2], [3, 1]]), [4, 5], 2).numpy().tolist()
     [2, 16]
@@ -107,7 +107,7 @@ def stack(parts: list[SparseIds], row_counts: list[Tensor]) -> SparseIds:
 
 
 def without_negative(sparse_ids: SparseIds) -> SparseIds:
-    """Drops negative ids, which mark padding; costs one pass if there are none."""
+    """Drops negative ids, which mark padding; without any, it only reads the ids once."""
     has_negative = tf.reduce_any(sparse_ids.ids < 0)
     tensors = [tensor for tensor in sparse_ids if tensor is not None]
 

@@ -5,5 +5,6 @@ Modules are imported by name, as in
 `from tpu_estimator_embedding.optimizers.adagrad import Adagrad`. The rules are `SGD`,
 `Adagrad`, `ProximalAdagrad`, `AdagradMomentum`, `Momentum`, `RMSProp`, `Adam`, `FTRL`,
 `ProximalYogi` and `FrequencyEstimator`; `row_optimizer.RowOptimizer` adds the settings
-that they share. `record` lists the names of each elsewhere, and explains how to add one.
+that they share. `record` lists the names of an optimizer in checkpoints, messages and APIs, and
+explains how to add one.
 """

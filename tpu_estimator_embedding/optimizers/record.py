@@ -2,7 +2,7 @@
 """The names of an optimizer, its slots and its settings, in checkpoints, messages and both APIs.
 
 Every rule has one record. The lowering of both APIs, the names in checkpoints, the tuples of
-slots and the configuration message are derived from it. To add an optimizer:
+slots and the configuration message are derived from this record. To add an optimizer:
 
 1. Write its rule in a module of this folder: the equation, the fields, `update`, `record`, and
    `hyperparameters`, the arguments of its kernel. `registry` finds it there.
@@ -11,8 +11,8 @@ slots and the configuration message are derived from it. To add an optimizer:
 3. Add it to tests/oracle_optimizers.py and tests/optimizer_cases.py: the laws and the tests of
    the engine run over every case.
 
-Users choose it by its settings, which are public: a `*Parameters` class in config/, and a class
-in mid_level/config/optimizer where TensorFlow's second API has it.
+Users select it with its public settings: a `*Parameters` class in config/, and a class in
+mid_level/config/optimizers if the TF2 API has it.
 """
 
 import dataclasses
@@ -25,10 +25,10 @@ class Slot:
     """One slot of an optimizer.
 
     Attributes:
-        name: in the engine, and in checkpoints of the TF2 classes.
-        suffix: the part after `TABLE/` in the name in checkpoints of TPUEstimator.
-        field: its field in tuples such as AdamSlotVariables.
-        initial_value: a number, or the field of the rule that holds it.
+        name: name in the engine, and in checkpoints of the TF2 classes.
+        suffix: part after `TABLE/` of the name in checkpoints of TPUEstimator.
+        field: field in tuples such as AdamSlotVariables.
+        initial_value: a number, or the field of the rule with the number.
         has_dense_namesake: whether TensorFlow's optimizer for dense variables uses the same
             suffix, so that the suffix does not identify a table.
     """
@@ -48,11 +48,11 @@ class OptimizerRecord:
         parameters: class of its settings in the v1 API. Fields of the rule are attributes of
             the settings.
         proto: its field in TensorFlow's `OptimizationParameters` message.
-        proto_fields: field of that message -> attribute of the settings, or function of them.
-        slots: in the order of TPUEstimator's checkpoints.
-        v2_attributes: field of the rule -> attribute of its settings in the v2 API, where they
-            differ; None where that API does not have the optimizer. Its class there is named as
-            the rule is.
+        proto_fields: field of that message -> attribute or function of the settings.
+        slots: the slots, in the order of TPUEstimator's checkpoints.
+        v2_attributes: field of the rule -> attribute of its settings in the TF2 API, if they
+            differ; None if that API does not have the optimizer. Its class in that API has the
+            name of the rule.
     """
 
     parameters: str
@@ -69,7 +69,7 @@ class OptimizerRecord:
 
 
 def same(*names: str) -> dict[str, str]:
-    """Returns fields of a message that have the same names as the settings.
+    """Returns fields of a message with the same names as the settings.
 
     >>> same("rho")
     {'rho': 'rho'}

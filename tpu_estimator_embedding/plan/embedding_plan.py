@@ -1,8 +1,8 @@
 # SPDX-License-Identifier: Apache-2.0
 """The intermediate representation: one frozen description of tables, features and optimizers.
 
-Both APIs, v1 under `config/` and v2 under `mid_level/`, are lowered to an `EmbeddingPlan`. The
-engine, checkpoints and exports see nothing else.
+Both APIs, the v1 API in `config/` and the TF2 API in `mid_level/`, are lowered to an
+`EmbeddingPlan`. The engine, checkpoints and exports use only the plan.
 """
 
 import dataclasses
@@ -87,8 +87,8 @@ class FeaturePlan:
         max_sequence_length: L > 0 gives activations `[batch, L, dim]`, one row per
             position; 0 gives `[batch, dim]`, combined over the ids of a sample.
         weight_key: key of the weights in the features dictionary, or None.
-        stacked: the table whose rows the ids are, where `table` is a stack of several; None
-            where the ids are rows of `table`.
+        stacked: the table that the ids refer to, if `table` is a stack of several tables; None
+            if the ids refer to `table`.
     """
 
     name: str
@@ -99,12 +99,12 @@ class FeaturePlan:
 
     @property
     def samples_per_unit(self) -> int:
-        """Samples of the feature for each one of the batch size."""
+        """Number of samples of the feature per unit of the batch size."""
         return self.stacked.num_samples if self.stacked else 1
 
     @property
     def rows_per_sample(self) -> int:
-        """Rows of activations for each one of the batch size: 1, or the sequence length."""
+        """Rows of activations per unit of the batch size: 1, or the sequence length."""
         return self.samples_per_unit * max(1, self.max_sequence_length)
 
 
@@ -174,7 +174,7 @@ class EmbeddingPlan:
         """Returns the plan with multipliers of single tables.
 
         Raises:
-            ValueError: if they name no table of the plan.
+            ValueError: if a key matches no table of the plan.
         """
         schedules = multipliers.resolve(table.name for table in self.tables)
         return dataclasses.replace(self, tables=tuple(

@@ -56,7 +56,7 @@ def from_bytes(serialized: bytes) -> tuple[TableStack, ...]:
     """Parses layouts; stacks are in the order of their first tables.
 
     Raises:
-        google.protobuf.message.DecodeError: if these are no layouts.
+        google.protobuf.message.DecodeError: if the bytes are not serialized layouts.
     """
     message = _layouts_class()()
     message.ParseFromString(serialized)

@@ -22,8 +22,8 @@ class StackedFeature:
         stack: the stack, a table of the plan.
         table: the table in the stack whose rows the ids are.
         combiner: how the rows of a sample are combined: "sum", "mean" or "sqrtn".
-        num_samples: samples of the feature for each one of the batch size. Features of a stack
-            may have unequal numbers of samples: their batch size is then 1.
+        num_samples: number of samples of the feature per unit of the batch size. Features of a
+            stack may have different numbers of samples; the batch size is then 1.
     """
 
     stack: TableStack

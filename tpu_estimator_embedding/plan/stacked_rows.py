@@ -23,8 +23,8 @@ def stack_rows(stack: TableStack, tables: Mapping[str, Tensor]) -> Tensor:
     """Returns the rows of a stack, shard after shard: `stack.shape`.
 
     Args:
-        stack: where the rows go.
-        tables: table name -> `[vocabulary_size, dimension]`. Padding becomes 0.
+        stack: the layout of the rows.
+        tables: table name -> `[vocabulary_size, dimension]`. Padding is 0.
     """
     shards = [_to_shards(layout, tables[layout.name]) for layout in stack.tables]
     return tf.reshape(tf.concat(shards, 1), stack.shape)

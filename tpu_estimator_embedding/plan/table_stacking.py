@@ -56,7 +56,7 @@ class StackableTable:
         name: unique among the tables.
         vocabulary_size: rows.
         dimension: columns.
-        samples: rows of activations that one chip computes from it in a step.
+        samples: rows of activations that one chip computes from the table in a step.
         group: tables share a stack only if their groups are equal.
     """
 
@@ -158,7 +158,7 @@ class TableStack:
 def stack_tables(tables: Iterable[StackableTable], cores: SparseCores, *,
                  limits: StackLimits | None = None,
                  stacking: bool = True) -> tuple[TableStack, ...]:
-    """Puts every table, in the order of names, on the first stack that has room for it.
+    """Assigns every table, in the order of names, to the first stack with space for it.
 
     Args:
         tables: in any order.

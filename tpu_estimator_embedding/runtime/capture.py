@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Captures the arguments of a program's TPUEstimator by running the program up to there."""
+"""Captures the TPUEstimator of a program, by running the program until it constructs it."""
 
 import contextlib
 import dataclasses
@@ -17,12 +17,12 @@ class NoEstimatorError(Exception):
 
 @dataclasses.dataclass(frozen=True)
 class Captured:
-    """The TPUEstimator of a program that was stopped there.
+    """The TPUEstimator of a program that was stopped in one of its methods.
 
     Attributes:
-        estimator: as its constructor left it.
-        constructor_arguments: name -> what the program passed, or the default.
-        method_arguments: the same of the method where it was stopped; empty where that was
+        estimator: the constructed TPUEstimator.
+        constructor_arguments: name -> value that the program passed, or the default.
+        method_arguments: the same for the method in which the program was stopped; empty for
             the constructor.
     """
 
@@ -37,19 +37,19 @@ class Captured:
 
 
 def capture(run: Callable[[SetUp], None], set_up: SetUp, method: str = "__init__") -> Captured:
-    """Runs a program until it has constructed its TPUEstimator, or calls a given method of it.
+    """Runs a program until it has constructed its TPUEstimator, or calls one of its methods.
 
-    An estimator without tables is passed over where the program goes on to make another one.
+    An estimator without tables is skipped if the program then creates another one.
 
     Args:
-        run: runs the program, with the preparation it is given: `run_file`, for example,
-            with path and arguments filled in.
-        set_up: the preparation, a `ProgramSetup`.
-        method: where to stop: `__init__`, `train`, `evaluate` or `predict`.
+        run: runs the program after calling its argument, for example a partial of `run_file`
+            with path and arguments.
+        set_up: prepares the process, a `ProgramSetup`.
+        method: method to stop at: `__init__`, `train`, `evaluate` or `predict`.
 
     Raises:
-        NoEstimatorError: if the program ends before.
-        BaseException: whatever the program raises before.
+        NoEstimatorError: if the program ends before it reaches the method.
+        BaseException: any exception of the program before that.
     """
     arguments_of: dict[Any, dict[str, Any]] = {}
 
@@ -91,7 +91,7 @@ class _Stop(BaseException):
 
 def _what_is_missing(method: str, has_estimator: bool) -> str:
     if not has_estimator:
-        return ("The program ended without constructing a TPUEstimator: there is nothing to look "
-                "at. Its own arguments come after `--`.")
+        return ("The program ended without constructing a TPUEstimator, so there is nothing to "
+                "inspect. Pass its own arguments after `--`.")
     what = "with an embedding_config_spec" if method == "__init__" else f"that calls {method}()"
-    return f"The program ended without a TPUEstimator {what}: there are no tables to look at."
+    return f"The program ended without a TPUEstimator {what}, so there are no tables to inspect."

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""The rows of the table of patches that make `tf.contrib`."""
+"""The rows of the table of patches that create `tf.contrib`."""
 
 from tpu_estimator_embedding.compat.contrib import modules
 from tpu_estimator_embedding.compat.patch import Patch
@@ -9,7 +9,7 @@ _REASON = "the spelling of TensorFlow 1.x"
 
 
 def _module(parent: str, name: str, source: str) -> Patch:
-    # Nothing can be there, so nothing is looked for: looking would import the parent.
+    # Does not look for an existing module: there is none, and looking would import the parent.
     return Patch(parent, name, source, _REASON, is_module=True, replaces=True)
 
 

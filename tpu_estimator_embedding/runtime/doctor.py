@@ -9,10 +9,10 @@ from tpu_estimator_embedding.runtime.environment import Finding
 
 
 def examine() -> tuple[str, bool]:
-    """Looks at the environment and installs into it.
+    """Examines the environment and calls `install`.
 
     Returns:
-        The report, and whether nothing is wrong.
+        The report, and whether everything is in order.
     """
     findings = environment.requirements()
     if not _blocking(findings):
@@ -31,7 +31,7 @@ def _blocking(findings: list[Finding]) -> bool:
 def _install() -> Finding:
     try:
         tpu_estimator_embedding.install()
-    except Exception as error:  # the doctor reports whatever happens
+    except Exception as error:  # the report includes every failure
         return Finding("install()", type(error).__name__, str(error) or repr(error))
     return Finding("install()", "works")
 
@@ -45,7 +45,7 @@ def _finding_lines(finding: Finding) -> list[str]:
 def _patch_lines() -> list[str]:
     from tpu_estimator_embedding.compat import patch
     from tpu_estimator_embedding.runtime import patch_list
-    return ["install() changed in this process, and uninstall() puts back:",
+    return ["Names that install() changed in this process, and uninstall() restores:",
             *(f"  {line}" for line in patch_list.lines(patch.originals())), ""]
 
 
@@ -53,4 +53,4 @@ def _closing(wrong: list[Finding]) -> str:
     if not wrong:
         return "Nothing is wrong."
     subjects = ", ".join(finding.subject for finding in wrong)
-    return f"Do what the arrows say ({subjects}), then run this again."
+    return f"Follow the advice after the arrows ({subjects}), then run this again."

@@ -5,8 +5,8 @@ import argparse
 
 from tpu_estimator_embedding.runtime import quiet_start
 
-DESCRIPTION = ("Prints what was found, what install() patches and what to do about anything "
-               "wrong.\nThe exit status is 1 where something is wrong.")
+DESCRIPTION = ("Reports the environment, the names that install() patches, and how to fix "
+               "problems.\nThe exit status is 1 if there is a problem.")
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:

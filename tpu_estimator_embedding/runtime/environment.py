@@ -15,10 +15,10 @@ class Finding:
     """The result of one check.
 
     Attributes:
-        subject: what was looked for.
-        found: what is there.
-        advice: what is wrong and what to do about it; empty where nothing is wrong.
-        is_needed: whether nothing works without it, so that `install` refuses to start.
+        subject: what was checked.
+        found: what is installed.
+        advice: the problem and its fix; empty if there is no problem.
+        is_needed: whether the package cannot work without it, so that `install` raises an error.
     """
 
     subject: str
@@ -28,7 +28,7 @@ class Finding:
 
 
 def requirements() -> list[Finding]:
-    """Checks all requirements of `install`; changes nothing.
+    """Checks all requirements of `install` without changing anything.
 
     >>> [finding.subject for finding in requirements()]
     ['Python', 'TensorFlow', 'Keras', 'Estimator']
@@ -51,7 +51,7 @@ def _kernels() -> Finding:
     from tpu_estimator_embedding.kernels import load
     try:
         kernels = load.kernels()
-    except (ValueError, RuntimeError) as error:  # of the variable by which they are chosen
+    except (ValueError, RuntimeError) as error:  # a wrong environment variable
         return Finding("Kernels", "none", str(error))
     why = f" ({kernels.reason}; `{load.COMMAND}` compiles faster ones)" if kernels.reason else ""
     return Finding("Kernels", kernels.description + why)
@@ -75,8 +75,8 @@ def _tensorflow() -> Finding:
         advice = (f"TensorFlow {version} is older than {_dotted(oldest)}: "
                   f"{_TENSORFLOW_COMMAND}")
     elif versions.tensorflow_minor() > newest:
-        advice = (f"TensorFlow {version} is newer than {_dotted(newest)}, the newest one "
-                  f"tested. If something fails: {_TENSORFLOW_COMMAND}")
+        advice = (f"TensorFlow {version} is newer than {_dotted(newest)}, the newest tested "
+                  f"version. If something fails: {_TENSORFLOW_COMMAND}")
         is_needed = False
     return Finding("TensorFlow", version, advice, is_needed)
 

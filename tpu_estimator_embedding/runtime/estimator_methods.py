@@ -7,20 +7,20 @@ import inspect
 from collections.abc import Callable, Iterator
 from typing import Any
 
-# Called as `call(original, estimator, arguments)` in place of a method: `original` is the
-# method, bound; `arguments` are all of its arguments by name, also those left at defaults.
+# Called as `call(original, estimator, arguments)` instead of a method: `original` is the bound
+# method; `arguments` has all of its arguments by name, including defaults.
 Replacement = Callable[[Callable[..., Any], Any, dict[str, Any]], Any]
 
 
 @contextlib.contextmanager
 def replaced(method: str, call: Replacement) -> Iterator[None]:
-    """Replaces a method of `TPUEstimator` and of its subclasses by `call`.
+    """Replaces a method of `TPUEstimator` and of its subclasses with `call`.
 
-    A subclass that overrides the method reaches `call` where it calls `super()`.
+    A subclass that overrides the method reaches `call` through `super()`.
 
     Args:
-        method: name of the method; `__init__` is where the arguments of a program arrive.
-        call: decides what happens, and may change the arguments.
+        method: name of the method; `__init__` receives the configuration of a program.
+        call: called instead of the method; it may change the arguments.
     """
     from tpu_estimator_embedding.estimator.tpu_estimator import TPUEstimator
     original = getattr(TPUEstimator, method)

@@ -1,12 +1,12 @@
 # SPDX-License-Identifier: Apache-2.0
-"""The rows of the table of patches that lead to tf.estimator and its former spellings."""
+"""The rows of the table of patches that restore tf.estimator and its former names."""
 
 from tpu_estimator_embedding.compat.patch import Patch
 from tpu_estimator_embedding.compat.patch_table import (
     ESTIMATOR_API,
     EXPORTED,
     OURS,
-    V1_WORDS_MODULE,
+    V1_API_MODULE,
 )
 
 _ESTIMATOR = "tensorflow_estimator.python.estimator"
@@ -24,12 +24,12 @@ def _ours(module: str, name: str, source: str) -> Patch:
 
 
 def _former(module: str, name: str, source: str) -> Patch:
-    return Patch(module, name, source, "the spelling of TensorFlow 1.15")
+    return Patch(module, name, source, "the name in TensorFlow 1.15")
 
 
 def _former_home(name: str) -> Patch:
     former = f"tensorflow.python.estimator{name and '.'}{name}"
-    # By its full path, because views of modules forward assignments.
+    # Uses the full path, because views of modules forward assignments.
     return Patch("", former, f"{_ESTIMATOR}{name and '.'}{name}",
                  "second name of tensorflow_estimator's module, removed in TensorFlow 2.16",
                  is_module=True, is_lazy=True)
@@ -60,14 +60,14 @@ ESTIMATOR = (
         _ours(f"{api}.estimator.tpu.experimental", "EmbeddingConfigSpec",
               "estimator.embedding_config_spec:EmbeddingConfigSpec"))),
     *(Patch(f"{_ESTIMATOR}.tpu", name, f"{OURS}.runtime.estimator_views:{name}",
-            "shows this package's class; the functions of the module keep theirs",
+            "shows this package's class; functions of the module still use their own",
             is_module=True, replaces=True)
       for name in ("tpu_estimator", "_tpu_estimator_embedding")),
     _ours("tensorflow.python.tpu.tpu_estimator", "TPUEstimator",
           "estimator.tpu_estimator:TPUEstimator"),
     _estimator("tensorflow", "_v2"),
     *(_estimator(f"tensorflow.compat.{version}", f"_{version}") for version in ("v2", "v1")),
-    # `tf.compat.v1` of a `tf` that is itself `tensorflow.compat.v1` or `.v2`, and so on.
+    # `tf.compat.v1` where `tf` itself is `tensorflow.compat.v1` or `.v2`, and so on.
     *(_estimator(f"tensorflow._api.v2{outer}.compat.{version}", f"_{version}")
       for outer in ("", ".compat.v1", ".compat.v2") for version in ("v2", "v1")),
     *(Patch(f"{_V1_API}.estimator{parent}", name, f"{ESTIMATOR_API}._v1.estimator{parent}.{name}",
@@ -78,14 +78,14 @@ ESTIMATOR = (
 FORMER_SPELLINGS = (
     *(_former(module, "tpu", f"{ESTIMATOR_API}._v1.estimator.tpu")
       for module in (f"{ESTIMATOR_API}._v2.estimator", "tensorflow_estimator._api.v2.estimator")),
-    *(_former(f"{ESTIMATOR_API}._v1.estimator.tpu.experimental", name, f"{V1_WORDS_MODULE}:{name}")
+    *(_former(f"{ESTIMATOR_API}._v1.estimator.tpu.experimental", name, f"{V1_API_MODULE}:{name}")
       for name in EXPORTED),
     *(_former(f"{tpu}.experimental", name, source)
       for tpu in ("tensorflow._api.v2.tpu", "tensorflow.tpu")
       for name, source in (
           ("embedding_column", f"{_V1_API}.tpu.experimental:embedding_column"),
           ("shared_embedding_columns", f"{_V1_API}.tpu.experimental:shared_embedding_columns"),
-          *((name, f"{V1_WORDS_MODULE}:{name}") for name in EXPORTED))),
+          *((name, f"{V1_API_MODULE}:{name}") for name in EXPORTED))),
     *(_former(tpu, name, f"{_V1_API}.tpu:{name}")
       for tpu in ("tensorflow._api.v2.tpu", "tensorflow.tpu")
       for name in ("CrossShardOptimizer", "batch_parallel", "bfloat16_scope", "core",

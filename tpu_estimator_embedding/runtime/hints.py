@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Hints for errors that ended a program, if their text does not name the fix."""
+"""Hints for errors that ended a program and whose message does not name the fix."""
 
 import re
 import sys
@@ -14,7 +14,7 @@ def hint(error: BaseException) -> str:
     if not isinstance(error, AttributeError):
         return ""
     if error.name == "value" and isinstance(error.obj, int | None):
-        return ("Sizes of a shape are ints, without `.value`, since TensorFlow 2. Run the program "
+        return ("In TensorFlow 2, sizes of a shape are ints without `.value`. Run the program "
                 "with `run --tf1`, or call tf.compat.v1.disable_v2_tensorshape() in it.")
     module = error.obj.__name__ if isinstance(error.obj, ModuleType) else ""
     api = _API.fullmatch(module)

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Installs this package under the names by which programs use Estimators, TPUs and embeddings."""
+"""Installs this package under the names that programs use for Estimators, TPUs and embeddings."""
 
 from tpu_estimator_embedding.compat import legacy_keras, modules, patch
 from tpu_estimator_embedding.compat.contrib import finder
@@ -13,7 +13,7 @@ from tpu_estimator_embedding.runtime import (
     tpu_system_table,
 )
 
-# Applied in this order, once tensorflow_estimator can be imported.
+# Applied in this order, after tensorflow_estimator was made importable.
 ROWS = (
     *estimator_table.ESTIMATOR, *tpu_system_table.TPU_SYSTEM, *estimator_table.FORMER_SPELLINGS,
     *estimator_table.FORMER_HOMES, *estimator_table.TRACKING, *contrib_table.CONTRIB,
@@ -23,20 +23,20 @@ ROWS = (
 def install() -> None:
     """Makes programs for `tf.estimator` and TPUs run unchanged.
 
-    Afterwards these work, whatever the version of TensorFlow: `tf.estimator`,
+    After the call, these work with every supported TensorFlow: `tf.estimator`,
     `tf.compat.v1.estimator`, `import tensorflow_estimator`, the private modules that
-    programs import (`tensorflow.python.tpu.tpu_embedding`, ...), the spellings of
-    TensorFlow 1.15 and what programs for TPUs used of `tf.contrib`. `TPUEstimator`,
+    programs import (`tensorflow.python.tpu.tpu_embedding`, ...), the names of TensorFlow
+    1.15, and the parts of `tf.contrib` that TPU programs used. `TPUEstimator`,
     `EmbeddingConfigSpec` and the `*Parameters` classes are this package's under every name.
-    Where a program sets up a TPU system and none answers, this machine stands in for it.
-    Calling it again changes nothing; `uninstall` undoes it.
+    If a program sets up a TPU system and no TPU answers, this machine stands in for it.
+    Further calls change nothing; `uninstall` reverts the changes.
 
-    From TensorFlow 2.16 on it makes `tf.keras` the package tf_keras, so it has to be
-    called before the program first uses `tf.keras`.
+    With TensorFlow 2.16 and later it makes `tf.keras` the package tf_keras, so call it before
+    the program first uses `tf.keras`.
 
     Raises:
-        RuntimeError: something is missing, of the wrong version, or `tf.keras` is already
-            Keras 3; the text says what to do. Nothing is changed then.
+        RuntimeError: if a requirement is missing or has the wrong version, or `tf.keras` is
+            already Keras 3; the message names the fix. Nothing is changed then.
 
     >>> install()
     >>> import tensorflow as tf
@@ -47,7 +47,7 @@ def install() -> None:
         if finding.advice and finding.is_needed:
             raise RuntimeError(finding.advice)
     modules.restore()
-    # Imports TensorFlow, so after Keras.
+    # Imports TensorFlow, so Keras 2 must be selected before.
     from tpu_estimator_embedding.compat.stand_ins import tpu_ops
     tpu_ops.stand_in()
     for row in ROWS:
@@ -59,8 +59,8 @@ def install() -> None:
 def uninstall() -> None:
     """Restores every name that `install` changed; further calls change nothing.
 
-    The names of this package go on working. What TensorFlow has loaded meanwhile stays
-    loaded; a `tf.keras` that was used is Keras 2 to the end of the process.
+    This package's own names still work. Modules that TensorFlow has loaded stay loaded; if
+    `tf.keras` was used, it is Keras 2 until the process ends.
 
     >>> install()
     >>> uninstall()

@@ -1,7 +1,7 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Filters TensorFlow's log: every deprecation once, in one line, or a chosen level.
+"""Filters TensorFlow's log: shows every deprecation once, in one line, or sets a level.
 
-Filters on TensorFlow's logger do it, because programs set the level of the logger themselves.
+It uses filters on TensorFlow's logger, because programs set the level of the logger themselves.
 """
 
 import logging
@@ -13,11 +13,11 @@ LEVELS = ("quiet", "normal", "verbose")
 _CPP_LEVEL = {"silent": "3", "quiet": "2", "verbose": "0"}
 _CPP_VARIABLE = "TF_CPP_MIN_LOG_LEVEL"
 
-_chosen: set[str] = set()  # the level, for a program that calls `install` itself, too
+_chosen: set[str] = set()  # the level; kept if the program itself calls `install`
 
 
 class DeprecationsOnce(logging.Filter):
-    """Drops repeated deprecations, independent of the caller; shortens them to one line.
+    """Drops repeated deprecations, regardless of the caller, and shortens them to one line.
 
     >>> record = logging.makeLogRecord({"msg": "From %s: %s is deprecated", "args": ("a", "f")})
     >>> once = DeprecationsOnce()
@@ -32,24 +32,24 @@ class DeprecationsOnce(logging.Filter):
     def filter(self, record: logging.LogRecord) -> bool:
         if not _is_deprecation(record):
             return True
-        arguments = _arguments(record)  # the place of the call, then what is deprecated
+        arguments = _arguments(record)  # the location of the call, then the deprecated name
         key = (record.msg, *map(str, arguments[1:]))
         is_new = key not in self._shown
         self._shown.add(key)
-        record.msg = record.msg.partition("\n")[0]  # below is what to use in TensorFlow 2
+        record.msg = record.msg.partition("\n")[0]  # the rest is advice for TensorFlow 2
         record.args = arguments[:record.msg.count("%s")]
         return is_new
 
 
 class NoChatter(logging.Filter):
-    """Drops deprecations, and records below the level of warnings."""
+    """Drops deprecations and records below WARNING."""
 
     def filter(self, record: logging.LogRecord) -> bool:
         return record.levelno >= logging.WARNING and not _is_deprecation(record)
 
 
 class NotByAbslToo(logging.Filter):
-    """Drops records in TensorFlow's handler that absl's root handler shows, too."""
+    """Drops records in TensorFlow's handler that absl's root handler also shows."""
 
     def filter(self, record: logging.LogRecord) -> bool:
         return not any(type(handler).__module__.startswith("absl.")
@@ -57,9 +57,10 @@ class NotByAbslToo(logging.Filter):
 
 
 def prepare(level: str) -> None:
-    """Sets the variables that TensorFlow reads when it is loaded; call it before.
+    """Sets the environment variables that TensorFlow reads while it is loaded.
 
-    Besides LEVELS there is "silent", for this package's own programs.
+    Call it before importing TensorFlow. Besides LEVELS it accepts "silent", for this package's
+    own commands.
     """
     if level in _CPP_LEVEL:
         os.environ.setdefault(_CPP_VARIABLE, _CPP_LEVEL[level])
@@ -75,7 +76,7 @@ def show_once() -> None:
 
 
 def set_level(level: str) -> None:
-    """Sets the level, one of LEVELS, once TensorFlow is loaded."""
+    """Sets the level, one of LEVELS, after TensorFlow was loaded."""
     _chosen.add(level)
     if level == "quiet":
         _add(_logger(), NoChatter())
@@ -93,7 +94,7 @@ def forget() -> None:
 
 
 def _is_deprecation(record: logging.LogRecord) -> bool:
-    """Whether a record is one of TensorFlow's deprecations, by their common form."""
+    """Whether a record has the form of TensorFlow's deprecations."""
     return (bool(_arguments(record)) and str(record.msg).startswith("From %s: ")
             and " deprecated" in record.msg)
 

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""The list of patches as text, by reason, with names as programs write them."""
+"""The list of patches as text, grouped by reason, with names as programs write them."""
 
 import re
 from collections.abc import Iterable
@@ -8,23 +8,23 @@ from tpu_estimator_embedding.compat import patch_table
 from tpu_estimator_embedding.compat.patch import Patch
 from tpu_estimator_embedding.runtime import install, program_setup, tf1
 
-_WIDTH = 96  # of a line
+_WIDTH = 96  # columns of a line
 
-# Every row that may be applied, the last two by `run` only.
+# Every row that can be applied; only `run` applies the last two.
 ROWS = (
-    *patch_table.KERAS, *patch_table.MODULES, *patch_table.EXPERIMENTAL, *patch_table.V1_WORDS,
+    *patch_table.KERAS, *patch_table.MODULES, *patch_table.EXPERIMENTAL, *patch_table.V1_API,
     *patch_table.V1_ENGINE, *patch_table.SAVERS, *patch_table.TPU_OPS, *install.ROWS, *tf1.TABLE,
     *program_setup.TABLE)
 
 
 def lines(rows: Iterable[Patch]) -> list[str]:
-    """Returns the reasons and, indented below each, the names that it is the reason for.
+    """Returns the reasons, each followed by the indented names that it applies to.
 
     >>> lines([Patch("tensorflow._api.v2.tpu", "core", "...", "it fails"),
     ...        Patch("tensorflow.tpu", "shard", "...", "it fails")])
     ['it fails', '    tf.tpu.{core, shard}']
     """
-    reasons: dict[str, dict[str, dict[str, None]]] = {}  # dictionaries, for they keep order
+    reasons: dict[str, dict[str, dict[str, None]]] = {}  # dictionaries keep the order
     for row in rows:
         modules = reasons.setdefault(row.reason, {})
         modules.setdefault(spelled(row), {})[row.name] = None
@@ -34,14 +34,14 @@ def lines(rows: Iterable[Patch]) -> list[str]:
 
 
 def spelled(row: Patch) -> str:
-    """Returns the module of a row as a program that imports tensorflow as tf writes it."""
+    """Returns the module of a row as written after `import tensorflow as tf`."""
     path = row.module.replace(":", ".")
     path = re.sub(r"^tensorflow(\._api\.v2)?(\.compat\.v2)?(?=\.|$)", "tf", path)
     return re.sub(r"^tf\.python\b", "tensorflow.python", path)
 
 
 def _names(module: str, names: list[str]) -> str:
-    """Returns the names of a module in one line, as many as fit."""
+    """Returns as many names of a module as fit in one line."""
     if len(names) == 1:
         return f"{module}.{names[0]}".lstrip(".")
     for shown in range(len(names), 0, -1):

@@ -21,7 +21,7 @@ class NotStartedError(Exception):
     """The program could not be started; the message says why.
 
     Attributes:
-        status: the exit status that goes with it.
+        status: the exit status for this error.
     """
 
     def __init__(self, message: str, status: int) -> None:
@@ -34,8 +34,8 @@ def run_file(path: str, arguments: Sequence[str],
     """Runs a file as `python path *arguments` does, after `set_up`.
 
     Raises:
-        NotStartedError: the file cannot be read, or `install` refuses.
-        BaseException: whatever the program raises, SystemExit too.
+        NotStartedError: if the file cannot be read, or `install` raises an error.
+        BaseException: any exception of the program, including SystemExit.
     """
     file = os.path.abspath(path)
     try:
@@ -56,8 +56,8 @@ def run_module(name: str, arguments: Sequence[str],
     """Runs a module as `python -m name *arguments` does, after `set_up`.
 
     Raises:
-        NotStartedError: the module cannot be found or has no code, or `install` refuses.
-        BaseException: whatever the program raises, SystemExit too.
+        NotStartedError: if the module is not found or has no code, or `install` raises an error.
+        BaseException: any exception of the program, including SystemExit.
     """
     _install(os.getcwd(), set_up)  # before the module's package, which may be part of the program
     sys.argv = ["-m", *arguments]
@@ -69,7 +69,7 @@ def run_module(name: str, arguments: Sequence[str],
 
 
 def _install(directory: str, set_up: Callable[[], None]) -> None:
-    if not sys.flags.safe_path:  # else python put nothing there
+    if not sys.flags.safe_path:  # otherwise python did not add a directory
         sys.path[0] = directory
     try:
         set_up()
@@ -103,8 +103,8 @@ def _execute(main: ModuleType, load: Any) -> None:
     except SystemExit:
         raise
     except BaseException:
-        # Python prints it, with the program's own excepthook and exit status; only the
-        # frames that are not the program's are left out.
+        # Python prints the traceback, with the program's excepthook and exit status; the hook
+        # only removes the frames that do not belong to the program.
         sys.excepthook = _from_program(sys.excepthook, vars(main))
         raise
 

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Prepares a process for a program: the one that `run` starts, and those that it spawns."""
+"""Prepares the process of a program that `run` starts, and the processes that it spawns."""
 
 import dataclasses
 import multiprocessing.spawn
@@ -14,7 +14,7 @@ from tpu_estimator_embedding.runtime import noise, tf1
 TABLE = (
     Patch("multiprocessing.spawn", "get_preparation_data",
           f"{__name__}:get_preparation_data",
-          "a spawned process imports the program anew, before anything is installed in it",
+          "a spawned process imports the program again, before install() was called in it",
           replaces=True),)
 
 _original_preparation_data = multiprocessing.spawn.get_preparation_data
@@ -25,9 +25,10 @@ class ProgramSetup:
     """How a program is run.
 
     Attributes:
-        is_tf1: whether `import tensorflow` means TensorFlow 1.x.
-        level: what the log shows, one of `noise.LEVELS`.
-        cores: of the TPU that this machine stands in for; None leaves the variable as it is.
+        is_tf1: whether `import tensorflow` provides the TensorFlow 1.x API.
+        level: log level, one of `noise.LEVELS`.
+        cores: number of TPU cores that this machine stands in for; None keeps the environment
+            variable unchanged.
     """
 
     is_tf1: bool = False
@@ -35,15 +36,15 @@ class ProgramSetup:
     cores: int | None = None
 
     def __call__(self) -> None:
-        """Prepares this process, and those that it will spawn.
+        """Prepares this process, and the processes that it will spawn.
 
         Raises:
-            RuntimeError: `install` refuses.
+            RuntimeError: if `install` raises it.
         """
         from tpu_estimator_embedding.runtime.install import install
         noise.prepare(self.level)
         install()
-        if self.cores:  # in the environment, for any process that the program starts
+        if self.cores:  # in the environment, so that started processes inherit it
             from tpu_estimator_embedding.compat.stand_ins import tpu_cores
             os.environ[tpu_cores.VARIABLE] = str(self.cores)
         noise.set_level(self.level)
@@ -54,16 +55,16 @@ class ProgramSetup:
         _current[:] = [self]
 
     def __reduce__(self) -> tuple[Callable[..., Any], tuple[Any, ...]]:
-        """Prepares the process that unpickles it, too."""
+        """Makes the process that unpickles this object call `_set_up`."""
         return _set_up, (self.is_tf1, self.level, self.cores)
 
 
-# How this process was set up: it tells the processes that it spawns.
+# The setup of this process, which spawned processes receive.
 _current: list[ProgramSetup] = []
 
 
 def get_preparation_data(name: str) -> dict[str, Any]:
-    """Returns what a spawned process unpickles before it imports the program."""
+    """Returns the data that a spawned process unpickles before it imports the program."""
     data = _original_preparation_data(name)
     return {**data, "tpu_estimator_embedding": _current[0]} if _current else data
 

@@ -15,19 +15,19 @@ _STDERR = 2
 
 
 def add_argument(parser: argparse.ArgumentParser) -> None:
-    """Adds the option that shows everything."""
+    """Adds the option `--verbose`."""
     parser.add_argument("--verbose", action="store_true",
-                        help="show what TensorFlow writes while it is loaded, too")
+                        help="also show the messages that TensorFlow writes while it is loaded")
 
 
 @contextlib.contextmanager
 def quiet_start(verbose: bool) -> Iterator[None]:
     """Hides standard error of native code inside the context; sets the log level.
 
-    What was hidden is shown if an exception ends the block.
+    The hidden text is shown if an exception ends the block.
 
     Args:
-        verbose: hides nothing.
+        verbose: whether to hide nothing.
     """
     if verbose:
         yield
@@ -47,7 +47,7 @@ def quiet_start(verbose: bool) -> Iterator[None]:
 
 @contextlib.contextmanager
 def _python_to_stderr() -> Iterator[int]:
-    """Redirects Python's standard error to the present one; yields its descriptor."""
+    """Keeps Python's standard error on the original one; yields its descriptor."""
     sys.stderr.flush()
     shown = os.dup(_STDERR)
     before: IO[str] = sys.stderr
@@ -64,5 +64,5 @@ def _python_to_stderr() -> Iterator[int]:
 def _is_standard_error(stream: IO[str]) -> bool:
     try:
         return stream.fileno() == _STDERR
-    except (OSError, ValueError):  # a test's own
+    except (OSError, ValueError):  # a replacement by a test
         return False

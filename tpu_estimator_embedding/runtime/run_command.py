@@ -12,9 +12,9 @@ from tpu_estimator_embedding.statistics import settings
 
 DESCRIPTION = """\
 Runs an unmodified Python program as python would, after
-tpu_estimator_embedding.install(): tf.estimator, TPUEstimator and their
-embeddings work in it. Options before the program name go to `run`, everything
-after it goes to the program."""
+tpu_estimator_embedding.install(), so that tf.estimator, TPUEstimator and its
+embeddings work. Options before the program name go to `run`, everything after
+it goes to the program."""
 
 EXAMPLES = """\
 examples:
@@ -32,27 +32,27 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     parser.usage = f"{parser.prog} [OPTION...] (PROGRAM.py | -m MODULE) [ARGUMENT...]"
     parser.epilog = EXAMPLES
     parser.add_argument("--tf1", action="store_true",
-                        help="`import tensorflow` means TensorFlow 1.x, as in programs that "
-                        "write tf.Session or tf.train.AdamOptimizer without compat.v1")
+                        help="`import tensorflow` provides the TensorFlow 1.x API, for programs "
+                        "that use tf.Session or tf.train.AdamOptimizer without compat.v1")
     parser.add_argument("--cores", type=_positive, metavar="N",
-                        help="this machine stands in for a TPU of N cores: programs that leave "
-                        "num_shards unset have N replicas")
+                        help="this machine stands in for a TPU with N cores: programs that leave "
+                        "num_shards unset get N replicas")
     parser.add_argument("--steps-per-run", type=_positive, metavar="N",
-                        help="hooks see every N-th step at least: a session run has at most N "
-                        "steps, whatever iterations_per_loop says")
+                        help="run hooks at least every N steps: a session run has at most N "
+                        "steps, regardless of iterations_per_loop")
     level = parser.add_mutually_exclusive_group()
     level.add_argument("--quiet", dest="level", action="store_const", const="quiet",
-                       default="normal", help="TensorFlow logs warnings and errors only, and no "
+                       default="normal", help="log only warnings and errors of TensorFlow, no "
                        "deprecations")
     level.add_argument("--verbose", dest="level", action="store_const", const="verbose",
-                       help="TensorFlow logs everything from INFO on, and every deprecation "
-                       "each time, not once")
+                       help="log all messages of TensorFlow from INFO on, and repeated "
+                       "deprecations")
     parser.add_argument("--checkpoint-num-hosts", metavar="N",
-                        help="hosts that wrote the checkpoint that the program restores; needed "
-                        "with partition_strategy='mod' if a TPU or version 0.1 wrote it")
+                        help="number of hosts that wrote the checkpoint to restore; needed with "
+                        "partition_strategy='mod' if a TPU or version 0.1 wrote it")
     parser.add_argument("--statistics", type=_statistics, metavar="every=N",
-                        help="write statistics of the tables for TensorBoard, and a line into "
-                        "the log, at every N-th step of training")
+                        help="write statistics of the tables for TensorBoard, and log a line, "
+                        "at every N-th training step")
     parser.add_argument("-m", dest="module", nargs=argparse.REMAINDER, metavar="MODULE",
                         help="run a module, as `python -m MODULE` does")
     parser.add_argument("program", nargs=argparse.REMAINDER, metavar="PROGRAM.py",
@@ -60,13 +60,13 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
 
 
 def run(args: argparse.Namespace) -> int:
-    """Runs the program; returns the exit status where it cannot be started."""
+    """Runs the program; returns the exit status if it cannot be started."""
     name, *arguments = args.module or args.program or [""]
     if not name or name.startswith("-"):
         print(f"{program_runner.PREFIX}`run` needs a program: `run PROGRAM.py` or `run -m MODULE`. "
               "`run --help` lists the options.", file=sys.stderr)
         return 2
-    if args.checkpoint_num_hosts:  # in the environment, for processes that it starts too
+    if args.checkpoint_num_hosts:  # in the environment, so that started processes inherit it
         os.environ[CHECKPOINT_NUM_HOSTS] = args.checkpoint_num_hosts
     if args.statistics:
         os.environ[settings.VARIABLE] = args.statistics

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""RunConfigs whose master does not answer: this machine replaces it."""
+"""RunConfigs in which this machine replaces a master that does not answer."""
 
 import functools
 from typing import Any
@@ -16,10 +16,10 @@ def initialize(self: Any, tpu_config: Any = None, evaluation_master: str | None 
                master: str | None = None, cluster: Any = None, **kwargs: Any) -> None:
     """Creates a RunConfig in which this machine replaces masters that do not answer.
 
-    A configuration with a cluster, of TF_CONFIG or of a TPU that answers, stays as it is.
+    A configuration with a cluster, from TF_CONFIG or of a TPU that answers, is not changed.
 
     Raises:
-        ValueError: if TF_CONFIG is no JSON object.
+        ValueError: if TF_CONFIG is not a JSON object.
     """
     check_tf_config()
     _upstream_init(self, tpu_config, evaluation_master, master, cluster, **kwargs)
@@ -32,6 +32,6 @@ def initialize(self: Any, tpu_config: Any = None, evaluation_master: str | None 
 
 
 class RunConfig(upstream.tpu_config.RunConfig):
-    """`tf.compat.v1.estimator.tpu.RunConfig` whose masters are this machine where none answers."""
+    """`tf.compat.v1.estimator.tpu.RunConfig`; this machine replaces masters that do not answer."""
 
     __init__ = initialize

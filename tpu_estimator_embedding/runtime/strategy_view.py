@@ -1,7 +1,7 @@
 # SPDX-License-Identifier: Apache-2.0
-"""`tensorflow.python.distribute.tpu_strategy` with the strategies for this machine in it.
+"""A view of `tensorflow.python.distribute.tpu_strategy` with the strategies for this machine.
 
-A view, because TensorFlow's own modules ask whether a strategy is of the classes that they know.
+The module itself is not patched, because TensorFlow's modules test strategies against its classes.
 """
 
 from tensorflow.python.distribute import tpu_strategy as _upstream

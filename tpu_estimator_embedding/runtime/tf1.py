@@ -1,8 +1,8 @@
 # SPDX-License-Identifier: Apache-2.0
-"""`import tensorflow` with the names and the behaviour of TensorFlow 1.x.
+"""Makes `import tensorflow` provide the names and the behaviour of TensorFlow 1.x.
 
-It is what `import tensorflow.compat.v1 as tf; tf.disable_v2_behavior()` gives, for programs
-that were written before there was a `compat.v1`.
+The result is that of `import tensorflow.compat.v1 as tf; tf.disable_v2_behavior()`, for programs
+that were written before `compat.v1` existed.
 """
 
 from types import ModuleType
@@ -22,20 +22,20 @@ TABLE = (
 
 
 def use() -> None:
-    """Makes `tensorflow` the `compat.v1` names, without V2 behaviour; after `install`.
+    """Makes `tensorflow` the `compat.v1` API, without V2 behaviour; call it after `install`.
 
-    TensorFlow's own modules and libraries that are imported already keep the names they have.
+    TensorFlow's own modules, and libraries that were imported before, are not affected.
     """
     import tensorflow.compat.v1 as v1
     from tensorflow.python.util import deprecation
-    with deprecation.silence():  # of the call below, which no program has made
+    with deprecation.silence():  # the program did not make the call below
         v1.disable_v2_behavior()
     for row in TABLE:
         patch.apply(row)
 
 
 def __getattr__(name: str) -> Any:
-    """Returns the view under `tensorflow`, made when it is first asked for."""
+    """Returns the view named `tensorflow`, created on first use."""
     if name != "tensorflow":
         raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
     globals()[name] = _view()
@@ -45,8 +45,8 @@ def __getattr__(name: str) -> Any:
 def _view() -> ModuleType:
     import tensorflow as original
     import tensorflow.compat.v1 as v1
-    # `compat` stays, because of `import tensorflow.compat.v2`; with the path of the original,
-    # private modules are found.
+    # `compat` stays, for `import tensorflow.compat.v2`; the path of the original lets Python find
+    # private modules.
     view = ModuleView("tensorflow", lambda: v1, {"compat": original.compat})
     vars(view).update({name: getattr(original, name) for name in (
         "__file__", "__loader__", "__package__", "__path__", "__spec__", "__version__")})

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""The rows of the table of patches that stand in for a TPU system."""
+"""The rows of the table of patches for which this machine stands in for a TPU system."""
 
 from tpu_estimator_embedding.compat.patch import Patch
 from tpu_estimator_embedding.compat.patch_table import OURS
@@ -14,14 +14,14 @@ def _stand_in(module: str, name: str, source: str, reason: str) -> Patch:
 
 def _computation(module: str, name: str, source: str) -> Patch:
     return Patch(module, name, f"{OURS}.estimator.replicas.{source}",
-                 "builds a graph that no session takes without a TPU; this machine computes it",
+                 "builds a graph that cannot run without a TPU; this machine computes it",
                  replaces=True)
 
 
 TPU_SYSTEM = (
     *(_stand_in("tensorflow.python.distribute.cluster_resolver.tpu_cluster_resolver:"
                 "TPUClusterResolver", name, f"tpu_resolver:{function}",
-                "tries the network for minutes; this machine stands in where no TPU answers")
+                "tries the network for minutes; this machine stands in if no TPU answers")
       for name, function in (("__init__", "initialize"),
                              ("num_accelerators", "num_accelerators"),
                              ("get_tpu_system_metadata", "get_tpu_system_metadata"),
@@ -64,7 +64,7 @@ TPU_SYSTEM = (
       for module in ("tensorflow_estimator.python.estimator.tpu.tpu_estimator",
                      "tensorflow.python.tpu.tpu_estimator")),
     *(_stand_in("tensorflow.python.tpu.ops.tpu_ops", name, f"tpu_feeds:{name}",
-                "has no kernel without a TPU; says so")
+                "has no kernel without a TPU; raises an error that says so")
       for name in ("infeed_dequeue", "infeed_dequeue_tuple", "infeed_enqueue",
                    "infeed_enqueue_tuple", "outfeed_dequeue", "outfeed_dequeue_tuple",
                    "outfeed_enqueue", "outfeed_enqueue_tuple")))

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""The interval of statistics, from a command line or the environment."""
+"""The interval between statistics, from a command line or the environment."""
 
 import os
 import re
@@ -10,10 +10,10 @@ VARIABLE = "TPU_ESTIMATOR_EMBEDDING_STATISTICS"
 
 
 def parse(text: str) -> int:
-    """Reads `every=N`; returns N.
+    """Parses `every=N`; returns N.
 
     Raises:
-        ValueError: if it has another form.
+        ValueError: if the text has another form.
 
     >>> parse("every=100")
     100
@@ -26,10 +26,10 @@ def parse(text: str) -> int:
 
 
 def from_environment() -> int | None:
-    """Returns the number of steps between two statistics of a program; None for no statistics.
+    """Returns the number of steps between statistics of a program; None means no statistics.
 
     Raises:
-        ValueError: if the variable has another form.
+        ValueError: if the environment variable has another form.
     """
     text = os.environ.get(VARIABLE)
     return parse(text) if text else None

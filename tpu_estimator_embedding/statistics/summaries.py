@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Statistics of tables for TensorBoard, and as one line for a log."""
+"""Formats statistics of tables for TensorBoard, and as a log line."""
 
 from collections.abc import Mapping
 from typing import Any
@@ -30,7 +30,7 @@ def to_summary(statistics: Mapping[str, TableStatistics]) -> Any:
 
 
 def to_line(statistics: Mapping[str, TableStatistics], step: int) -> str:
-    """Returns a log line about a step; of many tables, those with the largest updates."""
+    """Returns a log line about a step; of many tables, it shows those with the largest updates."""
     moving = sorted(statistics, key=lambda table: -statistics[table].update_ratio)
     shown = [table for table in statistics if table in moving[:_TABLES_OF_LINE]]
     line = "; ".join(f"{table}: {_of_table(statistics[table])}" for table in shown)

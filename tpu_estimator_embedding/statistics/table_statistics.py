@@ -1,8 +1,8 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Statistics of tables in one step, from what the engine measured; without TensorFlow.
+"""Computes statistics of tables in one step from the engine's measures, without TensorFlow.
 
-With g_r the gradient of row r, summed over everything that looked it up and multiplied, w_r the
-row before the update and w'_r after it, sums over the rows of the step:
+Let g_r be the gradient of row r, summed over all lookups and scaled by the multiplier, w_r the row
+before the update and w'_r the row after it. With sums over the rows of the step:
 
     gradient_norm         = √ Σ ‖g_r‖²
     clipped_gradient_norm = √ Σ ‖clip(g_r)‖²
@@ -27,19 +27,19 @@ class TableStatistics:
     """One table in one step.
 
     Attributes:
-        multiplier: the gradient multiplier in force.
-        learning_rate: the learning rate in force.
-        gradient_norm: of the summed gradients of all rows, after the multiplier.
-        clipped_gradient_norm: of the same gradients after clipping.
-        clipped_share: share of the rows whose gradients were clipped.
-        update_norm: of what was added to the rows.
-        update_ratio: the same, relative to the rows before; 0 where those are 0.
-        unique_ids: distinct ids of the step.
-        total_ids: ids of the step that were looked up.
-        dropped_ids: ids that were not: padding, and ids beyond max_sequence_length.
-        coverage: share of all rows that were ever trained.
-        hot_rows: (id, occurrences in the step), the most frequent ones first.
-        row_norms: `[unique_ids]` float32, of the rows after the update.
+        multiplier: the gradient multiplier of the step.
+        learning_rate: the learning rate of the step.
+        gradient_norm: norm of the summed gradients of all rows, after the multiplier.
+        clipped_gradient_norm: norm of the same gradients after clipping.
+        clipped_share: fraction of the rows whose gradients were clipped.
+        update_norm: norm of the change of the rows.
+        update_ratio: update_norm divided by the norm of the rows before; 0 if those are 0.
+        unique_ids: number of distinct ids in the step.
+        total_ids: number of ids that were looked up in the step.
+        dropped_ids: number of dropped ids: padding, and ids beyond max_sequence_length.
+        coverage: fraction of all rows that were ever trained.
+        hot_rows: (id, occurrences in the step), the most frequent ids first.
+        row_norms: `[unique_ids]` float32, norms of the rows after the update.
     """
 
     multiplier: float
@@ -68,7 +68,7 @@ def summarize(plan: EmbeddingPlan, measures: Any) -> dict[str, TableStatistics]:
 
     Args:
         plan: the tables.
-        measures: the `StepMeasures` of a step that was measured, with arrays for tensors.
+        measures: the `StepMeasures` of a measured step, with arrays instead of tensors.
     """
     hosts = [_by_table(plan, number, host) for number, host in enumerate(measures.hosts)]
     return {table.name: _of_table(
@@ -78,7 +78,7 @@ def summarize(plan: EmbeddingPlan, measures: Any) -> dict[str, TableStatistics]:
 
 @dataclasses.dataclass
 class _Part:
-    """The measures of one part of a table; its rows by their ids."""
+    """The measures of one part of a table; rows are identified by ids."""
 
     sums: np.ndarray
     covered: int

@@ -54,7 +54,7 @@ def test_strategies_of_distribute_config_are_taken(strategy):
 
 @pytest.mark.parametrize("argument", ["train_distribute", "eval_distribute"])
 def test_strategy_given_twice_is_refused(argument, strategy):
-    with pytest.raises(ValueError, match=rf"`{argument}` must be None where "
+    with pytest.raises(ValueError, match=rf"`{argument}` must be None if "
                                          rf"`experimental_distribute\.{argument}` is set"):
         run_config.RunConfig(experimental_distribute=DistributeConfig(**{argument: strategy}),
                              **{argument: strategy})
@@ -82,7 +82,7 @@ def test_remote_cluster_asks_for_the_coordinator(strategy):
 
 def test_two_clusters_are_refused(cluster, strategy):
     with pytest.raises(ValueError, match=r"`experimental_distribute\.remote_cluster` must be "
-                                         r"None where TF_CONFIG has a cluster"):
+                                         r"None if TF_CONFIG has a cluster"):
         run_config.RunConfig(experimental_distribute=DistributeConfig(
             train_distribute=strategy, remote_cluster=tf.train.ClusterSpec(CLUSTER)))
 

@@ -35,7 +35,7 @@ RunConfig = v1.estimator.tpu.RunConfig
 def a_process_that_knows_nothing(monkeypatch, caplog):
     caplog.set_level(logging.WARNING, logger="tensorflow")  # other tests may have raised it
     monkeypatch.setattr(tpu_system, "_answered", set())
-    monkeypatch.setattr(tpu_system, "_said", [])
+    monkeypatch.setattr(tpu_system, "_logged", [])
     monkeypatch.setattr(tpu_system, "CONNECT_SECONDS", 0.3)
     monkeypatch.setenv("GCE_METADATA_HOST", f"localhost:{closed_port()}")
     for name in ("TF_CONFIG", "TPU_NAME", "KUBE_GOOGLE_CLOUD_TPU_ENDPOINTS", "TPU_CONFIG"):

@@ -100,7 +100,7 @@ def test_cores_are_those_of_the_variable_everywhere():
     assert done.stdout.splitlines() == [
         "{'TPU': 8} 8 8 8 8", "8.0", "V1 1 8", "4 7 8", "4 7 8",
         "`logical_core_id` to assign must be lowe", "Product of `partition_dimensions` must b",
-        "9 cores need as many devices, and TensorFlow has started 8 CPU. Make the strat"]
+        "9 cores need as many devices, but TensorFlow has initialized 8 CPU. Create the"]
 
 
 def test_cores_are_the_logical_devices_by_default():

@@ -19,7 +19,7 @@ PATIENCE = 10  # seconds that a loaded machine may take for some of those
 @pytest.fixture(autouse=True)
 def a_process_that_knows_nothing(monkeypatch):
     monkeypatch.setattr(tpu_system, "_answered", set())
-    monkeypatch.setattr(tpu_system, "_said", [])
+    monkeypatch.setattr(tpu_system, "_logged", [])
 
 
 @pytest.fixture(name="silent_port")
@@ -80,10 +80,10 @@ def test_this_is_no_machine_of_google(silent_port, closed_port, monkeypatch):
         assert not tpu_system.is_on_google_cloud()
 
 
-def test_stand_in_is_said_once_in_one_line(caplog):
+def test_stand_in_is_logged_once_in_one_line(caplog):
     caplog.set_level(logging.WARNING, logger="tensorflow")  # other tests may have raised it
-    tpu_system.say_this_machine_stands_in("grpc://10.0.0.2:8470")
-    tpu_system.say_this_machine_stands_in()
+    tpu_system.log_stand_in("grpc://10.0.0.2:8470")
+    tpu_system.log_stand_in()
     assert [record.getMessage() for record in caplog.records] == [
         "tpu_estimator_embedding: no TPU answers at grpc://10.0.0.2:8470; "
         "this machine stands in for it."]

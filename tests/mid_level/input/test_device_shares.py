@@ -26,14 +26,14 @@ def test_shares_are_in_the_order_of_the_replicas(shares, first, second):
 
 def test_device_that_has_its_ids_is_an_error_and_the_batch_continues(shares):
     shares.add("/TPU:1", ["b"], training=True)
-    with pytest.raises(RuntimeError, match="got '/CPU:1' twice, and none yet for .*CPU:0"):
+    with pytest.raises(RuntimeError, match="got '/CPU:1' twice. Devices without ids: .*CPU:0"):
         shares.add("/CPU:1", ["c"], training=True)
     assert shares.add("/TPU:0", ["a"], training=True) == [["a"], ["b"]]
 
 
 def test_shares_are_all_for_training_or_none(shares):
     shares.add("/TPU:1", ["b"], training=True)
-    with pytest.raises(ValueError, match="`training` must be True, as for the devices before"):
+    with pytest.raises(ValueError, match="`training` must be True, as for the other devices"):
         shares.add("/TPU:0", ["a"], training=False)
 
 

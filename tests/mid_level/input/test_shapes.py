@@ -116,7 +116,7 @@ def test_batches_that_do_not_divide_each_other_are_stated():
 
 
 @pytest.mark.parametrize("shape, ids, message", [
-    ([2, 3], tf.constant([1, 2, 3]), "`number of ids of feature 'feature'` must be 6, one for"),
+    ([2, 3], tf.constant([1, 2, 3]), "`number of ids of feature 'feature'` must be 6, one per"),
     ([4], sparse(MATRIX), r"`batch of feature 'feature'` must be \[4\]"),
     ([2, 2], sparse(MATRIX), "`rank of the sparse input of feature 'feature'` must be 3, for"),
     ([5], tf.ragged.constant([[1], [2]]), "must be a divisor of the rows of its output_shape, 5"),

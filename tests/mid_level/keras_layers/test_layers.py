@@ -163,7 +163,7 @@ def test_upstreams_small_tables_take_dense_inputs_alone(keras):
     layer = partial(keras, combine_small_tables=False)
     ids = tf.constant([[3], [4]])
     assert layer({"small": ids, "large": ids})["small"].shape == [2, 1, 2]
-    with pytest.raises(ValueError, match="`input of feature 'small'` must be a Tensor where "
+    with pytest.raises(ValueError, match="`input of feature 'small'` must be a Tensor if "
                                          "combine_small_tables is False, got 'SparseTensor'"):
         layer({"small": tf.sparse.from_dense([[1]]), "large": ids})
 

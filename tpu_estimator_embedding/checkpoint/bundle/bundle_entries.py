@@ -1,8 +1,8 @@
 # SPDX-License-Identifier: Apache-2.0
 """The entries of the index of a checkpoint.
 
-A tensor that was saved whole has one entry. One that was saved in parts has an entry that
-lists its slices, and one entry under a longer key for each of them.
+A tensor that was saved as a whole has one entry. A tensor that was saved in parts has an entry
+that lists its slices, and one more entry per slice under a longer key.
 
 >>> entry = Entry(1, (13, 4), size=208, masked_crc=7)
 >>> parse_entry(entry.encode()) == entry
@@ -23,7 +23,7 @@ from tpu_estimator_embedding.checkpoint.bundle.wire_format import (
 
 HEADER_KEY = b""
 
-Slice = tuple[tuple[int, int | None], ...]  # of each axis: start and length, None: all of it
+Slice = tuple[tuple[int, int | None], ...]  # (start, length) of each axis; None is the whole axis
 
 
 @dataclasses.dataclass(frozen=True)
@@ -32,12 +32,12 @@ class Entry:
 
     Attributes:
         dtype: number of TensorFlow's DataType.
-        shape: of the whole tensor, or of this slice.
-        shard: which data file holds it.
-        offset: its first byte there.
-        size: its bytes.
-        masked_crc: their checksum.
-        slices: the slices of a tensor that was saved in parts; it has no bytes itself.
+        shape: shape of the tensor, or of this slice.
+        shard: index of the data file.
+        offset: first byte in the data file.
+        size: number of bytes.
+        masked_crc: checksum of the bytes.
+        slices: the slices of a tensor that was saved in parts; such an entry has no bytes.
     """
 
     dtype: int
@@ -49,7 +49,7 @@ class Entry:
     slices: tuple[Slice, ...] = ()
 
     def encode(self) -> bytes:
-        """Returns the entry as the index holds it."""
+        """Returns the entry serialized for the index."""
         shape = b"".join(bytes_field(2, varint_field(1, size) if size else b"")
                          for size in self.shape)
         start = varint_field(1, self.dtype) + bytes_field(2, shape)
@@ -62,10 +62,10 @@ class Entry:
 
 
 def parse_entry(content: bytes) -> Entry:
-    """Returns the entry of a value in the index.
+    """Parses an entry of the index.
 
     Raises:
-        ValueError: if it is none.
+        ValueError: if the content is not an entry.
     """
     fields = parse_fields(content)
     return Entry(
@@ -83,7 +83,7 @@ def parse_header(content: bytes) -> int:
     """Returns the number of data files.
 
     Raises:
-        ValueError: if the checkpoint was written in the other order of bytes.
+        ValueError: if the checkpoint was written in big-endian byte order.
     """
     fields = parse_fields(content)
     if first_int(fields, 2):
@@ -117,15 +117,15 @@ def _parse_slice(content: bytes) -> Slice:
 
 
 def _ordered(value: int) -> bytes:
-    """Returns a number such that longer ones sort after shorter ones."""
+    """Encodes a non-negative number so that codes sort like the numbers."""
     content = value.to_bytes((value.bit_length() + 7) // 8, "big")
     return bytes([len(content)]) + content
 
 
 def _ordered_signed(value: int) -> bytes:
-    """Returns a signed number in the order-preserving code of TensorFlow's keys.
+    """Encodes a signed number in the order-preserving code of TensorFlow's keys.
 
-    The first bits say how many bytes there are, as in UTF-8; negative numbers are inverted.
+    The leading bits encode the number of bytes, as in UTF-8; negative numbers are inverted.
     """
     magnitude = ~value if value < 0 else value
     length = next(n for n in range(1, 10) if magnitude < 1 << (7 * n - 1))

@@ -1,8 +1,8 @@
 # SPDX-License-Identifier: Apache-2.0
 """Reads TensorFlow's checkpoints without TensorFlow, a few rows at a time.
 
-A checkpoint `model.ckpt-100` is the file `model.ckpt-100.index`, which says where each
-tensor lies, and data files `model.ckpt-100.data-00000-of-00001`.
+A checkpoint `model.ckpt-100` consists of the file `model.ckpt-100.index`, which holds the location
+of each tensor, and data files such as `model.ckpt-100.data-00000-of-00001`.
 """
 
 import pathlib
@@ -23,14 +23,14 @@ _INSPECT = "`tpu-estimator-embedding checkpoint inspect` lists what a checkpoint
 
 
 def read_bundle(prefix: pathlib.Path) -> dict[str, BundleTensor]:
-    """Returns name -> tensor of a checkpoint; their values are not read yet.
+    """Returns name -> tensor of a checkpoint, without reading values.
 
     Args:
         prefix: path of the checkpoint, without `.index`.
 
     Raises:
         FileNotFoundError: if the index or a data file is missing.
-        ValueError: if it is truncated, damaged or not a checkpoint.
+        ValueError: if the checkpoint is truncated, damaged or in another format.
     """
     index = index_file(prefix)
     if not index.exists():

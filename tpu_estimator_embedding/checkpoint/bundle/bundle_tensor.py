@@ -1,8 +1,8 @@
 # SPDX-License-Identifier: Apache-2.0
 """A tensor in a checkpoint, whose rows are read from the slices in its files.
 
-The checksum of a slice is over all its bytes. Reading them in order computes it on the way;
-who reads in another order has the slice checked first, in a pass of its own.
+The checksum of a slice covers all its bytes. Reading the bytes in order computes it on the way;
+reading in another order first checks the slice in a separate pass.
 """
 
 import bisect
@@ -27,17 +27,17 @@ class Piece:
     """One slice of a tensor, a region of a data file.
 
     Attributes:
-        entry: what the index says of it.
-        extents: start and length on each axis of the whole tensor.
+        entry: its entry in the index.
+        extents: (start, length) on each axis of the whole tensor.
     """
 
     def __init__(self, path: pathlib.Path, entry: Entry, extents: tuple[tuple[int, int], ...]):
         self.entry, self.extents = entry, extents
         self._path = path
-        self._checked, self._crc = 0, 0  # bytes of which _crc is the checksum
+        self._checked, self._crc = 0, 0  # number of bytes that _crc covers
 
     def read_into(self, buffer: memoryview, offset: int) -> None:
-        """Fills the buffer with the bytes from `offset` of this piece on.
+        """Fills the buffer with the bytes of this piece, starting at `offset`.
 
         Raises:
             ValueError: if the file is truncated, or the checksum does not match.
@@ -66,7 +66,7 @@ class Piece:
         return decode_strings(stored, int(np.prod(self.entry.shape, dtype=np.int64)))[0]
 
     def stored_strings(self) -> bytes:
-        """Returns the bytes that hold the strings of a string tensor, checked."""
+        """Returns the stored bytes of a string tensor, after checking them."""
         stored = bytearray(self.entry.size)
         with self._path.open("rb", buffering=0) as file:
             self._fill(file, memoryview(stored), 0)
@@ -106,7 +106,7 @@ class BundleTensor(StoredTensor):
 
     Attributes:
         name: its key.
-        pieces: its slices by their starts, one for a tensor saved whole.
+        pieces: its slices, sorted by start; one slice if the tensor was saved as a whole.
     """
 
     def __init__(self, name: str, entry: Entry, pieces: Sequence[Piece]):
@@ -125,7 +125,7 @@ class BundleTensor(StoredTensor):
 
     @property
     def is_in_rows(self) -> bool:
-        """Whether the slices are whole rows, one after another without a gap."""
+        """Whether the slices are consecutive runs of whole rows."""
         ends = [start + length for start, length in (
             piece.extents[0] for piece in self.pieces if piece.extents)]
         return not self.shape or len(self.pieces) == 1 or (
@@ -158,14 +158,14 @@ class BundleTensor(StoredTensor):
         """Returns the content of a scalar string.
 
         Raises:
-            ValueError: if it is none.
+            ValueError: if the tensor is not a scalar string.
         """
         if not self.is_text or self.shape != ():
             raise ValueError(f"`{self.name}` must be a scalar string, got shape {self.shape}.")
         return self.pieces[0].read_strings()[0]
 
     def _assemble(self) -> np.ndarray:
-        """Returns the whole tensor, cut along another axis than the first: a dense variable."""
+        """Returns the whole tensor, for dense variables that were not split along axis 0."""
         whole = np.empty(self.shape, self.numpy_dtype)
         for piece in self.pieces:
             content = b"".join(bytes(chunk) for chunk in piece.chunks())

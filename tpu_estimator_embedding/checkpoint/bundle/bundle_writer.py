@@ -1,8 +1,8 @@
 # SPDX-License-Identifier: Apache-2.0
 """Writes TensorFlow's checkpoints without TensorFlow, a few rows at a time.
 
-Every part of a table has a region of the data file, whose place is known before the first
-byte is written. So rows may come in the order of ids for any layout, in one pass.
+Every part of a table has a region in the data file, whose offset is known before the first byte is
+written. So one pass over the rows in the order of ids can write any layout.
 """
 
 import pathlib
@@ -27,11 +27,11 @@ from tpu_estimator_embedding.checkpoint.output_files import new_files
 from tpu_estimator_embedding.checkpoint.paths import data_file, index_file
 from tpu_estimator_embedding.checkpoint.table_rows import part_starts, rows_by_part
 
-Advance = Callable[[int], object]  # is told of every write how many bytes it was
+Advance = Callable[[int], object]  # called with the number of bytes of every write
 
 
 class _Region:
-    """Where one tensor, or one part of a table, goes in the data file."""
+    """The region of one tensor, or one part of a table, in the data file."""
 
     def __init__(self, offset: int, size: int):
         self._offset, self._size = offset, size
@@ -52,13 +52,13 @@ class _Region:
 
 def write_bundle(prefix: pathlib.Path, tensors: Mapping[str, StoredTensor],
                  layouts: Mapping[str, TableLayout], advance: Advance) -> None:
-    """Writes a checkpoint, which appears when it is complete.
+    """Writes a checkpoint; its files get their names when it is complete.
 
     Args:
         prefix: its path, without `.index`.
-        tensors: key -> tensor; tables by id.
-        layouts: key -> layout, of the tables and slots that are to be in parts.
-        advance: is told how many bytes were written.
+        tensors: key -> tensor; tables in the order of ids.
+        layouts: key -> layout, for the tables and slots to write in parts.
+        advance: called with the number of bytes of every write.
 
     Raises:
         FileExistsError: if the checkpoint exists.
@@ -83,7 +83,7 @@ def _write_whole(key: str, tensor: StoredTensor, offset: int, file: BinaryIO,
     for chunk in tensor.chunks():
         region.write(file, chunk)
         advance(len(chunk))
-        if tensor.dtype == dtypes.STRING:  # it comes in one piece
+        if tensor.dtype == dtypes.STRING:  # yielded in one piece
             _, crc = decode_strings(bytes(chunk), int(np.prod(tensor.shape, dtype=np.int64)))
     yield key.encode(), region.entry(tensor.dtype, tensor.shape, crc)
 

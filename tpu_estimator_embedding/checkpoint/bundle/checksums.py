@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""CRC-32C as TensorFlow stores it: masked, so that CRCs of data with CRCs stay useful.
+"""CRC-32C in the masked form that TensorFlow stores, which is safe for data that contains CRCs.
 
 >>> hex(crc32c(b"123456789")), hex(masked(crc32c(b"123456789")))
 ('0xe3069283', '0xc78ab0e5')
@@ -12,13 +12,13 @@ _DELTA = 0xA282EAD8
 
 
 def crc32c(content: bytes | memoryview, crc: int = 0) -> int:
-    """Returns the checksum of what `crc` is the checksum of, followed by `content`."""
-    # The library takes no writable buffer but an array's.
+    """Extends the checksum `crc` of preceding bytes by `content`."""
+    # Of writable buffers, the library accepts only arrays.
     return int(google_crc32c.extend(crc, np.frombuffer(content, np.uint8)))
 
 
 def masked(crc: int) -> int:
-    """Returns a checksum in the form in which files hold it.
+    """Returns a checksum in the masked form of files.
 
     Source: the table format of LevelDB, which TensorFlow's checkpoints share.
     """

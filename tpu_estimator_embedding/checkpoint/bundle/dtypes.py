@@ -13,10 +13,10 @@ _BFLOAT16 = 14
 def numpy_dtype(number: int) -> np.dtype:
     """Returns NumPy's dtype for a number of TensorFlow's DataType.
 
-    bfloat16, which NumPy lacks, comes as pairs of bytes: whole values move as they are.
+    bfloat16, which NumPy lacks, maps to pairs of bytes, so values can be copied but not computed.
 
     Raises:
-        ValueError: if its values have no fixed size, or it is unknown.
+        ValueError: if the values have no fixed size, or the number is unknown.
     """
     if number == _BFLOAT16:
         return np.dtype("V2")
@@ -29,7 +29,7 @@ def tensorflow_number(dtype: np.dtype) -> int:
     """Returns the number of TensorFlow's DataType.
 
     Raises:
-        ValueError: if TensorFlow has none.
+        ValueError: if TensorFlow does not have the dtype.
     """
     for number in (*_NUMPY, _BFLOAT16):
         if numpy_dtype(number) == dtype:

@@ -15,14 +15,14 @@ from tpu_estimator_embedding.checkpoint.bundle.wire_format import read_varint, v
 
 _MAGIC = struct.pack("<Q", 0xDB4775248B80FB57)
 _FOOTER_SIZE = 48
-_TRAILER_SIZE = 5  # of a block: its compression and its checksum
+_TRAILER_SIZE = 5  # compression and checksum after each block
 
 
 def format_index(items: Mapping[bytes, bytes]) -> bytes:
-    """Returns the file that holds `items`."""
+    """Returns the bytes of an index file with `items`."""
     keys = sorted(items)
     data = _block([(key, items[key]) for key in keys])
-    # The index of blocks says of each block a key at or after its last one.
+    # The index of blocks maps a key at or after the last key of each block to the block.
     empty, blocks = _block([]), _block([(keys[-1] + b"\xff", _handle(0, data))])
     footer = _handle(len(data), empty) + _handle(len(data) + len(empty), blocks)
     return data + empty + blocks + footer.ljust(_FOOTER_SIZE - len(_MAGIC), b"\0") + _MAGIC
@@ -32,7 +32,7 @@ def parse_index(content: bytes) -> dict[bytes, bytes]:
     """Returns the items of an index file, sorted by key.
 
     Raises:
-        ValueError: if this is no such file, or it is damaged; the message says which.
+        ValueError: if this is not an index file, or it is damaged; the message says which.
     """
     if content[-len(_MAGIC):] != _MAGIC or len(content) < _FOOTER_SIZE:
         raise ValueError("it does not end as an index file ends: it is truncated or foreign")
@@ -47,7 +47,7 @@ def _block(items: list[tuple[bytes, bytes]]) -> bytes:
     content, restarts = b"", []
     parts = []
     size = 0
-    for key, value in items:  # whole keys: an index is small beside its tables
+    for key, value in items:  # without key compression: an index is small compared with its tables
         restarts.append(size)
         parts.append(b"\0" + varint(len(key)) + varint(len(value)) + key + value)
         size += len(parts[-1])

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""The interface of stored tensors, for all file formats: rows, or all bytes."""
+"""The interface of stored tensors, for all file formats: read rows, or all bytes."""
 
 import abc
 from collections.abc import Iterator
@@ -9,7 +9,7 @@ import numpy as np
 from tpu_estimator_embedding.checkpoint.bundle import dtypes
 from tpu_estimator_embedding.checkpoint.bundle.string_tensor import encode_string
 
-BLOCK_BYTES = 8 << 20  # read and written at once; small beside the bound on memory
+BLOCK_BYTES = 8 << 20  # read and written at once; small compared with the limit on memory
 
 
 class StoredTensor(abc.ABC):
@@ -34,7 +34,7 @@ class StoredTensor(abc.ABC):
         """
 
     def chunks(self) -> Iterator[bytes | memoryview]:
-        """Yields all bytes, in order; of a string tensor those that its file has."""
+        """Yields all bytes in order; for a string tensor, the bytes stored in the file."""
         for start, stop in self.row_blocks():
             yield bytes_of(self.read_rows(start, stop))
 
@@ -44,7 +44,7 @@ class StoredTensor(abc.ABC):
         return np.frombuffer(content, self.numpy_dtype).reshape(self.shape)
 
     def row_blocks(self) -> Iterator[tuple[int, int]]:
-        """Yields start and stop of rows that are together about BLOCK_BYTES."""
+        """Yields (start, stop) of blocks of rows with about BLOCK_BYTES each."""
         return row_blocks(self.shape[0], self.row_bytes)
 
     @property
@@ -54,12 +54,12 @@ class StoredTensor(abc.ABC):
 
     @property
     def row_bytes(self) -> int:
-        """Bytes of one row."""
+        """Number of bytes of one row."""
         return int(np.prod(self.shape[1:], dtype=np.int64)) * self.numpy_dtype.itemsize
 
     @property
     def size(self) -> int:
-        """Bytes of the values."""
+        """Number of bytes of all values."""
         return int(np.prod(self.shape, dtype=np.int64)) * self.numpy_dtype.itemsize
 
 
@@ -69,7 +69,7 @@ def bytes_of(values: np.ndarray) -> memoryview:
 
 
 def row_blocks(rows: int, row_bytes: int) -> Iterator[tuple[int, int]]:
-    """Yields start and stop of blocks of rows.
+    """Yields (start, stop) of blocks of rows.
 
     >>> list(row_blocks(5, BLOCK_BYTES // 2))
     [(0, 2), (2, 4), (4, 5)]
@@ -80,7 +80,7 @@ def row_blocks(rows: int, row_bytes: int) -> Iterator[tuple[int, int]]:
 
 
 class ArrayTensor(StoredTensor):
-    """A tensor that is in memory: a step, a counter."""
+    """A tensor in memory, such as a step or a counter."""
 
     def __init__(self, values: np.ndarray):
         super().__init__(dtypes.tensorflow_number(values.dtype), values.shape)
@@ -94,7 +94,7 @@ class ArrayTensor(StoredTensor):
 
 
 class TextTensor(StoredTensor):
-    """A scalar string that is in memory: a record, a graph of objects."""
+    """A scalar string in memory, such as a record or an object graph."""
 
     def __init__(self, text: bytes):
         super().__init__(dtypes.STRING, ())

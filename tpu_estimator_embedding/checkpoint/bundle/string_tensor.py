@@ -13,7 +13,7 @@ from tpu_estimator_embedding.checkpoint.bundle.wire_format import read_varint, v
 
 
 def encode_string(text: bytes) -> tuple[bytes, int]:
-    """Returns the bytes of a scalar string in the data file, and their masked checksum."""
+    """Returns the bytes of a scalar string for the data file, and their masked checksum."""
     lengths_crc = _crc_of_lengths([len(text)])
     stored_crc = struct.pack("<I", masked(lengths_crc))
     return (varint(len(text)) + stored_crc + text,
@@ -21,17 +21,17 @@ def encode_string(text: bytes) -> tuple[bytes, int]:
 
 
 def decode_strings(stored: bytes, count: int) -> tuple[list[bytes], int]:
-    """Returns the strings of a tensor, and the masked checksum that the index should have.
+    """Returns the strings of a tensor, and the masked checksum that the index must contain.
 
     Raises:
-        ValueError: if the bytes end too early.
+        ValueError: if the bytes are truncated.
     """
     lengths, position = [], 0
     for _ in range(count):
         length, position = read_varint(stored, position)
         lengths.append(length)
     crc = crc32c(stored[position:], _crc_of_lengths(lengths))
-    position += 4  # the checksum of the lengths, part of the other
+    position += 4  # skips the checksum of the lengths; the other checksum covers it
     strings = []
     for length in lengths:
         strings.append(stored[position:position + length])
@@ -40,6 +40,6 @@ def decode_strings(stored: bytes, count: int) -> tuple[list[bytes], int]:
 
 
 def _crc_of_lengths(lengths: list[int]) -> int:
-    """Returns the checksum of lengths as 32 bits each (64 from 4 GiB on), not as varints."""
+    """Returns the checksum of lengths as 32-bit ints (64-bit from 4 GiB on), not as varints."""
     return crc32c(b"".join(struct.pack("<Q" if length >> 32 else "<I", length)
                            for length in lengths))

@@ -1,14 +1,14 @@
 # SPDX-License-Identifier: Apache-2.0
 """The part of the wire format of protocol buffers that checkpoints need.
 
-Checkpoints hold small messages (an entry for each tensor, the graph of objects). Reading them
-by hand keeps the tools free of TensorFlow, whose import takes seconds and half a gigabyte.
+Checkpoints contain small messages (an entry per tensor, the object graph). Parsing them here avoids
+importing TensorFlow, which takes seconds and half a gigabyte of memory.
 
 >>> message = varint_field(1, 300) + bytes_field(2, b"words") + fixed32_field(6, 7)
 >>> parse_fields(message)
 {1: [300], 2: [b'words'], 6: [7]}
 
-Source: "Encoding", documents of Protocol Buffers, https://protobuf.dev/programming-guides/encoding.
+Source: "Encoding", Protocol Buffers, https://protobuf.dev/programming-guides/encoding.
 """
 
 import struct
@@ -20,7 +20,7 @@ _VARINT, _FIXED64, _BYTES, _FIXED32 = 0, 1, 2, 5
 
 
 def varint(value: int) -> bytes:
-    """Returns a non-negative int in groups of 7 bits, the lowest first."""
+    """Encodes a non-negative int in groups of 7 bits, the lowest first."""
     encoded = bytearray()
     while value >= 128:
         encoded.append(value & 127 | 128)
@@ -33,7 +33,7 @@ def read_varint(content: bytes, position: int) -> tuple[int, int]:
     """Returns a varint and the position after it.
 
     Raises:
-        ValueError: if the content ends in it, or it has more than 64 bits.
+        ValueError: if the varint is truncated, or has more than 64 bits.
     """
     value = shift = 0
     while position < len(content) and shift < 64:
@@ -47,22 +47,22 @@ def read_varint(content: bytes, position: int) -> tuple[int, int]:
 
 
 def varint_field(number: int, value: int) -> bytes:
-    """Returns a field that holds an int, a bool or an enum."""
+    """Encodes a field with an int, a bool or an enum."""
     return varint(number << 3 | _VARINT) + varint(value)
 
 
 def bytes_field(number: int, value: bytes) -> bytes:
-    """Returns a field that holds a string or another message."""
+    """Encodes a field with a string or another message."""
     return varint(number << 3 | _BYTES) + varint(len(value)) + value
 
 
 def fixed32_field(number: int, value: int) -> bytes:
-    """Returns a field that holds 32 bits."""
+    """Encodes a field with 32 bits."""
     return varint(number << 3 | _FIXED32) + struct.pack("<I", value)
 
 
 def parse_fields(message: bytes) -> Fields:
-    """Returns field number -> values in their order.
+    """Returns field number -> values, in order.
 
     Raises:
         ValueError: if this is not a message.
@@ -93,7 +93,7 @@ def _read_value(kind: int, message: bytes, position: int) -> tuple[Field, int]:
 
 
 def first_int(fields: dict[int, list[Field]], number: int, default: int = 0) -> int:
-    """Returns the int of a field, `default` where the message has none."""
+    """Returns the int of a field; `default` if the message does not have the field."""
     value = fields.get(number, [default])[-1]
     if not isinstance(value, int):
         raise ValueError(f"field {number} is no number")
@@ -101,7 +101,7 @@ def first_int(fields: dict[int, list[Field]], number: int, default: int = 0) -> 
 
 
 def all_bytes(fields: dict[int, list[Field]], number: int) -> list[bytes]:
-    """Returns every string or message of a field."""
+    """Returns all strings or messages of a field."""
     values = fields.get(number, [])
     if not all(isinstance(value, bytes) for value in values):
         raise ValueError(f"field {number} is no message")

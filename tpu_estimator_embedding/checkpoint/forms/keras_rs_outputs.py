@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""The checkpoint of a Keras 3 model with Keras RS, with the values of the source."""
+"""Writes the values of a source to the checkpoint of a Keras 3 model with Keras RS."""
 
 from collections.abc import Mapping
 
@@ -28,13 +28,13 @@ def keras_rs_outputs(contents: Contents, template: Mapping[str, BundleTensor],
     """Returns the checkpoint of the template with the values of the source.
 
     Args:
-        contents: what to write.
+        contents: the contents to write.
         template: key -> tensor of `tf.train.Checkpoint(model=model)`.
         names: names of tables and variables that differ.
 
     Raises:
-        ValueError: if a table is missing on either side, or Keras 3 has not the optimizer
-            that the slots belong to.
+        ValueError: if a table is missing on either side, or Keras 3 does not have the optimizer
+            of the slots.
     """
     checks.check(GRAPH_KEY in template, "template", "a checkpoint of tf.train.Checkpoint(model="
                  "model)", "one of a tf.compat.v1.train.Saver")
@@ -61,6 +61,6 @@ def _check_optimizer(table: str, source: str | None, keras: KerasOptimizer) -> N
                  "another than FTRL for Keras RS: Keras 3's Ftrl computes every row anew from "
                  "its slots, also rows that were never looked up", "FTRL",
                  "Convert without the slots (`--without-slots`) to an optimizer such as Adagrad.")
-    checks.check(source in (None, keras.ours), f"optimizer of table {table!r}",
+    checks.check(source in (None, keras.rule_name), f"optimizer of table {table!r}",
                  f"that of the template, {keras.kind}", source,
                  "Compile the model with the same optimizer, or convert with --without-slots.")

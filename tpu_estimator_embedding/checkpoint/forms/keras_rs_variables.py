@@ -1,8 +1,8 @@
 # SPDX-License-Identifier: Apache-2.0
 """Finds the tables of Keras RS in a checkpoint of a Keras 3 model on TensorFlow.
 
-`tf.train.Checkpoint(model=model)` keeps the variables of a built and compiled model under
-the paths that Keras gave them: `distributed_embedding/words/embeddings` for a table, and
+`tf.train.Checkpoint(model=model)` saves the variables of a built and compiled model under their
+Keras paths: `distributed_embedding/words/embeddings` for a table, and
 `adagrad/distributed_embedding_words_embeddings_accumulator` for a slot of the optimizer.
 """
 
@@ -19,19 +19,18 @@ from tpu_estimator_embedding.checkpoint.forms.object_graph import GRAPH_KEY, Val
 from tpu_estimator_embedding.checkpoint.layouts.table_layouts import TableLayout
 from tpu_estimator_embedding.checkpoint.names import Names
 
-# Keras' optimizer -> ours, and slot -> what ends the name of Keras' variable.
+# Keras' optimizer -> this package's optimizer, and slot -> suffix of the name in Keras.
 OPTIMIZERS: Mapping[str, tuple[str, Mapping[str, str]]] = {
     "adagrad": ("Adagrad", {"accumulators": "accumulator"}),
     "adam": ("Adam", {"momenta": "momentum", "velocities": "velocity"}),
     "sgd": ("SGD", {}),
 }
-# Keras' optimizer -> what a legacy one calls the slot of a dense variable, and Keras.
+# Keras' optimizer -> suffix of a dense variable's slot in a legacy optimizer -> suffix in Keras.
 _DENSE_SLOTS = {"adagrad": {"Adagrad": "accumulator"},
                 "adam": {"Adam": "momentum", "Adam_1": "velocity"}}
-SAVE_COUNTER = "save_counter"  # of tf.train.Checkpoint
-_ITERATION = "iteration"  # of an optimizer: the global step
-
-# Layers of Keras 3 in a graph of objects: of a functional model, and with a kernel.
+SAVE_COUNTER = "save_counter"  # a variable of tf.train.Checkpoint
+_ITERATION = "iteration"  # a variable of an optimizer: the global step
+# Attributes of Keras 3 layers in an object graph: of a functional model, and of a layer.
 _LAYERS = ("_operations", "_kernel")
 _WAY_OUT = ("Keras 3 saves the tables of a DistributedEmbedding with the optimizer only: call "
             "model.compile(...) and model.optimizer.build(model.trainable_variables), then save "
@@ -41,12 +40,12 @@ _TABLE = re.compile(r"(?:^|/)([^/]+)/embeddings$")
 
 
 def is_keras_rs(values: list[Value]) -> bool:
-    """Whether a graph of objects has tables of Keras RS."""
+    """Whether an object graph contains tables of Keras RS."""
     return any(_TABLE.search(value.full_name) for value in values)
 
 
 def check_compiled(values: list[Value], argument: str, path: object) -> None:
-    """Raises ValueError if this is a Keras 3 model whose tables, if any, were not saved."""
+    """Raises ValueError if this is a Keras 3 model that was saved without an optimizer."""
     checks.check(is_keras_rs(values) or not any(
         name in value.path for value in values for name in _LAYERS),
         argument, "of a compiled Keras model with tables", path, _WAY_OUT)
@@ -57,26 +56,26 @@ class KerasOptimizer:
     """The optimizer of a Keras model.
 
     Attributes:
-        name: with which its variables' names begin: `adagrad`, or `adagrad_1` for a second.
-        kind: `adagrad`.
+        name: prefix of the names of its variables: `adagrad`, or `adagrad_1` for a second one.
+        kind: the name without a number: `adagrad`.
     """
 
     name: str
     kind: str
 
     @property
-    def ours(self) -> str | None:
+    def rule_name(self) -> str | None:
         """The name of the optimizer in this package; None if there is no such optimizer."""
         return OPTIMIZERS.get(self.kind, (None, {}))[0]
 
     def slots(self, full_name: str, endings: Mapping[str, str]) -> dict[str, str]:
-        """Returns slot -> full name of that slot of a variable, for a mapping of endings."""
+        """Returns slot -> full name of a variable's slot; `endings` maps slots to suffixes."""
         flat = full_name.replace("/", "_")
         return {slot: f"{self.name}/{flat}_{end}" for slot, end in endings.items()}
 
 
 def find_optimizer(values: list[Value]) -> KerasOptimizer:
-    """Returns the optimizer of a model; one without a name where it has none."""
+    """Returns the optimizer of a model; its name is empty if the model has none."""
     names = [value.full_name.removesuffix(f"/{_ITERATION}") for value in values
              if value.full_name.endswith(f"/{_ITERATION}")]
     name = names[0] if names else ""
@@ -84,20 +83,21 @@ def find_optimizer(values: list[Value]) -> KerasOptimizer:
 
 
 def find_tables(values: list[Value]) -> dict[tuple[str, str], Value]:
-    """Returns (table as Keras RS calls it, slot) -> its values.
+    """Returns (name of a table in Keras RS, slot) -> its values.
 
-    Slots that the optimizers of this package do not have are left out.
+    Slots that the optimizers of this package do not have are omitted.
 
     Raises:
-        ValueError: several tables are called alike, as those of a subclassed model are.
+        ValueError: if several tables have the same name, as in a subclassed model.
     """
     counts = collections.Counter(value.full_name for value in values
                                  if _TABLE.search(value.full_name))
     for full_name, count in counts.items():
-        checks.check(count == 1, "checkpoint", "of a model whose tables have names of their own",
-                     f"{count} variables {full_name!r}", "Keras 3 calls the variables of a "
-                     "subclassed model alike: make it a functional one, keras.Model(inputs, "
-                     "outputs), as in migration_guide/keras_rs.rst, and save it again.")
+        checks.check(count == 1, "checkpoint", "of a model whose tables have different names",
+                     f"{count} variables {full_name!r}", "Keras 3 gives the variables of a "
+                     "subclassed model the same name: make it a functional model, "
+                     "keras.Model(inputs, outputs), as in migration_guide/keras_rs.rst, and save "
+                     "it again.")
     by_name = {value.full_name: value for value in values}
     optimizer = find_optimizer(values)
     _, endings = OPTIMIZERS.get(optimizer.kind, (None, {}))
@@ -114,7 +114,7 @@ def find_tables(values: list[Value]) -> dict[tuple[str, str], Value]:
 
 
 def find_others(values: list[Value], names: Names) -> dict[str, Value]:
-    """Returns name in TPUEstimator -> values, of all variables but tables and their slots."""
+    """Returns name in TPUEstimator -> values, for all variables except tables and slots."""
     of_tables = {value.key for value in find_tables(values).values()}
     others = {value.full_name: value for value in values if value.key not in of_tables}
     optimizer = find_optimizer(values)
@@ -133,7 +133,7 @@ def read_keras_rs(path: pathlib.Path, tensors: Mapping[str, BundleTensor], value
     """Returns the contents of the checkpoint, with the names of TPUEstimator.
 
     Raises:
-        ValueError: if it has no tables.
+        ValueError: if the checkpoint has no tables.
     """
     values = [value for value in values if value.key in tensors]
     found = find_tables(values)
@@ -145,7 +145,7 @@ def read_keras_rs(path: pathlib.Path, tensors: Mapping[str, BundleTensor], value
         slots = {slot: tensors[value.key] for (table, slot), value in found.items()
                  if table == name}
         rows, former = slots.pop(PARAMETERS), names.former(name) or name
-        tables[former] = Table(former, rows, slots, optimizer.ours if slots else None,
+        tables[former] = Table(former, rows, slots, optimizer.rule_name if slots else None,
                                TableLayout("div", 1, rows.shape[0]))
     others = find_others(values, names)
     counter = others.pop(SAVE_COUNTER, None)

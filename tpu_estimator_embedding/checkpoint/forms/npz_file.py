@@ -1,7 +1,8 @@
 # SPDX-License-Identifier: Apache-2.0
 """Tables and variables in one `.npz` file of NumPy, read and written a few rows at a time.
 
-`numpy.load` reads it; arrays are called as in a checkpoint of TPUEstimator, tables are by id.
+`numpy.load` reads such a file. Arrays have the names of a TPUEstimator checkpoint; tables are in
+the order of ids.
 """
 
 import pathlib
@@ -21,7 +22,7 @@ _SUFFIX = ".npy"
 
 
 class NpzTensor(StoredTensor):
-    """An array in an archive. Rows are read in order; going back starts over."""
+    """An array in an archive. Rows are read in order; seeking backwards reopens the file."""
 
     def __init__(self, path: pathlib.Path, member: str):
         self._path, self._member = path, member
@@ -58,12 +59,12 @@ class NpzTensor(StoredTensor):
                     raise zipfile.BadZipFile("it ends too early")
                 buffer[:len(content)] = content
                 buffer = buffer[len(content):]
-        except zipfile.BadZipFile as error:  # also of a checksum
+        except zipfile.BadZipFile as error:  # also if a checksum does not match
             raise ValueError(f"`checkpoint` must be whole, got {self._path} with a damaged "
                              f"{self._member}: {error}.") from error
 
     def _file_at(self, position: int) -> IO[bytes]:
-        """Returns the file there, read up to it: the module checks what was read in order."""
+        """Returns the file at a position; reads up to it, so that zipfile checks all bytes."""
         if self._file is None or position != self._position:
             if self._file is not None:
                 self._file.close()
@@ -75,10 +76,10 @@ class NpzTensor(StoredTensor):
 
 
 def read_npz(path: pathlib.Path) -> tuple[dict[str, StoredTensor], str | None]:
-    """Returns name -> array, and the record of layouts where there is one.
+    """Returns name -> array, and the record of layouts or None.
 
     Raises:
-        ValueError: if this is no such file.
+        ValueError: if this is not a complete `.npz` file.
     """
     try:
         with zipfile.ZipFile(path) as archive:
@@ -99,18 +100,18 @@ def read_npz(path: pathlib.Path) -> tuple[dict[str, StoredTensor], str | None]:
 
 def write_npz(path: pathlib.Path, tensors: Mapping[str, StoredTensor], record: str,
               advance: Advance) -> None:
-    """Writes arrays, which appear under `path` when all are there.
+    """Writes arrays to a file, which gets its name when it is complete.
 
     Args:
-        path: of the file, with `.npz`.
-        tensors: name -> tensor; tables by id.
-        record: the record of layouts, by which the tables are known later.
-        advance: is told how many bytes were written.
+        path: path of the file, with `.npz`.
+        tensors: name -> tensor; tables in the order of ids.
+        record: the record of layouts, which identifies the tables.
+        advance: called with the number of bytes of every write.
 
     Raises:
         FileExistsError: if the file exists.
         OSError: if it cannot be written.
-        ValueError: if a tensor holds strings, or a source is damaged.
+        ValueError: if a tensor contains strings, or a source is damaged.
     """
     total = sum(tensor.size for tensor in tensors.values())
     with new_files([path], total) as [unfinished], zipfile.ZipFile(

@@ -1,8 +1,8 @@
 # SPDX-License-Identifier: Apache-2.0
-"""The graph of objects in a checkpoint of `tf.train.Checkpoint`.
+"""The object graph in a checkpoint of `tf.train.Checkpoint`.
 
-Nodes are Python objects, edges the attributes that lead from one to another. The values of a
-variable are an attribute of its node, whose key is the path from the root:
+Nodes are Python objects, edges are attributes that reference another object. The values of a
+variable are an attribute of its node; their key is the path from the root:
 
 >>> graph = format_graph({("embedding", "words/accumulators"): "words/Adagrad"})
 >>> [(value.path, value.full_name, value.key) for value in parse_graph(graph)]
@@ -36,10 +36,10 @@ class Value:
     """The values of a variable.
 
     Attributes:
-        path: the attributes that lead to it from the root. Of an optimizer's slot those to
-            its variable, then `.OPTIMIZER_SLOT`, the optimizer and the slot's name.
-        full_name: the name of the variable where it was saved.
-        key: of the tensor that holds them.
+        path: the attributes from the root to the variable. For an optimizer's slot, the path of
+            its variable, then `.OPTIMIZER_SLOT`, the optimizer and the name of the slot.
+        full_name: the name of the variable in the program that saved it.
+        key: key of the tensor with the values.
     """
 
     path: Path
@@ -62,7 +62,7 @@ def object_path(path: Path) -> str:
 
 
 def parse_object_path(text: str) -> Path:
-    """Returns the path that `object_path` made a string of."""
+    """Parses the result of `object_path`."""
     return tuple(re.sub(r"\.([.S])", lambda found: "/" if found[1] == "S" else ".", name)
                  for name in text.split("/"))
 
@@ -71,7 +71,7 @@ def parse_graph(content: bytes) -> list[Value]:
     """Returns the values in a graph.
 
     Raises:
-        ValueError: if this is no graph.
+        ValueError: if the content is not an object graph.
     """
     attributes = [parse_fields(attribute) for node in all_bytes(parse_fields(content), 1)
                   for attribute in all_bytes(parse_fields(node), 2)]
@@ -80,7 +80,7 @@ def parse_graph(content: bytes) -> list[Value]:
 
 
 def format_graph(names: Mapping[Path, str]) -> bytes:
-    """Returns the graph that leads to variables.
+    """Returns the serialized graph of variables.
 
     Args:
         names: path from the root -> full name of the variable there.

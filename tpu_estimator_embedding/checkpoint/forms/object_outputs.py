@@ -1,12 +1,12 @@
 # SPDX-License-Identifier: Apache-2.0
 """The tensors of a TF2 checkpoint, which `tf.train.Checkpoint` restores.
 
-Without a template, the checkpoint is that of
+Without a template, the checkpoint has the structure of
 
     tf.train.Checkpoint(embedding=tpu_embedding, variables={"dense/kernel": kernel, ...})
 
-or `layer=tpu_embedding_layer` in place of `embedding`. With one, saved by the program that
-is to restore it, the checkpoint is as the template is, with the values of the source.
+or with `layer=tpu_embedding_layer` instead of `embedding`. With a template, saved by the program
+that will restore it, the checkpoint has the structure of the template and the values of the source.
 """
 
 import dataclasses
@@ -51,8 +51,8 @@ class Outputs:
 
     Attributes:
         tensors: key -> tensor.
-        left_out: names of variables of the source that the template has no place for.
-        kept: names of variables of the template that the source has no values for.
+        left_out: names of variables of the source that the template does not have.
+        kept: names of variables of the template that the source does not have.
     """
 
     tensors: Mapping[str, StoredTensor]
@@ -64,12 +64,12 @@ def object_outputs(contents: Contents, form: str, names: Names) -> Outputs:
     """Returns a checkpoint with a new object graph.
 
     Args:
-        contents: what to write.
+        contents: the contents to write.
         form: "tf2" or "tpu-embedding-layer".
-        names: how TF2 calls tables, and paths of variables elsewhere than in `variables`.
+        names: names of tables in TF2, and paths of variables outside of `variables`.
 
     Raises:
-        ValueError: if two tables would have one name.
+        ValueError: if two tables would have the same name.
     """
     full_names: dict[Path, str] = {("save_counter",): "save_counter"}
     tensors: dict[Path, StoredTensor] = {("save_counter",): ArrayTensor(np.array(1, np.int64))}
@@ -96,14 +96,14 @@ def fill_template(contents: Contents, template: Mapping[str, BundleTensor], name
                   objects: tuple[str, ...]) -> Outputs:
     """Returns the checkpoint of a template with the values of the source.
 
-    Tables are found by name, other variables by the name that they had when the template
-    was saved, which is the one that TPUEstimator saves them under.
+    Tables are matched by name. Other variables are matched by their name in the program that saved
+    the template, which is their name in TPUEstimator.
 
     Args:
-        contents: what to write.
+        contents: the contents to write.
         template: key -> tensor.
         names: names that differ.
-        objects: paths of the objects with tables in the template; () to find them.
+        objects: paths of the objects with tables in the template; () finds them.
 
     Raises:
         ValueError: if a table or a slot is missing on either side.

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Reads checkpoints of `tf.train.Checkpoint`: TF2's TPUEmbedding, and layers with tables."""
+"""Reads checkpoints of `tf.train.Checkpoint` with a TF2 TPUEmbedding or layers with tables."""
 
 import collections
 import dataclasses
@@ -25,13 +25,13 @@ from tpu_estimator_embedding.checkpoint.slot_names import (
     optimizers_with,
 )
 
-LAYER_TABLES = "_tables"  # the attribute of a TPUEmbeddingLayer that leads to its tables
-EMBEDDING = "embedding"  # name of a TPUEmbedding in a Checkpoint in TensorFlow's documents
+LAYER_TABLES = "_tables"  # the attribute of a TPUEmbeddingLayer with its tables
+EMBEDDING = "embedding"  # name of a TPUEmbedding in a Checkpoint in TensorFlow's documentation
 VARIABLES = "variables"  # name of the dictionary of other variables
-TRAPS = ("_trap", "tpu_embedding_trap")  # of a layer: a variable without a meaning of its own
+TRAPS = ("_trap", "tpu_embedding_trap")  # variables of a layer whose values have no meaning
 
 _BOOKKEEPING = ("save_counter", *TRAPS)
-_STACKS = "_sparse_core_table_layouts"  # of TPUEmbeddingV2
+_STACKS = "_sparse_core_table_layouts"  # an attribute of TPUEmbeddingV2
 _UNNAMED = re.compile(r"Variable(_\d+)?$")
 
 Tensors = Mapping[str, BundleTensor]
@@ -39,12 +39,12 @@ Tensors = Mapping[str, BundleTensor]
 
 @dataclasses.dataclass(frozen=True)
 class SavedObjects:
-    """The variables in a graph of objects.
+    """The variables in an object graph.
 
     Attributes:
-        tables: name of a table, as TF2 calls it -> slot, "" for the table -> its values.
-        variables: all others but bookkeeping.
-        others: keys of bookkeeping.
+        tables: name of a table in TF2 -> slot, or "" for the table itself -> its values.
+        variables: all other variables, except bookkeeping.
+        others: keys of bookkeeping values.
     """
 
     tables: Mapping[str, Mapping[str, Value]]
@@ -54,16 +54,16 @@ class SavedObjects:
 
 def find_objects(values: list[Value], tensors: Tensors, objects: tuple[str, ...],
                  wanted: Collection[str] = ()) -> SavedObjects:
-    """Sorts the values of a graph into tables and others.
+    """Divides the values of a graph into tables and other variables.
 
     Args:
-        values: of the graph.
+        values: the values in the graph.
         tensors: key -> tensor.
-        objects: paths of the objects that hold tables; empty to go by their names and slots.
-        wanted: names of tables, by which an object is known where nothing else tells.
+        objects: paths of the objects with tables; () recognizes them by names and slots.
+        wanted: names of tables, which identify an object if nothing else does.
 
     Raises:
-        ValueError: if there is no such object, or tables are stacked.
+        ValueError: if an object does not exist, or tables are stacked.
     """
     values = [value for value in values if value.key in tensors]
     checks.check(not any(_STACKS in value.path for value in values), "checkpoint",
@@ -96,11 +96,11 @@ def read_objects(path: pathlib.Path, tensors: Tensors, names: Names, objects: tu
     """Returns the contents of a TF2 checkpoint, with the names of TPUEstimator.
 
     Args:
-        path: of the checkpoint.
+        path: path of the checkpoint.
         tensors: key -> tensor.
-        names: those of TPUEstimator, where they differ.
-        objects: as in `find_objects`.
-        optimizers: name of a table -> its optimizer, where several have such slots.
+        names: names that differ from those of TPUEstimator.
+        objects: see `find_objects`.
+        optimizers: name of a table -> its optimizer, needed if several optimizers have such slots.
     """
     found = find_objects(parse_graph(tensors[GRAPH_KEY].text()), tensors, objects)
     tables = [_read_table(name, slots, tensors, names, optimizers)
@@ -149,7 +149,7 @@ def _read_table(name: str, slots: Mapping[str, Value], tensors: Tensors, names: 
 
 
 def _former_name(name: str, value: Value, names: Names) -> str:
-    """Returns the name of the table in TPUEstimator, which a conversion recorded."""
+    """Returns the name of the table in TPUEstimator, as recorded by a conversion."""
     full_name = re.sub(r"/part_\d+$", "", value.full_name)
     return full_name if names.of_table(full_name) == name else name
 
@@ -165,7 +165,7 @@ def _optimizer(former: str, slots: Mapping[str, Value]) -> str | None:
 
 
 def named_variables(values: tuple[Value, ...], names: Names) -> dict[str, Value]:
-    """Returns name in TPUEstimator -> values: a name that was given, or the variable's own."""
+    """Returns name in TPUEstimator, from `names` or the variable's own -> values."""
     full_names = collections.Counter(value.full_name for value in values)
     named: dict[str, Value] = {}
     for value in values:

@@ -1,9 +1,9 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Finds the tables among the tensors of a checkpoint of TPUEstimator.
+"""Finds the tables among the tensors of a TPUEstimator checkpoint.
 
-The record of layouts says which they are. Where a checkpoint has none, because a TPU or an
-older program wrote it, names must do: those of feature columns end in `embedding_weights`,
-those of dictionaries have no scope, and some slots only the embedding engine writes.
+The record of layouts lists the tables. Without a record, because a TPU or an older program wrote
+the checkpoint, tables are recognized by names: those of feature columns end in `embedding_weights`,
+those of dictionaries have no scope, and only the embedding engine writes some of the slots.
 """
 
 from collections.abc import Collection, Mapping
@@ -30,21 +30,21 @@ def find_tables(tensors: Tensors, layouts: Mapping[str, TableLayout],
     """Returns name -> table.
 
     Args:
-        tensors: key -> tensor, all of a checkpoint.
-        layouts: its record of layouts, empty where it has none.
-        chosen: the keys of the tables; None to go by the record or by names.
-        from_hosts: hosts among which a checkpoint without a record dealt ids out by `mod`;
-            None: its rows are in the order of ids.
+        tensors: key -> tensor, for all tensors of a checkpoint.
+        layouts: its record of layouts; empty without a record.
+        chosen: the keys of the tables; None uses the record or names.
+        from_hosts: number of hosts, if the checkpoint has no record and was written with `mod`;
+            None means that rows are in the order of ids.
 
     Raises:
-        ValueError: if there is no such table, or a layout does not fit its tensor.
+        ValueError: if a table does not exist, or a layout does not match its tensor.
     """
     checks.check(from_hosts is None or not layouts, "from_hosts", "left out where the checkpoint "
                  "records its layout, as this one does", from_hosts)
     names = _chosen(tensors, chosen) if chosen is not None else (
         _recorded(tensors, layouts) if layouts else _guessed(tensors, from_hosts or 1))
-    checks.check(from_hosts is None or bool(names), "tables", "given where none is found by its "
-                 "name", None, "--tables KEY,... says which they are.")
+    checks.check(from_hosts is None or bool(names), "tables", "given if no table is found by its "
+                 "name", None, "Pass the keys of the tables, --tables KEY,... on the command line.")
     return {name: _table(name, tensors, layouts, from_hosts or 1) for name in names}
 
 
@@ -95,7 +95,7 @@ def _guessed(tensors: Tensors, from_hosts: int) -> list[str]:
 
 
 def _can_have_parts(tensor: StoredTensor, layout: TableLayout) -> bool:
-    """Whether every part starts where a slice does; a tensor saved whole does not say."""
+    """Whether every part starts at a slice; True for a tensor that was saved as a whole."""
     return len(tensor.row_starts) == 1 or set(part_starts(layout)[:-1]) <= set(tensor.row_starts)
 
 

@@ -1,8 +1,8 @@
 # SPDX-License-Identifier: Apache-2.0
 """Removes the files of failed saves; complete checkpoints stay.
 
-TensorFlow writes into a folder `PREFIX_temp`, or into files `*.tempstate*`, and renames them at
-the end. Where a disk is full they stay, and take the room that the next attempt needs.
+TensorFlow writes to a folder `PREFIX_temp`, or to files `*.tempstate*`, and renames them at the
+end. If the disk is full, they stay and occupy the space that the next attempt needs.
 """
 
 import glob

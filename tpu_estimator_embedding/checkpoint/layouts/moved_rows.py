@@ -1,7 +1,7 @@
 # SPDX-License-Identifier: Apache-2.0
 """Ops that restore a part of a table from another layout, one stored part at a time.
 
-Every op runs where the part is, so that a server of a cluster reads its own rows.
+Every op runs on the device of the part, so that each server of a cluster reads its own rows.
 """
 
 import dataclasses
@@ -17,7 +17,7 @@ from tpu_estimator_embedding.checkpoint.layouts.row_moves import RowMove, moves
 from tpu_estimator_embedding.checkpoint.layouts.table_layouts import TableLayout
 from tpu_estimator_embedding.types import Tensor
 
-_PART = "_table_part"  # attribute of the op: graphs that are imported have it too
+_PART = "_table_part"  # attribute of the op, which imported graphs keep
 _FEEDS = "moved_rows/"
 _KINDS = {"prefix": (tf.string, []), "spec": (tf.string, [1]), **{
     f"{whose}_{bound}": (tf.int64, [1])
@@ -30,10 +30,11 @@ class TablePart:
 
     Attributes:
         key: the table or slot in the checkpoint.
-        layout: how the rows of the whole lie in this program.
-        dimension: of a row.
-        part: which part of the layout.
-        checkpoint_num_hosts: hosts that wrote a checkpoint that does not say so, if known.
+        layout: the layout of the whole table in this program.
+        dimension: number of values per row.
+        part: index of the part.
+        checkpoint_num_hosts: number of hosts that wrote a checkpoint without a record; None if
+            unknown.
     """
 
     key: str
@@ -44,7 +45,7 @@ class TablePart:
 
 
 class WaitingOp(NamedTuple):
-    """An op whose work is set when the layout of the checkpoint is known."""
+    """An op that restores a part after the layout of the checkpoint is known."""
 
     op: tf.Operation
     part: TablePart
@@ -55,8 +56,8 @@ class WaitingOp(NamedTuple):
 
         Args:
             session: a session of the graph.
-            checkpoint: the checkpoint.
-            stored: the layout of the table there.
+            checkpoint: path of the checkpoint.
+            stored: the layout of the table in the checkpoint.
         """
         for move in moves(self.part.part, self.part.layout, stored):
             values = _values(checkpoint, self.part, move)
@@ -64,7 +65,7 @@ class WaitingOp(NamedTuple):
 
 
 def add_waiting_op(variable: tf.Variable, part: TablePart) -> None:
-    """Adds the op that restores a variable to the graph; `waiting_ops` finds it."""
+    """Adds the op that restores a variable to its graph; `waiting_ops` finds it."""
     scope = tf.compat.v1.get_default_graph().get_name_scope()
     op = _move(variable, part.key, _feeds(f"{scope}/" if scope else ""))
     text = json.dumps(dataclasses.asdict(part))
@@ -72,12 +73,12 @@ def add_waiting_op(variable: tf.Variable, part: TablePart) -> None:
 
 
 def waiting_ops(graph: tf.Graph, scope: str) -> Iterator[WaitingOp]:
-    """Yields the ops that were added under a name scope, "" or with a slash at its end."""
+    """Yields the ops that were added under a name scope, which is "" or ends with a slash."""
     for op in graph.get_operations():
         if op.type == "ResourceStridedSliceAssign" and op.name.startswith(scope):
             try:
                 fields = json.loads(op.get_attr(_PART))
-            except ValueError:  # an assignment of the program's own
+            except ValueError:  # an assignment op of the program
                 continue
             fields["layout"] = TableLayout(**fields["layout"])
             yield WaitingOp(op, TablePart(**fields), {
@@ -86,13 +87,13 @@ def waiting_ops(graph: tf.Graph, scope: str) -> Iterator[WaitingOp]:
 
 def fill(variable: tf.Variable, part: TablePart, checkpoint: str, stored: TableLayout,
          after: tf.Operation) -> tf.Operation:
-    """Returns the op that fills a variable from a checkpoint that is known now.
+    """Returns the op that restores a variable from a given checkpoint.
 
     Args:
-        variable: the part.
-        part: which it is.
-        checkpoint: the checkpoint.
-        stored: the layout of the table there.
+        variable: the variable of the part.
+        part: the part.
+        checkpoint: path of the checkpoint.
+        stored: the layout of the table in the checkpoint.
         after: the op that initializes the variable.
     """
     for move in moves(part.part, part.layout, stored):

@@ -1,10 +1,10 @@
 # SPDX-License-Identifier: Apache-2.0
 """Maps the rows of a saved table to the parts of another layout.
 
-The ids of a part are an arithmetic progression, under `div` with step 1, under `mod` with the
-number of parts as its step. Two progressions meet in a third, so that each part of a saved
-table gives its rows to a part of ours by one strided slice. No ids are listed, and who moves
-rows holds no more than one stored part at a time.
+The ids of a part are an arithmetic progression, with step 1 for `div`, and the number of parts as
+its step for `mod`. The intersection of two progressions is a progression, so one strided slice
+copies the rows from a part of the saved table to a part of the present layout. No ids are listed,
+and memory holds one stored part at a time.
 """
 
 import math
@@ -20,9 +20,9 @@ class RowMove(NamedTuple):
 
     Attributes:
         offset: first row of the stored part in the saved table.
-        size: rows of the stored part.
-        source: rows to take, within the stored part.
-        target: where they go, in our part.
+        size: number of rows of the stored part.
+        source: rows to copy, within the stored part.
+        target: their rows in the present part.
     """
 
     offset: int
@@ -31,20 +31,20 @@ class RowMove(NamedTuple):
     target: range
 
 
-def moves(part: int, ours: TableLayout, stored: TableLayout) -> Iterator[RowMove]:
-    """Yields the rows of one part, in the order of the stored parts.
+def moves(part: int, present: TableLayout, stored: TableLayout) -> Iterator[RowMove]:
+    """Yields the moves for one part of the present layout, in the order of the stored parts.
 
     Args:
-        part: which part of ours.
-        ours: the layout of the table in this program.
-        stored: its layout in the checkpoint, of as many rows.
+        part: index of the part in the present layout.
+        present: the layout of the table in this program.
+        stored: its layout in the checkpoint, with as many rows.
 
     >>> for move in moves(0, TableLayout("div", 2, 7), TableLayout("mod", 3, 7)): print(move)
     RowMove(offset=0, size=3, source=range(0, 2), target=range(0, 4, 3))
     RowMove(offset=3, size=2, source=range(0, 1), target=range(1, 2, 3))
     RowMove(offset=5, size=2, source=range(0, 1), target=range(2, 3, 3))
     """
-    wanted = _ids(part, ours)
+    wanted = _ids(part, present)
     offset = 0
     for stored_part, size in enumerate(part_sizes(stored.vocabulary_size, stored.num_hosts)):
         ids = _ids(stored_part, stored)
@@ -71,6 +71,6 @@ def _common(a: range, b: range) -> range:
 
 
 def _rows(ids: range, part: range) -> range:
-    """Returns the rows of ids in a part that holds all of them."""
+    """Returns the rows of `ids` in the part with the ids `part`."""
     first, last = part.index(ids[0]), part.index(ids[-1])
     return range(first, last + 1, ids.step // part.step)

@@ -15,10 +15,10 @@ from tpu_estimator_embedding.checkpoint.layouts.unknown_layouts import hosts_fro
 
 
 def saved_layouts(checkpoint: str) -> dict[str, TableLayout]:
-    """Returns key of a table or slot -> its layout; nothing if the checkpoint has no record.
+    """Returns key of a table or slot -> its layout; empty if the checkpoint has no record.
 
     Args:
-        checkpoint: a checkpoint, or a directory of checkpoints, of which the latest is read.
+        checkpoint: a checkpoint, or a directory, whose latest checkpoint is read.
     """
     reader = tf.train.load_checkpoint(checkpoint)
     if not reader.has_tensor(TABLE_LAYOUTS_KEY):
@@ -26,36 +26,37 @@ def saved_layouts(checkpoint: str) -> dict[str, TableLayout]:
     return parse_table_layouts(reader.get_tensor(TABLE_LAYOUTS_KEY))
 
 
-def layout_in(checkpoint: str, layouts: Mapping[str, TableLayout], key: str, ours: TableLayout,
+def layout_in(checkpoint: str, layouts: Mapping[str, TableLayout], key: str, present: TableLayout,
               checkpoint_num_hosts: int | None) -> TableLayout:
-    """Returns the layout in which a checkpoint holds a table or slot.
+    """Returns the layout of a table or slot in a checkpoint.
 
     Args:
-        checkpoint: the checkpoint, for the message.
-        layouts: what it says of its tables.
+        checkpoint: path of the checkpoint, for the message.
+        layouts: its record of layouts.
         key: the table or slot in the checkpoint.
-        ours: the layout that the program gives the table.
-        checkpoint_num_hosts: hosts that wrote a checkpoint that does not say so; None if
-            only the environment may know.
+        present: the layout of the table in the program.
+        checkpoint_num_hosts: number of hosts that wrote a checkpoint without a record; None reads
+            the environment variable.
 
     Raises:
-        ValueError: if the checkpoint does not say how rows lie, and nobody else does.
+        ValueError: if the layout is neither recorded nor given.
     """
     if key in layouts:
         return layouts[key]
     checkpoint_num_hosts = checkpoint_num_hosts or hosts_from_environment()
-    if ours.partition_strategy == "mod" and ours.vocabulary_size > 1:
+    if present.partition_strategy == "mod" and present.vocabulary_size > 1:
         checks.check(
             checkpoint_num_hosts is not None, "checkpoint_num_hosts",
             f"given to read {key!r} with partition_strategy='mod' from {checkpoint}",
-            None, "The checkpoint does not say how many hosts wrote it, and the order of its "
-            "rows depends on it. Pass the number to TPUEstimator, or to an unmodified program by "
-            "`tpu-estimator-embedding run --checkpoint-num-hosts N`.")
-    return TableLayout(ours.partition_strategy, checkpoint_num_hosts or 1, ours.vocabulary_size)
+            None, "The checkpoint does not contain the number of hosts that wrote it, and the "
+            "order of its rows depends on it. Pass the number to TPUEstimator, or run an "
+            "unmodified program with `tpu-estimator-embedding run --checkpoint-num-hosts N`.")
+    return TableLayout(
+        present.partition_strategy, checkpoint_num_hosts or 1, present.vocabulary_size)
 
 
 def same_order(one: TableLayout, other: TableLayout) -> bool:
-    """Whether two layouts save the rows of a table in one order.
+    """Whether two layouts save the rows of a table in the same order.
 
     >>> same_order(TableLayout("mod", 4, 3), TableLayout("mod", 5, 3))
     True

@@ -1,10 +1,10 @@
 # SPDX-License-Identifier: Apache-2.0
 """The record of row layouts in a checkpoint.
 
-A table that several hosts share is saved as one tensor, the parts one after another. Under
-`mod` that tensor is a permutation of the ids, and nothing in TensorFlow's format says so:
-read with another number of hosts, it gives wrong rows. Checkpoints of this package therefore
-hold one more tensor, a scalar string under the key `TABLE_LAYOUTS_KEY`, with this JSON:
+A table that several hosts share is saved as one tensor, the concatenation of its parts. With `mod`
+the rows of this tensor are a permutation of the ids, which TensorFlow's format does not record;
+reading it with another number of hosts would return wrong rows. Therefore checkpoints of this
+package contain one more tensor, a scalar string under the key `TABLE_LAYOUTS_KEY`, with this JSON:
 
     {"version": 1, "tables": {"<key of a table or slot>": {
         "partition_strategy": "mod", "num_hosts": 4, "vocabulary_size": 1000}}}
@@ -32,7 +32,7 @@ class TableLayout:
     """The order of the rows of one saved table or slot.
 
     Raises:
-        ValueError: if a field has no such value.
+        ValueError: if a field has an invalid value.
     """
 
     # "div": row i of the saved tensor is id i. "mod": first the ids 0, n, 2n, ..., then
@@ -53,7 +53,7 @@ class TableLayout:
 
 
 def format_table_layouts(layouts: Mapping[str, TableLayout]) -> str:
-    """Returns the JSON for a checkpoint, the keys in alphabetical order."""
+    """Returns the JSON for a checkpoint, with keys in alphabetical order."""
     tables = {key: dataclasses.asdict(layouts[key]) for key in sorted(layouts)}
     return json.dumps({"version": _VERSION, "tables": tables})
 
@@ -62,14 +62,14 @@ def parse_table_layouts(text: str | bytes) -> dict[str, TableLayout]:
     """Returns key of a table or slot -> its layout.
 
     Args:
-        text: what the tensor `TABLE_LAYOUTS_KEY` holds.
+        text: the value of the tensor `TABLE_LAYOUTS_KEY`.
 
     Raises:
         ValueError: if `text` is not this JSON, or was written by a newer version.
     """
     try:
         content = json.loads(text)
-    except ValueError:  # of json and of UTF-8
+    except ValueError:  # invalid JSON or UTF-8
         content = None
     checks.check(isinstance(content, dict) and isinstance(content.get("tables"), dict),
                  TABLE_LAYOUTS_KEY, f"JSON of the form {_FORM}", text)

@@ -1,12 +1,12 @@
 # SPDX-License-Identifier: Apache-2.0
 """Savers that know the row layouts of tables.
 
-These functions stand in for TensorFlow's, so that whatever Saver a program makes, and
-`tf.train.init_from_checkpoint`, puts the rows of the engine's tables where they belong, and
-every checkpoint says how they lie in it.
+These functions replace TensorFlow's, so that every Saver of a program, and
+`tf.train.init_from_checkpoint`, restore the rows of the engine's tables to their ids, and every
+checkpoint records their layout.
 
-A Saver restores the slice that a part has in its own layout, as TensorFlow does. Where the
-checkpoint turns out to be of another layout, the rows are read once more, in their order.
+Like TensorFlow's, a Saver restores the slice of each part in the present layout. If the checkpoint
+has another layout, the rows are then read again according to that layout.
 """
 
 from collections.abc import Iterator, Mapping, Sequence
@@ -47,8 +47,9 @@ _set_initializer = checkpoint_utils._set_checkpoint_initializer
 def teach_savers() -> None:
     """Makes all Savers use these functions; further calls change nothing.
 
-    Whoever creates tables in a graph calls it: a program that never ran `install()` may save
-    and restore them with a Saver of its own. Other variables are saved as ever.
+    All code that creates tables in a graph calls this function, because a program that never
+    called `install()` may save and restore tables with its own Saver. Other variables are not
+    affected.
     """
     saveable_object_util.saveable_objects_for_op = saveable_objects_for_op
     saver.BaseSaverBuilder.save_op = save_op
@@ -72,15 +73,15 @@ class TableSaveable(saveable_object.SaveableObject):
         return self._saveable.handle_op
 
     def restore(self, restored_tensors: Sequence[Tensor], restored_shapes: Any) -> Any:
-        """Returns the op that assigns the slice; adds the one for another layout."""
+        """Returns the op that assigns the slice; also adds the op for another layout."""
         add_waiting_op(self.op, self.part)
         return self._saveable.restore(restored_tensors, restored_shapes)
 
 
 def saveable_objects_for_op(op: Any, name: str) -> Iterator[Any]:
-    """Yields what saves and restores a variable, or the parts of one, under a name."""
+    """Yields the saveables of a variable, or of its parts, under a name."""
     place = _place(op)
-    if place is not None:  # a part alone, which is a slice of the saved tensor all the same
+    if place is not None:  # a single part, which is a slice of the saved tensor too
         yield from saveable_objects_for_op([op], place.full_name if name == op.op.name else name)
         return
     for saveable in _saveable_objects_for_op(op, name):
@@ -92,18 +93,18 @@ def save_op(builder: Any, filename_tensor: Tensor, saveables: Sequence[Any]) -> 
     """Returns the op that saves variables and the record of row layouts."""
     tables = [each for each in saveables if isinstance(each, TableSaveable)]
     others = [each for each in saveables if not isinstance(each, TableSaveable)]
-    # Of first parts only: of several devices, one of them has all first parts.
+    # Records only first parts; with several devices, one device has all first parts.
     layouts = {table.part.key: table.part.layout for table in tables if table.part.part == 0}
     record = [_record(format_table_layouts(layouts))] if layouts else []
     return _save_op(builder, filename_tensor, [*others, *of_one_step(tables), *record])
 
 
 def restore(own: Any, sess: Any, save_path: str) -> None:
-    """Restores as a Saver does, each row of a table to its place in the present layout.
+    """Restores like a Saver, with the rows of tables in the present layout.
 
     Raises:
-        ValueError: if the checkpoint has a table by another order than that of ids, and an
-            ordinary variable is to be restored from it; if it does not say how rows lie.
+        ValueError: if an ordinary variable would be restored from a table whose rows are not in
+            the order of ids, or if the layout of a table is unknown.
     """
     if save_path is None or tf.executing_eagerly() or own.saver_def is None:
         _restore(own, sess, save_path)
@@ -129,7 +130,7 @@ def set_initializer(variable: Any, ckpt_file: str, tensor_name: str, slice_spec:
     """Initializes a variable from a checkpoint, as `init_from_checkpoint` does.
 
     Raises:
-        ValueError: as `restore`.
+        ValueError: see `restore`.
     """
     layouts = saved_layouts(ckpt_file)
     place = _place(variable)
@@ -162,7 +163,7 @@ def _record(text: str) -> Any:
 
 
 def _restored_keys(graph: tf.Graph, scope: str) -> set[str]:
-    """Returns the keys that the Saver of a scope reads in the order they are stored in."""
+    """Returns the keys that the Saver of a scope reads without reordering rows."""
     return {key.decode() for op in graph.get_operations()
             if op.type == "RestoreV2" and op.name.startswith(scope)
             for key in tf.get_static_value(op.inputs[1])}
@@ -175,5 +176,5 @@ def _check_in_order(layouts: Mapping[str, TableLayout], keys: set[str], checkpoi
             layout.is_by_id, f"layout of {key!r} in {checkpoint}",
             "by id to be restored into an ordinary variable", f"partition_strategy="
             f"{layout.partition_strategy!r} on {layout.num_hosts} hosts",
-            "Write one that is by id with `tpu-estimator-embedding checkpoint reshard`, or "
-            "restore it with use_tpu=True.")
+            "Write a checkpoint in the order of ids with `tpu-estimator-embedding checkpoint "
+            "reshard`, or restore it with use_tpu=True.")

@@ -5,15 +5,15 @@ import os
 
 from tpu_estimator_embedding import checks
 
-# Set by `run --checkpoint-num-hosts`, for programs that do not say it themselves.
+# Set by `run --checkpoint-num-hosts`, for programs that do not pass the number themselves.
 CHECKPOINT_NUM_HOSTS = "TPU_ESTIMATOR_EMBEDDING_CHECKPOINT_NUM_HOSTS"
 
 
 def hosts_from_environment() -> int | None:
-    """Returns how many hosts wrote such checkpoints; None where nothing is set.
+    """Returns the number of hosts that wrote such checkpoints; None if it is not set.
 
     Raises:
-        ValueError: if it is no number of hosts.
+        ValueError: if the value is not a positive int.
     """
     text = os.environ.get(CHECKPOINT_NUM_HOSTS)
     if not text:

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Draws how the norms of a table's rows are distributed."""
+"""Draws histograms of the row norms of tables."""
 
 import pathlib
 
@@ -12,7 +12,7 @@ from tpu_estimator_embedding.checkpoint.report.row_statistics import NORM_EDGES
 
 
 def check_histogram(path: pathlib.Path) -> None:
-    """Raises an error if a histogram cannot be drawn there, before anything is read.
+    """Checks, before anything is read, that a histogram can be written to a path.
 
     Raises:
         ValueError: if the name does not end in `.png`.
@@ -32,7 +32,7 @@ def save_histogram(report: CheckpointReport, path: pathlib.Path) -> None:
     """Writes a PNG with a histogram of norms for each table of the report.
 
     Raises:
-        ValueError: if the report has no tables, or was made without values.
+        ValueError: if the report has no tables, or was created without values.
         OSError: if the file cannot be written.
     """
     check_histogram(path)

@@ -18,7 +18,7 @@ _UNITS = ("B", "KiB", "MiB", "GiB", "TiB")
 
 
 def format_table(head: Sequence[str], rows: Sequence[Sequence[str]]) -> str:
-    """Returns columns, the first one aligned to the left and all others to the right."""
+    """Returns a table; the first column is left-aligned, all others are right-aligned."""
     widths = [max(map(len, column)) for column in zip(head, *rows, strict=True)]
     return "\n".join("  ".join(
         cell.rjust(width) if index else cell.ljust(width)
@@ -27,7 +27,7 @@ def format_table(head: Sequence[str], rows: Sequence[Sequence[str]]) -> str:
 
 
 def format_size(size: float) -> str:
-    """Returns a number of bytes in the unit that fits.
+    """Formats a number of bytes with a suitable unit.
 
     >>> format_size(172), format_size(2 << 30)
     ('172 B', '2.0 GiB')

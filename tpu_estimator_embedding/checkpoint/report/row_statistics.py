@@ -14,7 +14,7 @@ import numpy as np
 
 from tpu_estimator_embedding.checkpoint.slot_names import GROWING_SLOTS
 
-# Of the histogram of norms: from a millionth to ten thousand, 20 bins for a power of 10.
+# Bins of the histogram of norms: from 1e-6 to 1e4, 20 bins per power of 10.
 NORM_EDGES = np.logspace(-6, 4, 201)
 
 
@@ -23,9 +23,9 @@ class RowStatistics:
 
     Attributes:
         rows: number of rows.
-        min_norm, max_norm: smallest and largest Euclidean norm of a row; NaN of none.
-        not_finite: rows with an infinite number or one that is none.
-        histogram: rows by norm: below NORM_EDGES[0], in every bin, from the last edge on.
+        min_norm, max_norm: smallest and largest Euclidean norm of a row; NaN without rows.
+        not_finite: number of rows with an infinite value or NaN.
+        histogram: number of rows below NORM_EDGES[0], in every bin, and from the last edge on.
     """
 
     def __init__(self, slots: Iterable[str]):
@@ -56,16 +56,16 @@ class RowStatistics:
 
     @property
     def mean_norm(self) -> float:
-        """Mean norm of the finite rows; NaN of none."""
+        """Mean norm of the finite rows; NaN without finite rows."""
         finite = self.rows - self.not_finite
         return self._sum / finite if finite else float("nan")
 
     @property
     def never_trained(self) -> int | None:
-        """Rows all of whose slots have the value that they started with; None without slots.
+        """Number of rows whose slots all have their initial value; None without slots.
 
-        For a slot that only grows that value is the smallest one. Where every row was
-        trained, the rows that were trained least may be counted.
+        The initial value of a slot that only grows is assumed to be its smallest value. If all rows
+        were trained, this may count the least trained rows.
         """
         return self._untrained if self._initial else None
 

@@ -1,8 +1,8 @@
 # SPDX-License-Identifier: Apache-2.0
 """The present locations of the names of `tf.contrib`, and replacements for missing ones.
 
-`tf.contrib` went with TensorFlow 1.15. Here is what programs for TPUs used of it as far as
-this package or TensorFlow still has it, under other names.
+TensorFlow 2.0 removed `tf.contrib`. This module lists the parts that TPU programs used and that
+this package or TensorFlow still has under other names.
 """
 
 import dataclasses
@@ -18,8 +18,8 @@ class Contents:
 
     Attributes:
         names: name -> "module:attribute", or "module".
-        homes: modules whose public names it shows; the first that has a name gives it, and
-            those of packages that are not installed are skipped.
+        homes: modules whose public names it shows. The first module that has a name provides
+            it; modules of packages that are not installed are skipped.
     """
 
     names: dict[str, str] = dataclasses.field(default_factory=dict)
@@ -113,7 +113,7 @@ CONTENTS = {
     "training.python.training.hparam": Contents({"HParams": f"{_OURS}.hparams:HParams"}),
 }
 
-# Of what is nowhere, what to write; of a whole module, under its name alone.
+# Advice for names that no longer exist; the name of a module applies to all names in it.
 INSTEAD = {
     "data.batch_and_drop_remainder": "Use dataset.batch(batch_size, drop_remainder=True).",
     "data.padded_batch_and_drop_remainder":

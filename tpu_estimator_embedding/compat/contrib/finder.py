@@ -1,8 +1,8 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Imports below `tensorflow.contrib`: aliases of present modules, or an error with the replacement.
+"""Imports below `tensorflow.contrib`: aliases of existing modules, or an error with advice.
 
-`from tensorflow.contrib.x import name` and `import tensorflow.contrib.x.name` thereby end as
-`tf.contrib.x.name` does: in the same object, or in the same advice.
+`from tensorflow.contrib.x import name` and `import tensorflow.contrib.x.name` have the same result
+as `tf.contrib.x.name`: the same object, or the same advice.
 """
 
 import importlib.abc
@@ -20,13 +20,13 @@ _INSIDE = f"{modules.PREFIX}."
 class ContribFinder:
     """Finds the modules of `tf.contrib`; raises ModuleNotFoundError for all others.
 
-    The error leaves its `name` empty, because Python passes over one that names the module
-    looked for in `from package import module`, and with it over the advice.
+    The error has no `name`, because `from package import module` suppresses an error that names
+    the module, and the advice with it.
     """
 
     def find_spec(self, fullname: str, path: Sequence[str] | None = None,
                   target: ModuleType | None = None) -> importlib.machinery.ModuleSpec | None:
-        """Returns how to import a module below `tensorflow.contrib`; None for any other."""
+        """Returns the spec of a module below `tensorflow.contrib`; None for other modules."""
         if not fullname.startswith(_INSIDE):
             return None
         parent, _, name = fullname.rpartition(".")
@@ -43,7 +43,7 @@ class _SecondName(importlib.abc.Loader):
         self._module = module
 
     def create_module(self, spec: Any) -> None:
-        """Lets Python create a module, which the existing one then replaces."""
+        """Lets Python create a module, which `exec_module` replaces with the existing one."""
 
     def exec_module(self, module: ModuleType) -> None:
         sys.modules[module.__name__] = self._module

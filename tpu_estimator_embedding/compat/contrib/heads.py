@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""The heads of `tf.contrib.estimator`: those of the canned Estimators, with a mean as loss."""
+"""The heads of `tf.contrib.estimator`: those of canned Estimators, with the mean loss."""
 
 from typing import Any
 

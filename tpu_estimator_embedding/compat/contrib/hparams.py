@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""`tf.contrib.training.HParams`: hyperparameters by name, each of the type it was first given."""
+"""`tf.contrib.training.HParams`: hyperparameters by name, each with the type of its first value."""
 
 import json
 import re
@@ -14,15 +14,16 @@ _TRUTH = {"true": True, "True": True, "1": True, "false": False, "False": False,
 
 
 class HParams:
-    """Hyperparameters as attributes, which strings and dictionaries may override.
+    """Hyperparameters as attributes, which strings and dictionaries can override.
 
     Args:
-        hparam_def: None; definitions in a protocol buffer went with TensorFlow 1.x.
+        hparam_def: must be None, because TensorFlow 2 has no HParamDef protocol buffer.
         model_structure: any value; `get_model_structure` returns it.
-        **kwargs: name -> value, a number, string, bool or non-empty list of one of them.
+        **kwargs: name -> number, string, bool or non-empty list of one of these types.
 
     Raises:
-        ValueError: a name that an attribute of this class has, an empty list, or `hparam_def`.
+        ValueError: if a name is an attribute of this class, a list is empty, or `hparam_def` is
+            given.
 
     >>> params = HParams(learning_rate=0.1, layers=[8, 4], use_bias=False)
     >>> params.parse("learning_rate=1e-3,layers[1]=2,use_bias=true").values()
@@ -34,14 +35,14 @@ class HParams:
     def __init__(self, hparam_def: None = None, model_structure: Any = None,
                  **kwargs: Any) -> None:
         if hparam_def is not None:
-            raise ValueError("`hparam_def` must be None, because HParamDef protocol buffers went "
-                             f"with TensorFlow 1.x, got {hparam_def!r}. Pass names and values.")
+            raise ValueError("`hparam_def` must be None, because TensorFlow 2 has no HParamDef "
+                             f"protocol buffer, got {hparam_def!r}. Pass names and values.")
         vars(self).update(_types={}, _model_structure=model_structure)
         for name, value in kwargs.items():
             self.add_hparam(name, value)
 
     def add_hparam(self, name: str, value: Any) -> None:
-        """Adds a hyperparameter; ValueError where an attribute has the name, or a list is empty."""
+        """Adds a hyperparameter; ValueError if the name is taken or a list is empty."""
         if name in vars(self) or hasattr(type(self), name):
             raise ValueError(f"Hyperparameter name is reserved: {name}")
         is_list = isinstance(value, (list, tuple))
@@ -54,9 +55,9 @@ class HParams:
         """Sets a known hyperparameter, cast to its type.
 
         Raises:
-            KeyError: if the name is not known.
-            ValueError: a list for a single value, a single value for a list, or a value that
-                the type cannot hold.
+            KeyError: if the name is unknown.
+            ValueError: if the value is a list for a single value, a single value for a list, or
+                cannot be cast to the type.
         """
         kind, is_list = self._types[name]
         if isinstance(value, list) != is_list:
@@ -66,7 +67,7 @@ class HParams:
                 else _cast(name, kind, value))
 
     def del_hparam(self, name: str) -> None:
-        """Removes a hyperparameter; does nothing if the name is not known."""
+        """Removes a hyperparameter; does nothing if the name is unknown."""
         if self._types.pop(name, None):
             delattr(self, name)
 
@@ -77,7 +78,7 @@ class HParams:
             This object.
 
         Raises:
-            ValueError: the text is of another form, or names what does not exist.
+            ValueError: if the text has another form, or a name is unknown.
         """
         for name, index, new in _assignments(values):
             if name not in self._types:
@@ -91,13 +92,13 @@ class HParams:
         return self
 
     def override_from_dict(self, values_dict: Mapping[str, Any]) -> "HParams":
-        """Sets every hyperparameter of a dictionary, and returns this object."""
+        """Sets the hyperparameters in a dictionary; returns this object."""
         for name, value in values_dict.items():
             self.set_hparam(name, value)
         return self
 
     def parse_json(self, values_json: str) -> "HParams":
-        """Sets every hyperparameter of a JSON object, and returns this object."""
+        """Sets the hyperparameters in a JSON object; returns this object."""
         return self.override_from_dict(json.loads(values_json))
 
     def to_json(self, indent: int | None = None, separators: tuple[str, str] | None = None,
@@ -111,7 +112,7 @@ class HParams:
         return {name: getattr(self, name) for name in self._types}
 
     def get(self, key: str, default: Any = None) -> Any:
-        """Returns the value of a hyperparameter, or the default if it is not known."""
+        """Returns the value of a hyperparameter, or the default if it is unknown."""
         return getattr(self, key) if key in self._types else default
 
     def get_model_structure(self) -> Any:
@@ -119,7 +120,7 @@ class HParams:
         return vars(self)["_model_structure"]
 
     def set_model_structure(self, model_structure: Any) -> None:
-        """Sets what `get_model_structure` returns."""
+        """Sets the `model_structure`."""
         vars(self)["_model_structure"] = model_structure
 
     def __contains__(self, key: str) -> bool:
@@ -133,7 +134,7 @@ class HParams:
 
 
 def _assignments(text: str) -> Iterator[tuple[str, int | None, Any]]:
-    """Yields the name, the index if one is given, and the value or values, as strings."""
+    """Yields (name, index or None, value or list of values as strings)."""
     position = 0
     while position < len(text.rstrip(", ")):
         match = _ASSIGNMENT.match(text, position)
@@ -147,7 +148,7 @@ def _assignments(text: str) -> Iterator[tuple[str, int | None, Any]]:
 
 
 def _cast(name: str, kind: type, value: Any) -> Any:
-    """Returns a value as a type holds it: no bool from a number, no whole number from 0.5."""
+    """Casts a value to a type; refuses a number for a bool, and 0.5 for an int."""
     if kind is type(None) or value is None:
         return value
     if kind is bool and isinstance(value, str) and value in _TRUTH:

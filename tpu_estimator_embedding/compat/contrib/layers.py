@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""What models for TPUs used most of `tf.contrib.layers`, and which needs no tf-slim."""
+"""The functions of `tf.contrib.layers` that TPU models used most, without tf-slim."""
 
 from collections.abc import Callable
 from typing import Any
@@ -22,7 +22,7 @@ def xavier_initializer(uniform: bool = True, seed: int | None = None,
 def variance_scaling_initializer(factor: float = 2.0, mode: str = "FAN_IN",
                                  uniform: bool = False, seed: int | None = None,
                                  dtype: tf.DType = tf.float32) -> Any:
-    """Returns an initializer of variance factor / fan, by default He's."""
+    """Returns an initializer with variance factor / fan; by default He's initializer."""
     return tf.compat.v1.variance_scaling_initializer(
         scale=factor, mode=mode.lower(), distribution="uniform" if uniform
         else "truncated_normal", seed=seed, dtype=dtype)
@@ -36,21 +36,21 @@ def layer_norm(inputs: Tensor, center: bool = True, scale: bool = True,
     """Normalizes each sample, `(x - mean) / sqrt(variance + 1e-12) * gamma + beta`.
 
     Args:
-        inputs: of known rank; the sizes from begin_params_axis on are known, too.
-        center: whether there is a variable `LayerNorm/beta`, at first 0.
-        scale: whether there is a variable `LayerNorm/gamma`, at first 1.
-        activation_fn: what the result goes through, or None.
-        reuse: whether the variables exist already.
-        variables_collections: collections of the variables, besides TensorFlow's; a list, or a
-            dictionary with the keys "beta" and "gamma".
+        inputs: a tensor of known rank, with known sizes from begin_params_axis on.
+        center: whether to add a variable `LayerNorm/beta`, initially 0.
+        scale: whether to multiply by a variable `LayerNorm/gamma`, initially 1.
+        activation_fn: function that is applied to the result, or None.
+        reuse: whether to reuse existing variables.
+        variables_collections: additional collections of the variables: a list, or a dictionary
+            with the keys "beta" and "gamma".
         outputs_collections: name of the collection that the result is added to.
-        trainable: whether the variables are trained.
-        begin_norm_axis: first of the dimensions that mean and variance are taken over.
-        begin_params_axis: first of the dimensions that the variables have.
-        scope: name of the variables' scope, or the scope, instead of `LayerNorm`.
+        trainable: whether the variables are trainable.
+        begin_norm_axis: first dimension over which mean and variance are computed.
+        begin_params_axis: first dimension of the variables.
+        scope: variable scope or its name; by default `LayerNorm`.
 
     Raises:
-        ValueError: if a size that the variables need is not known.
+        ValueError: if a size of the variables is unknown.
 
     Source: Ba, Kiros, Hinton: Layer Normalization, https://arxiv.org/abs/1607.06450, 2016.
     """
@@ -99,7 +99,7 @@ def _regularizer(scale: float, penalty: Callable[[Tensor], Tensor],
 
     def regularize(weights: Tensor) -> Tensor | None:
         if scale == 0:
-            return None  # as contrib did: no penalty enters the collection of losses
+            return None  # like contrib, adds no penalty to the collection of losses
         with tf.name_scope(scope or "regularizer"):
             return scale * penalty(weights)
 

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""`tf.contrib`, as far as programs for TPUs used it: other names of what exists today."""
+"""The parts of `tf.contrib` that TPU programs used, as aliases of existing names."""
 
 import importlib
 from collections.abc import Iterable, Iterator
@@ -17,7 +17,7 @@ class ContribModule(ModuleType):
 
     Args:
         path: its name below `tf.contrib`; empty for `tf.contrib` itself.
-        contents: what it shows.
+        contents: the names that it shows.
 
     >>> data = ContribModule("data", Contents(homes=("tensorflow.compat.v1.data.experimental",)))
     >>> data.map_and_batch.__name__
@@ -26,8 +26,8 @@ class ContribModule(ModuleType):
 
     def __init__(self, path: str, contents: Contents) -> None:
         super().__init__(f"{PREFIX}.{path}".rstrip("."),
-                         "Names of TensorFlow 1.x, which lead to what has them today.")
-        # An empty path makes it a package; `finder` answers for what is not in sys.modules.
+                         "Names of TensorFlow 1.x, as aliases of existing names.")
+        # An empty path makes it a package; `finder` imports modules below it.
         vars(self).update(_path=path, _contents=contents, __path__=[])
 
     def __getattr__(self, name: str) -> Any:
@@ -56,24 +56,24 @@ class ContribModule(ModuleType):
             try:
                 yield importlib.import_module(home)
             except ModuleNotFoundError as error:
-                if error.name != home.partition(".")[0]:  # it is there, and cannot be imported
+                if error.name != home.partition(".")[0]:  # it exists, but cannot be imported
                     raise
 
 
 def missing(path: str) -> str:
     """Describes a missing name of `tf.contrib` and its replacement."""
     instead = contents.INSTEAD.get(path) or contents.INSTEAD.get(
-        path.partition(".")[0]) or "TensorFlow has nothing of that name any more."
-    return f"tf.contrib.{path} went with TensorFlow 1.15. {instead}"
+        path.partition(".")[0]) or "TensorFlow no longer has an equivalent."
+    return f"TensorFlow 2.0 removed tf.contrib.{path}. {instead}"
 
 
 def _with_parents(paths: Iterable[str]) -> list[str]:
-    """Returns the paths and every path that they are below, parents first."""
+    """Returns the paths and all of their parents, parents first."""
     parts = [path.split(".") for path in paths]
     return sorted({".".join(part[:length]) for part in parts for length in range(len(part) + 1)})
 
 
-# The path below `tf.contrib` -> the module, for the table of patches; parents come first.
+# Path below `tf.contrib` -> module, for the table of patches; parents come first.
 MODULES = {path: ContribModule(path, contents.CONTENTS.get(path, Contents()))
            for path in _with_parents(contents.CONTENTS)}
 

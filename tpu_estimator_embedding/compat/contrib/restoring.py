@@ -14,17 +14,17 @@ def assign_from_checkpoint_fn(
     """Returns a function of a session that restores variables from a checkpoint.
 
     Args:
-        model_path: the checkpoint, or the directory of which it is the latest.
+        model_path: a checkpoint, or a directory, whose latest checkpoint is used.
         var_list: variables, or name in the checkpoint -> variable.
         ignore_missing_vars: whether variables that the checkpoint lacks keep their values;
             a warning names them.
-        reshape_variables: whether a value of another shape with as many elements is taken.
+        reshape_variables: whether to accept values of another shape with as many elements.
 
     Returns:
-        The function; None where the checkpoint has none of the variables.
+        The function; None if the checkpoint has none of the variables.
 
     Raises:
-        ValueError: `var_list` is empty.
+        ValueError: if `var_list` is empty.
     """
     if not var_list:
         raise ValueError(f"var_list cannot be empty: `var_list` must name variables, "
@@ -54,7 +54,7 @@ def get_variables_to_restore(include: Sequence[str] | None = None,
 
     Args:
         include: scopes; None means all variables.
-        exclude: scopes whose variables are left out.
+        exclude: scopes whose variables are not returned.
     """
     found = _below(include) if include is not None else tf.compat.v1.global_variables()
     left_out = {variable.ref() for variable in _below(exclude or ())}
@@ -67,6 +67,6 @@ def _below(scopes: Sequence[str]) -> list[Any]:
 
 
 def _name(variable: Any) -> str:
-    # A part of a partitioned variable is saved under the name of the whole.
+    # A part of a partitioned variable is saved under the name of the whole variable.
     sliced = getattr(variable, "_save_slice_info", None)
     return sliced.full_name if sliced else variable.op.name

@@ -1,11 +1,10 @@
 # SPDX-License-Identifier: Apache-2.0
 """Restores the modules that TensorFlow 2.16 removed, under their old names.
 
-tensorflow_estimator imports four of them when it is itself imported, and asks `tf.keras` for
-Keras 2. On TensorFlow 2.15 all of them exist and stay; only the classes of `tpu_embedding` and
-the functions of `tpu_embedding_gradient` become this package's, so that there is one
-`TableConfig`, one `AdagradParameters` and so on in a process, and a `TPUEmbedding` that needs
-no TPU.
+tensorflow_estimator imports four of them and reads Keras 2 from `tf.keras`. TensorFlow 2.15 has
+all of them; there only the classes of `tpu_embedding` and the functions of
+`tpu_embedding_gradient` are replaced. So a process has one `TableConfig`, one `AdagradParameters`
+and so on, and a `TPUEmbedding` that needs no TPU.
 """
 
 import importlib
@@ -16,12 +15,12 @@ from tpu_estimator_embedding.compat import legacy_keras, patch, patch_table, ver
 def import_estimator() -> None:
     """Imports tensorflow_estimator without lasting changes to other modules.
 
-    The modules that it needs are under their old names only meanwhile, and `tf.keras` is
-    Keras 2 only meanwhile. What it imported stays valid.
+    The modules that it needs have their old names, and `tf.keras` is Keras 2, only during the
+    import. The imported modules stay usable.
 
     Raises:
-        RuntimeError: if a package is missing or of the wrong version; the text says which,
-            and what to do.
+        RuntimeError: if a package is missing or has the wrong version; the message names the
+            package and the fix.
 
     >>> import_estimator()
     >>> from tensorflow_estimator.python.estimator.tpu import tpu_config
@@ -40,7 +39,7 @@ def restore() -> None:
     """Makes tensorflow_estimator importable permanently; further calls change nothing.
 
     Raises:
-        RuntimeError: if `tf.keras` cannot be Keras 2 any more; see `legacy_keras`.
+        RuntimeError: if `tf.keras` is already Keras 3; see `legacy_keras`.
 
     >>> restore()
     >>> from tensorflow.python.tpu import tpu_embedding
@@ -50,8 +49,8 @@ def restore() -> None:
     legacy_keras.use()
     for row in patch_table.MODULES:
         patch.apply(row)
-    for module in patch_table.UPSTREAM:  # whose modules thereby copy names from before
+    for module in patch_table.UPSTREAM:  # copy names, so import before patching
         importlib.import_module(module)
-    for row in (*patch_table.EXPERIMENTAL, *patch_table.V1_WORDS, *patch_table.V1_ENGINE,
+    for row in (*patch_table.EXPERIMENTAL, *patch_table.V1_API, *patch_table.V1_ENGINE,
                 *patch_table.SAVERS):
         patch.apply(row)

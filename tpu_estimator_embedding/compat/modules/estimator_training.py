@@ -2,8 +2,8 @@
 """`tensorflow.python.distribute.estimator_training`: strategies in an Estimator's RunConfig.
 
 A strategy on one machine works, and so does a `TF_CONFIG` cluster without a strategy. Both
-at once ran under the distribute coordinator, which TensorFlow dropped for Estimators in
-2.16: a RunConfig can still describe such a job, running it raises.
+together need the distribute coordinator, whose support for Estimators TensorFlow 2.16 removed. A
+RunConfig can still describe such a job, but running it raises an error.
 """
 
 from collections.abc import Callable, Mapping
@@ -19,11 +19,11 @@ def init_run_config(config: Any, tf_config: Mapping[str, Any]) -> None:
     """Sets the cluster properties of a RunConfig with a strategy.
 
     Args:
-        config: a `tf.estimator.RunConfig` in construction.
-        tf_config: the parsed `TF_CONFIG`, empty on one machine.
+        config: a `tf.estimator.RunConfig` under construction.
+        tf_config: the parsed `TF_CONFIG`; empty on one machine.
 
     Raises:
-        ValueError: a strategy is given twice, or the cluster is.
+        ValueError: if a strategy or the cluster is given twice.
     """
     experimental = config._experimental_distribute
     config._train_distribute = _one_strategy(config, "train_distribute")
@@ -34,7 +34,7 @@ def init_run_config(config: Any, tf_config: Mapping[str, Any]) -> None:
     if config._train_distribute and remote_cluster:
         if cluster:
             raise ValueError(
-                "`experimental_distribute.remote_cluster` must be None where TF_CONFIG has a "
+                "`experimental_distribute.remote_cluster` must be None if TF_CONFIG has a "
                 f"cluster, got {remote_cluster!r} and {tf_config['cluster']!r}.")
         config._cluster_spec = remote_cluster
         config._distribute_coordinator_mode = STANDALONE_CLIENT
@@ -76,7 +76,7 @@ def _one_strategy(config: Any, argument: str) -> Any:
     new, old = getattr(experimental, argument, None), getattr(config, f"_{argument}")
     if new and old:
         raise ValueError(
-            f"`{argument}` must be None where `experimental_distribute.{argument}` is set, "
+            f"`{argument}` must be None if `experimental_distribute.{argument}` is set, "
             f"got {old!r}.")
     return new or old
 
@@ -84,7 +84,7 @@ def _one_strategy(config: Any, argument: str) -> Any:
 def _no_coordinator(function: str) -> RuntimeError:
     return RuntimeError(
         f"{function} cannot use a tf.distribute strategy and a cluster together, because "
-        f"TensorFlow 2.16 dropped the distribute coordinator for Estimators. Take "
-        f"`train_distribute` and `eval_distribute` out of the RunConfig to train on the "
+        f"TensorFlow 2.16 removed the distribute coordinator for Estimators. Remove "
+        f"`train_distribute` and `eval_distribute` from the RunConfig to train on the "
         f"workers and parameter servers of TF_CONFIG, or unset TF_CONFIG to use the "
         f"strategy on one machine.")

@@ -1,8 +1,8 @@
 # SPDX-License-Identifier: Apache-2.0
-"""`tensorflow.python.tpu.session_support`: what watches and stops the workers of a TPU job.
+"""`tensorflow.python.tpu.session_support`: hooks that watch and stop the workers of a TPU job.
 
-The heartbeats it lived on belong to TPU workers. Without such workers there is nothing to
-watch and every hook here is idle; with them, watching raises, because it would not happen.
+They relied on the heartbeats of TPU workers. Without TPU workers the hooks here do nothing; with
+TPU workers they raise an error, because they could not watch them.
 """
 
 from collections.abc import Callable, Sequence
@@ -10,14 +10,14 @@ from typing import Any, NoReturn
 
 import tensorflow as tf
 
-# The exit code with which a TPU worker is asked to restart.
+# The exit code that requests a TPU worker to restart.
 _RESTART = 42
 
 ShutdownFn = Callable[[tf.compat.v1.train.SessionRunContext, Any, Any], None]
 
 
 class CoordinatorResetError(tf.errors.AbortedError):
-    """Asks a MonitoredSession to recover with a new session."""
+    """Makes a MonitoredSession recover with a new session."""
 
     def __init__(self) -> None:
         super().__init__(None, None, "The workers were shut down; a new session is needed.")
@@ -27,8 +27,8 @@ def start_worker_watchdog(session: Any, devices: Sequence[str] | None = None,
                           ping_interval: float = 60, shutdown_timeout: float = 3600) -> NoReturn:
     """Raises RuntimeError: only TPU workers can be watched."""
     raise RuntimeError(
-        "start_worker_watchdog needs the heartbeats of TPU workers, which TensorFlow dropped "
-        "in 2.16. Remove the call, or run the TPU job on TensorFlow 2.15.")
+        "start_worker_watchdog needs the heartbeats of TPU workers, which TensorFlow 2.16 "
+        "removed. Remove the call, or run the TPU job with TensorFlow 2.15.")
 
 
 def stop_worker_watchdog() -> None:
@@ -36,12 +36,12 @@ def stop_worker_watchdog() -> None:
 
 
 class GracefulShutdownHook(tf.compat.v1.train.SessionRunHook):
-    """Replaces the hook with which a TPU job saved its model before a worker stopped.
+    """Replaces the hook that saved the model of a TPU job before a worker stopped.
 
     Args:
-        checkpoint_prefix: where the checkpoint would go.
-        saver: what would save it.
-        on_shutdown_hooks: functions that would be called after saving.
+        checkpoint_prefix: prefix of the checkpoint; not used.
+        saver: the saver; not used.
+        on_shutdown_hooks: functions to call after saving; not used.
     """
 
     def __init__(self, checkpoint_prefix: str, saver: tf.compat.v1.train.Saver | None = None,
@@ -51,18 +51,18 @@ class GracefulShutdownHook(tf.compat.v1.train.SessionRunHook):
         self._on_shutdown_hooks = list(on_shutdown_hooks or ())
 
     def after_create_session(self, session: tf.compat.v1.Session, coord: Any) -> None:
-        """Raises RuntimeError where the session has TPU workers, which go unwatched."""
+        """Raises RuntimeError if the session has TPU workers, which it could not watch."""
         workers = [device.name for device in session.list_devices()
                    if device.device_type == "TPU"]
         if workers:
             raise RuntimeError(
-                f"GracefulShutdownHook cannot watch the TPU workers {workers}: TensorFlow "
-                f"dropped their heartbeats in 2.16. Remove the hook, or run the TPU job on "
+                f"GracefulShutdownHook cannot watch the TPU workers {workers}: TensorFlow 2.16 "
+                f"removed their heartbeats. Remove the hook, or run the TPU job with "
                 f"TensorFlow 2.15.")
 
 
 class ShutdownLameWorkers:
-    """Shuts down the workers that reported trouble; training goes on with the rest."""
+    """Shuts down the workers that reported problems; training continues on the others."""
 
     def __call__(self, run_context: Any, all_workers: Any, lame_workers: Any) -> None:
         lame_workers.shutdown(exit_code=_RESTART)
@@ -76,7 +76,7 @@ class ShutdownAllWorkers:
 
 
 class ResetComputation:
-    """Shuts down every worker and makes the MonitoredSession start over."""
+    """Shuts down every worker and makes the MonitoredSession recover."""
 
     def __call__(self, run_context: Any, all_workers: Any, lame_workers: Any) -> NoReturn:
         all_workers.shutdown(exit_code=_RESTART)

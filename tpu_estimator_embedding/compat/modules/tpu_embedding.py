@@ -1,7 +1,7 @@
 # SPDX-License-Identifier: Apache-2.0
-"""`tensorflow.python.tpu.tpu_embedding`: the v1 vocabulary and engine, this package's own.
+"""`tensorflow.python.tpu.tpu_embedding`, with this package's v1 API and engine.
 
-The modules that TensorFlow's imports, which programs reach through it, load when they are read.
+Modules that TensorFlow's module imports, and that programs use through it, are loaded lazily.
 """
 
 import importlib

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""`tensorflow.python.tpu.tpu_embedding_gradient`: gradients of activations, by hand."""
+"""`tensorflow.python.tpu.tpu_embedding_gradient`, with this package's functions."""
 
 from tpu_estimator_embedding.v1_engine.tpu_embedding_gradient import (
     create_dummy_table_variables,

@@ -1,8 +1,9 @@
 # SPDX-License-Identifier: Apache-2.0
 """The number of cores of this machine as a stand-in for a TPU, and their topology.
 
-The variable says it, which `run --cores` sets: then programs that leave `num_shards` unset have
-as many replicas. Otherwise there is one core for each GPU, or else for each logical CPU.
+An environment variable, which `run --cores` sets, defines the number; programs that leave
+`num_shards` unset then have as many replicas. Without it there is one core per GPU or, if there
+are no GPUs, per logical CPU.
 """
 
 import itertools
@@ -15,16 +16,16 @@ from tpu_estimator_embedding import checks
 
 VARIABLE = "TPU_ESTIMATOR_EMBEDDING_CORES"
 
-# The mesh of the TPUs that have as many cores, of which upstream cuts replicas of several cores.
+# The mesh of a TPU with as many cores, which upstream divides into replicas of several cores.
 _MESHES = {1: (1, 1, 1, 1), 2: (1, 1, 1, 2), 4: (1, 2, 1, 2), 8: (2, 2, 1, 2), 16: (4, 2, 1, 2),
            32: (4, 4, 1, 2), 64: (8, 4, 1, 2), 128: (8, 8, 1, 2)}
 
 
 def chosen() -> int | None:
-    """Returns the cores that the variable asks for; None where it is not set.
+    """Returns the number of cores in the environment variable; None if it is not set.
 
     Raises:
-        ValueError: it is not a positive number.
+        ValueError: if it is not a positive int.
     """
     text = os.environ.get(VARIABLE, "")
     if not text:
@@ -34,15 +35,15 @@ def chosen() -> int | None:
 
 
 def count() -> int:
-    """Returns how many cores the stand-in has; starts no device."""
+    """Returns the number of cores of the stand-in, without initializing devices."""
     return chosen() or _num_devices("GPU") or _num_devices("CPU") or 1
 
 
 def devices(cores: int) -> list[str]:
-    """Returns a device of this machine for each core, of logical CPUs that it makes if it must.
+    """Returns a device of this machine for each core; creates logical CPUs if necessary.
 
     Raises:
-        RuntimeError: TensorFlow has started its devices, and they are fewer.
+        RuntimeError: if TensorFlow has already initialized fewer devices.
     """
     kind = "GPU" if _num_devices("GPU") else "CPU"
     if kind == "CPU" and _num_devices(kind) < cores:
@@ -50,9 +51,9 @@ def devices(cores: int) -> list[str]:
     found = [device.name for device in tf.config.list_logical_devices(kind)]
     if len(found) < cores:
         raise RuntimeError(
-            f"{cores} cores need as many devices, and TensorFlow has started {len(found)} {kind}. "
-            f"Make the strategy before anything else uses TensorFlow, or ask for {len(found)} by "
-            f"{VARIABLE}.")
+            f"{cores} cores need as many devices, but TensorFlow has initialized {len(found)} "
+            f"{kind}. Create the strategy before anything else uses TensorFlow, or set "
+            f"{VARIABLE}={len(found)}.")
     return found[:cores]
 
 
@@ -72,12 +73,12 @@ def topology(cores: int) -> tf.tpu.experimental.Topology:
 
 
 def mesh(cores: int) -> list[int]:
-    """Returns the shape `[x, y, z, core]` of a mesh of as many cores."""
+    """Returns the shape `[x, y, z, core]` of a mesh with this number of cores."""
     return list(_MESHES.get(cores, (cores, 1, 1, 1)))
 
 
 def _num_devices(kind: str) -> int:
-    """Returns how many logical devices there are or will be, without starting them."""
+    """Returns the number of logical devices, without initializing them."""
     physical = tf.config.list_physical_devices(kind)
     return sum(len(tf.config.get_logical_device_configuration(device) or [device])
                for device in physical)
@@ -88,5 +89,5 @@ def _make_cpus(cores: int) -> None:
     try:
         tf.config.set_logical_device_configuration(
             cpu, [tf.config.LogicalDeviceConfiguration()] * cores)
-    except RuntimeError:  # TensorFlow has started its devices, which `devices` then counts
+    except RuntimeError:  # TensorFlow has initialized its devices; `devices` counts them
         return

@@ -10,7 +10,7 @@ from tpu_estimator_embedding.mid_level import tpu_embedding, tpu_embedding_v0
 from tpu_estimator_embedding.mid_level import tpu_embedding_v2 as mid_level_v2
 
 try:
-    from tensorflow.python.tpu import tpu_embedding_v3  # which TensorFlow 2.16 brought
+    from tensorflow.python.tpu import tpu_embedding_v3  # new in TensorFlow 2.16
 except ImportError:
     tpu_embedding_v3 = None
 

@@ -9,10 +9,10 @@ from tensorflow.python.distribute import mirrored_strategy
 
 
 class TPUExtended(mirrored_strategy.MirroredExtended):
-    """Mirrors variables on every replica, but those beside a variable that is not mirrored.
+    """Mirrors variables on every replica, except those colocated with an unmirrored variable.
 
-    Tables of TPUEmbedding are one set for all replicas. Legacy optimizers of Keras create the
-    slots of a table under the strategy, colocated with it: these are one set, too.
+    All replicas share the tables of TPUEmbedding. Keras' legacy optimizers create the slots of a
+    table under the strategy, colocated with it; all replicas share these too.
     """
 
     def _validate_colocate_with_variable(self, colocate_with_variable: Any) -> None:
@@ -30,6 +30,6 @@ class TPUExtended(mirrored_strategy.MirroredExtended):
 
 
 def _is_of(extended: TPUExtended, variable: Any) -> bool:
-    """Whether it is one variable for all replicas, of the strategy all the same."""
+    """Whether the variable belongs to the strategy and all replicas share it."""
     return (isinstance(variable, tf.Variable) and extended.variable_created_in_scope(variable)
             and not isinstance(variable, tf.distribute.DistributedValues))

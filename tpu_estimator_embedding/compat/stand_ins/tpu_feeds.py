@@ -1,8 +1,8 @@
 # SPDX-License-Identifier: Apache-2.0
 """Functions that exchange tensors with a TPU; without a TPU they raise errors.
 
-Without it they build a graph that no session takes, and the error of the session names an
-op that no program has written.
+TensorFlow's functions would build a graph that no session can run, and the error of the session
+would name an op that does not appear in the program.
 """
 
 import functools
@@ -24,7 +24,7 @@ def _feeding(name: str) -> Callable[..., Any]:
             return on_a_tpu(*arguments, **named)
         raise NotImplementedError(
             f"`tpu_ops.{name}` exchanges tensors with a TPU, and there is none. Pass the tensors "
-            f"on themselves, or let TPUEstimator feed its model_fn.")
+            f"directly, or let TPUEstimator feed its model_fn.")
 
     return refuse
 

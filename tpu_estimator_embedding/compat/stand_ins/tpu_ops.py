@@ -1,11 +1,10 @@
 # SPDX-License-Identifier: Apache-2.0
 """Stand-ins for TPU ops without a CPU kernel.
 
-A session refuses a graph that holds an op without a kernel, even one that is never
-fetched. `gen_tpu_ops.cross_replica_sum` is the one function through which
-`tf.compat.v1.tpu.cross_replica_sum`, `CrossShardOptimizer` and the gradient of both create
-the op CrossReplicaSum, so that is where the stand-in goes. The two other collective ops that a
-model may call are stood in for too.
+A session refuses a graph that contains an op without a kernel, even if the op is never fetched.
+`tf.compat.v1.tpu.cross_replica_sum`, `CrossShardOptimizer` and the gradients of both create the
+op CrossReplicaSum through `gen_tpu_ops.cross_replica_sum`, so the stand-in replaces this function.
+The two other collective ops that a model can call are replaced too.
 """
 
 import contextlib
@@ -22,7 +21,7 @@ from tpu_estimator_embedding import checks
 from tpu_estimator_embedding.compat import patch, patch_table
 from tpu_estimator_embedding.types import Tensor
 
-# By its scope a reader of a graph knows a stand-in, by its gradient a program does.
+# The scope marks a stand-in for readers of a graph, the gradient name marks it for programs.
 SCOPE = "cross_replica_sum_stand_in"
 GRADIENT = "CrossReplicaSumStandIn"
 GROUPS = "_group_assignment"
@@ -54,7 +53,7 @@ def standing_in() -> contextlib.AbstractContextManager[None]:
 
 
 def is_stand_in(op: tf.Operation) -> bool:
-    """Whether `op` is where a TPU would sum its input over the replicas."""
+    """Whether `op` stands in for a sum over replicas."""
     return op.type == "Identity" and is_stand_in_node(op.node_def)
 
 
@@ -64,27 +63,28 @@ def is_stand_in_node(node: node_def_pb2.NodeDef) -> bool:
 
 
 def group_assignment(op: tf.Operation) -> list[list[int]] | None:
-    """Which replicas sum with which at a stand-in; None where the graph computes that."""
+    """The groups of replicas that sum with each other; None if the graph computes them."""
     groups = op.node_def.attr[GROUPS].s
     return json.loads(groups) if groups else None
 
 
 def is_gathered(op: tf.Operation) -> bool:
-    """Whether a stand-in is part of sparse slices, which are summed by putting them together."""
+    """Whether a stand-in is part of IndexedSlices, whose sum is a concatenation."""
     return op.node_def.attr[GATHERED].b
 
 
 def cross_replica_sum(input: Any, group_assignment: Any = None, name: str | None = None) -> Any:
-    """Returns the sum of `input` over the replicas: without a TPU, `input` itself.
+    """Returns the sum of `input` over the replicas; without a TPU, `input` itself.
 
     Args:
-        input: tensor or `IndexedSlices` of any shape; a sum of slices is the slices of all
-            replicas, concatenated, and stays sparse.
-        group_assignment: `[groups, replicas per group]` integers: who sums with whom.
-        name: of the op.
+        input: tensor or `IndexedSlices` of any shape. The sum of slices concatenates the slices
+            of all replicas and stays sparse.
+        group_assignment: `[groups, replicas per group]` integers: the replicas that sum with
+            each other.
+        name: name of the op.
 
     Returns:
-        What `input` is, of the same shape and dtype.
+        A tensor or `IndexedSlices`, like `input`, of the same shape and dtype.
     """
     if _is_in_tpu_context():
         return _tpu_cross_replica_sum(input, group_assignment, name=name)
@@ -98,11 +98,11 @@ def cross_replica_sum(input: Any, group_assignment: Any = None, name: str | None
 
 def all_to_all(input: Any, group_assignment: Any, concat_dimension: int, split_dimension: int,
                split_count: int, name: str | None = None) -> Tensor:
-    """Returns the pieces of `input` that the replicas send here: with one replica, `input`.
+    """Returns the pieces of `input` that the replicas send to this one; with one, `input`.
 
     Raises:
-        ValueError: `split_count` is not 1, the size of a group of one replica.
-        RuntimeError: the graph is built for several replicas.
+        ValueError: if `split_count` is not 1, the size of a group with one replica.
+        RuntimeError: if the graph is built for several replicas.
     """
     if _is_in_tpu_context():
         return _tpu_all_to_all(input, group_assignment, concat_dimension, split_dimension,
@@ -113,10 +113,10 @@ def all_to_all(input: Any, group_assignment: Any, concat_dimension: int, split_d
 
 
 def collective_permute(input: Any, source_target_pairs: Any, name: str | None = None) -> Tensor:
-    """Returns what the pairs send to this replica: with one replica, `input` or zeros.
+    """Returns the tensor that the pairs send to this replica; with one, `input` or zeros.
 
     Raises:
-        RuntimeError: the graph is built for several replicas.
+        RuntimeError: if the graph is built for several replicas.
     """
     if _is_in_tpu_context():
         return _tpu_collective_permute(input, source_target_pairs, name=name)
@@ -127,7 +127,7 @@ def collective_permute(input: Any, source_target_pairs: Any, name: str | None = 
 
 
 def _is_in_tpu_context() -> bool:
-    # Not merely XLA: XLA on a CPU has no kernels for these ops either.
+    # XLA alone is not enough: XLA on a CPU has no kernels for these ops either.
     return tpu_util.enclosing_tpu_context() is not None
 
 
@@ -152,7 +152,7 @@ def _sum_of_slices(slices: tf.IndexedSlices, groups: Any, name: str | None) -> t
 
 
 def _of_any_length(tensor: Tensor) -> Tensor:
-    """Hides the static number of slices: it is that of one replica, not of the sum."""
+    """Hides the static number of slices, which is that of one replica, not of the sum."""
     return tf.compat.v1.placeholder_with_default(tensor, [None, *tensor.shape[1:].as_list()])
 
 

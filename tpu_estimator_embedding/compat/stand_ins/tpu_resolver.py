@@ -1,8 +1,8 @@
 # SPDX-License-Identifier: Apache-2.0
-"""TPUClusterResolver without a TPU: this machine, as one host.
+"""TPUClusterResolver without a TPU: it describes this machine as one host.
 
-The class stays TensorFlow's, so that subclasses and `isinstance` work; these functions take
-the place of some of its methods. A resolver whose TPU answers is TensorFlow's in everything.
+The class stays TensorFlow's, so that subclasses and `isinstance` work; these functions replace some
+of its methods. If a TPU answers, they behave like TensorFlow's.
 """
 
 import os
@@ -23,18 +23,18 @@ def initialize(self: Any, tpu: Any = None, zone: Any = None, project: Any = None
                job_name: str = "worker", coordinator_name: str | None = None,
                coordinator_address: str | None = None, credentials: Any = "default",
                service: Any = None, discovery_url: str | None = None) -> None:
-    """Makes the resolver of a TPU if one answers, and of this machine otherwise.
+    """Creates the resolver of a TPU if one answers, otherwise of this machine.
 
-    Of this machine, `master()` is the empty string and `cluster_spec()` is empty, and so
-    the coordinator is not needed.
+    For this machine, `master()` is the empty string and `cluster_spec()` is empty, so no
+    coordinator is needed.
     """
     arguments = (tpu, zone, project, job_name, coordinator_name, coordinator_address,
                  credentials, service, discovery_url)
     found, sought = _find_tpu(self, tpu, arguments)
     if found:
         return
-    tpu_system.say_this_machine_stands_in(sought)
-    vars(self).clear()  # of what looking for the TPU has left
+    tpu_system.log_stand_in(sought)
+    vars(self).clear()  # removes attributes that the search for a TPU has set
     _tensorflow_init(self, "local", job_name=job_name)
     self.rpc_layer = None
     self.is_this_machine = True
@@ -43,14 +43,14 @@ def initialize(self: Any, tpu: Any = None, zone: Any = None, project: Any = None
 
 def num_accelerators(self: Any, task_type: str | None = None, task_id: int | None = None,
                      config_proto: Any = None) -> dict[str, int]:
-    """Returns the cores of each host by kind."""
+    """Returns device type -> number of cores on each host."""
     if tpu_system.is_this_machine(self):
         return {"TPU": tpu_cores.count()}
     return _tensorflow_num_accelerators(self, task_type, task_id, config_proto)
 
 
 def get_tpu_system_metadata(self: Any) -> tf.tpu.experimental.TPUSystemMetadata:
-    """Returns the cores and hosts; this machine is one host, with its own devices."""
+    """Returns the cores and hosts; this machine is one host with its own devices."""
     found = _tensorflow_metadata(self)
     if tpu_system.is_this_machine(self):
         cores = tpu_cores.count()
@@ -59,7 +59,7 @@ def get_tpu_system_metadata(self: Any) -> tf.tpu.experimental.TPUSystemMetadata:
 
 
 def cluster_spec(self: Any) -> tf.train.ClusterSpec:
-    """Returns the cluster; that of this machine has one task, and no address to connect to."""
+    """Returns the cluster; for this machine, it has one task without an address."""
     if tpu_system.is_this_machine(self):
         return _OneTask(self.task_type)
     return _tensorflow_cluster_spec(self)
@@ -75,7 +75,7 @@ class TPUClusterResolver(tf.distribute.cluster_resolver.TPUClusterResolver):
 
 
 class _OneTask(tf.train.ClusterSpec):
-    """The cluster of this process: without addresses, but with one task."""
+    """The cluster of this process: one task without an address."""
 
     def __init__(self, job: str) -> None:
         super().__init__({})
@@ -97,14 +97,14 @@ class _NoCloudClient:
     """The client of a Cloud TPU for this machine, which needs no preparation."""
 
     def configure_tpu_version(self, version: str, restart_type: str = "always") -> None:
-        """Does nothing: this TensorFlow runs the program."""
+        """Does nothing, because the installed TensorFlow runs the program."""
 
     def wait_for_healthy(self, timeout_s: int = 1200, interval: int = 30) -> None:
-        """Returns at once."""
+        """Returns immediately."""
 
 
 def _find_tpu(resolver: Any, tpu: Any, arguments: tuple[Any, ...]) -> tuple[bool, str]:
-    """Makes `resolver` that of the TPU if it answers; also returns where it was looked for."""
+    """Initializes `resolver` for a TPU; returns (whether it answers, where it was searched)."""
     name = _name_of(tpu)
     if name in tpu_system.LOCAL:
         is_here = tpu_system.is_present()
@@ -125,12 +125,12 @@ def _find_by_name(resolver: Any, name: str, arguments: tuple[Any, ...]) -> tuple
     try:
         _tensorflow_init(resolver, *arguments)
         return tpu_system.answers(resolver.master()), repr(name)
-    except Exception as error:  # of any of the client libraries: there is no such TPU
+    except Exception as error:  # of any client library: there is no such TPU
         return False, f"{name!r} ({type(error).__name__}: {error})"
 
 
 def _name_of(tpu: Any) -> str:
-    """Returns the name or addresses of the TPU meant, as TensorFlow's own client finds it."""
+    """Returns the name or addresses of the TPU, determined like TensorFlow's client does."""
     if isinstance(tpu, (list, tuple)):
         tpu = tpu[0] if tpu else ""
     if isinstance(tpu, bytes):

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Initializing and shutting down a TPU system without a TPU, which does nothing."""
+"""Initialization and shutdown of a TPU system; without a TPU they do nothing."""
 
 import functools
 import os
@@ -27,10 +27,10 @@ _tensorflow_core = tpu_name_util.core
 
 @functools.wraps(_tensorflow_initialize)
 def initialize_tpu_system_impl(cluster_resolver: Any = None, *arguments: Any) -> Any:
-    """Returns the topology of this machine; in a `tf.function`, its serialized form."""
+    """Returns the topology of this machine; in a `tf.function`, the serialized topology."""
     if tpu_system.is_present():
         return _tensorflow_initialize(cluster_resolver, *arguments)
-    tpu_system.say_this_machine_stands_in()
+    tpu_system.log_stand_in()
     topology = tpu_cores.topology(tpu_cores.count())
     if tf.inside_function():
         return tf.constant(topology.serialized())
@@ -41,12 +41,12 @@ def initialize_tpu_system_impl(cluster_resolver: Any = None, *arguments: Any) ->
 
 @functools.wraps(_tensorflow_shutdown)
 def shutdown_tpu_system_impl(cluster_resolver: Any = None, *arguments: Any) -> None:
-    """Does nothing: there is no TPU system to shut down."""
+    """Does nothing, because there is no TPU system to shut down."""
     if tpu_system.is_present():
         _tensorflow_shutdown(cluster_resolver, *arguments)
 
 
-# What `tf.compat.v1.tpu.initialize_system` and `shutdown_system` put into a graph.
+# The ops of `tf.compat.v1.tpu.initialize_system` and `shutdown_system` in a graph.
 
 
 @functools.wraps(_tensorflow_configure)
@@ -54,13 +54,13 @@ def configure_distributed_tpu(*arguments: Any, **named: Any) -> Tensor:
     """Returns the serialized topology of this machine, a string tensor."""
     if tpu_system.is_present():
         return _tensorflow_configure(*arguments, **named)
-    tpu_system.say_this_machine_stands_in()
+    tpu_system.log_stand_in()
     return tf.constant(tpu_cores.topology(tpu_cores.count()).serialized(), name=named.get("name"))
 
 
 @functools.wraps(_tensorflow_configure_embedding)
 def configure_tpu_embedding(*arguments: Any, **named: Any) -> Any:
-    """Does nothing: the constructor configures the engine of this package."""
+    """Does nothing, because the constructor configures this package's engine."""
     if tpu_system.is_present():
         return _tensorflow_configure_embedding(*arguments, **named)
     return tf.no_op(name=named.get("name"))
@@ -68,7 +68,7 @@ def configure_tpu_embedding(*arguments: Any, **named: Any) -> Any:
 
 @functools.wraps(_tensorflow_shutdown_op)
 def shutdown_distributed_tpu(*arguments: Any, **named: Any) -> Any:
-    """Does nothing: there is no TPU system to shut down."""
+    """Does nothing, because there is no TPU system to shut down."""
     if tpu_system.is_present():
         return _tensorflow_shutdown_op(*arguments, **named)
     return tf.no_op(name=named.get("name"))
@@ -76,22 +76,22 @@ def shutdown_distributed_tpu(*arguments: Any, **named: Any) -> Any:
 
 @functools.wraps(_tensorflow_system_device)
 def _tpu_system_device_name(job: str | None) -> str:
-    """Returns the device of the ops above: without a TPU the empty one, which places nothing."""
+    """Returns the device of the ops above; without a TPU, "", which does not constrain them."""
     return _tensorflow_system_device(job) if tpu_system.is_present() else ""
 
 
 @functools.wraps(_tensorflow_core)
 def core(num: int) -> str:
-    """Returns the device of a core: without a TPU the empty one."""
+    """Returns the device of a core; without a TPU, ""."""
     return _tensorflow_core(num) if tpu_system.is_present() else ""
 
 
 @functools.wraps(_tensorflow_connect_to_host)
 def connect_to_remote_host(remote_host: Any = None, job_name: str = "worker") -> None:
-    """Connects to a server; where there is none, this machine stands in."""
+    """Connects to a server; if none answers, this machine stands in for it."""
     hosts = tf.nest.flatten(remote_host) if remote_host else []
     if hosts and not tpu_system.is_listening(hosts[0]):
-        tpu_system.say_this_machine_stands_in(hosts[0])
+        tpu_system.log_stand_in(hosts[0])
         return
     _tensorflow_connect_to_host(remote_host, job_name)
 
@@ -99,9 +99,9 @@ def connect_to_remote_host(remote_host: Any = None, job_name: str = "worker") ->
 @functools.wraps(_tensorflow_session)
 def initialize_session(self: Any, target: str | bytes | None, graph: Any = None,
                        config: Any = None) -> None:
-    """Makes a session of this machine where no server is at the address of the target.
+    """Creates a local session if no server answers at the address of the target.
 
-    A session with a cluster, its own or that of TF_CONFIG, waits for the cluster to start.
+    A session with a cluster, its own or that of TF_CONFIG, waits until the cluster starts.
     """
     has_cluster = config is not None and config.cluster_def.job
     if target and not has_cluster and "cluster" not in os.environ.get("TF_CONFIG", ""):

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""`tf.distribute.TPUStrategy` over the devices of this machine, where there is no TPU."""
+"""`tf.distribute.TPUStrategy` over the devices of this machine, if there is no TPU."""
 
 import math
 from typing import Any
@@ -16,10 +16,10 @@ _Tensors = Any  # a nest of tensors
 
 
 class _ThisMachine(tf.distribute.MirroredStrategy):
-    """One replica for each core that this machine stands in for; with a TPU, TensorFlow's own.
+    """One replica per core that this machine stands in for; with a TPU, TensorFlow's strategy.
 
-    A core is a GPU, or else a logical CPU; `tpu_cores` says how many there are. What a TPU's
-    strategy splits over the cores of a replica stays whole: a replica has one device.
+    A core is a GPU or, without GPUs, a logical CPU; `tpu_cores` defines their number. Tensors that
+    a TPU splits over the cores of a replica are not split, because a replica has one device here.
     """
 
     _upstream: type[tf.distribute.Strategy]
@@ -32,7 +32,7 @@ class _ThisMachine(tf.distribute.MirroredStrategy):
     def __init__(self, tpu_cluster_resolver: Any, device_assignment: Any) -> None:
         cores = tpu_cores.count()
         devices = tpu_cores.devices(device_assignment.num_replicas if device_assignment else cores)
-        # As MirroredStrategy does, with another `extended`.
+        # Like MirroredStrategy, with another `extended`.
         tf.distribute.Strategy.__init__(self, TPUExtended(self, devices=devices))
         self._resolver = tpu_cluster_resolver
         self._cores_per_replica = getattr(device_assignment, "num_cores_per_replica", 1)
@@ -45,7 +45,7 @@ class _ThisMachine(tf.distribute.MirroredStrategy):
 
     @property
     def cluster_resolver(self) -> Any:
-        """The resolver that the strategy was made with."""
+        """The resolver that was passed to the strategy."""
         return self._resolver
 
     def experimental_assign_to_logical_device(self, tensor: _Tensors,
@@ -53,7 +53,7 @@ class _ThisMachine(tf.distribute.MirroredStrategy):
         """Returns the tensor; the logical devices of a replica are one device of this machine.
 
         Raises:
-            ValueError: a replica has no such logical device.
+            ValueError: if a replica does not have the logical device.
         """
         if not 0 <= logical_device_id < self._cores_per_replica:
             raise ValueError(
@@ -67,7 +67,7 @@ class _ThisMachine(tf.distribute.MirroredStrategy):
         """Returns the tensor.
 
         Raises:
-            ValueError: the number of parts is not that of the logical devices of a replica.
+            ValueError: if the number of parts is not the number of logical devices per replica.
         """
         parts = math.prod(partition_dimensions or [1])
         if parts not in (1, self._cores_per_replica):
@@ -89,7 +89,7 @@ class TPUStrategy(_ThisMachine):
     def __init__(self, tpu_cluster_resolver: Any = None,
                  experimental_device_assignment: Any = None,
                  experimental_spmd_xla_partitioning: bool = False) -> None:
-        # SPMD splits the tensors of a replica over its cores; with one it changes nothing.
+        # SPMD splits the tensors of a replica over its cores; with one core it has no effect.
         del experimental_spmd_xla_partitioning
         super().__init__(tpu_cluster_resolver, experimental_device_assignment)
 

@@ -1,7 +1,7 @@
 # SPDX-License-Identifier: Apache-2.0
 """Detects a TPU system within seconds; otherwise this machine replaces it.
 
-Everything that stands in for a TPU asks here first, and steps aside where there is one.
+Every stand-in checks this first, and is not used if there is a TPU.
 """
 
 import http.client
@@ -12,20 +12,20 @@ import urllib.parse
 
 import tensorflow as tf
 
-LOCAL = ("", "local")  # the masters that are this process
+LOCAL = ("", "local")  # the masters that mean this process
 CONNECT_SECONDS = 2.0  # a TPU answers in milliseconds, an unused address never
 LIST_SECONDS = 5.0
 
 _DEFAULT_PORT = 8470
 _METADATA_SERVER = "169.254.169.254"
 
-# Global, as the devices of a process are.
+# Global, because the devices of a process are.
 _answered: set[str] = set()
-_said: list[str] = []
+_logged: list[str] = []
 
 
 def is_present() -> bool:
-    """Whether this process has TPU devices, or has met a TPU system that answered."""
+    """Whether this process has TPU devices, or a TPU system has answered it."""
     return bool(_answered) or bool(tf.config.list_physical_devices("TPU"))
 
 
@@ -38,10 +38,10 @@ def answers(address: str) -> bool:
 
 
 def device_types(address: str) -> set[str] | None:
-    """Asks the server at an address for its devices.
+    """Requests the list of devices from the server at an address.
 
     Returns:
-        The types of its devices; None where no TensorFlow server answers in time.
+        The types of its devices; None if no TensorFlow server answers in time.
     """
     if not is_listening(address):
         return None
@@ -55,7 +55,7 @@ def device_types(address: str) -> set[str] | None:
 
 
 def is_listening(address: str) -> bool:
-    """Whether a server listens at an address, even if it waits for its cluster."""
+    """Whether a server listens at an address, even if it is waiting for its cluster."""
     accepted: list[bool] = []
 
     def connect() -> None:
@@ -67,7 +67,7 @@ def is_listening(address: str) -> bool:
             return
         accepted.append(True)
 
-    # In a thread, because looking a name up cannot be given a time.
+    # In a thread, because name resolution has no timeout.
     thread = threading.Thread(target=connect, daemon=True)
     thread.start()
     thread.join(CONNECT_SECONDS)
@@ -75,15 +75,15 @@ def is_listening(address: str) -> bool:
 
 
 def or_this_machine(master: str) -> str:
-    """Returns the master if it is local or reachable, else that of this machine."""
+    """Returns the master if it is local or reachable, otherwise the local master."""
     if not master.startswith("grpc://") or is_listening(master):
         return master
-    say_this_machine_stands_in(master)
+    log_stand_in(master)
     return ""
 
 
 def is_on_google_cloud() -> bool:
-    """Whether names of TPUs can be looked up: only a machine of Google's can reach them."""
+    """Whether TPU names can be resolved, which works on machines of Google Cloud only."""
     server = os.environ.get("GCE_METADATA_HOST") or os.environ.get(
         "GCE_METADATA_IP") or _METADATA_SERVER
     connection = http.client.HTTPConnection(server, timeout=CONNECT_SECONDS)
@@ -96,16 +96,16 @@ def is_on_google_cloud() -> bool:
         connection.close()
 
 
-def say_this_machine_stands_in(sought: str = "") -> None:
-    """Logs, the first time in a process, that this machine is used as the TPU system.
+def log_stand_in(sought: str = "") -> None:
+    """Logs, once per process, that this machine stands in for a TPU system.
 
     Args:
-        sought: where a TPU was looked for, if anywhere but here.
+        sought: where a TPU was searched, if not on this machine.
     """
-    if not _said:
-        _said.append("tpu_estimator_embedding: no TPU answers"
+    if not _logged:
+        _logged.append("tpu_estimator_embedding: no TPU answers"
                      f"{f' at {sought}' if sought else ''}; this machine stands in for it.")
-        tf.compat.v1.logging.warning("%s", _said[0])
+        tf.compat.v1.logging.warning("%s", _logged[0])
 
 
 def is_this_machine(resolver: object) -> bool:

@@ -1,10 +1,11 @@
 # SPDX-License-Identifier: Apache-2.0
-"""The two ways to call `TPUEmbedding`: of release 2.3, and of release 2.4 on."""
+"""The two signatures of `TPUEmbedding`: that of release 2.3, and that of release 2.4 and later."""
 
 import inspect
 from typing import Any, NamedTuple
 
 from tpu_estimator_embedding import checks
+from tpu_estimator_embedding.multipliers.table_multipliers import Multipliers
 
 _POSITIONAL = inspect.Parameter.POSITIONAL_OR_KEYWORD
 
@@ -28,8 +29,8 @@ class ConstructorCall(NamedTuple):
     """The arguments of a constructor call, in either signature.
 
     Attributes:
-        batch_size: over all replicas; None in the way of release 2.4.
-        table_multipliers: in both ways; TensorFlow has no such argument.
+        batch_size: samples of all replicas; None in the signature of release 2.4.
+        table_multipliers: accepted in both signatures; TensorFlow does not have it.
     """
 
     feature_config: Any
@@ -37,14 +38,14 @@ class ConstructorCall(NamedTuple):
     pipeline_execution_with_tensor_core: bool = False
     batch_size: int | None = None
     initialize_tpu_embedding: bool = True
-    table_multipliers: Any = None
+    table_multipliers: Multipliers = None
 
 
 def read_call(arguments: tuple[Any, ...], keywords: dict[str, Any]) -> ConstructorCall:
     """Reads the arguments of a call.
 
-    A call is of release 2.3 if its second argument is an int, or it names an argument that
-    only that release had.
+    A call uses the signature of release 2.3 if its second argument is an int, or if it has a
+    keyword that only release 2.3 had.
 
     Raises:
         TypeError: if arguments are missing or unknown.

@@ -1,7 +1,8 @@
 # SPDX-License-Identifier: Apache-2.0
-"""A feature of the v2 vocabulary: whose ids look up which table."""
+"""A feature of the TF2 API."""
 
 import dataclasses
+from collections.abc import Sequence
 from typing import Any
 
 import tensorflow as tf
@@ -17,14 +18,14 @@ class FeatureConfig:
     Attributes:
         table: a TableConfig.
         max_sequence_length: L > 0 makes it a sequence feature with activations
-            `[batch, L, dim]`, cut or filled with zeros; 0 combines the ids of a sample
-            into `[batch, dim]`. Ignored if there is an output_shape.
+            `[batch, L, dim]`, truncated or padded with zeros; 0 combines the ids of a sample
+            into `[batch, dim]`. Ignored if output_shape is set.
         validate_weights_and_indices: whether a lookup for serving drops negative ids and,
-            unless the combiner is "sum", weights that are not positive, and gives zeros
-            for samples without ids.
-        output_shape: the shape of the activations, without dim; None takes it from the
-            input, whose ids of the last dimension are combined.
-        name: a label; messages name a feature by its path in the structure.
+            unless the combiner is "sum", non-positive weights, and returns zeros for samples
+            without ids.
+        output_shape: shape of the activations without the dimension of the table. None infers
+            it from the input and combines ids along its last dimension.
+        name: a label. Messages identify a feature by its path in the structure instead.
 
     Raises:
         ValueError: if a value is of the wrong type or outside its range.
@@ -36,7 +37,7 @@ class FeatureConfig:
     table: TableConfig
     max_sequence_length: int = 0
     validate_weights_and_indices: bool = True
-    output_shape: Any = None
+    output_shape: tf.TensorShape | Sequence[int | None] | None = None
     name: str | None = None
 
     def __post_init__(self) -> None:
@@ -51,11 +52,11 @@ class FeatureConfig:
             isinstance(self.validate_weights_and_indices, bool),
             "Argument `validate_weights_and_indices` must be a boolean. Received: "
             f"{self.validate_weights_and_indices!r}.",
-            "Releases up to 2.4 had `name` in its place: pass it by keyword.")
+            "Releases up to 2.4 had `name` as this argument: pass `name` by keyword.")
         self.output_shape = tf.TensorShape(self.output_shape)
 
 
 def is_feature_config(value: Any) -> bool:
-    """Whether `value` is a FeatureConfig of this vocabulary, of this package or TensorFlow's."""
+    """Whether `value` is a FeatureConfig of the TF2 API, from this package or TensorFlow."""
     return hasattr(value, "table") and any(
         base.__name__ == FeatureConfig.__name__ for base in type(value).__mro__)

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""What the optimizers of the v2 vocabulary have in common."""
+"""The base class of the optimizers of the TF2 API."""
 
 import dataclasses
 import numbers
@@ -7,7 +7,7 @@ from typing import Any
 
 from tpu_estimator_embedding import checks
 
-# The largest absolute value of a gradient, or its smallest and largest value.
+# The maximum absolute value of a gradient, or its minimum and maximum.
 ClipValue = float | tuple[float | None, float | None]
 
 
@@ -15,12 +15,12 @@ ClipValue = float | tuple[float | None, float | None]
 class _Optimizer:
     """Settings that every optimizer has, with the names of `tf.tpu.experimental.embedding`.
 
-    Each class below it writes all its fields out, because TensorFlow's order mixes them.
-    Two objects are equal if they are of one class and all their settings are equal.
+    Each subclass lists all its fields, because TensorFlow's order mixes them. Two objects are
+    equal if they have the same class and equal settings.
 
     Attributes:
-        learning_rate: a number, or a function without arguments that returns one, called
-            in every `apply_gradients`. Tables that share a function share its value.
+        learning_rate: a number, or a function without arguments that returns one. Every
+            `apply_gradients` calls the function once for all tables that share it.
         use_gradient_accumulation: whether a row gets one update per step, from the sum
             over all replicas, instead of one per replica.
         clip_weight_min: lower limit of the weights after each update; None means no limit.
@@ -30,10 +30,10 @@ class _Optimizer:
             learning rate.
         slot_variable_creation_fn: called with the variable of a table, the names of its
             slots and their initializers; returns slot name -> variable. None creates them.
-        clipvalue: limit of the absolute value of the summed gradient of a row, or its
-            (min, max), of which either may be None.
+        clipvalue: limit of the absolute value of the summed gradient of a row, or a tuple
+            (min, max); either may be None.
         low_dimensional_packing_status: whether a TPU packs several rows of 1, 2 or 4
-            columns into one line of memory. It changes no number anywhere.
+            columns into one line of memory. It does not affect results.
 
     Raises:
         ValueError: if a value is outside its range, or gradients are clipped without being
@@ -49,7 +49,7 @@ class _Optimizer:
                               settings.learning_rate)
         _check_flag(settings.use_gradient_accumulation)
         checks.check(settings.use_gradient_accumulation or settings.clipvalue is None,
-                     "clipvalue", "None where use_gradient_accumulation is False",
+                     "clipvalue", "None if use_gradient_accumulation is False",
                      settings.clipvalue, sentence="When `use_gradient_accumulation` is False, "
                      "gradient clipping cannot be used and `clipvalue` should be left as None.")
         checks.check(not isinstance(settings.clipvalue, tuple) or len(settings.clipvalue) == 2,
@@ -78,12 +78,12 @@ class _Optimizer:
 
 
 def is_optimizer(value: Any) -> bool:
-    """Whether `value` is an optimizer of this vocabulary, of this package or TensorFlow's."""
+    """Whether `value` is an optimizer of the TF2 API, from this package or TensorFlow."""
     return any(base.__name__ == _Optimizer.__name__ for base in type(value).__mro__)
 
 
 def _check_flag(value: Any) -> None:
-    # Releases up to 2.4 had the limit of the weights in this place for gradient descent.
+    # In releases up to 2.4, this argument of gradient descent was the limit of the weights.
     checks.check(not isinstance(value, float) and value in (True, False),
                  "use_gradient_accumulation", "True or False", value,
                  "Pass clip_weight_min and clip_weight_max by keyword.")

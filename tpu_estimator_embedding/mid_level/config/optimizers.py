@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""The optimizers of the v2 API; the rules of the same names document the equations.
+"""The optimizers of the TF2 API. The update rules of the same names document the equations.
 
 >>> Adagrad(0.1, clipvalue=2.0).clip_gradient_min
 -2.0
@@ -22,7 +22,7 @@ SlotVariableCreationFn = Callable[..., Mapping[str, Any]]
 class SGD(_Optimizer):
     """Settings of gradient descent.
 
-    Attributes and errors are those of all optimizers.
+    The attributes and errors are those of all optimizers.
 
     >>> SGD().learning_rate
     0.01
@@ -74,9 +74,9 @@ class AdagradMomentum(_Optimizer):
     """Settings of Adagrad with momentum.
 
     Attributes:
-        momentum: share of the momentum that stays.
-        use_nesterov: whether a step looks ahead along the momentum.
-        exponent: root that is taken of the accumulator, above 0.
+        momentum: decay factor of the momentum.
+        use_nesterov: whether to use Nesterov momentum.
+        exponent: root of the accumulator, above 0; 2 is the square root.
         beta2: 1 sums squared gradients, below 1 averages them.
         epsilon: added to the accumulator, above 0.
         The others are those of all optimizers.
@@ -115,15 +115,16 @@ class FTRL(_Optimizer):
     """Settings of follow the regularized leader.
 
     Attributes:
-        learning_rate_power: at most 0; how fast the rate falls, 0 keeps it.
+        learning_rate_power: power of the accumulator that scales the rate, at most 0; 0 keeps
+            the rate fixed.
         l1_regularization_strength: at least 0.
         l2_regularization_strength: at least 0.
         beta: added to the root of the accumulator.
         initial_accumulator_value: value every accumulator starts with, above 0.
-        multiply_linear_by_learning_rate: whether the slot `linears` is kept multiplied by
-            the learning rate, which allows a rate of 0.
-        allow_zero_accumulator: whether a TPU computes in a form that an accumulator of 0
-            does no harm to. It is such a form here either way.
+        multiply_linear_by_learning_rate: whether the slot `linears` includes the learning rate,
+            which allows a rate of 0.
+        allow_zero_accumulator: requests arithmetic that tolerates an accumulator of 0. This
+            package's always does, so the flag has no effect.
         The others are those of all optimizers.
 
     Raises:
@@ -167,8 +168,8 @@ class Adam(_Optimizer):
         beta_1: decay rate of the first moment, in [0, 1).
         beta_2: decay rate of the second moment, in [0, 1).
         epsilon: added to the denominator, above 0.
-        lazy_adam: whether rows that a step did not look up stay as they are.
-        sum_inside_sqrt: whether epsilon stands, squared, inside the root.
+        lazy_adam: whether rows that a step did not look up stay unchanged.
+        sum_inside_sqrt: whether epsilon is squared and added under the root.
         The others are those of all optimizers.
 
     Raises:

@@ -13,9 +13,9 @@ class QuantizationConfig:
     The gradient passes unchanged, and the table keeps its exact values.
 
     Attributes:
-        num_buckets: at least 2.
-        lower: smallest of the values.
-        upper: largest of the values.
+        num_buckets: number of values, at least 2.
+        lower: smallest value.
+        upper: largest value.
 
     Raises:
         ValueError: if a value is outside its range.

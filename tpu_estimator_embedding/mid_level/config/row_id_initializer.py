@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""An initializer by which every row shows where it lies."""
+"""An initializer that fills every row with its number."""
 
 import dataclasses
 from typing import Any
@@ -11,11 +11,11 @@ from tpu_estimator_embedding.types import Tensor
 
 @dataclasses.dataclass(frozen=True)
 class RowIdInitializer:
-    """Initializes row i with `offset + i`, which makes table layouts visible.
+    """Initializes row i with `offset + i`, to make table layouts visible.
 
     Attributes:
-        offset: value of the first row; where an initializer is told which part of a table
-            it fills, the first row of the part stands in its place.
+        offset: value of the first row. If the caller passes `shard_info`, the offset of the
+            part replaces it.
 
     >>> RowIdInitializer(5)((2, 3), tf.float32).numpy().tolist()
     [[5.0, 5.0, 5.0], [6.0, 6.0, 6.0]]
@@ -25,7 +25,7 @@ class RowIdInitializer:
 
     def __call__(self, shape: Any, dtype: tf.DType = tf.float32, *, shard_info: Any = None,
                  **unused: Any) -> Tensor:
-        """Returns a tensor `shape` of `dtype`."""
+        """Returns a tensor of `shape` and `dtype`."""
         offset = self.offset if shard_info is None else shard_info.offset[0]
         rows = tf.cast(tf.range(offset, offset + shape[0]), dtype)
         return tf.broadcast_to(rows[:, tf.newaxis], shape)

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""How TPUEmbeddingV2 lays tables out on SparseCores, and the limits it keeps."""
+"""Settings of the SparseCore layout of TPUEmbeddingV2."""
 
 import dataclasses
 from collections.abc import Mapping
@@ -7,17 +7,18 @@ from collections.abc import Mapping
 
 @dataclasses.dataclass(frozen=True)
 class SparseCoreEmbeddingConfig:
-    """Settings of TPUEmbeddingV2.
+    """The layout of tables on SparseCores, and limits on the number of ids.
 
     Attributes:
-        disable_table_stacking: whether every table is a stack of its own.
-        max_ids_per_chip_per_sample: room for ids, per chip and sample.
-        max_ids_per_table: stack name -> most ids that a SparseCore sends to a partition.
-        max_unique_ids_per_table: stack name -> most distinct ones of them.
-        allow_id_dropping: whether ids beyond the room are dropped, instead of an error.
-        initialize_tables_on_host: where a TPU makes the first values of tables. It changes
-            no number.
-        enable_fast_table_initialization: how a TPU makes them. It changes no number.
+        disable_table_stacking: whether every table has a separate stack.
+        max_ids_per_chip_per_sample: capacity for ids, per chip and sample.
+        max_ids_per_table: stack name -> maximum ids that a SparseCore sends to a partition.
+        max_unique_ids_per_table: stack name -> maximum distinct ids of these.
+        allow_id_dropping: whether ids beyond the capacity are dropped instead of refused.
+        initialize_tables_on_host: where a TPU computes initial values. It does not affect
+            results.
+        enable_fast_table_initialization: how a TPU computes initial values. It does not affect
+            results.
 
     >>> SparseCoreEmbeddingConfig(disable_table_stacking=True).max_ids_per_chip_per_sample
     64

@@ -1,9 +1,9 @@
 # SPDX-License-Identifier: Apache-2.0
-"""The features and tables of a nested structure of FeatureConfigs, by name.
+"""Names of the features and tables in a nested structure of FeatureConfigs.
 
-A feature is called by its path in the structure: `user/country` of
-`{"user": {"country": ...}}`, `1` of the second of a list. A structure that is a single
-FeatureConfig has one feature, called `feature`.
+The name of a feature is its path in the structure: `user/country` in
+`{"user": {"country": ...}}`, `1` for the second element of a list. A structure that is a single
+FeatureConfig has one feature, named `feature`.
 
 >>> from tpu_estimator_embedding.mid_level.config.feature_config import FeatureConfig
 >>> words = TableConfig(1000, 16)
@@ -19,7 +19,7 @@ import tensorflow as tf
 from tensorflow.python.util import nest
 
 from tpu_estimator_embedding import checks, other_api
-from tpu_estimator_embedding.mid_level.config.feature_config import is_feature_config
+from tpu_estimator_embedding.mid_level.config.feature_config import FeatureConfig, is_feature_config
 from tpu_estimator_embedding.mid_level.config.table_config import (
     TableConfig,
     check_supported,
@@ -29,11 +29,12 @@ from tpu_estimator_embedding.mid_level.config.table_config import (
 _ONLY = "feature"  # the path of a FeatureConfig that is the whole structure
 
 
-def named_features(feature_config: Any) -> dict[str, Any]:
+def named_features(feature_config: Any) -> dict[str, FeatureConfig]:
     """Returns path -> FeatureConfig, in the order of `tf.nest.flatten`.
 
     Raises:
-        ValueError: if there is none, a leaf is no FeatureConfig, or two have one path.
+        ValueError: if there are no features, a leaf is not a FeatureConfig, or two features
+            have the same path.
     """
     _check_api(feature_config)
     leaves = nest.flatten_with_joined_string_paths(feature_config)
@@ -48,7 +49,10 @@ def named_features(feature_config: Any) -> dict[str, Any]:
 
 
 def _check_api(structure: Any) -> None:
-    """Raises ValueError for a config of the Estimator API, whose fields would be leaves."""
+    """Raises ValueError for a config of the Estimator API.
+
+    It is a tuple, so `tf.nest` would treat its fields as leaves.
+    """
     checks.check(not other_api.is_of_estimator_api(structure), "feature_config",
                  "a nested structure of FeatureConfigs", structure,
                  other_api.tf2_import(structure))
@@ -61,16 +65,16 @@ def _check_api(structure: Any) -> None:
 
 
 def named_values(structure: Any) -> list[tuple[str, Any]]:
-    """Returns the path and value of every leaf of a structure like that of the configs."""
+    """Returns the path and value of every leaf of a structure like feature_config."""
     return [(path or _ONLY, value)
             for path, value in nest.flatten_with_joined_string_paths(structure)]
 
 
 def named_shapes(feature_config: Any, shapes: Any) -> dict[str, Any]:
-    """Returns path -> shape, of shapes in the structure of the features or all in one list.
+    """Returns path -> shape, from shapes in the structure of the features or in a flat list.
 
     Raises:
-        ValueError, TypeError: if there is not one shape for each feature.
+        ValueError, TypeError: if there is not exactly one shape per feature.
 
     >>> from tpu_estimator_embedding.mid_level.config.feature_config import FeatureConfig
     >>> config = {"a": FeatureConfig(TableConfig(10, 1)), "b": FeatureConfig(TableConfig(10, 1))}
@@ -85,10 +89,10 @@ def named_shapes(feature_config: Any, shapes: Any) -> dict[str, Any]:
 
 
 def check_structure(argument: str, feature_config: Any, given: Any) -> None:
-    """Checks that a structure of values is that of the FeatureConfigs.
+    """Checks that values have the structure of feature_config.
 
     Raises:
-        ValueError: if values are missing, or there are others.
+        ValueError: if values are missing or superfluous.
         TypeError: if the type of a sequence differs.
     """
     expected = [path for path, _ in named_values(feature_config)]
@@ -98,26 +102,27 @@ def check_structure(argument: str, feature_config: Any, given: Any) -> None:
         nest.assert_same_structure(feature_config, given)
     except (TypeError, ValueError) as error:
         raise type(error)(checks.complaint(
-            argument, "of the structure of feature_config", type(given).__name__,
+            argument, "in the structure of feature_config", type(given).__name__,
             f"Missing: {missing}. Not configured: {extra}.")) from error
 
 
 def named_tables(feature_config: Any) -> dict[str, TableConfig]:
     """Returns name -> TableConfig, in the order in which features first use the tables.
 
-    A table without a name is called `table_` and its place in that order.
+    A table without a name is named `table_` followed by its index in that order.
 
     Raises:
-        ValueError: if two tables have one name, or a table needs a SparseCore.
+        ValueError: if two tables have the same name, or a table uses a setting that only
+            SparseCores support.
     """
-    configs: list[Any] = []
+    configs: list[TableConfig] = []
     for path, feature in named_features(feature_config).items():
         checks.check(is_table_config(feature.table), f"table of feature {path!r}",
                      "a TableConfig", feature.table, other_api.tf2_import(feature.table))
         if not any(feature.table is config for config in configs):
             configs.append(feature.table)
-    names = [f"table_{place}" if config.name is None else config.name
-             for place, config in enumerate(configs)]
+    names = [f"table_{index}" if config.name is None else config.name
+             for index, config in enumerate(configs)]
     checks.check(len(set(names)) == len(names), "names of tables", "distinct", names,
                  "Share the TableConfig object between features that share the table.",
                  sentence="Tables must have a unique name. Multiple tables with name "

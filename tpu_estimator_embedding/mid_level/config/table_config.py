@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""A table of the v2 vocabulary."""
+"""A table of the TF2 API."""
 
 import dataclasses
 import math
@@ -18,19 +18,19 @@ TABLE_COMBINERS = ("mean", "sum", "sqrtn")
 class TableConfig:
     """An embedding table. Features that share the object share the table.
 
-    As in TensorFlow, an object is equal only to itself, and a key of `embedding_tables`.
+    As in TensorFlow, an object is equal only to itself; it is a key of `embedding_tables`.
 
     Attributes:
         vocabulary_size: rows; valid ids are `[0, vocabulary_size)`.
         dim: columns, the width of an activation.
         initializer: called with the shape and dtype of each part of the table; by default
             a normal distribution of deviation 1/√dim, truncated at two deviations.
-        optimizer: overrides the optimizer given for all tables; None uses that one.
+        optimizer: overrides the optimizer given for all tables; None means that optimizer.
         combiner: "mean", "sum" or "sqrtn" of the ids of a sample.
-        name: name of the variables of the table; None stands for `table_0`, `table_1`, …
-            in the order in which features first use the tables.
+        name: name of the variables of the table; None means `table_0`, `table_1`, … in the
+            order in which features first use the tables.
         quantization_config: a QuantizationConfig, or None.
-        layout: None; layouts are computed from the tables.
+        layout: must be None; layouts are computed from the tables.
         dtype: tf.float32.
 
     Raises:
@@ -69,7 +69,7 @@ class TableConfig:
         return 1 / math.sqrt(self.dim)
 
     def __repr__(self) -> str:
-        # As TensorFlow prints it: without layout and dtype, the default initializer as None.
+        # TensorFlow omits layout and dtype, and prints the default initializer as None.
         shown = ("vocabulary_size", "dim", "initializer", "optimizer", "combiner", "name",
                  "quantization_config")
         values = {name: getattr(self, name) for name in shown}
@@ -78,16 +78,16 @@ class TableConfig:
         return f"TableConfig({', '.join(f'{name}={value!r}' for name, value in values.items())})"
 
     def _has_default_initializer(self) -> bool:
-        # By its name: TensorFlow has two classes of it, and either Keras one of its own.
+        # Compares names, because TensorFlow, Keras 2 and Keras 3 have different classes of it.
         initializer: Any = self.initializer
         return (type(initializer).__name__ == "TruncatedNormal" and initializer.mean == 0.0
                 and math.isclose(initializer.stddev, self._default_stddev))
 
 
 def is_table_config(value: Any) -> bool:
-    """Whether `value` is a TableConfig of the v2 API, of this package or TensorFlow.
+    """Whether `value` is a TableConfig of the TF2 API, from this package or TensorFlow.
 
-    The v1 vocabulary has a class of the same name, whose tables have a `dimension`.
+    The v1 API has a class of the same name, with `dimension` instead of `dim`.
     """
     return hasattr(value, "dim") and any(
         base.__name__ == TableConfig.__name__ for base in type(value).__mro__)
@@ -100,16 +100,16 @@ def _check_size(argument: str, value: Any) -> None:
 
 
 def check_supported(table: Any) -> None:
-    """Raises ValueError if `table` asks for what only a SparseCore has."""
+    """Raises ValueError if `table` uses a setting that only SparseCores support."""
     label = f" of table {table.name!r}" if table.name else ""
     checks.check(
         isinstance(table.combiner, str) and table.combiner in TABLE_COMBINERS,
         f"combiner{label}", f"one of {', '.join(map(repr, TABLE_COMBINERS))}", table.combiner,
         "" if isinstance(table.combiner, str) else
-        "A CustomCombiner is a computation that XLA compiles for a SparseCore; without one, "
-        "look the ids up as a sequence and combine the activations in the model.",
+        "A CustomCombiner is compiled by XLA for a SparseCore. Instead, look up the ids as a "
+        "sequence and combine the activations in the model.",
         sentence=f"Argument `combiner` must be one of {TABLE_COMBINERS}.")
     checks.check(getattr(table, "layout", None) is None, f"layout{label}", "None",
                  getattr(table, "layout", None), "Layouts are computed from the tables.")
     checks.check(getattr(table, "dtype", tf.float32) == tf.float32, f"dtype{label}",
-                 "tf.float32, which gradients update", getattr(table, "dtype", None))
+                 "tf.float32, the only trainable dtype", getattr(table, "dtype", None))

@@ -1,8 +1,8 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Lowers the v2 API to an `EmbeddingPlan`.
+"""Lowers the TF2 API to an `EmbeddingPlan`.
 
-The objects of `tf.tpu.experimental.embedding` are taken wherever those of this package
-are. Nothing that the caller passes is changed.
+Objects of `tf.tpu.experimental.embedding` are accepted wherever those of this package are.
+Arguments are not modified.
 """
 
 import dataclasses
@@ -13,9 +13,13 @@ from typing import Any
 import tensorflow as tf
 
 from tpu_estimator_embedding import checks, other_api
+from tpu_estimator_embedding.mid_level.config.feature_config import FeatureConfig
 from tpu_estimator_embedding.mid_level.config.optimizer import is_optimizer
+from tpu_estimator_embedding.mid_level.config.optimizers import SlotVariableCreationFn
+from tpu_estimator_embedding.mid_level.config.quantization_config import QuantizationConfig
 from tpu_estimator_embedding.mid_level.config.structure import named_features, named_tables
-from tpu_estimator_embedding.multipliers.table_multipliers import TableMultipliers
+from tpu_estimator_embedding.mid_level.config.table_config import TableConfig
+from tpu_estimator_embedding.multipliers.table_multipliers import Multipliers, TableMultipliers
 from tpu_estimator_embedding.optimizers.registry import rules
 from tpu_estimator_embedding.optimizers.row_optimizer import RowOptimizer
 from tpu_estimator_embedding.optimizers.update_rule import UpdateRule
@@ -24,22 +28,22 @@ from tpu_estimator_embedding.types import Initializer, LearningRate, Quantizatio
 
 
 def to_plan(feature_config: Any, optimizer: Any = None, *, num_hosts: int = 1,
-            pipelined: bool = False, table_multipliers: Any = None) -> EmbeddingPlan:
+            pipelined: bool = False, table_multipliers: Multipliers = None) -> EmbeddingPlan:
     """Lowers features and their tables to a plan.
 
     Args:
-        feature_config: a nested structure of FeatureConfigs. The plan calls each feature
-            by its path, and tables without a name `table_0`, `table_1`, …
-        optimizer: the optimizer of the tables that have none of their own; None leaves
-            them without, so that the plan only looks up.
+        feature_config: a nested structure of FeatureConfigs. The plan names each feature by its
+            path, and tables without a name `table_0`, `table_1`, …
+        optimizer: the optimizer of the tables that do not set their own. If it is None, these
+            tables cannot be trained.
         num_hosts: parts into which every table is split.
-        pipelined: whether activations of a step miss the update of the step before.
-        table_multipliers: a mapping as `TableMultipliers.of` takes it.
+        pipelined: whether activations lack the update of the previous step.
+        table_multipliers: a mapping for `TableMultipliers.of`.
 
     Raises:
-        ValueError: if a config is of the wrong class, two tables have one name, an
-            optimizer is of no known class, a table needs a SparseCore, or table_multipliers
-            name no table.
+        ValueError: if a config or an optimizer is of the wrong class, two tables have the same
+            name, a table uses a setting that only SparseCores support, or a key of
+            table_multipliers matches no table.
 
     >>> from tpu_estimator_embedding.mid_level.config import (
     ...     feature_config, optimizers, table_config)
@@ -62,22 +66,22 @@ def to_plan(feature_config: Any, optimizer: Any = None, *, num_hosts: int = 1,
 
 
 def with_sequence_lengths(plan: EmbeddingPlan, lengths: Mapping[str, int]) -> EmbeddingPlan:
-    """Returns the plan with these rows per sample, 0 for features that are no sequences."""
+    """Returns the plan with these sequence lengths; 0 for features that are not sequences."""
     return dataclasses.replace(plan, features=tuple(
         dataclasses.replace(feature, max_sequence_length=lengths[feature.name])
         for feature in plan.features))
 
 
-def has_output_shape(feature: Any) -> bool:
-    """Whether a FeatureConfig states the shape of its activations."""
+def has_output_shape(feature: FeatureConfig) -> bool:
+    """Whether a FeatureConfig sets output_shape."""
     return bool(tf.TensorShape(getattr(feature, "output_shape", None)).rank)
 
 
-def table_optimizer(name: str, table: Any, for_all: Any) -> Any:
-    """Returns the optimizer of a table: its own, or that for all tables, or None.
+def table_optimizer(name: str, table: TableConfig, for_all: Any) -> Any:
+    """Returns the optimizer of a table: its own, the one for all tables, or None.
 
     Raises:
-        ValueError: if it is of no class of the v2 vocabulary.
+        ValueError: if it is not an optimizer of the TF2 API.
     """
     optimizer = for_all if table.optimizer is None else table.optimizer
     if optimizer is not None:
@@ -91,7 +95,8 @@ def table_optimizer(name: str, table: Any, for_all: Any) -> Any:
     return optimizer
 
 
-def slot_functions(tables: Mapping[str, Any], for_all: Any) -> dict[str, Callable[..., Any]]:
+def slot_functions(tables: Mapping[str, TableConfig],
+                   for_all: Any) -> dict[str, SlotVariableCreationFn]:
     """Returns the slot_variable_creation_fn of the tables whose optimizer has one."""
     functions = {name: getattr(table_optimizer(name, table, for_all),
                                "slot_variable_creation_fn", None)
@@ -107,19 +112,20 @@ def _to_table(name: str, config: Any, for_all: Any, rates: "_LearningRates") -> 
                      _to_quantization(getattr(config, "quantization_config", None)))
 
 
-def _to_quantization(config: Any) -> Quantization | None:
-    return config and Quantization(config.num_buckets, config.lower, config.upper)
+def _to_quantization(config: QuantizationConfig | None) -> Quantization | None:
+    return None if config is None else Quantization(
+        config.num_buckets, config.lower, config.upper)
 
 
 def _float32(initializer: Initializer) -> Initializer:
-    @functools.wraps(initializer)  # which shows the arguments that it takes
+    @functools.wraps(initializer)  # keeps the signature, which callers inspect
     def initialize(shape: Any, dtype: tf.DType = tf.float32, **options: Any) -> Tensor:
         return tf.cast(initializer(shape, dtype=dtype, **options), tf.float32)
     return initialize
 
 
 def _rules() -> dict[str, type[UpdateRule]]:
-    """The optimizers that the v2 vocabulary has; their settings are named as the rules are."""
+    """The optimizers of the TF2 API, by the name that the class and its rule share."""
     return {rule.__name__: rule for rule in rules() if rule.record.v2_attributes is not None}
 
 
@@ -128,7 +134,7 @@ def _rule_class(table: str, optimizer: Any) -> type[UpdateRule]:
     checks.check(
         "CustomOptimizer" not in names, f"optimizer of table {table!r}",
         f"one of {', '.join(_rules())}", optimizer,
-        "A CustomOptimizer is a computation that XLA compiles for a SparseCore.")
+        "A CustomOptimizer is compiled by XLA for a SparseCore.")
     known = [name for name in names if name in _rules()]
     checks.check(bool(known), f"optimizer of table {table!r}", f"one of {', '.join(_rules())}",
                  optimizer)
@@ -152,7 +158,7 @@ def _to_row_optimizer(table: str, optimizer: Any, rates: "_LearningRates") -> Ro
 
 
 class _LearningRates:
-    """Rates as functions of the step, one for each function that tables share."""
+    """Converts learning rates to functions of the step; shared functions are converted once."""
 
     def __init__(self) -> None:
         self._functions: dict[Callable[[], Any], Callable[[Tensor], Tensor]] = {}

@@ -1,8 +1,8 @@
 # SPDX-License-Identifier: Apache-2.0
 """Converts the input of a feature to EnqueueData.
 
-Ids always have weights, 1 where the caller gives none, so that every batch has one form
-and can wait in one queue.
+Ids always have weights, 1 if the caller passes none, so that all batches have the same structure
+and fit in one queue.
 """
 
 from typing import Any
@@ -23,17 +23,17 @@ from tpu_estimator_embedding.types import Tensor
 
 
 def feature_data(path: str, value: Any, weights: Any, layout: RowLayout) -> AnyEnqueueData:
-    """Returns the ids of a feature with the rows of activations that they go into.
+    """Returns the ids of a feature and the rows of activations that they contribute to.
 
     Args:
-        path: what the feature is called.
+        path: path of the feature.
         value: Tensor, SparseTensor or RaggedTensor of integers.
-        weights: floats of the same kind and places, or None.
+        weights: floats of the same tensor type with the same indices, or None.
         layout: the rows of all features.
 
     Raises:
-        ValueError: if weights are of another kind than the ids, or given for a dense
-            Tensor; if the ids do not fill the stated shape.
+        ValueError: if weights and ids differ in tensor type, weights are given for a dense
+            Tensor, or the ids do not fill output_shape.
     """
     check_weights(path, value, weights)
     if isinstance(value, tf.RaggedTensor):
@@ -44,7 +44,7 @@ def feature_data(path: str, value: Any, weights: Any, layout: RowLayout) -> AnyE
 
 
 def check_weights(path: str, value: Any, weights: Any) -> None:
-    """Raises ValueError unless weights are None, or of the same kind as sparse ids."""
+    """Raises ValueError unless weights are None or have the tensor type of non-dense ids."""
     if weights is None:
         return
     checks.check_with_sentence(
@@ -55,14 +55,14 @@ def check_weights(path: str, value: Any, weights: Any) -> None:
     checks.check_with_sentence(
         isinstance(weights, kind), f"Weight for {path} is type {type(weights)} which does not "
         f"match type input which is {kind.__name__}.",
-        "Make both of one kind, with weights in the places of the ids.")
+        "Pass both as the same type of tensor, with the same indices.")
 
 
 def _from_dense(path: str, value: Tensor, layout: RowLayout) -> AnyEnqueueData:
     num_rows = layout.num_rows(path)
     checks.check(value.shape.num_elements() in (None, num_rows),
-                 f"number of ids of feature {path!r}", f"{num_rows}, one for each row of its "
-                 "activations", value.shape.num_elements())
+                 f"number of ids of feature {path!r}", f"{num_rows}, one per row of activations",
+                 value.shape.num_elements())
     places = tf.range(num_rows, dtype=tf.int64) if layout.rows_per_sample[path] else None
     return to_enqueue_data(
         value, places=None if places is None else _coordinates(path, places, layout))
@@ -112,7 +112,7 @@ def _from_ragged(path: str, value: tf.RaggedTensor, weights: tf.RaggedTensor | N
 
 def _at_rows(path: str, value: Any, weights: Any, samples: Tensor, positions: Tensor,
              length: int, layout: RowLayout) -> EnqueueData:
-    """Places ids in the rows `samples`, or the positions below `length` of them."""
+    """Returns ids with the coordinates of their samples and, for a sequence, positions."""
     ids, weights = value.values, None if weights is None else weights.values
     if not length:
         return EnqueueData(ids, _coordinates(path, samples, layout), weights)

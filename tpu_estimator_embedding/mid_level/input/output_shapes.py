@@ -1,8 +1,8 @@
 # SPDX-License-Identifier: Apache-2.0
-"""The shape of the activations of each feature without dim: configured or inferred.
+"""The shape of a feature's activations without the table's dimension: configured or inferred.
 
-An input `[batch, ids]` gives activations `[batch, dim]`, or `[batch, length, dim]` for a
-sequence; one of more dimensions gives all but its last.
+An input `[batch, ids]` has activations `[batch, dim]`, or `[batch, length, dim]` for a sequence.
+An input of higher rank, `[..., ids]`, has activations `[..., dim]`.
 """
 
 import warnings
@@ -11,19 +11,21 @@ from typing import Any, NamedTuple
 import tensorflow as tf
 
 from tpu_estimator_embedding import checks
+from tpu_estimator_embedding.mid_level.config.feature_config import FeatureConfig
 
 _KINDS = (tf.Tensor, tf.SparseTensor, tf.RaggedTensor)
 
 
 class OutputShape(NamedTuple):
-    """The shape that a feature's activations have, without dim.
+    """The shape of a feature's activations, without the table's dimension.
 
     Attributes:
-        dims: sizes, None where a size is not known.
-        sequence_length: L where each sample has L rows, one for each position; else 0.
-        is_stated: whether the FeatureConfig states it, or `build` got more dimensions than
-            samples and positions have.
-        max_sequence_length: L where an input of rank 2 is a sequence of the stated L rows.
+        dims: sizes; None if a size is unknown.
+        sequence_length: L if each sample has L rows, one per position; else 0.
+        is_stated: whether the FeatureConfig sets it, or `build` got a shape of higher rank than
+            samples and positions need.
+        max_sequence_length: L if an input of rank 2 is a sequence with L rows per sample
+            according to output_shape.
     """
 
     dims: tuple[int | None, ...]
@@ -32,11 +34,11 @@ class OutputShape(NamedTuple):
     max_sequence_length: int = 0
 
 
-def stated(path: str, config: Any) -> OutputShape | None:
-    """Returns the output_shape of a FeatureConfig, or None where it has none.
+def stated(path: str, config: FeatureConfig) -> OutputShape | None:
+    """Returns the output_shape of a FeatureConfig, or None if it does not set one.
 
     Raises:
-        ValueError: if a size is missing.
+        ValueError: if a size is unknown.
     """
     shape = tf.TensorShape(getattr(config, "output_shape", None))
     if not shape.rank:
@@ -47,25 +49,25 @@ def stated(path: str, config: Any) -> OutputShape | None:
     return _stated(config, tuple(shape.as_list()))
 
 
-def of_build(path: str, config: Any, shape: Any) -> OutputShape:
-    """Returns the shape that `build` fixes for inputs of a shape, with its ids.
+def of_build(path: str, config: FeatureConfig, shape: Any) -> OutputShape:
+    """Returns the shape of activations for an input shape that was passed to `build`.
 
     Raises:
-        ValueError: if a size but that of the ids is unknown, or output_shape differs.
+        ValueError: if a size other than the last is unknown, or output_shape differs.
     """
     given = of_input_shape(path, config, shape)
     if None in given.dims and stated(path, config) is None:
         raise ValueError(
             f"Input Feature {path} has output shape set as {list(given.dims)} which is not fully "
-            f"defined. Give `build` every size of its input but the last, got "
+            f"defined. Pass `build` every size of its input except the last, got "
             f"{tf.TensorShape(shape)}.")
     if len(given.dims) > 1 and not given.sequence_length:
         given = _stated(config, given.dims)
     return agreed(path, config, given)
 
 
-def agreed(path: str, config: Any, given: OutputShape) -> OutputShape:
-    """Returns the output_shape of a FeatureConfig, or else the shape given to `build`.
+def agreed(path: str, config: FeatureConfig, given: OutputShape) -> OutputShape:
+    """Returns the output_shape of a FeatureConfig; if it is not set, the shape from `build`.
 
     Raises:
         ValueError: if they contradict each other.
@@ -76,16 +78,16 @@ def agreed(path: str, config: Any, given: OutputShape) -> OutputShape:
     if not accepts(expected, given):
         raise ValueError(
             f"Inconsistent shape founded for input feature {path}, Output shape is set to be "
-            f"{list(expected.dims)}, But got incoming output shape {list(given.dims)}. Give "
-            "`build` the input shapes that `output_shape` of the FeatureConfig stands for.")
+            f"{list(expected.dims)}, But got incoming output shape {list(given.dims)}. Pass "
+            "`build` an input shape that matches `output_shape` of the FeatureConfig.")
     return expected
 
 
 def accepts(expected: OutputShape, given: OutputShape) -> bool:
-    """Whether an input with one inferred shape can have activations of another shape.
+    """Whether an input with the inferred shape `given` can have activations of shape `expected`.
 
-    As in TensorFlow, those of one or two dimensions can fill a stated shape of more, which
-    is checked with the ids.
+    As in TensorFlow, a shape of rank 1 or 2 is accepted for a configured shape of higher rank;
+    the number of rows is checked with the ids.
     """
     if expected.is_stated and len(given.dims) <= 2 and len(given.dims) < len(expected.dims):
         return True
@@ -93,16 +95,16 @@ def accepts(expected: OutputShape, given: OutputShape) -> bool:
         size in (None, other) for size, other in zip(given.dims, expected.dims, strict=True))
 
 
-def of_input(path: str, config: Any, value: Any) -> OutputShape:
-    """Returns the shape that an input gives.
+def of_input(path: str, config: FeatureConfig, value: Any) -> OutputShape:
+    """Returns the shape of the activations of an input.
 
     Args:
-        path: what the feature is called.
+        path: path of the feature.
         config: its FeatureConfig.
         value: a Tensor, SparseTensor or RaggedTensor.
 
     Raises:
-        ValueError: if the input is of another type, or of a rank that has no meaning.
+        ValueError: if the input is of another type, or of an unsupported rank.
     """
     checks.check_with_sentence(
         isinstance(value, _KINDS), f"Input {path} is of unknown type {type(value)}. Please only "
@@ -123,11 +125,11 @@ def of_input(path: str, config: Any, value: Any) -> OutputShape:
     return of_input_shape(path, config, shape)
 
 
-def of_input_shape(path: str, config: Any, shape: Any) -> OutputShape:
-    """Returns the shape that a sparse or ragged input of this shape, with its ids, gives.
+def of_input_shape(path: str, config: FeatureConfig, shape: Any) -> OutputShape:
+    """Returns the shape of the activations of a sparse or ragged input of shape `[..., ids]`.
 
     Raises:
-        ValueError: if the shape has no dimension.
+        ValueError: if the shape has rank 0 or an unknown rank.
     """
     shape = tf.TensorShape(shape)
     checks.check(shape.rank is not None and shape.rank >= 1, f"input shape of feature {path!r}",
@@ -145,25 +147,25 @@ def of_input_shape(path: str, config: Any, shape: Any) -> OutputShape:
     return OutputShape(dims[:-1])
 
 
-def of_batch_size(config: Any, batch_size: int) -> OutputShape:
-    """Returns the shape that a batch of this size gives."""
+def of_batch_size(config: FeatureConfig, batch_size: int) -> OutputShape:
+    """Returns the shape of the activations of a batch of `[batch_size, ids]`."""
     length = _sequence_length(config)
     return OutputShape((batch_size, length), length) if length else OutputShape((batch_size,))
 
 
-def _sequence_length(config: Any) -> int:
-    """Returns max_sequence_length, 0 where output_shape says what rows there are."""
+def _sequence_length(config: FeatureConfig) -> int:
+    """Returns max_sequence_length; 0 if output_shape is set, which overrides it."""
     return 0 if tf.TensorShape(getattr(config, "output_shape", None)).rank else (
         config.max_sequence_length)
 
 
-def _stated(config: Any, dims: tuple[int | None, ...]) -> OutputShape:
+def _stated(config: FeatureConfig, dims: tuple[int | None, ...]) -> OutputShape:
     length = config.max_sequence_length
     return OutputShape(dims, is_stated=True,
                        max_sequence_length=length if length and dims[1:] == (length,) else 0)
 
 
-def _check_dense(path: str, config: Any, shape: tf.TensorShape) -> None:
+def _check_dense(path: str, config: FeatureConfig, shape: tf.TensorShape) -> None:
     what = f"dense input of feature {path!r}"
     checks.check(bool(shape.rank), f"rank of the {what}", "known and at least 1", shape.rank,
                  sentence="Only rank 1 and above dense tensor is supported, find rank "

@@ -1,15 +1,14 @@
 # SPDX-License-Identifier: Apache-2.0
 """The rows of activations of each feature in a batch of the engine.
 
-The engine has one batch size for all features, and for each a number of rows per sample.
-The batch is the largest number that divides the samples of every feature, so that the
-usual case, features of one batch size, is the engine's own.
+The engine has one batch size for all features, and a number of rows per sample for each feature.
+Its batch size is the greatest common divisor of the features' sample counts; usually all features
+have the same batch size, which then is the engine's.
 """
 
 import dataclasses
 import math
 from collections.abc import Mapping
-from typing import Any
 
 from tpu_estimator_embedding import checks
 from tpu_estimator_embedding.mid_level.input import output_shapes
@@ -21,7 +20,7 @@ class RowLayout:
     """The shapes of all features of one replica's batch.
 
     Attributes:
-        shapes: path of the feature -> its shape, all sizes known.
+        shapes: path of the feature -> its shape, with all sizes known.
 
     >>> layout = RowLayout({"a": OutputShape((4,)), "b": OutputShape((4, 3), 3),
     ...                     "c": OutputShape((4, 2), is_stated=True)})
@@ -33,21 +32,21 @@ class RowLayout:
 
     @property
     def batch_size(self) -> int:
-        """Samples of the batch, as the engine sees it."""
+        """The batch size of the engine."""
         return math.gcd(*(_samples(shape) for shape in self.shapes.values()))
 
     @property
     def rows_per_sample(self) -> dict[str, int]:
-        """Path -> rows of activations of each sample; 0 stands for 1 row, no sequence."""
+        """Path -> rows of activations per sample; 0 means one row, not a sequence."""
         return {path: self._rows_per_sample(shape) for path, shape in self.shapes.items()}
 
     def is_sequence(self, path: str) -> bool:
-        """Whether rows of a sample are the positions of its sequence."""
+        """Whether the rows of a sample are the positions of a sequence."""
         shape = self.shapes[path]
         return bool(shape.sequence_length) and shape.dims[0] == self.batch_size
 
     def num_rows(self, path: str) -> int:
-        """Rows of activations of a feature."""
+        """Number of rows of activations of a feature."""
         return _num_rows(self.shapes[path])
 
     def _rows_per_sample(self, shape: OutputShape) -> int:
@@ -58,12 +57,12 @@ class RowLayout:
 
 
 def resolve(shapes: Mapping[str, OutputShape]) -> RowLayout:
-    """Returns the layout of features, some of whose batch sizes may be unknown.
+    """Returns the layout of features; some batch sizes may be unknown.
 
-    An unknown batch size is that of the other features, where they have the same.
+    An unknown batch size is set to that of the other features, if theirs are equal.
 
     Raises:
-        RuntimeError: if no feature tells the batch size, or another size is unknown.
+        RuntimeError: if the batch size cannot be inferred, or another size is unknown.
     """
     batch_size = _common_batch_size(shapes)
     known = {path: shape if shape.is_stated or shape.dims[0] is not None
@@ -93,9 +92,9 @@ def _common_batch_size(shapes: Mapping[str, OutputShape]) -> int | None:
     return known.pop() if len(known) == 1 else None
 
 
-def _samples(shape: OutputShape) -> Any:
-    return _num_rows(shape) if shape.is_stated else shape.dims[0]
+def _samples(shape: OutputShape) -> int:
+    return _num_rows(shape) if shape.is_stated else shape.dims[0] or 0
 
 
-def _num_rows(shape: OutputShape) -> Any:
+def _num_rows(shape: OutputShape) -> int:
     return math.prod(size or 0 for size in shape.dims)

@@ -36,7 +36,7 @@ from tpu_estimator_embedding.mid_level.keras_layers.legacy_optimizers import (
     is_keras_optimizer,
 )
 from tpu_estimator_embedding.mid_level.serving.serving_lookup import serving_embedding_lookup
-from tpu_estimator_embedding.multipliers.table_multipliers import TableMultipliers
+from tpu_estimator_embedding.multipliers.table_multipliers import Multipliers, TableMultipliers
 
 if TYPE_CHECKING:
     _Layer: Any
@@ -49,7 +49,7 @@ _BY_NAME = {"sgd": optimizers.SGD, "adagrad": optimizers.Adagrad, "adam": optimi
 
 @dataclasses.dataclass(frozen=True)
 class Settings:
-    """What a layer was made with. Keras would wrap it, were it a plain dictionary."""
+    """The arguments of a layer. Keras would wrap a plain dictionary."""
 
     feature_config: Any
     optimizer: Any
@@ -59,45 +59,46 @@ class Settings:
 
 
 class _EmbeddingLayer(_Layer):
-    """Embedding tables that train with their own optimizers wherever the layer trains.
+    """Embedding tables that are trained by their own optimizers when the layer is trained.
 
-    When a program computes the gradient of the layer's trainable variables, in `fit` or
-    under a tape, the tables are updated: once for every time it does, whatever is done with
-    the gradients. The one trainable variable has no part in the model.
+    Whenever a program computes the gradients of the layer's trainable variables, in `fit` or
+    with a tape, the tables are updated once, regardless of what happens to the gradients. The
+    layer's single trainable variable does not affect the model.
 
-    Every way to save has tables and slots in it, except that Keras 3 leaves them out of
-    `model.save("model.h5")`. There, save as `.keras`, or weights as `.weights.h5`.
+    All formats save tables and slots, except that Keras 3 omits them from
+    `model.save("model.h5")`. With Keras 3, save as `.keras`, or weights as `.weights.h5`.
 
     Args:
         feature_config: a nested structure of FeatureConfigs.
-        optimizer: an optimizer of this package or of tf.tpu.experimental.embedding, a
-            legacy one of Keras, or "sgd", "adagrad", "adam" or "ftrl"; None where tables
-            are only looked up.
-        pipeline_execution_with_tensor_core: whether a lookup misses the update of the
-            batch before.
-        batch_size: samples of all replicas together, where every batch has as many; None
-            takes what comes.
-        embedding_feature: None; there is no hardware to name.
-        sparse_core_embedding_config: None; tables of a layer are not stacked.
-        table_multipliers: table -> gradient multiplier, as `TableMultipliers.of` takes them.
-            Schedules count the updates of the tables; checkpoints keep the count.
+        optimizer: an optimizer of this package or of tf.tpu.experimental.embedding, a legacy
+            Keras optimizer, or "sgd", "adagrad", "adam" or "ftrl"; None if tables are not
+            trained.
+        pipeline_execution_with_tensor_core: whether activations lack the update of the previous
+            batch.
+        batch_size: samples of all replicas, if all batches have the same size; None allows any
+            size.
+        embedding_feature: must be None, because there is no TPU hardware to select.
+        sparse_core_embedding_config: must be None, because the layer does not stack tables.
+        table_multipliers: table -> gradient multiplier, see `TableMultipliers.of`. The step of
+            a schedule is the number of updates of the tables, which checkpoints contain.
         **kwargs: arguments of Keras' Layer.
 
     Raises:
-        ValueError: if a config or optimizer is refused, or one of the last two is given.
+        ValueError: if a config or optimizer is invalid, or embedding_feature or
+            sparse_core_embedding_config is given.
     """
 
     def __init__(self, feature_config: Any, optimizer: Any,
                  pipeline_execution_with_tensor_core: bool = False,
                  batch_size: int | None = None, embedding_feature: Any = None,
-                 sparse_core_embedding_config: Any = None, *, table_multipliers: Any = None,
+                 sparse_core_embedding_config: Any = None, *, table_multipliers: Multipliers = None,
                  **kwargs: Any):
         super().__init__(**kwargs)
         for argument, value in (("embedding_feature", embedding_feature),
                                 ("sparse_core_embedding_config", sparse_core_embedding_config)):
             checks.check(value is None, argument, "None", value,
                          "TPUEmbeddingV2 lays tables out for SparseCores.")
-        self.supports_jit = False  # XLA compiles no update of rows
+        self.supports_jit = False  # XLA cannot compile the update of rows
         self._settings = Settings(feature_config, optimizer,
                                   bool(pipeline_execution_with_tensor_core), batch_size,
                                   TableMultipliers.of(table_multipliers))
@@ -106,7 +107,7 @@ class _EmbeddingLayer(_Layer):
                                    table_multipliers=self._settings.multipliers)
         self._trap = self.add_weight(name="tpu_embedding_trap", shape=(1,),
                                      initializer="zeros", trainable=True)
-        # Keras saves in HDF5 what `weights` lists.
+        # Keras saves the variables in `weights` to HDF5.
         if hasattr(self, "_non_trainable_weights"):
             self._non_trainable_weights.extend(self._tables.variables.values())
 
@@ -119,31 +120,31 @@ class _EmbeddingLayer(_Layer):
 
     @property
     def variables(self) -> list[Any]:
-        """All variables; in Keras 3 with tables and slots, which an export has to have."""
+        """All variables; in Keras 3 including tables and slots, which exports need."""
         if hasattr(self, "_non_trainable_weights"):
             return super().variables
         return [*super().variables, *self._tables.variables.values()]
 
     def update_embedding_table(self, table: Any, embedding_table: Any) -> None:
-        """Sets the values of a table; its slots stay as they are.
+        """Sets the values of a table; its slots stay unchanged.
 
         Args:
             table: a TableConfig of the layer.
             embedding_table: a variable, tensor or array `[vocabulary_size, dim]`.
 
         Raises:
-            ValueError: if the layer has no such table, or the shape is another.
+            ValueError: if the layer does not have the table, or the shape differs.
         """
         tables = self.embedding_tables
         checks.check(table in tables, "table", "a TableConfig of the layer", table)
         tables[table].assign(embedding_table)
 
     def record_measures(self) -> dict[str, MeasureRecorder]:
-        """Has updates measured where that is due: for EmbeddingStatisticsCallback."""
+        """Enables measuring of updates; EmbeddingStatisticsCallback says which ones."""
         return self._tables.record_measures()
 
     def build(self, input_shape: Any = None) -> None:
-        """Does nothing: the tables are there, whatever the inputs."""
+        """Does nothing, because the tables do not depend on the inputs."""
         self.built = True
 
     def call(self, features: Any, weights: Any = None, serving_config: Any = None,
@@ -153,18 +154,18 @@ class _EmbeddingLayer(_Layer):
         Args:
             features: Tensors, SparseTensors or RaggedTensors of ids, in the structure of
                 the FeatureConfigs.
-            weights: floats in that structure and of the same kinds, or None.
-            serving_config: another structure of FeatureConfigs, of the same TableConfigs,
-                to look up without training; None for that of the layer.
-            training: False where no gradient will be taken; Keras passes it.
+            weights: floats in that structure, of the same tensor types as the ids, or None.
+            serving_config: another structure of FeatureConfigs with the same TableConfigs, for a
+                lookup without training; None means the layer's structure.
+            training: False if no gradients will be computed; Keras passes it.
 
         Returns:
-            float32 in that structure: `[batch, dim]`, `[batch, max_sequence_length, dim]`,
-            or of a dense input its shape, without a last 1, and dim. Scalar ids, in all
-            features, give `[dim]`.
+            float32 activations in that structure: `[batch, dim]` or
+            `[batch, max_sequence_length, dim]`; for a dense input its shape, without a last
+            dimension of 1, followed by dim. If all features are scalar ids, `[dim]`.
 
         Raises:
-            ValueError, TypeError: if a structure or an input is refused.
+            ValueError, TypeError: if a structure or an input is invalid.
             tf.errors.InvalidArgumentError: if an id is not in the vocabulary.
         """
         if serving_config is not None:
@@ -182,11 +183,11 @@ class _EmbeddingLayer(_Layer):
 
     @classmethod
     def from_config(cls, config: dict[str, Any]) -> Any:
-        """Returns a layer made from what `get_config` returned."""
+        """Returns a layer with the arguments that `get_config` returned."""
         return cls(**{**config, "feature_config": features_from_dict(config["feature_config"]),
                       "optimizer": optimizer_from_dict(config["optimizer"])})
 
-    @tf.autograph.experimental.do_not_convert  # Keras converts `call` and what it calls
+    @tf.autograph.experimental.do_not_convert  # Keras converts `call` and the functions it calls
     def _look_up(self, features: Any, weights: Any, training: bool | None) -> Any:
         features, is_single = with_batch(features)
         activations = self._tables.lookup(features, weights, tf.convert_to_tensor(self._trap),
@@ -215,7 +216,7 @@ class _EmbeddingLayer(_Layer):
 
 
 def embedding_layer_class(keras: Any) -> type:
-    """Returns the layer as a layer of a Keras: `keras`, `tf_keras` or `tf.keras`."""
+    """Returns the layer class for a Keras: `keras`, `tf_keras` or `tf.keras`."""
     return _layer_class(keras.layers.Layer, keras.utils.register_keras_serializable)
 
 

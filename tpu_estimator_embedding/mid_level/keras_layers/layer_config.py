@@ -1,8 +1,8 @@
 # SPDX-License-Identifier: Apache-2.0
-"""FeatureConfigs and optimizers as plain values, for the `get_config` of a layer.
+"""Converts FeatureConfigs and optimizers to plain values, for the `get_config` of a layer.
 
-Initializers are left out: a layer that is loaded has its rows from the file, and one that
-is made from a config alone starts with the default initializer.
+Initializers are omitted: a loaded layer reads its rows from the file, and a layer created from a
+config alone uses the default initializer.
 """
 
 import dataclasses
@@ -25,10 +25,10 @@ _FEATURE_FIELDS = ("max_sequence_length", "validate_weights_and_indices", "name"
 
 
 def features_to_dict(feature_config: Any) -> dict[str, Any]:
-    """Returns a structure of dictionaries, lists and tuples of FeatureConfigs as plain values.
+    """Converts nested dictionaries, lists and tuples of FeatureConfigs to plain values.
 
     Raises:
-        ValueError: if a setting is a function, or the structure of another type.
+        ValueError: if a setting is a function, or the structure contains another type.
     """
     tables: list[Any] = []
 
@@ -46,7 +46,7 @@ def features_to_dict(feature_config: Any) -> dict[str, Any]:
 
 
 def features_from_dict(config: dict[str, Any]) -> Any:
-    """Returns the structure of FeatureConfigs that `features_to_dict` got."""
+    """Converts the result of `features_to_dict` back to a structure of FeatureConfigs."""
     tables = [TableConfig(**{
         **table, "optimizer": optimizer_from_dict(table["optimizer"]),
         "quantization_config": table["quantization_config"] and QuantizationConfig(
@@ -64,7 +64,7 @@ def features_from_dict(config: dict[str, Any]) -> Any:
 
 
 def optimizer_to_dict(optimizer: Any) -> Any:
-    """Returns an optimizer as plain values; a name or None is itself.
+    """Converts an optimizer to plain values; returns a name or None unchanged.
 
     Raises:
         ValueError: if a setting is a function.
@@ -85,7 +85,7 @@ def optimizer_to_dict(optimizer: Any) -> Any:
 
 
 def optimizer_from_dict(config: Any) -> Any:
-    """Returns the optimizer that `optimizer_to_dict` got."""
+    """Converts the result of `optimizer_to_dict` back to an optimizer."""
     if not isinstance(config, dict):
         return config
     settings = {name: tuple(value) if isinstance(value, list) else value

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Converts the input of a layer, of any batch size, to EnqueueData."""
+"""Converts the inputs of a layer to EnqueueData, for any batch size."""
 
 import math
 from typing import Any, NamedTuple
@@ -8,6 +8,7 @@ import tensorflow as tf
 
 from tpu_estimator_embedding import checks
 from tpu_estimator_embedding.engine.enqueue_data import AnyEnqueueData, to_enqueue_data
+from tpu_estimator_embedding.mid_level.config.feature_config import FeatureConfig
 from tpu_estimator_embedding.mid_level.input.feature_input import check_weights
 from tpu_estimator_embedding.ops.sparse_ids import row_major
 from tpu_estimator_embedding.types import Tensor
@@ -18,8 +19,8 @@ class LayerInput(NamedTuple):
 
     Attributes:
         data: the ids and weights.
-        batch_size: samples: an int where it is known, else a scalar.
-        inner_shape: the shape of a sample's activations, without the dimension.
+        batch_size: number of samples: an int if it is known, else a scalar tensor.
+        inner_shape: shape of a sample's activations, without the table's dimension.
     """
 
     data: AnyEnqueueData
@@ -28,15 +29,15 @@ class LayerInput(NamedTuple):
 
     @property
     def rows_per_sample(self) -> int:
-        """Rows of activations of a sample; 0 for the one of all its ids."""
+        """Rows of activations per sample; 0 if the ids of a sample are combined into one row."""
         return math.prod(self.inner_shape) if self.inner_shape else 0
 
 
 def with_batch(features: Any) -> tuple[Any, bool]:
-    """Returns features of which each is one id, a scalar, as a batch of 1, and others as they are.
+    """Converts features that are all scalar ids to a batch of 1; returns others unchanged.
 
     Returns:
-        `(features, is_single)`, where is_single says that they were scalars.
+        `(features, is_single)`; is_single is whether the features were scalars.
 
     >>> with_batch({"a": tf.constant(3)})[0]["a"].numpy().tolist()
     [3]
@@ -48,22 +49,22 @@ def with_batch(features: Any) -> tuple[Any, bool]:
     return tf.nest.map_structure(lambda value: value[tf.newaxis], features), True
 
 
-def read_input(path: str, config: Any, value: Any, weights: Any) -> LayerInput:
+def read_input(path: str, config: FeatureConfig, value: Any, weights: Any) -> LayerInput:
     """Returns the ids of a feature.
 
-    A dense input has one id for each of its entries. The others have any number for each
-    sample, combined, or cut and filled up to max_sequence_length, or to the second size of
-    output_shape.
+    A dense input has one id per element. Sparse and ragged inputs have any number of ids per
+    sample. These are combined, or truncated and padded to max_sequence_length or to the second
+    size of output_shape.
 
     Args:
-        path: what the feature is called.
+        path: path of the feature.
         config: its FeatureConfig.
         value: Tensor, SparseTensor or RaggedTensor of integers.
-        weights: floats of the same kind, or None.
+        weights: floats of the same tensor type, or None.
 
     Raises:
-        ValueError: if the input is of another type or rank, or weights are of another kind
-            than the ids.
+        ValueError: if the input has another type or rank, or weights and ids differ in tensor
+            type.
     """
     check_weights(path, value, weights)
     if isinstance(value, tf.SparseTensor):
@@ -77,8 +78,8 @@ def read_input(path: str, config: Any, value: Any, weights: Any) -> LayerInput:
 
 def _from_dense(path: str, value: Tensor) -> LayerInput:
     checks.check((value.shape.rank or 0) >= 1 and value.shape[1:].is_fully_defined(),
-                 f"input of feature {path!r}", "of shape [batch, ...] with known sizes but for "
-                 "the batch", value.shape)
+                 f"input of feature {path!r}", "of shape [batch, ...] with known sizes except "
+                 "the batch size", value.shape)
     inner = tuple(value.shape[1:].as_list())
     if inner[-1:] == (1,):
         inner = inner[:-1]
@@ -90,7 +91,8 @@ def _from_dense(path: str, value: Tensor) -> LayerInput:
                       _size(value.shape[0], tf.shape(value)[0]), inner)
 
 
-def _from_sparse(path: str, config: Any, value: tf.SparseTensor, weights: Any) -> LayerInput:
+def _from_sparse(path: str, config: FeatureConfig, value: tf.SparseTensor,
+                 weights: Any) -> LayerInput:
     rank = value.shape.rank
     checks.check((rank or 0) >= 1, f"rank of the sparse input of feature {path!r}", "at least 1",
                  rank)
@@ -99,13 +101,14 @@ def _from_sparse(path: str, config: Any, value: tf.SparseTensor, weights: Any) -
     places, inner = value.indices, tuple(value.shape[1:-1].as_list())
     if inner:
         checks.check(None not in inner, f"sizes of the sparse input of feature {path!r}",
-                     "known but for the first and the last", value.shape)
+                     "known except the first and the last", value.shape)
         places = tf.stack([places[:, 0], row_major(places[:, 1:], inner, len(inner))], 1)
     return LayerInput(to_enqueue_data(value, weights, places=places),
                       _size(value.shape[0], value.dense_shape[0]), inner or _length(config))
 
 
-def _from_ragged(path: str, config: Any, value: tf.RaggedTensor, weights: Any) -> LayerInput:
+def _from_ragged(path: str, config: FeatureConfig, value: tf.RaggedTensor,
+                 weights: Any) -> LayerInput:
     checks.check(value.shape.rank == 2, f"rank of the ragged input of feature {path!r}", "2",
                  value.shape.rank)
     return LayerInput(
@@ -113,8 +116,8 @@ def _from_ragged(path: str, config: Any, value: tf.RaggedTensor, weights: Any) -
         _size(value.shape[0], value.nrows()), _length(config))
 
 
-def _length(config: Any) -> tuple[int, ...]:
-    """Returns the shape of a sample's activations where its ids have positions."""
+def _length(config: FeatureConfig) -> tuple[int, ...]:
+    """Returns `(length,)` for a sequence feature, else `()`."""
     shape = tf.TensorShape(getattr(config, "output_shape", None))
     if shape.rank:
         return tuple(shape.as_list()[1:])

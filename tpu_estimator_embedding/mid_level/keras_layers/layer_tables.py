@@ -1,10 +1,10 @@
 # SPDX-License-Identifier: Apache-2.0
-"""The tables of a layer: the call looks them up, the backward pass updates them.
+"""The tables of a layer: calls look them up, the backward pass updates them.
 
-A variable of one zero, the trap, is part of every lookup. When a tape computes its
-gradient, it meets the gradients of the activations, which update the tables; the trap's
-own gradient is 0. So the tables train in any loop that takes the gradient of the layer's
-trainable variables, once for every time it does.
+Every lookup depends on the trap, a trainable variable that holds one zero. When a tape computes
+its gradient, it computes the gradients of the activations on the way, which update the tables;
+the gradient of the trap itself is 0. So the tables are trained in any loop that computes the
+gradients of the layer's trainable variables, with one update per computation.
 """
 
 from collections.abc import Mapping, Sequence
@@ -43,6 +43,7 @@ from tpu_estimator_embedding.mid_level.step.table_variables import (
     outside_strategies,
 )
 from tpu_estimator_embedding.mid_level.step.update_count import UpdateCount
+from tpu_estimator_embedding.multipliers.table_multipliers import Multipliers
 from tpu_estimator_embedding.ops.gradient_tap import tap_gradients
 from tpu_estimator_embedding.plan.embedding_plan import EmbeddingPlan
 from tpu_estimator_embedding.types import Tensor
@@ -51,22 +52,23 @@ Inputs = Mapping[str, LayerInput]
 
 
 class LayerTables(tf.__internal__.tracking.Trackable):
-    """Tables, their slots and the engine on them.
+    """Tables, their slots and the engine that uses them.
 
     Attributes:
-        variables: name of a table, `table/slot`, or of a count of updates -> variable.
+        variables: `table`, `table/slot` or the name of an update count -> variable.
     """
 
     def __init__(self, feature_config: Any, optimizer: Any, *, pipelined: bool = False,
-                 batch_size: int | None = None, table_multipliers: Any = None):
+                 batch_size: int | None = None, table_multipliers: Multipliers = None):
         """Creates the tables.
 
         Args:
             feature_config: a nested structure of FeatureConfigs.
-            optimizer: the optimizer of tables without their own; None leaves them so.
-            pipelined: whether a lookup misses the update of the batch before.
-            batch_size: samples of all replicas together, if they are known.
-            table_multipliers: a mapping as `TableMultipliers.of` takes it.
+            optimizer: the optimizer of the tables that do not set their own. If it is None,
+                these tables cannot be trained.
+            pipelined: whether activations lack the update of the previous batch.
+            batch_size: samples of all replicas, or None if it varies.
+            table_multipliers: a mapping for `TableMultipliers.of`.
         """
         self._feature_config = feature_config
         self._features = named_features(feature_config)
@@ -80,7 +82,7 @@ class LayerTables(tf.__internal__.tracking.Trackable):
             checks.check_positive_int("batch_size", batch_size)
             checks.check(batch_size % self._replicas.count == 0, "batch_size",
                          f"a multiple of the {self._replicas.count} replicas", batch_size)
-        # Keys: features with their rows per sample, and whether ids are native.
+        # Keys: rows per sample of the features, and whether native kernels are used.
         self._delayed: dict[Any, tuple[DelayedUpdate, PartitionedEmbedding]] = {}
         self._parts = create_tables(self._plan, slot_functions(self.tables, optimizer),
                                     self._replicas.scoped_strategy)
@@ -99,13 +101,13 @@ class LayerTables(tf.__internal__.tracking.Trackable):
             features: inputs in that structure.
             weights: weights in that structure, or None.
             trap: `[1]` float32.
-            training: False ties nothing to the trap. In a graph of a session only True uses
-                compiled ops, which an export could not take along.
+            training: False does not tie activations to the trap. In the graph of a session, only
+                True uses compiled ops, because an exported graph cannot contain them.
 
         Raises:
-            ValueError, TypeError: if a structure or an input is refused.
+            ValueError, TypeError: if a structure or an input is invalid.
             tf.errors.InvalidArgumentError: if an id is not in the vocabulary, or features
-                have unequal batch sizes.
+                have different batch sizes.
         """
         inputs = self._read(features, weights)
         batch_size = self._check_batch(inputs)
@@ -128,14 +130,14 @@ class LayerTables(tf.__internal__.tracking.Trackable):
         return tf.nest.pack_sequence_as(self._feature_config, flat)
 
     def record_measures(self) -> dict[str, MeasureRecorder]:
-        """Has updates of functions that are traced from now on measured where it is due."""
+        """Enables measuring of updates in functions that are traced after this call."""
         if self._recorder is None:
             with outside_strategies():
                 self._recorder = MeasureRecorder(self._plan, self._parts)
         return {"": self._recorder}
 
     def complete(self) -> None:
-        """Applies what pipelining has left to apply."""
+        """Applies the update that pipelining has delayed."""
         with tf.init_scope():
             self._apply_delayed()
 
@@ -168,7 +170,7 @@ class LayerTables(tf.__internal__.tracking.Trackable):
                 for (path, value), weight in zip(named_values(features), given, strict=True)}
 
     def _check_batch(self, inputs: Inputs) -> int | Tensor:
-        """Returns the batch size, which all features must have."""
+        """Returns the batch size; checks that all features have the same."""
         expected: Any = self._batch_size and self._batch_size // self._replicas.count
         sizes = {path: given.batch_size for path, given in inputs.items()}
         known = next((size for size in sizes.values() if isinstance(size, int)), None)
@@ -189,7 +191,7 @@ class LayerTables(tf.__internal__.tracking.Trackable):
 
     def _update(self, call: "_LayerCall", ids: StepIds, gradients: Mapping[str, Tensor]) -> None:
         if self._replicas.count > 1 and save_context.in_save_context():
-            return  # an export has one replica, which cannot make the update of all
+            return  # an exported graph has one replica, which cannot update for all
         mine = (call.datas, gradients)
         leaves = tf.nest.flatten(mine)
 
@@ -225,12 +227,12 @@ class LayerTables(tf.__internal__.tracking.Trackable):
 
 
 class _LayerCall(NamedTuple):
-    """One lookup of a layer, for its update.
+    """One lookup of a layer, with the values that its update needs.
 
     Attributes:
         embedding: the tables, with the rows per sample of this call.
-        datas: ids of every feature, and the batch size.
-        is_for_export: whether a graph of a session must do without compiled ops.
+        datas: the ids of every feature, and the batch size.
+        is_for_export: whether this is the graph of a session that must not use compiled ops.
     """
 
     embedding: ExportableEmbedding
@@ -239,7 +241,7 @@ class _LayerCall(NamedTuple):
 
 
 def _example(plan: EmbeddingPlan, replicas: Replicas, *, portable: bool) -> StepIds:
-    """Returns ids like those of `replicas` with unknown sizes, in a separate graph."""
+    """Returns placeholders for the ids of `replicas`, of unknown size, in a separate graph."""
     with tf.Graph().as_default():
         def example(leaf: Any) -> Any:
             if not tf.is_tensor(leaf):

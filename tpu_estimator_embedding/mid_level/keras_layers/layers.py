@@ -1,7 +1,7 @@
 # SPDX-License-Identifier: Apache-2.0
-"""The layers as layers of the Keras that the program uses when it first names them.
+"""The layers, for the Keras that the program uses when it first reads their names.
 
-`embedding_layer_class` and `partial_layer_class` make them of any other.
+`embedding_layer_class` and `partial_layer_class` return them for any other Keras.
 """
 
 from typing import Any

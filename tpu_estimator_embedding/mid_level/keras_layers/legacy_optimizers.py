@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Keras' legacy optimizers as optimizers of tables."""
+"""Converts Keras' legacy optimizers to optimizers of tables."""
 
 import dataclasses
 from typing import Any
@@ -9,7 +9,7 @@ import tensorflow as tf
 from tpu_estimator_embedding import checks
 from tpu_estimator_embedding.mid_level.config import optimizers
 
-_WORDS: dict[str, tuple[type, tuple[str, ...]]] = {  # class and the settings both have
+_COUNTERPARTS: dict[str, tuple[type, tuple[str, ...]]] = {  # class and the settings both have
     "SGD": (optimizers.SGD, ()),
     "Adagrad": (optimizers.Adagrad, ("initial_accumulator_value",)),
     "Adam": (optimizers.Adam, ("beta_1", "beta_2", "epsilon")),
@@ -21,7 +21,7 @@ _WORDS: dict[str, tuple[type, tuple[str, ...]]] = {  # class and the settings bo
 
 @dataclasses.dataclass(frozen=True)
 class _RateOf:
-    """The learning rate that an optimizer has when a step runs, which callbacks may change."""
+    """The current learning rate of a Keras optimizer, which callbacks may change."""
 
     optimizer: Any
 
@@ -30,7 +30,7 @@ class _RateOf:
 
 
 def is_keras_optimizer(optimizer: Any) -> bool:
-    """Whether `optimizer` is an optimizer of any Keras, legacy or not.
+    """Whether `optimizer` is a Keras optimizer, legacy or not, of any Keras.
 
     >>> is_keras_optimizer(optimizers.SGD(0.1))
     False
@@ -40,50 +40,50 @@ def is_keras_optimizer(optimizer: Any) -> bool:
 
 
 def from_keras(optimizer: Any) -> Any:
-    """Returns the optimizer of tables with the settings of a legacy optimizer of Keras.
+    """Returns an optimizer of tables with the settings of a legacy Keras optimizer.
 
-    Its rate is what the optimizer's is when a step runs. The arithmetic is that of tables:
-    Adam, for one, corrects no bias.
+    Every step reads the current learning rate of the Keras optimizer. The arithmetic is that of
+    the table optimizer; for example, Adam has no bias correction.
 
     Args:
         optimizer: `SGD`, `Adagrad`, `Adam` or `Ftrl` of `tf.keras.optimizers.legacy`.
 
     Raises:
-        ValueError: if it is of another class, or sets what tables have not, such as
-            momentum, decay, amsgrad or clipping.
+        ValueError: if it is of another class, or sets an option that table optimizers do not
+            have, such as momentum, decay, amsgrad or clipping.
 
     >>> import tf_keras
     >>> from_keras(tf_keras.optimizers.legacy.Adagrad(0.5)).initial_accumulator_value
     0.1
     """
-    word, settings = _checked(optimizer)
+    counterpart, settings = _checked(optimizer)
     with tf.init_scope():
-        optimizer._create_hypers()  # a function must find the rate as a variable
-    return word(_RateOf(optimizer), **settings)
+        optimizer._create_hypers()  # so that tf.function reads the rate from a variable
+    return counterpart(_RateOf(optimizer), **settings)
 
 
 def with_plain_rate(optimizer: Any) -> Any:
-    """Returns the same with the rate it has now, as a number.
+    """Returns the optimizer of tables with the current learning rate as a number.
 
     Raises:
-        ValueError: those of `from_keras`, or if the rate follows a schedule.
+        ValueError: if `from_keras` raises it, or the learning rate follows a schedule.
     """
-    word, settings = _checked(optimizer)
+    counterpart, settings = _checked(optimizer)
     rate = optimizer.get_config()["learning_rate"]
     checks.check(not isinstance(rate, dict), f"learning_rate of {type(optimizer).__name__}",
                  "a number, to be saved", rate, "Save weights instead of the model.")
-    return word(float(rate), **settings)
+    return counterpart(float(rate), **settings)
 
 
 def _checked(optimizer: Any) -> tuple[type, dict[str, Any]]:
     kind, is_legacy = type(optimizer), hasattr(optimizer, "_create_hypers")
-    checks.check(is_legacy and kind.__name__ in _WORDS, "optimizer",
-                 f"one of {', '.join(_WORDS)} of tf.keras.optimizers.legacy", optimizer,
-                 "Or take one of tpu_estimator_embedding.mid_level.")
-    word, names = _WORDS[kind.__name__]
+    checks.check(is_legacy and kind.__name__ in _COUNTERPARTS, "optimizer",
+                 f"one of {', '.join(_COUNTERPARTS)} of tf.keras.optimizers.legacy", optimizer,
+                 "Or use an optimizer of tpu_estimator_embedding.mid_level.")
+    counterpart, names = _COUNTERPARTS[kind.__name__]
     config, default = optimizer.get_config(), kind().get_config()
     for name, value in config.items():
         checks.check(name in ("name", "learning_rate", *names) or value == default.get(name),
-                     f"{name} of {kind.__name__}", f"{default.get(name)}, as tables have none",
-                     value, "Set it on the model's own optimizer alone.")
-    return word, {name: float(config[name]) for name in names}  # Keras has some as float32
+                     f"{name} of {kind.__name__}", f"{default.get(name)}, because table "
+                     "optimizers do not have it", value, "Set it on the model's optimizer only.")
+    return counterpart, {name: float(config[name]) for name in names}  # Keras has some as float32

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""A Keras layer that keeps small tables in Keras and large ones in the engine.
+"""A Keras layer with small tables in Keras Embedding layers and large tables in the engine.
 
 >>> import tf_keras
 >>> from tpu_estimator_embedding.mid_level.config.feature_config import FeatureConfig
@@ -34,7 +34,7 @@ from tpu_estimator_embedding.mid_level.keras_layers.layer_config import (
     optimizer_to_dict,
 )
 from tpu_estimator_embedding.mid_level.serving.serving_lookup import serving_embedding_lookup
-from tpu_estimator_embedding.multipliers.table_multipliers import TableMultipliers
+from tpu_estimator_embedding.multipliers.table_multipliers import Multipliers, TableMultipliers
 from tpu_estimator_embedding.types import Tensor
 
 if TYPE_CHECKING:
@@ -45,7 +45,7 @@ else:
 
 @dataclasses.dataclass(frozen=True)
 class Settings:
-    """What a layer was made with. Keras would wrap it, were it a plain dictionary."""
+    """The arguments of a layer. Keras would wrap a plain dictionary."""
 
     feature_config: dict[str, Any]
     optimizer: Any
@@ -61,38 +61,38 @@ class _PartialLayer(_Layer):
 
     Args:
         feature_config: feature name -> FeatureConfig.
-        optimizer: the optimizer of the larger tables, as TPUEmbeddingLayer takes it. The
-            model's own optimizer trains the small ones; those of Keras 3 square and clip
-            each gradient of an id that repeats in a batch by itself, not their sum.
-        pipeline_execution_with_tensor_core: whether lookups of the larger tables miss the
-            update of the batch before.
-        batch_size: samples of all replicas together, where every batch has as many; None
-            takes what comes.
-        size_threshold: tables of a larger vocabulary are not small. 0 makes no table
-            small, None all of them.
-        combine_small_tables: whether small tables take every kind of input, and follow
-            combiner and max_sequence_length, as the larger ones do. False is what
-            TensorFlow Recommenders does: dense inputs only, each id by itself.
-        table_multipliers: larger table -> gradient multiplier, as `TableMultipliers.of` takes them.
-            Schedules count the updates of the tables; checkpoints keep the count.
+        optimizer: the optimizer of the large tables, see TPUEmbeddingLayer. The model's
+            optimizer trains the small tables. If an id repeats in a batch, Keras 3 optimizers
+            square and clip each of its gradients separately, not their sum.
+        pipeline_execution_with_tensor_core: whether activations of the large tables lack the
+            update of the previous batch.
+        batch_size: samples of all replicas, if all batches have the same size; None allows any
+            size.
+        size_threshold: the largest vocabulary of a small table. 0 means that all tables are
+            large, None that all are small.
+        combine_small_tables: whether small tables accept every type of input and apply combiner
+            and max_sequence_length, as large tables do. False is the behaviour of TensorFlow
+            Recommenders: dense inputs only, without combining.
+        table_multipliers: large table -> gradient multiplier, see `TableMultipliers.of`. The
+            step of a schedule is the number of updates, which checkpoints contain.
         **kwargs: arguments of Keras' Layer.
 
     Raises:
-        ValueError: if feature_config is no dictionary of FeatureConfigs, or an argument is
-            refused by TPUEmbeddingLayer.
+        ValueError: if feature_config is not a dictionary of FeatureConfigs, or
+            TPUEmbeddingLayer refuses an argument.
     """
 
     def __init__(self, feature_config: dict[str, Any], optimizer: Any,
                  pipeline_execution_with_tensor_core: bool = False,
                  batch_size: int | None = None, size_threshold: int | None = 10_000, *,
-                 combine_small_tables: bool = True, table_multipliers: Any = None,
+                 combine_small_tables: bool = True, table_multipliers: Multipliers = None,
                  **kwargs: Any):
         super().__init__(**kwargs)
         checks.check(isinstance(feature_config, dict), "feature_config",
                      "a dictionary of FeatureConfigs", type(feature_config).__name__,
                      other_api.tf2_import(feature_config))
         checks.check(not other_api.is_of_estimator_api(optimizer), "optimizer",
-                     "an optimizer as TPUEmbeddingLayer takes it", optimizer,
+                     "an optimizer that TPUEmbeddingLayer accepts", optimizer,
                      other_api.tf2_import(optimizer))
         self._settings = Settings(feature_config, optimizer,
                                   bool(pipeline_execution_with_tensor_core), batch_size,
@@ -103,7 +103,7 @@ class _PartialLayer(_Layer):
                  if size_threshold is None or feature.table.vocabulary_size <= size_threshold}
         large = {name: feature for name, feature in features.items() if name not in small}
         self._small_layers = self._embedding_layers(small)
-        self._settings.multipliers.resolve(  # which checks its keys
+        self._settings.multipliers.resolve(  # checks the keys
             named_tables(large) if large else ())
         self._tpu_embedding = self._large_class(
             large, optimizer, pipeline_execution_with_tensor_core, batch_size,
@@ -111,7 +111,7 @@ class _PartialLayer(_Layer):
 
     @property
     def tpu_embedding(self) -> Any:
-        """The TPUEmbeddingLayer of the larger tables, or None."""
+        """The TPUEmbeddingLayer of the large tables, or None."""
         return self._tpu_embedding
 
     @property
@@ -120,11 +120,11 @@ class _PartialLayer(_Layer):
         return dict(self._small_layers)
 
     def record_measures(self) -> dict[str, Any]:
-        """Has updates of the larger tables measured: for EmbeddingStatisticsCallback."""
+        """Enables measuring of updates of large tables, for EmbeddingStatisticsCallback."""
         return self._tpu_embedding.record_measures() if self._tpu_embedding is not None else {}
 
     def build(self, input_shape: Any = None) -> None:
-        """Does nothing: the tables are there, whatever the inputs."""
+        """Does nothing, because the tables do not depend on the inputs."""
         self.built = True
 
     def call(self, inputs: dict[str, Any], training: bool | None = None) -> dict[str, Any]:
@@ -132,13 +132,13 @@ class _PartialLayer(_Layer):
 
         Args:
             inputs: feature name -> Tensor, SparseTensor or RaggedTensor of ids.
-            training: False where no gradient will be taken; Keras passes it.
+            training: False if no gradients will be computed; Keras passes it.
 
         Returns:
             Feature name -> float32 activations.
 
         Raises:
-            ValueError: if there are other features than configured, or an input is refused.
+            ValueError: if the features are not those of feature_config, or an input is invalid.
             tf.errors.InvalidArgumentError: if an id is not in the vocabulary.
         """
         return self._look_up(inputs, training)
@@ -155,11 +155,11 @@ class _PartialLayer(_Layer):
 
     @classmethod
     def from_config(cls, config: dict[str, Any]) -> Any:
-        """Returns a layer made from what `get_config` returned."""
+        """Returns a layer with the arguments that `get_config` returned."""
         return cls(**{**config, "feature_config": features_from_dict(config["feature_config"]),
                       "optimizer": optimizer_from_dict(config["optimizer"])})
 
-    @tf.autograph.experimental.do_not_convert  # Keras converts `call` and what it calls
+    @tf.autograph.experimental.do_not_convert  # Keras converts `call` and the functions it calls
     def _look_up(self, inputs: dict[str, Any], training: bool | None) -> dict[str, Any]:
         check_structure("inputs", self._settings.feature_config, dict(inputs))
         outputs = {name: self._look_up_small(name, inputs[name]) for name in self._small_layers}
@@ -170,7 +170,7 @@ class _PartialLayer(_Layer):
         return {name: outputs[name] for name in inputs}
 
     def _embedding_layers(self, features: dict[str, Any]) -> dict[str, Any]:
-        """Returns feature name -> Embedding layer, one for each table."""
+        """Returns feature name -> Embedding layer; features of a table share its layer."""
         names = {id(table): name for name, table in named_tables(
             self._settings.feature_config).items()}
         layers = {}
@@ -191,12 +191,12 @@ class _PartialLayer(_Layer):
         layer, feature = self._small_layers[name], self._settings.feature_config[name]
         combines = self._settings.combine_small_tables
         if isinstance(value, tf.SparseTensor | tf.RaggedTensor):
-            checks.check(combines, f"input of feature {name!r}", "a Tensor where "
+            checks.check(combines, f"input of feature {name!r}", "a Tensor if "
                          "combine_small_tables is False", type(value).__name__)
             if isinstance(value, tf.SparseTensor) and value.shape.rank == 1:
                 value = tf.sparse.expand_dims(value, -1)
             variable = layer.embeddings
-            if not isinstance(variable, tf.Variable):  # Keras 3 has variables of its own
+            if not isinstance(variable, tf.Variable):  # Keras 3 wraps variables
                 variable = variable.value
             return serving_embedding_lookup({name: value}, None, {feature.table: variable},
                                             {name: feature})[name]
@@ -208,7 +208,7 @@ class _PartialLayer(_Layer):
 
 
 def partial_layer_class(keras: Any) -> type:
-    """Returns the layer as a layer of a Keras: `keras`, `tf_keras` or `tf.keras`."""
+    """Returns the layer class for a Keras: `keras`, `tf_keras` or `tf.keras`."""
     return _layer_class(keras.layers.Layer, keras.layers.Embedding, embedding_layer_class(keras),
                         keras.utils.register_keras_serializable)
 

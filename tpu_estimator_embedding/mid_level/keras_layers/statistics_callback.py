@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""A Keras callback that says what tables do while they are trained."""
+"""A Keras callback that logs statistics of tables during training."""
 
 import functools
 from collections.abc import Iterator
@@ -15,23 +15,23 @@ from tpu_estimator_embedding.statistics.table_statistics import TableStatistics,
 if TYPE_CHECKING:
     _Callback: Any
 else:
-    _Callback = object  # Keras' Callback comes in beside it
+    _Callback = object  # statistics_callback_class adds Keras' Callback as a base
 
 
 class _StatisticsCallback(_Callback):
-    """Writes statistics of every table for TensorBoard, and a line into the log.
+    """Writes statistics of every table for TensorBoard, and logs one line per measured batch.
 
-    They are those of EmbeddingStatisticsHook. Stacks of TPUEmbeddingV2 are tables here. With
-    pipelining, a batch makes the update of the batch before it.
+    The statistics are those of EmbeddingStatisticsHook. A stack of TPUEmbeddingV2 counts as one
+    table. With pipelining, a batch applies the update of the previous batch.
 
-    A custom training loop calls `on_train_begin`, and `on_train_batch_begin(batch)` and
+    A custom training loop calls `on_train_begin` once, and `on_train_batch_begin(batch)` and
     `on_train_batch_end(batch)` around every batch.
 
     Args:
-        log_dir: where event files go.
-        every_n_batches: which batches are measured: multiples of it, counted over all epochs.
-        embedding: a TPUEmbedding, TPUEmbeddingV2 or layer that `fit` does not train as a
-            layer of its model; None takes the layers of the model.
+        log_dir: directory of the event files.
+        every_n_batches: measures every n-th batch, counted over all epochs.
+        embedding: a TPUEmbedding, TPUEmbeddingV2 or layer that is not a layer of the model; None
+            means the layers of the model.
         **kwargs: arguments of Keras' Callback.
 
     Raises:
@@ -47,31 +47,31 @@ class _StatisticsCallback(_Callback):
         self._recorders = _recorders([embedding]) if embedding is not None else {}
 
     def set_model(self, model: Any) -> None:
-        """Has the updates of the model's layers measured, unless an embedding was given.
+        """Enables measuring of the model's layers, unless an embedding was given.
 
         Raises:
-            ValueError: if there is nothing to measure.
+            ValueError: if the model has no layer to measure.
         """
         super().set_model(model)
         if not self._recorders:
             self._recorders = _recorders(_layers(model))
-            checks.check(bool(self._recorders), "model", "one with a TPUEmbeddingLayer or a "
-                         "PartialTPUEmbedding of large tables", model,
+            checks.check(bool(self._recorders), "model", "a model with a TPUEmbeddingLayer or a "
+                         "PartialTPUEmbedding with large tables", model,
                          "Or pass the TPUEmbedding as `embedding`.")
-            model.train_function = None  # of an earlier fit, which measures nothing
+            model.train_function = None  # that of an earlier fit does not measure
 
     def on_train_begin(self, logs: Any = None) -> None:
-        """Sets the marks of rows that were trained before, as their slots say."""
+        """Marks rows whose slots show that they were trained before, for the coverage."""
         for recorder in self._recorders.values():
             recorder.find_trained_rows()
 
     def on_train_batch_begin(self, batch: int, logs: Any = None) -> None:
-        """Has the batch measured if it is one of those that are."""
+        """Starts measuring if this batch is to be measured."""
         self._batches += 1
         self._set_due(self._batches % self._every_n_batches == 0)
 
     def on_train_batch_end(self, batch: int, logs: Any = None) -> None:
-        """Writes and logs what was measured."""
+        """Writes and logs the statistics of a measured batch."""
         if self._batches % self._every_n_batches:
             return
         self._set_due(False)
@@ -82,8 +82,8 @@ class _StatisticsCallback(_Callback):
                 statistics |= summarize(recorder.plan, measures)
         if not statistics:
             tf.get_logger().warning(
-                "tpu_estimator_embedding: batch %d updated no table that is measured. Make the "
-                "EmbeddingStatisticsCallback before functions that train are traced.",
+                "tpu_estimator_embedding: batch %d updated no measured table. Create the "
+                "EmbeddingStatisticsCallback before the training functions are traced.",
                 self._batches)
             return
         with self._writer.as_default():
@@ -103,14 +103,14 @@ def _recorders(embeddings: Any) -> dict[str, MeasureRecorder]:
 
 
 def _layers(model: Any) -> Iterator[Any]:
-    """Yields the layers of a model that are measured; PartialTPUEmbedding has one inside."""
+    """Yields the TPUEmbeddingLayers of a model, also those inside PartialTPUEmbedding."""
     for layer in model._flatten_layers():
         if hasattr(layer, "record_measures") and not hasattr(layer, "tpu_embedding"):
             yield layer
 
 
 def statistics_callback_class(keras: Any) -> type:
-    """Returns the callback as one of a Keras: `keras`, `tf_keras` or `tf.keras`."""
+    """Returns the callback class for a Keras: `keras`, `tf_keras` or `tf.keras`."""
     return _callback_class(keras.callbacks.Callback)
 
 

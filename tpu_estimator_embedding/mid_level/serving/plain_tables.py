@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Tables as trainable variables, which no engine updates: for serving, and for V0."""
+"""Tables as ordinary trainable variables, without the engine: for serving, and for V0."""
 
 from typing import Any
 
@@ -10,19 +10,21 @@ from tpu_estimator_embedding.mid_level.config.table_config import TableConfig
 from tpu_estimator_embedding.mid_level.config.to_plan import slot_functions, to_plan
 from tpu_estimator_embedding.mid_level.serving.stacked_restore import StackedRestore
 from tpu_estimator_embedding.mid_level.sparse_core.stack_checkpoint import LAYOUTS
+from tpu_estimator_embedding.plan.embedding_plan import TablePlan
 
 
 class PlainTables(tf.__internal__.tracking.Trackable):
-    """Variables of tables and slots under the strategy where they are made.
+    """Variables of tables and slots, created under the current strategy.
 
-    A checkpoint of a TPUEmbedding, of a TPUEmbeddingV2 or of another PlainTables restores them.
+    They can be restored from a checkpoint of TPUEmbedding, TPUEmbeddingV2 or another PlainTables.
 
     Args:
         feature_config: a nested structure of FeatureConfigs.
-        optimizer: whose slots to create and restore; None creates none.
+        optimizer: the optimizer whose slots to create and restore; None means no slots.
 
     Raises:
-        ValueError: if a config or optimizer is of the wrong class, or two tables have one name.
+        ValueError: if a config or optimizer is of the wrong class, or two tables have the same
+            name.
     """
 
     def __init__(self, feature_config: Any, optimizer: Any) -> None:
@@ -41,12 +43,12 @@ class PlainTables(tf.__internal__.tracking.Trackable):
 
     @property
     def variables(self) -> dict[str, dict[str, tf.Variable]]:
-        """Table name -> its variables: `parameters`, and those of its slots."""
+        """Table name -> `parameters` or slot name -> variable."""
         self.build()
         return self._variables
 
     def build(self) -> None:
-        """Creates tables and slots, once."""
+        """Creates tables and slots; does nothing if they exist."""
         if self._variables:
             return
         with tf.init_scope():
@@ -59,7 +61,7 @@ class PlainTables(tf.__internal__.tracking.Trackable):
                     variable, name if slot == "parameters" else f"{name}/{slot}")
 
     def _restore_stacks(self) -> None:
-        """Restores what a checkpoint of a TPUEmbeddingV2 has waited to restore."""
+        """Restores values of a TPUEmbeddingV2 checkpoint that was read before `build`."""
         self._maybe_initialize_trackable()
         waiting = list(self._deferred_dependencies)
         if LAYOUTS not in waiting:
@@ -69,16 +71,16 @@ class PlainTables(tf.__internal__.tracking.Trackable):
                 self._handle_deferred_dependencies(name, child)
 
     def _trackable_children(self, *args: Any, **kwargs: Any) -> Any:
-        self._stacked.begin()  # a restore asks for the children first
+        self._stacked.begin()  # a restore reads the children first
         return super()._trackable_children(*args, **kwargs)
 
     def _lookup_dependency(self, name: str, *args: Any) -> Any:
-        # A restore passes the children, too. Before build() what it finds has to wait.
+        # Before build(), restored values are deferred until the variables exist.
         is_restore = bool(args) and bool(self._variables)
         child = self._stacked.child(name) if is_restore else None
         return child or super()._lookup_dependency(name, *args)
 
-    def _create(self, table: Any) -> dict[str, tf.Variable]:
+    def _create(self, table: TablePlan) -> dict[str, tf.Variable]:
         shape = [table.vocabulary_size, table.dimension]
         parameters = tf.Variable(table.initializer(shape, tf.float32), name=table.name)
         initializers = {slot: tf.constant_initializer(value)

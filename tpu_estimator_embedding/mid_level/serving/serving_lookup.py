@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Lookups for serving, in TensorFlow's own ops: exported models need no package.
+"""Lookups for serving with TensorFlow's own ops, so that exported models need no package.
 
 >>> from tpu_estimator_embedding.mid_level.config.feature_config import FeatureConfig
 >>> words = TableConfig(1000, 1, combiner="sum", name="words")
@@ -15,6 +15,7 @@ from typing import Any
 import tensorflow as tf
 
 from tpu_estimator_embedding import checks
+from tpu_estimator_embedding.mid_level.config.feature_config import FeatureConfig
 from tpu_estimator_embedding.mid_level.config.structure import named_features, named_values
 from tpu_estimator_embedding.mid_level.config.table_config import TableConfig
 from tpu_estimator_embedding.mid_level.input import output_shapes
@@ -27,29 +28,30 @@ _KINDS = (tf.Tensor, tf.SparseTensor, tf.RaggedTensor)
 def serving_embedding_lookup(inputs: Any, weights: Any,
                              tables: Mapping[TableConfig, tf.Variable],
                              feature_config: Any) -> Any:
-    """Looks features up without an engine.
+    """Looks up features without the engine.
 
-    Unlike TPUEmbedding, sparse ids follow `validate_weights_and_indices`: True drops
-    negative ids and, unless the combiner is "sum", weights that are not positive, and gives
-    zeros for samples without ids; False is `tf.nn.embedding_lookup_sparse`. Ragged samples
-    without ids give zeros. Simulated quantization is left out, as in TensorFlow.
+    Unlike in TPUEmbedding, `validate_weights_and_indices` applies to sparse ids: True drops
+    negative ids and, unless the combiner is "sum", non-positive weights, and returns zeros for
+    samples without ids; False means `tf.nn.embedding_lookup_sparse`. Ragged samples without ids
+    get zeros. Simulated quantization is not applied, as in TensorFlow.
 
     Args:
         inputs: Tensors, SparseTensors or RaggedTensors of ids, in the structure of
-            feature_config, or in a part of it.
-        weights: None, or floats in the structure of the inputs and of the same kinds.
-        tables: the variable of each table, such as `embedding_tables` of TPUEmbedding.
+            feature_config or a part of it.
+        weights: None, or floats in the structure of the inputs, of the same tensor types.
+        tables: TableConfig -> variable, such as `embedding_tables` of TPUEmbedding.
         feature_config: a nested structure of FeatureConfigs.
 
     Returns:
-        float32 in the structure of the inputs: of a Tensor, its shape and dim; of the
-        others `[batch, dim]`, `[batch, max_sequence_length, dim]`, or output_shape and dim.
+        float32 activations in the structure of the inputs. For a Tensor, its shape followed by
+        dim; otherwise `[batch, dim]`, `[batch, max_sequence_length, dim]`, or output_shape
+        followed by dim.
 
     Raises:
-        ValueError: if a feature is not configured, an input is of another kind, weights
-            are of another kind than the ids or for a sequence, or a sequence is dense.
+        ValueError: if a feature is not configured, an input has another type, weights and ids
+            differ in tensor type, a sequence has weights, or a sequence is dense.
 
-    Source: document of `tf.tpu.experimental.embedding.serving_embedding_lookup`.
+    Source: documentation of `tf.tpu.experimental.embedding.serving_embedding_lookup`.
     """
     features = named_features(feature_config)
     leaves = named_values(inputs)
@@ -64,7 +66,8 @@ def serving_embedding_lookup(inputs: Any, weights: Any,
         for (path, value), weight in zip(leaves, flat_weights, strict=True)])
 
 
-def _look_up(path: str, value: Any, weights: Any, table: tf.Variable, config: Any) -> Tensor:
+def _look_up(path: str, value: Any, weights: Any, table: tf.Variable,
+             config: FeatureConfig) -> Tensor:
     check_input(path, config, value, weights)
     if isinstance(value, tf.RaggedTensor):
         return _look_up_ragged(path, value, weights, table, config)
@@ -73,8 +76,8 @@ def _look_up(path: str, value: Any, weights: Any, table: tf.Variable, config: An
     return tf.nn.embedding_lookup(table, value)
 
 
-def check_input(path: str, config: Any, value: Any, weights: Any) -> None:
-    """Raises ValueError unless a feature can be looked up, with its weights if any."""
+def check_input(path: str, config: FeatureConfig, value: Any, weights: Any) -> None:
+    """Raises ValueError unless a feature can be looked up with its weights."""
     is_sequence = config.max_sequence_length > 0
     checks.check_with_sentence(
         isinstance(value, _KINDS), f"Input {path} is type {type(value)}. Tensor, SparseTensor or "
@@ -85,7 +88,7 @@ def check_input(path: str, config: Any, value: Any, weights: Any) -> None:
     checks.check_with_sentence(
         weights is None or type(weights) is type(value), f"Weight for {path} is of type "
         f"{type(weights)} but it does not match type of the input which is {type(value)}.",
-        "Give the weights in the places of the ids.")
+        "Pass weights of the tensor type of the ids, with the same indices.")
     checks.check_with_sentence(
         weights is None or not is_sequence, f"Weight specified for {path}, but this is a sequence "
         "feature.", "Multiply the activations by them.")
@@ -95,7 +98,7 @@ def check_input(path: str, config: Any, value: Any, weights: Any) -> None:
 
 
 def _look_up_sparse(path: str, value: tf.SparseTensor, weights: tf.SparseTensor | None,
-                    table: tf.Variable, config: Any) -> Tensor:
+                    table: tf.Variable, config: FeatureConfig) -> Tensor:
     rank = value.shape.rank
     checks.check(rank is None or rank >= 2, f"rank of the sparse input of feature {path!r}",
                  "at least 2", rank)
@@ -112,7 +115,7 @@ def _look_up_sparse(path: str, value: tf.SparseTensor, weights: tf.SparseTensor 
 
 
 def _look_up_ragged(path: str, value: tf.RaggedTensor, weights: tf.RaggedTensor | None,
-                    table: tf.Variable, config: Any) -> Tensor:
+                    table: tf.Variable, config: FeatureConfig) -> Tensor:
     checks.check_with_sentence(
         value.shape.rank == 2,
         f"Only rank 2 ragged tensor is supported, but got rank {value.shape.rank}",

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Restoring plain tables from the checkpoint of a TPUEmbeddingV2, which has stacks of them."""
+"""Restores plain tables from a checkpoint of TPUEmbeddingV2, which contains stacks of tables."""
 
 from collections.abc import Mapping
 from typing import Any
@@ -19,10 +19,10 @@ from tpu_estimator_embedding.types import Tensor
 
 
 class WholeTable:
-    """A variable `[vocabulary_size, dim]` that replaces a stack of one table.
+    """A variable `[vocabulary_size, dim]` with the interface of a stack of one table.
 
     Attributes:
-        stack: the table alone, on one core.
+        stack: layout of the table alone, on one core.
     """
 
     def __init__(self, name: str, variable: tf.Variable):
@@ -42,8 +42,8 @@ class WholeTable:
 class StackedRestore:
     """The stacks of a TPUEmbeddingV2 checkpoint as children of plain tables.
 
-    Such a checkpoint is known by its layouts, which TensorFlow and this package save before the
-    stacks. A stack may have the name of one table, whose rows are in another order there.
+    Such a checkpoint is recognized by its layouts, which TensorFlow and this package save before
+    the stacks. A stack can have the name of a table, but its rows are in another order.
     """
 
     def __init__(self) -> None:
@@ -53,17 +53,17 @@ class StackedRestore:
         self._is_stacked = False
 
     def add_tables(self, variables: Mapping[str, Mapping[str, tf.Variable]]) -> None:
-        """Takes the variables to restore: table name -> slot -> variable."""
+        """Sets the variables to restore: table name -> slot -> variable."""
         self._tables.update({
             name: {slot: WholeTable(name, variable) for slot, variable in slots.items()}
             for name, slots in variables.items()})
 
     def begin(self) -> None:
-        """Begins with another checkpoint, of which nothing is known yet."""
+        """Starts to read another checkpoint."""
         self._is_stacked = False
 
     def child(self, name: str) -> Any:
-        """Returns what reads a child of the checkpoint; None where it has no stacks."""
+        """Returns the object that restores a child of the checkpoint; None without stacks."""
         if name == LAYOUTS:
             self._is_stacked = True
             return self._children.setdefault(name, SavedLayouts((), self._restoration))

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""TPUEmbeddingForServing: trained tables, looked up by TensorFlow's own ops.
+"""TPUEmbeddingForServing: looks up trained tables with TensorFlow's own ops.
 
 >>> from tpu_estimator_embedding.mid_level.config.feature_config import FeatureConfig
 >>> from tpu_estimator_embedding.mid_level.config.table_config import TableConfig
@@ -19,21 +19,21 @@ from tpu_estimator_embedding.mid_level.serving.serving_lookup import serving_emb
 
 
 class TPUEmbeddingForServing(PlainTables):
-    """Tables to restore from the checkpoint of a TPUEmbedding or TPUEmbeddingV2, and to serve.
+    """Tables that are restored from a checkpoint of TPUEmbedding or TPUEmbeddingV2, for serving.
 
-    They are trainable variables of the strategy under which they are made, which an
-    optimizer of the program's own may train.
+    They are trainable variables of the current strategy, which an optimizer of the program can
+    train.
 
     Args:
         feature_config: a nested structure of FeatureConfigs.
-        optimizer: whose slots to create and restore; None creates none.
-        experimental_sparsecore_restore_info: None.
+        optimizer: the optimizer whose slots to create and restore; None means no slots.
+        experimental_sparsecore_restore_info: must be None.
 
     Raises:
-        ValueError: if a config or optimizer is of the wrong class, two tables have one
+        ValueError: if a config or optimizer is of the wrong class, two tables have the same
             name, or experimental_sparsecore_restore_info is given.
 
-    Source: document of `tf.tpu.experimental.embedding.TPUEmbeddingForServing`.
+    Source: documentation of `tf.tpu.experimental.embedding.TPUEmbeddingForServing`.
     """
 
     def __init__(self, feature_config: Any, optimizer: Any,
@@ -45,7 +45,7 @@ class TPUEmbeddingForServing(PlainTables):
         super().__init__(feature_config, optimizer)
 
     def embedding_lookup(self, features: Any, weights: Any = None) -> Any:
-        """Looks features up; arguments, results and errors as `serving_embedding_lookup`."""
+        """Looks up features; see `serving_embedding_lookup` for arguments, result and errors."""
         return serving_embedding_lookup(features, weights, self.embedding_tables,
                                         self._feature_config)
 

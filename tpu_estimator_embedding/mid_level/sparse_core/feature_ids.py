@@ -1,8 +1,8 @@
 # SPDX-License-Identifier: Apache-2.0
 """Converts the input of a feature, of any rank, to EnqueueData.
 
-Row r of the activations is the r-th entry of `output_shape`, counted row by row: a dense
-input has one id for each, a sparse or ragged one the ids of its last dimension.
+Row r of the activations is element r of `output_shape` in row-major order. A dense input has one
+id per row; a sparse or ragged input has the ids along its last dimension.
 """
 
 import math
@@ -20,17 +20,17 @@ from tpu_estimator_embedding.types import Tensor
 
 def feature_ids(path: str, place: FeaturePlace, value: Any,
                 weights: Any) -> AnyEnqueueData:
-    """Returns the ids of a feature, with the rows of activations that they go into.
+    """Returns the ids of a feature and the rows of activations that they contribute to.
 
     Args:
-        path: what the feature is called.
+        path: path of the feature.
         place: the shape of its activations.
         value: Tensor, SparseTensor or RaggedTensor of integers.
-        weights: floats of the same kind and places, or None.
+        weights: floats of the same tensor type with the same indices, or None.
 
     Raises:
-        ValueError: if the input is of another type, weights are of another kind than the
-            ids, or the input does not fill output_shape.
+        ValueError: if the input has another type, weights and ids differ in tensor type, or the
+            input does not fill output_shape.
     """
     kind = next((kind for kind in (tf.RaggedTensor, tf.SparseTensor)
                  if isinstance(value, kind)), tf.Tensor)
@@ -39,7 +39,7 @@ def feature_ids(path: str, place: FeaturePlace, value: Any,
                  f"Input of unknown type {type(value)}. Please only pass Tensor, SparseTensor or "
                  "RaggedTensor as input to embedding lookup.")
     checks.check(weights is None or isinstance(weights, kind), f"weights of feature {path!r}",
-                 "of the kind of the ids, or None", type(weights).__name__, sentence=
+                 "of the tensor type of the ids, or None", type(weights).__name__, sentence=
                  f"Expect weight to be {kind.__name__} type but got {type(weights)}.")
     return _CONVERSIONS[kind](path, place, value, weights)
 
@@ -48,7 +48,7 @@ def _from_dense(path: str, place: FeaturePlace, value: Tensor, weights: Any) -> 
     for what, tensor in (("ids", value), ("weights", weights)):
         count = None if tensor is None else tensor.shape.num_elements()
         checks.check(count in (None, place.sample_count), f"{what} of feature {path!r}",
-                     f"{place.sample_count} values, those of output_shape "
+                     f"{place.sample_count} values, the size of output_shape "
                      f"{list(place.output_shape)}", count)
     return to_enqueue_data(value, weights)
 

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Stacks with the names of upstream's `preprocess_features`, lowered to this package's."""
+"""Converts the stack layout that `preprocess_features` takes to this package's."""
 
 from collections.abc import Mapping, Sequence
 from typing import Any
@@ -23,16 +23,16 @@ def given_stacks(cores: SparseCores, stacked_table_to_tables: Mapping[str, Seque
     """Returns stacks of a given layout.
 
     Args:
-        cores: the SparseCores that tables are spread over.
+        cores: the SparseCores that tables are sharded over.
         stacked_table_to_tables: stack name -> TableConfigs.
-        table_to_stacked_table_offset: table name -> stack name, first row of the stack that
-            belongs to the table, and the core that holds its row 0.
-        table_to_sample_count: stack name -> samples of a chip.
-        feature_to_sample_offset: path -> samples of the stack before those of the feature.
-        flat_features: paths and FeatureConfigs.
+        table_to_stacked_table_offset: table name -> (stack name, first row of the table in the
+            stack, core that holds row 0 of the table).
+        table_to_sample_count: stack name -> samples per chip.
+        feature_to_sample_offset: path -> index of the feature's first sample in the stack.
+        flat_features: (path, FeatureConfig) pairs.
 
     Raises:
-        ValueError: if the features do not fill the samples of a stack.
+        ValueError: if the sample count of a stack is not that of its features.
     """
     tables = to_plan(dict(flat_features))
     stacks = [TableStack(name, tuple(
@@ -45,7 +45,7 @@ def given_stacks(cores: SparseCores, stacked_table_to_tables: Mapping[str, Seque
     given = lowered(tables, stacks, places)
     for name, count in table_to_sample_count.items():
         checks.check(given.sample_count(name) == count, f"table_to_sample_count[{name!r}]",
-                     f"the samples of its features, {given.sample_count(name)}", count)
+                     f"the sample count of its features, {given.sample_count(name)}", count)
     return given
 
 

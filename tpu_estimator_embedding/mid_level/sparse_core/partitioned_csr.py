@@ -1,9 +1,10 @@
 # SPDX-License-Identifier: Apache-2.0
 """The ids of one stack in the format of SparseCores: sorted by the core that holds the row.
 
-Every local core has, for each of the N cores, the ids it asks that core for: which row of
-its shard, for which of the local core's samples, with which gain. `row_pointers` says where
-each such partition ends; the next one begins at the following multiple of 8.
+Every local core has one partition for each of the N cores: the ids that it requests from that
+core. An id consists of a row of the core's shard, a sample of the local core, and a gain.
+`row_pointers` holds the end of each partition; the next partition begins at the next multiple
+of 8.
 """
 
 import dataclasses
@@ -14,7 +15,7 @@ import tensorflow as tf
 from tpu_estimator_embedding.ops.assertion import assert_that
 from tpu_estimator_embedding.types import Tensor
 
-_LANES = 8  # partitions begin at multiples of it
+_LANES = 8  # partitions begin at multiples of 8
 _PADDING = tf.int32.max
 
 
@@ -22,15 +23,15 @@ class PartitionedCsrFormatTensor(tf.experimental.ExtensionType):
     """Ids in CSR format, one row for each pair of cores, in arrays of fixed size.
 
     Attributes:
-        row_pointers: int32, for each local core and each of the N cores where the ids
-            between them end; rounded up to 8 for each local core.
+        row_pointers: int32, end of the partition of each local core and each of the N cores;
+            the number of pointers per local core is rounded up to a multiple of 8.
         sorted_sample_ids: `[capacity]` int32, sample of the local core.
         sorted_token_ids: `[capacity]` int32, row of the other core's shard.
-        sorted_gains: `[capacity]` float32, weight with the combiner's factor.
+        sorted_gains: `[capacity]` float32, weight times the factor of the combiner.
         sample_count: samples of all local cores.
         num_minibatches_per_physical_sparse_core: scalar int32, always 1 here.
 
-    Unused places of the arrays hold the largest int32.
+    Unused elements of the arrays hold the largest int32.
     """
 
     __name__ = "tpu_estimator_embedding.PartitionedCsrFormatTensor"
@@ -61,17 +62,17 @@ class StackIds(NamedTuple):
 
 @dataclasses.dataclass(frozen=True)
 class CsrFormat:
-    """The sizes that the arrays of a stack have.
+    """The sizes of the arrays of a stack.
 
     Attributes:
         stack: name of the stack.
-        num_shards: N, cores of all chips.
-        num_cores: local cores, those of one chip.
-        rows_per_shard: rows of the stack that each core holds.
-        sample_count: rows of activations of one chip.
-        max_ids_per_sample: ids for which there is room, for each sample.
-        max_minibatches: minibatches for whose row pointers there is room.
-        allow_id_dropping: whether ids without room are dropped instead of refused.
+        num_shards: N, the number of cores on all chips.
+        num_cores: number of local cores, those of one chip.
+        rows_per_shard: rows of the stack on each core.
+        sample_count: rows of activations on one chip.
+        max_ids_per_sample: capacity for ids per sample.
+        max_minibatches: capacity for row pointers, in minibatches.
+        allow_id_dropping: whether ids beyond the capacity are dropped instead of refused.
     """
 
     stack: str
@@ -85,22 +86,22 @@ class CsrFormat:
 
     @property
     def samples_per_core(self) -> int:
-        """Samples that each local core has."""
+        """Samples of each local core."""
         return self.sample_count // self.num_cores
 
     @property
     def capacity(self) -> int:
-        """Ids for which there is room, those that pad partitions to 8 included."""
+        """Length of the arrays of ids, including the padding of partitions."""
         return _round_up(self.max_ids_per_sample * self.sample_count)
 
     @property
     def padding(self) -> int:
-        """Most places that pad partitions to 8."""
+        """Maximum number of elements that pad partitions to multiples of 8."""
         return (_LANES - 1) * self.num_cores * self.num_shards
 
     @property
     def pointers_per_core(self) -> int:
-        """Row pointers of each local core."""
+        """Number of row pointers of each local core."""
         return _round_up(self.num_shards)
 
 
@@ -111,7 +112,7 @@ class SortedIds(NamedTuple):
         partitions: `[u]` int64, local core · N + core.
         tokens, samples: `[u]` int64.
         gains: `[u]` float32, summed over duplicates.
-        counts: `[num_cores · N]` int64, ids of every partition.
+        counts: `[num_cores · N]` int64, number of ids in every partition.
     """
 
     partitions: Tensor
@@ -122,7 +123,7 @@ class SortedIds(NamedTuple):
 
 
 def sort_ids(ids: StackIds, form: CsrFormat) -> SortedIds:
-    """Sorts ids by local core, core, token and sample; sums the gains of equal ones."""
+    """Sorts ids by local core, core, token and sample; sums the gains of duplicates."""
     core, sample = ids.rows // form.samples_per_core, ids.rows % form.samples_per_core
     partition = core * form.num_shards + ids.shards
     keys = ((partition * form.rows_per_shard) + ids.tokens) * form.samples_per_core + sample
@@ -137,7 +138,7 @@ def sort_ids(ids: StackIds, form: CsrFormat) -> SortedIds:
 
 
 def partition_sizes(ids: SortedIds, form: CsrFormat) -> tuple[Tensor, Tensor]:
-    """Returns the most ids, and the most distinct ids, in any partition: scalar int32."""
+    """Returns the maximum over partitions of the ids and of the distinct ids: scalar int32."""
     tokens, _ = tf.unique(ids.partitions * form.rows_per_shard + ids.tokens)
     distinct = tf.math.unsorted_segment_sum(
         tf.ones_like(tokens), tokens // form.rows_per_shard, tf.size(ids.counts))
@@ -146,13 +147,13 @@ def partition_sizes(ids: SortedIds, form: CsrFormat) -> tuple[Tensor, Tensor]:
 
 
 def to_csr(ids: SortedIds, form: CsrFormat) -> tuple[PartitionedCsrFormatTensor, Tensor, Tensor]:
-    """Puts sorted ids into arrays of fixed size.
+    """Copies sorted ids to arrays of fixed size.
 
     Returns:
-        The arrays, how many of the row pointers are used, and how many places for ids.
+        The arrays, the number of row pointers in use, and the number of elements for ids in use.
 
     Raises:
-        tf.errors.InvalidArgumentError: when run, if there is no room for the ids.
+        tf.errors.InvalidArgumentError: when run, if the ids exceed the arrays.
     """
     sizes = _round_up(ids.counts)
     starts, firsts = tf.cumsum(sizes, exclusive=True), tf.cumsum(ids.counts, exclusive=True)
@@ -173,7 +174,7 @@ def to_csr(ids: SortedIds, form: CsrFormat) -> tuple[PartitionedCsrFormatTensor,
 
 
 def from_csr(tensor: PartitionedCsrFormatTensor, form: CsrFormat) -> StackIds:
-    """Reads the ids back, in the order of the rows of activations."""
+    """Converts the arrays back to ids, in the order of the rows of activations."""
     pointers = tensor.row_pointers[:form.num_cores * form.pointers_per_core]
     ends = tf.reshape(tf.reshape(pointers, [form.num_cores, -1])[:, :form.num_shards], [-1])
     starts = tf.concat([[0], _round_up(ends[:-1])], 0)
@@ -193,7 +194,7 @@ def from_csr(tensor: PartitionedCsrFormatTensor, form: CsrFormat) -> StackIds:
 
 
 def _row_pointers(ends: Tensor, form: CsrFormat) -> Tensor:
-    """Returns the ends, the last of every core repeated, and zeros for further minibatches."""
+    """Returns the ends of partitions, padded with the last end of each core and then zeros."""
     ends = tf.reshape(ends, [form.num_cores, form.num_shards])
     missing = form.pointers_per_core - form.num_shards
     ends = tf.concat([ends, tf.repeat(_round_up(ends[:, -1:]), missing, axis=1)], 1)
@@ -204,7 +205,7 @@ def _row_pointers(ends: Tensor, form: CsrFormat) -> Tensor:
 
 def _fill(form: CsrFormat, dtype: tf.DType, places: Tensor, kept: Tensor, values: Tensor,
           used: Tensor) -> Tensor:
-    """Returns `[capacity]`; the part that is used is filled in, the rest is padding."""
+    """Returns `[capacity]`: the values at their places, and padding elsewhere."""
     padding = tf.cast(_PADDING, dtype)
     part = tf.tensor_scatter_nd_update(
         tf.fill([used], padding), tf.gather_nd(places, kept)[:, tf.newaxis],

@@ -30,9 +30,9 @@ from tpu_estimator_embedding.ops.ordering import when
 from tpu_estimator_embedding.types import Tensor
 
 Formats = Mapping[str, CsrFormat]
-Limits = Mapping[str, int]  # stack name -> most ids of a partition
+Limits = Mapping[str, int]  # stack name -> maximum ids of a partition
 
-# Stack name -> arrays, row pointers in use, places for ids in use.
+# Stack name -> arrays, number of row pointers in use, number of elements for ids in use.
 Partitioned = dict[str, tuple[PartitionedCsrFormatTensor, Tensor, Tensor]]
 
 
@@ -56,7 +56,7 @@ def to_enqueue_datas(stacks: Stacks, features: Mapping[str, Any],
         weights: path -> weights or None.
 
     Raises:
-        Those of `feature_ids`.
+        The errors of `feature_ids`.
     """
     return {path: feature_ids(path, place, features[path], weights[path])
             for path, place in stacks.features.items()}
@@ -67,7 +67,7 @@ def sorted_ids(stacks: Stacks, formats: Formats, features: Mapping[str, Any],
     """Returns stack name -> its checked ids, sorted.
 
     Raises:
-        Those of `to_enqueue_datas` and of the engine's `checked_ids`.
+        The errors of `to_enqueue_datas` and of the engine's `checked_ids`.
     """
     return sort_stacks(stacks, formats, stack_ids(
         stacks, to_enqueue_datas(stacks, features, weights)))
@@ -75,14 +75,14 @@ def sorted_ids(stacks: Stacks, formats: Formats, features: Mapping[str, Any],
 
 def partition_given(stacks: Stacks, features: Mapping[str, Any], weights: Mapping[str, Any],
                     max_ids_per_sample: int, max_minibatches: int) -> Partitioned:
-    """Puts the ids of features into the arrays of stacks of a given layout."""
+    """Converts the ids of features to the arrays of stacks with a given layout."""
     formats = csr_formats(stacks, max_ids_per_sample, max_minibatches=max_minibatches)
     return to_partitioned(sorted_ids(stacks, formats, features, weights), formats, {}, {})
 
 
 def most_ids(stacks: Stacks, formats: Formats,
              features: Mapping[str, Any]) -> tuple[dict[str, Tensor], dict[str, Tensor]]:
-    """Returns stack name -> most ids in a partition, and -> most distinct ones."""
+    """Returns stack name -> maximum ids of a partition, and -> maximum distinct ids."""
     ids = sorted_ids(stacks, formats, features, dict.fromkeys(features))
     sizes = {name: partition_sizes(ids[name], form) for name, form in formats.items()}
     return ({name: most for name, (most, _) in sizes.items()},
@@ -91,14 +91,14 @@ def most_ids(stacks: Stacks, formats: Formats,
 
 def sort_stacks(stacks: Stacks, formats: Formats,
                 ids: Mapping[str, StackIds]) -> dict[str, SortedIds]:
-    """Returns stack name -> its ids, sorted, from those in the order of features."""
+    """Sorts the ids of every stack, which are in the order of features."""
     return {name: sort_ids(by_core(stacks, name, of_stack), formats[name])
             for name, of_stack in ids.items()}
 
 
 def to_partitioned(ids: Mapping[str, SortedIds], formats: Formats, max_ids: Limits,
                    max_unique_ids: Limits) -> Partitioned:
-    """Puts sorted ids into their arrays.
+    """Copies sorted ids to the arrays of every stack.
 
     Raises:
         tf.errors.InvalidArgumentError: when run, if ids exceed the arrays or a limit.
@@ -120,13 +120,13 @@ def to_partitioned(ids: Mapping[str, SortedIds], formats: Formats, max_ids: Limi
 def partition_checked(stacks: Stacks, formats: Formats, config: SparseCoreEmbeddingConfig,
                       datas: EnqueueDatas
                       ) -> tuple[dict[str, PartitionedCsrFormatTensor], list[Tensor]]:
-    """Returns the arrays of ids that have been checked, and what to wait for.
+    """Returns the arrays of checked ids, and tensors to wait for.
 
-    A graph that does not use the arrays does not sort ids for them, unless the config limits
-    what they hold.
+    A graph that does not use the arrays does not sort the ids, unless the config limits the
+    number of ids.
 
     Raises:
-        Those of `check_room` and `to_partitioned`.
+        The errors of `check_room` and `to_partitioned`.
     """
     has_room = check_room(datas, stacks, formats)
     with_room = {name: dataclasses.replace(form, allow_id_dropping=True)
@@ -137,15 +137,15 @@ def partition_checked(stacks: Stacks, formats: Formats, config: SparseCoreEmbedd
 
 
 def limits(config: SparseCoreEmbeddingConfig) -> tuple[Limits, Limits]:
-    """Returns the most ids, and the most distinct ones, of stacks that have limits."""
+    """Returns the limits of ids, and of distinct ids, of the stacks that have limits."""
     return config.max_ids_per_table or {}, config.max_unique_ids_per_table or {}
 
 
 def check_room(datas: EnqueueDatas, stacks: Stacks, formats: Formats) -> list[Tensor]:
-    """Fails if ids exceed the arrays; sorts ids for this only if there are many.
+    """Fails if ids exceed the arrays; sorts the ids only if their number alone does not decide.
 
     Returns:
-        What to wait for.
+        Tensors to wait for.
 
     Raises:
         tf.errors.InvalidArgumentError: when run, if ids exceed the arrays.
@@ -166,7 +166,7 @@ def _num_ids(datas: EnqueueDatas, stacks: Stacks, name: str) -> Tensor:
 
 
 def check_device(device: str | None, workers: Sequence[str]) -> None:
-    """Raises ValueError unless a device is a TPU, one of the workers', or None."""
+    """Raises ValueError unless a device is a TPU, a device of the workers, or None."""
     if device is None:
         return
     spec = tf.DeviceSpec.from_string(device)
@@ -178,7 +178,7 @@ def check_device(device: str | None, workers: Sequence[str]) -> None:
 
 
 def check_limits(config: SparseCoreEmbeddingConfig, stacks: Stacks) -> None:
-    """Raises ValueError unless limits are those of stacks."""
+    """Raises ValueError unless limits are keyed by the names of stacks."""
     for argument in ("max_ids_per_table", "max_unique_ids_per_table"):
         names = sorted(getattr(config, argument) or {})
         checks.check(set(names) <= set(stacks.stacks), argument,

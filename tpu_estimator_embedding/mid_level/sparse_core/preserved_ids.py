@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Ids that were looked up, with what their update needs."""
+"""Ids that were looked up, with the tensors that their update needs."""
 
 import typing
 from collections.abc import Mapping, Sequence
@@ -13,25 +13,25 @@ from tpu_estimator_embedding.mid_level.sparse_core.partitioned_csr import (
 )
 from tpu_estimator_embedding.types import Tensor
 
-Fields = Mapping[str, object]  # those of a PartitionedCsrFormatTensor
+Fields = Mapping[str, object]  # fields of a PartitionedCsrFormatTensor
 
 _CLASSES: dict[str, type] = {kind.__name__: kind for kind in (EnqueueData, RaggedEnqueueData)}
 
 
 class PreservedIds(PartitionedCsrFormatTensor):
-    """Ids of one stack that were looked up, with what their update needs.
+    """Ids of one stack that were looked up, with the tensors that their update needs.
 
     Attributes:
-        features: the class and the fields of the EnqueueData of each feature, in the order of
-            the plan; none where the ids were looked up from the arrays.
-        inputs: the tensors of these EnqueueDatas; else ids, rows and gains.
-        prepared: the tensors of the prepared ids of the step; none where the ids of several
-            replicas make a step.
+        features: class name and field names of the EnqueueData of each feature, in the order of
+            the plan; empty if the ids were looked up from the arrays.
+        inputs: the tensors of these EnqueueDatas; if features is empty, ids, rows and gains.
+        prepared: the tensors of the prepared ids of the step; empty with several replicas,
+            whose ids are prepared together.
     """
 
     __name__ = "tpu_estimator_embedding.PreservedIds"
 
-    features: typing.Tuple[typing.Tuple[str, ...], ...]  # noqa: UP006 - all it knows
+    features: typing.Tuple[typing.Tuple[str, ...], ...]  # noqa: UP006 - ExtensionType needs it
     inputs: typing.Tuple[tf.Tensor, ...]  # noqa: UP006
     prepared: typing.Tuple[tf.Tensor, ...]  # noqa: UP006
 
@@ -43,7 +43,7 @@ def fields_of(partition: PartitionedCsrFormatTensor) -> Fields:
 
 def preserve_features(partition: PartitionedCsrFormatTensor, datas: EnqueueDatas,
                       prepared: Sequence[Tensor]) -> PreservedIds:
-    """Returns ids of features; `datas` are in the order of the plan."""
+    """Returns the preserved ids of features; `datas` are in the order of the plan."""
     given = [{name: tensor for name, tensor in data._asdict().items() if tensor is not None}
              for data in datas.values()]
     return PreservedIds(
@@ -54,7 +54,7 @@ def preserve_features(partition: PartitionedCsrFormatTensor, datas: EnqueueDatas
 
 
 def preserved_features(preserved: PreservedIds, names: Sequence[str]) -> EnqueueDatas:
-    """Returns what `preserve_features` was given for the features of these names."""
+    """Returns feature name -> ids, as passed to `preserve_features`."""
     tensors = iter(preserved.inputs)
     return {name: _CLASSES[kind](**{field: next(tensors) for field in fields})
             for name, (kind, *fields) in zip(names, preserved.features, strict=True)}

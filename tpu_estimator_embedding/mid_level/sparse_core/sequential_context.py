@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Where a program asks for lookups that miss no update, though tables are pipelined."""
+"""Detects where a program disables pipelining, so that lookups see all updates."""
 
 import importlib
 
@@ -9,12 +9,11 @@ _STATE = "tensorflow.python.tpu.embedding_context_utils"
 
 
 def is_sequential() -> bool:
-    """Whether pipelining is off here.
+    """Whether pipelining is off at this point of the program.
 
-    It is inside TensorFlow's `SequentialEmbeddingContext`, of releases that have it, and while
-    summaries are recorded: `tf.summary.record_if(True)` around a writer. A condition that is a
-    tensor or a function is ignored. In a `tf.function` it is where the function is traced
-    that counts.
+    It is off inside TensorFlow's `SequentialEmbeddingContext`, in releases that have it, and
+    while summaries are recorded: `tf.summary.record_if(True)` around a writer. A condition that
+    is a tensor or a function is ignored. In a `tf.function`, the context at tracing time decides.
     """
     return _is_recording_summaries() or not _is_enabled()
 

@@ -1,9 +1,9 @@
 # SPDX-License-Identifier: Apache-2.0
 """Saves stacks of tables and restores them into any layout.
 
-A checkpoint has each stack and slot as one tensor, and says where in it the tables lie. On
-restoring, tables whose layout is another one are taken out of the tensors they were saved
-in and put into those that hold them now.
+A checkpoint contains each stack and slot as one tensor, and the layout of the tables in it. When
+a table is restored to another layout, its rows are extracted from the saved tensor and written to
+the variable that holds the table now.
 """
 
 import dataclasses
@@ -30,12 +30,12 @@ Variables = Mapping[str, Mapping[str, StackVariable]]  # stack name -> slot -> v
 
 @dataclasses.dataclass
 class _Reading:
-    """The tensors read from one checkpoint so far, in any order.
+    """The tensors read so far from one checkpoint, in any order.
 
     Attributes:
-        layouts: stack name -> where its tables lie; empty until it is known.
-        received: stacks and slots that were taken.
-        waiting: those that came before the layouts.
+        layouts: stack name -> layout of its tables; empty until the layouts were read.
+        received: stacks and slots that were read.
+        waiting: tensors that were read before the layouts.
     """
 
     layouts: dict[str, TableStack] = dataclasses.field(default_factory=dict)
@@ -46,10 +46,10 @@ class _Reading:
 class Restoration:
     """Assigns saved tensors to variables as soon as their layout is known.
 
-    Tables of a stack that a checkpoint does not have stay as they are.
+    Tables that the checkpoint does not contain stay unchanged.
 
     Attributes:
-        restored: names of the tables, slots aside, that a checkpoint had values of.
+        restored: names of the tables that were restored; slots are not counted.
     """
 
     def __init__(self, variables: Variables):
@@ -58,19 +58,19 @@ class Restoration:
         self.restored: set[str] = set()
 
     def receive_layouts(self, stacks: tuple[TableStack, ...]) -> None:
-        """Takes the layouts of a checkpoint; they count for the tensors restored with it."""
+        """Sets the layouts of a checkpoint; they apply to the tensors restored with it."""
         waiting = {} if self._reading.layouts else self._reading.waiting
         self._reading = _Reading({stack.name: stack for stack in stacks})
         for (stack, slot), value in waiting.items():
             self.receive(stack, slot, value)
 
     def receive(self, stack: str, slot: str, value: Tensor) -> None:
-        """Takes the saved tensor of a stack or slot.
+        """Adds the saved tensor of a stack or slot.
 
         Raises:
-            ValueError: if a table was saved with another vocabulary or dimension.
+            ValueError: if a table was saved with another vocabulary size or dimension.
         """
-        if (stack, slot) in self._reading.received:  # so this is of another checkpoint
+        if (stack, slot) in self._reading.received:  # this is another checkpoint
             self._reading = _Reading()
         if not self._reading.layouts:
             self._reading.waiting[stack, slot] = value
@@ -103,11 +103,11 @@ def _check_shapes(stack: TableStack, tables: Mapping[str, Tensor]) -> None:
         layout = stack.table(name)
         expected, found = [layout.vocabulary_size, layout.dimension], rows.shape.as_list()
         checks.check(found == expected, f"saved table {name!r}",
-                     f"of shape {expected}, as it is configured", found)
+                     f"of the configured shape {expected}", found)
 
 
 class SavedStack(Trackable):
-    """A stack or slot as checkpoints see it: one tensor, of this or of another layout."""
+    """A stack or slot as one tensor in a checkpoint, in this or in another layout."""
 
     def __init__(self, stack: str, slot: str, restoration: Restoration,
                  variable: StackVariable | None):
@@ -123,7 +123,7 @@ class SavedStack(Trackable):
 
 
 class SavedLayouts(Trackable):
-    """The layouts of all stacks as checkpoints see them: a string."""
+    """The layouts of all stacks as a string in a checkpoint."""
 
     def __init__(self, stacks: Iterable[TableStack], restoration: Restoration):
         self._value, self._restoration = to_bytes(stacks), restoration
@@ -141,7 +141,7 @@ def saved_name(stack: str, slot: str) -> str:
 
 
 def parse_saved_name(name: str, variables: Variables) -> tuple[str, str] | None:
-    """Returns stack and slot; None for a slot that no variable has."""
+    """Returns (stack name, slot name); None for an unknown slot."""
     stack, _, slot = name.rpartition("/")
     if not stack:
         return name, PARAMETERS

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""The engine on stacks: looks up and updates the ids of features, or those of given arrays."""
+"""Looks up and updates stacks, by the ids of features or by given arrays of ids."""
 
 import functools
 from collections.abc import Callable, Mapping, Sequence
@@ -51,10 +51,10 @@ ToPartitions = Callable[[EnqueueDatas], tuple[Partitions, Sequence[Tensor]]]
 
 
 class StackEngine:
-    """Two views of each stack: as the table of its features, and as that of given arrays.
+    """Two views of each stack: looked up by the ids of features, or by given arrays.
 
-    The rows of activations of the first are in the order of features, those of the second in the
-    order of cores.
+    In the first view, rows of activations are in the order of features; in the second view, they
+    are in the order of cores.
     """
 
     def __init__(self, stacks: Stacks, formats: Formats,
@@ -74,7 +74,7 @@ class StackEngine:
         # The ids of several replicas are prepared together, when all gradients are known.
         self._prepares = num_replicas == 1 and all(
             table.optimizer for table in stacks.plan.tables)
-        self._ids: dict[str, StepIds] = {}  # shows the structure of all batches
+        self._ids: dict[str, StepIds] = {}  # an example of the structure of all batches
         self._delayed: dict[str, DelayedUpdate] = {}
         if pipelined:
             with outside_strategies():
@@ -88,7 +88,7 @@ class StackEngine:
 
         Args:
             datas: path -> ids.
-            to_partitions: makes the arrays of the ids, which have been checked.
+            to_partitions: converts the checked ids to arrays.
 
         Returns:
             Path -> activations `output_shape + [dim]`, and the ids for `apply_gradients`.
@@ -110,7 +110,7 @@ class StackEngine:
         return self._split(stacked), preserved
 
     def look_up(self, partitions: Partitions) -> tuple[dict[str, Tensor], Partitions]:
-        """Looks up the ids of given arrays; returns what `look_up_features` does."""
+        """Looks up the ids of given arrays; see `look_up_features` for the result."""
         activations: dict[str, Tensor] = {}
         preserved = {}
         for name, stack in self._of_arrays.items():
@@ -127,10 +127,10 @@ class StackEngine:
         """Updates every row that any replica looked up, once.
 
         Args:
-            replicas: of each replica its ids, and path -> gradient of its activations.
+            replicas: for each replica its ids, and path -> gradient of its activations.
 
         Returns:
-            Nothing for each replica.
+            None for each replica.
         """
         step = self._update_count.next()
         for name in self._stacks.stacks:
@@ -150,7 +150,7 @@ class StackEngine:
         return [None] * len(replicas)
 
     def record_measures(self) -> dict[str, MeasureRecorder]:
-        """Has updates of each stack measured, in functions that are traced from now on."""
+        """Enables measuring of each stack's updates in functions traced after this call."""
         for name, stack in self._of_arrays.items():
             engine = stack.engine
             if engine.recorder is None:
@@ -166,13 +166,13 @@ class StackEngine:
                 if stack.engine.recorder is not None}
 
     def complete(self) -> None:
-        """Applies what pipelining has left to apply."""
+        """Applies delayed updates."""
         with tf.init_scope():
             for name in self._delayed:
                 self._applied(name)
 
     def forget(self) -> None:
-        """Drops what pipelining has left to apply, where the tables are restored."""
+        """Drops delayed updates, because the tables are restored."""
         with tf.init_scope():
             for delayed in self._delayed.values():
                 delayed.drop()
@@ -180,7 +180,7 @@ class StackEngine:
     def _to_update(self, name: str, preserved: Sequence[PreservedIds],
                    gradients: Sequence[Gradients]
                    ) -> tuple[ExportableEmbedding, list[object], Tensor]:
-        """Returns the view that looked ids up, its inputs, and the gradient of the stack."""
+        """Returns the view that looked up the ids, its inputs, and the gradient of the stack."""
         if not preserved[0].features:
             return self._of_arrays[name], [ids.inputs for ids in preserved], tf.concat(
                 [join_cores(self._stacks, name, of_replica) for of_replica in gradients], 0)
@@ -198,7 +198,7 @@ class StackEngine:
                 for path, shape in shapes.items()}
 
     def _applied(self, name: str) -> list[Tensor]:
-        """Applies what pipelining has left to apply to a stack; returns what to wait for."""
+        """Applies the delayed update of a stack; returns tensors to wait for."""
         if name not in self._delayed:
             return []
         return [self._delayed[name].apply(self._of_arrays[name].engine)]
@@ -211,7 +211,7 @@ class StackEngine:
         return tuple(tensors_of(ids))
 
     def _preserved(self, name: str, partition: PartitionedCsrFormatTensor) -> PreservedIds:
-        """Returns ids as lookups return them, even if they were not looked up."""
+        """Returns ids as a lookup would return them."""
         return partition if isinstance(partition, PreservedIds) else self._read(name, partition)
 
     def _read(self, name: str, partition: PartitionedCsrFormatTensor) -> PreservedIds:
@@ -220,7 +220,7 @@ class StackEngine:
                             inputs=tuple(engine_ids(ids, self._formats[name].rows_per_shard)))
 
     def _example(self, name: str) -> StepIds:
-        """Returns ids with the dtypes and shapes of all batches, in a separate graph."""
+        """Returns placeholders with the dtypes and shapes of all batches, in a separate graph."""
         with tf.Graph().as_default():
             inputs = tuple(tf.compat.v1.placeholder(dtype, [None])
                            for dtype in (tf.int64, tf.int64, tf.float32))

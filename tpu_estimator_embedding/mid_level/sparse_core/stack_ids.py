@@ -1,9 +1,9 @@
 # SPDX-License-Identifier: Apache-2.0
 """Converts ids of features to ids of stacks, and rows of stacks to activations.
 
-Every local core computes the activations of its share of the samples of each feature. In the
-order of cores, the rows of a stack are those of the first core, feature by feature, then those
-of the second; in the order of features, those of the first feature, then those of the second.
+Every local core computes the activations of its share of the samples of each feature. The order
+of cores sorts the rows of a stack by core, then feature; the order of features sorts them by
+feature.
 """
 
 from collections.abc import Mapping
@@ -31,10 +31,10 @@ def stack_ids(stacks: Stacks, datas: EnqueueDatas, *,
         are_checked: whether the engine checked them before.
 
     Returns:
-        Stack name -> ids, in whose gains the combiners are, in the order of features.
+        Stack name -> ids in the order of features; gains include the combiners.
 
     Raises:
-        Those of the engine's `checked_ids`.
+        The errors of the engine's `checked_ids`.
     """
     plan = stacks.feature_plan
     ids = (unchecked_ids(plan, datas) if are_checked
@@ -48,7 +48,7 @@ def stack_ids(stacks: Stacks, datas: EnqueueDatas, *,
 
 
 def by_core(stacks: Stacks, name: str, ids: StackIds) -> StackIds:
-    """Returns ids in the order of features with the rows that cores compute, unsorted."""
+    """Converts the rows of ids from the order of features to the order of cores; does not sort."""
     places = [place for place in stacks.features.values() if place.stack == name]
     num_cores = stacks.cores.num_sc_per_chip
     rows = tf.concat([tf.reshape(tf.range(num_cores, dtype=tf.int64)[:, tf.newaxis]
@@ -59,7 +59,7 @@ def by_core(stacks: Stacks, name: str, ids: StackIds) -> StackIds:
 
 
 def engine_ids(ids: StackIds, rows_per_shard: int) -> EnqueueData:
-    """Returns ids in the order of activations as the engine takes them."""
+    """Converts ids, sorted by rows of activations, to EnqueueData."""
     return EnqueueData(ids.shards * rows_per_shard + ids.tokens, ids.rows, ids.gains)
 
 
@@ -83,7 +83,7 @@ def split_cores(stacks: Stacks, name: str, activations: Tensor) -> dict[str, Ten
 
 
 def join_cores(stacks: Stacks, name: str, gradients: Mapping[str, Tensor]) -> Tensor:
-    """Returns `[samples, padded dimension]`, in the order of cores: `split_cores` backwards.
+    """Returns `[samples, padded dimension]` in the order of cores, the inverse of `split_cores`.
 
     Args:
         stacks: the tables and features.
@@ -97,14 +97,14 @@ def join_cores(stacks: Stacks, name: str, gradients: Mapping[str, Tensor]) -> Te
 
 
 def padded(gradient: Tensor, width: int) -> Tensor:
-    """Returns the gradient with columns of zeros up to the width of the stack, `[rows, width]`."""
+    """Pads the gradient with columns of zeros to the width of the stack: `[rows, width]`."""
     dimension = gradient.shape[-1]
     rows = tf.reshape(gradient, [-1, dimension])
     return rows if dimension == width else tf.pad(rows, [[0, 0], [0, width - dimension]])
 
 
 def _share(stacks: Stacks, place: FeaturePlace) -> tuple[int, int]:
-    """Returns the first row of a feature among those of a core, and their number."""
+    """Returns the first row of a feature on each core, and its number of rows per core."""
     num_cores = stacks.cores.num_sc_per_chip
     return place.first // num_cores, place.sample_count // num_cores
 

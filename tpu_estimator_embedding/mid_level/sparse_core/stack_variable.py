@@ -16,15 +16,15 @@ from tpu_estimator_embedding.plan.stacked_rows import stack_rows, unstack_rows
 from tpu_estimator_embedding.plan.table_stacking import TableLayout, TableStack
 from tpu_estimator_embedding.types import Tensor
 
-PARAMETERS = "parameters"  # what upstream calls the table beside its slots
+PARAMETERS = "parameters"  # TensorFlow's name for the table next to its slots
 
 
 class StackVariable(Trackable):
     """A stack or one of its slots: `stack.shape` float32, split over chips.
 
     Attributes:
-        stack: where the rows of its tables lie.
-        variables: `[rows of a chip, padded dimension]`, one for each chip.
+        stack: layout of its tables.
+        variables: one variable per chip, `[rows per chip, padded dimension]`.
     """
 
     def __init__(self, stack: TableStack, variables: list[tf.Variable]):
@@ -33,12 +33,12 @@ class StackVariable(Trackable):
 
     @property
     def shape(self) -> tf.TensorShape:
-        """Shape of all parts together."""
+        """Shape of the concatenated parts."""
         return tf.TensorShape(self.stack.shape)
 
     @property
     def values(self) -> tuple[tf.Variable, ...]:
-        """`variables`, by the name that a distributed variable of TensorFlow has for them."""
+        """`variables`, under the name that TensorFlow's distributed variables use."""
         return self.variables
 
     @property
@@ -55,14 +55,14 @@ class StackVariable(Trackable):
         return self.read_value().numpy()
 
     def read_from_device(self, device: str) -> Tensor:
-        """Returns the part of one chip: of chip r for the device "/TPU:r", or any of index r.
+        """Returns the part of chip r for the device "/TPU:r" or any other device with index r.
 
         Raises:
-            ValueError: if no chip has the index.
+            ValueError: if there is no chip r.
         """
         chip = tf.DeviceSpec.from_string(device).device_index
         checks.check(chip in range(len(self.variables)), "device",
-                     f"one of index 0 to {len(self.variables) - 1}, the chips", device)
+                     f"a device with an index from 0 to {len(self.variables) - 1}", device)
         return self.variables[chip].read_value()
 
     def assign(self, value: Tensor) -> None:
@@ -122,13 +122,13 @@ def initialize_tables(stacks: Stacks, variables: Mapping[str, Mapping[str, Stack
                       restored: Collection[str]) -> None:
     """Initializes the tables that were not restored.
 
-    The initializer of each is called once, with `[vocabulary_size, dim]`, and with a ShardInfo of
-    the whole table where it takes `shard_info`. Padding is 0.
+    Each initializer is called once, with `[vocabulary_size, dim]`, and with a ShardInfo of the
+    whole table if it accepts `shard_info`. Padding is 0.
 
     Args:
-        stacks: the tables and where they lie.
+        stacks: the tables and their layouts.
         variables: stack name -> "parameters" or slot name -> variable.
-        restored: names of the tables that have their values.
+        restored: names of the tables that were restored.
     """
     with outside_strategies():
         for name, stack in stacks.stacks.items():

@@ -1,7 +1,7 @@
 # SPDX-License-Identifier: Apache-2.0
 """Stacks of tables that a program can read, save and restore."""
 
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from typing import Any
 
 from tensorflow.python.trackable.base import Trackable
@@ -29,7 +29,7 @@ from tpu_estimator_embedding.mid_level.step.update_count import UpdateCount
 class StackedTables(Trackable):
     """Stacks, their variables, and their checkpoints.
 
-    A checkpoint may be restored before the variables are made, and may have another layout.
+    A checkpoint may be restored before the variables are created, and may have another layout.
     """
 
     def __init__(self, tables: Mapping[str, TableConfig], stacks: Stacks):
@@ -37,13 +37,13 @@ class StackedTables(Trackable):
         self._variables: dict[str, dict[str, StackVariable]] = {}
         self._restoration = Restoration(self._variables)
         self._is_tracked = self._is_initialized = False
-        self._foreign: dict[str, SavedStack] = {}  # of other layouts, by saved name
+        self._foreign: dict[str, SavedStack] = {}  # stacks of other layouts, by saved name
         self._update_count = UpdateCount(stacks.plan)
 
     def build(self) -> None:
-        """Creates tables and slots; does nothing if they are there.
+        """Creates tables and slots; does nothing if they exist.
 
-        No initializer is called for a table that a checkpoint, restored before, has values of.
+        Initializers are not called for tables that were restored before.
         """
         if self._is_initialized:
             return
@@ -54,7 +54,7 @@ class StackedTables(Trackable):
 
     def _create_variables(self) -> None:
         self._variables.update(create_stack_variables(self._stacks))
-        # Layouts come first, as they are needed to read the rest.
+        # Layouts come first, because reading the rest needs them.
         self._track_trackable(SavedLayouts(self._stacks.stacks.values(), self._restoration),
                               LAYOUTS)
         for stack, slots in self._variables.items():
@@ -79,7 +79,7 @@ class StackedTables(Trackable):
 
     @property
     def embedding_table_shards(self) -> TableViews:
-        """Of each chip the device and rows: of a whole stack, or of a TableConfig's table."""
+        """(device, rows) of each chip: of a whole stack, or of a TableConfig's table."""
         self._read()
         return self._views(
             {stack: [(part.device, part.read_value()) for part in slots[PARAMETERS].variables]
@@ -88,16 +88,16 @@ class StackedTables(Trackable):
 
     @property
     def variables(self) -> TableViews:
-        """"parameters" and slot names -> what `embedding_tables` has for the table."""
+        """"parameters" or slot name -> value as in `embedding_tables`, for each stack or table."""
         self._read()
         return self._views(self._variables, lambda table, slots: {
             slot: variable.read_table(table) for slot, variable in slots.items()})
 
     def _complete(self) -> None:
-        """Applies updates that wait, before tables are read."""
+        """Applies delayed updates, before tables are read."""
 
     def _forget(self) -> None:
-        """Drops updates that wait, before tables are restored."""
+        """Drops delayed updates, before tables are restored."""
 
     def _children_of_export(self) -> dict[str, Trackable]:
         """Name -> further variables that exported functions may use."""
@@ -107,13 +107,14 @@ class StackedTables(Trackable):
         self.build()
         self._complete()
 
-    def _views(self, stacks: Mapping[str, Any], view: Any) -> TableViews:
+    def _views(self, stacks: Mapping[str, Any],
+               view: Callable[[str, Mapping[str, StackVariable]], Any]) -> TableViews:
         return TableViews(stacks, self._tables, lambda table: view(
             table, self._variables[self._stacks.stack_of(table).name]))
 
     def _trackable_children(self, save_type: str = "checkpoint", **kwargs: Any) -> dict[str, Any]:
         self._complete()
-        if save_type == "savedmodel":  # which is loaded without this package
+        if save_type == "savedmodel":  # programs without this package load it
             return {f"{saved_name(stack, slot)}/part_{part}": variable
                     for stack, slots in self._variables.items() for slot, value in slots.items()
                     for part, variable in enumerate(value.variables)
@@ -135,6 +136,6 @@ class StackedTables(Trackable):
     def _has_table_of(self, stack: str) -> bool:
         """Whether the name of a saved stack contains the name of a table of this object.
 
-        A checkpoint of `tf.train.Checkpoint(embedding, step=step)` has further children.
+        A checkpoint of `tf.train.Checkpoint(embedding, step=step)` has children that do not.
         """
         return any(f"_{table}_" in f"_{stack}_" for table in self._tables)

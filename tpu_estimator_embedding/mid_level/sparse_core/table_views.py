@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Dictionaries of stacks that take the tables in them, too."""
+"""Mappings of stacks that also accept the tables in them as keys."""
 
 from collections.abc import Callable, Iterator, Mapping
 from typing import Any
@@ -10,15 +10,15 @@ from tpu_estimator_embedding.mid_level.config.table_config import TableConfig
 class TableViews(Mapping):
     """A mapping with stack names and TableConfigs as keys.
 
-    Iteration and length are over stacks. `views[config]` is made of the stack of the table.
+    Iteration and length are over stacks. `views[config]` is computed from the table's stack.
     """
 
     def __init__(self, stacks: Mapping[str, Any], tables: Mapping[str, TableConfig],
                  view: Callable[[str], Any]):
         """Args:
             stacks: stack name -> value.
-            tables: table name -> the object it was configured by.
-            view: called with the name of a table, returns its value.
+            tables: table name -> its TableConfig.
+            view: function from the name of a table to its value.
         """
         self._stacks, self._tables, self._view = stacks, tables, view
 

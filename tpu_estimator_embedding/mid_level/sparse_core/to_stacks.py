@@ -1,8 +1,8 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Lowers the v2 API to stacks of tables on SparseCores.
+"""Lowers the TF2 API to stacks of tables on SparseCores.
 
-Each stack is a table of a plan: its rows are those of all shards concatenated, and each chip is
-a host. So the engine looks up and updates stacks as it does any other table.
+Each stack is a table of a plan: its rows are the concatenated shards, and each chip is a host. So
+the engine looks up and updates stacks like any other table.
 """
 
 import dataclasses
@@ -13,8 +13,10 @@ from typing import Any
 import tensorflow as tf
 
 from tpu_estimator_embedding import checks
+from tpu_estimator_embedding.mid_level.config.feature_config import FeatureConfig
 from tpu_estimator_embedding.mid_level.config.structure import named_features, named_tables
 from tpu_estimator_embedding.mid_level.config.to_plan import table_optimizer, to_plan
+from tpu_estimator_embedding.multipliers.table_multipliers import Multipliers
 from tpu_estimator_embedding.plan.embedding_plan import EmbeddingPlan, FeaturePlan
 from tpu_estimator_embedding.plan.stacked_feature import StackedFeature
 from tpu_estimator_embedding.plan.table_stacking import (
@@ -30,9 +32,9 @@ class FeaturePlace:
     """The position of a feature in the activations of its stack.
 
     Attributes:
-        table, stack: what it looks up.
-        output_shape: shape of its activations, without the dimension.
-        first: the samples of the stack that belong to features before it.
+        table, stack: names of the table that it looks up, and of the stack with that table.
+        output_shape: shape of its activations, without the table's dimension.
+        first: index of its first sample in the stack.
     """
 
     table: str
@@ -42,7 +44,7 @@ class FeaturePlace:
 
     @property
     def sample_count(self) -> int:
-        """Rows of activations of one chip."""
+        """Rows of activations on one chip."""
         return math.prod(self.output_shape)
 
 
@@ -52,10 +54,9 @@ class Stacks:
 
     Attributes:
         tables: the tables and features as they were configured.
-        stacks: name -> where its tables lie.
-        plan: the stacks as tables, each with one feature of its own name.
-        feature_plan: the stacks as tables, with the features as they were configured; its
-            batch size is 1.
+        stacks: name -> layout of its tables.
+        plan: the stacks as tables, each with one feature of the same name.
+        feature_plan: the stacks as tables, with the configured features; its batch size is 1.
         features: path -> place, in the order of the structure.
     """
 
@@ -67,7 +68,7 @@ class Stacks:
 
     @property
     def cores(self) -> SparseCores:
-        """What all stacks are spread over."""
+        """The SparseCores that all stacks are sharded over."""
         return next(iter(self.stacks.values())).cores
 
     @property
@@ -88,22 +89,22 @@ class Stacks:
 
 
 def to_stacks(feature_config: Any, optimizer: Any, cores: SparseCores, *,
-              stacking: bool = True, table_multipliers: Any = None) -> Stacks:
+              stacking: bool = True, table_multipliers: Multipliers = None) -> Stacks:
     """Lowers features and their tables, and stacks the tables.
 
     Tables share a stack if their optimizers, quantizations and multipliers are equal.
 
     Args:
         feature_config: a nested structure of FeatureConfigs.
-        optimizer: the optimizer of tables without their own, or None.
-        cores: the SparseCores that tables are spread over.
-        stacking: whether to stack at all.
-        table_multipliers: a mapping as `TableMultipliers.of` takes it.
+        optimizer: the optimizer of the tables that do not set their own, or None.
+        cores: the SparseCores that tables are sharded over.
+        stacking: whether to stack at all; otherwise every table is a separate stack.
+        table_multipliers: a mapping for `TableMultipliers.of`.
 
     Raises:
         ValueError: if an output_shape is not fully defined, the cores of a chip cannot
-            share its samples equally, or a config is refused by `to_plan`.
-        NotImplementedError: if an optimizer decays weights or makes its own slots.
+            share its samples equally, or `to_plan` refuses a config.
+        NotImplementedError: if an optimizer has weight decay or a slot_variable_creation_fn.
     """
     tables = to_plan(feature_config, optimizer, table_multipliers=table_multipliers)
     for name, table in named_tables(feature_config).items():
@@ -120,8 +121,8 @@ def lowered(tables: EmbeddingPlan, stacks: Sequence[TableStack],
 
     Args:
         tables: the tables and features.
-        stacks: where the tables lie.
-        places: path -> where a feature stands among the activations of its stack.
+        stacks: the layouts of the tables.
+        places: path -> position of the feature in the activations of its stack.
     """
     by_name = {stack.name: stack for stack in stacks}
     plan = plan_of_stacks(tables, stacks)
@@ -150,11 +151,11 @@ def _check_optimizer(table: str, optimizer: Any) -> None:
                 sentence=sentence.format(table=table)))
 
 
-def output_shape(path: str, config: Any, cores: SparseCores) -> tuple[int, ...]:
-    """Returns the shape of a feature's activations, without the dimension.
+def output_shape(path: str, config: FeatureConfig, cores: SparseCores) -> tuple[int, ...]:
+    """Returns the shape of a feature's activations, without the table's dimension.
 
     Raises:
-        ValueError: if it is not fully defined, or the cores of a chip cannot share it.
+        ValueError: if it is not fully defined, or the cores of a chip cannot share it equally.
     """
     shape = tf.TensorShape(config.output_shape)
     checks.check(
@@ -178,7 +179,7 @@ def _stackable(tables: EmbeddingPlan,
 
 
 def plan_of_stacks(tables: EmbeddingPlan, stacks: Sequence[TableStack]) -> EmbeddingPlan:
-    """Returns the plan in which each stack is a table, and has one feature of its name."""
+    """Returns the plan in which each stack is a table with one feature of the same name."""
     # `initialize_tables` assigns the initial values of the tables.
     zeros = tf.compat.v1.zeros_initializer()
     return EmbeddingPlan.build(

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""The engine of a TPUEmbedding, once the shapes of its features are known."""
+"""The engine of a TPUEmbedding, created when the shapes of its features are known."""
 
 from collections.abc import Mapping, Sequence
 from typing import Any
@@ -37,14 +37,14 @@ class EngineBatches:
     """Runs lookups and updates of the batches of all replicas.
 
     Attributes:
-        plan: the tables and features, with the rows of the layout.
-        layout: the shapes of the features of a replica.
+        plan: the tables and features, with the sequence lengths of the layout.
+        layout: the shapes of the features on one replica.
     """
 
     def __init__(self, plan: EmbeddingPlan, variables: Mapping[str, TableVariables],
                  layout: RowLayout, num_replicas: int, update_count: UpdateCount,
                  strategy: tf.distribute.Strategy | None = None):
-        """Makes the queues, outside of strategies and functions."""
+        """Creates the queues, outside of strategies and functions."""
         self.plan = with_sequence_lengths(plan, layout.rows_per_sample)
         self.layout = layout
         self._num_replicas, self._update_count = num_replicas, update_count
@@ -58,12 +58,12 @@ class EngineBatches:
 
     def enqueue(self, replicas: Sequence[tuple[Values, Values]], training: bool, *,
                 is_optional: bool = False) -> list[None]:
-        """Checks the ids and weights of every replica's features and lets them wait.
+        """Checks the ids and weights of all replicas and adds them to the queue.
 
         Args:
-            replicas: ids and weights of each.
+            replicas: (ids, weights) of each replica.
             training: whether gradients will follow.
-            is_optional: whether they may be missing.
+            is_optional: whether gradients may be missing although training is True.
         """
         with tf.device(_HOST):
             datas = [{path: feature_data(path, ids[path], weights[path], self.layout)
@@ -77,7 +77,7 @@ class EngineBatches:
             batch = self._waiting.dequeue()
             ids = batch.ids
             if self._delayed:
-                # Inference sees all updates.
+                # A lookup for inference sees all updates.
                 applied = when(tf.logical_not(batch.is_for_training), self._complete)
                 with tf.control_dependencies([applied]):
                     ids = tf.nest.map_structure(
@@ -102,16 +102,16 @@ class EngineBatches:
         return [None] * self._num_replicas
 
     def record_measures(self, recorder: MeasureRecorder) -> None:
-        """Has updates measured, in functions that are traced from now on."""
+        """Enables measuring of updates in functions traced after this call."""
         self._engine.recorder = recorder
 
     def complete(self) -> None:
-        """Applies what pipelining has left to apply, now or where this graph runs."""
+        """Applies the delayed update, now or when the current graph runs."""
         with tf.device(_HOST):
             self._complete()
 
     def forget(self) -> None:
-        """Drops what pipelining has left to apply, where the tables are restored."""
+        """Drops the delayed update, because the tables are restored."""
         if self._delayed:
             with tf.init_scope(), tf.device(_HOST):
                 self._delayed.drop()
@@ -125,7 +125,7 @@ class EngineBatches:
                               portable=self._is_portable)
 
     def _example_batch(self) -> StepIds:
-        """Returns a batch with the dtypes and shapes of all batches, in a separate graph."""
+        """Returns placeholders with the dtypes and shapes of all batches, in a separate graph."""
         with tf.Graph().as_default():
             def example(length: int) -> EnqueueData:
                 return EnqueueData(

@@ -19,9 +19,9 @@ class ReplicaCalls:
 
     Attributes:
         strategy: that strategy.
-        scoped_strategy: the same, None where it is the default one.
-        count: its replicas.
-        devices: the device of each.
+        scoped_strategy: the same, or None if it is the default strategy.
+        count: number of replicas.
+        devices: the device of each replica.
 
     Raises:
         RuntimeError: if the strategy has replicas in other processes, but for those of a
@@ -48,24 +48,24 @@ class ReplicaCalls:
     def together(self, method: str, function: Callable[[list[Leaves]], list[Any]],
                  leaves: Leaves, *, from_outside: bool = False,
                  traced_outside: bool = False) -> Any:
-        """Calls a function once with the values of all replicas; returns a result to each.
+        """Calls a function once with the values of all replicas.
 
         Args:
-            method: what the caller calls, for the message.
-            function: takes the leaves of each replica, returns a result for each.
-            leaves: the values of this replica; outside `strategy.run`, distributed values or
+            method: name of the public method, for messages.
+            function: called with the leaves of each replica; returns a result for each.
+            leaves: the values of this replica; outside of `strategy.run`, distributed values or
                 values that are the same for all replicas.
-            from_outside: whether it may be called outside of `strategy.run` though there
-                are several replicas.
-            traced_outside: whether a graph may be made of it outside of `strategy.run`, as
-                Keras does to learn shapes; running that graph is an error.
+            from_outside: whether calls from outside of `strategy.run` are allowed with several
+                replicas.
+            traced_outside: whether the call may be traced outside of `strategy.run`, as Keras
+                does to infer shapes. Running that graph is an error.
 
         Returns:
             The result for this replica.
 
         Raises:
-            RuntimeError: if called in another strategy, or outside of `strategy.run`
-                though each replica needs a result.
+            RuntimeError: if called under another strategy, or outside of `strategy.run` when
+                each replica needs a result.
         """
         self._check_strategy(method)
         if self.count == 1:
@@ -77,7 +77,7 @@ class ReplicaCalls:
         if from_outside:
             return function(self._shares(leaves))
         sentence = (f"`{method}` must be called inside strategy.run, because each of the "
-                    f"{self.count} replicas has its own part.")
+                    f"{self.count} replicas has its own values.")
         if tf.executing_eagerly() or not traced_outside:
             raise RuntimeError(sentence)
         with tf.control_dependencies(assert_that(tf.constant(False), sentence)):
@@ -88,7 +88,7 @@ class ReplicaCalls:
         if strategy.num_replicas_in_sync > 1 and strategy is not self.strategy:
             raise RuntimeError(
                 f"`{method}` must be called under the strategy in whose scope the object was "
-                f"made, got {type(strategy).__name__}. Make it inside strategy.scope().")
+                f"created, got {type(strategy).__name__}. Create it inside strategy.scope().")
 
     def _shares(self, leaves: Leaves) -> list[Leaves]:
         values = [self.strategy.experimental_local_results(leaf) for leaf in leaves]

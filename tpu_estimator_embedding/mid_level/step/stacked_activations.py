@@ -1,7 +1,8 @@
 # SPDX-License-Identifier: Apache-2.0
-"""The activations of all replicas in the shapes of their features, and their gradients."""
+"""Splits activations by replica and feature, and checks their gradients."""
 
 import warnings
+from collections.abc import Sequence
 from typing import Any
 
 import tensorflow as tf
@@ -18,13 +19,13 @@ def split(plan: EmbeddingPlan, stacked: Stacked, layout: RowLayout,
     """Returns, for each replica, the activations of each feature.
 
     Args:
-        plan: the tables and features, with the rows of the layout.
+        plan: the tables and features, with the sequence lengths of the layout.
         stacked: table name -> `[num_rows, dim]`.
         layout: the shapes of the features.
-        num_replicas: how many shared the batch out.
+        num_replicas: number of replicas that share the batch.
 
     Returns:
-        Path -> float32 of the shape in the layout, and dim.
+        For each replica, path -> float32 of the shape in the layout followed by dim.
     """
     parts = {table: tf.split(values, num_replicas) if num_replicas > 1 else [values]
              for table, values in stacked.items()}
@@ -38,16 +39,17 @@ def split(plan: EmbeddingPlan, stacked: Stacked, layout: RowLayout,
     return replicas
 
 
-def activation_shape(plan: EmbeddingPlan, feature: FeaturePlan, layout: RowLayout) -> list[Any]:
-    """Returns the whole shape of a feature's activations."""
+def activation_shape(plan: EmbeddingPlan, feature: FeaturePlan,
+                     layout: RowLayout) -> list[int | None]:
+    """Returns the shape of a feature's activations, including the table's dimension."""
     return [*layout.shapes[feature.name].dims, plan.table_by_name[feature.table].dimension]
 
 
-def gradient_or_zeros(path: str, gradient: Any, shape: list[int]) -> Tensor:
-    """Returns a gradient of the activations of a feature, zeros for None, as float32.
+def gradient_or_zeros(path: str, gradient: Any, shape: Sequence[int | None]) -> Tensor:
+    """Returns a gradient of a feature's activations as float32; zeros for None.
 
     Raises:
-        ValueError: if it is no Tensor, or not of this shape.
+        ValueError: if it is not a Tensor, or has another shape.
     """
     if gradient is None:
         warnings.warn(f"The gradient of feature {path!r} is None: its rows are updated with a "

@@ -1,10 +1,10 @@
 # SPDX-License-Identifier: Apache-2.0
-"""The variables of tables and slots: one set for all replicas, whatever the strategy."""
+"""The variables of tables and slots: one set for all replicas, under any strategy."""
 
 import contextlib
 import dataclasses
 import itertools
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Iterator, Mapping
 from typing import Any
 
 import tensorflow as tf
@@ -15,19 +15,20 @@ from tpu_estimator_embedding import checks
 from tpu_estimator_embedding.engine.partitioned_embedding import create_variables, default_names
 from tpu_estimator_embedding.engine.placement import beside
 from tpu_estimator_embedding.engine.variables import TableVariables
+from tpu_estimator_embedding.mid_level.config.optimizers import SlotVariableCreationFn
 from tpu_estimator_embedding.mid_level.step.servers import servers_of
 from tpu_estimator_embedding.mid_level.step.sharded_table import ShardedTable
 from tpu_estimator_embedding.plan.embedding_plan import EmbeddingPlan, TablePlan
 from tpu_estimator_embedding.types import Initializer
 
 
-def create_tables(plan: EmbeddingPlan, slot_functions: Mapping[str, Callable[..., Any]],
+def create_tables(plan: EmbeddingPlan, slot_functions: Mapping[str, SlotVariableCreationFn],
                   strategy: tf.distribute.Strategy | None = None) -> dict[str, TableVariables]:
     """Creates the variables of a plan, once, outside of any strategy and any function.
 
-    Keras 2 compiles models with variables of its strategy alone, and its optimizers make slots
-    of such variables alone, so the variables say that they are of it. On a cluster part h of each
-    lies on server h.
+    Keras 2 only compiles models whose variables belong to the current strategy, and its optimizers
+    only create slots for such variables. So the variables report this strategy as theirs. In a
+    cluster, part h of each table is on server h.
 
     Args:
         plan: the tables.
@@ -38,7 +39,7 @@ def create_tables(plan: EmbeddingPlan, slot_functions: Mapping[str, Callable[...
         Table name -> variables.
 
     Raises:
-        ValueError: if a slot_variable_creation_fn does not return its slots.
+        ValueError: if a slot_variable_creation_fn does not return the expected slots.
     """
     with outside_strategies():
         bare = dataclasses.replace(plan, tables=tuple(
@@ -60,15 +61,15 @@ def create_tables(plan: EmbeddingPlan, slot_functions: Mapping[str, Callable[...
 def outside_strategies() -> Iterator[None]:
     """Executes eagerly and outside of any strategy scope or replica.
 
-    Strategies belong to a graph, and an empty one belongs to none.
+    A strategy is active in one graph only, so a new graph has none.
     """
     with (tf.init_scope(), tf.Graph().as_default(), context.eager_mode(),
-          tf.name_scope("")):  # else the scope of the caller prefixes every name
+          tf.name_scope("")):  # otherwise the caller's scope would prefix every name
         yield
 
 
 def children(variables: Mapping[str, TableVariables]) -> dict[str, tf.Variable | ShardedTable]:
-    """Returns every table and slot by its name in a checkpoint, `words` or `words/momenta`."""
+    """Returns name in checkpoints -> variable: `words` for a table, `words/momenta` for a slot."""
     return {name: parts[0] if len(parts) == 1 else ShardedTable(parts, name)
             for table, (parts, slots) in variables.items()
             for name, parts in ((table, parts),
@@ -76,7 +77,7 @@ def children(variables: Mapping[str, TableVariables]) -> dict[str, tf.Variable |
 
 
 def _slots(table: TablePlan, parts: list[tf.Variable],
-           create: Callable[..., Any]) -> dict[str, list[tf.Variable]]:
+           create: SlotVariableCreationFn) -> dict[str, list[tf.Variable]]:
     names = list(table.slot_initial_values)
     initializers: list[Initializer] = [
         tf.constant_initializer(value) for value in table.slot_initial_values.values()]

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""The tables of a TPUEmbedding, which programs read, save and restore."""
+"""The tables of a TPUEmbedding, as programs read, save and restore them."""
 
 from collections.abc import Mapping
 from typing import Any
@@ -17,16 +17,16 @@ from tpu_estimator_embedding.plan.embedding_plan import EmbeddingPlan
 
 
 class TrackedTables(tf.__internal__.tracking.Trackable):
-    """Tables and slots, of which no reader and no checkpoint misses an update that waits."""
+    """Tables and slots; delayed updates are applied before tables are read or saved."""
 
     def __init__(self, plan: EmbeddingPlan, tables: Mapping[str, TableConfig], optimizer: Any,
                  strategy: tf.distribute.Strategy | None):
-        """Takes what the tables are; creates none.
+        """Stores the configuration; does not create variables.
 
         Args:
             plan: the tables.
             tables: table name -> its TableConfig.
-            optimizer: the optimizer of tables without their own, or None.
+            optimizer: the optimizer of the tables that do not set their own, or None.
             strategy: the strategy under which the tables are used; None for the default one.
         """
         self._tables, self._strategy = dict(tables), strategy
@@ -50,10 +50,10 @@ class TrackedTables(tf.__internal__.tracking.Trackable):
         return {config: self._saved[name] for name, config in self._tables.items()}
 
     def _complete(self) -> None:
-        """Applies updates that wait, before tables are read."""
+        """Applies delayed updates, before tables are read."""
 
     def _forget(self) -> None:
-        """Drops updates that wait, before tables are restored."""
+        """Drops delayed updates, before tables are restored."""
 
     def _build_tables(self) -> dict[str, TableVariables]:
         """Returns the variables by table name; creates them if they do not exist."""
@@ -69,8 +69,8 @@ class TrackedTables(tf.__internal__.tracking.Trackable):
         with tf.init_scope():
             self._complete()
 
-    # Checkpoints ask for the children whenever they are saved. Asynchronous ones trace a function
-    # that copies them.
+    # TensorFlow reads the children whenever it saves a checkpoint. Asynchronous checkpoints trace
+    # a function that copies them.
 
     def _trackable_children(self, save_type: str = "checkpoint", **options: Any) -> Any:
         self._complete_eagerly()
@@ -79,14 +79,14 @@ class TrackedTables(tf.__internal__.tracking.Trackable):
     def _copy_trackable_to_cpu(self, object_map: Any) -> None:
         self._complete()
 
-    # TensorFlow's saver calls these two of every `tpu_embedding_v2.TPUEmbedding`, which
-    # TPUEmbedding is after install(). There is no TPU to copy tables from or to.
+    # TensorFlow's saver calls these two methods of every `tpu_embedding_v2.TPUEmbedding`, which is
+    # this class after install(). There is no TPU to copy tables from or to.
 
     def _retrieve_variables(self) -> None:
         self._complete_eagerly()
 
     def _load_variables(self) -> None:
-        """Does nothing: tables are trained where they are restored."""
+        """Does nothing, because tables are trained in the restored variables."""
 
     def _lookup_dependency(self, *args: Any, **kwargs: Any) -> Any:
         self._forget()

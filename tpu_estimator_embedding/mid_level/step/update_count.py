@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""How many updates tables have had: the step that schedules of multipliers are functions of."""
+"""Counts the updates of tables; the count is the step of multiplier schedules."""
 
 import tensorflow as tf
 
@@ -14,15 +14,15 @@ class UpdateCount:
     """Counts updates, if a multiplier depends on the step.
 
     Attributes:
-        children: name in a checkpoint -> scalar int64 variable, if there is one.
+        children: name in checkpoints -> scalar int64 variable; empty if nothing is counted.
     """
 
     def __init__(self, plan: EmbeddingPlan, device: str = THIS_PROCESS):
-        """Makes the count of the tables of a plan, outside of strategies and functions.
+        """Creates the counter for a plan, outside of strategies and functions.
 
         Args:
             plan: the tables.
-            device: where the count lies; in a cluster, on a server.
+            device: device of the counter; in a cluster, a server.
         """
         self.children: dict[str, tf.Variable] = {}
         if any(table.multiplier and not isinstance(table.multiplier, Constant)
@@ -32,7 +32,7 @@ class UpdateCount:
                     0, trainable=False, dtype=tf.int64, name="multiplier_step")
 
     def next(self) -> Tensor:
-        """Counts an update; returns how many there were before, scalar int64."""
+        """Increments the counter; returns its previous value, scalar int64."""
         count = self.children.get("multiplier_step")
         if count is None:
             return tf.constant(0, tf.int64)

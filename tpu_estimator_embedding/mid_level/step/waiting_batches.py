@@ -1,9 +1,8 @@
 # SPDX-License-Identifier: Apache-2.0
 """The batches between enqueue, dequeue and apply_gradients.
 
-They wait in buffers that live as long as the object, as a TPU's queues do, so that the three
-calls may be in one `tf.function`, in several, or in none. Calls for which a TPU would
-wait forever are errors.
+Like a TPU's queues, the buffers live as long as the object, so the three calls may be in one
+`tf.function`, in several, or in none. Calls that would block forever on a TPU raise errors.
 """
 
 from typing import NamedTuple
@@ -21,9 +20,9 @@ NO_GRADIENTS = (
     "`apply_gradients` must be called for every batch that was enqueued with training=True and "
     "dequeued, before the next enqueue or dequeue. The batch without gradients is dropped. Pass "
     "training=False to enqueue if no gradients will follow.")
-FULL = (f"`enqueue` must be followed by dequeue, got {CAPACITY} batches that wait to be "
+FULL = (f"`enqueue` must be followed by dequeue, got {CAPACITY} batches that were not "
         "dequeued.")
-EMPTY = "`dequeue` must come after enqueue, got no batch that waits."
+EMPTY = "`dequeue` must come after enqueue, got no enqueued batch."
 NOT_TRAINING = (
     "`apply_gradients` must come, once, after the dequeue of a batch that was enqueued with "
     "training=True.")
@@ -37,9 +36,9 @@ class WaitingBatch(NamedTuple):
     """A batch that was dequeued.
 
     Attributes:
-        ids: what to look up.
+        ids: the ids to look up.
         use: scalar int32, whether gradients will follow.
-        packed: both, to be held.
+        packed: ids and use, for `WaitingBatches.hold`.
     """
 
     ids: StepIds
@@ -48,15 +47,15 @@ class WaitingBatch(NamedTuple):
 
     @property
     def is_for_training(self) -> Tensor:
-        """Whether gradients may follow, a scalar bool."""
+        """Whether gradients may follow: scalar bool."""
         return self.use > NEVER
 
 
 class WaitingBatches:
-    """Batches that were enqueued, and the one that was looked up and waits for gradients."""
+    """The enqueued batches, and the looked-up batch whose gradients are due."""
 
     def __init__(self, batch: StepIds):
-        """Makes buffers for batches like `batch`, a nest of tensors of any values."""
+        """Creates buffers for batches with the structure, dtypes and shapes of `batch`."""
         self._pack = TensorPack((batch, tf.constant(NEVER)))
         self._enqueued = TensorRing(capacity=CAPACITY)
         self._looked_up = tf.Variable(empty(), trainable=False)
@@ -68,10 +67,11 @@ class WaitingBatches:
         Args:
             batch: the ids.
             training: whether gradients will follow.
-            is_optional: whether they may be missing: the lookup is then one for inference.
+            is_optional: whether gradients may be missing; the lookup is then for inference.
 
         Raises:
-            RuntimeError: if one that was looked up misses its gradients, or too many wait.
+            RuntimeError: if the gradients of a looked-up batch are missing, or the buffer is
+                full.
         """
         use = (MAYBE if is_optional else ALWAYS) if training else NEVER
         with (tf.control_dependencies(self._drop_and_complain()),
@@ -80,7 +80,7 @@ class WaitingBatches:
             self._enqueued.put(self._pack.pack((batch, tf.constant(use))))
 
     def dequeue(self) -> WaitingBatch:
-        """Returns the first batch."""
+        """Removes and returns the batch that was enqueued first."""
         with (tf.control_dependencies(self._drop_and_complain()),
               tf.control_dependencies(require(
                   self._enqueued.size() > 0, EMPTY, RuntimeError))):
@@ -89,15 +89,15 @@ class WaitingBatches:
             return WaitingBatch(ids, use, packed)
 
     def hold(self, batch: WaitingBatch) -> None:
-        """Keeps a batch that was looked up until its gradients come, if any."""
+        """Stores a looked-up batch until its gradients arrive."""
         self._looked_up.assign(batch.packed, read_value=False)
         self._use.assign(batch.use, read_value=False)
 
     def release(self) -> StepIds:
-        """Returns the batch whose gradients have come.
+        """Removes and returns the ids of the looked-up batch.
 
         Raises:
-            RuntimeError: if there is none.
+            RuntimeError: if there is no such batch.
         """
         with tf.control_dependencies(require(
                 self._use.read_value() > NEVER, NOT_TRAINING, RuntimeError)):
@@ -106,7 +106,7 @@ class WaitingBatches:
             return ids
 
     def _drop_and_complain(self) -> list[tf.Operation]:
-        """Drops a batch without gradients, so that the program may go on after the error."""
+        """Drops a batch without gradients, so that the program can continue after the error."""
         use = self._use.read_value()
         self._drop()
         return require(use != ALWAYS, NO_GRADIENTS, RuntimeError)

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""The v2 words: signatures of TensorFlow's, checks, equality; and the constructor's two calls."""
+"""The config classes of the TF2 API: signatures, checks, equality; both constructor calls."""
 
 import inspect
 
@@ -85,7 +85,7 @@ def table(**options):
     (lambda: table(combiner=None), "`combiner` must be one of 'mean', 'sum', 'sqrtn', got None"),
     (lambda: table(combiner="max", name="t"), "`combiner of table 't'` must be one of"),
     (lambda: table(layout=object()), "`layout` must be None"),
-    (lambda: table(dtype=tf.int32), "`dtype` must be tf.float32, which gradients update, got "),
+    (lambda: table(dtype=tf.int32), "`dtype` must be tf.float32, the only trainable dtype, got "),
     (lambda: FeatureConfig("words"), "`table` must be a TableConfig, got 'words'"),
     (lambda: FeatureConfig(table(), -1), "`max_sequence_length` must be an int and must be"),
     (lambda: FeatureConfig(table(), 0, "title"), "`validate_weights_and_indices` must be a boolean."
@@ -93,7 +93,7 @@ def table(**options):
     (lambda: QuantizationConfig(1, 0.0, 1.0), "`num_buckets` must be at least 2, got 1"),
     (lambda: QuantizationConfig(2, 1.0, 1.0), "`lower` must be below upper, 1.0, got 1.0"),
     (lambda: SGD(0.1, -1.0), "`use_gradient_accumulation` must be True or False, got -1.0. Pass"),
-    (lambda: SGD(use_gradient_accumulation=False, clipvalue=1.0), "`clipvalue` must be None wh"),
+    (lambda: SGD(use_gradient_accumulation=False, clipvalue=1.0), "`clipvalue` must be None if"),
     (lambda: SGD(clipvalue=(1.0,)), "`clipvalue` must be a number, .min, max. or None"),
     (lambda: Adagrad(initial_accumulator_value=0), "`initial_accumulator_value` must be a pos"),
     (lambda: Adagrad(slot_variable_creation_fn=1), "`slot_variable_creation_fn` must be either"),
