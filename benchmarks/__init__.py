@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Side-by-side measurements against everything else that trains embedding tables on a CPU.
+"""Side-by-side measurements of libraries that train embedding tables on a CPU.
 
-`python -m benchmarks --help` says what there is.
+`python -m benchmarks --help` lists the options.
 """

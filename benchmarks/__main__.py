@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""`python -m benchmarks`: everything on this machine, side by side."""
+"""`python -m benchmarks`: measures all contenders on this machine, side by side."""
 
 import argparse
 import contextlib
@@ -18,7 +18,7 @@ from benchmarks.workloads import ALL, MEASURED, Workload
 _EXAMPLES = """\
 examples:
   python -m benchmarks                       W, W1 and W2 against every peer (about 10 minutes)
-  python -m benchmarks --resume              go on with a run that was interrupted
+  python -m benchmarks --resume              continue an interrupted run
   python -m benchmarks --quick               W and W2, engine level, in under two minutes
   python -m benchmarks --workloads W --only native,stock_graph
   python -m benchmarks scaling               time of a step against each size (about 10 minutes)
@@ -56,14 +56,14 @@ def main(arguments: Sequence[str] | None = None) -> int:
 def _parser() -> argparse.ArgumentParser:
     parser = argparse.ArgumentParser(
         prog="python -m benchmarks", epilog=_EXAMPLES,
-        description="Measures this package beside everything else that trains embedding tables "
-        "on a CPU. Contenders that are not installed are left out: pip install '.[bench]'.",
+        description="Compares this package with other libraries that train embedding tables on "
+        "a CPU. Contenders that are not installed are skipped: pip install '.[bench]'.",
         formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("what", nargs="?", choices=("table", "scaling"), default="table",
                         help="table: all peers on all workloads; scaling: one size at a time")
     parser.add_argument("--quick", action="store_true", help="fewer rounds, workloads and peers")
     parser.add_argument("--resume", action="store_true",
-                        help="keep the workloads that are in the output directory")
+                        help="keep results that are already in the output directory")
     parser.add_argument("--workloads", nargs="+", choices=sorted(ALL), help="instead of all")
     parser.add_argument("--only", help="names of contenders, separated by commas: "
                         f"{', '.join(contenders.ALL)}")
@@ -73,7 +73,7 @@ def _parser() -> argparse.ArgumentParser:
 
 
 def _entries(args: argparse.Namespace) -> list[Entry]:
-    """Returns the contenders that were asked for and are installed."""
+    """Returns the selected contenders that are installed."""
     if args.only:
         unknown = set(args.only.split(",")) - set(contenders.ALL)
         if unknown:
@@ -83,14 +83,14 @@ def _entries(args: argparse.Namespace) -> list[Entry]:
         chosen = list(contenders.ENGINE if args.quick else contenders.ALL.values())
     for entry in chosen:
         if entry.missing:
-            print(f"{entry.title}: left out, {', '.join(entry.missing)} is not installed "
+            print(f"{entry.title}: skipped, {', '.join(entry.missing)} is not installed "
                   "(pip install '.[bench]')")
     return [entry for entry in chosen if not entry.missing]
 
 
 @contextlib.contextmanager
 def _processes(directory: pathlib.Path, entries: Sequence[Entry]) -> Iterator[dict[str, Worker]]:
-    """Yields name -> worker; ends the processes at the end of the context."""
+    """Yields name -> worker; stops the processes at the end of the context."""
     workers = {entry.name: Worker(entry, directory / "logs" / f"{entry.name}.log")
                for entry in entries}
     try:
@@ -126,8 +126,8 @@ def _scale(directory: pathlib.Path, entries: Sequence[Entry]) -> int:
             if axis.name == "vocabulary" and "native" in curve.points:
                 growth = curve.growth("native")
                 verdict = "reached" if growth < targets.GROWTH_LIMIT else "NOT REACHED"
-                tqdm.write(f"  native grows {growth:.2f}x, under {targets.GROWTH_LIMIT}x is to "
-                           f"be reached: {verdict}")
+                tqdm.write(f"  native grows {growth:.2f}x, target under {targets.GROWTH_LIMIT}x: "
+                           f"{verdict}")
             (directory / f"scaling_{axis.name}.json").write_text(json.dumps(curve.points))
             _draw(lambda axis=axis, curve=curve: plots.curves(
                 f"Time of a step against {axis.label}", axis.label, curve.points,

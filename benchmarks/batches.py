@@ -16,7 +16,7 @@ class Batch(NamedTuple):
 
     Attributes:
         ids: for each table `[batch * ids per sample]` int64.
-        splits: for each table `[batch + 1]` int64: sample j has ids `splits[j:j + 2]`.
+        splits: for each table `[batch + 1]` int64: sample j has `ids[splits[j]:splits[j + 1]]`.
     """
 
     ids: list[np.ndarray]
@@ -51,7 +51,7 @@ def make_labels(workload: Workload) -> np.ndarray:
 
 
 def unique_rows(workload: Workload, batch: Batch) -> list[np.ndarray]:
-    """Returns the distinct ids of every table, in the order in which they are first met."""
+    """Returns the distinct ids of every table, in the order of first occurrence."""
     distinct = []
     for ids in batch.ids:
         values, first = np.unique(ids, return_index=True)

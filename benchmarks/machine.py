@@ -12,7 +12,7 @@ _SOFTWARE = ("tensorflow", "tf-keras", "tf-estimator-nightly", "tensorflow-estim
 
 
 def available_bytes() -> int:
-    """Returns the memory that could be used without swapping."""
+    """Returns the bytes of memory that are available without swapping."""
     fields = _colon_separated("/proc/meminfo")
     if "MemAvailable" in fields:
         return int(fields["MemAvailable"].split()[0]) * 1024
@@ -20,7 +20,7 @@ def available_bytes() -> int:
 
 
 def describe() -> dict[str, str]:
-    """Returns processor, cores, memory and the versions of what is measured."""
+    """Returns processor, cores, memory and the versions of the measured libraries."""
     memory = os.sysconf("SC_PHYS_PAGES") * os.sysconf("SC_PAGE_SIZE")
     return {"processor": _colon_separated("/proc/cpuinfo").get("model name", platform.machine()),
             "cores": str(len(os.sched_getaffinity(0))),

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""The figures."""
+"""Draws the figures."""
 
 import pathlib
 from collections.abc import Mapping, Sequence
@@ -12,7 +12,7 @@ _BAR_HEIGHT = 0.35  # inches
 
 
 def bars(results: Results, path: pathlib.Path) -> None:
-    """Draws a bar for every contender: how many examples it trains on in a second."""
+    """Draws the examples per second of every contender as bars."""
     pyplot = _pyplot()
     sizes = [len(measured) for measured in results.values()]
     figure, axes = pyplot.subplots(
@@ -28,7 +28,7 @@ def bars(results: Results, path: pathlib.Path) -> None:
                        [f" {rate:,.0f}" for rate in rates])
         axis.set_title(f"{workload}: examples per second", loc="left")
         axis.margins(x=0.15)
-        axis.set_xticks([])  # every bar says its length
+        axis.set_xticks([])  # every bar is labelled with its value
         axis.spines[["top", "right", "bottom"]].set_visible(False)
     figure.savefig(path, dpi=120)
     pyplot.close(figure)
@@ -39,11 +39,11 @@ def curves(title: str, x_label: str, points: Mapping[str, Sequence[tuple[float, 
     """Draws the time of a step against one size, on logarithmic axes.
 
     Args:
-        title: of the figure.
-        x_label: what is varied.
+        title: title of the figure.
+        x_label: the varied size.
         points: contender -> (size, seconds) pairs.
-        slopes: contender -> exponent of the power law that fits.
-        path: of the figure.
+        slopes: contender -> exponent of the fitted power law.
+        path: path of the figure.
     """
     pyplot = _pyplot()
     figure, axis = pyplot.subplots(figsize=(7, 4.5), layout="constrained")

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""A workload as TFRecord files, and the `input_fn` that reads them."""
+"""Writes a workload to TFRecord files, and creates the `input_fn` that reads them."""
 
 import os
 import pathlib
@@ -30,10 +30,10 @@ def make_input_fn(workload: Workload, files: Sequence[str], cached: bool
     """Returns an `input_fn` that repeats the files forever.
 
     Args:
-        workload: what the files hold.
-        files: the records.
-        cached: whether parsed batches are kept in memory, so that only the first round of
-            the files is read and parsed.
+        workload: the workload of the files.
+        files: paths of the files.
+        cached: whether to keep parsed batches in memory, so that files are read and parsed only
+            in the first round.
     """
     spec = {feature(table): tf.io.VarLenFeature(tf.int64)
             for table in range(workload.num_tables)}

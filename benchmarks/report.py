@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""The table, the ratios and the files of a run."""
+"""The result table, the ratios and the files of a run."""
 
 import dataclasses
 import json
@@ -25,7 +25,7 @@ def save(directory: pathlib.Path, workload: str, results: Mapping[str, Result],
 
 
 def load(directory: pathlib.Path, workload: str) -> dict[str, Result] | None:
-    """Reads a file that `save` wrote; None if there is none."""
+    """Reads a file that `save` wrote; returns None if it does not exist."""
     path = directory / f"{workload}.json"
     if not path.exists():
         return None
@@ -34,7 +34,7 @@ def load(directory: pathlib.Path, workload: str) -> dict[str, Result] | None:
 
 
 def text(results: Results, machine: Mapping[str, str]) -> str:
-    """Returns the table of all figures, then the ratios."""
+    """Returns the table of all measurements, followed by the ratios."""
     lines = [", ".join(f"{name} {value}" for name, value in machine.items()), ""]
     for workload in results:
         lines += [*_table(workload, results[workload]), ""]
@@ -62,7 +62,7 @@ def _parsing_lines(results: Results) -> Iterator[str]:
         if parsing and ours and parsing.samples and ours.samples:
             share = 1 - parsing.median / ours.median
             yield (f"{workload} from files: parsing alone takes {1e3 * parsing.median:.1f} ms of "
-                   f"a step of {1e3 * ours.median:.1f} ms, {share:.0%} of the step is left.")
+                   f"a step of {1e3 * ours.median:.1f} ms; {share:.0%} of the step remain.")
 
 
 def _target_lines(results: Results) -> Iterator[str]:

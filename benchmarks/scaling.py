@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Measures how the time of a step grows with one size at a time."""
+"""Measures how the time of a step depends on one size at a time."""
 
 import dataclasses
 import math
@@ -20,15 +20,15 @@ _THREADS = (1, 2, 4, 8, 16, 32, 64)
 
 @dataclasses.dataclass(frozen=True)
 class Axis:
-    """One size that grows while all others stay.
+    """A size that varies while all others are constant.
 
     Attributes:
-        name: of the file.
-        label: what grows.
+        name: name of the file.
+        label: description of the size.
         sizes: its values.
-        workload: size -> what is measured.
-        options: size -> keyword arguments of the contenders.
-        against: the contenders; for some there is no such size.
+        workload: function from the size to the workload.
+        options: function from the size to keyword arguments of the contenders.
+        against: names of the contenders that support the size.
     """
 
     name: str
@@ -41,28 +41,28 @@ class Axis:
 
 @dataclasses.dataclass
 class Curve:
-    """What was measured along one axis.
+    """The measurements along one axis.
 
     Attributes:
-        points: contender -> (size, seconds for a step) pairs.
-        errors: what could not be measured, and why.
+        points: contender -> (size, seconds per step) pairs.
+        errors: descriptions of failed measurements.
     """
 
     points: dict[str, list[tuple[int, float]]]
     errors: list[str]
 
     def slope(self, contender: str) -> float:
-        """Returns the exponent p of the power law size^p that fits best."""
+        """Returns the exponent p of the best fit of a power law size^p."""
         return fitted_exponent(self.points[contender])
 
     def growth(self, contender: str) -> float:
-        """Returns how many times longer the last step takes than the first."""
+        """Returns the time per step at the last size, divided by that at the first size."""
         pairs = self.points[contender]
         return pairs[-1][1] / pairs[0][1]
 
 
 def axes(cores: int) -> list[Axis]:
-    """Returns everything that is varied."""
+    """Returns all axes for a machine with this number of cores."""
     replace = dataclasses.replace
     return [
         Axis("vocabulary", "rows of the table, of which 8,000 are touched",
@@ -92,7 +92,7 @@ def measure_axis(axis: Axis, workers: dict[str, Worker],
     curve = Curve({entry.name: [] for entry in entries}, [])
     for size in axis.sizes:
         workload = dataclasses.replace(axis.workload(size), name=f"{axis.name} {size}")
-        if "threads" in axis.options(size):  # a process keeps the threads of its first session
+        if "threads" in axis.options(size):  # a process keeps the thread pool of its first session
             for entry in entries:
                 workers[entry.name].stop()
         for result in measure(workload, entries, workers, _SETTINGS, progress,
@@ -106,7 +106,7 @@ def measure_axis(axis: Axis, workers: dict[str, Worker],
 
 
 def fitted_exponent(pairs: Sequence[tuple[float, float]]) -> float:
-    """Returns the slope of the line through the logarithms, by least squares.
+    """Returns the slope of the least-squares line through the logarithms.
 
     >>> round(fitted_exponent([(1, 2.0), (10, 20.0), (100, 200.0)]), 6)
     1.0
@@ -120,7 +120,7 @@ def fitted_exponent(pairs: Sequence[tuple[float, float]]) -> float:
 
 
 def text(axis: Axis, curve: Curve) -> str:
-    """Returns the figures of one axis."""
+    """Formats the measurements of one axis."""
     lines = [f"{axis.label}: ms per step",
              f"  {'':<14}" + "".join(f"{size:>12,}" for size in axis.sizes) + f"{'slope':>9}"]
     for name, pairs in curve.points.items():
@@ -132,5 +132,5 @@ def text(axis: Axis, curve: Curve) -> str:
 
 
 def figure_path(directory: pathlib.Path, axis: Axis) -> pathlib.Path:
-    """Returns where the figure of an axis goes."""
+    """Returns the path of the figure of an axis."""
     return directory / f"scaling_{axis.name}.png"

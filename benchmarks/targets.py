@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""The performance targets, as ratios of figures measured in one run."""
+"""The performance targets, as ratios of measurements in one run."""
 
 import dataclasses
 import importlib.metadata
@@ -11,18 +11,18 @@ from benchmarks.workloads import W1
 Results = Mapping[str, Mapping[str, Result]]  # workload -> contender -> result
 
 MEMORY_LIMIT = 300e6
-GROWTH_LIMIT = 2.5  # of the time of a step from 10^4 to 10^7 rows
+GROWTH_LIMIT = 2.5  # maximum growth of the time per step from 10^4 to 10^7 rows
 
 
 @dataclasses.dataclass(frozen=True)
 class Target:
-    """One ratio.
+    """The target of one ratio: time per step of `peer` / time per step of `contender`.
 
     Attributes:
-        workload: where it is measured.
-        contender: whose steps should be faster,
-        peer: than this one's,
-        at_least: so many times. For the memory's bounds: the share of it that is reached.
+        workload: name of the workload.
+        contender: name of the contender that should be faster.
+        peer: name of the contender that it is compared with.
+        at_least: minimum of the ratio; for a memory-bound peer it is a fraction of its speed.
     """
 
     workload: str
@@ -31,7 +31,7 @@ class Target:
     at_least: float
 
     def reached(self, results: Results) -> float | None:
-        """Returns the ratio that was measured, None where one of the two was not."""
+        """Returns the measured ratio; None if one of the two was not measured."""
         of_workload = results.get(self.workload, {})
         pair = [of_workload.get(name) for name in (self.peer, self.contender)]
         if any(result is None or not result.samples for result in pair):
@@ -48,7 +48,7 @@ _RATIOS = {  # (contender, peer) -> W, W1, W2
     ("tf_ops", "stock_graph"): (1.3, 2, 4),
 }
 _OLD_RATIOS = {("native", "stock_graph"): (4,)}
-# A front door takes little more time than the engine alone does where the front door runs.
+# An API may take little more time than the engine alone in the same mode of execution.
 _FRONT_DOORS = tuple(
     Target(workload, front_door, engine, 0.8) for workload in ("W", "W2")
     for front_door, engine in (
@@ -59,7 +59,7 @@ _END_TO_END = (Target("W", "estimator", "stock_estimator", 6),
 
 
 def targets() -> list[Target]:
-    """Returns the targets for the TensorFlow that is installed; 2.15's own ops are faster."""
+    """Returns the targets for the installed TensorFlow; the ops of 2.15 are faster."""
     try:
         is_old = importlib.metadata.version("tensorflow").startswith("2.15.")
     except importlib.metadata.PackageNotFoundError:
@@ -71,6 +71,6 @@ def targets() -> list[Target]:
 
 
 def memory_of_w1(results: Results) -> int | None:
-    """Returns the bytes that W1 took besides its tables and slots, None if not measured."""
+    """Returns the bytes that W1 used besides its tables and slots; None if not measured."""
     native = results.get(W1.name, {}).get("native")
     return native.memory_over_tables if native and native.samples else None

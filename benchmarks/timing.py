@@ -1,9 +1,8 @@
 # SPDX-License-Identifier: Apache-2.0
 """Measures contenders in turns of a few steps, so that disturbances affect all of them.
 
-A machine that slows down or is disturbed does so for all of them. Where the tables of all
-contenders do not fit into memory together, the first one, to which the others are compared,
-stays, and the others come one after another.
+If the tables of all contenders do not fit into memory together, the first contender, which is the
+reference, stays loaded, and the others are measured one after another.
 """
 
 import dataclasses
@@ -15,18 +14,18 @@ from benchmarks.machine import available_bytes
 from benchmarks.worker import Worker, WorkerError
 from benchmarks.workloads import Workload
 
-_BYTES_OF_PROCESS = 1 << 30  # of TensorFlow or PyTorch, with its input
-_MAX_STEPS = 500  # of one turn
+_BYTES_OF_PROCESS = 1 << 30  # memory of TensorFlow or PyTorch, with its input
+_MAX_STEPS = 500  # maximum steps per turn
 
 
 @dataclasses.dataclass(frozen=True)
 class Settings:
-    """How long to measure.
+    """The duration of a measurement.
 
     Attributes:
-        rounds: turns of each contender that count.
-        seconds: about how long a turn takes.
-        warm_up_rounds: turns before those.
+        rounds: number of measured turns of each contender.
+        seconds: approximate duration of a turn.
+        warm_up_rounds: number of turns before the measured ones.
     """
 
     rounds: int = 9
@@ -43,10 +42,10 @@ class Result:
 
     Attributes:
         contender: its name.
-        samples: seconds for a step, one number for each turn.
+        samples: seconds per step, one number for each turn.
         reference: the median of the first contender in the same turns.
-        description: what it says of itself.
-        memory_over_tables: bytes; how much memory it took besides tables and slots.
+        description: its own description, such as its kernels.
+        memory_over_tables: bytes of memory used besides tables and slots.
         error: why there are no samples.
     """
 
@@ -59,7 +58,7 @@ class Result:
 
     @property
     def median(self) -> float:
-        """Seconds for a step."""
+        """Median of the seconds per step."""
         return statistics.median(self.samples)
 
     @property
@@ -72,7 +71,7 @@ class Result:
 
     @property
     def times_reference(self) -> float:
-        """How many times longer than the first contender's its steps take."""
+        """Time per step divided by that of the first contender."""
         return self.median / self.reference
 
 
@@ -82,15 +81,15 @@ def measure(workload: Workload, entries: Sequence[Entry], workers: dict[str, Wor
     """Measures all contenders on one workload.
 
     Args:
-        workload: what to run.
-        entries: the contenders; the others are compared to the first.
+        workload: the workload to run.
+        entries: the contenders; the first one is the reference.
         workers: name -> its process.
-        settings: how long.
-        progress: is called with what is done next, `num_calls` times.
+        settings: the duration of the measurement.
+        progress: called `num_calls` times, with a description of the next action.
         options: keyword arguments of every contender.
 
     Returns:
-        A result for each entry, in their order.
+        A result for each entry, in the same order.
     """
     results = {entry.name: Result(entry.name) for entry in entries}
     first = entries[0]
@@ -98,7 +97,7 @@ def measure(workload: Workload, entries: Sequence[Entry], workers: dict[str, Wor
     for group in list(_groups(workload, entries)):
         names = [first.name, *(entry.name for entry in group)]
         for name in names:
-            workers[name].start()  # all import at the same time
+            workers[name].start()  # all processes import modules at the same time
         for name in names:
             if name not in opened and not results[name].error:
                 progress(f"{workload.name}: {name} makes its tables")
@@ -113,13 +112,13 @@ def measure(workload: Workload, entries: Sequence[Entry], workers: dict[str, Wor
 
 
 def num_calls(workload: Workload, entries: Sequence[Entry], settings: Settings) -> int:
-    """Returns how often `measure` calls `progress`."""
+    """Returns the number of calls of `progress` in `measure`."""
     turns = sum(1 + len(group) for group in _groups(workload, entries))
     return len(entries) + turns * (settings.rounds + settings.warm_up_rounds)
 
 
 def _groups(workload: Workload, entries: Sequence[Entry]) -> Iterator[list[Entry]]:
-    """Splits what is measured beside the first into groups that fit into memory with it."""
+    """Splits the other contenders into groups that fit into memory with the first one."""
     first, *others = entries
     room = available_bytes() - _memory(workload, first)
     group: list[Entry] = []

@@ -1,9 +1,9 @@
 # SPDX-License-Identifier: Apache-2.0
-"""One process for each contender.
+"""Runs each contender in its own process.
 
-TensorFlow and PyTorch each have thread pools, allocators and settings that last as long as
-the process, and the kernels of this package are chosen once in a process. Contenders in one
-process would measure one another. A worker that waits for its turn uses no processor.
+TensorFlow and PyTorch have thread pools, allocators and settings that last as long as the process,
+and this package selects its kernels once per process. Contenders in one process would affect each
+other. A worker that waits for its turn uses no CPU time.
 """
 
 import ctypes
@@ -44,16 +44,16 @@ class Worker:
         self._workload: Workload | None = None
 
     def start(self) -> None:
-        """Starts the process unless it runs; does not wait for its imports."""
+        """Starts the process unless it is running; does not wait for its imports."""
         if self._process is not None:
             return
         context = multiprocessing.get_context("spawn")
-        self._connection, theirs = context.Pipe()
+        self._connection, child_end = context.Pipe()
         self._log.parent.mkdir(parents=True, exist_ok=True)
         self._process = context.Process(
-            target=_serve, args=(theirs, self.entry, str(self._log)), daemon=True)
+            target=_serve, args=(child_end, self.entry, str(self._log)), daemon=True)
         self._process.start()
-        theirs.close()
+        child_end.close()
 
     def open(self, workload: Workload, **options: Any) -> dict[str, Any]:
         """Creates the contender; returns its description."""
@@ -64,15 +64,15 @@ class Worker:
         return self._ask("open", workload, options)
 
     def run(self, first: int, count: int) -> float:
-        """Makes steps; returns the seconds they took."""
+        """Runs steps; returns their duration in seconds."""
         return self._ask("run", first, count)
 
     def memory_over_tables(self) -> int:
-        """Returns the most memory in use since before the tables were made, without them."""
+        """Returns the peak memory use since before the tables were created, without the tables."""
         return self._ask("memory_over_tables")
 
     def close(self) -> None:
-        """Frees the tables; ends the process of large ones, which would keep some memory."""
+        """Frees the tables; ends the process if they were large, because it would keep memory."""
         assert self._workload is not None
         if self._workload.bytes > _LARGE:
             self.stop()
@@ -80,7 +80,7 @@ class Worker:
             self._ask("close")
 
     def stop(self) -> None:
-        """Ends the process, if there is one."""
+        """Ends the process if it is running."""
         if self._process is None:
             return
         self._connection.close()
@@ -110,7 +110,7 @@ def _serve(connection: Any, entry: Entry, log: str) -> None:
     with open(log, "a", buffering=1) as file:  # noqa: PTH123  (the descriptor is what counts)
         os.dup2(file.fileno(), sys.stdout.fileno())
         os.dup2(file.fileno(), sys.stderr.fileno())
-        served = _Served(entry)  # an error ends the process, and is in the log
+        served = _Served(entry)  # an error ends the process, and is logged
         while True:
             try:
                 name, *arguments = connection.recv()
@@ -118,13 +118,13 @@ def _serve(connection: Any, entry: Entry, log: str) -> None:
                 return
             try:
                 connection.send((True, getattr(served, name)(*arguments)))
-            except Exception as error:  # the others continue
+            except Exception as error:  # the other contenders continue
                 traceback.print_exc()
                 connection.send((False, f"{type(error).__name__}: {str(error)[:200]}"))
 
 
 class _Served:
-    """The contender, in its process."""
+    """The contender inside its process."""
 
     def __init__(self, entry: Entry):
         self._entry = entry
@@ -184,7 +184,7 @@ def _bytes_in_huge_pages() -> int:
 def _reset_peak() -> None:
     """Resets the peak of memory use, if the C library and the kernel can."""
     try:
-        ctypes.CDLL(None).malloc_trim(0)  # freed memory would hide that of the tables
+        ctypes.CDLL(None).malloc_trim(0)  # freed memory would hide the memory of the tables
         pathlib.Path("/proc/self/clear_refs").write_text("5")
     except (OSError, AttributeError):
         return

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""The workloads: number and size of tables, and ids per sample."""
+"""The workloads: number and sizes of tables, and ids per sample."""
 
 import dataclasses
 
@@ -12,13 +12,13 @@ class Workload:
     """Tables with one feature each, trained with Adagrad.
 
     Attributes:
-        name: what tables and files call it.
-        rows: rows of each table.
-        dim: values of a row, float32.
-        batch_size: samples in a step.
-        ids_per_sample: for each table, how many ids a sample has.
-        touched_rows: if given, ids are drawn from that many rows spread over each table, all
-            equally often; otherwise they follow a Zipf law over all rows.
+        name: name in tables and files.
+        rows: number of rows of each table.
+        dim: number of float32 values per row.
+        batch_size: samples per step.
+        ids_per_sample: for each table, the number of ids per sample.
+        touched_rows: if given, ids are drawn uniformly from this number of rows, spread over
+            each table; otherwise they follow a Zipf law over all rows.
     """
 
     name: str
@@ -30,16 +30,16 @@ class Workload:
 
     @property
     def num_tables(self) -> int:
-        """Number of tables, which is that of features."""
+        """Number of tables, which is the number of features."""
         return len(self.ids_per_sample)
 
     @property
     def bytes(self) -> int:
-        """Bytes of all tables and their one slot."""
+        """Bytes of all tables and their slot."""
         return 2 * self.num_tables * self.rows * self.dim * _BYTES_PER_VALUE
 
     def combiner(self, table: int) -> str:
-        """Sum and mean in turn."""
+        """The combiner of a table: alternates between sum and mean."""
         return COMBINERS[table % len(COMBINERS)]
 
 
@@ -52,5 +52,5 @@ ALL = {workload.name: workload for workload in (W, W1, W2, TINY)}
 MEASURED = (W, W1, W2)
 
 LEARNING_RATE = 0.05
-INITIAL_VALUE = 0.01  # of every row
+INITIAL_VALUE = 0.01  # initial value of all rows
 INITIAL_ACCUMULATOR = 0.1

@@ -3,10 +3,10 @@
 
 Each module has a class `Contender` with
 
-* `__init__(workload, batches, options)`, which makes tables and everything else;
-* `run(first, count)`, which makes that many steps, the first of them with batch
-  `first % len(batches)`, and returns the seconds they took;
-* `tables()`, which returns the tables as arrays, where it has any.
+* `__init__(workload, batches, options)`, which creates tables and all other state;
+* `run(first, count)`, which runs `count` steps, starting with batch `first % len(batches)`, and
+  returns their duration in seconds;
+* `tables()`, which returns the tables as arrays, if it has tables.
 """
 
 import dataclasses
@@ -18,17 +18,17 @@ class Entry:
     """One contender.
 
     Attributes:
-        name: in tables and files.
-        module: within this package.
-        title: what it is, for figures and the report.
+        name: name in tables and files.
+        module: name of its module in this package.
+        title: description for figures and the report.
         needs: modules that must be installed.
-        environment: variables of its process.
+        environment: environment variables of its process.
         options: its additional keyword arguments.
-        settling_steps: steps at the start of a turn that are not timed, because their input
-            was prepared during the turns of others.
+        settling_steps: untimed steps at the start of a turn, whose input was prepared during the
+            turns of other contenders.
         workloads: names of its workloads; empty means all.
-        moves_tables: whether its first steps move tables into huge pages; they are not timed.
-        memory: how many times the bytes of tables and slots it needs.
+        moves_tables: whether its first steps move tables to huge pages; they are not timed.
+        memory: required memory, as a multiple of the bytes of tables and slots.
     """
 
     name: str

@@ -26,7 +26,7 @@ def columns(workload: Workload) -> list[Any]:
 
 
 def model_fn(features, labels, mode, params):
-    """Builds one hidden layer and a logit, trained with Adagrad as the tables are."""
+    """Builds one hidden layer and a logit, trained with Adagrad like the tables."""
     inputs = tf.feature_column.input_layer(features, params["columns"])
     hidden = tf.nn.relu(_dense(inputs, _HIDDEN, "hidden"))
     loss = tf.losses.sigmoid_cross_entropy(labels, _dense(hidden, 1, "logit"))

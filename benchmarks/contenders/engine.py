@@ -1,7 +1,7 @@
 # SPDX-License-Identifier: Apache-2.0
-"""This package's engine in a session: lookups and updates, no estimator, no model.
+"""This package's engine in a session: lookups and updates, without estimator and model.
 
-TPU_ESTIMATOR_EMBEDDING_KERNELS chooses the kernels.
+TPU_ESTIMATOR_EMBEDDING_KERNELS selects the kernels.
 """
 
 from collections.abc import Mapping, Sequence
@@ -31,7 +31,7 @@ from tpu_estimator_embedding.plan.embedding_plan import EmbeddingPlan, FeaturePl
 
 
 class Contender(SessionSteps):
-    """A graph with one lookup and one update of everything."""
+    """A graph with one lookup and one update of all tables."""
 
     def __init__(self, workload: Workload, batches: Sequence[Batch], num_hosts: int = 1,
                  threads: int = 0):
@@ -76,13 +76,13 @@ def parts_of(engine: PartitionedEmbedding) -> list[Parts]:
 def train_step(engine: PartitionedEmbedding, workload: Workload,
                inputs: Sequence[tuple[tf.Tensor, tf.Tensor]],
                gradients: Sequence[tf.Variable]) -> tf.Operation:
-    """Returns the op that looks ids up and then updates their rows.
+    """Returns the op that looks up ids and then updates their rows.
 
     Args:
         engine: the tables.
-        workload: what they are.
+        workload: the workload of the tables.
         inputs: ids and row splits of every table.
-        gradients: those of its activations.
+        gradients: gradient of the activations of every table.
     """
     data: Mapping[str, RaggedEnqueueData] = {
         feature(table): RaggedEnqueueData(ids, splits)

@@ -1,7 +1,7 @@
 # SPDX-License-Identifier: Apache-2.0
-"""This package's engine in a `tf.function`: what the TF2 classes could reach.
+"""This package's engine in a `tf.function`: the lower limit for the TF2 classes.
 
-TensorFlow takes a fifth of a millisecond to call a function, and less to run a session.
+TensorFlow needs 0.2 ms to call a function, and less to run a session.
 """
 
 from collections.abc import Sequence
@@ -18,7 +18,7 @@ from tpu_estimator_embedding.kernels import load
 
 
 class Contender:
-    """A function with one lookup and one update of everything."""
+    """A function with one lookup and one update of all tables."""
 
     def __init__(self, workload: Workload, batches: Sequence[Batch], threads: int = 0):
         limit_threads(threads)
@@ -28,7 +28,7 @@ class Contender:
         self.description = load.description()
 
     def run(self, first: int, count: int) -> float:
-        """Returns the seconds that `count` steps take; batches come in turn."""
+        """Runs `count` steps over the batches in turn; returns their duration in seconds."""
         return timed_steps(lambda _: self._train(), first, count, self._num_batches)
 
     def tables(self) -> list[np.ndarray]:

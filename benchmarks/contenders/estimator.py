@@ -31,11 +31,11 @@ class Contender:
         self._thread = threading.Thread(
             target=self._train, args=(estimator, input_fn), daemon=True)
         self._thread.start()
-        self.run(0, len(batches))  # through the first round, which is read and parsed
+        self.run(0, len(batches))  # reads and parses the first round
         self.description = "" if is_stock else _kernels()
 
     def run(self, first: int, count: int) -> float:
-        """Returns the seconds that `count` steps take."""
+        """Runs `count` steps; returns their duration in seconds."""
         return self._turns.ask(count)
 
     def tables(self) -> list[np.ndarray]:
@@ -52,7 +52,7 @@ class Contender:
         try:
             estimator.train(input_fn, hooks=[self._turns], max_steps=1_000_000)
             self._turns.answers.put(None)
-        except Exception as error:  # the thread that asked raises it
+        except Exception as error:  # the requesting thread raises it
             self._turns.answers.put(error)
 
 
@@ -66,7 +66,7 @@ class _Turns(tf.compat.v1.train.SessionRunHook):
         self._start = 0.0
 
     def ask(self, request: Any) -> Any:
-        """Asks for steps, for the result of a function of the session, or (None) for the end."""
+        """Requests steps, the result of a function of the session, or (with None) the end."""
         self._requests.put(request)
         answer = self.answers.get()
         if isinstance(answer, Exception):
@@ -96,7 +96,7 @@ def _make_estimator(workload: Workload, is_stock: bool, model_dir: str) -> Any:
     config = upstream.tpu_config.RunConfig(
         model_dir=model_dir, tf_random_seed=1, save_checkpoints_secs=None,
         save_summary_steps=0, log_step_count_steps=None,
-        tpu_config=upstream.tpu_config.TPUConfig(iterations_per_loop=1))  # turns count runs
+        tpu_config=upstream.tpu_config.TPUConfig(iterations_per_loop=1))  # one step per run
     columns = click_model.columns(workload)
     params = {"columns": columns,
               "spec_class": upstream.tpu_estimator.TPUEstimatorSpec}

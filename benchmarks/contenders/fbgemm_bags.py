@@ -40,7 +40,7 @@ class Contender:
         self._num_batches = len(batches)
 
     def run(self, first: int, count: int) -> float:
-        """Returns the seconds that `count` steps take."""
+        """Runs `count` steps; returns their duration in seconds."""
         return timed_steps(self._train, first, count, self._num_batches)
 
     def tables(self) -> list[np.ndarray]:

@@ -1,8 +1,8 @@
 # SPDX-License-Identifier: Apache-2.0
 """Batches in memory, as the tensors of a graph.
 
-An iterator hands tensors over without a copy. Feeding every step would copy, and constants
-would let Grappler work ahead of the clock.
+An iterator passes tensors without a copy. Feeding every step would copy them, and Grappler would
+fold constants before the measurement.
 """
 
 import functools
@@ -18,9 +18,9 @@ Feeds = dict[tf.Tensor, np.ndarray]
 
 
 def fed(array: np.ndarray, feeds: Feeds) -> tf.Tensor:
-    """Returns a placeholder and remembers what it is to be fed, once, with the initializers.
+    """Returns a placeholder, and adds its array to `feeds` for the initializers.
 
-    As a constant the array would be in the graph, of which TensorFlow makes several copies.
+    A constant would be part of the graph, of which TensorFlow makes several copies.
     """
     placeholder = tf.compat.v1.placeholder(array.dtype, array.shape)
     feeds[placeholder] = array
@@ -28,9 +28,9 @@ def fed(array: np.ndarray, feeds: Feeds) -> tf.Tensor:
 
 
 def next_batch(batches: Sequence[Batch], convert: Callable[[Batch], Any], feeds: Feeds) -> Any:
-    """Returns the tensors of `convert(batch)`, batch after batch, again and again.
+    """Returns the tensors of `convert(batch)`, repeating the batches forever.
 
-    `tf.compat.v1.tables_initializer()` has to be run first, with `feeds`.
+    Run `tf.compat.v1.tables_initializer()` with `feeds` first.
     """
     datasets = [tf.data.Dataset.from_tensors(convert(Batch(
         *([fed(array, feeds) for array in arrays] for arrays in batch)))) for batch in batches]
@@ -42,9 +42,9 @@ def next_batch(batches: Sequence[Batch], convert: Callable[[Batch], Any], feeds:
 
 
 def flat_dataset(batches: Sequence[Batch]) -> tf.data.Dataset:
-    """Returns ids and row splits of every table, batch after batch, again and again.
+    """Returns ids and row splits of every table, repeating the batches forever.
 
-    For programs that execute eagerly, where arrays are no constants of a graph.
+    It is for eager programs, in which arrays do not become constants of a graph.
     """
     datasets = [tf.data.Dataset.from_tensors(tuple(zip(batch.ids, batch.splits, strict=True)))
                 for batch in batches]
@@ -58,9 +58,9 @@ def initialize(session: tf.compat.v1.Session, feeds: Feeds) -> None:
 
 
 def fill(value: float) -> Callable[..., tf.Tensor]:
-    """Returns an initializer that leaves no constant of the size of a table behind.
+    """Returns an initializer that does not create a constant of the size of a table.
 
-    TensorFlow would compute a plain `tf.fill` ahead of the session and keep it.
+    TensorFlow would fold a plain `tf.fill` into a constant and keep it.
     """
     def initializer(shape: Any, dtype: tf.DType = tf.float32, partition_info: Any = None):
         return tf.fill(shape, tf.random.uniform([], value, value, dtype, seed=0))
@@ -69,22 +69,22 @@ def fill(value: float) -> Callable[..., tf.Tensor]:
 
 
 def to_sparse(ids: Any, splits: Any) -> tf.SparseTensor:
-    """Returns ids as the SparseTensor that `tf.io.parse_example` would make of them."""
+    """Returns ids as the SparseTensor that `tf.io.parse_example` would return."""
     return tf.RaggedTensor.from_row_splits(ids, splits, validate=False).to_sparse()
 
 
 def feature(table: int) -> str:
-    """Returns the name of the feature of a table; they sort as their numbers do."""
+    """Returns the name of the feature of a table; names sort like the numbers."""
     return f"feature_{table:03}"
 
 
 def table_name(table: int) -> str:
-    """Returns the name of a table; they sort as their numbers do."""
+    """Returns the name of a table; names sort like the numbers."""
     return f"table_{table:03}"
 
 
 def limit_threads(threads: int) -> None:
-    """Limits the threads of a process without sessions; 0 leaves it to TensorFlow."""
+    """Limits the threads of a process without sessions; 0 means TensorFlow's default."""
     if threads:
         tf.config.threading.set_intra_op_parallelism_threads(threads)
         tf.config.threading.set_inter_op_parallelism_threads(threads)

@@ -1,8 +1,8 @@
 # SPDX-License-Identifier: Apache-2.0
 """`tf.function` with Keras' Adagrad.
 
-Keras 2's, because it updates the rows of a sparse gradient only; that of Keras 3 makes the
-gradients dense.
+It is Keras 2's Adagrad, which updates only the rows of a sparse gradient; Keras 3 converts the
+gradients to dense ones.
 """
 
 from collections.abc import Sequence
@@ -34,7 +34,7 @@ class Contender:
         self._train = _train_function(workload, self._tables)
 
     def run(self, first: int, count: int) -> float:
-        """Returns the seconds that `count` steps take."""
+        """Runs `count` steps; returns their duration in seconds."""
         return timed_steps(lambda batch: self._train(self._inputs[batch]), first, count,
                            len(self._inputs))
 
@@ -62,6 +62,6 @@ def _train_function(workload: Workload, tables: list[tf.Variable]):
         table_gradients = tape.gradient(activations, tables,
                                         [gradient.read_value() for gradient in gradients])
         optimizer.apply_gradients(zip(table_gradients, tables, strict=True))
-        return activations  # which gradients alone would not need
+        return activations  # otherwise TensorFlow would not compute them
 
     return train

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""The engine with statistics of every 100th step: what they add to the step of `engine`."""
+"""The engine with statistics of every 100th step, to measure their cost against `engine`."""
 
 import time
 from collections.abc import Sequence
@@ -19,7 +19,7 @@ _EVERY = 100
 
 
 class _MeasuredEngine(PartitionedEmbedding):
-    """Measures its update where `is_due` is fed True."""
+    """Measures its update if `is_due` is fed with True."""
 
     def update(self, ids: StepIds, step_gradients: StepGradients) -> tf.Operation:
         """Updates tables."""
@@ -33,10 +33,10 @@ class _MeasuredEngine(PartitionedEmbedding):
 
 
 class Contender(engine.Contender):
-    """Notes in every step which rows are trained, and measures the last step of every turn.
+    """Marks trained rows in every step, and measures the last step of every turn.
 
-    A turn is shorter than 100 steps. It counts 1/100 of the measured step for each of its
-    steps, with all that is done to have a summary of it.
+    A turn is shorter than 100 steps. Each of its steps is charged 1/100 of the measured step,
+    including the time to create the summary.
     """
 
     _engine: _MeasuredEngine
@@ -51,7 +51,7 @@ class Contender(engine.Contender):
         return self._engine
 
     def run(self, first: int, count: int) -> float:
-        """Returns the seconds that `count` steps take; batches come in turn."""
+        """Runs `count` steps over the batches in turn; returns their duration in seconds."""
         plain = super().run(first, count - 1) / max(1, count - 1)
         start = time.perf_counter()
         self.measured()
@@ -59,6 +59,6 @@ class Contender(engine.Contender):
         return count * (plain * (1 - 1 / _EVERY) + measured / _EVERY)
 
     def measured(self) -> bytes:
-        """Makes a step that is measured; returns its summary."""
+        """Runs a measured step; returns its summary."""
         values = self._session.run(self._engine.measures, {self._engine.is_due: True})
         return to_summary(summarize(self._engine.plan, values)).SerializeToString()

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""The memory-bound lower limit: visits the rows of a step without computing."""
+"""The memory-bound lower limit: reads and writes the rows of a step without computing."""
 
 import ctypes
 import os
@@ -20,7 +20,7 @@ _LINE = 64  # bytes
 
 
 class Contender:
-    """Rows and slots of all tables in two arrays, and a program that visits them."""
+    """Rows and slots of all tables in two arrays, and a program that accesses them."""
 
     def __init__(self, workload: Workload, batches: Sequence[Batch], threads: int = 0,
                  is_first_level: bool = False):
@@ -39,7 +39,7 @@ class Contender:
         self._run_steps.restype = ctypes.c_double
 
     def run(self, first: int, count: int) -> float:
-        """Returns the seconds that `count` steps take."""
+        """Runs `count` steps; returns their duration in seconds."""
         counts = np.array([rows.size for rows in self._met], np.int64)
         return self._run_steps(
             _pointers(self._met), _pointers(self._sorted), _pointer(counts),
@@ -50,7 +50,7 @@ class Contender:
             ctypes.c_int64(self._is_first_level))
 
     def slots(self) -> np.ndarray:
-        """Returns how often each row was updated, plus 1, in all of its values."""
+        """Returns the slots, whose values are 1 plus the number of updates of the row."""
         return self._slots.reshape(-1, self._dim)
 
     def close(self) -> None:
@@ -59,7 +59,7 @@ class Contender:
 
 
 def _filled(size: int, value: float) -> np.ndarray:
-    """Returns an array that begins where a line of the cache does, as TensorFlow's tensors do."""
+    """Returns an array that is aligned to a cache line, like TensorFlow's tensors."""
     room = np.full(size + _LINE // 4, value, np.float32)
     first = -room.ctypes.data % _LINE // 4
     return room[first:first + size]
@@ -73,8 +73,8 @@ def _rows_of_all_tables(workload: Workload, batch: Batch) -> np.ndarray:
 def _compile() -> ctypes.CDLL:
     command = compiler.find()
     if command is None:
-        raise RuntimeError("the memory bound is measured by a C++ program, and there is no "
-                           "C++17 compiler: apt-get install g++")
+        raise RuntimeError("the memory bound needs a C++17 compiler, and none was found: "
+                           "apt-get install g++")
     with tempfile.TemporaryDirectory() as directory:
         library = pathlib.Path(directory, "memory_bound.so")
         compiler.run([*command, *ARITHMETIC_FLAGS, "-O3", "-march=native", "-shared", str(_SOURCE),

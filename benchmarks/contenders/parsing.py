@@ -13,7 +13,7 @@ from benchmarks.workloads import Workload
 
 
 class Contender:
-    """The dataset of the end-to-end contenders, on its own."""
+    """The dataset of the end-to-end contenders, without a model."""
 
     def __init__(self, workload: Workload, batches: Sequence[Batch], directory: str = ""):
         self._directory = tempfile.TemporaryDirectory()
@@ -28,7 +28,7 @@ class Contender:
             self._next = self._session.make_callable(tf.group(*batch))
 
     def run(self, first: int, count: int) -> float:
-        """Returns the seconds in which `count` batches are parsed."""
+        """Parses `count` batches; returns the duration in seconds."""
         return timed_steps(lambda _: self._next(), first, count, count)
 
     def close(self) -> None:

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""The contenders whose step runs in a session."""
+"""The base class of contenders whose step runs in a session."""
 
 from collections.abc import Callable, Sequence
 from typing import Any
@@ -21,10 +21,10 @@ class SessionSteps:
         """Builds the step and initializes its variables.
 
         Args:
-            build: fills in what to feed to the initializers; returns the parts of every table,
-                in the order of the workload, and the ops of a step.
-            num_batches: how many batches come in turn.
-            threads: how many threads the session may use; 0 leaves it to TensorFlow.
+            build: adds the feeds of the initializers to its argument; returns the parts of
+                every table, in the order of the workload, and the ops of a step.
+            num_batches: number of batches, which are used in turn.
+            threads: maximum number of threads of the session; 0 means TensorFlow's default.
         """
         self._num_batches = num_batches
         with tf.Graph().as_default():
@@ -36,7 +36,7 @@ class SessionSteps:
             self._train = self._session.make_callable(step)
 
     def run(self, first: int, count: int) -> float:
-        """Returns the seconds that `count` steps take; batches come in turn."""
+        """Runs `count` steps over the batches in turn; returns their duration in seconds."""
         return timed_steps(lambda _: self._train(), first, count, self._num_batches)
 
     def tables(self) -> list[np.ndarray]:

@@ -45,7 +45,7 @@ def _build_step(workload: Workload, batches: Sequence[Batch], feeds: Feeds
     optimizer = tf.compat.v1.train.AdagradOptimizer(LEARNING_RATE, INITIAL_ACCUMULATOR)
     step = optimizer.apply_gradients(zip(
         tf.gradients(activations, tables, grad_ys=gradient), tables, strict=True))
-    # Both, as gradients alone need no activations.
+    # Fetches both, because the gradients alone do not need the activations.
     return [[table] for table in tables], [activations.op, step]
 
 

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""The TF2 classes of this package: lookups and updates by given gradients, no model."""
+"""The TF2 classes of this package: lookups and updates with given gradients, without a model."""
 
 import time
 from collections.abc import Callable, Mapping, Sequence
@@ -46,7 +46,7 @@ class Contender:
         self.description = load.description()
 
     def run(self, first: int, count: int) -> float:
-        """Returns the seconds that `count` steps take."""
+        """Runs `count` steps; returns their duration in seconds."""
         return self._run(first, count)
 
     def tables(self) -> list[np.ndarray]:
@@ -92,7 +92,7 @@ def _call(embedding: Any, gradients: Mapping[str, tf.Variable],
 
 
 class _Model(tf_keras.Model):
-    """A loss of zero, whose gradients of the activations are the given ones."""
+    """A model with loss 0 and given gradients of the activations."""
 
     def __init__(self, layer: Any, gradients: Mapping[str, tf.Variable]):
         super().__init__()
@@ -110,7 +110,7 @@ class _Model(tf_keras.Model):
 
 
 class _EpochClock(tf_keras.callbacks.Callback):
-    """The seconds that the steps of one epoch take, without the start of `fit`."""
+    """Measures the steps of one epoch in seconds, without the start of `fit`."""
 
     def on_epoch_begin(self, epoch, logs=None):
         self._start = time.perf_counter()
@@ -122,7 +122,7 @@ class _EpochClock(tf_keras.callbacks.Callback):
 def _fit(layer: Any, gradients: Mapping[str, tf.Variable],
          batches: Sequence[Batch]) -> Callable[[int, int], float]:
     model = _Model(layer, gradients)
-    # Each execution takes Keras half a millisecond of Python; several steps share it.
+    # Each execution costs 0.5 ms of Python code in Keras, which several steps share.
     model.compile(tf_keras.optimizers.SGD(0.0), steps_per_execution=_STEPS_PER_EXECUTION)
     dataset = flat_dataset(batches).map(lambda *inputs: (inputs,))
 
@@ -136,7 +136,7 @@ def _fit(layer: Any, gradients: Mapping[str, tf.Variable],
 
 
 def _whole_executions(count: int) -> int:
-    """Returns `count`, rounded up if it is more than one execution: partial ones are slow."""
+    """Rounds `count` up to whole executions if it exceeds one, because partial ones are slow."""
     if count <= _STEPS_PER_EXECUTION:
         return count
     return -(-count // _STEPS_PER_EXECUTION) * _STEPS_PER_EXECUTION

@@ -32,7 +32,7 @@ class Contender:
                         for batch in batches]
 
     def run(self, first: int, count: int) -> float:
-        """Returns the seconds that `count` steps take."""
+        """Runs `count` steps; returns their duration in seconds."""
         return timed_steps(self._train, first, count, len(self._inputs))
 
     def tables(self) -> list[np.ndarray]:

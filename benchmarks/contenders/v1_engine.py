@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""`tpu_embedding.TPUEmbedding` of this package, driven by hand in a session."""
+"""`tpu_embedding.TPUEmbedding` of this package, called directly in a session."""
 
 from collections.abc import Sequence
 

@@ -128,7 +128,7 @@ def test_results_are_read_as_they_were_saved(measured, tmp_path):
 def test_what_parsing_leaves_is_reported(measured):
     measured["W"]["parsing"] = Result("parsing", [0.03], 0.01)
     measured["W"]["estimator_records"] = Result("estimator_records", [0.04], 0.01)
-    assert "25% of the step is left" in report.text(measured, {})
+    assert "25% of the step remain" in report.text(measured, {})
 
 
 def test_bars_are_drawn(measured, tmp_path):
