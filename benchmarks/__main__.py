@@ -10,7 +10,7 @@ from collections.abc import Iterator, Sequence
 
 from tqdm import tqdm
 
-from benchmarks import contenders, machine, plots, report, scaling, targets, timing
+from benchmarks import cluster, contenders, machine, plots, report, scaling, targets, timing
 from benchmarks.contenders import Entry
 from benchmarks.worker import Worker
 from benchmarks.workloads import ALL, MEASURED, Workload
@@ -22,16 +22,20 @@ examples:
   python -m benchmarks --quick               W and W2, engine level, in under two minutes
   python -m benchmarks --workloads W --only native,stock_graph
   python -m benchmarks scaling               time of a step against each size (about 10 minutes)
+  python -m benchmarks cluster               W on parameter servers, all here (about 15 minutes)
 """
 _QUICK_WORKLOADS = ("W", "W2")
+_CLUSTER_SECONDS = 15.0
 
 
 def main(arguments: Sequence[str] | None = None) -> int:
     """Measures, prints, writes; returns the exit status."""
     args = _parser().parse_args(arguments)
-    entries = _entries(args)
+    entries = [] if args.what == "cluster" else _entries(args)
     directory = pathlib.Path(args.output)
     directory.mkdir(parents=True, exist_ok=True)
+    if args.what == "cluster":
+        return _measure_clusters(directory, args)
     if args.what == "scaling":
         return _scale(directory, entries)
     names = args.workloads or (_QUICK_WORKLOADS if args.quick else [w.name for w in MEASURED])
@@ -59,8 +63,10 @@ def _parser() -> argparse.ArgumentParser:
         description="Compares this package with other libraries that train embedding tables on "
         "a CPU. Contenders that are not installed are skipped: pip install '.[bench]'.",
         formatter_class=argparse.RawDescriptionHelpFormatter)
-    parser.add_argument("what", nargs="?", choices=("table", "scaling"), default="table",
-                        help="table: all peers on all workloads; scaling: one size at a time")
+    parser.add_argument("what", nargs="?", default="table",
+                        choices=("table", "scaling", "cluster"),
+                        help="table: all peers on all workloads; scaling: one size at a time; "
+                        "cluster: on parameter servers")
     parser.add_argument("--quick", action="store_true", help="fewer rounds, workloads and peers")
     parser.add_argument("--resume", action="store_true",
                         help="keep results that are already in the output directory")
@@ -133,6 +139,21 @@ def _scale(directory: pathlib.Path, entries: Sequence[Entry]) -> int:
                 f"Time of a step against {axis.label}", axis.label, curve.points,
                 {name: curve.slope(name) for name in curve.points},
                 scaling.figure_path(directory, axis)))
+    return 0
+
+
+def _measure_clusters(directory: pathlib.Path, args: argparse.Namespace) -> int:
+    for name in args.workloads or ["W"]:
+        figures = []
+        for kind, servers, workers in tqdm(cluster.configurations(args.quick), unit="cluster"):
+            figures.append(cluster.measure(
+                ALL[name], kind, servers=servers, workers=workers, seconds=_CLUSTER_SECONDS,
+                log=directory / "logs" / f"cluster-{kind}-{servers}-{workers}.log"))
+        printed = cluster.text(ALL[name], figures)
+        print(printed)
+        (directory / f"cluster_{name}.txt").write_text(f"{printed}\n")
+        (directory / f"cluster_{name}.json").write_text(json.dumps(
+            {"machine": machine.describe(), "figures": [vars(each) for each in figures]}))
     return 0
 
 
