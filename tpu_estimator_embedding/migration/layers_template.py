@@ -1,12 +1,14 @@
 # SPDX-License-Identifier: Apache-2.0
-"""The text that a program gets in place of its TPUEstimator at the stage of Keras layers."""
+"""The code that replaces the TPUEstimator of a program in the stage "layers"."""
 
-# Names that the text binds at the top of the program, beside those of `tf2_template`.
+from tpu_estimator_embedding.migration import trainer_text
+
+# Names that the code binds at the top of the program, besides those of `tf2_template`.
 BOUND = ("Model", "Checkpoints")
 
 TRAINER = '''\
 class Model(tf_v2.keras.Model):
-    """An embedding layer and the forward pass. `fit` trains both, each with its optimizers."""
+    """An embedding layer and the forward pass. `fit` trains both with their own optimizers."""
 
     def __init__(self, model_fn, params):
         super().__init__()
@@ -21,7 +23,7 @@ class Model(tf_v2.keras.Model):
         self.dense_optimizer = make_optimizer(self.learning_rate, params)
 
     def run_forward(self, features, labels, mode):
-        """Looks up, and returns what the forward pass gives."""
+        """Looks up ids, and returns the outputs of the forward pass."""
         ids, weights = _ids_and_weights(features, self.feature_config)
         activations = self.embedding(ids, weights, training=mode == ModeKeys.TRAIN)
         if mode == ModeKeys.TRAIN:
@@ -35,7 +37,7 @@ class Model(tf_v2.keras.Model):
         return activations if scale is None else _with_scaled_gradient(activations, scale)
 
     def train_step(self, data):
-        """Makes one step of `fit`."""
+        """Runs one step of `fit`."""
         features, labels = data
         with tf_v2.GradientTape() as tape:
             loss = self.run_forward(features, labels, ModeKeys.TRAIN).loss
@@ -49,7 +51,7 @@ class Model(tf_v2.keras.Model):
 
 
 class Checkpoints(tf_v2.keras.callbacks.Callback):
-    """Saves every so many steps, and at the end."""
+    """Saves every `steps` steps, and at the end of training."""
 
     def __init__(self, manager, steps):
         super().__init__()
@@ -64,17 +66,9 @@ class Checkpoints(tf_v2.keras.callbacks.Callback):
 
 
 class Trainer:
-    """A model and its data: the calls of the legacy Estimator, by Keras."""
+    """A Keras model with the methods of the legacy Estimator."""
 
-    def __init__(self, model_fn, params=None, model_dir=None, train_batch_size=None,
-                 eval_batch_size=None, predict_batch_size=None, save_checkpoints_steps=1000,
-                 keep_checkpoint_max=5):
-        self.model_dir = model_dir
-        self.params = {**(params or {}), "use_tpu": True}
-        self.batch_sizes = {ModeKeys.TRAIN: train_batch_size, ModeKeys.EVAL: eval_batch_size,
-                            ModeKeys.PREDICT: predict_batch_size}
-        self.save_checkpoints_steps = save_checkpoints_steps
-        self.keep_checkpoint_max = keep_checkpoint_max
+''' + trainer_text.CONSTRUCTOR + '''\
         self.model = Model(model_fn, self.params)
         self.model.compile()
         self.checkpoint, self.callbacks = None, []
@@ -88,29 +82,10 @@ class Trainer:
         if steps != 0:
             self.model.fit(dataset, steps_per_epoch=steps, verbose=2, callbacks=self.callbacks)
 
-    def evaluate(self, input_fn, steps=None, name=None):
-        """Returns the mean loss, the metrics of metric functions, and the step."""
-        losses, batches, metric_fn = [], [], None
-        for features, labels in self._dataset(input_fn, ModeKeys.EVAL).take(steps or -1):
-            outputs = self.model.run_forward(features, labels, ModeKeys.EVAL)
-            losses.append(float(outputs.loss))
-            if outputs.eval_metrics is not None:
-                metric_fn, tensors = outputs.eval_metrics
-                batches.append(tf_v2.nest.map_structure(lambda value: value.numpy(), tensors))
-        metrics = _metrics(metric_fn, batches) if batches else {}
-        return {**metrics, "loss": sum(losses) / len(losses),
-                "global_step": int(self.model.global_step.numpy())}
-
-    def predict(self, input_fn):
-        """Yields the predictions of every sample."""
-        for features, labels in self._dataset(input_fn, ModeKeys.PREDICT):
-            outputs = self.model.run_forward(features, labels, ModeKeys.PREDICT)
-            arrays = {name: value.numpy() for name, value in outputs.predictions.items()}
-            for row in range(len(next(iter(arrays.values())))):
-                yield {name: array[row] for name, array in arrays.items()}
-
+''' + trainer_text.evaluate_and_predict(
+    "self.model.run_forward", "self.model.global_step") + '''\
     def restore_estimator_checkpoint(self, path, input_fn):
-        """Goes on from a checkpoint of the Estimator: tables, slots, dense variables, step."""
+        """Restores a checkpoint of the Estimator: tables, slots, dense variables, step."""
         self._build(next(iter(self._dataset(input_fn, ModeKeys.TRAIN))))
         reader, model = tf_v2.train.load_checkpoint(path), self.model
         for name, variable in model.embedding._tables.variables.items():
@@ -120,22 +95,14 @@ class Trainer:
             variable.assign(reader.get_tensor(variable.name[:-2]))
         model.global_step.assign(reader.get_tensor("global_step"))
 
-    def _dataset(self, input_fn, mode):
-        dataset = input_fn({**self.params, "batch_size": self.batch_sizes[mode]})
-        if not isinstance(dataset, tf_v2.data.Dataset):
-            raise TypeError("input_fn must return a tf.data.Dataset, got "
-                            f"{type(dataset).__name__}: hand-over.")
-        if isinstance(dataset.element_spec, tuple):
-            return dataset
-        return dataset.map(lambda features: (features, ()))
-
+''' + trainer_text.DATASET + '''\
     def _build(self, batch):
-        """Makes the dense variables, their slots, and restores the last checkpoint."""
+        """Creates the dense variables and their slots, and restores the last checkpoint."""
         if self.checkpoint is not None:
             return
         features, labels = batch
         model = self.model
-        # Not in training: batch normalization would move its averages.
+        # Not in mode TRAIN, in which batch normalization would update its averages.
         model.run_forward(features, labels, ModeKeys.EVAL)
         with tf_v1.variable_scope(tf_v1.get_variable_scope(), auxiliary_name_scope=False):
             model.dense_optimizer._create_slots(model.forward.trainable_variables)

@@ -1,14 +1,16 @@
 # SPDX-License-Identifier: Apache-2.0
-"""The text that a program gets in place of its TPUEstimator at the stage of TF2."""
+"""The code that replaces the TPUEstimator of a program in the stage "tf2"."""
 
-# Names that the text binds at the top of the program.
+from tpu_estimator_embedding.migration import trainer_text
+
+# Names that the code binds at the top of the program.
 BOUND = ("Forward", "ModeKeys", "Outputs", "Trainer", "activations_of", "dense_learning_rate",
          "make_optimizer", "sequences_of", "tf_v1", "tf_v2", "typing", "embedding_config")
 
 IMPORTS = '''\
 import os
 
-# The layers of the forward pass are those of Keras 2: chosen before TensorFlow is imported.
+# Selects Keras 2 for the layers of the forward pass, before TensorFlow is imported.
 os.environ.setdefault("TF_USE_LEGACY_KERAS", "1")
 import typing
 
@@ -24,7 +26,7 @@ class ModeKeys:
 
 
 class Outputs(typing.NamedTuple):
-    """What the forward pass gives in a mode."""
+    """The outputs of the forward pass in a mode."""
 
     mode: typing.Any
     predictions: typing.Any = None
@@ -49,7 +51,7 @@ def sequences_of(features, columns):
 
 FORWARD = '''\
 class Forward(tf_v2.Module):
-    """The forward pass; its variables have the names that they had in the Estimator."""
+    """The forward pass; its variables have the same names as in the Estimator."""
 
     def __init__(self, model_fn):
         super().__init__()
@@ -57,7 +59,7 @@ class Forward(tf_v2.Module):
 
     @tf_v1.keras.utils.track_tf1_style_variables
     def __call__(self, features, labels, mode, params):
-        # The root scope is entered anew, so that every call finds the variables of the first.
+        # Enters the root scope again, so that every call finds the variables of the first call.
         with tf_v1.variable_scope(tf_v1.get_variable_scope(), auxiliary_name_scope=False,
                                   custom_getter=_without_partitioner):
             return self.model_fn({arguments})
@@ -71,14 +73,7 @@ TRAINER = '''\
 class Trainer:
     """Tables, forward pass, optimizers, and the loops around them."""
 
-    def __init__(self, model_fn, params=None, model_dir=None, train_batch_size=None,
-                 eval_batch_size=None, predict_batch_size=None, save_checkpoints_steps=1000,
-                 keep_checkpoint_max=5):
-        self.model_dir = model_dir
-        self.params = {**(params or {}), "use_tpu": True}
-        self.batch_sizes = {ModeKeys.TRAIN: train_batch_size, ModeKeys.EVAL: eval_batch_size,
-                            ModeKeys.PREDICT: predict_batch_size}
-        self.save_checkpoints_steps = save_checkpoints_steps
+''' + trainer_text.CONSTRUCTOR + '''\
         self.global_step = tf_v2.Variable(0, dtype=tf_v2.int64, trainable=False)
         self.feature_config = embedding_config.feature_config(self.global_step)
         self.embedding = mid_level.TPUEmbedding(
@@ -89,21 +84,8 @@ class Trainer:
         self.learning_rate = tf_v2.Variable(0.0, trainable=False)
         self.optimizer = make_optimizer(self.learning_rate, self.params)
         self.checkpoint = None
-        self.keep_checkpoint_max = keep_checkpoint_max
 
-    def train(self, input_fn, steps=None, max_steps=None):
-        """Trains for `steps` steps, or up to step `max_steps`."""
-        batches = iter(self._dataset(input_fn, ModeKeys.TRAIN))
-        self._build(next(iter(self._dataset(input_fn, ModeKeys.TRAIN))))
-        stop = max_steps if steps is None else int(self.global_step.numpy()) + steps
-        for features, labels in batches:
-            if stop is not None and self.global_step.numpy() >= stop:
-                break
-            loss = self.train_step(features, labels)
-            if int(self.global_step.numpy()) % self.save_checkpoints_steps == 0:
-                self._save(loss)
-        self._save()
-
+''' + trainer_text.TRAIN + '''\
     @tf_v2.function
     def train_step(self, features, labels):
         """Looks up, computes the loss, and updates tables and dense variables."""
@@ -127,29 +109,10 @@ class Trainer:
         scale = _multiplier(self.feature_config[feature].table.name, self.global_step)
         return gradient if scale is None else scale * gradient
 
-    def evaluate(self, input_fn, steps=None, name=None):
-        """Returns the mean loss, the metrics of metric functions, and the step."""
-        losses, batches, metric_fn = [], [], None
-        for features, labels in self._dataset(input_fn, ModeKeys.EVAL).take(steps or -1):
-            outputs = self._look_up_and_run(features, labels, ModeKeys.EVAL)
-            losses.append(float(outputs.loss))
-            if outputs.eval_metrics is not None:
-                metric_fn, tensors = outputs.eval_metrics
-                batches.append(tf_v2.nest.map_structure(lambda value: value.numpy(), tensors))
-        metrics = _metrics(metric_fn, batches) if batches else {}
-        return {**metrics, "loss": sum(losses) / len(losses),
-                "global_step": int(self.global_step.numpy())}
-
-    def predict(self, input_fn):
-        """Yields the predictions of every sample."""
-        for features, labels in self._dataset(input_fn, ModeKeys.PREDICT):
-            outputs = self._look_up_and_run(features, labels, ModeKeys.PREDICT)
-            arrays = {name: value.numpy() for name, value in outputs.predictions.items()}
-            for row in range(len(next(iter(arrays.values())))):
-                yield {name: array[row] for name, array in arrays.items()}
-
+''' + trainer_text.evaluate_and_predict(
+    "self._look_up_and_run") + '''\
     def restore_estimator_checkpoint(self, path, input_fn):
-        """Goes on from a checkpoint of the Estimator: tables, slots, dense variables, step."""
+        """Restores a checkpoint of the Estimator: tables, slots, dense variables, step."""
         self._build(next(iter(self._dataset(input_fn, ModeKeys.TRAIN))))
         reader = tf_v2.train.load_checkpoint(path)
         for name, variable in self.embedding._trackable_children().items():
@@ -159,39 +122,20 @@ class Trainer:
             variable.assign(reader.get_tensor(variable.name[:-2]))
         self.global_step.assign(reader.get_tensor("global_step"))
 
-    def _dataset(self, input_fn, mode):
-        dataset = input_fn({**self.params, "batch_size": self.batch_sizes[mode]})
-        if not isinstance(dataset, tf_v2.data.Dataset):
-            raise TypeError("input_fn must return a tf.data.Dataset, got "
-                            f"{type(dataset).__name__}: hand-over.")
-        if isinstance(dataset.element_spec, tuple):
-            return dataset
-        return dataset.map(lambda features: (features, ()))
-
+''' + trainer_text.DATASET + '''\
     def _build(self, batch):
-        """Makes the dense variables, their slots, and restores the last checkpoint."""
+        """Creates the dense variables and their slots, and restores the last checkpoint."""
         if self.checkpoint is not None:
             return
         features, labels = batch
-        # Not in training: batch normalization would move its averages.
+        # Not in mode TRAIN, in which batch normalization would update its averages.
         self._look_up_and_run(features, labels, ModeKeys.EVAL)
         with tf_v1.variable_scope(tf_v1.get_variable_scope(), auxiliary_name_scope=False):
             self.optimizer._create_slots(self.forward.trainable_variables)
         self.checkpoint = tf_v2.train.Checkpoint(
             embedding=self.embedding, forward=self.forward, global_step=self.global_step,
             optimizer=_Variables(self.optimizer.variables()))
-        if self.model_dir:
-            self.manager = tf_v2.train.CheckpointManager(
-                self.checkpoint, self.model_dir, self.keep_checkpoint_max)
-            if self.manager.latest_checkpoint:
-                self.checkpoint.restore(self.manager.latest_checkpoint).assert_consumed()
-
-    def _save(self, loss=None):
-        if self.model_dir:
-            self.manager.save(checkpoint_number=int(self.global_step.numpy()))
-        if loss is not None:
-            print(f"step {int(self.global_step.numpy())}: loss {float(loss):.6g}")
-
+''' + trainer_text.CHECKPOINTS + '''\
     def _look_up_and_run(self, features, labels, mode):
         ids, weights = _ids_and_weights(features, self.feature_config)
         activations = {}
@@ -207,10 +151,10 @@ class Trainer:
 
 '''
 
-# Functions and a class below the Trainer, at every stage.
+# Functions and a class after the Trainer, in every stage.
 HELPERS = '''\
 def _ids_and_weights(features, feature_config):
-    """Returns feature -> ids, and feature -> weights or None where no feature has any."""
+    """Returns feature -> ids, and feature -> weights, or None if no feature has weights."""
     ids = {name: _without_padding(name, features[name]) for name in feature_config
            if name in features}
     keys = embedding_config.WEIGHT_KEYS
@@ -219,14 +163,14 @@ def _ids_and_weights(features, feature_config):
 
 
 def _without_padding(name, ids):
-    """Drops the zeros of dense ids that are combined: the Estimator took them for padding."""
+    """Drops zeros of dense ids that are combined, which the Estimator treated as padding."""
     if not isinstance(ids, tf_v2.Tensor) or name in embedding_config.ONE_ID_FEATURES:
         return ids
     return tf_v2.sparse.from_dense(ids if ids.shape.rank > 1 else ids[:, tf_v2.newaxis])
 
 
 def _multiplier(table, step):
-    """Returns what the gradients of a table are multiplied by; None for 1."""
+    """Returns the gradient multiplier of a table; None means 1."""
     multiplier = getattr(embedding_config, "TABLE_MULTIPLIERS", {}).get(
         table, getattr(embedding_config, "GRADIENT_MULTIPLIER", None))
     return None if multiplier is None else tf_v2.cast(multiplier(step), tf_v2.float32)
@@ -241,7 +185,7 @@ class _Variables(tf_v2.Module):
 
 
 def _lengths(ids):
-    """Returns the lengths of sequences, cut to what is looked up of them."""
+    """Returns the lengths of sequences, at most max_sequence_length."""
     lengths = {}
     config = embedding_config.feature_config()
     for name, value in ids.items():
