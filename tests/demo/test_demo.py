@@ -105,7 +105,7 @@ def test_run_again_keeps_logs_and_model(first_run, model_dir):
 def test_run_again_with_another_seed_names_the_fix(first_run, model_dir):
     other = run_demo(model_dir, *OPTIONS[:-1], "4")
     assert other.returncode == 2
-    assert f"`--seed` must be 3, with which {model_dir} was made, got 4." in other.stderr
+    assert f"`--seed` must be 3, with which {model_dir} was created, got 4." in other.stderr
     assert "Traceback" not in other.stderr
 
 
@@ -116,7 +116,7 @@ def test_multiplier_is_one_that_exists_and_stays_the_same(first_run, model_dir, 
     assert not (tmp_path / "other").exists()
     other = run_demo(model_dir, *OPTIONS, "--multiplier", "0")
     assert other.returncode == 2
-    assert f"`--multiplier` must be 1, with which {model_dir} was made, got '0'." in other.stderr
+    assert f"`--multiplier` must be 1, with which {model_dir} was created, got '0'." in other.stderr
 
 
 def wait_for_a_checkpoint(directory: pathlib.Path, process: subprocess.Popen) -> None:

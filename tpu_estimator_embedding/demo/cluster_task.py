@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""A task of the cluster of the demo: TF_CONFIG says which one."""
+"""Runs one task of the demo's cluster, which TF_CONFIG selects."""
 
 import argparse
 import pathlib
@@ -18,10 +18,10 @@ _LINES_PER_RUN = 20
 
 
 class StepLines(tf.compat.v1.train.SessionRunHook):
-    """Prints a line with step and loss now and then."""
+    """Prints a line with step and loss at regular intervals."""
 
     def __init__(self, loss: tf.Tensor, total: int):
-        """Takes the loss of a step, and the steps of all trainers together."""
+        """Stores the loss of a step, and the total number of steps of all trainers."""
         self._fetches = (tf.compat.v1.train.get_global_step(), loss)
         self._total, self._every = total, max(1, total // _LINES_PER_RUN)
         self._next = 0
@@ -31,7 +31,7 @@ class StepLines(tf.compat.v1.train.SessionRunHook):
         return tf.compat.v1.train.SessionRunArgs(self._fetches)
 
     def after_run(self, run_context, run_values):
-        """Prints them if it is time."""
+        """Prints them if the interval has passed."""
         step, loss = run_values.results
         if step >= self._next:
             print(f"step {step} of {self._total}, loss {loss:.4f}", flush=True)
@@ -39,7 +39,7 @@ class StepLines(tf.compat.v1.train.SessionRunHook):
 
 
 def run(directory: pathlib.Path, logs: ClickLogs, batch_size: int, multiplier: Any) -> None:
-    """Plays the part of this process until training ends."""
+    """Runs the task of this process until training ends."""
     tf.compat.v1.logging.set_verbosity(tf.compat.v1.logging.ERROR)
     total = training.total_steps(logs, batch_size)
     estimator = training.make_estimator(
@@ -53,9 +53,9 @@ def run(directory: pathlib.Path, logs: ClickLogs, batch_size: int, multiplier: A
 
 
 def _share(logs: ClickLogs, config: Any) -> Callable[[dict[str, Any]], tf.data.Dataset]:
-    """Returns the input of one trainer: every n-th batch of the records, again and again.
+    """Returns the input of one trainer: every n-th batch of the records, repeated forever.
 
-    The trainers together make the steps of one pass; the faster one makes more of them.
+    The trainers together run as many steps as one pass has; the faster one runs more of them.
     """
     trainers = ["chief", *[f"worker {number}" for number in range(config.num_worker_replicas - 1)]]
     name = f"worker {config.task_id}" if config.task_type == "worker" else "chief"
@@ -64,7 +64,7 @@ def _share(logs: ClickLogs, config: Any) -> Callable[[dict[str, Any]], tf.data.D
 
 
 def main() -> None:
-    """Reads the options that the demo gives its tasks."""
+    """Parses the options that the demo passes to its tasks."""
     parser = argparse.ArgumentParser(description="A task of `demo --cluster`.")
     parser.add_argument("--model-dir", type=pathlib.Path, required=True)
     for name in ("--examples", "--batch-size", "--seed"):

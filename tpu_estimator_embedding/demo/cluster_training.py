@@ -18,11 +18,11 @@ _RESTARTS = 3
 
 @dataclasses.dataclass(frozen=True)
 class ClusterTraining:
-    """Trains with a chief, a worker and two parameter servers, beside an evaluator.
+    """Trains with a chief, a worker, two parameter servers and an evaluator.
 
     Attributes:
-        options: the options of the demo that its tasks need, by name.
-        verbose: whether the tasks show all that TensorFlow says.
+        options: name -> value of the demo's options that its tasks need.
+        verbose: whether the tasks show all messages of TensorFlow.
     """
 
     options: Mapping[str, Any]
@@ -30,7 +30,7 @@ class ClusterTraining:
 
     def __call__(self, estimator: Any, logs: ClickLogs, batch_size: int,
                  on_phase: Callable[[str], None]) -> int:
-        """Trains as `training.train` does, on as many records; returns how many.
+        """Trains on as many records as `training.train`; returns their number.
 
         Raises:
             SystemExit: if a task failed too often.
@@ -46,7 +46,7 @@ class ClusterTraining:
         status = supervise(new_tasks(command, workers=1, servers=2, evaluator=True), _RESTARTS)
         if status:
             print(f"The cluster ended with status {status}; the lines of its tasks are above. "
-                  "The same command goes on from the last checkpoint.", file=sys.stderr)
+                  "Run the same command again to continue from the last checkpoint.", file=sys.stderr)
             sys.exit(status)
         return logs.train_examples - start * batch_size
 

@@ -1,8 +1,8 @@
 # SPDX-License-Identifier: Apache-2.0
 """The ids of every feature of a step, checked and in coordinate form.
 
-No id comes out before the ids of every feature have passed every check: what is built on
-them cannot change one table and then fail on the ids of another.
+All ids of all features are checked before any id is returned, so a step cannot change one table and
+then fail on the ids of another.
 """
 
 import tensorflow as tf
@@ -32,7 +32,7 @@ def checked_ids(plan: EmbeddingPlan, enqueue_datas: EnqueueDatas,
         TypeError: if ids are not enqueued as EnqueueData or RaggedEnqueueData.
         ValueError: if ids are not integers, or a sequence has no positions.
         tf.errors.InvalidArgumentError: when run, if an id is not in the vocabulary, sample
-            indices are not in order or not in the batch, or weights and ids differ in number.
+            indices are not sorted or not in the batch, or weights and ids differ in number.
     """
     datas = {feature.name: _tensors(feature, enqueue_datas[feature.name])
              for feature in plan.features}
@@ -53,7 +53,7 @@ def unchecked_ids(plan: EmbeddingPlan, enqueue_datas: EnqueueDatas) -> dict[str,
 
 def _tensors(feature: FeaturePlan,
              data: EnqueueData | RaggedEnqueueData) -> EnqueueData | RaggedEnqueueData:
-    """Returns ids and weights flat, ids and places as int64; None stays None."""
+    """Flattens ids and weights, and casts ids and places to int64; None stays None."""
     ids, places, weights = feature_tensors(feature, data)
     return type(data)(tf.cast(tf.reshape(ids, [-1]), tf.int64),
                       None if places is None else tf.cast(places, tf.int64), weights)
@@ -83,7 +83,7 @@ def _checks(plan: EmbeddingPlan, feature: FeaturePlan, data: EnqueueData | Ragge
 
 
 def _order(feature: FeaturePlan, places: Tensor, samples: Tensor) -> Tensor:
-    """Returns numbers that increase where sample and position are in increasing order."""
+    """Returns numbers that are sorted if sample and position are in increasing order."""
     if not feature.max_sequence_length:
         return samples
     positions = places[:, 1]

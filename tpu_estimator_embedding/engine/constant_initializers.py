@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Initializers of one value that TensorFlow does not constant-fold.
+"""Initializers with a constant value that TensorFlow does not constant-fold.
 
 >>> zeros = computed_in_session(tf.zeros_initializer())
 >>> zeros([2, 3], tf.float32).shape
@@ -25,8 +25,8 @@ def computed_in_session(initializer: Initializer) -> Initializer:
     of the variable, and the first step that changes the variable copies it.
 
     Args:
-        initializer: TensorFlow's zeros, ones, or constant of a scalar (v1 or v2) gets another
-            in its place. Any other, subclasses of these too, is returned as it is.
+        initializer: TensorFlow's zeros, ones, or scalar constant initializer (v1 or v2) is
+            replaced. Any other, including subclasses of these, is returned unchanged.
     """
     if not _is_of_one_value(initializer):
         return initializer

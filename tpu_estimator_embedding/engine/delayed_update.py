@@ -1,9 +1,8 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Updates that wait until the next batch is looked up: pipelining, one step stale.
+"""Delays updates until the next batch is looked up: pipelining, with tables one step stale.
 
-A TPU that overlaps lookups with the model looks batch n + 1 up before it applies the
-gradients of batch n. Here these gradients wait, with the learning rates and multipliers of
-their step.
+A TPU that overlaps lookups with the model looks up batch n + 1 before it applies the gradients of
+batch n. Here these gradients are stored, with the learning rates and multipliers of their step.
 """
 
 import tensorflow as tf
@@ -15,7 +14,7 @@ from tpu_estimator_embedding.ops.ordering import after, when
 from tpu_estimator_embedding.plan.embedding_plan import EmbeddingPlan
 from tpu_estimator_embedding.types import Tensor
 
-_STEP = tf.float64  # exact up to 2⁵³, whatever dtype a program counts its steps in
+_STEP = tf.float64  # exact up to 2⁵³ for any dtype of the global step
 
 
 class DelayedUpdate:
@@ -34,7 +33,7 @@ class DelayedUpdate:
         Args:
             engine: the tables.
             ids: the ids of the step, made with `training=True`.
-            step_gradients: what `engine.step_gradients` returned.
+            step_gradients: the result of `engine.step_gradients`.
         """
         with tf.control_dependencies([self.apply(engine)]):
             return after(self._queue.enqueue((ids, step_gradients._replace(
@@ -53,7 +52,7 @@ class DelayedUpdate:
 
 
 def _example_gradients(plan: EmbeddingPlan) -> StepGradients:
-    """Returns gradients in the default graph that show dtypes and shapes."""
+    """Returns placeholders for gradients, with their dtypes and shapes, in the default graph."""
     def scalar(dtype: tf.DType = tf.float32) -> Tensor:
         return tf.compat.v1.placeholder(dtype, [])
     return StepGradients(

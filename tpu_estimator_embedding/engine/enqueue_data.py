@@ -10,7 +10,7 @@ from tpu_estimator_embedding.types import Tensor
 
 
 class EnqueueData(NamedTuple):
-    """Ids in coordinate form: which id, for which sample, with which weight.
+    """Ids in coordinate form: id, sample index and weight.
 
     Attributes:
         embedding_indices: `[n]` int32 or int64, row ids in [0, vocabulary_size).
@@ -48,12 +48,12 @@ class EnqueueData(NamedTuple):
 
 
 class RaggedEnqueueData(NamedTuple):
-    """Ids in row form: the ids of all samples concatenated, and where those of each sample end.
+    """Ids in row form: the concatenated ids of all samples, and the row splits.
 
     Attributes:
         embedding_indices: `[n]` int32 or int64, row ids in [0, vocabulary_size).
-        row_splits: `[batch + 1]` integers; sample j has ids `row_splits[j:j+2]`. None
-            means one id per sample.
+        row_splits: `[batch + 1]` integers; sample j has the ids from `row_splits[j]` up to
+            `row_splits[j + 1]`. None means one id per sample.
         aggregation_weights: `[n]` float32, or None for 1 everywhere.
 
     >>> RaggedEnqueueData.from_ragged_tensor(tf.ragged.constant([[3, 1], [], [2]])).row_splits
@@ -84,16 +84,16 @@ AnyEnqueueData = EnqueueData | RaggedEnqueueData
 
 def to_enqueue_data(ids: Tensor | tf.SparseTensor | tf.RaggedTensor, weights: Any = None, *,
                     places: Tensor | None = None) -> AnyEnqueueData:
-    """Returns the ids of a feature from its input, of whatever kind.
+    """Converts the input of a feature, of any tensor type, to EnqueueData or RaggedEnqueueData.
 
     Args:
-        ids: integers: a Tensor of one id for each sample, a SparseTensor or a RaggedTensor.
-        weights: floats of the same kind, or None.
+        ids: integers: a Tensor with one id per sample, a SparseTensor or a RaggedTensor.
+        weights: floats of the same tensor type, or None.
         places: replaces the sample indices of a Tensor or SparseTensor, or the row splits of a
             RaggedTensor; None keeps them.
 
     Raises:
-        TypeError: if weights are of another kind than sparse or ragged ids.
+        TypeError: if weights and sparse or ragged ids differ in tensor type.
 
     >>> to_enqueue_data(tf.constant([[3], [4]])).embedding_indices.numpy().tolist()
     [3, 4]

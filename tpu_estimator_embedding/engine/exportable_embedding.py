@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Tables that are looked up and updated in functions that a program may export."""
+"""Looks up and updates tables in functions that a program may export."""
 
 from collections.abc import Callable, Mapping
 from typing import Any
@@ -29,9 +29,9 @@ class ExportableEmbedding:
         Args:
             plan: the tables and features.
             variables: table name -> its variables.
-            functions: the nested functions of the trackable object that holds the variables.
+            functions: the nested functions of the trackable object with the variables.
             to_replicas: converts a nest of tensors to the ids and batch size of every replica.
-            recorder: has updates measured, or None.
+            recorder: measures updates, or None.
         """
         self.engine = PartitionedEmbedding(plan, variables, recorder)
         self._functions, self._to_replicas = functions, to_replicas
@@ -41,7 +41,7 @@ class ExportableEmbedding:
         """Prepares ids and looks them up.
 
         Args:
-            inputs: a nest of tensors that `to_replicas` takes.
+            inputs: a nest of tensors for `to_replicas`.
             training: whether gradients may follow.
             is_for_export: whether to avoid compiled ops in the graph of a session.
 
@@ -59,10 +59,10 @@ class ExportableEmbedding:
         """Updates every row that was looked up.
 
         Args:
-            inputs: what `look_up` was called with, or the same of all replicas.
-            ids: what it returned; None if the inputs are those of several lookups.
-            step_gradients: what `engine.step_gradients` returned.
-            is_for_export: as for `look_up`.
+            inputs: the inputs of `look_up`, or those of all replicas.
+            ids: the ids that it returned; None if the inputs belong to several lookups.
+            step_gradients: the result of `engine.step_gradients`.
+            is_for_export: see `look_up`.
         """
         def run(given: Any, portable: bool) -> tuple[tuple[()], tuple[()]]:
             inputs, ids, step_gradients = given

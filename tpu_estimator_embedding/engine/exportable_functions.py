@@ -1,11 +1,11 @@
 # SPDX-License-Identifier: Apache-2.0
 """Compiled ops in functions that a program may export.
 
-A SavedModel is loaded where this package is not. Whether a `tf.function` will be exported is
-not known when it is traced, so its compiled ops stand in a nested function, and a portable
-twin computes the same with TensorFlow's own ops. When the model is saved, the SavedModel gets
-the body of the twin under the name of the nested function. A function that is traced while
-the model is saved has TensorFlow's own ops from the beginning.
+A SavedModel must load without this package. When a `tf.function` is traced, it is not known whether
+it will be exported. So its compiled ops are in a nested function, and a portable twin computes the
+same with TensorFlow's own ops. When the model is saved, the SavedModel gets the body of the twin
+under the name of the nested function. A function that is traced while the model is saved uses
+TensorFlow's own ops from the beginning.
 """
 
 import weakref
@@ -46,9 +46,9 @@ class ExportableFunctions:
         Args:
             native: maps a nest of tensors to two nests: the results, and values that only compiled
                 ops use.
-            portable: the same with TensorFlow's ops.
-            inputs: what they are called with.
-            captures: the handles of all variables that they use.
+            portable: computes the same with TensorFlow's ops.
+            inputs: the nest of tensors.
+            captures: the handles of all variables that the functions use.
             is_for_export: whether to avoid compiled ops in the graph of a session, which the
                 program may export at any time.
         """
@@ -99,7 +99,7 @@ def _graphs_around() -> Iterator[tf.Graph]:
 def _trace(function: Callable[..., list[Tensor]], specs: Sequence[tf.TensorSpec],
            captures: Sequence[Tensor]) -> ConcreteFunction:
     def with_captures(*tensors: Tensor) -> list[Tensor]:
-        for handle in captures:  # in this order, so that the inputs of twins are the same
+        for handle in captures:  # in this order, so that twins have the same inputs
             tf.compat.v1.get_default_graph().capture(handle)
         return function(*tensors)
 
@@ -119,7 +119,7 @@ def _add_under_name_of(graph: tf.Graph, native: ConcreteFunction,
             ours is not theirs for ours, theirs in zip(
                 native.captured_inputs, portable.captured_inputs, strict=True)):
         raise RuntimeError(f"The portable twin of {name} must capture the same variables.")
-    portable.add_to_graph(graph)  # with the functions that it calls
+    portable.add_to_graph(graph)  # including the functions that it calls
     native.add_to_graph(graph)
     graph._remove_function(name)
     definition = type(portable.function_def)()

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Converts the enqueued data of a feature to tensors; static checks."""
+"""Converts the enqueued data of a feature to tensors, with static checks."""
 
 from collections.abc import Mapping
 from typing import Any
@@ -23,11 +23,11 @@ def check_features(plan: EmbeddingPlan, given: Mapping[str, object]) -> None:
 
 
 def feature_tensors(feature: FeaturePlan, data: Any) -> EnqueueData | RaggedEnqueueData:
-    """Returns ids and places as int32 or int64 and weights as float32; None stays None.
+    """Converts ids and places to int32 or int64, and weights to float32; None stays None.
 
     Raises:
         TypeError: if `data` is neither an EnqueueData nor a RaggedEnqueueData.
-        ValueError: if ids are no integers, or a sequence has no positions.
+        ValueError: if ids are not integers, or a sequence has no positions.
     """
     name = feature.name
     checks.check_type((EnqueueData, RaggedEnqueueData), f"ids of feature {name!r}",

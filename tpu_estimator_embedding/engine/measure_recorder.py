@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Variables that keep what an update measures, where no session can fetch it."""
+"""Variables that store the measures of an update in programs without sessions."""
 
 from collections.abc import Mapping
 from typing import Any
@@ -22,14 +22,14 @@ _HOST = HostMeasures(*(tf.TensorSpec(shape, dtype) for shape, dtype in (
 
 
 class MeasureRecorder:
-    """Has updates measured while it is due, and keeps the last measures.
+    """Enables measuring of updates while `is_due` is set, and stores the last measures.
 
-    To be made where TensorFlow executes eagerly, outside of strategies.
+    Create it in eager execution, outside of strategies.
 
     Attributes:
         plan: the tables.
-        marks: of their rows.
-        is_due: whether the next update is to be measured.
+        marks: the marks of their rows.
+        is_due: whether to measure the next update.
     """
 
     def __init__(self, plan: EmbeddingPlan, variables: Mapping[str, TableVariables]):
@@ -56,11 +56,11 @@ class MeasureRecorder:
             *marks, self.is_due, self._count, *tf.nest.flatten(self._values)))}
 
     def find_trained_rows(self) -> None:
-        """Sets the marks of rows as their slots say."""
+        """Sets the marks of rows according to their slots."""
         find_trained_rows(self.plan, self._variables, self.marks)
 
     def record(self, measures: StepMeasures) -> tf.Operation | None:
-        """Keeps measures if they are due; returns what to wait for, in a graph."""
+        """Stores measures if they are due; returns the op to wait for, in a graph."""
         def keep() -> Tensor:
             writes = [variable.assign(tf.cast(value, variable.dtype), read_value=False)
                       for variable, value in zip(tf.nest.flatten(self._values),
@@ -74,7 +74,7 @@ class MeasureRecorder:
         return None if tf.executing_eagerly() else kept.op
 
     def take(self) -> Any:
-        """Returns the measures as arrays; None if nothing was measured since the last time."""
+        """Returns the measures as arrays; None if nothing was measured since the last call."""
         if not self._count.numpy():
             return None
         self._count.assign(0)

@@ -1,7 +1,7 @@
 # SPDX-License-Identifier: Apache-2.0
-"""What an update says of itself where it is asked to, and the marks of rows that were updated.
+"""The measures of an update, and the marks of rows that were updated.
 
-Raw numbers, as both backends have them at hand; `statistics` makes something of them.
+These are raw numbers that both backends have available; `statistics` computes statistics from them.
 """
 
 from collections.abc import Mapping
@@ -19,18 +19,18 @@ Marks = Mapping[str, list[tf.Variable]]  # table name -> `[rows of part]` bool o
 class HostMeasures(NamedTuple):
     """The tables of one host in one step, in the order of the plan.
 
-    A run is a row with its ids in the step; one row may have several, one after another.
+    A run is a row with its ids in the step; a row may have several consecutive runs.
 
     Attributes:
-        sums: `[tables, 5]` float64, over all runs: of the squared gradients after the
-            multiplier, of the same after clipping, of 1 for every run that was clipped; over
-            all rows: of squared differences that the update made, of squares before it.
-        covered: `[tables]` int64, rows that were ever updated.
+        sums: `[tables, 5]` float64. Over all runs: the sum of squared gradients after the
+            multiplier, the same after clipping, and the number of clipped runs. Over all rows:
+            the sum of squared changes by the update, and of squares before it.
+        covered: `[tables]` int64, number of rows that were ever updated.
         row_norms: `[runs]` float32, Euclidean norm of the row after the update.
         row_ids: `[runs]` integers, row of this host's part.
-        run_ends: `[runs]` integers; ids of the run and those before it in its table.
-        sizes: `[tables, 3]` int64: ids, runs, and gradients, of which each core has its own
-            where cores do not accumulate them.
+        run_ends: `[runs]` integers, number of ids in the run and the runs before it in its table.
+        sizes: `[tables, 3]` int64: number of ids, runs and gradients; without gradient
+            accumulation, each core has its own gradients.
     """
 
     sums: Tensor
@@ -42,11 +42,11 @@ class HostMeasures(NamedTuple):
 
 
 class StepMeasures(NamedTuple):
-    """All tables in one step; what hosts have is empty or 0 where nothing was to be measured.
+    """The measures of all tables in one step; those of hosts are empty or 0 if not measured.
 
     Attributes:
-        hosts: one for each host.
-        given_counts: `[tables]` int64, ids before any were dropped.
+        hosts: the measures of each host.
+        given_counts: `[tables]` int64, number of ids before any were dropped.
         multipliers: `[tables]` float32.
         learning_rates: `[tables]` float32.
     """
@@ -58,12 +58,12 @@ class StepMeasures(NamedTuple):
 
 
 def tables_of_host(plan: EmbeddingPlan, host: int) -> list[TablePlan]:
-    """The tables that have a part on the host."""
+    """Returns the tables that have a part on the host."""
     return [table for table in plan.tables if host < len(plan.rows_per_host(table))]
 
 
 def stack_values(values: Mapping[str, Tensor | float], tables: list[TablePlan]) -> Tensor:
-    """The value of each table, 1 where there is none, `[tables]` float32."""
+    """Returns the value of each table, 1 by default: `[tables]` float32."""
     return tf.stack([tf.cast(values.get(table.name, 1.0), tf.float32) for table in tables])
 
 
@@ -89,9 +89,9 @@ def create_marks(variables: Mapping[str, TableVariables]) -> dict[str, list[tf.V
 
 def find_trained_rows(plan: EmbeddingPlan, variables: Mapping[str, TableVariables],
                       marks: Marks) -> list[tf.Operation]:
-    """Sets the marks of the rows whose slots are not as they were initially, unsets the others.
+    """Sets the marks of rows whose slots differ from their initial values, and clears the others.
 
-    Of a table without slots nothing is known; none of its marks is set.
+    For tables without slots, no marks are set.
     """
     writes = []
     for name, of_table in marks.items():

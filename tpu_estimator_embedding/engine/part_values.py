@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""The initial values of the parts of a table, where TensorFlow executes eagerly."""
+"""The initial values of the parts of a table in eager execution."""
 
 import inspect
 from collections.abc import Sequence
@@ -12,17 +12,17 @@ from tpu_estimator_embedding.types import Initializer, Tensor
 
 def part_value(initializer: Initializer, sizes: Sequence[int], part: int,
                dimension: int) -> Tensor:
-    """Returns the initial value of a part, as tf.distribute asks an initializer for it.
+    """Returns the initial value of a part; calls the initializer like tf.distribute does.
 
-    An initializer that takes `shard_info`, or `partition_shape` and `partition_offset`, is told
-    which rows it fills. Any other gets the shape of the part, and if it refuses that, as one of
-    a constant table does, the shape of the table.
+    An initializer with the argument `shard_info`, or `partition_shape` and `partition_offset`, is
+    told which rows it fills. Any other initializer gets the shape of the part; if it refuses that,
+    like one with a constant table, it gets the shape of the table.
 
     Args:
-        initializer: that of the table.
-        sizes: rows of each part.
-        part: which part.
-        dimension: values of a row.
+        initializer: the initializer of the table.
+        sizes: number of rows of each part.
+        part: index of the part.
+        dimension: number of values per row.
 
     >>> table = tf.constant_initializer([[1.0], [2.0], [3.0]])
     >>> [part_value(table, [2, 1], part, 1).numpy().tolist() for part in (0, 1)]
@@ -42,7 +42,7 @@ def part_value(initializer: Initializer, sizes: Sequence[int], part: int,
             return initializer(whole, tf.float32, partition_shape=tuple(shape),
                                partition_offset=(offset, 0))
         except (TypeError, ValueError):
-            pass  # TensorFlow's refuse so if they cannot fill a part
+            pass  # TensorFlow's initializers raise it if they cannot fill a part
     try:
         return initializer(shape, tf.float32)
     except (TypeError, ValueError):

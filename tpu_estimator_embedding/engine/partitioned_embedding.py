@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""The engine: looks rows up in partitioned tables and applies fused optimizer updates.
+"""The engine: looks up rows of partitioned tables and applies fused optimizer updates.
 
     enqueued features ─ shard_ids ─▶ prepared ids ─ lookup ─▶ stacked activations
     prepared ids, stacked gradients ─ apply_gradients ─▶ rows and slots, updated in place
@@ -7,8 +7,8 @@
 Compiled ops do this if they are available, else TensorFlow's own ops, with the same results.
 
 All activations of a table are one tensor: those of its features, in the order of the
-plan, concatenated along axis 0. `split_activations` takes them apart. The same code runs
-in sessions, in `tf.function` and eagerly.
+plan, concatenated along axis 0. `split_activations` splits them. The same code runs in sessions,
+in `tf.function` and in eager execution.
 
 >>> from tpu_estimator_embedding.engine.enqueue_data import EnqueueData
 >>> from tpu_estimator_embedding.optimizers.adagrad import Adagrad
@@ -61,7 +61,7 @@ class PartitionedEmbedding:
     Attributes:
         plan: the tables and features.
         variables: table name -> its variables; tables without variables are not looked up.
-        recorder: has updates measured, or None.
+        recorder: measures updates, or None.
     """
 
     def __init__(self, plan: EmbeddingPlan, variables: Mapping[str, TableVariables],
@@ -95,7 +95,7 @@ class PartitionedEmbedding:
             step: scalar, the global step before it is incremented.
 
         Returns:
-            The op that has updated everything; None when executing eagerly.
+            The op after which all tables are updated; None in eager execution.
 
         Raises:
             RuntimeError: if a table has no optimizer, or the ids were not made for training.
@@ -106,7 +106,7 @@ class PartitionedEmbedding:
         """Evaluates learning rates and multipliers now, so that the update can run later.
 
         Args:
-            gradients, step: as `apply_gradients` takes them.
+            gradients, step: see `apply_gradients`.
 
         Raises:
             RuntimeError: if a table has no optimizer.
@@ -120,7 +120,7 @@ class PartitionedEmbedding:
                              _evaluate(multipliers, step), step)
 
     def update(self, ids: StepIds, step_gradients: StepGradients) -> tf.Operation | None:
-        """Updates tables as `apply_gradients` does, from what `step_gradients` returned."""
+        """Updates tables like `apply_gradients`, with the result of `step_gradients`."""
         _check_for_training(ids)
         if self.recorder and not save_context.in_save_context():  # nobody reads an export's
             return self.recorder.record(self.measured_update(
@@ -130,15 +130,15 @@ class PartitionedEmbedding:
 
     def measured_update(self, ids: StepIds, step_gradients: StepGradients, marks: Marks,
                         measures: Tensor) -> StepMeasures:
-        """Updates tables as `update` does, bit for bit, and says what that did to them.
+        """Updates tables exactly like `update`, and measures the update.
 
         Args:
-            ids, step_gradients: as `update` takes them.
-            marks: what `create_marks` made for the tables; the rows of `ids` get one.
-            measures: scalar bool; if False, what is returned is empty.
+            ids, step_gradients: see `update`.
+            marks: the marks of the tables; those of the rows of `ids` are set.
+            measures: scalar bool; if False, the result is empty.
 
         Returns:
-            Tensors that exist when everything has been updated.
+            The measures; they are available after all updates.
         """
         _check_for_training(ids)
         return backend_of(ids).measured_update(self.plan, self.variables, ids, step_gradients,

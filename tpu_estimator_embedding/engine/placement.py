@@ -15,7 +15,7 @@ THIS_PROCESS = "/device:CPU:0"
 
 
 def beside(part: tf.Variable) -> contextlib.AbstractContextManager[None]:
-    """Places ops on the server of a table part; does nothing where it lies in this process.
+    """Places ops on the server of a table part; does nothing for parts in this process.
 
     Args:
         part: a table part or a part of a slot.
@@ -49,15 +49,15 @@ def by_part(name: str, devices: Sequence[str]) -> Callable[[tf.Operation], str]:
 
 def placed_initializer(initializer: Initializer, device: Callable[[tf.Operation], str]
                        ) -> Initializer:
-    """Returns an initializer whose ops a device function places, so that no table is sent.
+    """Returns an initializer whose ops a device function places, so that no table is transferred.
 
-    TensorFlow leaves the ops of a variable's initializer without a device: in a cluster they
-    would run in the chief.
+    TensorFlow does not assign a device to the ops of a variable's initializer; in a cluster they
+    would run on the chief.
     """
     def initialize(*args: Any, **kwargs: Any) -> Any:
         with tf.compat.v1.get_default_graph().device(device):
             return initializer(*args, **kwargs)
 
-    # From it TensorFlow learns whether to tell which part is to be initialized.
+    # TensorFlow inspects the signature to decide whether to pass the part to initialize.
     initialize.__signature__ = inspect.signature(initializer)  # type: ignore[attr-defined]
     return initialize

@@ -1,8 +1,7 @@
 # SPDX-License-Identifier: Apache-2.0
 """Splits the stacked activations of a table by feature, and stacks their gradients.
 
-The rows are those of the first replica, in it those of the first feature, and so on, in the
-order of the plan.
+Rows are sorted by replica, then by feature, in the order of the plan.
 """
 
 from collections.abc import Mapping, Sequence
@@ -24,7 +23,7 @@ def split_activations(plan: EmbeddingPlan, stacked: Stacked,
     Args:
         plan: the tables and features.
         stacked: table name -> `[num_rows, dim]`.
-        batch_size: samples in the step: an int where it is known, else a scalar tensor.
+        batch_size: samples in the step: an int if it is known, else a scalar tensor.
 
     Returns:
         Feature name -> `[batch, dim]`, or `[batch, max_sequence_length, dim]`.
@@ -65,7 +64,7 @@ def split_replicas(plan: EmbeddingPlan, stacked: Stacked, ids: StepIds,
     Args:
         plan: the tables and features.
         stacked: table name -> `[num_rows, dim]`.
-        ids: what was looked up.
+        ids: the ids that were looked up.
         num_replicas: number of replicas.
     """
     if num_replicas == 1:

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""The ids of a feature of a stack as rows of the stack, with TensorFlow's ops."""
+"""Converts the ids of a feature of a stack to rows of the stack, with TensorFlow's ops."""
 
 import tensorflow as tf
 
@@ -12,10 +12,10 @@ from tpu_estimator_embedding.types import Tensor
 def to_stack_rows(stacked: StackedFeature, ids: SparseIds, num_rows: Tensor) -> SparseIds:
     """Returns rows of the stack, whose weights contain the factors of the combiner.
 
-    Tables of one stack may have different combiners, so that the stack itself has none.
+    Tables of one stack may have different combiners, so the stack itself has none.
 
     Args:
-        stacked: which table of which stack.
+        stacked: the table and its stack.
         ids: the checked ids of the feature.
         num_rows: scalar, rows of its activations.
     """

@@ -29,16 +29,16 @@ class TensorQueue:
             capacity, [component.dtype for component in self._components], name="steps")
 
     def enqueue(self, element: Any) -> tf.Operation:
-        """Returns the op that puts an element in; it blocks while the queue is full."""
+        """Returns the op that adds an element; it blocks while the queue is full."""
         return self.queue.enqueue(tensors_of(element))
 
     def enqueue_empty(self) -> tf.Operation:
-        """Returns the op that puts in zeros; unknown dimensions become 0."""
+        """Returns the op that adds an element of zeros; unknown dimensions become 0."""
         return self.queue.enqueue([_zeros_like_static_shape(component)
                                    for component in self._components])
 
     def dequeue(self) -> Any:
-        """Returns the first element; blocks while the queue is empty."""
+        """Removes and returns the first element; blocks while the queue is empty."""
         values = self.queue.dequeue()
         values = values if isinstance(values, list) else [values]
         for value, component in zip(values, self._components, strict=True):
@@ -46,7 +46,7 @@ class TensorQueue:
         return with_tensors(self._structure, values)
 
     def num_left(self, element: Any) -> Tensor:
-        """Returns how many elements are left, int32, when `element` was taken."""
+        """Returns the number of elements left after `element` was removed, int32."""
         with tf.control_dependencies(tensors_of(element)):
             return self.queue.size()
 

@@ -1,8 +1,8 @@
 # SPDX-License-Identifier: Apache-2.0
 """A ring buffer of nests of tensors, for functions and eager execution.
 
-Its ops run on the thread that reaches them. Each op of a queue wakes another thread instead,
-which takes longer than the lookup of a small batch.
+Its ops run on the calling thread. Each op of a queue wakes another thread, which takes longer than
+the lookup of a small batch.
 """
 
 from typing import Any
@@ -24,24 +24,24 @@ class TensorPack:
     """
 
     def __init__(self, structure: Any):
-        """Takes structure, dtypes and static shapes from a nest."""
+        """Stores the structure, dtypes and static shapes of a nest."""
         self._structure = structure
         components = tensors_of(structure)
         self._dtypes = [component.dtype for component in components]
         self._shapes = [component.shape for component in components]
 
     def pack(self, nest: Any) -> Tensor:
-        """Returns the scalar that stands for a nest."""
+        """Packs a nest into a scalar."""
         return tf.raw_ops.OptionalFromValue(components=tensors_of(nest))
 
     def unpack(self, packed: Tensor) -> Any:
-        """Returns the nest that a scalar stands for."""
+        """Unpacks a scalar to a nest."""
         return with_tensors(self._structure, tf.raw_ops.OptionalGetValue(
             optional=packed, output_types=self._dtypes, output_shapes=self._shapes))
 
 
 class TensorRing:
-    """First in, first out, for packed tensors. Nothing blocks: callers check the size.
+    """A FIFO buffer of packed tensors. No method blocks: callers check the size.
 
     >>> ring, pack = TensorRing(capacity=2), TensorPack(tf.constant(0))
     >>> ring.put(pack.pack(tf.constant(3)))
@@ -72,7 +72,7 @@ class TensorRing:
         element = tf.raw_ops.TensorListGetItem(
             input_handle=self._slots.read_value(), index=self._index(number),
             element_shape=tf.constant([], tf.int32), element_dtype=tf.variant)
-        self._set(number, empty())  # which frees its memory
+        self._set(number, empty())  # frees its memory
         self._num_taken.assign_add(1, read_value=False)
         return element
 
@@ -86,5 +86,5 @@ class TensorRing:
 
 
 def empty() -> Tensor:
-    """Returns a scalar of dtype variant that stands for nothing."""
+    """Returns an empty scalar of dtype variant."""
     return tf.raw_ops.OptionalNone()

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""The variables that hold tables and their slots, one part for each host."""
+"""The variables of tables and their slots, one part for each host."""
 
 from collections.abc import Mapping, Sequence
 from typing import NamedTuple
@@ -36,21 +36,22 @@ class TableVariables(NamedTuple):
 def create_variables(plan: EmbeddingPlan, names: Mapping[str, TableNames],
                      checkpoint_num_hosts: int | None = None,
                      servers: Sequence[str] = ()) -> dict[str, TableVariables]:
-    """Creates every table of the plan, and its slots where it has an optimizer.
+    """Creates every table of the plan, and its slots if it has an optimizer.
 
-    In a graph, parts are made by `tf.compat.v1.get_variable` with a partitioner, so that
-    all parts of a table are saved as the one tensor of its name, whatever the number of
-    hosts. Eagerly they are plain variables named `{name}/part_{host}`. None is trainable:
-    the engine, not the model's optimizer, changes them.
+    In a graph, `tf.compat.v1.get_variable` creates the parts with a partitioner, so that all parts
+    of a table are saved as one tensor, regardless of the number of hosts. In eager execution they
+    are plain variables named `{name}/part_{host}`. They are not trainable, because the engine
+    updates them, not the model's optimizer.
 
-    The initializer is called for each part with the shape of the part, eagerly as `part_value`
-    says. Constant initializers give the same table for any number of hosts, random ones do not.
+    The initializer is called for each part with the shape of the part; in eager execution, see
+    `part_value`. Constant initializers create the same table for any number of hosts, random
+    initializers do not.
 
     Args:
         plan: the tables.
         names: table name -> names of its variables.
-        checkpoint_num_hosts: as in `TableSlice`.
-        servers: devices of the hosts, in a cluster; else all are in this process.
+        checkpoint_num_hosts: see `TableSlice`.
+        servers: devices of the hosts in a cluster; otherwise all parts are in this process.
 
     Returns:
         Table name -> variables.
@@ -101,7 +102,7 @@ def _create_parts(name: str, table: TablePlan, sizes: list[int], initializer: In
 
 def _create_eagerly(name: str, initializer: Initializer, sizes: list[int], part: int,
                     dimension: int, device: str) -> tf.Variable:
-    with tf.device(device):  # where the value is computed, too
+    with tf.device(device):  # the value is computed there too
         return tf.Variable(part_value(initializer, sizes, part, dimension), trainable=False,
                            name=name)
 

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""A parameter-server cluster of TF_CONFIG, as the engine uses it: one host for each server."""
+"""The parameter-server cluster of TF_CONFIG; the engine has one host per server."""
 
 from typing import Any, NamedTuple
 
@@ -15,7 +15,7 @@ class Cluster(NamedTuple):
     """The devices of a training program.
 
     Attributes:
-        servers: device of each host's tables; none where the program has no servers.
+        servers: device of each host's tables; empty without servers.
         this_task: device of this process, for its input; empty outside of a cluster.
     """
 
@@ -26,10 +26,10 @@ class Cluster(NamedTuple):
         """Returns the parts into which tables are split for training.
 
         Args:
-            asked: the `num_hosts` that the program gave.
+            asked: the `num_hosts` of the program, or None.
 
         Raises:
-            ValueError: if the program asks for another number than there are servers.
+            ValueError: if it is not the number of servers.
         """
         if not self.servers:
             return asked or 1
@@ -54,8 +54,8 @@ def cluster_of(config: Any) -> Cluster:
 def with_device_filters(config: Any) -> Any:
     """Returns a RunConfig whose sessions do not wait for other workers.
 
-    Estimator sets these filters, but a program's `session_config` replaces them all: its sessions
-    would start only once every task of the cluster is there.
+    Estimator sets device filters, but a program's `session_config` replaces them: its sessions
+    would only start after all tasks of the cluster have started.
     """
     session_config = getattr(config, "session_config", None)
     if session_config is None or not config.num_ps_replicas or session_config.device_filters:

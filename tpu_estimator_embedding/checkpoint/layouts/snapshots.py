@@ -1,9 +1,9 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Saves tables and slots of a server as of one step while workers go on training.
+"""Saves all tables and slots of a server as of the same step while workers continue training.
 
 A Saver reads one variable after another, and an update of all tables may run between two reads.
 `TpuEmbeddingSnapshot` locks all tables and slots of a server at once and outputs their buffers
-without copying them. An update that follows copies what it changes.
+without copying them. Updates after that copy the buffers that they change.
 """
 
 from collections.abc import Iterator, Sequence
@@ -19,10 +19,10 @@ _UPDATES = ("TpuEmbeddingUpdate", "TpuEmbeddingMeasuredUpdate")
 
 
 def of_one_step(tables: Sequence[Any]) -> Iterator[Any]:
-    """Yields what saves the values that the tables of each server have at one moment.
+    """Yields saveables that save the tables of each server as of the same step.
 
-    Tables of this process are yielded as they are: no step runs while they are saved. So are
-    those that TensorFlow's own ops update, which change one variable after another.
+    Tables of this process are yielded unchanged, because no step runs while they are saved. So are
+    tables that TensorFlow's own ops update, which change one variable after another.
 
     Args:
         tables: saveables of parts of tables and slots, each with a `handle`.

@@ -14,13 +14,13 @@ _original_join = server_lib.Server.join
 
 
 def start(self: Any, *args: Any, **kwargs: Any) -> None:
-    """Loads the kernels, then starts the server, which knows the ops that are there by then."""
+    """Loads the kernels before it starts the server, which only supports ops loaded by then."""
     load.native_ops()
     _original_init(self, *args, **kwargs)
 
 
 def join(self: Any) -> None:
-    """Blocks until the server has shut down, which none does by itself; Ctrl-C ends the process."""
+    """Blocks forever, because no server shuts down by itself; Ctrl-C ends the process."""
     waiting = threading.Thread(target=_original_join, args=(self,), daemon=True)
     waiting.start()
     try:

@@ -1,9 +1,9 @@
 # SPDX-License-Identifier: Apache-2.0
-"""The ids of one step as the compiled ops take them: flat tensors, one set for each host.
+"""The ids of one step in the format of the compiled ops: flat tensors, one set per host.
 
-One op makes them from the ids of all features. It checks every id before it gives out any,
-runs ahead of the step that uses them, and is pure: the tensors can wait in a queue or cross
-a `tf.function`.
+One op creates them from the ids of all features. It checks all ids before it outputs any, runs
+before the step that uses them, and is pure: the tensors can be stored in a queue or passed to a
+`tf.function`.
 """
 
 from typing import Any, NamedTuple
@@ -71,11 +71,11 @@ def to_prepared_ids(plan: EmbeddingPlan, replicas: Replicas, training: bool,
         plan: the tables and features.
         replicas: for every replica its ids and batch size.
         training: whether gradients will follow; if so, the ids are sorted here.
-        uniform: has no effect; all batches of a plan have one structure here.
+        uniform: has no effect, because all batches of a plan have the same structure here.
 
     Raises:
-        TypeError, ValueError: as for `shard_ids`.
-        tf.errors.InvalidArgumentError: when run, as for `shard_ids`.
+        TypeError, ValueError: see `shard_ids`.
+        tf.errors.InvalidArgumentError: when run, see `shard_ids`.
     """
     del uniform
     for enqueue_datas, _ in replicas:
@@ -123,7 +123,7 @@ def _plan_attributes(plan: EmbeddingPlan) -> dict[str, Any]:
 
 
 def _row_maps(plan: EmbeddingPlan) -> dict[str, list[int]]:
-    """Returns how ids map to rows of tables, a list for each parameter of the mapping."""
+    """Returns parameter of the mapping from ids to rows of tables -> its value per feature."""
     maps = [_row_map(plan, feature) for feature in plan.features]
     names = ("log2_shards", "rotations", "row_offsets", "rows_per_shard")
     return {name: list(values) for name, values in zip(names, zip(*maps, strict=True),

@@ -12,7 +12,7 @@ from tpu_estimator_embedding.optimizers.update_rule import UpdateRule
 
 
 def has_kernel(rule: UpdateRule) -> bool:
-    """Whether a rule has a kernel; other rules, such as a user's own, run on TensorFlow's ops."""
+    """Whether a rule has a kernel; other rules, such as a user's own, use TensorFlow's ops."""
     return has_record(type(rule)) and type(rule).__name__ in load.kernels().rules
 
 

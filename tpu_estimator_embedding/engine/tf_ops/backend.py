@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""The step in TensorFlow's own ops: a few for each table and host.
+"""The backend of TensorFlow's own ops: several ops per table and host.
 
     enqueued features ─ to_sharded_ids ─▶ ShardedIds ─ lookup ─▶ stacked activations
     stacked gradients ─ sum_duplicates ─▶ RowGradients ─ RowOptimizer ─▶ rows, slots ─ write
@@ -52,7 +52,7 @@ def update(plan: EmbeddingPlan, variables: Variables, ids: Ids,
 def measured_update(plan: EmbeddingPlan, variables: Variables, ids: Ids,
                     step_gradients: StepGradients, marks: Marks,
                     measures: Tensor) -> StepMeasures:
-    """Updates all tables, marks the rows, and measures them if `measures` says so."""
+    """Updates all tables, marks the rows, and measures them if `measures` is true."""
     hosts: list[list[HostMeasures]] = []
     for table in plan.tables:
         of_table = ids[table.name]
@@ -76,7 +76,7 @@ def row_counts(plan: EmbeddingPlan, ids: Ids) -> dict[str, Tensor]:
 
 
 def are_for_training(ids: Ids) -> bool:
-    """Whether duplicates among the ids were found."""
+    """Whether the ids were prepared for training."""
     return all(host.unique_ids is not None for table in ids.values() for host in table.hosts)
 
 
@@ -110,11 +110,11 @@ def update_part(plan: EmbeddingPlan, table: TablePlan, variables: TableVariables
     """Updates a part of a table and its slots.
 
     Args:
-        plan, table, variables, host: which part.
-        ids: of the part.
+        plan, table, variables, host: identify the part.
+        ids: the ids of the part.
         row_counts: `[replicas]` int64, rows of activations of each replica.
-        gradient: of these rows, scaled.
-        learning_rate, step: of the update.
+        gradient: the scaled gradient of these rows.
+        learning_rate, step: scalars.
 
     Returns:
         The writes, and the gradients of each round of updates.
@@ -136,7 +136,7 @@ def measured_update_of_part(plan: EmbeddingPlan, table: TablePlan, variables: Ta
                             host: int, ids: HostIds, row_counts: Tensor, gradient: Tensor,
                             learning_rate: Tensor | float, step: Tensor, marks: tf.Variable,
                             measures: Tensor) -> HostMeasures:
-    """Updates as `update_part` does, marks the rows, and measures them if `measures` says so."""
+    """Updates like `update_part`, marks the rows, and measures them if `measures` is true."""
     part = variables.parts[host]
     with beside(part):
         before = rows_if(measures, part, ids.unique_ids)
@@ -150,7 +150,7 @@ def measured_update_of_part(plan: EmbeddingPlan, table: TablePlan, variables: Ta
 
 def _rounds(plan: EmbeddingPlan, table: TablePlan, ids: HostIds, row_counts: Tensor,
             host: int) -> list[HostIds]:
-    """Returns what to update at once: everything, or one core's share after another."""
+    """Returns the rounds of the update: all ids, or without accumulation one core per row."""
     num_cores = tf.compat.dimension_value(row_counts.shape[0])
     if table.training_optimizer.use_gradient_accumulation or num_cores == 1:
         return [ids]

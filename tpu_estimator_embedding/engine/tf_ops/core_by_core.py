@@ -1,9 +1,9 @@
 # SPDX-License-Identifier: Apache-2.0
 """The order in which cores update a row when gradients are not accumulated.
 
-Without gradient accumulation, a row gets one update from every core that looked it up,
-made of that core's own sum. Row i lives on core i mod N; its updates come from cores
-i mod N, i mod N + 1, ... around the ring.
+Without gradient accumulation, a row gets one update from every core that looked it up, with the sum
+of that core's gradients. Row i is on core i mod N; its updates come from the cores i mod N,
+i mod N + 1, ... around the ring.
 """
 
 import tensorflow as tf

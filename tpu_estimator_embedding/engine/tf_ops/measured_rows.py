@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""What an update does to the rows of one part of a table, measured with TensorFlow's ops."""
+"""Measures the update of the rows of one part of a table with TensorFlow's ops."""
 
 from collections.abc import Sequence
 
@@ -14,23 +14,23 @@ from tpu_estimator_embedding.types import Tensor
 
 
 def rows_if(measures: Tensor, part: tf.Variable, ids: Tensor) -> Tensor:
-    """Returns the rows `[u, dim]` of a part, or none where nothing is measured."""
+    """Returns the rows `[u, dim]` of a part; no rows if nothing is measured."""
     return tf.cond(measures, lambda: gather_rows(part, ids),
                    lambda: tf.zeros([0, part.shape[1]], part.dtype))
 
 
 def measure(measures: Tensor, part: tf.Variable, marks: tf.Variable, ids: HostIds, before: Tensor,
             gradients: Sequence[RowGradients], limits: Limits) -> HostMeasures:
-    """Marks the rows of a part that has been updated, and measures them.
+    """Marks the rows of an updated part, and measures them.
 
     Args:
-        measures: scalar bool; if False, everything but the marks is empty or 0.
-        part: the table's rows.
-        marks: of each of them.
-        ids: those of the step.
+        measures: scalar bool; if False, all results are empty or 0.
+        part: the rows of the part.
+        marks: the mark of each row.
+        ids: the ids of the step.
         before: the rows of `ids.unique_ids` before the update.
-        gradients: of the rows, in each round of updates.
-        limits: of the gradients.
+        gradients: the gradients of the rows in each round of updates.
+        limits: the limits of the gradients.
 
     Returns:
         The measures of one table, each field with one row.

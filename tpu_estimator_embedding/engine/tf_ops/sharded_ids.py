@@ -1,9 +1,9 @@
 # SPDX-License-Identifier: Apache-2.0
-"""The ids of one step, sorted out by table and by host: everything a lookup needs.
+"""The ids of one step by table and host, with all values that a lookup needs.
 
-`to_sharded_ids` is the arrow from enqueued features to `ShardedIds`. It runs ahead of the step
-that uses it, validates every id before any table is touched, and is pure: the values can
-wait in a queue or cross a `tf.function`.
+`to_sharded_ids` converts enqueued features to `ShardedIds`. It runs before the step that uses them,
+checks all ids before any table is touched, and is pure: the values can be stored in a queue or
+passed to a `tf.function`.
 """
 
 from collections.abc import Mapping, Sequence
@@ -31,7 +31,7 @@ class HostIds(NamedTuple):
         rows: `[n]` int64, rows of the activations, not decreasing.
         weights: `[n]` float32, or None for 1 everywhere.
         unique_ids: `[u]` int64, the distinct `ids`; None unless training.
-        positions: `[n]` int32, where each id stands in `unique_ids`; None unless training.
+        positions: `[n]` int32, index of each id in `unique_ids`; None unless training.
     """
 
     ids: Tensor
@@ -45,7 +45,7 @@ class ShardedIds(NamedTuple):
     """The ids of one table in one step.
 
     Attributes:
-        hosts: what each host has to look up.
+        hosts: the ids that each host looks up.
         row_scales: `[num_rows]` float32, the combiner's factor for each row of
             activations; None for 1 everywhere.
         row_counts: `[replicas]` int64, rows of activations of each replica. The rows of a
@@ -66,7 +66,7 @@ class ShardedIds(NamedTuple):
 
 def to_sharded_ids(plan: EmbeddingPlan, replicas: Replicas, training: bool,
                    uniform: bool) -> dict[str, ShardedIds]:
-    """Checks the ids of a step and deals them out to tables and hosts.
+    """Checks the ids of a step and distributes them to tables and hosts.
 
     Args:
         plan: the tables and features.
@@ -137,6 +137,6 @@ def _take(ids: SparseIds, kept: Tensor) -> HostIds:
 
 
 def with_unique_ids(host: HostIds) -> HostIds:
-    """Returns the ids with their duplicates found."""
+    """Adds unique_ids and positions to the ids of a host."""
     unique_ids, positions = tf.unique(host.ids)
     return host._replace(unique_ids=unique_ids, positions=positions)

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Writing a step's updates to the rows of one part of a table, and to its slots."""
+"""Applies the updates of a step to the rows of one part of a table, and to its slots."""
 
 from collections.abc import Mapping, Sequence
 
@@ -25,7 +25,7 @@ def update_rows(optimizer: RowOptimizer, table: tf.Variable, slots: Mapping[str,
         step: scalar, the global step before it is incremented.
 
     Returns:
-        The writes, which all happen after every read.
+        The writes; all of them run after all reads.
     """
     ids, gradients = row_gradients
     row = gather_rows(table, ids)
@@ -47,7 +47,7 @@ def _update_all_rows(optimizer: RowOptimizer, table: tf.Variable,
                      slots: Mapping[str, tf.Variable], touched: Tensor,
                      touched_values: Sequence[tuple[tf.Variable, Tensor]],
                      learning_rate: Tensor, step: Tensor) -> list[tf.Operation]:
-    """Moves untouched rows as a gradient of 0 does, without the row's clips and decay."""
+    """Updates all rows; untouched rows get a gradient of 0, without clipping and decay."""
     row, slot_rows = table.read_value(), {name: slot.read_value() for name, slot in slots.items()}
     new_row, new_slots = optimizer.rule.update(tf.zeros_like(row), row, slot_rows, learning_rate,
                                                step)
