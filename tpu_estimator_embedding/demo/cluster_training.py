@@ -46,7 +46,8 @@ class ClusterTraining:
         status = supervise(new_tasks(command, workers=1, servers=2, evaluator=True), _RESTARTS)
         if status:
             print(f"The cluster ended with status {status}; the lines of its tasks are above. "
-                  "Run the same command again to continue from the last checkpoint.", file=sys.stderr)
+                  "Run the same command again to continue from the last checkpoint.",
+                  file=sys.stderr)
             sys.exit(status)
         return logs.train_examples - start * batch_size
 
