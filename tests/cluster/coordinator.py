@@ -29,16 +29,16 @@ def new_embedding():
     return mid_level.TPUEmbedding(features, None, table_multipliers={"words": "warmup:4"})
 
 
-def batch(step):
-    random = np.random.default_rng(step)
-    ids = {"first": random.integers(0, 11, [8, 3]), "second": random.integers(0, 11, [8, 2]),
-           "history": random.integers(1, 9, [8, 2])}
-    return {name: tf.sparse.from_dense(values) for name, values in ids.items()}
+def dataset():
+    random = np.random.default_rng(1)
+    ids = {"first": random.integers(0, 11, [80, 3]), "second": random.integers(0, 11, [80, 2]),
+           "history": random.integers(1, 9, [80, 2])}
+    return tf.data.Dataset.from_tensor_slices(ids).batch(8).map(lambda rows: {
+        name: tf.sparse.from_dense(values) for name, values in rows.items()}).repeat()
 
 
-def train_step(embedding):
-    @tf.function
-    def step(features):
+def train_step(strategy, embedding):
+    def replica(features):
         embedding.enqueue(features, training=True)
         with tf.GradientTape() as tape:
             activations = embedding.dequeue()
@@ -46,13 +46,17 @@ def train_step(embedding):
             loss = tf.add_n([tf.reduce_mean(value ** 2) for value in activations.values()])
         embedding.apply_gradients(tape.gradient(loss, activations))
         return loss
+
+    @tf.function
+    def step(iterator):
+        return strategy.run(replica, args=(next(iterator),))
     return step
 
 
 def predict_step(embedding):
     @tf.function
-    def step(features):
-        embedding.enqueue(features, training=False)
+    def step(iterator):
+        embedding.enqueue(next(iterator), training=False)
         return embedding.dequeue()
     return step
 
@@ -65,6 +69,9 @@ class Here:
 
     def join(self):
         pass
+
+    def create_per_worker_dataset(self, dataset_fn):
+        return dataset_fn()
 
     def fetch(self, value):
         return tf.nest.map_structure(lambda leaf: leaf.numpy(), value)
@@ -109,14 +116,15 @@ def main(directory, num_steps, *options):
         checkpoint.read(str(path)).assert_consumed()
     if "refusals" in options:
         print_refusals(strategy, embedding, coordinator)
-    step = train_step(embedding)
+    iterator = iter(coordinator.create_per_worker_dataset(dataset))
+    step = train_step(strategy, embedding)
     for number in range(int(num_steps)):
-        loss = coordinator.schedule(step, args=(batch(number),))
+        loss = coordinator.schedule(step, args=(iterator,))
         coordinator.join()  # so that the updates have one order
         pathlib.Path(directory, "step").write_text(str(number))
     print("loss", coordinator.fetch(loss), flush=True)
     checkpoint.write(str(path))
-    activations = coordinator.schedule(predict_step(embedding), args=(batch(0),))
+    activations = coordinator.schedule(predict_step(embedding), args=(iterator,))
     np.savez(path.with_name("tables.npz"), **{
         name: variable.numpy() for name, variable in embedding._saved.items()},
         **coordinator.fetch(activations))

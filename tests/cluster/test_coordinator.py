@@ -59,7 +59,7 @@ def test_tables_are_those_of_one_process_and_move_to_other_servers(tmp_path):
             "`pipeline_execution_with_tensor_core` must be False under a ParameterServerStrategy",
             "`strategy` must be one of a single process for TPUEmbeddingV2",
             "`strategy` must be one of a single process for embedding layers",
-            "`dequeue` must come after enqueue, got no batch that waits. Under a Para"),
+            "Under a ParameterServerStrategy the three calls for a batch must be in one function"),
             strict=True):
         assert expected in sentence
 

@@ -59,5 +59,5 @@ def test_batches_without_gradients_are_dropped_with_an_error(batches):
 def test_at_most_16_batches_wait(batches):
     for number in range(16):
         enqueue(batches, number)
-    with pytest.raises(RuntimeError, match="got 16 batches that wait"):
+    with pytest.raises(RuntimeError, match="`enqueue` must be followed by dequeue, got 16"):
         enqueue(batches, 16)
