@@ -8,13 +8,13 @@ import tensorflow as tf
 
 
 def shard_savers(scaffold: Any, hooks: Iterable[Any]) -> None:
-    """Makes every Saver of a training sharded, since others collect all tables in one process.
+    """Makes every Saver of a training sharded, because others collect all tables in one process.
 
-    Savers are changed in place, because a program's hooks may hold them as well.
+    Savers are modified in place, because a program's hooks may use them as well.
 
     Args:
-        scaffold: of the training; it may have a Saver.
-        hooks: hooks of the session; some may save.
+        scaffold: the Scaffold of the training, which may have a Saver.
+        hooks: hooks of the session, some of which may save.
     """
     savers = [scaffold.saver, *tf.compat.v1.get_collection(tf.compat.v1.GraphKeys.SAVERS),
               *(hook._saver for hook in hooks

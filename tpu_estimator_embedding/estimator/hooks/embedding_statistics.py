@@ -32,22 +32,22 @@ class MeasuredStep(NamedTuple):
 
 
 class EmbeddingStatisticsHook(tf.compat.v1.train.SessionRunHook):
-    """Writes statistics of every table for TensorBoard, and a line into the log.
+    """Writes statistics of every table for TensorBoard, and logs one line per measured step.
 
-    Give it to `TPUEstimator.train(hooks=...)`, or in the training_hooks of a TPUEstimatorSpec.
-    Per table: the gradient multiplier and the learning rate in force, the norm of the summed
-    gradients before and after clipping, the share of rows clipped, the norm of the update and
+    Pass it to `TPUEstimator.train(hooks=...)`, or in the training_hooks of a TPUEstimatorSpec.
+    Per table: the gradient multiplier and the learning rate of the step, the norm of the summed
+    gradients before and after clipping, the fraction of rows clipped, the norm of the update and
     its size relative to the rows, distinct and all ids of the step, ids dropped as padding,
-    the share of rows ever trained, the most frequent rows, and a histogram of the norms of
-    the rows of the step. The hook does not change a bit of tables and slots.
+    the fraction of rows ever trained, the most frequent rows, and a histogram of the norms of
+    the rows of the step. The hook does not affect tables and slots.
 
-    Rows ever trained are those whose slots differ from their initial values, and those trained
-    since the start; for tables without slots only the latter. In a cluster the chief records
+    Trained rows are those whose slots differ from their initial values, and those trained since
+    the start; for tables without slots only the latter. In a cluster the chief records
     the statistics of its own steps; in other tasks the hook does nothing.
 
     Args:
-        every_n_steps: global steps that are a multiple of it are measured.
-        output_dir: where event files go; None for the model's directory.
+        every_n_steps: measures global steps that are a multiple of it.
+        output_dir: directory of the event files; None means the model's directory.
 
     Raises:
         ValueError: if every_n_steps is not a positive int.
@@ -62,7 +62,7 @@ class EmbeddingStatisticsHook(tf.compat.v1.train.SessionRunHook):
         self._is_due = False
 
     def measure(self, step: MeasuredStep | None, model_dir: str) -> None:
-        """Takes the part of the graph that measures; None if there are no tables."""
+        """Sets the part of the graph that measures; None if there are no tables."""
         self._step = step
         self._output_dir = self._output_dir or model_dir
 
@@ -106,7 +106,7 @@ class EmbeddingStatisticsHook(tf.compat.v1.train.SessionRunHook):
 
     def after_run(self, run_context: tf.compat.v1.train.SessionRunContext,
                   run_values: tf.compat.v1.train.SessionRunValues) -> None:
-        """Writes and logs what was measured."""
+        """Writes and logs the statistics of a measured step."""
         if self._step is None:
             return
         # The fetched step may be read before it is incremented; workers of a cluster increment

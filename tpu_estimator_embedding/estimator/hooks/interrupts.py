@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Ctrl-C and SIGTERM during training: finish the step, save, then handle the signal."""
+"""Handles Ctrl-C and SIGTERM during training after the step was finished and saved."""
 
 import contextlib
 import os
@@ -18,7 +18,7 @@ _DEFAULTS: dict[int, Any] = {signal.SIGINT: signal.default_int_handler,
 class StopOnSignal(tf.compat.v1.train.SessionRunHook):
     """Stops the session after the step during which a signal arrived, so that it is saved.
 
-    An estimator has one for all of its trainings, and what runs within them.
+    An estimator has one for all of its trainings and the code that runs within them.
 
     Attributes:
         received: the signal; None until one arrives.
@@ -28,7 +28,7 @@ class StopOnSignal(tf.compat.v1.train.SessionRunHook):
         self.received: int | None = None
 
     def note(self, number: int, frame: FrameType | None) -> None:
-        """Remembers a signal. The next one has its usual effect."""
+        """Records a signal. The next one has its usual effect."""
         self.received = number
         tf.compat.v1.logging.warning(
             "tpu_estimator_embedding: %s: training stops after this step and saves a "
@@ -92,7 +92,7 @@ class StopOnSignal(tf.compat.v1.train.SessionRunHook):
 
     def after_run(self, run_context: tf.compat.v1.train.SessionRunContext,
                   run_values: tf.compat.v1.train.SessionRunValues) -> None:
-        """Asks the session to stop once a signal has arrived."""
+        """Requests the session to stop after a signal has arrived."""
         if self.received is not None:
             run_context.request_stop()
 

@@ -1,7 +1,7 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Checks `TPUConfig.input_partition_dims`: how a TPU splits a replica's tensors over its cores.
+"""Checks `TPUConfig.input_partition_dims`, which splits a replica's tensors over cores of a TPU.
 
-Nothing is split here, with the same results; what a TPU rejects is rejected.
+Nothing is split here, which does not affect results; dims that a TPU rejects are rejected.
 """
 
 import math
@@ -16,10 +16,10 @@ _Recorder = upstream.tpu_estimator._InputPipeline.InputsStructureRecorder
 
 
 def check_partition_dims(tpu_config: Any, inputs: StepInput) -> None:
-    """Checks the dims against the features and labels of a replica, embeddings apart.
+    """Checks the dims against the features and labels of a replica, except embedding features.
 
     Raises:
-        ValueError: dims are of another structure or rank than the tensors, or their product is
+        ValueError: if dims and tensors differ in structure or rank, or the product of dims is
             not num_cores_per_replica.
     """
     dims = tpu_config.input_partition_dims

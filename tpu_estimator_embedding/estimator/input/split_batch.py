@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Splitting one batch among replicas."""
+"""Splits one batch among replicas."""
 
 from collections.abc import Iterable, Mapping, Sequence
 from typing import Any
@@ -15,9 +15,9 @@ def split_batch(features: Any, labels: Any, num_replicas: int,
     """Returns `(features, labels)` of every replica.
 
     Args:
-        features: a tensor, or a dictionary of tensors, sparse or ragged ones included.
+        features: a tensor, or a dictionary of tensors, including sparse or ragged ones.
         labels: the same, or None.
-        num_replicas: shares of equal size; must divide the batch.
+        num_replicas: number of equal shares; must divide the batch.
         embedding_keys: features that are ids or weights; their batch axis is the first.
         batch_axis: the batch axis of every other tensor of features and then labels, in
             the order of `tf.nest.flatten`; None means the first axis.

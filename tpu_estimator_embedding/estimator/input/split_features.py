@@ -47,11 +47,11 @@ class SplitFeatures(NamedTuple):
 
 
 def split_features(plan: EmbeddingPlan, features: Any, labels: Any = None) -> SplitFeatures:
-    """Takes the ids of the plan's features, and their weights, out of `features`.
+    """Separates the ids and weights of the plan's features from the other features.
 
     Args:
-        plan: the features to take out.
-        features: those of the input_fn; not modified.
+        plan: the plan with the embedding features.
+        features: the features of the input_fn; not modified.
         labels: its labels, whose static shapes may also give the batch size.
 
     Raises:

@@ -41,10 +41,10 @@ class Server(NamedTuple):
     def ask(self, make: Callable[[], Any] = lambda: tf.constant(True)) -> Any:
         """Returns the value of a tensor, which the server computes in a short session.
 
-        The session is made by the server itself, so that no other task is involved.
+        The server itself creates the session, so that no other task is involved.
 
         Args:
-            make: makes the tensor in the current graph.
+            make: creates the tensor in the current graph.
 
         Raises:
             tf.errors.OpError: if the server does not answer within a few seconds, or cannot
@@ -82,7 +82,7 @@ def silent(servers: Sequence[Server]) -> list[Server]:
 
 
 def wait_for(servers: Sequence[Server]) -> None:
-    """Returns when all servers have answered; logs whom it waits for, at once and repeatedly."""
+    """Waits until all servers have answered; logs repeatedly which servers it waits for."""
     start, next_line = time.monotonic(), 0.0
     while missing := silent(servers):
         now = time.monotonic()

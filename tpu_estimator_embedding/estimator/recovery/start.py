@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""What a trainer does before it builds a graph: wait for the servers, and see what they can run."""
+"""Waits for the servers, and checks their kernels, before a trainer builds a graph."""
 
 import os
 from collections.abc import Sequence
@@ -35,7 +35,7 @@ def _fall_back(without: Sequence[Server]) -> None:
         raise RuntimeError(
             f"`{load.VARIABLE}=native` must find native kernels on every server, and {names} has "
             f"none. Run `{load.COMMAND}` there and restart it, or unset the variable here.")
-    os.environ[load.VARIABLE] = "off"  # for all that this process does from now on
+    os.environ[load.VARIABLE] = "off"  # for the rest of this process
     tf.compat.v1.logging.warning(
         "tpu_estimator_embedding: this task trains with TF ops, several times slower: %s has no "
         "native kernels. Its log says why. `%s` compiles them there; then restart it.", names,

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Steps that the chief stops because it restores: the task starts a new session."""
+"""Starts a new session for a task whose step the chief stopped in order to restore."""
 
 from typing import Any
 
@@ -12,7 +12,7 @@ class StoppedSteps(tf.compat.v1.train.SessionRunHook):
     """Raises AbortedError, from which a MonitoredSession recovers, for a step without a permit."""
 
     def __init__(self, state: ServerState):
-        """Takes what the servers remember."""
+        """Stores the state on the servers."""
         self._state = state
 
     def after_create_session(self, session: tf.compat.v1.Session,

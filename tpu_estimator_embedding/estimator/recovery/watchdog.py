@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Log lines about servers that do not answer, while training waits for them."""
+"""Logs which servers do not answer while training waits for them."""
 
 import contextlib
 import threading
@@ -29,13 +29,13 @@ def watching(servers: Sequence[Server]) -> Iterator["Watchdog"]:
 
 
 class Watchdog(tf.compat.v1.train.SessionRunHook):
-    """Logs which servers do not answer if there is no step for 30 seconds, again and again.
+    """Logs repeatedly which servers do not answer if there is no step for 30 seconds.
 
-    A session waits for its servers without a word and without an end.
+    TensorFlow's session waits for its servers forever and logs nothing.
     """
 
     def __init__(self, servers: Sequence[Server], seconds: float = LINE_SECONDS):
-        """Takes the servers, and after how many seconds it asks them."""
+        """Stores the servers, and the seconds without a step after which they are queried."""
         self._servers = servers
         self._seconds = seconds
         self._last_step = time.monotonic()
@@ -50,11 +50,11 @@ class Watchdog(tf.compat.v1.train.SessionRunHook):
         """Stops watching."""
         self._stopping.set()
         if self._thread.is_alive():
-            self._thread.join(2 * ANSWER_SECONDS)  # of a question that is under way
+            self._thread.join(2 * ANSWER_SECONDS)  # a query may be in progress
 
     def after_run(self, run_context: tf.compat.v1.train.SessionRunContext,
                   run_values: tf.compat.v1.train.SessionRunValues) -> None:
-        """Notes the time of a step."""
+        """Records the time of a step."""
         self._last_step = time.monotonic()
 
     def _watch(self) -> None:

@@ -22,7 +22,7 @@ from tpu_estimator_embedding.types import Tensor
 
 def copy_subgraph(targets: Sequence[Tensor], replaced: Mapping[Tensor, Tensor],
                   scope: str, index: int) -> list[Tensor]:
-    """Copies what computes `targets`, with other inputs.
+    """Copies the ops that compute `targets`, with other inputs.
 
     Args:
         targets: tensors of the default graph.

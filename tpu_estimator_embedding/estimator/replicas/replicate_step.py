@@ -1,8 +1,8 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Runs a model that was built for one replica on several.
+"""Runs a model that was built for one replica on several replicas.
 
-A model_fn is called once, as on a TPU. What it computes from its inputs is copied for every
-further replica, and every cross-replica sum adds up the values of all copies. Only the first
+A model_fn is called once, as on a TPU. The ops that depend on its inputs are copied for every
+further replica, and every cross-replica sum adds the values of all copies. Only the first
 replica updates the model's variables, summaries and the global step.
 """
 

@@ -85,7 +85,7 @@ class ReplicatedGraph:
         self._num_captured = len(self._graph.captures)
 
     def seen(self, tensor: Tensor) -> Tensor:
-        """Returns a tensor as this graph sees it, captured if it is of another graph."""
+        """Returns a tensor of this graph; captures it if it belongs to another graph."""
         if isinstance(self._graph, func_graph.FuncGraph):
             return self._graph.capture(tensor)
         return tensor

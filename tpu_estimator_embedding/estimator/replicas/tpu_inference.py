@@ -19,7 +19,7 @@ from tpu_estimator_embedding.types import Tensor
 _upstream_call_computation = upstream.tpu_estimator.call_computation
 _upstream_inference_on_tpu = upstream.tpu_estimator.inference_on_tpu
 
-# What tensorflow_estimator's function calls, while it runs.
+# The functions that tensorflow_estimator's function calls; patched while it runs.
 _CALLED = (
     Patch(upstream.tpu_estimator.__name__, "call_computation", f"{__name__}:call_computation",
           "builds a graph that no session takes without a TPU", replaces=True),

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""The variables of a checkpoint as users of an estimator see them: rows by id."""
+"""Reads variables of a checkpoint for users of an estimator, with rows in the order of ids."""
 
 from typing import Any
 
@@ -16,10 +16,11 @@ def value_by_id(checkpoint: str, name: str, plan: EmbeddingPlan,
     """Returns the value of a variable; row i of a table or slot is that of id i.
 
     Args:
-        checkpoint: a checkpoint or a directory of them.
-        name: of the variable.
+        checkpoint: a checkpoint, or a directory of checkpoints.
+        name: name of the variable.
         plan: the tables of the program.
-        checkpoint_num_hosts: hosts that wrote a checkpoint without a record of it, if known.
+        checkpoint_num_hosts: number of hosts that wrote a checkpoint without a record of its
+            layout; None if unknown.
 
     Raises:
         ValueError: if the program's tables use `mod`, and the row layout of the checkpoint is

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Starting tables and slots from another model's checkpoint.
+"""Initializes tables and slots from another model's checkpoint.
 
 TensorFlow's own warm start applies its pattern to trainable variables only, and tables of the
 engine are not trainable. Here the same pattern also covers tables, and slots in the checkpoint.

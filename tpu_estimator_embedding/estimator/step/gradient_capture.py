@@ -3,8 +3,8 @@
 
 A model_fn may compute gradients anywhere. For every table there is a trainable dummy variable of
 shape [1]. An identity makes the activations of each feature depend on it; the gradient function
-of the identity stores the incoming gradient and returns zeros. Whatever minimizes the loss over
-all trainable variables therefore computes it. Gradient clipping in the model's optimizer never
+of the identity stores the incoming gradient and returns zeros. So an optimizer that minimizes the
+loss over all trainable variables computes it. Gradient clipping in the model's optimizer never
 affects the embedding gradients. Losses of different features may be minimized separately, even
 if the features share a table.
 """
@@ -35,7 +35,7 @@ class GradientCapture:
         self._gradients: dict[str, Tensor] = {}
 
     def tie(self, activations: Mapping[str, Tensor]) -> dict[str, Tensor]:
-        """Returns the same activations, with gradients that end here.
+        """Returns the same activations, whose gradients are captured and stopped.
 
         Args:
             activations: feature name -> its activation.
