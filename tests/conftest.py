@@ -59,3 +59,12 @@ def tensorflows_own():
     yield
     if was_installed:
         tpu_estimator_embedding.install()
+
+
+def pytest_collection_modifyitems(config, items):
+    """Leaves out tests of an hour unless `-m` names them."""
+    if "soak" in config.option.markexpr:
+        return
+    soak = [item for item in items if item.get_closest_marker("soak")]
+    config.hook.pytest_deselected(items=soak)
+    items[:] = [item for item in items if item not in soak]

@@ -8,6 +8,9 @@ import re
 import signal
 import time
 
+import numpy as np
+import tensorflow as tf
+
 from tests.cluster import train
 from tpu_estimator_embedding.cluster.task import Task, new_tasks, run_command
 
@@ -34,7 +37,8 @@ class NotedTask(Task):
 class FaultyCluster:
     """The tasks of a cluster, by name: `chief 0`."""
 
-    def __init__(self, tasks):
+    def __init__(self, tasks, model_dir):
+        self.model_dir = pathlib.Path(model_dir)
         self.tasks = {task.name: task for task in tasks}
         for task in tasks:
             task.__class__ = NotedTask
@@ -71,6 +75,10 @@ class FaultyCluster:
         self.wait_until(has_found, f"{pattern!r} of {name}")
         return found[count - 1]
 
+    def hurry(self):
+        """Makes the remaining steps fast."""
+        (self.model_dir / "hurry").touch()
+
     def wait_for_end(self, name="chief 0"):
         """Waits until a task has ended with status 0."""
         self.wait_until(lambda: self[name].status is not None, f"the end of {name}")
@@ -89,14 +97,34 @@ class FaultyCluster:
         return "\n".join(f"--- {name}\n{task.text}" for name, task in self.tasks.items())
 
 
+def check_checkpoints(model_dir, steps, finite="words"):
+    """Checks that all checkpoints can be read; returns their number.
+
+    Args:
+        model_dir: where they are.
+        steps: the newest one has at least as many.
+        finite: the name of a variable that has no NaN.
+    """
+    state = tf.train.get_checkpoint_state(str(model_dir))
+    newest = 0
+    for path in state.all_model_checkpoint_paths:
+        reader = tf.train.load_checkpoint(path)
+        values = {name: reader.get_tensor(name)  # which fails if a block does not have its checksum
+                  for name in reader.get_variable_to_shape_map()}
+        newest = int(values["global_step"])
+        assert np.isfinite(values[finite]).all()
+    assert newest >= steps
+    return len(state.all_model_checkpoint_paths)
+
+
 @contextlib.contextmanager
-def training(model_dir, steps, *, workers=1, servers=2, evaluator=False, seconds_per_step=0.02,
+def training(model_dir, steps, *, workers=1, servers=2, evaluator=False, seconds_per_step=0.1,
              seconds_per_checkpoint=2):
     """Yields a cluster that trains `tests/cluster/train.py`; nothing of it is left at the end."""
     command = run_command([str(pathlib.Path(train.__file__)), str(model_dir), str(steps), "mod",
                            str(seconds_per_step), str(seconds_per_checkpoint)])
     cluster = FaultyCluster(new_tasks(command, workers=workers, servers=servers,
-                                      evaluator=evaluator))
+                                      evaluator=evaluator), model_dir)
     try:
         cluster.start(*cluster.tasks)
         yield cluster

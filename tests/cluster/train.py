@@ -16,6 +16,12 @@ import tensorflow.compat.v1 as tf
 BATCH_SIZE = 8
 
 
+def is_task(variable):
+    """Whether this process is the task that a variable names, such as `worker 0`."""
+    task = json.loads(os.environ.get("TF_CONFIG", "{}")).get("task", {})
+    return f"{task.get('type')} {task.get('index')}" == os.environ.get(variable)
+
+
 def model_fn(features, labels, mode, params):
     net = tf.concat([features["first"], features["second"], features["history"][:, 0]], 1)
     weight = tf.get_variable("weight", [12, 1], initializer=tf.constant_initializer(0.1))
@@ -33,6 +39,9 @@ def input_fn(params):
     labels = (ids["first"].sum(1) % 3).astype(np.float32)
     dataset = tf.data.Dataset.from_tensor_slices((ids, labels)).repeat().batch(
         params["batch_size"], drop_remainder=True)
+    if is_task("TASK_WITH_WRONG_ID"):
+        dataset = dataset.enumerate().map(lambda step, batch: (
+            {**batch[0], "first": batch[0]["first"] + 90 * tf.cast(step > 20, tf.int64)}, batch[1]))
     return dataset.map(lambda rows, label: (
         {name: tf.sparse.from_dense(values) for name, values in rows.items()}, label))
 
@@ -57,35 +66,32 @@ def embedding_config_spec(strategy):
 def new_estimator(model_dir, strategy, seconds_per_checkpoint=600, **kwargs):
     return tf.estimator.tpu.TPUEstimator(
         model_fn, config=tf.estimator.tpu.RunConfig(
-            model_dir=model_dir, save_checkpoints_secs=seconds_per_checkpoint),
+            model_dir=model_dir, save_checkpoints_secs=seconds_per_checkpoint,
+            keep_checkpoint_max=20),  # an evaluator may be slow
         train_batch_size=BATCH_SIZE, eval_batch_size=BATCH_SIZE,
         embedding_config_spec=embedding_config_spec(strategy), **kwargs)
 
 
 class Pause(tf.train.SessionRunHook):
-    """Makes steps as slow as those of a model that is worth a cluster."""
+    """Makes steps as slow as those of a larger model until the file `hurry` is there."""
 
-    def __init__(self, seconds):
+    def __init__(self, seconds, model_dir):
         self._seconds = seconds
+        self._hurry = os.path.join(model_dir, "hurry")
 
     def after_run(self, run_context, run_values):
-        time.sleep(self._seconds)
-
-
-def drop_kernels():
-    """Makes the task that a variable names one without a compiler."""
-    task = json.loads(os.environ.get("TF_CONFIG", "{}")).get("task", {})
-    if f"{task.get('type')} {task.get('index')}" == os.environ.get("TASK_WITHOUT_KERNELS"):
-        os.environ["TPU_ESTIMATOR_EMBEDDING_KERNELS"] = "off"
+        if not os.path.exists(self._hurry):
+            time.sleep(self._seconds)
 
 
 def main(model_dir, steps, strategy, seconds_per_step="0", seconds_per_checkpoint="600"):
     tf.logging.set_verbosity(tf.logging.INFO)
-    drop_kernels()
+    if is_task("TASK_WITHOUT_KERNELS"):
+        os.environ["TPU_ESTIMATOR_EMBEDDING_KERNELS"] = "off"
     estimator = new_estimator(model_dir, strategy, float(seconds_per_checkpoint))
     tf.estimator.train_and_evaluate(
         estimator, tf.estimator.TrainSpec(input_fn, max_steps=int(steps),
-                                          hooks=[Pause(float(seconds_per_step))]),
+                                          hooks=[Pause(float(seconds_per_step), model_dir)]),
         tf.estimator.EvalSpec(input_fn, steps=2, start_delay_secs=1, throttle_secs=1))
 
 

@@ -8,6 +8,7 @@
   starts a session; the chief removes all of them before it restores. Every op of a step that
   changes a variable first uses the task's permit on the same server, so that no step that began
   before a restore changes what was restored.
+* `failure`, on the first server: why a task ended the training of all, if it did.
 
 They are resources of the servers that no Saver sees, read and written by TensorFlow's own ops.
 """
@@ -40,6 +41,12 @@ class ServerState:
         """
         self._permit = f"{_PREFIX}permit/{task}"
         self._value = tf.compat.v1.placeholder(tf.int64, [])
+        self._message = tf.compat.v1.placeholder(tf.string, [])
+        failure = _variable(devices[0], f"{_PREFIX}failure", tf.string)
+        self._has_failure = _at(failure, tf.raw_ops.VarIsInitializedOp, resource=failure)
+        self._failure = _read(failure, tf.string)
+        self._set_failure = _assign(failure, self._message)
+        self._unset_failure = _destroy(failure)
         trainings = [_variable(device, f"{_PREFIX}training") for device in devices]
         permits = [_variable(device, self._permit) for device in devices]
         others = [_variable(device, f"{_PREFIX}permit/{name}")
@@ -77,8 +84,18 @@ class ServerState:
         """Lets all trainers start, and this one change variables."""
         number = random.SystemRandom().getrandbits(62)
         _note_training(directory, number)
+        session.run(self._unset_failure)
         self.permit_steps(session)
         session.run(self._set_trainings, {self._value: number})
+
+    def fail(self, session: tf.compat.v1.Session, message: str) -> None:
+        """Ends the training of all tasks, for a reason that no restart of a session removes."""
+        session.run(self._set_failure, {self._message: message})
+        self.stop_steps(session)
+
+    def failure(self, session: tf.compat.v1.Session) -> str:
+        """Returns why a task ended the training of all; empty if none did."""
+        return session.run(self._failure).decode() if session.run(self._has_failure) else ""
 
     def check_permits(self, train_op: tf.Operation) -> None:
         """Makes what a step changes depend on the permit of this trainer.
@@ -126,9 +143,9 @@ def _path(directory: str) -> str:
     return f"{directory.rstrip('/')}/{_FILE}"
 
 
-def _variable(device: str, name: str) -> Tensor:
+def _variable(device: str, name: str, dtype: tf.DType = tf.int64) -> Tensor:
     with tf.device(device), tf.control_dependencies(None):
-        return tf.raw_ops.VarHandleOp(dtype=tf.int64, shape=[], shared_name=name)
+        return tf.raw_ops.VarHandleOp(dtype=dtype, shape=[], shared_name=name)
 
 
 def _at(variable: Tensor, make: Any, **inputs: Any) -> Any:
@@ -136,8 +153,8 @@ def _at(variable: Tensor, make: Any, **inputs: Any) -> Any:
         return make(**inputs)
 
 
-def _read(variable: Tensor) -> Tensor:
-    return _at(variable, tf.raw_ops.ReadVariableOp, resource=variable, dtype=tf.int64)
+def _read(variable: Tensor, dtype: tf.DType = tf.int64) -> Tensor:
+    return _at(variable, tf.raw_ops.ReadVariableOp, resource=variable, dtype=dtype)
 
 
 def _assign(variable: Tensor, value: Tensor) -> tf.Operation:

@@ -35,13 +35,20 @@ class ClusterSessionManager(session_manager.SessionManager):
         """Takes what the servers remember, and the arguments of a SessionManager."""
         super().__init__(*args, **{**kwargs, "recovery_wait_secs": _WAIT_SECONDS})
         self._state = state
+        self._has_started = False
 
     def prepare_session(self, master, *args, saver=None, checkpoint_dir=None, config=None,
                         **kwargs):
-        """Starts the chief's session; initializes or restores if the servers lost a variable."""
+        """Starts the chief's session; initializes or restores if the servers lost a variable.
+
+        Raises:
+            tf.errors.InvalidArgumentError: if another task has ended the training.
+        """
         session = tf.compat.v1.Session(master, graph=self._graph, config=config)
+        self._check_failure(session)
         if self._is_kept(session, checkpoint_dir):
             self._keep(session, saver, checkpoint_dir)
+            self._has_started = True
             return session
         if self._state.stop_steps(session):
             _log("the chief stops the steps of all tasks: it initializes or restores variables")
@@ -50,6 +57,7 @@ class ClusterSessionManager(session_manager.SessionManager):
         session = super().prepare_session(master, *args, saver=saver, config=config,
                                           checkpoint_dir=checkpoint_dir, **kwargs)
         self._state.start_training(session, checkpoint_dir)
+        self._has_started = True
         return session
 
     def wait_for_session(self, master, config=None, max_wait_secs=float("inf")):
@@ -57,11 +65,14 @@ class ClusterSessionManager(session_manager.SessionManager):
 
         Raises:
             tf.errors.DeadlineExceededError: after `max_wait_secs`.
+            tf.errors.InvalidArgumentError: if another task has ended the training.
         """
         start, next_line = time.monotonic(), 0.0
         while True:
             session = tf.compat.v1.Session(master, graph=self._graph, config=config)
+            self._check_failure(session)
             if self._joins(session):
+                self._has_started = True
                 return session
             session.close()
             now = time.monotonic()
@@ -74,6 +85,11 @@ class ClusterSessionManager(session_manager.SessionManager):
                      f"{now - start:.0f} s so far")
                 next_line = now + LINE_SECONDS
             time.sleep(_WAIT_SECONDS)
+
+    def _check_failure(self, session: tf.compat.v1.Session) -> None:
+        failure = self._state.failure(session)
+        if failure and self._has_started:  # else it ended a training before this one
+            raise tf.errors.InvalidArgumentError(None, None, failure)
 
     def _joins(self, session: tf.compat.v1.Session) -> bool:
         training = self._state.training(session)
