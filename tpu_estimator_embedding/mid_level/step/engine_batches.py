@@ -50,9 +50,10 @@ class EngineBatches:
         self._num_replicas, self._update_count = num_replicas, update_count
         self._engine = PartitionedEmbedding(self.plan, variables)
         self._can_train = all(table.optimizer for table in plan.tables)
+        self._is_on_servers = is_cluster(strategy)
         self._is_portable = not all_have_kernels(self.plan, strategy)
         batch = self._example_batch()
-        self._waiting = FunctionBatches() if is_cluster(strategy) else WaitingBatches(batch)
+        self._waiting = FunctionBatches() if self._is_on_servers else WaitingBatches(batch)
         self._delayed = (DelayedUpdate(self.plan, batch)
                          if plan.pipelined and self._can_train else None)
 
@@ -122,7 +123,7 @@ class EngineBatches:
     def _shard(self, datas: Sequence[EnqueueDatas]) -> StepIds:
         return shard_replicas(self.plan, [(data, self.layout.batch_size) for data in datas],
                               training=self._can_train, uniform=True,
-                              portable=self._is_portable)
+                              portable=self._is_portable, on_servers=self._is_on_servers)
 
     def _example_batch(self) -> StepIds:
         """Returns placeholders with the dtypes and shapes of all batches, in a separate graph."""
