@@ -143,17 +143,19 @@ def _scale(directory: pathlib.Path, entries: Sequence[Entry]) -> int:
 
 
 def _measure_clusters(directory: pathlib.Path, args: argparse.Namespace) -> int:
+    described = machine.describe()
     for name in args.workloads or ["W"]:
-        figures = []
+        figures: list[cluster.Figures] = []
         for kind, servers, workers in tqdm(cluster.configurations(args.quick), unit="cluster"):
             figures.append(cluster.measure(
                 ALL[name], kind, servers=servers, workers=workers, seconds=_CLUSTER_SECONDS,
                 log=directory / "logs" / f"cluster-{kind}-{servers}-{workers}.log"))
-        printed = cluster.text(ALL[name], figures)
-        print(printed)
-        (directory / f"cluster_{name}.txt").write_text(f"{printed}\n")
-        (directory / f"cluster_{name}.json").write_text(json.dumps(
-            {"machine": machine.describe(), "figures": [vars(each) for each in figures]}))
+            # After each, so that an interruption loses one.
+            (directory / f"cluster_{name}.txt").write_text(
+                f"{cluster.text(ALL[name], figures)}\n")
+            (directory / f"cluster_{name}.json").write_text(json.dumps(
+                {"machine": described, "figures": [vars(each) for each in figures]}, indent=1))
+        print(cluster.text(ALL[name], figures))
     return 0
 
 
