@@ -116,9 +116,7 @@ def _of_table(plan: EmbeddingPlan, index: int, parts: list[_Part],
     ids = np.concatenate([part.ids for part in parts])
     counts = np.concatenate([part.counts for part in parts])
     total = sum(part.num_ids for part in parts)
-    least = np.partition(counts, -HOT_ROWS)[-HOT_ROWS] if len(counts) > HOT_ROWS else 0
-    candidates = np.flatnonzero(counts >= least)
-    hottest = candidates[np.lexsort((ids[candidates], -counts[candidates]))[:HOT_ROWS]]
+    hottest = _hottest(ids, counts)
     return TableStatistics(
         float(measures.multipliers[index]), float(measures.learning_rates[index]),
         math.sqrt(gradient), math.sqrt(clipped_gradient),
@@ -128,3 +126,14 @@ def _of_table(plan: EmbeddingPlan, index: int, parts: list[_Part],
         sum(part.covered for part in parts) / plan.tables[index].vocabulary_size,
         tuple((int(ids[place]), int(counts[place])) for place in hottest),
         np.concatenate([part.norms for part in parts]))
+
+
+def _hottest(ids: np.ndarray, counts: np.ndarray) -> np.ndarray:
+    """Returns the positions of the `HOT_ROWS` largest counts; of equal ones, of the smallest ids.
+
+    Most counts are equal, which makes `np.partition` take ten times as long.
+    """
+    as_frequent = np.cumsum(np.bincount(counts)[::-1])[::-1]  # rows with at least each count
+    least = max(0, int(np.searchsorted(-as_frequent, -HOT_ROWS, "right")) - 1)
+    candidates = np.flatnonzero(counts >= least)
+    return candidates[np.lexsort((ids[candidates], -counts[candidates]))[:HOT_ROWS]]
