@@ -26,8 +26,22 @@ def stack_rows(stack: TableStack, tables: Mapping[str, Tensor]) -> Tensor:
         stack: the layout of the rows.
         tables: table name -> `[vocabulary_size, dimension]`. Padding is 0.
     """
-    shards = [_to_shards(layout, tables[layout.name]) for layout in stack.tables]
-    return tf.reshape(tf.concat(shards, 1), stack.shape)
+    return tf.concat([rows_of_shard(layout, tables[layout.name], shard)
+                      for shard in range(stack.cores.count) for layout in stack.tables], 0)
+
+
+def rows_of_shard(layout: TableLayout, values: Tensor, shard: int) -> Tensor:
+    """Returns the rows of one table that one core holds: `[rows in shard, padded dimension]`.
+
+    Args:
+        layout: where the rows go.
+        values: `[vocabulary_size, dimension]`. Padding becomes 0.
+        shard: number of the core.
+    """
+    count = layout.cores.count
+    rows = values[(shard - layout.rotation) % count::count]
+    return tf.pad(rows, [[0, layout.padded_rows // count - rows.shape[0]],
+                         [0, layout.padded_dimension - layout.dimension]])
 
 
 def unstack_rows(stack: TableStack, rows: Tensor) -> dict[str, Tensor]:
@@ -38,14 +52,6 @@ def unstack_rows(stack: TableStack, rows: Tensor) -> dict[str, Tensor]:
         [layout.padded_rows // count for layout in stack.tables], axis=1)
     return {layout.name: _from_shards(layout, part)
             for layout, part in zip(stack.tables, shards, strict=True)}
-
-
-def _to_shards(layout: TableLayout, values: Tensor) -> Tensor:
-    """Returns `[cores, rows in shard, padded dimension]`."""
-    padded = tf.pad(values, [[0, layout.padded_rows - layout.vocabulary_size],
-                             [0, layout.padded_dimension - layout.dimension]])
-    by_id = tf.reshape(padded, [-1, layout.cores.count, layout.padded_dimension])
-    return tf.roll(tf.transpose(by_id, [1, 0, 2]), layout.rotation, axis=0)
 
 
 def _from_shards(layout: TableLayout, shards: Tensor) -> Tensor:

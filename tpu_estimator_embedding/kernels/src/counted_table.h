@@ -62,13 +62,17 @@ inline absl::Status CountTables(tensorflow::OpKernelContext* context,
                                 const std::vector<bool>& has_negative_ids,
                                 std::vector<CountedTable>* tables) {
   std::vector<int64_t> uncounted;
+  int64_t num_ids = 0;
   for (const TablePlan& plan : attributes.tables) {
     tables->push_back(ShareTable(attributes, plan, inputs, has_negative_ids));
     TF_RETURN_IF_ERROR(CheckSize(tables->back().num_rows));
     TF_RETURN_IF_ERROR(CheckSize(tables->back().num_ids()));
-    if (!tables->back().keeps_every_id) uncounted.push_back(tables->size() - 1);
+    if (tables->back().keeps_every_id) continue;
+    uncounted.push_back(tables->size() - 1);
+    num_ids += tables->back().num_ids();
   }
-  return ParallelFor(context, uncounted.size(), [&](int64_t i) {
+  const int num_threads = NumThreads(context, kNanosecondsPerId * num_ids);
+  return ParallelFor(context, num_threads, uncounted.size(), [&](int64_t i) {
     CountedTable& table = (*tables)[uncounted[i]];
     table.counts = CountIds(table.shares, attributes.tables[uncounted[i]].partition);
   });

@@ -12,6 +12,9 @@
 
 namespace tpu_estimator_embedding {
 
+// About how long one thread takes to check, count, arrange or copy an id.
+constexpr int64_t kNanosecondsPerId = 2;
+
 // One feature in one replica. The activations of a table are those of its shares, concatenated.
 struct Share {
   const FeaturePlan* plan;

@@ -86,7 +86,8 @@ class LookUpOp : public tensorflow::OpKernel {
                                const std::vector<LookUp<Id>>& tasks) {
     int64_t total = 0;
     for (const LookUp<Id>& task : tasks) total += Cost(task);
-    const int64_t cost_of_share = total / (kSharesPerThread * NumThreads(context)) + 1;
+    const int num_threads = NumThreads(context, total / kFloatsPerNanosecond);
+    const int64_t cost_of_share = total / (kSharesPerThread * num_threads) + 1;
     std::vector<Share> shares;
     for (const LookUp<Id>& task : tasks) {
       const int64_t rows = task.ids.num_rows, count = Cost(task) / cost_of_share + 1;
@@ -97,7 +98,7 @@ class LookUpOp : public tensorflow::OpKernel {
     }
     const RowKernels& kernels = BestRowKernels();
     std::atomic<bool> fit{true};
-    TF_RETURN_IF_ERROR(ParallelFor(context, shares.size(), [&](int64_t i) {
+    TF_RETURN_IF_ERROR(ParallelFor(context, num_threads, shares.size(), [&](int64_t i) {
       const Share& share = shares[i];
       if (IsWithin(share.task->ids, share.begin_row, share.end_row)) {
         kernels(*share.task, share.begin_row, share.end_row);
@@ -108,11 +109,13 @@ class LookUpOp : public tensorflow::OpKernel {
     return fit ? absl::OkStatus() : DoNotFit();
   }
 
+  // In floats that are read or written.
   static int64_t Cost(const LookUp<Id>& task) {
     return (task.ids.num_ids + task.ids.num_rows) * task.dim;
   }
 
   static constexpr int64_t kSharesPerThread = 16;
+  static constexpr int64_t kFloatsPerNanosecond = 3;
   std::vector<int64_t> dims_;
   std::vector<int64_t> positions_;
 };

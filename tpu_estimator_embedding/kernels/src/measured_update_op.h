@@ -65,10 +65,11 @@ class MeasuredUpdateOp : public UpdateOp<Id> {
     TF_RETURN_IF_ERROR(context->allocate_output("covered", {num_measured}, &covered));
     TF_RETURN_IF_ERROR(context->allocate_output("row_norms", {measures ? num_runs : 0}, &norms));
     float* const all_norms = norms->flat<float>().data();
-    const std::vector<UpdateShare<Id>> shares = ShareOut(tasks, NumThreads(context));
+    const int num_threads = NumThreads(context, Nanoseconds(tasks));
+    const std::vector<UpdateShare<Id>> shares = ShareOut(tasks, num_threads);
     std::vector<RowSums> sums_of_shares(shares.size());
     const RowKernels& kernels = BestRowKernels();
-    TF_RETURN_IF_ERROR(ParallelFor(context, shares.size(), [&](int64_t i) {
+    TF_RETURN_IF_ERROR(ParallelFor(context, num_threads, shares.size(), [&](int64_t i) {
       const Update<Id>& task = *shares[i].task;
       const int64_t table = &task - tasks.data();
       if (measures) {
@@ -80,7 +81,7 @@ class MeasuredUpdateOp : public UpdateOp<Id> {
     }));
     if (!measures) return absl::OkStatus();
     AddUp(tasks, shares, sums_of_shares, sums);
-    return ParallelFor(context, tasks.size(), [&](int64_t i) {
+    return ParallelFor(context, NumThreads(context), tasks.size(), [&](int64_t i) {
       const bool* begin = marks->template data<bool>(i);
       covered->flat<int64_t>()(i) = std::count(begin, begin + tasks[i].ids.num_table_rows, true);
     });

@@ -19,19 +19,28 @@ inline int NumThreads(tensorflow::OpKernelContext* context) {
   return std::max(1, context->device()->tensorflow_cpu_worker_threads()->num_threads);
 }
 
+// Returns how many threads to use for work that takes one thread about `nanoseconds`: waking a thread
+// for less work than this takes longer than the work itself.
+inline int NumThreads(tensorflow::OpKernelContext* context, int64_t nanoseconds) {
+  constexpr int64_t kWorthOfThread = 30000;
+  return static_cast<int>(
+      std::min<int64_t>(NumThreads(context), 1 + nanoseconds / kWorthOfThread));
+}
+
 inline absl::Status OutOfMemory() {
   return absl::ResourceExhaustedError(
       "The memory ran out in an embedding op. Give smaller batches, or more memory.");
 }
 
-// Calls work(i) once for every i below `count`, on all threads of the op.
+// Calls work(i) once for every i below `count`, on up to `num_threads` threads of the op.
 template <class Work>
-absl::Status ParallelFor(tensorflow::OpKernelContext* context, int64_t count, const Work& work) {
+absl::Status ParallelFor(tensorflow::OpKernelContext* context, int num_threads, int64_t count,
+                         const Work& work) {
   auto* threads = context->device()->tensorflow_cpu_worker_threads()->workers;
   const auto schedule = [threads](std::function<void()> closure) {
     threads->Schedule(std::move(closure));
   };
-  return ShareWork(NumThreads(context), count, schedule, work) ? absl::OkStatus() : OutOfMemory();
+  return ShareWork(num_threads, count, schedule, work) ? absl::OkStatus() : OutOfMemory();
 }
 
 // Returns the status of `run()`, also for exceptions, which TensorFlow does not catch.

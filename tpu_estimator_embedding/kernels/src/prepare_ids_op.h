@@ -45,7 +45,10 @@ class PrepareIdsOp : public tensorflow::OpKernel {
                      std::vector<bool>* has_negative_ids) const {
     const std::vector<FeaturePlan>& plans = attributes_.features;
     std::vector<CheckedFeature> checked(inputs.size());
-    TF_RETURN_IF_ERROR(ParallelFor(context, inputs.size(), [&](int64_t i) {
+    int64_t num_ids = 0;
+    for (const FeatureIds& input : inputs) num_ids += input.ids.size;
+    const int num_threads = NumThreads(context, kNanosecondsPerId * num_ids);
+    TF_RETURN_IF_ERROR(ParallelFor(context, num_threads, inputs.size(), [&](int64_t i) {
       checked[i] = CheckFeature(plans[i % plans.size()], inputs[i]);
     }));
     for (const CheckedFeature& feature : checked) {

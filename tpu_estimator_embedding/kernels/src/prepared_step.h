@@ -35,8 +35,9 @@ class PreparedStep {
       TF_RETURN_IF_ERROR(hosts.back().Allocate(tables_, &parts_));
     }
     const std::vector<int64_t> order = LargestFirst();
-    TF_RETURN_IF_ERROR(
-        ParallelFor(context_, order.size(), [&](int64_t i) { LayOut(order[i]); }));
+    const int num_threads = NumThreads(context_, kNanosecondsPerId * NumIdsAndRows());
+    TF_RETURN_IF_ERROR(ParallelFor(context_, num_threads, order.size(),
+                                   [&](int64_t i) { LayOut(order[i]); }));
     if (attributes_.is_training) TF_RETURN_IF_ERROR(Sort(order));
     for (HostOutputs<Id>& host : hosts) TF_RETURN_IF_ERROR(host.Finish(&parts_));
     return sorted_.CopyRuns();
@@ -51,6 +52,12 @@ class PreparedStep {
       return tables_[a].num_ids() > tables_[b].num_ids();
     });
     return order;
+  }
+
+  int64_t NumIdsAndRows() const {
+    int64_t total = 0;
+    for (const CountedTable& table : tables_) total += table.num_ids() + table.num_rows;
+    return total;
   }
 
   void LayOut(int64_t i) {

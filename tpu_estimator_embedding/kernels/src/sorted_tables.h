@@ -7,6 +7,7 @@
 #include <deque>
 #include <vector>
 
+#include "lay_out_ids.h"
 #include "parallel_for.h"
 #include "run_sorter.h"
 
@@ -25,6 +26,7 @@ class SortedTables {
         std::max(kFewIds, num_ids_of_step / (2 * NumThreads(context_)));
     const int64_t most = std::max<int64_t>(1, table->num_ids / ids_of_share);
     tables_.push_back(table);
+    num_ids_ += table->num_ids;
     sorters_.emplace_back(*table, cores, most, scratch_);
     for (int64_t i = 0; i < sorters_.back().num_shares(); ++i) {
       shares_.push_back({tables_.size() - 1, i});
@@ -46,7 +48,8 @@ class SortedTables {
 
   // Copies the runs to the memory that the tables now point to.
   absl::Status CopyRuns() {
-    return ParallelFor(context_, shares_.size(), [&](int64_t i) {
+    const int num_threads = NumThreads(context_, kNanosecondsPerId * num_ids_);
+    return ParallelFor(context_, num_threads, shares_.size(), [&](int64_t i) {
       const TableIds<Id>& table = *tables_[shares_[i].table];
       sorters_[shares_[i].table].CopyRuns(shares_[i].number, table.run_ids, table.run_ends);
     });
@@ -60,7 +63,9 @@ class SortedTables {
 
   template <class Work>
   absl::Status ForEach(const std::vector<Share>& shares, const Work& work) {
-    return ParallelFor(context_, shares.size(), [&](int64_t i) {
+    constexpr int64_t kNanosecondsPerSortedId = 10;
+    const int num_threads = NumThreads(context_, kNanosecondsPerSortedId * num_ids_);
+    return ParallelFor(context_, num_threads, shares.size(), [&](int64_t i) {
       work(sorters_[shares[i].table], shares[i].number);
     });
   }
@@ -68,6 +73,7 @@ class SortedTables {
   tensorflow::OpKernelContext* const context_;
   ScratchPool* const scratch_;
   std::vector<TableIds<Id>*> tables_;
+  int64_t num_ids_ = 0;
   std::deque<RunSorter<Id>> sorters_;  // a deque, because they must not move
   std::vector<Share> shares_, shares_of_large_;
 };

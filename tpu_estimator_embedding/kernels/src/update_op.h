@@ -34,9 +34,10 @@ class UpdateOp : public tensorflow::OpKernel {
  protected:
   virtual absl::Status RunTasks(tensorflow::OpKernelContext* context,
                                 const std::vector<Update<Id>>& tasks) {
-    const std::vector<UpdateShare<Id>> shares = ShareOut(tasks, NumThreads(context));
+    const int num_threads = NumThreads(context, Nanoseconds(tasks));
+    const std::vector<UpdateShare<Id>> shares = ShareOut(tasks, num_threads);
     const RowKernels& kernels = BestRowKernels();
-    return ParallelFor(context, shares.size(),
+    return ParallelFor(context, num_threads, shares.size(),
                        [&](int64_t i) { kernels(*shares[i].task, shares[i].range); });
   }
 
@@ -77,13 +78,16 @@ class UpdateOp : public tensorflow::OpKernel {
       int64_t begin_run, end_run;
     };
     std::vector<Share> shares;
+    int64_t num_checked = 0;
     for (const UpdateIds<Id>& table : ids) {
+      num_checked += table.num_runs + table.num_ids;
       for (int64_t begin = 0; begin < table.num_runs; begin += kRunsOfShare) {
         shares.push_back({&table, begin, std::min(begin + kRunsOfShare, table.num_runs)});
       }
     }
     std::atomic<bool> fit{true};
-    TF_RETURN_IF_ERROR(ParallelFor(context, shares.size(), [&](int64_t i) {
+    const int num_threads = NumThreads(context, num_checked);
+    TF_RETURN_IF_ERROR(ParallelFor(context, num_threads, shares.size(), [&](int64_t i) {
       if (!IsWithin(*shares[i].ids, shares[i].begin_run, shares[i].end_run)) fit = false;
     }));
     return fit ? absl::OkStatus() : DoNotFit();
@@ -142,7 +146,8 @@ class UpdateOp : public tensorflow::OpKernel {
       buffers_.Note(i, variables->data(i), variables->tensor(i).TotalBytes());
     }
     if (!buffers_.has_pieces()) return absl::OkStatus();
-    return ParallelFor(context, NumThreads(context), [this](int64_t) { buffers_.MoveSome(); });
+    return ParallelFor(context, NumThreads(context), NumThreads(context),
+                       [this](int64_t) { buffers_.MoveSome(); });
   }
 
   std::vector<Update<Id>> Tasks(const Ids& ids, const std::vector<const float*>& gradients,

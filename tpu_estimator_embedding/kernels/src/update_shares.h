@@ -16,7 +16,7 @@ struct UpdateShare {
   Range range;
 };
 
-// The cost of an update in bytes: rows of tables and slots, and gradients.
+// The cost of an update in floats: rows of tables and slots, and gradients.
 template <class Id>
 int64_t Cost(const Update<Id>& task) {
   const int64_t rows =
@@ -43,6 +43,15 @@ Range CutRange(const Update<Id>& task, int64_t i, int64_t count) {
   const Id* end = ids.run_ids + ids.num_runs;
   return {std::lower_bound(ids.run_ids, end, begin_row) - ids.run_ids,
           std::lower_bound(ids.run_ids, end, end_row) - ids.run_ids, begin_row, end_row};
+}
+
+// About how many nanoseconds updates take one thread.
+template <class Id>
+int64_t Nanoseconds(const std::vector<Update<Id>>& tasks) {
+  constexpr int64_t kFloatsPerNanosecond = 3;
+  int64_t total = 0;
+  for (const Update<Id>& task : tasks) total += Cost(task);
+  return total / kFloatsPerNanosecond;
 }
 
 template <class Id>

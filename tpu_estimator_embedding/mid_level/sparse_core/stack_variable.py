@@ -2,6 +2,7 @@
 """The variables that hold stacks of tables, and their slots, one part for each chip."""
 
 import inspect
+import itertools
 from collections.abc import Collection, Mapping
 from typing import Any
 
@@ -12,7 +13,7 @@ from tpu_estimator_embedding import checks
 from tpu_estimator_embedding.engine.partitioned_embedding import create_variables, default_names
 from tpu_estimator_embedding.mid_level.sparse_core.to_stacks import Stacks
 from tpu_estimator_embedding.mid_level.step.table_variables import outside_strategies
-from tpu_estimator_embedding.plan.stacked_rows import stack_rows, unstack_rows
+from tpu_estimator_embedding.plan.stacked_rows import rows_of_shard, unstack_rows
 from tpu_estimator_embedding.plan.table_stacking import TableLayout, TableStack
 from tpu_estimator_embedding.types import Tensor
 
@@ -75,11 +76,23 @@ class StackVariable(Trackable):
         """Returns the rows of one table, `[vocabulary_size, dim]`, by id."""
         return unstack_rows(self.stack, self.read_value())[name]
 
-    def assign_tables(self, tables: dict[str, Tensor]) -> None:
-        """Sets the rows of some or all tables, each `[vocabulary_size, dim]`, by id."""
-        if len(tables) < len(self.stack.tables):
-            tables = {**unstack_rows(self.stack, self.read_value()), **tables}
-        self.assign(stack_rows(self.stack, tables))
+    def assign_tables(self, tables: Mapping[str, Tensor]) -> None:
+        """Sets the rows of some or all tables, each `[vocabulary_size, dim]`, by id.
+
+        They are written in place: a stack may take half of the memory.
+        """
+        cores = self.stack.cores
+        for (name, values), shard in itertools.product(tables.items(), range(cores.count)):
+            layout = self.stack.table(name)
+            rows = rows_of_shard(layout, tf.convert_to_tensor(values), shard)
+            part, core = divmod(shard, cores.num_sc_per_chip)
+            begin = core * self.stack.rows_per_shard + layout.row_offset
+            # Assigning to a slice may copy the variable.
+            tf.raw_ops.ResourceScatterUpdate(
+                resource=self.variables[part].handle,
+                indices=tf.range(begin, begin + rows.shape[0]), updates=rows)
+        for variable in self.variables:  # otherwise every read of it would copy it from now on
+            tf.raw_ops.DisableCopyOnRead(resource=variable.handle)
 
     def table_shards(self, name: str) -> list[tuple[str, Tensor]]:
         """Returns, for each chip, its device and the rows of one table that it holds.
@@ -132,10 +145,10 @@ def initialize_tables(stacks: Stacks, variables: Mapping[str, Mapping[str, Stack
     """
     with outside_strategies():
         for name, stack in stacks.stacks.items():
-            values = {layout.name: _initial_rows(stacks, layout)
-                      for layout in stack.tables if layout.name not in restored}
-            if values:
-                variables[name][PARAMETERS].assign_tables(values)
+            for layout in stack.tables:
+                if layout.name not in restored:
+                    variables[name][PARAMETERS].assign_tables(
+                        {layout.name: _initial_rows(stacks, layout)})
 
 
 def _initial_rows(stacks: Stacks, layout: TableLayout) -> Tensor:
