@@ -39,3 +39,14 @@ def test_instruction_sets_and_threads():
 def test_skewed_ids():
     checked = printed("tests.engine.skewed_ids")["checked"]
     assert len(checked) == 5 * len(NUM_THREADS)
+
+
+def test_measures():
+    found = printed("tests.engine.same_measures")
+    assert len(found) == 2 * len(NUM_THREADS)
+    for accumulates in (True, False):
+        digests, statistics = zip(*(found[f"{number} threads, accumulates: {accumulates}"]
+                                    for number in NUM_THREADS), strict=True)
+        assert len(set(digests)) == 1
+        assert all(of_tables == statistics[0] for of_tables in statistics)
+        assert statistics[0]["large"]["clipped_share"] > 0

@@ -13,6 +13,9 @@ namespace tpu_estimator_embedding {
 // For each table: the sums of `RowSums`, in the same order.
 constexpr int64_t kNumSums = 5;
 
+// More would leave little work for a share, and fewer would idle on a large machine.
+constexpr int kThreadsOfMeasures = 32;
+
 // Updates tables and slots as `UpdateOp` does, bit for bit.
 template <class Id>
 class MeasuredUpdateOp : public UpdateOp<Id> {
@@ -66,7 +69,9 @@ class MeasuredUpdateOp : public UpdateOp<Id> {
     TF_RETURN_IF_ERROR(context->allocate_output("row_norms", {measures ? num_runs : 0}, &norms));
     float* const all_norms = norms->flat<float>().data();
     const int num_threads = NumThreads(context, Nanoseconds(tasks));
-    const std::vector<UpdateShare<Id>> shares = ShareOut(tasks, num_threads);
+    // The sums of the shares are rounded, so the shares must not depend on the number of threads.
+    const std::vector<UpdateShare<Id>> shares =
+        ShareOut(tasks, measures ? kThreadsOfMeasures : num_threads);
     std::vector<RowSums> sums_of_shares(shares.size());
     const RowKernels& kernels = BestRowKernels();
     TF_RETURN_IF_ERROR(ParallelFor(context, num_threads, shares.size(), [&](int64_t i) {
@@ -81,7 +86,7 @@ class MeasuredUpdateOp : public UpdateOp<Id> {
     }));
     if (!measures) return absl::OkStatus();
     AddUp(tasks, shares, sums_of_shares, sums);
-    return ParallelFor(context, NumThreads(context), tasks.size(), [&](int64_t i) {
+    return ParallelFor(context, tasks.size(), [&](int64_t i) {
       const bool* begin = marks->template data<bool>(i);
       covered->flat<int64_t>()(i) = std::count(begin, begin + tasks[i].ids.num_table_rows, true);
     });

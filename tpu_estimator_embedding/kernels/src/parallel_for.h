@@ -43,6 +43,12 @@ absl::Status ParallelFor(tensorflow::OpKernelContext* context, int num_threads, 
   return ShareWork(num_threads, count, schedule, work) ? absl::OkStatus() : OutOfMemory();
 }
 
+// The same on all threads of the op.
+template <class Work>
+absl::Status ParallelFor(tensorflow::OpKernelContext* context, int64_t count, const Work& work) {
+  return ParallelFor(context, NumThreads(context), count, work);
+}
+
 // Returns the status of `run()`, also for exceptions, which TensorFlow does not catch.
 template <class Run>
 absl::Status Guarded(const Run& run) {

@@ -146,8 +146,7 @@ class UpdateOp : public tensorflow::OpKernel {
       buffers_.Note(i, variables->data(i), variables->tensor(i).TotalBytes());
     }
     if (!buffers_.has_pieces()) return absl::OkStatus();
-    return ParallelFor(context, NumThreads(context), NumThreads(context),
-                       [this](int64_t) { buffers_.MoveSome(); });
+    return ParallelFor(context, NumThreads(context), [this](int64_t) { buffers_.MoveSome(); });
   }
 
   std::vector<Update<Id>> Tasks(const Ids& ids, const std::vector<const float*>& gradients,
