@@ -10,6 +10,7 @@ import numpy as np
 import tensorflow as tf
 
 from benchmarks.batches import Batch, make_labels
+from benchmarks.contenders import click_model
 from benchmarks.contenders.graph_inputs import feature
 from benchmarks.workloads import Workload
 
@@ -25,7 +26,7 @@ def write_once(workload: Workload, batches: Sequence[Batch], directory: str) -> 
         for number, batch in enumerate(batches)]
 
 
-def make_input_fn(workload: Workload, files: Sequence[str], cached: bool
+def make_input_fn(workload: Workload, files: Sequence[str], cached: bool, is_stock: bool
                   ) -> Callable[[dict[str, Any]], tf.data.Dataset]:
     """Returns an `input_fn` that repeats the files forever.
 
@@ -34,13 +35,18 @@ def make_input_fn(workload: Workload, files: Sequence[str], cached: bool
         files: paths of the files.
         cached: whether to keep parsed batches in memory, so that files are read and parsed only
             in the first round.
+        is_stock: whether TensorFlow parses them, or this package.
     """
-    spec = {feature(table): tf.io.VarLenFeature(tf.int64)
-            for table in range(workload.num_tables)}
-    spec[LABEL] = tf.io.FixedLenFeature([1], tf.float32)
+    label = {LABEL: tf.io.FixedLenFeature([1], tf.float32)}
+    columns = click_model.columns(workload)
 
     def parse(serialized: tf.Tensor) -> tuple[dict[str, Any], tf.Tensor]:
-        features = tf.io.parse_example(serialized, spec)
+        if is_stock:
+            features = tf.io.parse_example(
+                serialized, tf.feature_column.make_parse_example_spec(columns) | label)
+        else:
+            from tpu_estimator_embedding.io import parse_examples
+            features = parse_examples(serialized, columns, label)
         return features, features.pop(LABEL)
 
     def input_fn(params: dict[str, Any]) -> tf.data.Dataset:

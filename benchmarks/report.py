@@ -51,7 +51,7 @@ def _table(workload: str, results: Mapping[str, Result]) -> Iterator[str]:
             continue
         low, high = (f"{1e3 * seconds:.2f}" for seconds in result.spread)
         rate = ALL[workload].batch_size / result.median
-        memory = f"{result.memory_over_tables / 1e6:,.0f}" if name != "parsing" else "-"
+        memory = f"{result.memory_over_tables / 1e6:,.0f}" if "parsing" not in name else "-"
         yield (f"{title:<{_TITLE}}{1e3 * result.median:9.2f}{low + ' - ' + high:>18}{rate:13,.0f}"
                f"{memory:>16}  {result.description}")
 

@@ -94,7 +94,9 @@ END_TO_END = (
     Entry("stock_estimator_records", "estimator",
           "stock TPUEstimator(use_tpu=False), from files",
           options=(("is_stock", True), *_RECORDS), workloads=_END_TO_END, settling_steps=6),
-    Entry("parsing", "parsing", "reading and parsing the files, nothing else",
-          workloads=_END_TO_END, settling_steps=6),
+    Entry("parsing", "parsing", "reading and parsing the files, parse_examples",
+          environment=_NATIVE, workloads=_END_TO_END, settling_steps=6),
+    Entry("stock_parsing", "parsing", "reading and parsing the files, tf.io.parse_example",
+          options=(("is_stock", True),), workloads=_END_TO_END, settling_steps=6),
 )
 ALL = {entry.name: entry for entry in (*ENGINE, *END_TO_END)}

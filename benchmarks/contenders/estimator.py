@@ -26,7 +26,8 @@ class Contender:
         self._directory = tempfile.TemporaryDirectory()
         files = records.write_once(workload, batches, directory or self._directory.name)
         estimator = _make_estimator(workload, is_stock, self._directory.name)
-        input_fn = records.make_input_fn(workload, files, cached=not from_records)
+        input_fn = records.make_input_fn(workload, files, cached=not from_records,
+                                         is_stock=is_stock or not from_records)
         self._turns = _Turns()
         self._thread = threading.Thread(
             target=self._train, args=(estimator, input_fn), daemon=True)

@@ -15,11 +15,12 @@ from benchmarks.workloads import Workload
 class Contender:
     """The dataset of the end-to-end contenders, without a model."""
 
-    def __init__(self, workload: Workload, batches: Sequence[Batch], directory: str = ""):
+    def __init__(self, workload: Workload, batches: Sequence[Batch], is_stock: bool = False,
+                 directory: str = ""):
         self._directory = tempfile.TemporaryDirectory()
         files = records.write_once(workload, batches, directory or self._directory.name)
         with tf.Graph().as_default():
-            input_fn = records.make_input_fn(workload, files, cached=False)
+            input_fn = records.make_input_fn(workload, files, False, is_stock)
             dataset = input_fn({"batch_size": workload.batch_size})
             iterator = tf.compat.v1.data.make_initializable_iterator(dataset)
             batch = tf.nest.flatten(iterator.get_next(), expand_composites=True)

@@ -75,8 +75,7 @@ def test_parsed_batches_are_what_was_drawn(logs):
     for feature in FEATURES:
         ids, lengths, weights = drawn.id_lists[feature.name]
         np.testing.assert_array_equal(features[feature.name].values, ids)
-        np.testing.assert_array_equal(
-            np.bincount(features[feature.name].indices[:, 0], minlength=size), lengths)
+        np.testing.assert_array_equal(features[feature.name].row_lengths(), lengths)
         if feature.weight_key:
             np.testing.assert_array_equal(features[feature.weight_key].values, weights)
 

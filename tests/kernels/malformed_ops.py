@@ -36,7 +36,8 @@ REFUSALS = (tf.errors.InvalidArgumentError, tf.errors.FailedPreconditionError,
             tf.errors.ResourceExhaustedError, ValueError, TypeError, OverflowError)
 ENDS = (-2 ** 63, -2 ** 31, -1, 0, 1, 2, 3, 7, 2 ** 31 - 1, 2 ** 31, 2 ** 62, 2 ** 63 - 1)
 NUMBER = r"-?\d+"
-MOST = {"num_hosts": 4, "batch_sizes": 50}  # for larger ones there may be no memory
+# For larger ones there may be no memory.
+MOST = {"num_hosts": 4, "batch_sizes": 50, "num_sparse": 50}
 
 
 class Recorder:
@@ -80,6 +81,18 @@ def recorded_calls(ops, num_hosts):
     return recorder.calls, variables
 
 
+def parse_call():
+    """Returns a call that parses two records, with features of every kind."""
+    record = bytes.fromhex("0a0f0a0d0a03696473") + bytes.fromhex("12061a040a020708")  # ids: 7, 8
+    return "tpu_embedding_parse_examples", {
+        "serialized": tf.constant([record, b""]), "names": tf.constant(["first", "second"]),
+        "dense_defaults": [tf.constant([0.5, 1.5]), tf.constant(["text"])],
+        "dense_keys": ["price", "text"], "dense_shapes": [[2], []],
+        "ragged_keys": ["ids", "words"], "ragged_types": [tf.int64, tf.string],
+        "ragged_split_types": [tf.int32, tf.int64], "sparse_keys": ["pages"],
+        "sparse_types": [tf.int64], "num_sparse": 1}
+
+
 def changed_number(rng, value):
     if isinstance(value, float):
         return float(rng.choice([np.nan, np.inf, -1.0, 0.0, value + 1]))
@@ -106,7 +119,7 @@ def changed_list(rng, values):
 def changed_tensor(rng, tensor):
     array = tensor.numpy()
     change = rng.integers(4)
-    if change == 0 and array.size:
+    if change == 0 and array.size and array.dtype != object:
         flat = array.reshape(-1).copy()
         number = changed_number(rng, flat[rng.integers(flat.size)].item())
         limits = np.iinfo(flat.dtype) if flat.dtype.kind == "i" else None
@@ -175,7 +188,7 @@ def main(seed, num_calls):
                                                np.float32(1), np.ones([9, 5], np.float32))]
     OTHER_HANDLES.extend(variable.handle for variable in others)
     OTHER_HANDLES.append(kept[0][1]["t0"].parts[0].handle)
-    calls = [call for of_plan, _ in kept for call in of_plan]
+    calls = [call for of_plan, _ in kept for call in of_plan] + 2 * [parse_call()]
     outcomes = collections.Counter()
     for _ in range(num_calls):
         name, outcome = call_changed(rng, ops, calls)

@@ -42,6 +42,15 @@ def test_random_steps_are_clean(sanitizer, tmp_path):
     assert done.stdout == "".join(f"{level}: 60 steps\n" for level in levels_of_this_machine())
 
 
+@pytest.mark.parametrize("sanitizer", FLAGS)
+def test_random_examples_are_parsed_cleanly(sanitizer, tmp_path):
+    program = sanitized.compile_program("random_examples", tmp_path, FLAGS[sanitizer],
+                                        found_compiler(), is_alone=True)
+    done = start([program, 1500])
+    assert done.returncode == 0, done.stderr
+    assert done.stdout == "refused some\n"
+
+
 def test_sanitizer_sees_a_write_beyond_the_end(tmp_path):
     command = found_compiler()
     (tmp_path / "wrong.cc").write_text(

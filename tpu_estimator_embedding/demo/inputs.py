@@ -8,10 +8,12 @@ from typing import Any
 import tensorflow as tf
 
 from tpu_estimator_embedding.demo.features import FEATURES, LABEL, PRICE
+from tpu_estimator_embedding.demo.model import embedding_columns
+from tpu_estimator_embedding.io import parse_examples
 
 
 def record_spec() -> dict[str, Any]:
-    """Returns the parsing spec of a record's features, without the label."""
+    """Returns the parsing spec of a SavedModel for a record's features, without the label."""
     spec = {PRICE: tf.io.FixedLenFeature([1], tf.float32)}
     for feature in FEATURES:
         spec[feature.name] = tf.io.VarLenFeature(tf.int64)
@@ -30,7 +32,7 @@ def make_input_fn(files: Sequence[pathlib.Path], first_record: int = 0
 
     Returns:
         A function of `params` that returns a dataset of `(features, labels)`: id features as
-        SparseTensors `[batch, ids]`, the price `[batch, 1]`, labels `[batch, 1]` float32. The
+        RaggedTensors `[batch, (ids)]`, the price `[batch, 1]`, labels `[batch, 1]` float32. The
         last batch may be smaller.
     """
     names = [str(path) for path in files]
@@ -45,6 +47,6 @@ def make_input_fn(files: Sequence[pathlib.Path], first_record: int = 0
 
 def _parse(serialized: tf.Tensor) -> tuple[dict[str, Any], tf.Tensor]:
     # Parses whole batches, which is several times faster than single records.
-    features = tf.io.parse_example(
-        serialized, {**record_spec(), LABEL: tf.io.FixedLenFeature([1], tf.int64)})
+    features = parse_examples(serialized, embedding_columns(), {
+        PRICE: record_spec()[PRICE], LABEL: tf.io.FixedLenFeature([1], tf.int64)})
     return features, tf.cast(features.pop(LABEL), tf.float32)

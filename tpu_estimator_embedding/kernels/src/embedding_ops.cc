@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// The one unit that includes TensorFlow.
+// The ops of tables.
 #include "compact_ids_op.h"
 #include "exchange_ops.h"
 #include "look_up_op.h"

@@ -1,0 +1,6 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Input pipelines: serialized records to what embedding features are looked up with."""
+
+from tpu_estimator_embedding.io.parsing import parse_examples
+
+__all__ = ["parse_examples"]

@@ -1,0 +1,106 @@
+// SPDX-License-Identifier: Apache-2.0
+// The op that parses serialized Examples, in blocks that threads share.
+#ifndef TPU_ESTIMATOR_EMBEDDING_PARSE_EXAMPLES_OP_H_
+#define TPU_ESTIMATOR_EMBEDDING_PARSE_EXAMPLES_OP_H_
+
+#include <algorithm>
+#include <utility>
+#include <vector>
+
+#include "parallel_for.h"
+#include "parse_attributes.h"
+#include "parse_block.h"
+#include "parsed_outputs.h"
+
+namespace tpu_estimator_embedding {
+
+class ParseExamplesOp : public tensorflow::OpKernel {
+ public:
+  explicit ParseExamplesOp(tensorflow::OpKernelConstruction* construction)
+      : OpKernel(construction) {
+    OP_REQUIRES_OK(construction, attributes_.Read(construction));
+  }
+
+  void Compute(tensorflow::OpKernelContext* context) override {
+    OP_REQUIRES_OK(context, Guarded([&] { return Run(context); }));
+  }
+
+ private:
+  static constexpr int64_t kBlocksPerThread = 4;  // so that no thread waits long for another
+  static constexpr int64_t kLeastBlock = 32;      // examples; for fewer, a thread is not worth it
+
+  absl::Status Run(tensorflow::OpKernelContext* context) {
+    ExampleRecords examples;
+    TF_RETURN_IF_ERROR(ViewRecords(context, &examples));
+    std::vector<ExampleFeature> features = attributes_.features;
+    std::vector<DefaultValues> defaults(features.size());
+    TF_RETURN_IF_ERROR(ViewDefaults(context, &features, &defaults));
+    const int64_t batch_size = examples.records.size();
+    const int64_t num_shares = kBlocksPerThread * NumThreads(context);
+    const int64_t block_size = std::max(kLeastBlock, (batch_size + num_shares - 1) / num_shares);
+    std::vector<ParsedBlock> blocks((batch_size + block_size - 1) / block_size);
+    TF_RETURN_IF_ERROR(ParallelFor(context, blocks.size(), [&](int64_t i) {
+      blocks[i] = ParseBlock(features, examples, i * block_size,
+                             std::min(batch_size, (i + 1) * block_size));
+    }));
+    for (const ParsedBlock& block : blocks) {
+      if (!block.complaint.empty()) return absl::InvalidArgumentError(block.complaint);
+    }
+    ParsedOutputs outputs(attributes_, blocks, batch_size);
+    TF_RETURN_IF_ERROR(outputs.Allocate(context));
+    return ParallelFor(context, blocks.size(), [&](int64_t i) {
+      WriteBlock(features, defaults, examples, blocks[i], i, outputs.outputs());
+    });
+  }
+
+  static std::vector<std::string_view> View(const tensorflow::Tensor& tensor) {
+    const auto strings = tensor.flat<tensorflow::tstring>();
+    std::vector<std::string_view> views;
+    views.reserve(strings.size());
+    for (int64_t i = 0; i < strings.size(); ++i) {
+      views.emplace_back(strings(i).data(), strings(i).size());
+    }
+    return views;
+  }
+
+  static absl::Status ViewRecords(tensorflow::OpKernelContext* context, ExampleRecords* examples) {
+    const tensorflow::Tensor *serialized, *names;
+    TF_RETURN_IF_ERROR(context->input("serialized", &serialized));
+    TF_RETURN_IF_ERROR(context->input("names", &names));
+    TF_RETURN_IF_ERROR(CheckDims("serialized", *serialized, 1, 1));
+    examples->records = View(*serialized);
+    if (names->NumElements() == 0) return absl::OkStatus();
+    examples->names = View(*names);
+    return CheckCount("example_names", "example", examples->records.size(),
+                      examples->names.size());
+  }
+
+  absl::Status ViewDefaults(tensorflow::OpKernelContext* context,
+                            std::vector<ExampleFeature>* features,
+                            std::vector<DefaultValues>* defaults) const {
+    tensorflow::OpInputList inputs;
+    TF_RETURN_IF_ERROR(context->input_list("dense_defaults", &inputs));
+    for (int i = 0; i < inputs.size(); ++i) {
+      const tensorflow::Tensor& values = inputs[i];
+      ExampleFeature& feature = (*features)[i];
+      feature.is_required = values.NumElements() == 0;
+      if (feature.is_required) continue;
+      TF_RETURN_IF_ERROR(CheckRange("number of default values", values.NumElements(),
+                                    feature.num_values, feature.num_values));
+      if (feature.type == ValueType::kInt64) {
+        (*defaults)[i].ints = values.flat<int64_t>().data();
+      } else if (feature.type == ValueType::kFloat) {
+        (*defaults)[i].floats = values.flat<float>().data();
+      } else {
+        (*defaults)[i].strings = View(values);
+      }
+    }
+    return absl::OkStatus();
+  }
+
+  ParseAttributes attributes_;
+};
+
+}  // namespace tpu_estimator_embedding
+
+#endif  // TPU_ESTIMATOR_EMBEDDING_PARSE_EXAMPLES_OP_H_
