@@ -10,17 +10,28 @@ from collections.abc import Iterator, Sequence
 
 from tqdm import tqdm
 
-from benchmarks import cluster, contenders, machine, plots, report, scaling, targets, timing
+from benchmarks import (
+    cluster,
+    contenders,
+    machine,
+    plots,
+    report,
+    scaling,
+    startup,
+    targets,
+    timing,
+)
 from benchmarks.contenders import Entry
 from benchmarks.worker import Worker
 from benchmarks.workloads import ALL, MEASURED, Workload
 
 _EXAMPLES = """\
 examples:
-  python -m benchmarks                       W, W1 and W2 against every peer (about 10 minutes)
+  python -m benchmarks                       W, W1, W2 and small steps (about 12 minutes)
   python -m benchmarks --resume              continue an interrupted run
   python -m benchmarks --quick               W and W2, engine level, in under two minutes
   python -m benchmarks --workloads W --only native,stock_graph
+  python -m benchmarks startup               install(), and start to first step (about 5 minutes)
   python -m benchmarks scaling               time of a step against each size (about 10 minutes)
   python -m benchmarks cluster               W on parameter servers, all here (about 15 minutes)
 """
@@ -31,17 +42,19 @@ _CLUSTER_SECONDS = 15.0
 def main(arguments: Sequence[str] | None = None) -> int:
     """Measures, prints, writes; returns the exit status."""
     args = _parser().parse_args(arguments)
-    entries = [] if args.what == "cluster" else _entries(args)
+    entries = [] if args.what in ("cluster", "startup") else _entries(args)
     directory = pathlib.Path(args.output)
     directory.mkdir(parents=True, exist_ok=True)
     if args.what == "cluster":
         return _measure_clusters(directory, args)
+    if args.what == "startup":
+        return _start_programs(directory, args.quick)
     if args.what == "scaling":
         return _scale(directory, entries)
     names = args.workloads or (_QUICK_WORKLOADS if args.quick else [w.name for w in MEASURED])
     settings = timing.QUICK if args.quick else timing.Settings()
     described = machine.describe()
-    results = {}
+    results: dict[str, dict[str, timing.Result]] = {}
     for name in names:
         measured = report.load(directory, name) if args.resume else None
         if measured is None:
@@ -49,7 +62,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
                 measured = _measure(ALL[name], entries, workers, settings)
             report.save(directory, name, measured, described)
         results[name] = measured
-    printed = report.text(results, described)
+    printed = report.text(results, described | machine.load("load after"))
     print(printed)
     (directory / "report.txt").write_text(f"{printed}\n")
     _draw(lambda: plots.bars(results, directory / "benchmarks.png"))
@@ -64,9 +77,9 @@ def _parser() -> argparse.ArgumentParser:
         "a CPU. Contenders that are not installed are skipped: pip install '.[bench]'.",
         formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("what", nargs="?", default="table",
-                        choices=("table", "scaling", "cluster"),
-                        help="table: all peers on all workloads; scaling: one size at a time; "
-                        "cluster: on parameter servers")
+                        choices=("table", "startup", "scaling", "cluster"),
+                        help="table: all peers on all workloads; startup: until the first step; "
+                        "scaling: one size at a time; cluster: on parameter servers")
     parser.add_argument("--quick", action="store_true", help="fewer rounds, workloads and peers")
     parser.add_argument("--resume", action="store_true",
                         help="keep results that are already in the output directory")
@@ -86,7 +99,7 @@ def _entries(args: argparse.Namespace) -> list[Entry]:
             sys.exit(f"--only must name some of {', '.join(contenders.ALL)}, got {unknown}.")
         chosen = [contenders.ALL[name] for name in args.only.split(",")]
     else:
-        chosen = list(contenders.ENGINE if args.quick else contenders.ALL.values())
+        chosen = list(contenders.QUICK if args.quick else contenders.ALL.values())
     for entry in chosen:
         if entry.missing:
             print(f"{entry.title}: skipped, {', '.join(entry.missing)} is not installed "
@@ -109,7 +122,7 @@ def _processes(directory: pathlib.Path, entries: Sequence[Entry]) -> Iterator[di
 def _measure(workload: Workload, entries: Sequence[Entry], workers: dict[str, Worker],
              settings: timing.Settings) -> dict[str, timing.Result]:
     """Measures contenders without a model, then those that train one."""
-    chosen = [entry for entry in entries if workload.name in (entry.workloads or ALL)]
+    chosen = [entry for entry in entries if entry.runs(workload)]
     groups = [[entry for entry in group if entry in chosen]
               for group in (contenders.ENGINE, contenders.END_TO_END)]
     groups = [group for group in groups if group]
@@ -139,6 +152,20 @@ def _scale(directory: pathlib.Path, entries: Sequence[Entry]) -> int:
                 f"Time of a step against {axis.label}", axis.label, curve.points,
                 {name: curve.slope(name) for name in curve.points},
                 scaling.figure_path(directory, axis)))
+    return 0
+
+
+def _start_programs(directory: pathlib.Path, is_quick: bool) -> int:
+    rounds = 1 if is_quick else startup.ROUNDS
+    described = machine.describe()
+    with tqdm(total=rounds * len(startup.TASKS), unit="start", leave=False) as bar:
+        seconds = startup.measure(lambda task: (bar.set_description(task), bar.update()), rounds)
+    described |= machine.load("load after")
+    printed = "\n".join([", ".join(f"{name} {value}" for name, value in described.items()), "",
+                         startup.text(seconds)])
+    print(printed)
+    (directory / "startup.txt").write_text(f"{printed}\n")
+    (directory / "startup.json").write_text(json.dumps({"machine": described, "seconds": seconds}))
     return 0
 
 

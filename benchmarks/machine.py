@@ -25,9 +25,15 @@ def describe() -> dict[str, str]:
     return {"processor": _colon_separated("/proc/cpuinfo").get("model name", platform.machine()),
             "cores": str(len(os.sched_getaffinity(0))),
             "memory": f"{memory / 2 ** 30:.0f} GiB",
-            "load before": f"{os.getloadavg()[0]:.1f}",
+            **load("load before"),
             "python": platform.python_version(),
             **{name: version for name in _SOFTWARE if (version := _version(name))}}
+
+
+def load(when: str) -> dict[str, str]:
+    """Returns the processes that ran or waited for a core, over the last minute and 15 minutes."""
+    last, _, before = os.getloadavg()
+    return {when: f"{last:.1f} ({before:.1f} in 15 minutes)"}
 
 
 def _version(distribution: str) -> str:

@@ -11,6 +11,7 @@ from benchmarks.targets import Results
 from benchmarks.timing import Result
 from benchmarks.workloads import ALL
 
+DRIFT_LIMIT = 0.2  # of the bound within a run
 _TITLE = 58  # columns
 
 
@@ -38,7 +39,8 @@ def text(results: Results, machine: Mapping[str, str]) -> str:
     lines = [", ".join(f"{name} {value}" for name, value in machine.items()), ""]
     for workload in results:
         lines += [*_table(workload, results[workload]), ""]
-    return "\n".join([*lines, *_parsing_lines(results), "", *_target_lines(results)])
+    return "\n".join([*lines, *_drift_lines(results), *_parsing_lines(results), "",
+                      *_target_lines(results)])
 
 
 def _table(workload: str, results: Mapping[str, Result]) -> Iterator[str]:
@@ -54,6 +56,15 @@ def _table(workload: str, results: Mapping[str, Result]) -> Iterator[str]:
         memory = f"{result.memory_over_tables / 1e6:,.0f}" if "parsing" not in name else "-"
         yield (f"{title:<{_TITLE}}{1e3 * result.median:9.2f}{low + ' - ' + high:>18}{rate:13,.0f}"
                f"{memory:>16}  {result.description}")
+
+
+def _drift_lines(results: Results) -> Iterator[str]:
+    for workload, measured in results.items():
+        bound = measured.get("bound")
+        if bound and bound.samples and bound.drift > DRIFT_LIMIT:
+            yield (f"{workload}: NOT A QUIET MACHINE. The memory accesses alone, the same in every "
+                   f"turn, took {bound.drift:.0%} longer in some turns than in others. "
+                   "Measure again.")
 
 
 def _parsing_lines(results: Results) -> Iterator[str]:

@@ -70,6 +70,14 @@ class Result:
         return low, high
 
     @property
+    def drift(self) -> float:
+        """How much slower its slowest third was than its fastest, in turn: 0.2 is 20 %."""
+        third = max(1, len(self.samples) // 3)
+        medians = [statistics.median(self.samples[start:start + third])
+                   for start in (0, (len(self.samples) - third) // 2, len(self.samples) - third)]
+        return max(medians) / min(medians) - 1
+
+    @property
     def times_reference(self) -> float:
         """Time per step divided by that of the first contender."""
         return self.median / self.reference

@@ -48,8 +48,14 @@ W1 = dataclasses.replace(W, name="W1", rows=1_000_000)
 W2 = Workload("W2", rows=1_000_000, dim=64, batch_size=16_384, ids_per_sample=(1,))
 TINY = Workload("tiny", rows=40, dim=8, batch_size=12, ids_per_sample=(1, 3, 2))
 
-ALL = {workload.name: workload for workload in (W, W1, W2, TINY)}
-MEASURED = (W, W1, W2)
+# Small steps, where what surrounds the kernels counts.
+SMALL = tuple(
+    Workload(f"{features}x{batch_size}", rows=10_000, dim=16, batch_size=batch_size,
+             ids_per_sample=(1,) * features)
+    for features in (1, 26) for batch_size in (64, 512))
+
+ALL = {workload.name: workload for workload in (W, W1, W2, *SMALL, TINY)}
+MEASURED = (W, W1, W2, *SMALL)
 
 LEARNING_RATE = 0.05
 INITIAL_VALUE = 0.01  # initial value of all rows

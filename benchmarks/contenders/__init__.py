@@ -12,6 +12,8 @@ Each module has a class `Contender` with
 import dataclasses
 import importlib.util
 
+from benchmarks.workloads import SMALL, Workload
+
 
 @dataclasses.dataclass(frozen=True)
 class Entry:
@@ -42,6 +44,10 @@ class Entry:
     moves_tables: bool = False
     memory: float = 1.1
 
+    def runs(self, workload: Workload) -> bool:
+        """Whether it is measured on a workload; small steps are for those that name them."""
+        return workload.name in self.workloads if self.workloads else workload not in SMALL
+
     @property
     def missing(self) -> list[str]:
         """The required modules that are not installed."""
@@ -50,7 +56,8 @@ class Entry:
 
 _KERNELS = "TPU_ESTIMATOR_EMBEDDING_KERNELS"
 _NATIVE = ((_KERNELS, "native"),)
-_END_TO_END = ("W", "tiny")
+_FILES = ("W", "tiny")
+_END_TO_END = (*_FILES, *(workload.name for workload in SMALL))
 _RECORDS = (("from_records", True),)
 
 _FRONT_DOORS = ("W", "W2", "tiny")
@@ -90,13 +97,16 @@ END_TO_END = (
     Entry("stock_estimator", "estimator", "stock TPUEstimator(use_tpu=False), from memory",
           options=(("is_stock", True),), workloads=_END_TO_END, settling_steps=3),
     Entry("estimator_records", "estimator", "TPUEstimator.train, this package, from files",
-          environment=_NATIVE, options=_RECORDS, workloads=_END_TO_END, settling_steps=6),
+          environment=_NATIVE, options=_RECORDS, workloads=_FILES, settling_steps=6),
     Entry("stock_estimator_records", "estimator",
           "stock TPUEstimator(use_tpu=False), from files",
-          options=(("is_stock", True), *_RECORDS), workloads=_END_TO_END, settling_steps=6),
+          options=(("is_stock", True), *_RECORDS), workloads=_FILES, settling_steps=6),
     Entry("parsing", "parsing", "reading and parsing the files, parse_examples",
-          environment=_NATIVE, workloads=_END_TO_END, settling_steps=6),
+          environment=_NATIVE, workloads=_FILES, settling_steps=6),
     Entry("stock_parsing", "parsing", "reading and parsing the files, tf.io.parse_example",
-          options=(("is_stock", True),), workloads=_END_TO_END, settling_steps=6),
+          options=(("is_stock", True),), workloads=_FILES, settling_steps=6),
 )
+# One of each kind: the front doors and variants are left out.
+QUICK = tuple(entry for entry in ENGINE if not entry.workloads
+              and entry.name not in ("native_statistics", "bound_l1"))
 ALL = {entry.name: entry for entry in (*ENGINE, *END_TO_END)}

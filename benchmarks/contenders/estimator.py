@@ -25,7 +25,7 @@ class Contender:
                  from_records: bool = False, directory: str = ""):
         self._directory = tempfile.TemporaryDirectory()
         files = records.write_once(workload, batches, directory or self._directory.name)
-        estimator = _make_estimator(workload, is_stock, self._directory.name)
+        estimator = make_estimator(workload, is_stock, self._directory.name)
         input_fn = records.make_input_fn(workload, files, cached=not from_records,
                                          is_stock=is_stock or not from_records)
         self._turns = _Turns()
@@ -93,7 +93,8 @@ class _Turns(tf.compat.v1.train.SessionRunHook):
             self.answers.put(time.perf_counter() - self._start)
 
 
-def _make_estimator(workload: Workload, is_stock: bool, model_dir: str) -> Any:
+def make_estimator(workload: Workload, is_stock: bool, model_dir: str) -> Any:
+    """Returns the TPUEstimator of `click_model`, this package's or the stock one."""
     config = upstream.tpu_config.RunConfig(
         model_dir=model_dir, tf_random_seed=1, save_checkpoints_secs=None,
         save_summary_steps=0, log_step_count_steps=None,

@@ -3,6 +3,7 @@
 
 from tpu_estimator_embedding.compat import legacy_keras, modules, patch
 from tpu_estimator_embedding.compat.contrib import finder
+from tpu_estimator_embedding.compat.paused_collection import paused_collection
 from tpu_estimator_embedding.runtime import (
     contrib_table,
     environment,
@@ -43,6 +44,11 @@ def install() -> None:
     >>> tf.compat.v1.estimator.tpu.TPUEstimator.__module__
     'tpu_estimator_embedding.estimator.tpu_estimator'
     """
+    with paused_collection():
+        _install()
+
+
+def _install() -> None:
     for finding in environment.requirements():
         if finding.advice and finding.is_needed:
             raise RuntimeError(finding.advice)

@@ -10,6 +10,7 @@ and so on, and a `TPUEmbedding` that needs no TPU.
 import importlib
 
 from tpu_estimator_embedding.compat import legacy_keras, patch, patch_table, versions
+from tpu_estimator_embedding.compat.paused_collection import paused_collection
 
 
 def import_estimator() -> None:
@@ -30,7 +31,8 @@ def import_estimator() -> None:
     for problem in (legacy_keras.package_problem(), *versions.library_problems()):
         if problem:
             raise RuntimeError(problem)
-    with patch.applied([*patch_table.MODULES, *legacy_keras.import_patches()]):
+    with (paused_collection(),
+          patch.applied([*patch_table.MODULES, *legacy_keras.import_patches()])):
         for module in patch_table.UPSTREAM:
             importlib.import_module(module)
 

@@ -1,0 +1,29 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Pauses the garbage collector while modules are imported."""
+
+import contextlib
+import gc
+from collections.abc import Iterator
+
+
+@contextlib.contextmanager
+def paused_collection() -> Iterator[None]:
+    """Collects no garbage inside the context; nothing changes where it was disabled before.
+
+    Importing a thousand modules starts collections, each of which visits all objects of
+    TensorFlow: nearly half of the time of an import after TensorFlow's.
+
+    >>> import gc
+    >>> with paused_collection():
+    ...     gc.isenabled()
+    False
+    >>> gc.isenabled()
+    True
+    """
+    was_enabled = gc.isenabled()
+    gc.disable()
+    try:
+        yield
+    finally:
+        if was_enabled:
+            gc.enable()
