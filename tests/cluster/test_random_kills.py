@@ -3,7 +3,7 @@
 
     pytest -m soak -n 0 -s tests/cluster/test_random_kills.py
 
-NUM_KILLS and NUM_EXAMPLES change its size, SEED its kills.
+The variables NUM_KILLS and NUM_EXAMPLES change its size, SEED its kills.
 """
 
 import os
@@ -85,7 +85,8 @@ def test_random_kills_cost_nothing_but_time(tmp_path):
         start = time.monotonic()
         killed = train(tmp_path / name, num_kills)
         assert killed == num_kills, "Training ended before: set NUM_EXAMPLES to more."
-        check_checkpoints(tmp_path / name / "model", NUM_EXAMPLES // BATCH_SIZE, "global_step")
+        steps = training.total_steps(ClickLogs(tmp_path, NUM_EXAMPLES, SEED), BATCH_SIZE)
+        check_checkpoints(tmp_path / name / "model", steps, "global_step")
         results[name] = auc(tmp_path / name)
         print(f"{name}: {killed} kills, {time.monotonic() - start:.0f} s, "
               f"AUC {results[name]:.4f}", flush=True)

@@ -110,7 +110,7 @@ class ClusterSessionManager(session_manager.SessionManager):
     def _keep(self, session: tf.compat.v1.Session, saver: Any, directory: str) -> None:
         self._state.permit_steps(session)
         checkpoints = tf.train.get_checkpoint_state(directory)
-        if checkpoints:
+        if checkpoints:  # which a restore would make the saver remember
             saver.recover_last_checkpoints(checkpoints.all_model_checkpoint_paths)
         _log("the servers hold all variables of this training: the chief goes on from there and "
              "restores no checkpoint. To go back to one, restart the servers.")
