@@ -52,7 +52,10 @@ def _of_table(of_table: TableStatistics) -> str:
 
 
 def _histogram(values: np.ndarray) -> Any:
-    """Counts values in bins of equal width, three times as fast as `np.histogram`."""
+    """Counts values in bins of equal width, three times as fast as `np.histogram`.
+
+    `np.dot` is avoided: the threads of BLAS would compete with those of the kernels.
+    """
     values = values.astype(np.float64)
     low, high = float(values.min()), float(values.max())
     limits = np.linspace(low, high, _BINS + 1)[1:]
@@ -60,7 +63,7 @@ def _histogram(values: np.ndarray) -> Any:
     bins = np.minimum(((values - low) * per_width).astype(np.intp), _BINS - 1)
     return tf.compat.v1.HistogramProto(
         min=low, max=high, num=len(values), sum=float(values.sum()),
-        sum_squares=float(np.dot(values, values)), bucket_limit=limits.tolist(),
+        sum_squares=float(np.square(values).sum()), bucket_limit=limits.tolist(),
         bucket=np.bincount(bins, minlength=_BINS).tolist())
 
 
