@@ -9,7 +9,7 @@ from tpu_estimator_embedding import mid_level
 
 PUBLIC = {
     "AdagradMomentumParameters", "AdagradParameters", "AdamParameters", "CrossShardOptimizer",
-    "EmbeddingConfigSpec", "EmbeddingStatisticsHook", "FeatureConfig",
+    "ClusterConfig", "EmbeddingConfigSpec", "EmbeddingStatisticsHook", "FeatureConfig",
     "FrequencyEstimatorParameters", "FtrlParameters",
     "InputPipelineConfig", "MomentumParameters", "ProximalAdagradParameters",
     "ProximalYogiParameters", "RMSPropParameters", "RunConfig",

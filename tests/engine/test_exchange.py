@@ -11,8 +11,10 @@ from tests.batches import Setting, many_ids, one_id_each, random_gradients
 from tests.optimizer_cases import CASES
 from tests.oracle import Feature, Oracle, Table
 from tests.runners import RUNNERS
+from tpu_estimator_embedding.engine.enqueue_data import EnqueueData, RaggedEnqueueData
 from tpu_estimator_embedding.engine.measures import create_marks
 from tpu_estimator_embedding.engine.partitioned_embedding import shard_replicas
+from tpu_estimator_embedding.engine.step_ids import exchange_of
 
 pytestmark = pytest.mark.usefixtures("kernels")
 
@@ -118,3 +120,38 @@ def test_measures_are_those_of_one_process():
         return tf.nest.map_structure(lambda value: value.numpy(), measures)
 
     tf.nest.map_structure(np.testing.assert_array_equal, measured(False), measured(True))
+
+
+@pytest.mark.parametrize("accumulate", [True, False])
+def test_merged_steps_of_tasks_update_as_replicas(accumulate):
+    setting = Setting(KINDS, ("a",), num_hosts=2, partition_strategy="mod", num_replicas=2,
+                      on_servers=True)
+    optimizer = dataclasses.replace(CASES["Adagrad"], accumulate=accumulate)
+    (_, expected), oracle = trained(RUNNERS["eager"], optimizer, setting), new_oracle(optimizer, 2)
+    rng = np.random.default_rng(3)
+    runner = setting.runner(RUNNERS["eager"], list(oracle.tables.values()),
+                            list(oracle.features.values()))
+    engine, plan, share = runner.engine, runner.plan, BATCH_SIZE // 2
+    for step in range(STEPS):
+        batch = new_batch(rng)
+        gradients = random_gradients(rng, oracle.activations(batch))
+        tasks = []
+        for task, arrays in enumerate(setting.arrays(batch)):
+            inputs = {f"{part} {name} 0": tf.constant(array) for name, triple in arrays.items()
+                      for part, array in zip(("ids", "places", "weights"), triple, strict=True)
+                      if array is not None}
+            stacked = {table.name: tf.concat([
+                tf.reshape(gradients[feature.name][task * share:(task + 1) * share],
+                           [-1, table.dimension])
+                for feature in plan.features_of(table.name)], 0) for table in plan.tables}
+            datas = {name: (RaggedEnqueueData if kind == "ragged" else EnqueueData)(
+                *(inputs.get(f"{part} {name} 0") for part in ("ids", "places", "weights")))
+                for name, kind in KINDS.items()}
+            ids = shard_replicas(plan, [(datas, share)], training=True, on_servers=True)
+            tasks.append((ids, engine.step_gradients(stacked, tf.constant(step))))
+        exchange = exchange_of(tasks[0][0])
+        for host in range(2):
+            exchange.update_host(plan, engine.variables, host, exchange.merged(plan, host, [
+                exchange.host_step(plan, ids, of_task, host) for ids, of_task in tasks]))
+    for key, parts in runner.read().items():
+        tf.nest.map_structure(np.testing.assert_array_equal, parts, expected[str(key)])

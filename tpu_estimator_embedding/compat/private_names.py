@@ -49,6 +49,8 @@ GRAPHS = (
               "_add_control_input _add_control_inputs _control_outputs "
               "_get_control_flow_context _update_input",
               "connects the graph of a model_fn to the engine, and copies it for replicas"),
+    *_members("tensorflow.python.framework.ops", "Graph", "_get_control_flow_context",
+              "lets what servers do wait for its inputs only, but not outside of a branch"),
     *_members("tensorflow.python.framework.ops", "Operation", "_set_attr",
               "marks the stand-in for a sum over replicas"),
     *_names("tensorflow.python.eager.context", "eager_mode",
@@ -292,7 +294,8 @@ COMPUTATIONS = (
     *_names("tensorflow.python.compiler.xla.xla", "is_flat check_function_argument_count",
             "checks arguments and outputs of tpu.replicate"),
     *_names("tensorflow.python.ops.while_v2", "while_loop",
-            "a training loop of several replicas, for either control flow version"),
+            "a training loop of several replicas, and waiting for other workers, for either "
+            "control flow version"),
     *_names("tensorflow.python.tpu.training_loop", "while_loop repeat",
             "training loops of one replica, and of a TPU"),
     *_names("tensorflow_estimator.python.estimator.tpu.tpu_estimator",

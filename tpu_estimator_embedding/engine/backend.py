@@ -34,6 +34,26 @@ class StepGradients(NamedTuple):
     step: Tensor
 
 
+class Exchange(NamedTuple):
+    """The parts of an update whose tables are in other tasks.
+
+    A *host step* is all that the update of a host needs: a nest of tensors and None, of one
+    structure in every step, which can wait on the host.
+
+    Attributes:
+        host_step: what this task sends to a host; from plan, ids, gradients and host.
+        merged: the host steps of several tasks as that of one, with the rows of activations of
+            the tasks one after another; from plan, host and host steps.
+        update_host: the ops that update the tables of a host; from plan, variables, host and
+            host step. They wait for nothing but the host step.
+    """
+
+    host_step: Callable[[EmbeddingPlan, StepIds, StepGradients, int], Any]
+    merged: Callable[[EmbeddingPlan, int, Sequence[Any]], Any]
+    update_host: Callable[[EmbeddingPlan, Mapping[str, TableVariables], int, Any],
+                          list[tf.Operation]]
+
+
 class Backend(NamedTuple):
     """The functions of a backend.
 
@@ -48,6 +68,7 @@ class Backend(NamedTuple):
         row_counts: table name -> rows of activations of each replica, `[replicas]` int64;
             from plan and ids.
         are_for_training: whether gradients may follow the ids.
+        exchange: for tables in other tasks.
     """
 
     to_step_ids: Callable[[EmbeddingPlan, Replicas, bool, bool], StepIds]
@@ -58,3 +79,4 @@ class Backend(NamedTuple):
                                StepGradients, Marks, Tensor], StepMeasures]
     row_counts: Callable[[EmbeddingPlan, StepIds], dict[str, Tensor]]
     are_for_training: Callable[[StepIds], bool]
+    exchange: Exchange | None = None

@@ -5,7 +5,13 @@ Prepared ids run ahead of the step that uses them, and are pure: they can wait i
 cross a `tf.function`. What they are made of is the business of the engine alone.
 """
 
-from tpu_estimator_embedding.engine.backend import Backend, EnqueueDatas, Replicas, StepIds
+from tpu_estimator_embedding.engine.backend import (
+    Backend,
+    EnqueueDatas,
+    Exchange,
+    Replicas,
+    StepIds,
+)
 from tpu_estimator_embedding.engine.native.backend import NATIVE
 from tpu_estimator_embedding.engine.native.exchanged_ids import NATIVE_EXCHANGE, ExchangedIds
 from tpu_estimator_embedding.engine.native.prepared_ids import PreparedIds
@@ -76,6 +82,13 @@ def backend_of(ids: StepIds) -> Backend:
     """Returns the backend that prepared the ids, which must also look them up."""
     by_type = {PreparedIds: NATIVE, ExchangedIds: NATIVE_EXCHANGE, ExchangedRows: TF_OPS_EXCHANGE}
     return by_type.get(type(ids), TF_OPS)
+
+
+def exchange_of(ids: StepIds) -> Exchange:
+    """Returns how ids that were made with `on_servers=True` are exchanged."""
+    exchange = backend_of(ids).exchange
+    assert exchange is not None, "the ids are for tables of this process"
+    return exchange
 
 
 def is_native(ids: StepIds) -> bool:

@@ -12,6 +12,7 @@ from tpu_estimator_embedding.checkpoint.layouts.table_saveables import teach_sav
 from tpu_estimator_embedding.compat.stand_ins import tpu_ops
 from tpu_estimator_embedding.engine.placement import THIS_PROCESS
 from tpu_estimator_embedding.estimator import cluster, meta_graphs, upstream
+from tpu_estimator_embedding.estimator.cluster_config import chosen_config
 from tpu_estimator_embedding.estimator.config_checks import check_can_honour, without_num_shards
 from tpu_estimator_embedding.estimator.embedding_config_spec import check_spec
 from tpu_estimator_embedding.estimator.estimator_spec import (
@@ -40,6 +41,7 @@ from tpu_estimator_embedding.estimator.restore.warm_start import warm_start_tabl
 from tpu_estimator_embedding.estimator.spec_to_plan import can_train, spec_to_plan
 from tpu_estimator_embedding.estimator.step.engine_step import EngineStep, build_step
 from tpu_estimator_embedding.estimator.step.id_errors import explained_ids
+from tpu_estimator_embedding.estimator.synchronous.workers import workers_of
 from tpu_estimator_embedding.plan.embedding_plan import EmbeddingPlan
 
 _NO_TABLES = EmbeddingPlan((), ())
@@ -54,7 +56,7 @@ class TPUEstimator(LoopingEstimator):
     export; `params['use_tpu']` is True in all of them. With `use_tpu=False` it behaves as in
     TensorFlow: columns are ordinary variables that the model's optimizer trains.
 
-    The constructor's arguments are TensorFlow's, in the same order, followed by two more:
+    The constructor's arguments are TensorFlow's, in the same order, followed by three more:
 
     Args:
         num_hosts: parts into which every table is split, each a separate variable; 1 if None.
@@ -62,6 +64,8 @@ class TPUEstimator(LoopingEstimator):
             restore with any other number, and with the other partition_strategy.
         checkpoint_num_hosts: hosts that wrote a checkpoint without a record of them, on a TPU
             or by an earlier version of this package. Only `mod` needs it.
+        cluster_config: a `ClusterConfig`: whether the workers of a cluster update together.
+            By default what `run --synchronous` says, else each updates on its own.
 
     Raises:
         ValueError: in upstream's cases, except those that only make sense on a TPU:
@@ -77,7 +81,7 @@ class TPUEstimator(LoopingEstimator):
                  batch_axis=None, eval_on_tpu=True, export_to_tpu=True, export_to_cpu=True,
                  warm_start_from=None, embedding_config_spec=None,
                  export_saved_model_api_version=_EXPORT_API_V1, *,
-                 num_hosts=None, checkpoint_num_hosts=None):
+                 num_hosts=None, checkpoint_num_hosts=None, cluster_config=None):
         if num_hosts is not None:
             checks.check_positive_int("num_hosts", num_hosts)
         if checkpoint_num_hosts is not None:
@@ -94,6 +98,7 @@ class TPUEstimator(LoopingEstimator):
         self._cluster = cluster.cluster_of(config if use_tpu else None)
         self._cluster.num_hosts(num_hosts)
         self._checkpoint_num_hosts = checkpoint_num_hosts
+        self._workers = workers_of(config if use_tpu else None, chosen_config(cluster_config))
         self._plans: dict[bool, EmbeddingPlan] = {}  # keyed by whether it is for training
         self._user_model_fn = model_fn
         self._batch_axis = batch_axis
@@ -257,6 +262,7 @@ class TPUEstimator(LoopingEstimator):
                           from_columns=bool(self._spec and self._spec.feature_columns),
                           checkpoint_num_hosts=self._checkpoint_num_hosts,
                           servers=self._cluster.servers if training else (),
+                          workers=self._workers if training else None,
                           statistics=self._statistics,
                           model_dir=self.model_dir if self._config.is_chief else None)
         if not is_export:

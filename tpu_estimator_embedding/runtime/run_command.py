@@ -6,7 +6,7 @@ import os
 import sys
 
 from tpu_estimator_embedding.checkpoint.layouts.unknown_layouts import CHECKPOINT_NUM_HOSTS
-from tpu_estimator_embedding.estimator import steps_per_run
+from tpu_estimator_embedding.estimator import cluster_config, steps_per_run
 from tpu_estimator_embedding.runtime import program_runner
 from tpu_estimator_embedding.statistics import settings
 
@@ -23,6 +23,7 @@ examples:
   tpu-estimator-embedding run --cores 8 train.py
   tpu-estimator-embedding run --statistics every=100 train.py
   tpu-estimator-embedding run --steps-per-run 1 train.py
+  tpu-estimator-embedding run --synchronous train.py
   tpu-estimator-embedding run -m trainer.task --model_dir /tmp/model
 """
 
@@ -53,6 +54,9 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("--statistics", type=_statistics, metavar="every=N",
                         help="write statistics of the tables for TensorBoard, and log a line, "
                         "at every N-th training step")
+    parser.add_argument("--synchronous", action="store_true",
+                        help="the workers of a cluster make one update in every step, of the sum "
+                        "of their gradients, unless the program gives a ClusterConfig")
     parser.add_argument("-m", dest="module", nargs=argparse.REMAINDER, metavar="MODULE",
                         help="run a module, as `python -m MODULE` does")
     parser.add_argument("program", nargs=argparse.REMAINDER, metavar="PROGRAM.py",
@@ -70,6 +74,8 @@ def run(args: argparse.Namespace) -> int:
         os.environ[CHECKPOINT_NUM_HOSTS] = args.checkpoint_num_hosts
     if args.statistics:
         os.environ[settings.VARIABLE] = args.statistics
+    if args.synchronous:
+        os.environ[cluster_config.VARIABLE] = "1"
     if args.steps_per_run:
         os.environ[steps_per_run.VARIABLE] = str(args.steps_per_run)
     start = program_runner.run_module if args.module else program_runner.run_file

@@ -29,7 +29,7 @@ from tpu_estimator_embedding.types import Tensor
 
 Variables = Mapping[str, TableVariables]
 
-IDS, RUNS = 1, 3  # columns of `sizes`
+IDS, ROWS, RUNS, WEIGHTS, SCALES = range(1, 6)  # columns of `sizes`
 
 for _op in ("PrepareIds", "LookUp", "Update", "MeasuredUpdate"):
     with contextlib.suppress(KeyError):  # this module was imported before

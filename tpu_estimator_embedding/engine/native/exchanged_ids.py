@@ -11,12 +11,12 @@ the order of the hosts, as in one process, so that results are the same, bit for
 """
 
 import contextlib
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator, Mapping, Sequence
 from typing import NamedTuple
 
 import tensorflow as tf
 
-from tpu_estimator_embedding.engine.backend import Backend, Replicas, StepGradients
+from tpu_estimator_embedding.engine.backend import Backend, Exchange, Replicas, StepGradients
 from tpu_estimator_embedding.engine.measures import (
     HostMeasures,
     Marks,
@@ -26,7 +26,10 @@ from tpu_estimator_embedding.engine.measures import (
 )
 from tpu_estimator_embedding.engine.native.backend import (
     IDS,
+    ROWS,
     RUNS,
+    SCALES,
+    WEIGHTS,
     Factors,
     Variables,
     update_inputs,
@@ -69,6 +72,20 @@ class ExchangedHostIds(NamedTuple):
     scales: Tensor | None
     replica_ends: Tensor | None
     rows: Tensor
+
+
+class HostStep(NamedTuple):
+    """What the update of a host needs.
+
+    Attributes:
+        ids: of its tables; `rows` is not needed.
+        gradients: of the rows of all tables, flat, float32.
+        factors: `[2 tables + 1]` float32: learning rates, multipliers, and the step.
+    """
+
+    ids: ExchangedHostIds
+    gradients: Tensor
+    factors: Tensor
 
 
 class ExchangedIds(NamedTuple):
@@ -130,14 +147,57 @@ def look_up(plan: EmbeddingPlan, variables: Variables, ids: ExchangedIds) -> dic
 def update(plan: EmbeddingPlan, variables: Variables, ids: ExchangedIds,
            step_gradients: StepGradients) -> list[tf.Operation]:
     """Returns the updates of all hosts."""
-    updates = []
-    for host in range(len(ids.hosts)):
-        gradients, factors = _sent(plan, ids, step_gradients, host)
-        with _on_server(plan, variables, host):
-            updates.append(load.native_ops().tpu_embedding_update(**update_inputs(
-                plan, variables, host, _sorted(plan, ids, host), [gradients],
-                _taken_apart(factors))))
-    return updates
+    return [write for host in range(len(ids.hosts)) for write in update_host(
+        plan, variables, host, host_step(plan, ids, step_gradients, host))]
+
+
+def host_step(plan: EmbeddingPlan, ids: ExchangedIds, step_gradients: StepGradients,
+              host: int) -> HostStep:
+    """Returns what this task sends to a host for its update."""
+    tables = tables_of_host(plan, host)
+    gradients = load.native_ops().tpu_embedding_gather_gradients(
+        gradients=[tf.convert_to_tensor(step_gradients.gradients[table.name], tf.float32)
+                   for table in tables],
+        sizes=ids.hosts[host].sizes, rows=ids.hosts[host].rows)
+    factors = tf.concat([
+        stack_values(step_gradients.learning_rates, tables),
+        stack_values(step_gradients.multipliers, tables),
+        tf.cast(step_gradients.step, tf.float32)[tf.newaxis]], 0)
+    return HostStep(ids.hosts[host], gradients, factors)
+
+
+def merged(plan: EmbeddingPlan, host: int, steps: Sequence[HostStep]) -> HostStep:
+    """Returns the host steps of several tasks as that of one task."""
+    tables, ids = tables_of_host(plan, host), [step.ids for step in steps]
+    sizes = tf.stack([of_task.sizes for of_task in ids])
+    ends = tf.cumsum(sizes)  # of each task, in every column
+    part_rows = sizes[0, :, :1]
+    dims = tf.constant([table.dimension for table in tables], tf.int64)
+
+    def by_table(column: int, name: str) -> Tensor | None:
+        return _by_table([getattr(of_task, name) for of_task in ids],
+                         [of_task.sizes[:, column] for of_task in ids], len(tables))
+
+    row_ends = [of_task.row_ends + tf.repeat(
+        tf.cast(ends[task, :, IDS] - sizes[task, :, IDS], tf.int32), of_task.sizes[:, ROWS])
+        for task, of_task in enumerate(ids)]
+    gradients = _by_table([step.gradients for step in steps],
+                          [of_task.sizes[:, ROWS] * dims for of_task in ids], len(tables))
+    return HostStep(ExchangedHostIds(
+        tf.concat([part_rows, tf.reduce_sum(sizes, 0)[:, 1:]], 1), by_table(IDS, "ids"),
+        _by_table(row_ends, [of_task.sizes[:, ROWS] for of_task in ids], len(tables)),
+        by_table(WEIGHTS, "weights"), by_table(SCALES, "scales"),
+        _replica_ends(ids, ends[:, :, ROWS]) if any(_updates_core_by_core(plan)) else None,
+        ids[0].rows), gradients, steps[0].factors)
+
+
+def update_host(plan: EmbeddingPlan, variables: Variables, host: int,
+                step: HostStep) -> list[tf.Operation]:
+    """Returns the update of the tables of a host."""
+    with _on_server(plan, variables, host):
+        return [load.native_ops().tpu_embedding_update(**update_inputs(
+            plan, variables, host, _sorted(plan, step.ids, host), [step.gradients],
+            _taken_apart(step.factors)))]
 
 
 def measured_update(plan: EmbeddingPlan, variables: Variables, ids: ExchangedIds,
@@ -146,12 +206,12 @@ def measured_update(plan: EmbeddingPlan, variables: Variables, ids: ExchangedIds
     """Updates all hosts, marks the rows, and measures them if `measures` says so."""
     hosts = []
     for host in range(len(ids.hosts)):
-        gradients, factors = _sent(plan, ids, step_gradients, host)
+        step = host_step(plan, ids, step_gradients, host)
         with _on_server(plan, variables, host):
-            host_ids = _sorted(plan, ids, host)
+            host_ids = _sorted(plan, step.ids, host)
             sums, covered, row_norms = load.native_ops().tpu_embedding_measured_update(
-                **update_inputs(plan, variables, host, host_ids, [gradients],
-                                _taken_apart(factors)),
+                **update_inputs(plan, variables, host, host_ids, [step.gradients],
+                                _taken_apart(step.factors)),
                 marks=[marks[table.name][host].handle for table in tables_of_host(plan, host)],
                 measures=measures)
             hosts.append(HostMeasures(sums, covered, row_norms, host_ids.run_ids,
@@ -174,7 +234,7 @@ def are_for_training(ids: ExchangedIds) -> bool:
 
 
 NATIVE_EXCHANGE = Backend(to_exchanged_ids, look_up, update, measured_update, row_counts,
-                          are_for_training)
+                          are_for_training, Exchange(host_step, merged, update_host))
 
 
 def _of_host(plan: EmbeddingPlan, host: int, prepared: PreparedIds) -> Tensor:
@@ -197,22 +257,25 @@ def _look_up_inputs(ids: ExchangedHostIds) -> Mapping[str, Tensor]:
             "scales": tf.zeros([0]) if ids.scales is None else ids.scales}
 
 
-def _sent(plan: EmbeddingPlan, ids: ExchangedIds, step_gradients: StepGradients,
-          host: int) -> tuple[Tensor, Tensor]:
-    """Returns the gradients of a host's rows, flat, and rates, multipliers and step in one."""
-    tables = tables_of_host(plan, host)
-    gradients = load.native_ops().tpu_embedding_gather_gradients(
-        gradients=[tf.convert_to_tensor(step_gradients.gradients[table.name], tf.float32)
-                   for table in tables],
-        sizes=ids.hosts[host].sizes, rows=ids.hosts[host].rows)
-    return gradients, tf.concat([
-        stack_values(step_gradients.learning_rates, tables),
-        stack_values(step_gradients.multipliers, tables),
-        tf.cast(step_gradients.step, tf.float32)[tf.newaxis]], 0)
+def _replica_ends(ids: Sequence[ExchangedHostIds], ends: Tensor) -> Tensor:
+    """Returns the ends of the rows of all replicas, from those of all tasks `[tasks, tables]`."""
+    if ids[0].replica_ends is None:
+        return tf.transpose(ends)
+    return tf.concat([of_task.replica_ends + (ends[task] - of_task.sizes[:, ROWS])[:, tf.newaxis]
+                      for task, of_task in enumerate(ids)], 1)
+
+
+def _by_table(values: Sequence[Tensor | None], sizes: Sequence[Tensor],
+              num_tables: int) -> Tensor | None:
+    """Concatenates vectors of several tasks table by table, from their sizes of each table."""
+    parts = [tf.split(value, of_task, num=num_tables)
+             for value, of_task in zip(values, sizes, strict=True) if value is not None]
+    return tf.concat([of_task[table] for table in range(num_tables) for of_task in parts],
+                     0) if parts else None
 
 
 def _taken_apart(factors: Tensor) -> Factors:
-    count = factors.shape[0] // 2
+    count = (tf.size(factors) - 1) // 2
     return Factors(factors[:count], factors[count:-1], factors[-1])
 
 
@@ -224,9 +287,9 @@ def _on_server(plan: EmbeddingPlan, variables: Variables, host: int) -> Iterator
         yield
 
 
-def _sorted(plan: EmbeddingPlan, ids: ExchangedIds, host: int) -> PreparedHostIds:
+def _sorted(plan: EmbeddingPlan, host_ids: ExchangedHostIds, host: int) -> PreparedHostIds:
     """Returns the ids that a host was sent, with the runs of an update."""
-    tables, host_ids = tables_of_host(plan, host), ids.hosts[host]
+    tables = tables_of_host(plan, host)
     inputs = _look_up_inputs(host_ids)
     runs = load.native_ops().tpu_embedding_sort_ids(
         **inputs, replica_ends=(tf.zeros([len(tables), 0], tf.int64)

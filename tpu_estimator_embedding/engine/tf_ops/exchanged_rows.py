@@ -10,7 +10,7 @@ from typing import NamedTuple
 
 import tensorflow as tf
 
-from tpu_estimator_embedding.engine.backend import Backend, Replicas, StepGradients
+from tpu_estimator_embedding.engine.backend import Backend, Exchange, Replicas, StepGradients
 from tpu_estimator_embedding.engine.measures import (
     HostMeasures,
     Marks,
@@ -72,6 +72,22 @@ class ExchangedRows(NamedTuple):
     training: int
 
 
+class HostStep(NamedTuple):
+    """What the update of a host needs.
+
+    Attributes:
+        sent: the ids of its tables.
+        gradients: of the rows of all tables, scaled and flat, float32.
+        learning_rates: `[tables]` float32.
+        step: scalar.
+    """
+
+    sent: SentIds
+    gradients: Tensor
+    learning_rates: Tensor
+    step: Tensor
+
+
 class HostTable(NamedTuple):
     """A table on its host.
 
@@ -121,18 +137,56 @@ def look_up(plan: EmbeddingPlan, variables: Variables, ids: ExchangedRows) -> di
 def update(plan: EmbeddingPlan, variables: Variables, ids: ExchangedRows,
            step_gradients: StepGradients) -> list[tf.Operation]:
     """Returns the writes to all tables and slots."""
-    writes = []
-    for host, sent in enumerate(ids.sent):
-        tables = tables_of_host(plan, host)
-        gradients, rates, step = _sent_gradients(plan, ids, step_gradients, host)
-        with unordered(), beside(variables[tables[0].name].parts[host]):
-            of_tables = _trained(sent, len(tables))
-            for number, table in enumerate(tables):
-                writes += update_part(
-                    plan, table, variables[table.name], host, of_tables[number].ids,
-                    of_tables[number].row_counts,
-                    _gradients_of(gradients, sent, tables, number), rates[number], step)[0]
-    return writes
+    return [write for host in range(len(ids.sent)) for write in update_host(
+        plan, variables, host, host_step(plan, ids, step_gradients, host))]
+
+
+def host_step(plan: EmbeddingPlan, ids: ExchangedRows, step_gradients: StepGradients,
+              host: int) -> HostStep:
+    """Returns what this task sends to a host for its update."""
+    tables = tables_of_host(plan, host)
+    rows = tf.split(ids.rows[host], ids.sent[host].sizes[:, 1], num=len(tables))
+    gradients = [tf.reshape(tf.gather(scaled_gradient(
+        table, ids.tables[table.name].row_scales, step_gradients), of_table), [-1])
+        for table, of_table in zip(tables, rows, strict=True)]
+    return HostStep(ids.sent[host], tf.concat(gradients, 0),
+                    stack_values(step_gradients.learning_rates, tables),
+                    tf.identity(step_gradients.step))
+
+
+def merged(plan: EmbeddingPlan, host: int, steps: Sequence[HostStep]) -> HostStep:
+    """Returns the host steps of several tasks as that of one task."""
+    tables, sent = tables_of_host(plan, host), [step.sent for step in steps]
+    dims = tf.constant([table.dimension for table in tables], tf.int64)
+    num_ids, num_rows = ([of_task.sizes[:, column] for of_task in sent] for column in (0, 1))
+    has_weights = sent[0].weights is not None
+
+    def by_table(values: Sequence[Tensor], sizes: Sequence[Tensor]) -> Tensor:
+        parts = [tf.split(value, of_task, num=len(tables))
+                 for value, of_task in zip(values, sizes, strict=True)]
+        return tf.concat([of_task[table] for table in range(len(tables)) for of_task in parts], 0)
+
+    return HostStep(SentIds(
+        tf.add_n([of_task.sizes for of_task in sent]),
+        by_table([of_task.ids for of_task in sent], num_ids),
+        by_table([of_task.row_lengths for of_task in sent], num_rows),
+        by_table([of_task.weights for of_task in sent], num_ids) if has_weights else None,
+        tf.concat([of_task.row_counts for of_task in sent], 1)),
+        by_table([step.gradients for step in steps], [count * dims for count in num_rows]),
+        steps[0].learning_rates, steps[0].step)
+
+
+def update_host(plan: EmbeddingPlan, variables: Variables, host: int,
+                step: HostStep) -> list[tf.Operation]:
+    """Returns the writes to the tables of a host and their slots."""
+    tables = tables_of_host(plan, host)
+    with unordered(), beside(variables[tables[0].name].parts[host]):
+        of_tables = _trained(step.sent, len(tables))
+        return [write for number, table in enumerate(tables) for write in update_part(
+            plan, table, variables[table.name], host, of_tables[number].ids,
+            of_tables[number].row_counts,
+            _gradients_of(step.gradients, step.sent, tables, number),
+            step.learning_rates[number], step.step)[0]]
 
 
 def measured_update(plan: EmbeddingPlan, variables: Variables, ids: ExchangedRows,
@@ -141,14 +195,14 @@ def measured_update(plan: EmbeddingPlan, variables: Variables, ids: ExchangedRow
     """Updates all tables, marks the rows, and measures them if `measures` says so."""
     hosts: list[HostMeasures] = []
     for host, sent in enumerate(ids.sent):
-        tables = tables_of_host(plan, host)
-        gradients, rates, step = _sent_gradients(plan, ids, step_gradients, host)
+        tables, step = tables_of_host(plan, host), host_step(plan, ids, step_gradients, host)
         with unordered(), beside(variables[tables[0].name].parts[host]):
             of_tables = _trained(sent, len(tables))
             hosts.append(concatenated([measured_update_of_part(
                 plan, table, variables[table.name], host, of_tables[number].ids,
-                of_tables[number].row_counts, _gradients_of(gradients, sent, tables, number),
-                rates[number], step, marks[table.name][host], measures)
+                of_tables[number].row_counts,
+                _gradients_of(step.gradients, sent, tables, number), step.learning_rates[number],
+                step.step, marks[table.name][host], measures)
                 for number, table in enumerate(tables)]))
     return StepMeasures(
         tuple(hosts), tf.stack([ids.tables[table.name].given_count for table in plan.tables]),
@@ -167,7 +221,7 @@ def are_for_training(ids: ExchangedRows) -> bool:
 
 
 TF_OPS_EXCHANGE = Backend(to_exchanged_rows, look_up, update, measured_update, row_counts,
-                          are_for_training)
+                          are_for_training, Exchange(host_step, merged, update_host))
 
 
 def _to_sent(plan: EmbeddingPlan, tables: Mapping[str, ShardedIds],
@@ -212,18 +266,6 @@ def _received(sent: SentIds, num_tables: int) -> list[HostTable]:
 def _trained(sent: SentIds, num_tables: int) -> list[HostTable]:
     return [of_table._replace(ids=with_unique_ids(of_table.ids))
             for of_table in _received(sent, num_tables)]
-
-
-def _sent_gradients(plan: EmbeddingPlan, ids: ExchangedRows, step_gradients: StepGradients,
-                    host: int) -> tuple[Tensor, Tensor, Tensor]:
-    """Returns the flat gradients of a host's rows, the learning rates, and the step."""
-    tables = tables_of_host(plan, host)
-    rows = tf.split(ids.rows[host], ids.sent[host].sizes[:, 1], num=len(tables))
-    gradients = [tf.reshape(tf.gather(scaled_gradient(
-        table, ids.tables[table.name].row_scales, step_gradients), of_table), [-1])
-        for table, of_table in zip(tables, rows, strict=True)]
-    return (tf.concat(gradients, 0), stack_values(step_gradients.learning_rates, tables),
-            tf.identity(step_gradients.step))
 
 
 def _gradients_of(gradients: Tensor, sent: SentIds, tables: Sequence[TablePlan],

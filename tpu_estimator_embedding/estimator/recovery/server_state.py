@@ -24,6 +24,9 @@ from tpu_estimator_embedding.types import Tensor
 
 _PREFIX = "tpu_estimator_embedding/"
 _FILE = "training_on_servers"
+
+# On the first server: exists while a chief makes the update of all workers.
+UNFINISHED_UPDATE = f"{_PREFIX}unfinished_update"
 _READS = frozenset({"ReadVariableOp", "ResourceGather", "ResourceGatherNd", "VariableShape",
                     "VarIsInitializedOp", "TpuEmbeddingLookUp", "TpuEmbeddingFlatLookUp"})
 
@@ -58,6 +61,9 @@ class ServerState:
         self._unset_trainings = [_destroy(training) for training in trainings]
         self._set_permits = [_assign(permit, self._value) for permit in permits]
         self._unset_permits = [_destroy(permit) for permit in others]
+        unfinished = _variable(devices[0], UNFINISHED_UPDATE)
+        self._is_unfinished = _at(unfinished, tf.raw_ops.VarIsInitializedOp, resource=unfinished)
+        self._forget_unfinished = _destroy(unfinished)
 
     def training(self, session: tf.compat.v1.Session) -> int | None:
         """Returns what training the variables belong to, None where not all servers agree."""
@@ -68,6 +74,10 @@ class ServerState:
         except tf.errors.FailedPreconditionError:  # removed meanwhile
             return None
         return numbers.pop() if len(numbers) == 1 else None
+
+    def has_unfinished_update(self, session: tf.compat.v1.Session) -> bool:
+        """Whether a chief died while it made an update of all workers."""
+        return bool(session.run(self._is_unfinished))
 
     def stop_steps(self, session: tf.compat.v1.Session) -> bool:
         """Makes the steps of all trainers fail; returns whether there was a training."""
@@ -86,6 +96,7 @@ class ServerState:
         _note_training(directory, number)
         session.run(self._unset_failure)
         self.permit_steps(session)
+        session.run(self._forget_unfinished)
         session.run(self._set_trainings, {self._value: number})
 
     def fail(self, session: tf.compat.v1.Session, message: str) -> None:

@@ -105,7 +105,7 @@ class ClusterSessionManager(session_manager.SessionManager):
     def _is_kept(self, session: tf.compat.v1.Session, directory: str) -> bool:
         training = self._state.training(session)
         return (training is not None and training == training_of(directory)
-                and self._is_ready(session))
+                and not self._state.has_unfinished_update(session) and self._is_ready(session))
 
     def _keep(self, session: tf.compat.v1.Session, saver: Any, directory: str) -> None:
         self._state.permit_steps(session)

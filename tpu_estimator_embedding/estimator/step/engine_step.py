@@ -14,6 +14,7 @@ import tensorflow as tf
 from tensorflow.python.tpu import tpu_function
 from tensorflow.python.training import training_util
 
+from tpu_estimator_embedding import checks
 from tpu_estimator_embedding.checkpoint.layouts.table_saveables import teach_savers
 from tpu_estimator_embedding.engine.partitioned_embedding import (
     PartitionedEmbedding,
@@ -41,6 +42,8 @@ from tpu_estimator_embedding.estimator.step.gradient_capture import GradientCapt
 from tpu_estimator_embedding.estimator.step.lookahead import Lookahead
 from tpu_estimator_embedding.estimator.step.measured_step import summarize_always, update_tables
 from tpu_estimator_embedding.estimator.step.table_names import check_all_used, name_tables
+from tpu_estimator_embedding.estimator.synchronous.synchronous_step import synchronize
+from tpu_estimator_embedding.estimator.synchronous.workers import Workers
 from tpu_estimator_embedding.ops.late_tensors import late_tensor, set_late_tensor
 from tpu_estimator_embedding.optimizers.frequency_estimator import FrequencyEstimator
 from tpu_estimator_embedding.plan.embedding_plan import EmbeddingPlan, TablePlan
@@ -68,7 +71,8 @@ class EngineStep(NamedTuple):
 def build_step(plan: EmbeddingPlan, prepared: StepInput, model_fn: Callable[[Any, Any], Any],
                *, from_columns: bool, training: bool,
                checkpoint_num_hosts: int | None = None,
-               servers: Sequence[str] = (), statistics: Sequence[EmbeddingStatisticsHook] = (),
+               servers: Sequence[str] = (), workers: Workers | None = None,
+               statistics: Sequence[EmbeddingStatisticsHook] = (),
                model_dir: str | None = None) -> EngineStep:
     """Builds the graph of one step.
 
@@ -81,6 +85,7 @@ def build_step(plan: EmbeddingPlan, prepared: StepInput, model_fn: Callable[[Any
         training: whether to capture gradients and update the tables.
         checkpoint_num_hosts: as in `TableSlice`.
         servers: as in `create_variables`.
+        workers: those that update together; None where this process updates on its own.
         statistics: hooks that measure updates; the model_fn may return more of them.
         model_dir: the directory that these hooks write to; None if the chief writes for all.
 
@@ -96,7 +101,8 @@ def build_step(plan: EmbeddingPlan, prepared: StepInput, model_fn: Callable[[Any
     first = (split_replicas(plan, lookahead.stacked, step_input.ids, num_replicas)[0] if lookahead
              else {table.name: _stand_in(table) for table in plan.tables})
     capture = GradientCapture(plan) if training and plan.tables else None
-    spec, scopes = _call_model_fn(model_fn, plan, step_input, first, capture)
+    spec, scopes = _call_model_fn(model_fn, plan, step_input, first, capture,
+                                  workers.size if workers else 1)
     if capture:
         capture.hide()
     if training:
@@ -118,7 +124,11 @@ def build_step(plan: EmbeddingPlan, prepared: StepInput, model_fn: Callable[[Any
         _learning_without_gradients(plan))]) if capture else {}
     spec, gradients = _replicate(spec, gradients, [first, *by_replica[1:]], step_input, training)
     if not capture:
-        return EngineStep(spec, engine, names, None, ())
+        if not workers or not training:
+            return EngineStep(spec, engine, names, None, ())
+        together = synchronize(workers, engine, None, None, spec.train_op, step)
+        return EngineStep(spec._replace(train_op=together.train_op), engine, names, None,
+                          (together.hook,))
     with tf.device("/device:CPU:0"):
         look_up = lookahead.look_up(engine, prepared) if lookahead else None
         # A gradient may not depend on the activations, so the update waits for lookups.
@@ -126,10 +136,24 @@ def build_step(plan: EmbeddingPlan, prepared: StepInput, model_fn: Callable[[Any
               tf.control_dependencies([look_up] if lookahead else list(stacked.values()))):
             step_gradients = engine.step_gradients(gradients, step)
             measuring = [*statistics, *statistics_hooks(getattr(spec, "training_hooks", ()))]
-            update = update_tables(engine, step_input.ids, step_gradients, measuring, model_dir)
+            if workers:
+                _check_measures_nothing(measuring)
+                together = synchronize(workers, engine, step_input.ids, step_gradients,
+                                       spec.train_op, step)
+                spec, update = spec._replace(train_op=together.train_op), None
+            else:
+                update = update_tables(engine, step_input.ids, step_gradients, measuring,
+                                       model_dir)
     summarize_always(engine, step_gradients, is_measured=bool(measuring) and model_dir is not None)
-    hooks = (lookahead.hook(prepared),) if lookahead else ()
-    return EngineStep(spec, engine, names, update, hooks)
+    hooks = [lookahead.hook(prepared)] if lookahead else []
+    return EngineStep(spec, engine, names, update,
+                      (*hooks, together.hook) if workers else tuple(hooks))
+
+
+def _check_measures_nothing(hooks: Sequence[EmbeddingStatisticsHook]) -> None:
+    checks.check(not hooks, "EmbeddingStatisticsHook", "left out where workers train "
+                 "synchronously", [type(hook).__name__ for hook in hooks],
+                 "Leave --statistics out, or train asynchronously.")
 
 
 def _stand_in(table: TablePlan) -> Tensor:
@@ -137,13 +161,13 @@ def _stand_in(table: TablePlan) -> Tensor:
 
 
 def _call_model_fn(model_fn: Callable[[Any, Any], Any], plan: EmbeddingPlan,
-                   step_input: StepInput, stacked: Stacked, capture: GradientCapture | None
-                   ) -> tuple[Any, Mapping[str, str]]:
+                   step_input: StepInput, stacked: Stacked, capture: GradientCapture | None,
+                   num_workers: int) -> tuple[Any, Mapping[str, str]]:
     features, labels, batch_size = step_input.replicas[0]
     if plan.features:
         activations = split_activations(plan, stacked, batch_size)
         features = {**features, **(capture.tie(activations) if capture else activations)}
-    num_replicas = len(step_input.replicas)
+    num_replicas = len(step_input.replicas) * num_workers
     with (recorded_scopes() as scopes, tpu_function.tpu_shard_context(num_replicas),
           _resource_variables()):
         return model_fn(features, labels), scopes

@@ -1,0 +1,150 @@
+# SPDX-License-Identifier: Apache-2.0
+"""One update of the sum over all workers, in the graph of a worker's step.
+
+    worker                      server of host h            chief
+    ids, gradients of rows ───▶ slots of the worker
+    gradients of the model ───▶ slots (first server)
+    tag: all is sent ─────────────────────────────────────▶ waits for all tags
+                                merge slots, sort, update ◀─ go on
+                                                            sum, apply, count the step
+    waits for the chief ◀─────────────────────────────────── step is done
+
+Every sum is in the order of the workers, whose rows of activations follow each other as those of
+the replicas of one process do.
+"""
+
+from collections.abc import Sequence
+from typing import Any, NamedTuple
+
+import tensorflow as tf
+
+from tpu_estimator_embedding import checks
+from tpu_estimator_embedding.compat.stand_ins import tpu_ops
+from tpu_estimator_embedding.engine.backend import StepGradients, StepIds
+from tpu_estimator_embedding.engine.partitioned_embedding import PartitionedEmbedding
+from tpu_estimator_embedding.engine.step_ids import exchange_of
+from tpu_estimator_embedding.estimator.replicas.replicate_step import cross_replica_sums
+from tpu_estimator_embedding.estimator.synchronous.server_slots import ServerSlots
+from tpu_estimator_embedding.estimator.synchronous.synchronous_hook import SynchronousHook
+from tpu_estimator_embedding.estimator.synchronous.workers import Workers
+from tpu_estimator_embedding.ops.nests import tensors_of, with_tensors
+from tpu_estimator_embedding.types import Tensor
+
+_SUMS = "sums"
+
+
+class SynchronousStep(NamedTuple):
+    """A step of a worker.
+
+    Attributes:
+        train_op: what the worker runs instead of the model's train_op.
+        hook: what its session needs.
+    """
+
+    train_op: tf.Operation
+    hook: SynchronousHook
+
+
+def synchronize(workers: Workers, engine: PartitionedEmbedding, ids: StepIds,
+                gradients: StepGradients | None, train_op: tf.Operation,
+                step: Tensor) -> SynchronousStep:
+    """Makes a step one of all workers.
+
+    Args:
+        workers: of the cluster.
+        engine: the tables.
+        ids: of the step.
+        gradients: of the step; None without tables.
+        train_op: the model's.
+        step: the global step before it is counted.
+
+    Raises:
+        ValueError: if the model does not sum its gradients over replicas, or computes gradients
+            from such a sum.
+    """
+    slots = ServerSlots(workers)
+    sums = _sums_of_update(train_op)
+    host_steps = [] if gradients is None else [
+        exchange_of(ids).host_step(engine.plan, ids, gradients, host)
+        for host in range(len(workers.servers))
+        if any(host < len(engine.plan.rows_per_host(table)) for table in engine.plan.tables)]
+    places = [(tensors_of(host_step), workers.servers[host], f"host{host}")
+              for host, host_step in enumerate(host_steps)]
+    places.append(([op.inputs[0] for op in sums], workers.servers[0], _SUMS))
+    current = slots.current(step)
+    hook = SynchronousHook(workers, slots)
+    if not workers.is_chief:
+        sent = [write for place in places for write in slots.send(*place)]
+        with tf.control_dependencies(sent):
+            said = slots.say_sent(current)
+        with tf.control_dependencies([said]):
+            return SynchronousStep(slots.wait_for_chief(current), hook)
+    own = [tensor.op for values, _, _ in places for tensor in values]
+    with tf.control_dependencies(own):
+        waited = slots.wait_for_all(current)
+    with tf.control_dependencies([waited]):
+        begun = slots.begin_update(current)
+    with tf.control_dependencies([begun]):
+        others = {place: [slots.read(number, values, device, place)
+                          for number in range(1, workers.size)]
+                  for values, device, place in places}
+        for position, op in enumerate(sums):
+            _add_to_sum(op, [values[position] for values in others[_SUMS]])
+    updates = [write for host, host_step in enumerate(host_steps)
+               for write in _update_host(engine, workers, ids, host, host_step,
+                                         others[f"host{host}"])]
+    _count_after(updates)
+    with tf.control_dependencies([train_op, *updates]):
+        ended = slots.end_update()
+    with tf.control_dependencies([ended]):
+        return SynchronousStep(slots.say_done(current), hook)
+
+
+def _sums_of_update(train_op: tf.Operation) -> list[tf.Operation]:
+    """Returns the cross-replica sums that the model's update is made of."""
+    needed = _ancestors([train_op])
+    sums = [op for op in cross_replica_sums() if op in needed]
+    checks.check_with_sentence(
+        bool(sums), "CrossShardOptimizer must be used for model training on TPUs. model_fn must "
+        "sum its gradients over replicas where workers train synchronously, got no cross-replica "
+        "sum.", "Wrap its optimizer in tf.compat.v1.tpu.CrossShardOptimizer.")
+    before = _ancestors([op.inputs[0].op for op in sums])
+    nested = [op.name for op in sums
+              if op in before or len(tpu_ops.group_assignment(op) or [()]) > 1]
+    checks.check(not nested, "cross_replica_sum", "called for all replicas, on gradients only, "
+                 "where workers train synchronously", nested,
+                 "Normalize per worker, or train in one process.")
+    return sums
+
+
+def _add_to_sum(op: tf.Operation, others: Sequence[Tensor]) -> None:
+    parts = [op.inputs[0], *others]
+    op._update_input(0, tf.concat(parts, 0) if tpu_ops.is_gathered(op) else tf.add_n(parts))
+
+
+def _update_host(engine: PartitionedEmbedding, workers: Workers, ids: StepIds, host: int,
+                 own: Any, others: Sequence[Sequence[Tensor]]) -> list[tf.Operation]:
+    exchange, plan = exchange_of(ids), engine.plan
+    with tf.device(workers.servers[host]):
+        merged = exchange.merged(plan, host, [own, *(with_tensors(own, values)
+                                                     for values in others)])
+    return exchange.update_host(plan, engine.variables, host, merged)
+
+
+def _count_after(updates: Sequence[tf.Operation]) -> None:
+    """Makes the step count after the updates of tables: then workers read new rows."""
+    for consumer in tf.compat.v1.train.get_global_step().handle.consumers():
+        is_initializer = consumer.name.startswith("global_step/")
+        if consumer.type.startswith("Assign") and not is_initializer:
+            consumer._add_control_inputs(list(updates))
+
+
+def _ancestors(ops: Sequence[tf.Operation]) -> set[tf.Operation]:
+    found, left = set(ops), list(ops)
+    while left:
+        op = left.pop()
+        for other in (*(each.op for each in op.inputs), *op.control_inputs):
+            if other not in found:
+                found.add(other)
+                left.append(other)
+    return found
