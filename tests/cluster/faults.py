@@ -13,6 +13,7 @@ import tensorflow as tf
 
 from tests.cluster import train
 from tpu_estimator_embedding.cluster.task import Task, new_tasks, run_command
+from tpu_estimator_embedding.kernels import load
 
 SECONDS = 150  # a test that waits longer for something has failed
 
@@ -121,6 +122,7 @@ def check_checkpoints(model_dir, steps, finite="words"):
 def training(model_dir, steps, *, workers=1, servers=2, evaluator=False, seconds_per_step=0.1,
              seconds_per_checkpoint=2):
     """Yields a cluster that trains `tests/cluster/train.py`; nothing of it is left at the end."""
+    load.native_ops()  # compiles the kernels, if they are not, before anybody waits for a task
     command = run_command([str(pathlib.Path(train.__file__)), str(model_dir), str(steps), "mod",
                            str(seconds_per_step), str(seconds_per_checkpoint)])
     cluster = FaultyCluster(new_tasks(command, workers=workers, servers=servers,

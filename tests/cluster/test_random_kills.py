@@ -26,7 +26,7 @@ SEED = int(os.environ.get("SEED", "1"))
 BATCH_SIZE = 128  # so that there are many steps
 SECONDS = 3 * 3600
 DOWN_SECONDS = 3  # until a cluster manager starts a task again
-BETWEEN_SECONDS = (1, 40)
+BETWEEN_SECONDS = (1, 30)
 
 
 def demo_cluster(directory):
