@@ -22,7 +22,7 @@ from tpu_estimator_embedding.engine.partitioned_embedding import (
     PartitionedEmbedding,
     create_variables,
     default_names,
-    shard_ids,
+    shard_replicas,
 )
 from tpu_estimator_embedding.kernels import load
 from tpu_estimator_embedding.optimizers.adam import Adam
@@ -37,7 +37,8 @@ REFUSALS = (tf.errors.InvalidArgumentError, tf.errors.FailedPreconditionError,
 ENDS = (-2 ** 63, -2 ** 31, -1, 0, 1, 2, 3, 7, 2 ** 31 - 1, 2 ** 31, 2 ** 62, 2 ** 63 - 1)
 NUMBER = r"-?\d+"
 # For larger ones there may be no memory.
-MOST = {"num_hosts": 4, "batch_sizes": 50, "num_sparse": 50}
+MOST = {"num_hosts": 4, "num_tables": 50, "batch_sizes": 50, "num_sparse": 50, "row_counts": 50,
+        "dims": 50}
 
 
 class Recorder:
@@ -54,8 +55,8 @@ class Recorder:
         return call
 
 
-def recorded_calls(ops, num_hosts):
-    """Returns the calls of a training step of three tables."""
+def recorded_calls(ops, num_hosts, *, on_servers=False):
+    """Returns the calls of a training step of three tables, and their variables."""
     optimizers = [RowOptimizer(rule, 0.5, use_gradient_accumulation=False)
                   for rule in (SGD(), Momentum(0.5), Adam(lazy_adam=False))]
     plan = EmbeddingPlan.build(
@@ -72,7 +73,7 @@ def recorded_calls(ops, num_hosts):
     original, load.native_ops = load.native_ops, lambda: recorder
     try:
         engine = PartitionedEmbedding(plan, variables)
-        ids = shard_ids(plan, data, 2, training=True)
+        ids = shard_replicas(plan, [(data, 2)], training=True, on_servers=on_servers)
         stacked = engine.lookup(ids)
         engine.apply_gradients(ids, {name: tf.ones_like(value) for name, value in stacked.items()},
                                0)
@@ -183,7 +184,8 @@ OTHER_HANDLES = []
 def main(seed, num_calls):
     ops = load.native_ops()
     rng = np.random.default_rng(seed)
-    kept = [recorded_calls(ops, num_hosts) for num_hosts in (1, 2)]
+    kept = [recorded_calls(ops, 1), recorded_calls(ops, 2),
+            recorded_calls(ops, 2, on_servers=True)]
     others = [tf.Variable(value) for value in (np.ones([9, 5]), np.ones([3, 5], np.float32),
                                                np.float32(1), np.ones([9, 5], np.float32))]
     OTHER_HANDLES.extend(variable.handle for variable in others)

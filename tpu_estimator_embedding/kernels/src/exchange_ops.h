@@ -72,6 +72,9 @@ class CombineOp : public tensorflow::OpKernel {
     TF_RETURN_IF_ERROR(construction->GetAttr("num_parts", &num_parts_));
     TF_RETURN_IF_ERROR(CheckCount("dims", "table", num_tables, dims_.size()));
     TF_RETURN_IF_ERROR(CheckCount("num_parts", "table", num_tables, num_parts_.size()));
+    int64_t num_hosts;
+    TF_RETURN_IF_ERROR(construction->GetAttr("num_hosts", &num_hosts));
+    TF_RETURN_IF_ERROR(CheckAll("num_parts", num_parts_, 1, num_hosts));
     return CheckAll("dims", dims_, 1, kMostColumns);
   }
 
