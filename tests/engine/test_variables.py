@@ -7,6 +7,7 @@ import tensorflow as tf
 
 from tests.oracle import cut
 from tpu_estimator_embedding.checkpoint.layouts.table_layouts import TABLE_LAYOUTS_KEY
+from tpu_estimator_embedding.checkpoint.layouts.table_saveables import teach_savers
 from tpu_estimator_embedding.engine.variables import TableNames, create_variables, default_names
 from tpu_estimator_embedding.optimizers.adagrad import Adagrad
 from tpu_estimator_embedding.optimizers.adam import Adam
@@ -14,6 +15,11 @@ from tpu_estimator_embedding.optimizers.row_optimizer import RowOptimizer
 from tpu_estimator_embedding.plan.embedding_plan import EmbeddingPlan, FeaturePlan, TablePlan
 
 VALUES = np.arange(13 * 4, dtype=np.float32).reshape([13, 4])
+
+
+@pytest.fixture(autouse=True, scope="module")
+def savers_that_know_layouts():
+    teach_savers()
 
 
 def new_plan(num_hosts=1, rows=13, rule=None, initializer=None, strategy="div"):
