@@ -12,10 +12,10 @@ import tensorflow as tf
 
 import tpu_estimator_embedding
 from tests import subprocesses
-from tests.cluster import train
+from tests.cluster import train, train_together
 from tpu_estimator_embedding.estimator.synchronous.workers import workers_of
 
-PROGRAM = pathlib.Path(__file__).with_name("train_together.py")
+PROGRAM = pathlib.Path(train_together.__file__)
 COMMAND = [sys.executable, "-m", "tpu_estimator_embedding", "cluster", "--workers", "1",
            "--ps", "2"]
 STEPS = 20
@@ -30,9 +30,6 @@ def values(model_dir):
 @pytest.fixture(scope="module")
 def in_one_process(tmp_path_factory):
     """Returns what one process with two replicas trains from the batches of two workers."""
-    sys.path.insert(0, str(PROGRAM.parent))
-    from tests.cluster import train_together  # after the path: it is a program
-
     tpu_estimator_embedding.install()
     model_dir = tmp_path_factory.mktemp("alone")
     estimator = tf.compat.v1.estimator.tpu.TPUEstimator(

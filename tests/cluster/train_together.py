@@ -15,7 +15,8 @@ import sys
 
 import numpy as np
 import tensorflow.compat.v1 as tf
-import train
+
+from tests.cluster import train
 
 RANDOM = np.random.RandomState(1)
 IDS = {"first": RANDOM.randint(0, 11, [80, 3]), "second": RANDOM.randint(0, 11, [80, 2]),

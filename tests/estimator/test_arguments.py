@@ -56,6 +56,8 @@ TESTED = {
         "num_hosts": "test_partition.test_hosts_train_evaluate_and_predict_as_the_oracle",
         "checkpoint_num_hosts": "restore.test_layouts.test_asks_for_the_hosts_that_wrote_a_"
                                 "checkpoint_that_does_not_say",
+        "cluster_config": "tests.cluster.test_synchronous."
+                          "test_two_workers_train_as_two_replicas",
     },
     TPUConfig.__new__: {
         "iterations_per_loop": "test_iterations_per_loop.test_hooks_see_the_last_step_of_each_"
@@ -132,7 +134,8 @@ def test_every_argument_has_its_test(function):
     assert list(inspect.signature(function).parameters)[1:] == list(tests)
     for path in set(tests.values()):
         module, name = path.rsplit(".", 1)
-        test = getattr(importlib.import_module(f"tests.estimator.{module}"), name)
+        module = module if module.startswith("tests.") else f"tests.estimator.{module}"
+        test = getattr(importlib.import_module(module), name)
         assert inspect.isfunction(test)
 
 

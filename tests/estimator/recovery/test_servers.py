@@ -12,6 +12,9 @@ from tpu_estimator_embedding.estimator.recovery import servers as servers_module
 from tpu_estimator_embedding.estimator.recovery.servers import Server, silent, wait_for
 from tpu_estimator_embedding.estimator.recovery.watchdog import Watchdog
 
+# With install(), and without TF_CONFIG, this machine stands in for a server that does not answer.
+pytestmark = pytest.mark.usefixtures("tensorflows_own")
+
 
 @pytest.fixture
 def present(cluster):
