@@ -15,7 +15,7 @@ from tests.cluster import train
 from tpu_estimator_embedding.cluster.task import Task, new_tasks, run_command
 from tpu_estimator_embedding.kernels import load
 
-SECONDS = 150  # a test that waits longer for something has failed
+SECONDS = 300  # a test that waits longer for something has failed
 
 
 class NotedTask(Task):

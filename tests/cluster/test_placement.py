@@ -88,6 +88,9 @@ def test_sessions_with_own_settings_wait_for_servers_only(monkeypatch, tmp_path,
     assert estimator._session_config.log_device_placement
     assert estimator._session_config.device_filters == ["/job:ps", f"/job:{job}/task:0"]
     assert not settings.device_filters
+    plain = with_device_filters(config.replace(session_config=None)).session_config
+    assert plain.device_filters == estimator._session_config.device_filters
+    assert plain.allow_soft_placement
     own = tf.compat.v1.ConfigProto(device_filters=["/job:ps/task:1"])
     assert with_device_filters(config.replace(session_config=own)).session_config == own
 

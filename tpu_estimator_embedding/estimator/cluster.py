@@ -54,14 +54,19 @@ def cluster_of(config: Any) -> Cluster:
 def with_device_filters(config: Any) -> Any:
     """Returns a RunConfig whose sessions do not wait for other workers.
 
-    Estimator sets device filters, but a program's `session_config` replaces them: its sessions
-    would only start after all tasks of the cluster have started.
+    TensorFlow sets no device filters for a TPU's RunConfig, and a program's `session_config`
+    replaces those of any other: a session would start only while all tasks of the cluster run.
     """
     session_config = getattr(config, "session_config", None)
-    if session_config is None or not config.num_ps_replicas or session_config.device_filters:
+    if not getattr(config, "num_ps_replicas", 0) or (
+            session_config is not None and session_config.device_filters):
         return config
     merged = tf.compat.v1.ConfigProto()
-    merged.CopyFrom(session_config)
+    if session_config is not None:
+        merged.CopyFrom(session_config)
+    else:  # as Estimator does
+        merged.allow_soft_placement = True
+        merged.graph_options.rewrite_options.meta_optimizer_iterations = 1
     merged.device_filters.extend([f"/job:{_SERVER}",
                                   f"/job:{config.task_type}/task:{config.task_id}"])
     return config.replace(session_config=merged)

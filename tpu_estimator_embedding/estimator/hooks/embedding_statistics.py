@@ -58,7 +58,7 @@ class EmbeddingStatisticsHook(tf.compat.v1.train.SessionRunHook):
         self._every_n_steps, self._output_dir = every_n_steps, output_dir
         self._step: MeasuredStep | None = None
         self._is_left_to_chief = False
-        self._last = 0
+        self._last = self._intervals = 0
         self._is_due = False
 
     def measure(self, step: MeasuredStep | None, model_dir: str) -> None:
@@ -91,13 +91,15 @@ class EmbeddingStatisticsHook(tf.compat.v1.train.SessionRunHook):
         if self._step is None:
             return
         self._last, _ = session.run([self._global_step, self._step.find_trained_rows])
+        self._intervals = self._last // self._every_n_steps
 
     def before_run(self, run_context: tf.compat.v1.train.SessionRunContext
                    ) -> tf.compat.v1.train.SessionRunArgs:
         """Requests measures if the step is due."""
         if self._step is None:
             return tf.compat.v1.train.SessionRunArgs({})
-        self._is_due = (self._last + 1) // self._every_n_steps > self._last // self._every_n_steps
+        # Other workers of a cluster may take the very step that is a multiple.
+        self._is_due = (self._last + 1) // self._every_n_steps > self._intervals
         fetches = {"step": self._global_step}
         if not self._is_due:
             return tf.compat.v1.train.SessionRunArgs(fetches)
@@ -114,6 +116,7 @@ class EmbeddingStatisticsHook(tf.compat.v1.train.SessionRunHook):
         self._last = max(self._last + 1, int(run_values.results["step"]))
         if not self._is_due:
             return
+        self._intervals = self._last // self._every_n_steps
         statistics = summarize(self._step.plan, run_values.results["measures"])
         self._writer.add_summary(to_summary(statistics), self._last)
         self._writer.flush()
