@@ -92,15 +92,9 @@ def measured_update(plan: EmbeddingPlan, variables: Variables, ids: PreparedIds,
         tables = tables_of_host(plan, host)
         inputs = _inputs_from_step(plan, variables, ids, step_gradients, host)
         with beside(variables[tables[0].name].parts[host]):
-            sums, covered, row_norms = load.native_ops().tpu_embedding_measured_update(
-                **inputs, marks=[marks[table.name][host].handle for table in tables],
-                measures=measures)
-        hosts.append(HostMeasures(sums, covered, row_norms, host_ids.run_ids, host_ids.run_ends,
-                                  tf.gather(host_ids.sizes, [IDS, RUNS, RUNS], axis=1)))
-    return StepMeasures(
-        tuple(hosts), ids.given_counts,
-        stack_values(step_gradients.multipliers, list(plan.tables)),
-        stack_values(step_gradients.learning_rates, list(plan.tables)))
+            hosts.append(update_and_measure(inputs, host_ids, [
+                marks[table.name][host] for table in tables], measures))
+    return step_measures(plan, hosts, ids.given_counts, step_gradients)
 
 
 def row_counts(plan: EmbeddingPlan, ids: PreparedIds) -> dict[str, Tensor]:
@@ -114,6 +108,31 @@ def are_for_training(ids: PreparedIds) -> bool:
 
 
 NATIVE = Backend(to_prepared_ids, look_up, update, measured_update, row_counts, are_for_training)
+
+
+def update_and_measure(inputs: dict[str, Any], host_ids: PreparedHostIds,
+                       marks: list[tf.Variable], measures: Tensor) -> HostMeasures:
+    """Updates a host and measures it.
+
+    Args:
+        inputs: what `update_inputs` returned.
+        host_ids: of the host, sorted.
+        marks: of the rows of each table of the host.
+        measures: scalar bool, whether to measure.
+    """
+    sums, covered, row_norms = load.native_ops().tpu_embedding_measured_update(
+        **inputs, marks=[mark.handle for mark in marks], measures=measures)
+    return HostMeasures(sums, covered, row_norms, host_ids.run_ids, host_ids.run_ends,
+                        tf.gather(host_ids.sizes, [IDS, RUNS, RUNS], axis=1))
+
+
+def step_measures(plan: EmbeddingPlan, hosts: list[HostMeasures], given_counts: Tensor,
+                  step_gradients: StepGradients) -> StepMeasures:
+    """Returns the measures of all hosts, with what the tables have in common."""
+    return StepMeasures(
+        tuple(hosts), given_counts,
+        stack_values(step_gradients.multipliers, list(plan.tables)),
+        stack_values(step_gradients.learning_rates, list(plan.tables)))
 
 
 def update_inputs(plan: EmbeddingPlan, variables: Variables, host: int, host_ids: PreparedHostIds,

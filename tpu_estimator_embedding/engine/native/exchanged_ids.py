@@ -18,7 +18,6 @@ import tensorflow as tf
 
 from tpu_estimator_embedding.engine.backend import Backend, Exchange, Replicas, StepGradients
 from tpu_estimator_embedding.engine.measures import (
-    HostMeasures,
     Marks,
     StepMeasures,
     stack_values,
@@ -27,11 +26,12 @@ from tpu_estimator_embedding.engine.measures import (
 from tpu_estimator_embedding.engine.native.backend import (
     IDS,
     ROWS,
-    RUNS,
     SCALES,
     WEIGHTS,
     Factors,
     Variables,
+    step_measures,
+    update_and_measure,
     update_inputs,
 )
 from tpu_estimator_embedding.engine.native.prepared_ids import (
@@ -209,18 +209,11 @@ def measured_update(plan: EmbeddingPlan, variables: Variables, ids: ExchangedIds
         step = host_step(plan, ids, step_gradients, host)
         with _on_server(plan, variables, host):
             host_ids = _sorted(plan, step.ids, host)
-            sums, covered, row_norms = load.native_ops().tpu_embedding_measured_update(
-                **update_inputs(plan, variables, host, host_ids, [step.gradients],
-                                _taken_apart(step.factors)),
-                marks=[marks[table.name][host].handle for table in tables_of_host(plan, host)],
-                measures=measures)
-            hosts.append(HostMeasures(sums, covered, row_norms, host_ids.run_ids,
-                                      host_ids.run_ends,
-                                      tf.gather(host_ids.sizes, [IDS, RUNS, RUNS], axis=1)))
-    return StepMeasures(
-        tuple(hosts), ids.given_counts,
-        stack_values(step_gradients.multipliers, list(plan.tables)),
-        stack_values(step_gradients.learning_rates, list(plan.tables)))
+            inputs = update_inputs(plan, variables, host, host_ids, [step.gradients],
+                                   _taken_apart(step.factors))
+            hosts.append(update_and_measure(inputs, host_ids, [
+                marks[table.name][host] for table in tables_of_host(plan, host)], measures))
+    return step_measures(plan, hosts, ids.given_counts, step_gradients)
 
 
 def row_counts(plan: EmbeddingPlan, ids: ExchangedIds) -> dict[str, Tensor]:
