@@ -127,3 +127,26 @@ def test_each_server_saves_and_restores_its_parts_of_one_step(monkeypatch, tmp_p
 def place(op):
     spec = tf.DeviceSpec.from_string(op.device)
     return spec.job, spec.task
+
+
+SYNCHRONOUS = tpu_estimator_embedding.ClusterConfig(synchronous=True)
+
+
+def test_synchronous_workers_refuse_statistics(monkeypatch, new_estimator):
+    set_task(monkeypatch, "worker")
+    model_fn = program.model_fn
+    monkeypatch.setattr(program, "model_fn", lambda features, labels, mode, params: model_fn(
+        features, labels, mode, params)._replace(
+            training_hooks=[tpu_estimator_embedding.EmbeddingStatisticsHook()]))
+    with pytest.raises(ValueError, match="`EmbeddingStatisticsHook` must be left out where workers "
+                                         "train synchronously, got .* Leave --statistics out"):
+        graph_of(new_estimator(cluster_config=SYNCHRONOUS))
+
+
+def test_synchronous_workers_need_a_sum_of_gradients(monkeypatch, new_estimator):
+    set_task(monkeypatch, "worker")
+    estimator = new_estimator(cluster_config=SYNCHRONOUS)
+    monkeypatch.setattr(program.tf.tpu, "CrossShardOptimizer", lambda optimizer: optimizer)
+    with pytest.raises(ValueError, match="^CrossShardOptimizer must be used for model training on "
+                                         "TPUs"):
+        graph_of(estimator)
