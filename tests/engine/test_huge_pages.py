@@ -5,7 +5,6 @@ import pathlib
 import platform
 import re
 
-import numpy as np
 import pytest
 import tensorflow as tf
 
@@ -24,7 +23,7 @@ from tpu_estimator_embedding.plan.embedding_plan import EmbeddingPlan, FeaturePl
 ROWS, DIMENSION = 100_000, 32
 SIZE = ROWS * DIMENSION * 4  # of the table; its slot has another one
 MOVED = 1.5 * SIZE  # both, except for the ends that share a huge page with other memory
-MOST_STEPS = 50
+MOST_STEPS = 300
 SWITCH = pathlib.Path("/sys/kernel/mm/transparent_hugepage/enabled")
 pytestmark = [
     pytest.mark.usefixtures("native_kernels"),
@@ -56,24 +55,22 @@ def trained():
         moved = bytes_in_huge_pages() - huge
         if moved > MOVED:
             break
-    return before, variables, moved
-
-
-def test_updates_move_tables_and_slots_and_change_nothing_else():
-    before, variables, moved = trained()
-    assert moved > MOVED
-    changed = np.flatnonzero((variables.parts[0].numpy() != before).any(axis=1))
-    assert changed.tolist() == [7]
+    return before, variables.parts[0].numpy(), moved
 
 
 PROGRAM = """
+import numpy as np
 from tests.engine import test_huge_pages
-print(test_huge_pages.trained()[-1])
+
+before, after, moved = test_huge_pages.trained()
+assert np.flatnonzero((before != after).any(axis=1)).tolist() == [7]
+print(moved)
 """
 
 
 @pytest.mark.parametrize("value", ["on", "off"])
-def test_a_variable_switches_them_off(value):
+def test_updates_move_tables_and_slots_unless_a_variable_switches_that_off(value):
+    """In a process of its own: huge pages that an earlier test frees would be subtracted."""
     done = run_python(PROGRAM, TPU_ESTIMATOR_EMBEDDING_HUGE_PAGES=value,
                       TPU_ESTIMATOR_EMBEDDING_KERNELS="native")
     moved = int(done.stdout.splitlines()[-1])

@@ -105,7 +105,7 @@ def programs(draw, numbers_of_replicas):
         kinds, tuple(weighted), draw(st.sampled_from([np.int32, np.int64])),
         draw(st.sampled_from([1, 1, 2, 3, 8])), draw(st.sampled_from(["div", "mod"])),
         num_replicas,
-        {"gradient_multiplier_fn": None if factor is None else falling_from(factor)})
+        plan_options={"gradient_multiplier_fn": None if factor is None else falling_from(factor)})
     batches = [draw(new_batches(oracle, setting)) for _ in range(draw(st.integers(1, 2)))]
     return oracle, setting, batches
 

@@ -159,7 +159,7 @@ assert two.experimental_local_results(two.run(former.dequeue))[1].shape == [2, 2
 expect(RuntimeError, "`dequeue` must be called inside strategy.run, because each of the 2",
        former.dequeue)
 elsewhere = new_embedding()
-expect(RuntimeError, "must be called under the strategy in whose scope the object was made, got "
+expect(RuntimeError, "must be called under the strategy in whose scope the object was created, got "
        "MirroredStrategy", lambda: two.run(
            lambda: elsewhere.enqueue({"bag": tf.constant([1]), "one": tf.constant([1])})))
 print("errors")
