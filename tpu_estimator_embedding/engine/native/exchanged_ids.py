@@ -17,6 +17,7 @@ from typing import NamedTuple
 import tensorflow as tf
 
 from tpu_estimator_embedding.engine.backend import Backend, Exchange, Replicas, StepGradients
+from tpu_estimator_embedding.engine.by_table import concat_by_table
 from tpu_estimator_embedding.engine.measures import (
     Marks,
     StepMeasures,
@@ -175,17 +176,17 @@ def merged(plan: EmbeddingPlan, host: int, steps: Sequence[HostStep]) -> HostSte
     dims = tf.constant([table.dimension for table in tables], tf.int64)
 
     def by_table(column: int, name: str) -> Tensor | None:
-        return _by_table([getattr(of_task, name) for of_task in ids],
-                         [of_task.sizes[:, column] for of_task in ids], len(tables))
+        return concat_by_table([getattr(of_task, name) for of_task in ids],
+                               [of_task.sizes[:, column] for of_task in ids], len(tables))
 
     row_ends = [of_task.row_ends + tf.repeat(
         tf.cast(ends[task, :, IDS] - sizes[task, :, IDS], tf.int32), of_task.sizes[:, ROWS])
         for task, of_task in enumerate(ids)]
-    gradients = _by_table([step.gradients for step in steps],
-                          [of_task.sizes[:, ROWS] * dims for of_task in ids], len(tables))
+    gradients = concat_by_table([step.gradients for step in steps],
+                                [of_task.sizes[:, ROWS] * dims for of_task in ids], len(tables))
     return HostStep(ExchangedHostIds(
         tf.concat([part_rows, tf.reduce_sum(sizes, 0)[:, 1:]], 1), by_table(IDS, "ids"),
-        _by_table(row_ends, [of_task.sizes[:, ROWS] for of_task in ids], len(tables)),
+        concat_by_table(row_ends, [of_task.sizes[:, ROWS] for of_task in ids], len(tables)),
         by_table(WEIGHTS, "weights"), by_table(SCALES, "scales"),
         _replica_ends(ids, ends[:, :, ROWS]) if any(_updates_core_by_core(plan)) else None,
         ids[0].rows), gradients, steps[0].factors)
@@ -256,15 +257,6 @@ def _replica_ends(ids: Sequence[ExchangedHostIds], ends: Tensor) -> Tensor:
         return tf.transpose(ends)
     return tf.concat([of_task.replica_ends + (ends[task] - of_task.sizes[:, ROWS])[:, tf.newaxis]
                       for task, of_task in enumerate(ids)], 1)
-
-
-def _by_table(values: Sequence[Tensor | None], sizes: Sequence[Tensor],
-              num_tables: int) -> Tensor | None:
-    """Concatenates vectors of several tasks table by table, from their sizes of each table."""
-    parts = [tf.split(value, of_task, num=num_tables)
-             for value, of_task in zip(values, sizes, strict=True) if value is not None]
-    return tf.concat([of_task[table] for table in range(num_tables) for of_task in parts],
-                     0) if parts else None
 
 
 def _taken_apart(factors: Tensor) -> Factors:

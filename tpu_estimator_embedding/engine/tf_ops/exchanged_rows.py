@@ -11,6 +11,7 @@ from typing import NamedTuple
 import tensorflow as tf
 
 from tpu_estimator_embedding.engine.backend import Backend, Exchange, Replicas, StepGradients
+from tpu_estimator_embedding.engine.by_table import concat_by_table
 from tpu_estimator_embedding.engine.measures import (
     HostMeasures,
     Marks,
@@ -159,20 +160,16 @@ def merged(plan: EmbeddingPlan, host: int, steps: Sequence[HostStep]) -> HostSte
     tables, sent = tables_of_host(plan, host), [step.sent for step in steps]
     dims = tf.constant([table.dimension for table in tables], tf.int64)
     num_ids, num_rows = ([of_task.sizes[:, column] for of_task in sent] for column in (0, 1))
-    has_weights = sent[0].weights is not None
 
-    def by_table(values: Sequence[Tensor], sizes: Sequence[Tensor]) -> Tensor:
-        parts = [tf.split(value, of_task, num=len(tables))
-                 for value, of_task in zip(values, sizes, strict=True)]
-        return tf.concat([of_task[table] for table in range(len(tables)) for of_task in parts], 0)
+    def by_table(name: str, sizes: Sequence[Tensor]) -> Tensor | None:
+        return concat_by_table([getattr(of_task, name) for of_task in sent], sizes, len(tables))
 
     return HostStep(SentIds(
-        tf.add_n([of_task.sizes for of_task in sent]),
-        by_table([of_task.ids for of_task in sent], num_ids),
-        by_table([of_task.row_lengths for of_task in sent], num_rows),
-        by_table([of_task.weights for of_task in sent], num_ids) if has_weights else None,
+        tf.add_n([of_task.sizes for of_task in sent]), by_table("ids", num_ids),
+        by_table("row_lengths", num_rows), by_table("weights", num_ids),
         tf.concat([of_task.row_counts for of_task in sent], 1)),
-        by_table([step.gradients for step in steps], [count * dims for count in num_rows]),
+        concat_by_table([step.gradients for step in steps],
+                        [count * dims for count in num_rows], len(tables)),
         steps[0].learning_rates, steps[0].step)
 
 
