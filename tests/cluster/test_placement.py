@@ -150,3 +150,48 @@ def test_synchronous_workers_need_a_sum_of_gradients(monkeypatch, new_estimator)
     with pytest.raises(ValueError, match="^CrossShardOptimizer must be used for model training on "
                                          "TPUs"):
         graph_of(estimator)
+
+
+def sum_of_sums(gradient):
+    sum_ = tf.compat.v1.tpu.cross_replica_sum
+    return sum_(gradient / (1 + sum_(tf.reduce_sum(gradient))))
+
+
+def sum_of_some(gradient):
+    return tf.compat.v1.tpu.cross_replica_sum(gradient, group_assignment=[[0], [1]])
+
+
+@pytest.mark.parametrize("summed", [sum_of_sums, sum_of_some])
+def test_synchronous_workers_refuse_sums_of_sums_and_of_some(monkeypatch, new_estimator, summed):
+    set_task(monkeypatch, "worker")
+    estimator = new_estimator(cluster_config=SYNCHRONOUS)
+    optimizer = program.tf.train.GradientDescentOptimizer
+
+    class Optimizer(optimizer):
+        def apply_gradients(self, grads_and_vars, *args, **kwargs):
+            return super().apply_gradients(
+                [(summed(gradient), variable) for gradient, variable in grads_and_vars],
+                *args, **kwargs)
+
+    monkeypatch.setattr(program.tf.tpu, "CrossShardOptimizer", lambda _: Optimizer(0.01))
+    with pytest.raises(ValueError, match=r"`cross_replica_sum` must be called for all replicas, on "
+                                         r"gradients only, where workers train synchronously, got "
+                                         r"\['.*'\]\. Normalize per worker, or train in one"):
+        graph_of(estimator)
+
+
+@pytest.mark.parametrize("job, kernels, cluster_config, num_lines", [
+    ("worker", "native", SYNCHRONOUS, 0),  # sends gradients to the chief
+    ("chief", "native", SYNCHRONOUS, 0), ("worker", "off", None, 3)])
+def test_the_log_says_where_tf_ops_update_tables(monkeypatch, new_estimator, job, kernels,
+                                                 cluster_config, num_lines):
+    set_task(monkeypatch, job)
+    choose_kernels(kernels, monkeypatch)
+    lines = []
+    with graph_of(new_estimator(cluster_config=cluster_config)).as_default():
+        tf.compat.v1.train.Saver(sharded=True)  # a program's own, which adds ops that restore
+        monkeypatch.setattr(tf.compat.v1.logging, "info",
+                            lambda text, *args: lines.append(text % args))
+        tf.compat.v1.train.Saver(sharded=True)
+    assert len([line for line in lines if "TF ops update the tables on /job:ps" in line]) == (
+        num_lines)

@@ -1,8 +1,9 @@
 # SPDX-License-Identifier: Apache-2.0
 """The launcher's processes, with programs that exit in a given way, without TensorFlow."""
 
-import os
+import json
 import signal
+import socket
 import subprocess
 import sys
 import textwrap
@@ -76,11 +77,16 @@ def test_a_task_that_dies_too_often_ends_the_cluster(tasks, job, capfd):
     assert time.monotonic() - started < 50
 
 
-@pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGTERM])
-def test_no_process_is_left_when_the_launcher_is_ended(tmp_path, number):
+@pytest.mark.parametrize("number, status", [
+    (signal.SIGINT, 130), (signal.SIGTERM, 130), (signal.SIGKILL, -signal.SIGKILL)])
+def test_no_process_is_left_when_the_launcher_is_ended(tmp_path, number, status):
     program = tmp_path / "program.py"
-    program.write_text(PREFACE + "pathlib.Path(f'{job}.pid').write_text(str(os.getpid()))\n"
-                       "time.sleep(60)\n")
+    program.write_text(PREFACE + textwrap.dedent("""
+        import subprocess
+        child = subprocess.Popen(["sleep", "60"])
+        pathlib.Path(f"{job}.pid").write_text(f"{os.getpid()} {child.pid} ")
+        child.wait()
+        """))
     launcher = subprocess.Popen(
         [sys.executable, "-c", textwrap.dedent(f"""
             import sys
@@ -92,10 +98,31 @@ def test_no_process_is_left_when_the_launcher_is_ended(tmp_path, number):
     pids = [tmp_path / f"{job}.pid" for job in ("chief", "worker", "ps")]
     wait_until(lambda: all(path.exists() and path.read_text() for path in pids))
     launcher.send_signal(number)
-    assert launcher.wait(30) == 130
-    for path in pids:
-        with pytest.raises(ProcessLookupError):
-            os.kill(int(path.read_text()), 0)
+    assert launcher.wait(30) == status
+    for pid in [int(word) for path in pids for word in path.read_text().split()]:
+        wait_until(lambda pid=pid: not is_running(pid))
+
+
+def is_running(pid):
+    """Whether a process runs; one that has ended may wait for its parent to notice."""
+    state = subprocess.run(["ps", "-o", "stat=", "-p", str(pid)], capture_output=True, text=True,
+                           check=False).stdout
+    return bool(state) and not state.startswith("Z")
+
+
+def test_ports_stay_reserved_and_servers_get_them(tasks):
+    made = tasks("")  # which own the ports
+    for address in {host for task in made
+                    for hosts in json.loads(task._config)["cluster"].values() for host in hosts}:
+        port = int(address.rpartition(":")[2])
+        with socket.socket() as other, pytest.raises(OSError, match="in use"):
+            other.bind(("127.0.0.1", port))
+        with socket.socket() as server:
+            server.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)  # as TensorFlow does
+            server.bind(("", port))
+            server.listen()
+            with socket.create_connection(("127.0.0.1", port), timeout=5):
+                server.accept()[0].close()
 
 
 def wait_until(condition):

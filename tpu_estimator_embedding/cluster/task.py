@@ -9,12 +9,29 @@ import subprocess
 import sys
 import threading
 from collections.abc import Mapping, Sequence
+from typing import NamedTuple
+
+from tpu_estimator_embedding.cluster.reaper import Reaper
 
 TRAINERS = ("chief", "worker")
 
-Addresses = Mapping[str, Sequence[str]]  # job name -> host:port of each task
-
 _printing = threading.Lock()
+
+
+class Launch(NamedTuple):
+    """What the tasks of a cluster have in common.
+
+    Attributes:
+        command: what every task runs.
+        addresses: job name -> host:port of each task.
+        reserved: sockets that keep the ports of the addresses from other programs.
+        reaper: kills the tasks if this process dies.
+    """
+
+    command: Sequence[str]
+    addresses: Mapping[str, Sequence[str]]
+    reserved: Sequence[socket.socket]
+    reaper: Reaper
 
 
 class Task:
@@ -27,13 +44,14 @@ class Task:
         num_starts: how often it was started.
     """
 
-    def __init__(self, job: str, number: int, command: Sequence[str], cluster: Addresses):
-        """Takes the command that every task runs, and all addresses; starts no process."""
+    def __init__(self, job: str, number: int, launch: Launch):
+        """Takes what all tasks have in common; starts no process."""
         self.job = job
         self.number = number
         self.num_starts = 0
-        self._command = command
-        self._config = json.dumps({"cluster": cluster, "task": {"type": job, "index": number}})
+        self._launch = launch
+        self._config = json.dumps({"cluster": launch.addresses,
+                                   "task": {"type": job, "index": number}})
         self._process: subprocess.Popen[str] | None = None
         self._reader: threading.Thread | None = None
 
@@ -55,11 +73,13 @@ class Task:
 
     def start(self) -> None:
         """Starts the process in a separate session, so that only the launcher sends it Ctrl-C."""
+        self._release()
         self.num_starts += 1
         self._process = subprocess.Popen(
-            self._command, stdin=subprocess.DEVNULL, stdout=subprocess.PIPE,
+            self._launch.command, stdin=subprocess.DEVNULL, stdout=subprocess.PIPE,
             stderr=subprocess.STDOUT, text=True, errors="replace", start_new_session=True,
             env={**os.environ, "TF_CONFIG": self._config, "PYTHONUNBUFFERED": "1"})
+        self._launch.reaper.watch(self._process.pid)
         self._reader = threading.Thread(target=self._print_lines, daemon=True)
         self._reader.start()
 
@@ -82,6 +102,11 @@ class Task:
         if self._process and self._reader:
             self._process.wait()
             self._reader.join(timeout=5)  # a child of the task may hold the pipe open
+            self._release()
+
+    def _release(self) -> None:
+        if self._process:
+            self._launch.reaper.release(self._process.pid)
 
     def _signal(self, number: int) -> None:
         if self._process and self._process.poll() is None:
@@ -104,12 +129,13 @@ def new_tasks(command: Sequence[str], *, workers: int, servers: int,
         evaluator: whether a task evaluates every checkpoint.
     """
     sizes = {"chief": 1, "worker": workers, "ps": servers}
-    ports = iter(_free_ports(sum(sizes.values())))
-    cluster = {job: [f"127.0.0.1:{next(ports)}" for _ in range(size)]
-               for job, size in sizes.items() if size}
-    tasks = [Task(job, number, command, cluster)
+    ports, reserved = _reserve_ports(sum(sizes.values()))
+    addresses = {job: [f"127.0.0.1:{ports.pop()}" for _ in range(size)]
+                 for job, size in sizes.items() if size}
+    launch = Launch(command, addresses, reserved, Reaper())
+    tasks = [Task(job, number, launch)
              for job in ("ps", "chief", "worker") for number in range(sizes[job])]
-    return [*tasks, Task("evaluator", 0, command, cluster)] if evaluator else tasks
+    return [*tasks, Task("evaluator", 0, launch)] if evaluator else tasks
 
 
 def run_command(arguments: Sequence[str]) -> list[str]:
@@ -117,12 +143,19 @@ def run_command(arguments: Sequence[str]) -> list[str]:
     return [sys.executable, "-m", "tpu_estimator_embedding", "run", *arguments]
 
 
-def _free_ports(count: int) -> list[int]:
-    sockets = [socket.socket() for _ in range(count)]  # all open at once, so that they differ
-    try:
-        for each in sockets:
-            each.bind(("127.0.0.1", 0))
-        return [each.getsockname()[1] for each in sockets]
-    finally:
+def _reserve_ports(count: int) -> tuple[list[int], list[socket.socket]]:
+    """Returns free ports, and sockets that keep them.
+
+    A task imports TensorFlow for seconds before it binds its port, and may be restarted later. As
+    long as a socket is bound to the port, the kernel gives it to no program that asks for any port.
+    The task's server can bind it, because it sets SO_REUSEADDR and this socket does not listen.
+    """
+    sockets = [socket.socket() for _ in range(count)]
+    for each in sockets:
+        each.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
+        each.bind(("127.0.0.1", 0))
+    ports = [each.getsockname()[1] for each in sockets]
+    if sys.platform != "linux":  # where a bound socket may get the connections of the server
         for each in sockets:
             each.close()
+    return ports, sockets
