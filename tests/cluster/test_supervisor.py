@@ -103,6 +103,28 @@ def test_no_process_is_left_when_the_launcher_is_ended(tmp_path, number, status)
         wait_until(lambda pid=pid: not is_running(pid))
 
 
+def test_the_chief_ends_before_those_that_it_needs_to_save(tasks, capfd):
+    with pytest.raises(KeyboardInterrupt):
+        supervise(tasks("""
+            import signal
+            def end(number, frame):
+                time.sleep(0.3)  # a step
+                print("ended", flush=True)
+                os._exit(0)
+            signal.signal(signal.SIGINT, end)
+            signal.signal(signal.SIGTERM, end)
+            pathlib.Path(f"{job}.ready").touch()
+            if job == "chief":
+                while len(list(pathlib.Path().glob("*.ready"))) < 3:
+                    time.sleep(0.05)
+                os.kill(os.getppid(), signal.SIGTERM)  # the launcher
+            while True:
+                time.sleep(0.05)
+            """), 0)
+    assert capfd.readouterr().out.splitlines() == [
+        "[chief 0] ended", "[worker 0] ended", "[ps 0] ended"]
+
+
 def is_running(pid):
     """Whether a process runs; one that has ended may wait for its parent to notice."""
     state = subprocess.run(["ps", "-o", "stat=", "-p", str(pid)], capture_output=True, text=True,

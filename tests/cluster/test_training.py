@@ -3,7 +3,10 @@
 
 import pathlib
 import re
+import signal
+import subprocess
 import sys
+import time
 
 import numpy as np
 import pytest
@@ -62,13 +65,32 @@ def test_workers_train_beside_the_chief_and_an_evaluator_evaluates(tmp_path):
     assert not re.search(r"\[worker 0\] .*tables at step", done.stdout)
 
 
-def test_another_number_of_servers_trains_on(tmp_path):
-    for servers, steps in ((2, STEPS), (3, 2 * STEPS)):
-        done = subprocesses.start([*COMMAND, "--workers", "0", "--ps", servers, PROGRAM,
-                                   tmp_path / "cluster", steps, "mod"])
-        assert done.returncode == 0, done.stdout + done.stderr
+def train_until_interrupt(model_dir, log):
+    """Trains on two servers and sends Ctrl-C to the launcher; returns the step that was saved."""
+    with log.open("w") as file:
+        launcher = subprocess.Popen(
+            [*COMMAND, "--workers", "0", "--ps", "2", PROGRAM, model_dir, "100000", "mod", "0.1"],
+            stdout=file, stderr=subprocess.STDOUT)
+    try:
+        deadline = time.monotonic() + subprocesses.TIMEOUT
+        while "loss = " not in log.read_text():
+            assert time.monotonic() < deadline and launcher.poll() is None, log.read_text()
+            time.sleep(0.1)
+        launcher.send_signal(signal.SIGINT)
+        assert launcher.wait(subprocesses.TIMEOUT) == 130
+    finally:
+        launcher.kill()
+    return tf.train.load_checkpoint(str(model_dir)).get_tensor("global_step")
+
+
+def test_an_interrupted_training_goes_on_on_another_number_of_servers(tmp_path):
+    saved = train_until_interrupt(tmp_path / "cluster", tmp_path / "log")
+    assert saved > 0, (tmp_path / "log").read_text()
+    done = subprocesses.start([*COMMAND, "--workers", "0", "--ps", "3", PROGRAM,
+                               tmp_path / "cluster", saved + STEPS, "mod"])
+    assert done.returncode == 0, done.stdout + done.stderr
     tpu_estimator_embedding.install()
-    for steps in (STEPS, 2 * STEPS):
+    for steps in (saved, saved + STEPS):  # each starts with the first batch
         alone = program.new_estimator(str(tmp_path / "alone"), "mod")
         alone.train(program.input_fn, max_steps=steps)
     on_servers = program.new_estimator(str(tmp_path / "cluster"), "mod")

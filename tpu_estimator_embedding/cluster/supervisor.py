@@ -8,7 +8,9 @@ from tpu_estimator_embedding.cluster.task import TRAINERS, Task
 from tpu_estimator_embedding.experiments.processes import sigterm_as_interrupt
 
 _POLL_SECONDS = 0.1
-_GRACE_SECONDS = 60.0  # for a step and a checkpoint
+# In which order tasks are asked to end, and the seconds that they get for it: a chief has to make
+# a step and save a checkpoint, for which it needs the servers, and workers in a synchronous step.
+_ENDINGS = ((("chief",), 60.0), (("worker", "evaluator"), 10.0), (("ps",), 10.0))
 _WORKER_SECONDS = 10.0  # after the chief; workers of a ClusterCoordinator never end by themselves
 _EVALUATOR_SECONDS = 600.0  # for the evaluation of the last checkpoint
 
@@ -65,10 +67,15 @@ def _let_finish(tasks: Sequence[Task], seconds: float) -> None:
 
 
 def _end(tasks: Sequence[Task]) -> None:
+    servers = [task for task in tasks if task.job == "ps"]
     try:
-        for task in tasks:
-            task.interrupt()
-        _let_finish(tasks, _GRACE_SECONDS)
+        for jobs, seconds in _ENDINGS:
+            if any(server.status is not None for server in servers):
+                return  # without it nobody can save anything
+            ending = [task for task in tasks if task.job in jobs]
+            for task in ending:
+                task.interrupt()
+            _let_finish(ending, seconds)
     finally:
         for task in tasks:
             task.kill()

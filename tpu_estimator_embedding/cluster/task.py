@@ -89,7 +89,7 @@ class Task:
             print(f"[{self.name}] {line.rstrip()}", flush=True)
 
     def interrupt(self) -> None:
-        """Asks the task to end: chief and workers save a checkpoint first, servers do not."""
+        """Asks the task to end: a chief finishes its step and saves a checkpoint first."""
         self._signal(signal.SIGTERM if self.job == "ps" else signal.SIGINT)
 
     def kill(self) -> None:
