@@ -16,8 +16,7 @@ from tests.cluster import train, train_together
 from tpu_estimator_embedding.estimator.synchronous.workers import workers_of
 
 PROGRAM = pathlib.Path(train_together.__file__)
-COMMAND = [sys.executable, "-m", "tpu_estimator_embedding", "cluster", "--workers", "1",
-           "--ps", "2"]
+COMMAND = [sys.executable, "-m", "tpu_estimator_embedding", "cluster"]
 STEPS = 20
 
 
@@ -27,32 +26,35 @@ def values(model_dir):
             for name, dtype in reader.get_variable_to_dtype_map().items() if dtype != tf.string}
 
 
-@pytest.fixture(scope="module")
-def in_one_process(tmp_path_factory):
-    """Returns what one process with two replicas trains from the batches of two workers."""
+def train_in_one_process(model_dir, num_workers, pipelined):
+    """Trains with a replica for each worker, from the batches of all."""
     tpu_estimator_embedding.install()
-    model_dir = tmp_path_factory.mktemp("alone")
     estimator = tf.compat.v1.estimator.tpu.TPUEstimator(
         train.model_fn, config=tf.compat.v1.estimator.tpu.RunConfig(
             model_dir=str(model_dir),
-            tpu_config=tf.compat.v1.estimator.tpu.TPUConfig(num_shards=2)),
-        train_batch_size=2 * train.BATCH_SIZE, eval_batch_size=train.BATCH_SIZE,
-        embedding_config_spec=train.embedding_config_spec("mod"), num_hosts=2)
-    estimator.train(lambda params: train_together.batches_of([0, 1], params["batch_size"]),
+            tpu_config=tf.compat.v1.estimator.tpu.TPUConfig(num_shards=num_workers)),
+        train_batch_size=num_workers * train.BATCH_SIZE, eval_batch_size=train.BATCH_SIZE,
+        embedding_config_spec=train.embedding_config_spec(
+            "mod", pipeline_execution_with_tensor_core=pipelined), num_hosts=2)
+    estimator.train(lambda params: train_together.batches_of(range(num_workers),
+                                                             params["batch_size"]),
                     max_steps=STEPS)
-    return values(model_dir)
 
 
-@pytest.mark.parametrize("step_of_death", [[], [STEPS // 2]])
-def test_two_workers_train_as_two_replicas(tmp_path, in_one_process, step_of_death):
-    done = subprocesses.start([*COMMAND, "--restart", "1", "--", "--synchronous", PROGRAM,
-                               tmp_path, STEPS, "mod", *step_of_death])
+@pytest.mark.parametrize("num_workers, options", [(2, ["deaths"]), (3, ["pipelined"])])
+def test_workers_train_as_replicas(tmp_path, num_workers, options):
+    done = subprocesses.start([
+        *COMMAND, "--workers", num_workers - 1, "--ps", "2", "--restart", "1", "--",
+        "--synchronous", PROGRAM, tmp_path / "together", STEPS, "mod", *options])
     assert done.returncode == 0, done.stdout + done.stderr
-    assert bool(re.search(r"\[worker 0\] ended with status -9: restart", done.stdout)) == bool(
-        step_of_death)
-    together = values(tmp_path)
-    assert together.keys() == in_one_process.keys()
-    for name, value in in_one_process.items():
+    died = re.findall(r"\[(\w+) 0\] ended with status -9: restart", done.stdout)
+    restored = re.findall(r"\[chief 0\] .*Restoring parameters from", done.stdout)
+    # A part of an update was made when the chief died, and none when the worker did.
+    assert (died, len(restored)) == ((["chief", "worker"], 1) if "deaths" in options else ([], 0))
+    train_in_one_process(tmp_path / "alone", num_workers, "pipelined" in options)
+    together, alone = values(tmp_path / "together"), values(tmp_path / "alone")
+    assert together.keys() == alone.keys()
+    for name, value in alone.items():
         np.testing.assert_allclose(together[name], value, rtol=1e-6, atol=1e-7, err_msg=name)
 
 

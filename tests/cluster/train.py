@@ -46,7 +46,7 @@ def input_fn(params):
         {name: tf.sparse.from_dense(values) for name, values in rows.items()}, label))
 
 
-def embedding_config_spec(strategy):
+def embedding_config_spec(strategy, **options):
     from tensorflow.python.tpu import tpu_embedding  # there once the package is installed
 
     tables = {
@@ -60,16 +60,18 @@ def embedding_config_spec(strategy):
                 "second": tpu_embedding.FeatureConfig("words"),
                 "history": tpu_embedding.FeatureConfig("items", max_sequence_length=2)}
     return tf.estimator.tpu.experimental.EmbeddingConfigSpec(
-        table_to_config_dict=tables, feature_to_config_dict=features, partition_strategy=strategy)
+        table_to_config_dict=tables, feature_to_config_dict=features, partition_strategy=strategy,
+        **options)
 
 
-def new_estimator(model_dir, strategy, seconds_per_checkpoint=600, **kwargs):
+def new_estimator(model_dir, strategy, seconds_per_checkpoint=600, pipelined=False, **kwargs):
     return tf.estimator.tpu.TPUEstimator(
         model_fn, config=tf.estimator.tpu.RunConfig(
             model_dir=model_dir, save_checkpoints_secs=seconds_per_checkpoint,
             keep_checkpoint_max=20),  # an evaluator may be slow
         train_batch_size=BATCH_SIZE, eval_batch_size=BATCH_SIZE,
-        embedding_config_spec=embedding_config_spec(strategy), **kwargs)
+        embedding_config_spec=embedding_config_spec(
+            strategy, pipeline_execution_with_tensor_core=pipelined), **kwargs)
 
 
 class Pause(tf.train.SessionRunHook):

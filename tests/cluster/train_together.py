@@ -2,9 +2,10 @@
 """A program whose workers have the same batch in every step, each its own.
 
     tpu-estimator-embedding cluster --ps 2 -- --synchronous train_together.py MODEL_DIR STEPS
-        STRATEGY [STEP]
+        STRATEGY [OPTION...]
 
-The first worker kills itself once it has trained up to STEP.
+Options: `pipelined`; `deaths`, at a step each: the chief kills itself between the updates of two
+servers, and the first worker when it has trained.
 """
 
 import json
@@ -17,6 +18,7 @@ import numpy as np
 import tensorflow.compat.v1 as tf
 
 from tests.cluster import train
+from tpu_estimator_embedding.estimator.synchronous import synchronous_step
 
 RANDOM = np.random.RandomState(1)
 IDS = {"first": RANDOM.randint(0, 11, [80, 3]), "second": RANDOM.randint(0, 11, [80, 2]),
@@ -40,11 +42,18 @@ def own_input(params):
                       params["batch_size"])
 
 
+def die_once(mark):
+    """Kills this process, but not again after its restart."""
+    if not mark.exists():
+        mark.touch()
+        os.kill(os.getpid(), signal.SIGKILL)
+
+
 class Death(tf.train.SessionRunHook):
-    """Kills this process at a step, but not again after its restart."""
+    """Kills this process once it has trained up to a step."""
 
     def __init__(self, step, model_dir):
-        self._step, self._mark = step, pathlib.Path(model_dir) / "died"
+        self._step, self._mark = step, pathlib.Path(model_dir) / "worker_died"
 
     def begin(self):
         self._global_step = tf.train.get_global_step()
@@ -53,17 +62,43 @@ class Death(tf.train.SessionRunHook):
         return tf.train.SessionRunArgs(self._global_step)
 
     def after_run(self, run_context, run_values):
-        if run_values.results >= self._step and not self._mark.exists():
-            self._mark.touch()
-            os.kill(os.getpid(), signal.SIGKILL)
+        if run_values.results >= self._step:
+            die_once(self._mark)
 
 
-def main(model_dir, steps, strategy, step_of_death=None):
+def die_within_update(at_step, model_dir):
+    """Kills this process at a step when the first server is updated and the second is not."""
+    mark, update_host = pathlib.Path(model_dir) / "chief_died", synchronous_step._update_host
+    first = []
+
+    def die(step):
+        if step == at_step:
+            die_once(mark)
+        return step
+
+    def update(engine, workers, ids, host, *steps):
+        if host == 0:
+            first[:] = update_host(engine, workers, ids, host, *steps)
+            return first
+        with tf.control_dependencies(first):
+            step = tf.numpy_function(die, [tf.train.get_global_step().read_value()], tf.int64)
+        with tf.control_dependencies([step]):
+            return update_host(engine, workers, ids, host, *steps)
+
+    synchronous_step._update_host = update
+
+
+def main(model_dir, steps, strategy, *options):
     tf.logging.set_verbosity(tf.logging.INFO)
-    is_worker = json.loads(os.environ["TF_CONFIG"])["task"] == {"type": "worker", "index": 0}
-    hooks = [Death(int(step_of_death), model_dir)] if step_of_death and is_worker else []
+    hooks = []
+    if "deaths" in options:
+        task = json.loads(os.environ["TF_CONFIG"])["task"]
+        if task["type"] == "chief":
+            die_within_update(int(steps) // 4, model_dir)
+        if task == {"type": "worker", "index": 0}:
+            hooks.append(Death(int(steps) // 2, model_dir))
     tf.estimator.train_and_evaluate(
-        train.new_estimator(model_dir, strategy),
+        train.new_estimator(model_dir, strategy, pipelined="pipelined" in options),
         tf.estimator.TrainSpec(own_input, max_steps=int(steps), hooks=hooks),
         tf.estimator.EvalSpec(own_input, steps=1))
 

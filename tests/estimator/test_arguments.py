@@ -57,7 +57,7 @@ TESTED = {
         "checkpoint_num_hosts": "restore.test_layouts.test_asks_for_the_hosts_that_wrote_a_"
                                 "checkpoint_that_does_not_say",
         "cluster_config": "tests.cluster.test_synchronous."
-                          "test_two_workers_train_as_two_replicas",
+                          "test_workers_train_as_replicas",
     },
     TPUConfig.__new__: {
         "iterations_per_loop": "test_iterations_per_loop.test_hooks_see_the_last_step_of_each_"
