@@ -22,10 +22,11 @@ class Contender:
     """A training in a separate thread, which pauses between turns."""
 
     def __init__(self, workload: Workload, batches: Sequence[Batch], is_stock: bool = False,
-                 from_records: bool = False, directory: str = ""):
+                 from_records: bool = False, iterations_per_loop: int = 1, directory: str = ""):
         self._directory = tempfile.TemporaryDirectory()
+        self._steps_per_run = 1 if is_stock else iterations_per_loop  # which stock ignores
         files = records.write_once(workload, batches, directory or self._directory.name)
-        estimator = make_estimator(workload, is_stock, self._directory.name)
+        estimator = make_estimator(workload, is_stock, self._directory.name, iterations_per_loop)
         input_fn = records.make_input_fn(workload, files, cached=not from_records,
                                          is_stock=is_stock or not from_records)
         self._turns = _Turns()
@@ -36,8 +37,9 @@ class Contender:
         self.description = "" if is_stock else _kernels()
 
     def run(self, first: int, count: int) -> float:
-        """Runs `count` steps; returns their duration in seconds."""
-        return self._turns.ask(count)
+        """Runs `count` steps, in whole runs of the session; returns their duration in seconds."""
+        runs = -(-count // self._steps_per_run)
+        return self._turns.ask(runs) * count / (runs * self._steps_per_run)
 
     def tables(self) -> list[np.ndarray]:
         """Returns the tables, in the order of the workload."""
@@ -93,12 +95,14 @@ class _Turns(tf.compat.v1.train.SessionRunHook):
             self.answers.put(time.perf_counter() - self._start)
 
 
-def make_estimator(workload: Workload, is_stock: bool, model_dir: str) -> Any:
+def make_estimator(workload: Workload, is_stock: bool, model_dir: str,
+                   iterations_per_loop: int = 1) -> Any:
     """Returns the TPUEstimator of `click_model`, this package's or the stock one."""
     config = upstream.tpu_config.RunConfig(
         model_dir=model_dir, tf_random_seed=1, save_checkpoints_secs=None,
         save_summary_steps=0, log_step_count_steps=None,
-        tpu_config=upstream.tpu_config.TPUConfig(iterations_per_loop=1))  # one step per run
+        tpu_config=upstream.tpu_config.TPUConfig(
+            iterations_per_loop=iterations_per_loop))
     columns = click_model.columns(workload)
     params = {"columns": columns,
               "spec_class": upstream.tpu_estimator.TPUEstimatorSpec}

@@ -261,8 +261,10 @@ ESTIMATOR = (
     *_names("tensorflow.core.protobuf.config_pb2", "CallableOptions",
             "runs the steps of a loop without the Python code of hooks in between"),
     *_members("tensorflow.python.client.session", "BaseSession",
-              "_make_callable_from_options _do_call",
+              "_make_callable_from_options _do_call _closed",
               "runs the steps of a loop without the Python code of hooks in between"),
+    *_names("tensorflow.python.client.session", "_FetchHandler",
+            "the nests that hooks fetch in every run"),
     *_names(f"{_UPSTREAM}.tpu.tpu_estimator",
             "ExamplesPerSecondHook ExportSavedModelApiVersion PeriodicLogger TPUEstimator "
             "model_fn_inference_on_tpu "

@@ -17,7 +17,8 @@ from tpu_estimator_embedding.estimator import upstream
 from tpu_estimator_embedding.estimator.hooks.input_end import only_input_ends
 from tpu_estimator_embedding.estimator.input.embedding_hook import EmbeddingHook
 from tpu_estimator_embedding.estimator.loop_length import LoopLength
-from tpu_estimator_embedding.estimator.made_callable import made_callable
+from tpu_estimator_embedding.estimator.made_callable import StepCallable, made_callable
+from tpu_estimator_embedding.estimator.repeated_runs import RepeatedRuns
 
 _SECONDS_BETWEEN_NOTES = 60
 
@@ -75,7 +76,10 @@ class StepLoop(tf.compat.v1.train.SessionRunHook):
         """Passes the session on."""
         self._coord = coord
         self._run_step = None
-        self._read_counter = made_callable(session, [self._counter])
+        if not session.sess_str:
+            session.run = RepeatedRuns(session).run
+        self._read_counter = made_callable(session, [self._counter],
+                                           on_calling_thread=True)
         for hook in self._host_calls:
             hook.after_create_session(session, coord)
 
@@ -132,7 +136,7 @@ class StepLoop(tf.compat.v1.train.SessionRunHook):
         """
         session, left = run_context.session, self._feed.steps_left
         fetches = run_context.original_args.fetches
-        bare = only_input_ends(made_callable(session, [left], fetches))
-        with_calls = only_input_ends(made_callable(
+        bare = only_input_ends(StepCallable(session, [left], fetches))
+        with_calls = only_input_ends(StepCallable(
             session, [left], [fetches, self._calls(run_context)])) if self._host_calls else bare
         return lambda is_call_due: bool((with_calls if is_call_due else bare)()[0])

@@ -69,7 +69,7 @@ class EmbeddingHook(tf.compat.v1.train.SessionRunHook):
                              coord: tf.train.Coordinator) -> None:
         """Starts the input, again if a lost session was recreated."""
         session.run(self._feeding.start)
-        self._num_waiting = made_callable(session, [self._size])
+        self._num_waiting = made_callable(session, [self._size], on_calling_thread=True)
         self._is_over.clear()
         self._error = None
         feeder = _start(self._feed, session, coord)
@@ -109,8 +109,10 @@ class EmbeddingHook(tf.compat.v1.train.SessionRunHook):
     def _feed(self, session: tf.compat.v1.Session, coord: tf.train.Coordinator) -> None:
         self._sleep(coord)
         try:
+            run = made_callable(session, [], self._feeding.feed,
+                                on_calling_thread=self._feeding.in_one_run)
             while not coord.should_stop():
-                session.run(self._feeding.feed)
+                run()
                 self._has_news.set()
         except tf.errors.OutOfRangeError:
             if not coord.should_stop():  # otherwise the session may be closed already

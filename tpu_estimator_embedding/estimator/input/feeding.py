@@ -21,6 +21,7 @@ class Feeding:
 
     Attributes:
         queue: the queue that is fed.
+        in_one_run: whether one run of `feed` feeds all steps.
         feed: the op that feeds steps until `stop` runs, or one step.
         stop: ends `feed` after the current step.
         start: the op to run first.
@@ -51,8 +52,8 @@ class Feeding:
             with tf.control_dependencies([self.queue.enqueue(step)]):
                 return self.steps_fed.assign_add(1, read_value=False)
 
-        repeats = in_one_run and reading.is_repeatable
-        self.feed = self._repeat(feed_one) if repeats else feed_one()
+        self.in_one_run = in_one_run and reading.is_repeatable
+        self.feed = self._repeat(feed_one) if self.in_one_run else feed_one()
 
     def _repeat(self, feed_one: Callable[[], tf.Operation]) -> tf.Operation:
         def body(goes_on: Any) -> Any:
