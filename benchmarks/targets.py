@@ -54,7 +54,8 @@ _FRONT_DOORS = tuple(
     for front_door, engine in (
         ("v1_engine", "native"), ("tpu_embedding", "native_function"),
         ("tpu_embedding_v2", "native_function"), ("layer_fit", "native_function")))
-_END_TO_END = (Target("W", "estimator", "stock_estimator", 6),
+_END_TO_END = (Target("1x64", "estimator_long_loop", "stock_estimator", 3),
+               Target("W", "estimator", "stock_estimator", 6),
                Target("W", "estimator_records", "stock_estimator_records", 6),
                Target("W", "parsing", "stock_parsing", 2.5))
 

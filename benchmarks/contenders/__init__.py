@@ -57,7 +57,8 @@ class Entry:
 _KERNELS = "TPU_ESTIMATOR_EMBEDDING_KERNELS"
 _NATIVE = ((_KERNELS, "native"),)
 _FILES = ("W", "tiny")
-_END_TO_END = (*_FILES, *(workload.name for workload in SMALL))
+_SMALL = tuple(workload.name for workload in SMALL)
+_END_TO_END = (*_FILES, *_SMALL)
 _RECORDS = (("from_records", True),)
 
 _FRONT_DOORS = ("W", "W2", "tiny")
@@ -96,6 +97,12 @@ END_TO_END = (
           environment=_NATIVE, workloads=_END_TO_END, settling_steps=3),
     Entry("stock_estimator", "estimator", "stock TPUEstimator(use_tpu=False), from memory",
           options=(("is_stock", True),), workloads=_END_TO_END, settling_steps=3),
+    Entry("estimator_loop", "estimator", "TPUEstimator.train, this package, 2 steps per run",
+          environment=_NATIVE, options=(("iterations_per_loop", 2),), workloads=_SMALL,
+          settling_steps=3),
+    Entry("estimator_long_loop", "estimator",
+          "TPUEstimator.train, this package, 100 steps per run", environment=_NATIVE,
+          options=(("iterations_per_loop", 100),), workloads=_SMALL, settling_steps=3),
     Entry("estimator_records", "estimator", "TPUEstimator.train, this package, from files",
           environment=_NATIVE, options=_RECORDS, workloads=_FILES, settling_steps=6),
     Entry("stock_estimator_records", "estimator",

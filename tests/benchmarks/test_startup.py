@@ -26,5 +26,5 @@ def test_run_whose_bound_drifts_says_so():
 def test_small_steps_are_measured_through_the_estimators():
     for workload in SMALL:
         names = [entry.name for entry in contenders.ALL.values() if entry.runs(workload)]
-        assert names == ["estimator", "stock_estimator"]
+        assert names == ["estimator", "stock_estimator", "estimator_loop", "estimator_long_loop"]
     assert all(entry.runs(W) for entry in contenders.QUICK)

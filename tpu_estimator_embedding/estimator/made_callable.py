@@ -39,7 +39,7 @@ def made_callable(session: tf.compat.v1.Session, fetches: Sequence[Tensor], targ
     run = session._make_callable_from_options(config_pb2.CallableOptions(
         target=sorted({getattr(element, "op", element).name for element in elements}),
         fetch=[fetch.name for fetch in fetches],
-        run_options=config_pb2.RunOptions(
+        run_options=tf.compat.v1.RunOptions(
             inter_op_thread_pool=_CALLING_THREAD if on_calling_thread else 0)))
     return lambda: session._do_call(run)
 
