@@ -16,6 +16,7 @@ from tpu_estimator_embedding.cluster.task import Task, new_tasks, run_command
 from tpu_estimator_embedding.kernels import load
 
 SECONDS = 300  # a test that waits longer for something has failed
+SECONDS_PER_CHECKPOINT = 2
 
 
 class NotedTask(Task):
@@ -119,14 +120,24 @@ def check_checkpoints(model_dir, steps, finite="words"):
 
 
 @contextlib.contextmanager
-def training(model_dir, steps, *, workers=1, servers=2, evaluator=False, seconds_per_step=0.1,
-             seconds_per_checkpoint=2):
-    """Yields a cluster that trains `tests/cluster/train.py`; nothing of it is left at the end."""
+def training(model_dir, steps, *, workers=1, evaluator=False, options=(), strategy="mod",
+             seconds_per_step=0.1):
+    """Yields a cluster that trains `tests/cluster/train.py`; nothing of it is left at the end.
+
+    Args:
+        model_dir: its model directory.
+        steps: how many to train.
+        workers: besides the chief; there are two servers.
+        evaluator: whether there is one.
+        options: of `run`.
+        strategy: the partition strategy.
+        seconds_per_step: until `hurry` is called.
+    """
     load.native_ops()  # compiles the kernels, if they are not, before anybody waits for a task
-    command = run_command([str(pathlib.Path(train.__file__)), str(model_dir), str(steps), "mod",
-                           str(seconds_per_step), str(seconds_per_checkpoint)])
-    cluster = FaultyCluster(new_tasks(command, workers=workers, servers=servers,
-                                      evaluator=evaluator), model_dir)
+    command = run_command([*options, train.__file__, str(model_dir), str(steps), strategy,
+                           str(seconds_per_step), str(SECONDS_PER_CHECKPOINT)])
+    cluster = FaultyCluster(new_tasks(command, workers=workers, servers=2, evaluator=evaluator),
+                            model_dir)
     try:
         cluster.start(*cluster.tasks)
         yield cluster

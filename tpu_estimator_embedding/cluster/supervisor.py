@@ -11,7 +11,7 @@ _POLL_SECONDS = 0.1
 # In which order tasks are asked to end, and the seconds that they get for it: a chief has to make
 # a step and save a checkpoint, for which it needs the servers, and workers in a synchronous step.
 _ENDINGS = ((("chief",), 60.0), (("worker", "evaluator"), 10.0), (("ps",), 10.0))
-_WORKER_SECONDS = 10.0  # after the chief; workers of a ClusterCoordinator never end by themselves
+_WORKER_SECONDS = 5.0  # after the chief; workers of a ClusterCoordinator never end by themselves
 _EVALUATOR_SECONDS = 600.0  # for the evaluation of the last checkpoint
 
 
