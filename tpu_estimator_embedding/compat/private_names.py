@@ -149,8 +149,6 @@ CHECKPOINTS = (
               "how a part of a partitioned variable is saved, and the layout of its rows"),
     *_members("tensorflow.python.ops.resource_variable_ops", "BaseResourceVariable",
               "_initializer_op", "a warm start replaces the initializer"),
-    *_members("tensorflow.python.framework.ops", "Graph", "_nodes_by_name",
-              "whether the placeholders of a restore already exist"),
     *_names("tensorflow.python.training.checkpoint_utils", "_set_checkpoint_initializer",
             "a warm start converts the layout of rows"),
     *_members("tensorflow.python.training.saver", "BaseSaverBuilder", "save_op",

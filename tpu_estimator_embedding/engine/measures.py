@@ -64,7 +64,10 @@ def tables_of_host(plan: EmbeddingPlan, host: int) -> list[TablePlan]:
 
 def stack_values(values: Mapping[str, Tensor | float], tables: list[TablePlan]) -> Tensor:
     """Returns the value of each table, 1 by default: `[tables]` float32."""
-    return tf.stack([tf.cast(values.get(table.name, 1.0), tf.float32) for table in tables])
+    found = [values.get(table.name, 1.0) for table in tables]
+    if not any(tf.is_tensor(value) for value in found):
+        return tf.constant(found, tf.float32, [len(found)])
+    return tf.stack([tf.cast(value, tf.float32) for value in found])
 
 
 def create_marks(variables: Mapping[str, TableVariables]) -> dict[str, list[tf.Variable]]:

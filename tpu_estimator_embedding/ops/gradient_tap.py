@@ -6,11 +6,14 @@ activations depend on a trainable dummy variable. An optimizer that minimizes th
 trainable variables then computes the gradient of the activations, which is captured and stopped.
 """
 
+import itertools
 from collections.abc import Callable, Sequence
 
 import tensorflow as tf
 
 from tpu_estimator_embedding.types import Tensor
+
+_numbers = itertools.count()  # of the gradient functions, which TensorFlow registers by name
 
 
 def tap_gradients(source: tf.Variable | Tensor, activations: Sequence[Tensor],
@@ -36,3 +39,30 @@ def tap_gradients(source: tf.Variable | Tensor, activations: Sequence[Tensor],
             return tf.zeros_like(source), *(tf.zeros_like(part) for part in activations)
         return [tf.identity(part) for part in activations], gradient
     return tie(source, *activations)
+
+
+def tap_graph_gradient(source: tf.Variable | Tensor, activation: Tensor,
+                       take: Callable[[Tensor], None]) -> Tensor:
+    """Does the same for one activation in the graph of a session, where no tape records.
+
+    It adds one op and its gradient one more; `tf.custom_gradient` adds fourteen.
+
+    >>> with tf.Graph().as_default():
+    ...     source, taken = tf.constant([0.0]), []
+    ...     loss = 3.0 * tap_graph_gradient(source, tf.constant([2.0]), taken.append)
+    ...     [zeros] = tf.gradients(loss, [source])
+    ...     with tf.compat.v1.Session() as session:
+    ...         session.run((zeros, taken[0]))
+    (array([0.], dtype=float32), array([3.], dtype=float32))
+    """
+    name = f"TpuEmbeddingGradientTap{next(_numbers)}"
+
+    @tf.RegisterGradient(name)
+    def gradient(op: tf.Operation, of_source: Tensor, of_activation: Tensor):
+        del op
+        take(tf.convert_to_tensor(of_activation))
+        return of_source, None  # zeros, because nothing reads the first output
+
+    graph = tf.compat.v1.get_default_graph()
+    with graph.gradient_override_map({"IdentityN": name}):
+        return tf.identity_n([source, activation])[1]

@@ -6,7 +6,7 @@ from collections.abc import Mapping
 
 import tensorflow as tf
 
-from tpu_estimator_embedding.ops.gradient_tap import tap_gradients
+from tpu_estimator_embedding.ops.gradient_tap import tap_graph_gradient
 from tpu_estimator_embedding.types import Tensor
 
 
@@ -43,9 +43,8 @@ class CapturedGradients:
         return self._gradients[next(self._takes) % len(self._gradients)]
 
     def _tie(self, core: int, feature: str, activation: Tensor, dummy: tf.Variable) -> Tensor:
-        [tied] = tap_gradients(dummy, [activation], lambda gradients: self._keep(
-            core, feature, gradients[0]))
-        return tied
+        return tap_graph_gradient(dummy, activation, lambda gradient: self._keep(
+            core, feature, gradient))
 
     def _keep(self, core: int, feature: str, gradient: Tensor) -> None:
         if not self.is_started:

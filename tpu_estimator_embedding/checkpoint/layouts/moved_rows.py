@@ -120,7 +120,9 @@ def _move(variable: tf.Variable, key: str, given: Mapping[str, Tensor]) -> tf.Op
 def _feeds(scope: str) -> dict[str, Tensor]:
     """Returns the placeholders of a scope; all its ops share them."""
     graph = tf.compat.v1.get_default_graph()
-    if f"{scope}{_FEEDS}prefix" not in graph._nodes_by_name:
+    try:
+        graph.get_operation_by_name(f"{scope}{_FEEDS}prefix")
+    except KeyError:
         with tf.name_scope(f"{scope}{_FEEDS}"), tf.device(None):
             for name, (dtype, shape) in _KINDS.items():
                 tf.compat.v1.placeholder(dtype, shape, name=name)

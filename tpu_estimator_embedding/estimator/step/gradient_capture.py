@@ -14,7 +14,7 @@ from collections.abc import Collection, Mapping
 
 import tensorflow as tf
 
-from tpu_estimator_embedding.ops.gradient_tap import tap_gradients
+from tpu_estimator_embedding.ops.gradient_tap import tap_graph_gradient
 from tpu_estimator_embedding.plan.embedding_plan import EmbeddingPlan, FeaturePlan
 from tpu_estimator_embedding.types import Tensor
 
@@ -46,9 +46,8 @@ class GradientCapture:
                 for feature in self._plan.features_of(table.name)}
 
     def _tie(self, dummy: tf.Variable, feature: FeaturePlan, activation: Tensor) -> Tensor:
-        [tied] = tap_gradients(dummy, [activation],
-                               lambda gradients: self._keep(feature, gradients[0]))
-        return tied
+        return tap_graph_gradient(dummy, activation,
+                                  lambda gradient: self._keep(feature, gradient))
 
     def _keep(self, feature: FeaturePlan, gradient: Tensor) -> None:
         if feature.name in self._gradients:

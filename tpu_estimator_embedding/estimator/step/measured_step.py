@@ -12,6 +12,7 @@ from tpu_estimator_embedding.estimator.hooks.embedding_statistics import (
     EmbeddingStatisticsHook,
     MeasuredStep,
 )
+from tpu_estimator_embedding.types import Tensor
 
 PREFIX = "embedding/"
 
@@ -53,10 +54,13 @@ def summarize_always(engine: PartitionedEmbedding, gradients: StepGradients, *,
     include the first two.
     """
     with tf.name_scope(""):
-        for table in () if is_measured else engine.plan.tables:
-            for name, values in (("multiplier", gradients.multipliers),
-                                 ("learning_rate", gradients.learning_rates)):
-                tf.compat.v1.summary.scalar(f"{PREFIX}{table.name}/{name}",
-                                            values.get(table.name, 1.0))
+        for name, values in (("multiplier", gradients.multipliers),
+                             ("learning_rate", gradients.learning_rates)):
+            constants: dict[float, Tensor] = {}  # one op for all tables with the same value
+            for table in () if is_measured else engine.plan.tables:
+                value = values.get(table.name, 1.0)
+                if not tf.is_tensor(value):
+                    value = constants.setdefault(value, tf.constant(value))
+                tf.compat.v1.summary.scalar(f"{PREFIX}{table.name}/{name}", value)
         tf.compat.v1.summary.scalar(f"{PREFIX}global_gradient_norm", tf.linalg.global_norm(
             list(gradients.gradients.values())))
