@@ -158,7 +158,8 @@ def test_tpu_embedding_v2_prepares_the_ids_of_features(monkeypatch):
     assert list(prepare.attr["feature_names"].list.s) == [b"x", b"y"]
     assert list(prepare.attr["feature_vocabulary_sizes"].list.i) == [10, 20]
     assert list(prepare.attr["combiners"].list.s) == [b"mean", b"mean"]
-    assert list(prepare.attr["table_of_feature"].list.i) == [0, 0]  # one stack holds both
+    assert list(prepare.attr["table_of_feature"].list.i) == [0, 1]
+    assert len(set(prepare.attr["vocabulary_sizes"].list.i)) == 1  # one stack holds both
     assert list(prepare.attr["row_offsets"].list.i) == [0, 8]
 
 

@@ -21,6 +21,7 @@ from tpu_estimator_embedding.engine.partitioned_embedding import (
 )
 from tpu_estimator_embedding.kernels import load
 from tpu_estimator_embedding.optimizers.adagrad import Adagrad
+from tpu_estimator_embedding.optimizers.adam import Adam
 from tpu_estimator_embedding.optimizers.row_optimizer import RowOptimizer
 from tpu_estimator_embedding.optimizers.sgd import SGD
 from tpu_estimator_embedding.plan.embedding_plan import EmbeddingPlan, FeaturePlan, TablePlan
@@ -178,3 +179,39 @@ def test_variables_that_are_not_initialized_are_named(missing):
         with pytest.raises(tf.errors.FailedPreconditionError,
                            match=f"`{missing}` must be initialized before it is looked up"):
             session.run(fetch)
+
+
+def sharing(first, second):
+    """An engine whose tables `t0` and `t1` have these variables, and ids of different rows."""
+    plan = new_plan(*(rule for rule, _ in (first, second)))
+    data = {"f0": EnqueueData(tf.constant([0])), "f1": EnqueueData(tf.constant([3]))}
+    engine = PartitionedEmbedding(plan, {"t0": first[1], "t1": second[1]})
+    return engine, shard_ids(plan, data, 1, training=True)
+
+
+def update_both(engine, ids):
+    engine.apply_gradients(ids, {"t0": tf.ones([1, 2]), "t1": 2 * tf.ones([1, 2])}, 0)
+
+
+def test_tables_that_update_different_rows_share_variables():
+    stack = new_engine(new_plan(SGD())).variables["t0"]
+    engine, ids = sharing((SGD(), stack), (SGD(), stack))
+    update_both(engine, ids)
+    np.testing.assert_array_equal(stack.parts[0], [[0.5] * 2, [1.0] * 2, [1.0] * 2, [0.0] * 2])
+
+
+@pytest.mark.parametrize("case", ["every row moves", "table and slot"])
+def test_variables_are_not_shared_where_rows_would_be_written_twice(case):
+    if case == "every row moves":
+        rule = Adam(lazy_adam=False)
+        given = new_engine(new_plan(rule)).variables["t0"]
+        engine, ids = sharing((rule, given), (rule, given))
+    else:
+        given = new_engine(new_plan(Adagrad())).variables["t0"]
+        swapped = given._replace(parts=given.slots["accumulators"],
+                                 slots={"accumulators": given.parts})
+        engine, ids = sharing((Adagrad(), given), (Adagrad(), swapped))
+    before = given.parts[0].numpy()
+    with pytest.raises(tf.errors.InvalidArgumentError, match="must be a variable of its own"):
+        update_both(engine, ids)
+    np.testing.assert_array_equal(given.parts[0], before)

@@ -91,6 +91,6 @@ class ExportableEmbedding:
 
     def _handles(self) -> list[Tensor]:
         recorder = self.engine.recorder
-        return [*(part.handle for table in self.engine.variables.values()
-                  for parts in (table.parts, *table.slots.values()) for part in parts),
-                *(recorder.handles if recorder else ())]
+        handles = {id(part): part.handle for table in self.engine.variables.values()
+                   for parts in (table.parts, *table.slots.values()) for part in parts}
+        return [*handles.values(), *(recorder.handles if recorder else ())]

@@ -7,6 +7,7 @@
 #include <cstring>
 #include <functional>
 #include <string>
+#include <unordered_map>
 #include <vector>
 
 #include "absl/strings/str_cat.h"
@@ -41,14 +42,15 @@ class LockedVariables {
     for (int i = 0; i < tables.size(); ++i) TF_RETURN_IF_ERROR(Find(context, tables[i]));
     for (int i = 0; i < num_slots; ++i) TF_RETURN_IF_ERROR(Find(context, slots[i]));
     std::vector<tensorflow::Var*> sorted;
-    for (const auto& variable : variables_) sorted.push_back(variable.get());
+    std::unordered_map<tensorflow::Var*, int> firsts;
+    for (const auto& variable : variables_) {
+      sorted.push_back(variable.get());
+      firsts_.push_back(firsts.emplace(variable.get(), static_cast<int>(firsts_.size())).first->second);
+    }
     std::sort(sorted.begin(), sorted.end(), [](tensorflow::Var* a, tensorflow::Var* b) {
       return std::less<>()(a->mu(), b->mu());
     });
     sorted.erase(std::unique(sorted.begin(), sorted.end()), sorted.end());
-    if (access_ == Access::kWrite && sorted.size() != variables_.size()) {
-      return absl::InvalidArgumentError("Every table and slot must be a variable of its own.");
-    }
     for (tensorflow::Var* variable : sorted) {
       access_ == Access::kRead ? variable->mu()->lock_shared() : variable->mu()->lock();
       locked_.push_back(variable);
@@ -57,6 +59,8 @@ class LockedVariables {
   }
 
   int size() const { return static_cast<int>(variables_.size()); }
+  // The index of the first input with the same variable.
+  int first(int i) const { return firsts_[i]; }
   const std::string& name(int i) const { return names_[i]; }
   const tensorflow::Tensor& tensor(int i) const { return *variables_[i]->tensor(); }
   template <class T = float>
@@ -147,6 +151,7 @@ class LockedVariables {
   const Access access_;
   std::vector<std::string> names_;
   std::vector<tensorflow::core::RefCountPtr<tensorflow::Var>> variables_;
+  std::vector<int> firsts_;
   std::vector<tensorflow::Var*> locked_;
 };
 

@@ -44,6 +44,9 @@ class MeasuredUpdateOp : public UpdateOp<Id> {
     TF_RETURN_IF_ERROR(context->input_list("marks", &inputs));
     TF_RETURN_IF_ERROR(marks->Lock(context, inputs));
     for (size_t i = 0; i < tasks.size(); ++i) {
+      if (marks->first(i) != static_cast<int>(i)) {
+        return absl::InvalidArgumentError("The marks of every table must be a variable of its own.");
+      }
       const tensorflow::Tensor& tensor = marks->tensor(i);
       if (tensor.dtype() != tensorflow::DT_BOOL ||
           tensor.NumElements() != tasks[i].ids.num_table_rows) {

@@ -205,7 +205,8 @@ REGISTER_OP("TpuEmbeddingGatherGradients")
     .SetShapeFn(tpu_estimator_embedding::VectorShapes);
 
 // The common inputs of all ops that update the tables of a host, and their slots, from the
-// gradients of activations: a matrix for each table, or one vector with those of all tables.
+// gradients of activations: a matrix for each table, or one vector with those of all tables. Tables
+// may share their variables if they update different rows.
 #define TPU_EMBEDDING_UPDATE_OP(name)                         \
   REGISTER_OP(name)                                           \
     .Input("tables: num_tables * resource")                   \

@@ -64,6 +64,7 @@ class UpdateOp : public tensorflow::OpKernel {
     LockedVariables variables(Access::kWrite);
     TF_RETURN_IF_ERROR(Lock(context, &variables));
     TF_RETURN_IF_ERROR(CheckShapes(ids, variables));
+    TF_RETURN_IF_ERROR(CheckShared(optimizers, variables));
     std::vector<const float*> gradients;
     TF_RETURN_IF_ERROR(ViewGradients(context, ids, variables, &gradients));
     TF_RETURN_IF_ERROR(variables.CopyOnWrite(context));
@@ -140,9 +141,35 @@ class UpdateOp : public tensorflow::OpKernel {
     return absl::OkStatus();
   }
 
+  // The tables of a stack share its variables, as they update different rows. Other variables have
+  // one use.
+  absl::Status CheckShared(const std::vector<RowOptimizer>& optimizers,
+                           const LockedVariables& variables) const {
+    struct Use {
+      int slot;
+      bool is_of_rows_with_ids;
+    };
+    std::vector<Use> uses(variables.size());
+    int next = static_cast<int>(optimizers.size());
+    for (size_t i = 0; i < optimizers.size(); ++i) {
+      for (int slot = -1; slot < attributes_.num_slots(i); ++slot) {
+        const int variable = slot < 0 ? static_cast<int>(i) : next++;
+        uses[variable] = {slot, !optimizers[i].moves_untouched_rows};
+        const Use &use = uses[variable], &first = uses[variables.first(variable)];
+        if (variables.first(variable) == variable) continue;
+        if (use.slot != first.slot || !use.is_of_rows_with_ids || !first.is_of_rows_with_ids) {
+          return absl::InvalidArgumentError(
+              "Every table and slot must be a variable of its own, except those of a stack.");
+        }
+      }
+    }
+    return absl::OkStatus();
+  }
+
   absl::Status MoveBuffers(tensorflow::OpKernelContext* context, LockedVariables* variables) {
     if (!AreHugePagesWanted()) return absl::OkStatus();
     for (int i = 0; i < variables->size(); ++i) {
+      if (variables->first(i) != i) continue;
       buffers_.Note(i, variables->data(i), variables->tensor(i).TotalBytes());
     }
     if (!buffers_.has_pieces()) return absl::OkStatus();

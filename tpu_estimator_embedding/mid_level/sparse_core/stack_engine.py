@@ -36,10 +36,16 @@ from tpu_estimator_embedding.mid_level.sparse_core.stack_ids import (
     split_cores,
 )
 from tpu_estimator_embedding.mid_level.sparse_core.stack_variable import PARAMETERS, StackVariable
+from tpu_estimator_embedding.mid_level.sparse_core.table_plans import (
+    plan_of_stack,
+    plan_of_tables,
+    variables_of_tables,
+)
 from tpu_estimator_embedding.mid_level.sparse_core.to_stacks import Stacks
 from tpu_estimator_embedding.mid_level.step.table_variables import outside_strategies
 from tpu_estimator_embedding.mid_level.step.update_count import UpdateCount
 from tpu_estimator_embedding.ops.nests import tensors_of, with_tensors
+from tpu_estimator_embedding.plan.embedding_plan import EmbeddingPlan
 from tpu_estimator_embedding.types import Tensor
 
 Inputs = tuple[Tensor, ...]  # ids, rows and gains of one replica
@@ -63,14 +69,20 @@ class StackEngine:
                  update_count: UpdateCount):
         self._stacks, self._formats, self._num_replicas = stacks, formats, num_replicas
         self._update_count = update_count
-        tables = {name: {name: _table_variables(variables[name])} for name in stacks.stacks}
+        tables = {name: _table_variables(variables[name]) for name in stacks.stacks}
         self._of_arrays = {name: ExportableEmbedding(
-            stacks.plan.restricted_to([name]), tables[name], functions,
+            stacks.plan.restricted_to([name]), {name: tables[name]}, functions,
             functools.partial(_to_replicas, name, formats[name])) for name in stacks.stacks}
-        plan = stacks.feature_plan
-        self._of_features = {name: ExportableEmbedding(
-            plan.restricted_to([feature.name for feature in plan.features_of(name)]),
-            tables[name], functions, _features_to_replicas) for name in stacks.stacks}
+
+        def of_features(name: str, plan: EmbeddingPlan) -> ExportableEmbedding:
+            return ExportableEmbedding(plan, variables_of_tables(plan, tables[name]), functions,
+                                       _features_to_replicas)
+
+        # Delayed and measured updates know whole stacks only.
+        self._of_stack_features = {name: of_features(name, plan_of_stack(stacks, name))
+                                   for name in stacks.stacks}
+        self._of_features = self._of_stack_features if pipelined else {
+            name: of_features(name, plan_of_tables(stacks, name)) for name in stacks.stacks}
         # The ids of several replicas are prepared together, when all gradients are known.
         self._prepares = num_replicas == 1 and all(
             table.optimizer for table in stacks.plan.tables)
@@ -104,9 +116,9 @@ class StackEngine:
             partitions, assertions = to_partitions(_identity(datas))
         with tf.control_dependencies(assertions):
             stacked, prepared = _identity((stacked, prepared))
-        preserved = {name: preserve_features(partitions[name], _of_plan(stack, datas),
-                                             prepared[name])
-                     for name, stack in self._of_features.items()}
+        preserved = {name: preserve_features(
+            partitions[name], {path: datas[path] for path in self._paths(name)}, prepared[name])
+            for name in self._stacks.stacks}
         return self._split(stacked), preserved
 
     def look_up(self, partitions: Partitions) -> tuple[dict[str, Tensor], Partitions]:
@@ -135,11 +147,12 @@ class StackEngine:
         step = self._update_count.next()
         for name in self._stacks.stacks:
             preserved = [self._preserved(name, partitions[name]) for partitions, _ in replicas]
-            stack, inputs, gradient = self._to_update(
+            stack, inputs, stacked = self._to_update(
                 name, preserved, [gradients for _, gradients in replicas])
-            update = stack.engine.step_gradients({name: gradient}, step)
+            update = stack.engine.step_gradients(stacked, step)
             prepared = preserved[0].prepared if len(preserved) == 1 else ()
-            ids = with_tensors(self._ids[name], prepared) if prepared else None
+            is_prepared = bool(prepared) and name in self._ids
+            ids = with_tensors(self._ids[name], prepared) if is_prepared else None
             if self._delayed and not is_sequential():
                 if ids is None:
                     ids = stack.prepare_for_update(inputs)
@@ -156,7 +169,9 @@ class StackEngine:
             if engine.recorder is None:
                 with outside_strategies():
                     engine.recorder = MeasureRecorder(engine.plan, engine.variables)
-            self._of_features[name].engine.recorder = engine.recorder
+                self._ids.clear()  # ids that were looked up before are prepared again
+            self._of_stack_features[name].engine.recorder = engine.recorder
+        self._of_features = self._of_stack_features
         return self.recorders
 
     @property
@@ -179,20 +194,26 @@ class StackEngine:
 
     def _to_update(self, name: str, preserved: Sequence[PreservedIds],
                    gradients: Sequence[Gradients]
-                   ) -> tuple[ExportableEmbedding, list[object], Tensor]:
-        """Returns the view that looked up the ids, its inputs, and the gradient of the stack."""
+                   ) -> tuple[ExportableEmbedding, list[object], Mapping[str, Tensor]]:
+        """Returns the view that looked up the ids, its inputs, and the gradients of its tables."""
         if not preserved[0].features:
-            return self._of_arrays[name], [ids.inputs for ids in preserved], tf.concat(
-                [join_cores(self._stacks, name, of_replica) for of_replica in gradients], 0)
+            return self._of_arrays[name], [ids.inputs for ids in preserved], {name: tf.concat(
+                [join_cores(self._stacks, name, of_replica) for of_replica in gradients], 0)}
         stack, width = self._of_features[name], self._stacks.stacks[name].shape[1]
-        names = [feature.name for feature in stack.engine.plan.features]
+        paths = self._paths(name)
         stacked = stack_gradients(stack.engine.plan, [
-            {path: padded(of_replica[path], width) for path in names} for of_replica in gradients])
-        return stack, [preserved_features(ids, names) for ids in preserved], stacked[name]
+            {path: padded(of_replica[path], width) for path in paths} for of_replica in gradients])
+        return stack, [preserved_features(ids, paths) for ids in preserved], stacked
+
+    def _paths(self, name: str) -> list[str]:
+        """Returns the features of a stack, in the order of their preserved ids."""
+        return [feature.name for feature in self._stacks.feature_plan.features_of(name)]
 
     def _split(self, stacked: Mapping[str, Tensor]) -> dict[str, Tensor]:
         """Returns the activations of every feature, from those of the stacks."""
-        by_path = split_activations(self._stacks.feature_plan, stacked, 1)
+        by_path: dict[str, Tensor] = {}
+        for stack in self._of_features.values():
+            by_path |= split_activations(stack.engine.plan, stacked, 1)
         shapes = self._stacks.activation_shapes
         return {path: tf.reshape(_columns(by_path[path], shape[-1]), shape)
                 for path, shape in shapes.items()}
