@@ -4,7 +4,6 @@
     python -m tests.cluster.wire NUM_SERVERS STRATEGY
 """
 
-import dataclasses
 import json
 import re
 import socket
@@ -23,12 +22,10 @@ from tpu_estimator_embedding.engine.partitioned_embedding import (
     shard_replicas,
 )
 from tpu_estimator_embedding.engine.tensor_queue import TensorQueue
-from tpu_estimator_embedding.optimizers.adagrad import Adagrad
 from tpu_estimator_embedding.optimizers.row_optimizer import RowOptimizer
+from tpu_estimator_embedding.optimizers.sgd import SGD
 from tpu_estimator_embedding.plan.embedding_plan import EmbeddingPlan, FeaturePlan, TablePlan
 
-# What crosses depends on the number of rows hardly at all.
-WORKLOAD = dataclasses.replace(W, rows=1000)
 WORKER = "/job:worker/task:0/device:CPU:0"
 
 
@@ -48,10 +45,10 @@ def start_servers(num_servers):
 
 def waiting_ids(plan):
     """Returns the ids of a batch as they come out of a queue, and the op that fills it."""
-    batch = make_batches(WORKLOAD, 1)[0]
+    batch = make_batches(W, 1)[0]
     datas = {f"f{table}": RaggedEnqueueData(tf.constant(ids), tf.constant(splits))
              for table, (ids, splits) in enumerate(zip(*batch, strict=True))}
-    ids = shard_replicas(plan, [(datas, tf.constant(WORKLOAD.batch_size))], training=True,
+    ids = shard_replicas(plan, [(datas, tf.constant(W.batch_size))], training=True,
                          on_servers=True)
     queue = TensorQueue(ids, capacity=1)
     fill, taken = queue.enqueue(ids), queue.dequeue()
@@ -79,10 +76,10 @@ def main(num_servers, strategy):
     tf.compat.v1.disable_eager_execution()
     target = start_servers(num_servers)
     plan = EmbeddingPlan.build(
-        [TablePlan(f"t{table}", WORKLOAD.rows, WORKLOAD.dim, tf.constant_initializer(0.01),
-                   WORKLOAD.combiner(table), RowOptimizer(Adagrad(), LEARNING_RATE))
-         for table in range(WORKLOAD.num_tables)],
-        [FeaturePlan(f"f{table}", f"t{table}") for table in range(WORKLOAD.num_tables)],
+        [TablePlan(f"t{table}", W.rows, W.dim, tf.constant_initializer(0.01),
+                   W.combiner(table), RowOptimizer(SGD(), LEARNING_RATE))
+         for table in range(W.num_tables)],
+        [FeaturePlan(f"f{table}", f"t{table}") for table in range(W.num_tables)],
         num_hosts=num_servers, partition_strategy=strategy)
     devices = [f"/job:ps/task:{host}/device:CPU:0" for host in range(num_servers)]
     with tf.device(WORKER):

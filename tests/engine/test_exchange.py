@@ -1,20 +1,23 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Steps that exchange rows with hosts give the bits of steps whose tables are at hand."""
+"""Steps that exchange sums or rows with hosts give the bits of steps whose tables are at hand."""
 
 import dataclasses
 
 import numpy as np
 import pytest
 import tensorflow as tf
+from hypothesis import given, settings
+from hypothesis import strategies as st
 
 from tests.batches import Setting, many_ids, one_id_each, random_gradients
 from tests.optimizer_cases import CASES
-from tests.oracle import Feature, Oracle, Table
-from tests.runners import RUNNERS
+from tests.oracle import Entry, Feature, Oracle, Table
+from tests.runners import RUNNERS, to_plan
 from tpu_estimator_embedding.engine.enqueue_data import EnqueueData, RaggedEnqueueData
 from tpu_estimator_embedding.engine.measures import create_marks
 from tpu_estimator_embedding.engine.partitioned_embedding import shard_replicas
 from tpu_estimator_embedding.engine.step_ids import exchange_of
+from tpu_estimator_embedding.plan.partition_strategy import part_sizes
 
 pytestmark = pytest.mark.usefixtures("kernels")
 
@@ -22,6 +25,7 @@ BATCH_SIZE, STEPS = 12, 2
 SIZES = {"t": 13, "u": 5, "v": 1}
 KINDS = {"a": "ragged", "b": "sparse", "c": "sparse", "d": "dense", "e": "dense"}
 HOSTS = [(2, "mod"), (3, "div")]
+VOCABULARY, DIMENSION = 40, 3  # of a table of its own
 
 
 def new_oracle(optimizer, num_cores=1):
@@ -122,8 +126,8 @@ def test_measures_are_those_of_one_process():
     tf.nest.map_structure(np.testing.assert_array_equal, measured(False), measured(True))
 
 
-@pytest.mark.parametrize("accumulate", [True, False])
-def test_merged_steps_of_tasks_update_as_replicas(accumulate):
+@pytest.mark.parametrize("accumulate, as_sums", [(True, True), (True, False), (False, False)])
+def test_merged_steps_of_tasks_update_as_replicas(accumulate, as_sums):
     setting = Setting(KINDS, ("a",), num_hosts=2, partition_strategy="mod", num_replicas=2,
                       on_servers=True)
     optimizer = dataclasses.replace(CASES["Adagrad"], accumulate=accumulate)
@@ -147,11 +151,71 @@ def test_merged_steps_of_tasks_update_as_replicas(accumulate):
             datas = {name: (RaggedEnqueueData if kind == "ragged" else EnqueueData)(
                 *(inputs.get(f"{part} {name} 0") for part in ("ids", "places", "weights")))
                 for name, kind in KINDS.items()}
-            ids = shard_replicas(plan, [(datas, share)], training=True, on_servers=True)
+            ids = shard_replicas(plan, [(datas, share)], training=True, on_servers=True,
+                                 as_sums=as_sums)
             tasks.append((ids, engine.step_gradients(stacked, tf.constant(step))))
         exchange = exchange_of(tasks[0][0])
         for host in range(2):
             exchange.update_host(plan, engine.variables, host, exchange.merged(plan, host, [
                 exchange.host_step(plan, ids, of_task, host) for ids, of_task in tasks]))
+    # Tasks that exchange rows first add up their own gradients of a row.
+    rtol, atol = (1e-6, 1e-7) if accumulate and not as_sums else (0, 0)
     for key, parts in runner.read().items():
-        tf.nest.map_structure(np.testing.assert_array_equal, parts, expected[str(key)])
+        tf.nest.map_structure(lambda part, wanted: np.testing.assert_allclose(
+            part, wanted, rtol, atol), parts, expected[str(key)])
+
+
+def exchanged(samples, *, weighted=False, accumulate=True, num_hosts=2, strategy="mod"):
+    """Returns the ids of one feature as they are sent to hosts, and the plan."""
+    optimizer = dataclasses.replace(CASES["Adagrad"], accumulate=accumulate)
+    setting = Setting({"a": "ragged"}, ("a",) if weighted else (), num_hosts=num_hosts,
+                      partition_strategy=strategy)
+    plan = to_plan([Table("t", np.zeros([VOCABULARY, DIMENSION], np.float32), "sum", optimizer)],
+                   [Feature("a", "t")], num_hosts=num_hosts, partition_strategy=strategy)
+    arrays = setting.arrays({"a": [[Entry(id) for id in sample] for sample in samples]})["a"]
+    data = RaggedEnqueueData(*(None if array is None else tf.constant(array) for array in arrays))
+    return plan, shard_replicas(plan, [({"a": data}, len(samples))], training=True,
+                                on_servers=True)
+
+
+def num_values(sent):
+    """Returns the number of ids, and of sums or rows, that a host is sent, of one table."""
+    sizes = sent.sizes.numpy()[0]
+    return (sizes[0], sizes[1]) if len(sizes) == 2 else (sizes[1], sizes[2])
+
+
+@settings(deadline=None, max_examples=30)
+@given(st.lists(st.lists(st.integers(0, VOCABULARY - 1), max_size=6), min_size=1, max_size=12),
+       st.booleans(), st.sampled_from([(1, "div"), (2, "mod"), (3, "div")]))
+def test_a_host_is_sent_the_form_with_fewer_bytes(samples, weighted, hosts):
+    num_hosts, strategy = hosts
+    _, ids = exchanged(samples, weighted=weighted, num_hosts=num_hosts, strategy=strategy)
+    sizes = part_sizes(VOCABULARY, num_hosts)
+    for host, sent in enumerate(ids.sent):
+        on_host = [[id for id in sample if (
+            id % num_hosts if strategy == "mod" else
+            np.searchsorted(np.cumsum(sizes), id, side="right")) == host] for sample in samples]
+        num_ids, num_sums = sum(map(len, on_host)), sum(map(bool, on_host))
+        num_rows = len(set().union(*on_host))
+        of_id, of_value = 4 + 4 * weighted, 4 + 2 * 4 * DIMENSION
+        rows_are_smaller = (num_rows * (of_id + of_value)
+                            < num_ids * of_id + num_sums * of_value)
+        assert num_values(sent) == ((num_rows, num_rows) if rows_are_smaller
+                                    else (num_ids, num_sums))
+
+
+def test_multi_hot_tables_are_exchanged_as_rows_where_there_are_many_hosts():
+    samples = [[3 * sample + k for k in (0, 5, 11)] for sample in range(8)]  # 24 ids, 16 repeated
+    distinct = len({id for sample in samples for id in sample})
+    values = {num_hosts: sum(num_values(sent)[1] for sent in
+                             exchanged(samples, num_hosts=num_hosts)[1].sent)
+              for num_hosts in (1, 12)}
+    assert values == {1: 8, 12: distinct}
+    assert distinct < 24
+
+
+def test_tables_that_are_updated_core_by_core_are_exchanged_as_sums():
+    samples = [[5], [5], [5]]
+    assert [num_values(sent) for sent in exchanged(samples, num_hosts=1)[1].sent] == [(1, 1)]
+    assert [num_values(sent) for sent in exchanged(
+        samples, num_hosts=1, accumulate=False)[1].sent] == [(3, 3)]

@@ -15,6 +15,7 @@ from tpu_estimator_embedding.types import Tensor
 EnqueueDatas = Mapping[str, EnqueueData | RaggedEnqueueData]
 Replicas = Sequence[tuple[EnqueueDatas, Tensor]]  # ids and batch size of every replica
 StepIds = Any  # the record of a backend: a nest of tensors and None
+ToStepIds = Callable[[EmbeddingPlan, Replicas, bool, bool], StepIds]
 
 
 class StepGradients(NamedTuple):
@@ -41,6 +42,8 @@ class Exchange(NamedTuple):
     structure in every step, which can wait on the host.
 
     Attributes:
+        to_sums: `Backend.to_step_ids` for ids that are exchanged as sums only: merged steps of such
+            ids give the bits of one task.
         host_step: what this task sends to a host; from plan, ids, gradients and host.
         merged: the host steps of several tasks as that of one, with the rows of activations of
             the tasks one after another; from plan, host and host steps.
@@ -48,6 +51,7 @@ class Exchange(NamedTuple):
             host step. They wait for nothing but the host step.
     """
 
+    to_sums: ToStepIds
     host_step: Callable[[EmbeddingPlan, StepIds, StepGradients, int], Any]
     merged: Callable[[EmbeddingPlan, int, Sequence[Any]], Any]
     update_host: Callable[[EmbeddingPlan, Mapping[str, TableVariables], int, Any],
@@ -71,7 +75,7 @@ class Backend(NamedTuple):
         exchange: for tables in other tasks.
     """
 
-    to_step_ids: Callable[[EmbeddingPlan, Replicas, bool, bool], StepIds]
+    to_step_ids: ToStepIds
     look_up: Callable[[EmbeddingPlan, Mapping[str, TableVariables], StepIds], dict[str, Tensor]]
     update: Callable[[EmbeddingPlan, Mapping[str, TableVariables], StepIds, StepGradients],
                      list[tf.Operation]]

@@ -13,11 +13,13 @@ from tpu_estimator_embedding.engine.backend import (
     StepIds,
 )
 from tpu_estimator_embedding.engine.native.backend import NATIVE
-from tpu_estimator_embedding.engine.native.exchanged_ids import NATIVE_EXCHANGE, ExchangedIds
+from tpu_estimator_embedding.engine.native.exchange import NATIVE_EXCHANGE
+from tpu_estimator_embedding.engine.native.exchanged_ids import ExchangedIds
 from tpu_estimator_embedding.engine.native.prepared_ids import PreparedIds
 from tpu_estimator_embedding.engine.native.rule_attributes import has_kernel
 from tpu_estimator_embedding.engine.tf_ops.backend import TF_OPS
-from tpu_estimator_embedding.engine.tf_ops.exchanged_rows import TF_OPS_EXCHANGE, ExchangedRows
+from tpu_estimator_embedding.engine.tf_ops.exchange import TF_OPS_EXCHANGE
+from tpu_estimator_embedding.engine.tf_ops.exchanged_rows import ExchangedRows
 from tpu_estimator_embedding.kernels import load
 from tpu_estimator_embedding.plan.embedding_plan import EmbeddingPlan
 from tpu_estimator_embedding.types import Tensor
@@ -49,7 +51,7 @@ def shard_ids(plan: EmbeddingPlan, enqueue_datas: EnqueueDatas, batch_size: Tens
 
 def shard_replicas(plan: EmbeddingPlan, replicas: Replicas, *, training: bool,
                    portable: bool = False, uniform: bool = False,
-                   on_servers: bool = False) -> StepIds:
+                   on_servers: bool = False, as_sums: bool = False) -> StepIds:
     """As `shard_ids`, for several replicas, whose activations are concatenated along axis 0.
 
     Args:
@@ -61,12 +63,16 @@ def shard_replicas(plan: EmbeddingPlan, replicas: Replicas, *, training: bool,
             with or without weights, so that they can wait in one queue.
         on_servers: whether the tables are in other tasks. Then lookups and updates exchange as
             few tensors and bytes with these as they can, with the same results.
+        as_sums: whether servers may return sums only. Otherwise merged steps of several tasks
+            may differ from one task in the last bits.
     """
     is_native = not portable and can_be_native(plan)
     if on_servers and plan.tables:
         backend = NATIVE_EXCHANGE if is_native else TF_OPS_EXCHANGE
     else:
         backend = NATIVE if is_native else TF_OPS
+    if as_sums and backend.exchange is not None:
+        return backend.exchange.to_sums(plan, replicas, training, uniform)
     return backend.to_step_ids(plan, replicas, training, uniform)
 
 

@@ -206,7 +206,7 @@ class TPUEstimator(LoopingEstimator):
             inputs, hook = feed_steps(
                 self._plan(training=training), ctx, call_input_fn, training=training,
                 batch_axis=self._batch_axis, tensor_core_columns=self._tensor_core_columns,
-                is_stopping=self._stop.stops_waiting)
+                is_stopping=self._stop.stops_waiting, as_sums=bool(self._workers))
         check_partition_dims(self._config.tpu_config, inputs)
         return inputs, None, [hook, OnlyInputEnds()]
 

@@ -14,7 +14,7 @@ from tpu_estimator_embedding.engine.backend import Replicas
 from tpu_estimator_embedding.engine.enqueue_data import EnqueueData, RaggedEnqueueData
 from tpu_estimator_embedding.engine.feature_tensors import check_features, feature_tensors
 from tpu_estimator_embedding.kernels import load
-from tpu_estimator_embedding.plan.embedding_plan import EmbeddingPlan, FeaturePlan
+from tpu_estimator_embedding.plan.embedding_plan import EmbeddingPlan, FeaturePlan, TablePlan
 from tpu_estimator_embedding.types import Tensor
 
 
@@ -95,6 +95,11 @@ def to_prepared_ids(plan: EmbeddingPlan, replicas: Replicas, training: bool,
     return PreparedIds(outputs.row_counts, tuple(hosts), outputs.given_counts)
 
 
+def updates_core_by_core(table: TablePlan) -> bool:
+    """Whether a row gets an update from every core that looked it up."""
+    return table.optimizer is not None and not table.optimizer.use_gradient_accumulation
+
+
 def _placement(data: EnqueueData | RaggedEnqueueData) -> str:
     if data[1] is None:
         return "one_id_each"
@@ -113,9 +118,7 @@ def _plan_attributes(plan: EmbeddingPlan) -> dict[str, Any]:
         "samples_per_unit": [feature.samples_per_unit for feature in plan.features],
         "feature_vocabulary_sizes": [plan.vocabulary_size(feature) for feature in plan.features],
         **_row_maps(plan),
-        "updates_core_by_core": [
-            table.optimizer is not None and not table.optimizer.use_gradient_accumulation
-            for table in plan.tables],
+        "updates_core_by_core": [updates_core_by_core(table) for table in plan.tables],
         "partition_strategy": plan.partition_strategy,
         "num_hosts": min(plan.num_hosts, max(table.vocabulary_size for table in plan.tables)),
         "Tid": tf.int32 if most_rows <= tf.int32.max else tf.int64,

@@ -19,7 +19,7 @@ from tpu_estimator_embedding.plan.embedding_plan import EmbeddingPlan
 def feed_steps(plan: EmbeddingPlan, ctx: MachineContext, input_fn: Callable[[Any], Any], *,
                training: bool, batch_axis: Sequence[int] | None = None,
                tensor_core_columns: Sequence[Any] = (),
-               is_stopping: Callable[[], bool] = lambda: False
+               is_stopping: Callable[[], bool] = lambda: False, as_sums: bool = False
                ) -> tuple[StepInput, EmbeddingHook]:
     """Returns the input of a step, prepared ahead of it, and the hook that feeds it.
 
@@ -31,6 +31,7 @@ def feed_steps(plan: EmbeddingPlan, ctx: MachineContext, input_fn: Callable[[Any
         batch_axis: as for `split_batch`.
         tensor_core_columns: columns whose padded ids the model_fn gets.
         is_stopping: as for `EmbeddingHook`.
+        as_sums: see `shard_replicas`.
     """
     embedding_keys = {key for feature in plan.features
                       for key in (feature.name, feature.weight_key) if key is not None}
@@ -40,7 +41,7 @@ def feed_steps(plan: EmbeddingPlan, ctx: MachineContext, input_fn: Callable[[Any
         _warn_of_queues()
         feeding = Feeding(reading, functools.partial(
             to_step_input, plan, training=training, tensor_core_columns=tensor_core_columns,
-            on_servers=training and bool(cluster_of(ctx.config).servers)),
+            on_servers=training and bool(cluster_of(ctx.config).servers), as_sums=as_sums),
             in_one_run=_may_take_long(ctx.config))
         taken = feeding.queue.dequeue()
         hook = EmbeddingHook(reading, feeding, feeding.queue.num_left(taken),

@@ -43,7 +43,7 @@ class StepInput(NamedTuple):
 
 def to_step_input(plan: EmbeddingPlan, batches: Sequence[tuple[Any, Any]], *, training: bool,
                   tensor_core_columns: Sequence[Any] = (), portable: bool = False,
-                  on_servers: bool = False) -> StepInput:
+                  on_servers: bool = False, as_sums: bool = False) -> StepInput:
     """Splits features and distributes ids over tables and hosts; raises the errors in them.
 
     Args:
@@ -53,12 +53,14 @@ def to_step_input(plan: EmbeddingPlan, batches: Sequence[tuple[Any, Any]], *, tr
         tensor_core_columns: columns whose padded ids the model_fn gets.
         portable: whether the graph may use only TensorFlow's own ops.
         on_servers: whether the tables are on parameter servers.
+        as_sums: see `shard_replicas`.
     """
     with tf.device("/device:CPU:0"):
         splits = [split_features(plan, pad_tensor_core_features(
             tensor_core_columns, features, labels), labels) for features, labels in batches]
         ids = shard_replicas(plan, [(split.enqueue_datas, split.batch_size) for split in splits],
-                             training=training, portable=portable, on_servers=on_servers)
+                             training=training, portable=portable, on_servers=on_servers,
+                             as_sums=as_sums)
         replicas = tuple(
             ReplicaInput(split.others, labels, split.batch_size if split.static_batch_size is None
                          else split.static_batch_size)

@@ -1,7 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
 // The ops of tables.
+#include "combine_op.h"
 #include "compact_ids_op.h"
-#include "exchange_ops.h"
+#include "gather_gradients_op.h"
 #include "look_up_op.h"
 #include "measured_update_op.h"
 #include "op_definitions.h"
@@ -17,6 +18,9 @@ namespace {
   REGISTER_KERNEL_BUILDER(                                                                     \
       Name("TpuEmbeddingPrepareIds").Device(tensorflow::DEVICE_CPU).TypeConstraint<Id>("Tid"), \
       PrepareIdsOp<Id>);                                                                       \
+  REGISTER_KERNEL_BUILDER(                                                                     \
+      Name("TpuEmbeddingCompactIds").Device(tensorflow::DEVICE_CPU).TypeConstraint<Id>("Tid"), \
+      CompactIdsOp<Id>);                                                                       \
   REGISTER_KERNEL_BUILDER(                                                                     \
       Name("TpuEmbeddingLookUp").Device(tensorflow::DEVICE_CPU).TypeConstraint<Id>("Tid"),     \
       LookUpOp<Id>);                                                                           \
@@ -38,8 +42,6 @@ REGISTER_FOR_IDS(int32_t)
 REGISTER_FOR_IDS(int64_t)
 
 REGISTER_KERNEL_BUILDER(Name("TpuEmbeddingSnapshot").Device(tensorflow::DEVICE_CPU), SnapshotOp);
-REGISTER_KERNEL_BUILDER(Name("TpuEmbeddingCompactIds").Device(tensorflow::DEVICE_CPU),
-                        CompactIdsOp);
 REGISTER_KERNEL_BUILDER(Name("TpuEmbeddingCombine").Device(tensorflow::DEVICE_CPU), CombineOp);
 REGISTER_KERNEL_BUILDER(Name("TpuEmbeddingGatherGradients").Device(tensorflow::DEVICE_CPU),
                         GatherGradientsOp);

@@ -1,22 +1,17 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "exchanged_rows.h"
 
-#include <algorithm>
-
 namespace tpu_estimator_embedding {
 
-bool CombineRows(const std::vector<ExchangedRows>& hosts, int64_t dim, int64_t begin, int64_t end,
-                 float* activations) {
-  std::fill(activations + begin * dim, activations + end * dim, 0.0f);
-  for (const ExchangedRows& host : hosts) {
-    const int32_t* const last = host.rows + host.num_rows;
-    for (const int32_t* row = std::lower_bound(host.rows, last, begin);
-         row < last && *row < end; ++row) {
-      if (*row < begin) return false;
-      const float* from = host.values + (row - host.rows) * dim;
-      float* __restrict__ to = activations + *row * dim;
-      for (int64_t column = 0; column < dim; ++column) to[column] += from[column];
-    }
+bool AddSums(const ExchangedSums& host, int64_t dim, int64_t begin, int64_t end,
+             float* activations) {
+  const int32_t* const last = host.rows + host.num_rows;
+  for (const int32_t* row = std::lower_bound(host.rows, last, begin); row < last && *row < end;
+       ++row) {
+    if (*row < begin) return false;
+    const float* from = host.values + (row - host.rows) * dim;
+    float* __restrict__ to = activations + *row * dim;
+    for (int64_t column = 0; column < dim; ++column) to[column] += from[column];
   }
   return true;
 }

@@ -1,24 +1,24 @@
 // SPDX-License-Identifier: Apache-2.0
-// The rows that a worker exchanges with the hosts of a table: those that have an id there.
+// The values that a worker exchanges with the host of a table: sums of rows, or distinct rows.
 #ifndef TPU_ESTIMATOR_EMBEDDING_EXCHANGED_ROWS_H_
 #define TPU_ESTIMATOR_EMBEDDING_EXCHANGED_ROWS_H_
 
+#include <algorithm>
 #include <cstdint>
-#include <vector>
 
 namespace tpu_estimator_embedding {
 
-// The rows of one table on one host.
-struct ExchangedRows {
+// One table on one host, exchanged as sums: one for every row of activations with an id there.
+struct ExchangedSums {
   int64_t num_rows = 0;
   const int32_t* rows = nullptr;    // row of the table's activations, increasing
   const float* values = nullptr;    // [num_rows, dim]
 };
 
-// Sets the rows of the activations from `begin` to `end` to the sums over the hosts, in the order
-// of the hosts. Returns false if a row that it reads is not in order; then it stops.
-bool CombineRows(const std::vector<ExchangedRows>& hosts, int64_t dim, int64_t begin, int64_t end,
-                 float* activations);
+// Adds the sums of a host to the rows of the activations from `begin` to `end`. Returns false if a
+// row that it reads is not in order; then it stops.
+bool AddSums(const ExchangedSums& host, int64_t dim, int64_t begin, int64_t end,
+             float* activations);
 
 // Copies `gradients[rows[i]]`, for i from `begin` to `end`, to row i of `values`. Returns false if
 // a row is not below `num_rows`; then it stops.

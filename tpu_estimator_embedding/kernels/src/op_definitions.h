@@ -58,7 +58,7 @@ inline absl::Status VectorShapes(InferenceContext* context) {
 inline absl::Status CompactIdsShapes(InferenceContext* context) {
   TF_RETURN_IF_ERROR(VectorShapes(context));
   context->set_output(0, context->input(0));
-  context->set_output(context->num_outputs() - 1, context->input(3));
+  context->set_output(context->num_outputs() - 1, context->input(context->num_inputs() - 1));
   return absl::OkStatus();
 }
 
@@ -145,19 +145,31 @@ TPU_EMBEDDING_LOOK_UP_OP("TpuEmbeddingFlatLookUp")
 
 #undef TPU_EMBEDDING_LOOK_UP_OP
 
-// Drops the rows without an id of a host from its prepared ids, before they are sent there.
-// `row_counts` are those of every table of the host in every replica. `rows` tells which row of a
-// table's activations each kept row is, and `replica_ends` where those of each replica end.
+// Chooses what a host is sent of its prepared ids, for each of its tables: the ids of the rows of
+// activations that have one there, so that it returns their sums; or, for tables that may, the
+// distinct ids, as one per row, so that it returns rows of the table. It takes the form with fewer
+// bytes in both directions. `sent_sizes` has runs for tables in the second form only. `places`,
+// which are not sent, are the row of the table's activations that each sum is, or the position
+// of each id among the distinct ones. `row_counts` are those of every table of the host in every
+// replica; `replica_ends` tell where the sums of each replica end.
 REGISTER_OP("TpuEmbeddingCompactIds")
     .Input("sizes: int64")
+    .Input("ids: Tid")
     .Input("row_ends: int32")
+    .Input("weights: float")
     .Input("scales: float")
+    .Input("run_ids: Tid")
     .Input("row_counts: int64")
-    .Output("compact_sizes: int64")
-    .Output("compact_row_ends: int32")
-    .Output("compact_scales: float")
-    .Output("rows: int32")
+    .Output("sent_sizes: int64")
+    .Output("sent_ids: Tid")
+    .Output("sent_row_ends: int32")
+    .Output("sent_weights: float")
+    .Output("sent_scales: float")
+    .Output("places: int32")
     .Output("replica_ends: int64")
+    .Attr("may_send_rows: list(bool) >= 1")
+    .Attr("dims: list(int) >= 1")
+    .Attr("Tid: {int32, int64}")
     .SetShapeFn(tpu_estimator_embedding::CompactIdsShapes);
 
 // Sorts the ids of a host into the runs of an update. `sizes` are those of the runs then.
@@ -181,13 +193,16 @@ REGISTER_OP("TpuEmbeddingSortIds")
     .Attr("Tid: {int32, int64}")
     .SetShapeFn(tpu_estimator_embedding::SortIdsShapes);
 
-// Adds up the partial activations of the hosts, in the order of the hosts. `sizes` and `rows` are
-// those of the compact ids of each host, `row_counts` those of all tables in every replica.
+// Makes the activations from what the hosts sent, in the order of the hosts. `sent_sizes` and
+// `places` are those of TpuEmbeddingCompactIds, the others those of the prepared ids.
 REGISTER_OP("TpuEmbeddingCombine")
-    .Input("row_counts: int64")
+    .Input("sent_sizes: num_hosts * int64")
+    .Input("places: num_hosts * int32")
+    .Input("values: num_hosts * float")
     .Input("sizes: num_hosts * int64")
-    .Input("rows: num_hosts * int32")
-    .Input("partial_activations: num_hosts * float")
+    .Input("row_ends: num_hosts * int32")
+    .Input("weights: num_hosts * float")
+    .Input("scales: num_hosts * float")
     .Output("activations: num_tables * float")
     .Attr("num_hosts: int >= 1")
     .Attr("num_tables: int >= 1")
@@ -195,11 +210,18 @@ REGISTER_OP("TpuEmbeddingCombine")
     .Attr("dims: list(int) >= 1")
     .SetShapeFn(tpu_estimator_embedding::LookUpShapes);
 
-// Gathers the gradients of the rows of a host, from those of its tables.
+// Makes the gradients of the sums or rows of a host, from those of the activations of its tables.
+// `sent_sizes` and `places` are those of TpuEmbeddingCompactIds, the others those of the prepared
+// ids.
 REGISTER_OP("TpuEmbeddingGatherGradients")
     .Input("gradients: num_tables * float")
+    .Input("sent_sizes: int64")
+    .Input("places: int32")
     .Input("sizes: int64")
-    .Input("rows: int32")
+    .Input("run_ends: int32")
+    .Input("run_rows: int32")
+    .Input("run_weights: float")
+    .Input("scales: float")
     .Output("host_gradients: float")
     .Attr("num_tables: int >= 1")
     .SetShapeFn(tpu_estimator_embedding::VectorShapes);

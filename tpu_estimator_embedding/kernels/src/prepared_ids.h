@@ -58,20 +58,24 @@ class Pieces {
   bool fits_ = true;
 };
 
-// Calls add(sizes of table) for every table of the host.
+// Calls add(sizes of table) for every table of a host.
 template <class Add>
-absl::Status ForEachTable(tensorflow::OpKernelContext* context, const Add& add) {
-  const tensorflow::Tensor* sizes;
-  TF_RETURN_IF_ERROR(context->input("sizes", &sizes));
-  if (sizes->dims() != 2 || sizes->dim_size(1) != kNumSizes) return DoNotFit();
-  const int64_t* values = sizes->flat<int64_t>().data();
-  for (int64_t i = 0; i < sizes->dim_size(0); ++i) {
+absl::Status ForEachTable(const tensorflow::Tensor& sizes, const Add& add) {
+  if (sizes.dims() != 2 || sizes.dim_size(1) != kNumSizes) return DoNotFit();
+  const int64_t* values = sizes.flat<int64_t>().data();
+  for (int64_t i = 0; i < sizes.dim_size(0); ++i) {
     for (int column = 0; column < kNumSizes; ++column) {
       if (values[i * kNumSizes + column] < 0) return DoNotFit();
     }
     add(values + i * kNumSizes);
   }
   return absl::OkStatus();
+}
+template <class Add>
+absl::Status ForEachTable(tensorflow::OpKernelContext* context, const Add& add) {
+  const tensorflow::Tensor* sizes;
+  TF_RETURN_IF_ERROR(context->input("sizes", &sizes));
+  return ForEachTable(*sizes, add);
 }
 
 // Returns views of what a lookup reads for every table, or an error if sizes and tensors do not
