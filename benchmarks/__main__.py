@@ -13,6 +13,7 @@ from tqdm import tqdm
 from benchmarks import (
     cluster,
     contenders,
+    exchange,
     machine,
     plots,
     report,
@@ -34,6 +35,7 @@ examples:
   python -m benchmarks startup               install(), and start to first step (about 5 minutes)
   python -m benchmarks scaling               time of a step against each size (about 10 minutes)
   python -m benchmarks cluster               W on parameter servers, all here (about 15 minutes)
+  python -m benchmarks exchange              bytes of a step against servers (about 20 seconds)
 """
 _QUICK_WORKLOADS = ("W", "W2")
 _CLUSTER_SECONDS = 15.0
@@ -42,11 +44,13 @@ _CLUSTER_SECONDS = 15.0
 def main(arguments: Sequence[str] | None = None) -> int:
     """Measures, prints, writes; returns the exit status."""
     args = _parser().parse_args(arguments)
-    entries = [] if args.what in ("cluster", "startup") else _entries(args)
+    entries = [] if args.what in ("cluster", "exchange", "startup") else _entries(args)
     directory = pathlib.Path(args.output)
     directory.mkdir(parents=True, exist_ok=True)
     if args.what == "cluster":
         return _measure_clusters(directory, args)
+    if args.what == "exchange":
+        return _count_bytes(directory)
     if args.what == "startup":
         return _start_programs(directory, args.quick)
     if args.what == "scaling":
@@ -77,9 +81,10 @@ def _parser() -> argparse.ArgumentParser:
         "a CPU. Contenders that are not installed are skipped: pip install '.[bench]'.",
         formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("what", nargs="?", default="table",
-                        choices=("table", "startup", "scaling", "cluster"),
+                        choices=("table", "startup", "scaling", "cluster", "exchange"),
                         help="table: all peers on all workloads; startup: until the first step; "
-                        "scaling: one size at a time; cluster: on parameter servers")
+                        "scaling: one size at a time; cluster: on parameter servers; "
+                        "exchange: bytes between a worker and its servers")
     parser.add_argument("--quick", action="store_true", help="fewer rounds, workloads and peers")
     parser.add_argument("--resume", action="store_true",
                         help="keep results that are already in the output directory")
@@ -183,6 +188,15 @@ def _measure_clusters(directory: pathlib.Path, args: argparse.Namespace) -> int:
             (directory / f"cluster_{name}.json").write_text(json.dumps(
                 {"machine": described, "figures": [vars(each) for each in figures]}, indent=1))
         print(cluster.text(ALL[name], figures))
+    return 0
+
+
+def _count_bytes(directory: pathlib.Path) -> int:
+    total = len(exchange.IDS_PER_SAMPLE) * len(exchange.SERVERS)
+    with tqdm(total=total, unit="cluster", leave=False) as bar:
+        printed = exchange.text(exchange.measure(bar.update))
+    print(printed)
+    (directory / "exchange.txt").write_text(f"{printed}\n")
     return 0
 
 
