@@ -4,8 +4,8 @@
     tpu-estimator-embedding cluster --ps 2 -- --synchronous train_together.py MODEL_DIR STEPS
         STRATEGY [OPTION...]
 
-Options: `pipelined`; `deaths`, at a step each: the chief kills itself between the updates of two
-servers, and the first worker when it has trained.
+Options: `pipelined`; `saves`, a checkpoint every 3 seconds; `deaths`, at a step each: the chief
+kills itself between the updates of two servers, and the first worker when it has trained.
 """
 
 import json
@@ -98,7 +98,8 @@ def main(model_dir, steps, strategy, *options):
         if task == {"type": "worker", "index": 0}:
             hooks.append(Death(int(steps) // 2, model_dir))
     tf.estimator.train_and_evaluate(
-        train.new_estimator(model_dir, strategy, pipelined="pipelined" in options),
+        train.new_estimator(model_dir, strategy, 3 if "saves" in options else 600,
+                            pipelined="pipelined" in options),
         tf.estimator.TrainSpec(own_input, max_steps=int(steps), hooks=hooks),
         tf.estimator.EvalSpec(own_input, steps=1))
 
