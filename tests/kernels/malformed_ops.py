@@ -17,6 +17,7 @@ import sys
 import numpy as np
 import tensorflow as tf
 
+from tpu_estimator_embedding.engine.backend import JoinedGradient
 from tpu_estimator_embedding.engine.enqueue_data import EnqueueData, RaggedEnqueueData
 from tpu_estimator_embedding.engine.partitioned_embedding import (
     PartitionedEmbedding,
@@ -80,6 +81,25 @@ def recorded_calls(ops, num_hosts, *, on_servers=False):
     finally:
         load.native_ops = original
     return recorder.calls, variables
+
+
+def joined_calls(ops):
+    """Returns the calls of a step whose activations are columns of one tensor, and variables."""
+    plan = EmbeddingPlan.build(
+        [TablePlan(f"t{k}", 9, 5, tf.compat.v1.ones_initializer(), "sum", RowOptimizer(SGD(), 0.5))
+         for k in range(2)], [FeaturePlan(f"f{k}", f"t{k}") for k in range(2)])
+    engine = PartitionedEmbedding(plan, create_variables(plan, default_names(plan)))
+    ids = shard_replicas(plan, [({f"f{k}": EnqueueData(tf.constant([3, 8])) for k in range(2)},
+                                 2)], training=True)
+    recorder = Recorder(ops)
+    original, load.native_ops = load.native_ops, lambda: recorder
+    try:
+        joined = engine.lookup_joined(ids, ["t1", "t0"])
+        gradients = engine.step_gradients({}, 0)
+        engine.update(ids, gradients._replace(joined=JoinedGradient(joined, {"t1": 0, "t0": 5})))
+    finally:
+        load.native_ops = original
+    return recorder.calls, engine.variables
 
 
 def parse_call():
@@ -185,7 +205,7 @@ def main(seed, num_calls):
     ops = load.native_ops()
     rng = np.random.default_rng(seed)
     kept = [recorded_calls(ops, 1), recorded_calls(ops, 2),
-            recorded_calls(ops, 2, on_servers=True)]
+            recorded_calls(ops, 2, on_servers=True), joined_calls(ops)]
     others = [tf.Variable(value) for value in (np.ones([9, 5]), np.ones([3, 5], np.float32),
                                                np.float32(1), np.ones([9, 5], np.float32))]
     OTHER_HANDLES.extend(variable.handle for variable in others)

@@ -18,6 +18,18 @@ StepIds = Any  # the record of a backend: a nest of tensors and None
 ToStepIds = Callable[[EmbeddingPlan, Replicas, bool, bool], StepIds]
 
 
+class JoinedGradient(NamedTuple):
+    """The gradients of the activations of all tables in one tensor.
+
+    Attributes:
+        gradient: `[num_rows, columns]`; the activations of all tables have as many rows.
+        columns: table name -> the first of its columns.
+    """
+
+    gradient: Tensor
+    columns: Mapping[str, int]
+
+
 class StepGradients(NamedTuple):
     """The inputs of an update besides its ids: plain tensors that can wait in a queue.
 
@@ -27,12 +39,15 @@ class StepGradients(NamedTuple):
         multipliers: table name -> scalar float32 that its gradients are multiplied with; of
             the tables that have a multiplier.
         step: scalar, the global step before it is incremented.
+        joined: the same gradients in one tensor, if there is one, for a single host: reading
+            them there saves splitting it.
     """
 
     gradients: Mapping[str, Tensor]
     learning_rates: Mapping[str, Tensor | float]
     multipliers: Mapping[str, Tensor]
     step: Tensor
+    joined: JoinedGradient | None = None
 
 
 class Exchange(NamedTuple):
@@ -73,6 +88,8 @@ class Backend(NamedTuple):
             from plan and ids.
         are_for_training: whether gradients may follow the ids.
         exchange: for tables in other tasks.
+        look_up_joined: activations of tables of one host, concatenated along axis 1; from plan,
+            variables, prepared ids and the names of the tables. None if nothing is gained.
     """
 
     to_step_ids: ToStepIds
@@ -84,3 +101,5 @@ class Backend(NamedTuple):
     row_counts: Callable[[EmbeddingPlan, StepIds], dict[str, Tensor]]
     are_for_training: Callable[[StepIds], bool]
     exchange: Exchange | None = None
+    look_up_joined: Callable[[EmbeddingPlan, Mapping[str, TableVariables], StepIds,
+                              Sequence[str]], Tensor] | None = None

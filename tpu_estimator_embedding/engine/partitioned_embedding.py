@@ -28,7 +28,7 @@ in `tf.function` and in eager execution.
 [0.503 0.503]
 """
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 
 import tensorflow as tf
 from tensorflow.python.saved_model import save_context
@@ -51,8 +51,8 @@ from tpu_estimator_embedding.engine.variables import (
 from tpu_estimator_embedding.plan.embedding_plan import EmbeddingPlan
 from tpu_estimator_embedding.types import Tensor
 
-__all__ = ["PartitionedEmbedding", "StepIds", "create_variables", "default_names", "row_counts",
-           "shard_ids", "shard_replicas", "split_activations"]
+__all__ = ["PartitionedEmbedding", "StepIds", "can_join", "create_variables", "default_names",
+           "row_counts", "shard_ids", "shard_replicas", "split_activations"]
 
 
 class PartitionedEmbedding:
@@ -80,6 +80,17 @@ class PartitionedEmbedding:
             Table name -> `[num_rows, dim]` float32.
         """
         return backend_of(ids).look_up(self.plan, self.variables, ids)
+
+    def lookup_joined(self, ids: StepIds, names: Sequence[str]) -> Tensor:
+        """Returns the activations of tables as one tensor, concatenated along axis 1.
+
+        Args:
+            ids: the ids of the step; `can_join(ids)` is true.
+            names: the tables, in the order of their columns, with equal numbers of activations.
+        """
+        look_up = backend_of(ids).look_up_joined
+        assert look_up is not None
+        return look_up(self.plan, self.variables, ids, names)
 
     def apply_gradients(self, ids: StepIds, gradients: Mapping[str, Tensor],
                         step: Tensor) -> tf.Operation | None:
@@ -149,6 +160,11 @@ class PartitionedEmbedding:
         if without:
             raise RuntimeError(f"`apply_gradients` must have an optimizer for every table, got "
                                f"none for {without}. Build the plan for training.")
+
+
+def can_join(plan: EmbeddingPlan, ids: StepIds) -> bool:
+    """Returns whether tables can be looked up and updated as columns of one tensor."""
+    return plan.num_hosts == 1 and backend_of(ids).look_up_joined is not None
 
 
 def _check_for_training(ids: StepIds) -> None:

@@ -193,6 +193,7 @@ class Step {
       task.dim = plan_.dim;
       task.table = hosts_[host].table.data();
       task.activations = part.data();
+      task.stride = plan_.dim;
       FromThreads(num_threads_, kShares, [&](int64_t i) {
         kernels_(task, num_rows_ * i / kShares, num_rows_ * (i + 1) / kShares);
       });
@@ -231,6 +232,7 @@ class Step {
     task.table = hosts_[host].table.data();
     for (int slot = 0; slot < kMaxSlots; ++slot) task.slots[slot] = hosts_[host].slots[slot].data();
     task.gradients = gradients.data();
+    task.gradient_stride = plan_.dim;
     task.optimizer = plan_.optimizer;
     return task;
   }

@@ -2,7 +2,7 @@
 """The step in compiled ops: one op prepares; for each host one looks up and one updates."""
 
 import contextlib
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from typing import Any, NamedTuple
 
 import tensorflow as tf
@@ -31,7 +31,7 @@ Variables = Mapping[str, TableVariables]
 
 IDS, ROWS, RUNS, WEIGHTS, SCALES = range(1, 6)  # columns of `sizes`
 
-for _op in ("PrepareIds", "LookUp", "Update", "MeasuredUpdate"):
+for _op in ("PrepareIds", "LookUp", "JoinedLookUp", "Update", "MeasuredUpdate"):
     with contextlib.suppress(KeyError):  # this module was imported before
         tf.no_gradient(f"TpuEmbedding{_op}")
 
@@ -61,15 +61,21 @@ def look_up(plan: EmbeddingPlan, variables: Variables, ids: PreparedIds) -> dict
         parts = [variables[table.name].parts[host] for table in tables]
         with beside(parts[0]):
             activations = load.native_ops().tpu_embedding_look_up(
-                tables=[part.handle for part in parts],
-                sizes=host_ids.sizes, ids=host_ids.ids, row_ends=host_ids.row_ends,
-                weights=host_ids.weights, scales=host_ids.scales,
-                positions=[prepared.index(table) for table in tables],
-                dims=[table.dimension for table in tables])
+                **_look_up_inputs(variables, host_ids, prepared, tables, host))
         for table, values in zip(tables, activations, strict=True):
             sums[table.name].append(values)
     return {name: parts[0] if len(parts) == 1 else tf.add_n(parts)
             for name, parts in sums.items()}
+
+
+def look_up_joined(plan: EmbeddingPlan, variables: Variables, ids: PreparedIds,
+                   names: Sequence[str]) -> Tensor:
+    """Returns the activations of tables of one host, `[num_rows, sum of dims]` float32."""
+    [host_ids] = ids.hosts
+    tables = [plan.table_by_name[name] for name in names]
+    with beside(variables[names[0]].parts[0]):
+        return load.native_ops().tpu_embedding_joined_look_up(
+            **_look_up_inputs(variables, host_ids, tables_of_host(plan, 0), tables, 0))
 
 
 def update(plan: EmbeddingPlan, variables: Variables, ids: PreparedIds,
@@ -107,7 +113,8 @@ def are_for_training(ids: PreparedIds) -> bool:
     return all(host.run_ids is not None for host in ids.hosts)
 
 
-NATIVE = Backend(to_prepared_ids, look_up, update, measured_update, row_counts, are_for_training)
+NATIVE = Backend(to_prepared_ids, look_up, update, measured_update, row_counts, are_for_training,
+                 look_up_joined=look_up_joined)
 
 
 def update_and_measure(inputs: dict[str, Any], host_ids: PreparedHostIds,
@@ -155,14 +162,28 @@ def update_inputs(plan: EmbeddingPlan, variables: Variables, host: int, host_ids
         **rule_attributes([table.training_optimizer for table in tables])}
 
 
+def _look_up_inputs(variables: Variables, host_ids: PreparedHostIds, prepared: list[TablePlan],
+                    tables: list[TablePlan], host: int) -> dict[str, Any]:
+    return {
+        "tables": [variables[table.name].parts[host].handle for table in tables],
+        "sizes": host_ids.sizes, "ids": host_ids.ids, "row_ends": host_ids.row_ends,
+        "weights": host_ids.weights, "scales": host_ids.scales,
+        "positions": [prepared.index(table) for table in tables],
+        "dims": [table.dimension for table in tables]}
+
+
 def _inputs_from_step(plan: EmbeddingPlan, variables: Variables, ids: PreparedIds,
                       step_gradients: StepGradients, host: int) -> dict[str, Any]:
     tables = tables_of_host(plan, host)
-    gradients = [tf.convert_to_tensor(step_gradients.gradients[table.name], tf.float32)
-                 for table in tables]
     factors = Factors(stack_values(step_gradients.learning_rates, tables),
                       stack_values(step_gradients.multipliers, tables),
                       tf.cast(step_gradients.step, tf.float32))
+    joined = step_gradients.joined
+    if joined is not None:
+        return {**update_inputs(plan, variables, host, ids.hosts[host], [joined.gradient], factors),
+                "gradient_columns": [joined.columns[table.name] for table in tables]}
+    gradients = [tf.convert_to_tensor(step_gradients.gradients[table.name], tf.float32)
+                 for table in tables]
     return update_inputs(plan, variables, host, ids.hosts[host], gradients, factors)
 
 

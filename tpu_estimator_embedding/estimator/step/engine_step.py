@@ -16,8 +16,10 @@ from tensorflow.python.training import training_util
 
 from tpu_estimator_embedding import checks
 from tpu_estimator_embedding.checkpoint.layouts.table_saveables import teach_savers
+from tpu_estimator_embedding.engine.backend import StepIds
 from tpu_estimator_embedding.engine.partitioned_embedding import (
     PartitionedEmbedding,
+    can_join,
     create_variables,
 )
 from tpu_estimator_embedding.engine.stacked_activations import (
@@ -37,6 +39,7 @@ from tpu_estimator_embedding.estimator.replicas.replicated_spec import (
     over_all_replicas,
     replica_tensors,
 )
+from tpu_estimator_embedding.estimator.step import joined_tables
 from tpu_estimator_embedding.estimator.step.column_scopes import recorded_scopes
 from tpu_estimator_embedding.estimator.step.gradient_capture import GradientCapture
 from tpu_estimator_embedding.estimator.step.lookahead import Lookahead
@@ -115,8 +118,14 @@ def build_step(plan: EmbeddingPlan, prepared: StepInput, model_fn: Callable[[Any
     teach_savers()
     engine = PartitionedEmbedding(plan, create_variables(used, names, checkpoint_num_hosts,
                                                          servers))
+    joins = not (lookahead or servers or workers) and num_replicas == 1
+    joined = _look_up_joined(engine, step_input.ids, first) if joins else None
     with tf.device("/device:CPU:0"):
-        stacked = lookahead.stacked if lookahead else engine.lookup(step_input.ids)
+        if joined:
+            stacked = joined_tables.columns(plan, joined.tensor, joined.tables)
+        else:
+            stacked = lookahead.stacked if lookahead else engine.lookup(step_input.ids)
+        looked_up = [joined.tensor] if joined else list(stacked.values())
         by_replica = split_replicas(plan, stacked, step_input.ids, num_replicas)
     if not lookahead:
         _connect(first, by_replica[0])
@@ -133,8 +142,11 @@ def build_step(plan: EmbeddingPlan, prepared: StepInput, model_fn: Callable[[Any
         look_up = lookahead.look_up(engine, prepared) if lookahead else None
         # A gradient may not depend on the activations, so the update waits for lookups.
         with (tf.name_scope("embedding_update"),
-              tf.control_dependencies([look_up] if lookahead else list(stacked.values()))):
+              tf.control_dependencies([look_up] if lookahead else looked_up)):
             step_gradients = engine.step_gradients(gradients, step)
+            if joined:
+                step_gradients = step_gradients._replace(
+                    joined=joined_tables.find_joined_gradient(plan, joined, gradients))
             measuring = [*statistics, *statistics_hooks(getattr(spec, "training_hooks", ()))]
             if workers:
                 _check_measures_nothing(measuring)
@@ -148,6 +160,19 @@ def build_step(plan: EmbeddingPlan, prepared: StepInput, model_fn: Callable[[Any
     hooks = [lookahead.hook(prepared)] if lookahead else []
     return EngineStep(spec, engine, names, update,
                       (*hooks, together.hook) if workers else tuple(hooks))
+
+
+def _look_up_joined(engine: PartitionedEmbedding, ids: StepIds, activations: Stacked
+                    ) -> joined_tables.Concatenation | None:
+    """Looks up what the model concatenates, in the place of its concatenation, if it does."""
+    found = joined_tables.find_concatenation(engine.plan, activations) if (
+        joined_tables.may_join(engine.plan) and can_join(engine.plan, ids)) else None
+    if found is None:
+        return None
+    with tf.device("/device:CPU:0"):
+        joined = engine.lookup_joined(ids, found.tables)
+    joined_tables.replace(found, joined)
+    return found._replace(tensor=joined)
 
 
 def _check_measures_nothing(hooks: Sequence[EmbeddingStatisticsHook]) -> None:

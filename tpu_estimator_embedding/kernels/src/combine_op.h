@@ -154,6 +154,7 @@ class CombineOp : public tensorflow::OpKernel {
     const ScratchPool::Room room =
         scratch_.Take((RowsOfShare(task.dim) + 1) * task.dim * sizeof(float));
     task.activations = room.as<float>();
+    task.stride = task.dim;
     BestRowKernels()(task, range.begin - first, range.end - first);
     const float* from = task.activations + (range.begin - first) * task.dim;
     float* __restrict__ to = activations + range.begin * task.dim;

@@ -27,6 +27,10 @@ namespace {
   REGISTER_KERNEL_BUILDER(                                                                     \
       Name("TpuEmbeddingFlatLookUp").Device(tensorflow::DEVICE_CPU).TypeConstraint<Id>("Tid"), \
       FlatLookUpOp<Id>);                                                                       \
+  REGISTER_KERNEL_BUILDER(Name("TpuEmbeddingJoinedLookUp")                                     \
+                              .Device(tensorflow::DEVICE_CPU)                                  \
+                              .TypeConstraint<Id>("Tid"),                                      \
+                          JoinedLookUpOp<Id>);                                                 \
   REGISTER_KERNEL_BUILDER(                                                                     \
       Name("TpuEmbeddingSortIds").Device(tensorflow::DEVICE_CPU).TypeConstraint<Id>("Tid"),    \
       SortIdsOp<Id>);                                                                          \

@@ -96,6 +96,7 @@ class GatherGradientsOp : public tensorflow::OpKernel {
              run_ends.Take(own[kRuns]), run_weights.TakeAllOrNone(own[kWeights], own[kIds]),
              nullptr};
       table.look_up.dim = dim;
+      table.look_up.stride = dim;
       table.look_up.table = gradient.flat<float>().data();
       table.scales = scales.TakeAllOrNone(own[kScales], own[kRows]);
       tables->push_back(table);

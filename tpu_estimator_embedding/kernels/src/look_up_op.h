@@ -67,7 +67,7 @@ class LookUpOp : public tensorflow::OpKernel {
     std::vector<LookUp<Id>> tasks(ids.size());
     for (size_t i = 0; i < ids.size(); ++i) {
       TF_RETURN_IF_ERROR(variables.CheckShape(i, ids[i].num_table_rows, dims_[i]));
-      tasks[i] = {ids[i], dims_[i], variables.data(i), nullptr};
+      tasks[i] = {ids[i], dims_[i], variables.data(i), nullptr, dims_[i]};
     }
     TF_RETURN_IF_ERROR(Allocate(context, &tasks));
     return RunTasks(context, tasks);
@@ -140,6 +140,36 @@ class FlatLookUpOp : public LookUpOp<Id> {
     for (LookUp<Id>& task : *tasks) {
       task.activations = next;
       next += task.ids.num_rows * task.dim;
+    }
+    return absl::OkStatus();
+  }
+};
+
+// Concatenates the activations of all tables along axis 1: one row per sample.
+template <class Id>
+class JoinedLookUpOp : public LookUpOp<Id> {
+ public:
+  explicit JoinedLookUpOp(tensorflow::OpKernelConstruction* construction)
+      : LookUpOp<Id>(construction) {}
+
+ protected:
+  absl::Status Allocate(tensorflow::OpKernelContext* context,
+                        std::vector<LookUp<Id>>* tasks) const override {
+    const int64_t num_rows = tasks->front().ids.num_rows;
+    int64_t num_columns = 0;
+    for (const LookUp<Id>& task : *tasks) {
+      if (task.ids.num_rows != num_rows) return DoNotFit();
+      num_columns += task.dim;
+    }
+    tensorflow::TensorShape shape;
+    TF_RETURN_IF_ERROR(tensorflow::TensorShape::BuildTensorShape({num_rows, num_columns}, &shape));
+    tensorflow::Tensor* activations;
+    TF_RETURN_IF_ERROR(context->allocate_output(0, shape, &activations));
+    float* next = activations->flat<float>().data();
+    for (LookUp<Id>& task : *tasks) {
+      task.activations = next;
+      task.stride = num_columns;
+      next += task.dim;
     }
     return absl::OkStatus();
   }

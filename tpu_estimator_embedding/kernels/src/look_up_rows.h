@@ -52,7 +52,7 @@ void LookUpRows(const LookUp<Id>& given, int64_t begin_row, int64_t end_row) {
     }
     const float scale = ids.scales == nullptr ? 1.0f : ids.scales[row];
     ForEachBlock(task.dim,
-                 SumColumns<Id>{task, begin, end, scale, task.activations + row * task.dim});
+                 SumColumns<Id>{task, begin, end, scale, task.activations + row * task.stride});
     begin = end;
   }
 }

@@ -39,7 +39,7 @@ struct GradientColumns {
       const int64_t row = ids.run_rows[i];
       const float scale = ids.scales == nullptr ? 1.0f : ids.scales[row];
       const float factor = ids.run_weights == nullptr ? scale : scale * ids.run_weights[i];
-      AddScaled<T, kCount, true>(gradients + row * task.dim, factor, sums);
+      AddScaled<T, kCount, true>(gradients + row * task.gradient_stride, factor, sums);
     }
     const RowOptimizer& optimizer = task.optimizer;
     const T low = Fill<T>(optimizer.gradient_min), high = Fill<T>(optimizer.gradient_max);

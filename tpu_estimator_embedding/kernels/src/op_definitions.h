@@ -48,6 +48,16 @@ inline absl::Status LookUpShapes(InferenceContext* context) {
   return absl::OkStatus();
 }
 
+inline absl::Status JoinedLookUpShapes(InferenceContext* context) {
+  std::vector<int64_t> dims;
+  TF_RETURN_IF_ERROR(context->GetAttr("dims", &dims));
+  TF_RETURN_IF_ERROR(CheckAll("dims", dims, 1, kMostColumns));
+  int64_t num_columns = 0;
+  for (int64_t dim : dims) num_columns += dim;
+  context->set_output(0, context->Matrix(InferenceContext::kUnknownDim, num_columns));
+  return absl::OkStatus();
+}
+
 inline absl::Status VectorShapes(InferenceContext* context) {
   for (int output = 0; output < context->num_outputs(); ++output) {
     context->set_output(output, context->Vector(InferenceContext::kUnknownDim));
@@ -143,6 +153,11 @@ TPU_EMBEDDING_LOOK_UP_OP("TpuEmbeddingFlatLookUp")
     .Output("activations: float")
     .SetShapeFn(tpu_estimator_embedding::VectorShapes);
 
+// Concatenates the activations of all tables along axis 1; they have as many rows.
+TPU_EMBEDDING_LOOK_UP_OP("TpuEmbeddingJoinedLookUp")
+    .Output("activations: float")
+    .SetShapeFn(tpu_estimator_embedding::JoinedLookUpShapes);
+
 #undef TPU_EMBEDDING_LOOK_UP_OP
 
 // Chooses what a host is sent of its prepared ids, for each of its tables: the ids of the rows of
@@ -227,8 +242,9 @@ REGISTER_OP("TpuEmbeddingGatherGradients")
     .SetShapeFn(tpu_estimator_embedding::VectorShapes);
 
 // The common inputs of all ops that update the tables of a host, and their slots, from the
-// gradients of activations: a matrix for each table, or one vector with those of all tables. Tables
-// may share their variables if they update different rows.
+// gradients of activations: a matrix for each table, one vector with those of all tables, or one
+// matrix in which `gradient_columns` tells where those of each table begin. Tables may share their
+// variables if they update different rows.
 #define TPU_EMBEDDING_UPDATE_OP(name)                         \
   REGISTER_OP(name)                                           \
     .Input("tables: num_tables * resource")                   \
@@ -247,6 +263,7 @@ REGISTER_OP("TpuEmbeddingGatherGradients")
     .Attr("num_slots: int >= 0")                              \
     .Attr("num_gradients: int >= 1")                          \
     .Attr("dims: list(int) >= 1")                             \
+    .Attr("gradient_columns: list(int) >= 0 = []")            \
     .Attr("rules: list(string) >= 1")                         \
     .Attr("hyperparameter_names: list(string) >= 0")          \
     .Attr("hyperparameters: list(float) >= 0")                \

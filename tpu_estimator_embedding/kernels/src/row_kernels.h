@@ -18,6 +18,7 @@ struct LookUp {
   int64_t dim = 0;
   const float* table = nullptr;
   float* activations = nullptr;  // [ids.num_rows, dim]
+  int64_t stride = 0;            // floats from one row of activations to the next
 };
 
 // Updates rows of a table from the gradient of its activations.
@@ -29,6 +30,7 @@ struct Update {
   float* slots[kMaxSlots] = {};
   const float* gradients = nullptr;  // [ids.num_rows, dim]
   RowOptimizer optimizer;
+  int64_t gradient_stride = 0;  // floats from one row of gradients to the next
 };
 
 // A share of an update: its runs, and its rows of the table if untouched ones move too.

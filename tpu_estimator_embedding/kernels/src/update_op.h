@@ -5,6 +5,7 @@
 
 #include <algorithm>
 #include <atomic>
+#include <limits>
 #include <vector>
 
 #include "absl/strings/str_cat.h"
@@ -44,6 +45,11 @@ class UpdateOp : public tensorflow::OpKernel {
  private:
   using Ids = std::vector<UpdateIds<Id>>;
 
+  struct Gradients {
+    const float* data;
+    int64_t stride;  // floats from one row to the next
+  };
+
   absl::Status Read(tensorflow::OpKernelConstruction* construction) {
     int64_t num_tables;
     TF_RETURN_IF_ERROR(construction->GetAttr("num_tables", &num_tables));
@@ -51,6 +57,13 @@ class UpdateOp : public tensorflow::OpKernel {
     TF_RETURN_IF_ERROR(construction->GetAttr("dims", &dims_));
     TF_RETURN_IF_ERROR(CheckCount("dims", "table", num_tables, dims_.size()));
     TF_RETURN_IF_ERROR(CheckAll("dims", dims_, 1, kMostColumns));
+    TF_RETURN_IF_ERROR(construction->GetAttr("gradient_columns", &gradient_columns_));
+    if (!gradient_columns_.empty()) {
+      TF_RETURN_IF_ERROR(
+          CheckCount("gradient_columns", "table", num_tables, gradient_columns_.size()));
+      constexpr int64_t kMost = std::numeric_limits<int32_t>::max();
+      TF_RETURN_IF_ERROR(CheckAll("gradient_columns", gradient_columns_, 0, kMost));
+    }
     return attributes_.Read(construction, num_tables);
   }
 
@@ -65,7 +78,7 @@ class UpdateOp : public tensorflow::OpKernel {
     TF_RETURN_IF_ERROR(Lock(context, &variables));
     TF_RETURN_IF_ERROR(CheckShapes(ids, variables));
     TF_RETURN_IF_ERROR(CheckShared(optimizers, variables));
-    std::vector<const float*> gradients;
+    std::vector<Gradients> gradients;
     TF_RETURN_IF_ERROR(ViewGradients(context, ids, variables, &gradients));
     TF_RETURN_IF_ERROR(variables.CopyOnWrite(context));
     TF_RETURN_IF_ERROR(MoveBuffers(context, &variables));
@@ -101,17 +114,18 @@ class UpdateOp : public tensorflow::OpKernel {
     return variables->Lock(context, tables, slots, num_slots_);
   }
 
-  // One flat tensor holds the gradients of all tables, if another task sent them; otherwise every
-  // table has a tensor.
+  // One flat tensor holds the gradients of all tables, if another task sent them, or one matrix, if
+  // the model computed them so; otherwise every table has a tensor.
   absl::Status ViewGradients(tensorflow::OpKernelContext* context, const Ids& ids,
                              const LockedVariables& variables,
-                             std::vector<const float*>* gradients) const {
+                             std::vector<Gradients>* gradients) const {
     tensorflow::OpInputList inputs;
     TF_RETURN_IF_ERROR(context->input_list("gradients", &inputs));
+    if (!gradient_columns_.empty()) return ViewColumns(inputs, ids, gradients);
     if (inputs.size() == 1 && inputs[0].dims() == 1) {
       Pieces<float> pieces(inputs[0]);
       for (size_t i = 0; i < ids.size(); ++i) {
-        gradients->push_back(pieces.Take(ids[i].num_rows * dims_[i]));
+        gradients->push_back({pieces.Take(ids[i].num_rows * dims_[i]), dims_[i]});
       }
       return pieces.is_used_up() ? absl::OkStatus() : DoNotFit();
     }
@@ -124,7 +138,21 @@ class UpdateOp : public tensorflow::OpKernel {
             "`gradients` of the activations of `", variables.name(i), "` must be of shape [",
             num_rows, ",", dim, "], got ", got.DebugString(), "."));
       }
-      gradients->push_back(inputs[i].template flat<float>().data());
+      gradients->push_back({inputs[i].template flat<float>().data(), dim});
+    }
+    return absl::OkStatus();
+  }
+
+  absl::Status ViewColumns(const tensorflow::OpInputList& inputs, const Ids& ids,
+                           std::vector<Gradients>* gradients) const {
+    if (inputs.size() != 1 || inputs[0].dims() != 2) return DoNotFit();
+    const int64_t num_rows = inputs[0].dim_size(0), num_columns = inputs[0].dim_size(1);
+    for (size_t i = 0; i < ids.size(); ++i) {
+      if (ids[i].num_rows != num_rows || gradient_columns_[i] + dims_[i] > num_columns) {
+        return DoNotFit();
+      }
+      gradients->push_back(
+          {inputs[0].template flat<float>().data() + gradient_columns_[i], num_columns});
     }
     return absl::OkStatus();
   }
@@ -176,14 +204,14 @@ class UpdateOp : public tensorflow::OpKernel {
     return ParallelFor(context, NumThreads(context), [this](int64_t) { buffers_.MoveSome(); });
   }
 
-  std::vector<Update<Id>> Tasks(const Ids& ids, const std::vector<const float*>& gradients,
+  std::vector<Update<Id>> Tasks(const Ids& ids, const std::vector<Gradients>& gradients,
                                 const std::vector<RowOptimizer>& optimizers,
                                 LockedVariables* variables) const {
     std::vector<Update<Id>> tasks;
     int slot = static_cast<int>(ids.size());
     for (size_t i = 0; i < ids.size(); ++i) {
-      Update<Id> task = {ids[i], dims_[i], variables->data(i), {}, nullptr, optimizers[i]};
-      task.gradients = gradients[i];
+      Update<Id> task = {ids[i],       dims_[i], variables->data(i), {}, gradients[i].data,
+                         optimizers[i], gradients[i].stride};
       for (int k = 0; k < attributes_.num_slots(i); ++k) task.slots[k] = variables->data(slot++);
       tasks.push_back(task);
     }
@@ -191,6 +219,7 @@ class UpdateOp : public tensorflow::OpKernel {
   }
 
   std::vector<int64_t> dims_;
+  std::vector<int64_t> gradient_columns_;
   int num_slots_ = 0;
   OptimizerAttributes attributes_;
   BuffersInHugePages buffers_;

@@ -58,9 +58,9 @@ struct UpdateColumns {
     const float* gradients = task.gradients + column;
     for (int32_t i = begin; i < end; ++i) {
       const int32_t ahead = i + kGradientsAhead < last ? i + kGradientsAhead : last;
-      Prefetch(gradients + rows[ahead] * task.dim, kCount * Lanes<T>());
+      Prefetch(gradients + rows[ahead] * task.gradient_stride, kCount * Lanes<T>());
       const int64_t row = rows[i];
-      AddScaled<T, kCount, kIsScaled>(gradients + row * task.dim, factor(i, row), sums);
+      AddScaled<T, kCount, kIsScaled>(gradients + row * task.gradient_stride, factor(i, row), sums);
     }
   }
 
