@@ -1,9 +1,9 @@
 # SPDX-License-Identifier: Apache-2.0
 """The paths and names of compiled libraries.
 
-The name of a library holds the version of TensorFlow and a digest of everything that it
-was made of, so that one that fits is found without opening it, and one that does not fit is
-never taken. The same text stands inside the file, against files that were renamed.
+The file name contains the version of TensorFlow and a digest of sources, flags and platform, so
+that a matching library is found without opening it, and a stale one is never loaded. The file
+contains the same text, which detects renamed files.
 """
 
 import contextlib
@@ -25,7 +25,7 @@ def name(tensorflow: TensorFlowBuild) -> str:
 
 
 def stamp(library_name: str) -> str:
-    """Returns the text inside a library by which it is known."""
+    """Returns the text inside a library that identifies it."""
     return f"tpu_estimator_embedding library {library_name}"
 
 
@@ -59,7 +59,7 @@ def find(tensorflow: TensorFlowBuild) -> pathlib.Path | None:
 
 
 def failure(tensorflow: TensorFlowBuild) -> pathlib.Path:
-    """Returns the file that says why the library could not be compiled, where it could not."""
+    """Returns the file with the reason why compilation failed, if it did."""
     return cache() / f"{name(tensorflow)}.failed"
 
 

@@ -1,13 +1,13 @@
 # SPDX-License-Identifier: Apache-2.0
 """Loads the compiled ops, or reports why TensorFlow's own ops run instead.
 
-The variable TPU_ESTIMATOR_EMBEDDING_KERNELS chooses by hand:
+The environment variable TPU_ESTIMATOR_EMBEDDING_KERNELS overrides the choice:
 
 * `native`: the compiled ops; an error if they are missing and cannot be compiled.
-* `tf` or `off`: TensorFlow's own ops, without looking any further.
+* `tf` or `off`: TensorFlow's own ops, even if compiled ones exist.
 * unset: the compiled ops where possible. The first process that finds none compiles them.
 
-It is read once in a process, when the first table is made. `settings` has the other variables.
+It is read once per process, when the first table is created. `settings` has the other variables.
 """
 
 import ctypes
@@ -35,12 +35,12 @@ LOADING_ERRORS = (OSError, AttributeError, tf.errors.OpError)
 
 
 class Kernels(NamedTuple):
-    """What runs.
+    """The kernels in use.
 
     Attributes:
         ops: the module of the compiled ops, or None: TensorFlow's own ops run.
-        description: the same in words, "native (avx2)" or "TF ops".
-        reason: why nothing compiled runs, though it was not asked for; else empty.
+        description: "native (avx2)", for example, or "TF ops".
+        reason: why TensorFlow's own ops run although nobody chose them; else empty.
         rules: names of the update rules that are compiled.
     """
 
@@ -51,11 +51,11 @@ class Kernels(NamedTuple):
 
 
 def native_ops() -> Any:
-    """Returns the module of the compiled ops, or None where TensorFlow's own are to run.
+    """Returns the module of the compiled ops, or None if TensorFlow's own run.
 
     Raises:
-        ValueError: if the variable holds none of its values.
-        RuntimeError: if it says `native` and nothing compiled can run.
+        ValueError: if the value of the variable is unknown.
+        RuntimeError: if the value is `native` and the compiled ops cannot run.
     """
     return kernels().ops
 
@@ -73,8 +73,8 @@ def kernels() -> Kernels:
     """Returns the kernels of this process; the first call decides.
 
     Raises:
-        ValueError: if a variable of `settings` holds none of its values.
-        RuntimeError: if `native` was chosen and nothing compiled can run.
+        ValueError: if the value of a variable of `settings` is unknown.
+        RuntimeError: if `native` was chosen and the compiled ops cannot run.
     """
     for variable in (settings.SIMD, settings.HUGE_PAGES):
         settings.value(variable)

@@ -1,8 +1,8 @@
 # SPDX-License-Identifier: Apache-2.0
 """The TensorFlow that the ops are compiled against: its paths and flags.
 
-Nothing here imports TensorFlow, and nothing but the standard library is imported, so that
-pip can run this file in the interpreter that it installs for::
+Imports only the standard library, not TensorFlow, so that pip can run this file in the interpreter
+that it installs for::
 
     python tensorflow_build.py     # prints the fields as JSON, or null
 """
@@ -15,8 +15,8 @@ import pathlib
 import sys
 from typing import Any
 
-# What every wheel from 2.15 to 2.21 says of itself in tf.sysconfig. Whoever has TensorFlow
-# imported asks it instead, and finds a library that was compiled with other flags stale.
+# The flags in tf.sysconfig of every wheel from 2.15 to 2.21. Code that has imported TensorFlow reads
+# them there, and treats a library that was compiled with other flags as stale.
 _FLAGS = ("-D_GLIBCXX_USE_CXX11_ABI=1", "--std=c++17", "-DEIGEN_MAX_ALIGN_BYTES=64")
 
 
