@@ -9,6 +9,7 @@ import tpu_estimator_embedding
 from tests.checkpoint.saved import values_of
 from tests.estimator import counting
 from tpu_estimator_embedding import checkpoint, mid_level
+from tpu_estimator_embedding.compat import patch
 from tpu_estimator_embedding.config.feature_config import FeatureConfig
 from tpu_estimator_embedding.config.optimization_parameters import AdamParameters
 from tpu_estimator_embedding.config.table_config import TableConfig
@@ -45,10 +46,12 @@ def tables_of(estimator):
 
 @pytest.fixture(scope="module", autouse=True)
 def installed():
-    """As under `run`: Savers write the record of layouts."""
+    """As under `run`: Savers write the record of layouts. Then the process is as it was."""
+    was_installed = bool(patch.originals())
     tpu_estimator_embedding.install()
     yield
-    tpu_estimator_embedding.uninstall()
+    if not was_installed:
+        tpu_estimator_embedding.uninstall()
 
 
 @pytest.fixture(scope="module")
