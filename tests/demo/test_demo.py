@@ -127,6 +127,7 @@ def wait_for_a_checkpoint(directory: pathlib.Path, process: subprocess.Popen) ->
         time.sleep(0.02)
 
 
+@pytest.mark.newest
 def test_interrupted_run_resumes_and_ends_where_the_other_did(first_run, tmp_path):
     process = subprocess.Popen(demo_command(tmp_path), stdout=subprocess.PIPE,
                                stderr=subprocess.PIPE, text=True)
@@ -143,6 +144,7 @@ def test_interrupted_run_resumes_and_ends_where_the_other_did(first_run, tmp_pat
     assert metrics(resumed.stdout) == metrics(first_run.stdout)
 
 
+@pytest.mark.newest
 def test_a_cluster_trains_what_the_demo_then_evaluates_and_serves(tmp_path):
     done = run_demo(tmp_path, *OPTIONS, "--cluster")
     assert done.returncode == 0, done.stdout + done.stderr
