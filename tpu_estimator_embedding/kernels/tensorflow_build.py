@@ -15,8 +15,8 @@ import pathlib
 import sys
 from typing import Any
 
-# The flags in tf.sysconfig of every wheel from 2.15 to 2.21. Code that has imported TensorFlow reads
-# them there, and treats a library that was compiled with other flags as stale.
+# The flags in tf.sysconfig of every wheel from 2.15 to 2.21. Code that has imported TensorFlow
+# reads them there, and treats a library that was compiled with other flags as stale.
 _FLAGS = ("-D_GLIBCXX_USE_CXX11_ABI=1", "--std=c++17", "-DEIGEN_MAX_ALIGN_BYTES=64")
 
 
