@@ -60,7 +60,9 @@ def summarize_always(engine: PartitionedEmbedding, gradients: StepGradients, *,
             for table in () if is_measured else engine.plan.tables:
                 value = values.get(table.name, 1.0)
                 if not tf.is_tensor(value):
-                    value = constants.setdefault(value, tf.constant(value))
+                    if value not in constants:
+                        constants[value] = tf.constant(value)
+                    value = constants[value]
                 tf.compat.v1.summary.scalar(f"{PREFIX}{table.name}/{name}", value)
         tf.compat.v1.summary.scalar(f"{PREFIX}global_gradient_norm", tf.linalg.global_norm(
             list(gradients.gradients.values())))
