@@ -15,6 +15,7 @@ from benchmarks.contenders.graph_inputs import feature
 from benchmarks.workloads import Workload
 
 LABEL = "label"
+_BUFFER_SIZE = 1 << 20  # bytes
 
 
 def write_once(workload: Workload, batches: Sequence[Batch], directory: str) -> list[str]:
@@ -35,10 +36,19 @@ def make_input_fn(workload: Workload, files: Sequence[str], cached: bool, is_sto
         files: paths of the files.
         cached: whether to keep parsed batches in memory, so that files are read and parsed only
             in the first round.
-        is_stock: whether TensorFlow parses them, or this package.
+        is_stock: whether TensorFlow reads and parses them, or this package.
     """
     label = {LABEL: tf.io.FixedLenFeature([1], tf.float32)}
     columns = click_model.columns(workload)
+
+    def read(batch_size: int) -> tf.data.Dataset:
+        if is_stock:
+            dataset = tf.data.TFRecordDataset(files, buffer_size=_BUFFER_SIZE)
+            dataset = dataset.repeat() if not cached else dataset
+            return dataset.batch(batch_size, drop_remainder=True)
+        from tpu_estimator_embedding.io import record_batches
+        dataset = record_batches(files, batch_size, drop_remainder=True, buffer_size=_BUFFER_SIZE)
+        return dataset if cached else dataset.repeat()
 
     def parse(serialized: tf.Tensor) -> tuple[dict[str, Any], tf.Tensor]:
         if is_stock:
@@ -50,10 +60,7 @@ def make_input_fn(workload: Workload, files: Sequence[str], cached: bool, is_sto
         return features, features.pop(LABEL)
 
     def input_fn(params: dict[str, Any]) -> tf.data.Dataset:
-        dataset = tf.data.TFRecordDataset(files, buffer_size=1 << 20)
-        dataset = dataset.repeat() if not cached else dataset
-        dataset = dataset.batch(params["batch_size"], drop_remainder=True)
-        dataset = dataset.map(parse, num_parallel_calls=2)
+        dataset = read(params["batch_size"]).map(parse, num_parallel_calls=2)
         return dataset.cache().repeat() if cached else dataset.prefetch(2)
 
     return input_fn

@@ -108,7 +108,7 @@ END_TO_END = (
     Entry("stock_estimator_records", "estimator",
           "stock TPUEstimator(use_tpu=False), from files",
           options=(("is_stock", True), *_RECORDS), workloads=_FILES, settling_steps=6),
-    Entry("parsing", "parsing", "reading and parsing the files, parse_examples",
+    Entry("parsing", "parsing", "reading and parsing the files, record_batches and parse_examples",
           environment=_NATIVE, workloads=_FILES, settling_steps=6),
     Entry("stock_parsing", "parsing", "reading and parsing the files, tf.io.parse_example",
           options=(("is_stock", True),), workloads=_FILES, settling_steps=6),

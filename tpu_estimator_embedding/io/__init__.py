@@ -2,5 +2,6 @@
 """Input pipelines: serialized records to what embedding features are looked up with."""
 
 from tpu_estimator_embedding.io.parsing import parse_examples
+from tpu_estimator_embedding.io.record_batches import record_batches
 
-__all__ = ["parse_examples"]
+__all__ = ["parse_examples", "record_batches"]
