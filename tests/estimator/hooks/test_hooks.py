@@ -141,18 +141,33 @@ def test_hook_derived_from_that_which_logs_stays_itself(tmp_path):
     assert hook.seen == [0.0, "end"]
 
 
-def test_hook_that_runs_the_loss_consumes_an_extra_batch(tmp_path):
-    """As under any Estimator, a further run of the session is a further batch."""
-    class RunLoss(v1.train.SessionRunHook):
-        losses = []
+class RunLoss(v1.train.SessionRunHook):
+    """Runs the session once more in every run of it."""
 
-        def after_run(self, run_context, run_values):
+    def __init__(self, when):
+        self.when, self.losses = when, []
+
+    def after_create_session(self, session, coord):
+        self.callable = session.make_callable("loss:0") if self.when == "callable" else None
+
+    def before_run(self, run_context):
+        if self.when == "before":
             self.losses.append(run_context.session.run("loss:0"))
 
-    hook = RunLoss()
+    def after_run(self, run_context, run_values):
+        if self.when == "after":
+            self.losses.append(run_context.session.run("loss:0"))
+        elif self.callable:
+            self.losses.append(self.callable())
+
+
+@pytest.mark.parametrize("when", ["before", "after", "callable"])
+def test_hook_that_runs_the_loss_consumes_an_extra_batch(tmp_path, when):
+    """As under any Estimator, a further run of the session is a further batch."""
+    hook = RunLoss(when)
     estimator = new_estimator(tmp_path)
     finish(estimator.train, input_of([0, 0, 1, 1, 0, 0, 2, 2]), max_steps=100, hooks=[hook])
-    assert counts(estimator) == counts_of(0, 0, 0, 0)
+    assert counts(estimator) == counts_of(*[1, 1, 2, 2] if when == "before" else [0, 0, 0, 0])
     assert hook.losses == [0.0, 0.0]
 
 

@@ -18,7 +18,6 @@ from tpu_estimator_embedding.estimator.hooks.input_end import only_input_ends
 from tpu_estimator_embedding.estimator.input.embedding_hook import EmbeddingHook
 from tpu_estimator_embedding.estimator.loop_length import LoopLength
 from tpu_estimator_embedding.estimator.made_callable import StepCallable, made_callable
-from tpu_estimator_embedding.estimator.repeated_runs import RepeatedRuns
 
 _SECONDS_BETWEEN_NOTES = 60
 
@@ -76,8 +75,6 @@ class StepLoop(tf.compat.v1.train.SessionRunHook):
         """Passes the session on."""
         self._coord = coord
         self._run_step = None
-        if not session.sess_str:
-            session.run = RepeatedRuns(session).run
         self._read_counter = made_callable(session, [self._counter],
                                            on_calling_thread=True)
         for hook in self._host_calls:

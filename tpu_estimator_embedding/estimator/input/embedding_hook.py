@@ -11,6 +11,7 @@ import tensorflow as tf
 from tpu_estimator_embedding.estimator.input.feeding import Feeding
 from tpu_estimator_embedding.estimator.input.input_reader import Reading
 from tpu_estimator_embedding.estimator.made_callable import made_callable
+from tpu_estimator_embedding.estimator.repeated_runs import RepeatedRuns
 from tpu_estimator_embedding.ops.readable_errors import readable
 from tpu_estimator_embedding.types import Tensor
 
@@ -61,6 +62,8 @@ class EmbeddingHook(tf.compat.v1.train.SessionRunHook):
         self._cancel = queue.queue.close(cancel_pending_enqueues=True)
         self._size = queue.queue.size()
         self._drop = queue.queue.dequeue()
+        self._left = 0  # in the queue, after so many runs of the session:
+        self._num_runs = 0.0
         self._has_news = threading.Event()  # released for every step, and at the end
         self._is_over = threading.Event()
         self._error: Exception | None = None
@@ -72,14 +75,25 @@ class EmbeddingHook(tf.compat.v1.train.SessionRunHook):
         self._num_waiting = made_callable(session, [self._size], on_calling_thread=True)
         self._is_over.clear()
         self._error = None
+        self._left = 0
+        self._runs = RepeatedRuns.of(session)
         feeder = _start(self._feed, session, coord)
         coord.register_thread(_start(self._cancel_when_stopped, session, coord, feeder))
         if self._looks_ahead and not self._wait(session) and self._is_stopping():
             session.run(self._cancel)  # for the hook that looks up the first step next
 
-    def before_run(self, run_context: tf.compat.v1.train.SessionRunContext) -> None:
+    def before_run(self, run_context: tf.compat.v1.train.SessionRunContext
+                   ) -> tf.compat.v1.train.SessionRunArgs:
         """Waits for the input of the run; ends the session cleanly if none is left."""
-        self.wait_for_step(run_context.session)
+        if not self._left or self._runs.number != self._num_runs:
+            self.wait_for_step(run_context.session)
+        self._left, self._num_runs = 0, self._runs.number + 1
+        return tf.compat.v1.train.SessionRunArgs(self.steps_left)
+
+    def after_run(self, run_context: tf.compat.v1.train.SessionRunContext,
+                  run_values: tf.compat.v1.train.SessionRunValues) -> None:
+        """Notes how many steps are left, so that the next run need not ask."""
+        self._left = run_values.results
 
     def wait_for_step(self, session: tf.compat.v1.Session) -> None:
         """Waits for the input of the next step.
