@@ -121,7 +121,7 @@ def check_checkpoints(model_dir, steps, finite="words"):
 
 @contextlib.contextmanager
 def training(model_dir, steps, *, workers=1, evaluator=False, options=(), strategy="mod",
-             seconds_per_step=0.1):
+             seconds_per_step=0.5):
     """Yields a cluster that trains `tests/cluster/train.py`; nothing of it is left at the end.
 
     Args:

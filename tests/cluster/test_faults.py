@@ -10,7 +10,9 @@ import pytest
 
 from tests.cluster.faults import check_checkpoints, training
 
-STEPS = 2500
+pytestmark = pytest.mark.newest
+
+STEPS = 500  # four minutes of one trainer, until it may hurry
 TRAINS = "loss = "
 SAVES = "Saving checkpoints for"
 RESTORES = "Restoring parameters from"
@@ -38,7 +40,8 @@ def test_every_task_dies(tmp_path):
     check_checkpoints(tmp_path, STEPS)
 
 
-def test_a_server_stops_answering_and_an_evaluator_dies(tmp_path):
+def test_a_server_stops_answering_and_an_evaluator_dies(tmp_path, monkeypatch):
+    monkeypatch.setenv("SECONDS_WITHOUT_STEP", "10")
     with training(tmp_path, STEPS, evaluator=True,
                   options=["--statistics", "every=100"]) as cluster:
         cluster.wait_for("worker 0", "train with the embedding engine .*, 2 hosts")
@@ -115,7 +118,7 @@ def recover_from_failed_save(cluster, provoke, undo):
 
 def test_a_wrong_id_of_one_worker_ends_the_job(tmp_path, monkeypatch):
     monkeypatch.setenv("TASK_WITH_WRONG_ID", "worker 0")
-    with training(tmp_path, STEPS) as cluster:
+    with training(tmp_path, STEPS, seconds_per_step=0.1) as cluster:
         for name in ("worker 0", "chief 0"):
             cluster.wait_until(lambda name=name: cluster[name].status is not None, name)
             assert cluster[name].status == 1

@@ -9,6 +9,7 @@ import sys
 import time
 
 import numpy as np
+import pytest
 import tensorflow as tf
 
 import tpu_estimator_embedding
@@ -26,6 +27,7 @@ def values(model_dir):
     return {name: reader.get_tensor(name) for name in reader.get_variable_to_shape_map()}
 
 
+@pytest.mark.smoke
 def test_tables_are_those_of_one_process(tmp_path, monkeypatch):
     done = subprocesses.start(
         [*COMMAND, "--workers", "0", "--ps", "2", PROGRAM, tmp_path / "cluster", STEPS, "mod"],

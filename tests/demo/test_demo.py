@@ -10,8 +10,6 @@ import time
 
 import pytest
 
-pytestmark = pytest.mark.smoke
-
 OPTIONS = ["--examples", "6000", "--batch-size", "32", "--seed", "3"]
 STEPS = 169  # one pass over 5400 training records
 
@@ -43,6 +41,7 @@ def first_run(model_dir) -> subprocess.CompletedProcess:
     return result
 
 
+@pytest.mark.smoke
 def test_trained_tables_beat_untrained_ones(first_run):
     auc = {name: float(value) for name, value in metrics(first_run.stdout).items()}
     assert auc["AUC, trained tables"] > 0.65
@@ -50,6 +49,7 @@ def test_trained_tables_beat_untrained_ones(first_run):
     assert auc["AUC, trained tables"] < auc["AUC, knowing the hidden model"]
 
 
+@pytest.mark.smoke
 def test_progress_line_ends_at_the_last_step(first_run):
     last = [line for line in re.split(r"[\r\n]", first_run.stderr) if "Training:" in line][-1]
     assert "100%" in last
@@ -63,12 +63,14 @@ PRINTED_AT_ANY_LEVEL = re.compile(
     r"WARNING: All log messages before absl.*\n.*MLIR V1 optimization pass is not enabled\n")
 
 
+@pytest.mark.smoke
 def test_nothing_of_tensorflows_own_is_shown(first_run):
     shown = PRINTED_AT_ANY_LEVEL.sub("", first_run.stderr)
     assert not re.search(r"\.cc:\d+\]|All log messages|rebuild TensorFlow", shown)
     assert "WARNING" not in shown
 
 
+@pytest.mark.smoke
 def test_summary_says_plan_times_and_files(first_run, model_dir):
     assert "Embedding plan: 9 tables, 10 features" in first_run.stdout
     for phase in ("load TensorFlow", "compile or load kernels", "write", "start training", "train",
@@ -80,11 +82,13 @@ def test_summary_says_plan_times_and_files(first_run, model_dir):
         assert model_dir in pathlib.Path(path).parents
 
 
+@pytest.mark.smoke
 def test_saved_model_serves_what_the_estimator_predicts(first_run):
     [difference] = re.findall(r"largest difference +(\S+)", first_run.stdout)
     assert float(difference) < 1e-6
 
 
+@pytest.mark.smoke
 def test_ends_by_pointing_at_its_report_and_the_next_experiment(first_run, model_dir):
     report = model_dir / "report" / "report.html"
     assert f"The report has curves and tables: {report}" in first_run.stdout
@@ -94,6 +98,7 @@ def test_ends_by_pointing_at_its_report_and_the_next_experiment(first_run, model
     assert "sweep -m tpu_estimator_embedding --multiplier 0 0.1 1 --metric auc" in first_run.stdout
 
 
+@pytest.mark.newest
 def test_run_again_keeps_logs_and_model(first_run, model_dir):
     again = run_demo(model_dir)
     assert again.returncode == 0, again.stderr
@@ -102,6 +107,7 @@ def test_run_again_keeps_logs_and_model(first_run, model_dir):
     assert metrics(again.stdout) == metrics(first_run.stdout)
 
 
+@pytest.mark.smoke
 def test_run_again_with_another_seed_names_the_fix(first_run, model_dir):
     other = run_demo(model_dir, *OPTIONS[:-1], "4")
     assert other.returncode == 2
@@ -109,6 +115,7 @@ def test_run_again_with_another_seed_names_the_fix(first_run, model_dir):
     assert "Traceback" not in other.stderr
 
 
+@pytest.mark.smoke
 def test_multiplier_is_one_that_exists_and_stays_the_same(first_run, model_dir, tmp_path):
     unknown = run_demo(tmp_path / "other", "--multiplier", "wramup:10")
     assert unknown.returncode == 2

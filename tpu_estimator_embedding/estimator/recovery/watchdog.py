@@ -20,7 +20,7 @@ from tpu_estimator_embedding.estimator.recovery.servers import (
 @contextlib.contextmanager
 def watching(servers: Sequence[Server]) -> Iterator["Watchdog"]:
     """Yields the hook for a session; it watches from now on, until the context ends."""
-    watchdog = Watchdog(servers)
+    watchdog = Watchdog(servers, LINE_SECONDS)
     watchdog.start()
     try:
         yield watchdog
@@ -34,7 +34,7 @@ class Watchdog(tf.compat.v1.train.SessionRunHook):
     TensorFlow's session waits for its servers forever and logs nothing.
     """
 
-    def __init__(self, servers: Sequence[Server], seconds: float = LINE_SECONDS):
+    def __init__(self, servers: Sequence[Server], seconds: float):
         """Stores the servers, and the seconds without a step after which they are queried."""
         self._servers = servers
         self._seconds = seconds
