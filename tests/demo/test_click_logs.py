@@ -80,11 +80,11 @@ def test_parsed_batches_are_what_was_drawn(logs):
             np.testing.assert_array_equal(features[feature.weight_key].values, weights)
 
 
-def test_input_fn_continues_at_a_record(logs):
+def test_input_fn_continues_at_a_batch(logs):
     logs.write()
     all_labels, rest = (
         np.concatenate([labels for _, labels in make_input_fn(logs.train_files, first)(
-            {"batch_size": 64})]) for first in (0, 640))
+            {"batch_size": 64})]) for first in (0, 10))
     np.testing.assert_array_equal(rest, all_labels[640:])
     assert len(rest) == 260
 

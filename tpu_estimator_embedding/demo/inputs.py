@@ -9,7 +9,7 @@ import tensorflow as tf
 
 from tpu_estimator_embedding.demo.features import FEATURES, LABEL, PRICE
 from tpu_estimator_embedding.demo.model import embedding_columns
-from tpu_estimator_embedding.io import parse_examples
+from tpu_estimator_embedding.io import parse_examples, record_batches
 
 
 def record_spec() -> dict[str, Any]:
@@ -22,24 +22,21 @@ def record_spec() -> dict[str, Any]:
     return spec
 
 
-def make_input_fn(files: Sequence[pathlib.Path], first_record: int = 0
+def make_input_fn(files: Sequence[pathlib.Path], first_batch: int = 0
                   ) -> Callable[[dict[str, Any]], tf.data.Dataset]:
     """Returns an `input_fn` that reads the files once, in order.
 
     Args:
         files: click logs.
-        first_record: records before it are skipped, because an earlier run has used them.
+        first_batch: batches before it are skipped, because an earlier run has used them.
 
     Returns:
         A function of `params` that returns a dataset of `(features, labels)`: id features as
         RaggedTensors `[batch, (ids)]`, the price `[batch, 1]`, labels `[batch, 1]` float32. The
         last batch may be smaller.
     """
-    names = [str(path) for path in files]
-
     def input_fn(params: dict[str, Any]) -> tf.data.Dataset:
-        dataset = tf.data.TFRecordDataset(names, buffer_size=1 << 20).skip(first_record)
-        dataset = dataset.batch(params["batch_size"])
+        dataset = record_batches(files, params["batch_size"]).skip(first_batch)
         return dataset.map(_parse, num_parallel_calls=2).prefetch(4)
 
     return input_fn

@@ -70,7 +70,7 @@ def train(estimator: Any, logs: ClickLogs, batch_size: int,
         return 0
     for stop in evaluation_steps(total):
         if start < stop:
-            _train_until(stop, estimator, logs, batch_size)
+            _train_until(stop, estimator, logs)
             if stop < total:  # the last evaluation belongs to the next phase of the demo
                 on_phase("evaluate in between")
                 estimator.evaluate(make_input_fn(logs.eval_files))
@@ -104,9 +104,9 @@ def evaluation_steps(total: int) -> list[int]:
                    for number in range(1, _EVALUATIONS + 1)})
 
 
-def _train_until(stop: int, estimator: Any, logs: ClickLogs, batch_size: int) -> None:
-    first_record = trained_steps(estimator) * batch_size
-    estimator.train(make_input_fn(logs.train_files, first_record), max_steps=stop,
+def _train_until(stop: int, estimator: Any, logs: ClickLogs) -> None:
+    input_fn = make_input_fn(logs.train_files, first_batch=trained_steps(estimator))
+    estimator.train(input_fn, max_steps=stop,
                     saving_listeners=[KeepFirstCheckpoint(pathlib.Path(estimator.model_dir))])
 
 
