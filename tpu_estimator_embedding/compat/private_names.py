@@ -55,6 +55,10 @@ GRAPHS = (
               "marks the stand-in for a sum over replicas"),
     *_names("tensorflow.python.eager.context", "eager_mode",
             "creates variables eagerly while a function is traced"),
+    *_names("tensorflow.python.ops.resources", "local_resources report_uninitialized_resources "
+            "shared_resources", "the readiness that a Scaffold reports"),
+    *_names("tensorflow.python.ops.summary_op_util", "summary_scope",
+            "the tags of summaries that one op writes"),
     *_names("tensorflow.python.saved_model.save_context", "in_save_context",
             "detects that a layer is traced for a SavedModel, not for training"),
     *_names("tensorflow.python.training.training_util", "_get_or_create_global_step_read",

@@ -33,9 +33,9 @@ def computed_in_session(initializer: Initializer) -> Initializer:
 
     def fill(shape: Any, dtype: Any = tf.float32, partition_info: Any = None) -> Any:
         del partition_info  # all parts are equal
-        # Random ops are never constant-folded, even if they have only one possible result.
-        drawn = tf.random.uniform([], 0, 1, tf.int32, seed=0)
-        return tf.fill(shape, tf.gather([initializer([], dtype)], drawn))
+        # Stateful ops are never constant-folded, even if they have only one possible result.
+        zero = tf.raw_ops.Empty(shape=[], dtype=tf.int32, init=True)
+        return tf.fill(shape, tf.raw_ops.Gather(params=initializer([1], dtype), indices=zero))
 
     return fill
 

@@ -38,6 +38,8 @@ def by_part(name: str, devices: Sequence[str]) -> Callable[[tf.Operation], str]:
     >>> [part.device for part in table]
     ['/job:ps/task:0', '/job:ps/task:1']
     """
+    if set(devices) == {THIS_PROCESS}:
+        return lambda op: THIS_PROCESS
     number = re.compile(rf"(?:^|/){re.escape(name)}/part_(\d+)(?:/|$)")
 
     def device(op: tf.Operation) -> str:

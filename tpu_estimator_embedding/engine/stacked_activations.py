@@ -52,7 +52,7 @@ def stack_gradients(plan: EmbeddingPlan,
         Table name -> `[num_rows, dim]`.
     """
     return {table.name: _concat([
-        tf.reshape(gradients[feature.name], [-1, table.dimension])
+        _as_rows(gradients[feature.name], table.dimension)
         for gradients in replicas for feature in plan.features_of(table.name)])
         for table in plan.tables}
 
@@ -73,6 +73,12 @@ def split_replicas(plan: EmbeddingPlan, stacked: Stacked, ids: StepIds,
     parts = {name: tf.split(activations, counts[name], num=num_replicas)
              for name, activations in stacked.items()}
     return [{name: parts[name][replica] for name in parts} for replica in range(num_replicas)]
+
+
+def _as_rows(gradient: Tensor, dimension: int) -> Tensor:
+    """Returns a gradient as `[rows, dim]`; the same tensor if it has that shape."""
+    is_matrix = gradient.shape.rank == 2 and gradient.shape[1] == dimension
+    return gradient if is_matrix else tf.reshape(gradient, [-1, dimension])
 
 
 def _concat(parts: list[Tensor]) -> Tensor:

@@ -26,6 +26,7 @@ from tpu_estimator_embedding.estimator.hooks import embedding_statistics
 from tpu_estimator_embedding.estimator.hooks.input_end import OnlyInputEnds, ops_of_input
 from tpu_estimator_embedding.estimator.hooks.interrupts import StopOnSignal
 from tpu_estimator_embedding.estimator.hooks.log_at_end import logging_without_input
+from tpu_estimator_embedding.estimator.hooks.paused_start import collecting_once_started
 from tpu_estimator_embedding.estimator.hooks.slow_start import telling_of_slow_start
 from tpu_estimator_embedding.estimator.input import step_input
 from tpu_estimator_embedding.estimator.input.partition_dims import check_partition_dims
@@ -139,12 +140,13 @@ class TPUEstimator(LoopingEstimator):
         if self._cluster.servers:
             meet_servers(self._config)
         with (explained_restore(self.model_dir), explained_ids(),
+              collecting_once_started() as collect,
               telling_of_slow_start(self._plan(training=True)) as slow_start,
               self._stop.noting_signals()):
             hooks = embedding_statistics.with_statistics(hooks, self._plan(training=True))
             self._statistics = embedding_statistics.statistics_hooks(hooks)
-            return super().train(input_fn, [slow_start, *self._hooks(hooks), self._stop], steps,
-                                 max_steps, saving_listeners)
+            return super().train(input_fn, [slow_start, collect, *self._hooks(hooks), self._stop],
+                                 steps, max_steps, saving_listeners)
 
     def evaluate(self, input_fn, steps=None, hooks=None, checkpoint_path=None, name=None):
         """Evaluates as `Estimator.evaluate`, all steps in one run of the session.
@@ -152,8 +154,9 @@ class TPUEstimator(LoopingEstimator):
         `steps=None` evaluates the whole input, a step in each run.
         """
         with (explained_restore(self.model_dir), explained_ids(),
-              self._stop.obeying_at_once()):
-            return super().evaluate(input_fn, steps, self._hooks(hooks), checkpoint_path, name)
+              collecting_once_started() as collect, self._stop.obeying_at_once()):
+            return super().evaluate(input_fn, steps, [collect, *self._hooks(hooks)],
+                                    checkpoint_path, name)
 
     def predict(self, input_fn, predict_keys=None, hooks=None, checkpoint_path=None,
                 yield_single_examples=True):

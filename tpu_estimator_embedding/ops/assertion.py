@@ -23,13 +23,15 @@ def sentence_of(message: str) -> str | None:
     return line.rstrip("] ").replace("\\'", "'") if marker else None
 
 
-def assert_that(holds: Tensor, sentence: str, *values: Tensor) -> list[tf.Operation]:
+def assert_that(holds: Tensor, sentence: str, *values: Tensor,
+                subject: Tensor | None = None) -> list[tf.Operation]:
     """Fails with InvalidArgumentError if `holds` is false.
 
     Args:
         holds: scalar bool.
         sentence: the message, with `VALUE` as placeholder for each of `values`.
         values: tensors that the message shows.
+        subject: scalar string that precedes the sentence, if that depends on values too.
 
     Returns:
         The ops to depend on in a graph; none when executing eagerly, where it raises at once.
@@ -37,8 +39,10 @@ def assert_that(holds: Tensor, sentence: str, *values: Tensor) -> list[tf.Operat
     >>> assert_that(tf.constant(True), "`size` must be 2, got <value>.", tf.constant(3))
     []
     """
-    sentence = MARKER + sentence
+    sentence = MARKER + sentence if subject is None else sentence
     message = tf.strings.format(sentence, values, placeholder=VALUE) if values else sentence
+    if subject is not None:
+        message = tf.strings.join([MARKER, subject, message])
     # The raw op, because tf.debugging.Assert wraps every message in a separate cond.
     operation = tf.raw_ops.Assert(condition=holds, data=[message])
     return [] if operation is None else [operation]

@@ -4,6 +4,8 @@
 Each check returns the ops to depend on in graph mode, and raises at once in eager execution.
 """
 
+from collections.abc import Sequence
+
 import tensorflow as tf
 
 from tpu_estimator_embedding.ops.assertion import VALUE, assert_that
@@ -65,11 +67,22 @@ def check_static_batch_size(batch_size: Tensor, static: int, feature: str) -> li
         f"input, got {VALUE}.", batch_size)
 
 
-def check_batch_size(batch_size: Tensor, expected: Tensor, feature: str,
+def check_batch_size(batch_size: Tensor, expected: Tensor, feature: str | Sequence[str],
                      reference: str) -> list[tf.Operation]:
-    """Fails with InvalidArgumentError unless two features have the same number of samples."""
-    return assert_that(
-        tf.equal(batch_size, expected),
-        f"`batch of feature {feature!r}` must be as large as that of feature {reference!r}, "
-        f"{VALUE}, got {VALUE}.", expected, batch_size)
+    """Fails with InvalidArgumentError unless features have the same number of samples.
 
+    Args:
+        batch_size: samples of a feature, or `[n]` for n features.
+        expected: those of the reference.
+        feature: name of the feature, or n names; the error shows the first that differs.
+        reference: name of the feature to compare with.
+    """
+    features = [feature] if isinstance(feature, str) else feature
+    sizes = tf.reshape(batch_size, [-1])
+    is_expected = tf.equal(sizes, expected)
+    wrong = tf.argmin(tf.cast(is_expected, tf.int32))
+    names = tf.constant([f"`batch of feature {name!r}`" for name in features])
+    return assert_that(
+        tf.reduce_all(is_expected),
+        f" must be as large as that of feature {reference!r}, {VALUE}, got {VALUE}.",
+        expected, sizes[wrong], subject=names[wrong])

@@ -19,7 +19,7 @@ from tpu_estimator_embedding.types import Tensor
 
 _PART = "_table_part"  # attribute of the op, which imported graphs keep
 _FEEDS = "moved_rows/"
-_KINDS = {"prefix": (tf.string, []), "spec": (tf.string, [1]), **{
+_KINDS = {"prefix": (tf.string, []), "key": (tf.string, [1]), "spec": (tf.string, [1]), **{
     f"{whose}_{bound}": (tf.int64, [1])
     for whose in ("source", "target") for bound in ("begin", "end", "step")}}
 
@@ -65,9 +65,14 @@ class WaitingOp(NamedTuple):
 
 
 def add_waiting_op(variable: tf.Variable, part: TablePart) -> None:
-    """Adds the op that restores a variable to its graph; `waiting_ops` finds it."""
+    """Adds the op that restores a variable to its graph; `waiting_ops` finds it.
+
+    All variables of a device share the ops that read rows.
+    """
     scope = tf.compat.v1.get_default_graph().get_name_scope()
-    op = _move(variable, part.key, _feeds(f"{scope}/" if scope else ""))
+    scope = f"{scope}/" if scope else ""
+    feeds = _feeds(scope)
+    op = _assign(variable, feeds, _shared_rows(variable, feeds, scope))
     text = json.dumps(dataclasses.asdict(part))
     op._set_attr(_PART, attr_value_pb2.AttrValue(s=text.encode()))
 
@@ -98,20 +103,34 @@ def fill(variable: tf.Variable, part: TablePart, checkpoint: str, stored: TableL
     """
     for move in moves(part.part, part.layout, stored):
         with tf.control_dependencies([after]):
-            after = _move(variable, part.key, {
-                name: tf.constant(value) for name, value in _values(
-                    checkpoint, part, move).items()})
+            given = {name: tf.constant(value)
+                     for name, value in _values(checkpoint, part, move).items()}
+            after = _assign(variable, given, _rows(variable, given))
     return after
 
 
-def _move(variable: tf.Variable, key: str, given: Mapping[str, Tensor]) -> tf.Operation:
+def _shared_rows(variable: tf.Variable, feeds: Mapping[str, Tensor], scope: str) -> Tensor:
+    device = variable.device.replace("/", "_").replace(":", "_")
+    name = f"{scope}{_FEEDS}rows{device}_{variable.dtype.base_dtype.name}"
+    try:
+        return tf.compat.v1.get_default_graph().get_tensor_by_name(f"{name}:0")
+    except KeyError:
+        with tf.name_scope(""):
+            return _rows(variable, feeds, name)
+
+
+def _rows(variable: tf.Variable, given: Mapping[str, Tensor], name: str | None = None) -> Tensor:
     with tf.device(variable.device):
-        stored = tf.raw_ops.RestoreV2(
-            prefix=given["prefix"], tensor_names=[key], shape_and_slices=given["spec"],
-            dtypes=[variable.dtype])[0]
-        rows = tf.raw_ops.StridedSlice(
+        [stored] = tf.raw_ops.RestoreV2(
+            prefix=given["prefix"], tensor_names=given["key"], shape_and_slices=given["spec"],
+            dtypes=[variable.dtype])
+        return tf.raw_ops.StridedSlice(
             input=stored, begin=given["source_begin"], end=given["source_end"],
-            strides=given["source_step"])
+            strides=given["source_step"], name=name)
+
+
+def _assign(variable: tf.Variable, given: Mapping[str, Tensor], rows: Tensor) -> tf.Operation:
+    with tf.device(variable.device):
         return tf.raw_ops.ResourceStridedSliceAssign(
             ref=variable.handle, begin=given["target_begin"], end=given["target_end"],
             strides=given["target_step"], value=rows)
@@ -135,5 +154,5 @@ def _values(checkpoint: str, part: TablePart, move: RowMove) -> dict[str, Any]:
               for whose, span in (("source", move.source), ("target", move.target))
               for bound, value in (("begin", span.start), ("end", span.stop),
                                    ("step", span.step))}
-    return {"prefix": checkpoint,
+    return {"prefix": checkpoint, "key": [part.key],
             "spec": [f"{rows} {dim} {move.offset},{move.size}:0,{dim}"], **bounds}

@@ -63,7 +63,9 @@ class TableSaveable(saveable_object.SaveableObject):
 
     def __init__(self, saveable: Any, part: TablePart):
         """Wraps a saveable of TensorFlow."""
-        super().__init__(saveable.op, saveable.specs, saveable.name)
+        self._is_here = tf.DeviceSpec.from_string(saveable.op.device or "").device_type == "CPU"
+        specs = [_read_in_place(saveable)] if self._is_here else saveable.specs
+        super().__init__(saveable.op, specs, saveable.name)
         self.part = part
         self._saveable = saveable
 
@@ -75,7 +77,18 @@ class TableSaveable(saveable_object.SaveableObject):
     def restore(self, restored_tensors: Sequence[Tensor], restored_shapes: Any) -> Any:
         """Returns the op that assigns the slice; also adds the op for another layout."""
         add_waiting_op(self.op, self.part)
-        return self._saveable.restore(restored_tensors, restored_shapes)
+        if not self._is_here or restored_shapes is not None:
+            return self._saveable.restore(restored_tensors, restored_shapes)
+        with tf.device(self.op.device):
+            return tf.raw_ops.AssignVariableOp(resource=self.handle, value=restored_tensors[0])
+
+
+def _read_in_place(saveable: Any) -> Any:
+    """Returns what to save: the read op of the variable, without TensorFlow's copies to a CPU."""
+    [spec] = saveable.specs
+    value = saveable.op.graph.as_graph_element(saveable.op)
+    return saveable_object.SaveSpec(value, spec.slice_spec, spec.name, dtype=spec.dtype,
+                                    device=spec.device)
 
 
 def saveable_objects_for_op(op: Any, name: str) -> Iterator[Any]:
@@ -166,7 +179,8 @@ def _restored_keys(graph: tf.Graph, scope: str) -> set[str]:
     """Returns the keys that the Saver of a scope reads without reordering rows."""
     return {key.decode() for op in graph.get_operations()
             if op.type == "RestoreV2" and op.name.startswith(scope)
-            for key in tf.get_static_value(op.inputs[1])}
+            for keys in [tf.get_static_value(op.inputs[1])] if keys is not None
+            for key in keys}
 
 
 def _check_in_order(layouts: Mapping[str, TableLayout], keys: set[str], checkpoint: str) -> None:

@@ -18,6 +18,7 @@ from tpu_estimator_embedding.estimator.hooks.input_end import only_input_ends
 from tpu_estimator_embedding.estimator.input.embedding_hook import EmbeddingHook
 from tpu_estimator_embedding.estimator.loop_length import LoopLength
 from tpu_estimator_embedding.estimator.made_callable import StepCallable, made_callable
+from tpu_estimator_embedding.estimator.ready_ops import add_ready_ops
 
 _SECONDS_BETWEEN_NOTES = 60
 
@@ -63,20 +64,24 @@ class StepLoop(tf.compat.v1.train.SessionRunHook):
         self._every_n_steps = host_call_every_n_steps
         self._is_stopping = is_stopping
         self._run_step: Callable[[bool], bool] | None = None
+        self._needs_number = length.steps != 1 or bool(
+            host_calls and host_call_every_n_steps != 1)
 
     def begin(self) -> None:
-        """Begins the host calls."""
+        """Begins the host calls; the session waits for all variables that exist then."""
         self._counter = tf.identity(self._steps.counter())
         for hook in self._host_calls:
             hook.begin()
+        add_ready_ops()
 
     def after_create_session(self, session: tf.compat.v1.Session,
                              coord: tf.train.Coordinator) -> None:
         """Passes the session on."""
         self._coord = coord
         self._run_step = None
-        self._read_counter = made_callable(session, [self._counter],
-                                           on_calling_thread=True)
+        if self._needs_number:
+            self._read_counter = made_callable(session, [self._counter],
+                                               on_calling_thread=True)
         for hook in self._host_calls:
             hook.after_create_session(session, coord)
 
@@ -97,8 +102,7 @@ class StepLoop(tf.compat.v1.train.SessionRunHook):
             hook.end(session)
 
     def _next_step(self) -> int:
-        is_needed = self._length.steps != 1 or (self._host_calls and self._every_n_steps != 1)
-        return int(self._read_counter()[0]) if is_needed else 0
+        return int(self._read_counter()[0]) if self._needs_number else 0
 
     def _is_call_due(self, step: int) -> bool:
         return bool(self._host_calls) and step % self._every_n_steps == 0

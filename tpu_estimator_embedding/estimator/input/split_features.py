@@ -15,7 +15,7 @@ dense           mean, sum, sqrtn  `[batch, ids]` without the entries that are 0
 
 import functools
 import warnings
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from typing import Any, NamedTuple
 
 import tensorflow as tf
@@ -206,14 +206,21 @@ def _common_batch_size(ids: Mapping[str, Any], static: int | None) -> Tensor | i
     checks.check(len(set(known.values())) <= 1, "embedding features", "of one batch size", known)
     if len(known) == len(ids):
         return next(iter(known.values()))
-    dynamic = {name: _dynamic_batch_size(tensor) for name, tensor in ids.items()}
-    reference, *rest = dynamic
-    assertions = [op for name in rest for op in id_checks.check_batch_size(
-        dynamic[name], dynamic[reference], name, reference)]
+    dynamic = _dynamic_batch_sizes(list(ids.values()))
+    (reference, *rest), size = ids, dynamic[0]
+    assertions = id_checks.check_batch_size(dynamic[1:], size, rest, reference) if rest else []
     if static is not None:
-        assertions += id_checks.check_static_batch_size(dynamic[reference], static, reference)
+        assertions += id_checks.check_static_batch_size(size, static, reference)
     with tf.control_dependencies(assertions):
-        return tf.identity(dynamic[reference])
+        return tf.identity(size)
+
+
+def _dynamic_batch_sizes(ids: Sequence[Any]) -> Tensor:
+    """Returns the number of samples of each feature; few ops for many SparseTensors."""
+    ranks = {tensor.shape.rank if isinstance(tensor, tf.SparseTensor) else None for tensor in ids}
+    if len(ranks) == 1 and None not in ranks:
+        return tf.stack([tensor.dense_shape for tensor in ids])[:, 0]
+    return tf.stack([_dynamic_batch_size(tensor) for tensor in ids])
 
 
 def _dynamic_batch_size(ids: Any) -> Tensor:

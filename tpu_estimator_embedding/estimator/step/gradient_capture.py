@@ -46,7 +46,8 @@ class GradientCapture:
                 for feature in self._plan.features_of(table.name)}
 
     def _tie(self, dummy: tf.Variable, feature: FeaturePlan, activation: Tensor) -> Tensor:
-        return tap_graph_gradient(dummy, activation,
+        value = activation.graph.as_graph_element(dummy)  # the read op that it was made with
+        return tap_graph_gradient(value, activation,
                                   lambda gradient: self._keep(feature, gradient))
 
     def _keep(self, feature: FeaturePlan, gradient: Tensor) -> None:

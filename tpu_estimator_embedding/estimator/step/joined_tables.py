@@ -67,9 +67,15 @@ def replace(concatenation: Concatenation, activations: Tensor) -> None:
 
 def columns(plan: EmbeddingPlan, activations: Tensor, tables: Sequence[str]) -> dict[str, Tensor]:
     """Returns table name -> its columns, for consumers other than the concatenation."""
-    starts = _starts([plan.table_by_name[name] for name in tables])
-    return {name: activations[:, start:start + plan.table_by_name[name].dimension]
-            for name, start in starts.items()}
+    ones, sliced, column = tf.ones([2], tf.int32), {}, 0
+    begin = tf.constant([0, column])
+    for name in tables:
+        column += plan.table_by_name[name].dimension
+        end = tf.constant([0, column])
+        sliced[name] = tf.raw_ops.StridedSlice(  # of all rows
+            input=activations, begin=begin, end=end, strides=ones, begin_mask=1, end_mask=1)
+        begin = end
+    return sliced
 
 
 def find_joined_gradient(plan: EmbeddingPlan, concatenation: Concatenation,

@@ -1,9 +1,10 @@
 # SPDX-License-Identifier: Apache-2.0
 """The update of a training step, with statistics if hooks request them."""
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 
 import tensorflow as tf
+from tensorflow.python.ops import summary_op_util
 
 from tpu_estimator_embedding.engine.backend import StepGradients, StepIds
 from tpu_estimator_embedding.engine.measures import create_marks, find_trained_rows
@@ -56,13 +57,20 @@ def summarize_always(engine: PartitionedEmbedding, gradients: StepGradients, *,
     with tf.name_scope(""):
         for name, values in (("multiplier", gradients.multipliers),
                              ("learning_rate", gradients.learning_rates)):
-            constants: dict[float, Tensor] = {}  # one op for all tables with the same value
-            for table in () if is_measured else engine.plan.tables:
-                value = values.get(table.name, 1.0)
-                if not tf.is_tensor(value):
-                    if value not in constants:
-                        constants[value] = tf.constant(value)
-                    value = constants[value]
-                tf.compat.v1.summary.scalar(f"{PREFIX}{table.name}/{name}", value)
+            if engine.plan.tables and not is_measured:
+                _summarize({f"{PREFIX}{table.name}/{name}": values.get(table.name, 1.0)
+                            for table in engine.plan.tables})
         tf.compat.v1.summary.scalar(f"{PREFIX}global_gradient_norm", tf.linalg.global_norm(
             list(gradients.gradients.values())))
+
+
+def _summarize(values: Mapping[str, Tensor | float]) -> None:
+    """Adds scalar summaries as `tf.compat.v1.summary.scalar` does, all by one op."""
+    tags = []
+    for name in values:
+        with summary_op_util.summary_scope(name) as (tag, _):
+            tags.append(tag)
+    summary = tf.raw_ops.ScalarSummary(tags=tags, values=tf.stack(
+        [tf.cast(value, tf.float32) if tf.is_tensor(value) else value
+         for value in values.values()]))
+    tf.compat.v1.add_to_collection(tf.compat.v1.GraphKeys.SUMMARIES, summary)
