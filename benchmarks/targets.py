@@ -41,10 +41,10 @@ class Target:
 
 
 _RATIOS = {  # (contender, peer) -> W, W1, W2
-    ("native", "stock_graph"): (10, 18, 20),
-    ("native", "fbgemm"): (5.5, 5.5, 3),
-    ("native", "bound"): (0.55, 0.55, 0.55),
-    ("native", "bound_l1"): (0.55, 0.55, 0.55),
+    ("native", "stock_graph"): (13, 22, 40),
+    ("native", "fbgemm"): (7, 8, 8),
+    ("native", "bound"): (0.7, 0.7, 0.5),
+    ("native", "bound_l1"): (0.7, 0.7, 0.5),
     ("tf_ops", "stock_graph"): (1.3, 2, 4),
 }
 _OLD_RATIOS = {("native", "stock_graph"): (4,)}
@@ -55,7 +55,7 @@ _FRONT_DOORS = tuple(
         ("v1_engine", "native"), ("tpu_embedding", "native_function"),
         ("tpu_embedding_v2", "native_function"), ("layer_fit", "native_function")))
 _END_TO_END = (Target("1x64", "estimator_long_loop", "stock_estimator", 3),
-               Target("W", "estimator", "stock_estimator", 6),
+               Target("W", "estimator", "stock_estimator", 7),
                Target("W", "estimator_records", "stock_estimator_records", 6),
                Target("W", "parsing", "stock_parsing", 2.5))
 
