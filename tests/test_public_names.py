@@ -157,6 +157,7 @@ def test_reading_every_name_changes_nothing():
     assert after_uninstall in ("[]", "{}")
 
 
+@pytest.mark.newest  # the oldest TensorFlow has no other Keras
 @pytest.mark.parametrize("name", sorted(CHOOSE_KERAS_2))
 def test_what_only_programs_with_models_need_chooses_keras_2(name):
     done = run_python(f"""
