@@ -108,9 +108,9 @@ END_TO_END = (
     Entry("stock_estimator_records", "estimator",
           "stock TPUEstimator(use_tpu=False), from files",
           options=(("is_stock", True), *_RECORDS), workloads=_FILES, settling_steps=6),
-    Entry("parsing", "parsing", "reading and parsing the files, record_batches and parse_examples",
+    Entry("parsing", "parsing", "reading and parsing the files, this package",
           environment=_NATIVE, workloads=_FILES, settling_steps=6),
-    Entry("stock_parsing", "parsing", "reading and parsing the files, tf.io.parse_example",
+    Entry("stock_parsing", "parsing", "reading and parsing the files, stock TensorFlow",
           options=(("is_stock", True),), workloads=_FILES, settling_steps=6),
 )
 # One of each kind: the front doors and variants are left out.
