@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Pauses the garbage collector while modules are imported."""
+"""Pauses the garbage collector while many objects are made that stay."""
 
 import contextlib
 import gc

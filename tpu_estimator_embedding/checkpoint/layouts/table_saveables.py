@@ -63,8 +63,8 @@ class TableSaveable(saveable_object.SaveableObject):
 
     def __init__(self, saveable: Any, part: TablePart):
         """Wraps a saveable of TensorFlow."""
-        self._is_here = tf.DeviceSpec.from_string(saveable.op.device or "").device_type == "CPU"
-        specs = [_read_in_place(saveable)] if self._is_here else saveable.specs
+        self._is_on_cpu = tf.DeviceSpec.from_string(saveable.op.device or "").device_type == "CPU"
+        specs = [_read_in_place(saveable)] if self._is_on_cpu else saveable.specs
         super().__init__(saveable.op, specs, saveable.name)
         self.part = part
         self._saveable = saveable
@@ -77,7 +77,7 @@ class TableSaveable(saveable_object.SaveableObject):
     def restore(self, restored_tensors: Sequence[Tensor], restored_shapes: Any) -> Any:
         """Returns the op that assigns the slice; also adds the op for another layout."""
         add_waiting_op(self.op, self.part)
-        if not self._is_here or restored_shapes is not None:
+        if not self._is_on_cpu or restored_shapes is not None:
             return self._saveable.restore(restored_tensors, restored_shapes)
         with tf.device(self.op.device):
             return tf.raw_ops.AssignVariableOp(resource=self.handle, value=restored_tensors[0])
