@@ -112,6 +112,23 @@ def test_checkpointed_iterator_continues(tmp_path, taken, compression_type):
     assert [batch.numpy().tolist() for batch in restored] == expected[taken:]
 
 
+def test_iterator_does_not_continue_in_a_file_that_became_shorter(kernels, tmp_path):
+    if kernels != "native":
+        pytest.skip("TensorFlow's dataset goes on with the next file")
+    path = numbered(tmp_path / "one", 9)
+    dataset = record_batches(path, 4)
+    iterator = iter(dataset)
+    next(iterator)
+    saved = tf.train.Checkpoint(iterator=iterator).write(str(tmp_path / "saved"))
+    numbered(tmp_path / "one", 1)
+    restored = iter(dataset)
+    tf.train.Checkpoint(iterator=restored).read(saved)
+    for _ in range(2):
+        with pytest.raises(tf.errors.DataLossError, match=r"Cannot continue at byte \d+ of "
+                           r".*/one, which has only \d+ bytes\. Restore the file, or start"):
+            next(restored)
+
+
 def until_errors(dataset, calls):
     """Returns the results of so many calls: records, or the error's type and sentence."""
     iterator, results = iter(dataset), []

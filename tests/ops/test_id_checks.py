@@ -24,6 +24,7 @@ PASSING = {
     "count": (id_checks.check_sample_count, int64(3), int64(3), "f"),
     "aligned": (id_checks.check_aligned, int64(3), int64(3), "weights", "f"),
     "batch": (id_checks.check_batch_size, int64(3), int64(3), "f", "g"),
+    "batches": (id_checks.check_batch_size, int64([3, 3]), int64(3), ["e", "f"], "g"),
 }
 
 FAILING = {
@@ -47,6 +48,8 @@ FAILING = {
                   "tensors with the same indices."),
     "batch": ((id_checks.check_batch_size, int64(2), int64(3), "f", "g"),
               "`batch of feature 'f'` must be as large as that of feature 'g', 3, got 2."),
+    "batches": ((id_checks.check_batch_size, int64([3, 2, 1]), int64(3), ["d", "e", "f"], "g"),
+                "`batch of feature 'e'` must be as large as that of feature 'g', 3, got 2."),
 }
 
 

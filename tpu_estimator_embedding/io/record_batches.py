@@ -48,8 +48,9 @@ def record_batches(filenames: Any, batch_size: Any, drop_remainder: Any = False,
         ValueError: `compression_type` is none of those, or `buffer_size` is negative.
         tf.errors.InvalidArgumentError: `batch_size` is not positive.
         tf.errors.NotFoundError: while reading: there is no such file.
-        tf.errors.DataLossError: while reading: a file is truncated, or not of TFRecords. The next
-            batch starts with the next file.
+        tf.errors.DataLossError: while reading: a file is truncated, or not of TFRecords; the next
+            batch starts with the next file. Or a restored iterator should continue beyond the end
+            of a file that is not compressed.
 
     >>> import os, tempfile
     >>> path = os.path.join(tempfile.mkdtemp(), "numbers.tfrecord")

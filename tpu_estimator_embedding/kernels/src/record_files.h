@@ -68,13 +68,28 @@ class RecordFilesReader {
   }
 
   absl::Status Open(tensorflow::Env* env) {
-    TF_RETURN_IF_ERROR(
-        env->NewRandomAccessFile(std::string(files_.filenames[position_.file]), &file_));
+    const std::string name(files_.filenames[position_.file]);
+    TF_RETURN_IF_ERROR(CheckSize(env, name));
+    TF_RETURN_IF_ERROR(env->NewRandomAccessFile(name, &file_));
     auto options = tensorflow::io::RecordReaderOptions::CreateRecordReaderOptions(
         std::string(files_.compression_type));
     options.buffer_size = files_.buffer_size;
     reader_ = std::make_unique<tensorflow::io::SequentialRecordReader>(file_.get(), options);
-    return reader_->SeekOffset(position_.offset);
+    const absl::Status status = reader_->SeekOffset(position_.offset);
+    if (!status.ok()) reader_.reset();  // or the next call would continue at another record
+    return status;
+  }
+
+  // A restored position beyond the end would look like the end of the file. How long the contents
+  // of a compressed file are is not known.
+  absl::Status CheckSize(tensorflow::Env* env, const std::string& name) const {
+    if (position_.offset == 0 || !files_.compression_type.empty()) return absl::OkStatus();
+    tensorflow::uint64 size;
+    TF_RETURN_IF_ERROR(env->GetFileSize(name, &size));
+    if (position_.offset <= static_cast<int64_t>(size)) return absl::OkStatus();
+    return tensorflow::errors::DataLoss("Cannot continue at byte ", position_.offset, " of ", name,
+                                        ", which has only ", size,
+                                        " bytes. Restore the file, or start the input again.");
   }
 
   const FilesOfRecords& files_;
