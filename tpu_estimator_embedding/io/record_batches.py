@@ -9,7 +9,7 @@ import tensorflow as tf
 from tpu_estimator_embedding import checks
 from tpu_estimator_embedding.kernels import load
 
-_COMPRESSION_TYPES = (None, "", "GZIP", "ZLIB", "SNAPPY")
+_COMPRESSION_TYPES = (None, "", "GZIP", "ZLIB")
 _BUFFER_SIZE = 1 << 20
 
 
@@ -38,7 +38,7 @@ def record_batches(filenames: Any, batch_size: Any, drop_remainder: Any = False,
         filenames: paths of the files: a string, a list or tensor of them, or a dataset of such.
         batch_size: records in a batch. A batch continues in the next file.
         drop_remainder: whether to drop a last batch of fewer records.
-        compression_type: "GZIP", "ZLIB", "SNAPPY", or None or "" for files that are not compressed.
+        compression_type: "GZIP", "ZLIB", or None or "" for files that are not compressed.
         buffer_size: bytes to read from a file at a time; 0 means no buffer, None 1 MiB.
 
     Returns:
