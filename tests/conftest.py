@@ -4,9 +4,14 @@
 import os
 import pathlib
 import signal
+import subprocess
 import sys
+import zlib
 
+import hypothesis
 import pytest
+
+from tpu_estimator_embedding import __version__
 
 ROOT = pathlib.Path(__file__).parent.parent
 SAID_ONCE = [
@@ -22,6 +27,17 @@ os.environ["PYTHONPATH"] = os.pathsep.join(
     filter(None, [str(ROOT), os.environ.get("PYTHONPATH")]))
 
 
+# The seed decides the examples, and repeats them, so nothing is kept between runs. Compiling and a
+# busy machine make single examples slow, which says nothing about them.
+hypothesis.settings.register_profile(
+    "quick", max_examples=150, derandomize=False, database=None, deadline=None, print_blob=False,
+    suppress_health_check=[hypothesis.HealthCheck.too_slow,
+                           hypothesis.HealthCheck.function_scoped_fixture])
+hypothesis.settings.register_profile(
+    "thorough", hypothesis.settings.get_profile("quick"), max_examples=5_000)
+hypothesis.settings.load_profile("quick")
+
+
 @pytest.fixture(autouse=True)
 def no_graph_left_behind():
     """Stops at the test that leaves its graph as the default, not at the hundreds after it."""
@@ -32,11 +48,38 @@ def no_graph_left_behind():
                     f"{os.environ['PYTEST_CURRENT_TEST']}", returncode=1)
 
 
-def pytest_configure(config):
-    """Lets Ctrl-C reach the programs that tests start, also where pytest runs in the background.
+def revision() -> str:
+    """Returns what names this state of the source: the commit, or the version outside of git.
 
-    A shell starts background commands with SIGINT ignored, and their children inherit that.
+    `.ci/run`, which tests a copy without git's files, passes the commit in TEST_REVISION.
     """
+    git = ["git", "-C", str(ROOT), "rev-parse", "--verify", "HEAD"]
+    try:
+        commit = subprocess.run(git, capture_output=True, text=True, check=False).stdout.strip()
+    except FileNotFoundError:
+        commit = ""
+    return os.environ.get("TEST_REVISION") or commit or __version__
+
+
+@pytest.fixture(scope="session")
+def seed(pytestconfig) -> int:
+    """The seed of all random cases of this run: another one for every commit."""
+    return int(pytestconfig.getoption("hypothesis_seed"))
+
+
+def pytest_report_header(config):
+    return f"seed of random cases: --hypothesis-seed={config.getoption('hypothesis_seed')}"
+
+
+@pytest.hookimpl(tryfirst=True)  # before Hypothesis reads the seed
+def pytest_configure(config):
+    """Seeds the property tests by the commit, so that every commit tries new examples.
+
+    Lets Ctrl-C reach the programs that tests start, also where pytest runs in the background:
+    a shell starts background commands with SIGINT ignored, and their children inherit that.
+    """
+    if config.option.hypothesis_seed is None:
+        config.option.hypothesis_seed = zlib.crc32(revision().encode())
     if signal.getsignal(signal.SIGINT) is signal.SIG_IGN:
         signal.signal(signal.SIGINT, signal.default_int_handler)
 

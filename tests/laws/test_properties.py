@@ -1,8 +1,8 @@
 # SPDX-License-Identifier: Apache-2.0
 """Random plans on random batches: the engine equals the oracle.
 
-`python -m pytest tests/laws/test_properties.py --hypothesis-profile=thorough` tries 10,000
-plans, the suite 300, half of them with several replicas.
+Every commit tries other plans, 300 of them for each backend, half with several replicas;
+`pytest tests/laws --hypothesis-profile=thorough` tries 10,000.
 """
 
 import dataclasses
