@@ -139,6 +139,8 @@ ERRORS = {
                                  "`names` must be left out from 'v1' to 'v1'"),
     "names in inspect": ("inspect model --names names.json", "`names` must be of variables in the "
                          "checkpoint, got ['nothing']"),
+    "names that inspect has no use for": ("inspect model --names known.json",
+                                          "`names` must be left out for 'v1'"),
     "another archive": ("inspect archive.keras", "must be a whole .npz file, got archive.keras: "
                         "it holds no arrays."),
     "not .npz": ("convert model out --to npz", "`output` must be a name that ends in .npz"),

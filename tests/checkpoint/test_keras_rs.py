@@ -165,3 +165,29 @@ def test_models_that_hide_their_tables_are_refused_with_the_way_out(is_compiled,
         with pytest.raises(ValueError, match=sentence):
             attempt()
     assert not list(tmp_path.glob("out*"))
+
+
+def test_names_lead_to_dense_variables_of_the_model_only(new_model, tmp_path):
+    model = new_model(keras.optimizers.Adagrad(0.1))
+    template = tf.train.Checkpoint(model=model).save(tmp_path / "template")
+    source = save_v1(tmp_path / "v1", variables())
+    table = "distributed_embedding/words"
+    slot = f"{model.optimizer.name}/distributed_embedding_words_embeddings_accumulator"
+    for path in (f"{table}/embeddings", table, slot, "dense", "save_counter/x", ""):
+        with pytest.raises(ValueError, match="`names` must "):
+            checkpoint.convert(source, tmp_path / "out", "keras-rs", template=template,
+                               names={"beta1_power": path})
+    assert not list(tmp_path.glob("out*"))
+    names = {"dense/bias": "dense/kernel", "dense/kernel": "dense/bias"}  # of other shapes
+    with pytest.raises(ValueError, match="`shape of 'model/.*kernel"):
+        checkpoint.convert(source, tmp_path / "out", "keras-rs", template=template, names=names)
+    names = {"beta1_power": f"{model.optimizer.name}/learning_rate"}
+    done = checkpoint.convert(source, tmp_path / "out", "keras-rs", template=template, names=names)
+    assert "beta1_power" not in done.left_out
+    assert any(np.array_equal(value, np.float32(0.81))
+               for value in values_of(tmp_path / "out").values())
+    for name in ("words", "words/Adagrad", "dense/bias"):  # as a table, a slot or another variable
+        with pytest.raises(ValueError, match="`names` must be different for different variables"):
+            checkpoint.convert(tmp_path / "out", tmp_path / "back", "v1", names={
+                name: f"{model.optimizer.name}/learning_rate"})
+    assert not list(tmp_path.glob("back*"))

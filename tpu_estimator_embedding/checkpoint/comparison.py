@@ -89,7 +89,8 @@ def compare(a: StrPath, b: StrPath, *, rtol: float = 0.0, atol: float = 0.0,
     for reading in (reading_a, reading_b):  # the command passes the same for both
         check_used(reading, first, second)
     table_names.check_known(first, second)
-    first, second = _named_as_tf2(first, table_names), _named_as_tf2(second, table_names)
+    if first.tables.keys() != second.tables.keys():
+        first, second = _named_as_tf2(first, table_names), _named_as_tf2(second, table_names)
     pairs = _table_pairs(first, second)
     shared = [] if tables_only else sorted(first.variables.keys() & second.variables.keys())
     pairs.update({(name, None): (first.variables[name], second.variables[name])
@@ -117,8 +118,7 @@ def _called(name: str, slot: str | None) -> str:
 
 def _named_as_tf2(contents: Contents, names: Names) -> Contents:
     """Uses TF2's names of tables, because a TF2 checkpoint may not contain TPUEstimator's."""
-    return dataclasses.replace(contents, tables={
-        names.of_table(name): table for name, table in contents.tables.items()})
+    return dataclasses.replace(contents, tables=names.tables(contents))
 
 
 def _table_pairs(a: Contents, b: Contents) -> dict[

@@ -71,6 +71,7 @@ class Contents:
         tables: name -> table.
         variables: name -> variable, for all other variables including the global step.
         others: keys that belong to the form itself, such as its object graph.
+        paths: in the forms of TF2, path of a variable or name of a table -> its name above.
     """
 
     path: pathlib.Path
@@ -78,6 +79,7 @@ class Contents:
     tables: Mapping[str, Table]
     variables: Mapping[str, StoredTensor]
     others: tuple[str, ...] = ()
+    paths: Mapping[str, str] = dataclasses.field(default_factory=dict)
 
     @property
     def size(self) -> int:

@@ -4,6 +4,7 @@
 import dataclasses
 import os
 import pathlib
+import re
 from collections.abc import Mapping
 
 import numpy as np
@@ -15,6 +16,7 @@ from tpu_estimator_embedding.checkpoint.bundle.stored_tensor import ArrayTensor,
 from tpu_estimator_embedding.checkpoint.contents import Contents, Table
 from tpu_estimator_embedding.checkpoint.forms.keras_rs_outputs import keras_rs_outputs
 from tpu_estimator_embedding.checkpoint.forms.npz_file import write_npz
+from tpu_estimator_embedding.checkpoint.forms.object_graph import GRAPH_KEY
 from tpu_estimator_embedding.checkpoint.forms.object_outputs import (
     Outputs,
     check_same_shapes,
@@ -26,7 +28,7 @@ from tpu_estimator_embedding.checkpoint.layouts.table_layouts import (
     TableLayout,
     format_table_layouts,
 )
-from tpu_estimator_embedding.checkpoint.names import Names
+from tpu_estimator_embedding.checkpoint.names import Names, unique
 from tpu_estimator_embedding.checkpoint.output_files import check_absent
 from tpu_estimator_embedding.checkpoint.paths import (
     find_checkpoint,
@@ -42,11 +44,16 @@ from tpu_estimator_embedding.checkpoint.reading import (
 )
 from tpu_estimator_embedding.checkpoint.report.progress import progress_bar
 from tpu_estimator_embedding.checkpoint.resizing import Resize, resize_table
+from tpu_estimator_embedding.checkpoint.slot_names import slots_of
 
 StrPath = str | os.PathLike[str]
 Layout = tuple[int, str]  # number of hosts, partition strategy
 
 _NAMED_FORMS = ("v1", "npz")  # with the names of TPUEstimator
+# What TensorFlow accepts in a graph, without the parts `.` and `..`.
+_VARIABLE_NAME = re.compile(
+    r"(?!.*(?:^|/)\.{1,2}(?:/|$))[A-Za-z0-9.][\w.>-]*(?:/[\w.>-]+)*", re.ASCII)
+_RESERVED = (TABLE_LAYOUTS_KEY, GRAPH_KEY)
 
 
 @dataclasses.dataclass(frozen=True)
@@ -105,10 +112,8 @@ def convert(checkpoint: StrPath, output: StrPath, to: str | None = None, *,
     contents = read_checkpoint(checkpoint, from_, table_names, reading)
     to = to or contents.form
     _check_combination(contents.form, to, template, layout)
-    checks.check(not names or not {to, contents.form} <= set(_NAMED_FORMS), "names",
-                 f"left out from {contents.form!r} to {to!r}, which have the same names", names)
     check_used(reading, contents)
-    table_names.check_known(contents)
+    _check_names(table_names, contents, to, template)
     contents = _changed(contents, resize or {}, global_step, without_slots)
     outputs = _outputs(contents, to, table_names, template, layout, reading or Reading())
     path = _output_path(local_path("output", output), to, contents)
@@ -151,6 +156,45 @@ def _check_combination(form: str, to: str, template: StrPath | None, layout: Lay
         checks.check_one_of("partition_strategy", ("div", "mod"), layout[1])
 
 
+def _check_names(names: Names, contents: Contents, to: str, template: StrPath | None) -> None:
+    """Raises ValueError if a name would have no effect, or no variable of v1 can have it."""
+    same = {to, contents.form} <= set(_NAMED_FORMS) or contents.form == to and template is None
+    checks.check(not names.given or not same, "names",
+                 f"left out from {contents.form!r} to {to!r}, which have the same names",
+                 dict(names.given))
+    names.check_known(contents)
+    if to not in _NAMED_FORMS:
+        return
+    unused = {name: path for name, path in names.given.items() if contents.paths.get(path) != name}
+    if unused:
+        raise ValueError(f"`names` must map to tables, or to paths of variables, in {contents.path}"
+                         f", got {unused}. The path of a variable is its key in "
+                         "tf.train.list_variables(checkpoint) without "
+                         "'/.ATTRIBUTES/VARIABLE_VALUE'.")
+    for name in names.given:
+        if not _VARIABLE_NAME.fullmatch(name) or name in _RESERVED:
+            raise ValueError(f"`names` has {name!r}, which no variable of TPUEstimator can have.")
+
+
+def _named_outputs(contents: Contents) -> Outputs:
+    """Returns the tensors of the contents under their names in TPUEstimator."""
+    keys = {name: [table.key(slot) for slot, _ in table.tensors()]
+            for name, table in contents.tables.items()}
+    of_tables = [(key, tensor) for name, table in contents.tables.items()
+                 for key, (_, tensor) in zip(keys[name], table.tensors(), strict=True)]
+    tensors = unique([*of_tables, *contents.variables.items()], "names",
+                     "different for different variables and slots",
+                     "`--names` gives a variable another name.")
+    for name, table in contents.tables.items():
+        _, slots = slots_of(name, {key for key, tensor in tensors.items()
+                                   if tensor.shape == table.rows.shape})
+        foreign = sorted(set(slots.values()) - set(keys[name]))
+        if foreign:
+            raise ValueError(f"`names` must not make dense variables look like slots of table "
+                             f"{name!r}, got {foreign}. Give them other names.")
+    return Outputs(tensors)
+
+
 def _changed(contents: Contents, resize: Mapping[str, int | Resize], global_step: int | None,
              without_slots: bool) -> Contents:
     checks.check(resize.keys() <= contents.tables.keys(), "resize",
@@ -174,9 +218,7 @@ def _outputs(contents: Contents, to: str, names: Names, template: StrPath | None
         checks.check(to != "v1" or "global_step" in contents.variables, "global_step",
                      "in the checkpoint or given", None,
                      "TPUEstimator restores nothing without it.")
-        return Outputs({**contents.variables, **{
-            table.key(slot): tensor for table in contents.tables.values()
-            for slot, tensor in table.tensors()}})
+        return _named_outputs(contents)
     if template is None and contents.form != to:
         return object_outputs(contents, to, names)
     # A checkpoint that keeps its form is its own template.
@@ -202,7 +244,9 @@ def _write(path: pathlib.Path, to: str, contents: Contents, outputs: Outputs,
         if to == "npz":
             write_npz(path, outputs.tensors, record, bar.update)
         else:
-            tensors = {**outputs.tensors, TABLE_LAYOUTS_KEY: TextTensor(record.encode())}
+            tensors = unique([*outputs.tensors.items(),
+                              (TABLE_LAYOUTS_KEY, TextTensor(record.encode()))],
+                             "names", "other than that of the record of layouts")
             write_bundle(path, tensors, layouts, bar.update)
 
 

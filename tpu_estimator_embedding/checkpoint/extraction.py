@@ -84,11 +84,10 @@ def extract(checkpoint: StrPath, table: str, output: StrPath, *, slots: bool = F
 
 
 def _find(contents: Contents, name: str, names: Names) -> Table:
-    called = {names.of_table(former): table for former, table in contents.tables.items()}
-    found = contents.tables.get(name) or called.get(name)
-    checks.check(found is not None, "table", f"one of {sorted(contents.tables)}", name)
-    assert found is not None
-    return found
+    found = [former for former in contents.tables if former == name] or [
+        former for former in contents.tables if names.of_table(former) == name]
+    checks.check(len(found) == 1, "table", f"one of {sorted(found or contents.tables)}", name)
+    return contents.tables[found[0]]
 
 
 def _write_tsv(path: pathlib.Path, blocks: _Blocks) -> None:

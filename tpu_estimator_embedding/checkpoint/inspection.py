@@ -6,6 +6,7 @@ import pathlib
 from collections.abc import Mapping
 from typing import Any
 
+from tpu_estimator_embedding import checks
 from tpu_estimator_embedding.checkpoint.bundle.stored_tensor import row_blocks
 from tpu_estimator_embedding.checkpoint.contents import PARAMETERS, Contents, Table
 from tpu_estimator_embedding.checkpoint.conversion import StrPath
@@ -93,6 +94,8 @@ def inspect(checkpoint: StrPath, *, from_: str | None = None,
     contents = read_checkpoint(checkpoint, from_, table_names, reading)
     check_used(reading, contents)
     table_names.check_known(contents)
+    checks.check(not names or contents.form not in ("v1", "npz"), "names",
+                 f"left out for {contents.form!r}, which has the names of TPUEstimator", names)
     size = sum(table.size for table in contents.tables.values()) if values else 0
     with progress_bar(f"Reading {contents.path.name}", size, progress and values) as bar:
         tables = tuple(_report(table, _read_statistics(table, bar.update) if values else None)

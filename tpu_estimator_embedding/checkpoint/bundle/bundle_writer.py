@@ -11,6 +11,7 @@ from typing import BinaryIO
 
 import numpy as np
 
+from tpu_estimator_embedding import checks
 from tpu_estimator_embedding.checkpoint.bundle import dtypes
 from tpu_estimator_embedding.checkpoint.bundle.bundle_entries import (
     HEADER_KEY,
@@ -63,8 +64,11 @@ def write_bundle(prefix: pathlib.Path, tensors: Mapping[str, StoredTensor],
     Raises:
         FileExistsError: if the checkpoint exists.
         OSError: if it cannot be written.
-        ValueError: if a source is damaged.
+        ValueError: if a source is damaged, or a key is one that the format reserves.
     """
+    for key in tensors:  # b"" is the header, and keys that begin with NUL are slices
+        checks.check(key[:1] not in ("", "\0"), "tensors", "under keys with a first character "
+                     "other than NUL", key)
     total = sum(tensor.size for tensor in tensors.values())
     with new_files([data_file(prefix, 0, 1), index_file(prefix)], total) as [data, index]:
         items, offset = {HEADER_KEY: encode_header(num_shards=1)}, 0

@@ -20,7 +20,7 @@ from tpu_estimator_embedding.checkpoint.forms.object_outputs import (
     Outputs,
     check_same_names,
 )
-from tpu_estimator_embedding.checkpoint.names import Names
+from tpu_estimator_embedding.checkpoint.names import Names, unique
 
 
 def keras_rs_outputs(contents: Contents, template: Mapping[str, BundleTensor],
@@ -42,17 +42,20 @@ def keras_rs_outputs(contents: Contents, template: Mapping[str, BundleTensor],
               if value.key in template]
     check_compiled(values, "template", "one without any")
     places = find_tables(values)
-    by_name = {names.of_table(former): table for former, table in contents.tables.items()}
+    by_name = names.tables(contents)
     check_same_names("tables", set(by_name), {table for table, _ in places})
     optimizer = find_optimizer(values)
-    tensors: dict[str, StoredTensor] = dict(template)
+    tensors: list[tuple[str, StoredTensor]] = []
     for name, table in by_name.items():
         _check_optimizer(name, table.optimizer, optimizer)
-        tensors.update((places[name, slot].key, tensor) for slot, tensor in table.tensors())
+        tensors += [(places[name, slot].key, tensor) for slot, tensor in table.tensors()]
     others = find_others(values, names)
-    tensors.update((others[name].key, tensor) for name, tensor in contents.variables.items()
-                   if name in others)
-    return Outputs(tensors, tuple(sorted(contents.variables.keys() - others.keys())),
+    names.check_found([value.full_name for value in others.values()],
+                      contents.variables.keys(), "template")
+    tensors += [(others[name].key, tensor) for name, tensor in contents.variables.items()
+                if name in others]
+    return Outputs({**template, **unique(tensors, "names", "different for different variables")},
+                   tuple(sorted(contents.variables.keys() - others.keys())),
                    tuple(sorted(others.keys() - contents.variables.keys() - {SAVE_COUNTER})))
 
 

@@ -15,9 +15,9 @@ from collections.abc import Mapping
 from tpu_estimator_embedding import checks
 from tpu_estimator_embedding.checkpoint.bundle.bundle_tensor import BundleTensor
 from tpu_estimator_embedding.checkpoint.contents import PARAMETERS, Contents, Table
-from tpu_estimator_embedding.checkpoint.forms.object_graph import GRAPH_KEY, Value
+from tpu_estimator_embedding.checkpoint.forms.object_graph import GRAPH_KEY, Value, object_path
 from tpu_estimator_embedding.checkpoint.layouts.table_layouts import TableLayout
-from tpu_estimator_embedding.checkpoint.names import Names
+from tpu_estimator_embedding.checkpoint.names import Names, unique
 
 # Keras' optimizer -> this package's optimizer, and slot -> suffix of the name in Keras.
 OPTIMIZERS: Mapping[str, tuple[str, Mapping[str, str]]] = {
@@ -116,7 +116,9 @@ def find_tables(values: list[Value]) -> dict[tuple[str, str], Value]:
 def find_others(values: list[Value], names: Names) -> dict[str, Value]:
     """Returns name in TPUEstimator -> values, for all variables except tables and slots."""
     of_tables = {value.key for value in find_tables(values).values()}
-    others = {value.full_name: value for value in values if value.key not in of_tables}
+    counts = collections.Counter(value.full_name for value in values)
+    others = {value.full_name if counts[value.full_name] == 1 else object_path(value.path): value
+              for value in values if value.key not in of_tables}
     optimizer = find_optimizer(values)
     formers = {f"{optimizer.name}/{_ITERATION}": "global_step"}
     for full_name in others:
@@ -125,7 +127,8 @@ def find_others(values: list[Value], names: Names) -> dict[str, Value]:
         endings = _DENSE_SLOTS.get(optimizer.kind, {})
         formers.update({slot: f"{former}/{suffix}" for suffix, slot in optimizer.slots(
             full_name, endings).items()})
-    return {formers[full_name]: value for full_name, value in others.items()}
+    return unique(((formers[full_name], value) for full_name, value in others.items()), "names",
+                  "different for different variables")
 
 
 def read_keras_rs(path: pathlib.Path, tensors: Mapping[str, BundleTensor], values: list[Value],
@@ -140,15 +143,18 @@ def read_keras_rs(path: pathlib.Path, tensors: Mapping[str, BundleTensor], value
     checks.check(bool(found), "checkpoint", "of a compiled model with a DistributedEmbedding",
                  path, _WAY_OUT)
     optimizer = find_optimizer(values)
-    tables = {}
+    tables, paths = [], {}
     for name in sorted({table for table, _ in found}):
         slots = {slot: tensors[value.key] for (table, slot), value in found.items()
                  if table == name}
         rows, former = slots.pop(PARAMETERS), names.former(name) or name
-        tables[former] = Table(former, rows, slots, optimizer.rule_name if slots else None,
-                               TableLayout("div", 1, rows.shape[0]))
+        paths[name] = former
+        tables.append((former, Table(former, rows, slots, optimizer.rule_name if slots else None,
+                                     TableLayout("div", 1, rows.shape[0]))))
     others = find_others(values, names)
     counter = others.pop(SAVE_COUNTER, None)
-    return Contents(path, "keras-rs", tables,
+    return Contents(path, "keras-rs",
+                    unique(tables, "names", "different for different tables"),
                     {name: tensors[value.key] for name, value in others.items()},
-                    (GRAPH_KEY, *([counter.key] if counter else [])))
+                    (GRAPH_KEY, *([counter.key] if counter else [])),
+                    {**{value.full_name: name for name, value in others.items()}, **paths})

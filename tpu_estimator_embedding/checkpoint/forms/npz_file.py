@@ -12,6 +12,7 @@ from typing import IO, Any
 
 import numpy as np
 
+from tpu_estimator_embedding import checks
 from tpu_estimator_embedding.checkpoint.bundle import dtypes
 from tpu_estimator_embedding.checkpoint.bundle.bundle_writer import Advance
 from tpu_estimator_embedding.checkpoint.bundle.stored_tensor import StoredTensor, bytes_of
@@ -86,6 +87,9 @@ def read_npz(path: pathlib.Path) -> tuple[dict[str, StoredTensor], str | None]:
             members = [name for name in archive.namelist() if name.endswith(_SUFFIX)]
         if not members:
             raise ValueError("it holds no arrays.")
+        twice = sorted({name for name in members if members.count(name) > 1})
+        if twice:
+            raise ValueError(f"it holds {', '.join(map(repr, twice))} more than once.")
         record = f"{TABLE_LAYOUTS_KEY}{_SUFFIX}"
         tensors: dict[str, StoredTensor] = {
             name.removesuffix(_SUFFIX): NpzTensor(path, name) for name in members
@@ -111,8 +115,13 @@ def write_npz(path: pathlib.Path, tensors: Mapping[str, StoredTensor], record: s
     Raises:
         FileExistsError: if the file exists.
         OSError: if it cannot be written.
-        ValueError: if a tensor contains strings, or a source is damaged.
+        ValueError: if a tensor contains strings, two have the same name for `numpy.load`, or a
+            source is damaged.
     """
+    for name in tensors:  # numpy.load accepts names with and without the suffix
+        checks.check(name not in ("", TABLE_LAYOUTS_KEY) and f"{name}{_SUFFIX}" not in tensors,
+                     "tensors", f"under other names than the record's, which differ by more than "
+                     f"{_SUFFIX!r}", name)
     total = sum(tensor.size for tensor in tensors.values())
     with new_files([path], total) as [unfinished], zipfile.ZipFile(
             unfinished, "x", allowZip64=True) as archive:

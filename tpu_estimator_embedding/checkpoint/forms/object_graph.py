@@ -17,6 +17,7 @@ import dataclasses
 import re
 from collections.abc import Mapping
 
+from tpu_estimator_embedding import checks
 from tpu_estimator_embedding.checkpoint.bundle.wire_format import (
     Fields,
     all_bytes,
@@ -84,7 +85,14 @@ def format_graph(names: Mapping[Path, str]) -> bytes:
 
     Args:
         names: path from the root -> full name of the variable there.
+
+    Raises:
+        ValueError: if a path is empty, or leads through another variable.
     """
+    for path in names:
+        inside = next((path[:depth] for depth in range(len(path)) if path[:depth] in names), None)
+        checks.check(bool(path) and inside is None, "names", "paths to variables, of which none is "
+                     "inside another", object_path(path))
     children: dict[Path, list[Path]] = collections.defaultdict(list)
     numbers: dict[Path, int] = {(): 0}
     for path in names:

@@ -21,11 +21,12 @@ from tpu_estimator_embedding.checkpoint.bundle.stored_tensor import (
     StoredTensor,
     TextTensor,
 )
-from tpu_estimator_embedding.checkpoint.contents import PARAMETERS, Contents
+from tpu_estimator_embedding.checkpoint.contents import PARAMETERS, Contents, Table
 from tpu_estimator_embedding.checkpoint.forms.object_graph import (
     GRAPH_KEY,
     Path,
     format_graph,
+    object_path,
     parse_graph,
     parse_object_path,
     value_key,
@@ -38,7 +39,8 @@ from tpu_estimator_embedding.checkpoint.forms.object_tables import (
     find_objects,
     named_variables,
 )
-from tpu_estimator_embedding.checkpoint.names import Names
+from tpu_estimator_embedding.checkpoint.names import Names, unique
+from tpu_estimator_embedding.checkpoint.slot_names import SLOT_NAMES
 
 LAYER = "layer"
 
@@ -69,27 +71,61 @@ def object_outputs(contents: Contents, form: str, names: Names) -> Outputs:
         names: names of tables in TF2, and paths of variables outside of `variables`.
 
     Raises:
-        ValueError: if two tables would have the same name.
+        ValueError: if two variables would have the same path, or one would be inside another.
     """
-    full_names: dict[Path, str] = {("save_counter",): "save_counter"}
-    tensors: dict[Path, StoredTensor] = {("save_counter",): ArrayTensor(np.array(1, np.int64))}
-    for former, table in contents.tables.items():
-        name = names.of_table(former)
-        checks.check((*_TABLES_AT[form], name) not in tensors, "names",
-                     "different for different tables", name, "Give the tables names.")
-        for slot, tensor in table.tensors():
-            path = (*_TABLES_AT[form], name if slot == PARAMETERS else f"{name}/{slot}")
-            tensors[path], full_names[path] = tensor, table.key(slot)
-    for former, tensor in contents.variables.items():
-        given = names.path_of_variable(former)
-        path = parse_object_path(given) if given else (VARIABLES, former)
-        tensors[path], full_names[path] = tensor, former
+    own: list[tuple[Path, str, StoredTensor]] = [
+        (("save_counter",), "save_counter", ArrayTensor(np.array(1, np.int64)))]
     if form == "tpu-embedding-layer":
-        trap = (LAYER, TRAPS[0])
-        tensors[trap] = ArrayTensor(np.zeros(1, np.float32))
-        full_names[trap] = TRAPS[1]
-    return Outputs({GRAPH_KEY: TextTensor(format_graph(full_names)),
-                    **{value_key(path): tensor for path, tensor in tensors.items()}})
+        own.append(((LAYER, TRAPS[0]), TRAPS[1], ArrayTensor(np.zeros(1, np.float32))))
+    by_name = names.tables(contents)
+    _check_no_slots(by_name)
+    of_tables = [((*_TABLES_AT[form], name if slot == PARAMETERS else f"{name}/{slot}"),
+                  table.key(slot), tensor)
+                 for name, table in by_name.items() for slot, tensor in table.tensors()]
+    others = [(_path(former, names), former, tensor)
+              for former, tensor in contents.variables.items()]
+    all_values = [*own, *of_tables, *others]
+    reserved = {_TABLES_AT[form][:1]: "the tables", (GRAPH_KEY,): "the object graph"}
+    for path, former, _ in others:
+        if names.path_of_variable(former) is not None:
+            _check_free(former, path, {**reserved, **{
+                other: repr(name) for other, name, _ in all_values if name != former}})
+    rule = "names", "different for different variables"
+    graph = format_graph(unique(((path, name) for path, name, _ in all_values), *rule))
+    return Outputs(unique([(GRAPH_KEY, TextTensor(graph)), *(
+        (value_key(path), tensor) for path, _, tensor in all_values)], *rule))
+
+
+def _path(former: str, names: Names) -> Path:
+    given = names.path_of_variable(former)
+    if given is None:
+        return VARIABLES, former
+    path = parse_object_path(given)
+    if not all(path) or {".", ".."} & set(path):
+        raise ValueError(f"`names` gives {former!r} the path {given!r}, which has an empty part or "
+                         "a part that is '.' or '..'. A path is like 'model/dense/kernel'.")
+    if object_path(path) != given:
+        raise ValueError(f"`names` gives {former!r} the path {given!r}. TensorFlow escapes '.' in "
+                         "the name of an attribute as '..', and '/' as '.S': write "
+                         f"{object_path(path)!r} for the attributes {list(path)}.")
+    return path
+
+
+def _check_free(former: str, path: Path, taken: Mapping[Path, str]) -> None:
+    for other, owner in taken.items():
+        shared = min(len(path), len(other))
+        if path[:shared] == other[:shared]:
+            raise ValueError(f"`names` gives {former!r} the path {object_path(path)!r}, which is "
+                             f"not free: {object_path(other)!r} holds {owner}. Choose another.")
+
+
+def _check_no_slots(tables: Mapping[str, Table]) -> None:
+    """Raises ValueError if the name of a table is that of a slot of another."""
+    for name in tables:
+        table, _, slot = name.rpartition("/")
+        if table in tables and slot in SLOT_NAMES:
+            raise ValueError(f"`names` must not give a table the name {name!r}, which is that of "
+                             f"a slot of table {table!r}.")
 
 
 def fill_template(contents: Contents, template: Mapping[str, BundleTensor], names: Names,
@@ -108,18 +144,21 @@ def fill_template(contents: Contents, template: Mapping[str, BundleTensor], name
     Raises:
         ValueError: if a table or a slot is missing on either side.
     """
-    by_name = {names.of_table(former): table for former, table in contents.tables.items()}
+    by_name = names.tables(contents)
     found = find_objects(parse_graph(template[GRAPH_KEY].text()), template, objects, by_name)
     check_same_names("tables", set(by_name), set(found.tables))
-    tensors: dict[str, StoredTensor] = dict(template)
+    values: list[tuple[str, StoredTensor]] = []
     for name, table in by_name.items():
         slots = dict(table.tensors())
         keys = {slot or PARAMETERS: value.key for slot, value in found.tables[name].items()}
         check_same_names(f"slots of table {name!r}", set(slots), set(keys))
-        tensors.update((keys[slot], slots[slot]) for slot in slots)
+        values += [(keys[slot], slots[slot]) for slot in slots]
     places = named_variables(found.variables, names)
-    tensors.update((places[name].key, tensor) for name, tensor in contents.variables.items()
-                   if name in places)
+    names.check_found([object_path(value.path) for value in found.variables],
+                      contents.variables.keys(), "template")
+    values += [(places[name].key, tensor) for name, tensor in contents.variables.items()
+               if name in places]
+    tensors = {**template, **unique(values, "names", "different for different variables")}
     return Outputs(tensors, tuple(sorted(contents.variables.keys() - places.keys())),
                    tuple(sorted(places.keys() - contents.variables.keys())))
 

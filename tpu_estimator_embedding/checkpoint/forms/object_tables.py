@@ -18,7 +18,7 @@ from tpu_estimator_embedding.checkpoint.forms.object_graph import (
     parse_graph,
 )
 from tpu_estimator_embedding.checkpoint.layouts.table_layouts import TableLayout
-from tpu_estimator_embedding.checkpoint.names import Names
+from tpu_estimator_embedding.checkpoint.names import Names, unique
 from tpu_estimator_embedding.checkpoint.slot_names import (
     SLOT_NAMES,
     SLOT_SUFFIXES,
@@ -110,9 +110,12 @@ def read_objects(path: pathlib.Path, tensors: Tensors, names: Names, objects: tu
                    for slots in found.tables.values() for value in slots.values())
     return Contents(
         path, "tpu-embedding-layer" if is_layer else "tf2",
-        {table.name: table for table in tables},
+        unique(((table.name, table) for table in tables), "names",
+               "different for different tables"),
         {name: tensors[value.key] for name, value in variables.items()},
-        (GRAPH_KEY, *found.others))
+        (GRAPH_KEY, *found.others),
+        {**{object_path(value.path): name for name, value in variables.items()},
+         **dict(zip(found.tables, (table.name for table in tables), strict=True))})
 
 
 def _has_slots(path: Path, children: Mapping[str, Value]) -> bool:
@@ -167,13 +170,12 @@ def _optimizer(former: str, slots: Mapping[str, Value]) -> str | None:
 def named_variables(values: tuple[Value, ...], names: Names) -> dict[str, Value]:
     """Returns name in TPUEstimator, from `names` or the variable's own -> values."""
     full_names = collections.Counter(value.full_name for value in values)
-    named: dict[str, Value] = {}
-    for value in values:
-        name = names.former(object_path(value.path))
-        if name is None and value.path[:-1] == (VARIABLES,):
-            name = value.path[-1]
+
+    def name(value: Value) -> str:
+        path = object_path(value.path)
+        in_dictionary = value.path[-1] if value.path[:-1] == (VARIABLES,) else None
         is_own = full_names[value.full_name] == 1 and not _UNNAMED.match(value.full_name)
-        name = name or (value.full_name if is_own and value.full_name else object_path(value.path))
-        checks.check(name not in named, "names", "different for different variables", name)
-        named[name] = value
-    return named
+        return names.former(path) or in_dictionary or (is_own and value.full_name) or path
+
+    return unique(((name(value), value) for value in values), "names",
+                  "different for different variables")
