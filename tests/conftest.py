@@ -20,6 +20,12 @@ SAID_ONCE = [
     ("tpu_estimator_embedding.estimator.input.split_features", "_warn_that_zeros_are_dropped"),
 ]
 
+# What runs on the oldest TensorFlow as well as on the newest: tests of what differs between them,
+# which is TensorFlow's names, errors, graphs, estimators and Keras, and so every front door.
+EVERY_TENSORFLOW = [ROOT / "tests" / folder for folder in (
+    "compat", "estimator", "feature_column", "mid_level", "runtime", "upstream_sentences",
+    "v1_engine")]
+
 os.environ.setdefault("TF_CPP_MIN_LOG_LEVEL", "3")  # read when TensorFlow loads
 # One Keras in this process, whichever test comes first: some call install(), some use tf.keras.
 os.environ.setdefault("TF_USE_LEGACY_KERAS", "1")
@@ -104,8 +110,13 @@ def tensorflows_own():
         tpu_estimator_embedding.install()
 
 
+@pytest.hookimpl(tryfirst=True)  # before `-m` selects
 def pytest_collection_modifyitems(config, items):
-    """Leaves out tests of an hour unless `-m` names them."""
+    """Marks what depends on TensorFlow; leaves out tests of an hour unless `-m` names them."""
+    for item in items:
+        if item.get_closest_marker("smoke") or any(
+                folder in item.path.parents for folder in EVERY_TENSORFLOW):
+            item.add_marker("every_tensorflow")
     if "soak" in config.option.markexpr:
         return
     soak = [item for item in items if item.get_closest_marker("soak")]

@@ -23,6 +23,8 @@ from tpu_estimator_embedding.mid_level.config.quantization_config import Quantiz
 from tpu_estimator_embedding.mid_level.keras_layers.embedding_layer import embedding_layer_class
 from tpu_estimator_embedding.mid_level.keras_layers.partial_layer import partial_layer_class
 
+pytestmark = pytest.mark.every_tensorflow
+
 LOOK_UP = {"TpuEmbeddingPrepareIds", "TpuEmbeddingLookUp"}
 TRAIN = LOOK_UP | {"TpuEmbeddingUpdate"}
 TF_LOOK_UP = {"ResourceGather"}

@@ -7,6 +7,8 @@ import tpu_estimator_embedding
 from tests.subprocesses import run_python
 from tpu_estimator_embedding import mid_level
 
+pytestmark = pytest.mark.every_tensorflow
+
 PUBLIC = {
     "AdagradMomentumParameters", "AdagradParameters", "AdamParameters", "CrossShardOptimizer",
     "ClusterConfig", "EmbeddingConfigSpec", "EmbeddingStatisticsHook", "FeatureConfig",
@@ -157,7 +159,6 @@ def test_reading_every_name_changes_nothing():
     assert after_uninstall in ("[]", "{}")
 
 
-@pytest.mark.newest  # the oldest TensorFlow has no other Keras
 @pytest.mark.parametrize("name", sorted(CHOOSE_KERAS_2))
 def test_what_only_programs_with_models_need_chooses_keras_2(name):
     done = run_python(f"""

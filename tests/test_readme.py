@@ -59,7 +59,6 @@ def pytest_commands() -> list[str]:
     return re.findall(r"^``(pytest tests.*?)``", docs.page("CONTRIBUTING"), re.MULTILINE)
 
 
-@pytest.mark.newest
 @pytest.mark.parametrize("command", pytest_commands())
 def test_pytest_commands_select_tests(command):
     done = subprocess.run([sys.executable, "-m", *command.split(), "--collect-only", "-q"],

@@ -18,6 +18,8 @@ from tpu_estimator_embedding.feature_column.shared_embedding_columns import (
     shared_embedding_columns,
 )
 
+pytestmark = pytest.mark.every_tensorflow
+
 TAIL = ("use_gradient_accumulation=True, clip_weight_min=None, clip_weight_max=None, "
         "weight_decay_factor=None, multiply_weight_decay_factor_by_learning_rate=None, "
         "clip_gradient_min=None, clip_gradient_max=None")

@@ -10,6 +10,8 @@ from tpu_estimator_embedding.config import optimization_parameters
 from tpu_estimator_embedding.estimator.embedding_config_spec import EmbeddingConfigSpec
 from tpu_estimator_embedding.estimator.tpu_estimator import TPUEstimator
 
+pytestmark = pytest.mark.every_tensorflow
+
 
 def test_tpu_names_are_this_packages():
     assert tf_estimator.tpu.TPUEstimator is tf_tpu.TPUEstimator is TPUEstimator

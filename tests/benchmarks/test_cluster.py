@@ -7,8 +7,6 @@ from benchmarks import cluster
 from benchmarks.cluster import Figures
 from benchmarks.workloads import TINY, W
 
-pytestmark = pytest.mark.newest
-
 
 def test_targets_are_judged_for_every_pair():
     def figures(kind, servers, cpu):

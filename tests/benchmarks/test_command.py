@@ -11,8 +11,6 @@ from tests.kernel_choice import found_compiler
 from tests.packaging.conftest import ROOT
 from tests.subprocesses import start
 
-pytestmark = pytest.mark.newest
-
 
 def test_tiny_run_measures_writes_and_resumes(tmp_path):
     found_compiler()

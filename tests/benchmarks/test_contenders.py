@@ -16,8 +16,6 @@ from benchmarks.workloads import (
 )
 from tests.kernel_choice import found_compiler
 
-pytestmark = pytest.mark.newest
-
 KERNELS = "TPU_ESTIMATOR_EMBEDDING_KERNELS"
 STEPS = 3
 BATCHES = make_batches(TINY, 2)

@@ -15,6 +15,8 @@ from tpu_estimator_embedding.config.optimization_parameters import AdamParameter
 from tpu_estimator_embedding.config.table_config import TableConfig
 from tpu_estimator_embedding.estimator.embedding_config_spec import EmbeddingConfigSpec
 
+pytestmark = pytest.mark.every_tensorflow
+
 IDS = [1, 4, 4, 9]
 
 

@@ -12,8 +12,6 @@ import pytest
 
 from tests.subprocesses import start
 
-pytestmark = pytest.mark.newest
-
 LARGE = os.environ.get("TPU_ESTIMATOR_EMBEDDING_LARGE_TESTS") == "1"
 ROWS = (4096 if LARGE else 512) * 1024 * 1024 // 4 // 64  # of 64 float32
 LIMIT = 256 << 20  # bytes of growth

@@ -14,8 +14,6 @@ from kubernetes import client
 
 from tpu_estimator_embedding.runtime.tf_config import check_tf_config
 
-pytestmark = pytest.mark.newest
-
 FOLDER = pathlib.Path(__file__).parents[2] / "examples" / "cluster"
 OBJECTS = list(yaml.safe_load_all((FOLDER / "kubernetes.yaml").read_text()))
 BY_NAME = {(each["kind"], each["metadata"]["name"]): each for each in OBJECTS}

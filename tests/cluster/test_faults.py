@@ -10,8 +10,6 @@ import pytest
 
 from tests.cluster.faults import check_checkpoints, training
 
-pytestmark = pytest.mark.newest
-
 STEPS = 500  # four minutes of one trainer, until it may hurry
 TRAINS = "loss = "
 SAVES = "Saving checkpoints for"

@@ -12,6 +12,8 @@ from tests.kernel_choice import choose_kernels
 from tpu_estimator_embedding.estimator.cluster import Cluster, cluster_of, with_device_filters
 from tpu_estimator_embedding.estimator.sharded_savers import shard_savers
 
+pytestmark = pytest.mark.every_tensorflow
+
 CLUSTER = {"chief": ["h:1"], "worker": ["h:2"], "ps": ["h:3", "h:4", "h:5"]}
 
 

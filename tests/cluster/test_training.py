@@ -17,6 +17,8 @@ from tests import subprocesses
 from tests.cluster import train as program
 from tests.kernel_choice import choose_kernels
 
+pytestmark = pytest.mark.every_tensorflow
+
 PROGRAM = pathlib.Path(program.__file__)
 COMMAND = [sys.executable, "-m", "tpu_estimator_embedding", "cluster"]
 STEPS = 20

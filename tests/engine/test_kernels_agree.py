@@ -12,6 +12,8 @@ from tests.optimizer_cases import CASES
 from tests.oracle import Feature, Oracle, Table
 from tests.runners import RUNNERS
 
+pytestmark = pytest.mark.every_tensorflow
+
 VOCABULARY_SIZE, BATCH_SIZE, STEPS = 40, 24, 3
 
 # Both sum in the same order: without weights, or without a combiner's factors, they agree to the

@@ -26,7 +26,7 @@ from tpu_estimator_embedding.optimizers.row_optimizer import RowOptimizer
 from tpu_estimator_embedding.optimizers.sgd import SGD
 from tpu_estimator_embedding.plan.embedding_plan import EmbeddingPlan, FeaturePlan, TablePlan
 
-pytestmark = pytest.mark.usefixtures("native_kernels")
+pytestmark = [pytest.mark.every_tensorflow, pytest.mark.usefixtures("native_kernels")]
 
 TOLERANCE = {"rtol": 1e-6, "atol": 1e-6}
 

@@ -10,8 +10,7 @@ from tests.engine.same_bits import NUM_THREADS
 from tests.optimizer_cases import CASES
 from tests.subprocesses import start
 
-pytestmark = [pytest.mark.newest,
-              pytest.mark.usefixtures("native_kernels")]  # of the programs, too
+pytestmark = pytest.mark.usefixtures("native_kernels")  # of the programs, too
 
 ENVIRONMENT = {"TF_OVERRIDE_GLOBAL_THREADPOOL": "1", "TF_CPP_MIN_LOG_LEVEL": "3"}
 

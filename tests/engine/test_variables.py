@@ -14,6 +14,8 @@ from tpu_estimator_embedding.optimizers.adam import Adam
 from tpu_estimator_embedding.optimizers.row_optimizer import RowOptimizer
 from tpu_estimator_embedding.plan.embedding_plan import EmbeddingPlan, FeaturePlan, TablePlan
 
+pytestmark = pytest.mark.every_tensorflow
+
 VALUES = np.arange(13 * 4, dtype=np.float32).reshape([13, 4])
 
 

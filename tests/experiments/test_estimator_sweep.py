@@ -17,8 +17,6 @@ from tests.experiments import browser, tensorboard_server
 from tpu_estimator_embedding import experiments, multipliers
 from tpu_estimator_embedding.experiments import Setting
 
-pytestmark = pytest.mark.newest
-
 STEPS = 6
 IDS = [0, 1, 1, 1, 2, 3]  # two in a step; each of the two calls of train sees all of them
 SETTINGS = [0, 1, "freeze_until:2", multipliers.constant(0.5) * 0.5,

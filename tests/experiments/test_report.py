@@ -13,8 +13,6 @@ from tpu_estimator_embedding.checkpoint.layouts.table_layouts import TableLayout
 from tpu_estimator_embedding.experiments import model_report
 from tpu_estimator_embedding.experiments.row_neighbours import hot_rows
 
-pytestmark = pytest.mark.newest
-
 STEPS = 4
 IDS = [0, 1, 1, 1, 2, 3, 3, 4]
 

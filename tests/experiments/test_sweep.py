@@ -16,8 +16,6 @@ import pytest
 from tests.experiments.sweeps import PROGRAM, command, run
 from tests.subprocesses import start
 
-pytestmark = pytest.mark.newest
-
 # Seed 1 fails.
 OPTIONS = [PROGRAM, "--multiplier", "0", "1", "--seeds", "2", "--jobs", "2", "--metric", "auc",
            "--target", "0.7", "--out", "out", "--", "--seed", "{seed}", "--steps", "40"]

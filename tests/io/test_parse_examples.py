@@ -25,6 +25,8 @@ from tests.io.random_examples import (
 from tests.kernel_choice import choose_kernels
 from tpu_estimator_embedding import io
 
+pytestmark = pytest.mark.every_tensorflow
+
 FUZZ = settings(max_examples=120, deadline=None,
                 suppress_health_check=[HealthCheck.function_scoped_fixture])
 SENTENCES = (r"Could not parse example input, value: '|Unsupported datatype\.|"

@@ -8,6 +8,8 @@ import tensorflow as tf
 
 from tpu_estimator_embedding.kernels import build, library, load, settings
 
+pytestmark = pytest.mark.every_tensorflow
+
 
 def test_first_use_compiles_once_and_logs_it(sources, tensorflow, capfd):
     assert load.description() == "native (baseline)"

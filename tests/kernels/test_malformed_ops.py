@@ -4,8 +4,12 @@
 import json
 import sys
 
+import pytest
+
 from tests.kernel_choice import choose_kernels
 from tests.subprocesses import start
+
+pytestmark = pytest.mark.every_tensorflow
 
 
 def test_random_changes_to_real_calls_end_no_process(monkeypatch):

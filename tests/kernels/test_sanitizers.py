@@ -11,8 +11,6 @@ from tests.kernels import sanitized
 from tests.subprocesses import start
 from tpu_estimator_embedding.kernels import compiler
 
-pytestmark = pytest.mark.newest
-
 # Without optimization, which would take the compiler minutes here.
 FLAGS = {
     "address": ["-O0", "-fsanitize=address,undefined", "-fno-sanitize-recover=all"],

@@ -7,8 +7,6 @@ from tests.kernel_choice import found_compiler
 from tests.kernels import sanitized
 from tests.subprocesses import start
 
-pytestmark = pytest.mark.newest
-
 IDS = 2 ** 20  # of the table in native/sorting.cc
 
 

@@ -4,11 +4,14 @@
 import json
 import sys
 
+import pytest
 import tensorflow as tf
 
 from tests.packaging.conftest import ROOT, add_metadata
 from tests.subprocesses import start
 from tpu_estimator_embedding.kernels import tensorflow_build
+
+pytestmark = pytest.mark.every_tensorflow
 
 FILE = ROOT / "tpu_estimator_embedding" / "kernels" / "tensorflow_build.py"
 

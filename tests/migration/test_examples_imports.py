@@ -15,8 +15,6 @@ from tests.subprocesses import start
 from tpu_estimator_embedding.migration import programs
 from tpu_estimator_embedding.migration.rewrite import rewrite, rewrite_files
 
-pytestmark = pytest.mark.newest
-
 ROOT = EXAMPLES.parent
 
 # Program -> what writes its data, options of `run`, and arguments that end it soon.

@@ -16,8 +16,6 @@ from examples import synthetic_data
 from tests.examples.results import EXAMPLES
 from tests.subprocesses import start
 
-pytestmark = pytest.mark.newest
-
 COMMAND = [sys.executable, "-m", "tpu_estimator_embedding"]
 STEPS = 20
 

@@ -19,8 +19,6 @@ from tpu_estimator_embedding.migration.rewrite import rewrite
 from tpu_estimator_embedding.migration.verify import comparison
 from tpu_estimator_embedding.migration.verify.settings import RunResult, Settings
 
-pytestmark = pytest.mark.newest
-
 PATCHES = pathlib.Path(__file__).parent / "patches"
 STEPS = 20
 

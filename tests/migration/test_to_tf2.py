@@ -8,8 +8,6 @@ import pytest
 
 from tpu_estimator_embedding.migration.rewrite import rewrite
 
-pytestmark = pytest.mark.newest
-
 PROGRAM = '''\
 import tensorflow.compat.v1 as tf
 

@@ -13,6 +13,8 @@ from tpu_estimator_embedding.optimizers.proximal_adagrad import ProximalAdagrad
 from tpu_estimator_embedding.optimizers.rmsprop import RMSProp
 from tpu_estimator_embedding.optimizers.sgd import SGD
 
+pytestmark = pytest.mark.every_tensorflow
+
 train = tf.compat.v1.train
 RATE, STEPS, SHAPE = 0.25, 6, (4, 3)
 

@@ -14,7 +14,7 @@ import pytest
 from tests.packaging.conftest import ROOT, dry_run
 from tests.packaging.test_pip import NAMES_OF_TENSORFLOW, names_and_versions
 
-pytestmark = [pytest.mark.packaging, pytest.mark.newest]
+pytestmark = pytest.mark.packaging
 
 NOT_SOURCE = shutil.ignore_patterns(".git", "build", "dist", "*.egg-info", "__pycache__")
 

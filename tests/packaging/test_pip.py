@@ -13,7 +13,7 @@ import pytest
 from tests.packaging.conftest import NOT_SOURCE, ROOT, dry_run, run_pip
 from tpu_estimator_embedding.kernels import library, tensorflow_build
 
-pytestmark = [pytest.mark.packaging, pytest.mark.newest]
+pytestmark = pytest.mark.packaging
 
 KERNELS = "tpu_estimator_embedding/kernels"
 NAMES_OF_TENSORFLOW = {"tensorflow", "tensorflow-cpu", "tf-nightly", "keras"}

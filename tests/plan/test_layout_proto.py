@@ -10,6 +10,8 @@ from tpu_estimator_embedding.plan.table_stacking import (
     stack_tables,
 )
 
+pytestmark = pytest.mark.every_tensorflow
+
 TABLES = [StackableTable("b", 100, 6, 16), StackableTable("a", 64, 8, 16),
           StackableTable("wide", 7, 20, 16)]
 

@@ -17,8 +17,6 @@ from tpu_estimator_embedding import checkpoint
 from tpu_estimator_embedding.migration.verify import comparison
 from tpu_estimator_embedding.migration.verify.settings import RunResult, step_name
 
-pytestmark = pytest.mark.newest
-
 STAGES = ("after_tf2", "after_layers", "after_keras_rs")
 PROGRAMS = sorted((path.parent.name, path.stem) for path in GUIDE.glob("*/*.py"))
 PAGES = sorted({page for page, _ in PROGRAMS})

@@ -16,8 +16,6 @@ from tpu_estimator_embedding.migration.verify import comparison, plot
 from tpu_estimator_embedding.migration.verify.settings import LOG, RunResult, Settings
 from tpu_estimator_embedding.migration.verify.steps import KINDS
 
-pytestmark = pytest.mark.newest
-
 # The pair of a page of the guide is verified, too.
 PROGRAM = ROOT / "migration_guide/columns/before.py"
 MIGRATED = ROOT / "migration_guide/columns/after_imports.py"
