@@ -35,6 +35,7 @@ LAST_WITH_ESTIMATOR: tuple[int, int] = VERSIONS["LAST_WITH_ESTIMATOR"]
 TENSORFLOW_DISTRIBUTIONS: tuple[str, ...] = VERSIONS["TENSORFLOW_DISTRIBUTIONS"]
 TENSORFLOW_RANGE: str = VERSIONS["TENSORFLOW_RANGE"]
 ESTIMATOR: str = VERSIONS["ESTIMATOR_REQUIREMENT"]
+STABLE_ESTIMATOR: str = VERSIONS["STABLE_ESTIMATOR_REQUIREMENT"]
 LIBRARY_BOUNDS: tuple[Any, ...] = VERSIONS["LIBRARY_BOUNDS"]
 
 KERNELS = pathlib.Path("tpu_estimator_embedding", "kernels")
@@ -132,7 +133,9 @@ def tensorflow_requirements(found: dict[str, str]) -> list[str]:
     if name == "tensorflow":  # tf-keras would put `tensorflow` on top of any other
         requirements.append(f"tf-keras~={major}.{minor}.0")
     if (major, minor) > LAST_WITH_ESTIMATOR:  # which brings tensorflow-estimator itself
-        requirements.append(ESTIMATOR)
+        stable_is_found = f"tensorflow-estimator=={found.get('tensorflow-estimator')}"
+        is_stable = stable_is_found == STABLE_ESTIMATOR and "tf-estimator-nightly" not in found
+        requirements.append(STABLE_ESTIMATOR if is_stable else ESTIMATOR)
     return requirements + [bound.requirement for bound in LIBRARY_BOUNDS
                            if bound.tensorflow == (major, minor)]
 

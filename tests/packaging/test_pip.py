@@ -2,15 +2,19 @@
 """The real pip, on copies of the source, into real virtual environments."""
 
 import importlib.metadata
+import os
 import pathlib
 import shutil
 import sys
 import sysconfig
+import textwrap
 import zipfile
 
 import pytest
 
 from tests.packaging.conftest import NOT_SOURCE, ROOT, dry_run, run_pip
+from tests.subprocesses import start
+from tpu_estimator_embedding.compat import versions
 from tpu_estimator_embedding.kernels import library, tensorflow_build
 
 pytestmark = pytest.mark.packaging
@@ -32,6 +36,58 @@ def test_install_keeps_tensorflow_and_adds_the_keras_that_belongs_to_it(
     assert installed["tf-keras"].startswith(keras)
     assert ("tf-estimator-nightly" in installed) == estimator
     assert {"tqdm", "tensorboard"} <= set(installed)
+
+
+def test_install_keeps_a_stable_estimator(source, make_environment):
+    python = make_environment({"tensorflow": "2.21.0", "tensorflow-estimator": "2.15.0"})
+    installed = names_and_versions(dry_run(python, source))
+    assert not {"tf-estimator-nightly", "tensorflow-estimator"} & set(installed)
+
+
+def test_training_works_with_the_stable_estimator(tmp_path, package_index):
+    stable = tmp_path / "stable"
+    fetched = run_pip(pathlib.Path(sys.executable), "install", "--no-deps", "--target",
+                      str(stable), versions.STABLE_ESTIMATOR_REQUIREMENT)
+    assert fetched.returncode == 0, fetched.stderr
+    program = tmp_path / "program.py"
+    program.write_text(textwrap.dedent(TRAINING))
+    done = start([sys.executable, "-m", "tpu_estimator_embedding", "run", program],
+                 PYTHONPATH=os.pathsep.join([str(stable), str(ROOT)]))
+    assert done.returncode == 0, done.stderr
+    assert done.stdout.splitlines()[-2:] == [
+        f"{stable}/tensorflow_estimator/__init__.py", "trained 3 steps: 0.875"]
+
+
+TRAINING = """
+    import tensorflow.compat.v1 as tf
+    import tensorflow_estimator
+
+    column = tf.tpu.experimental.embedding_column(
+        tf.feature_column.categorical_column_with_identity("id", 2), dimension=1,
+        initializer=tf.zeros_initializer())
+
+    def input_fn(params):
+        ids = tf.SparseTensor([[0, 0], [1, 0]], [0, 1], [2, 1])
+        return tf.data.Dataset.from_tensors(({"id": ids}, tf.ones([2, 1]))).repeat()
+
+    def model_fn(features, labels, mode, params):
+        logits = tf.feature_column.input_layer(features, [column])
+        loss = tf.losses.mean_squared_error(labels, logits)
+        optimizer = tf.tpu.CrossShardOptimizer(tf.train.GradientDescentOptimizer(0.1))
+        return tf.estimator.tpu.TPUEstimatorSpec(
+            mode, loss=loss, train_op=optimizer.minimize(loss, tf.train.get_global_step()))
+
+    estimator = tf.estimator.tpu.TPUEstimator(
+        model_fn, config=tf.estimator.tpu.RunConfig(), use_tpu=True, train_batch_size=2,
+        embedding_config_spec=tf.estimator.tpu.experimental.EmbeddingConfigSpec(
+            [column], tf.tpu.experimental.StochasticGradientDescentParameters(0.5)))
+    estimator.train(input_fn, steps=1)
+    print(tensorflow_estimator.__file__)
+    estimator.train(input_fn, steps=2)
+    (name,) = (name for name in estimator.get_variable_names() if "embedding" in name)
+    print("trained", estimator.get_variable_value("global_step"), "steps:",
+          estimator.get_variable_value(name)[0, 0])
+"""
 
 
 def test_install_keeps_another_distribution_of_tensorflow(source, make_environment):

@@ -56,22 +56,28 @@ def test_new_tensorflow_is_reported_but_not_refused(installed):
 
 
 @pytest.mark.parametrize("tensorflow, command", [
-    ("2.21.0", "pip install tf-estimator-nightly==2.16.0.dev2024012409"),
-    ("2.15.1", "pip install 'tensorflow-estimator~=2.15.0'")])
+    ("2.21.0", "pip install tf-estimator-nightly==2.16.0.dev2024012409 "
+               "(or pip install tensorflow-estimator==2.15.0)"),
+    ("2.15.1", "pip install tensorflow-estimator==2.15.0")])
 def test_missing_estimator_names_the_command(installed, tensorflow, command):
     installed["tensorflow"] = tensorflow
     installed["modules"].remove("tensorflow_estimator")
     assert finding("Estimator").advice == f"tensorflow_estimator is not installed: {command}"
 
 
-def test_estimator_of_215_is_wrong_on_later_versions(installed):
-    installed["tensorflow-estimator"] = "2.15.0"
-    assert "tensorflow-estimator 2.15.0 does not work" in finding("Estimator").advice
-    installed["tf-estimator-nightly"] = "2.16.0.dev2024012409"
-    assert finding("Estimator").advice == ""
-    del installed["tf-estimator-nightly"]
-    installed["tensorflow"] = "2.15.1"
-    assert finding("Estimator").advice == ""
+@pytest.mark.parametrize("tensorflow", ["2.15.1", "2.21.0"])
+@pytest.mark.parametrize("estimators", [
+    {"tensorflow-estimator": "2.15.0"}, {"tf-estimator-nightly": "2.16.0.dev2024012409"},
+    {"tensorflow-estimator": "2.15.0", "tf-estimator-nightly": "2.16.0.dev2024012409"}])
+def test_either_estimator_is_enough(installed, tensorflow, estimators):
+    installed.update(estimators, tensorflow=tensorflow)
+    found = finding("Estimator")
+    assert found.advice == "" and all(name in found.found for name in estimators)
+
+
+def test_estimator_before_215_is_too_old(installed):
+    installed["tensorflow-estimator"] = "2.14.0"
+    assert "pip install tensorflow-estimator==2.15.0" in finding("Estimator").advice
 
 
 @pytest.mark.parametrize("tensorflow, protobuf, is_wrong", [

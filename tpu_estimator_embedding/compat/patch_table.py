@@ -53,6 +53,13 @@ MODULES = (
           "removed in TensorFlow 2.16; training programs import its hook", is_module=True),
     *map(_moved, ("error_handling", "tpu_config", "tpu_context", "tpu_estimator", "util")))
 
+# Only the stable tensorflow-estimator reads them; the nightly adds its own.
+EXPORT_NAMES = tuple(
+    Patch("tensorflow.python.util.tf_export", name, f"{OURS}.compat.modules.export_names:{name}",
+          "removed in TensorFlow 2.16; tensorflow-estimator 2.15 exports its names by it",
+          replaces=True, since=(2, 16))
+    for name in ("ESTIMATOR_API_NAME", "API_ATTRS", "API_ATTRS_V1"))
+
 V1_API = tuple(
     Patch("tensorflow.python.tpu.tpu_embedding", name, f"{V1_API_MODULE}:{name}",
           "one class for this package, TensorFlow and tensorflow_estimator", replaces=True)

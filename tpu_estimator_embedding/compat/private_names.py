@@ -66,6 +66,8 @@ GRAPHS = (
     *_names("tensorflow.python.util.nest",
             "assert_same_structure flatten flatten_up_to flatten_with_joined_string_paths",
             "paths of features in messages and variable names"),
+    *_names("tensorflow.python.util.tf_export", "API_ATTRS API_ATTRS_V1 _Attributes",
+            "the tables of names that tensorflow-estimator 2.15 exports by"),
     *_names("tensorflow.python.util.deprecation", "silence",
             "--tf1 forwards names that TensorFlow marks as deprecated"),
     *_members("tensorflow.python.training.basic_session_run_hooks", "LoggingTensorHook",

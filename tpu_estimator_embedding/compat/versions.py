@@ -24,6 +24,10 @@ TENSORFLOW_DISTRIBUTIONS = (
 ESTIMATOR_DISTRIBUTION = "tf-estimator-nightly"
 ESTIMATOR_REQUIREMENT = f"{ESTIMATOR_DISTRIBUTION}==2.16.0.dev2024012409"
 
+# The last release, which TensorFlow 2.15 installs. It works with all later versions too.
+STABLE_ESTIMATOR_DISTRIBUTION = "tensorflow-estimator"
+STABLE_ESTIMATOR_REQUIREMENT = f"{STABLE_ESTIMATOR_DISTRIBUTION}==2.15.0"
+
 
 def _range(after: tuple[int, int], newest: tuple[int, int]) -> str:
     return f">={after[0]}.{after[1] + 1},<{newest[0]}.{newest[1] + 1}"

@@ -87,24 +87,25 @@ def _keras() -> Finding:
 
 
 def _estimator() -> Finding:
-    plain = versions.installed_version("tensorflow-estimator")
+    distributions = (versions.ESTIMATOR_DISTRIBUTION, versions.STABLE_ESTIMATOR_DISTRIBUTION)
+    found = [f"{name} {version}" for name in distributions
+             if (version := versions.installed_version(name))]
+    return Finding("Estimator", " and ".join(found) or "none", _estimator_advice())
+
+
+def _estimator_advice() -> str:
     nightly = versions.installed_version(versions.ESTIMATOR_DISTRIBUTION)
-    names = [f"{name} {version}" for name, version in (
-        (versions.ESTIMATOR_DISTRIBUTION, nightly), ("tensorflow-estimator", plain)) if version]
-    return Finding("Estimator", " and ".join(names) or "none", _estimator_advice(plain, nightly))
-
-
-def _estimator_advice(plain: str | None, nightly: str | None) -> str:
-    minor = versions.tensorflow_minor()
-    if versions.has_module("tensorflow_estimator"):
-        if nightly or not plain or minor <= versions.LAST_WITH_ESTIMATOR:
-            return ""
-        return (f"tensorflow-estimator {plain} does not work with TensorFlow {_dotted(minor)}: "
-                f"pip uninstall -y tensorflow-estimator && "
-                f"pip install {versions.ESTIMATOR_REQUIREMENT}")
-    requirement = (versions.ESTIMATOR_REQUIREMENT if minor > versions.LAST_WITH_ESTIMATOR
-                   else f"'tensorflow-estimator~={_dotted(minor)}.0'")
-    return f"tensorflow_estimator is not installed: pip install {requirement}"
+    stable = versions.installed_version(versions.STABLE_ESTIMATOR_DISTRIBUTION)
+    is_later = versions.tensorflow_minor() > versions.LAST_WITH_ESTIMATOR
+    if not versions.has_module("tensorflow_estimator"):
+        advice = f"pip install {versions.STABLE_ESTIMATOR_REQUIREMENT}"
+        if is_later:
+            advice = f"pip install {versions.ESTIMATOR_REQUIREMENT} (or {advice})"
+        return f"tensorflow_estimator is not installed: {advice}"
+    if is_later and stable and not nightly and versions.minor(stable) < (2, 15):
+        return (f"tensorflow-estimator {stable} is older than 2.15: "
+                f"pip install {versions.STABLE_ESTIMATOR_REQUIREMENT}")
+    return ""
 
 
 def _libraries() -> list[Finding]:

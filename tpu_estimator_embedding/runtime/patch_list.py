@@ -12,8 +12,9 @@ _WIDTH = 96  # columns of a line
 
 # Every row that can be applied; only `run` applies the last two.
 ROWS = (
-    *patch_table.KERAS, *patch_table.MODULES, *patch_table.EXPERIMENTAL, *patch_table.V1_API,
-    *patch_table.V1_ENGINE, *patch_table.SAVERS, *patch_table.TPU_OPS, *install.ROWS, *tf1.TABLE,
+    *patch_table.KERAS, *patch_table.MODULES, *patch_table.EXPORT_NAMES,
+    *patch_table.EXPERIMENTAL, *patch_table.V1_API, *patch_table.V1_ENGINE, *patch_table.SAVERS,
+    *patch_table.TPU_OPS, *install.ROWS, *tf1.TABLE,
     *program_setup.TABLE)
 
 

@@ -32,7 +32,8 @@ def import_estimator() -> None:
         if problem:
             raise RuntimeError(problem)
     with (paused_collection(),
-          patch.applied([*patch_table.MODULES, *legacy_keras.import_patches()])):
+          patch.applied([*patch_table.MODULES, *patch_table.EXPORT_NAMES,
+                         *legacy_keras.import_patches()])):
         for module in patch_table.UPSTREAM:
             importlib.import_module(module)
 
@@ -49,7 +50,7 @@ def restore() -> None:
     'tpu_estimator_embedding.config.table_config'
     """
     legacy_keras.use()
-    for row in patch_table.MODULES:
+    for row in (*patch_table.MODULES, *patch_table.EXPORT_NAMES):
         patch.apply(row)
     for module in patch_table.UPSTREAM:  # copy names, so import before patching
         importlib.import_module(module)
