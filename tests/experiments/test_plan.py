@@ -126,6 +126,7 @@ def test_plan_that_does_not_fit_is_an_error_with_what_would(monkeypatch, capsys,
 
 def test_plan_of_a_program_with_its_input(tmp_path):
     done = run("plan", PROGRAM, "--sample", "5", "--hosts", "2", cwd=tmp_path)
+    assert "Logging error" not in done.stderr and "Traceback" not in done.stderr
     assert done.returncode == 0, done.stderr
     assert "Embedding plan: 2 tables, 2 features, 2 hosts, partition 'div', 2.2 KiB" in done.stdout
     assert re.search(r"^a checkpoint +2\.2 KiB and the dense", done.stdout, re.MULTILINE)

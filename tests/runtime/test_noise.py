@@ -5,11 +5,14 @@ import logging
 import os
 import re
 import sys
+import warnings
 
 import pytest
+import tensorflow as tf
 from absl import logging as absl_logging
 
 from tests import subprocesses
+from tpu_estimator_embedding.estimator import tpu_estimator
 from tpu_estimator_embedding.runtime import noise
 
 CALLED = "From %s: %s (from %s) is deprecated and will be removed %s.\nInstructions:\n%s"
@@ -54,6 +57,52 @@ def test_every_deprecation_is_shown_once(logger, caplog):
     assert messages.count("loss = 1.0, step = 2") == messages.count("wrong: it") == 2
     assert messages.count("Own\nThis flag is deprecated: 3") == 2
     assert len(logger.filters) == 1
+
+
+def test_deprecations_that_the_reader_cannot_act_on_are_dropped(logger, caplog):
+    noise.show_once()
+    for place in (noise.__file__, tf.__file__, tpu_estimator.__file__):
+        logger.warning(CALLED, f"{place}:1", "f", "module", "later", "do this")
+    for name, module in (("Spec.__new__", "tensorflow_estimator.python.estimator.model_fn"),
+                         ("tf.estimator.Estimator", "module"), ("tf.contrib.f", "module")):
+        logger.warning(CALLED, "a.py:1", name, module, "later", "do this")
+    logger.warning(RENAMED, "a.py:1", "tf.f", "tf.compat.v1.f")
+    assert not caplog.records
+    logger.warning(CALLED, "a.py:1", "f", "module", "later", "do this")  # now the reader calls it
+    assert len(caplog.records) == 1
+
+
+LAYER = "`tf.layers.dense` is deprecated and will be removed in a future version."
+OWN = "tpu_estimator_embedding.config.to_plan"
+
+
+def shown_warnings():
+    """Returns which of Python's warnings are shown, by those who give them."""
+    with warnings.catch_warnings(record=True) as shown:
+        for message, category, module in (
+                (LAYER, UserWarning, "a"), ("the program's", UserWarning, "a"),
+                ("old", DeprecationWarning, "__main__"), ("overflow", RuntimeWarning, "a"),
+                ("zeros are dropped", UserWarning, OWN), (LAYER, UserWarning, OWN)):
+            warnings.warn_explicit(message, category, "a.py", 1, module)
+    return [str(warning.message) for warning in shown]
+
+
+def test_python_warnings(logger, monkeypatch):
+    monkeypatch.setattr(sys, "warnoptions", [])
+    monkeypatch.setattr(warnings, "filters", list(warnings.filters))
+    warnings.resetwarnings()
+    warnings.simplefilter("default")
+    assert len(shown_warnings()) == 6
+    noise.show_once()
+    assert shown_warnings() == ["the program's", "old", "overflow", "zeros are dropped"]
+    noise.set_level("quiet")
+    assert shown_warnings() == ["overflow", "zeros are dropped"]
+    noise.forget()
+    assert len(shown_warnings()) == 6
+    monkeypatch.setattr(sys, "warnoptions", ["default"])  # python -W default
+    noise.show_once()
+    noise.set_level("quiet")
+    assert len(shown_warnings()) == 6
 
 
 def test_quiet_keeps_warnings_and_errors(logger, caplog):
@@ -118,6 +167,7 @@ tf.logging.set_verbosity(tf.logging.INFO)
 
 def model_fn(features, labels, mode, params):
     weight = tf.get_variable("weight", initializer=0.0)
+    tf.layers.dense(tf.zeros([1, 1]), 1)
     tf.to_float(tf.constant(1))
     loss = tf.reduce_mean((weight * features - 2.0) ** 2)
     optimizer = tf.tpu.CrossShardOptimizer(tf.train.GradientDescentOptimizer(0.5))
@@ -139,6 +189,11 @@ def test_log_of_a_program(options, infos, deprecations, tmp_path):
                                "train.py"], cwd=tmp_path)
     assert done.returncode == 0, done.stderr
     assert done.stderr.count("this machine stands in for it") == 1
+    for chatter in ("oneDNN", "InitializeLog", "cuDNN", "tf.layers", "includes params argument",
+                    "RunConfig.__init__", "TPUEstimatorSpec"):
+        assert chatter not in done.stderr, done.stderr
+    if options:
+        assert len(done.stderr.splitlines()) <= 4, done.stderr
     assert len(re.findall("INFO:.*Done calling model_fn", done.stderr)) == infos
     assert ("INFO:" in done.stderr) == bool(infos)
-    assert len(re.findall(r": to_float \(from", done.stderr)) == deprecations
+    assert len(re.findall(r"/train.py:\d+: to_float \(from", done.stderr)) == deprecations

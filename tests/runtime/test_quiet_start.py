@@ -31,3 +31,15 @@ def test_lines(verbose, ending, lines):
     done = start([sys.executable, "-c", PROGRAM.format(verbose=verbose, ending=ending or "pass")])
     assert done.returncode == 0
     assert done.stderr.splitlines() == lines
+
+
+def test_log_handlers_that_were_made_inside_go_on_working():
+    done = start([sys.executable, "-c", """
+import logging
+from tpu_estimator_embedding.runtime.quiet_start import quiet_start
+with quiet_start(False):
+    logging.basicConfig()
+    logging.warning("inside")
+logging.warning("later")
+"""])
+    assert done.stderr.splitlines() == ["WARNING:root:inside", "WARNING:root:later"]

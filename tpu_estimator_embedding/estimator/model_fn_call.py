@@ -40,6 +40,12 @@ def call_model_fn(model_fn: Callable[..., Any], features: Any, labels: Any, mode
                     **{name: value for name, value in given.items() if name in accepted})
 
 
+def params_for(model_fn: Any, params: Any) -> Any:
+    """Returns {} for no parameters, of which Estimator warns though `batch_size` is always passed.
+    """
+    return {} if params is None and callable(model_fn) and "params" in fn_args(model_fn) else params
+
+
 def _with(params: Any, added: Mapping[str, Any]) -> Any:
     """Returns a copy of `params`, a dictionary or an `HParams`, with more entries."""
     params = copy.deepcopy(params)

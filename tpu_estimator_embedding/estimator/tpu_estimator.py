@@ -34,7 +34,7 @@ from tpu_estimator_embedding.estimator.input.serving_ids import serving_input
 from tpu_estimator_embedding.estimator.input.step_feed import feed_steps
 from tpu_estimator_embedding.estimator.looping_estimator import LoopingEstimator
 from tpu_estimator_embedding.estimator.machine_context import MachineContext
-from tpu_estimator_embedding.estimator.model_fn_call import call_model_fn
+from tpu_estimator_embedding.estimator.model_fn_call import call_model_fn, params_for
 from tpu_estimator_embedding.estimator.recovery.start import meet_servers
 from tpu_estimator_embedding.estimator.restore.restore_errors import explained_restore
 from tpu_estimator_embedding.estimator.restore.variable_values import value_by_id
@@ -106,7 +106,7 @@ class TPUEstimator(LoopingEstimator):
         self._log_steps = getattr(config, "log_step_count_steps", None)
         super().__init__(
             model_fn=model_fn, model_dir=model_dir, config=without_num_shards(config),
-            params=params, use_tpu=use_tpu, train_batch_size=train_batch_size,
+            params=params_for(model_fn, params), use_tpu=use_tpu, train_batch_size=train_batch_size,
             eval_batch_size=eval_batch_size, predict_batch_size=predict_batch_size,
             batch_axis=batch_axis, eval_on_tpu=use_tpu or eval_on_tpu,
             export_to_tpu=export_to_tpu, export_to_cpu=export_to_cpu,

@@ -2,10 +2,18 @@
 """Filters TensorFlow's log: shows every deprecation once, in one line, or sets a level.
 
 It uses filters on TensorFlow's logger, because programs set the level of the logger themselves.
+A deprecation is shown only if the reader can act on it: the caller is not a file of TensorFlow, of
+the Estimator or of this package, and the name is not one that this package keeps alive.
 """
 
+import contextlib
+import importlib.util
 import logging
 import os
+import pathlib
+import sys
+import warnings
+from typing import Any
 
 LEVELS = ("quiet", "normal", "verbose")
 
@@ -13,11 +21,25 @@ LEVELS = ("quiet", "normal", "verbose")
 _CPP_LEVEL = {"silent": "3", "quiet": "2", "verbose": "0"}
 _CPP_VARIABLE = "TF_CPP_MIN_LOG_LEVEL"
 
+# Packages whose calls of deprecated functions nobody else can change.
+_PACKAGES = ("tpu_estimator_embedding", "tensorflow", "tensorflow_estimator", "tf_keras", "keras")
+
+# Decorators of functions, in which TensorFlow wrongly locates the call of some.
+_WRAPPERS = os.path.join("tensorflow", "python", "util", "")
+
+# Prefixes of names, modules and replacements in deprecations of what `install` and `run --tf1` keep
+# alive: the Estimator, tf.contrib, and the TensorFlow 1.x API, which tf.compat.v1 is already.
+_KEPT_ALIVE = ("tf.estimator.", "tf.contrib.", "tensorflow_estimator.", "tf.compat.v1.")
+
+# The same in Python's warnings of the legacy layers.
+_KEPT_ALIVE_MESSAGE = r"`(tf\.layers|tf\.nn\.rnn_cell|layer)\.\w+` is deprecated"
+
+_warning_filters: list[object] = []  # those added to `warnings.filters`
 _chosen: set[str] = set()  # the level; kept if the program itself calls `install`
 
 
 class DeprecationsOnce(logging.Filter):
-    """Drops repeated deprecations, regardless of the caller, and shortens them to one line.
+    """Drops repeated deprecations and those that the reader cannot act on; shortens the others.
 
     >>> record = logging.makeLogRecord({"msg": "From %s: %s is deprecated", "args": ("a", "f")})
     >>> once = DeprecationsOnce()
@@ -28,16 +50,21 @@ class DeprecationsOnce(logging.Filter):
     def __init__(self) -> None:
         super().__init__()
         self._shown: set[tuple[str, ...]] = set()
+        self._directories = _directories()
 
     def filter(self, record: logging.LogRecord) -> bool:
         if not _is_deprecation(record):
             return True
-        arguments = _arguments(record)  # the location of the call, then the deprecated name
-        key = (record.msg, *map(str, arguments[1:]))
+        location, *named = map(str, _arguments(record))  # of the call; the deprecated name
+        location = _caller() if _WRAPPERS in location else location
+        if location.startswith(self._directories) or any(
+                argument.startswith(_KEPT_ALIVE) for argument in named):
+            return False
+        key = (record.msg, *named)
         is_new = key not in self._shown
         self._shown.add(key)
         record.msg = record.msg.partition("\n")[0]  # the rest is advice for TensorFlow 2
-        record.args = arguments[:record.msg.count("%s")]
+        record.args = (location, *named)[:record.msg.count("%s")]
         return is_new
 
 
@@ -71,6 +98,7 @@ def show_once() -> None:
     import tensorflow as tf
     if "verbose" not in _chosen:
         _add(tf.get_logger(), DeprecationsOnce())
+        _filter_warnings("ignore", message=_KEPT_ALIVE_MESSAGE)
     for handler in tf.get_logger().handlers:
         _add(handler, NotByAbslToo())
 
@@ -80,6 +108,10 @@ def set_level(level: str) -> None:
     _chosen.add(level)
     if level == "quiet":
         _add(_logger(), NoChatter())
+        _filter_warnings("ignore")
+        _filter_warnings("default", category=RuntimeWarning)  # of NumPy, about wrong numbers
+        _filter_warnings("default", category=UserWarning, module=r"tpu_estimator_embedding\.")
+        _filter_warnings("ignore", message=_KEPT_ALIVE_MESSAGE)
     elif level == "verbose":
         _remove(_logger(), DeprecationsOnce)
         _logger().setLevel(logging.INFO)
@@ -89,8 +121,33 @@ def forget() -> None:
     """Removes the filters."""
     _chosen.clear()
     _remove(_logger(), DeprecationsOnce, NoChatter)
+    for item in _warning_filters:
+        with contextlib.suppress(ValueError):  # the program removed it
+            warnings.filters.remove(item)  # type: ignore[attr-defined]
+    _warning_filters.clear()
     for handler in _logger().handlers:
         _remove(handler, NotByAbslToo)
+
+
+def _filter_warnings(action: Any, **which: Any) -> None:
+    if not sys.warnoptions:  # otherwise the user has chosen
+        warnings.filterwarnings(action, **which)
+        _warning_filters.append(warnings.filters[0])
+
+
+def _caller() -> str:
+    """Returns the location of the call that TensorFlow's wrappers forwarded to this log record."""
+    frame = sys._getframe(1)
+    while frame.f_back is not None and _WRAPPERS not in frame.f_code.co_filename:
+        frame = frame.f_back  # of the logging library
+    while frame.f_back is not None and _WRAPPERS in frame.f_code.co_filename:
+        frame = frame.f_back
+    return f"{frame.f_code.co_filename}:{frame.f_lineno}"
+
+
+def _directories() -> tuple[str, ...]:
+    found = [spec for spec in map(importlib.util.find_spec, _PACKAGES) if spec is not None]
+    return tuple(f"{pathlib.Path(spec.origin).parent}{os.sep}" for spec in found if spec.origin)
 
 
 def _is_deprecation(record: logging.LogRecord) -> bool:

@@ -10,12 +10,16 @@ from typing import Any
 from tpu_estimator_embedding.compat import patch
 from tpu_estimator_embedding.compat.patch import Patch
 from tpu_estimator_embedding.runtime import noise, tf1
+from tpu_estimator_embedding.runtime.quiet_start import quiet_start
 
 TABLE = (
     Patch("multiprocessing.spawn", "get_preparation_data",
           f"{__name__}:get_preparation_data",
           "a spawned process imports the program again, before install() was called in it",
           replaces=True),)
+
+# Where there is a GPU, looking for devices fixes CUDA_VISIBLE_DEVICES, which a program may set.
+_GPU_DRIVERS = ("/dev/nvidiactl", "/dev/dxg", "/dev/kfd")
 
 _original_preparation_data = multiprocessing.spawn.get_preparation_data
 
@@ -43,7 +47,11 @@ class ProgramSetup:
         """
         from tpu_estimator_embedding.runtime.install import install
         noise.prepare(self.level)
-        install()
+        with quiet_start(self.level == "verbose", self.level):
+            install()
+            if self.level == "quiet" and not any(map(os.path.exists, _GPU_DRIVERS)):
+                import tensorflow as tf
+                tf.config.list_physical_devices()  # logs that there is no GPU, once
         if self.cores:  # in the environment, so that started processes inherit it
             from tpu_estimator_embedding.compat.stand_ins import tpu_cores
             os.environ[tpu_cores.VARIABLE] = str(self.cores)

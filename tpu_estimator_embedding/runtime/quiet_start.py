@@ -7,7 +7,7 @@ import os
 import sys
 import tempfile
 from collections.abc import Iterator
-from typing import IO
+from typing import IO, Any
 
 from tpu_estimator_embedding.runtime import noise
 
@@ -21,18 +21,19 @@ def add_argument(parser: argparse.ArgumentParser) -> None:
 
 
 @contextlib.contextmanager
-def quiet_start(verbose: bool) -> Iterator[None]:
+def quiet_start(verbose: bool, level: str = "silent") -> Iterator[None]:
     """Hides standard error of native code inside the context; sets the log level.
 
     The hidden text is shown if an exception ends the block.
 
     Args:
         verbose: whether to hide nothing.
+        level: log level of native code from then on, see `noise.prepare`.
     """
     if verbose:
         yield
         return
-    noise.prepare("silent")
+    noise.prepare(level)
     with tempfile.TemporaryFile() as hidden, _python_to_stderr() as shown:
         os.dup2(hidden.fileno(), _STDERR)
         try:
@@ -50,15 +51,27 @@ def _python_to_stderr() -> Iterator[int]:
     """Keeps Python's standard error on the original one; yields its descriptor."""
     sys.stderr.flush()
     shown = os.dup(_STDERR)
-    before: IO[str] = sys.stderr
+    before: Any = sys.stderr
     with os.fdopen(os.dup(shown), "w", buffering=1) as stream:
+        proxy = _Stream(stream)
         if _is_standard_error(before):
-            sys.stderr = stream
+            sys.stderr = proxy
         try:
             yield shown
         finally:
             sys.stderr = before
+            proxy.stream = before
             os.close(shown)
+
+
+class _Stream:
+    """Forwards to a stream that can be exchanged, because log handlers keep `sys.stderr`."""
+
+    def __init__(self, stream: Any) -> None:
+        self.stream = stream
+
+    def __getattr__(self, name: str) -> Any:
+        return getattr(self.stream, name)
 
 
 def _is_standard_error(stream: IO[str]) -> bool:

@@ -44,10 +44,11 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     level = parser.add_mutually_exclusive_group()
     level.add_argument("--quiet", dest="level", action="store_const", const="quiet",
                        default="normal", help="log only warnings and errors of TensorFlow, no "
-                       "deprecations")
+                       "deprecations and, unless PYTHONWARNINGS is set, no warnings of Python but "
+                       "RuntimeWarning")
     level.add_argument("--verbose", dest="level", action="store_const", const="verbose",
-                       help="log all messages of TensorFlow from INFO on, and repeated "
-                       "deprecations")
+                       help="log all messages of TensorFlow from INFO on, also those that it "
+                       "writes while it is loaded, and all deprecations")
     parser.add_argument("--checkpoint-num-hosts", metavar="N",
                         help="number of hosts that wrote the checkpoint to restore; needed with "
                         "partition_strategy='mod' if a TPU or version 0.1 wrote it")

@@ -29,6 +29,7 @@ class SlowStartHook(tf.compat.v1.train.SessionRunHook):
     def __init__(self, plan: EmbeddingPlan):
         """Takes the tables."""
         self._what = _describe(plan)
+        self._has_tables = bool(plan.tables)
         self._timer = threading.Timer(PATIENCE_SECONDS, self._say)
         self._timer.daemon = True
         self._start = 0.0
@@ -36,7 +37,8 @@ class SlowStartHook(tf.compat.v1.train.SessionRunHook):
     def begin(self) -> None:
         """Starts the timer."""
         self._start = time.monotonic()
-        self._timer.start()
+        if self._has_tables:
+            self._timer.start()
 
     def after_create_session(self, session: tf.compat.v1.Session,
                              coord: tf.train.Coordinator) -> None:
@@ -44,7 +46,7 @@ class SlowStartHook(tf.compat.v1.train.SessionRunHook):
         self.stop()
         seconds = time.monotonic() - self._start
         self._start = float("inf")
-        if seconds > PATIENCE_SECONDS:
+        if seconds > PATIENCE_SECONDS and self._has_tables:
             _log(f"{self._what} are ready after {seconds:.0f} s")
 
     def stop(self) -> None:
