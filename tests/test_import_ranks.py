@@ -17,8 +17,8 @@ ORDER = (
     "",  # the package itself: the version, and public names that load when they are read
     "types", "checks", "other_api", "optimizers", "multipliers", "ops", "kernels", "plan", "engine",
     "statistics", "checkpoint", "config", "feature_column", "mid_level", "v1_engine", "compat",
-    "estimator", "io", "runtime", "tf_estimator", "tf_tpu", "experiments", "cluster", "migration",
-    "demo", "cli", "__main__")
+    "estimator", "io", "runtime", "tf_estimator", "tf_tpu", "trainer", "experiments", "cluster",
+    "migration", "demo", "cli", "__main__")
 
 # Front doors, side by side: none is built on another.
 FRONT_DOORS = {"mid_level", "v1_engine", "estimator"}

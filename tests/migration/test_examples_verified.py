@@ -45,7 +45,7 @@ PROGRAMS = {
 # Program -> lines that a hand has to add or change, of the program and of what was written.
 HAND_EDITED = {
     "continuous_evaluation": (17, 0), "contrib_ranking": (8, 0),
-    "neural_collaborative_filtering": (0, 0), "sentence_classifier": (9, 1),
+    "neural_collaborative_filtering": (0, 0), "sentence_classifier": (9, 6),
     "video_ranking_task": (0, 2)}
 
 # Programs compute other numbers in every run by these; input is recorded and needs no seed,

@@ -15,6 +15,7 @@ from tpu_estimator_embedding import cli
 from tpu_estimator_embedding.migration import keras_optimizer
 from tpu_estimator_embedding.migration.keras_optimizer import OPTIMIZERS
 from tpu_estimator_embedding.migration.rewrite import rewrite
+from tpu_estimator_embedding.trainer.dense_optimizer import DenseOptimizer
 
 STEPS, RATE = 20, 0.05
 CALLS = [
@@ -35,11 +36,14 @@ def written(text):
 
 
 def keras_of(text, rate=RATE):
-    """Returns the optimizer as the written program makes it, and its definitions."""
+    """Returns the optimizer as the written program gives it to its Trainer, and the difference."""
     found = written(text)
-    names = {"tf_v2": types.SimpleNamespace(keras=tf_keras), "learning_rate": rate}
+    names = {"tf_v2": types.SimpleNamespace(keras=tf_keras)}
     exec(found.definitions, names)
-    return eval(found.call, names), names["_restore_slots"], found.difference
+    optimizer = DenseOptimizer(
+        lambda learning_rate, params: eval(found.call, {**names, "learning_rate": learning_rate}),
+        lambda step, params: tf.cast(rate, tf.float32), {}, names["DENSE_SLOTS"])
+    return optimizer, found.difference
 
 
 def legacy_of(text, rate=RATE):
@@ -53,7 +57,7 @@ class Slots:
         self.values = {variable.name.removesuffix(":0"): variable.numpy()
                        for variable in optimizer.variables()}
 
-    def get_tensor(self, name):
+    def __call__(self, name):
         return self.values[name]
 
 
@@ -67,13 +71,15 @@ def test_keras_goes_on_from_the_legacy_slots_within_the_stated_tolerance(text):
     old = tf.Variable(tf.ones([4, 3]), name=name)
     for step in range(5):
         legacy.apply_gradients([(gradient(step), old)])
-    keras, restore_slots, difference = keras_of(text)
+    keras, difference = keras_of(text)
+    step = tf.Variable(0, dtype=tf.int64)
     new = tf.Variable(old, name=name)
     keras.build([new])
-    restore_slots(keras, [new], Slots(legacy), 5, RATE)
-    for step in range(5, 5 + STEPS):
-        legacy.apply_gradients([(gradient(step), old)])
-        keras.apply_gradients([(gradient(step), new)])
+    keras.restore_estimator_slots(Slots(legacy), [new], 5)
+    for number in range(5, 5 + STEPS):
+        legacy.apply_gradients([(gradient(number), old)])
+        keras.apply([gradient(number)], [new], step)
+    assert int(step) == STEPS
     [rtol] = re.findall(r"rtol (1e-\d) after 20 steps", difference)
     np.testing.assert_allclose(new.numpy(), old.numpy(), rtol=float(rtol), atol=1e-6)
     assert np.abs(old.numpy() - 1).max() > 1e-5
@@ -84,16 +90,17 @@ def test_every_optimizer_is_compared():
 
 
 def test_momentum_keeps_the_rate_of_each_gradient_in_keras():
-    legacy, keras = legacy_of("MomentumOptimizer(rate, 0.9)", tf.Variable(0.1)), keras_of(
-        "MomentumOptimizer(rate, 0.9)", 0.1)[0]
+    rate, step = tf.Variable(0.1), tf.Variable(0, dtype=tf.int64)
+    legacy = legacy_of("MomentumOptimizer(rate, 0.9)", rate)
+    keras, _ = keras_of("MomentumOptimizer(rate, 0.9)", rate)
     old, new = (tf.Variable(tf.zeros([4, 3])) for _ in range(2))
+    keras.build([new])
     legacy.apply_gradients([(gradient(0), old)])
-    keras.apply_gradients([(gradient(0), new)])
-    legacy._learning_rate.assign(0.05)
-    keras.learning_rate.assign(0.05)
+    keras.apply([gradient(0)], [new], step)
+    rate.assign(0.05)
     before = old.numpy()
     legacy.apply_gradients([(tf.zeros([4, 3]), old)])
-    keras.apply_gradients([(tf.zeros([4, 3]), new)])
+    keras.apply([tf.zeros([4, 3])], [new], step)
     np.testing.assert_allclose(new.numpy() - before, 2 * (old.numpy() - before), rtol=1e-5)
 
 
@@ -101,7 +108,8 @@ def test_rmsprop_begins_from_other_values():
     legacy, keras = legacy_of("RMSPropOptimizer(rate)"), keras_of("RMSPropOptimizer(rate)")[0]
     old, new = (tf.Variable(tf.zeros([4, 3])) for _ in range(2))
     legacy.apply_gradients([(gradient(0), old)])
-    keras.apply_gradients([(gradient(0), new)])
+    keras.build([new])
+    keras.apply([gradient(0)], [new], tf.Variable(0, dtype=tf.int64))
     np.testing.assert_allclose(np.abs(new.numpy()), RATE / np.sqrt(0.1), rtol=1e-4)
     np.testing.assert_allclose(
         new.numpy() / old.numpy(), np.sqrt(1 + 0.9 / (0.1 * gradient(0).numpy() ** 2)), rtol=1e-4)
@@ -113,8 +121,9 @@ def test_program_gets_a_keras_optimizer_and_the_report_its_difference(stage):
     text = result.data.decode()
     compile(text, "program.py", "exec")
     assert "tf_v2.keras.optimizers.SGD(learning_rate, momentum=0.9)" in text
-    assert "slot.assign(-rate * value)" in text and "{'momentums': 'Momentum'}" in text
-    assert "MomentumOptimizer" not in text and "variables), global_step=" not in text
+    assert "DENSE_SLOTS = {'momentums': 'Momentum'}" in text
+    assert "dense_slots=DENSE_SLOTS)" in text and "import tensorflow.compat.v2 as tf_v2\n" in text
+    assert "MomentumOptimizer" not in text
     [message] = [found.message for found in result.findings if found.code == "TEE406"]
     assert message.startswith("`MomentumOptimizer` is now `tf.keras.optimizers.SGD`: ")
 

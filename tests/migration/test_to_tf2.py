@@ -89,7 +89,7 @@ def test_estimator_becomes_a_trainer():
     assert '''\
 def main():
     estimator = Trainer(
-        model_fn,
+        model_fn, embedding_config, make_optimizer, dense_learning_rate,
         params={"columns": columns},
         model_dir="model",
         train_batch_size=64,
@@ -97,6 +97,20 @@ def main():
     estimator.train(input_fn, max_steps=100)
 ''' in text
     assert not re.search("TPUEstimator|RunConfig|tf_estimator|import tpu_estimator", text)
+    assert text.startswith('''\
+from tpu_estimator_embedding.trainer import ModeKeys, Outputs, Trainer, activations_of
+import embedding_config
+import tensorflow.compat.v1 as tf
+
+
+def model_fn(''')
+
+
+def test_output_is_the_model_and_no_more():
+    text, _ = migrated()
+    assert len(text.splitlines()) < len(PROGRAM.splitlines()) + 10
+    assert "\n\n\n\n" not in text
+    assert not re.search(r"\b_\w+\(|class ", text)
 
 
 @pytest.mark.parametrize("old, new, reason", [
@@ -169,9 +183,9 @@ def test_model_fn_inside_a_method_stays_there():
                                   "        model_fn, config", "        Task().make(0.1), config")
     text, found = migrated(program)
     assert codes_of(found) == ["TEE401", "TEE403"]
-    assert text.index("class Trainer:") < text.index("class Task:")
+    assert text.index("def make_optimizer(") < text.index("class Task:")
     assert "        def model_fn(features, labels, mode, params):\n            net = " in text
-    assert "Trainer(\n        Task().make(0.1),\n" in text
+    assert "Trainer(\n        Task().make(0.1), embedding_config, " in text
     text, found = migrated(program.replace("exponential_decay(0.1", "exponential_decay(rate_0"))
     assert codes_of(found) == ["TEE402"]
     assert "uses ['rate_0'] of the function around it" in found[0].message
@@ -187,5 +201,4 @@ def make_spec():
 """
     text, _ = migrated(program)
     assert "make_spec" not in text
-    assert "from tpu_estimator_embedding import mid_level" in text
     assert text.count("tpu_estimator_embedding") == 1

@@ -78,8 +78,10 @@ def _statements(texts: list[str]) -> list[Any]:
     for text in texts:
         parsed = cst.parse_module(text)
         found: list[Any] = list(parsed.visit(ForwardRewrite({}, {}, {})).body)
+        above = [*parsed.header, *found[0].leading_lines]
+        first = next((index for index, line in enumerate(above) if line.comment), len(above))
         found[0] = found[0].with_changes(leading_lines=[
-            cst.EmptyLine(), cst.EmptyLine(), *parsed.header, *found[0].leading_lines])
+            cst.EmptyLine(), cst.EmptyLine(), *above[first:]])
         statements += found
     return statements
 

@@ -37,7 +37,6 @@ class KerasOptimizer:
         written: arguments of Keras that are written even where the program leaves them out.
         slots: attribute with the slots of all variables -> suffix in a checkpoint.
         difference: what differs in the numbers.
-        restored: expression for the Keras slot from the legacy `value` and `rate`.
     """
 
     name: str
@@ -45,7 +44,6 @@ class KerasOptimizer:
     written: Mapping[str, str]
     slots: Mapping[str, str]
     difference: str
-    restored: str = "value"
 
 
 def _same(*names: str) -> dict[str, str]:
@@ -63,8 +61,7 @@ OPTIMIZERS = {
                 "use_nesterov": "nesterov"}, {}, {"momentums": "Momentum"},
         "Keras keeps v ← μ v − η g and adds v; tf.train keeps v ← μ v + g and subtracts η v. With "
         "a constant η they are equal (rtol 1e-5 after 20 steps); when η changes from η₁ to η₂, "
-        "gradients of before go on with η₁, a factor η₁/η₂ that fades by μ in each step",
-        "-rate * value"),
+        "gradients of before go on with η₁, a factor η₁/η₂ that fades by μ in each step"),
     "AdagradOptimizer": KerasOptimizer(
         "Adagrad", {**_same(_RATE, "initial_accumulator_value"), "use_locking": "", "name": ""},
         {"initial_accumulator_value": "0.1", "epsilon": "0.0"}, {"_accumulators": "Adagrad"},
@@ -120,20 +117,11 @@ class Written:
     difference: str
 
 
-_RESTORE = '''\
+_SLOTS = """\
 # Slots of the Keras optimizer -> suffix of the legacy optimizer's slot in a checkpoint.
 DENSE_SLOTS = {slots}
-
-
-def _restore_slots(optimizer, variables, reader, step, rate):
-    """Gives the Keras optimizer what the legacy one had learned."""
-    optimizer.iterations.assign(step)
-    for attribute, suffix in DENSE_SLOTS.items():
-        for variable, slot in zip(variables, getattr(optimizer, attribute, ())):
-            value = reader.get_tensor(f"{{variable.name[:-2]}}/{{suffix}}")
-            slot.assign({restored})
-'''
-BOUND = ("DENSE_SLOTS",)
+"""
+BOUND = ("DENSE_SLOTS", "tf_v2")
 
 
 def written(call: cst.Call, code: Callable[[cst.CSTNode], str]) -> Written:
@@ -158,7 +146,7 @@ def written(call: cst.Call, code: Callable[[cst.CSTNode], str]) -> Written:
     arguments = ", ".join([_RATE, *(f"{name}={text}" for name, text in texts.items())])
     return Written(
         f"tf_v2.keras.optimizers.{found.name}({arguments})",
-        _RESTORE.format(slots=_slots(found, given), restored=found.restored),
+        _SLOTS.format(slots=_slots(found, given)),
         f"`{path[-1]}` is now `tf.keras.optimizers.{found.name}`: {found.difference}")
 
 
@@ -184,31 +172,3 @@ def _slots(found: KerasOptimizer, given: Mapping[str, str]) -> dict[str, str]:
     name = ast.literal_eval(given.get("name", "None"))
     return {attribute: re.sub(r"^[A-Za-z]+", name, suffix) if name else suffix
             for attribute, suffix in slots.items()}
-
-
-# Pattern in the text of a Trainer or model -> its text with a Keras optimizer.
-_CHANGES = (
-    (r" +self\.learning_rate = tf_v2\.Variable\(0\.0, trainable=False\)\n"
-     r"( +self\.(?:dense_)?optimizer = make_optimizer\()self\.learning_rate", r"\g<1>0.0"),
-    (r"self\.learning_rate\.assign\(", "self.{optimizer}.learning_rate.assign("),
-    (r"apply_gradients\(\s*zip\(gradients, variables\), global_step=self\.global_step\)",
-     "apply_gradients(zip(gradients, variables))\n        self.global_step.assign_add(1)"),
-    (r" +with tf_v1\.variable_scope\(.*\n    ( +\w+\.(?:dense_)?optimizer\.)_create_slots",
-     r"\g<1>build"),
-    (r"_Variables\((\w+\.(?:dense_)?optimizer)\.variables\(\)\)", r"\g<1>"),
-    (r"for variable in \(\*(\w+)\.forward\.variables, \*(\w+\.\w+)\.variables\(\)\):\n"
-     r"(.*\n)(.*\n)",
-     r"for variable in \g<1>.forward.variables:\n\g<3>\g<4>"
-     r"        _restore_slots(\n            \g<2>, \g<1>.forward.trainable_variables, reader, "
-     r"\g<1>.global_step,\n            dense_learning_rate(\g<1>.global_step, self.params))\n"),
-)
-
-
-def of_trainer(text: str) -> str:
-    """Returns the text of a Trainer, or a model, whose optimizer is one of Keras."""
-    optimizer = "dense_optimizer" if "dense_optimizer" in text else "optimizer"
-    for pattern, replacement in _CHANGES:
-        text, count = re.subn(pattern, replacement.replace("{optimizer}", optimizer), text)
-        if count != 1:
-            raise ValueError(f"the text of a Trainer has no place for {pattern!r}")
-    return text

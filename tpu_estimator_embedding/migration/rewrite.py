@@ -16,11 +16,10 @@ from tpu_estimator_embedding.migration import (
 from tpu_estimator_embedding.migration.report import Finding
 from tpu_estimator_embedding.migration.source_file import SourceFile, UnreadableError
 from tpu_estimator_embedding.migration.targets import PACKAGE, is_legacy_word
-from tpu_estimator_embedding.migration.templates import TEMPLATES
 from tpu_estimator_embedding.migration.tf1_programs import tf1_notes
 from tpu_estimator_embedding.migration.to_imports import Rewritten
 
-STAGES = ("imports", *TEMPLATES)
+STAGES = ("imports", *to_tf2.TRAINERS)
 
 
 @dataclasses.dataclass(frozen=True)
@@ -103,7 +102,7 @@ def _rewrite_all(files: Sequence[tuple[str, bytes]], is_tf1: bool | None,
                                 result.data) for result in results)
         results = [_with_loader(path, result, is_chosen=chooses) for (path, _), result in
                    zip(files, results, strict=True)]
-    if to in TEMPLATES:
+    if to in to_tf2.TRAINERS:
         results = [to_tf2.rewrite(result, path, to, dense_optimizer) for (path, _), result in
                    zip(files, results, strict=True)]
     return [dataclasses.replace(result, findings=(

@@ -1,9 +1,9 @@
 # SPDX-License-Identifier: Apache-2.0
 """The stages of TF2 and Keras: a program with its own training loop or model.
 
-model_fn becomes a forward function, with unchanged text, and a training step; its TPUEstimator
-becomes a Trainer with the same `train`, `evaluate` and `predict`, written out in the program.
-Tables are those of `mid_level.TPUEmbedding`, `mid_level.TPUEmbeddingLayer` or Keras RS. The legacy
+model_fn becomes a forward function, with unchanged text, a learning rate and an optimizer; its
+TPUEstimator becomes a Trainer of `tpu_estimator_embedding.trainer`, with the same methods. Tables
+are those of `mid_level.TPUEmbedding`, `mid_level.TPUEmbeddingLayer` or Keras RS. The legacy
 optimizer of the dense variables stays. The program needs `embedding_config.py`, which
 `--capture --capture-steps 1` writes. Unsupported code is left unchanged and reported.
 """
@@ -17,7 +17,6 @@ from tpu_estimator_embedding.migration import (
     hand_overs,
     keras_optimizer,
     model_fn_parts,
-    tf2_template,
     unused_configs,
 )
 from tpu_estimator_embedding.migration.bindings import Bindings, dotted
@@ -25,12 +24,25 @@ from tpu_estimator_embedding.migration.forward_rewrite import ForwardRewrite, ho
 from tpu_estimator_embedding.migration.model_fn_parts import NotSplitError, Parts
 from tpu_estimator_embedding.migration.report import Finding
 from tpu_estimator_embedding.migration.source_file import SourceFile, parse
-from tpu_estimator_embedding.migration.templates import TEMPLATES
 from tpu_estimator_embedding.migration.to_imports import Rewritten
+
+# Stage -> class of `tpu_estimator_embedding.trainer` in the place of TPUEstimator.
+TRAINERS = {"tf2": "Trainer", "layers": "KerasTrainer", "keras-rs": "KerasRsTrainer"}
 
 LEGACY, KERAS = DENSE_OPTIMIZERS = "legacy", "keras"
 
 _ESTIMATOR = "TPUEstimator"
+_IMPORTED = ("ModeKeys", "Outputs", "activations_of", "sequences_of")
+_BOUND = (*_IMPORTED, "dense_learning_rate", "embedding_config", "make_optimizer")
+_IMPORTS = """\
+from tpu_estimator_embedding.trainer import {names}
+import embedding_config
+"""
+_KERAS_3 = """\
+import os
+
+os.environ.setdefault("KERAS_BACKEND", "tensorflow")  # before Keras RS is imported
+"""
 _ARGUMENTS = ("model_fn", "model_dir", "config", "params", "use_tpu", "train_batch_size",
               "eval_batch_size", "predict_batch_size", "batch_axis", "eval_on_tpu",
               "export_to_tpu", "export_to_cpu", "warm_start_from", "embedding_config_spec")
@@ -55,7 +67,7 @@ def rewrite(imports: Rewritten, path: str, stage: str, dense_optimizer: str) -> 
 
 class _Writer:
     def __init__(self, source: SourceFile, stage: str, is_keras: bool) -> None:
-        self._template = TEMPLATES[stage]
+        self._trainer = TRAINERS[stage]
         self._is_keras = is_keras
         self._source = source
         self._bindings = Bindings(source)
@@ -84,19 +96,27 @@ class _Writer:
                         "Trainer.restore_estimator_checkpoint, or convert the checkpoint")
         config = self._config(arguments, calls[0])
         forward = module.code_for_node(parts.forward)
-        above, below = self._definitions(parts, function)
+        below = self._definitions(parts, function)
         place = next(statement for statement in module.body if holds(statement, function))
         if place is function:
-            replaced = {function: [*above, forward, *below]}
+            replaced = {function: [forward, *below]}
             before: dict[cst.CSTNode, list[str]] = {}
         else:
-            replaced, before = {function: [forward]}, {place: [*above, *below]}
+            replaced, before = {function: [forward]}, {place: below}
         body = module.visit(ForwardRewrite(
             {calls[0]: self._trainer_call(arguments, config)}, replaced, before))
         self.report(function, "TEE401", f"`{function.name.value}`")
-        self.report(calls[0], "TEE403", "`TPUEstimator` is now `Trainer`")
+        self.report(calls[0], "TEE403", f"`TPUEstimator` is now `{self._trainer}`")
         return unused_configs.with_imports(
-            unused_configs.without_unused(body), self._template.imports).bytes
+            unused_configs.without_unused(body), self._imports(module)).bytes
+
+    def _imports(self, module: cst.Module) -> str:
+        """Returns the imports that the program needs, besides its own."""
+        names = sorted({*_IMPORTED, self._trainer})
+        text = _IMPORTS.format(names=", ".join(names))
+        if self._trainer == TRAINERS["keras-rs"]:
+            text = _KERAS_3 + text
+        return text + "import tensorflow.compat.v2 as tf_v2\n" if self._is_keras else text
 
     def _check(self, calls: list[cst.Call], subclasses: list[cst.ClassDef]) -> None:
         if subclasses:
@@ -104,7 +124,7 @@ class _Writer:
                                 subclasses[0])
         if len(calls) != 1:
             raise NotSplitError(f"{len(calls)} TPUEstimators in one module", calls[1])
-        bound = {*self._template.bound, *(keras_optimizer.BOUND if self._is_keras else ())}
+        bound = {*_BOUND, self._trainer, *(keras_optimizer.BOUND if self._is_keras else ())}
         taken = sorted(bound & self._bindings.global_names)
         if taken:
             raise NotSplitError(f"the program uses the names {taken} itself; rename them", calls[0])
@@ -154,19 +174,19 @@ class _Writer:
                       config: dict[str, cst.BaseExpression]) -> str:
         given = {**{name: config[name] for name in _FROM_CONFIG if name in config}, **arguments}
         code = self._source.module.code_for_node
-        parts = [code(given["model_fn"])]
+        parts = [f"{code(given['model_fn'])}, embedding_config, make_optimizer, "
+                 "dense_learning_rate"]
         parts += [f"{name}={code(given[name])}" for name in _TRAINER if name in given]
-        return "Trainer(\n    " + ",\n    ".join(parts) + ")"
+        parts += ["dense_slots=DENSE_SLOTS"] * self._is_keras
+        return f"{self._trainer}(\n    " + ",\n    ".join(parts) + ")"
 
-    def _definitions(self, parts: Parts,
-                     function: cst.FunctionDef) -> tuple[list[str], list[str]]:
-        """Returns the definitions above and below the function of the forward pass."""
+    def _definitions(self, parts: Parts, function: cst.FunctionDef) -> list[str]:
+        """Returns the definitions below the function of the forward pass."""
         code = self._source.module.code_for_node
         names = [parameter.name.value for parameter in function.params.params]
         unknown = set(names) - {"features", "labels", "mode", "params", "config"}
         if unknown:
             raise NotSplitError(f"it has the parameters {sorted(unknown)}", function)
-        call = ", ".join("None" if name == "config" else name for name in names)
         statements = "".join("    " + line + "\n" for statement in parts.statements
                              for line in _dedented(code(statement)).splitlines())
         given = parts.optimizer.args
@@ -174,38 +194,33 @@ class _Writer:
                      and argument.keyword.value == "learning_rate"), given[0] if given else None)
         if rate is None or rate.star:
             raise NotSplitError("its optimizer has no learning rate", function)
-        made, kind, others, trainer = self._optimizer(parts, rate, function)
-        optimizer = (
-            f"def dense_learning_rate(global_step, params):\n"
-            f"    \"\"\"Returns the learning rate of a step, as model_fn computed it.\"\"\"\n"
-            f"{_with_step(statements)}    return {_with_step(code(rate.value))}\n\n\n"
-            f"def make_optimizer(learning_rate, params):\n"
-            f"    \"\"\"Returns the {kind} optimizer of the dense variables.\"\"\"\n"
-            f"    return {made}\n")
+        made, kind, others = self._optimizer(parts, rate, function)
         self._check_free(parts, function)
-        forward = tf2_template.FORWARD.format(arguments=call)
         marks = "".join(f"# Hand-over TEE404: {finding.message}.\n" for finding in self.findings
                         if finding.code == "TEE404")
-        return [tf2_template.NAMES, tf2_template.COLUMNS], [
-            forward, optimizer, *others, marks + trainer, tf2_template.HELPERS]
+        return [
+            f"{marks}def dense_learning_rate(global_step, params):\n"
+            f"    \"\"\"Returns the learning rate of a step, as model_fn computed it.\"\"\"\n"
+            f"{_with_step(statements)}    return {_with_step(code(rate.value))}\n",
+            f"def make_optimizer(learning_rate, params):\n"
+            f"    \"\"\"Returns the {kind} optimizer of the dense variables.\"\"\"\n"
+            f"    return {made}\n", *others]
 
     def _optimizer(self, parts: Parts, rate: cst.Arg,
-                   function: cst.FunctionDef) -> tuple[str, str, list[str], str]:
-        """Returns the call that makes it, its kind, what it needs, and the Trainer around it."""
+                   function: cst.FunctionDef) -> tuple[str, str, list[str]]:
+        """Returns the call that makes it, its kind, and what the program needs besides."""
         code = self._source.module.code_for_node
         if self._is_keras:
             call = next(call for call in _calls(function) if call.deep_equals(parts.optimizer))
             made = keras_optimizer.written(call, code)
             self.report(call, "TEE406", made.difference)
-            return made.call, "Keras", [made.definitions], keras_optimizer.of_trainer(
-                self._template.trainer)
+            return made.call, "Keras", [made.definitions]
         arguments = ", ".join(
             "learning_rate" if argument is rate and argument.keyword is None else
             "learning_rate=learning_rate" if argument is rate else
             code(argument.with_changes(comma=cst.MaybeSentinel.DEFAULT))
             for argument in parts.optimizer.args)
-        return (f"{code(parts.optimizer.func)}({arguments})", "legacy", [],
-                self._template.trainer)
+        return f"{code(parts.optimizer.func)}({arguments})", "legacy", []
 
     def _check_free(self, parts: Parts, function: cst.FunctionDef) -> None:
         """Rejects an optimizer that needs variables of a function around model_fn."""

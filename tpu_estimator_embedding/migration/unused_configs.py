@@ -14,6 +14,7 @@ from tpu_estimator_embedding.migration.bindings import dotted
 _MAKERS = ("RunConfig", "TPUConfig", "TPUClusterResolver", "EmbeddingConfigSpec",
            "AdagradParameters", "AdamParameters", "FtrlParameters",
            "StochasticGradientDescentParameters")
+_FROM = matchers.SimpleStatementLine([matchers.ImportFrom()])
 
 
 def without_unused(module: cst.Module) -> cst.Module:
@@ -56,10 +57,18 @@ def with_imports(module: cst.Module, text: str) -> cst.Module:
             body += [left] if left is not None else []
             continue
         body.append(statement)
-    new: list[Any] = list(cst.parse_module(text).body)
+    added = cst.parse_module(text)
+    new: list[Any] = [left for statement in added.body if (left := (
+        _used_import(statement, used) if matchers.matches(statement, _FROM) else statement))]
     if any(module.code_for_node(statement).strip() == "import os" for statement in body[:place]):
-        new = new[1:]
-    body[place or 0:place or 0] = new
+        new = [statement for statement in new if added.code_for_node(statement) != "import os\n"]
+    place = place or 0
+    if new and place < len(body):
+        lines = list(body[place].leading_lines)
+        blank = next((index for index, line in enumerate(lines) if line.comment), len(lines))
+        new[0] = new[0].with_changes(leading_lines=lines[:blank])
+        body[place] = body[place].with_changes(leading_lines=lines[blank:])
+    body[place:place] = new
     return module.with_changes(body=body)
 
 

@@ -1,0 +1,76 @@
+# SPDX-License-Identifier: Apache-2.0
+"""The inputs of the forward pass: ids and weights of a batch, and activations of columns."""
+
+from collections.abc import Iterable, Mapping
+from typing import Any
+
+import tensorflow as tf
+
+_LENGTH = "_seq_length_"  # after the name of a feature, as TPUEstimator calls it
+
+
+def activations_of(features: Mapping[str, Any], columns: Any) -> Any:
+    """Concatenates the activations of embedding columns, as `input_layer` did.
+
+    Args:
+        features: what the forward pass receives: feature -> activations `[batch, dim]`.
+        columns: embedding columns, in any order.
+
+    Returns:
+        `[batch, sum of dims]`, in the order of the columns' names.
+
+    Raises:
+        KeyError: `features` lacks the feature of a column.
+    """
+    columns = list(columns) if isinstance(columns, Iterable) and not hasattr(
+        columns, "get_feature_key_name") else [columns]
+    columns.sort(key=lambda column: column.name)
+    return tf.concat([features[column.get_feature_key_name()] for column in columns], axis=1)
+
+
+def sequences_of(features: Mapping[str, Any], columns: Any) -> tuple[Any, Any]:
+    """Returns the activations of a sequence column `[batch, length, dim]`, and lengths `[batch]`.
+
+    Raises:
+        ValueError: there is more than one column.
+    """
+    if len(columns) != 1:
+        raise ValueError(f"`columns` must be one sequence column, got {len(columns)}.")
+    key = columns[0].get_feature_key_name()
+    return features[key], features[key + _LENGTH]
+
+
+def ids_and_weights(features: Mapping[str, Any], feature_config: Mapping[str, Any],
+                    embedding_config: Any) -> tuple[dict[str, Any], dict[str, Any] | None]:
+    """Returns feature -> ids, and feature -> weights, or None if no feature has weights."""
+    ids = {name: _without_padding(features[name], name in embedding_config.ONE_ID_FEATURES)
+           for name in feature_config if name in features}
+    keys = embedding_config.WEIGHT_KEYS
+    return ids, {name: features[keys[name]] if name in keys else None
+                 for name in ids} if keys else None
+
+
+def sequence_lengths(ids: Mapping[str, Any], feature_config: Mapping[str, Any]) -> dict[str, Any]:
+    """Returns the lengths of sequences, at most max_sequence_length."""
+    lengths = {}
+    for name, value in ids.items():
+        limit = getattr(feature_config[name], "max_sequence_length", 0)
+        if limit:
+            if isinstance(value, tf.SparseTensor):
+                value = tf.RaggedTensor.from_sparse(value)
+            lengths[name + _LENGTH] = tf.minimum(value.row_lengths(), limit)
+    return lengths
+
+
+def table_multiplier(table: str, step: Any, embedding_config: Any) -> Any:
+    """Returns the gradient multiplier of a table, a float32 scalar; None means 1."""
+    multiplier = getattr(embedding_config, "TABLE_MULTIPLIERS", {}).get(
+        table, getattr(embedding_config, "GRADIENT_MULTIPLIER", None))
+    return None if multiplier is None else tf.cast(multiplier(step), tf.float32)
+
+
+def _without_padding(ids: Any, has_one_id: bool) -> Any:
+    """Drops zeros of dense ids that are combined, which TPUEstimator treated as padding."""
+    if not isinstance(ids, tf.Tensor) or has_one_id:
+        return ids
+    return tf.sparse.from_dense(ids if ids.shape.rank > 1 else ids[:, tf.newaxis])

@@ -1,0 +1,96 @@
+# SPDX-License-Identifier: Apache-2.0
+"""The optimizer of the dense variables: one of `tf.compat.v1.train`, or one of Keras 2."""
+
+from collections.abc import Callable, Mapping, Sequence
+from typing import Any
+
+import tensorflow as tf
+
+
+class NamedVariables(tf.Module):
+    """Variables by their names, as checkpoints have them."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.by_name: dict[str, tf.Variable] = {}
+
+    def add(self, variables: Sequence[tf.Variable]) -> None:
+        """Adds variables, if they are new."""
+        for variable in variables:
+            name = name_of(variable).replace("/", ".")
+            if name not in self.by_name:
+                self.by_name[name] = variable
+
+
+class DenseOptimizer:
+    """Applies gradients to dense variables, with one rate for all in each step.
+
+    Args:
+        make_optimizer: takes the learning rate and params; returns the optimizer.
+        learning_rate: takes the global step and params; returns the learning rate of the step.
+        params: of the program.
+        slots: for an optimizer of Keras, attribute with the slots of all variables -> suffix of
+            the legacy optimizer's slots in a checkpoint of the Estimator.
+
+    Attributes:
+        saved: what a checkpoint contains of it.
+    """
+
+    def __init__(self, make_optimizer: Callable[..., Any], learning_rate: Callable[..., Any],
+                 params: Any, slots: Mapping[str, str]) -> None:
+        self._params, self._learning_rate, self._slots = params, learning_rate, dict(slots)
+        rate = tf.Variable(0.0, trainable=False)
+        self._optimizer = make_optimizer(rate, params)
+        self._is_legacy = isinstance(self._optimizer, tf.compat.v1.train.Optimizer)
+        self._rate = rate if self._is_legacy else self._optimizer.learning_rate
+        self.saved: Any = NamedVariables() if self._is_legacy else self._optimizer
+
+    def build(self, variables: Sequence[tf.Variable]) -> None:
+        """Makes the slots of dense variables, before a step needs them."""
+        if not self._is_legacy:
+            self._optimizer.build(variables)
+            return
+        with tf.compat.v1.variable_scope(tf.compat.v1.get_variable_scope(),
+                                         auxiliary_name_scope=False):
+            self._optimizer._create_slots(variables)
+        self.saved.add(self._optimizer.variables())
+
+    def apply(self, gradients: Sequence[Any], variables: Sequence[tf.Variable],
+              global_step: tf.Variable) -> None:
+        """Updates variables with the rate of a step, and then counts the step."""
+        self._rate.assign(self._learning_rate(global_step, self._params))
+        pairs = list(zip(gradients, variables, strict=True))
+        if self._is_legacy:
+            self._optimizer.apply_gradients(pairs, global_step=global_step)
+        else:
+            self._optimizer.apply_gradients(pairs)
+            global_step.assign_add(1)
+
+    def variables(self) -> list[tf.Variable]:
+        """Returns the slots of the legacy optimizer; none of one of Keras, which names no slots."""
+        return list(self._optimizer.variables()) if self._is_legacy else []
+
+    def restore_estimator_slots(self, values: Callable[[str], Any],
+                                variables: Sequence[tf.Variable], step: int) -> None:
+        """Gives an optimizer of Keras what the legacy one had learned.
+
+        Args:
+            values: those in a checkpoint of the Estimator, by name.
+            variables: the trained ones.
+            step: the global step of the checkpoint.
+        """
+        if self._is_legacy:
+            return
+        self._optimizer.iterations.assign(step)
+        rate = self._learning_rate(tf.constant(step, tf.int64), self._params)
+        for attribute, suffix in self._slots.items():
+            # SGD of Keras keeps v ← μ v − η g, tf.train's MomentumOptimizer v ← μ v + g.
+            scale = -rate if attribute == "momentums" else 1.0
+            for variable, slot in zip(variables, getattr(self._optimizer, attribute, ()),
+                                      strict=False):
+                slot.assign(scale * values(f"{name_of(variable)}/{suffix}"))
+
+
+def name_of(variable: tf.Variable) -> str:
+    """Returns the name of a variable in checkpoints of the Estimator."""
+    return str(variable.name).rpartition(":")[0] or str(variable.name)

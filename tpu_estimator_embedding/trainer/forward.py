@@ -1,0 +1,101 @@
+# SPDX-License-Identifier: Apache-2.0
+"""The forward pass of a program, and what it returns."""
+
+import inspect
+from collections.abc import Callable
+from typing import Any, NamedTuple
+
+import tensorflow as tf
+
+
+class ModeKeys:
+    """The modes of a forward pass, as `tf.estimator.ModeKeys` names them."""
+
+    TRAIN, EVAL, PREDICT = "train", "eval", "infer"
+
+
+class Outputs(NamedTuple):
+    """The outputs of a forward pass.
+
+    Attributes:
+        mode: one of ModeKeys.
+        predictions: name -> `[batch, ...]`; needed in PREDICT.
+        loss: float scalar; needed in TRAIN and EVAL.
+        eval_metrics: a metric function of `tf.metrics`, and a dictionary or list of its arguments.
+    """
+
+    mode: str
+    predictions: Any = None
+    loss: Any = None
+    eval_metrics: Any = None
+
+
+class Forward(tf.Module):
+    """Calls a forward function with the variables of its first call.
+
+    A variable has the name that it had in the Estimator. In the function the graph has the
+    collections that the Estimator's had: `tf.compat.v1.train.get_global_step` returns the given
+    step, and the losses of regularizers are in `REGULARIZATION_LOSSES`.
+
+    Args:
+        model_fn: takes `features`, and any of `labels`, `mode` and `params`; returns Outputs.
+    """
+
+    def __init__(self, model_fn: Callable[..., Outputs]) -> None:
+        super().__init__()
+        self._model_fn = model_fn
+        self._accepted = frozenset(inspect.signature(model_fn).parameters)
+
+    @tf.compat.v1.keras.utils.track_tf1_style_variables
+    def __call__(self, features: Any, labels: Any, mode: str, params: Any,
+                 global_step: tf.Variable) -> Outputs:
+        """Returns the outputs of a batch in a mode, in the graph of a tf.function."""
+        steps = tf.compat.v1.get_collection_ref(tf.compat.v1.GraphKeys.GLOBAL_STEP)
+        steps[:] = [global_step]
+        given = {"labels": labels, "mode": mode, "params": params, "config": None}
+        getter = _Getter()
+        # Enters the root scope again, so that every call finds the variables of the first call.
+        with tf.compat.v1.variable_scope(tf.compat.v1.get_variable_scope(),
+                                         auxiliary_name_scope=False, custom_getter=getter.get):
+            outputs = self._model_fn(features, **{
+                name: value for name, value in given.items() if name in self._accepted})
+        getter.check()
+        return outputs
+
+
+class _Getter:
+    """Gets variables without partitions, and collects the losses of their regularizers.
+
+    The layers of tf.layers collect their own, once for each use of a variable.
+    """
+
+    def __init__(self) -> None:
+        self._used: set[str] = set()
+        self._places: dict[int, str] = {}  # where a loss would be that is collected again
+
+    def get(self, getter: Any, name: str, *args: Any, **options: Any) -> Any:
+        """Returns a variable; adds the loss of its regularizer at its first use."""
+        variable = getter(name, *args, **{**options, "partitioner": None})
+        losses, regularizer = _regularization_losses(), options.get("regularizer")
+        if name in self._used:
+            self._places[len(losses)] = name
+        elif regularizer is not None and (loss := regularizer(variable)) is not None:
+            losses.append(loss)
+        self._used.add(name)
+        return variable
+
+    def check(self) -> None:
+        """Refuses a loss that was collected again, with the layer that shares a variable."""
+        again = [name for place, name in self._places.items()
+                 if len(_regularization_losses()) > place]
+        if again:
+            raise NotImplementedError(
+                f"Variable {again[0]!r} is shared by layers with a regularizer, whose loss the "
+                "Estimator collected once and TF2 collects for each of them. Give the layers no "
+                "regularizer, and add the loss of the variable in the forward function.")
+
+
+def _regularization_losses() -> list[Any]:
+    losses: list[Any] = tf.compat.v1.get_collection_ref(
+        tf.compat.v1.GraphKeys.REGULARIZATION_LOSSES)
+    return losses

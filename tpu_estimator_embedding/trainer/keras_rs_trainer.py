@@ -1,0 +1,110 @@
+# SPDX-License-Identifier: Apache-2.0
+"""A training loop around tables of Keras RS, with the methods of TPUEstimator."""
+
+from collections.abc import Mapping
+from typing import Any
+
+import tensorflow as tf
+
+from tpu_estimator_embedding.trainer import columns
+from tpu_estimator_embedding.trainer.forward import ModeKeys
+from tpu_estimator_embedding.trainer.trainer import Trainer, Variables
+
+# Slot of a table -> attribute of a Keras optimizer with that slot of all its variables.
+_SLOTS = {"accumulators": "_accumulators", "momenta": "_momentums", "velocities": "_velocities"}
+
+
+class KerasRsTrainer(Trainer):
+    """Trains a forward function and a `keras_rs.layers.DistributedEmbedding`.
+
+    The arguments and methods are those of `Trainer`. Without a TPU the layer does not train its
+    tables; this class does, with the Keras 3 optimizers of `embedding_config.optimizers()`.
+
+    Example: what `migrate --to keras-rs` writes::
+
+        trainer = KerasRsTrainer(model_fn, embedding_config, make_optimizer, dense_learning_rate,
+                                 train_batch_size=64)
+        trainer.train(input_fn, steps=1000)
+    """
+
+    def train_step(self, features: Any, labels: Any) -> Any:
+        """Looks up, computes the loss, updates tables and dense variables; returns the loss."""
+        ids, weights = columns.ids_and_weights(features, self.feature_config, self.embedding_config)
+        with tf.GradientTape() as tape:
+            activations = self._look_up(ids, weights, ModeKeys.TRAIN)
+            loss = self._forward(features, labels, ModeKeys.TRAIN, ids, activations).loss
+        tables = self._tables()
+        table_gradients, gradients = tape.gradient(loss, (
+            {name: table.value for name, table in tables.items()},
+            self.forward.trainable_variables))
+        for name, table in tables.items():
+            self._update_table(name, table, table_gradients[name])
+        self._apply_dense(gradients)
+        return loss
+
+    def _make_tables(self) -> None:
+        import keras_rs  # type: ignore[import-untyped]
+        self.feature_config = self.embedding_config.feature_config()
+        self.embedding = keras_rs.layers.DistributedEmbedding(self.feature_config)
+        self._table_optimizers: dict[str, Any] = self.embedding_config.optimizers()
+
+    def _make_table_slots(self) -> None:
+        for name, table in self._tables().items():
+            if not self._table_optimizers[name].built:
+                self._table_optimizers[name].build([table])
+
+    def _tables(self) -> dict[str, Any]:
+        """Returns table -> its Keras variable."""
+        return {layer.name: layer.embeddings for layer in
+                self.embedding._default_device_embedding_layers.values()}
+
+    def _table_variables(self) -> Variables:
+        found = dict(self._tables())
+        for name, optimizer in self._table_optimizers.items():
+            for slot, attribute in _SLOTS.items():
+                if slots := getattr(optimizer, attribute, None):
+                    found[f"{name}/{slot}"] = slots[0]
+        return found
+
+    def _saved(self) -> dict[str, Any]:
+        return {**super()._saved(), "table_optimizers": self._table_optimizers}
+
+    def _look_up(self, ids: Mapping[str, Any], weights: Any, mode: str) -> dict[str, Any]:
+        looked_up = {name: _in_rows(value) for name, value in ids.items()}
+        if weights is not None:
+            weights = {name: _in_rows(weights[name]) if weights[name] is not None
+                       else tf.ones_like(value, tf.float32)
+                       for name, value in looked_up.items()}
+        activations: dict[str, Any] = self.embedding(looked_up, weights,
+                                                     training=mode == ModeKeys.TRAIN)
+        return activations
+
+    def _update_table(self, name: str, table: Any, gradient: Any) -> None:
+        config, optimizer = self.embedding_config, self._table_optimizers[name]
+        gradient = _of_each_row_once(gradient)
+        values = gradient.values
+        scale = columns.table_multiplier(name, self.global_step, config)
+        values = values if scale is None else scale * values
+        low, high = config.GRADIENT_LIMITS.get(name, (None, None))
+        values = values if low is None else tf.maximum(values, low)
+        values = values if high is None else tf.minimum(values, high)
+        if name in config.LEARNING_RATES:
+            optimizer.learning_rate.assign(config.LEARNING_RATES[name](self.global_step))
+        optimizer.apply(
+            [tf.IndexedSlices(values, gradient.indices, gradient.dense_shape)], [table])
+
+
+def _in_rows(value: Any) -> Any:
+    """Converts a sparse batch to a ragged one: Keras RS would look up id 0 in the gaps."""
+    if not isinstance(value, tf.SparseTensor):
+        return value
+    return tf.RaggedTensor.from_value_rowids(
+        value.values, value.indices[:, 0], nrows=value.dense_shape[0])
+
+
+def _of_each_row_once(gradient: Any) -> tf.IndexedSlices:
+    """Sums the gradients of ids that repeat in a batch, which Keras 3 does not do."""
+    ids, places = tf.unique(gradient.indices)
+    return tf.IndexedSlices(
+        tf.math.unsorted_segment_sum(gradient.values, places, tf.size(ids)), ids,
+        gradient.dense_shape)

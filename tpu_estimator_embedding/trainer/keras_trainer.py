@@ -1,0 +1,109 @@
+# SPDX-License-Identifier: Apache-2.0
+"""A Keras model of tables and a forward pass, with the methods of TPUEstimator."""
+
+from collections.abc import Callable, Mapping
+from typing import Any
+
+import tensorflow as tf
+
+from tpu_estimator_embedding import mid_level
+from tpu_estimator_embedding.trainer import columns
+from tpu_estimator_embedding.trainer.estimator_arguments import check_no_sessions, check_steps
+from tpu_estimator_embedding.trainer.forward import ModeKeys
+from tpu_estimator_embedding.trainer.trainer import Trainer, Variables
+
+
+class KerasTrainer(Trainer):
+    """Trains a forward function and a `mid_level.TPUEmbeddingLayer` with `Model.fit`.
+
+    The arguments and methods are those of `Trainer`. `model` is the Keras model.
+
+    Example: what `migrate --to layers` writes::
+
+        trainer = KerasTrainer(model_fn, embedding_config, make_optimizer, dense_learning_rate,
+                               train_batch_size=64)
+        trainer.train(input_fn, steps=1000)
+    """
+
+    def train(self, input_fn: Callable[..., tf.data.Dataset], hooks: Any = None,
+              steps: int | None = None, max_steps: int | None = None,
+              saving_listeners: Any = None) -> "KerasTrainer":
+        """Trains as `Trainer.train` does, in one epoch of `Model.fit`."""
+        check_steps(steps, max_steps)
+        check_no_sessions(hooks=hooks, saving_listeners=saving_listeners)
+        dataset = self._dataset(input_fn, ModeKeys.TRAIN)
+        first = next(iter(dataset), None)
+        if first is None:
+            return self
+        self._build(*first, ModeKeys.TRAIN)
+        if max_steps is not None:
+            steps = max(0, max_steps - self._step())
+        if steps != 0:
+            self.model.fit(dataset, steps_per_epoch=steps, verbose=2,
+                           callbacks=[_AfterSteps(self._after_step)])
+            self._saving.save(self._step())
+        return self
+
+    def train_step(self, features: Any, labels: Any) -> Any:
+        """Looks up, computes the loss, updates tables and dense variables; returns the loss."""
+        ids, weights = columns.ids_and_weights(features, self.feature_config, self.embedding_config)
+        with tf.GradientTape() as tape:
+            activations = {name: self._with_multiplier(name, value) for name, value in
+                           self.embedding(ids, weights, training=True).items()}
+            loss = self._forward(features, labels, ModeKeys.TRAIN, ids, activations).loss
+        # The layer updates its tables when the gradient of its variable is computed.
+        _, gradients = tape.gradient(
+            loss, (self.embedding.trainable_variables, self.forward.trainable_variables))
+        self._apply_dense(gradients)
+        return loss
+
+    def _make_tables(self) -> None:
+        config = self.embedding_config
+        self.feature_config = config.feature_config(self.global_step)
+        self.embedding = mid_level.TPUEmbeddingLayer(
+            self.feature_config, None, pipeline_execution_with_tensor_core=config.PIPELINED)
+        self.model = _Model(self.embedding, self.train_step)
+        self.model.compile()
+
+    def _table_variables(self) -> Variables:
+        self.embedding._tables.complete()
+        return dict(self.embedding._tables.variables)
+
+    def _look_up(self, ids: Mapping[str, Any], weights: Any, mode: str) -> dict[str, Any]:
+        activations: dict[str, Any] = self.embedding(ids, weights, training=False)
+        return activations
+
+    def _with_multiplier(self, feature: str, activations: Any) -> Any:
+        scale = columns.table_multiplier(self.feature_config[feature].table.name, self.global_step,
+                                         self.embedding_config)
+        return activations if scale is None else _with_scaled_gradient(activations, scale)
+
+    def _after_step(self, loss: Any) -> None:
+        self._saving.after_step(self._step(), loss)
+
+
+class _Model(tf.keras.Model):
+    """What `fit` trains: its step is that of the Trainer."""
+
+    def __init__(self, embedding: Any, step: Callable[[Any, Any], Any]) -> None:
+        super().__init__()
+        self.embedding, self._step = embedding, step
+
+    def train_step(self, data: Any) -> dict[str, Any]:
+        """Runs one step of `fit`."""
+        return {"loss": self._step(*data)}
+
+
+class _AfterSteps(tf.keras.callbacks.Callback):
+    def __init__(self, function: Callable[[Any], None]) -> None:
+        super().__init__()
+        self._function = function
+
+    def on_train_batch_end(self, batch: int, logs: Any = None) -> None:
+        """Passes the loss of a step on."""
+        self._function((logs or {})["loss"])
+
+
+@tf.custom_gradient
+def _with_scaled_gradient(value: Any, scale: Any) -> Any:
+    return tf.identity(value), lambda gradient: (scale * gradient, None)

@@ -1,0 +1,108 @@
+# SPDX-License-Identifier: Apache-2.0
+"""The checkpoints, log lines and results of a Trainer."""
+
+import time
+from collections.abc import Mapping
+from typing import Any
+
+import numpy as np
+import tensorflow as tf
+
+_DEFAULT_STEPS = 1000
+
+
+class Saving:
+    """Saves checkpoints and restores the newest one.
+
+    Args:
+        model_dir: the directory; None saves nothing.
+        steps, seconds: from one checkpoint to the next; 1000 steps if neither is given.
+        keep: number of checkpoints; 0 or None means all.
+        keep_hours: hours after each of which one stays forever.
+        log_steps: from one log line to the next.
+
+    Raises:
+        ValueError: both steps and seconds are given.
+    """
+
+    def __init__(self, model_dir: str | None, steps: int | None, seconds: float | None,
+                 keep: int | None, keep_hours: float, log_steps: int | None) -> None:
+        if steps is not None and seconds is not None:
+            raise ValueError("`save_checkpoints_steps` and `save_checkpoints_secs` cannot be both "
+                             f"set, got {steps} and {seconds}. Set one of them to None.")
+        self._directory, self._log_steps = model_dir, log_steps
+        self._seconds = seconds
+        self._steps = steps or (None if seconds else _DEFAULT_STEPS)
+        self._keep, self._keep_hours = keep or None, keep_hours
+        self._manager: tf.train.CheckpointManager | None = None
+        self._status: Any = None
+        self._restored: str | None = None
+        self._has_trained = False
+        self._saved_at = self._logged_at = time.monotonic()
+
+    def track(self, objects: Mapping[str, Any]) -> None:
+        """Restores the newest checkpoint; later calls complete it where variables are new.
+
+        Raises:
+            ValueError: the newest checkpoint is one of the Estimator.
+        """
+        if self._directory is None:
+            return
+        if self._manager is None:
+            self._manager = tf.train.CheckpointManager(
+                tf.train.Checkpoint(**objects), self._directory, self._keep,
+                keep_checkpoint_every_n_hours=self._keep_hours)
+            self.restore_newer()
+        elif self._status is not None:
+            self._status.assert_existing_objects_matched()
+
+    def restore_newer(self) -> None:
+        """Restores the newest checkpoint, unless training has gone beyond it in this process."""
+        if self._manager is None or self._has_trained:
+            return
+        newest = tf.train.latest_checkpoint(self._directory)
+        if newest is None or newest == self._restored:
+            return
+        if not _is_of_tf2(newest):
+            raise ValueError(
+                f"`model_dir` {self._directory!r} has checkpoints of the Estimator, such as "
+                f"{newest!r}, which would be deleted in time. Give another model_dir, and call "
+                f"restore_estimator_checkpoint({newest!r}, input_fn) to continue from it.")
+        self._status = self._manager.checkpoint.restore(newest)
+        self._status.assert_existing_objects_matched()
+        self._restored = newest
+
+    def after_step(self, step: int, loss: Any) -> None:
+        """Saves and logs, if it is time to."""
+        self._has_trained = True
+        now = time.monotonic()
+        if self._log_steps and step % self._log_steps == 0:
+            speed = self._log_steps / max(now - self._logged_at, 1e-9)
+            tf.get_logger().info("step %d: loss %.6g, %.4g steps/s", step, float(loss), speed)
+            self._logged_at = now
+        if self._steps and step % self._steps == 0 or (
+                self._seconds and now - self._saved_at >= self._seconds):
+            self.save(step)
+
+    def save(self, step: int) -> None:
+        """Saves a checkpoint, unless there is one of the step."""
+        if self._manager is None:
+            return
+        self._saved_at = time.monotonic()
+        if not str(self._manager.latest_checkpoint).endswith(f"-{step}"):
+            self._manager.save(checkpoint_number=step)
+
+    def write_results(self, results: Mapping[str, Any], directory: str | None) -> None:
+        """Writes the numbers of an evaluation for TensorBoard."""
+        if directory is None:
+            return
+        writer = tf.summary.create_file_writer(directory)
+        with writer.as_default(step=int(results["global_step"])):
+            for name, value in results.items():
+                if name != "global_step" and np.ndim(value) == 0:
+                    tf.summary.scalar(name, value)
+        writer.close()
+
+
+def _is_of_tf2(path: str) -> bool:
+    return bool(tf.train.load_checkpoint(path).has_tensor("_CHECKPOINTABLE_OBJECT_GRAPH"))
