@@ -9,7 +9,7 @@ import pytest
 import tensorflow as tf
 
 from tests.subprocesses import run_python
-from tpu_estimator_embedding.engine.constant_initializers import computed_in_session
+from tpu_estimator_embedding.engine.variables import computed_in_session
 
 CONSTANTS = (tf.constant_initializer, tf.compat.v1.constant_initializer)
 VALUES = [0.1, -0.0, 3, True, 1e300, 1e-45, float("nan"), -float("inf"), np.float64(0.1),

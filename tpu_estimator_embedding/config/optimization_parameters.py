@@ -11,22 +11,473 @@ ValueError: When using gradient clipping limits, gradient  accumulation must be 
 got False.
 """
 
-from tpu_estimator_embedding.config.adagrad_parameters import (
-    AdagradMomentumParameters,
-    AdagradParameters,
-    ProximalAdagradParameters,
-)
-from tpu_estimator_embedding.config.adam_parameters import AdamParameters, ProximalYogiParameters
-from tpu_estimator_embedding.config.common_parameters import _OptimizationParameters
-from tpu_estimator_embedding.config.frequency_estimator_parameters import (
-    FrequencyEstimatorParameters,
-)
-from tpu_estimator_embedding.config.ftrl_parameters import FtrlParameters
-from tpu_estimator_embedding.config.gradient_descent_parameters import (
-    MomentumParameters,
-    RMSPropParameters,
-    StochasticGradientDescentParameters,
-)
+import dataclasses
+import numbers
+from typing import Any
+
+from tpu_estimator_embedding import checks, other_api
+from tpu_estimator_embedding.config.former_keywords import former_keywords
+
+
+class _OptimizationParameters:
+    """Settings that every optimizer has, with the names of TensorFlow's v1 TPU embedding.
+
+    The name is TensorFlow's; programs test for it. Each subclass lists all its fields,
+    because TensorFlow's order mixes them. As in TensorFlow, an object is mutable and equal
+    only to itself; a plan reads its values when the plan is built.
+
+    Attributes:
+        learning_rate: a number, which a rate of the table overrides.
+        use_gradient_accumulation: whether a row gets one update per step, from the sum
+            over all replicas, instead of one per replica.
+        clip_weight_min: lower limit of the weights after each update; None means no limit.
+        clip_weight_max: upper limit of the weights after each update; None means no limit.
+        weight_decay_factor: share of a weight subtracted before each update; None means no decay.
+        multiply_weight_decay_factor_by_learning_rate: whether the decay is scaled by the
+            learning rate.
+        clip_gradient_min: lower limit of the summed gradient; None means no limit.
+        clip_gradient_max: upper limit of the summed gradient; None means no limit.
+
+    Raises:
+        ValueError: if gradients are clipped without being accumulated.
+        TypeError: if the learning rate is not a number.
+    """
+
+    learning_rate: float
+    use_gradient_accumulation: bool
+    clip_weight_min: float | None
+    clip_weight_max: float | None
+    weight_decay_factor: float | None
+    multiply_weight_decay_factor_by_learning_rate: bool | None
+    clip_gradient_min: float | None
+    clip_gradient_max: float | None
+
+    def __post_init__(self) -> None:
+        check_learning_rate(self.learning_rate)
+        _check_flag(self.use_gradient_accumulation)
+        clips_gradient = not (self.clip_gradient_min is None and self.clip_gradient_max is None)
+        checks.check(
+            self.use_gradient_accumulation or not clips_gradient, "use_gradient_accumulation",
+            "True where clip_gradient_min or clip_gradient_max is given",
+            self.use_gradient_accumulation,
+            sentence="When using gradient clipping limits, gradient  accumulation must be enabled.")
+
+
+def is_optimization_parameters(value: Any) -> bool:
+    """Whether `value` is one of the `*Parameters`, of this package or of TensorFlow's.
+
+    TensorFlow 2.15 has classes of the same names and attributes. A program has instances of
+    those if it imported them before `install()` replaced them.
+    """
+    return any(base.__name__ == _OptimizationParameters.__name__ for base in type(value).__mro__)
+
+
+_NO_PARAMETERS = "`optimization_parameters` must inherit from `_OptimizationParameters`."
+
+
+def check_optimization_parameters(argument: str, value: Any, *,
+                                  sentence: str = _NO_PARAMETERS) -> None:
+    """Raises ValueError unless `value` is one of the `*Parameters`."""
+    checks.check(is_optimization_parameters(value), argument,
+                 "one of the *Parameters, such as AdagradParameters", value,
+                 other_api.estimator_import(value), sentence=sentence)
+
+
+def check_learning_rate(value: Any) -> None:
+    """Raises TypeError unless `value` is a number."""
+    checks.check_type(
+        numbers.Real, "learning_rate", "a number", value,
+        "Pass a function of the global step as learning_rate_fn of TableConfig or of "
+        "embedding_column for a rate that changes.")
+
+
+def check_at_least_0(argument: str, value: float) -> None:
+    """Raises ValueError if `value` is negative or not a number."""
+    checks.check(value >= 0, argument, "at least 0", value,
+                 sentence=f"{argument} must be greater than or equal to 0.")
+
+
+def check_above_0(argument: str, value: float, *, sentence: str) -> None:
+    """Raises ValueError unless `value` is positive."""
+    checks.check(value > 0, argument, "above 0", value, sentence=sentence)
+
+
+def check_decay_rate(argument: str, value: float) -> None:
+    """Raises ValueError unless `value` is in [0, 1)."""
+    checks.check(0 <= value < 1, argument, "in [0, 1)", value,
+                 sentence=f"{argument} must be between 0. and 1.")
+
+
+def _check_flag(value: Any) -> None:
+    # The releases up to 2.4 had no such argument for gradient descent, and a weight limit
+    # stood in its place: a number there is a call written for one of them.
+    checks.check(
+        not isinstance(value, float) and value in (True, False), "use_gradient_accumulation",
+        "True or False", value, "Pass clip_weight_min and clip_weight_max by keyword.")
+
+
+@dataclasses.dataclass(eq=False)
+class FrequencyEstimatorParameters(_OptimizationParameters):
+    """Settings of a table of one column that learns how rarely each id is looked up.
+
+    The equation is in `optimizers.frequency_estimator`. The gradient is not used, but a
+    step without one does not update: give the model `tf.stop_gradient` of the activation.
+    TensorFlow requires a learning_rate_fn that returns the global step; here the step is
+    always the global step.
+
+    Attributes:
+        tau: weight of the newest distance between two lookups, in (0, 1).
+        max_delta: largest distance that counts.
+        outlier_threshold: a distance of this many means or more replaces the mean.
+        weight_exponent: exponent of the weight `(distance / max_delta) ** weight_exponent`.
+            Activations are distances; a model that needs weights computes them from the
+            distances. Building a plan logs this warning once.
+        The others have the values that TensorFlow sets.
+
+    >>> FrequencyEstimatorParameters(0.1, 1000.0, 5.0, 1.0).learning_rate
+    1.0
+    """
+
+    tau: float
+    max_delta: float
+    outlier_threshold: float
+    weight_exponent: float
+
+    learning_rate = 1.0
+    use_gradient_accumulation = True
+    clip_weight_min = None
+    clip_weight_max = None
+    weight_decay_factor = None
+    multiply_weight_decay_factor_by_learning_rate = None
+    clip_gradient_min = None
+    clip_gradient_max = None
+
+
+@dataclasses.dataclass(eq=False)
+class FtrlParameters(_OptimizationParameters):
+    """Settings of follow the regularized leader; equation in `optimizers.ftrl`.
+
+    Attributes:
+        learning_rate_power: power of the accumulator that scales the rate, at most 0.
+        initial_accumulator_value: value every accumulator starts with, at least 0.
+        l1_regularization_strength: at least 0.
+        l2_regularization_strength: at least 0.
+        multiply_linear_by_learning_rate: whether the linear slot includes the learning
+            rate, which allows a rate of 0.
+        beta: added to the root of the accumulator.
+        allow_zero_accumulator: requests arithmetic that tolerates an accumulator of 0.
+            This package's always does, so the flag has no effect.
+        The others are those of all optimizers.
+
+    Raises:
+        ValueError: if a value is outside its range.
+
+    >>> FtrlParameters(0.05, initial_accumulator_value=0.0).learning_rate_power
+    -0.5
+    """
+
+    learning_rate: float
+    learning_rate_power: float = -0.5
+    initial_accumulator_value: float = 0.1
+    l1_regularization_strength: float = 0.0
+    l2_regularization_strength: float = 0.0
+    use_gradient_accumulation: bool = True
+    clip_weight_min: float | None = None
+    clip_weight_max: float | None = None
+    weight_decay_factor: float | None = None
+    multiply_weight_decay_factor_by_learning_rate: bool | None = None
+    multiply_linear_by_learning_rate: bool = False
+    beta: float = 0
+    allow_zero_accumulator: bool = False
+    clip_gradient_min: float | None = None
+    clip_gradient_max: float | None = None
+
+    initial_linear_value = 0.0  # not a field: TensorFlow has the attribute, not the argument
+
+    def __post_init__(self) -> None:
+        super().__post_init__()
+        checks.check(self.learning_rate_power <= 0, "learning_rate_power", "at most 0",
+                     self.learning_rate_power,
+                     sentence="learning_rate_power must be less than or equal to 0.")
+        check_at_least_0("initial_accumulator_value", self.initial_accumulator_value)
+        check_at_least_0("l1_regularization_strength", self.l1_regularization_strength)
+        check_at_least_0("l2_regularization_strength", self.l2_regularization_strength)
+
+
+@former_keywords(pipeline_execution_with_tensor_core="passed to EmbeddingConfigSpec instead")
+@dataclasses.dataclass(eq=False)
+class AdamParameters(_OptimizationParameters):
+    """Settings of Adam without bias correction; equation in `optimizers.adam`.
+
+    Attributes:
+        beta1: decay rate of the first moment, in [0, 1).
+        beta2: decay rate of the second moment, in [0, 1).
+        epsilon: added to the denominator, above 0.
+        lazy_adam: whether rows that a step did not look up stay unchanged.
+        sum_inside_sqrt: whether epsilon is squared and added under the root.
+        The others are those of all optimizers.
+
+    Raises:
+        ValueError: if a value is outside its range, or neither lazy_adam nor
+            use_gradient_accumulation is set.
+
+    >>> AdamParameters(0.001, epsilon=1e-6).beta2
+    0.999
+    """
+
+    learning_rate: float
+    beta1: float = 0.9
+    beta2: float = 0.999
+    epsilon: float = 1e-08
+    lazy_adam: bool = True
+    sum_inside_sqrt: bool = True
+    use_gradient_accumulation: bool = True
+    clip_weight_min: float | None = None
+    clip_weight_max: float | None = None
+    weight_decay_factor: float | None = None
+    multiply_weight_decay_factor_by_learning_rate: bool | None = None
+    clip_gradient_min: float | None = None
+    clip_gradient_max: float | None = None
+
+    def __post_init__(self) -> None:
+        super().__post_init__()
+        check_decay_rate("beta1", self.beta1)
+        check_decay_rate("beta2", self.beta2)
+        check_above_0("epsilon", self.epsilon, sentence="epsilon must be positive.")
+        checks.check(self.use_gradient_accumulation or self.lazy_adam,
+                     "use_gradient_accumulation", "True where lazy_adam is False",
+                     self.use_gradient_accumulation, sentence=
+                     "When disabling Lazy Adam, gradient accumulation must be used.")
+
+
+@dataclasses.dataclass(eq=False)
+class ProximalYogiParameters(_OptimizationParameters):
+    """Settings of Yogi with regularization; equation in `optimizers.proximal_yogi`.
+
+    Attributes:
+        beta1: decay rate of the first moment, in [0, 1).
+        beta2: decay rate of the second moment, in [0, 1).
+        epsilon: added to the denominator, above 0.
+        l1_regularization_strength: at least 0.
+        l2_regularization_strength: at least 0.
+        initial_accumulator_value: value every second moment starts with, at least 0.
+        The others are those of all optimizers.
+
+    Raises:
+        ValueError: if a value is outside its range.
+
+    >>> ProximalYogiParameters().learning_rate
+    0.01
+    """
+
+    learning_rate: float = 0.01
+    beta1: float = 0.9
+    beta2: float = 0.999
+    epsilon: float = 1e-3
+    l1_regularization_strength: float = 0.0
+    l2_regularization_strength: float = 0.0
+    initial_accumulator_value: float = 1e-6
+    use_gradient_accumulation: bool = True
+    clip_weight_min: float | None = None
+    clip_weight_max: float | None = None
+    weight_decay_factor: float | None = None
+    multiply_weight_decay_factor_by_learning_rate: bool | None = None
+    clip_gradient_min: float | None = None
+    clip_gradient_max: float | None = None
+
+    def __post_init__(self) -> None:
+        super().__post_init__()
+        check_decay_rate("beta1", self.beta1)
+        check_decay_rate("beta2", self.beta2)
+        check_above_0("epsilon", self.epsilon, sentence="epsilon must be positive.")
+        check_at_least_0("l1_regularization_strength", self.l1_regularization_strength)
+        check_at_least_0("l2_regularization_strength", self.l2_regularization_strength)
+        check_at_least_0("initial_accumulator_value", self.initial_accumulator_value)
+
+
+@former_keywords(pipeline_execution_with_tensor_core="passed to EmbeddingConfigSpec instead")
+@dataclasses.dataclass(eq=False)
+class AdagradParameters(_OptimizationParameters):
+    """Settings of Adagrad; equation in `optimizers.adagrad`.
+
+    Attributes:
+        initial_accumulator: value every accumulator starts with, above 0.
+        The others are those of all optimizers.
+
+    Raises:
+        ValueError: if a value is outside its range.
+
+    >>> AdagradParameters(0.05).initial_accumulator
+    0.1
+    """
+
+    learning_rate: float
+    initial_accumulator: float = 0.1
+    use_gradient_accumulation: bool = True
+    clip_weight_min: float | None = None
+    clip_weight_max: float | None = None
+    weight_decay_factor: float | None = None
+    multiply_weight_decay_factor_by_learning_rate: bool | None = None
+    clip_gradient_min: float | None = None
+    clip_gradient_max: float | None = None
+
+    def __post_init__(self) -> None:
+        super().__post_init__()
+        check_above_0("initial_accumulator", self.initial_accumulator,
+                      sentence="Adagrad initial_accumulator must be greater than zero.")
+
+
+@dataclasses.dataclass(eq=False)
+class ProximalAdagradParameters(_OptimizationParameters):
+    """Settings of Adagrad with regularization; equation in `optimizers.proximal_adagrad`.
+
+    Attributes:
+        initial_accumulator: value every accumulator starts with, above 0.
+        l1_regularization_strength: at least 0.
+        l2_regularization_strength: at least 0.
+        The others are those of all optimizers.
+
+    Raises:
+        ValueError: if a value is outside its range.
+
+    >>> ProximalAdagradParameters(0.05, l1_regularization_strength=0.001).learning_rate
+    0.05
+    """
+
+    learning_rate: float
+    initial_accumulator: float = 0.1
+    l1_regularization_strength: float = 0.0
+    l2_regularization_strength: float = 0.0
+    use_gradient_accumulation: bool = True
+    clip_weight_min: float | None = None
+    clip_weight_max: float | None = None
+    weight_decay_factor: float | None = None
+    multiply_weight_decay_factor_by_learning_rate: bool | None = None
+    clip_gradient_min: float | None = None
+    clip_gradient_max: float | None = None
+
+    def __post_init__(self) -> None:
+        super().__post_init__()
+        check_above_0("initial_accumulator", self.initial_accumulator,
+                      sentence="Adagrad initial_accumulator must be positive.")
+        check_at_least_0("l1_regularization_strength", self.l1_regularization_strength)
+        check_at_least_0("l2_regularization_strength", self.l2_regularization_strength)
+
+
+@dataclasses.dataclass(eq=False)
+class AdagradMomentumParameters(_OptimizationParameters):
+    """Settings of Adagrad with momentum; equation in `optimizers.adagrad_momentum`.
+
+    Attributes:
+        momentum: decay factor of the momentum.
+        use_nesterov: whether to use Nesterov momentum.
+        exponent: root of the accumulator, above 0; 2 is the square root.
+        beta2: 1 sums squared gradients, below 1 averages them.
+        epsilon: added to the accumulator, above 0.
+        The others are those of all optimizers.
+
+    Raises:
+        ValueError: if a value is outside its range.
+
+    >>> AdagradMomentumParameters(0.05, momentum=0.9).exponent
+    2
+    """
+
+    learning_rate: float
+    momentum: float
+    use_nesterov: bool = False
+    exponent: float = 2
+    beta2: float = 1
+    epsilon: float = 1e-10
+    use_gradient_accumulation: bool = True
+    clip_weight_min: float | None = None
+    clip_weight_max: float | None = None
+    weight_decay_factor: float | None = None
+    multiply_weight_decay_factor_by_learning_rate: bool | None = None
+    clip_gradient_min: float | None = None
+    clip_gradient_max: float | None = None
+
+    def __post_init__(self) -> None:
+        super().__post_init__()
+        check_above_0("epsilon", self.epsilon,
+                      sentence="Adagrad momentum: epsilon must be positive.")
+        check_above_0("exponent", self.exponent,
+                      sentence="Adagrad momentum: Precondition exponent must >0.")
+
+
+@former_keywords(pipeline_execution_with_tensor_core="passed to EmbeddingConfigSpec instead")
+@dataclasses.dataclass(eq=False)
+class StochasticGradientDescentParameters(_OptimizationParameters):
+    """Settings of stochastic gradient descent; equation in `optimizers.sgd`.
+
+    Attributes are those of all optimizers. In releases up to 2.4 the second argument was
+    clip_weight_min; a number in its place is an error here.
+
+    >>> StochasticGradientDescentParameters(0.1, clip_weight_max=1.0).clip_weight_max
+    1.0
+    """
+
+    learning_rate: float
+    use_gradient_accumulation: bool = True
+    clip_weight_min: float | None = None
+    clip_weight_max: float | None = None
+    weight_decay_factor: float | None = None
+    multiply_weight_decay_factor_by_learning_rate: bool | None = None
+    clip_gradient_min: float | None = None
+    clip_gradient_max: float | None = None
+
+
+@dataclasses.dataclass(eq=False)
+class MomentumParameters(_OptimizationParameters):
+    """Settings of gradient descent with momentum; equation in `optimizers.momentum`.
+
+    Attributes:
+        momentum: share of the momentum that stays.
+        use_nesterov: whether a step looks ahead along the momentum.
+        The others are those of all optimizers.
+
+    >>> MomentumParameters(0.1, momentum=0.9).use_nesterov
+    False
+    """
+
+    learning_rate: float
+    momentum: float
+    use_nesterov: bool = False
+    use_gradient_accumulation: bool = True
+    clip_weight_min: float | None = None
+    clip_weight_max: float | None = None
+    weight_decay_factor: float | None = None
+    multiply_weight_decay_factor_by_learning_rate: bool | None = None
+    clip_gradient_min: float | None = None
+    clip_gradient_max: float | None = None
+
+
+@dataclasses.dataclass(eq=False)
+class RMSPropParameters(_OptimizationParameters):
+    """Settings of RMSProp with momentum; equation in `optimizers.rmsprop`.
+
+    Attributes:
+        rho: share of the mean square that stays.
+        momentum: share of the momentum that stays.
+        epsilon: added to the mean square under the root.
+        The others are those of all optimizers.
+
+    >>> RMSPropParameters(0.1, rho=0.9, momentum=0.0, epsilon=1e-7).rho
+    0.9
+    """
+
+    learning_rate: float
+    rho: float
+    momentum: float
+    epsilon: float
+    use_gradient_accumulation: bool = True
+    clip_weight_min: float | None = None
+    clip_weight_max: float | None = None
+    weight_decay_factor: float | None = None
+    multiply_weight_decay_factor_by_learning_rate: bool | None = None
+    clip_gradient_min: float | None = None
+    clip_gradient_max: float | None = None
+
 
 __all__ = [
     "AdagradMomentumParameters", "AdagradParameters", "AdamParameters",

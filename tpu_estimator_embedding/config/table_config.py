@@ -9,11 +9,11 @@ from typing import Any, Self
 import tensorflow as tf
 
 from tpu_estimator_embedding import checks
-from tpu_estimator_embedding.config.common_parameters import (
+from tpu_estimator_embedding.config.former_keywords import former_keywords
+from tpu_estimator_embedding.config.optimization_parameters import (
     check_learning_rate,
     check_optimization_parameters,
 )
-from tpu_estimator_embedding.config.former_keywords import former_keywords
 from tpu_estimator_embedding.types import COMBINERS, Initializer, Tensor
 
 

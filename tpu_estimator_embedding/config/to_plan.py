@@ -17,8 +17,8 @@ from typing import Any
 import tensorflow as tf
 
 from tpu_estimator_embedding import checks, other_api
-from tpu_estimator_embedding.config.common_parameters import check_optimization_parameters
 from tpu_estimator_embedding.config.feature_config import FeatureConfig, is_feature_config
+from tpu_estimator_embedding.config.optimization_parameters import check_optimization_parameters
 from tpu_estimator_embedding.config.table_config import TableConfig, is_table_config
 from tpu_estimator_embedding.multipliers.table_multipliers import TableMultipliers
 from tpu_estimator_embedding.optimizers.frequency_estimator import FrequencyEstimator

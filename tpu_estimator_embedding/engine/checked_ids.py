@@ -8,11 +8,16 @@ then fail on the ids of another.
 import tensorflow as tf
 
 from tpu_estimator_embedding.engine.backend import EnqueueDatas
-from tpu_estimator_embedding.engine.enqueue_data import EnqueueData, RaggedEnqueueData
-from tpu_estimator_embedding.engine.feature_tensors import feature_tensors
+from tpu_estimator_embedding.engine.enqueue_data import (
+    EnqueueData,
+    RaggedEnqueueData,
+    feature_tensors,
+)
 from tpu_estimator_embedding.ops import id_checks, sparse_ids
-from tpu_estimator_embedding.ops.sparse_ids import SparseIds
+from tpu_estimator_embedding.ops.combiners import row_scales
+from tpu_estimator_embedding.ops.sparse_ids import SparseIds, weights_or_ones, without_negative
 from tpu_estimator_embedding.plan.embedding_plan import EmbeddingPlan, FeaturePlan
+from tpu_estimator_embedding.plan.stacked_feature import StackedFeature
 from tpu_estimator_embedding.types import Tensor
 
 
@@ -97,3 +102,21 @@ def _to_sparse_ids(feature: FeaturePlan, data: EnqueueData | RaggedEnqueueData) 
     convert = (sparse_ids.from_row_splits if isinstance(data, RaggedEnqueueData)
                else sparse_ids.from_coordinates)
     return convert(ids, places, weights, feature.max_sequence_length)
+
+
+def to_stack_rows(stacked: StackedFeature, ids: SparseIds, num_rows: Tensor) -> SparseIds:
+    """Returns rows of the stack, whose weights contain the factors of the combiner.
+
+    Tables of one stack may have different combiners, so the stack itself has none.
+
+    Args:
+        stacked: the table and its stack.
+        ids: the checked ids of the feature.
+        num_rows: scalar, rows of its activations.
+    """
+    ids = without_negative(ids)
+    scales = row_scales(stacked.combiner, ids, num_rows)
+    weights = ids.weights
+    if scales is not None:
+        weights = weights_or_ones(ids) * tf.gather(scales, ids.rows)
+    return SparseIds(stacked.row(ids.ids), ids.rows, weights)

@@ -34,8 +34,7 @@ import tensorflow as tf
 from tensorflow.python.saved_model import save_context
 
 from tpu_estimator_embedding.engine.backend import StepGradients, StepIds
-from tpu_estimator_embedding.engine.measure_recorder import MeasureRecorder
-from tpu_estimator_embedding.engine.measures import Marks, StepMeasures
+from tpu_estimator_embedding.engine.measures import Marks, MeasureRecorder, StepMeasures
 from tpu_estimator_embedding.engine.stacked_activations import split_activations
 from tpu_estimator_embedding.engine.step_ids import (
     backend_of,

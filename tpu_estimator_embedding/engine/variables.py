@@ -1,17 +1,40 @@
 # SPDX-License-Identifier: Apache-2.0
 """The variables of tables and their slots, one part for each host."""
 
+import inspect
 from collections.abc import Mapping, Sequence
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
+import numpy as np
 import tensorflow as tf
+from tensorflow.python.trackable.base import ShardInfo
 
-from tpu_estimator_embedding.engine.constant_initializers import computed_in_session
-from tpu_estimator_embedding.engine.part_values import part_value
 from tpu_estimator_embedding.engine.placement import THIS_PROCESS, by_part, placed_initializer
-from tpu_estimator_embedding.engine.table_slice import TableSlice
 from tpu_estimator_embedding.plan.embedding_plan import EmbeddingPlan, TablePlan
-from tpu_estimator_embedding.types import Initializer
+from tpu_estimator_embedding.types import Initializer, Tensor
+
+
+class TableSlice(tf.Variable.SaveSliceInfo):
+    """Maps the part of one host to rows of the tensor in a checkpoint.
+
+    TensorFlow reads the position of the slice; this package's restore reads the order of the rows.
+
+    Attributes:
+        partition_strategy: "div" or "mod".
+        num_hosts: hosts that share the table.
+        part: index of the part.
+        checkpoint_num_hosts: number of hosts that wrote checkpoints that do not record their
+            row layout; None if unknown.
+    """
+
+    def __init__(self, place: tf.Variable.SaveSliceInfo, *, partition_strategy: str,
+                 num_hosts: int, part: int, checkpoint_num_hosts: int | None):
+        """Adds the order of the rows to the position of a slice."""
+        super().__init__(place.full_name, place.full_shape, place.var_offset, place.var_shape)
+        self.partition_strategy = partition_strategy
+        self.num_hosts = num_hosts
+        self.part = part
+        self.checkpoint_num_hosts = checkpoint_num_hosts
 
 
 class TableNames(NamedTuple):
@@ -113,3 +136,77 @@ def _say_how_rows_lie(plan: EmbeddingPlan, parts: list[tf.Variable],
         part._set_save_slice_info(TableSlice(
             part._get_save_slice_info(), partition_strategy=plan.partition_strategy,
             num_hosts=plan.num_hosts, part=number, checkpoint_num_hosts=checkpoint_num_hosts))
+
+
+_OF_ONE_VALUE = (tf.zeros_initializer, tf.compat.v1.zeros_initializer,
+                 tf.ones_initializer, tf.compat.v1.ones_initializer)
+_OF_ANY_VALUE = (tf.constant_initializer, tf.compat.v1.constant_initializer)
+
+
+def computed_in_session(initializer: Initializer) -> Initializer:
+    """Returns an initializer of the same values that TensorFlow cannot constant-fold.
+
+    TensorFlow keeps a folded initial value as a constant of the session. That doubles the memory
+    of the variable, and the first step that changes the variable copies it.
+
+    Args:
+        initializer: TensorFlow's zeros, ones, or scalar constant initializer (v1 or v2) is
+            replaced. Any other, including subclasses of these, is returned unchanged.
+    """
+    if not _is_of_one_value(initializer):
+        return initializer
+
+    def fill(shape: Any, dtype: Any = tf.float32, partition_info: Any = None) -> Any:
+        del partition_info  # all parts are equal
+        # Stateful ops are never constant-folded, even if they have only one possible result.
+        zero = tf.raw_ops.Empty(shape=[], dtype=tf.int32, init=True)
+        return tf.fill(shape, tf.raw_ops.Gather(params=initializer([1], dtype), indices=zero))
+
+    return fill
+
+
+def _is_of_one_value(initializer: Initializer) -> bool:
+    if type(initializer) in _OF_ANY_VALUE:
+        value = initializer.value  # type: ignore[attr-defined]
+        return isinstance(value, int | float | np.generic) or (
+            isinstance(value, np.ndarray) and value.shape == ())
+    return type(initializer) in _OF_ONE_VALUE
+
+
+def part_value(initializer: Initializer, sizes: Sequence[int], part: int,
+               dimension: int) -> Tensor:
+    """Returns the initial value of a part; calls the initializer like tf.distribute does.
+
+    An initializer with the argument `shard_info`, or `partition_shape` and `partition_offset`, is
+    told which rows it fills. Any other initializer gets the shape of the part; if it refuses that,
+    like one with a constant table, it gets the shape of the table.
+
+    Args:
+        initializer: the initializer of the table.
+        sizes: number of rows of each part.
+        part: index of the part.
+        dimension: number of values per row.
+
+    >>> table = tf.constant_initializer([[1.0], [2.0], [3.0]])
+    >>> [part_value(table, [2, 1], part, 1).numpy().tolist() for part in (0, 1)]
+    [[[1.0], [2.0]], [[3.0]]]
+    """
+    shape, whole = [sizes[part], dimension], [sum(sizes), dimension]
+    if len(sizes) == 1:
+        return initializer(whole, tf.float32)
+    offset = sum(sizes[:part])
+    parameters = inspect.signature(initializer).parameters
+    if "shard_info" in parameters:
+        return initializer(shape, tf.float32,
+                           shard_info=ShardInfo(tf.TensorShape(shape), (offset, 0)))
+    if "partition_shape" in parameters or any(
+            each.kind == each.VAR_KEYWORD for each in parameters.values()):
+        try:
+            return initializer(whole, tf.float32, partition_shape=tuple(shape),
+                               partition_offset=(offset, 0))
+        except (TypeError, ValueError):
+            pass  # TensorFlow's initializers raise it if they cannot fill a part
+    try:
+        return initializer(shape, tf.float32)
+    except (TypeError, ValueError):
+        return initializer(whole, tf.float32)[offset:offset + sizes[part]]

@@ -6,9 +6,9 @@ from collections.abc import Iterable, Mapping
 from typing import Any
 
 from tpu_estimator_embedding import checks, other_api
-from tpu_estimator_embedding.config.common_parameters import check_optimization_parameters
 from tpu_estimator_embedding.config.feature_config import is_feature_config
 from tpu_estimator_embedding.config.former_keywords import former_keywords
+from tpu_estimator_embedding.config.optimization_parameters import check_optimization_parameters
 from tpu_estimator_embedding.config.table_config import is_table_config
 from tpu_estimator_embedding.config.to_plan import check_clipping_limit
 from tpu_estimator_embedding.feature_column.column_kinds import (

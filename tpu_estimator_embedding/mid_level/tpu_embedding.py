@@ -21,7 +21,7 @@ import numpy as np
 import tensorflow as tf
 
 from tpu_estimator_embedding import checks
-from tpu_estimator_embedding.engine.measure_recorder import MeasureRecorder
+from tpu_estimator_embedding.engine.measures import MeasureRecorder
 from tpu_estimator_embedding.mid_level.config.constructor_calls import read_call
 from tpu_estimator_embedding.mid_level.config.structure import (
     check_structure,

@@ -3,7 +3,6 @@
 
 import tensorflow as tf
 
-from tpu_estimator_embedding.ops.quantization import quantize
 from tpu_estimator_embedding.types import Quantization, Tensor
 
 
@@ -53,3 +52,21 @@ def lookup(table: tf.Variable, ids: Tensor, rows: Tensor, weights: Tensor | None
     if weights is not None:
         values *= weights[:, tf.newaxis]
     return sum_rows(values, rows, num_rows)
+
+
+def quantize(values: Tensor, quantization: Quantization) -> Tensor:
+    """Returns `values` clipped to [lower, upper] and rounded to `num_buckets` levels.
+
+        s = (upper - lower) / (num_buckets - 1)
+        q = ⌊(clip(x, lower, upper) - lower) / s + 1/2⌋ s + lower
+
+    Source: comments of TensorFlow's `optimization_parameters.proto`
+    (SimulatedQuantization).
+
+    >>> quantize(tf.constant([-2.0, 0.1, 0.4, 2.0]), Quantization(3, -1.0, 1.0)).numpy().tolist()
+    [-1.0, 0.0, 0.0, 1.0]
+    """
+    num_buckets, lower, upper = quantization
+    step = (upper - lower) / (num_buckets - 1)
+    clipped = tf.clip_by_value(values, lower, upper)
+    return tf.floor((clipped - lower) / step + 0.5) * step + lower

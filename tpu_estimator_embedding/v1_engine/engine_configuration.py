@@ -6,7 +6,7 @@ from collections.abc import Mapping
 from typing import Any
 
 from tpu_estimator_embedding import checks
-from tpu_estimator_embedding.config.gradient_descent_parameters import (
+from tpu_estimator_embedding.config.optimization_parameters import (
     StochasticGradientDescentParameters,
 )
 from tpu_estimator_embedding.config.to_plan import to_plan

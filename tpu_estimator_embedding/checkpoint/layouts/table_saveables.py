@@ -35,7 +35,7 @@ from tpu_estimator_embedding.checkpoint.layouts.table_layouts import (
     TableLayout,
     format_table_layouts,
 )
-from tpu_estimator_embedding.engine.table_slice import TableSlice
+from tpu_estimator_embedding.engine.variables import TableSlice
 from tpu_estimator_embedding.types import Tensor
 
 _saveable_objects_for_op = saveable_object_util.saveable_objects_for_op

@@ -11,8 +11,12 @@ from typing import Any, NamedTuple
 import tensorflow as tf
 
 from tpu_estimator_embedding.engine.backend import Replicas
-from tpu_estimator_embedding.engine.enqueue_data import EnqueueData, RaggedEnqueueData
-from tpu_estimator_embedding.engine.feature_tensors import check_features, feature_tensors
+from tpu_estimator_embedding.engine.enqueue_data import (
+    EnqueueData,
+    RaggedEnqueueData,
+    check_features,
+    feature_tensors,
+)
 from tpu_estimator_embedding.kernels import load
 from tpu_estimator_embedding.plan.embedding_plan import EmbeddingPlan, FeaturePlan, TablePlan
 from tpu_estimator_embedding.types import Tensor

@@ -5,25 +5,24 @@
     stacked gradients ─ sum_duplicates ─▶ RowGradients ─ RowOptimizer ─▶ rows, slots ─ write
 """
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 
 import tensorflow as tf
 
 from tpu_estimator_embedding.engine.backend import Backend, StepGradients
-from tpu_estimator_embedding.engine.measures import (
-    HostMeasures,
-    Marks,
-    StepMeasures,
-    stack_values,
-)
+from tpu_estimator_embedding.engine.measures import HostMeasures, Marks, StepMeasures, stack_values
 from tpu_estimator_embedding.engine.placement import beside
-from tpu_estimator_embedding.engine.tf_ops.core_by_core import core_by_core
 from tpu_estimator_embedding.engine.tf_ops.measured_rows import concatenated, measure, rows_if
-from tpu_estimator_embedding.engine.tf_ops.sharded_ids import HostIds, ShardedIds, to_sharded_ids
-from tpu_estimator_embedding.engine.tf_ops.update_rows import update_rows
+from tpu_estimator_embedding.engine.tf_ops.sharded_ids import (
+    HostIds,
+    ShardedIds,
+    to_sharded_ids,
+    with_unique_ids,
+)
 from tpu_estimator_embedding.engine.variables import TableVariables
 from tpu_estimator_embedding.ops.gradients import RowGradients, sum_duplicates
-from tpu_estimator_embedding.ops.lookup import lookup
+from tpu_estimator_embedding.ops.lookup import gather_rows, lookup
+from tpu_estimator_embedding.optimizers.row_optimizer import RowOptimizer
 from tpu_estimator_embedding.plan.embedding_plan import EmbeddingPlan, TablePlan
 from tpu_estimator_embedding.plan.partition_strategy import ids_of_rows
 from tpu_estimator_embedding.types import Tensor
@@ -157,3 +156,84 @@ def _rounds(plan: EmbeddingPlan, table: TablePlan, ids: HostIds, row_counts: Ten
     row_ids = ids_of_rows(ids.unique_ids, host, table.vocabulary_size, plan.num_hosts,
                           plan.partition_strategy)
     return core_by_core(ids, row_ids % num_cores, row_counts)
+
+
+def core_by_core(ids: HostIds, home_cores: Tensor, row_counts: Tensor) -> list[HostIds]:
+    """Splits the ids of a step into rounds, in each of which a row has one core's ids.
+
+    Args:
+        ids: the ids of all cores.
+        home_cores: `[u]` int64, the core that each of `ids.unique_ids` lives on.
+        row_counts: `[cores]` int64, rows of activations of each core.
+
+    Returns:
+        One part of the ids for each core's distance from home, to be applied in order.
+
+    >>> ids = with_unique_ids(HostIds(tf.constant([4, 5, 4]), tf.constant([0, 1, 2]), None,
+    ...                               None, None))
+    >>> rounds = core_by_core(ids, home_cores=tf.constant([0, 1], tf.int64),
+    ...                       row_counts=tf.constant([2, 2], tf.int64))
+    >>> [part.ids.numpy().tolist() for part in rounds]  # core 0 has [4, 5], core 1 has [4]
+    [[4], [5, 4]]
+    """
+    num_cores = tf.compat.dimension_value(row_counts.shape[0])
+    ends = tf.cumsum(row_counts)
+    cores = tf.searchsorted(ends, tf.cast(ids.rows, ends.dtype), side="right",
+                            out_type=tf.int64)
+    distances = (cores - tf.gather(home_cores, ids.positions)) % num_cores
+    return [_at(ids, tf.where(tf.equal(distances, distance))[:, 0])
+            for distance in range(num_cores)]
+
+
+def _at(ids: HostIds, kept: Tensor) -> HostIds:
+    weights = None if ids.weights is None else tf.gather(ids.weights, kept)
+    return with_unique_ids(HostIds(tf.gather(ids.ids, kept), tf.gather(ids.rows, kept),
+                                   weights, None, None))
+
+
+def update_rows(optimizer: RowOptimizer, table: tf.Variable, slots: Mapping[str, tf.Variable],
+                row_gradients: RowGradients, learning_rate: Tensor,
+                step: Tensor) -> list[tf.Operation]:
+    """Updates the touched rows of one part of a table, and its slots, in place.
+
+    Args:
+        optimizer: the update.
+        table: resource variable `[rows of this part, dim]`.
+        slots: slot name -> resource variable of the same shape.
+        row_gradients: the summed gradients of distinct rows.
+        learning_rate: scalar float32.
+        step: scalar, the global step before it is incremented.
+
+    Returns:
+        The writes; all of them run after all reads.
+    """
+    ids, gradients = row_gradients
+    row = gather_rows(table, ids)
+    slot_rows = {name: gather_rows(slot, ids) for name, slot in slots.items()}
+    new_row, new_slots = optimizer.update(gradients, row, slot_rows, learning_rate, step)
+    new_values = [(table, new_row), *((slots[name], new_slots[name]) for name in slots)]
+    reads = [row, *slot_rows.values()]
+    if not optimizer.rule.updates_untouched_rows:
+        with tf.control_dependencies(reads):
+            return [_scatter(variable, ids, values) for variable, values in new_values]
+    return _update_all_rows(optimizer, table, slots, ids, new_values, learning_rate, step)
+
+
+def _scatter(variable: tf.Variable, ids: Tensor, values: Tensor) -> tf.Operation:
+    return tf.raw_ops.ResourceScatterUpdate(resource=variable.handle, indices=ids, updates=values)
+
+
+def _update_all_rows(optimizer: RowOptimizer, table: tf.Variable,
+                     slots: Mapping[str, tf.Variable], touched: Tensor,
+                     touched_values: Sequence[tuple[tf.Variable, Tensor]],
+                     learning_rate: Tensor, step: Tensor) -> list[tf.Operation]:
+    """Updates all rows; untouched rows get a gradient of 0, without clipping and decay."""
+    row, slot_rows = table.read_value(), {name: slot.read_value() for name, slot in slots.items()}
+    new_row, new_slots = optimizer.rule.update(tf.zeros_like(row), row, slot_rows, learning_rate,
+                                               step)
+    everywhere = {id(table): new_row, **{id(slots[name]): new_slots[name] for name in slots}}
+    with tf.control_dependencies([row, *slot_rows.values(),
+                                  *(values for _, values in touched_values)]):
+        return [variable.assign(tf.tensor_scatter_nd_update(
+            everywhere[id(variable)], touched[:, tf.newaxis], values), read_value=False)
+            for variable, values in touched_values]

@@ -12,9 +12,8 @@ from typing import NamedTuple
 import tensorflow as tf
 
 from tpu_estimator_embedding.engine.backend import Replicas
-from tpu_estimator_embedding.engine.checked_ids import checked_ids
-from tpu_estimator_embedding.engine.feature_tensors import check_features
-from tpu_estimator_embedding.engine.stacked_ids import to_stack_rows
+from tpu_estimator_embedding.engine.checked_ids import checked_ids, to_stack_rows
+from tpu_estimator_embedding.engine.enqueue_data import check_features
 from tpu_estimator_embedding.ops import sparse_ids
 from tpu_estimator_embedding.ops.combiners import row_scales
 from tpu_estimator_embedding.ops.sparse_ids import SparseIds

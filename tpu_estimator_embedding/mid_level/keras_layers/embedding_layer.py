@@ -20,7 +20,7 @@ from typing import TYPE_CHECKING, Any
 import tensorflow as tf
 
 from tpu_estimator_embedding import checks
-from tpu_estimator_embedding.engine.measure_recorder import MeasureRecorder
+from tpu_estimator_embedding.engine.measures import MeasureRecorder
 from tpu_estimator_embedding.mid_level.config import optimizers
 from tpu_estimator_embedding.mid_level.config.structure import named_features
 from tpu_estimator_embedding.mid_level.keras_layers.layer_config import (

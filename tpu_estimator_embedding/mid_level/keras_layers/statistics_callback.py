@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Any
 import tensorflow as tf
 
 from tpu_estimator_embedding import checks
-from tpu_estimator_embedding.engine.measure_recorder import MeasureRecorder
+from tpu_estimator_embedding.engine.measures import MeasureRecorder
 from tpu_estimator_embedding.statistics.summaries import to_line, to_summary
 from tpu_estimator_embedding.statistics.table_statistics import TableStatistics, summarize
 

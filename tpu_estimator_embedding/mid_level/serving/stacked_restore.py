@@ -13,8 +13,12 @@ from tpu_estimator_embedding.mid_level.sparse_core.stack_checkpoint import (
     SavedStack,
     parse_saved_name,
 )
-from tpu_estimator_embedding.plan.stacked_rows import unstack_rows
-from tpu_estimator_embedding.plan.table_stacking import SparseCores, TableLayout, TableStack
+from tpu_estimator_embedding.plan.table_stacking import (
+    SparseCores,
+    TableLayout,
+    TableStack,
+    unstack_rows,
+)
 from tpu_estimator_embedding.types import Tensor
 
 

@@ -9,7 +9,7 @@ import tensorflow as tf
 from tpu_estimator_embedding.engine.backend import EnqueueDatas, StepIds
 from tpu_estimator_embedding.engine.delayed_update import DelayedUpdate
 from tpu_estimator_embedding.engine.enqueue_data import EnqueueData
-from tpu_estimator_embedding.engine.measure_recorder import MeasureRecorder
+from tpu_estimator_embedding.engine.measures import MeasureRecorder
 from tpu_estimator_embedding.engine.partitioned_embedding import (
     PartitionedEmbedding,
     shard_replicas,
