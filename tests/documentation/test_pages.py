@@ -38,13 +38,6 @@ def test_layout_names_every_part_of_the_package():
     assert named == parts - {"__init__", "__main__"}
 
 
-def test_picture_of_the_data_flow_is_drawn_from_its_text():
-    text = (docs.DOCS / "data_flow.dot").read_text(encoding="utf-8")
-    picture = (docs.DOCS / "images" / "data_flow.svg").read_text(encoding="utf-8")
-    lines = [line for label in re.findall(r'label="([^"]+)"', text) for line in label.split(r"\n")]
-    assert lines and all(f">{line.replace(chr(39), '&#39;')}</text>" in picture for line in lines)
-
-
 def test_verbs_of_the_pages_exist():
     from tpu_estimator_embedding import cli
     named = {verb for path in docs.pages() for verb in re.findall(

@@ -148,12 +148,6 @@ def test_a_layer_is_saved_with_its_multipliers():
     assert layer.get_config()["table_multipliers"] == {"user": "warmup:4*0.5"}
 
 
-def test_tables_of_different_multipliers_do_not_share_a_stack():
-    assert len(OfV2(None).object._stacks.stacks) == 1
-    assert len(OfV2({"user": 0.5}).object._stacks.stacks) == 2
-    assert len(OfV2({"*": 0.5}).object._stacks.stacks) == 1
-
-
 def test_a_small_table_of_keras_has_no_multiplier():
     _, config = features()
     with pytest.raises(ValueError, match="must be the name of a table"):
