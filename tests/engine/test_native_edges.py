@@ -6,6 +6,7 @@ import pytest
 import tensorflow as tf
 
 from tests.batches import Setting, train_beside_oracle
+from tests.kernels.malformed_ops import recorded_calls
 from tests.optimizer_cases import CASES
 from tests.oracle import Entry, Feature, Oracle, Table
 from tests.runners import RUNNERS
@@ -28,6 +29,7 @@ from tpu_estimator_embedding.plan.embedding_plan import EmbeddingPlan, FeaturePl
 
 pytestmark = [pytest.mark.every_tensorflow, pytest.mark.usefixtures("native_kernels")]
 
+ROWS_COLUMN = 2  # of `sizes`: the rows of activations of a table
 TOLERANCE = {"rtol": 1e-6, "atol": 1e-6}
 
 
@@ -138,6 +140,21 @@ def test_more_rows_than_ends_can_number_are_refused():
     with pytest.raises(tf.errors.InvalidArgumentError,
                        match=f"must be at most .*got {2 ** 31}. Give smaller batches"):
         prepared_ids.to_prepared_ids(plan, [(data, 2)], True, False)
+
+
+def test_rows_whose_gradients_64_bits_cannot_count_are_refused():
+    """4 * (2^62 + n) is 4 * n there: as many gradients as were sent."""
+    ops = load.native_ops()
+    calls, _ = recorded_calls(ops, 2, on_servers=True)
+    updates = [arguments for name, arguments in calls if name == "tpu_embedding_update"]
+    assert updates
+    for arguments in updates:
+        assert [gradients.shape.rank for gradients in arguments["gradients"]] == [1]
+        assert arguments["dims"][0] == 4
+        sizes = arguments["sizes"].numpy()
+        sizes[0, ROWS_COLUMN] += 2 ** 62
+        with pytest.raises(tf.errors.InvalidArgumentError, match="Prepared ids must fit together"):
+            ops.tpu_embedding_update(**{**arguments, "sizes": tf.constant(sizes)})
 
 
 def test_the_first_id_beyond_a_vocabulary_is_reported_with_its_position():

@@ -50,6 +50,22 @@ def test_a_value_that_was_read_survives_updates():
     np.testing.assert_array_equal(table.slots["accumulators"][0], np.full([ROWS, DIMENSION], 2.0))
 
 
+def test_threads_that_share_a_copy_leave_nothing_out():
+    """A copy is shared out by the MiB; this table has three and a bit."""
+    values = np.random.default_rng(1).uniform(size=[4099, 192]).astype(np.float32)
+    plan = EmbeddingPlan.build(
+        [TablePlan("t", *values.shape, tf.compat.v1.constant_initializer(values), "sum",
+                   RowOptimizer(SGD(), 1.0))], [FeaturePlan("f", "t")])
+    engine = PartitionedEmbedding(plan, create_variables(plan, default_names(plan)))
+    part = engine.variables["t"].parts[0]
+    ids = shard_ids(plan, {"f": EnqueueData(tf.constant([4098]))}, 1, training=True)
+    read = part.read_value()
+    engine.apply_gradients(ids, {"t": tf.ones([1, 192])}, 0)
+    np.testing.assert_array_equal(read, values)
+    values[4098] -= 1
+    np.testing.assert_array_equal(part, values)
+
+
 def test_the_constant_that_a_table_began_with_survives_updates():
     plan = new_plan(SGD())
     constant = tf.constant(np.arange(ROWS * DIMENSION, dtype=np.float32), shape=[ROWS, DIMENSION])

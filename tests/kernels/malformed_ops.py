@@ -36,6 +36,8 @@ from tpu_estimator_embedding.plan.embedding_plan import EmbeddingPlan, FeaturePl
 REFUSALS = (tf.errors.InvalidArgumentError, tf.errors.FailedPreconditionError,
             tf.errors.ResourceExhaustedError, ValueError, TypeError, OverflowError)
 ENDS = (-2 ** 63, -2 ** 31, -1, 0, 1, 2, 3, 7, 2 ** 31 - 1, 2 ** 31, 2 ** 62, 2 ** 63 - 1)
+# By these a size may grow and its product with 4 or 8 columns stay the same number of 64 bits.
+STEPS = (-2, -1, 1, 2, 2 ** 61, 2 ** 62)
 NUMBER = r"-?\d+"
 # For larger ones there may be no memory.
 MOST = {"num_hosts": 4, "num_tables": 50, "batch_sizes": 50, "num_sparse": 50, "row_counts": 50,
@@ -61,8 +63,9 @@ def recorded_calls(ops, num_hosts, *, on_servers=False):
     optimizers = [RowOptimizer(rule, 0.5, use_gradient_accumulation=False)
                   for rule in (SGD(), Momentum(0.5), Adam(lazy_adam=False))]
     plan = EmbeddingPlan.build(
-        [TablePlan(f"t{k}", 9, 5, tf.compat.v1.ones_initializer(), ("sum", "mean", "sqrtn")[k],
-                   optimizer) for k, optimizer in enumerate(optimizers)],
+        [TablePlan(f"t{k}", 9, (4, 8, 5)[k], tf.compat.v1.ones_initializer(),
+                   ("sum", "mean", "sqrtn")[k], optimizer)
+         for k, optimizer in enumerate(optimizers)],
         [FeaturePlan(f"f{k}", f"t{k}", max_sequence_length=2 * (k == 2)) for k in range(3)],
         num_hosts=num_hosts, partition_strategy="mod")
     variables = create_variables(plan, default_names(plan))
@@ -118,7 +121,7 @@ def changed_number(rng, value):
     if isinstance(value, float):
         return float(rng.choice([np.nan, np.inf, -1.0, 0.0, value + 1]))
     if rng.random() < 0.5:
-        return value + int(rng.integers(-2, 3))
+        return value + STEPS[rng.integers(len(STEPS))]
     return ENDS[rng.integers(len(ENDS))]
 
 

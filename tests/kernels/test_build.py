@@ -3,9 +3,11 @@
 
 import concurrent.futures
 import dataclasses
+import subprocess
 
 import pytest
 
+from tests.kernel_choice import found_compiler
 from tpu_estimator_embedding.kernels import build, compiler, library, units
 from tpu_estimator_embedding.kernels.compiler import CompilationError
 
@@ -104,3 +106,20 @@ def test_instruction_sets_are_those_of_the_machine(sources, monkeypatch):
     monkeypatch.setattr(units.platform, "machine", lambda: "aarch64")
     [(unit, flags)] = units.arithmetic_units().items()
     assert unit.name == "level.cc" and "-DTPU_EMBEDDING_BASELINE_ONLY" in flags
+
+
+def test_code_for_one_instruction_set_is_in_no_symbol_that_the_linker_may_choose(tmp_path):
+    """Of weak symbols it keeps one, and a machine without that instruction set would run it."""
+    units_of_one = [(unit, flags) for unit, flags in units.arithmetic_units().items()
+                    if "-mavx2" in flags]
+    command = found_compiler()
+    compiler.run_all([[*command, "-c", str(unit), *flags, "-o", str(tmp_path / f"{unit.stem}.o")]
+                      for unit, flags in units_of_one])
+    for unit, _ in units_of_one:
+        listed = subprocess.run(["nm", "--defined-only", tmp_path / f"{unit.stem}.o"],
+                                capture_output=True, text=True, check=True).stdout
+        symbols = [line.split()[1:] for line in listed.splitlines()]
+        assert symbols
+        weak = {name for kind, name in symbols if kind in "VWuvw"}
+        # References to functions of the C++ runtime are data, the same in all units.
+        assert not [name for name in weak if not name.startswith("DW.ref.")]

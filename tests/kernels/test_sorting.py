@@ -41,6 +41,10 @@ def test_every_allocation_may_fail(lines_of):
     assert int(count) > 30 and words == ["allocations", "failed"]
 
 
+def test_any_exception_is_returned_once_all_work_is_done(lines_of):
+    assert lines_of("exceptions") == [["odd", "after", "100"]] * 3
+
+
 def test_memory_of_a_large_step_is_freed_after_small_ones(lines_of):
     small, large, *after = [int(kept) for _, kept in lines_of("scratch")]
     assert large > 32 * small > 0

@@ -4,8 +4,8 @@
 #define TPU_ESTIMATOR_EMBEDDING_TESTS_FROM_THREADS_H_
 
 #include <cstdint>
+#include <exception>
 #include <functional>
-#include <new>
 #include <thread>
 #include <utility>
 #include <vector>
@@ -14,8 +14,8 @@
 
 namespace tpu_estimator_embedding {
 
-// Calls work(i) for every i below `count` from that many threads, as the ops do. Throws
-// std::bad_alloc where any of them ran out of memory.
+// Calls work(i) for every i below `count` from that many threads, as the ops do. Throws the first
+// exception of any of them.
 template <class Work>
 void FromThreads(int num_threads, int64_t count, const Work& work) {
   std::vector<std::thread> threads;
@@ -23,9 +23,9 @@ void FromThreads(int num_threads, int64_t count, const Work& work) {
   const auto schedule = [&](std::function<void()> closure) {
     threads.emplace_back(std::move(closure));
   };
-  const bool is_done = ShareWork(num_threads, count, schedule, work);
+  const std::exception_ptr error = ShareWork(num_threads, count, schedule, work);
   for (std::thread& thread : threads) thread.join();
-  if (!is_done) throw std::bad_alloc();
+  if (error != nullptr) std::rethrow_exception(error);
 }
 
 }  // namespace tpu_estimator_embedding

@@ -8,7 +8,9 @@
 #include <new>
 #include <numeric>
 #include <random>
+#include <stdexcept>
 #include <string>
+#include <thread>
 
 #include "from_threads.h"
 #include "run_sorter.cc"
@@ -154,6 +156,27 @@ int FailAllocations() {
   return 0;
 }
 
+// Prints what becomes of exceptions of work, on as many threads as given and on those that cannot be
+// started.
+void Throw(int num_threads, bool is_started) {
+  std::vector<std::thread> threads;
+  std::atomic<int64_t> num_calls{0};
+  const auto schedule = [&](std::function<void()> closure) {
+    if (!is_started) throw std::runtime_error("no thread");
+    threads.emplace_back(std::move(closure));
+  };
+  const std::exception_ptr error = ShareWork(num_threads, 100, schedule, [&](int64_t i) {
+    ++num_calls;
+    if (i % 2 == 1) throw std::out_of_range("odd");
+  });
+  for (std::thread& thread : threads) thread.join();
+  try {
+    if (error != nullptr) std::rethrow_exception(error);
+  } catch (const std::out_of_range& caught) {
+    std::printf("%s after %lld\n", caught.what(), static_cast<long long>(num_calls));
+  }
+}
+
 // Large steps leave nothing behind once small ones follow.
 void ShowScratch() {
   ScratchPool scratch;
@@ -172,6 +195,10 @@ void ShowScratch() {
 int main(int argc, char** argv) {
   const std::string what = argc > 1 ? argv[1] : "";
   if (what == "memory") return tpu_estimator_embedding::FailAllocations();
+  if (what == "exceptions") {
+    for (int threads : {1, 4}) tpu_estimator_embedding::Throw(threads, true);
+    tpu_estimator_embedding::Throw(4, false);
+  }
   if (what == "scratch") tpu_estimator_embedding::ShowScratch();
   if (what == "work") {
     for (int threads = 1; threads <= 64; threads *= 2) tpu_estimator_embedding::CountWork(threads);

@@ -43,11 +43,10 @@ inline absl::Status ViewExchanged(const tensorflow::Tensor& sent_sizes,
                                   const tensorflow::Tensor& places,
                                   std::vector<ExchangedTable>* tables) {
   if (sent_sizes.shape() != own_sizes.shape()) return DoNotFit();
-  bool fits = true;
   TF_RETURN_IF_ERROR(ForEachTable(sent_sizes, [&](const int64_t* sizes) {
-    fits = fits && sizes[kRows] <= kMostInStep;
     tables->push_back({sizes[kRuns] > 0, sizes[kRows], nullptr, nullptr});
   }));
+  bool fits = true;
   size_t next = 0;
   Pieces<int32_t> pieces(places);
   TF_RETURN_IF_ERROR(ForEachTable(own_sizes, [&](const int64_t* sizes) {

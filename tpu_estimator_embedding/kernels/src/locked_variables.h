@@ -11,6 +11,7 @@
 #include <vector>
 
 #include "absl/strings/str_cat.h"
+#include "parallel_for.h"
 #include "tensorflow/core/framework/op_kernel.h"
 #include "tensorflow/core/framework/resource_mgr.h"
 #include "tensorflow/core/framework/resource_var.h"
@@ -51,6 +52,7 @@ class LockedVariables {
       return std::less<>()(a->mu(), b->mu());
     });
     sorted.erase(std::unique(sorted.begin(), sorted.end()), sorted.end());
+    locked_.reserve(sorted.size());  // nothing may throw between a lock and its entry here
     for (tensorflow::Var* variable : sorted) {
       access_ == Access::kRead ? variable->mu()->lock_shared() : variable->mu()->lock();
       locked_.push_back(variable);
@@ -114,9 +116,17 @@ class LockedVariables {
  private:
   static absl::Status Copy(tensorflow::OpKernelContext* context, const tensorflow::Tensor& from,
                            tensorflow::Tensor* to) {
+    constexpr int64_t kBytesOfShare = 1 << 20, kBytesPerNanosecond = 4;
     TF_RETURN_IF_ERROR(context->allocate_temp(from.dtype(), from.shape(), to));
-    std::memcpy(to->data(), from.data(), from.TotalBytes());
-    return absl::OkStatus();
+    const auto* const source = static_cast<const char*>(from.data());
+    auto* const target = static_cast<char*>(to->data());
+    const int64_t size = from.TotalBytes();
+    const int num_threads = NumThreads(context, size / kBytesPerNanosecond);
+    const int64_t num_shares = (size + kBytesOfShare - 1) / kBytesOfShare;
+    return ParallelFor(context, num_threads, num_shares, [=](int64_t i) {
+      const int64_t begin = i * kBytesOfShare;
+      std::memcpy(target + begin, source + begin, std::min(kBytesOfShare, size - begin));
+    });
   }
 
   absl::Status Find(tensorflow::OpKernelContext* context, const tensorflow::Tensor& input) {

@@ -5,7 +5,7 @@
 
 #include <algorithm>
 #include <cmath>
-#include <vector>
+#include <new>
 
 #include "update_rows.h"
 #include "update_shares.h"
@@ -71,6 +71,22 @@ class Squares {
   float rest_ = 0;
 };
 
+// Memory for floats. A std::vector is code of all units, of which the linker keeps any one copy:
+// that of this unit may have instructions that other machines lack.
+class Floats {
+ public:
+  explicit Floats(int64_t size)
+      : data_(static_cast<float*>(::operator new(size * sizeof(float)))) {}
+  ~Floats() { ::operator delete(data_); }
+  Floats(const Floats&) = delete;
+  Floats& operator=(const Floats&) = delete;
+
+  float* data() const { return data_; }
+
+ private:
+  float* const data_;
+};
+
 template <class Id>
 class MeasuredBlock {
  public:
@@ -81,7 +97,7 @@ class MeasuredBlock {
   void Before(RowSums* sums) {
     for (int64_t run = begin_; run < end_; ++run) {
       if (run + kRunsAhead < end_) Prefetch(RowOf(run + kRunsAhead), task_.dim);
-      std::copy_n(RowOf(run), task_.dim, &before_[(run - begin_) * task_.dim]);
+      std::copy_n(RowOf(run), task_.dim, RowBefore(run));
       MeasureGradient(run, sums);
     }
   }
@@ -95,7 +111,7 @@ class MeasuredBlock {
         norms[run] = norms[run - 1];
         continue;
       }
-      norms[run] = MeasureRow(RowOf(run), &before_[(run - begin_) * task_.dim], sums);
+      norms[run] = MeasureRow(RowOf(run), RowBefore(run), sums);
     }
   }
 
@@ -103,6 +119,8 @@ class MeasuredBlock {
   const float* RowOf(int64_t run) const {
     return task_.table + static_cast<int64_t>(task_.ids.run_ids[run]) * task_.dim;
   }
+
+  float* RowBefore(int64_t run) const { return before_.data() + (run - begin_) * task_.dim; }
 
   void MeasureGradient(int64_t run, RowSums* sums) const {
     const int32_t begin = run == 0 ? 0 : task_.ids.run_ends[run - 1];
@@ -139,7 +157,7 @@ class MeasuredBlock {
 
   const Update<Id> task_;
   const int64_t begin_, end_;
-  std::vector<float> before_;
+  const Floats before_;
 };
 
 // Does what `UpdateRows` does with the range, bit for bit, and adds to the sums. Writes the

@@ -1,15 +1,17 @@
 // SPDX-License-Identifier: Apache-2.0
-// Distributes work over the threads of an op, and reports exhausted memory to TensorFlow.
+// Distributes work over the threads of an op, and reports exceptions to TensorFlow.
 #ifndef TPU_ESTIMATOR_EMBEDDING_PARALLEL_FOR_H_
 #define TPU_ESTIMATOR_EMBEDDING_PARALLEL_FOR_H_
 
 #include <algorithm>
 #include <cstdint>
+#include <exception>
 #include <functional>
 #include <new>
 #include <stdexcept>
 #include <utility>
 
+#include "absl/strings/str_cat.h"
 #include "share_work.h"
 #include "tensorflow/core/framework/op_kernel.h"
 
@@ -32,23 +34,6 @@ inline absl::Status OutOfMemory() {
       "The memory ran out in an embedding op. Give smaller batches, or more memory.");
 }
 
-// Calls work(i) once for every i below `count`, on up to `num_threads` threads of the op.
-template <class Work>
-absl::Status ParallelFor(tensorflow::OpKernelContext* context, int num_threads, int64_t count,
-                         const Work& work) {
-  auto* threads = context->device()->tensorflow_cpu_worker_threads()->workers;
-  const auto schedule = [threads](std::function<void()> closure) {
-    threads->Schedule(std::move(closure));
-  };
-  return ShareWork(num_threads, count, schedule, work) ? absl::OkStatus() : OutOfMemory();
-}
-
-// The same on all threads of the op.
-template <class Work>
-absl::Status ParallelFor(tensorflow::OpKernelContext* context, int64_t count, const Work& work) {
-  return ParallelFor(context, NumThreads(context), count, work);
-}
-
 // Returns the status of `run()`, also for exceptions, which TensorFlow does not catch.
 template <class Run>
 absl::Status Guarded(const Run& run) {
@@ -58,7 +43,31 @@ absl::Status Guarded(const Run& run) {
     return OutOfMemory();
   } catch (const std::length_error&) {  // thrown by a vector before it allocates
     return OutOfMemory();
+  } catch (const std::exception& error) {
+    return absl::InternalError(absl::StrCat("An embedding op failed: ", error.what()));
+  } catch (...) {
+    return absl::InternalError("An embedding op failed with an exception of an unknown type.");
   }
+}
+
+// Calls work(i) once for every i below `count`, on up to `num_threads` threads of the op. Returns an
+// error for the first exception.
+template <class Work>
+absl::Status ParallelFor(tensorflow::OpKernelContext* context, int num_threads, int64_t count,
+                         const Work& work) {
+  auto* threads = context->device()->tensorflow_cpu_worker_threads()->workers;
+  const auto schedule = [threads](std::function<void()> closure) {
+    threads->Schedule(std::move(closure));
+  };
+  const std::exception_ptr error = ShareWork(num_threads, count, schedule, work);
+  if (error == nullptr) return absl::OkStatus();
+  return Guarded([&]() -> absl::Status { std::rethrow_exception(error); });
+}
+
+// The same on all threads of the op.
+template <class Work>
+absl::Status ParallelFor(tensorflow::OpKernelContext* context, int64_t count, const Work& work) {
+  return ParallelFor(context, NumThreads(context), count, work);
 }
 
 }  // namespace tpu_estimator_embedding

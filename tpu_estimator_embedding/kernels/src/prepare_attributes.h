@@ -20,9 +20,6 @@ namespace tpu_estimator_embedding {
 constexpr int64_t kMostRows = int64_t{1} << 62;  // of a table
 constexpr int64_t kMostShardBits = 32;
 
-// Range ends are int32, and prefetching loops look some ids ahead.
-constexpr int64_t kMostInStep = std::numeric_limits<int32_t>::max() - 1024;
-
 struct TablePlan {
   Partition partition;
   bool is_updated_core_by_core;

@@ -58,14 +58,16 @@ class Pieces {
   bool fits_ = true;
 };
 
-// Calls add(sizes of table) for every table of a host.
+// Calls add(sizes of table) for every table of a host. Only the table itself may have more rows
+// than a step: a multiple of any other size cannot overflow.
 template <class Add>
 absl::Status ForEachTable(const tensorflow::Tensor& sizes, const Add& add) {
   if (sizes.dims() != 2 || sizes.dim_size(1) != kNumSizes) return DoNotFit();
   const int64_t* values = sizes.flat<int64_t>().data();
   for (int64_t i = 0; i < sizes.dim_size(0); ++i) {
     for (int column = 0; column < kNumSizes; ++column) {
-      if (values[i * kNumSizes + column] < 0) return DoNotFit();
+      const int64_t size = values[i * kNumSizes + column];
+      if (size < 0 || (column != kTableRows && size > kMostInStep)) return DoNotFit();
     }
     add(values + i * kNumSizes);
   }

@@ -79,10 +79,7 @@ class SortIdsOp : public tensorflow::OpKernel {
       if (ids[i].num_rows > 0 && !IsWithin(ids[i], 0, ids[i].num_rows)) fit = false;
     }));
     for (size_t i = 0; i < ids.size(); ++i) {
-      if (ids[i].num_table_rows != partitions_[i].num_rows(host_) ||
-          ids[i].num_ids > kMostInStep || ids[i].num_rows > kMostInStep) {
-        fit = false;
-      }
+      if (ids[i].num_table_rows != partitions_[i].num_rows(host_)) fit = false;
       TableIds<Id> table;
       table.num_table_rows = ids[i].num_table_rows;
       table.num_ids = ids[i].num_ids;

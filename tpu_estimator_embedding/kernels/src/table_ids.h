@@ -4,8 +4,13 @@
 #define TPU_ESTIMATOR_EMBEDDING_TABLE_IDS_H_
 
 #include <cstdint>
+#include <limits>
 
 namespace tpu_estimator_embedding {
+
+// The most ids, or rows of activations, of a table in a step. Range ends are int32, and prefetching
+// loops look some ids ahead.
+constexpr int64_t kMostInStep = std::numeric_limits<int32_t>::max() - 1024;
 
 // `Id` is int32_t, or int64_t if a part of a table has more rows than int32_t can index.
 // Row r of the activations sums the rows ids[row_ends[r - 1]] ... ids[row_ends[r] - 1] of the

@@ -24,12 +24,16 @@ int64_t Cost(const Update<Id>& task) {
   return (4 * rows + task.ids.num_ids) * task.dim;
 }
 
+namespace {  // a copy for each unit, because some are for one instruction set
+
 // The first run at or after `run` that begins a new id, so that an id has one writer.
 template <class Id>
 int64_t NextId(const UpdateIds<Id>& ids, int64_t run) {
   while (run > 0 && run < ids.num_runs && ids.run_ids[run] == ids.run_ids[run - 1]) ++run;
   return run;
 }
+
+}  // namespace
 
 template <class Id>
 Range CutRange(const Update<Id>& task, int64_t i, int64_t count) {
