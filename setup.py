@@ -53,7 +53,7 @@ EXTRAS = {
     "test": [
         "pytest",  # runs the tests and the doctests
         "hypothesis",  # writes the cases of the property tests
-        "pytest-xdist",  # runs them on all cores
+        "pytest-xdist>=3.8",  # runs them on all cores, in their order
         "libcst",  # parses what `migrate` rewrites
         "kubernetes>=37",  # its models are the schema that an example is checked against
         "pyyaml",  # reads that example

@@ -112,7 +112,7 @@ def tensorflows_own():
 
 @pytest.hookimpl(tryfirst=True)  # before `-m` selects
 def pytest_collection_modifyitems(config, items):
-    """Marks what depends on TensorFlow; leaves out tests of an hour unless `-m` names them."""
+    """Marks what depends on TensorFlow; leaves out long forms unless `-m` names them."""
     for item in items:
         if item.get_closest_marker("smoke") or any(
                 folder in item.path.parents for folder in EVERY_TENSORFLOW):

@@ -20,7 +20,7 @@ def test_targets_are_judged_for_every_pair():
     assert "ours           2       1     5.00      20.0         20.0       60.0" in printed
 
 
-@pytest.mark.parametrize("kind", ["ours", "stock"])
+@pytest.mark.parametrize("kind", ["ours", pytest.param("stock", marks=pytest.mark.soak)])
 def test_a_cluster_is_measured_and_ended(tmp_path, kind):
     measured = cluster.measure(TINY, kind, servers=1, workers=0, seconds=1,
                                log=tmp_path / "logs" / "cluster.log")

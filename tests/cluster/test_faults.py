@@ -38,6 +38,7 @@ def test_every_task_dies(tmp_path):
     check_checkpoints(tmp_path, STEPS)
 
 
+@pytest.mark.soak
 def test_a_server_stops_answering_and_an_evaluator_dies(tmp_path, monkeypatch):
     monkeypatch.setenv("SECONDS_WITHOUT_STEP", "10")
     with training(tmp_path, STEPS, evaluator=True,
@@ -74,6 +75,7 @@ def small_disk(tmp_path):
     subprocess.run(["umount", "--lazy", disk], check=True)
 
 
+@pytest.mark.soak
 def test_a_file_may_not_grow_and_a_disk_is_full(tmp_path, small_disk):
     model_dir = small_disk or tmp_path
     with training(model_dir, STEPS, workers=0) as cluster:

@@ -112,7 +112,7 @@ def test_tensorboard_serves_scalars_histograms_and_hparams(results):
 
 
 def test_report_in_a_browser(results, tmp_path):
-    browser.check_report(results.directory / "report.html", tmp_path / "report.png")
+    browser.check_report(results.directory / "report.html", tmp_path)
 
 
 def test_failing_run_is_a_row_and_gets_another_chance(sweep):

@@ -38,7 +38,7 @@ def test_page_has_curves_tables_and_versions(model_dir, tmp_path, capsys):
     assert page.count('src="data:image/png') == len(list((tmp_path / "out").glob("*.png")))
     assert "tpu_estimator_embedding" in page and "http" not in page
     assert str(tmp_path / "out" / "report.html") in capsys.readouterr().out
-    browser.check_report(tmp_path / "out" / "report.html", tmp_path / "report.png")
+    browser.check_report(tmp_path / "out" / "report.html", tmp_path)
 
 
 def test_directory_that_is_being_trained_into(model_dir, tmp_path):
