@@ -61,6 +61,7 @@ EXTRAS = {
         PYARROW,  # what extra `parquet` needs
         "matplotlib",  # what extra `plots` needs
         "keras-rs",  # a stage of the migration, beside Keras 3
+        "tf-slim==1.1.0",  # what tf.contrib.slim and tf.contrib.layers became; its last release
     ],
     "migrate": [
         "libcst",  # rewrites source code and keeps its formatting

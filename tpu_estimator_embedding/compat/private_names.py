@@ -243,6 +243,7 @@ ESTIMATOR = (
             "the heads of tf.contrib.estimator"),
     *_names(f"{_UPSTREAM}.model_fn", "EstimatorSpec ModeKeys _TPUEstimatorSpec",
             "the mode and the result of a model_fn"),
+    *_names(f"{_UPSTREAM}.run_config", "RunConfig", "tf.contrib.learn.RunConfig extends it"),
     *_names(f"{_UPSTREAM}.util", "fn_args", "the arguments of a model_fn"),
     *_names(f"{_UPSTREAM}.tpu.tpu_config", "RunConfig", "its masters are checked"),
     *_members(f"{_UPSTREAM}.tpu.tpu_config", "RunConfig", "_evaluation_master _master",
@@ -283,6 +284,18 @@ ESTIMATOR = (
     *_names(f"{_UPSTREAM}.api._v2", "estimator", "the names of tf.estimator"),
 )
 
+CONTRIB = (
+    *_members("tensorflow.python.training.optimizer", "Optimizer",
+              "_apply_dense _apply_sparse _resource_apply_dense _resource_apply_sparse "
+              "_use_locking", "optimizers of tf.contrib.opt define their updates"),
+    *_members("tensorflow.python.training.adam", "AdamOptimizer",
+              "_beta1_t _beta2_t _epsilon_t _get_beta_accumulators _lr_t",
+              "optimizers of tf.contrib.opt with the moments of Adam"),
+    *_members("tensorflow.python.training.momentum", "MomentumOptimizer",
+              "_learning_rate_tensor _momentum_tensor _use_nesterov",
+              "tf.contrib.opt.LARSOptimizer"),
+)
+
 LOADERS = (
     *_names("tensorflow.python.util.module_wrapper", "TFModuleWrapper._tfmw_wrapped_module",
             "reads a name without logging a deprecation"),
@@ -319,5 +332,5 @@ VERIFY = (
               "reads values without affecting a program's gradients"),
 )
 
-ALL = (GRAPHS + COLUMNS + TPU_SYSTEM + COMPUTATIONS + CHECKPOINTS + KERAS + ESTIMATOR + LOADERS
-       + VERIFY)
+ALL = (GRAPHS + COLUMNS + TPU_SYSTEM + COMPUTATIONS + CHECKPOINTS + KERAS + ESTIMATOR + CONTRIB
+       + LOADERS + VERIFY)

@@ -1,7 +1,7 @@
 # SPDX-License-Identifier: Apache-2.0
 """The rows of the table of patches that create `tf.contrib`."""
 
-from tpu_estimator_embedding.compat.contrib import modules
+from tpu_estimator_embedding.compat.contrib import contents, modules
 from tpu_estimator_embedding.compat.patch import Patch
 
 _SOURCE = "tpu_estimator_embedding.compat.contrib.modules"
@@ -15,6 +15,8 @@ def _module(parent: str, name: str, source: str) -> Patch:
 
 def _contrib(path: str) -> Patch:
     parent, _, name = f"{modules.PREFIX}.{path}".rpartition(".")
+    if path in contents.HIDDEN:
+        parent, name = "", f"{parent}.{name}"
     return _module(parent, name, f"{_SOURCE}:{path}")
 
 

@@ -17,8 +17,8 @@ from tpu_estimator_embedding.runtime import (
 # Applied in this order, after tensorflow_estimator was made importable.
 ROWS = (
     *estimator_table.ESTIMATOR, *tpu_system_table.TPU_SYSTEM, *estimator_table.FORMER_SPELLINGS,
-    *estimator_table.FORMER_HOMES, *estimator_table.TRACKING, *contrib_table.CONTRIB,
-    *mid_level_table.MID_LEVEL, *server_table.SERVER)
+    *estimator_table.FORMER_HOMES, *estimator_table.TRACKING, *estimator_table.MOVED,
+    *contrib_table.CONTRIB, *mid_level_table.MID_LEVEL, *server_table.SERVER)
 
 
 def install() -> None:

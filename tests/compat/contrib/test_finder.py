@@ -3,7 +3,6 @@
 
 import importlib
 import sys
-import types
 
 import pytest
 import tensorflow as tf
@@ -52,13 +51,16 @@ def test_import_is_attribute_access(line, path):
 
 
 @pytest.mark.parametrize("line, path, sentence", [
-    ("import tensorflow.contrib.eager", "eager", "Use the same name of tf"),
-    ("import tensorflow.contrib.eager as tfe", "eager", "Use the same name of tf"),
-    ("from tensorflow.contrib import eager", "eager", "Use the same name of tf"),
-    ("from tensorflow.contrib.seq2seq import BasicDecoder", "seq2seq", "Install tensorflow-addons"),
-    ("import tensorflow.contrib.seq2seq.python.ops", "seq2seq", "Install tensorflow-addons"),
-    ("from tensorflow.contrib.layers import conv2d", "layers.conv2d", r"Use tf\.layers"),
-    ("from tensorflow.contrib.slim.nets import resnet_v1", "slim.nets", "Install tf-slim"),
+    ("import tensorflow.contrib.eager", "eager", "Look for the same name in tf"),
+    ("import tensorflow.contrib.eager as tfe", "eager", "Look for the same name in tf"),
+    ("from tensorflow.contrib import eager", "eager", "Look for the same name in tf"),
+    ("from tensorflow.contrib.seq2seq import BasicDecoder", "seq2seq.BasicDecoder",
+     "Unroll the decoder"),
+    ("import tensorflow.contrib.seq2seq.python.ops", "seq2seq.python", "Unroll the decoder"),
+    ("from tensorflow.contrib.layers import no_layer", "layers.no_layer",
+     r"tf-slim does not have it either\. Use tf\.layers"),
+    ("from tensorflow.contrib.slim.no_nets import resnet_v1", "slim.no_nets",
+     "tf-slim does not have it either"),
     ("from tensorflow.contrib.tpu.python.tpu import keras_support",
      "tpu.python.tpu.keras_support", "TensorFlow no longer has an equivalent")])
 def test_import_of_what_is_nowhere_names_what_to_use(line, path, sentence):
@@ -68,29 +70,49 @@ def test_import_of_what_is_nowhere_names_what_to_use(line, path, sentence):
 
 
 def test_program_may_still_ask_whether_there_is_one():
-    names = run("try:\n    from tensorflow.contrib import opt\nexcept ImportError:\n    opt = None")
-    assert names["opt"] is None
+    line = "try:\n    from tensorflow.contrib import eager\nexcept ImportError:\n    eager = None"
+    assert run(line)["eager"] is None
 
 
-def test_tf_slim_is_the_counterpart_where_it_is_installed(monkeypatch):
-    slim, nets = types.ModuleType("tf_slim"), types.ModuleType("tf_slim.nets")
-    slim.nets, slim.arg_scope = nets, lambda: None
-    monkeypatch.setitem(sys.modules, "tf_slim", slim)
-    for path in ("slim", "framework", "framework.python.ops.arg_scope"):
-        assert importlib.import_module(
-            f"tensorflow.contrib.{path}").arg_scope is slim.arg_scope
-        del vars(importlib.import_module(f"tensorflow.contrib.{path}"))["arg_scope"]
-    assert run("import tensorflow.contrib.slim.nets as found")["found"] is nets
-    assert run("from tensorflow.contrib.slim import nets as found")["found"] is nets
-    del sys.modules["tensorflow.contrib.slim.nets"], CONTRIB.slim.nets
+@pytest.mark.parametrize("line, path", [
+    ("from tensorflow.contrib import slim as found", "tf_slim"),
+    ("import tensorflow.contrib.slim as found", "tf_slim"),
+    ("from tensorflow.contrib.framework import arg_scope as found", "tf_slim.arg_scope"),
+    ("from tensorflow.contrib.framework.python.ops import arg_scope as found",
+     "tf_slim.arg_scope"),
+    ("from tensorflow.contrib.framework.python.ops.arg_scope import add_arg_scope as found",
+     "tf_slim.add_arg_scope"),
+    ("import tensorflow.contrib.slim.nets as found", "tf_slim.nets"),
+    ("from tensorflow.contrib.slim import nets as found", "tf_slim.nets"),
+    ("from tensorflow.contrib.slim.nets import resnet_v1 as found", "tf_slim.nets.resnet_v1"),
+    ("from tensorflow.contrib.slim.python.slim.nets import inception_v3 as found",
+     "tf_slim.nets.inception_v3"),
+    ("import tensorflow.contrib.slim.python.slim.nets.vgg as found", "tf_slim.nets.vgg"),
+    ("from tensorflow.contrib.slim.python.slim.data import tfexample_decoder as found",
+     "tf_slim.tfexample_decoder"),
+    ("from tensorflow.contrib.slim.python.slim import learning as found", "tf_slim.learning"),
+    ("from tensorflow.contrib.layers.python.layers import utils as found", "tf_slim.layers.utils"),
+    ("from tensorflow.contrib.training import create_train_op as found",
+     "tf_slim.training.create_train_op")])
+def test_tf_slim_is_the_counterpart_where_it_is_installed(line, path):
+    found, expected = run(line)["found"], importlib.import_module("tf_slim")
+    importlib.import_module("tf_slim.nets")
+    if path == "tf_slim":
+        assert found.conv2d is expected.conv2d and found.arg_scope is expected.arg_scope
+    else:
+        for name in path.split(".")[1:]:
+            expected = getattr(expected, name)
+        assert found is expected
 
 
 def test_tf_slim_that_cannot_be_imported_reports_why(monkeypatch, tmp_path):
     (tmp_path / "tf_slim").mkdir()
     (tmp_path / "tf_slim" / "__init__.py").write_text("import no_such_dependency")
     monkeypatch.syspath_prepend(tmp_path)
+    for name in [name for name in sys.modules if name.partition(".")[0] == "tf_slim"]:
+        monkeypatch.delitem(sys.modules, name)
     with pytest.raises(ModuleNotFoundError, match="no_such_dependency"):
-        _ = CONTRIB.slim.conv2d
+        _ = CONTRIB.slim.no_such_name
 
 
 def test_nothing_answers_after_uninstall():

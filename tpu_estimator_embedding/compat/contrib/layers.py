@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""The functions of `tf.contrib.layers` that TPU models used most, without tf-slim."""
+"""Functions of `tf.contrib.layers`: those that tf-slim lacks, and those most used, without it."""
 
 from collections.abc import Callable
 from typing import Any
@@ -79,6 +79,94 @@ def layer_norm(inputs: Tensor, center: bool = True, scale: bool = True,
 def _collections(given: Any, name: str) -> list[str] | None:
     own = given.get(name) if isinstance(given, dict) else given
     return [*own, tf.compat.v1.GraphKeys.GLOBAL_VARIABLES] if own else None
+
+
+def embed_sequence(ids: Any, vocab_size: int | None = None, embed_dim: int | None = None,
+                   unique: bool = False, initializer: Any = None, regularizer: Any = None,
+                   trainable: bool = True, scope: Any = None,
+                   reuse: bool | None = None) -> Tensor:
+    """Looks up each id in a variable `EmbedSequence/embeddings`.
+
+    Args:
+        ids: integers, `[batch, positions]`.
+        vocab_size: number of rows of the variable; may be None if `reuse` is true.
+        embed_dim: number of columns of the variable; may be None if `reuse` is true.
+        unique: whether to gather each distinct id once.
+        initializer: initializer of the variable.
+        regularizer: function of the variable that returns a loss.
+        trainable: whether the variable is trainable.
+        scope: variable scope or its name; by default `EmbedSequence`.
+        reuse: whether to reuse the existing variable.
+
+    Returns:
+        `[batch, positions, embed_dim]`.
+
+    Raises:
+        ValueError: if a size is missing and `reuse` is not true.
+    """
+    with tf.compat.v1.variable_scope(scope, "EmbedSequence", [ids], reuse=reuse):
+        embeddings = _embeddings(vocab_size, embed_dim, initializer, regularizer, trainable, reuse)
+        return (embedding_lookup_unique if unique else tf.nn.embedding_lookup)(embeddings, ids)
+
+
+def bow_encoder(ids: Any, vocab_size: int, embed_dim: int, sparse_lookup: bool = True,
+                initializer: Any = None, regularizer: Any = None, trainable: bool = True,
+                scope: Any = None, reuse: bool | None = None) -> Tensor:
+    """Averages the embeddings of each row of ids: a bag of words.
+
+    Args:
+        ids: integers, `[batch, positions]`, or a SparseTensor of that shape.
+        vocab_size: number of rows of the variable `BowEncoder/embeddings`.
+        embed_dim: number of columns of the variable.
+        sparse_lookup: whether zeros in dense `ids` are padding, which does not count. If false,
+            the mean is over all positions.
+        initializer: initializer of the variable.
+        regularizer: function of the variable that returns a loss.
+        trainable: whether the variable is trainable.
+        scope: variable scope or its name; by default `BowEncoder`.
+        reuse: whether to reuse the existing variable.
+
+    Returns:
+        `[batch, embed_dim]`.
+
+    Raises:
+        TypeError: if `ids` is a SparseTensor and `sparse_lookup` is false.
+    """
+    is_sparse = isinstance(ids, tf.SparseTensor)
+    if is_sparse and not sparse_lookup:
+        raise TypeError(f"`ids` must be a dense tensor if `sparse_lookup` is false, got {ids}.")
+    with tf.compat.v1.variable_scope(
+            scope, "BowEncoder", [ids.values if is_sparse else ids], reuse=reuse):
+        embeddings = _embeddings(vocab_size, embed_dim, initializer, regularizer, trainable, reuse)
+        if not sparse_lookup:
+            return tf.reduce_mean(tf.nn.embedding_lookup(embeddings, ids), axis=1)
+        sparse_ids = ids if is_sparse else tf.sparse.from_dense(ids)
+        return tf.compat.v1.nn.safe_embedding_lookup_sparse(
+            [embeddings], tf.cast(sparse_ids, tf.int64), combiner="mean")
+
+
+def embedding_lookup_unique(params: Any, ids: Any, partition_strategy: str = "mod",
+                            name: str | None = None) -> Tensor:
+    """Returns the rows of ids of any shape, `[..., columns]`; gathers each distinct id once."""
+    with tf.name_scope(name or "EmbeddingLookupUnique"):
+        ids = tf.convert_to_tensor(ids)
+        distinct, positions = tf.unique(tf.reshape(ids, [-1]))
+        rows = tf.compat.v1.nn.embedding_lookup(params, distinct, partition_strategy)
+        found = tf.gather(rows, tf.reshape(positions, tf.shape(ids)))
+        found.set_shape(ids.shape.concatenate(rows.shape[1:]))
+        return found
+
+
+def _embeddings(vocab_size: int | None, embed_dim: int | None, initializer: Any, regularizer: Any,
+                trainable: bool, reuse: bool | None) -> Any:
+    is_complete = bool(vocab_size and embed_dim)
+    if not is_complete and not reuse:
+        raise ValueError("Must specify vocab size and embedding dimension when not reusing. Got "
+                         f"vocab_size={vocab_size} and embed_dim={embed_dim}")
+    return tf.compat.v1.get_variable(
+        "embeddings", [vocab_size, embed_dim] if is_complete else None, initializer=initializer,
+        regularizer=regularizer, trainable=trainable, collections=[
+            tf.compat.v1.GraphKeys.GLOBAL_VARIABLES, tf.compat.v1.GraphKeys.MODEL_VARIABLES])
 
 
 def l1_regularizer(scale: float, scope: str | None = None) -> _Regularizer:

@@ -3,6 +3,7 @@
 
 import importlib
 from collections.abc import Iterable, Iterator
+from importlib.util import find_spec
 from types import ModuleType
 from typing import Any
 
@@ -10,6 +11,7 @@ from tpu_estimator_embedding.compat.contrib import contents
 from tpu_estimator_embedding.compat.contrib.contents import Contents
 
 PREFIX = "tensorflow.contrib"
+_SLIM = "tf_slim"  # the package that continues most of contrib's layers and metrics
 
 
 class ContribModule(ModuleType):
@@ -37,34 +39,74 @@ class ContribModule(ModuleType):
         setattr(self, name, value)
         return value
 
+    def __call__(self, *args: Any, **kwargs: Any) -> Any:
+        """Raises TypeError: this module stands where a function of tf-slim would be."""
+        raise TypeError(missing(self._path))
+
     def __dir__(self) -> list[str]:
         homes = [name for home in self._homes() for name in dir(home) if not name.startswith("_")]
-        return sorted({*vars(self), *self._contents.names, *homes})
+        return sorted({*vars(self), *self._contents.names, *homes, *self._contents.otherwise})
 
     def _find(self, name: str) -> Any:
         if name in self._contents.names:
-            path, _, attribute = self._contents.names[name].partition(":")
-            module = importlib.import_module(path)
-            return getattr(module, attribute) if attribute else module
-        for home in self._homes():
-            if not name.startswith("_") and hasattr(home, name):
+            return _load(self._contents.names[name])
+        for home in () if name.startswith("_") else self._homes():
+            if hasattr(home, name):
                 return getattr(home, name)
+            if hasattr(home, "__path__") and find_spec(f"{home.__name__}.{name}"):
+                return importlib.import_module(f"{home.__name__}.{name}")
+        if name in self._contents.otherwise:
+            return _load(self._contents.otherwise[name])
         raise AttributeError(missing(f"{self._path}.{name}".lstrip(".")), name=name, obj=self)
 
     def _homes(self) -> Iterator[ModuleType]:
-        for home in self._contents.homes:
-            try:
-                yield importlib.import_module(home)
-            except ModuleNotFoundError as error:
-                if error.name != home.partition(".")[0]:  # it exists, but cannot be imported
-                    raise
+        return filter(None, map(_installed, self._contents.homes))
 
 
 def missing(path: str) -> str:
     """Describes a missing name of `tf.contrib` and its replacement."""
-    instead = contents.INSTEAD.get(path) or contents.INSTEAD.get(
-        path.partition(".")[0]) or "TensorFlow no longer has an equivalent."
-    return f"TensorFlow 2.0 removed tf.contrib.{path}. {instead}"
+    return f"TensorFlow 2.0 removed tf.contrib.{path}. {_advice(path)}"
+
+
+def _advice(path: str) -> str:
+    module, _, name = path.rpartition(".")
+    first = path.partition(".")[0]
+    for exact in (path, f"{first}.{name}"):
+        if module and exact in contents.INSTEAD:
+            return contents.INSTEAD[exact]
+    instead = contents.INSTEAD.get(module) or contents.INSTEAD.get(first)
+    if not any(home.startswith(_SLIM) for home in _homes_above(path)):
+        return instead or "TensorFlow no longer has an equivalent."
+    if _installed(_SLIM):
+        return f"tf-slim does not have it either. {instead}"
+    return ("Run `pip install tf-slim`, which has tf.contrib.slim and parts of tf.contrib.layers, "
+            f"framework, losses, metrics and training. Without it: {instead}")
+
+
+def _homes_above(path: str) -> tuple[str, ...]:
+    """Returns the homes of the innermost module of the table that contains the path."""
+    parts = path.split(".")
+    for end in range(len(parts), 0, -1):
+        if (above := ".".join(parts[:end])) in contents.CONTENTS:
+            return contents.CONTENTS[above].homes
+    return ()
+
+
+def _load(path: str) -> Any:
+    """Imports "module:attribute" or "module"."""
+    module, _, attribute = path.partition(":")
+    loaded = importlib.import_module(module)
+    return getattr(loaded, attribute) if attribute else loaded
+
+
+def _installed(home: str) -> ModuleType | None:
+    """Imports a module; returns None if its package is not installed."""
+    try:
+        return importlib.import_module(home)
+    except ModuleNotFoundError as error:
+        if error.name != home.partition(".")[0]:  # it exists, but cannot be imported
+            raise
+        return None
 
 
 def _with_parents(paths: Iterable[str]) -> list[str]:

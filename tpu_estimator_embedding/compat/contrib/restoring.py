@@ -30,7 +30,7 @@ def assign_from_checkpoint_fn(
         raise ValueError(f"var_list cannot be empty: `var_list` must name variables, "
                          f"got {var_list!r}.")
     wanted = var_list if isinstance(var_list, Mapping) else {
-        _name(variable): variable for variable in var_list}
+        name_in_checkpoint(variable): variable for variable in var_list}
     if ignore_missing_vars:
         present = {name for name, _ in tf.train.list_variables(model_path)}
         for name in wanted.keys() - present:
@@ -66,7 +66,8 @@ def _below(scopes: Sequence[str]) -> list[Any]:
         tf.compat.v1.GraphKeys.GLOBAL_VARIABLES, scope)]
 
 
-def _name(variable: Any) -> str:
+def name_in_checkpoint(variable: Any) -> str:
+    """Returns the name under which a saver stores a variable."""
     # A part of a partitioned variable is saved under the name of the whole variable.
     sliced = getattr(variable, "_save_slice_info", None)
     return sliced.full_name if sliced else variable.op.name
