@@ -65,8 +65,19 @@ def test_settings_left_out_have_tensorflows_defaults():
 
 def test_dictionaries_are_kept_and_columns_are_none():
     spec = of_dictionaries()
-    assert spec.table_to_config_dict is TABLES and spec.feature_to_config_dict is FEATURES
+    assert spec.table_to_config_dict == TABLES and spec.feature_to_config_dict == FEATURES
     assert spec[:3] == (None, None, None)
+
+
+def test_what_was_given_may_be_changed_later():
+    tables, features, columns = dict(TABLES), dict(FEATURES), [COLUMN]
+    of_dictionaries_, of_columns_ = (EmbeddingConfigSpec(
+        feature_to_config_dict=features, table_to_config_dict=tables), of_columns(columns))
+    for given in (tables, features, columns):
+        given.clear()
+    assert of_dictionaries_.table_to_config_dict == TABLES
+    assert of_dictionaries_.feature_to_config_dict == FEATURES
+    assert of_columns_.feature_columns == [COLUMN]
 
 
 def test_columns_of_a_tensor_core_are_set_apart():

@@ -324,10 +324,10 @@ def test_random_numbers_of_a_model_do_not_depend_on_the_length_of_loops(tmp_path
     assert drawn(4) == expected
 
 
-@pytest.mark.parametrize("iterations, lines", [(1, [0, 4]), (2, [1, 5]), (3, [2, 7])])
+@pytest.mark.parametrize("iterations, lines", [(1, [1, 5]), (2, [2, 6]), (3, [3, 8])])
 def test_estimator_logs_after_log_step_count_steps(tmp_path, monkeypatch, iterations,
                                                           lines):
-    """Every 4 steps: after 4 runs, 2 loops of 2, or 2 loops of 3."""
+    """Every 4 steps: after 4 runs, 2 loops of 2, or 2 loops of 3; the steps that are done."""
     logged = []
     monkeypatch.setattr(v1.train.LoggingTensorHook, "_log_tensors",
                         lambda hook, values: logged.append(int(values["step"]))

@@ -59,7 +59,9 @@ FLOATS = tf.SparseTensor([[0, 0], [1, 0]], [1.0, 2.0], [2, 1])
     ({"page": TITLE}, "`input of sequence feature 'page/0'` must be sparse or ragged, got 'a de"),
     ({"title": tf.constant([1.0, 2.0])}, "`ids of feature 'query/title'` must be integers"),
     ({"title": tf.constant([1, 2, 3])},
-     r"`batch of feature 'query/title'` must be \[2\] as in earlier calls, got \[3\]"),
+     r"^Inconsistent shape founded for input feature query/title, Output shape is set to be \[2\], "
+     r"But got incoming output shape \[3\]\. `batch of feature 'query/title'` must be \[2\] as "
+     r"in earlier calls, got \[3\]"),
     ({"page": tf.ragged.constant([[1]])},
      r"`batch of feature 'page/0'` must be \[2, 2\] as in earlier calls, got \[1, 2\]"),
 ])

@@ -20,6 +20,7 @@ from tpu_estimator_embedding.estimator.embedding_config_spec import EmbeddingCon
 from tpu_estimator_embedding.estimator.tpu_estimator import TPUEstimator
 from tpu_estimator_embedding.feature_column.embedding_column import embedding_column
 
+EstimatorSpec = upstream.model_fn.EstimatorSpec
 TPUConfig = upstream.tpu_config.TPUConfig
 V1, V2 = (upstream.tpu_config.InputPipelineConfig.PER_HOST_V1,
           upstream.tpu_config.InputPipelineConfig.PER_HOST_V2)
@@ -41,6 +42,16 @@ def spec_of(**parts):
         loss = -tf.reduce_sum(features["id"])
         return TPUEstimatorSpec(mode, **{"loss": loss, "train_op": count(loss), **parts})
     return parted_model_fn
+
+
+def returned(make, **parts):
+    """A model_fn that returns `make(...)`, or None."""
+    def returning_model_fn(features, labels, mode, params):
+        loss = -tf.reduce_sum(features["id"])
+        train_op = count(loss) if mode == "train" else None
+        return make and make(mode, loss=loss, train_op=train_op,
+                             predictions={"count": features["id"]}, **parts)
+    return returning_model_fn
 
 
 def columns(*columns):
@@ -116,7 +127,19 @@ CALLS = [
     (lambda new: list(new(predict_batch_size=None).predict(IDS)), ValueError,
      "predict_batch_size in TPUEstimator constructor cannot be `None` if .predict is running on "
      "TPU."),
-    (lambda new: new().evaluate(IDS, steps=0), ValueError, "Must specify steps > 0, given: 0"),
+    (lambda new: new().evaluate(IDS, steps=0), ValueError, "Eval steps must be positive, got 0"),
+    (lambda new: new().evaluate(IDS, steps=-1), ValueError, "Eval steps must be positive, got -1"),
+    (lambda new: new().evaluate(IDS, steps=2.0), TypeError,
+     "Eval steps must be int, got <class 'float'>"),
+    (lambda new: new(returned(None)).train(IDS, steps=1), ValueError,
+     "model_fn should return an EstimatorSpec."),
+    (lambda new: new(returned(EstimatorSpec)).evaluate(IDS, steps=1), RuntimeError,
+     "estimator_spec used by TPU evaluation must have type`TPUEstimatorSpec`. Got <class "),
+    (lambda new: next(new(returned(EstimatorSpec)).predict(IDS)), RuntimeError,
+     "estimator_spec used by TPU prediction must have type`TPUEstimatorSpec`. Got <class "),
+    (lambda new: new(returned(EstimatorSpec, training_chief_hooks=[
+        tf.compat.v1.train.StopAtStepHook(1)])).train(IDS, steps=1), ValueError,
+     "training_chief_hooks returned by EstimatorSpec is not supported in TPUEstimator."),
     (lambda new: new(spec_of(host_call=3)).train(IDS, steps=1), ValueError,
      "host_call should be tuple or list"),
     (lambda new: new(spec_of(host_call=(abs,))).train(IDS, steps=1), ValueError,
@@ -135,7 +158,8 @@ CALLS = [
      "SparseTensor with string as values are not supported."),
     (lambda new: new(spec=columns(column(weights="w"))).train(
         features(lambda: {"id": sparse([1, 2])}), steps=1), ValueError,
-     "Cannot find weights w for weighted_categorical_column."),
+     "Cannot find weights w for weighted_categorical_column. Please check if the weights are "
+     "present in feature dict."),
     (lambda new: new(spec=columns(column(weights="w"))).train(
         features(lambda: {"id": sparse([1, 2]), "w": tf.ones([2])}), steps=1), ValueError,
      "weighted_categorical_column with weight key name w has dense weights. Dense weights are not "

@@ -130,6 +130,12 @@ def trained(gradient):
     made.apply_gradients({"a": gradient})
 
 
+def two_batches(*shapes):
+    made = embedding()
+    for shape in shapes:
+        made.enqueue({"a": tf.zeros(shape, tf.int32)}, training=False)
+
+
 def v2(**options):
     table = mid_level.TableConfig(16, 4, name="words")
     return mid_level.TPUEmbeddingV2({"a": mid_level.FeatureConfig(table, output_shape=[4])},
@@ -169,6 +175,18 @@ ENGINES = [
      "Input Feature a has output shape set as (None, 2) which is not fully defined."),
     (lambda: embedding(output_shape=[2]).build({"a": [3, None]}), ValueError,
      "Inconsistent shape founded for input feature a, Output shape is set to be "),
+    (lambda: two_batches([2], [3]), ValueError, "Inconsistent shape founded for input feature a, "
+     "Output shape is set to be [2], But got incoming output shape [3]."),
+    (lambda: embedding().enqueue({"b": DENSE}), ValueError,
+     "The two structures don't have the same nested structure."),
+    (lambda: embedding().enqueue([DENSE]), TypeError,
+     "The two structures don't have the same nested structure."),
+    (lambda: embedding().enqueue({"a": SPARSE}, {"b": SPARSE}), ValueError,
+     "The two structures don't have the same nested structure."),
+    (lambda: embedding().build({"b": [3]}), ValueError,
+     "The two structures don't have the same nested structure."),
+    (lambda: v2().enqueue({"b": DENSE}), ValueError,
+     "The two structures don't have the same nested structure."),
     (lambda: trained(np.zeros([2, 4])), ValueError, "found non-tensor type: "),
     (lambda: trained(tf.zeros([3, 4])), ValueError,
      "Found gradient of shape (3, 4) at path a. Expected shape "),

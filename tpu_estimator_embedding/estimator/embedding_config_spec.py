@@ -100,6 +100,8 @@ class EmbeddingConfigSpec(collections.namedtuple("EmbeddingConfigSpec", [
             tensor_core_columns = [c for c in columns if is_tensor_core_column(c)]
             engine_columns = [c for c in columns if not is_tensor_core_column(c)]
         else:
+            feature_to_config_dict = dict(feature_to_config_dict)
+            table_to_config_dict = dict(table_to_config_dict)
             _check_dictionaries(feature_to_config_dict, table_to_config_dict)
         return super().__new__(
             cls, engine_columns, tensor_core_columns, optimization_parameters, clipping_limit,
@@ -121,6 +123,14 @@ def check_spec(value: Any) -> None:
             "embedding_config_spec", "an EmbeddingConfigSpec or None", value,
             other_api.estimator_import(value) or
             f"Make it with {other_api.ESTIMATOR_API}.EmbeddingConfigSpec."))
+
+
+def own_spec(spec: Any) -> Any:
+    """Returns the spec, of any package, with lists and dictionaries that nobody else can change."""
+    kinds = (("feature_columns", list), ("tensor_core_feature_columns", list),
+             ("feature_to_config_dict", dict), ("table_to_config_dict", dict))
+    return spec._replace(**{name: kind(getattr(spec, name)) for name, kind in kinds
+                            if getattr(spec, name) is not None})
 
 
 def _check_one_way(feature_columns: Iterable[Any] | None, features: Mapping[str, Any] | None,

@@ -26,32 +26,45 @@ def to_estimator_spec(spec: Any, mode: str, *, allow_estimator_spec: bool) -> An
         allow_estimator_spec: whether an `EstimatorSpec` is allowed outside of TRAIN.
 
     Raises:
-        RuntimeError: for an `EstimatorSpec` where a `TPUEstimatorSpec` is needed.
-        ValueError: for anything else, or if `training_chief_hooks` are set.
+        RuntimeError: for anything else where a `TPUEstimatorSpec` is needed.
+        ValueError: for anything else in other modes, or if `training_chief_hooks` are set.
     """
     if isinstance(spec, upstream.model_fn._TPUEstimatorSpec):
         return spec.as_estimator_spec()
-    if not isinstance(spec, upstream.model_fn.EstimatorSpec):
-        raise ValueError(f"model_fn must return a TPUEstimatorSpec, got {type(spec).__name__}.")
     if mode != ModeKeys.TRAIN and not allow_estimator_spec:
-        raise RuntimeError(f"model_fn must return a TPUEstimatorSpec in mode {mode!r} with "
-                           "use_tpu=True, got an EstimatorSpec.")
-    if spec.training_chief_hooks:
-        raise ValueError("`training_chief_hooks` must be empty, got "
-                         f"{spec.training_chief_hooks!r}. Pass them as `training_hooks`.")
+        what = "evaluation" if mode == ModeKeys.EVAL else "prediction"
+        raise RuntimeError(f"estimator_spec used by TPU {what} must have type`TPUEstimatorSpec`. "
+                           f"Got {type(spec)}. Return a TPUEstimatorSpec from model_fn, or pass "
+                           "eval_on_tpu=False.")
+    checks.check_with_sentence(
+        isinstance(spec, upstream.model_fn.EstimatorSpec),
+        "model_fn should return an EstimatorSpec.",
+        f"Return a TPUEstimatorSpec in mode {mode!r}, got {type(spec)}.")
+    checks.check_with_sentence(
+        not spec.training_chief_hooks,
+        "training_chief_hooks returned by EstimatorSpec is not supported in TPUEstimator.",
+        f"Pass them as `training_hooks`, got {spec.training_chief_hooks!r}.")
     return spec
 
 
-def log_hooks(loss: Any, batch_size: int, every_n_steps: int | None, length: LoopLength,
+def log_hooks(loss: Any, step: Any, batch_size: int, every_n_steps: int | None, length: LoopLength,
               output_dir: str) -> list[tf.compat.v1.train.SessionRunHook]:
     """Returns the hooks that log loss, steps and examples per second.
 
     They are called after loops. As upstream's, they log after the loop that completes
     `every_n_steps`, and once per loop if its length is given in seconds.
+
+    Args:
+        loss: the loss of a step.
+        step: the number of steps after it.
+        batch_size: samples in a step.
+        every_n_steps: None logs nothing.
+        length: the length of a loop.
+        output_dir: the directory of the event files.
     """
     if every_n_steps is None:
         return []
-    tensors = {"loss": loss, "step": tf.compat.v1.train.get_global_step()}
+    tensors = {"loss": loss, "step": step}
     if length.seconds is None:
         often: dict[str, Any] = {"every_n_steps": every_n_steps}
         log = tf.compat.v1.train.LoggingTensorHook(
@@ -63,7 +76,7 @@ def log_hooks(loss: Any, batch_size: int, every_n_steps: int | None, length: Loo
         batch_size, output_dir=output_dir, **often)]
 
 
-def check_steps(steps: Any, max_steps: Any) -> None:
+def check_train_steps(steps: Any, max_steps: Any) -> None:
     """Checks `steps` and `max_steps` of a training.
 
     Raises:
@@ -73,9 +86,23 @@ def check_steps(steps: Any, max_steps: Any) -> None:
     checks.check_with_sentence(steps is not None or max_steps is not None,
                       "For TPU training, one of `steps` or `max_steps` must be set. Cannot be "
                       "both `None`.", "Pass one to train(), or set use_tpu=False.")
-    for name, value in (("Train steps", steps), ("Train max_steps", max_steps)):
-        if value is not None:
-            upstream.check_positive_integer(value, name)
+    check_steps("Train steps", steps)
+    check_steps("Train max_steps", max_steps)
+
+
+def check_steps(name: str, value: Any) -> None:
+    """Checks a number of steps, or None.
+
+    Raises:
+        ValueError: if it is not positive.
+        TypeError: if it is not an int.
+    """
+    if value is None:
+        return
+    try:
+        upstream.check_positive_integer(value, name)
+    except (TypeError, ValueError) as error:
+        raise type(error)(f"{error}. Pass an int of at least 1, got {value!r}.") from None
 
 
 def describe_start(mode: str, plan: EmbeddingPlan, num_replicas: int, *, portable: bool) -> str:

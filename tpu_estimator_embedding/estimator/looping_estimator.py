@@ -9,7 +9,7 @@ from tensorflow.python.training import evaluation
 
 from tpu_estimator_embedding.estimator import loop_length, upstream
 from tpu_estimator_embedding.estimator.cluster import Cluster
-from tpu_estimator_embedding.estimator.estimator_spec import check_steps
+from tpu_estimator_embedding.estimator.estimator_spec import check_steps, check_train_steps
 from tpu_estimator_embedding.estimator.hooks.embedding_statistics import statistics_hooks
 from tpu_estimator_embedding.estimator.hooks.interrupts import StopOnSignal
 from tpu_estimator_embedding.estimator.hooks.step_loop import StepLoop, Steps
@@ -65,10 +65,12 @@ class LoopingEstimator(upstream.tpu_estimator.TPUEstimator):
 
     def _convert_train_steps_to_hooks(self, steps, max_steps):
         if self._use_engine:
-            check_steps(steps, max_steps)
+            check_train_steps(steps, max_steps)
         return upstream.estimator.Estimator._convert_train_steps_to_hooks(self, steps, max_steps)
 
     def _convert_eval_steps_to_hooks(self, steps):
+        if self._use_engine:
+            check_steps("Eval steps", steps)
         return upstream.estimator.Estimator._convert_eval_steps_to_hooks(self, steps)
 
     def _train_with_estimator_spec(self, estimator_spec, worker_hooks, hooks,

@@ -7,6 +7,7 @@ from typing import Any
 
 from tpu_estimator_embedding import checks
 from tpu_estimator_embedding.estimator.upstream import fn_args, tpu_estimator
+from tpu_estimator_embedding.ops.nests import own_containers
 
 
 def call_model_fn(model_fn: Callable[..., Any], features: Any, labels: Any, mode: str,
@@ -15,8 +16,8 @@ def call_model_fn(model_fn: Callable[..., Any], features: Any, labels: Any, mode
 
     Args:
         model_fn: takes `features`, `params` and any of `labels`, `mode`, `config`.
-        features: the features, activations among them.
-        labels: the labels, or None.
+        features: the features, activations among them; the model_fn gets its own containers.
+        labels: the labels, or None; likewise.
         mode: TRAIN, EVAL or PREDICT.
         config: the run configuration; the model_fn gets a copy.
         params: the user's parameters; the model_fn gets a copy with `added_params`.
@@ -34,6 +35,7 @@ def call_model_fn(model_fn: Callable[..., Any], features: Any, labels: Any, mode
         "labels" in accepted or labels is None,
         "model_fn does not take labels, but input_fn returns labels.",
         f"Add `labels` to its arguments, which are {accepted}, or return features alone.")
+    features, labels = own_containers((features, labels))
     given = {"labels": labels, "mode": mode, "config": copy.deepcopy(config),
              "params": _with(params, added_params)}
     return model_fn(features=features,

@@ -1,6 +1,7 @@
 # SPDX-License-Identifier: Apache-2.0
 """TPUEstimator without a TPU."""
 
+import copy
 import functools
 from typing import Any
 
@@ -14,7 +15,7 @@ from tpu_estimator_embedding.engine.placement import THIS_PROCESS
 from tpu_estimator_embedding.estimator import cluster, meta_graphs, upstream
 from tpu_estimator_embedding.estimator.cluster_config import chosen_config
 from tpu_estimator_embedding.estimator.config_checks import check_can_honour, without_num_shards
-from tpu_estimator_embedding.estimator.embedding_config_spec import check_spec
+from tpu_estimator_embedding.estimator.embedding_config_spec import check_spec, own_spec
 from tpu_estimator_embedding.estimator.estimator_spec import (
     ModeKeys,
     describe_start,
@@ -36,13 +37,19 @@ from tpu_estimator_embedding.estimator.looping_estimator import LoopingEstimator
 from tpu_estimator_embedding.estimator.machine_context import MachineContext
 from tpu_estimator_embedding.estimator.model_fn_call import call_model_fn, params_for
 from tpu_estimator_embedding.estimator.recovery.start import meet_servers
+from tpu_estimator_embedding.estimator.replicas.replicated_spec import replica_tensors
 from tpu_estimator_embedding.estimator.restore.restore_errors import explained_restore
 from tpu_estimator_embedding.estimator.restore.variable_values import value_by_id
 from tpu_estimator_embedding.estimator.restore.warm_start import warm_start_tables, without_tables
 from tpu_estimator_embedding.estimator.spec_to_plan import can_train, spec_to_plan
+from tpu_estimator_embedding.estimator.step.captured_tensors import (
+    check_host_is_given,
+    check_input_is_given,
+)
 from tpu_estimator_embedding.estimator.step.engine_step import EngineStep, build_step
 from tpu_estimator_embedding.estimator.step.id_errors import explained_ids
 from tpu_estimator_embedding.estimator.synchronous.workers import workers_of
+from tpu_estimator_embedding.ops.nests import own_containers, tensors_of
 from tpu_estimator_embedding.plan.embedding_plan import EmbeddingPlan
 
 _NO_TABLES = EmbeddingPlan((), ())
@@ -83,11 +90,14 @@ class TPUEstimator(LoopingEstimator):
                  warm_start_from=None, embedding_config_spec=None,
                  export_saved_model_api_version=_EXPORT_API_V1, *,
                  num_hosts=None, checkpoint_num_hosts=None, cluster_config=None):
+        config = copy.deepcopy(config)
+        batch_axis = None if batch_axis is None else list(batch_axis)
         if num_hosts is not None:
             checks.check_positive_int("num_hosts", num_hosts)
         if checkpoint_num_hosts is not None:
             checks.check_positive_int("checkpoint_num_hosts", checkpoint_num_hosts)
         check_spec(embedding_config_spec)
+        embedding_config_spec = embedding_config_spec and own_spec(embedding_config_spec)
         if use_tpu:
             check_can_honour(config)
         config = cluster.with_device_filters(config)
@@ -117,6 +127,7 @@ class TPUEstimator(LoopingEstimator):
                                    predict_batch_size, use_tpu, eval_on_tpu,
                                    embedding_config_spec)
         self._eval_on_tpu = eval_on_tpu
+        self._warm_start_settings = own_containers(self._warm_start_settings)
         self._all_warm_start_settings = self._warm_start_settings
         self._stop = StopOnSignal()
         cluster.prepare_for_server(self._config)
@@ -202,12 +213,13 @@ class TPUEstimator(LoopingEstimator):
                 features, labels, hooks = super()._get_features_and_labels_from_input_fn(
                     input_fn, mode)
             return features, labels, [*hooks, OnlyInputEnds(input_ops)]
-        call_input_fn = self._call_input_fn(input_fn, mode)
         training = mode == ModeKeys.TRAIN
         device = self._cluster.this_task if training else ""
         with self._ctx.with_mode(mode) as ctx, tf.device(device or THIS_PROCESS):
             inputs, hook = feed_steps(
-                self._plan(training=training), ctx, call_input_fn, training=training,
+                self._plan(training=training), ctx,
+                # Anew for every call, so that each has its own params and config.
+                lambda context: self._call_input_fn(input_fn, mode)(context), training=training,
                 batch_axis=self._batch_axis, tensor_core_columns=self._tensor_core_columns,
                 is_stopping=self._stop.stops_waiting, as_sums=bool(self._workers))
         check_partition_dims(self._config.tpu_config, inputs)
@@ -236,6 +248,7 @@ class TPUEstimator(LoopingEstimator):
                 teach_savers()  # which reject rows that are not in the order of ids
                 log_start(f"{mode} without the embedding engine (use_tpu=False): tables of "
                           "embedding columns are variables of the model")
+                features, labels = own_containers((features, labels))
                 return without_engine(features, labels, mode, config, params)
 
         return augmented
@@ -261,6 +274,8 @@ class TPUEstimator(LoopingEstimator):
                      model_fn: Any, is_export: bool) -> Any:
         training = mode == ModeKeys.TRAIN
         log_start(describe_start(mode, plan, len(inputs.replicas), portable=is_export), plan)
+        graph = tf.compat.v1.get_default_graph()
+        num_ops = len(graph.get_operations())
         step = build_step(plan, inputs, model_fn, training=training,
                           from_columns=bool(self._spec and self._spec.feature_columns),
                           checkpoint_num_hosts=self._checkpoint_num_hosts,
@@ -269,9 +284,13 @@ class TPUEstimator(LoopingEstimator):
                           statistics=self._statistics,
                           model_dir=self.model_dir if self._config.is_chief else None)
         if not is_export:
+            check_input_is_given(num_ops, tensors_of(inputs))
             self._warm_start(step)
+        num_ops = len(graph.get_operations())
         spec = to_estimator_spec(
             step.spec, mode, allow_estimator_spec=is_export or not self._eval_on_tpu)
+        if len(inputs.replicas) > 1:
+            check_host_is_given(num_ops, tensors_of(replica_tensors(step.spec)), step.inputs)
         spec = spec._replace(
             training_hooks=logging_without_input(spec.training_hooks),
             evaluation_hooks=logging_without_input(spec.evaluation_hooks),
@@ -291,10 +310,12 @@ class TPUEstimator(LoopingEstimator):
             self._warm_start_settings = without_tables(settings, step.names)
 
     def _with_update(self, spec: Any, step: EngineStep) -> Any:
-        with self._ctx.with_mode(ModeKeys.TRAIN) as ctx:
-            hooks = log_hooks(spec.loss, ctx.global_batch_size, self._log_steps,
-                              self._training_loop(), self.model_dir)
         updates = [op for op in (spec.train_op, step.update) if op is not None]
+        with tf.control_dependencies(updates):
+            steps_done = tf.identity(tf.compat.v1.train.get_global_step().read_value())
+        with self._ctx.with_mode(ModeKeys.TRAIN) as ctx:
+            hooks = log_hooks(spec.loss, steps_done, ctx.global_batch_size, self._log_steps,
+                              self._training_loop(), self.model_dir)
         return spec._replace(train_op=tf.group(*updates),
                              training_hooks=(*step.hooks, *spec.training_hooks, *hooks))
 

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""The tensors of a nest, without its other leaves.
+"""The tensors of a nest, without its other leaves, and nests of one's own.
 
 >>> nest = {"ids": tf.constant([1, 2]), "weights": None, "batch_size": 2}
 >>> with_tensors(nest, [10 * tensor for tensor in tensors_of(nest)])["ids"].numpy().tolist()
@@ -17,6 +17,21 @@ from tpu_estimator_embedding.types import Tensor
 def tensors_of(nest: Any) -> list[Tensor]:
     """Returns the tensors of a nest, those of sparse and ragged tensors included."""
     return [leaf for leaf in tf.nest.flatten(nest, expand_composites=True) if tf.is_tensor(leaf)]
+
+
+def own_containers(nest: Any) -> Any:
+    """Returns the nest in new containers, with the same leaves.
+
+    What is given to a user's function is given in containers of its own: the function may change
+    them in place. Sparse and ragged tensors are leaves.
+
+    >>> features = {"x": 1, "inner": [2]}
+    >>> own = own_containers(features)
+    >>> own["inner"].append(own.pop("x"))
+    >>> own, features
+    ({'inner': [2, 1]}, {'x': 1, 'inner': [2]})
+    """
+    return tf.nest.map_structure(lambda leaf: leaf, nest)
 
 
 def with_tensors(nest: Any, tensors: Iterable[Tensor]) -> Any:

@@ -4,11 +4,17 @@
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from typing import Any, NamedTuple
 
+import numpy as np
 import tensorflow as tf
+from tensorflow.python.framework import composite_tensor
+from tensorflow.python.util import nest
 
 from tpu_estimator_embedding import checks
 from tpu_estimator_embedding.estimator.input.split_batch import split_batch
 from tpu_estimator_embedding.types import Tensor
+
+_LEAVES = (tf.Tensor, composite_tensor.CompositeTensor, tf.Variable, np.ndarray, np.generic, bool,
+           int, float, str, bytes, type(None))
 
 
 class Reading(NamedTuple):
@@ -39,7 +45,8 @@ def next_batch(result: Any) -> Reading:
             or `(features, labels)`.
     """
     if not isinstance(result, tf.data.Dataset):
-        return Reading(lambda: [features_and_labels(result)], None, None, 1, False)
+        batch = features_and_labels(result)
+        return Reading(lambda: [batch], None, None, 1, False)
     iterator = tf.compat.v1.data.make_initializable_iterator(result)
     return Reading(lambda: [features_and_labels(iterator.get_next())], iterator.initializer, None,
                    1, True)
@@ -100,12 +107,25 @@ def shared_batch(result: Any, num_replicas: int, embedding_keys: Iterable[str] =
 
 
 def features_and_labels(result: Any) -> tuple[Any, Any]:
-    """Returns `(features, labels)`; labels are None if the input has none."""
+    """Returns `(features, labels)` in own containers; labels are None if the input has none.
+
+    Raises:
+        ValueError: if there are not one or two parts.
+        TypeError: if a leaf is neither a tensor nor a constant; it could hold tensors that would
+            be evaluated apart from the others.
+    """
     if not isinstance(result, list | tuple):
-        return result, None
+        result = result, None
     checks.check(len(result) == 2, "the result of input_fn", "features or (features, labels)",
                  result)
-    return result[0], result[1]
+    for path, leaf in nest.flatten_with_joined_string_paths(tuple(result)):
+        checks.check_type(_LEAVES, f"the result of input_fn at {path!r}", "a tensor", leaf,
+                          "Return a dictionary of tensors, or give the class __tf_flatten__ and "
+                          "__tf_unflatten__.")
+    features, labels = tf.nest.map_structure(
+        lambda leaf: tf.convert_to_tensor(leaf) if isinstance(leaf, np.ndarray) else leaf,
+        tuple(result))
+    return features, labels
 
 
 def _next_batches(iterator: Any, count: int, counter: tf.Variable) -> list[tuple[Any, Any]]:

@@ -180,7 +180,8 @@ def _weights_of(feature: FeaturePlan, ids: Any, features: Mapping[str, Any]) -> 
         return None
     checks.check(key in features, "features", f"with the weights {key!r} of feature "
                  f"{feature.name!r}", sorted(features), "Return them from input_fn.",
-                 sentence=f"Cannot find weights {key} for weighted_categorical_column.")
+                 sentence=f"Cannot find weights {key} for weighted_categorical_column. Please "
+                 "check if the weights are present in feature dict.")
     weights = features[key]
     checks.check_with_sentence(
         not isinstance(weights, tf.Tensor) or not isinstance(ids, tf.SparseTensor),

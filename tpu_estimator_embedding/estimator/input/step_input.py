@@ -5,7 +5,9 @@ from collections.abc import Sequence
 from typing import Any, NamedTuple
 
 import tensorflow as tf
+from tensorflow.python.util import nest
 
+from tpu_estimator_embedding import checks
 from tpu_estimator_embedding.engine.partitioned_embedding import StepIds, shard_replicas
 from tpu_estimator_embedding.estimator.input.split_features import split_features
 from tpu_estimator_embedding.estimator.input.tensor_core_features import pad_tensor_core_features
@@ -54,6 +56,10 @@ def to_step_input(plan: EmbeddingPlan, batches: Sequence[tuple[Any, Any]], *, tr
         portable: whether the graph may use only TensorFlow's own ops.
         on_servers: whether the tables are on parameter servers.
         as_sums: see `shard_replicas`.
+
+    Raises:
+        ValueError: if the inputs of two replicas differ in more than the values of tensors.
+        TypeError: likewise, in the types of their containers.
     """
     with tf.device("/device:CPU:0"):
         splits = [split_features(plan, pad_tensor_core_features(
@@ -65,4 +71,26 @@ def to_step_input(plan: EmbeddingPlan, batches: Sequence[tuple[Any, Any]], *, tr
             ReplicaInput(split.others, labels, split.batch_size if split.static_batch_size is None
                          else split.static_batch_size)
             for split, (_, labels) in zip(splits, batches, strict=True))
+        for index, replica in enumerate(replicas[1:], start=1):
+            _check_alike(replicas[0], replica, index)
         return StepInput(ids, replicas, tf.constant(True))
+
+
+def _check_alike(first: ReplicaInput, replica: ReplicaInput, index: int) -> None:
+    """Checks that the model of the first replica is that of another, too."""
+    way_out = (f"Replica {index} must get features and labels of the same structure, dtypes and "
+               "shapes as replica 0: return the same from every call of input_fn.")
+    try:
+        tf.nest.assert_same_structure(first, replica, expand_composites=True)
+    except (TypeError, ValueError) as error:
+        raise type(error)(f"{error}\n\n{way_out}") from None  # TensorFlow's sentence comes first
+    for (path, one), other in zip(
+            nest.flatten_with_joined_string_paths(first, expand_composites=True),
+            tf.nest.flatten(replica, expand_composites=True), strict=True):
+        checks.check(_kind(one) == _kind(other), path, f"{_kind(one)} in every replica",
+                     _kind(other), way_out)
+
+
+def _kind(leaf: Any) -> Any:
+    """Returns what a model_fn sees of a tensor when it builds a graph; another leaf as it is."""
+    return (leaf.dtype.name, str(leaf.shape)) if tf.is_tensor(leaf) else leaf

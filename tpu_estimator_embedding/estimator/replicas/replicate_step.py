@@ -18,14 +18,14 @@ from tpu_estimator_embedding.estimator.replicas.graph_copy import copy_subgraph
 from tpu_estimator_embedding.types import Tensor
 
 
-def replicate(tensors: Sequence[Tensor], inputs: Sequence[Any],
+def replicate(tensors: Sequence[Tensor], inputs: Sequence[Sequence[Tensor]],
               sums: Sequence[tf.Operation] | None = None) -> list[list[Tensor]]:
     """Copies the model for every replica and connects the cross-replica sums.
 
     Args:
         tensors: the tensors wanted from every replica.
-        inputs: for each replica, the nest of its input tensors. The model in the default
-            graph was built on the first one.
+        inputs: for each replica, its input tensors, in the same order. The model in the default
+            graph was built on those of the first one.
         sums: the sums to connect; None means all in the default graph.
 
     Returns:
@@ -33,6 +33,7 @@ def replicate(tensors: Sequence[Tensor], inputs: Sequence[Any],
 
     Raises:
         ValueError: if the model cannot be copied.
+        AssertionError: if an input of one replica does not correspond to one of another.
     """
     sums = cross_replica_sums() if sums is None else sums
     targets = [*tensors, *(op.inputs[0] for op in sums), *(op.outputs[0] for op in sums)]
@@ -92,10 +93,19 @@ def _sums_in_functions(graph: tf.Graph, ops: Sequence[tf.Operation]) -> list[str
     return found
 
 
-def _replacements(original: Any, replica: Any) -> Mapping[Any, Tensor]:
-    pairs = zip(tf.nest.flatten(original, expand_composites=True),
-                tf.nest.flatten(replica, expand_composites=True), strict=True)
-    return {before.ref(): after for before, after in pairs if tf.is_tensor(before)}
+def _replacements(first: Sequence[Tensor], replica: Sequence[Tensor]) -> Mapping[Any, Tensor]:
+    """Returns reference of an input of the first replica -> the one of another in its place."""
+    if len(first) != len(replica):
+        raise AssertionError("Replicas must have the same inputs, got "
+                             f"{len(first)} and {len(replica)} tensors.")
+    replaced: dict[Any, Tensor] = {}
+    for before, after in zip(first, replica, strict=True):
+        known = replaced.setdefault(before.ref(), after)
+        if known is not after or before.dtype != after.dtype:
+            raise AssertionError(
+                f"Input {before!r} of the first replica must correspond to one tensor of another "
+                f"replica, got {known!r} and {after!r}.")
+    return replaced
 
 
 def _connect_sum(addends: Sequence[Tensor], outputs: Sequence[Tensor],

@@ -48,6 +48,7 @@ from tpu_estimator_embedding.estimator.step.table_names import check_all_used, n
 from tpu_estimator_embedding.estimator.synchronous.synchronous_step import synchronize
 from tpu_estimator_embedding.estimator.synchronous.workers import Workers
 from tpu_estimator_embedding.ops.late_tensors import late_tensor, set_late_tensor
+from tpu_estimator_embedding.ops.nests import tensors_of
 from tpu_estimator_embedding.optimizers.frequency_estimator import FrequencyEstimator
 from tpu_estimator_embedding.plan.embedding_plan import EmbeddingPlan, TablePlan
 from tpu_estimator_embedding.types import Tensor
@@ -62,6 +63,7 @@ class EngineStep(NamedTuple):
         names: table name -> names of its variables.
         update: the op that applies the embedding gradients; None unless training.
         hooks: hooks that the session needs in addition.
+        inputs: the activations, features and labels of the first replica.
     """
 
     spec: Any
@@ -69,6 +71,7 @@ class EngineStep(NamedTuple):
     names: Mapping[str, TableNames]
     update: tf.Operation | None
     hooks: tuple[tf.compat.v1.train.SessionRunHook, ...]
+    inputs: tuple[Tensor, ...]
 
 
 def build_step(plan: EmbeddingPlan, prepared: StepInput, model_fn: Callable[[Any, Any], Any],
@@ -131,13 +134,15 @@ def build_step(plan: EmbeddingPlan, prepared: StepInput, model_fn: Callable[[Any
         _connect(first, by_replica[0])
     gradients: Stacked = stack_gradients(plan, [capture.captured(
         _learning_without_gradients(plan))]) if capture else {}
-    spec, gradients = _replicate(spec, gradients, [first, *by_replica[1:]], step_input, training)
+    inputs = [tuple(tensors_of((dict(activations), replica))) for activations, replica in
+              zip([first, *by_replica[1:]], step_input.replicas, strict=True)]
+    spec, gradients = _replicate(spec, gradients, inputs, training)
     if not capture:
         if not workers or not training:
-            return EngineStep(spec, engine, names, None, ())
+            return EngineStep(spec, engine, names, None, (), inputs[0])
         together = synchronize(workers, engine, None, None, spec.train_op, step)
         return EngineStep(spec._replace(train_op=together.train_op), engine, names, None,
-                          (together.hook,))
+                          (together.hook,), inputs[0])
     with tf.device("/device:CPU:0"):
         look_up = lookahead.look_up(engine, prepared) if lookahead else None
         # A gradient may not depend on the activations, so the update waits for lookups.
@@ -159,7 +164,7 @@ def build_step(plan: EmbeddingPlan, prepared: StepInput, model_fn: Callable[[Any
     summarize_always(engine, step_gradients, is_measured=bool(measuring) and model_dir is not None)
     hooks = [lookahead.hook(prepared)] if lookahead else []
     return EngineStep(spec, engine, names, update,
-                      (*hooks, together.hook) if workers else tuple(hooks))
+                      (*hooks, together.hook) if workers else tuple(hooks), inputs[0])
 
 
 def _look_up_joined(engine: PartitionedEmbedding, ids: StepIds, activations: Stacked
@@ -238,18 +243,16 @@ def _connect(stand_ins: Stacked, activations: Stacked) -> None:
         set_late_tensor(stand_ins[name], values)
 
 
-def _replicate(spec: Any, gradients: Stacked, stacked: Sequence[Stacked], step_input: StepInput,
-               training: bool) -> tuple[Any, Stacked]:
+def _replicate(spec: Any, gradients: Stacked, inputs: Sequence[Sequence[Tensor]], training: bool
+               ) -> tuple[Any, Stacked]:
     """Returns the spec of all replicas, and their gradients, concatenated along axis 0."""
-    if len(step_input.replicas) == 1:
+    if len(inputs) == 1:
         return spec, gradients
     if training and not replicas.has_cross_replica_sum():
         raise ValueError("CrossShardOptimizer must be used for model training on TPUs. model_fn "
                          "must sum its gradients over replicas, got no cross-replica sum. Wrap its "
                          "optimizer in tf.compat.v1.tpu.CrossShardOptimizer.")
     wanted = tf.nest.map_structure(tf.convert_to_tensor, (dict(gradients), replica_tensors(spec)))
-    inputs = [(dict(activations), replica)
-              for activations, replica in zip(stacked, step_input.replicas, strict=True)]
     copies = [tf.nest.pack_sequence_as(wanted, copy)
               for copy in replicas.replicate(tf.nest.flatten(wanted), inputs)]
     total = {name: tf.concat([copy[0][name] for copy in copies], 0) for name in gradients}

@@ -26,6 +26,7 @@ from tpu_estimator_embedding.mid_level.config.table_config import (
     is_table_config,
 )
 
+_NOT_THE_SAME = "The two structures don't have the same nested structure."  # TensorFlow's sentence
 _ONLY = "feature"  # the path of a FeatureConfig that is the whole structure
 
 
@@ -84,7 +85,13 @@ def named_shapes(feature_config: Any, shapes: Any) -> dict[str, Any]:
     paths = list(named_features(feature_config))
     leaves = nest.flatten(shapes)
     if len(leaves) != len(paths) or not all(isinstance(leaf, tf.TensorShape) for leaf in leaves):
-        leaves = nest.flatten_up_to(feature_config, shapes)
+        try:
+            leaves = nest.flatten_up_to(feature_config, shapes)
+        except (TypeError, ValueError) as error:
+            raise type(error)(checks.complaint(
+                "per_replica_input_shapes", "in the structure of feature_config, or a list of a "
+                "TensorShape for each feature", shapes, str(error), sentence=_NOT_THE_SAME)
+                ) from None
     return dict(zip(paths, leaves, strict=True))
 
 
@@ -103,7 +110,7 @@ def check_structure(argument: str, feature_config: Any, given: Any) -> None:
     except (TypeError, ValueError) as error:
         raise type(error)(checks.complaint(
             argument, "in the structure of feature_config", type(given).__name__,
-            f"Missing: {missing}. Not configured: {extra}.")) from error
+            f"Missing: {missing}. Not configured: {extra}.", sentence=_NOT_THE_SAME)) from error
 
 
 def named_tables(feature_config: Any) -> dict[str, TableConfig]:

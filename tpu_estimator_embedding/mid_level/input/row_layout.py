@@ -83,7 +83,10 @@ def check_unchanged(layout: RowLayout, shapes: Mapping[str, OutputShape]) -> Non
         expected = layout.shapes[path]
         checks.check(output_shapes.accepts(expected, shape), f"batch of feature {path!r}",
                      f"{list(expected.dims)} as in earlier calls", list(shape.dims),
-                     "Batch with drop_remainder=True.")
+                     "Batch with drop_remainder=True.", sentence=
+                     f"Inconsistent shape founded for input feature {path}, Output shape is set "
+                     f"to be {list(expected.dims)}, But got incoming output shape "
+                     f"{list(shape.dims)}.")
 
 
 def _common_batch_size(shapes: Mapping[str, OutputShape]) -> int | None:
