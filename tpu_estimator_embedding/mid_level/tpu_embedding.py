@@ -29,6 +29,7 @@ from tpu_estimator_embedding.mid_level.config.structure import (
     named_shapes,
     named_tables,
     named_values,
+    own_configs,
 )
 from tpu_estimator_embedding.mid_level.config.to_plan import to_plan
 from tpu_estimator_embedding.mid_level.input import output_shapes, row_layout
@@ -97,8 +98,8 @@ class TPUEmbedding(TrackedTables):
             raise RuntimeError("TPUEmbedding must be created in eager execution, got the graph of "
                                "a session. Use TPUEstimator in programs that run sessions.")
         call = read_call(args, kwargs)
-        self._feature_config = call.feature_config
-        self._features = named_features(call.feature_config)
+        self._feature_config = own_configs(call.feature_config)
+        self._features = named_features(self._feature_config)
         self._replicas = ReplicaCalls()
         is_pipelined = bool(call.pipeline_execution_with_tensor_core)
         check_not_pipelined(self._replicas.strategy, is_pipelined)

@@ -72,7 +72,7 @@ class TPUEmbeddingV0(PlainTables):
                 the ids, or output_shape is not a multiple of the batch.
         """
         check_structure("features", self._feature_config, features)
-        configs, tables = named_features(self._feature_config), self.embedding_tables
+        configs, tables = named_features(self._feature_config), self._own_tables()
         given = [None] * len(configs)
         if weights is not None:
             tf.nest.assert_same_structure(features, weights)

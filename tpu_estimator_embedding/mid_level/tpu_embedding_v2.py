@@ -34,6 +34,7 @@ from tpu_estimator_embedding.mid_level.config.structure import (
     check_structure,
     named_tables,
     named_values,
+    own_configs,
 )
 from tpu_estimator_embedding.mid_level.config.table_config import TableConfig
 from tpu_estimator_embedding.mid_level.sparse_core import preprocessing, stack_engine
@@ -100,7 +101,7 @@ class TPUEmbeddingV2(StackedTables):
             feature_config, optimizer, SparseCores(num_chips, num_sc_per_chip),
             stacking=not config.disable_table_stacking, table_multipliers=table_multipliers))
         preprocessing.check_limits(config, self._stacks)
-        self._feature_config, self._config = feature_config, config
+        self._feature_config, self._config = own_configs(feature_config), config
         self._pipelined, self._replicas = pipeline_execution_with_tensor_core, ReplicaCalls()
         check_no_cluster(self._replicas.strategy, "TPUEmbeddingV2")
         self._formats = preprocessing.csr_formats(

@@ -12,6 +12,7 @@ FeatureConfig has one feature, named `feature`.
 (['page/0', 'query'], ['table_0'])
 """
 
+import copy
 from collections.abc import Mapping
 from typing import Any
 
@@ -47,6 +48,25 @@ def named_features(feature_config: Any) -> dict[str, FeatureConfig]:
     checks.check(len(features) == len(leaves), "feature_config", "of distinct paths",
                  [path for path, _ in leaves])
     return features
+
+
+def own_configs(feature_config: Any) -> Any:
+    """Returns a copy of a structure of FeatureConfigs and TableConfigs, which nobody else changes.
+
+    `named_tables` of the copy and of the original have the same names in the same order.
+
+    Raises:
+        ValueError: as `named_features`.
+    """
+    features = named_features(feature_config)
+    tables = {id(config.table): copy.copy(config.table) for config in features.values()}
+
+    def own(config: FeatureConfig) -> FeatureConfig:
+        config = copy.copy(config)
+        config.table = tables[id(config.table)]
+        return config
+
+    return nest.map_structure(own, feature_config)
 
 
 def _check_api(structure: Any) -> None:

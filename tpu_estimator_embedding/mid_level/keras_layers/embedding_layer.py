@@ -22,7 +22,7 @@ import tensorflow as tf
 from tpu_estimator_embedding import checks
 from tpu_estimator_embedding.engine.measures import MeasureRecorder
 from tpu_estimator_embedding.mid_level.config import optimizers
-from tpu_estimator_embedding.mid_level.config.structure import named_features
+from tpu_estimator_embedding.mid_level.config.structure import named_features, own_configs
 from tpu_estimator_embedding.mid_level.keras_layers.layer_config import (
     features_from_dict,
     features_to_dict,
@@ -99,7 +99,7 @@ class _EmbeddingLayer(_Layer):
             checks.check(value is None, argument, "None", value,
                          "TPUEmbeddingV2 lays tables out for SparseCores.")
         self.supports_jit = False  # XLA cannot compile the update of rows
-        self._settings = Settings(feature_config, optimizer,
+        self._settings = Settings(own_configs(feature_config), optimizer,
                                   bool(pipeline_execution_with_tensor_core), batch_size,
                                   TableMultipliers.of(table_multipliers))
         self._tables = LayerTables(feature_config, _to_optimizer(optimizer),

@@ -27,6 +27,7 @@ from tpu_estimator_embedding.mid_level.config.structure import (
     named_features,
     named_tables,
     named_values,
+    own_configs,
 )
 from tpu_estimator_embedding.mid_level.config.to_plan import (
     slot_functions,
@@ -70,8 +71,8 @@ class LayerTables(tf.__internal__.tracking.Trackable):
             batch_size: samples of all replicas, or None if it varies.
             table_multipliers: a mapping for `TableMultipliers.of`.
         """
-        self._feature_config = feature_config
-        self._features = named_features(feature_config)
+        self._feature_config = own_configs(feature_config)
+        self._features = named_features(self._feature_config)
         self.tables = named_tables(feature_config)
         self._plan = to_plan(feature_config, optimizer, pipelined=pipelined,
                              table_multipliers=table_multipliers)

@@ -25,6 +25,7 @@ from tpu_estimator_embedding.mid_level.config.structure import (
     check_structure,
     named_features,
     named_tables,
+    own_configs,
 )
 from tpu_estimator_embedding.mid_level.keras_layers.embedding_layer import embedding_layer_class
 from tpu_estimator_embedding.mid_level.keras_layers.layer_config import (
@@ -94,14 +95,15 @@ class _PartialLayer(_Layer):
         checks.check(not other_api.is_of_estimator_api(optimizer), "optimizer",
                      "an optimizer that TPUEmbeddingLayer accepts", optimizer,
                      other_api.tf2_import(optimizer))
-        self._settings = Settings(feature_config, optimizer,
+        self._settings = Settings(own_configs(feature_config), optimizer,
                                   bool(pipeline_execution_with_tensor_core), batch_size,
                                   size_threshold, combine_small_tables,
                                   TableMultipliers.of(table_multipliers))
-        features = named_features(feature_config)
-        small = {name: feature for name, feature in features.items()
+        own = named_features(self._settings.feature_config)
+        small = {name: feature for name, feature in own.items()
                  if size_threshold is None or feature.table.vocabulary_size <= size_threshold}
-        large = {name: feature for name, feature in features.items() if name not in small}
+        large = {name: feature for name, feature in named_features(feature_config).items()
+                 if name not in small}
         self._small_layers = self._embedding_layers(small)
         self._settings.multipliers.resolve(  # checks the keys
             named_tables(large) if large else ())

@@ -5,7 +5,7 @@ from typing import Any
 
 import tensorflow as tf
 
-from tpu_estimator_embedding.mid_level.config.structure import named_tables
+from tpu_estimator_embedding.mid_level.config.structure import named_tables, own_configs
 from tpu_estimator_embedding.mid_level.config.table_config import TableConfig
 from tpu_estimator_embedding.mid_level.config.to_plan import slot_functions, to_plan
 from tpu_estimator_embedding.mid_level.serving.stacked_restore import StackedRestore
@@ -28,7 +28,7 @@ class PlainTables(tf.__internal__.tracking.Trackable):
     """
 
     def __init__(self, feature_config: Any, optimizer: Any) -> None:
-        self._feature_config = feature_config
+        self._feature_config = own_configs(feature_config)
         self._tables = named_tables(feature_config)
         self._plan = to_plan(feature_config, optimizer)
         self._slot_functions = slot_functions(self._tables, optimizer)
@@ -40,6 +40,11 @@ class PlainTables(tf.__internal__.tracking.Trackable):
         """The variable of each table, `[vocabulary_size, dim]`, by its TableConfig."""
         return {config: self.variables[name]["parameters"]
                 for name, config in self._tables.items()}
+
+    def _own_tables(self) -> dict[TableConfig, tf.Variable]:
+        """Returns the variable of each table by the TableConfig in this object's copy."""
+        return {config: self.variables[name]["parameters"]
+                for name, config in named_tables(self._feature_config).items()}
 
     @property
     def variables(self) -> dict[str, dict[str, tf.Variable]]:

@@ -46,7 +46,7 @@ class TPUEmbeddingForServing(PlainTables):
 
     def embedding_lookup(self, features: Any, weights: Any = None) -> Any:
         """Looks up features; see `serving_embedding_lookup` for arguments, result and errors."""
-        return serving_embedding_lookup(features, weights, self.embedding_tables,
+        return serving_embedding_lookup(features, weights, self._own_tables(),
                                         self._feature_config)
 
     __call__ = embedding_lookup

@@ -1,0 +1,68 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Configs may be changed once an object was made of them: it has its own."""
+
+import numpy as np
+import pytest
+import tensorflow as tf
+
+from tpu_estimator_embedding import mid_level
+
+
+def make(of):
+    """Returns what `of(feature_config)` makes, the config, changed since, and its table."""
+    table = mid_level.TableConfig(8, 2, tf.ones_initializer(), combiner="sum", name="words")
+    feature_config = {"a": mid_level.FeatureConfig(table, output_shape=[2])}
+    made = of(feature_config)
+    feature = feature_config.pop("a")
+    feature_config["b"] = feature
+    feature.max_sequence_length, feature.output_shape = 5, tf.TensorShape([7])
+    feature.table, table.combiner, table.dim = None, "mean", 3
+    return made, table
+
+
+def engine(feature_config):
+    return mid_level.TPUEmbedding(feature_config, mid_level.SGD(1.0))
+
+
+def from_engine(embedding, features):
+    embedding.enqueue(features, training=False)
+    return embedding.dequeue()
+
+
+def layer(feature_config):
+    return mid_level.TPUEmbeddingLayer(feature_config, mid_level.SGD(1.0))
+
+
+def serving(feature_config):
+    return mid_level.TPUEmbeddingForServing(feature_config, None)
+
+
+@pytest.mark.parametrize("of, look_up", [
+    (engine, from_engine),
+    (lambda config: mid_level.TPUEmbeddingV2(config, mid_level.SGD(1.0), num_sc_per_chip=1),
+     lambda embedding, features: embedding(features)[0]),
+    (lambda config: mid_level.TPUEmbeddingV0(config, None),
+     lambda embedding, features: embedding(features)),
+    (serving, lambda embedding, features: embedding(features)),
+    (layer, lambda layer, features: layer(features)),
+    (lambda config: mid_level.PartialTPUEmbedding(config, "sgd", size_threshold=0),
+     lambda layer, features: layer(features)),
+    (lambda config: mid_level.PartialTPUEmbedding(config, "sgd"),
+     lambda layer, features: layer(features))])
+def test_changed_configs_do_not_matter(of, look_up):
+    made, _ = make(of)
+    activations = look_up(made, {"a": tf.SparseTensor([[0, 0], [0, 1], [1, 0]], [3, 4, 3], [2, 2])})
+    np.testing.assert_array_equal(activations["a"], [[2, 2], [1, 1]])
+
+
+@pytest.mark.parametrize("of", [engine, layer, serving])
+def test_tables_are_found_by_the_programs_own_config(of):
+    made, table = make(of)
+    assert made.embedding_tables[table].shape == [8, 2]
+
+
+def test_layer_is_saved_as_it_was_made():
+    made, _ = make(layer)
+    again = mid_level.TPUEmbeddingLayer.from_config(made.get_config())
+    [config] = again.embedding_tables
+    assert (config.dim, config.combiner) == (2, "sum")
