@@ -24,19 +24,20 @@ PROGRAMS = {
     "click_through_rate": (
         lambda directory: synthetic_data.write_clicks(directory, 2000, 64),
         ["--data_dir=.", "--num_shards=1", f"--train_steps={STEPS}", "--mode=train",
-         "--train_batch_size=64", "--eval_batch_size=64"], {"TEE401", "TEE403", "TEE405"},
+         "--train_batch_size=64", "--eval_batch_size=64"],
+        {"TEE401", "TEE403", "TEE404", "TEE405", "TEE408"},
         "program.create_estimator()", "program.make_input_fn('train-*.tfrecord', True)"),
     "rating_tables": (
         lambda directory: synthetic_data.write_ratings(directory, 6000),
         ["--ratings=ratings.npz", "--num_shards=1", f"--train_steps={STEPS}"],
-        {"TEE401", "TEE403", "TEE404"},
+        {"TEE401", "TEE403", "TEE404", "TEE408"},
         "program.Trainer(program.model_fn, embedding_config, program.make_optimizer, "
         "program.dense_learning_rate, train_batch_size=512, eval_batch_size=512)",
         "program.train_input_fn"),
     "two_tower": (
         lambda directory: synthetic_data.write_sessions(directory, 6000),
         ["--sessions=sessions.npz", f"--steps={STEPS}", "--output=vectors.npz"],
-        {"TEE401", "TEE403"},
+        {"TEE401", "TEE403", "TEE408"},
         "program.build_estimator(program.item_columns(), True)",
         "program.make_input_fn({name: value.astype('int64')[600:] for name, value in "
         "np.load('sessions.npz').items()}, True)"),  # the first tenth is held out

@@ -130,7 +130,6 @@ def test_program_gets_a_keras_optimizer_and_the_report_its_difference(stage):
 
 @pytest.mark.parametrize("old, new, reason", [
     ("tf.train.Momentum", "tf.train.ProximalAdagrad", "has no counterpart in tf_keras"),
-    ("tf.train.Momentum", "own.Momentum", "`own.MomentumOptimizer` has no counterpart"),
     ("rate, momentum=0.9", "rate, momentum=0.9, speed=2", "argument 'speed'"),
     ("rate, momentum=0.9", "rate, momentum=0.9, name=params['name']", "not a constant"),
 ])
@@ -140,7 +139,7 @@ def test_other_optimizers_are_refused_and_the_program_stays_at_stage_1(old, new,
     [found] = [one for one in result.findings if one.code == "TEE407"]
     assert reason in found.message
     assert result.data == rewrite(program).data
-    assert "Optimizer(" in result.data.decode().splitlines()[found.line - 1]
+    assert "Optimizer(" in program.splitlines()[found.line - 1]
 
 
 def test_stages_without_a_keras_optimizer_refuse_it(capsys):

@@ -115,28 +115,29 @@ def test_output_is_the_model_and_no_more():
 
 @pytest.mark.parametrize("old, new, reason", [
     ("optimizer.minimize(loss, global_step=step)", "make_train_op(optimizer, loss)",
-     "made by another function"),
+     "the train_op is `make_train_op(optimizer, loss)`"),
     ("optimizer.minimize(loss, global_step=step)",
      "optimizer.apply_gradients(zip(tf.clip_by_global_norm(tf.gradients(loss, v), 1)[0], v))",
-     "write it in Trainer.train_step"),
+     "increments no global step"),
     ("tf.train.MomentumOptimizer(rate, momentum=0.9)", "make_optimizer_of(rate)",
-     "0 optimizers of tf.train"),
+     "which is not one of tf.train"),
     ("tf.layers.dense(net, 1)", "tf.keras.layers.Dense(1)(net)", "makes new variables"),
     ("    return tf.estimator.tpu.TPUEstimatorSpec(mode, loss=loss, train_op=train_op)",
      "    return make_spec(mode, loss, train_op)", "it has 0 train_op"),
-    ("        model_fn, config", "        params=None, config", "no function at the top"),
+    ("        model_fn, config", "        params=None, config", "no function of this module"),
     ("def main():", "class Trainer:\n    pass\n\n\ndef main():", "uses the names ['Trainer']"),
     ("estimator = tf.estimator.tpu.TPUEstimator(",
      "other = tf.estimator.tpu.TPUEstimator(model_fn)\n    estimator = "
      "tf.estimator.tpu.TPUEstimator(", "2 TPUEstimators"),
-    ("exponential_decay(0.1, step", "exponential_decay(0.1 * loss, step", "use ['loss']"),
+    ("exponential_decay(0.1, step", "exponential_decay(0.1 * loss, step",
+     "use ['features', 'labels']"),
 ])
 def test_what_is_not_understood_is_left_at_explicit_imports(old, new, reason):
     assert old in PROGRAM
     program = PROGRAM.replace(old, new)
     text, found = migrated(program)
-    assert codes_of(found) == ["TEE402"]
-    assert reason in found[0].message
+    assert "TEE402" in codes_of(found)
+    assert reason in " ".join(one.message for one in found)
     assert text == rewrite(program).data.decode()
 
 

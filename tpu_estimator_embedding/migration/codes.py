@@ -61,6 +61,7 @@ CODES = {code.name: code for code in (
     Code("TEE304", LEFT, "program ended without a TPUEstimator"),
     Code("TEE305", LEFT, "captured configuration builds another plan"),
     Code("TEE306", NOTE, "setting that only the Estimator has"),
+    Code("TEE307", DECISION, "value of one run"),
     # TF2 training loops and Keras layers.
     Code("TEE401", CHANGED, "model_fn split into a forward function and a training step"),
     Code("TEE402", LEFT, "model_fn that cannot be split"),
@@ -69,6 +70,10 @@ CODES = {code.name: code for code in (
     Code("TEE405", DECISION, "numbers that may differ"),
     Code("TEE406", DECISION, "dense optimizer replaced by one of Keras"),
     Code("TEE407", LEFT, "dense optimizer without a counterpart in Keras"),
+    Code("TEE408", DECISION, "argument that is not carried over"),
+    Code("TEE409", LEFT, "effect that would be another one"),
+    Code("TEE410", DECISION, "code whose effect is not known"),
+    Code("TEE411", NOTE, "random numbers that are drawn anew"),
     # Keras RS.
     Code("TEE501", LEFT, "refused: other arithmetic"),
     Code("TEE502", DECISION, "arithmetic that differs by a stated amount"),

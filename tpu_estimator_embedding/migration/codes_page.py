@@ -70,6 +70,8 @@ ADVICE = {
     "TEE305": "Please report it with the program. Correct `embedding_config.py` by hand until its "
               "plan is the one that the message shows.",
     "TEE306": "Nothing to do, unless you need the setting: the results are the same.",
+    "TEE307": "`embedding_config.py` has the value that the program had in the captured run. "
+              "Decide whether it is the one to keep, or write the expression there by hand.",
     "TEE401": "Read the training step once. See `columns.rst`.",
     "TEE402": "The module is at stage 1. Change what the message names, then run the tool again; "
               "or write the training step by hand, as the pages of this guide do.",
@@ -83,6 +85,15 @@ ADVICE = {
               "`--dense-optimizer keras` the legacy optimizer stays, bit for bit.",
     "TEE407": "The module is at stage 1. Run again without `--dense-optimizer keras`, which keeps "
               "the legacy optimizer, or change the optimizer first and compare the training.",
+    "TEE408": "Decide whether the argument matters. `arguments.rst` has every argument of the "
+              "Estimator's constructors, with what becomes of it.",
+    "TEE409": "The forward pass keeps the line, which does something else in TF2 than in the "
+              "Estimator, or fails. Do what the message says.",
+    "TEE410": "The tool accepts only code that it knows in full. Check that what the message names "
+              "only computes its result, or makes variables by their names. Anything else, such as "
+              "assignments, has to be written in the training step.",
+    "TEE411": "Nothing to do, unless you compare runs: random numbers are others in TF2, even with "
+              "the same seed.",
     "TEE501": "Choose another optimizer, or stay at stage 2. `keras_rs.rst` has the reasons in "
               "numbers.",
     "TEE502": "Decide whether the difference matters. `keras_rs.rst` has a table of differences.",

@@ -4,33 +4,48 @@
 from __future__ import annotations
 
 import dataclasses
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator, Sequence
 from typing import Any
 
 import libcst as cst
 from libcst import matchers
 
 from tpu_estimator_embedding.migration.bindings import dotted
+from tpu_estimator_embedding.migration.constructor_arguments import SPEC_ORDER
+from tpu_estimator_embedding.migration.effects import SPEC, Effects, NameTable, Problem
+from tpu_estimator_embedding.migration.forward_rewrite import holds
+from tpu_estimator_embedding.migration.known_effects import CHANGING_METHODS
+from tpu_estimator_embedding.migration.train_op import (
+    STEP_CALLS,
+    Line,
+    TrainOp,
+    lines_of,
+    targets_of,
+)
 
-SPEC = "TPUEstimatorSpec"
 _KEPT = ("mode", "predictions", "loss", "eval_metrics")
-_ORDER = ("mode", "predictions", "loss", "train_op", "eval_metrics", "export_outputs",
-          "scaffold_fn", "host_call", "training_hooks", "evaluation_hooks", "prediction_hooks")
-_STEP_CALLS = ("get_global_step", "get_or_create_global_step")
+_PARAMETERS = ("features", "labels", "mode", "params", "config")
 
 
 class NotSplitError(Exception):
-    """A model_fn has an unsupported form, which the message names.
+    """A module has an unsupported form.
 
     Attributes:
-        code: of the report.
+        problems: what is unsupported, with the places.
     """
 
     code = "TEE402"
 
     def __init__(self, message: str, node: cst.CSTNode) -> None:
         super().__init__(message)
-        self.node = node
+        self.problems: Sequence[Problem] = (Problem(node, self.code, message),)
+
+    @classmethod
+    def of(cls, problems: Sequence[Problem]) -> NotSplitError:
+        """Returns an error with several problems."""
+        error = cls(problems[0].message, problems[0].node)
+        error.problems = problems
+        return error
 
 
 @dataclasses.dataclass(frozen=True)
@@ -40,48 +55,227 @@ class Parts:
     Attributes:
         forward: the function without its training.
         optimizer: the call that makes the legacy optimizer.
-        statements: the statements that its arguments need, in order.
+        rate: its argument with the learning rate.
+        rate_statements, optimizer_statements: the statements that the learning rate, and the other
+            arguments, need, in order.
         dropped: arguments of the specs without a counterpart -> their positions.
+        problems: what the forward pass does that is not carried over, or not known to be.
     """
 
     forward: cst.FunctionDef
     optimizer: cst.Call
-    statements: tuple[cst.BaseStatement, ...]
+    rate: cst.Arg
+    rate_statements: tuple[cst.BaseStatement, ...]
+    optimizer_statements: tuple[cst.BaseStatement, ...]
     dropped: tuple[tuple[str, cst.CSTNode], ...]
+    problems: tuple[Problem, ...]
 
 
-def split(function: cst.FunctionDef) -> Parts:
+def split(function: cst.FunctionDef, names: NameTable) -> Parts:
     """Splits a model_fn.
+
+    Args:
+        function: the model_fn.
+        names: of its module.
 
     Raises:
         NotSplitError: it has an unsupported form.
     """
-    specs = list(_specs(function))
-    if not specs:
-        raise NotSplitError("it returns no TPUEstimatorSpec itself", function)
-    arguments = [(call, _arguments(call)) for call in specs]
-    seeds = {name for call, given in arguments for key, value in given.items()
-             if key not in _KEPT for name in names_in(value)}
-    training = [given["train_op"] for _, given in arguments if "train_op" in given]
-    if len(training) != 1:
-        raise NotSplitError(f"it has {len(training)} train_op, not one", function)
-    dropped = tuple((key, call) for call, given in arguments for key in given
-                    if key not in (*_KEPT, "train_op"))
-    kept = function.visit(_KeepForward())
-    assert isinstance(kept, cst.FunctionDef)
-    remover = _Remover(kept, seeds)
-    forward = kept.visit(remover)
-    assert isinstance(forward, cst.FunctionDef)
-    removed = [*remover.removed, cst.SimpleStatementLine([cst.Expr(training[0])])]
-    optimizer = _optimizer(removed, function)
-    _check_gradients(removed, optimizer, function)
-    statements = _needed(removed, optimizer)
-    forward_names = names_in(forward.body)
-    unknown = {name for statement in (*statements, optimizer) for name in names_in(statement)
-               if name in ("features", "labels", "loss") and name in forward_names}
-    if unknown:
-        raise NotSplitError(f"the arguments of its optimizer use {sorted(unknown)}", function)
-    return Parts(forward, optimizer, statements, dropped)
+    return _Splitter(function, names).run()
+
+
+class _Splitter:
+    def __init__(self, function: cst.FunctionDef, names: NameTable) -> None:
+        self._function, self._names = function, names
+        self._lines = lines_of(function.body)
+        self._chosen: set[cst.CSTNode] = set()  # lines that arguments of the optimizer need
+        self._problems: list[Problem] = []
+
+    def _problem(self, node: cst.CSTNode, message: str) -> None:
+        self._problems.append(Problem(node, NotSplitError.code, message))
+
+    def run(self) -> Parts:
+        specs = [(call, _arguments(call)) for call in _specs(self._function)]
+        if not specs:
+            raise NotSplitError("it returns no TPUEstimatorSpec itself", self._function)
+        self._check_signature()
+        training = [(call, given) for call, given in specs if "train_op" in given]
+        if len(training) != 1:
+            for call, _ in training[1:]:
+                self._problem(call, f"it has {len(training)} train_op, not one")
+            if not training:
+                self._problem(self._function, "it has 0 train_op, not one")
+            raise NotSplitError.of(self._problems)
+        [(call, given)] = training
+        spec_line = next((line for line in self._lines if holds(line.node, call)), None)
+        if spec_line is None:
+            raise NotSplitError("the spec with the train_op is made in a function inside of it",
+                                call)
+        train = TrainOp(self._lines, _bound_otherwise(self._function), spec_line,
+                        given["train_op"], given.get("loss"), self._names)
+        self._problems += train.problems
+        dropped = [value for _, given in specs for key, value in given.items() if key not in _KEPT]
+        gone = _gone(self._function, self._lines, train, dropped)
+        if train.optimizer is None:
+            effects = self._effects(gone, train, dropped)
+            raise NotSplitError.of([*self._problems, *filter(_is_of_forward, effects)])
+        rate = self._rate(train.optimizer)
+        others = [argument.value for argument in train.optimizer.args if argument is not rate]
+        slices = (self._slice([rate.value], train, train.optimizer),
+                  self._slice(others, train, train.optimizer, has_step=False) if others else ())
+        effects = self._effects(gone, train, dropped)
+        if self._problems:
+            raise NotSplitError.of([*self._problems, *filter(_is_of_forward, effects)])
+        return Parts(
+            self._forward(gone, train), train.optimizer, rate, *slices,
+            tuple((key, call) for call, given in specs for key in given
+                  if key not in (*_KEPT, "train_op")), tuple(effects))
+
+    def _check_signature(self) -> None:
+        parameters = self._function.params
+        odd = [*parameters.kwonly_params, *parameters.posonly_params]
+        odd += [star for star in (parameters.star_arg, parameters.star_kwarg)
+                if isinstance(star, cst.Param)]
+        odd += [one for one in parameters.params if one.name.value not in _PARAMETERS]
+        for parameter in odd:
+            self._problem(parameter, f"it has the parameters {[parameter.name.value]}: only "
+                          f"{', '.join(_PARAMETERS)} are known, without * and **")
+        for decorator in self._function.decorators:
+            self._problem(decorator, "it has a decorator, which may do anything")
+
+    def _effects(self, gone: set[cst.CSTNode], train: TrainOp,
+                 dropped: Iterable[cst.BaseExpression]) -> list[Problem]:
+        """Returns what the forward pass, and the code of the learning rate, do besides."""
+        steps = [call for line in (*gone, *dropped)
+                 for call in matchers.findall(line, matchers.Call())
+                 if isinstance(call, cst.Call) and self._names.of_tensorflow(
+                     call.func) in STEP_CALLS]
+        headers = [item for statement in train.updates for item in statement.items]
+        found = Effects(
+            self._names, [*(gone - self._chosen), *dropped, *steps, *headers]).check(
+                self._function, [argument.value for argument in train.optimizer.args]
+                if train.optimizer is not None else ())
+        is_config_used = "config" in _names(
+            self._function.body, {line.node for line in self._lines if isinstance(
+                line.statement, cst.Del)})
+        if is_config_used and any(one.name.value == "config"
+                                  for one in self._function.params.params):
+            found.append(Problem(self._function, "TEE409", "it uses `config`, which is None for "
+                                 "the forward pass"))
+        if not train.updates:
+            found += [Problem(call, "TEE409", "`batch_normalization` without control dependencies "
+                              "on UPDATE_OPS: in the Estimator its averages do not move, in TF2 "
+                              "they do")
+                      for call in matchers.findall(self._function, matchers.Call())
+                      if isinstance(call, cst.Call) and self._names.of_tensorflow(
+                          call.func) == "layers.batch_normalization"]
+        return found
+
+    def _rate(self, optimizer: cst.Call) -> cst.Arg:
+        named = [argument for argument in optimizer.args if argument.keyword is not None
+                 and argument.keyword.value == "learning_rate"]
+        first = [argument for argument in optimizer.args[:1] if argument.keyword is None]
+        stars = [argument for argument in optimizer.args if argument.star]
+        if stars or not (named or first):
+            raise NotSplitError("its optimizer has no learning rate, or * arguments", optimizer)
+        return (named or first)[0]
+
+    def _slice(self, expressions: Sequence[cst.BaseExpression], train: TrainOp,
+               optimizer: cst.Call, *, has_step: bool = True) -> tuple[cst.BaseStatement, ...]:
+        """Returns the statements that expressions of the optimizer need."""
+        bound = _bound(self._function)
+        wanted = {name for expression in expressions for name in _names(expression)}
+        chosen: set[cst.CSTNode] = set()
+        place = next(index for index, line in enumerate(self._lines)
+                     if holds(line.node, optimizer))
+        is_growing = True
+        while is_growing:
+            new = [line for line in self._lines[:place] if line.node not in chosen
+                   and targets_of(line.node) & wanted]
+            for line in new:
+                chosen.add(line.node)
+                wanted |= _names(line.node)
+                for statement, _ in line.around:
+                    if isinstance(statement, cst.If) and train.in_training(statement.test) is None:
+                        wanted |= _names(statement.test)
+            is_growing = bool(new)
+        defined = {name for line in self._lines if line.node in chosen
+                   for name in targets_of(line.node)}
+        unknown = (wanted & bound) - defined - {"params"}
+        if unknown or (wanted & {"features", "labels", "mode", "config"} & bound):
+            names = sorted(unknown | (wanted & {"features", "labels", "mode", "config"} & bound))
+            self._problem(expressions[0], f"the arguments of its optimizer use {names}, which its "
+                          "training step does not have")
+            return ()
+        self._chosen |= chosen
+        self._check_unchanged(wanted & bound)
+        statements = self._sliced(self._function.body, chosen, train)
+        calls = [call for node in (*chosen, *expressions) for call in matchers.findall(
+            node, matchers.Call()) if isinstance(call, cst.Call)]
+        if not has_step and any(
+                self._names.of_tensorflow(call.func) in STEP_CALLS for call in calls):
+            self._problem(expressions[0], "an argument of its optimizer besides the learning rate "
+                          "depends on the step")
+        return tuple(statements)
+
+    def _check_unchanged(self, names: set[str]) -> None:
+        """Reports statements that change the objects of variables in place."""
+        for node in matchers.findall(self._function.body, matchers.Call() | matchers.AssignTarget()
+                                     | matchers.AugAssign() | matchers.Del()):
+            if isinstance(node, cst.Call):
+                words = dotted(node.func)
+                is_change = len(words) > 1 and words[-1] in CHANGING_METHODS and words[0] in names
+            else:
+                target = node.target
+                is_change = isinstance(target, (cst.Subscript, cst.Attribute)) and bool(
+                    _names(target) & names)
+            if is_change:
+                self._problem(node, "it changes what the arguments of its optimizer are computed "
+                              "from")
+
+    def _sliced(self, body: cst.BaseSuite, chosen: set[cst.CSTNode],
+                train: TrainOp) -> list[Any]:
+        """Returns the chosen statements, with the conditions that decide about them."""
+        statements: list[Any] = []
+        for statement in body.body:
+            if statement in chosen:
+                statements.append(statement)
+            elif not any(holds(statement, line) for line in chosen):
+                continue
+            elif isinstance(statement, cst.If):
+                statements += self._sliced_if(statement, chosen, train)
+            elif isinstance(statement, cst.With) and all(
+                    self._names.of_tensorflow(item.item.func) in (
+                        "name_scope", "control_dependencies")
+                    for item in statement.items if isinstance(item.item, cst.Call)):
+                statements += self._sliced(statement.body, chosen, train)
+            else:
+                self._problem(statement, "the arguments of its optimizer are computed in a "
+                              "statement of an unknown kind")
+        return statements
+
+    def _sliced_if(self, statement: cst.If, chosen: set[cst.CSTNode],
+                   train: TrainOp) -> list[Any]:
+        body = self._sliced(statement.body, chosen, train)
+        orelse: list[Any] = []
+        if isinstance(statement.orelse, cst.If):
+            orelse = self._sliced_if(statement.orelse, chosen, train)
+        elif statement.orelse is not None:
+            orelse = self._sliced(statement.orelse.body, chosen, train)
+        taken = train.in_training(statement.test)
+        if taken is not None:
+            return body if taken else orelse
+        if not body and not orelse:
+            return []
+        empty = [cst.parse_statement("pass")]
+        return [statement.with_changes(
+            body=cst.IndentedBlock(body or empty),
+            orelse=cst.Else(cst.IndentedBlock(orelse)) if orelse else None)]
+
+    def _forward(self, gone: set[cst.CSTNode], train: TrainOp) -> cst.FunctionDef:
+        forward = self._function.visit(_Forward(gone, set(train.updates)))
+        assert isinstance(forward, cst.FunctionDef)
+        return forward
 
 
 def returns_specs(function: cst.FunctionDef) -> bool:
@@ -93,12 +287,16 @@ def returns_specs(function: cst.FunctionDef) -> bool:
 
 
 def bound_names(function: cst.FunctionDef, but: cst.FunctionDef) -> set[str]:
-    """Returns the parameters of a function and the names that it assigns, except in nested ones."""
-    inside = set(matchers.findall(but, matchers.SimpleStatementLine()))
-    lines = [line for line in matchers.findall(function.body, matchers.SimpleStatementLine())
-             if isinstance(line, cst.SimpleStatementLine) and line not in inside]
-    return {parameter.name.value for parameter in function.params.params}.union(
-        *map(_targets, lines))
+    """Returns the parameters of a function and the names that it binds, except in another one."""
+    return _bound(function.with_changes(body=function.body.deep_remove(but)))
+
+
+def _is_of_forward(problem: Problem) -> bool:
+    """Whether a problem concerns more than the training that was not understood anyway."""
+    name = (dotted(problem.node.func) or ("",))[-1] if isinstance(problem.node, cst.Call) else ""
+    return not name.endswith("Optimizer") and name not in (
+        "minimize", "compute_gradients", "apply_gradients", "control_dependencies",
+        "get_collection", "group")
 
 
 def _specs(function: cst.FunctionDef) -> Iterator[cst.Call]:
@@ -110,18 +308,95 @@ def _specs(function: cst.FunctionDef) -> Iterator[cst.Call]:
 def _arguments(call: cst.Call) -> dict[str, cst.BaseExpression]:
     if any(argument.star for argument in call.args):
         raise NotSplitError("its TPUEstimatorSpec has * or ** arguments", call)
-    return {argument.keyword.value if argument.keyword else _ORDER[index]: argument.value
+    return {argument.keyword.value if argument.keyword else SPEC_ORDER[index]: argument.value
             for index, argument in enumerate(call.args)}
 
 
 def names_in(node: cst.CSTNode) -> set[str]:
     """Returns every name in a node."""
-    return {name.value for name in matchers.findall(node, matchers.Name())
-            if isinstance(name, cst.Name)}
+    return _names(node)
 
 
-class _KeepForward(cst.CSTTransformer):
-    """Turns specs into Outputs."""
+def _names(node: cst.CSTNode, but: Iterable[cst.CSTNode] = ()) -> set[str]:
+    """Returns the names in a node, but not those of attributes and keywords, nor in some nodes."""
+    if node in but:
+        return set()
+    if isinstance(node, cst.Name):
+        return {node.value}
+    if isinstance(node, cst.Attribute):
+        return _names(node.value, but)
+    if isinstance(node, cst.Arg):
+        return _names(node.value, but)
+    return {name for child in node.children for name in _names(child, but)}
+
+
+def _bound_otherwise(function: cst.FunctionDef) -> set[str]:
+    """Returns the names that a function binds, other than by assignments."""
+    names: set[str] = set()
+    for node in matchers.findall(function.body, matchers.For() | matchers.AsName()
+                                 | matchers.FunctionDef() | matchers.ClassDef()
+                                 | matchers.NamedExpr() | matchers.ImportAlias()):
+        if isinstance(node, (cst.FunctionDef, cst.ClassDef)):
+            names.add(node.name.value)
+        elif isinstance(node, cst.AsName):
+            names |= _names(node.name)
+        elif isinstance(node, (cst.For, cst.NamedExpr)):
+            names |= _names(node.target)
+        elif isinstance(node, cst.ImportAlias) and node.asname is None:
+            names |= set(dotted(node.name)[:1])
+    return names
+
+
+def _bound(function: cst.FunctionDef) -> set[str]:
+    """Returns the parameters of a function, and every name that it binds."""
+    names = {parameter.name.value for parameter in function.params.params}
+    for target in matchers.findall(function.body, matchers.AssignTarget() | matchers.AugAssign()
+                                   | matchers.AnnAssign()):
+        if not isinstance(target.target, (cst.Attribute, cst.Subscript)):
+            names |= _names(target.target)
+    return names | _bound_otherwise(function)
+
+
+def _gone(function: cst.FunctionDef, lines: list[Line], train: TrainOp,
+          dropped: Iterable[cst.BaseExpression]) -> set[cst.CSTNode]:
+    """Returns the lines that only training, or a dropped argument of a spec, needs."""
+    dropped = set(dropped)
+    headers = {item for statement in train.updates for item in statement.items}
+    gone: set[cst.CSTNode] = set(train.lines)
+    wanted = {name for node in (*gone, *dropped) for name in _names(node)}
+    is_growing = True
+    while is_growing:
+        new = [line.node for line in lines if line.node not in gone
+               and (targets := targets_of(line.node)) and targets <= wanted
+               and not _uses_elsewhere(function, lines, {*gone, *dropped, *headers}, targets)]
+        is_growing = bool(new)
+        gone.update(new)
+        wanted |= {name for line in new for name in _names(line)}
+    # A line of the train_op whose variable the forward pass uses too stays there.
+    kept = [line for line in train.lines if (targets := targets_of(line)) and _uses_elsewhere(
+        function, lines, {*gone, *dropped, *headers}, targets)]
+    return gone - set(kept)
+
+
+def _uses_elsewhere(function: cst.FunctionDef, lines: list[Line], but: set[cst.CSTNode],
+                    targets: set[str]) -> bool:
+    """Whether anything but the assignments of variables themselves uses them."""
+    own = {line.node for line in lines
+           if targets_of(line.node) and targets_of(line.node) <= targets}
+    return bool(_names(function.body, but | own) & targets)
+
+
+class _Forward(cst.CSTTransformer):
+    """Removes lines, and turns specs into Outputs.
+
+    Args:
+        gone: the lines.
+        updates: `with` statements that the forward pass does not need.
+    """
+
+    def __init__(self, gone: set[cst.CSTNode], updates: set[cst.With]) -> None:
+        super().__init__()
+        self._gone, self._updates = gone, updates
 
     def leave_Call(self, original_node: cst.Call, updated_node: cst.Call) -> cst.BaseExpression:
         if dotted(original_node.func)[-1:] != (SPEC,):
@@ -131,113 +406,26 @@ class _KeepForward(cst.CSTTransformer):
             cst.SimpleWhitespace(""), cst.SimpleWhitespace(""))) for key, value in given.items()]
         return updated_node.with_changes(func=cst.Name("Outputs"), args=arguments)
 
-
-class _Remover(cst.CSTTransformer):
-    """Removes code that only training needs: assignments to `seeds` that nothing else uses."""
-
-    def __init__(self, function: cst.FunctionDef, seeds: set[str]) -> None:
-        super().__init__()
-        self.removed: list[cst.BaseStatement] = []
-        lines = [line for line in matchers.findall(function.body, matchers.SimpleStatementLine())
-                 if isinstance(line, cst.SimpleStatementLine)]
-        self._gone: set[cst.CSTNode] = set()
-        wanted, is_growing = set(seeds), True
-        while is_growing:
-            new = [line for line in lines if line not in self._gone
-                   and (targets := _targets(line)) and targets <= wanted
-                   and not self._is_used(function, lines, targets)]
-            self._gone.update(new)
-            wanted |= {name for line in new for name in names_in(line)}
-            is_growing = bool(new)
-        self.removed += [line for line in lines if line in self._gone]
-
-    def _is_used(self, function: cst.FunctionDef, lines: list[cst.SimpleStatementLine],
-                 targets: set[str]) -> bool:
-        """Whether a remaining statement, other than their own assignments, uses targets."""
-        for line in lines:
-            is_own = bool(_targets(line)) and _targets(line) <= targets
-            if line not in self._gone and not is_own and names_in(line) & targets:
-                return True
-        headers = [part for kind in (matchers.If(), matchers.While(), matchers.For(),
-                                     matchers.With())
-                   for block in matchers.findall(function.body, kind)
-                   for part in block.children if not isinstance(part, cst.IndentedBlock)]
-        return any(names_in(part) & targets for part in headers if not isinstance(part, cst.If))
-
     def on_visit(self, node: cst.CSTNode) -> bool:
         return node not in self._gone
 
     def on_leave(self, original_node: Any, updated_node: Any) -> Any:
         if original_node in self._gone:
             return cst.RemoveFromParent()
-        body = getattr(updated_node, "body", None)
-        is_empty = isinstance(body, cst.IndentedBlock) and not body.body
-        if is_empty and isinstance(original_node, (cst.If, cst.With)):
+        return super().on_leave(original_node, updated_node)
+
+    def leave_With(self, original_node: cst.With, updated_node: cst.With) -> Any:
+        if original_node in self._updates:
+            return cst.FlattenSentinel(list(updated_node.body.body))
+        return updated_node if updated_node.body.body else cst.RemoveFromParent()
+
+    def leave_Else(self, original_node: cst.Else, updated_node: cst.Else) -> Any:
+        return updated_node if updated_node.body.body else cst.RemoveFromParent()
+
+    def leave_If(self, original_node: cst.If, updated_node: cst.If) -> Any:
+        if updated_node.body.body:
+            return updated_node
+        if updated_node.orelse is None:
             return cst.RemoveFromParent()
-        return updated_node
-
-
-def _targets(line: cst.BaseStatement) -> set[str]:
-    """Returns the variables that a line assigns; empty if it does anything else."""
-    if not isinstance(line, cst.SimpleStatementLine) or len(line.body) != 1:
-        return set()
-    statement = line.body[0]
-    if isinstance(statement, cst.AugAssign):
-        targets: list[cst.BaseExpression] = [statement.target]
-    elif isinstance(statement, cst.Assign):
-        targets = [target.target for target in statement.targets]
-    else:
-        return set()
-    names: set[str] = set()
-    for target in targets:
-        elements = [element.value for element in target.elements] if isinstance(
-            target, cst.Tuple) else [target]
-        for element in elements:
-            if not isinstance(element, cst.Name):
-                return set()
-            names.add(element.value)
-    return names
-
-
-def _optimizer(removed: list[cst.BaseStatement], function: cst.FunctionDef) -> cst.Call:
-    calls = [call for line in removed for call in matchers.findall(line, matchers.Call())
-             if isinstance(call, cst.Call)]
-    found = [call for call in calls if (name := (dotted(call.func) or ("",))[-1]).endswith(
-        "Optimizer") and name != "CrossShardOptimizer"]
-    if len(found) != 1:
-        raise NotSplitError(f"it makes {len(found)} optimizers of tf.train itself, not one",
-                            function)
-    return found[0]
-
-
-def _check_gradients(removed: list[cst.BaseStatement], optimizer: cst.Call,
-                     function: cst.FunctionDef) -> None:
-    """Rejects gradients that are changed before they are applied."""
-    calls = [(dotted(call.func) or ("",))[-1] for line in removed
-             for call in matchers.findall(line, matchers.Call())
-             if isinstance(call, cst.Call)]
-    for name in ("gradients", "clip_by_global_norm", "clip_by_norm", "clip_by_value", "group",
-                 "IndexedSlices", "ExponentialMovingAverage"):
-        if name in calls:
-            raise NotSplitError(f"its train_op calls `{name}`: write it in Trainer.train_step",
-                                function)
-    if not {"minimize", "apply_gradients"} & set(calls):
-        raise NotSplitError("its train_op is made by another function", function)
-
-
-def _needed(removed: list[cst.BaseStatement], optimizer: cst.Call) -> tuple[cst.BaseStatement, ...]:
-    """Returns the removed statements that the arguments of the optimizer need."""
-    wanted = {name for argument in optimizer.args for name in names_in(argument.value)}
-    statements: list[cst.BaseStatement] = []
-    for line in reversed(removed):
-        if optimizer in matchers.findall(line, matchers.Call()):
-            continue
-        if _targets(line) & wanted:
-            statements.insert(0, line)
-            wanted |= names_in(line)
-    return tuple(statements)
-
-
-def is_step_call(node: cst.CSTNode) -> bool:
-    """Whether an expression gets the global step of the graph."""
-    return isinstance(node, cst.Call) and (dotted(node.func) or ("",))[-1] in _STEP_CALLS
+        return updated_node.with_changes(
+            body=updated_node.body.with_changes(body=[cst.parse_statement("pass")]))

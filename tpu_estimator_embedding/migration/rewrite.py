@@ -103,8 +103,8 @@ def _rewrite_all(files: Sequence[tuple[str, bytes]], is_tf1: bool | None,
         results = [_with_loader(path, result, is_chosen=chooses) for (path, _), result in
                    zip(files, results, strict=True)]
     if to in to_tf2.TRAINERS:
-        results = [to_tf2.rewrite(result, path, to, dense_optimizer) for (path, _), result in
-                   zip(files, results, strict=True)]
+        results = [to_tf2.rewrite(result, data, path, to, dense_optimizer)
+                   for (path, data), result in zip(files, results, strict=True)]
     return [dataclasses.replace(result, findings=(
         *result.findings, *([notes[path]] if path in notes else [])))
         for (path, _), result in zip(files, results, strict=True)]

@@ -10,21 +10,28 @@ optimizer of the dense variables stays. The program needs `embedding_config.py`,
 
 from __future__ import annotations
 
+import dataclasses
+import difflib
+from collections.abc import Iterable
+
 import libcst as cst
 from libcst import matchers
 
 from tpu_estimator_embedding.migration import (
-    hand_overs,
+    estimator_uses,
     keras_optimizer,
     model_fn_parts,
     unused_configs,
 )
 from tpu_estimator_embedding.migration.bindings import Bindings, dotted
+from tpu_estimator_embedding.migration.constructor_arguments import OF_TRAINER, order_of
+from tpu_estimator_embedding.migration.effects import NameTable, Problem
 from tpu_estimator_embedding.migration.forward_rewrite import ForwardRewrite, holds
 from tpu_estimator_embedding.migration.model_fn_parts import NotSplitError, Parts
 from tpu_estimator_embedding.migration.report import Finding
 from tpu_estimator_embedding.migration.source_file import SourceFile, parse
 from tpu_estimator_embedding.migration.to_imports import Rewritten
+from tpu_estimator_embedding.migration.train_op import STEP_CALLS
 
 # Stage -> class of `tpu_estimator_embedding.trainer` in the place of TPUEstimator.
 TRAINERS = {"tf2": "Trainer", "layers": "KerasTrainer", "keras-rs": "KerasRsTrainer"}
@@ -43,16 +50,18 @@ import os
 
 os.environ.setdefault("KERAS_BACKEND", "tensorflow")  # before Keras RS is imported
 """
-_ARGUMENTS = ("model_fn", "model_dir", "config", "params", "use_tpu", "train_batch_size",
-              "eval_batch_size", "predict_batch_size", "batch_axis", "eval_on_tpu",
-              "export_to_tpu", "export_to_cpu", "warm_start_from", "embedding_config_spec")
-_FROM_CONFIG = ("model_dir", "save_checkpoints_steps", "keep_checkpoint_max")
-_TRAINER = ("params", "model_dir", "train_batch_size", "eval_batch_size", "predict_batch_size",
-            "save_checkpoints_steps", "keep_checkpoint_max")
 
 
-def rewrite(imports: Rewritten, path: str, stage: str, dense_optimizer: str) -> Rewritten:
-    """Rewrites a module that has explicit imports; one without a TPUEstimator is unchanged."""
+def rewrite(imports: Rewritten, original: bytes, path: str, stage: str,
+            dense_optimizer: str) -> Rewritten:
+    """Rewrites a module that has explicit imports; one without a TPUEstimator is unchanged.
+
+    Args:
+        imports: the module with explicit imports.
+        original: its text before, in whose lines findings are.
+        path: its name in the findings.
+        stage, dense_optimizer: as for `rewrite.rewrite`.
+    """
     if b"TPUEstimator" not in imports.data:
         return imports
     source = parse(imports.data, path)
@@ -60,9 +69,22 @@ def rewrite(imports: Rewritten, path: str, stage: str, dense_optimizer: str) -> 
     try:
         data = writer.run()
     except NotSplitError as error:
-        writer.report(error.node, error.code, str(error))
-        return Rewritten(imports.data, (*imports.findings, *writer.findings))
-    return Rewritten(data, (*imports.findings, *writer.findings))
+        writer.report_all(error.problems)
+        data = imports.data
+    lines = _original_lines(original, imports.data)
+    return Rewritten(data, (*imports.findings, *(dataclasses.replace(
+        finding, line=lines.get(finding.line, finding.line)) for finding in writer.findings)))
+
+
+def _original_lines(before: bytes, after: bytes) -> dict[int, int]:
+    """Returns the line that each line of a rewritten text was, or was made from."""
+    old, new = before.splitlines(), after.splitlines()
+    lines: dict[int, int] = {}
+    for _, start, stop, first, last in difflib.SequenceMatcher(
+            None, old, new, autojunk=False).get_opcodes():
+        for index in range(first, last):
+            lines[index + 1] = min(start + index - first, max(stop - 1, start)) + 1
+    return lines
 
 
 class _Writer:
@@ -71,12 +93,18 @@ class _Writer:
         self._is_keras = is_keras
         self._source = source
         self._bindings = Bindings(source)
+        self._names = NameTable(source.module, self._bindings)
         self.findings: list[Finding] = []
 
     def report(self, node: cst.CSTNode, code: str, message: str) -> None:
         start = self._bindings.positions[node].start
         self.findings.append(
             Finding(self._source.path, start.line, start.column + 1, code, message))
+
+    def report_all(self, problems: Iterable[Problem]) -> None:
+        """Adds findings about nodes."""
+        for problem in problems:
+            self.report(problem.node, problem.code, problem.message)
 
     def run(self) -> bytes:
         module = self._source.module
@@ -87,13 +115,12 @@ class _Writer:
         if not calls and not subclasses:
             return self._source.data
         self._check(calls, subclasses)
-        arguments = _by_name(calls[0], _ARGUMENTS)
+        arguments = _by_name(calls[0], order_of(_ESTIMATOR))
         function = self._model_fn(arguments, calls[0])
-        parts = model_fn_parts.split(function)
-        self._report_hand_overs(module, parts)
-        if "warm_start_from" in arguments:
-            self.report(calls[0], "TEE404", "`warm_start_from`: call "
-                        "Trainer.restore_estimator_checkpoint, or convert the checkpoint")
+        parts = self._split(function)
+        self.report_all(parts.problems)
+        self.report_all(estimator_uses.problems(
+            module, self._names, parts.dropped))
         config = self._config(arguments, calls[0])
         forward = module.code_for_node(parts.forward)
         below = self._definitions(parts, function)
@@ -124,34 +151,66 @@ class _Writer:
                                 subclasses[0])
         if len(calls) != 1:
             raise NotSplitError(f"{len(calls)} TPUEstimators in one module", calls[1])
+        if any(argument.star for argument in calls[0].args):
+            raise NotSplitError("its TPUEstimator has * or ** arguments", calls[0])
         bound = {*_BOUND, self._trainer, *(keras_optimizer.BOUND if self._is_keras else ())}
         taken = sorted(bound & self._bindings.global_names)
         if taken:
             raise NotSplitError(f"the program uses the names {taken} itself; rename them", calls[0])
+
+    def _split(self, function: cst.FunctionDef) -> Parts:
+        """Splits the model_fn; an error has all the problems of the module."""
+        layers = self._layers()
+        try:
+            parts = model_fn_parts.split(function, self._names)
+        except NotSplitError as error:
+            raise NotSplitError.of([*error.problems, *layers]) from error
+        if layers:
+            raise NotSplitError.of([*layers, *parts.problems])
+        return parts
+
+    def _layers(self) -> list[Problem]:
+        """Returns the Keras layers that a forward pass would make anew at every call."""
         stored = {call for store in _calls(self._source.module)
                   if dotted(store.func)[-1:] == ("get_or_create_layer",) for call in _calls(store)}
-        layers = [call for call in _calls(self._source.module)
-                  if call not in stored and ".keras.layers." in f".{'.'.join(dotted(call.func))}."
-                  and dotted(call.func)[-1] not in ("DenseFeatures", "SequenceFeatures")]
-        if layers:
-            raise NotSplitError(
-                f"`{'.'.join(dotted(layers[0].func))}` makes new variables at every call of the "
-                "forward pass: write `tf.compat.v1.keras.utils.get_or_create_layer(name, lambda: "
-                "...)` around it, with a name for each layer", layers[0])
+        layers = [(call, self._names.of_tensorflow(call.func)) for call in _calls(
+            self._source.module) if call not in stored]
+        return [Problem(
+            call, NotSplitError.code, f"`{'.'.join(dotted(call.func))}` makes new variables at "
+            "every call of the forward pass: write `tf.compat.v1.keras.utils.get_or_create_layer("
+            "name, lambda: ...)` around it, with a name for each layer")
+            for call, name in layers if name.startswith("keras.layers.") and name.rpartition(
+                ".")[2] not in ("DenseFeatures", "SequenceFeatures", "Input", "InputLayer")]
 
     def _model_fn(self, arguments: dict[str, cst.BaseExpression],
                   call: cst.Call) -> cst.FunctionDef:
-        """Returns the function that is named, or the only one that returns specs."""
-        name = dotted(arguments.get("model_fn"))
-        for statement in self._source.module.body:
-            if isinstance(statement, cst.FunctionDef) and (statement.name.value,) == name:
-                return statement
-        found = [node for node in matchers.findall(self._source.module, matchers.FunctionDef())
-                 if isinstance(node, cst.FunctionDef) and model_fn_parts.returns_specs(node)]
-        if len(found) != 1 or "model_fn" not in arguments:
-            raise NotSplitError("its model_fn is no function at the top of the module, and "
-                                f"{len(found)} functions of it return a TPUEstimatorSpec", call)
-        return found[0]
+        """Returns the function that is named, or the one that a function around it returns."""
+        given = arguments.get("model_fn")
+        if isinstance(given, cst.Name) and given.value not in self._bindings.global_names:
+            values = [line.value for line in matchers.findall(
+                self._source.module, matchers.Assign(
+                    [matchers.AssignTarget(matchers.Name(given.value))]))
+                if isinstance(line, cst.Assign)]
+            given = values[0] if len(values) == 1 else given
+        if isinstance(given, cst.Name):
+            found = self._names.functions.get(given.value, [])
+            scope = self._bindings.scope_of(given)
+            if len(found) == 1 and scope is not None and all(
+                    getattr(one, "node", None) is found[0] for one in scope[given.value]):
+                return found[0]
+            raise NotSplitError(f"its model_fn, `{given.value}`, is not one function of this "
+                                "module", given)
+        name = ""
+        if isinstance(given, cst.Call):
+            name = given.func.attr.value if isinstance(given.func, cst.Attribute) else (
+                dotted(given.func) or ("",))[-1]
+        made = [inner for node in (*self._names.functions.get(name, ()),
+                                   *self._names.methods.get(name, ()))
+                for inner in [_returned(node)] if inner is not None]
+        if len(made) != 1 or not model_fn_parts.returns_specs(made[0]):
+            raise NotSplitError("its model_fn is no function of this module by its name, and not "
+                                "the result of one that defines and returns it", call)
+        return made[0]
 
     def _config(self, arguments: dict[str, cst.BaseExpression],
                 call: cst.Call) -> dict[str, cst.BaseExpression]:
@@ -165,59 +224,53 @@ class _Writer:
             config = values[0] if len(values) == 1 else config
         if isinstance(config, cst.Call) and dotted(config.func)[-1:] == ("RunConfig",):
             return {argument.keyword.value: argument.value for argument in config.args
-                    if argument.keyword}
+                    if argument.keyword}  # those of Trainer are given by name only
         self.report(call, "TEE404", "its RunConfig is made elsewhere: give Trainer model_dir and "
                     "save_checkpoints_steps")
         return {}
 
     def _trainer_call(self, arguments: dict[str, cst.BaseExpression],
                       config: dict[str, cst.BaseExpression]) -> str:
-        given = {**{name: config[name] for name in _FROM_CONFIG if name in config}, **arguments}
+        given = {**config, **arguments}
         code = self._source.module.code_for_node
         parts = [f"{code(given['model_fn'])}, embedding_config, make_optimizer, "
                  "dense_learning_rate"]
-        parts += [f"{name}={code(given[name])}" for name in _TRAINER if name in given]
+        parts += [f"{name}={code(given[name])}" for name in OF_TRAINER if name in given]
         parts += ["dense_slots=DENSE_SLOTS"] * self._is_keras
         return f"{self._trainer}(\n    " + ",\n    ".join(parts) + ")"
 
     def _definitions(self, parts: Parts, function: cst.FunctionDef) -> list[str]:
         """Returns the definitions below the function of the forward pass."""
         code = self._source.module.code_for_node
-        names = [parameter.name.value for parameter in function.params.params]
-        unknown = set(names) - {"features", "labels", "mode", "params", "config"}
-        if unknown:
-            raise NotSplitError(f"it has the parameters {sorted(unknown)}", function)
-        statements = "".join("    " + line + "\n" for statement in parts.statements
-                             for line in _dedented(code(statement)).splitlines())
-        given = parts.optimizer.args
-        rate = next((argument for argument in given if argument.keyword is not None
-                     and argument.keyword.value == "learning_rate"), given[0] if given else None)
-        if rate is None or rate.star:
-            raise NotSplitError("its optimizer has no learning rate", function)
-        made, kind, others = self._optimizer(parts, rate, function)
+        made, kind, others = self._optimizer(parts)
         self._check_free(parts, function)
         marks = "".join(f"# Hand-over TEE404: {finding.message}.\n" for finding in self.findings
                         if finding.code == "TEE404")
         return [
             f"{marks}def dense_learning_rate(global_step, params):\n"
             f"    \"\"\"Returns the learning rate of a step, as model_fn computed it.\"\"\"\n"
-            f"{_with_step(statements)}    return {_with_step(code(rate.value))}\n",
+            f"{_with_step(self._indented(parts.rate_statements))}"
+            f"    return {_with_step(code(parts.rate.value))}\n",
             f"def make_optimizer(learning_rate, params):\n"
             f"    \"\"\"Returns the {kind} optimizer of the dense variables.\"\"\"\n"
-            f"    return {made}\n", *others]
+            f"{self._indented(parts.optimizer_statements)}    return {made}\n", *others]
 
-    def _optimizer(self, parts: Parts, rate: cst.Arg,
-                   function: cst.FunctionDef) -> tuple[str, str, list[str]]:
+    def _indented(self, statements: Iterable[cst.CSTNode]) -> str:
+        """Returns statements of a model_fn as the body of a function."""
+        code = self._source.module.code_for_node
+        return "".join("    " + line + "\n" for statement in statements
+                       for line in _dedented(code(statement)).splitlines())
+
+    def _optimizer(self, parts: Parts) -> tuple[str, str, list[str]]:
         """Returns the call that makes it, its kind, and what the program needs besides."""
         code = self._source.module.code_for_node
         if self._is_keras:
-            call = next(call for call in _calls(function) if call.deep_equals(parts.optimizer))
-            made = keras_optimizer.written(call, code)
-            self.report(call, "TEE406", made.difference)
+            made = keras_optimizer.written(parts.optimizer, code)
+            self.report(parts.optimizer, "TEE406", made.difference)
             return made.call, "Keras", [made.definitions]
         arguments = ", ".join(
-            "learning_rate" if argument is rate and argument.keyword is None else
-            "learning_rate=learning_rate" if argument is rate else
+            "learning_rate" if argument is parts.rate and argument.keyword is None else
+            "learning_rate=learning_rate" if argument is parts.rate else
             code(argument.with_changes(comma=cst.MaybeSentinel.DEFAULT))
             for argument in parts.optimizer.args)
         return f"{code(parts.optimizer.func)}({arguments})", "legacy", []
@@ -228,23 +281,12 @@ class _Writer:
                   if isinstance(node, cst.FunctionDef) and node is not function
                   and holds(node, function)]
         local = {name for node in around for name in model_fn_parts.bound_names(node, function)}
-        used = local & {name for node in (parts.optimizer, *parts.statements)
+        used = local & {name for node in (parts.optimizer, *parts.rate_statements,
+                                          *parts.optimizer_statements)
                         for name in model_fn_parts.names_in(node)}
         if used:
             raise NotSplitError(f"its optimizer uses {sorted(used)} of the function around it",
-                                function)
-
-    def _report_hand_overs(self, module: cst.Module, parts: Parts) -> None:
-        for key, call in parts.dropped:
-            self.report(call, "TEE404", f"`{key}` of TPUEstimatorSpec: {hand_overs.OF_SPEC[key]}")
-        for call in _calls(module):
-            name = (dotted(call.func) or ("",))[-1]
-            is_own = isinstance(call.func, cst.Name) and name in self._bindings.global_names
-            if name in hand_overs.OF_CALL and not is_own:
-                self.report(call, "TEE404", f"`{name}`: {hand_overs.OF_CALL[name]}")
-            if name == "batch_normalization":
-                self.report(call, "TEE405", "one replica normalizes the whole batch here; the "
-                            "Estimator with num_shards above 1 normalized shares of it")
+                                parts.optimizer)
 
 
 def _calls(node: cst.CSTNode) -> list[cst.Call]:
@@ -252,10 +294,21 @@ def _calls(node: cst.CSTNode) -> list[cst.Call]:
 
 
 def _by_name(call: cst.Call, order: tuple[str, ...]) -> dict[str, cst.BaseExpression]:
-    if any(argument.star for argument in call.args):
-        raise NotSplitError("its TPUEstimator has * or ** arguments", call)
     return {argument.keyword.value if argument.keyword else order[index]: argument.value
             for index, argument in enumerate(call.args)}
+
+
+def _returned(function: cst.FunctionDef) -> cst.FunctionDef | None:
+    """Returns the nested function that is all that a function returns."""
+    inner = [node for node in function.body.body if isinstance(node, cst.FunctionDef)]
+    nested = {node for one in inner for node in matchers.findall(one, matchers.Return())}
+    returns = [node.value for node in matchers.findall(function.body, matchers.Return())
+               if isinstance(node, cst.Return) and node not in nested]
+    found = [one for one in inner if isinstance(returns[0], cst.Name)
+             and one.name.value == returns[0].value] if len(returns) == 1 else []
+    bound = [node for node in matchers.findall(function.body, matchers.AssignTarget())
+             if found and found[0].name.value in model_fn_parts.names_in(node)]
+    return found[0] if len(found) == 1 and not bound else None
 
 
 def _dedented(text: str) -> str:
@@ -266,8 +319,8 @@ def _dedented(text: str) -> str:
 
 class _WithStep(cst.CSTTransformer):
     def leave_Call(self, original_node: cst.Call, updated_node: cst.Call) -> cst.BaseExpression:
-        return cst.Name("global_step") if model_fn_parts.is_step_call(
-            original_node) else updated_node
+        name = (dotted(original_node.func) or ("",))[-1]
+        return cst.Name("global_step") if f"train.{name}" in STEP_CALLS else updated_node
 
 
 def _with_step(text: str) -> str:

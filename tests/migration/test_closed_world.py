@@ -1,0 +1,330 @@
+# SPDX-License-Identifier: Apache-2.0
+"""`--to tf2`: what a program does is written exactly, or reported with its line; never dropped."""
+
+import inspect
+import re
+
+import pytest
+
+from tests.docs import ROOT
+from tests.migration.test_to_tf2 import PROGRAM
+from tpu_estimator_embedding import (
+    EmbeddingConfigSpec,
+    RunConfig,
+    TPUConfig,
+    TPUEstimator,
+    TPUEstimatorSpec,
+    tf_estimator,
+)
+from tpu_estimator_embedding.migration import constructor_arguments
+from tpu_estimator_embedding.migration.codes import OPEN
+from tpu_estimator_embedding.migration.constructor_arguments import ARGUMENTS
+from tpu_estimator_embedding.migration.estimator_uses import METHODS
+from tpu_estimator_embedding.migration.rewrite import rewrite
+from tpu_estimator_embedding.trainer import Trainer
+
+MINIMIZE = "optimizer.minimize(loss, global_step=step)"
+TRAIN_OP = f"        train_op = {MINIMIZE}"
+UPDATES = "    with tf.control_dependencies(tf.get_collection(tf.GraphKeys.UPDATE_OPS)):\n"
+RETURN = "    return tf.estimator.tpu.TPUEstimatorSpec(mode, loss=loss, train_op=train_op)"
+FORWARD = "    # The rate falls."
+RATE = "    optimizer = tf.train.Mom"
+TRAIN = "    estimator.train(input_fn, max_steps=100)"
+HELPER = "\n\ndef helper(value=None):\n    tf.assign(value, 1.0)\n    return value\n"
+
+
+def found(old, new):
+    """Returns the text, and (code, line of the program, message) of what is open or a note."""
+    assert old in PROGRAM
+    program = PROGRAM.replace(old, new) + HELPER
+    result = rewrite(program, to="tf2")
+    lines = program.splitlines()
+    return result.data.decode(), [
+        (one.code, lines[one.line - 1].strip(), one.message) for one in result.findings
+        if one.about.kind in OPEN or one.code == "TEE411"]
+
+
+# What is between the loss and the train_op, and where the report points to.
+TRAINING = {
+    "scaled loss": (MINIMIZE, "optimizer.minimize(loss * 10.0, step)", "loss * 10.0"),
+    "second loss": (TRAIN_OP, "        total = loss + 1.0\n"
+                    "        train_op = optimizer.minimize(total, step)", "minimize(total"),
+    "scaled gradients": (
+        TRAIN_OP, "        grads = [(g * 0.1, v) for g, v in optimizer.compute_gradients(loss)]\n"
+        "        train_op = optimizer.apply_gradients(grads, step)", "g * 0.1"),
+    "filtered gradients": (
+        TRAIN_OP, "        grads = optimizer.compute_gradients(loss)\n"
+        "        grads = [one for one in grads if 'dense' in one[1].name]\n"
+        "        train_op = optimizer.apply_gradients(grads, step)", "'dense' in"),
+    "gradients changed in place": (
+        TRAIN_OP, "        grads = optimizer.compute_gradients(loss)\n"
+        "        grads[0] = (grads[0][0] * 2.0, grads[0][1])\n"
+        "        train_op = optimizer.apply_gradients(grads, step)", "grads[0] ="),
+    "gradients appended to": (
+        TRAIN_OP, "        grads = optimizer.compute_gradients(loss)\n"
+        "        grads.pop()\n"
+        "        train_op = optimizer.apply_gradients(grads, step)", "grads.pop()"),
+    "clipped gradients": (
+        TRAIN_OP, "        grads, variables = zip(*optimizer.compute_gradients(loss))\n"
+        "        grads, _ = tf.clip_by_global_norm(grads, 1.0)\n"
+        "        train_op = optimizer.apply_gradients(zip(grads, variables), step)",
+        "tf.clip_by_global_norm"),
+    "gradients of a second optimizer": (
+        TRAIN_OP, "        other = tf.train.AdamOptimizer(0.1)\n"
+        "        grads = other.compute_gradients(loss)\n"
+        "        train_op = optimizer.apply_gradients(grads, step)", "compute_gradients"),
+    "list of variables": (MINIMIZE, "optimizer.minimize(loss, step, var_list=some)", "var_list"),
+    "aggregation method": (MINIMIZE, "optimizer.minimize(loss, step, aggregation_method=2)",
+                           "aggregation_method"),
+    "dependency on an assignment": (
+        UPDATES, "    with tf.control_dependencies([tf.assign_add(counter, 1.0)]):\n",
+        "assign_add"),
+    "dependency on an assertion": (
+        UPDATES, "    with tf.control_dependencies([tf.assert_equal(a, b)]):\n", "assert_equal"),
+    "no step": (MINIMIZE, "optimizer.minimize(loss)", "minimize(loss)"),
+    "step counted by hand": (
+        TRAIN_OP, "        train_op = optimizer.minimize(loss)\n"
+        "    train_op = tf.assign_add(step, 1)", "tf.assign_add"),
+    "other step": (MINIMIZE, "optimizer.minimize(loss, tf.get_variable('step', []))",
+                   "get_variable"),
+    "moving averages": (
+        RETURN, "    ema = tf.train.ExponentialMovingAverage(0.9)\n"
+        "    with tf.control_dependencies([train_op]):\n"
+        "        train_op = ema.apply(variables)\n" + RETURN, "ema.apply"),
+    "group": (RETURN, "    train_op = tf.group(train_op, other)\n" + RETURN, "tf.group"),
+    "cond": (TRAIN_OP, f"        train_op = tf.cond(loss > 1, lambda: {MINIMIZE}, tf.no_op)",
+             "tf.cond"),
+    "function of the module": (MINIMIZE, "helper(optimizer)", "helper(optimizer)"),
+    "loss assigned again": (RETURN, "    loss = loss * 2.0\n" + RETURN, "loss = loss * 2.0"),
+    "loss bound by a loop": (RETURN, "    for loss in [loss * 2.0]:\n        pass\n" + RETURN,
+                             MINIMIZE),
+    "loss bound by an expression": (
+        RETURN, "    if (loss := loss * 2.0) is None:\n        pass\n" + RETURN, MINIMIZE),
+    "condition on a flag": (TRAIN_OP, "        if FLAGS.x:\n    " + TRAIN_OP, "if FLAGS.x"),
+    "loop": (TRAIN_OP, "        for _ in range(2):\n    " + TRAIN_OP, "for _ in range(2)"),
+    "spec under a condition": (RETURN, "    if FLAGS.x:\n    " + RETURN, "if FLAGS.x"),
+    "conditional value": (RETURN, RETURN.replace("=train_op", "=train_op if FLAGS.x else None"),
+                          "train_op if FLAGS.x"),
+    "own optimizer": ("tf.train.MomentumOptimizer(rate, momentum=0.9)", "OwnOptimizer(rate)",
+                      "OwnOptimizer"),
+    "wrapped optimizer": (RATE, "    optimizer = wrap(tf.train.AdamOptimizer(0.1))\n" + RATE,
+                          "tf.train.Mom"),
+    "sum over replicas": ("CrossShardOptimizer(optimizer)",
+                          "CrossShardOptimizer(optimizer, reduction=SUM)", "reduction=SUM"),
+    "rate without a name": ("tf.train.MomentumOptimizer(rate, momentum=0.9)",
+                            "tf.train.AdamOptimizer(beta1=0.5)", "beta1=0.5"),
+    "rate from a list": (
+        "    rate = tf.train.exponential_decay(0.1, step, 100, 0.9)",
+        "    values = [0.1]\n    values.append(0.2)\n"
+        "    rate = tf.train.piecewise_constant(step, [10], values)", "values.append"),
+    "rate in a loop": (RATE, "    for _ in range(3):\n        rate = rate * 0.5\n" + RATE,
+                       "for _ in range(3)"),
+    "arguments of the spec": (RETURN, RETURN.replace("loss=loss", "**given"), "**given"),
+    "* parameters": ("params):\n    net", "*args, **params):\n    net", "def model_fn"),
+    "own parameters": ("params):\n    net", "params, rate_0=1):\n    net", "def model_fn"),
+    "decorator": ("def model_fn", "@wrapped\ndef model_fn", "@wrapped"),
+    "partial": ("        model_fn, config", "        functools.partial(model_fn), config",
+                "TPUEstimator("),
+    "lambda": ("        model_fn, config", "        lambda *args: model_fn(*args), config",
+               "TPUEstimator("),
+    "bound twice": ("def main", "model_fn = wrap(model_fn)\n\n\ndef main", "model_fn, config"),
+}
+
+
+@pytest.mark.parametrize("case", TRAINING)
+def test_training_of_an_unknown_shape_is_left_and_reported(case):
+    old, new, line = TRAINING[case]
+    text, open_ = found(old, new)
+    assert text == rewrite(PROGRAM.replace(old, new) + HELPER).data.decode()
+    assert "TEE402" in {code for code, _, _ in open_}
+    assert line in " ".join(place for _, place, _ in open_)
+
+
+# What a forward pass does besides, code of the report and the line that it points to.
+EFFECTS = {
+    "second optimizer": ("tf.train.AdamOptimizer(0.1).minimize(loss)", "TEE409", None),
+    "summary": ("tf.summary.scalar('loss', loss)", "TEE409", None),
+    "collection": ("tf.add_to_collection('x', loss)", "TEE409", None),
+    "assign": ("tf.assign(variable, loss)", "TEE409", None),
+    "assign method": ("tf.get_variable('v', []).assign(loss)", "TEE409", None),
+    "assertion": ("tf.Assert(loss > 0, [loss])", "TEE409", None),
+    "variable": ("bias = tf.Variable(0.0)", "TEE409", None),
+    "all variables": ("loss += sum(map(tf.nn.l2_loss, tf.trainable_variables()))", "TEE409", None),
+    "print": ("loss = tf.Print(loss, [loss])", "TEE409", None),
+    "gradients": ("loss += tf.gradients(loss, net)[0]", "TEE409", None),
+    "python": ("loss = tf.py_func(print, [loss], tf.float32)", "TEE409", None),
+    "helper": ("helper(loss)", "TEE409", "tf.assign(value, 1.0)"),
+    "helper given to another function": ("loss = tf.cond(loss > 0, helper, helper)", "TEE409",
+                                         "tf.assign(value, 1.0)"),
+    "nested function": ("def inner():\n        return tf.assign(variable, 1.0)\n    inner()",
+                        "TEE409", "return tf.assign(variable, 1.0)"),
+    "other module": ("from helpers import build\n    loss = build(loss)", "TEE410",
+                     "loss = build(loss)"),
+    "function in params": ("loss = params['loss_fn'](loss)", "TEE410", None),
+    "unknown name": ("loss = tf.raw_ops.Foo(loss)", "TEE410", None),
+    "unknown method": ("loss = loss.foo()", "TEE410", None),
+    "decorated function": ("@wrapped\n    def inner():\n        return 1\n    inner()", "TEE410",
+                           "@wrapped"),
+    "try": ("try:\n        loss = loss\n    except ValueError:\n        pass", "TEE410", "try:"),
+    "global": ("global COUNT\n    COUNT = 1", "TEE410", "global COUNT"),
+    "attribute": ("TASK.loss = loss", "TEE409", None),
+    "element": ("LOSSES['x'] = loss", "TEE409", None),
+    "list": ("LOSSES.append(loss)", "TEE409", None),
+    "params changed": ("params.pop('x')", "TEE409", None),
+    "params assigned": ("params['x'] = 1", "TEE409", None),
+    "batch size": ("size = params['batch_size']", "TEE409", None),
+    "context": ("replicas = params['context'].num_replicas", "TEE404", None),
+    "dropout": ("loss += tf.reduce_sum(tf.nn.dropout(net, 0.5))", "TEE411", None),
+    "averages": ("tf.train.ExponentialMovingAverage(0.9).apply([])", "TEE409", None),
+    "seed": ("tf.set_random_seed(1)", "TEE409", None),
+}
+
+
+@pytest.mark.parametrize("case", EFFECTS)
+def test_effects_of_the_forward_pass_are_reported(case):
+    new, code, line = EFFECTS[case]
+    _, open_ = found(FORWARD, f"    {new}")
+    assert (code, line or new) in {(code, place) for code, place, _ in open_}
+
+
+def test_replaced_spec_is_reported():
+    _, open_ = found(RETURN, RETURN.replace("return ", "spec = ") + "\n    return spec._replace()")
+    assert "TEE410" in {code for code, _, _ in open_}
+
+
+def test_config_in_the_forward_pass_is_reported():
+    _, open_ = found("params):\n    net", "params, config):\n    print(config.model_dir)\n    net")
+    assert [code for code, _, _ in open_] == ["TEE409"]
+
+
+def test_batch_normalization_without_update_ops_is_reported():
+    program = PROGRAM.replace("tf.layers.dense(net, 1)", "tf.layers.batch_normalization(net)")
+    result = rewrite(program.replace(UPDATES + TRAIN_OP, TRAIN_OP[4:]), to="tf2")
+    assert {"TEE401", "TEE405", "TEE409"} <= {one.code for one in result.findings}
+
+
+# What is written exactly, with what the text has then.
+EXACT = {
+    "pair": (TRAIN_OP, "        grads = optimizer.compute_gradients(loss)\n"
+             "        train_op = optimizer.apply_gradients(grads, global_step=step)", ""),
+    "pair in one": (MINIMIZE, "optimizer.apply_gradients(optimizer.compute_gradients(loss), step)",
+                    ""),
+    "name": (MINIMIZE, "optimizer.minimize(loss, step, name='train', var_list=None)", ""),
+    "update ops in a variable": (
+        UPDATES, "    updates = tf.get_collection(tf.GraphKeys.UPDATE_OPS)\n"
+        "    with tf.control_dependencies(updates):\n", ""),
+    "None before": ("    step = tf", "    train_op = None\n    step = tf", ""),
+    "mode": (UPDATES + TRAIN_OP, "    if mode == tf.estimator.ModeKeys.TRAIN:\n" + TRAIN_OP, ""),
+    "condition of the rate": (
+        RATE, "    if params['fast']:\n        rate = rate * 2.0\n"
+        "    elif FLAGS.x:\n        rate *= 3.0\n" + RATE,
+        "    if params['fast']:\n        rate = rate * 2.0\n    else:\n        if FLAGS.x:\n"
+        "            rate *= 3.0\n    return rate\n"),
+    "rate of a variable that the loss has too": (
+        "    rate = tf.train.exponential_decay(0.1,",
+        "    base = params['base']\n    loss = loss * base\n"
+        "    rate = tf.train.exponential_decay(base,",
+        "    base = params['base']\n    rate = tf.train.exponential_decay(base,"),
+    "rate assigned again later": (
+        UPDATES, "    rate = 5.0\n" + UPDATES,
+        "    rate = tf.train.exponential_decay(0.1, step, 100, 0.9)\n    return rate\n"),
+    "argument of a variable": (
+        "    optimizer = tf.train.MomentumOptimizer(rate, momentum=0.9)",
+        "    momentum = params['momentum']\n"
+        "    optimizer = tf.train.MomentumOptimizer(rate, momentum=momentum)",
+        "    momentum = params['momentum']\n"
+        "    return tf.train.MomentumOptimizer(learning_rate, momentum=momentum)\n"),
+    "other branch": (
+        FORWARD, "    if mode == tf.estimator.ModeKeys.TRAIN:\n        rate = 0.1\n"
+        "    else:\n        loss = loss * 2.0",
+        "    if mode == ModeKeys.TRAIN:\n        pass\n    else:\n        loss = loss * 2.0\n"),
+    "loop of layers": (
+        "    logits = tf.layers.dense(net, 1)", "    for units in (8, 4):\n"
+        "        net = tf.layers.dense(net, units)\n    logits = tf.layers.dense(net, 1)",
+        "    for units in (8, 4):\n        net = tf.layers.dense(net, units)\n"),
+    "features changed": (
+        FORWARD, "    features['x'] = features.pop('y') * 2", "features.pop('y') * 2"),
+}
+
+
+@pytest.mark.parametrize("case", EXACT)
+def test_known_shapes_are_written_exactly(case):
+    old, new, expected = EXACT[case]
+    text, open_ = found(old, new)
+    assert open_ == []
+    assert expected in text
+    compile(text, "program.py", "exec")
+    assert "minimize" not in text and "train_op" not in text
+
+
+@pytest.mark.parametrize("old, new, line", [
+    ("max_steps=100", "max_steps=100, hooks=[hook]", "hooks=[hook]"),
+    ("max_steps=100", "max_steps=100, saving_listeners=[one]", "saving_listeners"),
+    (TRAIN, "    estimator.evaluate(input_fn, hooks=[hook])", "evaluate"),
+    (TRAIN, "    estimator.train(*given)", "*given"),
+    (TRAIN, "    run(estimator)", "run(estimator)"),
+    (TRAIN, "    print(estimator.config)", "estimator.config"),
+    (TRAIN, "    estimator.export_saved_model('a', receiver)", "export_saved_model"),
+])
+def test_uses_of_the_estimator_without_a_counterpart_are_reported(old, new, line):
+    _, open_ = found(old, new)
+    assert {code for code, _, _ in open_} == {"TEE404"}
+    assert line in open_[0][1]
+
+
+@pytest.mark.parametrize("old, new, name", [
+    ("save_checkpoints_steps=50", "session_config=make()", "session_config"),
+    ("save_checkpoints_steps=50", "tpu_config=tf.estimator.tpu.TPUConfig(2, 8)", "num_shards"),
+    ("save_checkpoints_steps=50", "**given", "**given"),
+    ("save_checkpoints_steps=50", "unknown=1", "unknown=1"),
+    ("train_batch_size=64", "use_tpu=FLAGS.x", "use_tpu"),
+])
+def test_arguments_that_are_not_carried_over_are_reported(old, new, name):
+    _, open_ = found(old, new)
+    [(code, _, message)] = open_
+    assert code == "TEE408" and name in message
+
+
+def test_harmless_values_are_not_reported():
+    _, open_ = found("save_checkpoints_steps=50", "tpu_config=tf.estimator.tpu.TPUConfig("
+                     "iterations_per_loop=100, num_shards=1, per_host_input_for_training="
+                     "tf.estimator.tpu.InputPipelineConfig.PER_HOST_V2), session_config=None")
+    assert open_ == []
+
+
+@pytest.mark.parametrize("constructor, functions", [
+    ("TPUEstimator", [TPUEstimator.__init__]),
+    ("RunConfig", [RunConfig.__init__, tf_estimator.RunConfig.__init__]),
+    ("TPUConfig", [TPUConfig.__new__]), ("TPUEstimatorSpec", [TPUEstimatorSpec.__new__]),
+    ("EmbeddingConfigSpec", [EmbeddingConfigSpec.__new__]),
+])
+def test_every_argument_of_every_constructor_has_a_fate(constructor, functions):
+    names = [name for function in functions for name, parameter in
+             list(inspect.signature(function).parameters.items())[1:]
+             if parameter.kind is not parameter.VAR_KEYWORD]
+    assert [argument.name for argument in ARGUMENTS[constructor]] == names
+    assert all(argument.fate in ("carried", "reported", "no effect") and argument.text
+               for argument in ARGUMENTS[constructor])
+
+
+def test_trainer_has_what_is_carried_over_to_it():
+    of_trainer = inspect.signature(Trainer.__init__).parameters
+    assert set(constructor_arguments.OF_TRAINER) <= set(of_trainer)
+    for name, arguments in METHODS.items():
+        assert tuple(inspect.signature(getattr(Trainer, name)).parameters)[1:] == arguments
+
+
+def test_page_of_arguments_is_that_of_the_table():
+    text = (ROOT / "migration_guide/arguments.rst").read_text()
+    assert text == "\n".join(constructor_arguments.lines()) + "\n"
+
+
+def test_all_causes_are_reported_in_one_run_at_their_lines_of_the_original():
+    program = PROGRAM.replace("tf.layers.dense(net, 1)", "tf.keras.layers.Dense(1)(net)").replace(
+        TRAIN_OP, TRAINING["clipped gradients"][1])
+    lines = program.splitlines()
+    open_ = [lines[one.line - 1] for one in rewrite(program, to="tf2").findings
+             if one.about.kind in OPEN]
+    assert any("keras.layers.Dense" in line for line in open_)
+    assert any("clip_by_global_norm" in line for line in open_)
+    assert not re.search("TEE41", " ".join(open_))

@@ -1,0 +1,358 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Finds what a function does, with the functions of its module that it calls, besides computing.
+
+The world is closed: a statement or a call is passed over only if it is of a known kind. Everything
+else is a problem, at its place.
+"""
+
+from __future__ import annotations
+
+import collections
+import dataclasses
+from collections.abc import Iterable
+
+import libcst as cst
+from libcst import matchers
+
+from tpu_estimator_embedding.migration import known_effects
+from tpu_estimator_embedding.migration.bindings import Bindings, dotted
+
+SPEC = "TPUEstimatorSpec"
+_ROOTS = ("tensorflow.compat.v1.", "tensorflow.compat.v2.", "tensorflow._api.v2.compat.v1.",
+          "tensorflow._api.v2.compat.v2.", "tensorflow_core.", "tensorflow.", "tf_keras.")
+_OWN = "tpu_estimator_embedding."
+_OWN_PURE = (SPEC, "embedding_column", "shared_embedding_columns", "ClassificationOutput",
+             "PredictOutput", "RegressionOutput")
+_UNKNOWN_STATEMENTS = {
+    cst.Global: "`global`: the forward pass is called more often than a model_fn",
+    cst.Nonlocal: "`nonlocal`: the forward pass is called more often than a model_fn",
+    cst.Try: "`try`: in TF2 other errors may be raised",
+    cst.TryStar: "`try`: in TF2 other errors may be raised",
+    cst.ClassDef: "a class in the forward pass",
+    cst.Yield: "`yield`", cst.Await: "`await`",
+}
+
+
+@dataclasses.dataclass(frozen=True)
+class Problem:
+    """What is not carried over, or not known to be.
+
+    Attributes:
+        node: its place.
+        code: of the report.
+        message: what and why.
+    """
+
+    node: cst.CSTNode
+    code: str
+    message: str
+
+
+class NameTable:
+    """Resolves the callables of a module.
+
+    Args:
+        module: the module.
+        bindings: its names.
+    """
+
+    def __init__(self, module: cst.Module, bindings: Bindings) -> None:
+        self._bindings = bindings
+        self.functions: dict[str, list[cst.FunctionDef]] = collections.defaultdict(list)
+        self.methods: dict[str, list[cst.FunctionDef]] = collections.defaultdict(list)
+        self.classes: dict[str, list[cst.ClassDef]] = collections.defaultdict(list)
+        of_classes = set()
+        for node in matchers.findall(module, matchers.ClassDef()):
+            assert isinstance(node, cst.ClassDef)
+            self.classes[node.name.value].append(node)
+            for method in node.body.body:
+                if isinstance(method, cst.FunctionDef):
+                    self.methods[method.name.value].append(method)
+                    of_classes.add(method)
+        for node in matchers.findall(module, matchers.FunctionDef()):
+            if isinstance(node, cst.FunctionDef) and node not in of_classes:
+                self.functions[node.name.value].append(node)
+
+    def paths(self, node: cst.CSTNode) -> list[str]:
+        """Returns the dotted names that an expression may have in other modules."""
+        words = dotted(node)
+        scope = self._bindings.scope_of(_root(node)) if words else None
+        if scope is None:
+            return []
+        return [".".join((path, *words[1:]))
+                for path in self._bindings.meaning(scope, words[0]).paths]
+
+    def of_tensorflow(self, node: cst.CSTNode) -> str:
+        """Returns a name relative to TensorFlow; empty if it is none of TensorFlow's.
+
+        A name that `try: import` may bind to several is the first that is TensorFlow's.
+        """
+        for path in self.paths(node):
+            found = relative(path)
+            if found:
+                return found
+        return ""
+
+
+def relative(path: str) -> str:
+    """Returns a dotted name relative to TensorFlow; empty if it is none of TensorFlow's.
+
+    >>> relative("tensorflow.compat.v1.train.AdamOptimizer")
+    'train.AdamOptimizer'
+    """
+    if path.startswith("tf_keras."):
+        return path.replace("tf_keras.", "keras.", 1)
+    if path.startswith(_OWN + "tf_"):
+        return ""
+    for root in _ROOTS:
+        if path.startswith(root):
+            return relative(path.removeprefix(root)) or path.removeprefix(root).removeprefix(
+                "compat.v1.").removeprefix("compat.v2.")
+    return ""
+
+
+def is_pure_name(name: str) -> bool:
+    """Whether a function of TensorFlow only computes its result."""
+    name = known_effects.RANDOM.get(name, name)
+    return other_effect(name) is None and (
+        name in known_effects.PURE or any(
+            name.startswith(f"{namespace}.") for namespace in known_effects.PURE_NAMESPACES))
+
+
+def other_effect(name: str) -> str | None:
+    """Returns what a function of TensorFlow does otherwise in TF2, if anything is known."""
+    for key, effect in known_effects.OTHER_EFFECTS.items():
+        if name == key or (key.endswith(".") and name.startswith(key)):
+            return effect
+    return None
+
+
+class Effects(cst.CSTVisitor):
+    """Collects the problems of a function and of the functions that it calls.
+
+    Args:
+        names: of the module.
+        ignored: nodes that are understood, or reported, elsewhere.
+    """
+
+    def __init__(self, names: NameTable, ignored: Iterable[cst.CSTNode] = ()) -> None:
+        super().__init__()
+        self._names = names
+        self._ignored = set(ignored)
+        self._called: list[cst.FunctionDef] = []
+        self._around: list[cst.FunctionDef] = []
+        self.problems: list[Problem] = []
+
+    def check(self, function: cst.FunctionDef,
+              expressions: Iterable[cst.CSTNode] = ()) -> list[Problem]:
+        """Returns the problems of a function, and of expressions in it."""
+        self._around = [function]
+        for expression in expressions:
+            expression.visit(self)
+        self._called.append(function)
+        for called in self._called:  # which grows
+            self._around = [called]
+            for decorator in called.decorators:
+                if called is not function:
+                    self._decorator(decorator)
+            called.body.visit(self)
+        return list(dict.fromkeys(self.problems))
+
+    def on_visit(self, node: cst.CSTNode) -> bool:
+        if node in self._ignored:
+            return False
+        message = _UNKNOWN_STATEMENTS.get(type(node))
+        if message:
+            self._add(node, "TEE410", f"{message}; the tool does not follow it")
+        return super().on_visit(node)
+
+    def visit_Decorator(self, node: cst.Decorator) -> bool:
+        self._decorator(node)
+        return False
+
+    def visit_Name(self, node: cst.Name) -> None:
+        if node.value in self._names.functions:  # called here, or given to what calls it
+            self._follow(self._names.functions[node.value])
+
+    def visit_AssignTarget(self, node: cst.AssignTarget) -> None:
+        self._target(node.target)
+
+    def visit_AnnAssign(self, node: cst.AnnAssign) -> None:
+        self._target(node.target)
+
+    def visit_AugAssign(self, node: cst.AugAssign) -> None:
+        self._target(node.target)
+
+    def visit_Del(self, node: cst.Del) -> None:
+        targets = [element.value for element in node.target.elements] if isinstance(
+            node.target, cst.Tuple) else [node.target]
+        for target in targets:
+            if not isinstance(target, cst.Name):
+                self._target(target)
+
+    def visit_Subscript(self, node: cst.Subscript) -> None:
+        if isinstance(node.value, cst.Name) and node.value.value == "params":
+            index = node.slice[0].slice
+            if isinstance(index, cst.Index):
+                self._key(node, index.value)
+
+    def visit_Call(self, node: cst.Call) -> None:
+        words = dotted(node.func)
+        if words and words[0] == "params" and len(words) == 2:
+            if words[1] in ("pop", "update", "setdefault", "clear", "popitem"):
+                self._add(node, "TEE409", f"`params.{words[1]}` changes params, which every call "
+                          "of the forward pass gets: copy it first")
+            elif words[1] == "get" and node.args:
+                self._key(node, node.args[0].value)
+        self._callable(node, node.func)
+
+    def _key(self, node: cst.CSTNode, key: cst.BaseExpression) -> None:
+        text = key.raw_value if isinstance(key, cst.SimpleString) else None
+        if text == "batch_size":
+            self._add(node, "TEE409", "`params['batch_size']` of TPUEstimator, which Trainer gives "
+                      "to the input_fn only: use the shape of a feature")
+
+    def _target(self, target: cst.BaseExpression) -> None:
+        if isinstance(target, (cst.Tuple, cst.List)):
+            for element in target.elements:
+                self._target(element.value)
+        elif isinstance(target, cst.Attribute):
+            self._add(target, "TEE409", f"`{'.'.join(dotted(target)) or target.attr.value}` is "
+                      "assigned, and the forward pass is called more often than a model_fn")
+        elif isinstance(target, cst.Subscript):
+            root = _innermost(target)
+            if not isinstance(root, cst.Name) or root.value == "params" or (
+                    root.value not in self._locals()):
+                self._add(target, "TEE409", "an element of something that is not made here is "
+                          "assigned, and the forward pass is called more often than a model_fn")
+
+    def _locals(self) -> set[str]:
+        names: set[str] = set()
+        for function in self._around:
+            names |= {parameter.name.value for parameter in function.params.params}
+            names |= {node.value for target in matchers.findall(
+                function.body, matchers.AssignTarget() | matchers.CompFor() | matchers.For())
+                for node in names_of_target(target.target) if isinstance(node, cst.Name)}
+        return names
+
+    def _decorator(self, node: cst.Decorator) -> None:
+        name = self._names.of_tensorflow(node.decorator)
+        if name != "custom_gradient" and dotted(node.decorator) not in (
+                ("staticmethod",), ("property",), ("classmethod",), ("abc", "abstractmethod")):
+            self._add(node, "TEE410", f"the decorator `{text_of(node.decorator)}`: the tool "
+                      "does not know what it does")
+
+    def _callable(self, call: cst.Call, function: cst.BaseExpression) -> None:
+        """Follows, passes over or reports what a call calls."""
+        words = dotted(function)
+        paths = self._names.paths(function) if words else []
+        if paths:
+            self._imported(call, paths)
+        elif isinstance(function, cst.Name):
+            self._by_name(call, function.value)
+        elif isinstance(function, cst.Attribute):
+            self._method(call, function)
+        elif isinstance(function, (cst.Call, cst.Lambda)):
+            pass  # a layer or a partial, made by a call that is looked at itself
+        else:
+            self._add(call, "TEE410", f"`{text_of(function)}` is called, which is computed: the "
+                      "tool does not know what it does")
+
+    def _imported(self, call: cst.Call, paths: list[str]) -> None:
+        for path in paths:
+            name = relative(path)
+            if name:
+                effect = other_effect(name)
+                if effect:
+                    self._add(call, "TEE409", f"`{name}` {effect}")
+                elif known_effects.RANDOM.get(name, name).startswith(
+                        "random.") or name.endswith(".dropout"):
+                    self._add(call, "TEE411", f"`{name}`")
+                elif not is_pure_name(name) and not name.startswith("keras.layers."):
+                    self._add(call, "TEE410", f"`{name}` of TensorFlow is not one that is known to "
+                              "do the same in TF2")
+            elif path.startswith(_OWN):
+                if path.rpartition(".")[2] not in _OWN_PURE:
+                    self._add(call, "TEE410", f"`{path}` is not known to do the same in TF2")
+            elif not _is_in(path, known_effects.PURE_MODULES) or _is_in(
+                    path, known_effects.NOT_PURE):
+                self._add(call, "TEE410", f"`{path}` of another module is called: check that it "
+                          "only computes its result and makes variables by name")
+
+    def _by_name(self, call: cst.Call, name: str) -> None:
+        if name in self._names.functions:
+            return  # which `visit_Name` follows
+        if name in self._names.classes:
+            self._follow([method for node in self._names.classes[name]
+                          for method in node.body.body if isinstance(method, cst.FunctionDef)])
+        elif name in self._locals():
+            self._value(call, name)
+        elif name not in known_effects.BUILTINS and name != SPEC:
+            self._add(call, "TEE410", f"`{name}` is called: the tool does not know what it does")
+
+    def _value(self, call: cst.Call, name: str) -> None:
+        """Looks at what a local variable that is called was assigned."""
+        values = [line.value for function in self._around for line in matchers.findall(
+            function.body, matchers.Assign()) if isinstance(line, cst.Assign) and any(
+                isinstance(target.target, cst.Name) and target.target.value == name
+                for target in line.targets)]
+        if not values or not all(isinstance(value, (cst.Call, cst.Lambda)) for value in values):
+            self._add(call, "TEE410", f"`{name}` is called, which is a variable: the tool does not "
+                      "know what it does")
+
+    def _method(self, call: cst.Call, function: cst.Attribute) -> None:
+        name = function.attr.value
+        is_own = isinstance(function.value, cst.Name) and function.value.value in ("self", "cls")
+        if name in self._names.methods and (is_own or name not in known_effects.METHODS):
+            self._follow(self._names.methods[name])
+        elif name in ("assign", "assign_add", "assign_sub", "scatter_update", "scatter_add"):
+            self._add(call, "TEE409", f"`.{name}` {known_effects.OTHER_EFFECTS['assign']}")
+        elif name in known_effects.CHANGING_METHODS and not self._is_local(function.value):
+            self._add(call, "TEE409", f"`.{name}` changes something that is not made here, and the "
+                      "forward pass is called more often than a model_fn")
+        elif name in ("minimize", "apply_gradients", "compute_gradients"):
+            self._add(call, "TEE409", f"`.{name}` trains besides the train_op that the tool "
+                      "follows")
+        elif name not in known_effects.METHODS:
+            self._add(call, "TEE410", f"the method `.{name}` is called: the tool does not know "
+                      "what it does")
+
+    def _is_local(self, node: cst.CSTNode) -> bool:
+        root = _innermost(node)
+        return not isinstance(root, cst.Name) or root.value in self._locals()
+
+    def _follow(self, functions: Iterable[cst.FunctionDef]) -> None:
+        for function in functions:
+            if function not in self._called:
+                self._called.append(function)
+
+    def _add(self, node: cst.CSTNode, code: str, message: str) -> None:
+        self.problems.append(Problem(node, code, message))
+
+
+def _is_in(path: str, modules: Iterable[str]) -> bool:
+    return any(path == module or path.startswith(f"{module}.") for module in modules)
+
+
+def names_of_target(target: cst.CSTNode) -> list[cst.CSTNode]:
+    """Returns what an assignment to a target assigns, without its tuples and lists."""
+    if isinstance(target, (cst.Tuple, cst.List)):
+        return [node for element in target.elements for node in names_of_target(element.value)]
+    return [target.value] if isinstance(target, cst.StarredElement) else [target]
+
+
+def _innermost(node: cst.CSTNode) -> cst.CSTNode:
+    while isinstance(node, (cst.Subscript, cst.Attribute)):
+        node = node.value
+    return node
+
+
+def _root(node: cst.CSTNode) -> cst.CSTNode:
+    while isinstance(node, cst.Attribute):
+        node = node.value
+    return node
+
+
+def text_of(node: cst.CSTNode) -> str:
+    """Returns the text of a node in one line."""
+    return " ".join(cst.Module([]).code_for_node(node).split())

@@ -1,0 +1,176 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Finds what a program does with an Estimator that its Trainer does not do."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Sequence
+
+import libcst as cst
+from libcst import matchers
+
+from tpu_estimator_embedding.migration.bindings import dotted
+from tpu_estimator_embedding.migration.constructor_arguments import (
+    ARGUMENTS,
+    REPORTED,
+    Argument,
+)
+from tpu_estimator_embedding.migration.effects import NameTable, Problem, text_of
+
+# Call -> advice.
+_HAND_OVERS = {
+    "train_and_evaluate": "write a loop of Trainer.train and Trainer.evaluate",
+    "export_saved_model": "give a tf.function around Trainer.forward to tf.saved_model.save",
+    "export_savedmodel": "give a tf.function around Trainer.forward to tf.saved_model.save",
+    "experimental_export_all_saved_models": "give a tf.function around Trainer.forward to "
+                                            "tf.saved_model.save",
+    "WarmStartSettings": "call Trainer.restore_estimator_checkpoint",
+    "make_one_shot_iterator": "return the tf.data.Dataset itself",
+    "make_initializable_iterator": "return the tf.data.Dataset itself",
+    "batch_norm": "of tf.contrib.layers: use tf.layers.batch_normalization",
+    "init_from_checkpoint": "call Trainer.restore_estimator_checkpoint, or assign the values",
+}
+
+# Method of TPUEstimator that Trainer has -> its arguments, in order.
+METHODS = {
+    "train": ("input_fn", "hooks", "steps", "max_steps", "saving_listeners"),
+    "evaluate": ("input_fn", "steps", "hooks", "checkpoint_path", "name"),
+    "predict": ("input_fn", "predict_keys", "hooks", "checkpoint_path", "yield_single_examples"),
+    "get_variable_names": (), "get_variable_value": ("name",), "latest_checkpoint": (),
+    "eval_dir": ("name",),
+}
+_HOOKS = ("hooks", "saving_listeners")
+
+
+def problems(module: cst.Module, names: NameTable,
+             dropped: Iterable[tuple[str, cst.CSTNode]]) -> list[Problem]:
+    """Returns what a module does with its Estimator that the Trainer does not do.
+
+    Args:
+        module: of the Estimator.
+        names: of the module.
+        dropped: arguments of the specs without a counterpart, with their places.
+    """
+    found = [Problem(call, "TEE404", f"`{key}` of TPUEstimatorSpec: "
+                     f"{_argument('TPUEstimatorSpec', key).text}") for key, call in dropped]
+    estimators = _estimators(module)
+    for call in matchers.findall(module, matchers.Call()):
+        assert isinstance(call, cst.Call)
+        found += _of_call(call, names)
+        found += _of_constructor(call)
+        found += _of_method(call, names)
+        found += _passed_on(call, names, estimators)
+    for node in matchers.findall(module, matchers.Attribute()):
+        if isinstance(node, cst.Attribute) and isinstance(node.value, cst.Name) and (
+                node.value.value in estimators) and node.attr.value not in (
+                    *METHODS, *_HAND_OVERS, "model_dir", "params"):
+            found.append(Problem(node, "TEE404", f"`{text_of(node)}`: Trainer has no such name"))
+    for node in matchers.findall(module, matchers.Subscript() | matchers.Call()):
+        key = _key_of_params(node)
+        if key == "context":
+            found.append(Problem(node, "TEE404", "`params['context']` of TPUEstimator: Trainer "
+                                 "gives none"))
+    return found
+
+
+def _argument(constructor: str, name: str) -> Argument:
+    return next(one for one in ARGUMENTS[constructor] if one.name == name)
+
+
+def _of_call(call: cst.Call, names: NameTable) -> list[Problem]:
+    name = call.func.attr.value if isinstance(call.func, cst.Attribute) else (
+        dotted(call.func) or ("",))[-1]
+    is_own = isinstance(call.func, cst.Name) and (
+        name in names.functions or name in names.classes)
+    found = []
+    if name in _HAND_OVERS and not is_own:
+        found.append(Problem(call, "TEE404", f"`{name}`: {_HAND_OVERS[name]}"))
+    if name == "batch_normalization":
+        found.append(Problem(call, "TEE405", "one replica normalizes the whole batch here; the "
+                             "Estimator with num_shards above 1 normalized shares of it"))
+    return found
+
+
+def _of_constructor(call: cst.Call) -> list[Problem]:
+    """Reports the arguments of the Estimator's constructors that are not carried over."""
+    name = (dotted(call.func) or ("",))[-1]
+    if name not in ARGUMENTS or name == "TPUEstimatorSpec":
+        return []
+    found = []
+    order = ARGUMENTS[name]
+    for index, given in enumerate(call.args):
+        if given.star:
+            found.append(Problem(given, "TEE408", f"`{text_of(given)}` of {name}: arguments that "
+                                 "the tool does not see are not carried over"))
+            continue
+        key = given.keyword.value if given.keyword else order[index].name if index < len(
+            order) else ""
+        argument = next((one for one in order if one.name == key), None)
+        if argument is None:
+            found.append(Problem(given, "TEE408", f"`{text_of(given)}` of {name} is not known"))
+        elif argument.fate == REPORTED and not _is_harmless(given.value, argument):
+            code = "TEE404" if key == "warm_start_from" else "TEE408"
+            found.append(Problem(given, code, f"`{key}={text_of(given.value)[:60]}` of {name}: "
+                                 f"{argument.text}"))
+    return found
+
+
+def _is_harmless(value: cst.BaseExpression, argument: Argument) -> bool:
+    return text_of(value) in argument.harmless or dotted(value)[-1:] in [
+        (name,) for name in argument.harmless if name.isidentifier() and len(dotted(value)) > 1]
+
+
+def _of_method(call: cst.Call, names: NameTable) -> list[Problem]:
+    """Reports calls of an Estimator's methods with arguments that Trainer's do not take."""
+    if not isinstance(call.func, cst.Attribute) or names.paths(call.func):
+        return []
+    name = call.func.attr.value
+    if name not in METHODS or name in names.methods:
+        return []
+    found = []
+    for index, given in enumerate(call.args):
+        key = given.keyword.value if given.keyword else (
+            METHODS[name][index] if index < len(METHODS[name]) else "")
+        if given.star or key not in METHODS[name]:
+            found.append(Problem(given, "TEE404", f"`{text_of(given)[:60]}` of `{name}`: "
+                                 "arguments that the tool does not see or know"))
+        elif key in _HOOKS and text_of(given.value) not in ("None", "[]", "()"):
+            found.append(Problem(given, "TEE404", f"`{key}` of `{name}`: hooks run in sessions, "
+                                 "which TF2 does not have; write what they do around the call"))
+    return found
+
+
+def _estimators(module: cst.Module) -> set[str]:
+    """Returns the variables that are assigned a TPUEstimator."""
+    def makes(node: cst.CSTNode) -> bool:
+        return any(isinstance(call, cst.Call) and dotted(call.func)[-1:] == ("TPUEstimator",)
+                   for call in matchers.findall(node, matchers.Call()))
+
+    makers = {node.name.value for node in matchers.findall(module, matchers.FunctionDef())
+              if isinstance(node, cst.FunctionDef) and any(
+                  makes(line) for line in matchers.findall(node.body, matchers.Return()))}
+    return {target.target.value for line in matchers.findall(module, matchers.Assign())
+            if isinstance(line, cst.Assign) and isinstance(line.value, cst.Call) and (
+                dotted(line.value.func)[-1:] == ("TPUEstimator",)
+                or dotted(line.value.func)[-1:] in [(name,) for name in makers])
+            for target in line.targets if isinstance(target.target, cst.Name)}
+
+
+def _passed_on(call: cst.Call, names: NameTable, estimators: set[str]) -> list[Problem]:
+    """Reports an Estimator that is given to a function of another module."""
+    given: Sequence[cst.Arg] = [argument for argument in call.args if isinstance(
+        argument.value, cst.Name) and argument.value.value in estimators]
+    name = (dotted(call.func) or ("",))[-1]
+    if not given or name in names.functions or name in (*_HAND_OVERS, "print", "isinstance"):
+        return []
+    return [Problem(call, "TEE404", f"the Estimator is given to `{text_of(call.func)}`, which may "
+                    "use what Trainer does not have")]
+
+
+def _key_of_params(node: cst.CSTNode) -> str | None:
+    key: cst.CSTNode | None = None
+    if isinstance(node, cst.Subscript) and dotted(node.value)[-1:] == ("params",) and isinstance(
+            node.slice[0].slice, cst.Index):
+        key = node.slice[0].slice.value
+    if isinstance(node, cst.Call) and dotted(node.func)[-2:] == ("params", "get") and node.args:
+        key = node.args[0].value
+    return key.raw_value if isinstance(key, cst.SimpleString) else None
