@@ -144,7 +144,8 @@ ERRORS = {
     "another archive": ("inspect archive.keras", "must be a whole .npz file, got archive.keras: "
                         "it holds no arrays."),
     "not .npz": ("convert model out --to npz", "`output` must be a name that ends in .npz"),
-    "histogram": ("inspect model --histogram norms.pdf", "must be a name that ends in .png"),
+    "histogram": ("inspect model --histogram norms.gif",
+                  "must be a name that ends in one of .png, .svg, .pdf"),
     "no directory": ("convert model names.json/x --to tf2", "`output` must be writable, got "
                      "names.json/x"),
 }

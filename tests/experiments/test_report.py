@@ -36,6 +36,8 @@ def test_page_has_curves_tables_and_versions(model_dir, tmp_path, capsys):
     for name in ("training_loss", "evaluation_loss", "speed", "row_norms"):
         assert (tmp_path / "out" / f"{name}.png").read_bytes().startswith(b"\x89PNG")
     assert page.count('src="data:image/png') == len(list((tmp_path / "out").glob("*.png")))
+    for kind in ("svg", "pdf"):
+        assert len(list((tmp_path / "out").glob(f"*.{kind}"))) == page.count('src="data:image/png')
     assert "tpu_estimator_embedding" in page and "http" not in page
     assert str(tmp_path / "out" / "report.html") in capsys.readouterr().out
     browser.check_report(tmp_path / "out" / "report.html", tmp_path)
@@ -117,4 +119,4 @@ def test_figure_of_many_tables_shows_those_with_the_largest_values():
     tables = {f"t{number}": [(1, float(number))] for number in range(12)}
     _, caption, draw = model_report._of_tables("coverage", tables)
     assert caption.endswith("of the 10 of 12 where it is largest at the end.")
-    assert draw().startswith(b"\x89PNG")
+    assert draw()["png"].startswith(b"\x89PNG")

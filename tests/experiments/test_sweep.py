@@ -12,9 +12,15 @@ import time
 
 import numpy as np
 import pytest
+import tensorflow as tf
 
 from tests.experiments.sweeps import PROGRAM, command, run
 from tests.subprocesses import start
+from tpu_estimator_embedding.experiments import program_sweep
+from tpu_estimator_embedding.experiments.run_directory import Run
+from tpu_estimator_embedding.experiments.setting import grid, setting_of
+from tpu_estimator_embedding.experiments.step_timer import StepTimer
+from tpu_estimator_embedding.experiments.sweep_directory import SweepDirectory
 
 # Seed 1 fails.
 OPTIONS = [PROGRAM, "--multiplier", "0", "1", "--seeds", "2", "--jobs", "2", "--metric", "auc",
@@ -42,7 +48,6 @@ def model(out, multiplier):
 
 
 def tensors(prefix):
-    import tensorflow as tf
     reader = tf.train.load_checkpoint(str(prefix))
     return {name: reader.get_tensor(name) for name in reader.get_variable_to_shape_map()}
 
@@ -86,7 +91,8 @@ def test_csv_and_json_have_every_run(out):
     assert results["metric"] == "auc"
     [zero, one] = results["settings"]
     assert (zero["setting"], one["setting"]) == ({"multiplier": "0"}, {"multiplier": "1"})
-    assert one["mean"] == float(rows["1", "0"]["auc"])
+    assert one["mean"] == pytest.approx(float(rows["1", "0"]["auc"]), rel=1e-6)
+    assert len(rows["1", "0"]["auc"].lstrip("0.")) <= 7
     curve = results["runs"][2]["curves"]["auc"]
     assert [step for step, _ in curve] == [20, 40]
     assert one["steps_to_target"] == [next(step for step, auc in curve if auc >= 0.7)]
@@ -104,7 +110,8 @@ def test_report_has_its_pictures_in_it_and_beside_it(out):
              "table_gradient_norm", "table_update_ratio"]
     assert page.count('src="data:image/png;base64,') == len(names)
     for name in names:
-        assert (out / f"{name}.png").read_bytes().startswith(b"\x89PNG")
+        for kind, first in (("png", b"\x89PNG"), ("svg", b"<?xml"), ("pdf", b"%PDF")):
+            assert (out / f"{name}.{kind}").read_bytes().startswith(first)
     assert "http" not in page
     assert "The highest mean auc is that of multiplier=1." in page
 
@@ -119,6 +126,74 @@ def test_same_command_runs_only_what_is_missing_and_another_program_is_refused(d
     other = run("sweep", *OPTIONS, "--evaluations", "1", cwd=directory)
     assert other.returncode == 2
     assert "as in the sweep" in other.stderr and "Or choose another --out." in other.stderr
+
+
+def test_metric_is_checked_against_the_runs_that_there_are_before_others_start(directory, out):
+    unknown = [*OPTIONS[:2], "0", "1", "0.5", *OPTIONS[4:]]
+    unknown[unknown.index("auc")] = "ndcg"
+    done = run("sweep", *unknown, cwd=directory)
+    assert done.returncode == 2
+    assert "`--metric` must be one of" in done.stderr and "got 'ndcg'" in done.stderr
+    assert " auc, " in done.stderr and "training/loss" in done.stderr
+    assert not (out / "runs" / "multiplier=0.5,seed=0").exists()
+
+
+def ended_run(directory, seed, outcome, steps=()):
+    """Returns a run as a process left it, with summaries of training and of an evaluation."""
+    one = Run(directory, setting_of({"multiplier": "1"}), seed)
+    one.start_over()
+    for name, tag in (("", "loss"), ("eval", "auc")):
+        if steps:
+            write_scalars(one.directory / "model" / name, tag, steps)
+    one.end(outcome)
+    return one
+
+
+def write_scalars(path, tag, steps):
+    with tf.Graph().as_default(), tf.compat.v1.summary.FileWriter(str(path)) as writer:
+        for step in steps:
+            writer.add_summary(tf.compat.v1.Summary(value=[tf.compat.v1.Summary.Value(
+                tag=tag, simple_value=0.5)]), step)
+
+
+def test_first_run_decides_whether_there_is_the_metric(tmp_path):
+    sweep = SweepDirectory(tmp_path, tuple(grid(["1"])), 3, "ndcg")
+    with pytest.raises(ValueError, match="but multiplier=1,seed=0 wrote no metrics to "):
+        sweep.check_metric(ended_run(tmp_path, 0, {"tables": {}}))
+    sweep.check_metric(ended_run(tmp_path, 1, {"error": "before it evaluated"}))
+    sweep.check_metric(sweep.runs[2])  # which was not started
+    with pytest.raises(ValueError, match="must be one of auc, training/loss, got 'ndcg'"):
+        sweep.check_metric(ended_run(tmp_path, 1, {"error": "at the end"}, [1, 2]))
+    SweepDirectory(tmp_path, tuple(grid(["1"])), 1, "auc").check_metric(sweep.runs[1])
+
+
+class Line:
+    """Remembers what a progress bar shows."""
+
+    def __init__(self):
+        self.shown = []
+
+    def set_postfix_str(self, text):
+        self.shown.append(text)
+
+
+def test_line_without_a_terminal_shows_when_runs_start_and_begin_to_train(tmp_path):
+    line, [first, second] = Line(), [Run(tmp_path, grid(["1"])[0], seed) for seed in (0, 1)]
+    for one in (first, second):
+        one.directory.mkdir(parents=True)
+    program_sweep._show_progress(line, [first])
+    timer = StepTimer(first.directory / "progress.json")
+    timer.note()
+    for _ in range(2):
+        program_sweep._show_progress(line, [first])
+    timer.count(3000, 1.0, 1)  # within the second
+    timer.note()
+    program_sweep._show_progress(line, [first])
+    program_sweep._show_progress(line, [])
+    program_sweep._show_progress(line, [second])
+    assert line.shown == ["multiplier=1,seed=0: starting", "multiplier=1,seed=0: step 0",
+                          "multiplier=1,seed=1: starting"]
+    assert first.steps_so_far == 3000
 
 
 def test_interrupted_sweep_ends_its_children_and_continues_later(tmp_path):

@@ -84,8 +84,8 @@ def _add_inspect(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("--quick", action="store_true", help="read no values")
     parser.add_argument("--all", action="store_true", help="list all other variables, too")
     parser.add_argument("--json", action="store_true", help="print JSON")
-    parser.add_argument("--histogram", type=pathlib.Path, metavar="FILE.png",
-                        help="draw a histogram of the row norms of every table")
+    parser.add_argument("--histogram", type=pathlib.Path, metavar="FILE",
+                        help="draw a histogram of the row norms of every table: .png, .svg or .pdf")
 
 
 def _add_output(parser: argparse.ArgumentParser) -> None:

@@ -59,11 +59,11 @@ def sweep(make_estimator: Callable[[], Any], settings: Iterable[Any], *,
             estimator.train(train_input_fn, max_steps=stop)
             estimator.evaluate(eval_input_fn, steps=eval_steps)
 
+    directory.check_metric(*directory.runs)
     try:
         for run in directory.missing_runs:
             _run(run, train_and_evaluate)
-            if run.is_done:
-                directory.check_metric(run)
+            directory.check_metric(run)
     finally:
         results = directory.write_report([name])
     return results

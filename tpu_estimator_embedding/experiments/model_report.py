@@ -21,7 +21,7 @@ from tpu_estimator_embedding.experiments.event_files import (
     read_scalars,
     table_curves,
 )
-from tpu_estimator_embedding.experiments.files import write_bytes, write_text
+from tpu_estimator_embedding.experiments.files import write_text
 from tpu_estimator_embedding.experiments.row_neighbours import hot_rows
 from tpu_estimator_embedding.experiments.table_labels import short_names
 from tpu_estimator_embedding.plan.format_bytes import format_bytes
@@ -32,7 +32,8 @@ _MOST_TABLES_OF_FIGURE = 10
 _SPEEDS = {"training/examples/sec": "examples/s", "training/global_step/sec": "steps/s"}
 _DISTRIBUTIONS = ("tensorflow", "tf-keras", "tf-estimator-nightly", "tensorflow-estimator", "numpy")
 
-Figures = list[tuple[str, str, Callable[[], bytes]]]
+Figure = tuple[str, str, Callable[[], plots.Drawing]]  # name, caption, drawing function
+Figures = list[Figure]
 
 
 def write_report(model_dir: pathlib.Path, out: pathlib.Path) -> list[pathlib.Path]:
@@ -63,10 +64,9 @@ def write_report(model_dir: pathlib.Path, out: pathlib.Path) -> list[pathlib.Pat
     pictures = []
     if plots.can_draw():
         for name, caption, draw in figures:
-            png = draw()
-            files.append(out / f"{name}.png")
-            write_bytes(files[-1], png)
-            pictures.append(html_page.figure(png, caption))
+            drawing = draw()
+            files += plots.write(out, name, drawing)
+            pictures.append(html_page.figure(drawing["png"], caption))
     else:
         pictures.append(html_page.paragraph(f"Figures need matplotlib: {plots.HOW_TO_GET}."))
     parts += [html_page.heading("Curves"), *pictures]
@@ -143,7 +143,7 @@ def _groups(curves: Curves) -> dict[str, dict[str, str]]:
     return groups
 
 
-def _of_tables(statistic: str, tables: Curves) -> tuple[str, str, Callable[[], bytes]]:
+def _of_tables(statistic: str, tables: Curves) -> Figure:
     """The figure of a statistic; of many tables, it shows those with the largest final values."""
     largest = sorted(tables, key=lambda table: -tables[table][-1][1])[:_MOST_TABLES_OF_FIGURE]
     shown = [table for table in tables if table in largest]
@@ -155,8 +155,7 @@ def _of_tables(statistic: str, tables: Curves) -> tuple[str, str, Callable[[], b
         plots.curves(f"Tables: {words}", "global step", words, lines))
 
 
-def _curve(file: str, title: str, labels: dict[str, str], curves: Curves
-           ) -> tuple[str, str, Callable[[], bytes]]:
+def _curve(file: str, title: str, labels: dict[str, str], curves: Curves) -> Figure:
     lines = {label: [plots.smoothed(curves[name])] for name, label in labels.items()}
     return file, f"{title} over steps.", lambda: plots.curves(
         f"{title} over steps", "global step", title, lines)

@@ -7,6 +7,7 @@ import pathlib
 import sys
 
 from tpu_estimator_embedding import checks
+from tpu_estimator_embedding.experiments import plots
 from tpu_estimator_embedding.experiments.program_arguments import add_program, parse, program_of
 
 DESCRIPTION = """\
@@ -36,9 +37,9 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("--sample", type=int, metavar="N", help="read N batches of the input")
     parser.add_argument("--hosts", type=int, metavar="N",
                         help="plan for N hosts instead of the program's number of hosts")
-    parser.add_argument("--png", default="plan.png", metavar="FILE",
-                        help="file for the figure of --sample with the load of the hosts "
-                        "(%(default)s)")
+    parser.add_argument("--figure", "--png", default="plan.png", metavar="FILE",
+                        help="file for the figure of --sample with the load of the hosts: .png, "
+                        ".svg or .pdf (%(default)s)")
 
 
 def run(args: argparse.Namespace) -> int:
@@ -49,6 +50,8 @@ def run(args: argparse.Namespace) -> int:
             checks.check_positive_int("--sample", args.sample)
         if args.hosts is not None:
             checks.check_positive_int("--hosts", args.hosts)
+        checks.check(pathlib.Path(args.figure).suffix[1:] in plots.FORMATS, "--figure",
+                     f"a name that ends in one of {', '.join(plots.FORMATS)}", args.figure)
     except ValueError as error:
         print(f"{_PREFIX}{error}", file=sys.stderr)
         return 2
@@ -64,4 +67,4 @@ def run(args: argparse.Namespace) -> int:
         print(f"{_PREFIX}{error}", file=sys.stderr)
         return 2
     from tpu_estimator_embedding.experiments import plan_report
-    return plan_report.show(captured, args.sample, args.hosts, pathlib.Path(args.png))
+    return plan_report.show(captured, args.sample, args.hosts, pathlib.Path(args.figure))

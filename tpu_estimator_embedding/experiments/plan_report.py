@@ -17,7 +17,7 @@ from tpu_estimator_embedding.plan.format_bytes import format_bytes
 _HOSTS_TO_COMPARE = 4  # if the program has one host
 
 
-def show(captured: Any, sampled_steps: int | None, hosts: int | None, png: pathlib.Path) -> int:
+def show(captured: Any, sampled_steps: int | None, hosts: int | None, file: pathlib.Path) -> int:
     """Prints the plan of a program; returns the exit status."""
     num_hosts = hosts or captured.constructor_arguments["num_hosts"] or 1
     plan = spec_to_plan(captured.spec, training=can_train(captured.spec), num_hosts=num_hosts)
@@ -31,7 +31,7 @@ def show(captured: Any, sampled_steps: int | None, hosts: int | None, png: pathl
     if sampled_steps is not None:
         steps = id_sample.sample(captured, plan, sampled_steps)
         if steps:
-            warnings += _show_sample(plan, steps, png)
+            warnings += _show_sample(plan, steps, file)
         else:
             warnings.append("The input ends before the first batch.")
     for warning in warnings:
@@ -60,7 +60,7 @@ def _costs(plan: EmbeddingPlan, memory: plan_facts.Memory) -> str:
 
 
 def _show_sample(plan: EmbeddingPlan, steps: list[dict[str, id_statistics.BatchIds]],
-                 png: pathlib.Path) -> list[str]:
+                 file: pathlib.Path) -> list[str]:
     facts = {feature.name: id_statistics.feature_facts(
         [step[feature.name] for step in steps],
         plan.table_by_name[feature.table].vocabulary_size) for feature in plan.features}
@@ -70,8 +70,8 @@ def _show_sample(plan: EmbeddingPlan, steps: list[dict[str, id_statistics.BatchI
     strategy, reason = id_statistics.recommend(plan, num_hosts, steps)
     print(f"\npartition_strategy={strategy!r}: {reason}.")
     if plots.can_draw():
-        write_bytes(png, _figure(plan, num_hosts, steps))
-        print(f"load per host: {png}")
+        write_bytes(file, _figure(plan, num_hosts, steps)[file.suffix[1:]])
+        print(f"load per host: {file}")
     else:
         print(f"No figure: it needs matplotlib, {plots.HOW_TO_GET}.")
     return [f"Feature {name!r} has {fact.out_of_range:,} ids outside its vocabulary: negative ids "
@@ -100,7 +100,7 @@ def _table_rows(plan: EmbeddingPlan, steps: list[dict[str, id_statistics.BatchId
 
 
 def _figure(plan: EmbeddingPlan, num_hosts: int, steps: list[dict[str, id_statistics.BatchIds]]
-            ) -> bytes:
+            ) -> plots.Drawing:
     loads = {strategy: id_statistics.loads(plan, num_hosts, strategy, steps)
              for strategy in ("div", "mod")}
     return plots.bars(

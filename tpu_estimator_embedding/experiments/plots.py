@@ -1,13 +1,16 @@
 # SPDX-License-Identifier: Apache-2.0
-"""The figures of reports, as PNGs. They need matplotlib, which the extra `plots` installs."""
+"""The figures of reports, as PNG, SVG and PDF. They need matplotlib: the extra `plots`."""
 
 import contextlib
 import importlib.util
 import io
+import pathlib
 from collections.abc import Iterator, Mapping, Sequence
 from typing import Any
 
 import numpy as np
+
+from tpu_estimator_embedding.experiments.files import write_bytes
 
 # M. Okabe, K. Ito, "Color Universal Design" (2008): colours that people with any common colour
 # vision can distinguish, without the light yellow, which is hard to see on white. Colours, line
@@ -18,6 +21,13 @@ _MARKERS = ("o", "s", "^", "D", "v", "P", "X", "*")
 
 HOW_TO_GET = "pip install 'tpu_estimator_embedding[plots]'"
 
+Drawing = Mapping[str, bytes]  # format, one of FORMATS -> content of the file
+
+FORMATS = ("png", "svg", "pdf")
+# Without dates and random ids, so that the same results give the same files; with text as text.
+_SETTINGS: dict[Any, Any] = {"svg.hashsalt": "report", "svg.fonttype": "none", "pdf.fonttype": 42}
+_METADATA = {"png": {}, "svg": {"Date": None}, "pdf": {"CreationDate": None}}
+
 # Label of a line -> curves of its seeds, each a sequence of (step, value) pairs.
 Groups = Mapping[str, Sequence[Sequence[tuple[float, float]]]]
 
@@ -27,60 +37,84 @@ def can_draw() -> bool:
     return importlib.util.find_spec("matplotlib") is not None
 
 
-def curves(title: str, x_label: str, y_label: str, groups: Groups) -> bytes:
+def write(directory: pathlib.Path, name: str, drawing: Drawing) -> list[pathlib.Path]:
+    """Writes a figure in all formats; returns the paths of the files."""
+    paths = [directory / f"{name}.{kind}" for kind in drawing]
+    for path, content in zip(paths, drawing.values(), strict=True):
+        write_bytes(path, content)
+    return paths
+
+
+def with_count(label: str, count: int) -> str:
+    """Adds the number of seeds to the label of their mean.
+
+    >>> with_count("multiplier=1", 2), with_count("multiplier=1", 1)
+    ('multiplier=1 (n = 2)', 'multiplier=1')
+    """
+    return f"{label} (n = {count})" if count > 1 else label
+
+
+def curves(title: str, x_label: str, y_label: str, groups: Groups) -> Drawing:
     """Draws the mean of every group as a line, and each of its curves as a thin line."""
     with _figure() as (figure, axis):
         for index, (label, members) in enumerate(groups.items()):
             color, line, marker = _style(index)
             mean = _mean(members)
-            axis.plot(*zip(*mean, strict=True), label=label, color=color, linestyle=line,
-                      linewidth=2, marker=marker if len(mean) <= 20 else None, markersize=5)
+            axis.plot(*zip(*mean, strict=True), label=with_count(label, len(members)),
+                      color=color, linestyle=line, linewidth=2, markersize=5,
+                      marker=marker if len(mean) <= 20 else None)
             for member in members if len(members) > 1 else ():
                 axis.plot(*zip(*member, strict=True), color=color, linestyle=line, linewidth=0.7,
                           alpha=0.45)
         axis.set(title=title, xlabel=x_label, ylabel=y_label)
         _legend(figure, axis)
-        return _png(figure)
+        return _drawing(figure)
 
 
 def dots(title: str, x_label: str, y_label: str, values: Mapping[str, Sequence[float]],
-         baseline: str | None = None) -> bytes:
-    """Draws the values of each label, and their mean with standard deviation.
+         baseline: str | None = None) -> Drawing:
+    """Draws the values of each label and, of several, their mean with standard deviation.
 
     Args:
         baseline: label whose mean is drawn as a horizontal line for comparison.
     """
     with _figure() as (figure, axis):
-        places = np.arange(len(values))
-        means = [np.mean(item) for item in values.values()]
-        spreads = [np.std(item, ddof=1) if len(item) > 1 else 0.0 for item in values.values()]
-        for place, item in zip(places, values.values(), strict=True):
+        for place, item in enumerate(values.values()):
             axis.plot([place] * len(item), item, linestyle="", marker="o", color=_COLORS[6],
                       markersize=5, label="one seed" if place == 0 else None)
-        axis.errorbar(places, means, spreads, linestyle="", marker="D", capsize=6, markersize=7,
-                      color=_COLORS[0], label="mean ± standard deviation of the seeds")
+        several = {place: item for place, item in enumerate(values.values()) if len(item) > 1}
+        if several:
+            axis.errorbar(list(several), [np.mean(item) for item in several.values()],
+                          [np.std(item, ddof=1) for item in several.values()], linestyle="",
+                          marker="D", capsize=6, markersize=7, color=_COLORS[0],
+                          label="mean ± standard deviation of n seeds")
         if baseline is not None and baseline in values:
             axis.axhline(np.mean(values[baseline]), color=_COLORS[1], linestyle="--",
-                         linewidth=1, label=f"mean of {baseline}")
-        axis.set_xticks(places, list(values), rotation=30 if _are_long(values) else 0,
+                         linewidth=1, label=with_count(f"{x_label} {baseline}",
+                                                       len(values[baseline])))
+        labels = [f"{label}\nn = {len(item)}" if several else label
+                  for label, item in values.items()]
+        axis.set_xticks(range(len(labels)), labels, rotation=30 if _are_long(values) else 0,
                         ha="right" if _are_long(values) else "center")
         axis.set_xlim(-0.5, len(values) - 0.5)
         axis.set(title=title, xlabel=x_label, ylabel=y_label)
-        _legend(figure, axis)
-        return _png(figure)
+        figure.legend(*axis.get_legend_handles_labels(), loc="outside upper right", ncols=3,
+                      fontsize="small")  # beside the few points, none of which it may cover
+        return _drawing(figure)
 
 
 def bars(title: str, x_label: str, y_label: str, labels: Sequence[str],
-         groups: Mapping[str, Sequence[float]], is_logarithmic: bool = False) -> bytes:
+         groups: Mapping[str, Sequence[float]], is_logarithmic: bool = False) -> Drawing:
     """Draws grouped bars: one group per label, with one bar per entry of `groups`."""
     width = max(7.5, 1.5 + 0.25 * len(labels) * len(groups))
     height = 4.5 + (0.04 * max(map(len, labels)) if _are_long(labels) else 0.0)
     with _figure(width, height) as (figure, axis):
-        places, thickness = np.arange(len(labels)), 0.8 / len(groups)
+        places, thickness = np.arange(len(labels)), min(0.3, 0.8 / len(groups))
         for index, (name, values) in enumerate(groups.items()):
             axis.bar(places + (index - (len(groups) - 1) / 2) * thickness, values, thickness,
                      label=name, color=_COLORS[index % len(_COLORS)], edgecolor="white",
                      hatch=("", "//", "..", "xx")[index // len(_COLORS) % 4])
+        axis.set_xlim(-0.5, len(labels) - 0.5)
         axis.set_xticks(places, list(labels), rotation=30 if _are_long(labels) else 0,
                         ha="right" if _are_long(labels) else "center")
         if is_logarithmic:
@@ -89,11 +123,11 @@ def bars(title: str, x_label: str, y_label: str, labels: Sequence[str],
         if len(groups) > 1 or "" not in groups:
             figure.legend(*axis.get_legend_handles_labels(), loc="outside upper right",
                           ncols=min(4, len(groups)), fontsize="small")
-        return _png(figure)
+        return _drawing(figure)
 
 
 def histograms(x_label: str, y_label: str, edges: np.ndarray, counts: Mapping[str, np.ndarray]
-               ) -> bytes:
+               ) -> Drawing:
     """Draws several histograms with the same logarithmic axis.
 
     Args:
@@ -112,7 +146,7 @@ def histograms(x_label: str, y_label: str, edges: np.ndarray, counts: Mapping[st
             axis.set_xlim(edges[max(0, low - 5)], edges[min(len(edges) - 1, high + 6)])
             axis.set_title(title, fontsize="small")
             axis.set(xlabel=x_label, ylabel=y_label)
-        return _png(figure)
+        return _drawing(figure)
 
 
 def smoothed(points: Sequence[tuple[int, float]], count: int = 200) -> list[tuple[float, float]]:
@@ -157,7 +191,7 @@ def _figure(width: float = 7.5, height: float = 4.5) -> Iterator[tuple[Any, Any]
     from matplotlib.backends.backend_agg import FigureCanvasAgg
     from matplotlib.figure import Figure
 
-    with matplotlib.rc_context({"font.size": 10, "axes.titlelocation": "left"}):
+    with matplotlib.rc_context({"font.size": 10, "axes.titlelocation": "left", **_SETTINGS}):
         figure = Figure(figsize=(width, height), layout="constrained")
         FigureCanvasAgg(figure)  # no window, and no state shared with the figures of a notebook
         axis = figure.add_subplot()
@@ -181,7 +215,10 @@ def _grid(count: int) -> Iterator[tuple[Any, list[Any]]]:
         yield figure, axes
 
 
-def _png(figure: Any) -> bytes:
-    content = io.BytesIO()
-    figure.savefig(content, format="png", dpi=120)
-    return content.getvalue()
+def _drawing(figure: Any) -> Drawing:
+    drawing = {}
+    for kind in FORMATS:
+        content = io.BytesIO()
+        figure.savefig(content, format=kind, dpi=120, metadata=_METADATA[kind])
+        drawing[kind] = content.getvalue()
+    return drawing

@@ -62,6 +62,7 @@ def run_missing(sweep: SweepDirectory, program: Program, jobs: int) -> None:
     """
     shares = share_cores(jobs)
     missing = sweep.missing_runs
+    sweep.check_metric(*sweep.runs)
     run_of = {run.name: run for run in missing}
     with tqdm.tqdm(total=len(sweep.runs), initial=len(sweep.runs) - len(missing), unit="run",
                    desc="Sweep") as line:
@@ -75,11 +76,11 @@ def run_missing(sweep: SweepDirectory, program: Program, jobs: int) -> None:
         def ended(job: processes.Job, status: int) -> None:
             run = run_of[job.name]
             _note_end(run, status)
+            line.set_postfix_str("", refresh=False)  # of the runs before
             line.update()
             outcome = run.outcome or {}
             line.write(f"{run.name}: {outcome.get('error', 'done')}")
-            if run.is_done:
-                sweep.check_metric(run)
+            sweep.check_metric(run)
 
         for run in missing:
             run.directory.mkdir(parents=True, exist_ok=True)
@@ -121,11 +122,15 @@ def _note_end(run: Run, status: int) -> None:
 
 
 def _show_progress(line: Any, running: Sequence[Run]) -> None:
-    # A terminal redraws the line in place; other outputs get a new line each time.
+    # A terminal redraws the line in place; other outputs get a new line each time, which shows at
+    # least that a run has started, and that it has begun to train.
     seconds = 1.0 if sys.stderr.isatty() else 60.0
-    if time.monotonic() - getattr(line, "shown_at", -seconds) < seconds:
+    steps = {run.name: run.steps_so_far for run in running}
+    state = {name: number is None for name, number in steps.items()}
+    if not steps or state == getattr(line, "shown_state", None) and (
+            time.monotonic() - line.shown_at < seconds):
         return
-    line.shown_at = time.monotonic()
+    line.shown_state, line.shown_at = state, time.monotonic()
     line.set_postfix_str("; ".join(
-        f"{run.name}: " + ("starting" if steps is None else f"step {steps:,}")
-        for run in running for steps in [run.steps_so_far]))
+        f"{name}: " + ("starting" if number is None else f"step {number:,}")
+        for name, number in steps.items()))

@@ -6,9 +6,9 @@ import pathlib
 import sys
 
 DESCRIPTION = """\
-Writes report.html, and its figures as PNGs, from the checkpoints and event
-files of a model, which may be training: loss and metrics over time, speed,
-norms and never-trained rows of every table, neighbours of hot rows.
+Writes report.html, and its figures as PNG, SVG and PDF, from the checkpoints
+and event files of a model, which may be training: loss and metrics over time,
+speed, norms and never-trained rows of every table, neighbours of hot rows.
 """
 
 _PREFIX = "tpu-estimator-embedding report: "
@@ -32,5 +32,6 @@ def run(args: argparse.Namespace) -> int:
     except (OSError, ValueError) as error:
         print(f"{_PREFIX}{error}", file=sys.stderr)
         return 2
-    print(f"report   {page}\nfigures  {len(figures)} PNGs beside it")
+    count = sum(path.suffix == ".png" for path in figures)
+    print(f"report   {page}\nfigures  {count} beside it, each as PNG, SVG and PDF")
     return 0

@@ -15,7 +15,7 @@ _SETTING_FIELDS = ("multiplier", "learning_rate", "clipping_limit")
 
 
 def summary_rows(results: Results) -> Rows:
-    """Returns a headline and a row for every setting."""
+    """Returns a headline and a row for every setting; `runs` is the number of seeds."""
     headline = ["setting", results.metric]
     if results.target is not None:
         sign = "≤" if results.lower_is_better else "≥"
@@ -27,9 +27,18 @@ def summary_rows(results: Results) -> Rows:
             steps = summary.steps_to_target
             row.append(f"{statistics.fmean(steps):,.0f}" if steps else "-")
         rates = summary.examples_per_second
-        row.append(f"{statistics.fmean(rates):,.0f}" if rates else "-")
+        row.append(rounded(statistics.fmean(rates)) if rates else "-")
         rows.append([*row, _count(len(results.of(summary.setting)), summary.errors)])
     return rows
+
+
+def rounded(number: float) -> str:
+    """Formats a speed: repetitions differ in the third digit already.
+
+    >>> rounded(116538.4), rounded(7.258)
+    ('117,000', '7')
+    """
+    return f"{float(f'{number:.3g}'):,.0f}"
 
 
 def format_rows(rows: Rows) -> str:
@@ -73,7 +82,8 @@ def _csv(records: list[dict[str, Any]]) -> str:
     text = io.StringIO()
     writer = csv.DictWriter(text, list(records[0]) if records else [], lineterminator="\n")
     writer.writeheader()
-    writer.writerows(records)
+    writer.writerows([{name: f"{value:.7g}" if isinstance(value, float) else value
+                       for name, value in record.items()} for record in records])
     return text.getvalue()
 
 

@@ -18,6 +18,7 @@ from tpu_estimator_embedding.experiments.setting import Setting
 # Lower is better for a metric with one of these in its name.
 _LOWER_IS_BETTER = ("loss", "error", "rmse", "mse", "mae", "perplexity", "entropy")
 _TRAINING = "training/"
+_MOST_DECIMALS = 6
 
 
 @dataclasses.dataclass(frozen=True)
@@ -139,9 +140,14 @@ def collect(run: Run) -> RunResult:
 def metric_names(runs: Iterable[RunResult]) -> list[str]:
     """Returns the metrics that can be compared: those of evaluations or, without any, training."""
     names = sorted({name for result in runs for name in result.curves})
-    evaluated = [name for name in names if not name.startswith(_TRAINING) and
-                 not name.endswith("global_step")]
+    evaluated = [name for name in names if not is_of_training(name)
+                 and not name.endswith("global_step")]
     return evaluated or names
+
+
+def is_of_training(name: str) -> bool:
+    """Whether a metric is a summary of training, not of an evaluation."""
+    return name.startswith(_TRAINING)
 
 
 def choose_metric(asked_for: str | None, runs: Sequence[RunResult]) -> str:
@@ -155,8 +161,13 @@ def choose_metric(asked_for: str | None, runs: Sequence[RunResult]) -> str:
         return next((name for name in ("loss", TRAINING_LOSS) if name in names), "loss")
     if names and asked_for not in names:
         nearest = difflib.get_close_matches(asked_for, names, 1, 0.4)
-        fix = f"Nearest: {nearest[0]}." if nearest else ""
-        raise ValueError(checks.complaint("--metric", f"one of {', '.join(names)}", asked_for, fix))
+        main = [*metric_names(runs), TRAINING_LOSS]
+        shown = [name for name in names if name in main]
+        more = f" or {len(names) - len(shown)} others that begin with {_TRAINING!r}" if len(
+            names) > len(shown) else ""
+        raise ValueError(checks.complaint(
+            "--metric", f"one of {', '.join(shown)}{more}", asked_for,
+            f"Nearest: {nearest[0]}." if nearest else ""))
     return asked_for
 
 
@@ -172,13 +183,18 @@ def is_lower_better(metric: str) -> bool:
 def mean_and_spread(values: Sequence[float]) -> str:
     """Formats the mean and, for several values, the sample standard deviation.
 
+    The deviation has two significant digits, and the mean as many decimals.
+
     >>> mean_and_spread([0.5]), mean_and_spread([1.0, 2.0]), mean_and_spread([])
-    ('0.5', '1.5 ± 0.7071', '-')
+    ('0.5', '1.50 ± 0.71', '-')
     """
     if not values:
         return "-"
-    spread = f" ± {statistics.stdev(values):.4g}" if len(values) > 1 else ""
-    return f"{statistics.fmean(values):.4g}{spread}"
+    mean, spread = statistics.fmean(values), statistics.stdev(values) if len(values) > 1 else 0.0
+    decimals = 1 - math.floor(math.log10(spread)) if 0 < spread < math.inf else -1
+    if len(values) == 1 or not 0 <= decimals <= _MOST_DECIMALS:
+        return f"{mean:.4g}" + (f" ± {spread:.2g}" if len(values) > 1 else "")
+    return f"{mean:.{decimals}f} ± {spread:.{decimals}f}"
 
 
 def _is_reached(metric: str, target: float) -> Any:

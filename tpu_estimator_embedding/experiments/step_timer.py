@@ -45,12 +45,16 @@ class StepTimer:
 
             def after_create_session(self, session, coord):
                 self._step = int(session.run(self._global_step))
+                timer.note()
 
             def after_run(self, run_context, run_values):
                 step, now = int(run_context.session.run(self._global_step)), time.perf_counter()
                 timer.count(step - self._step, None if self._last is None else now - self._last,
                             batch_size)
                 self._step, self._last = step, now
+
+            def end(self, session):
+                timer.note()
 
         return TimingHook()
 
@@ -61,5 +65,9 @@ class StepTimer:
             self.timed_seconds += seconds
             self.timed_examples += steps * batch_size
         if time.monotonic() - self._last_note > _SECONDS_BETWEEN_NOTES:
-            self._last_note = time.monotonic()
-            write_text(self._path, json.dumps({"steps": self.steps}))
+            self.note()
+
+    def note(self) -> None:
+        """Writes the number of steps to the progress file."""
+        self._last_note = time.monotonic()
+        write_text(self._path, json.dumps({"steps": self.steps}))

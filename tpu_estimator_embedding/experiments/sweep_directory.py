@@ -9,7 +9,12 @@ from typing import Any
 from tpu_estimator_embedding import checks
 from tpu_estimator_embedding.experiments import hparams, result_tables, sweep_report
 from tpu_estimator_embedding.experiments.files import read_json, write_json
-from tpu_estimator_embedding.experiments.results import Results, choose_metric, collect
+from tpu_estimator_embedding.experiments.results import (
+    Results,
+    choose_metric,
+    collect,
+    is_of_training,
+)
 from tpu_estimator_embedding.experiments.run_directory import Run
 from tpu_estimator_embedding.experiments.setting import Setting
 
@@ -63,10 +68,20 @@ class SweepDirectory:
             checks.check(noted.get(name) == value, name, f"{noted.get(name)!r}, as in the sweep "
                          f"that {self.path} contains", value, "Or choose another --out.")
 
-    def check_metric(self, run: Run) -> None:
-        """Raises ValueError if a successful run lacks the metric."""
-        result = collect(run)
-        if result.curves:
+    def check_metric(self, *runs: Run) -> None:
+        """Raises ValueError if a run that has ended lacks the metric.
+
+        Failed runs without evaluations are skipped, and runs that have not ended.
+        """
+        for run in runs:
+            result = collect(run)
+            if self.metric is None or run.outcome is None:
+                continue
+            if not run.is_done and all(map(is_of_training, result.curves)):
+                continue
+            if not result.curves:
+                raise ValueError(f"`--metric` is {self.metric!r}, but {run.name} wrote no metrics "
+                                 f"to {run.directory}: it neither evaluated nor logged the loss.")
             choose_metric(self.metric, [result])
 
     def results(self) -> Results:

@@ -8,14 +8,16 @@ from collections.abc import Callable, Mapping, Sequence
 
 from tpu_estimator_embedding.experiments import html_page, plots
 from tpu_estimator_embedding.experiments.event_files import TRAINING_LOSS, table_curves
-from tpu_estimator_embedding.experiments.files import write_bytes, write_text
-from tpu_estimator_embedding.experiments.result_tables import summary_rows
+from tpu_estimator_embedding.experiments.files import write_text
+from tpu_estimator_embedding.experiments.result_tables import rounded, summary_rows
 from tpu_estimator_embedding.experiments.results import Results
 from tpu_estimator_embedding.experiments.setting import Setting
 from tpu_estimator_embedding.experiments.table_labels import short_names
 
 _STATISTICS = {"gradient_norm": "Norm of the gradients of each table",
                "update_ratio": "Update of each table relative to its rows"}
+
+_SINGLE = "; thin lines are single seeds, and thick ones the means of n seeds"
 
 
 def write_report(results: Results, subject: Sequence[str]) -> None:
@@ -28,13 +30,14 @@ def write_report(results: Results, subject: Sequence[str]) -> None:
     parts = [html_page.paragraph(_opening(results)),
              html_page.table(summary_rows(results)),
              html_page.paragraph(
-                 "± is the standard deviation over seeds. A program's own seed is seed 0. "
+                 "± is the standard deviation of n runs with different seeds, of which the column "
+                 "runs has the number. A program's own seed is seed 0. "
                  "examples/s excludes the first step of each training session.")]
     if plots.can_draw():
         for name, caption, draw in _figures(results):
-            png = draw()
-            write_bytes(results.directory / f"{name}.png", png)
-            parts.append(html_page.figure(png, caption))
+            drawing = draw()
+            plots.write(results.directory, name, drawing)
+            parts.append(html_page.figure(drawing["png"], caption))
     else:
         parts.append(html_page.paragraph(
             f"Figures need matplotlib: {plots.HOW_TO_GET}, and the same command again."))
@@ -63,9 +66,9 @@ def _opening(results: Results) -> str:
     return f"{text} The {extreme} mean {results.metric} is that of {best.setting.label}."
 
 
-def _figures(results: Results) -> list[tuple[str, str, Callable[[], bytes]]]:
+def _figures(results: Results) -> list[tuple[str, str, Callable[[], plots.Drawing]]]:
     """(name, caption, drawing function) of the figures for which there are values."""
-    found: list[tuple[str, str, Callable[[], bytes]]] = []
+    found: list[tuple[str, str, Callable[[], plots.Drawing]]] = []
     metric = results.metric
     values = {_tick(summary.setting): summary.values for summary in results.summaries()
               if summary.values}
@@ -78,7 +81,8 @@ def _figures(results: Results) -> list[tuple[str, str, Callable[[], bytes]]]:
                 metric != TRAINING_LOSS))):
         groups = _groups(results, curve, is_shown)
         if groups:
-            found.append((name, f"{_words(curve)} over steps; thin lines are single seeds.",
+            found.append((name, f"{_capitalized(_words(curve))} over steps"
+                          f"{_SINGLE if any(map(_are_several, groups.values())) else ''}.",
                           _drawing_curves(curve, groups)))
     tables = sorted({key for result in results.runs for key in result.tables})
     if tables:
@@ -98,23 +102,26 @@ def _figures(results: Results) -> list[tuple[str, str, Callable[[], bytes]]]:
 def _statistics(results: Results, statistic: str) -> dict[str, dict[str, float]]:
     """Setting -> table -> mean of a statistic over all measured steps and seeds."""
     groups: dict[str, dict[str, list[float]]] = {}
-    for result in results.runs:
-        for table, points in table_curves(result.curves).get(statistic, {}).items():
-            groups.setdefault(result.run.setting.label, {}).setdefault(table, []).extend(
-                value for _, value in points)
+    for setting in dict.fromkeys(result.run.setting for result in results.runs):
+        found = [curves for result in results.of(setting)
+                 if (curves := table_curves(result.curves).get(statistic))]
+        tables = groups.setdefault(plots.with_count(setting.label, len(found)), {})
+        for table, points in (item for curves in found for item in curves.items()):
+            tables.setdefault(table, []).extend(value for _, value in points)
     return {label: {table: statistics.fmean(values) for table, values in tables.items()}
-            for label, tables in groups.items()}
+            for label, tables in groups.items() if tables}
 
 
 def _drawing_bars(label: str, tables: Sequence[str], groups: Mapping[str, Mapping[str, float]]
-                  ) -> Callable[[], bytes]:
+                  ) -> Callable[[], plots.Drawing]:
     bars = {setting: [values.get(table, 0.0) for table in tables]
             for setting, values in groups.items()}
     return lambda: plots.bars(label, "table", label, short_names(tables), bars)
 
 
-def _drawing_curves(curve: str, groups: plots.Groups) -> Callable[[], bytes]:
-    return lambda: plots.curves(f"{_words(curve)} over steps", "global step", _words(curve), groups)
+def _drawing_curves(curve: str, groups: plots.Groups) -> Callable[[], plots.Drawing]:
+    return lambda: plots.curves(f"{_capitalized(_words(curve))} over steps", "global step",
+                                _words(curve), groups)
 
 
 def _groups(results: Results, curve: str, is_shown: Callable[[Sequence[object]], bool]
@@ -130,7 +137,7 @@ def _norms(results: Results, tables: Sequence[str]) -> dict[str, list[float]]:
     for summary in results.summaries():
         measured = [result.tables for result in results.of(summary.setting) if result.tables]
         if measured:
-            groups[summary.setting.label] = [
+            groups[plots.with_count(summary.setting.label, len(measured))] = [
                 sum(item.get(key, {}).get("mean_norm", 0.0) for item in measured) / len(measured)
                 for key in tables]
     return groups
@@ -143,8 +150,8 @@ def _run_rows(results: Results) -> list[list[str]]:
         rows.append([
             result.run.setting.label, str(result.run.seed),
             "-" if result.step is None else str(result.step),
-            result.error or ("-" if value is None else f"{value:.6g}"),
-            "-" if rate is None else f"{rate:,.0f}",
+            result.error or ("-" if value is None else f"{value:.4g}"),
+            "-" if rate is None else rounded(rate),
             str(result.run.directory.relative_to(results.directory))])
     return rows
 
@@ -162,6 +169,14 @@ def _axis(results: Results) -> str:
                 "clipping_limit": "clipping limit"}.get(
                     name, f"gradient multiplier of {name.removeprefix('table:')}")
     return "setting"
+
+
+def _capitalized(words: str) -> str:
+    return words[:1].upper() + words[1:]
+
+
+def _are_several(members: Sequence[object]) -> bool:
+    return len(members) > 1
 
 
 def _words(curve: str) -> str:

@@ -323,7 +323,7 @@ def test_program_without_an_estimator_is_reported(tmp_path, capsys):
     (["no.py", "no.py"], "There is no program 'no.py'."),
     (["--steps", "0", "no.py", "no.py"], "`steps` must be"),
     (["--rtol", "-1", "no.py", "no.py"], "`rtol` must be at least 0"),
-    (["--plot", "a.pdf", "no.py", "no.py"], "`plot` must be a name that ends in .png"),
+    (["--plot", "a.gif", "no.py", "no.py"], "`plot` must be a name that ends in one of .png, "),
     (["--names", "no.json", "no.py", "no.py"], "no.json"),
 ])
 def test_wrong_use_is_reported_before_anything_runs(arguments, sentence, capsys):

@@ -10,16 +10,19 @@ from tpu_estimator_embedding.checkpoint.inspection import CheckpointReport
 from tpu_estimator_embedding.checkpoint.output_files import check_absent, new_files
 from tpu_estimator_embedding.checkpoint.report.row_statistics import NORM_EDGES
 
+_SUFFIXES = (".png", ".svg", ".pdf")
+
 
 def check_histogram(path: pathlib.Path) -> None:
     """Checks, before anything is read, that a histogram can be written to a path.
 
     Raises:
-        ValueError: if the name does not end in `.png`.
+        ValueError: if the name does not end in `.png`, `.svg` or `.pdf`.
         FileExistsError: if the file exists.
         ImportError: if matplotlib is missing.
     """
-    checks.check(path.suffix == ".png", "histogram", "a name that ends in .png", str(path))
+    checks.check(path.suffix in _SUFFIXES, "histogram",
+                 f"a name that ends in one of {', '.join(_SUFFIXES)}", str(path))
     check_absent([path])
     try:
         import matplotlib  # noqa: F401
@@ -29,7 +32,7 @@ def check_histogram(path: pathlib.Path) -> None:
 
 
 def save_histogram(report: CheckpointReport, path: pathlib.Path) -> None:
-    """Writes a PNG with a histogram of norms for each table of the report.
+    """Writes a figure with a histogram of norms for each table of the report.
 
     Raises:
         ValueError: if the report has no tables, or was created without values.
@@ -54,4 +57,4 @@ def save_histogram(report: CheckpointReport, path: pathlib.Path) -> None:
         axes.set_xlabel("Euclidean norm of a row")
         axes.set_ylabel("rows")
     with new_files([path], 1 << 20) as [unfinished]:
-        figure.savefig(unfinished, format="png", dpi=120)
+        figure.savefig(unfinished, format=path.suffix[1:], dpi=120)

@@ -49,8 +49,8 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("--step-timeout", type=float, default=600.0, metavar="SECONDS",
                         help="fail where a step of a TF2 program takes longer; 0 means no limit "
                         "(default: %(default)s)")
-    parser.add_argument("--plot", metavar="FILE.png",
-                        help="draw the differences over the steps")
+    parser.add_argument("--plot", metavar="FILE",
+                        help="draw the differences over the steps: .png, .svg or .pdf")
     parser.add_argument("--keep", metavar="DIR", help="keep checkpoints, batches and logs of "
                         "both runs in DIR/legacy and DIR/migrated")
 

@@ -8,16 +8,19 @@ from tpu_estimator_embedding import checks
 from tpu_estimator_embedding.checkpoint.output_files import check_absent, new_files
 from tpu_estimator_embedding.migration.verify.steps import KINDS, Step
 
+_SUFFIXES = (".png", ".svg", ".pdf")
+
 
 def check_plot(path: pathlib.Path) -> None:
     """Raises an error before any run if the plot cannot be written.
 
     Raises:
-        ValueError: if the name does not end in `.png`.
+        ValueError: if the name does not end in `.png`, `.svg` or `.pdf`.
         FileExistsError: if the file exists.
         ImportError: if matplotlib is missing.
     """
-    checks.check(path.suffix == ".png", "plot", "a name that ends in .png", str(path))
+    checks.check(path.suffix in _SUFFIXES, "plot",
+                 f"a name that ends in one of {', '.join(_SUFFIXES)}", str(path))
     check_absent([path])
     try:
         import matplotlib  # noqa: F401
@@ -27,7 +30,7 @@ def check_plot(path: pathlib.Path) -> None:
 
 
 def save_plot(steps: Sequence[Step], path: pathlib.Path) -> None:
-    """Writes a PNG with the largest difference of each kind after every step.
+    """Writes a figure with the largest difference of each kind after every step.
 
     Raises:
         OSError: if the file cannot be written.
@@ -50,4 +53,4 @@ def save_plot(steps: Sequence[Step], path: pathlib.Path) -> None:
     axes.grid(alpha=0.3)
     axes.legend()
     with new_files([path], 1 << 20) as [unfinished]:
-        figure.savefig(unfinished, format="png", dpi=120)
+        figure.savefig(unfinished, format=path.suffix[1:], dpi=120)
