@@ -1,7 +1,7 @@
 # SPDX-License-Identifier: Apache-2.0
 """Random plans on random batches: the engine equals the oracle.
 
-Every commit tries other plans, 300 of them for each backend, half with several replicas;
+Every commit tries other plans, 120 of them for each backend, half with several replicas;
 `pytest tests/laws --hypothesis-profile=thorough` tries 10,000.
 """
 
