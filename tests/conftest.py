@@ -25,6 +25,7 @@ SAID_ONCE = [
 EVERY_TENSORFLOW = [ROOT / "tests" / folder for folder in (
     "compat", "estimator", "feature_column", "mid_level", "runtime", "upstream_sentences",
     "v1_engine")]
+assert all(folder.is_dir() for folder in EVERY_TENSORFLOW), "a folder was renamed"
 
 os.environ.setdefault("TF_CPP_MIN_LOG_LEVEL", "3")  # read when TensorFlow loads
 # One Keras in this process, whichever test comes first: some call install(), some use tf.keras.
