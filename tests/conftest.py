@@ -58,7 +58,7 @@ def no_graph_left_behind():
 def revision() -> str:
     """Returns what names this state of the source: the commit, or the version outside of git.
 
-    `.ci/run`, which tests a copy without git's files, passes the commit in TEST_REVISION.
+    `.ci/run` passes the commit in TEST_REVISION to the tests of the sdist, which has no .git.
     """
     git = ["git", "-C", str(ROOT), "rev-parse", "--verify", "HEAD"]
     try:
