@@ -57,7 +57,7 @@ def test_every_module_is_importable_under_both_forms(row):
 
 
 @pytest.mark.parametrize("path, sentence", [
-    ("tpu.keras_to_tpu_model", r"Use tf\.distribute\.TPUStrategy"),
+    ("tpu.keras_to_tpu_model", r"Use tf\.distribute\.experimental\.TPUStrategy"),
     ("data.batch_and_drop_remainder", r"Use dataset\.batch\(batch_size, drop_remainder=True\)"),
     ("layers.real_valued_column", r"Use tf\.feature_column\.numeric_column"),
     ("learn.python.learn.learn_runner", r"Use tf\.estimator\.train_and_evaluate"),

@@ -256,6 +256,6 @@ INSTEAD = {
                "infer.",
     "slim": "Use tf.layers and tf.train.",
     "training": "Use tf.data for input, and tf.train for the rest.",
-    "tpu.TPUDistributionStrategy": "Use tf.distribute.TPUStrategy.",
-    "tpu.keras_to_tpu_model": "Use tf.distribute.TPUStrategy.",
+    "tpu.TPUDistributionStrategy": "Use tf.distribute.experimental.TPUStrategy.",
+    "tpu.keras_to_tpu_model": "Use tf.distribute.experimental.TPUStrategy.",
 }

@@ -70,9 +70,9 @@ class LayerNormBasicLSTMCell(v1.nn.rnn_cell.RNNCell):
         c, h = state
         joined = tf.concat([inputs, h], axis=1)
         width = 4 * self._num_units
-        gates = joined @ v1.get_variable("kernel", [joined.shape[1], width])
+        gates = joined @ v1.get_variable("kernel", [joined.shape[1], width], joined.dtype)
         if not self._is_normalized:
-            gates += v1.get_variable("bias", [width], initializer=tf.zeros_initializer())
+            gates += v1.get_variable("bias", [width], joined.dtype, v1.zeros_initializer())
         i, j, f, o = (self._norm(gate, name) for gate, name in zip(
             tf.split(gates, 4, axis=1), ("input", "transform", "forget", "output"), strict=True))
         candidate = self._activation(j)
@@ -87,8 +87,8 @@ class LayerNormBasicLSTMCell(v1.nn.rnn_cell.RNNCell):
             return values
         with v1.variable_scope(name):
             for variable, initial in (("gamma", self._gain), ("beta", self._shift)):
-                v1.get_variable(variable, [self._num_units],
-                                initializer=tf.constant_initializer(initial))
+                v1.get_variable(variable, [self._num_units], values.dtype,
+                                v1.constant_initializer(initial))
         return layers.layer_norm(values, reuse=True, scope=name)
 
 
