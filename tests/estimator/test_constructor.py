@@ -18,6 +18,7 @@ from tests.estimator.counting import (
 from tpu_estimator_embedding.estimator import upstream
 from tpu_estimator_embedding.estimator.tpu_estimator import TPUEstimator
 
+v1_estimator = upstream.estimator
 TPUConfig = upstream.tpu_config.TPUConfig
 Modes = upstream.tpu_config.InputPipelineConfig
 
@@ -150,3 +151,33 @@ def test_subclass_may_add_members(tmp_path):
                      embedding_config_spec=new_spec())
     estimator.train(input_of(range(4)), max_steps=100)
     assert estimator.step() == 2
+
+
+def test_arguments_may_be_changed_afterwards(tmp_path):
+    source = new_estimator(tmp_path / "source")
+    source.train(input_of([3, 3]), max_steps=1)
+    warm_start = v1_estimator.WarmStartSettings(
+        source.model_dir, "counts", var_name_to_prev_var_name={"counts": "counts"})
+    spec, session_config, params, axes = new_spec(), tf.compat.v1.ConfigProto(), {"a": [1]}, [0]
+    seen, hooks = [], []
+
+    def model_fn_of_params(features, labels, mode, params):
+        seen.append(params["a"])
+        return model_fn(features, labels, mode, params)
+
+    estimator = new_estimator(
+        tmp_path / "new", model_fn_of_params, spec=spec, params=params, batch_axis=axes,
+        warm_start_from=warm_start, config=run_config(
+            session_config=session_config, model_dir=str(tmp_path / "new"),
+            tpu_config=TPUConfig(iterations_per_loop=1, num_shards=1)))
+    warm_start.var_name_to_prev_var_name["counts"] = "missing"
+    spec.table_to_config_dict.clear()
+    spec.feature_to_config_dict["id"] = None
+    session_config.graph_options.optimizer_options.global_jit_level = 99
+    params["a"].append(2)
+    axes[0] = 5
+    estimator.train(input_of([0, 1]), max_steps=1, hooks=hooks)
+    assert counts(estimator) == counts_of(0, 1, 3, 3)
+    [*predictions] = estimator.predict(input_of([3, 4]))  # makes the plan for inference
+    assert [prediction["count"].tolist() for prediction in predictions] == [[2.0], [0.0]]
+    assert (seen, hooks) == ([[1], [1]], [])

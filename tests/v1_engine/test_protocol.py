@@ -295,3 +295,23 @@ def test_eager_execution(call, request):
     name = request.node.callspec.id
     with pytest.raises(RuntimeError, match=f"`{name}` must be called in graph mode"):
         call(make_engine())
+
+
+def test_configs_may_be_changed_once_the_engine_is_made():
+    tables = {"words": tpu_embedding.TableConfig(10, 1, tf.compat.v1.ones_initializer(), "sum")}
+    features = {"title": tpu_embedding.FeatureConfig("words")}
+    engine = tpu_embedding.TPUEmbedding(tables, features, 2, tpu_embedding.INFERENCE, master="")
+    tables.clear()
+    features["more"] = features.pop("title")._replace(table_id="missing")
+    engine.table_to_config_dict.clear()
+    with tf.Graph().as_default(), tf.compat.v1.Session() as session:
+        ids = tpu_embedding.EnqueueData.from_sparse_tensor(tf.sparse.from_dense([[3, 4], [3, 0]]))
+        given = {"title": ids}
+        enqueue = engine.generate_enqueue_ops([given])
+        given.clear()
+        activations = engine.get_activations()
+        engine.create_variables_and_ops()
+        session.run(tf.compat.v1.global_variables_initializer())
+        values, _ = session.run([activations, enqueue])
+    assert values["title"].tolist() == [[2.0], [1.0]]
+    assert list(engine.table_to_config_dict) == ["words"]

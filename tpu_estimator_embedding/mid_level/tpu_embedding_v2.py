@@ -18,6 +18,7 @@ fixed size; the engine looks up and updates the rows of the stacks.
 [0.5, 1.0, 1.0, 0.0, 0.5]
 """
 
+import copy
 import functools
 from collections.abc import Mapping, Sequence
 from typing import Any
@@ -96,7 +97,7 @@ class TPUEmbeddingV2(StackedTables):
                  sparse_core_embedding_config: SparseCoreEmbeddingConfig | None = None, *,
                  num_chips: int = 1, num_sc_per_chip: int = 4,
                  table_multipliers: Multipliers = None):
-        config = sparse_core_embedding_config or SparseCoreEmbeddingConfig()
+        config = copy.deepcopy(sparse_core_embedding_config) or SparseCoreEmbeddingConfig()
         super().__init__(named_tables(feature_config), to_stacks(
             feature_config, optimizer, SparseCores(num_chips, num_sc_per_chip),
             stacking=not config.disable_table_stacking, table_multipliers=table_multipliers))

@@ -239,3 +239,30 @@ def test_sum_in_a_loop_of_tensorflow_is_refused_with_the_way_out():
             ValueError, match="outside of .* tf.while_loop .* loop by tpu.training_loop"):
         v1.tpu.replicate(lambda x: tf.while_loop(
             lambda x: x < 10, lambda x: v1.tpu.cross_replica_sum(x), [x]), [[1.0], [2.0]])
+
+
+def test_computation_may_change_its_inputs_in_place(session):
+    """Those of the other replicas are what they were: 2 x of each."""
+    def computation(features):
+        features["x"] *= 2
+        total = v1.tpu.cross_replica_sum(features.pop("x"))
+        del features["y"]
+        inputs.clear()
+        return total
+
+    inputs = [[{"x": tf.constant([float(replica)]), "y": tf.zeros([])}] for replica in range(4)]
+    first = inputs[0][0]
+    outputs = v1.tpu.replicate(computation, inputs)
+    assert [value.tolist() for (value,) in run(session, outputs)] == [[12.0]] * 4
+    assert sorted(first) == ["x", "y"] and inputs == []
+
+
+def test_sharded_computation_may_change_its_list_of_inputs(session):
+    def computation(x, y):
+        inputs.append(x)
+        return v1.tpu.cross_replica_sum(tf.reduce_sum(x) * 2), y
+
+    inputs = [tf.range(8.0), tf.range(8.0)]
+    total, y = v1.tpu.shard(computation, inputs, num_shards=4)
+    values = run(session, [total, y])
+    assert values[0].tolist() == [56.0] * 4 and values[1].tolist() == list(range(8))

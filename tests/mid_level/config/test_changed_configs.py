@@ -66,3 +66,15 @@ def test_layer_is_saved_as_it_was_made():
     again = mid_level.TPUEmbeddingLayer.from_config(made.get_config())
     [config] = again.embedding_tables
     assert (config.dim, config.combiner) == (2, "sum")
+
+
+def test_limits_of_sparse_cores_may_be_changed():
+    limits = {"words": 256}
+    table = mid_level.TableConfig(8, 2, tf.ones_initializer(), combiner="sum", name="words")
+    embedding = mid_level.TPUEmbeddingV2(
+        {"a": mid_level.FeatureConfig(table, output_shape=[2])}, mid_level.SGD(1.0),
+        num_sc_per_chip=1, sparse_core_embedding_config=mid_level.SparseCoreEmbeddingConfig(
+            disable_table_stacking=True, max_ids_per_table=limits))
+    limits["words"] = 1
+    activations, _ = embedding({"a": tf.constant([3, 4])})
+    np.testing.assert_array_equal(activations["a"], np.ones([2, 2]))

@@ -141,9 +141,9 @@ def _build(computation: Callable[..., Any], inputs: Sequence[Any]) -> list[Any]:
     graph = tf.compat.v1.get_default_graph()
     start = len(graph.get_operations())
     arguments = tf.nest.pack_sequence_as(inputs[0], first, expand_composites=True)
-    replicas = None if len(inputs) == 1 else ReplicatedGraph(
+    replicas = None if len(flat) == 1 else ReplicatedGraph(
         [[value for value in of_replica if value is not None] for of_replica in (first, *flat[1:])])
-    with _shards(len(inputs)), _resource_variables(), contextlib.ExitStack() as stack:
+    with _shards(len(flat)), _resource_variables(), contextlib.ExitStack() as stack:
         if replicas:
             stack.enter_context(replicated_graph.building(replicas))
         outputs = computation(*arguments)
@@ -152,7 +152,7 @@ def _build(computation: Callable[..., Any], inputs: Sequence[Any]) -> list[Any]:
     copies = replicas.copies(wanted) if replicas else [wanted]
     ops = [*ops, *replicated_graph.writes_since(graph, start)]
     if not tensors:
-        return [tf.group(*ops, name=f"shard_{replica}") for replica in range(len(inputs))]
+        return [tf.group(*ops, name=f"shard_{replica}") for replica in range(len(flat))]
     with tf.control_dependencies(ops):
         return [tf.nest.pack_sequence_as(structure, _in_places(tensors, of_replica, replica),
                                          expand_composites=True)
