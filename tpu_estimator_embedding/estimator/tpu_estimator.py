@@ -45,6 +45,7 @@ from tpu_estimator_embedding.estimator.spec_to_plan import can_train, spec_to_pl
 from tpu_estimator_embedding.estimator.step.captured_tensors import (
     check_host_is_given,
     check_input_is_given,
+    leave_out_summaries_of_input,
 )
 from tpu_estimator_embedding.estimator.step.engine_step import EngineStep, build_step
 from tpu_estimator_embedding.estimator.step.id_errors import explained_ids
@@ -222,6 +223,7 @@ class TPUEstimator(LoopingEstimator):
                 lambda context: self._call_input_fn(input_fn, mode)(context), training=training,
                 batch_axis=self._batch_axis, tensor_core_columns=self._tensor_core_columns,
                 is_stopping=self._stop.stops_waiting, as_sums=bool(self._workers))
+        leave_out_summaries_of_input()
         check_partition_dims(self._config.tpu_config, inputs)
         return inputs, None, [hook, OnlyInputEnds()]
 

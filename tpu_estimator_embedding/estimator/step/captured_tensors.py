@@ -44,6 +44,24 @@ def check_input_is_given(num_ops: int, given: Collection[Tensor]) -> None:
             "features. Return that tensor from input_fn, among the features.")
 
 
+def leave_out_summaries_of_input() -> None:
+    """Removes summaries of the input from the default graph, before a model adds its own.
+
+    Whenever they were written, they would take a batch that is not trained on.
+    """
+    kept = []
+    summaries = tf.compat.v1.get_collection_ref(tf.compat.v1.GraphKeys.SUMMARIES)
+    for summary in summaries:
+        if any(_READS_INPUT.match(op.type) for op in _sources(summary.op, lambda op: False)):
+            tf.compat.v1.logging.warning(
+                "tpu_estimator_embedding: summary %r of input_fn is not written, because it would "
+                "take another batch from the input. Summarize the features in model_fn.",
+                summary.op.name)
+        else:
+            kept.append(summary)
+    summaries[:] = kept
+
+
 def check_host_is_given(num_ops: int, given: Iterable[Tensor], first: Iterable[Tensor]) -> None:
     """Checks that host and metric functions use tensors of all replicas.
 
