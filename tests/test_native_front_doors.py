@@ -19,7 +19,7 @@ from tpu_estimator_embedding.mid_level import (
     TPUEmbedding,
     TPUEmbeddingV2,
 )
-from tpu_estimator_embedding.mid_level.config.quantization_config import QuantizationConfig
+from tpu_estimator_embedding.mid_level.config.table_config import QuantizationConfig
 from tpu_estimator_embedding.mid_level.keras_layers.embedding_layer import embedding_layer_class
 from tpu_estimator_embedding.mid_level.keras_layers.partial_layer import partial_layer_class
 

@@ -6,10 +6,9 @@ import pytest
 import tensorflow as tf
 
 from tpu_estimator_embedding.demo import click_logs
-from tpu_estimator_embedding.demo.click_logs import ClickLogs, area_under_curve
+from tpu_estimator_embedding.demo.click_logs import ClickLogs, HiddenModel, area_under_curve
 from tpu_estimator_embedding.demo.features import FEATURES
-from tpu_estimator_embedding.demo.hidden_model import HiddenModel
-from tpu_estimator_embedding.demo.inputs import make_input_fn
+from tpu_estimator_embedding.demo.model import make_input_fn
 
 
 @pytest.fixture

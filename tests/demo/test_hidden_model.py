@@ -4,8 +4,8 @@
 import numpy as np
 import pytest
 
+from tpu_estimator_embedding.demo.click_logs import HiddenModel
 from tpu_estimator_embedding.demo.features import FEATURES
-from tpu_estimator_embedding.demo.hidden_model import HiddenModel
 
 MODEL = HiddenModel.from_seed(7)
 CLICKS = MODEL.draw(np.random.default_rng(1), 20_000)

@@ -6,7 +6,7 @@ import time
 import tensorflow as tf
 
 from tpu_estimator_embedding.demo.clock import Clock
-from tpu_estimator_embedding.demo.progress import ProgressHook
+from tpu_estimator_embedding.demo.phases import ProgressHook
 
 
 def run_steps(start: int, steps: int, examples: int, batch_size: int) -> None:

@@ -3,7 +3,7 @@
 
 import pytest
 
-from tpu_estimator_embedding.demo.settings import keep_settings
+from tpu_estimator_embedding.demo.main import keep_settings
 
 
 def test_the_same_settings_pass(tmp_path):

@@ -2,14 +2,16 @@
 """`tpu-estimator-embedding demo`: generates data, trains a model and serves it."""
 
 import argparse
+import json
+import os
 import pathlib
 import sys
+from collections.abc import Mapping
 
 import tpu_estimator_embedding
 from tpu_estimator_embedding import checks, multipliers
 from tpu_estimator_embedding.demo.click_logs import ClickLogs
 from tpu_estimator_embedding.demo.clock import Clock
-from tpu_estimator_embedding.demo.settings import keep_settings
 from tpu_estimator_embedding.multipliers.schedule import Schedule
 from tpu_estimator_embedding.runtime import quiet_start
 
@@ -19,7 +21,7 @@ DESCRIPTION = ("Writes click logs, then trains, evaluates, predicts and exports 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
     """Adds the demo's options."""
-    parser.add_argument("--examples", type=int, default=500_000,
+    parser.add_argument("--examples", type=int, default=200_000,
                         help="records to write, a tenth of them held out (%(default)s)")
     parser.add_argument("--batch-size", type=int, default=1024,
                         help="examples in a step (%(default)s)")
@@ -47,14 +49,14 @@ def run(args: argparse.Namespace) -> int:
     clock = Clock()
     with quiet_start.quiet_start(args.verbose):
         with clock.phase("load TensorFlow"):
-            from tpu_estimator_embedding.demo import cluster_training, phases, training
+            from tpu_estimator_embedding.demo import cluster_task, phases, training
             tpu_estimator_embedding.install()
         with clock.phase("compile or load kernels"):
             from tpu_estimator_embedding.kernels import load
             load.kernels()
     try:
         phases.run(args.model_dir, logs, args.batch_size, multiplier, clock,
-                   cluster_training.with_options(args) if args.cluster else training.train)
+                   cluster_task.with_options(args) if args.cluster else training.train)
     except KeyboardInterrupt:
         print("\nInterrupted. Run the same command again to continue from the last checkpoint.")
         return 130
@@ -68,3 +70,21 @@ def _checked(args: argparse.Namespace) -> tuple[ClickLogs, Schedule]:
     keep_settings(args.model_dir, {"examples": args.examples, "batch-size": args.batch_size,
                                    "seed": args.seed, "multiplier": multiplier.text})
     return logs, multiplier
+
+
+def keep_settings(directory: pathlib.Path, settings: Mapping[str, int | str]) -> None:
+    """Records the settings of a new directory, or compares them with the recorded ones.
+
+    Raises:
+        ValueError: if the directory was created with other settings.
+    """
+    path = directory / "settings.json"
+    if not path.exists():
+        directory.mkdir(parents=True, exist_ok=True)
+        unfinished = path.with_suffix(f".{os.getpid()}.unfinished")
+        unfinished.write_text(json.dumps(settings))
+        unfinished.rename(path)
+    for name, noted in json.loads(path.read_text()).items():
+        checks.check(settings[name] == noted, f"--{name}",
+                     f"{noted}, with which {directory} was created", settings[name],
+                     "Or choose another --model-dir.")

@@ -1,17 +1,19 @@
 # SPDX-License-Identifier: Apache-2.0
 """The phases of the demo: data, training, metrics, export."""
 
+import itertools
 import pathlib
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from typing import Any
 
+import numpy as np
 import tensorflow as tf
+import tqdm
 
-from tpu_estimator_embedding.demo import model, serving, summary, training
+from tpu_estimator_embedding.demo import model, training
 from tpu_estimator_embedding.demo.click_logs import ClickLogs
 from tpu_estimator_embedding.demo.clock import Clock
-from tpu_estimator_embedding.demo.inputs import make_input_fn
-from tpu_estimator_embedding.demo.progress import ProgressHook
+from tpu_estimator_embedding.demo.model import make_input_fn, record_spec
 from tpu_estimator_embedding.demo.untrained_tables import with_untrained_tables
 from tpu_estimator_embedding.experiments.model_report import write_report
 from tpu_estimator_embedding.multipliers.schedule import Schedule
@@ -44,15 +46,15 @@ def run(directory: pathlib.Path, logs: ClickLogs, batch_size: int, multiplier: S
     with clock.phase("evaluate"):
         metrics = _evaluate(estimator, logs)
     with clock.phase("predict"):
-        predicted = serving.predict(estimator, logs, _PREDICTIONS)
+        predicted = predict(estimator, logs, _PREDICTIONS)
     of_run = pathlib.Path(estimator.model_dir).parent  # a sweep gives each run a model_dir
     with clock.phase("export"):
-        saved_model = serving.export(estimator, of_run / "export")
+        saved_model = export(estimator, of_run / "export")
     with clock.phase("serve"):
-        served = serving.serve(saved_model, logs, _PREDICTIONS)
+        served = serve(saved_model, logs, _PREDICTIONS)
     with clock.phase("report"):
         report, *_ = write_report(pathlib.Path(estimator.model_dir), of_run / "report")
-    summary.show(logs, clock, metrics, trained_examples=trained, predicted=predicted,
+    show_summary(logs, clock, metrics, trained_examples=trained, predicted=predicted,
                  served=served, files={
                      "click logs": logs.directory, "checkpoints": estimator.model_dir,
                      "SavedModel": saved_model, "report": report})
@@ -72,3 +74,102 @@ def _evaluate(estimator: Any, logs: ClickLogs) -> dict[str, float]:
     return {"loss": float(trained["loss"]), "AUC, trained tables": float(trained["auc"]),
             "AUC, untrained tables": float(untrained["auc"]),
             "AUC, knowing the hidden model": logs.best_auc()}
+
+
+class ProgressHook(tf.compat.v1.train.SessionRunHook):
+    """Shows step, loss, examples per second and the time left on one line."""
+
+    def __init__(self, loss: tf.Tensor, examples: int, batch_size: int,
+                 on_start: Callable[[], None] = lambda: None):
+        """Creates the line; calls `on_start` when everything is ready for the first step."""
+        self._loss = loss
+        self._examples = examples
+        self._batch_size = batch_size
+        self._on_start = on_start
+        self._step = tf.compat.v1.train.get_global_step()
+
+    def after_create_session(self, session, coord):
+        """Starts the line at the step of the checkpoint."""
+        done = self._examples_done(session.run(self._step))
+        self._line = tqdm.tqdm(total=self._examples, initial=done, desc="Training",
+                               unit=" examples", unit_scale=True)
+        self._on_start()
+
+    def before_run(self, run_context):
+        """Requests the loss of the step."""
+        return tf.compat.v1.train.SessionRunArgs(self._loss)
+
+    def after_run(self, run_context, run_values):
+        """Advances the line by one step."""
+        step = round(self._line.n / self._batch_size) + 1
+        self._line.set_postfix(step=step, loss=f"{run_values.results:.4f}", refresh=False)
+        self._line.update(self._examples_done(step) - self._line.n)
+
+    def end(self, session):
+        """Keeps the finished line."""
+        self._line.close()
+
+    def _examples_done(self, step: int) -> int:
+        return min(int(step) * self._batch_size, self._examples)
+
+
+def predict(estimator: Any, logs: ClickLogs, count: int) -> np.ndarray:
+    """Returns the predicted click probabilities of the first held-out records: `[count]`."""
+    predictions = estimator.predict(make_input_fn(logs.eval_files))
+    first = [item["probability"][0] for item in itertools.islice(predictions, count)]
+    predictions.close()
+    return np.array(first)
+
+
+def export(estimator: Any, directory: pathlib.Path) -> pathlib.Path:
+    """Writes a SavedModel whose input is serialized records; returns its path."""
+    receiver_fn = tf.compat.v1.estimator.export.build_parsing_serving_input_receiver_fn(
+        record_spec())
+    path = estimator.export_saved_model(str(directory), receiver_fn)
+    return pathlib.Path(tf.compat.as_str(path))
+
+
+def serve(saved_model: pathlib.Path, logs: ClickLogs, count: int) -> np.ndarray:
+    """Returns the predictions of a SavedModel, loaded with TensorFlow only."""
+    serialized = list(tf.data.TFRecordDataset(str(logs.eval_files[0])).take(count))
+    model = tf.saved_model.load(str(saved_model), tags=[tf.saved_model.SERVING])
+    serving_default = model.signatures["serving_default"]
+    return serving_default(examples=tf.stack(serialized))["probability"].numpy()[:, 0]
+
+
+def show_summary(logs: ClickLogs, clock: Clock, metrics: Mapping[str, float], *,
+                 trained_examples: int, predicted: np.ndarray, served: np.ndarray,
+                 files: Mapping[str, Any]) -> None:
+    """Prints the summary."""
+    print("", plan(), sep="\n")
+    examples = {"write": logs.examples, "train": trained_examples,
+                "evaluate": 2 * logs.eval_examples}
+    _section("Times", {name: _time(seconds, examples.get(name))
+                       for name, seconds in clock.seconds.items()})
+    _section("Metrics on held-out records",
+             {name: f"{value:.4f}" for name, value in metrics.items()})
+    _section("First held-out records", {
+        "predicted": _numbers(predicted), "served": _numbers(served),
+        "largest difference": f"{np.abs(predicted - served).max():.1e}"})
+    _section("Files", {name: str(path) for name, path in files.items()})
+
+
+def plan() -> Any:
+    """Returns the EmbeddingPlan of the demo's columns."""
+    from tpu_estimator_embedding.estimator.spec_to_plan import spec_to_plan
+
+    return spec_to_plan(model.embedding_config_spec(), training=True, num_hosts=1)
+
+
+def _section(title: str, lines: Mapping[str, str]) -> None:
+    width = max(len(name) for name in lines)
+    print("", title, *(f"  {name:<{width}}  {text}" for name, text in lines.items()), sep="\n")
+
+
+def _time(seconds: float, examples: int | None) -> str:
+    rate = f"  {examples / seconds:12,.0f} examples/s" if examples else ""
+    return f"{seconds:7.1f} s{rate}"
+
+
+def _numbers(values: np.ndarray) -> str:
+    return "  ".join(f"{value:.4f}" for value in values)

@@ -9,7 +9,7 @@ import tensorflow as tf
 
 from tpu_estimator_embedding.demo import model
 from tpu_estimator_embedding.demo.click_logs import ClickLogs
-from tpu_estimator_embedding.demo.inputs import make_input_fn
+from tpu_estimator_embedding.demo.model import make_input_fn
 from tpu_estimator_embedding.demo.untrained_tables import KeepFirstCheckpoint
 
 _CHECKPOINTS_PER_RUN = 20

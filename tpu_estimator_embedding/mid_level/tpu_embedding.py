@@ -14,15 +14,15 @@
 [0.0, 0.0]
 """
 
+import inspect
 import weakref
-from typing import Any
+from typing import Any, NamedTuple
 
 import numpy as np
 import tensorflow as tf
 
 from tpu_estimator_embedding import checks
 from tpu_estimator_embedding.engine.measures import MeasureRecorder
-from tpu_estimator_embedding.mid_level.config.constructor_calls import read_call
 from tpu_estimator_embedding.mid_level.config.structure import (
     check_structure,
     named_features,
@@ -33,7 +33,7 @@ from tpu_estimator_embedding.mid_level.config.structure import (
 )
 from tpu_estimator_embedding.mid_level.config.to_plan import to_plan
 from tpu_estimator_embedding.mid_level.input import output_shapes, row_layout
-from tpu_estimator_embedding.mid_level.input.device_shares import DeviceShares
+from tpu_estimator_embedding.mid_level.input.feature_input import DeviceShares
 from tpu_estimator_embedding.mid_level.step.engine_batches import EngineBatches
 from tpu_estimator_embedding.mid_level.step.replica_calls import ReplicaCalls
 from tpu_estimator_embedding.mid_level.step.servers import (
@@ -45,8 +45,8 @@ from tpu_estimator_embedding.mid_level.step.stacked_activations import (
     activation_shape,
     gradient_or_zeros,
 )
-from tpu_estimator_embedding.mid_level.step.table_variables import outside_strategies
-from tpu_estimator_embedding.mid_level.step.tracked_tables import TrackedTables
+from tpu_estimator_embedding.mid_level.step.table_variables import TrackedTables, outside_strategies
+from tpu_estimator_embedding.multipliers.table_multipliers import Multipliers
 
 # The existing objects; in release 2.3 one of them had to initialize the TPU embedding engine.
 _initialized: weakref.WeakSet["TPUEmbedding"] = weakref.WeakSet()
@@ -304,3 +304,68 @@ def _check_initialized(initialize: bool) -> None:
     if not initialize and not _initialized:
         raise RuntimeError(checks.complaint(
             "initialize_tpu_embedding", "True if there is no other TPUEmbedding", initialize))
+
+
+_POSITIONAL = inspect.Parameter.POSITIONAL_OR_KEYWORD
+
+
+def _signature(*names: str, **defaults: Any) -> inspect.Signature:
+    return inspect.Signature(
+        [inspect.Parameter(name, _POSITIONAL) for name in names] +
+        [inspect.Parameter(name, _POSITIONAL, default=value)
+         for name, value in defaults.items()] +
+        [inspect.Parameter("table_multipliers", inspect.Parameter.KEYWORD_ONLY, default=None)])
+
+
+_RELEASE_2_3 = _signature("feature_config", "batch_size", "optimizer",
+                          pipeline_execution_with_tensor_core=False,
+                          initialize_tpu_embedding=True)
+_RELEASE_2_4 = _signature("feature_config", "optimizer",
+                          pipeline_execution_with_tensor_core=False)
+
+
+class ConstructorCall(NamedTuple):
+    """The arguments of a constructor call, in either signature.
+
+    Attributes:
+        batch_size: samples of all replicas; None in the signature of release 2.4.
+        table_multipliers: accepted in both signatures; TensorFlow does not have it.
+    """
+
+    feature_config: Any
+    optimizer: Any
+    pipeline_execution_with_tensor_core: bool = False
+    batch_size: int | None = None
+    initialize_tpu_embedding: bool = True
+    table_multipliers: Multipliers = None
+
+
+def read_call(arguments: tuple[Any, ...], keywords: dict[str, Any]) -> ConstructorCall:
+    """Reads the arguments of a call.
+
+    A call uses the signature of release 2.3 if its second argument is an int, or if it has a
+    keyword that only release 2.3 had.
+
+    Raises:
+        TypeError: if arguments are missing or unknown.
+        ValueError: if batch_size is not a positive int.
+
+    >>> read_call(("features", 32, "sgd"), {}).batch_size
+    32
+    >>> read_call(("features", "sgd"), {}).batch_size
+    """
+    is_former = bool({"batch_size", "initialize_tpu_embedding"} & set(keywords)) or (
+        len(arguments) > 1 and isinstance(arguments[1], int))
+    signature = _RELEASE_2_3 if is_former else _RELEASE_2_4
+    call = ConstructorCall(**_bind(signature, arguments, keywords))
+    if is_former:
+        checks.check_positive_int("batch_size", call.batch_size)
+    return call
+
+
+def _bind(signature: inspect.Signature, arguments: tuple[Any, ...],
+          keywords: dict[str, Any]) -> dict[str, Any]:
+    try:
+        return signature.bind(*arguments, **keywords).arguments
+    except TypeError as error:
+        raise TypeError(f"TPUEmbedding{signature}: {error}.") from error

@@ -39,11 +39,14 @@ from tpu_estimator_embedding.mid_level.config.structure import (
 )
 from tpu_estimator_embedding.mid_level.config.table_config import TableConfig
 from tpu_estimator_embedding.mid_level.sparse_core import preprocessing, stack_engine
-from tpu_estimator_embedding.mid_level.sparse_core.given_stacks import given_stacks
 from tpu_estimator_embedding.mid_level.sparse_core.preprocessing import Partitioned
 from tpu_estimator_embedding.mid_level.sparse_core.stack_engine import Partitions, StackEngine
 from tpu_estimator_embedding.mid_level.sparse_core.stacked_tables import StackedTables
-from tpu_estimator_embedding.mid_level.sparse_core.to_stacks import SparseCores, to_stacks
+from tpu_estimator_embedding.mid_level.sparse_core.to_stacks import (
+    SparseCores,
+    given_stacks,
+    to_stacks,
+)
 from tpu_estimator_embedding.mid_level.step.replica_calls import ReplicaCalls
 from tpu_estimator_embedding.mid_level.step.servers import check_no_cluster
 from tpu_estimator_embedding.mid_level.step.stacked_activations import gradient_or_zeros

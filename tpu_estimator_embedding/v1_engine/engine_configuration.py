@@ -2,18 +2,74 @@
 """The configuration of a v1 engine: tables, features, optimizers and cores, checked."""
 
 import collections
+import enum
 from collections.abc import Mapping
 from typing import Any
+
+from tensorflow.core.protobuf.tpu import (
+    optimization_parameters_pb2,
+    tpu_embedding_configuration_pb2,
+)
 
 from tpu_estimator_embedding import checks
 from tpu_estimator_embedding.config.optimization_parameters import (
     StochasticGradientDescentParameters,
 )
 from tpu_estimator_embedding.config.to_plan import to_plan
-from tpu_estimator_embedding.v1_engine.config_proto import to_config_proto
+from tpu_estimator_embedding.optimizers.registry import rules
+from tpu_estimator_embedding.plan.embedding_plan import EmbeddingPlan
 from tpu_estimator_embedding.v1_engine.cores import Cores
-from tpu_estimator_embedding.v1_engine.modes import INFERENCE, TRAINING, check_mode
 from tpu_estimator_embedding.v1_engine.sent_gradients import activation_shape
+
+_MODES = tpu_embedding_configuration_pb2.TPUEmbeddingConfiguration
+
+TRAINING = _MODES.TRAINING
+INFERENCE = _MODES.INFERENCE
+
+
+class BatchMode(enum.Enum):
+    """Which calls follow after a batch was enqueued."""
+
+    INFERENCE = "activations are received"
+    TRAINING = "activations are received, then gradients are sent"
+    BACKWARD_PASS_ONLY = "gradients are sent, activations are not received"
+
+
+# TensorFlow documents both spellings of training: one in the engine, one in its ops.
+_OVERRIDES = {"inference": BatchMode.INFERENCE, "train": BatchMode.TRAINING,
+              "training": BatchMode.TRAINING,
+              "backward_pass_only": BatchMode.BACKWARD_PASS_ONLY}
+
+
+def check_mode(mode: Any) -> None:
+    """Raises ValueError unless `mode` is TRAINING or INFERENCE."""
+    checks.check(mode in (TRAINING, INFERENCE), "mode",
+                 f"TRAINING ({TRAINING}) or INFERENCE ({INFERENCE})", mode,
+                 sentence=f"`mode` only supports {TRAINING} and {INFERENCE}; got {mode}.")
+
+
+def batch_mode(mode: int, mode_override: str | None) -> BatchMode:
+    """Returns the mode of a batch.
+
+    Args:
+        mode: the mode of the engine.
+        mode_override: the mode of the batch; None and "unspecified" mean the engine's.
+
+    Raises:
+        ValueError: if the override is unknown, or requests training from an engine for
+            INFERENCE. No gradients can be sent to it, and a TPU would wait for them forever.
+
+    >>> batch_mode(TRAINING, None).name, batch_mode(TRAINING, "inference").name
+    ('TRAINING', 'INFERENCE')
+    """
+    if mode_override in (None, "unspecified"):
+        return BatchMode.TRAINING if mode == TRAINING else BatchMode.INFERENCE
+    checks.check_one_of("mode_override", ("unspecified", *_OVERRIDES), mode_override)
+    override = _OVERRIDES[mode_override]
+    checks.check(mode == TRAINING or override == BatchMode.INFERENCE, "mode_override",
+                 "'unspecified' or 'inference' in an engine for INFERENCE", mode_override,
+                 "Make the TPUEmbedding with mode=TRAINING to train.")
+    return override
 
 
 class EngineConfiguration:
@@ -115,3 +171,83 @@ class EngineConfiguration:
 
 def _sorted_copy(configs: Mapping[str, Any]) -> "collections.OrderedDict[str, Any]":
     return collections.OrderedDict((name, configs[name]) for name in sorted(configs))
+
+
+def to_config_proto(plan: EmbeddingPlan, table_to_config: Mapping[str, Any],
+                    optimization_parameters: Any, *, mode: int, batch_size_per_core: int,
+                    cores: Cores) -> tpu_embedding_configuration_pb2.TPUEmbeddingConfiguration:
+    """Returns the message, tables sorted by name and features by table and name.
+
+    Args:
+        plan: the tables and features.
+        table_to_config: table name -> TableConfig.
+        optimization_parameters: the `*Parameters` of the tables that do not set their own.
+        mode: TRAINING or INFERENCE.
+        batch_size_per_core: samples that one core processes in a step.
+        cores: hosts and cores.
+    """
+    proto = tpu_embedding_configuration_pb2.TPUEmbeddingConfiguration(
+        mode=mode, batch_size_per_tensor_core=batch_size_per_core, num_hosts=len(cores.hosts),
+        num_tensor_cores=cores.num_cores,
+        sharding_strategy=("DIV_DEFAULT" if plan.partition_strategy == "div" else "MOD"),
+        pipeline_execution_with_tensor_core=plan.pipelined)
+    tags: dict[Any, int] = {}  # learning rate function -> index in order of first use
+    for table in plan.tables:
+        config = table_to_config[table.name]
+        descriptor = proto.table_descriptor.add(
+            name=table.name, dimension=table.dimension,
+            vocabulary_size=max(table.vocabulary_size, len(cores.hosts)))
+        if config.learning_rate_fn is not None:
+            tags.setdefault(config.learning_rate_fn, len(tags))
+        _set_optimizer(descriptor.optimization_parameters, config,
+                       config.optimization_parameters or optimization_parameters, tags)
+    _add_features(proto, plan, batch_size_per_core)
+    return proto
+
+
+def _add_features(proto: Any, plan: EmbeddingPlan, batch_size_per_core: int) -> None:
+    table_ids = {table.name: number for number, table in enumerate(plan.tables)}
+    for feature in plan.features:
+        length = feature.max_sequence_length
+        proto.feature_descriptor.add(
+            table_id=table_ids[feature.table],
+            input_shape=[batch_size_per_core, length] if length else [batch_size_per_core])
+
+
+def _set_optimizer(proto: Any, config: Any, parameters: Any, tags: Mapping[Any, int]) -> None:
+    if config.learning_rate_fn is not None:
+        proto.learning_rate.dynamic.tag = tags[config.learning_rate_fn]
+    else:
+        proto.learning_rate.constant = config.learning_rate or parameters.learning_rate
+    status = optimization_parameters_pb2.GradientAccumulationStatus
+    proto.gradient_accumulation_status = (
+        status.ENABLED if parameters.use_gradient_accumulation else status.DISABLED)
+    _set_limits(proto.gradient_clipping_limits, parameters.clip_gradient_min,
+                parameters.clip_gradient_max)
+    _set_limits(proto.clipping_limits, parameters.clip_weight_min, parameters.clip_weight_max)
+    if parameters.weight_decay_factor:
+        proto.weight_decay_factor = parameters.weight_decay_factor
+        proto.multiply_weight_decay_factor_by_learning_rate = bool(
+            parameters.multiply_weight_decay_factor_by_learning_rate)
+    if config.hot_id_replication:
+        proto.hot_id_replication_configuration.status = (
+            optimization_parameters_pb2.HotIdReplicationConfiguration.ENABLED)
+    _set_message(proto, parameters)
+
+
+def _set_limits(proto: Any, lower: float | None, upper: float | None) -> None:
+    if lower is not None:
+        proto.lower.value = lower
+    if upper is not None:
+        proto.upper.value = upper
+
+
+def _set_message(proto: Any, parameters: Any) -> None:
+    records = {rule.record.parameters: rule.record for rule in rules()}
+    record = next(records[base.__name__] for base in type(parameters).__mro__
+                  if base.__name__ in records)
+    message = getattr(proto, record.proto)
+    message.SetInParent()  # selects the optimizer even if it has no fields
+    for field, source in record.proto_fields.items():
+        value = source(parameters) if callable(source) else getattr(parameters, source)
+        setattr(message, field, value)

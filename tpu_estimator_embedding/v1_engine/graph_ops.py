@@ -8,21 +8,71 @@ with mode_override="backward_pass_only".
 """
 
 import itertools
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
 from typing import NamedTuple
 
 import tensorflow as tf
 
 from tpu_estimator_embedding.engine.partitioned_embedding import PartitionedEmbedding
 from tpu_estimator_embedding.engine.stacked_activations import split_activations, stack_gradients
+from tpu_estimator_embedding.ops.gradient_tap import tap_graph_gradient
 from tpu_estimator_embedding.ops.late_tensors import late_tensor, set_late_tensor
 from tpu_estimator_embedding.plan.embedding_plan import TablePlan
 from tpu_estimator_embedding.types import Tensor
-from tpu_estimator_embedding.v1_engine.captured_gradients import CapturedGradients
-from tpu_estimator_embedding.v1_engine.core_ids import Share
-from tpu_estimator_embedding.v1_engine.core_queue import Batch, CoreQueue
+from tpu_estimator_embedding.v1_engine.core_queue import Batch, CoreQueue, Share
 from tpu_estimator_embedding.v1_engine.joint_update import JointUpdate
-from tpu_estimator_embedding.v1_engine.ordering import needed_by
+
+
+class CapturedGradients:
+    """Records the gradient of every activation that is connected to a dummy variable.
+
+    The k-th call of `tie` and the k-th call of `take` belong to core k modulo the number of
+    cores.
+
+    Attributes:
+        is_started: whether dummy variables exist. If not, computing a gradient raises
+            RuntimeError.
+    """
+
+    def __init__(self, num_cores: int):
+        self._gradients: list[dict[str, Tensor]] = [{} for _ in range(num_cores)]
+        self._ties, self._takes = itertools.count(), itertools.count()
+        self.is_started = False
+
+    def tie(self, activations: Mapping[str, Tensor],
+            dummies: Mapping[str, tf.Variable]) -> dict[str, Tensor]:
+        """Returns the same activations, connected to dummy variables that get zero gradients.
+
+        Args:
+            activations: feature name -> activation.
+            dummies: feature name -> trainable variable to connect the activation to.
+        """
+        core = next(self._ties) % len(self._gradients)
+        return {feature: self._tie(core, feature, activation, dummies[feature])
+                for feature, activation in activations.items()}
+
+    def take(self) -> Mapping[str, Tensor]:
+        """Returns feature name -> gradient of the next core, for the computed gradients."""
+        return self._gradients[next(self._takes) % len(self._gradients)]
+
+    def _tie(self, core: int, feature: str, activation: Tensor, dummy: tf.Variable) -> Tensor:
+        return tap_graph_gradient(dummy, activation, lambda gradient: self._keep(
+            core, feature, gradient))
+
+    def _keep(self, core: int, feature: str, gradient: Tensor) -> None:
+        if not self.is_started:
+            raise RuntimeError(
+                "`create_dummy_table_variables` must be called before gradients of activations "
+                f"are computed, got a gradient of feature {feature!r} before the call. Compute "
+                "gradients only where the model trains.")
+        if feature in self._gradients[core]:
+            raise RuntimeError(
+                f"The gradient of the activation of feature {feature!r} must be computed once, "
+                "got a second computation. Compute the gradients of the loss over all "
+                "trainable variables once and reuse them, or tie activations to dummy variables "
+                "once for each core.")
+        self._gradients[core][feature] = gradient
+
 
 CPU = "/device:CPU:0"
 
@@ -156,3 +206,23 @@ def _read_before(step: Tensor, receipts: Iterable[Receipt]) -> None:
     if not needed_by([step.op], starts):
         for start in starts:
             start._add_control_input(step.op)
+
+
+def needed_by(operations: Iterable[tf.Operation],
+              candidates: Collection[tf.Operation]) -> list[tf.Operation]:
+    """Returns those of `candidates` that `operations` depend on.
+
+    >>> with tf.Graph().as_default():
+    ...     first = tf.constant(1.0)
+    ...     second = tf.sqrt(first)
+    ...     needed_by([second.op], [first.op]) == [first.op], needed_by([first.op], [second.op])
+    (True, [])
+    """
+    visited: set[tf.Operation] = set()
+    to_visit = list(operations)
+    while to_visit:
+        operation = to_visit.pop()
+        if operation not in visited:
+            visited.add(operation)
+            to_visit += [*(tensor.op for tensor in operation.inputs), *operation.control_inputs]
+    return [operation for operation in candidates if operation in visited]

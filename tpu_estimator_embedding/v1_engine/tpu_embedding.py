@@ -45,12 +45,15 @@ from tpu_estimator_embedding.engine.partitioned_embedding import (
     create_variables,
 )
 from tpu_estimator_embedding.types import Tensor
-from tpu_estimator_embedding.v1_engine.core_ids import Share, core_ids
+from tpu_estimator_embedding.v1_engine.core_queue import Share, core_ids
 from tpu_estimator_embedding.v1_engine.cores import find_cores
-from tpu_estimator_embedding.v1_engine.engine_configuration import EngineConfiguration
+from tpu_estimator_embedding.v1_engine.engine_configuration import (
+    TRAINING,
+    EngineConfiguration,
+    batch_mode,
+)
 from tpu_estimator_embedding.v1_engine.enqueue_list import checked_enqueue_list
 from tpu_estimator_embedding.v1_engine.graph_ops import CPU, GraphOps
-from tpu_estimator_embedding.v1_engine.modes import TRAINING, batch_mode
 from tpu_estimator_embedding.v1_engine.sent_gradients import (
     checked_gradients,
     checked_step,

@@ -32,7 +32,7 @@ import tensorflow as tf
 
 from tpu_estimator_embedding import checks
 from tpu_estimator_embedding.types import Tensor
-from tpu_estimator_embedding.v1_engine.modes import TRAINING
+from tpu_estimator_embedding.v1_engine.engine_configuration import TRAINING
 from tpu_estimator_embedding.v1_engine.tpu_embedding import TPUEmbedding
 
 # The names are TensorFlow's; programs find the dummy variables by these names.

@@ -5,7 +5,7 @@ import pytest
 import tensorflow as tf
 
 from tpu_estimator_embedding.mid_level import SGD, FeatureConfig, TableConfig, TPUEmbedding
-from tpu_estimator_embedding.mid_level.input.device_shares import DeviceShares
+from tpu_estimator_embedding.mid_level.input.feature_input import DeviceShares
 
 DEVICES = ["/job:localhost/replica:0/task:0/device:CPU:0", "/device:CPU:1"]
 

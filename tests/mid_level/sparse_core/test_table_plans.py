@@ -7,7 +7,7 @@ import tensorflow as tf
 
 from tests.kernel_choice import choose_kernels
 from tpu_estimator_embedding.mid_level import SGD, Adam, FeatureConfig, TableConfig
-from tpu_estimator_embedding.mid_level.sparse_core.table_plans import plan_of_tables
+from tpu_estimator_embedding.mid_level.sparse_core.stack_engine import plan_of_tables
 from tpu_estimator_embedding.mid_level.sparse_core.to_stacks import to_stacks
 from tpu_estimator_embedding.mid_level.tpu_embedding_v2 import TPUEmbeddingV2
 from tpu_estimator_embedding.plan.table_stacking import SparseCores

@@ -40,7 +40,7 @@ from tpu_estimator_embedding.engine.enqueue_data import (
     get_enqueue_datas_list_from_sparse_tensors_list,
 )
 from tpu_estimator_embedding.v1_engine.cores import DeviceConfig
-from tpu_estimator_embedding.v1_engine.modes import INFERENCE, TRAINING
+from tpu_estimator_embedding.v1_engine.engine_configuration import INFERENCE, TRAINING
 from tpu_estimator_embedding.v1_engine.tpu_embedding import TPUEmbedding
 from tpu_estimator_embedding.v1_engine.variables_and_ops import (
     AdagradMomentumSlotVariables,

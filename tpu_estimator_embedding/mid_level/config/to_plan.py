@@ -16,9 +16,8 @@ from tpu_estimator_embedding import checks, other_api
 from tpu_estimator_embedding.mid_level.config.feature_config import FeatureConfig
 from tpu_estimator_embedding.mid_level.config.optimizer import is_optimizer
 from tpu_estimator_embedding.mid_level.config.optimizers import SlotVariableCreationFn
-from tpu_estimator_embedding.mid_level.config.quantization_config import QuantizationConfig
 from tpu_estimator_embedding.mid_level.config.structure import named_features, named_tables
-from tpu_estimator_embedding.mid_level.config.table_config import TableConfig
+from tpu_estimator_embedding.mid_level.config.table_config import QuantizationConfig, TableConfig
 from tpu_estimator_embedding.multipliers.table_multipliers import Multipliers, TableMultipliers
 from tpu_estimator_embedding.optimizers.registry import rules
 from tpu_estimator_embedding.optimizers.row_optimizer import RowOptimizer

@@ -13,8 +13,7 @@ import tensorflow as tf
 from tpu_estimator_embedding import checks
 from tpu_estimator_embedding.mid_level.config import optimizers
 from tpu_estimator_embedding.mid_level.config.feature_config import FeatureConfig, is_feature_config
-from tpu_estimator_embedding.mid_level.config.quantization_config import QuantizationConfig
-from tpu_estimator_embedding.mid_level.config.table_config import TableConfig
+from tpu_estimator_embedding.mid_level.config.table_config import QuantizationConfig, TableConfig
 from tpu_estimator_embedding.mid_level.keras_layers.legacy_optimizers import (
     is_keras_optimizer,
     with_plain_rate,

@@ -39,11 +39,11 @@ from tpu_estimator_embedding.mid_level.runtime_checks import require
 from tpu_estimator_embedding.mid_level.step.replica_calls import ReplicaCalls
 from tpu_estimator_embedding.mid_level.step.servers import check_no_cluster
 from tpu_estimator_embedding.mid_level.step.table_variables import (
+    UpdateCount,
     children,
     create_tables,
     outside_strategies,
 )
-from tpu_estimator_embedding.mid_level.step.update_count import UpdateCount
 from tpu_estimator_embedding.multipliers.table_multipliers import Multipliers
 from tpu_estimator_embedding.ops.gradient_tap import tap_gradients
 from tpu_estimator_embedding.plan.embedding_plan import EmbeddingPlan

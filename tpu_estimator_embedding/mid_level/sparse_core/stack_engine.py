@@ -1,15 +1,19 @@
 # SPDX-License-Identifier: Apache-2.0
 """Looks up and updates stacks, by the ids of features or by given arrays of ids."""
 
+import dataclasses
 import functools
+import importlib
+import typing
 from collections.abc import Callable, Mapping, Sequence
 
 import tensorflow as tf
+from tensorflow.python.ops import summary_ops_v2
 
 from tpu_estimator_embedding import checks
 from tpu_estimator_embedding.engine.backend import EnqueueDatas, Replicas, StepIds
 from tpu_estimator_embedding.engine.delayed_update import DelayedUpdate
-from tpu_estimator_embedding.engine.enqueue_data import EnqueueData
+from tpu_estimator_embedding.engine.enqueue_data import EnqueueData, RaggedEnqueueData
 from tpu_estimator_embedding.engine.exportable_embedding import ExportableEmbedding
 from tpu_estimator_embedding.engine.exportable_functions import ExportableFunctions
 from tpu_estimator_embedding.engine.measures import MeasureRecorder
@@ -22,13 +26,6 @@ from tpu_estimator_embedding.mid_level.sparse_core.partitioned_csr import (
     from_csr,
 )
 from tpu_estimator_embedding.mid_level.sparse_core.preprocessing import Formats
-from tpu_estimator_embedding.mid_level.sparse_core.preserved_ids import (
-    PreservedIds,
-    fields_of,
-    preserve_features,
-    preserved_features,
-)
-from tpu_estimator_embedding.mid_level.sparse_core.sequential_context import is_sequential
 from tpu_estimator_embedding.mid_level.sparse_core.stack_ids import (
     engine_ids,
     join_cores,
@@ -36,17 +33,37 @@ from tpu_estimator_embedding.mid_level.sparse_core.stack_ids import (
     split_cores,
 )
 from tpu_estimator_embedding.mid_level.sparse_core.stack_variable import PARAMETERS, StackVariable
-from tpu_estimator_embedding.mid_level.sparse_core.table_plans import (
-    plan_of_stack,
-    plan_of_tables,
-    variables_of_tables,
-)
 from tpu_estimator_embedding.mid_level.sparse_core.to_stacks import Stacks
-from tpu_estimator_embedding.mid_level.step.table_variables import outside_strategies
-from tpu_estimator_embedding.mid_level.step.update_count import UpdateCount
+from tpu_estimator_embedding.mid_level.step.table_variables import UpdateCount, outside_strategies
 from tpu_estimator_embedding.ops.nests import tensors_of, with_tensors
 from tpu_estimator_embedding.plan.embedding_plan import EmbeddingPlan
 from tpu_estimator_embedding.types import Tensor
+
+_STATE = "tensorflow.python.tpu.embedding_context_utils"
+
+
+def is_sequential() -> bool:
+    """Whether pipelining is off at this point of the program.
+
+    It is off inside TensorFlow's `SequentialEmbeddingContext`, in releases that have it, and
+    while summaries are recorded: `tf.summary.record_if(True)` around a writer. A condition that
+    is a tensor or a function is ignored. In a `tf.function`, the context at tracing time decides.
+    """
+    return _is_recording_summaries() or not _is_enabled()
+
+
+def _is_recording_summaries() -> bool:
+    state = summary_ops_v2._summary_state
+    return state.writer is not None and state.is_recording is True
+
+
+def _is_enabled() -> bool:
+    try:
+        state = importlib.import_module(_STATE)
+    except ImportError:
+        return True
+    return state.embedding_pipelining_state.enabled
+
 
 Inputs = tuple[Tensor, ...]  # ids, rows and gains of one replica
 Partitions = Mapping[str, PartitionedCsrFormatTensor]  # stack name -> ids
@@ -54,6 +71,24 @@ Gradients = Mapping[str, Tensor]  # path of a feature -> gradient of its activat
 
 # Maps the checked ids of features to their arrays and tensors to wait for.
 ToPartitions = Callable[[EnqueueDatas], tuple[Partitions, Sequence[Tensor]]]
+
+
+class PreservedIds(PartitionedCsrFormatTensor):
+    """Ids of one stack that were looked up, with the tensors that their update needs.
+
+    Attributes:
+        features: class name and field names of the EnqueueData of each feature, in the order of
+            the plan; empty if the ids were looked up from the arrays.
+        inputs: the tensors of these EnqueueDatas; if features is empty, ids, rows and gains.
+        prepared: the tensors of the prepared ids of the step; empty with several replicas,
+            whose ids are prepared together.
+    """
+
+    __name__ = "tpu_estimator_embedding.PreservedIds"
+
+    features: typing.Tuple[typing.Tuple[str, ...], ...]  # noqa: UP006 - ExtensionType needs it
+    inputs: typing.Tuple[tf.Tensor, ...]  # noqa: UP006
+    prepared: typing.Tuple[tf.Tensor, ...]  # noqa: UP006
 
 
 class StackEngine:
@@ -292,3 +327,67 @@ def _table_variables(variables: Mapping[str, StackVariable]) -> TableVariables:
         list(variables[PARAMETERS].variables),
         {slot: list(variable.variables) for slot, variable in variables.items()
          if slot != PARAMETERS})
+
+
+Fields = Mapping[str, object]  # fields of a PartitionedCsrFormatTensor
+
+_CLASSES: dict[str, type] = {kind.__name__: kind for kind in (EnqueueData, RaggedEnqueueData)}
+
+
+def fields_of(partition: PartitionedCsrFormatTensor) -> Fields:
+    """Returns the arrays of a stack by name."""
+    return {name: getattr(partition, name) for name in PartitionedCsrFormatTensor.__annotations__}
+
+
+def preserve_features(partition: PartitionedCsrFormatTensor, datas: EnqueueDatas,
+                      prepared: Sequence[Tensor]) -> PreservedIds:
+    """Returns the preserved ids of features; `datas` are in the order of the plan."""
+    given = [{name: tensor for name, tensor in data._asdict().items() if tensor is not None}
+             for data in datas.values()]
+    return PreservedIds(
+        **fields_of(partition), prepared=tuple(prepared),
+        features=tuple((type(data).__name__, *fields)
+                       for data, fields in zip(datas.values(), given, strict=True)),
+        inputs=tuple(tensor for fields in given for tensor in fields.values()))
+
+
+def preserved_features(preserved: PreservedIds, names: Sequence[str]) -> EnqueueDatas:
+    """Returns feature name -> ids, as passed to `preserve_features`."""
+    tensors = iter(preserved.inputs)
+    return {name: _CLASSES[kind](**{field: next(tensors) for field in fields})
+            for name, (kind, *fields) in zip(names, preserved.features, strict=True)}
+
+
+def plan_of_stack(stacks: Stacks, name: str) -> EmbeddingPlan:
+    """Returns the plan of a stack's features, with the stack as its only table."""
+    plan = stacks.feature_plan
+    return plan.restricted_to([feature.name for feature in plan.features_of(name)])
+
+
+def plan_of_tables(stacks: Stacks, name: str) -> EmbeddingPlan:
+    """Returns the plan of a stack's features, with a table for each table of the stack.
+
+    Every table of the plan has all rows of the stack, of which its features use some. A stack
+    remains one table if its optimizer also moves rows without ids.
+
+    Args:
+        stacks: the tables and features.
+        name: name of the stack.
+    """
+    plan = plan_of_stack(stacks, name)
+    [stack] = plan.tables
+    if stack.optimizer is None or stack.optimizer.rule.updates_untouched_rows:
+        return plan
+    names = {feature.name: f"{name}/{stacks.features[feature.name].table}"
+             for feature in plan.features}
+    features = [dataclasses.replace(feature, table=names[feature.name])
+                for feature in plan.features]
+    return EmbeddingPlan.build(
+        [dataclasses.replace(stack, name=table) for table in dict.fromkeys(names.values())],
+        features, num_hosts=plan.num_hosts)
+
+
+def variables_of_tables(plan: EmbeddingPlan, variables: TableVariables
+                        ) -> dict[str, TableVariables]:
+    """Returns table of the plan -> variables of the stack, which all of them share."""
+    return {table.name: variables for table in plan.tables}

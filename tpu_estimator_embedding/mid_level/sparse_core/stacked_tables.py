@@ -1,7 +1,7 @@
 # SPDX-License-Identifier: Apache-2.0
 """Stacks of tables that a program can read, save and restore."""
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from typing import Any
 
 from tensorflow.python.trackable.base import Trackable
@@ -21,9 +21,38 @@ from tpu_estimator_embedding.mid_level.sparse_core.stack_variable import (
     create_stack_variables,
     initialize_tables,
 )
-from tpu_estimator_embedding.mid_level.sparse_core.table_views import TableViews
 from tpu_estimator_embedding.mid_level.sparse_core.to_stacks import Stacks
-from tpu_estimator_embedding.mid_level.step.update_count import UpdateCount
+from tpu_estimator_embedding.mid_level.step.table_variables import UpdateCount
+
+
+class TableViews(Mapping):
+    """A mapping with stack names and TableConfigs as keys.
+
+    Iteration and length are over stacks. `views[config]` is computed from the table's stack.
+    """
+
+    def __init__(self, stacks: Mapping[str, Any], tables: Mapping[str, TableConfig],
+                 view: Callable[[str], Any]):
+        """Args:
+            stacks: stack name -> value.
+            tables: table name -> its TableConfig.
+            view: function from the name of a table to its value.
+        """
+        self._stacks, self._tables, self._view = stacks, tables, view
+
+    def __getitem__(self, key: Any) -> Any:
+        if isinstance(key, str):
+            return self._stacks[key]
+        for name, table in self._tables.items():
+            if table is key:
+                return self._view(name)
+        raise KeyError(key)
+
+    def __iter__(self) -> Iterator[str]:
+        return iter(self._stacks)
+
+    def __len__(self) -> int:
+        return len(self._stacks)
 
 
 class StackedTables(Trackable):

@@ -22,7 +22,7 @@ from tpu_estimator_embedding.mid_level.input.row_layout import RowLayout
 from tpu_estimator_embedding.mid_level.step import stacked_activations
 from tpu_estimator_embedding.mid_level.step.function_batches import FunctionBatches
 from tpu_estimator_embedding.mid_level.step.servers import all_have_kernels, is_cluster
-from tpu_estimator_embedding.mid_level.step.update_count import UpdateCount
+from tpu_estimator_embedding.mid_level.step.table_variables import UpdateCount
 from tpu_estimator_embedding.mid_level.step.waiting_batches import WaitingBatches
 from tpu_estimator_embedding.ops.ordering import when
 from tpu_estimator_embedding.plan.embedding_plan import EmbeddingPlan

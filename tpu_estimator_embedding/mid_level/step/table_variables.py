@@ -4,22 +4,49 @@
 import contextlib
 import dataclasses
 import itertools
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator, Mapping, Sequence
 from typing import Any
 
 import tensorflow as tf
+from tensorflow.python.distribute.sharded_variable import ShardedVariable
 from tensorflow.python.eager import context
 from tensorflow.python.trackable import data_structures
 
 from tpu_estimator_embedding import checks
 from tpu_estimator_embedding.engine.partitioned_embedding import create_variables, default_names
-from tpu_estimator_embedding.engine.placement import beside
+from tpu_estimator_embedding.engine.placement import THIS_PROCESS, beside
 from tpu_estimator_embedding.engine.variables import TableVariables
 from tpu_estimator_embedding.mid_level.config.optimizers import SlotVariableCreationFn
+from tpu_estimator_embedding.mid_level.config.table_config import TableConfig
+from tpu_estimator_embedding.mid_level.config.to_plan import slot_functions
 from tpu_estimator_embedding.mid_level.step.servers import servers_of
-from tpu_estimator_embedding.mid_level.step.sharded_table import ShardedTable
+from tpu_estimator_embedding.multipliers.schedule import Constant
 from tpu_estimator_embedding.plan.embedding_plan import EmbeddingPlan, TablePlan
-from tpu_estimator_embedding.types import Initializer
+from tpu_estimator_embedding.types import Initializer, Tensor
+
+
+class ShardedTable(ShardedVariable):
+    """Parts of consecutive rows as one variable `[vocabulary_size, dim]`.
+
+    Reading all of it sends it to the reader; `variables` has the parts. A checkpoint holds it
+    as one tensor, which each server writes its own rows of and any number of servers, or one
+    process, restores.
+
+    >>> table = ShardedTable([tf.Variable([[1.0], [2.0]]), tf.Variable([[3.0]])], "words")
+    >>> table.shape.as_list(), table[2].numpy().tolist()
+    ([3, 1], [3.0])
+    """
+
+    def __init__(self, parts: Sequence[tf.Variable], name: str):
+        super().__init__(list(parts), name)
+
+    def __getitem__(self, key: Any) -> Any:
+        # TensorFlow 2.15 reads the first row of a part from another part.
+        row, *rest = key if isinstance(key, tuple) and key else (key,)
+        size = self.shape[0]
+        if isinstance(row, int) and not isinstance(row, bool) and -size <= row < size:
+            return super().__getitem__((slice(row % size, row % size + 1), *rest))[0]
+        return super().__getitem__(key)
 
 
 def create_tables(plan: EmbeddingPlan, slot_functions: Mapping[str, SlotVariableCreationFn],
@@ -100,3 +127,112 @@ def _slots(table: TablePlan, parts: list[tf.Variable],
 def _unwrapped(slot: Any) -> Any:
     """Returns the variable of a slot; functions may return it as NoDependency."""
     return slot.value if isinstance(slot, data_structures.NoDependency) else slot
+
+
+class UpdateCount:
+    """Counts updates, if a multiplier depends on the step.
+
+    Attributes:
+        children: name in checkpoints -> scalar int64 variable; empty if nothing is counted.
+    """
+
+    def __init__(self, plan: EmbeddingPlan, device: str = THIS_PROCESS):
+        """Creates the counter for a plan, outside of strategies and functions.
+
+        Args:
+            plan: the tables.
+            device: device of the counter; in a cluster, a server.
+        """
+        self.children: dict[str, tf.Variable] = {}
+        if any(table.multiplier and not isinstance(table.multiplier, Constant)
+               for table in plan.tables):
+            with outside_strategies(), tf.device(device):
+                self.children["multiplier_step"] = tf.Variable(
+                    0, trainable=False, dtype=tf.int64, name="multiplier_step")
+
+    def next(self) -> Tensor:
+        """Increments the counter; returns its previous value, scalar int64."""
+        count = self.children.get("multiplier_step")
+        if count is None:
+            return tf.constant(0, tf.int64)
+        before = tf.identity(count.read_value())
+        with tf.control_dependencies([before]):
+            count.assign_add(1, read_value=False)
+        return before
+
+
+class TrackedTables(tf.__internal__.tracking.Trackable):
+    """Tables and slots; delayed updates are applied before tables are read or saved."""
+
+    def __init__(self, plan: EmbeddingPlan, tables: Mapping[str, TableConfig], optimizer: Any,
+                 strategy: tf.distribute.Strategy | None):
+        """Stores the configuration; does not create variables.
+
+        Args:
+            plan: the tables.
+            tables: table name -> its TableConfig.
+            optimizer: the optimizer of the tables that do not set their own, or None.
+            strategy: the strategy under which the tables are used; None for the default one.
+        """
+        self._tables, self._strategy = dict(tables), strategy
+        self._plan = plan
+        self._update_count = UpdateCount(plan, *servers_of(strategy)[:1])
+        self._slot_functions = slot_functions(self._tables, optimizer)
+        self._variables: dict[str, TableVariables] | None = None
+        self._saved: dict[str, tf.Variable | ShardedTable] = {}
+        for child, variable in self._update_count.children.items():
+            self._track_trackable(variable, child)
+
+    @property
+    @tf.autograph.experimental.do_not_convert
+    def embedding_tables(self) -> dict[TableConfig, tf.Variable | ShardedTable]:
+        """The variable of each table, `[vocabulary_size, dim]`, by its TableConfig.
+
+        On several parameter servers it is a `tf.distribute` ShardedVariable of their parts.
+        """
+        self._build_tables()
+        self._complete_eagerly()
+        return {config: self._saved[name] for name, config in self._tables.items()}
+
+    def _complete(self) -> None:
+        """Applies delayed updates, before tables are read."""
+
+    def _forget(self) -> None:
+        """Drops delayed updates, before tables are restored."""
+
+    def _build_tables(self) -> dict[str, TableVariables]:
+        """Returns the variables by table name; creates them if they do not exist."""
+        if self._variables is None:
+            self._variables = create_tables(
+                self._plan, self._slot_functions, self._strategy)
+            self._saved = children(self._variables)
+            for name, variable in self._saved.items():
+                self._track_trackable(variable, name)
+        return self._variables
+
+    def _complete_eagerly(self) -> None:
+        with tf.init_scope():
+            self._complete()
+
+    # TensorFlow reads the children whenever it saves a checkpoint. Asynchronous checkpoints trace
+    # a function that copies them.
+
+    def _trackable_children(self, save_type: str = "checkpoint", **options: Any) -> Any:
+        self._complete_eagerly()
+        return super()._trackable_children(save_type, **options)
+
+    def _copy_trackable_to_cpu(self, object_map: Any) -> None:
+        self._complete()
+
+    # TensorFlow's saver calls these two methods of every `tpu_embedding_v2.TPUEmbedding`, which is
+    # this class after install(). There is no TPU to copy tables from or to.
+
+    def _retrieve_variables(self) -> None:
+        self._complete_eagerly()
+
+    def _load_variables(self) -> None:
+        """Does nothing, because tables are trained in the restored variables."""
+
+    def _lookup_dependency(self, *args: Any, **kwargs: Any) -> Any:
+        self._forget()
+        return super()._lookup_dependency(*args, **kwargs)
