@@ -115,6 +115,15 @@ ERRORS = {
                    "'tf2', got 'v1'"),
     "exists": ("reshard model model/model.ckpt-1234 --hosts 2 --partition div",
                "`output` must be a new name, got model/model.ckpt-1234.index, which exists"),
+    "exists as a link": ("convert model link.npz --to npz", "`output` must be a new name, got "
+                         "link.npz, which exists"),
+    "table exists": ("extract model link.tsv --table words", "`output` must be a new name, got "
+                     "link.tsv, which exists"),
+    "name of an index": ("convert model x.index --to tf2", "`output` must be the name of a "
+                         "checkpoint without the ending of a file"),
+    "name of data": ("reshard model x.data-00000-of-00001 --hosts 2 --partition div",
+                     "`output` must be the name of a checkpoint without the ending of a file"),
+    "name of the state": ("convert model new/checkpoint --to tf2", "`output` must be the name of"),
     "hosts alone": ("convert model out --hosts 2", "`--hosts` and `--partition` must be given"),
     "no hosts": ("reshard model out --hosts 0 --partition div", "`num_hosts` must be an int of"),
     "wrong from-hosts": ("reshard model out --hosts 2 --partition div --from-hosts 5",
@@ -157,6 +166,8 @@ def test_error_is_one_sentence_and_nothing_is_written(name, model, capsys):
     (model / "foreign.index").write_bytes(b"not a checkpoint" * 10)
     (model / "foreign.npz").write_bytes(b"not an archive")
     (model / "names.json").write_text('{"nothing": "else"}')
+    for link in ("link.npz", "link.tsv"):
+        (model / link).symlink_to("nothing")
     (model / "known.json").write_text('{"words": "terms"}')
     with zipfile.ZipFile(model / "archive.keras", "w") as archive:
         archive.writestr("config.json", "{}")
@@ -168,6 +179,7 @@ def test_error_is_one_sentence_and_nothing_is_written(name, model, capsys):
     assert error.count("\n") == 1
     assert sentence in error
     assert files() == before
+    assert (model / "link.npz").is_symlink() and (model / "link.tsv").is_symlink()
 
 
 @pytest.mark.parametrize("damage", ["truncate", "flip"])

@@ -31,6 +31,7 @@ from tpu_estimator_embedding.checkpoint.layouts.table_layouts import (
 from tpu_estimator_embedding.checkpoint.names import Names, unique
 from tpu_estimator_embedding.checkpoint.output_files import check_absent
 from tpu_estimator_embedding.checkpoint.paths import (
+    check_output,
     find_checkpoint,
     index_file,
     local_path,
@@ -261,4 +262,6 @@ def _output_path(output: pathlib.Path, to: str, contents: Contents) -> pathlib.P
         checks.check(output.suffix == ".npz", "output", "a name that ends in .npz", str(output))
     elif output.is_dir():
         return output / (f"model.ckpt-{contents.global_step}" if to == "v1" else "ckpt-1")
+    else:
+        check_output(output)
     return output

@@ -46,7 +46,7 @@ def new_files(paths: Sequence[pathlib.Path], size: int) -> Iterator[list[pathlib
 def check_absent(paths: Sequence[pathlib.Path]) -> None:
     """Raises FileExistsError if one of the files exists."""
     for path in paths:
-        if path.exists():
+        if os.path.lexists(path):  # also a symbolic link to nothing
             raise FileExistsError(f"`output` must be a new name, got {path}, which exists.")
 
 

@@ -8,6 +8,7 @@ import re
 from tpu_estimator_embedding import checks
 
 STATE_FILE = "checkpoint"  # contains the name of the newest checkpoint of a directory
+_FILE_ENDING = re.compile(r"\.(index|data-\d{5}-of-\d{5})$")
 
 
 def index_file(prefix: pathlib.Path) -> pathlib.Path:
@@ -35,6 +36,16 @@ def local_path(argument: str, path: str | os.PathLike[str]) -> pathlib.Path:
     return pathlib.Path(path)
 
 
+def check_output(prefix: pathlib.Path) -> None:
+    """Raises ValueError if a checkpoint could not be read by its own name.
+
+    `find_checkpoint` takes names of files for the checkpoint that they belong to.
+    """
+    if _FILE_ENDING.search(prefix.name) or prefix.name in (STATE_FILE, ""):
+        raise ValueError(f"`output` must be the name of a checkpoint without the ending of a file, "
+                         f"such as model.ckpt-100, got {prefix}.")
+
+
 def find_checkpoint(path: pathlib.Path) -> pathlib.Path:
     """Returns the prefix of a checkpoint; for a directory, that of its newest checkpoint.
 
@@ -44,7 +55,7 @@ def find_checkpoint(path: pathlib.Path) -> pathlib.Path:
         FileNotFoundError: if the directory has no checkpoint.
     """
     if not path.is_dir():
-        return path.with_name(re.sub(r"\.(index|data-\d{5}-of-\d{5})$", "", path.name))
+        return path.with_name(_FILE_ENDING.sub("", path.name))
     state = path / STATE_FILE
     found = re.search(r'^model_checkpoint_path: "(.*)"$',
                       state.read_text(encoding="utf-8") if state.exists() else "", re.MULTILINE)
