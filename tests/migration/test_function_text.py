@@ -103,3 +103,23 @@ def test_object_of_the_program_in_a_function_is_named():
 
     with pytest.raises(NoTextError, match="Callable_"):
         Texts().expression(rate)
+
+
+several = (lambda step: 0.1 / tf.sqrt(tf.cast(step, tf.float32) + 1.0), lambda step: 1 + 0 * step)
+twice = [lambda step: 2.0 * step, lambda step: 2.0 * step]  # the same text
+inside = lambda rate: lambda step: rate * step  # noqa: E731
+
+
+@pytest.mark.parametrize("function", [*several, *twice, inside(0.5)])
+def test_lambda_is_found_by_the_place_of_its_code(function):
+    assert float(value_of(function, 3)) == float(function(3))
+
+
+def test_lambda_without_places_needs_to_be_the_only_one_on_its_line():
+    def without_places(function):
+        code = function.__code__.replace(co_linetable=b"")
+        return function.__class__(code, function.__globals__)
+
+    with pytest.raises(NoTextError, match="cannot be told from others"):
+        Texts().expression(without_places(several[0]))
+    assert Texts().expression(without_places(twice[0])) == "function"

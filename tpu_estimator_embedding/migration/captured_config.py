@@ -3,10 +3,12 @@
 
 import dataclasses
 import functools
+import inspect
 import pathlib
 from collections.abc import Mapping, Sequence
 from typing import Any
 
+from tpu_estimator_embedding.migration.value_sources import Source, sources_of
 from tpu_estimator_embedding.plan.embedding_plan import EmbeddingPlan
 from tpu_estimator_embedding.runtime import capture as program_capture
 from tpu_estimator_embedding.runtime import program_runner
@@ -24,12 +26,14 @@ class CapturedConfig:
         batch_size: of training, over all replicas; None if it was not given.
         table_variables: "table" or "table/slot" -> its name in a checkpoint of the Estimator;
             None if the program was stopped before its model_fn chose it.
+        sources: the expressions that its constructors got.
     """
 
     program: str
     plan: EmbeddingPlan
     batch_size: int | None = None
     table_variables: Mapping[str, str] | None = None
+    sources: tuple[Source, ...] = ()
 
 
 class _NamesKnown(BaseException):
@@ -67,7 +71,18 @@ def capture(path: str, arguments: Sequence[str] = (), *, is_tf1: bool = False,
     plan = spec_to_plan(found.spec, training=True,
                         num_hosts=found.constructor_arguments["num_hosts"] or 1)
     return CapturedConfig(pathlib.Path(path).name, plan,
-                          found.constructor_arguments["train_batch_size"], names)
+                          found.constructor_arguments["train_batch_size"], names,
+                          tuple(_sources(path, found.constructor_arguments["model_fn"])))
+
+
+def _sources(path: str, model_fn: Any) -> list[Source]:
+    """Returns the expressions that constructors got in the program, while its names are known."""
+    while isinstance(model_fn, functools.partial):
+        model_fn = model_fn.func
+    names = getattr(inspect.unwrap(model_fn), "__globals__", {})
+    is_same = names.get("__file__") is not None and (
+        pathlib.Path(names["__file__"]).resolve() == pathlib.Path(path).resolve())
+    return sources_of(pathlib.Path(path).read_bytes(), names if is_same else {})
 
 
 def _run_to_model_fn(run: Any, set_up: ProgramSetup) -> tuple[Any, Mapping[str, str]]:

@@ -2,6 +2,7 @@
 """`embedding_config.py` of a program: captured, written and checked."""
 
 import contextlib
+import dataclasses
 import os
 import pathlib
 import sys
@@ -41,21 +42,28 @@ def capture_file(path: str | os.PathLike[str], name: pathlib.PurePath,
     except NoEstimatorError as error:
         finding = Finding(os.fspath(path), 0, 0, "TEE304", str(error))
         return MigratedFile(new, name.with_name(FILE_NAME), before, before, (finding,))
-    findings = [Finding(str(new), 0, 0, finding.code, finding.message) for finding in findings]
+    findings = [dataclasses.replace(finding, path=os.fspath(path) if finding.path else str(new))
+                for finding in findings]
     return MigratedFile(new, name.with_name(FILE_NAME), before, text.encode(), tuple(findings))
 
 
 def written(captured: CapturedConfig, stage: str = "imports") -> tuple[str, list[Finding]]:
-    """Returns the text of a captured program's `embedding_config.py`, checked, and findings."""
+    """Returns the text of a captured program's `embedding_config.py`, checked, and findings.
+
+    Findings have the program as their path where their lines are those of the program.
+    """
     is_keras_rs = stage == "keras-rs"
     writer = KerasRsWriter(captured) if is_keras_rs else ConfigWriter(captured)
     differences = equal_plans.keras_rs_differences if is_keras_rs else equal_plans.differences
     text = writer.write()
     tables, features = len(captured.plan.tables), len(captured.plan.features)
     findings = [*writer.findings, Finding(
-        captured.program, 0, 0, "TEE301", f"{tables} tables and {features} features")]
+        "", 0, 0, "TEE301", f"{tables} tables and {features} features")]
+    findings += writer.values_of_one_run()
+    if stage == "imports":  # where the program goes on to read its own configuration
+        findings = [finding for finding in findings if finding.code != "TEE307"]
     for difference in _differences(differences, captured, text):
-        findings.append(Finding(captured.program, 0, 0, "TEE305", difference))
+        findings.append(Finding("", 0, 0, "TEE305", difference))
     return text, findings
 
 

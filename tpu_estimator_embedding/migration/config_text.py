@@ -12,6 +12,7 @@ from tpu_estimator_embedding.migration.captured_config import CapturedConfig
 from tpu_estimator_embedding.migration.function_text import NoTextError, Texts
 from tpu_estimator_embedding.migration.initializer_text import initializer_text
 from tpu_estimator_embedding.migration.report import Finding
+from tpu_estimator_embedding.migration.value_sources import expressions
 from tpu_estimator_embedding.optimizers.row_optimizer import Limits, RowOptimizer
 from tpu_estimator_embedding.plan.embedding_plan import TablePlan
 
@@ -52,6 +53,9 @@ class ConfigWriter:
     def __init__(self, captured: CapturedConfig) -> None:
         self._captured = captured
         self._texts = Texts(imports=dict(self.imports))
+        self._sources = expressions(captured.sources)
+        self._used: set[str] = set()  # texts of sources that were written
+        self._anchors: list[str] = []  # what stands in the line of each finding
         self._tables = {table.name: _identifier(table.name) for table in captured.plan.tables}
         self.findings: list[Finding] = []
 
@@ -61,7 +65,30 @@ class ConfigWriter:
         imports = "\n".join(_sorted_imports(self._texts.imports.values()))
         blocks = [constants.rstrip("\n"), *self._texts.definitions.values(), *functions]
         header = _HEADER.format(program=self._captured.program, checked=self.checked)
-        return f"{header}\n{imports}\n\n" + "\n\n\n".join(block for block in blocks if block)
+        text = f"{header}\n{imports}\n\n" + "\n\n\n".join(block for block in blocks if block)
+        for function, name, value in self._texts.enclosed:
+            self._report("TEE307", f"`{name}` of `{function}` is {value!r}",
+                         f"def _make_{function}")
+        self.findings = [dataclasses.replace(finding, line=_line_of(text, anchor))
+                         for finding, anchor in zip(self.findings, self._anchors, strict=True)]
+        return text
+
+    def values_of_one_run(self) -> list[Finding]:
+        """Returns findings, at lines of the program, about values that are fixed in the text."""
+        return [Finding(self._captured.program, source.line, 0, "TEE307",
+                        f"`{source.argument}={source.text}` is not followed any more")
+                for source in self._captured.sources
+                if not source.is_fixed and source.text not in self._used]
+
+    def _value(self, argument: str, value: Any) -> str:
+        """Returns the expression of flags that gave an argument its value, or the value."""
+        source = self._sources.get((argument, value))
+        if source is None:
+            return repr(value)
+        self._used.add(source.text)
+        for name in source.flags:
+            self._texts.flags(name)
+        return source.text
 
     def functions(self) -> list[str]:
         """Returns the blocks of the module below its constants."""
@@ -69,7 +96,8 @@ class ConfigWriter:
         tables = [self._table(table) for table in plan.tables]
         features = "".join(
             f"        {feature.name!r}: mid_level.FeatureConfig({self._tables[feature.table]}"
-            + (f", max_sequence_length={feature.max_sequence_length}"
+            + (f", max_sequence_length="
+               f"{self._value('max_sequence_length', feature.max_sequence_length)}"
                if feature.max_sequence_length else "") + "),\n"
             for feature in plan.features)
         return ['def feature_config(global_step=None):\n'
@@ -118,14 +146,16 @@ class ConfigWriter:
         if combiner is None:
             combiner = "sum"  # of exactly one id, which is the row itself
             self._report("TEE306", f"table {table.name!r} has combiner None, one id for each "
-                         "sample or position; TF2 has no such thing and 'sum' gives the same")
+                         "sample or position; TF2 has no such thing and 'sum' gives the same",
+                         f"name={table.name!r})")
         try:
             initializer = initializer_text(table.initializer, self._texts)
         except NoTextError as error:
             self._report("TEE302", f"the initializer of table {table.name!r}: {error}; it is the "
-                         "default one here")
+                         "default one here", f"name={table.name!r})")
             initializer = "None"
-        lines = [f"vocabulary_size={table.vocabulary_size}, dim={table.dimension},",
+        rows = self._value("vocabulary_size", table.vocabulary_size)
+        lines = [f"vocabulary_size={rows}, dim={self._value('dimension', table.dimension)},",
                  f"initializer={initializer},",
                  f"optimizer={self._optimizer(table)},",
                  f"combiner={combiner!r}, name={table.name!r})"]
@@ -137,7 +167,8 @@ class ConfigWriter:
         rule = type(optimizer.rule).__name__
         if rule not in _CLASSES:
             self._report("TEE302", f"table {table.name!r} is trained with {rule}, which TF2's "
-                         "TPUEmbedding does not have; choose another one, or stay at stage 1")
+                         "TPUEmbedding does not have; choose another one, or stay at stage 1",
+                         f"name={table.name!r})")
             return "None"
         defaults = {field.name: field.default for field in
                     dataclasses.fields(getattr(mid_level, _CLASSES[rule]))}
@@ -154,7 +185,7 @@ class ConfigWriter:
 
     def _rate(self, table: str, optimizer: RowOptimizer) -> str:
         if not callable(optimizer.learning_rate):
-            return repr(optimizer.learning_rate)
+            return self._value("learning_rate", optimizer.learning_rate)
         name = self._function(optimizer.learning_rate, f"learning_rate_of_{self._tables[table]}")
         return f"lambda: {name}(global_step)"
 
@@ -162,13 +193,22 @@ class ConfigWriter:
         try:
             return self._texts.expression(function, name)
         except NoTextError as error:
-            self._report("TEE302", f"`{name}`: {error}; write it in {FILE_NAME}")
+            self._report("TEE302", f"`{name}`: {error}; write it in {FILE_NAME}",
+                         f"def {name}(step):")
             self._texts.definitions[name] = (
                 f"def {name}(step):\n    raise NotImplementedError({str(error)!r})")
             return name
 
-    def _report(self, code: str, message: str) -> None:
-        self.findings.append(Finding(self._captured.program, 0, 0, code, message))
+    def _report(self, code: str, message: str, anchor: str = "") -> None:
+        """Adds a finding about the line that has a text; the whole file by default."""
+        self._anchors.append(anchor)
+        self.findings.append(Finding("", 0, 0, code, message))
+
+
+def _line_of(text: str, anchor: str) -> int:
+    """Returns the first line that has an anchor, from 1; 0 if there is none."""
+    lines = text.splitlines() if anchor else []
+    return next((index for index, line in enumerate(lines, 1) if anchor in line), 0)
 
 
 def _shared_arguments(optimizer: RowOptimizer) -> dict[str, Any]:

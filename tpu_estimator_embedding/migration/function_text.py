@@ -12,7 +12,7 @@ import functools
 import inspect
 import textwrap
 from collections.abc import Callable, Mapping
-from types import FunctionType, ModuleType
+from types import CodeType, FunctionType, ModuleType
 from typing import Any
 
 # Initializers work with any import of TensorFlow, because their names include `compat`.
@@ -34,10 +34,13 @@ class Texts:
     Attributes:
         imports: variable -> the import statement that binds it.
         definitions: name -> text of a constant or function, in the order of their dependencies.
+        enclosed: (function, variable, value) for constants of functions around functions, which
+            may be others in another run.
     """
 
     imports: dict[str, str] = dataclasses.field(default_factory=dict)
     definitions: dict[str, str] = dataclasses.field(default_factory=dict)
+    enclosed: list[tuple[str, str, Any]] = dataclasses.field(default_factory=list)
 
     def expression(self, value: Any, name: str = "function") -> str:
         """Returns an expression for a value, and collects what it needs.
@@ -84,19 +87,26 @@ class Texts:
         source = source_of(function)
         name = name if function.__name__ == "<lambda>" else function.__name__
         variables = inspect.getclosurevars(function)
-        for key, value in variables.globals.items():
-            self._collect_global(key, value)
+        used = {node.id for node in ast.walk(ast.parse(source)) if isinstance(node, ast.Name)}
+        for key, value in variables.globals.items():  # which have names of attributes, too
+            if key in used and value is not function:
+                self._collect_global(key, value)
         if variables.unbound - set(_attributes(source)):
             raise NoTextError(f"`{name}` uses {sorted(variables.unbound)}, which is not defined")
-        text = source if function.__name__ != "<lambda>" else f"{name} = {source}"
+        is_lambda = function.__name__ == "<lambda>"
         if variables.nonlocals:
-            text = self._with_closure(name, text, variables.nonlocals)
+            made = f"return {source}" if is_lambda else f"{source}\n\nreturn {name}"
+            text = self._with_closure(name, made, variables.nonlocals)
+        else:
+            text = f"{name} = {source}" if is_lambda else source
         self._define(name, text)
         return name
 
     def _with_closure(self, name: str, text: str, nonlocals: Mapping[str, Any]) -> str:
+        self.enclosed += [(name, key, value) for key, value in nonlocals.items()
+                          if is_constant(value)]
         lines = [f"{key} = {self.expression(value, key)}" for key, value in nonlocals.items()]
-        body = textwrap.indent("\n".join([*lines, "", text, "", f"return {name}"]), "    ")
+        body = textwrap.indent("\n".join([*lines, "", text]), "    ")
         return f"def _make_{name}():\n{body}\n\n\n{name} = _make_{name}()"
 
     def _collect_global(self, name: str, value: Any) -> None:
@@ -104,6 +114,8 @@ class Texts:
             self._module(value, name)
         elif is_constant(value):
             self._define(name, f"{name} = {value!r}")
+        elif is_flags(value):
+            self.flags(name)
         elif isinstance(value, FunctionType):
             found = self._function(value, name)
             if found != name:
@@ -111,9 +123,19 @@ class Texts:
         else:
             raise NoTextError(f"it uses `{name}`, an object of {type(value).__qualname__}")
 
+    def flags(self, name: str) -> None:
+        """Makes a variable the flags of the program."""
+        self.imports["flags"] = "from absl import flags"
+        self._define(name, f"{name} = flags.FLAGS")
+
     def _define(self, name: str, text: str) -> None:
         if self.definitions.setdefault(name, text) != text:
             raise NoTextError(f"two different things are called `{name}`")
+
+
+def is_flags(value: Any) -> bool:
+    """Whether a value is the flags of absl, or of `tf.flags`."""
+    return type(value).__name__ in ("FlagValues", "_FlagValuesWrapper")
 
 
 def is_constant(value: Any) -> bool:
@@ -132,38 +154,29 @@ def source_of(function: Callable[..., Any]) -> str:
         NoTextError: it was not read from a file, or cannot be distinguished from another one.
     """
     try:
-        text = textwrap.dedent(inspect.getsource(function))
-    except (OSError, TypeError) as error:
+        if function.__name__ == "<lambda>":
+            return ast.unparse(_lambda_of(function.__code__, inspect.findsource(function)[0]))
+        return textwrap.dedent(inspect.getsource(function)).rstrip("\n")
+    except (OSError, TypeError, SyntaxError) as error:
         raise NoTextError(f"`{function.__name__}` was not read from a file") from error
-    if function.__name__ != "<lambda>":
-        return text.rstrip("\n")
-    found = {ast.unparse(node) for node in _lambdas(text)
-             if _code(node).co_code == function.__code__.co_code
-             and _code(node).co_consts == function.__code__.co_consts
-             and _code(node).co_names == function.__code__.co_names}
-    if len(found) != 1:
+
+
+def _lambda_of(code: CodeType, lines: list[str]) -> ast.Lambda:
+    """Returns the lambda in a file whose body has the places of all instructions."""
+    found = [node for node in ast.walk(ast.parse("".join(lines))) if isinstance(node, ast.Lambda)
+             and node.lineno == code.co_firstlineno]
+    places = [(line, column) for line, _, column, end in code.co_positions()
+              if line is not None and column is not None and column != end]
+    if places:
+        found = [node for node in found if all(
+            (node.body.lineno, node.body.col_offset) <= place
+            < (node.body.end_lineno, node.body.end_col_offset) for place in places)]
+        found.sort(key=lambda node: node.body.col_offset, reverse=True)  # the innermost first
+    elif len({ast.dump(node) for node in found}) > 1:
+        found = []
+    if not found:
         raise NoTextError("a lambda that cannot be told from others on its line")
-    return found.pop()
-
-
-def _lambdas(text: str) -> list[ast.Lambda]:
-    # The lines of a lambda may be part of a statement: shorten them at both ends until they parse.
-    for candidate in (text, f"({text.strip()})", text.strip().rstrip(",)"), text[:text.rfind(")")]):
-        for start in [0, *(index for index in range(len(candidate))
-                           if candidate.startswith("lambda", index))]:
-            for end in range(len(candidate), start, -1):
-                try:
-                    tree = ast.parse(candidate[start:end].strip())
-                except SyntaxError:
-                    continue
-                nodes = [node for node in ast.walk(tree) if isinstance(node, ast.Lambda)]
-                if nodes:
-                    return nodes
-    return []
-
-
-def _code(node: ast.Lambda) -> Any:
-    return eval(compile(ast.Expression(node), "<lambda>", "eval")).__code__
+    return found[0]
 
 
 def _attributes(source: str) -> list[str]:
