@@ -1,0 +1,291 @@
+# SPDX-License-Identifier: Apache-2.0
+"""What a program must compute: its model_fn in a stock graph, beside the tests' oracle.
+
+The oracle holds the tables. For every batch it looks up, the graph computes the loss, the
+gradients of the activations and the update of the model's own variables, and the oracle
+updates the tables. Pipelined, it looks up one update later. Nothing of the package takes part,
+but for the sum over replicas, which is the identity for one replica, and columns, which
+return their activation.
+"""
+
+import types
+from collections.abc import Mapping
+from typing import Any
+
+import numpy as np
+import tensorflow as tf
+from tensorflow.python.tpu import tpu_function
+
+from tests import oracle
+from tests.programs.comparison import Outcome
+from tests.programs.draft import STEPS
+from tests.programs.ways import load_program, quiet, whole_name
+from tpu_estimator_embedding.compat.stand_ins import tpu_ops
+
+v1 = tf.compat.v1
+DUMMY = "tpu_embedding_dummy_table_variable"
+KINDS = {"StochasticGradientDescent": "SGD", "Ftrl": "FTRL"}
+LIMITS = ("clip_gradient_min", "clip_gradient_max", "clip_weight_min", "clip_weight_max")
+
+# Kind -> slot -> what its variable's name has after the table's.
+SLOTS = {
+    "SGD": {}, "Adagrad": {"accumulators": "Adagrad"},
+    "ProximalAdagrad": {"accumulators": "ProximalAdagrad"},
+    "AdagradMomentum": {"accumulators": "AdagradMomentum/Accumulator",
+                        "momenta": "AdagradMomentum/Momentum"},
+    "Momentum": {"momenta": "Momentum"}, "RMSProp": {"ms": "RMSProp/ms", "mom": "RMSProp/mom"},
+    "Adam": {"momenta": "Adam/m", "velocities": "Adam/v"},
+    "FTRL": {"accumulators": "Ftrl", "linears": "Ftrl_1"},
+    "ProximalYogi": {"v": "ProximalYogi", "m": "ProximalYogi_1"}}
+
+
+class Embeddings:
+    """The tables of a program as the oracle has them.
+
+    Args:
+        spec: the program's EmbeddingConfigSpec.
+        first: name -> value of every variable before the first step.
+    """
+
+    def __init__(self, spec: Any, first: Mapping[str, Any]) -> None:
+        tables, self.features, self.weights, self.names = [], [], {}, {}
+        for feature, table, length, weights, config in _features_of(spec):
+            self.features.append(oracle.Feature(feature, table, length))
+            self.weights[feature] = weights
+            if table not in self.names:
+                self.names[table] = _variable_of(table, first)
+                optimizer = to_optimizer(spec, config)
+                tables.append(_with_slots(table, self.names[table], config, optimizer, first))
+        self.multiplier = spec.experimental_gradient_multiplier_fn
+        self.oracle = oracle.Oracle(tables, self.features,
+                                    _of_step(self.multiplier) if self.multiplier else None)
+
+    def batch(self, features: Mapping[str, Any]) -> oracle.Batch:
+        """Returns the ids of a batch as the oracle takes them."""
+        return {feature.name: _samples(features[feature.name],
+                                       features.get(self.weights[feature.name]))
+                for feature in self.features}
+
+    def state(self) -> dict[str, np.ndarray]:
+        """Returns name of variable -> value."""
+        values = {}
+        for name, table in self.oracle.tables.items():
+            values[self.names[name]] = table.values.copy()
+            for slot, array in table.slots.items():
+                suffix = SLOTS[table.optimizer.kind][slot]
+                values[f"{self.names[name]}/{suffix}"] = array.copy()
+        return values
+
+
+def _features_of(spec: Any) -> list[tuple[str, str, int, str | None, Any]]:
+    """Returns feature, table, length, key of weights and what configures the table."""
+    if spec.feature_columns is None:
+        return [(name, config.table_id, config.max_sequence_length, config.weight_key,
+                 spec.table_to_config_dict[config.table_id])
+                for name, config in spec.feature_to_config_dict.items()]
+    found = []
+    for column in spec.feature_columns:
+        shared = column.get_embedding_var_name()
+        table = shared if shared.endswith("_shared_embedding") else column.name
+        found.append((column.get_feature_key_name(), table,
+                      column.get_max_sequence_length() if column.is_sequence_column() else 0,
+                      column.get_weight_key_name(), _ColumnConfig(column)))
+    return found
+
+
+class _ColumnConfig:
+    def __init__(self, column: Any) -> None:
+        self.combiner = column.get_combiner()
+        self.learning_rate_fn = column.get_learning_rate_fn()
+        self.learning_rate = self.optimization_parameters = None
+
+
+def to_optimizer(spec: Any, config: Any) -> oracle.Optimizer:
+    """Returns what the `*Parameters` of a table say."""
+    parameters = config.optimization_parameters or spec.optimization_parameters
+    words = type(parameters).__name__.removesuffix("Parameters")
+    kind = KINDS.get(words, words)
+    known = {"learning_rate", "use_gradient_accumulation", "weight_decay_factor",
+             "multiply_weight_decay_factor_by_learning_rate", *LIMITS}
+    given = {name.removeprefix("_"): value for name, value in vars(parameters).items()}
+    limits = [given.get(name) for name in LIMITS]
+    if spec.clipping_limit is not None and limits[:2] == [None, None]:
+        limits[:2] = [-spec.clipping_limit, spec.clipping_limit]
+    rate = config.learning_rate or given["learning_rate"]
+    if config.learning_rate_fn:
+        rate = _of_step(config.learning_rate_fn)
+    return oracle.Optimizer(
+        kind, rate, {name: value for name, value in given.items() if name not in known},
+        gradient_limits=tuple(limits[:2]), weight_limits=tuple(limits[2:]),
+        decay=given.get("weight_decay_factor") or 0.0, multiply_decay_by_learning_rate=bool(
+            given.get("multiply_weight_decay_factor_by_learning_rate")))
+
+
+def _of_step(function: Any) -> Any:
+    values = [float(function(tf.constant(step, tf.int64))) for step in range(STEPS)]
+    return lambda step: values[step]
+
+
+def _variable_of(table: str, first: Mapping[str, Any]) -> str:
+    """Returns the name of a table's variable: that of its column is in the model's scope."""
+    if table in first:
+        return table
+    [name] = [name for name in first if name.endswith((f"/{table}/embedding_weights", f"/{table}"))]
+    return name
+
+
+def _with_slots(table: str, name: str, config: Any, optimizer: oracle.Optimizer,
+                first: Mapping[str, Any]) -> oracle.Table:
+    made = oracle.Table(table, first[name], config.combiner, optimizer)
+    for slot in made.slots:
+        stored = np.asarray(first[f"{name}/{SLOTS[optimizer.kind][slot]}"], np.float64)
+        np.testing.assert_allclose(stored, made.slots[slot], rtol=1e-6, err_msg=f"{name} {slot}")
+    return made
+
+
+def _samples(ids: Any, weights: Any) -> list[list[oracle.Entry]]:
+    if isinstance(ids, tf.compat.v1.ragged.RaggedTensorValue):
+        return [[oracle.Entry(int(id), position=position) for position, id in enumerate(row)]
+                for row in ids.to_list()]
+    if isinstance(ids, np.ndarray) and ids.ndim == 2:  # combined, without zeros
+        return [[oracle.Entry(int(id)) for id in row if id] for row in ids]
+    if isinstance(ids, np.ndarray):
+        return [[oracle.Entry(int(id))] for id in ids.reshape([-1])]
+    samples: list[list[oracle.Entry]] = [[] for _ in range(int(ids.dense_shape[0]))]
+    factors = weights.values if weights is not None else np.ones(len(ids.values))
+    for (sample, position), id, weight in zip(ids.indices, ids.values, factors, strict=True):
+        samples[sample].append(oracle.Entry(int(id), float(weight), int(position)))
+    return samples
+
+
+class _Model:
+    """The program's model in a stock graph, fed with activations."""
+
+    def __init__(self, module: types.ModuleType, spec: Any, embeddings: Embeddings) -> None:
+        self.gradients: dict[str, Any] = {}
+        v1.train.create_global_step()
+        dataset = module.input_fn({"batch_size": module.BATCH})
+        is_dataset = isinstance(dataset, (tf.data.Dataset, v1.data.Dataset))
+        self.batch = v1.data.make_one_shot_iterator(dataset).get_next() if is_dataset else dataset
+        fed = tf.nest.map_structure(lambda tensor: v1.placeholder(tensor.dtype, tensor.shape),
+                                    self.batch, expand_composites=True)
+        self.fed = tf.nest.flatten(fed, expand_composites=True)  # the model may change containers
+        features, labels = fed if isinstance(fed, tuple) else (fed, None)
+        self.activations = {}
+        features = dict(features)
+        for feature in embeddings.features:
+            ids = features.pop(feature.name)
+            features.pop(embeddings.weights[feature.name], None)
+            dimension = embeddings.oracle.tables[feature.table].values.shape[1]
+            shape = [None, feature.length, dimension] if feature.length else [None, dimension]
+            self.activations[feature.name] = v1.placeholder(tf.float32, shape)
+            features[feature.name] = self._tapped(feature.name)
+            if feature.length:
+                features[f"{feature.name}_seq_length_"] = _lengths(ids, feature.length)
+        context = types.SimpleNamespace(num_replicas=1)
+        params = {"batch_size": module.BATCH, "use_tpu": True, "context": context}
+        arguments = {"labels": labels} if labels is not None else {}
+        with tpu_function.tpu_shard_context(1), tpu_ops.standing_in():
+            self.spec = module.model_fn(features=features, mode="train", params=params, **arguments)
+
+    def _tapped(self, name: str) -> tf.Tensor:
+        """Returns an activation whose gradient is noted when the model computes it."""
+        dummy = v1.get_variable(f"{DUMMY}_{name}", [1], initializer=v1.zeros_initializer())
+
+        @tf.custom_gradient
+        def tap(activation: tf.Tensor, dummy: tf.Tensor) -> Any:
+            def gradient(upstream: tf.Tensor) -> Any:
+                assert name not in self.gradients, "a second gradient"
+                self.gradients[name] = upstream
+                return tf.zeros_like(activation), tf.zeros_like(dummy)
+            return tf.identity(activation), gradient
+
+        return tap(self.activations[name], dummy.read_value())
+
+    def variables(self) -> dict[str, list[Any]]:
+        """Returns name -> parts, of all variables that are no dummies."""
+        found: dict[str, list[Any]] = {}
+        for variable in v1.global_variables():
+            if DUMMY not in variable.op.name:
+                found.setdefault(whole_name(variable), []).append(variable)
+        return found
+
+
+def _lengths(ids: Any, most: int) -> tf.Tensor:
+    last = tf.math.unsorted_segment_max(ids.indices[:, 1], ids.indices[:, 0], ids.dense_shape[0])
+    return tf.clip_by_value(last + 1, 0, most)
+
+
+def run_reference(source: str, first: Mapping[str, Any], *, pipelined: bool = False) -> Outcome:
+    """Trains the program as it must be trained, from the values `first`."""
+    module = load_program(source, "reference_program", PIPELINED=pipelined)
+    with quiet():
+        spec = module.new_estimator(None)._spec
+    embeddings = Embeddings(spec, first)
+    outcome = Outcome({}, {})
+    with tf.Graph().as_default(), quiet():
+        v1.set_random_seed(1)
+        model = _Model(module, spec, embeddings)
+        variables = model.variables()
+        with v1.Session() as session:
+            session.run([v1.global_variables_initializer(), v1.local_variables_initializer(),
+                         v1.tables_initializer()])
+            for name, parts in variables.items():
+                _load(parts, np.asarray(first[name]), session)
+            outcome.states[0] = {**session_values(session, variables), **embeddings.state()}
+            _train(module, model, embeddings, session, outcome, variables, pipelined)
+    return outcome
+
+
+def session_values(session: v1.Session, variables: Mapping[str, list[Any]]) -> dict[str, Any]:
+    """Returns name -> value, with parts put together."""
+    return {name: np.concatenate(values) if len(values) > 1 else values[0]
+            for name, values in session.run(dict(variables)).items()}
+
+
+def _load(parts: list[Any], value: np.ndarray, session: v1.Session) -> None:
+    start = 0
+    for part in parts:
+        size = part.shape[0] if len(parts) > 1 else None
+        part.load(value if size is None else value[start:start + size], session)
+        start += size or 0
+
+
+def _train(module: Any, model: _Model, embeddings: Embeddings, session: v1.Session,
+           outcome: Outcome, variables: Mapping[str, list[Any]], pipelined: bool) -> None:
+    pending, dense = None, {}
+    for step in range(module.STEPS):
+        batch = session.run(model.batch)
+        features = batch[0] if isinstance(batch, tuple) else batch
+        ids = embeddings.batch(features)
+        if pending and not pipelined:
+            embeddings.oracle.apply(*pending)
+        activations = embeddings.oracle.activations(ids)
+        if pending and pipelined:
+            embeddings.oracle.apply(*pending)
+        if pending:
+            outcome.states[step] = {**dense, **embeddings.state()}
+        feed = dict(zip(model.fed, _flat(batch), strict=True))
+        feed.update({model.activations[name]: value for name, value in activations.items()})
+        loss, gradients, _ = session.run([model.spec.loss, model.gradients, model.spec.train_op],
+                                         feed)
+        outcome.losses[step + 1] = float(loss)
+        gradients = {name: gradients.get(name, np.zeros_like(value))
+                     for name, value in activations.items()}
+        pending = ids, gradients, step
+        dense = session_values(session, variables)
+    embeddings.oracle.apply(*pending)
+    outcome.states[module.STEPS] = {**dense, **embeddings.state()}
+
+
+def _flat(values: Any) -> list[Any]:
+    """Returns arrays in the order in which `tf.nest` flattens their tensors."""
+    if isinstance(values, dict):
+        return [leaf for key in sorted(values) for leaf in _flat(values[key])]
+    if isinstance(values, v1.SparseTensorValue):
+        return [values.indices, values.values, values.dense_shape]
+    if isinstance(values, v1.ragged.RaggedTensorValue):
+        return [values.flat_values, *values.nested_row_splits]
+    if isinstance(values, (tuple, list)):
+        return [leaf for value in values for leaf in _flat(value)]
+    return [values]
