@@ -5,11 +5,12 @@ import collections
 
 import pytest
 import tensorflow as tf
-from tensorflow.python.tpu import tpu_estimator
 
 import tpu_estimator_embedding
 
 tpu_estimator_embedding.install()
+
+from tensorflow.python.tpu import tpu_estimator  # noqa: E402  (exists once it is installed)
 
 v1 = tf.compat.v1
 BatchConfig = collections.namedtuple("BatchConfig", [
