@@ -114,13 +114,15 @@ def test_private_names_of_the_homes_are_not_shown():
 PROGRAM_OF_2018 = """
         import tpu_estimator_embedding
         tpu_estimator_embedding.install()
+        import sys
+        assert "tf_slim" not in sys.modules  # only programs that read it wait for it
         import tensorflow.compat.v1 as tf
         tf.disable_v2_behavior()
         from tensorflow.contrib import summary
         from tensorflow.contrib.cluster_resolver import TPUClusterResolver
         import tensorflow.contrib.tpu as tpu
         from tensorflow.contrib.tpu.python.tpu import tpu_config, tpu_estimator, tpu_optimizer
-        import glob, sys, tempfile
+        import glob, tempfile
 
         directory = tempfile.mkdtemp()
 

@@ -33,7 +33,7 @@ class ContribModule(ModuleType):
         vars(self).update(_path=path, _contents=contents, __path__=[])
 
     def __getattr__(self, name: str) -> Any:
-        if name.startswith("__"):
+        if name.startswith("_"):  # which others look for in any module
             raise AttributeError(f"module {self.__name__!r} has no attribute {name!r}")
         value = self._find(name)
         setattr(self, name, value)
@@ -50,7 +50,7 @@ class ContribModule(ModuleType):
     def _find(self, name: str) -> Any:
         if name in self._contents.names:
             return _load(self._contents.names[name])
-        for home in () if name.startswith("_") else self._homes():
+        for home in self._homes():
             if hasattr(home, name):
                 return getattr(home, name)
             if hasattr(home, "__path__") and find_spec(f"{home.__name__}.{name}"):
@@ -115,9 +115,18 @@ def _with_parents(paths: Iterable[str]) -> list[str]:
     return sorted({".".join(part[:length]) for part in parts for length in range(len(part) + 1)})
 
 
+def _modules() -> dict[str, ContribModule]:
+    """Makes all modules; each has those directly below it as attributes."""
+    made = {path: ContribModule(path, contents.CONTENTS.get(path, Contents()))
+            for path in _with_parents(contents.CONTENTS)}
+    for path in made.keys() - contents.HIDDEN - {""}:
+        parent, _, name = path.rpartition(".")
+        setattr(made[parent], name, made[path])  # now, because a lookup would import tf-slim
+    return made
+
+
 # Path below `tf.contrib` -> module, for the table of patches; parents come first.
-MODULES = {path: ContribModule(path, contents.CONTENTS.get(path, Contents()))
-           for path in _with_parents(contents.CONTENTS)}
+MODULES = _modules()
 
 
 def __getattr__(name: str) -> ContribModule:
