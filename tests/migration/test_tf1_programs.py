@@ -39,6 +39,14 @@ def test_what_imports_a_tf1_module_is_tf1(program):
     assert b"import tensorflow.compat.v1 as tf" in files["task"].after
 
 
+def test_chain_of_imports_joins_modules_in_both_directions(program):
+    files = program(task=MAIN, model=MODEL, run=MODEL + "from trainer import task\n",
+                    data=MODEL, unrelated=MODEL.replace("constant", "identity"),
+                    helper="import tensorflow as tf\nfrom . import data\nfrom . import model\n")
+    assert [name for name, file in sorted(files.items()) if file.before != file.after] == [
+        "data", "helper", "model", "run", "task"]
+
+
 def test_programs_side_by_side_decide_for_themselves(program):
     files = program(old=MAIN.replace("model", "other"), new=MODEL)
     assert files["new"].before == files["new"].after

@@ -58,7 +58,7 @@ _NAMESPACES = {
 }
 
 # Single names in a namespace that stays TensorFlow's.
-_SINGLE_NAMES = {
+SINGLE_NAMES = {
     **{name: row.imports for name, row in NAMES.items()
        if name.startswith(("distribute.", "config."))},
     **{f"{module}.TPUClusterResolver": "TPUClusterResolver" for module in (
@@ -133,8 +133,8 @@ def target_of(path: str, is_tf1: bool) -> Target | None:
 def _below_root(parts: tuple[str, ...], is_v1: bool) -> Target | None:
     for count in range(len(parts), 0, -1):
         path = ".".join(parts[:count])
-        if path in _SINGLE_NAMES:
-            return Target(count, _SINGLE_NAMES[path], advice=f"Import the names of `{path}`.")
+        if path in SINGLE_NAMES:
+            return Target(count, SINGLE_NAMES[path], advice=f"Import the names of `{path}`.")
         if path in _NAMESPACES:
             home = _NAMESPACES[path]
             is_v1 = is_v1 or path.startswith("python.")  # its modules have both classes

@@ -1,8 +1,9 @@
 # SPDX-License-Identifier: Apache-2.0
 """Finds the files of TensorFlow 1.x programs, whose `import tensorflow` means TF1's names."""
 
+import collections
 import pathlib
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterable, Mapping
 
 import libcst as cst
 from libcst import matchers
@@ -13,22 +14,30 @@ from tpu_estimator_embedding.migration.source_file import SourceFile
 from tpu_estimator_embedding.migration.tf1_names import is_tf1_only
 
 
-def tf1_notes(sources: Sequence[SourceFile]) -> dict[str, Finding]:
+def tf1_notes(candidates: Iterable[SourceFile],
+              imported: Mapping[str, Iterable[str] | None]) -> dict[str, Finding]:
     """Returns a finding for each file of a TensorFlow 1.x program, with the name that shows it.
 
     A file is of such a program if it uses a name that only TensorFlow 1.x has, or if a chain
-    of imports joins it to one that does. A file that names `compat` itself decides for itself.
+    of imports joins it to one that does.
+
+    Args:
+        candidates: the files that may use such a name.
+        imported: path -> dotted names that the file imports; None for a file that decides for
+            itself.
     """
-    notes = {source.path: note for source in sources if (note := _own_note(source))}
-    imports = {source.path: _imported(source, sources) for source in sources
-               if b"compat" not in source.data}
-    is_growing = bool(notes)
-    while is_growing:
-        joined = {path: other for path, others in imports.items() if path not in notes
-                  for other in notes if other in others or path in imports.get(other, ())}
-        notes.update({path: Finding(path, 0, 0, "TEE110", f"it is of one program with {other}")
-                      for path, other in joined.items()})
-        is_growing = bool(joined)
+    notes = {source.path: note for source in candidates if (note := _own_note(source))}
+    if not notes:
+        return {}
+    joined = _joined(imported)
+    waiting = collections.deque(notes)
+    while waiting:
+        other = waiting.popleft()
+        for path in sorted(joined[other] - notes.keys()):
+            if imported[path] is None:
+                continue
+            notes[path] = Finding(path, 0, 0, "TEE110", f"it is of one program with {other}")
+            waiting.append(path)
     return notes
 
 
@@ -49,25 +58,20 @@ def _own_note(source: SourceFile) -> Finding | None:
     return None
 
 
-def _imported(source: SourceFile, sources: Sequence[SourceFile]) -> set[str]:
-    """Returns the paths of the sources that a module imports."""
-    files = {other.path: _module_name(other.path) for other in sources if other is not source}
-    names = list(_imported_names(source.module))
-    return {path for path, module in files.items() for name in names
-            if f".{module}".endswith(f".{name}")}
-
-
-def _imported_names(module: cst.Module) -> Iterator[str]:
-    for node in matchers.findall(module, matchers.Import() | matchers.ImportFrom()):
-        if isinstance(node, cst.Import):
-            yield from (".".join(dotted(alias.name)) for alias in node.names)
-        elif isinstance(node, cst.ImportFrom):
-            parent = module_of(node).lstrip(".")
-            if parent:
-                yield parent
-            if not isinstance(node.names, cst.ImportStar):
-                yield from (f"{parent}.{'.'.join(dotted(alias.name))}".lstrip(".")
-                            for alias in node.names)
+def _joined(imported: Mapping[str, Iterable[str] | None]) -> Mapping[str, set[str]]:
+    """Returns path -> the paths of `imported` that import it or that it imports."""
+    paths_of: dict[str, set[str]] = collections.defaultdict(set)  # by each end of a module's name
+    for path in imported:
+        parts = _module_name(path).split(".")
+        for start in range(len(parts)):
+            paths_of[".".join(parts[start:])].add(path)
+    joined: dict[str, set[str]] = collections.defaultdict(set)
+    for path, names in imported.items():
+        for name in names or ():
+            for other in paths_of.get(name, set()) - {path}:
+                joined[path].add(other)
+                joined[other].add(path)
+    return joined
 
 
 def _module_name(path: str) -> str:

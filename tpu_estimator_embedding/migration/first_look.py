@@ -1,0 +1,149 @@
+# SPDX-License-Identifier: Apache-2.0
+"""A fast first look at a file, which tells whether it needs the slow analysis of its names.
+
+It errs on one side only: a file that it clears has no name of the legacy API, in no form, and
+nothing else that the report mentions. It knows names by the variables through which a module
+reaches TensorFlow, in any scope, and by words that every name of the legacy API has.
+"""
+
+import ast
+import collections
+import dataclasses
+import re
+import warnings
+from collections.abc import Iterator, Mapping
+
+from tpu_estimator_embedding.migration.targets import SINGLE_NAMES
+from tpu_estimator_embedding.migration.tf1_names import is_tf1_only
+
+_WORDS = {"estimator", "tpu", "contrib", "tensorflow_estimator", "Session", "InteractiveSession",
+          "MonitoredTrainingSession", *(name.rpartition(".")[2] for name in SINGLE_NAMES)}
+_LOOKUPS, _IMPORTERS = {"getattr", "hasattr"}, {"import_module", "__import__"}
+_OF_KERAS = re.compile(r"tensorflow(\.compat\.v[12])?\.(layers|keras)\b")
+_NAME_IN_STRING = re.compile(r"(?:tf|tensorflow)(?:\.\w+)+")
+_ALIASES = 4  # assignments from a variable to the next that are followed
+
+
+@dataclasses.dataclass(frozen=True)
+class FirstLook:
+    """What a file may have.
+
+    Attributes:
+        may_be_legacy: whether the legacy API, or anything else to report, may be in it.
+        may_be_tf1: whether it may use a name that only TensorFlow 1.x has.
+        uses_tensorflow: whether it imports TensorFlow.
+        uses_keras: whether it uses names that TensorFlow has from Keras.
+        imported: dotted names that it imports, without the dots of relative ones.
+    """
+
+    may_be_legacy: bool
+    may_be_tf1: bool
+    uses_tensorflow: bool
+    uses_keras: bool
+    imported: tuple[str, ...]
+
+
+def look(data: bytes) -> FirstLook | None:
+    """Looks at a file; returns None if it cannot be parsed.
+
+    >>> look(b"import tensorflow as tf\\\\nx = tf.add(1, 2)").may_be_legacy
+    False
+    >>> look(b"import tensorflow as tf\\\\nv = tf.compat.v1\\\\nx = v.estimator").may_be_legacy
+    True
+    """
+    try:
+        with warnings.catch_warnings():
+            warnings.simplefilter("ignore", SyntaxWarning)
+            nodes = list(ast.walk(ast.parse(data)))
+    except (SyntaxError, ValueError):
+        return None
+    imported = tuple(name for node in nodes for name in _imported(node))
+    variables, is_complete = _variables(nodes)
+    is_open = not is_complete or any(isinstance(node, ast.ImportFrom) and node.names[0].name == "*"
+                                     for node in nodes)
+    paths = {name for name in imported if name.startswith("tensorflow")}
+    for node in nodes:
+        paths |= _paths(node, variables)
+    may_be_legacy = (
+        is_open or any(name.split(".")[0] == "keras" for name in imported)
+        or any(not _WORDS.isdisjoint(path.split(".")) for path in paths)
+        or any(_is_suspicious(node, variables) for node in nodes))
+    may_be_tf1 = is_open or any(is_tf1_only(path.removeprefix("tensorflow.")) for path in paths
+                                 if path.startswith("tensorflow."))
+    return FirstLook(may_be_legacy, may_be_tf1, bool(paths),
+                     any(map(_OF_KERAS.match, paths)), imported)
+
+
+def _imported(node: ast.AST) -> Iterator[str]:
+    if isinstance(node, ast.Import):
+        yield from (alias.name for alias in node.names)
+    elif isinstance(node, ast.ImportFrom):
+        if node.module:
+            yield node.module
+        yield from (f"{node.module}.{alias.name}" if node.module else alias.name
+                    for alias in node.names if alias.name != "*")
+
+
+def _variables(nodes: list[ast.AST]) -> tuple[dict[str, set[str]], bool]:
+    """Returns variable -> dotted names in TensorFlow that it may mean, and whether these are all.
+
+    A variable counts in every scope.
+    """
+    found: dict[str, set[str]] = collections.defaultdict(set)
+    values: list[tuple[ast.expr, str]] = []
+    for node in nodes:
+        if isinstance(node, ast.Import):
+            for alias in node.names:
+                if alias.name.startswith("tensorflow"):
+                    path = alias.name if alias.asname else alias.name.split(".")[0]
+                    found[alias.asname or path].add(path)
+        elif isinstance(node, ast.ImportFrom) and (node.module or "").startswith("tensorflow"):
+            for alias in node.names:
+                found[alias.asname or alias.name].add(f"{node.module}.{alias.name}")
+        elif isinstance(node, (ast.Assign, ast.AnnAssign)) and node.value is not None:
+            targets = node.targets if isinstance(node, ast.Assign) else [node.target]
+            values += [(node.value, target.id) for target in targets
+                       if isinstance(target, ast.Name)]
+    for _ in range(_ALIASES):
+        new = [(name, paths) for value, name in values
+               if (paths := _paths(value, found)) and not paths <= found[name]]
+        if not new:
+            break
+        for name, paths in new:
+            found[name] |= paths
+    return {name: paths for name, paths in found.items() if paths}, not new
+
+
+def _paths(node: ast.AST, variables: Mapping[str, set[str]]) -> set[str]:
+    """Returns the dotted names in TensorFlow that a chain of attributes may mean."""
+    words = _chain(node)
+    roots = variables.get(words[0], ()) if words else ()
+    return {".".join((root, *words[1:])) for root in roots}
+
+
+def _chain(node: ast.AST) -> tuple[str, ...]:
+    """Returns the identifiers of a name with attributes; empty for anything else."""
+    words: list[str] = []
+    while isinstance(node, ast.Attribute):
+        words.append(node.attr)
+        node = node.value
+    return (node.id, *reversed(words)) if isinstance(node, ast.Name) else ()
+
+
+def _is_suspicious(node: ast.AST, variables: Mapping[str, set[str]]) -> bool:
+    """Whether names may be looked up, in strings too, or TensorFlow is passed on."""
+    if isinstance(node, ast.Call):
+        function = _chain(node.func)
+        if function and (function[-1] in _IMPORTERS or (
+                function[-1] in _LOOKUPS and node.args and _paths(node.args[0], variables))):
+            return True
+        return any(isinstance(value, ast.Name) and value.id in variables for value in (
+            *node.args, *(keyword.value for keyword in node.keywords)))
+    if isinstance(node, ast.BinOp) and isinstance(node.op, ast.RShift):
+        return _chain(node.left) == ("print",)  # of Python 2
+    annotation = getattr(node, "annotation", None) or getattr(node, "returns", None)
+    if isinstance(annotation, ast.expr):
+        return any(isinstance(part, ast.Constant) and isinstance(part.value, str)
+                   for part in ast.walk(annotation))
+    return isinstance(node, ast.Constant) and isinstance(node.value, str) and bool(
+        _NAME_IN_STRING.fullmatch(node.value))
