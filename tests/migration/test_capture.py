@@ -63,7 +63,8 @@ def test_a_program_without_an_estimator_is_reported(tmp_path):
 @pytest.mark.parametrize("arguments, sentence", [
     (["a.py", "b.py", "--capture"], "--capture needs exactly one PROGRAM, got ['a.py', 'b.py']"),
     ([".", "--capture"], "--capture needs exactly one PROGRAM, got ['.']"),
-    (["a.py", "--", "--steps=1"], "arguments after -- are the program's, and need --capture"),
+    (["a.py", "--", "--steps=1"],
+     "arguments after -- are the program's, and need --capture or --verify"),
     (["a.py", "--capture-steps", "1"], "--capture-steps needs --capture"),
 ])
 def test_wrong_use_is_reported(tmp_path, monkeypatch, capsys, arguments, sentence):

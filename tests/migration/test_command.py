@@ -7,6 +7,7 @@ import subprocess
 import pytest
 
 from tpu_estimator_embedding import cli
+from tpu_estimator_embedding.migration.verify import command as verify
 
 BEFORE = "import tensorflow.compat.v1 as tf\nmode = tf.estimator.ModeKeys.TRAIN\n"
 AFTER = ("from tpu_estimator_embedding import tf_estimator\n"
@@ -92,3 +93,31 @@ def test_a_missing_file_is_named(folder, capsys):
     assert cli.main(["migrate", "--write", "trainer", "nowhere.py"]) == 1
     assert "There is no file or directory 'nowhere.py'." in capsys.readouterr().err
     assert (folder / "trainer/task.py").read_text() == BEFORE
+
+
+@pytest.mark.parametrize("stage, rtol", [("imports", ""), ("tf2", "--rtol=1e-05 ")])
+def test_the_command_that_compares_is_printed(folder, capsys, stage, rtol):
+    assert cli.main(["migrate", "--to", stage, "--output", "new", "trainer/task.py"]) == 0
+    assert (f"tpu-estimator-embedding verify {rtol}trainer/task.py new/task.py\n"
+            in capsys.readouterr().err)
+    assert cli.main(["migrate", "--output", "other", "trainer"]) == 0
+    assert "verify" not in capsys.readouterr().err
+
+
+@pytest.mark.parametrize("status, expected", [(0, 0), (1, 1), (2, 1)])
+def test_verify_runs_what_was_written(folder, monkeypatch, status, expected):
+    seen = []
+    monkeypatch.setattr(verify, "run", lambda args: seen.append(args) or status)
+    assert cli.main(["migrate", "--output", "new", "--verify", "trainer/task.py", "--",
+                     "--data", "logs"]) == expected
+    [args] = seen
+    assert (args.legacy, args.migrated, args.rtol) == ("trainer/task.py", "new/task.py", 0.0)
+    assert args.program_arguments == ["--data", "logs"]
+
+
+def test_verify_needs_two_programs(folder, capsys):
+    for arguments in (["trainer/task.py"], ["--output", "new", "trainer"]):
+        with pytest.raises(SystemExit):
+            cli.main(["migrate", "--verify", *arguments])
+    assert "--verify needs --output" in (printed := capsys.readouterr().err)
+    assert "--verify needs exactly one PROGRAM, got ['trainer']" in printed

@@ -5,7 +5,9 @@ from __future__ import annotations
 
 import argparse
 import importlib.util
+import os
 import pathlib
+import shlex
 import sys
 from collections.abc import Sequence
 from typing import TYPE_CHECKING
@@ -16,8 +18,12 @@ if TYPE_CHECKING:
     from tpu_estimator_embedding.migration.rewrite import MigratedFile
 
 _PROGRAM = "tpu-estimator-embedding migrate"
+_VERIFY = "tpu-estimator-embedding verify"
 FAILED = 1
-_USAGE = "%(prog)s [options] PROGRAM.py|DIRECTORY ... [--capture -- ARGS ...]"
+_USAGE = "%(prog)s [options] PROGRAM.py|DIRECTORY ... [--capture] [--verify] [-- ARGS ...]"
+# Relative tolerance of --verify: stage 1 runs the same ops, the others sum in another order.
+_RTOL = {"imports": 0.0}
+_LATER_RTOL = 1e-5
 DESCRIPTION = """\
 Rewrites programs that use tf.estimator, TPUEstimator and tf.contrib.tpu so that
 they import this package and need no patched TensorFlow. Prints a diff unless
@@ -34,8 +40,11 @@ examples:
                                            run train.py until its TPUEstimator is
                                            made; print embedding_config.py, too
 
+  %(prog)s --output new --verify train.py -- --data logs/
+                                           compare the two programs step by step
+
 exit status: 0 nothing is left to do, 2 hand work is left, 1 a file cannot be
-read or written"""
+read or written, or --verify found a difference"""
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
@@ -65,6 +74,9 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("--capture", action="store_true",
                         help="run the one PROGRAM with ARGS until its TPUEstimator is "
                         "constructed, and write embedding_config.py beside it")
+    parser.add_argument("--verify", action="store_true",
+                        help="with --output, run PROGRAM and what was written with ARGS, and "
+                        "compare them as `verify` does; without it, migrate prints the command")
     parser.add_argument("--report", metavar="FILE", help="write the report as JSON, too")
 
 
@@ -74,14 +86,17 @@ def parse(parser: argparse.ArgumentParser, arguments: Sequence[str]) -> argparse
     place = own.index("--") if "--" in own else len(own)
     args = parser.parse_args(own[:place])
     args.program_arguments = own[place + 1:]
-    if args.program_arguments and not args.capture:
-        parser.error("arguments after -- are the program's, and need --capture")
+    if args.program_arguments and not (args.capture or args.verify):
+        parser.error("arguments after -- are the program's, and need --capture or --verify")
     if args.dense_optimizer == "keras" and args.to not in ("tf2", "layers"):
         parser.error("--dense-optimizer keras needs --to tf2 or --to layers")
     if args.capture_steps and not args.capture:
         parser.error("--capture-steps needs --capture")
-    if args.capture and (len(args.paths) != 1 or pathlib.Path(args.paths[0]).is_dir()):
-        parser.error(f"--capture needs exactly one PROGRAM, got {args.paths}")
+    if args.verify and not args.output:
+        parser.error("--verify needs --output: both programs must exist")
+    for option, is_given in (("--capture", args.capture), ("--verify", args.verify)):
+        if is_given and not _is_one_program(args):
+            parser.error(f"{option} needs exactly one PROGRAM, got {args.paths}")
     return args
 
 
@@ -101,7 +116,38 @@ def run(args: argparse.Namespace) -> int:
         print(f"{_PROGRAM}: {error}", file=sys.stderr)
         return FAILED
     print(found.to_text(), end="", file=sys.stderr)
+    if args.output and _is_one_program(args):
+        arguments = _verify_arguments(args, is_tf1=_is_tf1(args, files))
+        if args.verify:
+            return found.exit_status if _verify(arguments) == 0 else FAILED
+        print(f"To compare the programs step by step, run {_VERIFY} {shlex.join(arguments)}",
+              file=sys.stderr)
     return found.exit_status
+
+
+def _is_one_program(args: argparse.Namespace) -> bool:
+    return len(args.paths) == 1 and not pathlib.Path(args.paths[0]).is_dir()
+
+
+def _is_tf1(args: argparse.Namespace, files: Sequence[MigratedFile]) -> bool:
+    """Whether the first file is of a TensorFlow 1.x program."""
+    return bool(args.is_tf1) or any(finding.code == "TEE110" for finding in files[0].findings)
+
+
+def _verify_arguments(args: argparse.Namespace, *, is_tf1: bool) -> list[str]:
+    """Returns the arguments of `verify` that compare the program with what was written."""
+    [legacy] = args.paths
+    rtol = _RTOL.get(args.to, _LATER_RTOL)
+    return [*(["--tf1"] if is_tf1 else []), *([f"--rtol={rtol:g}"] if rtol else []),
+            legacy, os.path.join(args.output, pathlib.Path(legacy).name),
+            *(["--", *args.program_arguments] if args.program_arguments else [])]
+
+
+def _verify(arguments: Sequence[str]) -> int:
+    from tpu_estimator_embedding.migration.verify import command
+    parser = argparse.ArgumentParser(prog=_VERIFY)
+    command.add_arguments(parser)
+    return command.run(command.parse(parser, arguments))
 
 
 def _migrate(args: argparse.Namespace) -> list[MigratedFile]:
@@ -111,7 +157,7 @@ def _migrate(args: argparse.Namespace) -> list[MigratedFile]:
     files = rewrite_files(found, args.is_tf1, args.to, args.dense_optimizer)
     if args.capture:
         from tpu_estimator_embedding.migration import captured_file  # which loads TensorFlow
-        is_tf1 = args.is_tf1 or any(finding.code == "TEE110" for finding in files[0].findings)
+        is_tf1 = _is_tf1(args, files)
         path, name = found[0]
         files.append(captured_file.capture_file(path, name, args.program_arguments, is_tf1=is_tf1,
                                                 steps=args.capture_steps, stage=args.to))

@@ -84,7 +84,7 @@ class Trainer:
         self.model_dir = None if model_dir is None else os.fspath(model_dir)
         self.params = {**(params or {}), "use_tpu": True}
         self.embedding_config = embedding_config
-        self.global_step = tf.Variable(0, dtype=tf.int64, trainable=False)
+        self.global_step = tf.Variable(0, dtype=tf.int64, trainable=False, name="global_step")
         self.forward = Forward(model_fn)
         self._batch_sizes = {ModeKeys.TRAIN: train_batch_size, ModeKeys.EVAL: eval_batch_size,
                              ModeKeys.PREDICT: predict_batch_size}

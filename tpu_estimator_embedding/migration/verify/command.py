@@ -13,11 +13,13 @@ DESCRIPTION = """\
 Proves that a migrated program trains as the legacy program does. Runs both until
 they have trained some steps, from the same initial values and on the same
 batches, and compares loss, activations, tables, slots and dense variables after
-every step. The migrated program may be of any stage: explicit imports, a TF2
-training loop, or Keras layers in Model.fit."""
+every step, and the results of the first evaluation after that. The migrated
+program may be of any stage: explicit imports, a TF2 training loop, or Keras
+layers in Model.fit."""
 _EPILOG = """\
-Estimators train in temporary model directories, and both programs are ended after
-the last step: what they do later is not run. What they write by themselves, a
+Estimators train in temporary model directories. What both programs do after the
+last step is run up to the first evaluation, of which at most 10 batches are
+compared, or to another use of the model. What they write by themselves, a
 host_call's summaries or the checkpoints of a TF2 program for example, goes where
 ARGS say: give a --model_dir of no worth. The disk must hold the checkpoints of
 every step. A TF2 program runs its first step twice, so it needs one step more. A
@@ -40,8 +42,8 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
                         help="steps to train (default: %(default)s)")
     parser.add_argument("--rtol", type=float, default=0.0, metavar="X",
                         help="relative tolerance (default: equal bit for bit)")
-    parser.add_argument("--atol", type=float, default=0.0, metavar="X",
-                        help="absolute tolerance (default: %(default)s)")
+    parser.add_argument("--atol", type=float, metavar="X",
+                        help="absolute tolerance (default: a thousandth of --rtol)")
     parser.add_argument("--tf1", action="store_true", dest="is_tf1",
                         help="`import tensorflow` means TensorFlow 1.x in LEGACY.py")
     parser.add_argument("--names", metavar="FILE", help='JSON object: dense variable in the legacy '

@@ -9,7 +9,12 @@ from collections.abc import Mapping, Sequence
 
 from tpu_estimator_embedding import checks
 from tpu_estimator_embedding.checkpoint.report.report_text import describe_comparison, format_table
-from tpu_estimator_embedding.migration.verify import plan_values, processes, steps
+from tpu_estimator_embedding.migration.verify import (
+    evaluation,
+    plan_values,
+    processes,
+    steps,
+)
 from tpu_estimator_embedding.migration.verify.settings import INITIAL, TF2, RunResult, Settings
 from tpu_estimator_embedding.migration.verify.steps import Step
 
@@ -25,6 +30,7 @@ class Verification:
             TF2 program also initial values that an equal initializer cannot produce, and missing
             variables.
         inputs: differences of the batches that the programs read by themselves.
+        evaluation: differences of the results of an evaluation after the last step.
         notes: what could not be compared.
         steps: the differences after every step, from 0; from 1 for a TF2 program, which draws
             different random numbers.
@@ -32,13 +38,14 @@ class Verification:
 
     configuration: tuple[str, ...]
     inputs: tuple[str, ...]
+    evaluation: tuple[str, ...]
     notes: tuple[str, ...]
     steps: tuple[Step, ...]
 
     @property
     def agree(self) -> bool:
         """Whether nothing differs."""
-        return not self.configuration and not self.inputs and self.first is None
+        return not (self.configuration or self.inputs or self.evaluation) and self.first is None
 
     @property
     def first(self) -> Step | None:
@@ -49,6 +56,7 @@ class Verification:
         """Returns the report that the command prints."""
         lines = [f"configuration differs: {one}" for one in self.configuration]
         lines += [f"input differs: {one}" for one in self.inputs]
+        lines += [f"evaluation differs: {one}" for one in self.evaluation]
         lines += [f"note: {note}" for note in self.notes]
         lines.append(format_table(
             ["step", "legacy loss", "migrated loss", "largest difference", "of"],
@@ -61,7 +69,7 @@ class Verification:
 
 
 def compare(legacy: StrPath, migrated: StrPath, arguments: Sequence[str] = (), *,
-            steps: int = 20, rtol: float = 0.0, atol: float = 0.0, is_tf1: bool = False,
+            steps: int = 20, rtol: float = 0.0, atol: float | None = None, is_tf1: bool = False,
             directory: StrPath | None = None,
             names: Mapping[str, str] | None = None,
             migrated_arguments: Sequence[str] | None = None,
@@ -69,10 +77,12 @@ def compare(legacy: StrPath, migrated: StrPath, arguments: Sequence[str] = (), *
     """Runs a legacy program and its migration to any stage, and compares every step.
 
     Each runs in a separate process until its first TPUEstimator with tables, or a TF2 program's
-    training loop or `Model.fit`, has trained `steps` steps; the rest of the program is not run.
+    training loop or `Model.fit`, has trained `steps` steps; what follows the first evaluation after
+    that is not run.
     The migrated program starts from the initial values of the legacy program and gets the batches
-    of the legacy input_fn. Its own initial values and batches are compared, too. Evaluation and
-    checkpoint listeners are not run.
+    of the legacy input_fn. Its own initial values and batches are compared, too. Where both go on
+    to evaluate, with a TPUEstimator or a Trainer, at most 10 batches of the first evaluation are
+    compared. Checkpoint listeners are not run.
 
     A TF2 program takes one batch from a tf.data.Dataset for each step. Its first step is run one
     extra time, so that all its variables exist before they are set.
@@ -82,7 +92,8 @@ def compare(legacy: StrPath, migrated: StrPath, arguments: Sequence[str] = (), *
         migrated: the migrated program.
         arguments: of both programs.
         steps: number of steps, at least 1.
-        rtol, atol: values agree if `|a - b| ≤ atol + rtol |b|`; 0 compares bit for bit.
+        rtol, atol: values agree if `|a - b| ≤ atol + rtol |b|`; 0 compares bit for bit. None
+            means a thousandth of `rtol`, so that denormal numbers of slots do not count.
         is_tf1: whether `import tensorflow` means TensorFlow 1.x in the legacy program.
         directory: where to save both runs, with a checkpoint of every step; None saves nothing.
         names: dense variable in a checkpoint of the legacy program -> name of the variable in a
@@ -98,6 +109,7 @@ def compare(legacy: StrPath, migrated: StrPath, arguments: Sequence[str] = (), *
             ended a step within `step_timeout`.
     """
     checks.check_positive_int("steps", steps)
+    atol = rtol / 1000 if atol is None else atol
     checks.check(rtol >= 0 and atol >= 0, "rtol", "at least 0, as atol must", (rtol, atol))
     checks.check(step_timeout >= 0, "step_timeout", "at least 0 seconds", step_timeout)
     for program in (legacy, migrated):
@@ -132,8 +144,13 @@ def compare_runs(old: pathlib.Path, a: RunResult, new: pathlib.Path, b: RunResul
         notes = (*notes, f"the legacy program reports the loss of one of {a.num_replicas} "
                  "replicas, so losses were not compared")
     plans = plan_values.of_tables(a.plan, b.plan) if is_tf2 else (a.plan, b.plan)
-    return Verification((*_compare_plans(*plans), *b.differences), inputs, (*notes, *b.notes),
-                        tuple(compared))
+    evaluated: tuple[str, ...] = ()
+    if a.evaluation and b.evaluation is not None:
+        evaluated = evaluation.differences(a.evaluation, b.evaluation, rtol, atol, is_tf2=is_tf2)
+    elif a.evaluation:
+        notes = (*notes, "the migrated program has no evaluation that could be compared")
+    return Verification((*_compare_plans(*plans), *b.differences), inputs, evaluated,
+                        (*notes, *b.notes), tuple(compared))
 
 
 def _compare_plans(a: dict[str, str], b: dict[str, str]) -> tuple[str, ...]:

@@ -112,9 +112,8 @@ class Counterparts:
         self._pair_by_shape(found, others)
         for name in self._reference.variables:
             if name not in found and name != "global_step":
-                is_slot = any(name.startswith(f"{other}/") for other in
-                              self._reference.result.trainable) or not np.shape(
-                                  self._reference.variables[name])
+                is_slot = name.endswith("_power") or any(
+                    name.startswith(f"{other}/") for other in self._reference.result.trainable)
                 text = f"variable {name!r} has no counterpart"
                 (self.notes if is_slot else self.missing).append(
                     text if is_slot else f"{text}; --names says which one it is")

@@ -31,6 +31,16 @@ class Feed:
         self._shared: _Shared | None = None  # what a strategy iterates over now
         self.own: tf.data.Dataset | None = None
         self.is_recorded = True
+        self._is_paused = False
+
+    @contextlib.contextmanager
+    def paused(self) -> Iterator[None]:
+        """Lets Datasets have their own batches."""
+        self._is_paused = True
+        try:
+            yield
+        finally:
+            self._is_paused = False
 
     @contextlib.contextmanager
     def feeding(self) -> Iterator[None]:
@@ -56,7 +66,7 @@ class Feed:
             self._shared = None
 
     def _iter(self, original: Any, dataset: tf.data.Dataset) -> Any:
-        if not tf.executing_eagerly():
+        if self._is_paused or not tf.executing_eagerly():
             return original(dataset)
         shared = self._shared
         replica, count = shared.take_replica() if shared else (0, 1)

@@ -8,6 +8,8 @@ training loop.
 """
 
 import contextlib
+import dataclasses
+import functools
 import os
 import random
 import sys
@@ -17,6 +19,7 @@ import numpy as np
 import tensorflow as tf
 
 from tpu_estimator_embedding.compat import patch, patch_table
+from tpu_estimator_embedding.migration.verify import evaluation
 from tpu_estimator_embedding.migration.verify.after_import import after_import
 from tpu_estimator_embedding.migration.verify.settings import RunResult, Settings
 from tpu_estimator_embedding.migration.verify.tf2_run import TF2Run
@@ -27,6 +30,7 @@ from tpu_estimator_embedding.runtime.program_setup import ProgramSetup
 
 _ESTIMATOR = "tpu_estimator_embedding.estimator.tpu_estimator"
 _SEED = 1
+_AFTER_TRAINING = ("predict", "export_saved_model")  # what ends the program then
 _READ_AHEAD = 3  # batches that are read but not trained on
 
 
@@ -56,8 +60,23 @@ def run(settings: Settings) -> None:
     def train(original: Any, estimator: Any, arguments: dict[str, Any]) -> Any:
         if arguments_of[estimator]["embedding_config_spec"] is None:
             return original(**arguments)
+        if results:
+            raise _Trained
         results.append(_train(original, estimator, arguments, arguments_of[estimator], settings))
+        return estimator
+
+    def evaluate(original: Any, estimator: Any, arguments: dict[str, Any]) -> Any:
+        if not results:
+            return original(**arguments)
+        if results[0].num_replicas == 1:
+            results[0] = dataclasses.replace(
+                results[0], evaluation=evaluation.of_estimator(original, arguments, settings))
         raise _Trained
+
+    def end(original: Any, estimator: Any, arguments: dict[str, Any]) -> Any:
+        if results:
+            raise _Trained
+        return original(**arguments)
 
     with contextlib.ExitStack() as stack:
         tf2_run = TF2Run(settings) if settings.reference else None
@@ -65,6 +84,9 @@ def run(settings: Settings) -> None:
         def watch_estimator() -> None:
             stack.enter_context(replaced("__init__", construct))
             stack.enter_context(replaced("train", train))
+            stack.enter_context(replaced("evaluate", evaluate))
+            for method in _AFTER_TRAINING:
+                stack.enter_context(replaced(method, end))
 
         def set_up() -> None:
             if settings.is_legacy:
@@ -75,6 +97,9 @@ def run(settings: Settings) -> None:
             if tf2_run:
                 tf.random.set_seed(_SEED)
                 stack.enter_context(tf2_run.following())
+                for module in tf2_run.trainers:
+                    stack.enter_context(after_import(module, functools.partial(
+                        lambda name: stack.enter_context(tf2_run.watching_trainer(name)), module)))
 
         try:
             program_runner.run_file(settings.program, settings.arguments, set_up)

@@ -77,6 +77,7 @@ class RunResult:
         tables: "table" or "table/slot" of the plan -> its name in a checkpoint.
         trainable: dense variables that are trained, in the order in which they were made.
         num_replicas: that share a batch; the loss is that of one of them.
+        evaluation: results of the first evaluation after training; None without one.
         notes: aspects of a TF2 program that could not be compared.
         differences: initial values of a TF2 program that differ, and missing variables.
     """
@@ -91,6 +92,7 @@ class RunResult:
     tables: dict[str, str] = dataclasses.field(default_factory=dict)
     trainable: tuple[str, ...] = ()
     num_replicas: int = 1
+    evaluation: dict[str, float] | None = None
     notes: tuple[str, ...] = ()
     differences: tuple[str, ...] = ()
 

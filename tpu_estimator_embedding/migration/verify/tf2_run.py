@@ -9,7 +9,10 @@ before the program gets the next batch or, if a `tf.function` requests the batch
 """
 
 import contextlib
+import dataclasses
+import functools
 import pathlib
+import sys
 from collections.abc import Iterator, Mapping
 from typing import Any
 
@@ -21,7 +24,12 @@ from tpu_estimator_embedding.checkpoint.layouts.table_layouts import (
     TableLayout,
     format_table_layouts,
 )
-from tpu_estimator_embedding.migration.verify import activations, keras_rs_tables, start_values
+from tpu_estimator_embedding.migration.verify import (
+    activations,
+    evaluation,
+    keras_rs_tables,
+    start_values,
+)
 from tpu_estimator_embedding.migration.verify.counterparts import Counterparts
 from tpu_estimator_embedding.migration.verify.fed_datasets import Feed
 from tpu_estimator_embedding.migration.verify.plan_values import plan_values
@@ -51,7 +59,11 @@ class TF2Run:
 
     Attributes:
         result: None until all steps are done, or `finish` was called.
+        trainers: module -> class of `tpu_estimator_embedding.trainer` that trains.
     """
+
+    trainers = {"tpu_estimator_embedding.trainer.trainer": "Trainer",
+                "tpu_estimator_embedding.trainer.keras_trainer": "KerasTrainer"}
 
     def __init__(self, settings: Settings) -> None:
         self._settings = settings
@@ -80,6 +92,41 @@ class TF2Run:
               wrapped(tf.GradientTape, "gradient", self._gradient),
               wrapped(type(tf.function(lambda: 0)), "__call__", self._call_function)):
             yield
+
+    @contextlib.contextmanager
+    def watching_trainer(self, module: str) -> Iterator[None]:
+        """Lets a program with a Trainer evaluate after training, once."""
+        trainer = getattr(sys.modules[module], self.trainers[module])
+        with contextlib.ExitStack() as stack:
+            stack.enter_context(wrapped(trainer, "train", self._train))
+            if "evaluate" in vars(trainer):
+                stack.enter_context(wrapped(trainer, "evaluate", self._evaluate))
+            yield
+
+    def _train(self, original: Any, trainer: Any, *args: Any, **kwargs: Any) -> Any:
+        self._check_open()
+        try:
+            return original(trainer, *args, **kwargs)
+        except Exception:
+            if self.result is None:
+                raise
+            return trainer  # which has the values after the last step
+
+    def _evaluate(self, original: Any, trainer: Any, input_fn: Any, *args: Any,
+                  **kwargs: Any) -> Any:
+        if not self._has_trained() and not self.losses:
+            with self._feed.paused():
+                return original(trainer, input_fn, *args, **kwargs)
+        self.finish()
+        if self.result is not None and self._counterparts and (
+                not self._counterparts.is_pipelined):
+            with self._feed.paused():
+                found = evaluation.of_trainer(functools.partial(original, trainer), input_fn,
+                                              self._settings)
+            self.result = dataclasses.replace(
+                self.result, **({"notes": (*self.result.notes, found)} if isinstance(found, str)
+                                else {"evaluation": found}))
+        raise StepsDoneError("verify has seen the evaluation that it compares.")
 
     def finish(self) -> None:
         """Saves the values of the last step, if the program ended by itself."""
