@@ -8,7 +8,7 @@ from typing import Any
 import numpy as np
 import tensorflow as tf
 
-_DEFAULT_STEPS = 1000
+_DEFAULT_SECONDS = 600  # as in RunConfig
 
 
 class Saving:
@@ -16,7 +16,7 @@ class Saving:
 
     Args:
         model_dir: the directory; None saves nothing.
-        steps, seconds: from one checkpoint to the next; 1000 steps if neither is given.
+        steps, seconds: from one checkpoint to the next; 600 seconds if neither is given.
         keep: number of checkpoints; 0 or None means all.
         keep_hours: hours after each of which one stays forever.
         log_steps: from one log line to the next.
@@ -31,8 +31,8 @@ class Saving:
             raise ValueError("`save_checkpoints_steps` and `save_checkpoints_secs` cannot be both "
                              f"set, got {steps} and {seconds}. Set one of them to None.")
         self._directory, self._log_steps = model_dir, log_steps
-        self._seconds = seconds
-        self._steps = steps or (None if seconds else _DEFAULT_STEPS)
+        self._steps = steps
+        self._seconds = seconds or (None if steps else _DEFAULT_SECONDS)
         self._keep, self._keep_hours = keep or None, keep_hours
         self._manager: tf.train.CheckpointManager | None = None
         self._status: Any = None

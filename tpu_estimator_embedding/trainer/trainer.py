@@ -51,7 +51,7 @@ class Trainer:
         train_batch_size, eval_batch_size, predict_batch_size: `params["batch_size"]` of input
             functions.
         save_checkpoints_steps: steps from one checkpoint to the next.
-        save_checkpoints_secs: seconds, in the place of steps.
+        save_checkpoints_secs: seconds, in the place of steps; 600 if neither is given.
         keep_checkpoint_max: number of checkpoints that stay; 0 or None means all.
         keep_checkpoint_every_n_hours: hours after each of which one checkpoint stays forever.
         log_step_count_steps: steps from one log line with the loss to the next; None logs none.
