@@ -8,7 +8,7 @@ import pytest
 
 from examples import synthetic_data
 from tests.examples.results import EXAMPLES
-from tests.subprocesses import start
+from tests.subprocesses import run_python, start
 from tpu_estimator_embedding import cli
 
 MIGRATE = [sys.executable, "-m", "tpu_estimator_embedding", "migrate"]
@@ -50,6 +50,23 @@ def test_shared_columns_until_the_constructor(tmp_path):
                                   cwd=tmp_path)
     assert (status, found) == (2, ["TEE301", "TEE303", "TEE306"])
     assert "'history': mid_level.FeatureConfig(tbl_items, max_sequence_length=5)," in text
+
+
+def test_configs_of_keras_rs_are_checked_with_tensorflow_2_after_a_tf1_program():
+    done = run_python("""
+        import tpu_estimator_embedding
+        tpu_estimator_embedding.install()
+        from tpu_estimator_embedding.runtime import tf1
+        tf1.use()
+        from types import SimpleNamespace
+        from tpu_estimator_embedding.migration import equal_plans
+        print(equal_plans.keras_rs_differences(
+            SimpleNamespace(plan=SimpleNamespace(features=())),
+            "import tensorflow as tf\\ntf.__internal__.tracking\\nfeature_config = dict"))
+        import tensorflow as tf
+        print(hasattr(tf, "placeholder"))
+    """)
+    assert done.stdout == "[]\nTrue\n"
 
 
 def test_a_program_without_an_estimator_is_reported(tmp_path):

@@ -1,17 +1,21 @@
 # SPDX-License-Identifier: Apache-2.0
 """Whether a written `embedding_config.py` builds the plan that was captured."""
 
+import contextlib
 import dataclasses
-from collections.abc import Callable
+import sys
+from collections.abc import Callable, Iterator
 from types import ModuleType
 from typing import Any
 
 import tensorflow as tf
 
+from tpu_estimator_embedding.compat import patch
 from tpu_estimator_embedding.mid_level.config.structure import named_tables
 from tpu_estimator_embedding.mid_level.config.to_plan import to_plan
 from tpu_estimator_embedding.migration.captured_config import CapturedConfig
 from tpu_estimator_embedding.plan.embedding_plan import EmbeddingPlan
+from tpu_estimator_embedding.runtime import tf1
 
 _STEPS = (0, 1, 7, 100, 1000, 12345)  # at which learning rates are compared
 
@@ -55,15 +59,30 @@ def keras_rs_differences(captured: CapturedConfig, text: str) -> list[str]:
         Exception: whatever the text raises.
     """
     module = ModuleType("embedding_config")
-    exec(compile(text, "embedding_config.py", "exec"), vars(module))
+    with _tensorflow_2():
+        exec(compile(text, "embedding_config.py", "exec"), vars(module))
+        config = module.feature_config()
     found, plan = [], captured.plan
-    config = module.feature_config()
     for feature in plan.features:
         table, new = plan.table_by_name[feature.table], config[feature.name].table
         if (table.name, table.vocabulary_size, table.dimension, table.combiner or "sum") != (
                 new.name, new.vocabulary_size, new.embedding_dim, new.combiner):
             found.append(f"table {table.name!r}")
     return found
+
+
+@contextlib.contextmanager
+def _tensorflow_2() -> Iterator[None]:
+    """Lets Keras 3 import TensorFlow, also in the process of a TensorFlow 1.x program."""
+    originals = {row.path: before.module for row, before in patch.originals().items()
+                 if row in tf1.TABLE and row.is_module}
+    views = {path: sys.modules.get(path) for path in originals}
+    sys.modules.update({path: module for path, module in originals.items()
+                        if isinstance(module, ModuleType)})
+    try:
+        yield
+    finally:
+        sys.modules.update({path: view for path, view in views.items() if view is not None})
 
 
 def _differences_of_features(plan: Any, expected: Any, weight_keys: dict[str, str]) -> list[str]:
