@@ -203,3 +203,26 @@ def make_spec():
     text, _ = migrated(program)
     assert "make_spec" not in text
     assert text.count("tpu_estimator_embedding") == 1
+
+
+def test_containers_of_configurations_that_nothing_reads_any_more_go():
+    program = PROGRAM.replace("embedding_config_spec=spec", "embedding_config_spec=make_spec()")
+    program += """
+
+RATE = 0.1
+TABLES = {"words": tf.estimator.tpu.experimental.TableConfig(
+    100, 8, tf.zeros_initializer(), optimization_parameters=AdagradParameters(FLAGS.rate))}
+FEATURES = {name: FeatureConfig("words") for name in ("a", "b")}
+READ = [FeatureConfig("words")]
+LOADED = {"words": TableConfig(read_vocabulary(), 8)}
+print(READ)
+
+
+def make_spec():
+    return tf.estimator.tpu.experimental.EmbeddingConfigSpec(
+        table_to_config_dict=TABLES, feature_to_config_dict={**FEATURES, **LOADED})
+"""
+    text, _ = migrated(program)
+    assert not re.search("make_spec|TABLES|FEATURES|FLAGS", text)
+    assert "READ = [" in text
+    assert "LOADED = {" in text  # which calls a function that may do more

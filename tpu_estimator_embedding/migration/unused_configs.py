@@ -11,17 +11,19 @@ from libcst import matchers
 
 from tpu_estimator_embedding.migration.bindings import dotted
 
-_MAKERS = ("RunConfig", "TPUConfig", "TPUClusterResolver", "EmbeddingConfigSpec",
-           "AdagradParameters", "AdamParameters", "FtrlParameters",
-           "StochasticGradientDescentParameters")
+_MAKERS = ("RunConfig", "TPUConfig", "TPUClusterResolver", "EmbeddingConfigSpec", "TableConfig",
+           "FeatureConfig")
+_PARAMETERS = "Parameters"  # end of the names of classes
+# What a configuration may call besides.
+_HARMLESS = ("dict", "list", "tuple", "range", "zip", "enumerate", "sorted", "int", "float", "len")
 _FROM = matchers.SimpleStatementLine([matchers.ImportFrom()])
 
 
 def without_unused(module: cst.Module) -> cst.Module:
     """Removes unused configurations, until there are none.
 
-    These are assignments of a variable that is used nowhere else, and uncalled top-level
-    functions that construct an EmbeddingConfigSpec.
+    These are assignments of a configuration, or a container of some, to a variable that is used
+    nowhere else, and uncalled top-level functions that construct an EmbeddingConfigSpec.
     """
     while True:
         counts = _counts(module)
@@ -84,8 +86,17 @@ def _is_unused_assignment(line: Any, counts: collections.Counter[str]) -> bool:
         return False
     target, value = assign.targets[0].target, assign.value
     return (len(assign.targets) == 1 and isinstance(target, cst.Name)
-            and counts[target.value] == 1 and isinstance(value, cst.Call)
-            and (dotted(value.func) or ("",))[-1] in _MAKERS)
+            and counts[target.value] == 1 and _is_configuration(value))
+
+
+def _is_configuration(value: cst.BaseExpression) -> bool:
+    """Whether an expression makes configurations, and does nothing else."""
+    if isinstance(value, cst.Call) and (dotted(value.func) or ("",))[-1] in _MAKERS:
+        return True
+    names = [(dotted(call.func) or ("",))[-1] for call in _all(value, matchers.Call())]
+    made = [name for name in names if name in _MAKERS or name.endswith(_PARAMETERS)]
+    return bool(made) and all(name in _HARMLESS or name.endswith("_initializer")
+                              for name in names if name not in made)
 
 
 def _used_import(statement: Any, used: set[str]) -> cst.BaseStatement | None:
