@@ -2,6 +2,7 @@
 """`--to tf2`: what a program does is written exactly, or reported with its line; never dropped."""
 
 import inspect
+import pathlib
 import re
 
 import pytest
@@ -20,7 +21,7 @@ from tpu_estimator_embedding.migration import constructor_arguments
 from tpu_estimator_embedding.migration.codes import OPEN
 from tpu_estimator_embedding.migration.constructor_arguments import ARGUMENTS
 from tpu_estimator_embedding.migration.estimator_uses import METHODS
-from tpu_estimator_embedding.migration.rewrite import rewrite
+from tpu_estimator_embedding.migration.rewrite import rewrite, rewrite_files
 from tpu_estimator_embedding.trainer import Trainer
 
 MINIMIZE = "optimizer.minimize(loss, global_step=step)"
@@ -328,3 +329,26 @@ def test_all_causes_are_reported_in_one_run_at_their_lines_of_the_original():
     assert any("keras.layers.Dense" in line for line in open_)
     assert any("clip_by_global_norm" in line for line in open_)
     assert not re.search("TEE41", " ".join(open_))
+
+
+def test_uses_in_other_modules_of_the_program_are_reported(tmp_path):
+    (tmp_path / "model.py").write_text(PROGRAM)
+    (tmp_path / "main.py").write_text("""\
+import hooks
+import model
+
+estimator = model.make()
+estimator.train(model.input_fn, hooks=[hooks.make()])
+estimator.train(model.input_fn, max_steps=1, hooks=None)
+estimator.export_saved_model("a", model.receiver)
+
+
+def input_fn(params):
+    return params["context"].current_host
+""")
+    (tmp_path / "other.py").write_text("import tensorflow as tf\n\nprint(tf.constant(1))\n")
+    files = [(tmp_path / name, pathlib.Path(name)) for name in ("model.py", "main.py", "other.py")]
+    _, main, other = rewrite_files(files, to="tf2")
+    assert sorted((one.line, one.code) for one in main.findings if one.about.kind in OPEN) == [
+        (5, "TEE404"), (7, "TEE404"), (11, "TEE404")]
+    assert other.findings == ()

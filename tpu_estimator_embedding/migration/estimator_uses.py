@@ -40,6 +40,9 @@ METHODS = {
 }
 _HOOKS = ("hooks", "saving_listeners")
 
+# What a module needs to contain to use an Estimator in a way that Trainer does not have.
+WORDS = (*_HAND_OVERS, *_HOOKS, "context")
+
 
 def problems(module: cst.Module, names: NameTable,
              dropped: Iterable[tuple[str, cst.CSTNode]]) -> list[Problem]:
@@ -64,12 +67,25 @@ def problems(module: cst.Module, names: NameTable,
                 node.value.value in estimators) and node.attr.value not in (
                     *METHODS, *_HAND_OVERS, "model_dir", "params"):
             found.append(Problem(node, "TEE404", f"`{text_of(node)}`: Trainer has no such name"))
-    for node in matchers.findall(module, matchers.Subscript() | matchers.Call()):
-        key = _key_of_params(node)
-        if key == "context":
-            found.append(Problem(node, "TEE404", "`params['context']` of TPUEstimator: Trainer "
-                                 "gives none"))
-    return found
+    return found + _uses_of_context(module)
+
+
+def problems_elsewhere(module: cst.Module, names: NameTable) -> list[Problem]:
+    """Returns what a module does with an Estimator that another one makes, as far as it shows."""
+    found: list[Problem] = []
+    for call in matchers.findall(module, matchers.Call()):
+        assert isinstance(call, cst.Call)
+        found += [one for one in _of_call(call, names) if one.code == "TEE404"]
+        if any(argument.keyword is not None and argument.keyword.value in _HOOKS
+               for argument in call.args):
+            found += _of_method(call, names)
+    return found + _uses_of_context(module)
+
+
+def _uses_of_context(module: cst.Module) -> list[Problem]:
+    return [Problem(node, "TEE404", "`params['context']` of TPUEstimator: Trainer gives none")
+            for node in matchers.findall(module, matchers.Subscript() | matchers.Call())
+            if _key_of_params(node) == "context"]
 
 
 def _argument(constructor: str, name: str) -> Argument:

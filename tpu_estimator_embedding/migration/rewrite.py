@@ -116,7 +116,10 @@ def _rewrite_all(files: Sequence[tuple[str, bytes]], is_tf1: bool | None,
                    if path in looks and looks[path].uses_keras else result
                    for (path, _), result in zip(files, results, strict=True)]
     if to in to_tf2.TRAINERS:
-        results = [to_tf2.rewrite(result, data, path, to, dense_optimizer)
+        has_estimator = any(b"TPUEstimator" in result.data for result in results)
+        results = [to_tf2.report_uses(result, data, path)
+                   if has_estimator and b"TPUEstimator" not in result.data
+                   else to_tf2.rewrite(result, data, path, to, dense_optimizer)
                    for (path, data), result in zip(files, results, strict=True)]
     return [dataclasses.replace(result, findings=(
         *result.findings, *([notes[path]] if path in notes else [])))

@@ -29,7 +29,7 @@ from tpu_estimator_embedding.migration.effects import NameTable, Problem
 from tpu_estimator_embedding.migration.forward_rewrite import ForwardRewrite, holds
 from tpu_estimator_embedding.migration.model_fn_parts import NotSplitError, Parts
 from tpu_estimator_embedding.migration.report import Finding
-from tpu_estimator_embedding.migration.source_file import SourceFile, parse
+from tpu_estimator_embedding.migration.source_file import SourceFile, UnreadableError, parse
 from tpu_estimator_embedding.migration.to_imports import Rewritten
 from tpu_estimator_embedding.migration.train_op import STEP_CALLS
 
@@ -74,6 +74,22 @@ def rewrite(imports: Rewritten, original: bytes, path: str, stage: str,
     lines = _original_lines(original, imports.data)
     return Rewritten(data, (*imports.findings, *(dataclasses.replace(
         finding, line=lines.get(finding.line, finding.line)) for finding in writer.findings)))
+
+
+def report_uses(imports: Rewritten, original: bytes, path: str) -> Rewritten:
+    """Reports what a module does with the Estimator of another module of its program."""
+    if not any(word.encode() in imports.data for word in estimator_uses.WORDS):
+        return imports
+    try:
+        source = parse(original, path)
+    except UnreadableError:  # reported already, or without names of the legacy API
+        return imports
+    names = NameTable(source.module, bindings := Bindings(source))
+    found = []
+    for problem in estimator_uses.problems_elsewhere(source.module, names):
+        start = bindings.positions[problem.node].start
+        found.append(Finding(path, start.line, start.column + 1, problem.code, problem.message))
+    return Rewritten(imports.data, (*imports.findings, *found))
 
 
 def _original_lines(before: bytes, after: bytes) -> dict[int, int]:
