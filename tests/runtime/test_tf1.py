@@ -105,6 +105,205 @@ def test_names_come_and_go():
     assert done.stdout == "True True True True True True True\nTrue False False\n"
 
 
+# Every form of import, after which nothing of TensorFlow 2 shows up. `before` was imported before
+# the program, when `tensorflow` was TensorFlow 2.
+BEFORE = """
+import tensorflow.data
+import tensorflow.train as train_2
+from tensorflow.summary import create_file_writer
+
+
+def late():
+    from tensorflow.train import AdamOptimizer
+    import tensorflow.data as data
+    return AdamOptimizer, data.Dataset
+"""
+
+FORMS = """
+import sys
+sys.argv = ["program"]
+import before
+import tpu_estimator_embedding
+from tpu_estimator_embedding.runtime import tf1
+original = sys.modules["tensorflow"]
+tpu_estimator_embedding.install()
+tf1.use()
+
+import importlib
+import pickle
+import threading
+import unittest.mock
+import tensorflow.train
+import tensorflow.data as data
+from tensorflow.data import Dataset
+import tensorflow as tf
+v1 = tf.compat.v1
+print("modules", all(
+    getattr(tf, name) is sys.modules[f"tensorflow.{name}"] is importlib.import_module(
+        f"tensorflow.{name}") is getattr(v1, name) is sys.modules[f"tensorflow.compat.v1.{name}"]
+    for name in "data gfile io layers logging losses metrics nn summary tpu train".split()))
+print("dataset", Dataset is data.Dataset is tf.data.Dataset is before.late()[1],
+      hasattr(Dataset, "make_one_shot_iterator"), before.late()[0] is tf.train.AdamOptimizer)
+
+from tensorflow.app import run
+from tensorflow.gfile import Exists
+from tensorflow.initializers import random_uniform, truncated_normal
+from tensorflow.layers import Dense, dense
+from tensorflow.logging import INFO, set_verbosity
+from tensorflow.losses import get_total_loss, mean_squared_error
+from tensorflow.metrics import accuracy
+from tensorflow.nn import rnn_cell
+from tensorflow.nn.rnn_cell import LSTMCell
+from tensorflow.python_io import TFRecordWriter
+from tensorflow.saved_model import simple_save
+from tensorflow.saved_model.builder import SavedModelBuilder
+from tensorflow.train import Saver
+from tensorflow.estimator.tpu import TPUEstimator
+from tensorflow.tpu.experimental import AdagradParameters, embedding_column
+from tensorflow import Session, flags
+import tensorflow.keras.backend as K
+from tensorflow.keras.layers import Dense as KerasDense
+print("names", run is v1.app.run, Exists is v1.gfile.Exists, dense is v1.layers.dense,
+      set_verbosity is v1.logging.set_verbosity, get_total_loss is v1.losses.get_total_loss,
+      accuracy is v1.metrics.accuracy, LSTMCell is rnn_cell.LSTMCell is v1.nn.rnn_cell.LSTMCell,
+      TFRecordWriter is v1.python_io.TFRecordWriter, simple_save is v1.saved_model.simple_save,
+      Saver is v1.train.Saver, KerasDense is v1.keras.layers.Dense,
+      K.get_session is v1.keras.backend.get_session, flags.FLAGS is v1.flags.FLAGS)
+print("package", *{name.__module__.partition(".")[0] for name in (
+    TPUEstimator, AdagradParameters, tf.tpu.experimental.AdagradParameters)})
+
+# Both of these folders have modules of TensorFlow, too.
+from tensorflow.distribute import MirroredStrategy
+from tensorflow.distribute.experimental import ParameterServerStrategy
+from tensorflow.lite import TFLiteConverter
+from tensorflow.lite.python import lite
+import tensorflow.tools.docs
+from tensorflow.python.training.saver import Saver as PrivateSaver
+print("private", MirroredStrategy is v1.distribute.MirroredStrategy,
+      ParameterServerStrategy is v1.distribute.experimental.ParameterServerStrategy,
+      TFLiteConverter is v1.lite.TFLiteConverter is lite.TFLiteConverter, PrivateSaver is Saver,
+      tf.tools.docs is sys.modules["tensorflow.tools.docs"])
+
+import tensorflow.compat.v2 as v2
+import tensorflow.compat.v2.train
+from tensorflow.compat.v2.data import Dataset as Dataset2
+import tensorflow.compat.v1.train as train_1
+print("compat", v2.data.Dataset is Dataset2 is original.data.Dataset is not Dataset,
+      tf.data.Dataset is Dataset, train_1 is tf.train is tensorflow.train,
+      v2.function is original.function, hasattr(v2, "Session"))
+
+names = {}
+exec("from tensorflow import *", names)
+print("star", names["Session"] is Session, names["train"] is tf.train, "placeholder" in names)
+
+seen = []
+def look():
+    from tensorflow.train import MomentumOptimizer
+    import tensorflow.summary as summary
+    seen.append((MomentumOptimizer is v1.train.MomentumOptimizer, summary is tf.summary,
+                 hasattr(summary, "FileWriter")))
+threads = [threading.Thread(target=look) for _ in range(4)]
+for thread in threads:
+    thread.start()
+for thread in threads:
+    thread.join()
+print("threads", seen == [(True, True, True)] * 4)
+
+print("pickle", all(pickle.loads(pickle.dumps(value)) is value for value in (
+    Dataset, Saver, Session, KerasDense, LSTMCell, TPUEstimator, tf.train.Example, tf.float32)))
+for name in ("Session", "logging"):
+    kept = getattr(tf, name)
+    with unittest.mock.patch.object(tf, name, 2):
+        print(getattr(tf, name), end=" ")
+    print(getattr(tf, name) is kept)
+for wrong in ("examples.tutorials", "nonsense", "train.nonsense"):
+    try:
+        importlib.import_module(f"tensorflow.{wrong}")
+    except ModuleNotFoundError as error:
+        print(error)
+
+# Packages that are written for TensorFlow 2 still see it, also in functions that import it later.
+code = "def read():\\n    import tensorflow as tf\\n    return tf.where, tf.data, tf.Session"
+for package in ("tensorflow.python.x", "tf_keras.x", "tensorflow_estimator.x", "mine.x"):
+    names = {"__name__": package}
+    exec(code.replace(", tf.Session", ""), names)
+    print(package, names["read"]() == (original.where, original.data))
+
+tpu_estimator_embedding.uninstall()
+import tensorflow
+import tensorflow.train
+import tensorflow.data
+print("after", tensorflow is original, tensorflow.data.Dataset is before.tensorflow.data.Dataset,
+      hasattr(tensorflow.train, "AdamOptimizer"), hasattr(tensorflow, "Session"))
+"""
+
+SHOWN = """\
+modules True
+dataset True True True
+names True True True True True True True True True True True True True
+package tpu_estimator_embedding
+private True True True True True
+compat True True True True False
+star True True True
+threads True
+pickle True
+2 True
+2 True
+No module named 'tensorflow.examples'
+No module named 'tensorflow.nonsense'
+No module named 'tensorflow.train.nonsense'
+tensorflow.python.x True
+tf_keras.x True
+tensorflow_estimator.x True
+mine.x False
+after True True False False
+"""
+
+
+def test_every_form_of_import_gives_tensorflow_1(tmp_path):
+    (tmp_path / "before.py").write_text(BEFORE)
+    (tmp_path / "forms.py").write_text(FORMS)
+    done = subprocesses.start([sys.executable, "forms.py"], cwd=tmp_path)
+    assert done.returncode == 0, done.stderr
+    assert done.stdout == SHOWN
+
+
+# Two files: `run` starts the program, which runs the other one in this and in a new process.
+MAIN = """
+import multiprocessing
+import runpy
+
+def work(queue):
+    from tensorflow.train import Saver
+    import tensorflow.data
+    queue.put((Saver.__name__, hasattr(tensorflow.data.Dataset, "make_one_shot_iterator")))
+
+if __name__ == "__main__":
+    context = multiprocessing.get_context("spawn")
+    queue = context.Queue()
+    process = context.Process(target=work, args=(queue,))
+    process.start()
+    print(queue.get(timeout=120))
+    process.join()
+    runpy.run_path("part.py")
+    runpy.run_module("part")
+"""
+
+PART = """
+from tensorflow.train import AdamOptimizer
+import tensorflow as tf
+print(__name__, AdamOptimizer is tf.train.AdamOptimizer, tf.Session.__name__)
+"""
+
+
+def test_other_processes_and_files_see_tensorflow_1(tmp_path):
+    (tmp_path / "main.py").write_text(MAIN)
+    (tmp_path / "part.py").write_text(PART)
+    done = subprocesses.start([*RUN, "--tf1", "main.py"], cwd=tmp_path)
+    assert done.returncode == 0, done.stderr
+    assert done.stdout == "('Saver', True)\n<run_path> True Session\npart True Session\n"
+
+
 @pytest.mark.parametrize("line, sentence", [
     ("import tensorflow as tf; tf.Session()",
      "tf.Session is a name of TensorFlow 1.x. Run the program with `run --tf1`"),

@@ -1,6 +1,7 @@
 # SPDX-License-Identifier: Apache-2.0
 """A view of a module in which some names are replaced."""
 
+import sys
 from collections.abc import Callable, Mapping
 from types import MappingProxyType, ModuleType
 from typing import Any
@@ -34,13 +35,25 @@ class ModuleView(ModuleType):
             return [shown for shown in dir(self) if not shown.startswith("_")]
         if name.startswith("__"):
             raise AttributeError(f"module {self.__name__!r} has no attribute {name!r}")
-        return getattr(self._load(), name)
+        try:
+            return getattr(self._load(), name)
+        except AttributeError:
+            # After `import x.y.z`, `x.y` has the attribute `z`.
+            if (below := sys.modules.get(f"{self.__name__}.{name}")) is None:
+                raise
+            return below
 
     def __setattr__(self, name: str, value: Any) -> None:
         if name.startswith("__") or name in vars(self):
             super().__setattr__(name, value)
         else:
             setattr(self._load(), name, value)
+
+    def __delattr__(self, name: str) -> None:
+        if name in vars(self):
+            super().__delattr__(name)
+        else:
+            delattr(self._load(), name)
 
     def __dir__(self) -> list[str]:
         return sorted({*dir(self._load()), *vars(self)} - {"_load"})

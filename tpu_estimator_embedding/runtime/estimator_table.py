@@ -46,31 +46,6 @@ TRACKING = tuple(_former_tracking(*names) for names in (
     ("data_structures", "trackable.data_structures"), ("graph_view", "checkpoint.graph_view"),
     ("tracking", "trackable.autotrackable"), ("util", "checkpoint.checkpoint")))
 
-def _former_layers(name: str) -> Patch:
-    # Replaces, because looking for the module would import tf_keras.
-    return Patch("", f"tf_keras.legacy_tf_layers{name and '.'}{name}",
-                 f"tf_keras.src.legacy_tf_layers{name and '.'}{name}",
-                 "TensorFlow's layers, and so tf-slim, read it here", is_module=True, is_lazy=True,
-                 replaces=True)
-
-
-# What tf-slim reads.
-MOVED = (
-    *(Patch(f"tensorflow.python.{module}", name, f"tensorflow.python.{today}:{attribute or name}",
-            "moved before TensorFlow 2.15; tf-slim reads it here")
-      for module, name, today, attribute in (
-          ("framework.ops", "IndexedSlices", "framework.indexed_slices", ""),
-          ("framework.ops", "Tensor", "framework.tensor", ""),
-          ("ops.array_ops", "stack", "ops.array_ops_stack", ""),
-          ("ops.array_ops", "unstack", "ops.array_ops_stack", ""),
-          ("ops.control_flow_ops", "Assert", "ops.control_flow_assert", ""),
-          ("ops.control_flow_ops", "case", "ops.control_flow_case", ""),
-          ("ops.control_flow_ops", "cond", "ops.cond", ""),
-          ("ops.control_flow_ops", "while_loop", "ops.while_loop", ""),
-          ("ops.variable_scope", "variable", "ops.variable_v1", "VariableV1"))),
-    *map(_former_layers, ("", "base", "convolutional", "core", "migration_utils", "normalization",
-                          "pooling", "variable_scope_shim")))
-
 FORMER_HOMES = tuple(map(_former_home, (
     "", "estimator", "estimator_lib", "exporter", "gc", "model_fn", "run_config", "training",
     "util", "canned", "canned.head", "canned.metric_keys", "canned.optimizers",

@@ -8,6 +8,7 @@ from tpu_estimator_embedding.runtime import (
     contrib_table,
     environment,
     estimator_table,
+    former_names_table,
     mid_level_table,
     noise,
     server_table,
@@ -17,8 +18,9 @@ from tpu_estimator_embedding.runtime import (
 # Applied in this order, after tensorflow_estimator was made importable.
 ROWS = (
     *estimator_table.ESTIMATOR, *tpu_system_table.TPU_SYSTEM, *estimator_table.FORMER_SPELLINGS,
-    *estimator_table.FORMER_HOMES, *estimator_table.TRACKING, *estimator_table.MOVED,
-    *contrib_table.CONTRIB, *mid_level_table.MID_LEVEL, *server_table.SERVER)
+    *estimator_table.FORMER_HOMES, *estimator_table.TRACKING,
+    *former_names_table.FORMER_NAMES, *contrib_table.CONTRIB, *mid_level_table.MID_LEVEL,
+    *server_table.SERVER)
 
 
 def install() -> None:

@@ -14,7 +14,7 @@ _WIDTH = 96  # columns of a line
 ROWS = (
     *patch_table.KERAS, *patch_table.MODULES, *patch_table.EXPORT_NAMES,
     *patch_table.EXPERIMENTAL, *patch_table.V1_API, *patch_table.V1_ENGINE, *patch_table.SAVERS,
-    *patch_table.TPU_OPS, *install.ROWS, *tf1.TABLE,
+    *patch_table.TPU_OPS, *install.ROWS, *tf1.table(),
     *program_setup.TABLE)
 
 
