@@ -209,6 +209,12 @@ for thread in threads:
     thread.join()
 print("threads", seen == [(True, True, True)] * 4)
 
+def converted(value):
+    seen.append(getattr(tf, "Session", None) is Session and hasattr(tf.data, "get_output_shapes"))
+    return value
+tf.data.Dataset.range(1).map(converted)
+print("autograph", seen[-1])
+
 print("pickle", all(pickle.loads(pickle.dumps(value)) is value for value in (
     Dataset, Saver, Session, KerasDense, LSTMCell, TPUEstimator, tf.train.Example, tf.float32)))
 for name in ("Session", "logging"):
@@ -246,6 +252,7 @@ private True True True True True
 compat True True True True False
 star True True True
 threads True
+autograph True
 pickle True
 2 True
 2 True

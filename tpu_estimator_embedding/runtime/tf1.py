@@ -19,6 +19,7 @@ from tpu_estimator_embedding.compat.patch import Patch
 
 _REASON = "--tf1: the names of TensorFlow 1.x"
 _V1 = "tensorflow.compat.v1"
+_AUTOGRAPH = "tensorflow.python.autograph."
 
 # Packages that are written for the `tensorflow` that is installed. Some of their modules, and
 # imports inside of their functions, are only executed when the program runs.
@@ -80,8 +81,10 @@ class _TensorFlow1(ModuleView):
 
 def _is_unaffected(frame: FrameType | None) -> bool:
     """Whether the code of a frame belongs to a package that needs the installed TensorFlow."""
-    module = frame.f_globals.get("__name__") if frame else None
-    return isinstance(module, str) and module.partition(".")[0] in _UNAFFECTED
+    while frame and str(frame.f_globals.get("__name__")).startswith(_AUTOGRAPH):
+        frame = frame.f_back  # it calls `getattr` for a function that it has converted
+    module = str(frame.f_globals.get("__name__")) if frame else ""
+    return module.partition(".")[0] in _UNAFFECTED
 
 
 def __getattr__(name: str) -> Any:
