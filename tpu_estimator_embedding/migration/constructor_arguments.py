@@ -125,10 +125,12 @@ ARGUMENTS: dict[str, tuple[Argument, ...]] = {
         _carried("eval_metrics", "of `Outputs`"),
         _reported("export_outputs", "they become the results of an exported tf.function"),
         _reported("scaffold_fn", "do what it does after Trainer was made"),
-        _reported("host_call", "call its function after train_step, with the tensors"),
-        _reported("training_hooks", "write them into Trainer.train"),
-        _reported("evaluation_hooks", "write them into Trainer.evaluate"),
-        _reported("prediction_hooks", "write them into Trainer.predict")),
+        _reported("host_call", "override Trainer.train_step, and call its function there with the "
+                  "tensors"),
+        _reported("training_hooks", "do what they do around Trainer.train, or in a class that "
+                  "overrides Trainer.train_step"),
+        _reported("evaluation_hooks", "do what they do around Trainer.evaluate"),
+        _reported("prediction_hooks", "do what they do around Trainer.predict")),
     "EmbeddingConfigSpec": (
         _carried("feature_columns", _CAPTURED),
         _carried("optimization_parameters", _CAPTURED),

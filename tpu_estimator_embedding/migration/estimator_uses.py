@@ -16,13 +16,13 @@ from tpu_estimator_embedding.migration.constructor_arguments import (
 )
 from tpu_estimator_embedding.migration.effects import NameTable, Problem, text_of
 
+_EXPORT = "export a tf.function with serving_embedding_lookup, as the page `export` does"
+
 # Call -> advice.
 _HAND_OVERS = {
     "train_and_evaluate": "write a loop of Trainer.train and Trainer.evaluate",
-    "export_saved_model": "give a tf.function around Trainer.forward to tf.saved_model.save",
-    "export_savedmodel": "give a tf.function around Trainer.forward to tf.saved_model.save",
-    "experimental_export_all_saved_models": "give a tf.function around Trainer.forward to "
-                                            "tf.saved_model.save",
+    **dict.fromkeys(("export_saved_model", "export_savedmodel",
+                     "experimental_export_all_saved_models"), _EXPORT),
     "WarmStartSettings": "call Trainer.restore_estimator_checkpoint",
     "make_one_shot_iterator": "return the tf.data.Dataset itself",
     "make_initializable_iterator": "return the tf.data.Dataset itself",

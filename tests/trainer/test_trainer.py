@@ -1,0 +1,146 @@
+# SPDX-License-Identifier: Apache-2.0
+"""The methods of TPUEstimator that a Trainer has, and what a forward function finds."""
+
+import types
+
+import numpy as np
+import pytest
+import tensorflow as tf
+
+from tpu_estimator_embedding import mid_level
+from tpu_estimator_embedding.trainer import KerasTrainer, ModeKeys, Outputs, Trainer
+
+v1 = tf.compat.v1
+TABLE = "input_layer/words_embedding/embedding_weights"
+IDS = np.arange(8) % 5
+LABELS = (np.arange(8) % 2).astype(np.float32)
+
+
+def feature_config(global_step=None):
+    table = mid_level.TableConfig(5, 2, optimizer=mid_level.SGD(0.5), name="tbl_words",
+                                  initializer=tf.constant_initializer(0.5))
+    return {"words": mid_level.FeatureConfig(table)}
+
+
+CONFIG = types.SimpleNamespace(
+    feature_config=feature_config, PIPELINED=False, WEIGHT_KEYS={}, ONE_ID_FEATURES=["words"],
+    TABLE_VARIABLES={"tbl_words": TABLE})
+
+
+def model_fn(features, labels, mode, params):
+    kernel = v1.get_variable("kernel", [2, 1], initializer=v1.ones_initializer(),
+                             regularizer=lambda value: params["decay"] * tf.reduce_sum(value ** 2))
+    v1.get_variable("unused", [3], initializer=v1.zeros_initializer(), trainable=False)
+    logits = tf.matmul(features["words"], kernel)[:, 0]
+    step = v1.train.get_or_create_global_step()
+    if mode == ModeKeys.PREDICT:
+        return Outputs(mode, {"logits": logits, "step": tf.fill([tf.shape(logits)[0]], step)})
+    loss = tf.reduce_mean((logits - labels) ** 2) + v1.losses.get_regularization_loss()
+    return Outputs(mode, loss=loss, eval_metrics=(
+        lambda step, logits: {"step": v1.metrics.mean(step), "mean": v1.metrics.mean(logits)},
+        {"step": step, "logits": logits}))
+
+
+def input_fn(params):
+    return tf.data.Dataset.from_tensor_slices(({"words": IDS}, LABELS)).repeat().batch(
+        params["batch_size"], drop_remainder=True)
+
+
+def make(cls=Trainer, forward=model_fn, **options):
+    return cls(forward, CONFIG, lambda rate, params: v1.train.GradientDescentOptimizer(rate),
+               lambda step, params: 0.1, params={"decay": 0.25}, train_batch_size=4,
+               eval_batch_size=4, predict_batch_size=4, **options)
+
+
+def losses(trainer):
+    """The loss of every batch of the input, and its mean logit, from the values of variables."""
+    logits = (trainer.get_variable_value(TABLE)[IDS] @ trainer.get_variable_value("kernel"))[:, 0]
+    decay = 0.25 * np.sum(trainer.get_variable_value("kernel") ** 2)
+    return [np.mean((logits[part] - LABELS[part]) ** 2) + decay
+            for part in (slice(4), slice(4, 8))], logits
+
+
+@pytest.mark.parametrize("cls", [Trainer, KerasTrainer])
+def test_reads_and_evaluates_as_the_estimator_does(cls, tmp_path):
+    trainer = make(cls, model_dir=tmp_path, save_checkpoints_steps=2)
+    assert trainer.latest_checkpoint() is None
+    with pytest.raises(ValueError, match="^Could not find trained model in model_dir"):
+        trainer.get_variable_names()
+    assert trainer.train(input_fn, steps=3) is trainer
+    assert trainer.get_variable_names() == ["global_step", TABLE, "kernel", "unused"]
+    with pytest.raises(tf.errors.NotFoundError, match="Key other not found in checkpoint"):
+        trainer.get_variable_value("other")
+    assert trainer.latest_checkpoint() == str(tmp_path / "ckpt-3")
+    found, (expected, logits) = trainer.evaluate(input_fn, steps=2, name="x"), losses(trainer)
+    np.testing.assert_allclose([found["loss"], found["mean"]],
+                               [np.mean(expected), np.mean(logits)], rtol=1e-6)
+    assert found["step"] == found["global_step"] == 3
+    assert list((tmp_path / "eval_x").glob("*tfevents*"))
+    trainer.train(input_fn, max_steps=5)
+    again = trainer.evaluate(input_fn, steps=2)
+    assert again["step"] == 5 and again["loss"] != found["loss"]
+    assert trainer.evaluate(input_fn, steps=2, checkpoint_path=str(tmp_path / "ckpt-3")) == found
+    assert trainer.evaluate(input_fn, steps=2) == again
+    rows = list(make(cls, model_dir=tmp_path).predict(
+        lambda params: input_fn(params).take(2).map(lambda features, labels: features),
+        predict_keys="step"))
+    assert rows == [{"step": 5}] * 8  # of the newest checkpoint
+
+
+def test_a_trainer_goes_on_where_another_one_ended(tmp_path):
+    make(model_dir=tmp_path).train(input_fn, steps=2)
+    second, whole = make(model_dir=tmp_path), make()
+    second.predict(input_fn).__next__()  # makes its variables first
+    second.train(input_fn, max_steps=4)
+    whole.train(lambda params: input_fn(params), steps=2)
+    whole.train(input_fn, max_steps=4)
+    for name in whole.get_variable_names():
+        np.testing.assert_array_equal(second.get_variable_value(name),
+                                      whole.get_variable_value(name))
+
+
+def test_gradients_are_transformed():
+    class Still(Trainer):
+        def transform_gradients(self, gradients, variables):
+            assert [variable.name for variable in variables] == ["kernel:0"]
+            return [tf.zeros_like(gradient) for gradient in gradients]
+    trainer = make(Still).train(input_fn, steps=2)
+    np.testing.assert_array_equal(trainer.get_variable_value("kernel"), np.ones([2, 1]))
+    assert np.any(trainer.get_variable_value(TABLE) != 0.5)
+
+
+@pytest.mark.parametrize("call, error, sentence", [
+    (lambda trainer: trainer.train(input_fn, hooks=[1]), ValueError, "`hooks` must be empty"),
+    (lambda trainer: trainer.train(input_fn, saving_listeners=[1]), ValueError, "`saving_listen"),
+    (lambda trainer: trainer.evaluate(input_fn, hooks=[1]), ValueError, "`hooks` must be empty"),
+    (lambda trainer: trainer.train(input_fn, steps=0), ValueError,
+     "^Must specify steps > 0, given: 0"),
+    (lambda trainer: trainer.train(input_fn, steps=1, max_steps=1), ValueError,
+     "^Can not provide both steps and max_steps"),
+    (lambda trainer: trainer.train(lambda params: 1), TypeError, "must return a tf.data.Dataset"),
+    (lambda trainer: trainer.evaluate(lambda params: input_fn(params).take(0)), ValueError,
+     "no batch"),
+])
+def test_what_it_cannot_do_is_an_error(call, error, sentence):
+    with pytest.raises(error, match=sentence):
+        call(make())
+
+
+def test_checkpoints_of_the_estimator_are_not_taken_over(tmp_path):
+    with tf.Graph().as_default(), v1.Session() as session:
+        v1.get_variable("kernel", [2, 1])
+        session.run(v1.global_variables_initializer())
+        v1.train.Saver().save(session, str(tmp_path / "model.ckpt"), 7)
+    with pytest.raises(ValueError, match="restore_estimator_checkpoint"):
+        make(model_dir=tmp_path).train(input_fn, steps=1)
+
+
+def test_a_regularized_layer_that_is_shared_is_refused():
+    def shared(features, labels, mode, params):
+        for _ in range(2):
+            with v1.variable_scope("tower", reuse=v1.AUTO_REUSE):
+                net = v1.layers.dense(features["words"], 1, name="dense",
+                                      kernel_regularizer=tf.keras.regularizers.l2(0.1))
+        return Outputs(mode, loss=tf.reduce_mean(net) + v1.losses.get_regularization_loss())
+    with pytest.raises(NotImplementedError, match="'tower/dense/kernel' is shared by layers"):
+        make(forward=shared).train(input_fn, steps=1)
