@@ -10,16 +10,16 @@ from typing import Any
 
 import tensorflow as tf
 
-v1 = tf.compat.v1
-
 
 class _BatchPerReplica:
+    make_input_fn_iterator: Any
+
     def make_dataset_iterator(self, dataset: tf.data.Dataset) -> Any:
         """Returns an iterator that gives each replica a batch of the dataset."""
         return self.make_input_fn_iterator(lambda context: dataset)
 
 
-class MirroredStrategy(_BatchPerReplica, v1.distribute.MirroredStrategy):
+class MirroredStrategy(_BatchPerReplica, tf.compat.v1.distribute.MirroredStrategy):
     """One replica per GPU of this machine, or one on the CPU.
 
     Args:
@@ -50,7 +50,7 @@ class MirroredStrategy(_BatchPerReplica, v1.distribute.MirroredStrategy):
 
 
 class ParameterServerStrategy(_BatchPerReplica,
-                              v1.distribute.experimental.ParameterServerStrategy):
+                              tf.compat.v1.distribute.experimental.ParameterServerStrategy):
     """Variables on parameter servers; the Estimator sets the cluster, by TF_CONFIG.
 
     Args:
@@ -62,7 +62,7 @@ class ParameterServerStrategy(_BatchPerReplica,
 
 
 class CollectiveAllReduceStrategy(_BatchPerReplica,
-                                  v1.distribute.experimental.MultiWorkerMirroredStrategy):
+                                  tf.compat.v1.distribute.experimental.MultiWorkerMirroredStrategy):
     """Variables on all workers, in step; the Estimator sets the cluster, by TF_CONFIG.
 
     Args:

@@ -75,7 +75,7 @@ def _session_config(given: Any, num_cores: int, log_device_placement: bool,
 
 
 def replace_monitors_with_hooks(monitors_or_hooks: Sequence[Any] | None,
-                                estimator: Any) -> list[v1.train.SessionRunHook]:
+                                estimator: Any) -> list[Any]:
     """Returns the hooks as a list; monitors, which no longer exist, are refused.
 
     Raises:

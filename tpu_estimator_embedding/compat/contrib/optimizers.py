@@ -13,7 +13,7 @@ v1 = tf.compat.v1
 _GradientsAndVariables = Iterable[tuple[Any, Any]]
 
 
-class DecoupledWeightDecayExtension:
+class DecoupledWeightDecayExtension(tf.compat.v1.train.Optimizer):
     """A base of optimizers whose update first shrinks the weights.
 
     Each update is `w := w - weight_decay * w`, and then the update of the other base class. The
@@ -88,7 +88,7 @@ def extend_with_decoupled_weight_decay(base_optimizer: type) -> Callable[..., An
                 {"__doc__": "A base optimizer after a decay of the weights."})
 
 
-class AdamWOptimizer(DecoupledWeightDecayExtension, v1.train.AdamOptimizer):
+class AdamWOptimizer(DecoupledWeightDecayExtension, tf.compat.v1.train.AdamOptimizer):
     """Adam with decoupled weight decay; see DecoupledWeightDecayExtension."""
 
     def __init__(self, weight_decay: Any, learning_rate: Any = 0.001, beta1: Any = 0.9,
@@ -98,7 +98,7 @@ class AdamWOptimizer(DecoupledWeightDecayExtension, v1.train.AdamOptimizer):
                          epsilon=epsilon, use_locking=use_locking, name=name)
 
 
-class MomentumWOptimizer(DecoupledWeightDecayExtension, v1.train.MomentumOptimizer):
+class MomentumWOptimizer(DecoupledWeightDecayExtension, tf.compat.v1.train.MomentumOptimizer):
     """Momentum with decoupled weight decay; see DecoupledWeightDecayExtension."""
 
     def __init__(self, weight_decay: Any, learning_rate: Any, momentum: Any,
@@ -108,7 +108,7 @@ class MomentumWOptimizer(DecoupledWeightDecayExtension, v1.train.MomentumOptimiz
                          use_locking=use_locking, name=name, use_nesterov=use_nesterov)
 
 
-class LazyAdamOptimizer(v1.train.AdamOptimizer):
+class LazyAdamOptimizer(tf.compat.v1.train.AdamOptimizer):
     """Adam that leaves rows without a gradient unchanged, and their moments.
 
     For the rows with a gradient g, summed over equal indices:
@@ -136,7 +136,7 @@ class LazyAdamOptimizer(v1.train.AdamOptimizer):
             v1.scatter_sub(variable, rows, rate * first / (tf.sqrt(second) + epsilon)))
 
 
-class NadamOptimizer(v1.train.AdamOptimizer):
+class NadamOptimizer(tf.compat.v1.train.AdamOptimizer):
     """Adam with Nesterov's momentum, for dense gradients.
 
         m := beta1 * m + (1 - beta1) * g
@@ -175,7 +175,7 @@ def _adam_numbers(optimizer: Any, variable: Any) -> tuple[Tensor, ...]:
     return rate * tf.sqrt(1 - power2) / (1 - power1), beta1, beta2, epsilon
 
 
-class LARSOptimizer(v1.train.MomentumOptimizer):
+class LARSOptimizer(tf.compat.v1.train.MomentumOptimizer):
     """Momentum with a learning rate per layer, for large batches.
 
         rate := learning_rate * eeta * |w| / (|g| + weight_decay * |w| + epsilon)
@@ -229,7 +229,7 @@ class LARSOptimizer(v1.train.MomentumOptimizer):
         return tf.where((weights > 0) & (gradient > 0), ratio, tf.ones_like(ratio))
 
 
-class MovingAverageOptimizer(v1.train.Optimizer):
+class MovingAverageOptimizer(tf.compat.v1.train.Optimizer):
     """Another optimizer, and an exponential moving average of each variable after its updates.
 
     A checkpoint of `swapping_saver` has the averages in the place of the variables, so that an
@@ -244,7 +244,7 @@ class MovingAverageOptimizer(v1.train.Optimizer):
             If false, they may be of the values before it.
     """
 
-    def __init__(self, opt: v1.train.Optimizer, average_decay: Any = 0.9999,
+    def __init__(self, opt: tf.compat.v1.train.Optimizer, average_decay: Any = 0.9999,
                  num_updates: Any = None, sequential_update: bool = True) -> None:
         super().__init__(False, "MovingAverageOptimizer")
         self._optimizer = opt
@@ -270,7 +270,7 @@ class MovingAverageOptimizer(v1.train.Optimizer):
         return tf.group(update, average, name="train_with_avg")
 
     def swapping_saver(self, var_list: Sequence[Any] | Mapping[str, Any] | None = None,
-                       name: str = "swapping_saver", **kwargs: Any) -> v1.train.Saver:
+                       name: str = "swapping_saver", **kwargs: Any) -> tf.compat.v1.train.Saver:
         """Returns a saver that exchanges the names of the variables and of their averages.
 
         Args:

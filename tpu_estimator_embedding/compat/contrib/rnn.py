@@ -13,7 +13,7 @@ v1 = tf.compat.v1
 _EPSILON = 1e-12  # added to a sum of weights
 
 
-class LayerNormBasicLSTMCell(v1.nn.rnn_cell.RNNCell):
+class LayerNormBasicLSTMCell(tf.compat.v1.nn.rnn_cell.RNNCell):
     """An LSTM cell with normalized gates and state, and dropout of the candidate.
 
         i, j, f, o = norm(split([x, h] kernel))
@@ -56,7 +56,7 @@ class LayerNormBasicLSTMCell(v1.nn.rnn_cell.RNNCell):
         self._keep_prob, self._seed = dropout_keep_prob, dropout_prob_seed
 
     @property
-    def state_size(self) -> v1.nn.rnn_cell.LSTMStateTuple:
+    def state_size(self) -> tf.compat.v1.nn.rnn_cell.LSTMStateTuple:
         """The sizes of c and h."""
         return v1.nn.rnn_cell.LSTMStateTuple(self._num_units, self._num_units)
 
@@ -92,7 +92,7 @@ class LayerNormBasicLSTMCell(v1.nn.rnn_cell.RNNCell):
         return layers.layer_norm(values, reuse=True, scope=name)
 
 
-class LSTMBlockCell(v1.nn.rnn_cell.LSTMCell):
+class LSTMBlockCell(tf.compat.v1.nn.rnn_cell.LSTMCell):
     """An LSTM cell: the equations, variables and defaults of the fused one, in single ops.
 
     Args:
