@@ -177,6 +177,10 @@ EFFECTS = {
     "context": ("replicas = params['context'].num_replicas", "TEE404", None),
     "dropout": ("loss += tf.reduce_sum(tf.nn.dropout(net, 0.5))", "TEE411", None),
     "averages": ("tf.train.ExponentialMovingAverage(0.9).apply([])", "TEE409", None),
+    "function given to another": ("list(map(tf.assign, a, b))", "TEE409", None),
+    "averages of Keras": (
+        "net = tf.keras.utils.get_or_create_layer('a', tf.keras.layers.BatchNormalization)(net)",
+        "TEE409", None),
     "seed": ("tf.set_random_seed(1)", "TEE409", None),
 }
 

@@ -141,6 +141,7 @@ class Effects(cst.CSTVisitor):
         self._ignored = set(ignored)
         self._called: list[cst.FunctionDef] = []
         self._around: list[cst.FunctionDef] = []
+        self._callees: set[cst.CSTNode] = set()  # what `visit_Call` looks at
         self.problems: list[Problem] = []
 
     def check(self, function: cst.FunctionDef,
@@ -174,6 +175,12 @@ class Effects(cst.CSTVisitor):
         if node.value in self._names.functions:  # called here, or given to what calls it
             self._follow(self._names.functions[node.value])
 
+    def visit_Attribute(self, node: cst.Attribute) -> None:
+        name = self._names.of_tensorflow(node) if node not in self._callees else ""
+        effect = other_effect(name) if name else None
+        if effect:  # given to what calls it
+            self._add(node, "TEE409", f"`{name}` {effect}")
+
     def visit_AssignTarget(self, node: cst.AssignTarget) -> None:
         self._target(node.target)
 
@@ -197,6 +204,7 @@ class Effects(cst.CSTVisitor):
                 self._key(node, index.value)
 
     def visit_Call(self, node: cst.Call) -> None:
+        self._callees.add(node.func)
         words = dotted(node.func)
         if words and words[0] == "params" and len(words) == 2:
             if words[1] in ("pop", "update", "setdefault", "clear", "popitem"):

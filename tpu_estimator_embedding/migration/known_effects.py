@@ -137,6 +137,8 @@ OTHER_EFFECTS = {
     "set_random_seed": "sets the seed of the Estimator's graph: call tf.random.set_seed before "
                        "Trainer is made",
     "contrib.": "has no counterpart in TF2",
+    "keras.layers.BatchNormalization": "moves its averages in TF2, in the Estimator only where the "
+                                       "train_op depends on its updates",
 }
 
 # Modules of others whose functions have no effect on a model.
