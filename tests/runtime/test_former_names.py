@@ -10,11 +10,13 @@ tpu_estimator_embedding.install()
 import tensorflow.compat.v1 as tf
 
 from tensorflow.python.util.nest import is_sequence
+from tensorflow.contrib.framework import nest
 print([is_sequence(value) for value in ([1], (), {"a": 1}, "text", 1)])
 
 from tensorflow.python.framework import ops
 from tensorflow.python.ops import array_ops, control_flow_ops, variable_scope, variables
-print(ops.Tensor is tf.Tensor, ops.IndexedSlices is tf.IndexedSlices,
+print(nest.is_sequence is is_sequence, ops.Tensor is tf.Tensor,
+      ops.IndexedSlices is tf.IndexedSlices,
       variables.VariableV1 is tf.Variable, variable_scope.variable is tf.Variable,
       ops.register_tensor_conversion_function is tf.register_tensor_conversion_function,
       ops.convert_to_tensor_or_indexed_slices is tf.convert_to_tensor_or_indexed_slices)
@@ -138,7 +140,7 @@ else:
 
 PRINTED = """\
 [True, True, True, False, False]
-True True True True True True
+True True True True True True True
 True ('values', 'indices', 'dense_shape') True True
 False
 True

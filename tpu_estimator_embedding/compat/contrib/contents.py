@@ -69,7 +69,8 @@ _FRAMEWORK = Contents({
     **{name: f"{_PYTHON}.training.checkpoint_ops:_{name}" for name in (
         "load_and_remap_matrix_initializer", "load_embedding_initializer")},
     **_all_in(_V1, "CriticalSection", "TensorSpec", "argsort",
-              "convert_to_tensor_or_sparse_tensor", "is_tensor", "nest", "py_func", "sort"),
+              "convert_to_tensor_or_sparse_tensor", "is_tensor", "py_func", "sort"),
+    "nest": f"{_PYTHON}.util.nest",
     "BoundedTensorSpec": f"{_PYTHON}.framework.tensor_spec:BoundedTensorSpec"},
     ("tf_slim", "tf_slim.ops.framework_ops"))
 _IMAGE = Contents(_all_in(
