@@ -34,6 +34,7 @@ class Verification:
         notes: what could not be compared.
         steps: the differences after every step, from 0; from 1 for a TF2 program, which draws
             different random numbers.
+        results: names of the results of an evaluation that were compared.
     """
 
     configuration: tuple[str, ...]
@@ -41,6 +42,7 @@ class Verification:
     evaluation: tuple[str, ...]
     notes: tuple[str, ...]
     steps: tuple[Step, ...]
+    results: tuple[str, ...] = ()
 
     @property
     def agree(self) -> bool:
@@ -63,6 +65,8 @@ class Verification:
             list(map(_row, self.steps))))
         if self.first:
             lines += ["", f"The first difference is {_place(self.first)}:", _details(self.first)]
+        if self.results:
+            lines.append(f"Compared after an evaluation: {', '.join(self.results)}.")
         last = self.steps[-1].step if self.steps else 0
         lines.append(f"They agree in all of {last} steps." if self.agree else "They differ.")
         return "\n".join(lines)
@@ -150,7 +154,8 @@ def compare_runs(old: pathlib.Path, a: RunResult, new: pathlib.Path, b: RunResul
     elif a.evaluation:
         notes = (*notes, "the migrated program has no evaluation that could be compared")
     return Verification((*_compare_plans(*plans), *b.differences), inputs, evaluated,
-                        (*notes, *b.notes), tuple(compared))
+                        (*notes, *b.notes), tuple(compared),
+                        tuple(sorted(a.evaluation or ())) if b.evaluation is not None else ())
 
 
 def _compare_plans(a: dict[str, str], b: dict[str, str]) -> tuple[str, ...]:
