@@ -8,10 +8,9 @@ import tensorflow as tf
 
 from benchmarks.batches import Batch, make_batches
 from benchmarks.workloads import W, Workload
-from tpu_estimator_embedding.engine.backend import StepGradients, StepIds
 from tpu_estimator_embedding.engine.enqueue_data import RaggedEnqueueData
 from tpu_estimator_embedding.engine.partitioned_embedding import shard_replicas
-from tpu_estimator_embedding.engine.step_ids import exchange_of
+from tpu_estimator_embedding.engine.step import StepGradients, StepIds
 from tpu_estimator_embedding.ops.nests import tensors_of
 from tpu_estimator_embedding.optimizers.adagrad import Adagrad
 from tpu_estimator_embedding.optimizers.row_optimizer import RowOptimizer
@@ -79,7 +78,7 @@ def _sent_and_received(plan: EmbeddingPlan, ids: StepIds, workload: Workload, ho
     [table] = plan.tables
     gradients = StepGradients({table.name: tf.zeros([workload.batch_size, workload.dim])},
                               {table.name: 0.1}, {}, tf.constant(0))
-    step = exchange_of(ids).host_step(plan, ids, gradients, host)
+    step = ids.host_step(plan, gradients, host)
     sent = sum(tensor.dtype.size * int(tf.size(tensor)) for tensor in tensors_of(step))
     # What the server returns has the shape of the gradients.
     return sent + step.gradients.dtype.size * int(tf.size(step.gradients))

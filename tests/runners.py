@@ -14,7 +14,6 @@ from tpu_estimator_embedding.engine.partitioned_embedding import (
     PartitionedEmbedding,
     create_variables,
     default_names,
-    row_counts,
     shard_replicas,
     split_activations,
 )
@@ -118,7 +117,7 @@ class Runner:
                                          for replica in replicas], training=True,
                              on_servers=self.on_servers)
         stacked = self.engine.lookup(ids)
-        counts = row_counts(self.plan, ids)
+        counts = ids.rows_of_replicas(self.plan)
         shares = {name: tf.split(values, counts[name], num=self.num_replicas)
                   for name, values in stacked.items()}
         by_replica = [split_activations(

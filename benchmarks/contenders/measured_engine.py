@@ -9,9 +9,9 @@ import tensorflow as tf
 from benchmarks.batches import Batch
 from benchmarks.contenders import engine
 from benchmarks.workloads import Workload
-from tpu_estimator_embedding.engine.backend import StepGradients, StepIds
 from tpu_estimator_embedding.engine.measures import create_marks
 from tpu_estimator_embedding.engine.partitioned_embedding import PartitionedEmbedding
+from tpu_estimator_embedding.engine.step import StepGradients, StepIds
 from tpu_estimator_embedding.statistics.summaries import to_summary
 from tpu_estimator_embedding.statistics.table_statistics import summarize
 

@@ -5,7 +5,7 @@
 
 Without TF_CONFIG it trains in one process. It restores DIRECTORY/ckpt if that is there, trains,
 saves it again and writes all tables and slots, and the activations of a batch, to tables.npz.
-Options: `no-kernels`, the servers run without kernels; `refusals`, print what is refused.
+Option: `refusals`, print what is refused.
 """
 
 import os
@@ -77,13 +77,11 @@ class Here:
         return tf.nest.map_structure(lambda leaf: leaf.numpy(), value)
 
 
-def connect(options):
+def connect():
     """Returns the scope and the coordinator of this program; servers and workers stay here."""
     if "TF_CONFIG" not in os.environ:
         return tf.distribute.get_strategy(), Here()
     resolver = tf.distribute.cluster_resolver.TFConfigClusterResolver()
-    if "no-kernels" in options and resolver.task_type == "ps":
-        os.environ["TPU_ESTIMATOR_EMBEDDING_KERNELS"] = "off"
     if resolver.task_type in ("worker", "ps"):
         tf.distribute.Server(resolver.cluster_spec(), job_name=resolver.task_type,
                              task_index=resolver.task_id, protocol="grpc").join()
@@ -106,7 +104,7 @@ def print_refusals(strategy, embedding, coordinator):
 
 
 def main(directory, num_steps, *options):
-    strategy, coordinator = connect(options)
+    strategy, coordinator = connect()
     with strategy.scope():
         embedding = new_embedding()
     embedding.build(8)

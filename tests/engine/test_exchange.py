@@ -16,10 +16,9 @@ from tests.runners import RUNNERS, to_plan
 from tpu_estimator_embedding.engine.enqueue_data import EnqueueData, RaggedEnqueueData
 from tpu_estimator_embedding.engine.measures import create_marks
 from tpu_estimator_embedding.engine.partitioned_embedding import shard_replicas
-from tpu_estimator_embedding.engine.step_ids import exchange_of
 from tpu_estimator_embedding.plan.partition_strategy import part_sizes
 
-pytestmark = pytest.mark.usefixtures("kernels")
+pytestmark = pytest.mark.usefixtures("native_kernels")
 
 BATCH_SIZE, STEPS = 12, 2
 SIZES = {"t": 13, "u": 5, "v": 1}
@@ -74,9 +73,7 @@ def test_bits_are_those_of_one_process(case, num_hosts, strategy):
 
 
 @pytest.mark.parametrize("runner", ["function", "eager"])
-def test_bits_are_the_same_in_functions_and_eagerly(runner, kernels):
-    if (runner, kernels) == ("function", "tf"):
-        pytest.skip("takes half a minute to trace, and has no code of its own")
+def test_bits_are_the_same_in_functions_and_eagerly(runner):
     check_same_bits(runner, CASES["Adagrad"], Setting(KINDS, ("a",), num_hosts=2))
 
 
@@ -154,10 +151,10 @@ def test_merged_steps_of_tasks_update_as_replicas(accumulate, as_sums):
             ids = shard_replicas(plan, [(datas, share)], training=True, on_servers=True,
                                  as_sums=as_sums)
             tasks.append((ids, engine.step_gradients(stacked, tf.constant(step))))
-        exchange = exchange_of(tasks[0][0])
+        exchange = tasks[0][0]
         for host in range(2):
             exchange.update_host(plan, engine.variables, host, exchange.merged(plan, host, [
-                exchange.host_step(plan, ids, of_task, host) for ids, of_task in tasks]))
+                ids.host_step(plan, of_task, host) for ids, of_task in tasks]))
     # Tasks that exchange rows first add up their own gradients of a row.
     rtol, atol = (1e-6, 1e-7) if accumulate and not as_sums else (0, 0)
     for key, parts in runner.read().items():

@@ -17,7 +17,6 @@ import sys
 import numpy as np
 import tensorflow as tf
 
-from tpu_estimator_embedding.engine.backend import JoinedGradient
 from tpu_estimator_embedding.engine.enqueue_data import EnqueueData, RaggedEnqueueData
 from tpu_estimator_embedding.engine.partitioned_embedding import (
     PartitionedEmbedding,
@@ -25,6 +24,7 @@ from tpu_estimator_embedding.engine.partitioned_embedding import (
     default_names,
     shard_replicas,
 )
+from tpu_estimator_embedding.engine.step import JoinedGradient
 from tpu_estimator_embedding.kernels import load
 from tpu_estimator_embedding.optimizers.adam import Adam
 from tpu_estimator_embedding.optimizers.momentum import Momentum

@@ -7,12 +7,12 @@ then fail on the ids of another.
 
 import tensorflow as tf
 
-from tpu_estimator_embedding.engine.backend import EnqueueDatas
 from tpu_estimator_embedding.engine.enqueue_data import (
     EnqueueData,
     RaggedEnqueueData,
     feature_tensors,
 )
+from tpu_estimator_embedding.engine.step import EnqueueDatas
 from tpu_estimator_embedding.ops import id_checks, sparse_ids
 from tpu_estimator_embedding.ops.combiners import row_scales
 from tpu_estimator_embedding.ops.sparse_ids import SparseIds, weights_or_ones, without_negative

@@ -7,8 +7,8 @@ batch n. Here these gradients are stored, with the learning rates and multiplier
 
 import tensorflow as tf
 
-from tpu_estimator_embedding.engine.backend import StepGradients, StepIds
 from tpu_estimator_embedding.engine.partitioned_embedding import PartitionedEmbedding
+from tpu_estimator_embedding.engine.step import StepGradients, StepIds
 from tpu_estimator_embedding.engine.tensor_queue import TensorQueue
 from tpu_estimator_embedding.ops.ordering import after, when
 from tpu_estimator_embedding.plan.embedding_plan import EmbeddingPlan

@@ -4,10 +4,10 @@
 from collections.abc import Callable, Mapping
 from typing import Any
 
-from tpu_estimator_embedding.engine.backend import Replicas, StepGradients, StepIds
 from tpu_estimator_embedding.engine.exportable_functions import ExportableFunctions
 from tpu_estimator_embedding.engine.measures import MeasureRecorder
 from tpu_estimator_embedding.engine.partitioned_embedding import PartitionedEmbedding
+from tpu_estimator_embedding.engine.step import Replicas, StepGradients, StepIds
 from tpu_estimator_embedding.engine.step_ids import can_be_native, shard_replicas
 from tpu_estimator_embedding.engine.variables import TableVariables
 from tpu_estimator_embedding.plan.embedding_plan import EmbeddingPlan

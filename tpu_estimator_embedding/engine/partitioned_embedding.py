@@ -33,15 +33,10 @@ from collections.abc import Callable, Mapping, Sequence
 import tensorflow as tf
 from tensorflow.python.saved_model import save_context
 
-from tpu_estimator_embedding.engine.backend import StepGradients, StepIds
 from tpu_estimator_embedding.engine.measures import Marks, MeasureRecorder, StepMeasures
 from tpu_estimator_embedding.engine.stacked_activations import split_activations
-from tpu_estimator_embedding.engine.step_ids import (
-    backend_of,
-    row_counts,
-    shard_ids,
-    shard_replicas,
-)
+from tpu_estimator_embedding.engine.step import JoinableStepIds, StepGradients, StepIds
+from tpu_estimator_embedding.engine.step_ids import shard_ids, shard_replicas
 from tpu_estimator_embedding.engine.variables import (
     TableVariables,
     create_variables,
@@ -50,8 +45,8 @@ from tpu_estimator_embedding.engine.variables import (
 from tpu_estimator_embedding.plan.embedding_plan import EmbeddingPlan
 from tpu_estimator_embedding.types import Tensor
 
-__all__ = ["PartitionedEmbedding", "StepIds", "can_join", "create_variables", "default_names",
-           "row_counts", "shard_ids", "shard_replicas", "split_activations"]
+__all__ = ["PartitionedEmbedding", "StepIds", "create_variables", "default_names", "shard_ids",
+           "shard_replicas", "split_activations"]
 
 
 class PartitionedEmbedding:
@@ -78,18 +73,16 @@ class PartitionedEmbedding:
         Returns:
             Table name -> `[num_rows, dim]` float32.
         """
-        return backend_of(ids).look_up(self.plan, self.variables, ids)
+        return ids.look_up(self.plan, self.variables)
 
-    def lookup_joined(self, ids: StepIds, names: Sequence[str]) -> Tensor:
+    def lookup_joined(self, ids: JoinableStepIds, names: Sequence[str]) -> Tensor:
         """Returns the activations of tables as one tensor, concatenated along axis 1.
 
         Args:
-            ids: the ids of the step; `can_join(ids)` is true.
+            ids: the ids of the step; `ids.can_join` is true.
             names: the tables, in the order of their columns, with equal numbers of activations.
         """
-        look_up = backend_of(ids).look_up_joined
-        assert look_up is not None
-        return look_up(self.plan, self.variables, ids, names)
+        return ids.look_up_joined(self.plan, self.variables, names)
 
     def apply_gradients(self, ids: StepIds, gradients: Mapping[str, Tensor],
                         step: Tensor) -> tf.Operation | None:
@@ -135,7 +128,7 @@ class PartitionedEmbedding:
         if self.recorder and not save_context.in_save_context():  # nobody reads an export's
             return self.recorder.record(self.measured_update(
                 ids, step_gradients, self.recorder.marks, self.recorder.is_due.read_value()))
-        writes = backend_of(ids).update(self.plan, self.variables, ids, step_gradients)
+        writes = ids.update(self.plan, self.variables, step_gradients)
         return None if tf.executing_eagerly() else tf.group(*writes)
 
     def measured_update(self, ids: StepIds, step_gradients: StepGradients, marks: Marks,
@@ -151,8 +144,7 @@ class PartitionedEmbedding:
             The measures; they are available after all updates.
         """
         _check_for_training(ids)
-        return backend_of(ids).measured_update(self.plan, self.variables, ids, step_gradients,
-                                               marks, measures)
+        return ids.measured_update(self.plan, self.variables, step_gradients, marks, measures)
 
     def _check_has_optimizers(self) -> None:
         without = [table.name for table in self.plan.tables if table.optimizer is None]
@@ -161,13 +153,8 @@ class PartitionedEmbedding:
                                f"none for {without}. Build the plan for training.")
 
 
-def can_join(plan: EmbeddingPlan, ids: StepIds) -> bool:
-    """Returns whether tables can be looked up and updated as columns of one tensor."""
-    return plan.num_hosts == 1 and backend_of(ids).look_up_joined is not None
-
-
 def _check_for_training(ids: StepIds) -> None:
-    if not backend_of(ids).are_for_training(ids):
+    if not ids.are_for_training:
         raise RuntimeError("`ids` must be made for training, got ids made for inference. "
                            "Call shard_ids(..., training=True).")
 

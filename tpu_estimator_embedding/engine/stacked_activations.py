@@ -8,8 +8,7 @@ from collections.abc import Mapping, Sequence
 
 import tensorflow as tf
 
-from tpu_estimator_embedding.engine.backend import StepIds
-from tpu_estimator_embedding.engine.step_ids import row_counts
+from tpu_estimator_embedding.engine.step import StepIds
 from tpu_estimator_embedding.plan.embedding_plan import EmbeddingPlan, FeaturePlan, TablePlan
 from tpu_estimator_embedding.types import Tensor
 
@@ -69,7 +68,7 @@ def split_replicas(plan: EmbeddingPlan, stacked: Stacked, ids: StepIds,
     """
     if num_replicas == 1:
         return [stacked]
-    counts = row_counts(plan, ids)
+    counts = ids.rows_of_replicas(plan)
     parts = {name: tf.split(activations, counts[name], num=num_replicas)
              for name, activations in stacked.items()}
     return [{name: parts[name][replica] for name in parts} for replica in range(num_replicas)]

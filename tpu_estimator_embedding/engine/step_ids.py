@@ -5,23 +5,13 @@ Prepared ids run ahead of the step that uses them, and are pure: they can wait i
 cross a `tf.function`. What they are made of is the business of the engine alone.
 """
 
-from tpu_estimator_embedding.engine.backend import (
-    Backend,
-    EnqueueDatas,
-    Exchange,
-    Replicas,
-    StepIds,
-)
-from tpu_estimator_embedding.engine.native.backend import NATIVE
-from tpu_estimator_embedding.engine.native.exchange import NATIVE_EXCHANGE
-from tpu_estimator_embedding.engine.native.exchanged_ids import ExchangedIds
-from tpu_estimator_embedding.engine.native.prepared_ids import PreparedIds
+from tpu_estimator_embedding.engine.native.exchanged_ids import to_exchanged_ids
+from tpu_estimator_embedding.engine.native.prepared_ids import to_prepared_ids
 from tpu_estimator_embedding.engine.native.rule_attributes import has_kernel
-from tpu_estimator_embedding.engine.tf_ops.backend import TF_OPS
-from tpu_estimator_embedding.engine.tf_ops.exchange import TF_OPS_EXCHANGE
-from tpu_estimator_embedding.engine.tf_ops.exchanged_rows import ExchangedRows
+from tpu_estimator_embedding.engine.step import EnqueueDatas, Replicas, StepIds
+from tpu_estimator_embedding.engine.tf_ops.sharded_ids import to_sharded_ids
 from tpu_estimator_embedding.kernels import load
-from tpu_estimator_embedding.plan.embedding_plan import EmbeddingPlan
+from tpu_estimator_embedding.plan.embedding_plan import EmbeddingPlan, TablePlan
 from tpu_estimator_embedding.types import Tensor
 
 
@@ -61,45 +51,21 @@ def shard_replicas(plan: EmbeddingPlan, replicas: Replicas, *, training: bool,
         portable: whether to use TensorFlow's own ops only.
         uniform: whether the result must have the same structure for all batches of the plan,
             with or without weights, so that they can wait in one queue.
-        on_servers: whether the tables are in other tasks. Then lookups and updates exchange as
-            few tensors and bytes with these as they can, with the same results.
+        on_servers: whether the tables are in other tasks. Then the result is a
+            `StepIdsOnServers`, whose lookups and updates exchange as few tensors and bytes with
+            these tasks as they can, with the same results.
         as_sums: whether servers may return sums only. Otherwise merged steps of several tasks
             may differ from one task in the last bits.
+
+    Raises:
+        RuntimeError: if the tables are on servers and this task has no native kernels.
+        ValueError: if they are on servers and the kernels do not support a table.
     """
-    is_native = not portable and can_be_native(plan)
     if on_servers and plan.tables:
-        backend = NATIVE_EXCHANGE if is_native else TF_OPS_EXCHANGE
-    else:
-        backend = NATIVE if is_native else TF_OPS
-    if as_sums and backend.exchange is not None:
-        return backend.exchange.to_sums(plan, replicas, training, uniform)
-    return backend.to_step_ids(plan, replicas, training, uniform)
-
-
-def row_counts(plan: EmbeddingPlan, ids: StepIds) -> dict[str, Tensor]:
-    """Returns the rows of activations of each replica, `[replicas]` int64, by table name.
-
-    The rows of a replica are those of its features, in the order of the plan.
-    """
-    return backend_of(ids).row_counts(plan, ids)
-
-
-def backend_of(ids: StepIds) -> Backend:
-    """Returns the backend that prepared the ids, which must also look them up."""
-    by_type = {PreparedIds: NATIVE, ExchangedIds: NATIVE_EXCHANGE, ExchangedRows: TF_OPS_EXCHANGE}
-    return by_type.get(type(ids), TF_OPS)
-
-
-def exchange_of(ids: StepIds) -> Exchange:
-    """Returns how ids that were made with `on_servers=True` are exchanged."""
-    exchange = backend_of(ids).exchange
-    assert exchange is not None, "the ids are for tables of this process"
-    return exchange
-
-
-def is_native(ids: StepIds) -> bool:
-    """Whether compiled ops prepared the ids."""
-    return backend_of(ids) in (NATIVE, NATIVE_EXCHANGE)
+        check_can_train_on_servers(plan)
+        return to_exchanged_ids(plan, replicas, training, uniform, may_send_rows=not as_sums)
+    prepare = to_prepared_ids if not portable and can_be_native(plan) else to_sharded_ids
+    return prepare(plan, replicas, training, uniform)
 
 
 def describe_kernels(plan: EmbeddingPlan, *, portable: bool = False) -> str:
@@ -113,8 +79,23 @@ def describe_kernels(plan: EmbeddingPlan, *, portable: bool = False) -> str:
 
 def can_be_native(plan: EmbeddingPlan) -> bool:
     """Whether compiled ops can run a plan; they neither quantize nor run a user's own rules."""
-    has_kernels = all(
-        table.quantization is None
-        and (table.optimizer is None or has_kernel(table.optimizer.rule))
-        for table in plan.tables)
-    return bool(plan.tables) and has_kernels and load.native_ops() is not None
+    are_supported = all(_has_kernel(table) for table in plan.tables)
+    return bool(plan.tables) and are_supported and load.native_ops() is not None
+
+
+def check_can_train_on_servers(plan: EmbeddingPlan) -> None:
+    """Raises RuntimeError without native kernels, ValueError for a table they do not support."""
+    if plan.tables and load.native_ops() is None:
+        raise RuntimeError(
+            "Training on parameter servers requires the native kernels, and this task has none: "
+            f"{load.kernels().reason}. Run `{load.COMMAND}` on every machine of the cluster.")
+    unsupported = [table.name for table in plan.tables if not _has_kernel(table)]
+    if unsupported:
+        raise ValueError(
+            f"Tables {unsupported} cannot train on parameter servers: the native kernels support "
+            "neither quantization nor update rules of your own. Train them in one process.")
+
+
+def _has_kernel(table: TablePlan) -> bool:
+    return table.quantization is None and (
+        table.optimizer is None or has_kernel(table.optimizer.rule))

@@ -150,7 +150,7 @@ class TPUEstimator(LoopingEstimator):
             with explained_restore(self.model_dir):
                 return super().train(input_fn, hooks, steps, max_steps, saving_listeners)
         if self._cluster.servers:
-            meet_servers(self._config)
+            meet_servers(self._config, self._plan(training=True))
         with (explained_restore(self.model_dir), explained_ids(),
               collecting_once_started() as collect,
               telling_of_slow_start(self._plan(training=True)) as slow_start,

@@ -11,12 +11,12 @@ gradients are due.
 """
 
 from collections.abc import Mapping, Sequence
-from typing import NamedTuple
+from typing import NamedTuple, cast
 
 import tensorflow as tf
 
-from tpu_estimator_embedding.engine.backend import EnqueueDatas, StepIds
 from tpu_estimator_embedding.engine.enqueue_data import EnqueueData, RaggedEnqueueData
+from tpu_estimator_embedding.engine.step import EnqueueDatas, StepIds
 from tpu_estimator_embedding.engine.step_ids import shard_ids, shard_replicas
 from tpu_estimator_embedding.engine.tensor_queue import TensorQueue
 from tpu_estimator_embedding.ops import sparse_ids
@@ -58,7 +58,7 @@ class CoreIds(NamedTuple):
 
     def without_own(self) -> "CoreIds":
         """Returns the ids that the update needs, without those that only the lookup needs."""
-        return self._replace(own=()) if self.joinable else self
+        return self._replace(own=cast(StepIds, ())) if self.joinable else self
 
 
 def core_ids(share: Share, enqueue_datas: EnqueueDatas) -> CoreIds:

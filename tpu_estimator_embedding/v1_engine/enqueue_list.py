@@ -7,12 +7,12 @@ from typing import Any
 import tensorflow as tf
 
 from tpu_estimator_embedding import checks
-from tpu_estimator_embedding.engine.backend import EnqueueDatas
 from tpu_estimator_embedding.engine.enqueue_data import (
     EnqueueData,
     RaggedEnqueueData,
     check_features,
 )
+from tpu_estimator_embedding.engine.step import EnqueueDatas
 from tpu_estimator_embedding.plan.embedding_plan import EmbeddingPlan
 from tpu_estimator_embedding.v1_engine.cores import Cores
 

@@ -16,15 +16,14 @@ from tpu_estimator_embedding.kernels import load
 from tpu_estimator_embedding.types import Tensor
 
 _UPDATES = ("TpuEmbeddingUpdate", "TpuEmbeddingMeasuredUpdate")
-_TF_UPDATES = ("ResourceScatterUpdate", "AssignVariableOp")
 
 
 def of_one_step(tables: Sequence[Any]) -> Iterator[Any]:
     """Yields saveables that save the tables of each server as of the same step.
 
     Tables of this process are yielded unchanged, because no step runs while they are saved. So are
-    tables that TensorFlow's own ops update, which change one variable after another, and tables
-    that this graph does not update: its process sends gradients to a chief, and saves nothing.
+    tables that this graph does not update: its process sends gradients to a chief, and saves
+    nothing.
 
     Args:
         tables: saveables of parts of tables and slots, each with a `handle`.
@@ -37,11 +36,6 @@ def of_one_step(tables: Sequence[Any]) -> Iterator[Any]:
             yield from _snapshots(server, its_tables)
         else:
             yield from its_tables
-            if server and _have_tf_updates(its_tables):
-                tf.compat.v1.logging.info(
-                    "tpu_estimator_embedding: TF ops update the tables on %s: a checkpoint saved "
-                    "while workers train may hold a table of one step and its slot of the next",
-                    server)
 
 
 def _server(handle: Tensor) -> str:
@@ -53,19 +47,6 @@ def _server(handle: Tensor) -> str:
 def _have_compiled_updates(tables: Sequence[Any]) -> bool:
     return load.native_ops() is not None and all(
         any(op.type in _UPDATES for op in table.handle.consumers()) for table in tables)
-
-
-def _have_tf_updates(tables: Sequence[Any]) -> bool:
-    return any(op.type in _TF_UPDATES and not _sets_value(op, table.handle.op)
-               for table in tables for op in table.handle.consumers())
-
-
-def _sets_value(op: tf.Operation, variable: tf.Operation) -> bool:
-    """Whether an op initializes a variable or restores it from a checkpoint."""
-    source = op.inputs[1].op
-    while source.type == "Identity":
-        source = source.inputs[0].op
-    return op.name == f"{variable.name}/Assign" or source.type == "RestoreV2"
 
 
 def _snapshots(server: str, tables: Sequence[Any]) -> Iterator[Any]:

@@ -1,45 +1,37 @@
 # SPDX-License-Identifier: Apache-2.0
 """Waits for the servers, and checks their kernels, before a trainer builds a graph."""
 
-import os
-from collections.abc import Sequence
 from typing import Any
 
 import tensorflow as tf
 
+from tpu_estimator_embedding.engine.step_ids import check_can_train_on_servers
 from tpu_estimator_embedding.estimator.recovery.servers import Server, servers_of, wait_for
 from tpu_estimator_embedding.kernels import load
+from tpu_estimator_embedding.plan.embedding_plan import EmbeddingPlan
 from tpu_estimator_embedding.types import Tensor
 
 
-def meet_servers(config: Any) -> None:
-    """Waits until all servers answer; uses TF ops in this process if one has no kernels.
+def meet_servers(config: Any, plan: EmbeddingPlan) -> None:
+    """Waits until all servers answer, and checks that they can train the tables.
 
     Args:
         config: the RunConfig of a trainer in a cluster with servers.
+        plan: the tables.
 
     Raises:
-        RuntimeError: if native kernels were asked for and a server has none.
+        RuntimeError: if this task or a server has no native kernels.
+        ValueError: if the kernels do not support a table.
     """
+    check_can_train_on_servers(plan)
     servers = servers_of(config)
     wait_for(servers)
-    if load.native_ops() is not None:
-        _fall_back([server for server in servers if not _has_kernels(server)])
-
-
-def _fall_back(without: Sequence[Server]) -> None:
-    if not without:
-        return
-    names = ", ".join(map(str, without))
-    if load.choice() == "native":
+    without = [server for server in servers if plan.tables and not _has_kernels(server)]
+    if without:
         raise RuntimeError(
-            f"`{load.VARIABLE}=native` must find native kernels on every server, and {names} has "
-            f"none. Run `{load.COMMAND}` there and restart it, or unset the variable here.")
-    os.environ[load.VARIABLE] = "off"  # for the rest of this process
-    tf.compat.v1.logging.warning(
-        "tpu_estimator_embedding: this task trains with TF ops, several times slower: %s has no "
-        "native kernels. Its log says why. `%s` compiles them there; then restart it.", names,
-        load.COMMAND)
+            "Training on parameter servers requires the native kernels, and "
+            f"{', '.join(map(str, without))} has none; its log says why. Run `{load.COMMAND}` "
+            "there and restart it.")
 
 
 def _has_kernels(server: Server) -> bool:

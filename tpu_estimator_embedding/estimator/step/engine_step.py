@@ -8,7 +8,7 @@ tables are created under their names and looked up, and the lookups replace the 
 
 import contextlib
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from typing import Any, NamedTuple
+from typing import Any, NamedTuple, cast
 
 import tensorflow as tf
 from tensorflow.python.tpu import tpu_function
@@ -16,10 +16,8 @@ from tensorflow.python.training import training_util
 
 from tpu_estimator_embedding import checks
 from tpu_estimator_embedding.checkpoint.layouts.table_saveables import teach_savers
-from tpu_estimator_embedding.engine.backend import StepIds
 from tpu_estimator_embedding.engine.partitioned_embedding import (
     PartitionedEmbedding,
-    can_join,
     create_variables,
 )
 from tpu_estimator_embedding.engine.stacked_activations import (
@@ -28,6 +26,7 @@ from tpu_estimator_embedding.engine.stacked_activations import (
     split_replicas,
     stack_gradients,
 )
+from tpu_estimator_embedding.engine.step import JoinableStepIds, StepIds, StepIdsOnServers
 from tpu_estimator_embedding.engine.variables import TableNames
 from tpu_estimator_embedding.estimator.hooks.embedding_statistics import (
     EmbeddingStatisticsHook,
@@ -155,8 +154,8 @@ def build_step(plan: EmbeddingPlan, prepared: StepInput, model_fn: Callable[[Any
             measuring = [*statistics, *statistics_hooks(getattr(spec, "training_hooks", ()))]
             if workers:
                 _check_measures_nothing(measuring)
-                together = synchronize(workers, engine, step_input.ids, step_gradients,
-                                       spec.train_op, step)
+                together = synchronize(workers, engine, cast(StepIdsOnServers, step_input.ids),
+                                       step_gradients, spec.train_op, step)
                 spec, update = spec._replace(train_op=together.train_op), None
             else:
                 update = update_tables(engine, step_input.ids, step_gradients, measuring,
@@ -171,11 +170,11 @@ def _look_up_joined(engine: PartitionedEmbedding, ids: StepIds, activations: Sta
                     ) -> joined_tables.Concatenation | None:
     """Looks up what the model concatenates, in the place of its concatenation, if it does."""
     found = joined_tables.find_concatenation(engine.plan, activations) if (
-        joined_tables.may_join(engine.plan) and can_join(engine.plan, ids)) else None
+        joined_tables.may_join(engine.plan) and ids.can_join) else None
     if found is None:
         return None
     with tf.device("/device:CPU:0"):
-        joined = engine.lookup_joined(ids, found.tables)
+        joined = engine.lookup_joined(cast(JoinableStepIds, ids), found.tables)
     joined_tables.replace(found, joined)
     return found._replace(tensor=joined)
 

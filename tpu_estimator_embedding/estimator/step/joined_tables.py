@@ -11,7 +11,7 @@ from typing import Any, NamedTuple
 
 import tensorflow as tf
 
-from tpu_estimator_embedding.engine.backend import JoinedGradient
+from tpu_estimator_embedding.engine.step import JoinedGradient
 from tpu_estimator_embedding.plan.embedding_plan import EmbeddingPlan, TablePlan
 from tpu_estimator_embedding.types import Tensor
 

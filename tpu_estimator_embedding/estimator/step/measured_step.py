@@ -6,9 +6,9 @@ from collections.abc import Mapping, Sequence
 import tensorflow as tf
 from tensorflow.python.ops import summary_op_util
 
-from tpu_estimator_embedding.engine.backend import StepGradients, StepIds
 from tpu_estimator_embedding.engine.measures import create_marks, find_trained_rows
 from tpu_estimator_embedding.engine.partitioned_embedding import PartitionedEmbedding
+from tpu_estimator_embedding.engine.step import StepGradients, StepIds
 from tpu_estimator_embedding.estimator.hooks.embedding_statistics import (
     EmbeddingStatisticsHook,
     MeasuredStep,

@@ -20,9 +20,8 @@ import tensorflow as tf
 
 from tpu_estimator_embedding import checks
 from tpu_estimator_embedding.compat.stand_ins import tpu_ops
-from tpu_estimator_embedding.engine.backend import StepGradients, StepIds
 from tpu_estimator_embedding.engine.partitioned_embedding import PartitionedEmbedding
-from tpu_estimator_embedding.engine.step_ids import exchange_of
+from tpu_estimator_embedding.engine.step import StepGradients, StepIdsOnServers
 from tpu_estimator_embedding.estimator.replicas.replicate_step import cross_replica_sums
 from tpu_estimator_embedding.estimator.synchronous.server_slots import ServerSlots
 from tpu_estimator_embedding.estimator.synchronous.synchronous_hook import SynchronousHook
@@ -45,7 +44,7 @@ class SynchronousStep(NamedTuple):
     hook: SynchronousHook
 
 
-def synchronize(workers: Workers, engine: PartitionedEmbedding, ids: StepIds,
+def synchronize(workers: Workers, engine: PartitionedEmbedding, ids: StepIdsOnServers | None,
                 gradients: StepGradients | None, train_op: tf.Operation,
                 step: Tensor) -> SynchronousStep:
     """Makes a step one of all workers.
@@ -53,7 +52,7 @@ def synchronize(workers: Workers, engine: PartitionedEmbedding, ids: StepIds,
     Args:
         workers: of the cluster.
         engine: the tables.
-        ids: of the step.
+        ids: of the step; None without tables.
         gradients: of the step; None without tables.
         train_op: the model's.
         step: the global step before it is counted.
@@ -64,8 +63,8 @@ def synchronize(workers: Workers, engine: PartitionedEmbedding, ids: StepIds,
     """
     slots = ServerSlots(workers)
     sums = _sums_of_update(train_op)
-    host_steps = [] if gradients is None else [
-        exchange_of(ids).host_step(engine.plan, ids, gradients, host)
+    host_steps = [] if ids is None or gradients is None else [
+        ids.host_step(engine.plan, gradients, host)
         for host in range(len(workers.servers))
         if any(host < len(engine.plan.rows_per_host(table)) for table in engine.plan.tables)]
     places = [(tensors_of(host_step), workers.servers[host], f"host{host}")
@@ -91,6 +90,7 @@ def synchronize(workers: Workers, engine: PartitionedEmbedding, ids: StepIds,
         for position, op in enumerate(sums):
             _add_to_sum(op, [values[position] for values in others[_SUMS]])
     updates = [write for host, host_step in enumerate(host_steps)
+               if ids is not None
                for write in _update_host(engine, workers, ids, host, host_step,
                                          others[f"host{host}"])]
     _count_after(updates)
@@ -122,13 +122,13 @@ def _add_to_sum(op: tf.Operation, others: Sequence[Tensor]) -> None:
     op._update_input(0, tf.concat(parts, 0) if tpu_ops.is_gathered(op) else tf.add_n(parts))
 
 
-def _update_host(engine: PartitionedEmbedding, workers: Workers, ids: StepIds, host: int,
+def _update_host(engine: PartitionedEmbedding, workers: Workers, ids: StepIdsOnServers, host: int,
                  own: Any, others: Sequence[Sequence[Tensor]]) -> list[tf.Operation]:
-    exchange, plan = exchange_of(ids), engine.plan
+    plan = engine.plan
     with tf.device(workers.servers[host]):
-        merged = exchange.merged(plan, host, [own, *(with_tensors(own, values)
-                                                     for values in others)])
-    return exchange.update_host(plan, engine.variables, host, merged)
+        merged = ids.merged(plan, host, [own, *(with_tensors(own, values)
+                                                for values in others)])
+    return ids.update_host(plan, engine.variables, host, merged)
 
 
 def _count_after(updates: Sequence[tf.Operation]) -> None:

@@ -14,14 +14,14 @@ import tensorflow as tf
 from tensorflow.python.saved_model import save_context
 
 from tpu_estimator_embedding import checks
-from tpu_estimator_embedding.engine.backend import EnqueueDatas, Replicas, StepIds
 from tpu_estimator_embedding.engine.delayed_update import DelayedUpdate
 from tpu_estimator_embedding.engine.exportable_embedding import ExportableEmbedding
 from tpu_estimator_embedding.engine.exportable_functions import ExportableFunctions
 from tpu_estimator_embedding.engine.measures import MeasureRecorder
 from tpu_estimator_embedding.engine.partitioned_embedding import PartitionedEmbedding
 from tpu_estimator_embedding.engine.stacked_activations import split_activations, stack_gradients
-from tpu_estimator_embedding.engine.step_ids import is_native, shard_replicas
+from tpu_estimator_embedding.engine.step import EnqueueDatas, Replicas, StepIds
+from tpu_estimator_embedding.engine.step_ids import shard_replicas
 from tpu_estimator_embedding.mid_level.config.structure import (
     check_structure,
     named_features,
@@ -213,10 +213,10 @@ class LayerTables(tf.__internal__.tracking.Trackable):
             return
         if ids is None:
             ids = shard_replicas(engine.plan, datas, training=True, uniform=True)
-        key = (engine.plan.features, is_native(ids))
+        key = (engine.plan.features, ids.is_native)
         if key not in self._delayed:
             with outside_strategies():
-                example = _example(engine.plan, datas, portable=not is_native(ids))
+                example = _example(engine.plan, datas, portable=not ids.is_native)
                 self._delayed[key] = (DelayedUpdate(engine.plan, example), engine)
         self._apply_delayed()
         delayed, _ = self._delayed[key]

@@ -10,8 +10,8 @@ from typing import Any
 import tensorflow as tf
 
 from tpu_estimator_embedding import checks
-from tpu_estimator_embedding.engine.backend import EnqueueDatas
 from tpu_estimator_embedding.engine.enqueue_data import AnyEnqueueData, to_enqueue_data
+from tpu_estimator_embedding.engine.step import EnqueueDatas
 from tpu_estimator_embedding.mid_level.config.sparse_core_embedding_config import (
     SparseCoreEmbeddingConfig,
 )

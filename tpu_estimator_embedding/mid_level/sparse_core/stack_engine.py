@@ -11,14 +11,13 @@ import tensorflow as tf
 from tensorflow.python.ops import summary_ops_v2
 
 from tpu_estimator_embedding import checks
-from tpu_estimator_embedding.engine.backend import EnqueueDatas, Replicas, StepIds
 from tpu_estimator_embedding.engine.delayed_update import DelayedUpdate
 from tpu_estimator_embedding.engine.enqueue_data import EnqueueData, RaggedEnqueueData
 from tpu_estimator_embedding.engine.exportable_embedding import ExportableEmbedding
 from tpu_estimator_embedding.engine.exportable_functions import ExportableFunctions
 from tpu_estimator_embedding.engine.measures import MeasureRecorder
 from tpu_estimator_embedding.engine.stacked_activations import split_activations, stack_gradients
-from tpu_estimator_embedding.engine.step_ids import is_native
+from tpu_estimator_embedding.engine.step import EnqueueDatas, Replicas, StepIds
 from tpu_estimator_embedding.engine.variables import TableVariables
 from tpu_estimator_embedding.mid_level.sparse_core.partitioned_csr import (
     CsrFormat,
@@ -260,7 +259,7 @@ class StackEngine:
         return [self._delayed[name].apply(self._of_arrays[name].engine)]
 
     def _prepared(self, name: str, ids: StepIds) -> tuple[Tensor, ...]:
-        if not self._prepares or not is_native(ids):
+        if not self._prepares or not ids.is_native:
             return ()
         self._ids[name] = tf.nest.map_structure(
             lambda leaf: None if leaf is None else tf.constant(0), ids)

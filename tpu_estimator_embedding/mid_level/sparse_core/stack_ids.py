@@ -10,9 +10,9 @@ from collections.abc import Mapping
 
 import tensorflow as tf
 
-from tpu_estimator_embedding.engine.backend import EnqueueDatas
 from tpu_estimator_embedding.engine.checked_ids import checked_ids, to_stack_rows, unchecked_ids
 from tpu_estimator_embedding.engine.enqueue_data import EnqueueData
+from tpu_estimator_embedding.engine.step import EnqueueDatas
 from tpu_estimator_embedding.mid_level.sparse_core.partitioned_csr import StackIds
 from tpu_estimator_embedding.mid_level.sparse_core.to_stacks import FeaturePlace, Stacks
 from tpu_estimator_embedding.ops.sparse_ids import SparseIds, weights_or_ones

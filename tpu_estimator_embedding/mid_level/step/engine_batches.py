@@ -6,7 +6,6 @@ from typing import Any
 
 import tensorflow as tf
 
-from tpu_estimator_embedding.engine.backend import EnqueueDatas, StepIds
 from tpu_estimator_embedding.engine.delayed_update import DelayedUpdate
 from tpu_estimator_embedding.engine.enqueue_data import EnqueueData
 from tpu_estimator_embedding.engine.measures import MeasureRecorder
@@ -15,13 +14,14 @@ from tpu_estimator_embedding.engine.partitioned_embedding import (
     shard_replicas,
 )
 from tpu_estimator_embedding.engine.stacked_activations import stack_gradients
+from tpu_estimator_embedding.engine.step import EnqueueDatas, StepIds
 from tpu_estimator_embedding.engine.variables import TableVariables
 from tpu_estimator_embedding.mid_level.config.to_plan import with_sequence_lengths
 from tpu_estimator_embedding.mid_level.input.feature_input import feature_data
 from tpu_estimator_embedding.mid_level.input.row_layout import RowLayout
 from tpu_estimator_embedding.mid_level.step import stacked_activations
 from tpu_estimator_embedding.mid_level.step.function_batches import FunctionBatches
-from tpu_estimator_embedding.mid_level.step.servers import all_have_kernels, is_cluster
+from tpu_estimator_embedding.mid_level.step.servers import check_kernels, is_cluster
 from tpu_estimator_embedding.mid_level.step.table_variables import UpdateCount
 from tpu_estimator_embedding.mid_level.step.waiting_batches import WaitingBatches
 from tpu_estimator_embedding.ops.ordering import when
@@ -51,7 +51,7 @@ class EngineBatches:
         self._engine = PartitionedEmbedding(self.plan, variables)
         self._can_train = all(table.optimizer for table in plan.tables)
         self._is_on_servers = is_cluster(strategy)
-        self._is_portable = not all_have_kernels(self.plan, strategy)
+        check_kernels(self.plan, strategy)
         batch = self._example_batch()
         self._waiting = FunctionBatches() if self._is_on_servers else WaitingBatches(batch)
         self._delayed = (DelayedUpdate(self.plan, batch)
@@ -123,7 +123,7 @@ class EngineBatches:
     def _shard(self, datas: Sequence[EnqueueDatas]) -> StepIds:
         return shard_replicas(self.plan, [(data, self.layout.batch_size) for data in datas],
                               training=self._can_train, uniform=True,
-                              portable=self._is_portable, on_servers=self._is_on_servers)
+                              on_servers=self._is_on_servers)
 
     def _example_batch(self) -> StepIds:
         """Returns placeholders with the dtypes and shapes of all batches, in a separate graph."""

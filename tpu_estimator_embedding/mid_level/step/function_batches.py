@@ -12,7 +12,7 @@ import weakref
 
 import tensorflow as tf
 
-from tpu_estimator_embedding.engine.backend import StepIds
+from tpu_estimator_embedding.engine.step import StepIds
 from tpu_estimator_embedding.mid_level.step.waiting_batches import (
     ALWAYS,
     CAPACITY,

@@ -7,13 +7,9 @@ import tensorflow as tf
 
 from tpu_estimator_embedding import checks
 from tpu_estimator_embedding.engine.enqueue_data import EnqueueData
-from tpu_estimator_embedding.engine.step_ids import can_be_native, shard_ids
+from tpu_estimator_embedding.engine.step_ids import check_can_train_on_servers, shard_ids
+from tpu_estimator_embedding.kernels import load
 from tpu_estimator_embedding.plan.embedding_plan import EmbeddingPlan
-
-_NO_KERNELS = (
-    "%s runs no native kernels, so all tasks use TF ops, which are several times slower. Start "
-    "its program with `tpu-estimator-embedding run`, or call tpu_estimator_embedding.install() "
-    "before tf.distribute.Server; `tpu-estimator-embedding build-kernels` compiles them.")
 
 
 def is_cluster(strategy: tf.distribute.Strategy | None) -> bool:
@@ -46,18 +42,24 @@ def check_no_cluster(strategy: tf.distribute.Strategy | None, what: str) -> None
             "TPUEmbedding, in a scheduled function, trains tables on parameter servers."))
 
 
-def all_have_kernels(plan: EmbeddingPlan, strategy: tf.distribute.Strategy | None) -> bool:
-    """Whether every task of a cluster has compiled ops for a plan; True without a cluster.
+def check_kernels(plan: EmbeddingPlan, strategy: tf.distribute.Strategy | None) -> None:
+    """Checks that every task of a cluster has compiled ops for a plan.
 
-    A task without them could not run the ops of a function that uses them.
+    Raises:
+        RuntimeError: if a task of the cluster has no native kernels.
+        ValueError: if the kernels do not support a table.
     """
-    if not is_cluster(strategy) or not can_be_native(plan):
-        return True
-    for device in (*_devices("ps"), *_devices("worker")):
-        if not _has_kernels(plan, device):
-            tf.compat.v1.logging.warning(_NO_KERNELS, device)
-            return False
-    return True
+    if not is_cluster(strategy):
+        return
+    check_can_train_on_servers(plan)
+    without = [device for device in (*_devices("ps"), *_devices("worker"))
+               if not _has_kernels(plan, device)]
+    if without:
+        raise RuntimeError(
+            "Training on parameter servers requires the native kernels, and "
+            f"{', '.join(without)} runs without. Start its program with `tpu-estimator-embedding "
+            "run`, or call tpu_estimator_embedding.install() before tf.distribute.Server; "
+            f"`{load.COMMAND}` compiles the kernels.")
 
 
 def _has_kernels(plan: EmbeddingPlan, device: str) -> bool:

@@ -9,7 +9,7 @@ from typing import Any, NamedTuple
 
 import tensorflow as tf
 
-from tpu_estimator_embedding.engine.backend import StepIds
+from tpu_estimator_embedding.engine.step import StepIds
 from tpu_estimator_embedding.mid_level.runtime_checks import require
 from tpu_estimator_embedding.ops.nests import tensors_of, with_tensors
 from tpu_estimator_embedding.types import Tensor
