@@ -240,7 +240,8 @@ class Effects(cst.CSTVisitor):
             names |= {parameter.name.value for parameter in function.params.params}
             names |= {node.value for target in matchers.findall(
                 function.body, matchers.AssignTarget() | matchers.CompFor() | matchers.For())
-                for node in names_of_target(target.target) if isinstance(node, cst.Name)}
+                for node in names_of_target(getattr(target, "target"))  # noqa: B009
+                if isinstance(node, cst.Name)}
         return names
 
     def _decorator(self, node: cst.Decorator) -> None:

