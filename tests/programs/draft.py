@@ -25,6 +25,7 @@ class Draft:
         model: the forward pass, from `net` to `net`.
         training: from `loss` to `train_op`.
         label: expression of the labels in `to_features(row)`; None where there are none.
+        is_plain: whether the model_fn is one that `migrate` can rewrite in full.
         is_sum: whether the loss is a sum over the batch.
         is_v2: whether the input is PER_HOST_V2: every replica takes a batch of its own.
         before: what comes before `net`.
@@ -44,6 +45,7 @@ class Draft:
     model: list[str] = dataclasses.field(default_factory=list)
     training: list[str] = dataclasses.field(default_factory=list)
     excluded: dict[str, str] = dataclasses.field(default_factory=dict)
+    is_plain: bool = False
     is_sum: bool = False
     is_v2: bool = False
     label: str | None = None

@@ -32,6 +32,7 @@ class Program(NamedTuple):
 def new_program(seed: int) -> Program:
     """Returns the program of a number."""
     draft = new_draft(seed)
+    draft.is_plain = seed % 5 == 0
     add_embeddings(draft)
     add_dense_features(draft)
     add_model(draft)
@@ -127,7 +128,8 @@ def _reading(draft: Draft) -> str:
     draft.is_v2 = draft.maybe(3)
     end = draft.choose("dataset.map(to_features)", "dataset.map(to_features)",
                        "dataset.map(to_features).prefetch(tf.data.experimental.AUTOTUNE)",
-                       "dataset.map(to_features)" if draft.is_v2 and not draft.maybe(9) else
+                       "dataset.map(to_features)" if draft.is_plain or (
+                           draft.is_v2 and not draft.maybe(9)) else
                        "tf.data.make_one_shot_iterator(dataset.map(to_features)).get_next()")
     return f"{lines}def input_fn(params):\n{body}\n    return {end}\n"
 

@@ -43,7 +43,7 @@ def add_dense_features(draft: Draft) -> None:
     draft.parts.append("x")
     if draft.maybe(4):
         _add_passed_through(draft)
-    if draft.maybe(5):
+    if draft.maybe(5) and not draft.is_plain:
         _add_strings(draft)
 
 
@@ -92,7 +92,7 @@ def add_model(draft: Draft) -> None:
     """Adds the forward pass."""
     width = draft.choose(3, 4)
     draft.model.append(f"net = {dense(draft, width, 'hidden')}")
-    for piece in draft.some(*PIECES, most=3):
+    for piece in [] if draft.is_plain else draft.some(*PIECES, most=3):
         draft.model += piece(draft, width)
     draft.model.append(f"logits = {dense(draft, 1, 'logits', 'None')}[:, 0]")
 

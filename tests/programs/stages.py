@@ -46,7 +46,8 @@ def keras_layers(source: str, base: pathlib.Path, plain: Outcome) -> list[str]:
 
 def _verified(source: str, base: pathlib.Path, stage: str) -> list[str]:
     program, new, report = base / "program.py", base / stage, base / f"{stage}.json"
-    program.write_text(source, encoding="utf-8")
+    # A training loop has one replica, which `migrate` reports.
+    program.write_text(source.replace(", num_shards=NUM_SHARDS", ""), encoding="utf-8")
     done = _command("migrate", "--to", stage, "--output", new, "--report", report,
                     "--capture-steps", 1, "--capture", program, "--", base / "never")
     if done.returncode == 2:

@@ -45,7 +45,7 @@ def add_labels(draft: Draft) -> None:
 
 def add_training(draft: Draft) -> None:
     """Adds the loss, the optimizers and the train_op."""
-    draft.is_sum = draft.maybe(5)
+    draft.is_sum = draft.maybe(5) and not draft.is_plain
     if draft.is_sum:
         draft.exclude("the sum of equal losses grows with the replicas", "tiled")
     reduce = "tf.reduce_sum" if draft.is_sum else "tf.reduce_mean"
@@ -76,6 +76,8 @@ def add_train_op(draft: Draft) -> list[str]:
     form = draft.choose("minimize", "minimize", _apply, _scaled, _clipped_by_value,
                         _clipped_by_norm, _two_optimizers, _gradients, _counted_apart,
                         _accumulated, _twice)
+    if draft.is_plain:
+        return [*lines, "train_op = optimizer.minimize(loss, global_step=step)"]
     body = ["train_op = optimizer.minimize(loss, global_step=step)"] if form == "minimize" else (
         form(draft))
     if draft.maybe(4) and form == "minimize":
@@ -219,6 +221,9 @@ def add_outputs(draft: Draft) -> tuple[str, str, str]:
          '{"labels": y, "logits": logits}'))
     draft.functions.append(f"def metric_fn(labels, logits):\n    return {metrics}\n")
     train = "loss=loss, train_op=train_op"
+    if draft.is_plain:
+        return (f"predictions={predictions}",
+                f"loss=loss, eval_metrics=(metric_fn, {tensors})", train)
     if draft.maybe(5):
         draft.functions.append(
             "SEEN = []\n\n\ndef host_fn(step, losses):\n"
