@@ -174,8 +174,9 @@ def _accumulated(draft: Draft) -> list[str]:
     draft.exclude("cross-replica sums in a condition are refused", "split", "tiled")
     return ["pairs = [(tf.convert_to_tensor(g), v) for g, v in optimizer.compute_gradients(loss)",
             "         if g is not None]",
-            'sums = [tf.get_variable("sum_%d" % i, v.shape, trainable=False, '
-            "initializer=tf.zeros_initializer())", "        for i, (_, v) in enumerate(pairs)]",
+            'sums = [tf.get_variable(v.op.name.replace("/", "_") + "_sum", v.shape, '
+            "trainable=False,", "                        initializer=tf.zeros_initializer()) "
+            "for _, v in pairs]",
             "added = [tf.assign_add(s, g) for s, (g, _) in zip(sums, pairs)]",
             "def apply_sums():",
             "    applied = optimizer.apply_gradients([(s.read_value(), v) for s, (_, v) in "
