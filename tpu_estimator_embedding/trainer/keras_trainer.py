@@ -35,7 +35,7 @@ class KerasTrainer(Trainer):
         first = next(iter(dataset), None)
         if first is None:
             return self
-        self._build(*first, ModeKeys.TRAIN)
+        self._build(first, ModeKeys.TRAIN)
         if max_steps is not None:
             steps = max(0, max_steps - self._step())
         if steps != 0:

@@ -123,7 +123,7 @@ class Trainer:
         first = next(batches, None)
         if first is None:
             return self
-        self._build(*first, ModeKeys.TRAIN)
+        self._build(first, ModeKeys.TRAIN)
         stop = max_steps if steps is None else self._step() + steps
         loss = None
         for features, labels in itertools.chain([first], batches):
@@ -273,7 +273,7 @@ class Trainer:
             path: `model.ckpt-1000`, for example.
             input_fn: its first batch makes the variables.
         """
-        self._build(*next(iter(self._dataset(input_fn, ModeKeys.TRAIN))), ModeKeys.TRAIN)
+        self._build(next(iter(self._dataset(input_fn, ModeKeys.TRAIN))), ModeKeys.TRAIN)
         self._restore(path)
 
     # What the stages differ in.
@@ -347,12 +347,12 @@ class Trainer:
             return dataset
         return dataset.map(lambda features: (features, ()))
 
-    def _build(self, features: Any, labels: Any, mode: str) -> None:
+    def _build(self, batch: tuple[Any, Any], mode: str) -> None:
         """Makes the variables of a mode, and restores the newest checkpoint."""
         if mode in self._built:
             return
         # Traces without running, because batch normalization would update its averages.
-        self._run.get_concrete_function(features, labels, mode)
+        self._run.get_concrete_function(*batch, mode)
         if mode == ModeKeys.TRAIN or not self._built:
             self.optimizer.build(self.forward.trainable_variables)
         self._make_table_slots()
@@ -368,7 +368,7 @@ class Trainer:
         if first is None:
             yield ()
             return
-        self._build(*first, mode)
+        self._build(first, mode)
         with contextlib.ExitStack() as stack:
             if checkpoint_path is not None:
                 stack.enter_context(self._restored(checkpoint_path))
