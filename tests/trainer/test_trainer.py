@@ -1,6 +1,7 @@
 # SPDX-License-Identifier: Apache-2.0
 """The methods of TPUEstimator that a Trainer has, and what a forward function finds."""
 
+import itertools
 import types
 
 import numpy as np
@@ -144,3 +145,25 @@ def test_a_regularized_layer_that_is_shared_is_refused():
         return Outputs(mode, loss=tf.reduce_mean(net) + v1.losses.get_regularization_loss())
     with pytest.raises(NotImplementedError, match="'tower/dense/kernel' is shared by layers"):
         make(forward=shared).train(input_fn, steps=1)
+
+
+@pytest.mark.parametrize("cls", [Trainer, KerasTrainer])
+def test_model_fn_may_change_its_inputs_in_place(cls, tmp_path):
+    """Nested features and labels, in all modes: a tf.function refuses that for its arguments."""
+    def changing(features, labels, mode, params):
+        features["nested"]["rate"] *= 2.0
+        features["words"] = features["words"] * features["nested"].pop("rate")[:, tf.newaxis]
+        return model_fn(features, labels.pop("y") if labels else None, mode, params)
+
+    def nested_input_fn(params):
+        return input_fn(params).map(lambda features, y: (
+            {**features, "nested": {"rate": tf.fill([4], 0.5)}}, {"y": y}))
+
+    outcomes = []
+    for name, forward, read in (("plain", model_fn, input_fn),
+                                ("changing", changing, nested_input_fn)):
+        trainer = make(cls, forward, model_dir=tmp_path / name)
+        trainer.train(read, steps=2)
+        logits = [one["logits"] for one in itertools.islice(trainer.predict(read), 4)]
+        outcomes.append([trainer.evaluate(read, steps=2)["loss"], *logits])
+    np.testing.assert_allclose(outcomes[1], outcomes[0], rtol=1e-6)

@@ -14,6 +14,7 @@ import tensorflow as tf
 
 from tpu_estimator_embedding.mid_level.serving.serving_lookup import serving_embedding_lookup
 from tpu_estimator_embedding.mid_level.tpu_embedding import TPUEmbedding
+from tpu_estimator_embedding.ops.nests import own_containers
 from tpu_estimator_embedding.trainer import columns
 from tpu_estimator_embedding.trainer.dense_optimizer import DenseOptimizer, name_of
 from tpu_estimator_embedding.trainer.estimator_arguments import (
@@ -314,8 +315,9 @@ class Trainer:
     def _forward(self, features: Any, labels: Any, mode: str, ids: Mapping[str, Any],
                  activations: Mapping[str, Any]) -> Outputs:
         lengths = columns.sequence_lengths(ids, self.feature_config)
-        return self.forward({**features, **lengths, **activations}, labels, mode, self.params,
-                            self.global_step)
+        # The model_fn may change them in place, which a tf.function refuses for its arguments.
+        features, labels = own_containers(({**features, **lengths, **activations}, labels))
+        return self.forward(features, labels, mode, self.params, self.global_step)
 
     def _outputs(self, features: Any, labels: Any, mode: str) -> Any:
         """Returns the loss and the arguments of metrics; in PREDICT the predictions."""
