@@ -176,3 +176,14 @@ def test_div_needs_no_record(tmp_path):
 def test_number_of_hosts_has_to_be_a_number(tmp_path):
     with pytest.raises(ValueError, match="`checkpoint_num_hosts` must be an int of at least 1"):
         new_estimator(tmp_path, checkpoint_num_hosts=0)
+
+
+def test_dense_variable_with_the_shape_of_a_table_is_read_as_it_is(tmp_path):
+    def model_fn(features, labels, mode, params):
+        v1.get_variable("kernel", initializer=tf.reshape(tf.range(12.0), [counting.VOCABULARY, 1]))
+        return counting.model_fn(features, labels, mode, params)
+
+    estimator = new_estimator(tmp_path, model_fn, spec=MOD, num_hosts=2)
+    estimator.train(input_of(IDS), max_steps=4)
+    assert estimator.get_variable_value("kernel")[:, 0].tolist() == list(range(12))
+    assert counts(estimator) == counts_of(*IDS)

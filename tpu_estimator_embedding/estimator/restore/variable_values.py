@@ -38,7 +38,7 @@ def _layout(checkpoint: str, name: str, plan: EmbeddingPlan, checkpoint_num_host
     layouts = saved_layouts(checkpoint)
     shape = tf.train.load_checkpoint(checkpoint).get_variable_to_shape_map().get(name)
     is_like_table = shape in [[table.vocabulary_size, table.dimension] for table in plan.tables]
-    if name in layouts or not is_like_table:
+    if layouts or not is_like_table:  # a checkpoint with a record has one of every table
         return layouts.get(name)
     ours = TableLayout(plan.partition_strategy, plan.num_hosts, shape[0])
     return layout_in(checkpoint, layouts, name, ours, checkpoint_num_hosts)
