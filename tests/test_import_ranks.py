@@ -106,7 +106,7 @@ def test_start_is_light(module):
 @pytest.mark.parametrize("importer, imported, allowed", [
     ("ops.lookup", "types", True),
     ("ops.lookup", "plan.embedding_plan", False),
-    ("engine.variables", "checkpoint.variable_names", False),
+    ("engine.variables", "checkpoint.names", False),
     ("config.table_config", "plan.embedding_plan", True),
     ("mid_level.tpu_embedding", "config.table_config", True),
     ("estimator.tpu_estimator", "mid_level.tpu_embedding", False),

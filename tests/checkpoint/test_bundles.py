@@ -8,15 +8,13 @@ import pytest
 import tensorflow as tf
 
 from tests.checkpoint.saved import save_v1, values_of, variables
-from tpu_estimator_embedding.checkpoint.bundle.bundle_reader import read_bundle
-from tpu_estimator_embedding.checkpoint.bundle.bundle_writer import write_bundle
-from tpu_estimator_embedding.checkpoint.bundle.stored_tensor import (
+from tpu_estimator_embedding.checkpoint.bundle import read_bundle, write_bundle
+from tpu_estimator_embedding.checkpoint.stored_tensor import (
     BLOCK_BYTES,
     ArrayTensor,
     TextTensor,
 )
-from tpu_estimator_embedding.checkpoint.layouts.table_layouts import TableLayout
-from tpu_estimator_embedding.checkpoint.table_rows import rows_by_id
+from tpu_estimator_embedding.checkpoint.table_layouts import TableLayout, rows_by_id
 
 DTYPES = [tf.float32, tf.float64, tf.float16, tf.int8, tf.int16, tf.int32, tf.int64, tf.uint8,
           tf.uint16, tf.uint32, tf.uint64, tf.bool, tf.complex64, tf.complex128]

@@ -16,7 +16,7 @@ import pytest
 from tests.checkpoint.saved import Saved, assert_same, restore_v1, save_v1, values_of, variables
 from tests.subprocesses import start
 from tpu_estimator_embedding import cli
-from tpu_estimator_embedding.checkpoint.bundle.bundle_reader import read_bundle
+from tpu_estimator_embedding.checkpoint.bundle import read_bundle
 
 
 @pytest.fixture
@@ -241,12 +241,12 @@ def test_directory_that_was_moved_is_found(model, capsys):
 
 
 def test_interrupt_leaves_nothing(model, monkeypatch):
-    from tpu_estimator_embedding.checkpoint.bundle import bundle_tensor
+    from tpu_estimator_embedding.checkpoint import bundle
 
     def interrupt(*arguments):
         raise KeyboardInterrupt
 
-    monkeypatch.setattr(bundle_tensor.Piece, "_extend", interrupt)
+    monkeypatch.setattr(bundle.Piece, "_extend", interrupt)
     before = files()
     with pytest.raises(KeyboardInterrupt):
         run("convert model out --to tf2 --global-step 3")

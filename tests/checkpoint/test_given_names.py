@@ -12,11 +12,11 @@ import tensorflow as tf
 
 from tests.checkpoint.saved import Saved, assert_same, save_v1, values_of, variables
 from tpu_estimator_embedding import checkpoint, cli, mid_level
-from tpu_estimator_embedding.checkpoint.bundle.bundle_writer import write_bundle
-from tpu_estimator_embedding.checkpoint.bundle.stored_tensor import ArrayTensor
-from tpu_estimator_embedding.checkpoint.forms.npz_file import write_npz
-from tpu_estimator_embedding.checkpoint.forms.object_graph import format_graph
-from tpu_estimator_embedding.checkpoint.layouts.table_layouts import TABLE_LAYOUTS_KEY
+from tpu_estimator_embedding.checkpoint.bundle import write_bundle
+from tpu_estimator_embedding.checkpoint.npz_format import write_npz
+from tpu_estimator_embedding.checkpoint.stored_tensor import ArrayTensor
+from tpu_estimator_embedding.checkpoint.table_layouts import TABLE_LAYOUTS_KEY
+from tpu_estimator_embedding.checkpoint.tf2_format import format_graph
 
 END = "/.ATTRIBUTES/VARIABLE_VALUE"
 KERNEL = "dense/kernel"

@@ -10,8 +10,8 @@ import pytest
 
 from tests.checkpoint.saved import SUFFIXES, save_v1, variables
 from tpu_estimator_embedding import checkpoint
-from tpu_estimator_embedding.checkpoint.bundle.bundle_reader import read_bundle
-from tpu_estimator_embedding.checkpoint.report.report_text import describe_report
+from tpu_estimator_embedding.checkpoint.bundle import read_bundle
+from tpu_estimator_embedding.checkpoint.report import describe_report
 
 INITIAL = {"Adagrad": 0.1, "ProximalAdagrad": 0.1, "Ftrl": 0.1, "ProximalYogi": 0.1}
 

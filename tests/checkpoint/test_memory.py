@@ -24,7 +24,7 @@ PRELUDE = """
     from tpu_estimator_embedding import cli
     from tpu_estimator_embedding.checkpoint import (  # all that the tools load
         command, comparison, conversion, extraction, inspection)
-    from tpu_estimator_embedding.checkpoint.report import report_text
+    from tpu_estimator_embedding.checkpoint import report
 
     def peak():
         status = open("/proc/self/status").read()
@@ -39,9 +39,9 @@ PRELUDE = """
 """
 
 GENERATE = PRELUDE + """
-    from tpu_estimator_embedding.checkpoint.bundle.bundle_writer import write_bundle
-    from tpu_estimator_embedding.checkpoint.bundle.stored_tensor import ArrayTensor, StoredTensor
-    from tpu_estimator_embedding.checkpoint.layouts.table_layouts import TableLayout
+    from tpu_estimator_embedding.checkpoint.bundle import write_bundle
+    from tpu_estimator_embedding.checkpoint.stored_tensor import ArrayTensor, StoredTensor
+    from tpu_estimator_embedding.checkpoint.table_layouts import TableLayout
     import pathlib
 
     class Rows(StoredTensor):

@@ -8,7 +8,7 @@ import pytest
 import tensorflow as tf
 
 from tests.oracle import cut
-from tpu_estimator_embedding.checkpoint.layouts.table_saveables import teach_savers
+from tpu_estimator_embedding.checkpoint.savers import teach_savers
 from tpu_estimator_embedding.engine.variables import create_variables, default_names
 from tpu_estimator_embedding.optimizers.adam import Adam
 from tpu_estimator_embedding.optimizers.row_optimizer import RowOptimizer

@@ -7,7 +7,7 @@ import sys
 
 import pytest
 
-from tpu_estimator_embedding.checkpoint.layouts.table_layouts import (
+from tpu_estimator_embedding.checkpoint.table_layouts import (
     TABLE_LAYOUTS_KEY,
     TableLayout,
     format_table_layouts,
@@ -60,6 +60,6 @@ def test_wrong_json_is_refused(text, sentence):
 
 
 def test_module_needs_no_tensorflow():
-    code = ("import sys, tpu_estimator_embedding.checkpoint.layouts.table_layouts as _\n"
+    code = ("import sys, tpu_estimator_embedding.checkpoint.table_layouts as _\n"
             "assert 'tensorflow' not in sys.modules")
     subprocess.run([sys.executable, "-c", code], check=True)

@@ -3,7 +3,7 @@
 
 import pytest
 
-from tpu_estimator_embedding.checkpoint.variable_names import slot_variable_names
+from tpu_estimator_embedding.checkpoint.names import slot_variable_names
 from tpu_estimator_embedding.config import slot_variable_names as tuples
 from tpu_estimator_embedding.optimizers.adagrad import Adagrad
 from tpu_estimator_embedding.optimizers.adagrad_momentum import AdagradMomentum

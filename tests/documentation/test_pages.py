@@ -10,7 +10,7 @@ import sys
 import pytest
 
 from tests import docs
-from tpu_estimator_embedding.checkpoint.layouts.table_layouts import TABLE_LAYOUTS_KEY
+from tpu_estimator_embedding.checkpoint.table_layouts import TABLE_LAYOUTS_KEY
 
 PACKAGE = docs.ROOT / "tpu_estimator_embedding"
 

@@ -6,8 +6,8 @@ import pytest
 import tensorflow as tf
 
 from tests.oracle import cut
-from tpu_estimator_embedding.checkpoint.layouts.table_layouts import TABLE_LAYOUTS_KEY
-from tpu_estimator_embedding.checkpoint.layouts.table_saveables import teach_savers
+from tpu_estimator_embedding.checkpoint.savers import teach_savers
+from tpu_estimator_embedding.checkpoint.table_layouts import TABLE_LAYOUTS_KEY
 from tpu_estimator_embedding.engine.variables import TableNames, create_variables, default_names
 from tpu_estimator_embedding.optimizers.adagrad import Adagrad
 from tpu_estimator_embedding.optimizers.adam import Adam

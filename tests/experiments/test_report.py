@@ -7,9 +7,9 @@ import pytest
 from tests.estimator import counting
 from tests.experiments import browser
 from tpu_estimator_embedding import cli
-from tpu_estimator_embedding.checkpoint.bundle.stored_tensor import ArrayTensor
 from tpu_estimator_embedding.checkpoint.contents import Table
-from tpu_estimator_embedding.checkpoint.layouts.table_layouts import TableLayout
+from tpu_estimator_embedding.checkpoint.stored_tensor import ArrayTensor
+from tpu_estimator_embedding.checkpoint.table_layouts import TableLayout
 from tpu_estimator_embedding.experiments import model_report
 from tpu_estimator_embedding.experiments.row_neighbours import hot_rows
 
@@ -78,7 +78,7 @@ def test_directory_of_nothing_is_an_error(name, tmp_path, capsys):
 
 
 def test_hot_rows_and_their_neighbours_equal_numpy(monkeypatch):
-    monkeypatch.setattr("tpu_estimator_embedding.checkpoint.bundle.stored_tensor.BLOCK_BYTES", 64)
+    monkeypatch.setattr("tpu_estimator_embedding.checkpoint.stored_tensor.BLOCK_BYTES", 64)
     rng = np.random.default_rng(1)
     rows = rng.normal(size=[50, 4]).astype(np.float32)
     gathered = rng.uniform(size=[50, 4]).astype(np.float32)

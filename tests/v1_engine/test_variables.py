@@ -6,7 +6,7 @@ import pytest
 import tensorflow as tf
 
 from tests import oracle
-from tpu_estimator_embedding.checkpoint.layouts.table_layouts import TABLE_LAYOUTS_KEY
+from tpu_estimator_embedding.checkpoint.table_layouts import TABLE_LAYOUTS_KEY
 from tpu_estimator_embedding.compat.modules import tpu_embedding as te
 
 # *Parameters, their tuple of slots, and name and initial value of each.

@@ -23,7 +23,7 @@ _MODULE_OF = {
     "Conversion": "conversion",
     "Reading": "reading",
     "Resize": "resizing",
-    "TableLayout": "layouts.table_layouts",
+    "TableLayout": "table_layouts",
     "compare": "comparison",
     "convert": "conversion",
     "extract": "extraction",

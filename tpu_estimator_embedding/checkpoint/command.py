@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""`tpu-estimator-embedding checkpoint`: runs the commands."""
+"""`tpu-estimator-embedding checkpoint`: its arguments, and the functions that it calls."""
 
 from __future__ import annotations
 
@@ -7,15 +7,10 @@ import argparse
 import json
 import pathlib
 import sys
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from typing import TYPE_CHECKING
 
-from tpu_estimator_embedding.checkpoint.command_arguments import (
-    DESCRIPTION,
-    add_arguments,
-    read_pairs,
-    read_range,
-)
+from tpu_estimator_embedding import checks
 
 if TYPE_CHECKING:  # slow imports that most commands do not need
     from tpu_estimator_embedding.checkpoint.conversion import Conversion
@@ -24,9 +19,164 @@ if TYPE_CHECKING:  # slow imports that most commands do not need
 
 __all__ = ["DESCRIPTION", "add_arguments", "run"]
 
+DESCRIPTION = """\
+Inspects, converts, compares and extracts checkpoints with embedding tables. No
+command loads TensorFlow; memory holds a few blocks of rows, regardless of table
+sizes. Outputs get their names when they are complete, and nothing is overwritten.
+"""
+
 PROGRAM = "tpu-estimator-embedding checkpoint"
 
 DONE, DIFFERENT, FAILED = 0, 1, 2
+
+_EXAMPLES = {
+    "inspect": ["model_dir", "tpu/model.ckpt-100 --from-hosts 4 --histogram norms.png"],
+    "convert": ["model_dir tf2/ckpt-1 --to tf2",
+                "tf2/ckpt-9 new_dir/model.ckpt-900 --to v1 --global-step 900",
+                "model_dir grown/model.ckpt-100 --resize words=200000"],
+    "reshard": ["tpu/model.ckpt-100 new/model.ckpt-100 --from-hosts 4 \\\n"
+                "      --hosts 3 --partition div"],
+    "compare": ["model_dir tf2/ckpt-1 --rtol 1e-5"],
+    "extract": ["model_dir words.parquet --table words"],
+}
+
+_STATUSES = """\
+exit status:
+  0  done; compare: they agree
+  1  compare: they differ; convert: done, except for the variables listed as left out
+  2  error: nothing was written
+"""
+
+_FORMS = ("v1", "tf2", "tpu-embedding-layer", "keras-rs", "npz")
+
+
+def add_arguments(parser: argparse.ArgumentParser) -> None:
+    """Adds the commands and their arguments to the parser."""
+    parser.epilog = _epilog(_EXAMPLES)
+    commands = parser.add_subparsers(dest="command", required=True, metavar="COMMAND")
+    for name, summary, add in (
+            ("inspect", "describes a checkpoint and its tables", _add_inspect),
+            ("convert", "converts to another form or another vocabulary", _add_convert),
+            ("reshard", "changes the number of hosts or the partition strategy", _add_reshard),
+            ("compare", "compares two checkpoints of any forms and layouts", _add_compare),
+            ("extract", "writes one table to Parquet or TSV", _add_extract)):
+        command = commands.add_parser(
+            name, help=summary, description=f"{name}: {summary}.", epilog=_epilog([name]),
+            formatter_class=argparse.RawDescriptionHelpFormatter)
+        command.add_argument("checkpoint", metavar="A" if name == "compare" else "CHECKPOINT",
+                             help="its path without .index, a directory, or an .npz file")
+        add(command)
+        _add_reading(command)
+
+
+def _epilog(commands: Iterable[str]) -> str:
+    lines = [f"  checkpoint {command} {example}" for command in commands
+             for example in _EXAMPLES[command]]
+    return "\n".join(["examples, each after tpu-estimator-embedding:", *lines, "", _STATUSES])
+
+
+def _add_reading(parser: argparse.ArgumentParser) -> None:
+    group = parser.add_argument_group("facts that a checkpoint does not contain")
+    group.add_argument("--from-hosts", type=int, metavar="H",
+                       help="a TPU wrote it with partition_strategy='mod' on H hosts")
+    group.add_argument("--tables", metavar="KEY,...", help="keys of the tables of a v1 "
+                       "checkpoint without a record of layouts; default: recognized by names")
+    group.add_argument("--names", metavar="FILE.json", help="names of tables in TF2, and paths "
+                       'of other variables: {"dense/kernel": "model/dense/kernel"}')
+    group.add_argument("--object", action="append", default=[], metavar="PATH",
+                       help="path of an object with tables in a TF2 checkpoint")
+    group.add_argument("--optimizer", action="append", default=[], metavar="TABLE=OPTIMIZER",
+                       help="needed if several optimizers have such slots, as Adagrad and "
+                       "ProximalAdagrad do")
+
+
+def _add_from(parser: argparse.ArgumentParser) -> None:
+    parser.add_argument("--from", dest="from_", choices=_FORMS,
+                        help="the form that the checkpoint must have; default: any")
+
+
+def _add_inspect(parser: argparse.ArgumentParser) -> None:
+    _add_from(parser)
+    parser.add_argument("--quick", action="store_true", help="read no values")
+    parser.add_argument("--all", action="store_true", help="list all other variables, too")
+    parser.add_argument("--json", action="store_true", help="print JSON")
+    parser.add_argument("--histogram", type=pathlib.Path, metavar="FILE",
+                        help="draw a histogram of the row norms of every table: .png, .svg or .pdf")
+
+
+def _add_output(parser: argparse.ArgumentParser) -> None:
+    parser.add_argument("output", metavar="OUTPUT", help="a new name")
+
+
+def _add_convert(parser: argparse.ArgumentParser) -> None:
+    _add_output(parser)
+    _add_from(parser)
+    parser.add_argument("--to", choices=_FORMS, help="default: the form that it has")
+    parser.add_argument("--template", metavar="CHECKPOINT", help="checkpoint of the TF2 or Keras "
+                        "program that will restore the output; the output gets its structure")
+    parser.add_argument("--hosts", type=int, metavar="M", help="v1: hosts that share the tables")
+    parser.add_argument("--partition", choices=("div", "mod"), help="v1: how they share them")
+    parser.add_argument("--resize", action="append", default=[], metavar="TABLE=ROWS",
+                        help="another vocabulary size")
+    parser.add_argument("--initializer", action="append", default=[],
+                        metavar="TABLE=INITIALIZER", help="initializer of added rows: "
+                        "truncated_normal[:STDDEV] (default, 1/√dim), normal[:STDDEV], "
+                        "uniform:LOW,HIGH, constant:VALUE or zeros")
+    parser.add_argument("--slot-value", action="append", default=[], metavar="TABLE/SLOT=VALUE",
+                        help="slot values of added rows; default: 0, or the smallest value of an "
+                        "accumulator")
+    parser.add_argument("--global-step", type=int, metavar="N", help="the step to write")
+    parser.add_argument("--without-slots", action="store_true", help="leave slots of tables out")
+
+
+def _add_reshard(parser: argparse.ArgumentParser) -> None:
+    _add_output(parser)
+    parser.add_argument("--hosts", type=int, required=True, metavar="M",
+                        help="number of hosts that will share every table")
+    parser.add_argument("--partition", choices=("div", "mod"), required=True)
+
+
+def _add_compare(parser: argparse.ArgumentParser) -> None:
+    parser.add_argument("other", metavar="B", help="another")
+    parser.add_argument("--rtol", type=float, default=0.0, help="relative tolerance (default 0)")
+    parser.add_argument("--atol", type=float, default=0.0, help="absolute tolerance (default 0)")
+    parser.add_argument("--tables-only", action="store_true", help="leave other variables out")
+    parser.add_argument("--from-hosts-b", type=int, metavar="H", help="--from-hosts for B")
+    parser.add_argument("--json", action="store_true", help="print JSON")
+
+
+def _add_extract(parser: argparse.ArgumentParser) -> None:
+    parser.add_argument("output", metavar="OUTPUT", help="a new name: .parquet or .tsv")
+    _add_from(parser)
+    parser.add_argument("--table", required=True, metavar="NAME")
+    parser.add_argument("--rows", metavar="START:STOP", help="ids; default: all")
+    parser.add_argument("--slots", action="store_true", help="Parquet: a column for each slot")
+
+
+def read_pairs(option: str, form: str, texts: Sequence[str]) -> dict[str, str]:
+    """Splits each text at its last `=`.
+
+    >>> read_pairs("--resize", "TABLE=ROWS", ["words=200", "tags=10"])
+    {'words': '200', 'tags': '10'}
+    """
+    pairs = {}
+    for text in texts:
+        name, equals, value = text.rpartition("=")
+        checks.check(bool(name and value), option, form, text)
+        checks.check(name not in pairs, option, f"given once for {name!r}", text)
+        pairs[name] = value
+    return pairs
+
+
+def read_range(text: str) -> tuple[int, int]:
+    """Parses `START:STOP`.
+
+    >>> read_range("0:1000")
+    (0, 1000)
+    """
+    start, _, stop = text.partition(":")
+    checks.check(start.isdigit() and stop.isdigit(), "--rows", "START:STOP", text)
+    return int(start), int(stop)
 
 
 def run(options: argparse.Namespace) -> int:
@@ -40,16 +190,16 @@ def run(options: argparse.Namespace) -> int:
 
 def _inspect(options: argparse.Namespace) -> int:
     from tpu_estimator_embedding.checkpoint import inspection
-    from tpu_estimator_embedding.checkpoint.report import histogram, report_text
+    from tpu_estimator_embedding.checkpoint.report import describe_report
     if options.histogram:
-        histogram.check_histogram(options.histogram)
+        inspection.check_histogram(options.histogram)
     report = inspection.inspect(
         options.checkpoint, from_=options.from_, names=_names(options), reading=_reading(options),
         values=not options.quick, progress=True)
     if options.histogram:
-        histogram.save_histogram(report, options.histogram)
+        inspection.save_histogram(report, options.histogram)
     print(json.dumps(report.to_dict(), indent=2) if options.json
-          else report_text.describe_report(report, with_variables=options.all))
+          else describe_report(report, with_variables=options.all))
     return DONE
 
 
@@ -75,8 +225,7 @@ def _reshard(options: argparse.Namespace) -> int:
 def _compare(options: argparse.Namespace) -> int:
     import dataclasses
 
-    from tpu_estimator_embedding.checkpoint import comparison
-    from tpu_estimator_embedding.checkpoint.report import report_text
+    from tpu_estimator_embedding.checkpoint import comparison, report
     reading = _reading(options)
     result = comparison.compare(
         options.checkpoint, options.other, rtol=options.rtol, atol=options.atol,
@@ -84,7 +233,7 @@ def _compare(options: argparse.Namespace) -> int:
         reading_b=dataclasses.replace(reading, from_hosts=options.from_hosts_b),
         tables_only=options.tables_only, progress=True)
     print(json.dumps({**dataclasses.asdict(result), "agree": result.agree}, indent=2)
-          if options.json else report_text.describe_comparison(result))
+          if options.json else report.describe_comparison(result))
     return DONE if result.agree else DIFFERENT
 
 
@@ -99,8 +248,8 @@ def _extract(options: argparse.Namespace) -> int:
 
 
 def _report(conversion: Conversion) -> int:
-    from tpu_estimator_embedding.checkpoint.report import report_text
-    print(report_text.describe_conversion(conversion))
+    from tpu_estimator_embedding.checkpoint import report
+    print(report.describe_conversion(conversion))
     return DIFFERENT if conversion.left_out else DONE
 
 

@@ -7,13 +7,13 @@ from collections.abc import Callable, Iterator, Mapping
 import numpy as np
 
 from tpu_estimator_embedding import checks
-from tpu_estimator_embedding.checkpoint.bundle import dtypes
-from tpu_estimator_embedding.checkpoint.bundle.stored_tensor import StoredTensor, row_blocks
+from tpu_estimator_embedding.checkpoint import stored_tensor
 from tpu_estimator_embedding.checkpoint.contents import PARAMETERS, Contents
 from tpu_estimator_embedding.checkpoint.conversion import StrPath
+from tpu_estimator_embedding.checkpoint.files import progress_bar
 from tpu_estimator_embedding.checkpoint.names import Names
 from tpu_estimator_embedding.checkpoint.reading import Reading, check_used, read_checkpoint
-from tpu_estimator_embedding.checkpoint.report.progress import progress_bar
+from tpu_estimator_embedding.checkpoint.stored_tensor import StoredTensor, row_blocks
 
 
 @dataclasses.dataclass(frozen=True)
@@ -88,7 +88,8 @@ def compare(a: StrPath, b: StrPath, *, rtol: float = 0.0, atol: float = 0.0,
     second = read_checkpoint(b, None, table_names, reading_b)
     for reading in (reading_a, reading_b):  # the command passes the same for both
         check_used(reading, first, second)
-    table_names.check_known(first, second)
+    table_names.check_known(first.tables, first.variables,
+                            second.tables, second.variables)
     if first.tables.keys() != second.tables.keys():
         first, second = _named_as_tf2(first, table_names), _named_as_tf2(second, table_names)
     pairs = _table_pairs(first, second)
@@ -118,7 +119,7 @@ def _called(name: str, slot: str | None) -> str:
 
 def _named_as_tf2(contents: Contents, names: Names) -> Contents:
     """Uses TF2's names of tables, because a TF2 checkpoint may not contain TPUEstimator's."""
-    return dataclasses.replace(contents, tables=names.tables(contents))
+    return dataclasses.replace(contents, tables=names.tables(contents.tables))
 
 
 def _table_pairs(a: Contents, b: Contents) -> dict[
@@ -158,7 +159,7 @@ def _compare(name: str, slot: str | None, a: StoredTensor, b: StoredTensor,
 
 def _blocks(a: StoredTensor, b: StoredTensor) -> Iterator[tuple[int, np.ndarray, np.ndarray]]:
     """Yields (first row, block of a, block of b); blocks are `[rows, values per row]`."""
-    if a.dtype == dtypes.STRING:
+    if a.dtype == stored_tensor.STRING:
         left, right = (np.array([[b"".join(map(bytes, one.chunks()))]]) for one in (a, b))
         yield 0, left, right
     elif not a.shape:

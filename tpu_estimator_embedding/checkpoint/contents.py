@@ -9,9 +9,9 @@ import dataclasses
 import pathlib
 from collections.abc import Iterator, Mapping
 
-from tpu_estimator_embedding.checkpoint.bundle.stored_tensor import StoredTensor
-from tpu_estimator_embedding.checkpoint.layouts.table_layouts import TableLayout
-from tpu_estimator_embedding.checkpoint.slot_names import SLOT_SUFFIXES
+from tpu_estimator_embedding.checkpoint.names import SLOT_SUFFIXES
+from tpu_estimator_embedding.checkpoint.stored_tensor import StoredTensor
+from tpu_estimator_embedding.checkpoint.table_layouts import TableLayout
 
 PARAMETERS = "parameters"  # the name of the table itself next to its slots
 

@@ -10,42 +10,40 @@ from collections.abc import Mapping
 import numpy as np
 
 from tpu_estimator_embedding import checks
-from tpu_estimator_embedding.checkpoint.bundle.bundle_reader import read_bundle
-from tpu_estimator_embedding.checkpoint.bundle.bundle_writer import write_bundle
-from tpu_estimator_embedding.checkpoint.bundle.stored_tensor import ArrayTensor, TextTensor
+from tpu_estimator_embedding.checkpoint.bundle import read_bundle, write_bundle
 from tpu_estimator_embedding.checkpoint.contents import Contents, Table
-from tpu_estimator_embedding.checkpoint.forms.keras_rs_outputs import keras_rs_outputs
-from tpu_estimator_embedding.checkpoint.forms.npz_file import write_npz
-from tpu_estimator_embedding.checkpoint.forms.object_graph import GRAPH_KEY
-from tpu_estimator_embedding.checkpoint.forms.object_outputs import (
-    Outputs,
-    check_same_shapes,
-    fill_template,
-    object_outputs,
-)
-from tpu_estimator_embedding.checkpoint.layouts.table_layouts import (
-    TABLE_LAYOUTS_KEY,
-    TableLayout,
-    format_table_layouts,
-)
-from tpu_estimator_embedding.checkpoint.names import Names, unique
-from tpu_estimator_embedding.checkpoint.output_files import check_absent
-from tpu_estimator_embedding.checkpoint.paths import (
+from tpu_estimator_embedding.checkpoint.files import (
+    check_absent,
     check_output,
     find_checkpoint,
     index_file,
     local_path,
+    progress_bar,
     write_state,
 )
+from tpu_estimator_embedding.checkpoint.keras_rs_format import keras_rs_outputs
+from tpu_estimator_embedding.checkpoint.names import Names, slots_of, unique
+from tpu_estimator_embedding.checkpoint.npz_format import write_npz
 from tpu_estimator_embedding.checkpoint.reading import (
     FORMS,
     Reading,
     check_used,
     read_checkpoint,
 )
-from tpu_estimator_embedding.checkpoint.report.progress import progress_bar
 from tpu_estimator_embedding.checkpoint.resizing import Resize, resize_table
-from tpu_estimator_embedding.checkpoint.slot_names import slots_of
+from tpu_estimator_embedding.checkpoint.stored_tensor import ArrayTensor, TextTensor
+from tpu_estimator_embedding.checkpoint.table_layouts import (
+    TABLE_LAYOUTS_KEY,
+    TableLayout,
+    format_table_layouts,
+)
+from tpu_estimator_embedding.checkpoint.tf2_format import (
+    GRAPH_KEY,
+    ConvertedTensors,
+    check_same_shapes,
+    fill_template,
+    object_outputs,
+)
 
 StrPath = str | os.PathLike[str]
 Layout = tuple[int, str]  # number of hosts, partition strategy
@@ -163,7 +161,7 @@ def _check_names(names: Names, contents: Contents, to: str, template: StrPath | 
     checks.check(not names.given or not same, "names",
                  f"left out from {contents.form!r} to {to!r}, which have the same names",
                  dict(names.given))
-    names.check_known(contents)
+    names.check_known(contents.tables, contents.variables)
     if to not in _NAMED_FORMS:
         return
     unused = {name: path for name, path in names.given.items() if contents.paths.get(path) != name}
@@ -177,7 +175,7 @@ def _check_names(names: Names, contents: Contents, to: str, template: StrPath | 
             raise ValueError(f"`names` has {name!r}, which no variable of TPUEstimator can have.")
 
 
-def _named_outputs(contents: Contents) -> Outputs:
+def _named_outputs(contents: Contents) -> ConvertedTensors:
     """Returns the tensors of the contents under their names in TPUEstimator."""
     keys = {name: [table.key(slot) for slot, _ in table.tensors()]
             for name, table in contents.tables.items()}
@@ -193,7 +191,7 @@ def _named_outputs(contents: Contents) -> Outputs:
         if foreign:
             raise ValueError(f"`names` must not make dense variables look like slots of table "
                              f"{name!r}, got {foreign}. Give them other names.")
-    return Outputs(tensors)
+    return ConvertedTensors(tensors)
 
 
 def _changed(contents: Contents, resize: Mapping[str, int | Resize], global_step: int | None,
@@ -214,7 +212,7 @@ def _changed(contents: Contents, resize: Mapping[str, int | Resize], global_step
 
 
 def _outputs(contents: Contents, to: str, names: Names, template: StrPath | None,
-             layout: Layout | None, reading: Reading) -> Outputs:
+             layout: Layout | None, reading: Reading) -> ConvertedTensors:
     if to in _NAMED_FORMS:
         checks.check(to != "v1" or "global_step" in contents.variables, "global_step",
                      "in the checkpoint or given", None,
@@ -232,7 +230,7 @@ def _outputs(contents: Contents, to: str, names: Names, template: StrPath | None
     return outputs
 
 
-def _write(path: pathlib.Path, to: str, contents: Contents, outputs: Outputs,
+def _write(path: pathlib.Path, to: str, contents: Contents, outputs: ConvertedTensors,
            layout: Layout | None, progress: bool) -> None:
     total = sum(tensor.size for tensor in outputs.tensors.values())
     with progress_bar(f"Writing {path.name}", total, progress) as bar:

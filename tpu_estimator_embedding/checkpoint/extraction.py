@@ -7,14 +7,12 @@ from collections.abc import Callable, Iterator, Mapping
 import numpy as np
 
 from tpu_estimator_embedding import checks
-from tpu_estimator_embedding.checkpoint.bundle.stored_tensor import row_blocks
 from tpu_estimator_embedding.checkpoint.contents import PARAMETERS, Contents, Table
 from tpu_estimator_embedding.checkpoint.conversion import StrPath
+from tpu_estimator_embedding.checkpoint.files import local_path, new_files, progress_bar
 from tpu_estimator_embedding.checkpoint.names import Names
-from tpu_estimator_embedding.checkpoint.output_files import new_files
-from tpu_estimator_embedding.checkpoint.paths import local_path
 from tpu_estimator_embedding.checkpoint.reading import Reading, check_used, read_checkpoint
-from tpu_estimator_embedding.checkpoint.report.progress import progress_bar
+from tpu_estimator_embedding.checkpoint.stored_tensor import row_blocks
 
 EMBEDDING = "embedding"  # the column of the table itself, next to its slots
 
@@ -60,7 +58,7 @@ def extract(checkpoint: StrPath, table: str, output: StrPath, *, slots: bool = F
     table_names = Names(names)
     contents = read_checkpoint(checkpoint, from_, table_names, reading)
     check_used(reading, contents)
-    table_names.check_known(contents)
+    table_names.check_known(contents.tables, contents.variables)
     found = _find(contents, table, table_names)
     start, stop = rows or (0, found.vocabulary_size)
     checks.check(0 <= start < stop <= found.vocabulary_size, "rows",

@@ -1,19 +1,91 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Describes a checkpoint: its tables, their layouts and statistics."""
+"""Describes a checkpoint: its tables, their layouts, and statistics of their rows."""
 
 import dataclasses
 import pathlib
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from typing import Any
 
+import numpy as np
+
 from tpu_estimator_embedding import checks
-from tpu_estimator_embedding.checkpoint.bundle.stored_tensor import row_blocks
 from tpu_estimator_embedding.checkpoint.contents import PARAMETERS, Contents, Table
 from tpu_estimator_embedding.checkpoint.conversion import StrPath
-from tpu_estimator_embedding.checkpoint.names import Names
+from tpu_estimator_embedding.checkpoint.files import check_absent, new_files, progress_bar
+from tpu_estimator_embedding.checkpoint.names import GROWING_SLOTS, Names
 from tpu_estimator_embedding.checkpoint.reading import Reading, check_used, read_checkpoint
-from tpu_estimator_embedding.checkpoint.report.progress import progress_bar
-from tpu_estimator_embedding.checkpoint.report.row_statistics import RowStatistics
+from tpu_estimator_embedding.checkpoint.stored_tensor import row_blocks
+
+# Bins of the histogram of norms: from 1e-6 to 1e4, 20 bins per power of 10.
+NORM_EDGES = np.logspace(-6, 4, 201)
+
+
+class RowStatistics:
+    """Statistics of the rows of a table seen so far; blocks of rows are added one by one.
+
+    >>> statistics = RowStatistics(["accumulators"])
+    >>> statistics.add(np.array([[3.0, 4.0], [0.0, 2.0]]), {"accumulators": np.array(
+    ...     [[0.1, 0.1], [0.1, 0.3]])})
+    >>> statistics.mean_norm, statistics.max_norm, statistics.never_trained
+    (3.5, 5.0, 1)
+
+    Attributes:
+        rows: number of rows.
+        min_norm, max_norm: smallest and largest Euclidean norm of a row; NaN without rows.
+        not_finite: number of rows with an infinite value or NaN.
+        histogram: number of rows below NORM_EDGES[0], in every bin, and from the last edge on.
+    """
+
+    def __init__(self, slots: Iterable[str]):
+        self._initial = {slot: np.inf if slot in GROWING_SLOTS else 0.0 for slot in slots}
+        self._untrained, self._sum = 0, 0.0
+        self.rows = self.not_finite = 0
+        self.min_norm = self.max_norm = float("nan")
+        self.histogram = np.zeros(len(NORM_EDGES) + 1, np.int64)
+
+    def add(self, rows: np.ndarray, slots: Mapping[str, np.ndarray]) -> None:
+        """Adds rows.
+
+        Args:
+            rows: `[n, dim]`.
+            slots: slot name -> the same shape.
+        """
+        norms = np.sqrt(np.einsum("ij,ij->i", rows, rows, dtype=np.float64))
+        finite = norms[np.isfinite(norms)]
+        self.rows += len(rows)
+        self.not_finite += len(norms) - len(finite)
+        if len(finite):
+            self._sum += float(finite.sum())
+            self.min_norm = float(np.fmin(self.min_norm, finite.min()))
+            self.max_norm = float(np.fmax(self.max_norm, finite.max()))
+        self.histogram += np.bincount(np.searchsorted(NORM_EDGES, finite, side="right"),
+                                      minlength=len(self.histogram))
+        self._count_untrained(len(rows), slots)
+
+    @property
+    def mean_norm(self) -> float:
+        """Mean norm of the finite rows; NaN without finite rows."""
+        finite = self.rows - self.not_finite
+        return self._sum / finite if finite else float("nan")
+
+    @property
+    def never_trained(self) -> int | None:
+        """Number of rows whose slots all have their initial value; None without slots.
+
+        The initial value of a slot that only grows is assumed to be its smallest value. If all rows
+        were trained, this may count the least trained rows.
+        """
+        return self._untrained if self._initial else None
+
+    def _count_untrained(self, rows: int, slots: Mapping[str, np.ndarray]) -> None:
+        for slot, values in slots.items():
+            smallest = float(values.min(initial=np.inf))
+            if slot in GROWING_SLOTS and smallest < self._initial[slot]:
+                self._initial[slot], self._untrained = smallest, 0
+        untrained = np.ones(rows, bool)
+        for slot, values in slots.items():
+            untrained &= (values == values.dtype.type(self._initial[slot])).all(axis=1)
+        self._untrained += int(untrained.sum())
 
 
 @dataclasses.dataclass(frozen=True)
@@ -93,7 +165,7 @@ def inspect(checkpoint: StrPath, *, from_: str | None = None,
     table_names = Names(names)
     contents = read_checkpoint(checkpoint, from_, table_names, reading)
     check_used(reading, contents)
-    table_names.check_known(contents)
+    table_names.check_known(contents.tables, contents.variables)
     checks.check(not names or contents.form not in ("v1", "npz"), "names",
                  f"left out for {contents.form!r}, which has the names of TPUEstimator", names)
     size = sum(table.size for table in contents.tables.values()) if values else 0
@@ -127,3 +199,53 @@ def _statistics(statistics: RowStatistics) -> dict[str, Any]:
     return {"min_norm": statistics.min_norm, "mean_norm": statistics.mean_norm,
             "max_norm": statistics.max_norm, "not_finite": statistics.not_finite,
             "never_trained": statistics.never_trained}
+
+
+_SUFFIXES = (".png", ".svg", ".pdf")
+
+
+def check_histogram(path: pathlib.Path) -> None:
+    """Checks, before anything is read, that a histogram can be written to a path.
+
+    Raises:
+        ValueError: if the name does not end in `.png`, `.svg` or `.pdf`.
+        FileExistsError: if the file exists.
+        ImportError: if matplotlib is missing.
+    """
+    checks.check(path.suffix in _SUFFIXES, "histogram",
+                 f"a name that ends in one of {', '.join(_SUFFIXES)}", str(path))
+    check_absent([path])
+    try:
+        import matplotlib  # noqa: F401
+    except ImportError as error:
+        raise ImportError("`histogram` needs matplotlib, which is not installed. Run "
+                          "`pip install 'tpu_estimator_embedding[plots]'`.") from error
+
+
+def save_histogram(report: CheckpointReport, path: pathlib.Path) -> None:
+    """Writes a figure with a histogram of norms for each table of the report.
+
+    Raises:
+        ValueError: if the report has no tables, or was created without values.
+        OSError: if the file cannot be written.
+    """
+    check_histogram(path)
+    from matplotlib.figure import Figure
+    tables = [table for table in report.tables if table.statistics is not None]
+    checks.check(bool(tables), "report", "of tables whose values were read", str(report.path))
+    figure = Figure(figsize=(8, 2.4 * len(tables)), layout="constrained")
+    for axes, table in zip(np.atleast_1d(figure.subplots(len(tables))), tables, strict=True):
+        assert table.statistics is not None
+        counts = table.statistics.histogram
+        axes.stairs(counts[1:-1], NORM_EDGES, fill=True)
+        shown = np.flatnonzero(counts[1:-1])
+        if len(shown):
+            axes.set_xlim(NORM_EDGES[max(0, shown[0] - 5)],
+                          NORM_EDGES[min(len(NORM_EDGES) - 1, shown[-1] + 6)])
+        axes.set_xscale("log")
+        axes.set_title(f"{table.name}: {table.rows:,} rows, {counts[0]:,} below 1e-6",
+                       fontsize="medium")
+        axes.set_xlabel("Euclidean norm of a row")
+        axes.set_ylabel("rows")
+    with new_files([path], 1 << 20) as [unfinished]:
+        figure.savefig(unfinished, format=path.suffix[1:], dpi=120)

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Maps names of variables in TPUEstimator to names in TF2 programs.
+"""The names of tables, slots and variables in checkpoints of TPUEstimator, and in TF2 programs.
 
 >>> names = Names({"dense/kernel": "model/dense/kernel"})
 >>> names.of_table("input_layer/w_embedding/embedding_weights")
@@ -15,7 +15,82 @@ from collections.abc import Collection, Hashable, Iterable, Mapping
 from typing import TypeVar
 
 from tpu_estimator_embedding import checks
-from tpu_estimator_embedding.checkpoint.contents import Contents, Table
+from tpu_estimator_embedding.optimizers.registry import has_record, rules
+from tpu_estimator_embedding.optimizers.update_rule import UpdateRule
+
+_SLOTS = {rule.__name__: rule.record.slots for rule in rules()}
+
+# Optimizer -> slot -> suffix after the name of the table and a slash.
+SLOT_SUFFIXES: Mapping[str, Mapping[str, str]] = {
+    name: {slot.name: slot.suffix for slot in slots} for name, slots in _SLOTS.items()}
+
+# Suffixes that optimizers of dense variables use too, so that they do not identify a table.
+SHARED_SUFFIXES = frozenset(slot.suffix for slots in _SLOTS.values() for slot in slots
+                            if slot.has_dense_namesake)
+
+# Slots whose initial value is configurable and which only grow. All others start at 0.
+GROWING_SLOTS = frozenset(slot.name for slots in _SLOTS.values() for slot in slots
+                          if isinstance(slot.initial_value, str))
+
+SLOT_NAMES = frozenset(slot for slots in SLOT_SUFFIXES.values() for slot in slots)
+
+
+def slots_of(table: str, keys: Collection[str]) -> tuple[str | None, dict[str, str]]:
+    """Returns the optimizer of a table according to its slots in a checkpoint, and slot -> key.
+
+    The optimizer is None without slots: it is SGD, or the table was saved without slots.
+
+    >>> slots_of("words", {"words", "words/Adam/m", "words/Adam/v", "words/Adam"})
+    ('Adam', {'momenta': 'words/Adam/m', 'velocities': 'words/Adam/v'})
+    """
+    found = {optimizer: {slot: f"{table}/{suffix}" for slot, suffix in slots.items()}
+             for optimizer, slots in SLOT_SUFFIXES.items() if slots}
+    complete = [optimizer for optimizer, slots in found.items()
+                if all(key in keys for key in slots.values())]
+    if not complete:
+        return None, {}
+    best = max(complete, key=lambda optimizer: len(found[optimizer]))
+    return best, found[best]
+
+
+def optimizers_with(slots: Collection[str]) -> list[str]:
+    """Returns the optimizers that have exactly these slots.
+
+    >>> optimizers_with({"accumulators"})
+    ['Adagrad', 'ProximalAdagrad']
+    """
+    return [optimizer for optimizer, suffixes in SLOT_SUFFIXES.items()
+            if suffixes.keys() == set(slots)]
+
+
+def table_of(key: str) -> str:
+    """Returns the table of a key; the key of a slot without its suffix.
+
+    >>> table_of("scope/words/Adam/m"), table_of("scope/words")
+    ('scope/words', 'scope/words')
+    """
+    suffixes = [f"/{suffix}" for slots in SLOT_SUFFIXES.values() for suffix in slots.values()]
+    return next((key.removesuffix(suffix) for suffix in suffixes if key.endswith(suffix)), key)
+
+
+def slot_variable_names(table_variable_name: str, rule: UpdateRule) -> dict[str, str]:
+    """Returns slot name -> variable name in checkpoints of TPUEstimator on a TPU.
+
+    Args:
+        table_variable_name: name of the variable with the table.
+        rule: the optimizer of the table.
+
+    Raises:
+        ValueError: if TPUEstimator does not have the optimizer.
+
+    >>> from tpu_estimator_embedding.optimizers.adam import Adam
+    >>> slot_variable_names("words", Adam())
+    {'momenta': 'words/Adam/m', 'velocities': 'words/Adam/v'}
+    """
+    checks.check(has_record(type(rule)), "rule",
+                 f"one of {', '.join(kind.__name__ for kind in rules())}", rule)
+    return {slot.name: f"{table_variable_name}/{slot.suffix}" for slot in rule.record.slots}
+
 
 _Key = TypeVar("_Key", bound=Hashable)
 _Value = TypeVar("_Value")
@@ -54,13 +129,13 @@ class Names:
         column = _OF_COLUMN.search(name)
         return self.given.get(name) or (column[1] if column else name)
 
-    def tables(self, contents: Contents) -> dict[str, Table]:
-        """Returns name in TF2 -> table.
+    def tables(self, tables: Mapping[str, _Value]) -> dict[str, _Value]:
+        """Returns name in TF2 -> table, for the tables by their names in TPUEstimator.
 
         Raises:
             ValueError: if two tables have the same name in TF2.
         """
-        return unique(((self.of_table(former), table) for former, table in contents.tables.items()),
+        return unique(((self.of_table(former), table) for former, table in tables.items()),
                       "names", "different for different tables",
                       "Give one of the tables another name.")
 
@@ -72,11 +147,9 @@ class Names:
         """Returns the name in TPUEstimator of a TF2 table or path; None if it was not given."""
         return self._inverse.get(name)
 
-    def check_known(self, *contents: Contents) -> None:
-        """Raises ValueError if a name was given for a variable that no checkpoint has."""
-        unknown = set(self.given)
-        for one in contents:
-            unknown -= one.tables.keys() | one.variables.keys()
+    def check_known(self, *known: Iterable[str]) -> None:
+        """Raises ValueError if a name was given for none of the known tables and variables."""
+        unknown = set(self.given).difference(*known)
         checks.check(not unknown, "names", "of variables in the checkpoint", sorted(unknown),
                      "`checkpoint inspect --all` lists them.")
 

@@ -8,9 +8,9 @@ from typing import Any
 import numpy as np
 
 from tpu_estimator_embedding import checks
-from tpu_estimator_embedding.checkpoint.bundle.stored_tensor import StoredTensor
 from tpu_estimator_embedding.checkpoint.contents import Table
-from tpu_estimator_embedding.checkpoint.slot_names import GROWING_SLOTS
+from tpu_estimator_embedding.checkpoint.names import GROWING_SLOTS
+from tpu_estimator_embedding.checkpoint.stored_tensor import StoredTensor
 
 # Called with `(rows, dim)`; returns values of that shape.
 RowInitializer = Callable[[tuple[int, int]], np.ndarray]

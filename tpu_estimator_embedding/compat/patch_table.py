@@ -85,7 +85,7 @@ TPU_OPS = tuple(
                          ("tensorflow._api.v2.compat.v1.raw_ops", raw_op)))
 
 SAVERS = tuple(
-    Patch(module, name, f"{OURS}.checkpoint.layouts.table_saveables:{function}",
+    Patch(module, name, f"{OURS}.checkpoint.savers:{function}",
           "saves the layout of table rows in checkpoints, and restores by it", replaces=True)
     for module, name, function in (
         ("tensorflow.python.training.saving.saveable_object_util", "saveable_objects_for_op",
@@ -95,7 +95,7 @@ SAVERS = tuple(
         ("tensorflow.python.training.checkpoint_utils", "_set_checkpoint_initializer",
          "set_initializer"))) + (
     Patch("tensorflow.python.training.saver:Saver", "save",
-          f"{OURS}.checkpoint.layouts.failed_saves:save",
+          f"{OURS}.checkpoint.savers:save",
           "a save that fails on a full disk leaves a folder behind", replaces=True),)
 
 # The classes that TensorFlow exports. A program may use either name of the module, because

@@ -8,8 +8,8 @@ from typing import Any
 import tensorflow as tf
 
 from tpu_estimator_embedding import checks
-from tpu_estimator_embedding.checkpoint.layouts.table_layouts import TABLE_LAYOUTS_KEY
-from tpu_estimator_embedding.checkpoint.layouts.table_saveables import teach_savers
+from tpu_estimator_embedding.checkpoint.savers import teach_savers
+from tpu_estimator_embedding.checkpoint.table_layouts import TABLE_LAYOUTS_KEY
 from tpu_estimator_embedding.compat.stand_ins import tpu_ops
 from tpu_estimator_embedding.engine.placement import THIS_PROCESS
 from tpu_estimator_embedding.estimator import cluster, meta_graphs, upstream

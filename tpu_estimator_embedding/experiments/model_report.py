@@ -9,10 +9,9 @@ from collections.abc import Callable
 import tpu_estimator_embedding
 from tpu_estimator_embedding import checks
 from tpu_estimator_embedding.checkpoint.contents import Contents
-from tpu_estimator_embedding.checkpoint.inspection import CheckpointReport, inspect
-from tpu_estimator_embedding.checkpoint.paths import find_checkpoint
+from tpu_estimator_embedding.checkpoint.files import find_checkpoint
+from tpu_estimator_embedding.checkpoint.inspection import NORM_EDGES, CheckpointReport, inspect
 from tpu_estimator_embedding.checkpoint.reading import read_checkpoint
-from tpu_estimator_embedding.checkpoint.report.row_statistics import NORM_EDGES
 from tpu_estimator_embedding.experiments import html_page, plots
 from tpu_estimator_embedding.experiments.event_files import (
     TABLE_STATISTICS,

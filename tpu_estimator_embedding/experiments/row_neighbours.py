@@ -6,7 +6,7 @@ import dataclasses
 import numpy as np
 
 from tpu_estimator_embedding.checkpoint.contents import Table
-from tpu_estimator_embedding.checkpoint.slot_names import GROWING_SLOTS
+from tpu_estimator_embedding.checkpoint.names import GROWING_SLOTS
 
 
 @dataclasses.dataclass(frozen=True)

@@ -11,8 +11,12 @@ from tensorboard.plugins.histogram import metadata
 from tensorboard.plugins.scalar.summary_v2 import scalar_pb
 from tensorboard.util import tensor_util
 
-from tpu_estimator_embedding.checkpoint.inspection import CheckpointReport, inspect
-from tpu_estimator_embedding.checkpoint.report.row_statistics import NORM_EDGES, RowStatistics
+from tpu_estimator_embedding.checkpoint.inspection import (
+    NORM_EDGES,
+    CheckpointReport,
+    RowStatistics,
+    inspect,
+)
 from tpu_estimator_embedding.experiments.event_writer import write_summaries
 
 

@@ -38,7 +38,7 @@ from typing import Any
 import tensorflow as tf
 
 from tpu_estimator_embedding import checks
-from tpu_estimator_embedding.checkpoint.layouts.table_saveables import teach_savers
+from tpu_estimator_embedding.checkpoint.savers import teach_savers
 from tpu_estimator_embedding.config.to_plan import warn_of_profile_data
 from tpu_estimator_embedding.engine.partitioned_embedding import (
     PartitionedEmbedding,

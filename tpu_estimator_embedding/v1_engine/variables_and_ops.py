@@ -6,7 +6,7 @@ from collections.abc import Mapping
 from typing import Any
 
 from tpu_estimator_embedding import checks
-from tpu_estimator_embedding.checkpoint.variable_names import slot_variable_names
+from tpu_estimator_embedding.checkpoint.names import slot_variable_names
 from tpu_estimator_embedding.engine.variables import TableNames, TableVariables
 from tpu_estimator_embedding.optimizers.registry import rules
 from tpu_estimator_embedding.optimizers.update_rule import UpdateRule

@@ -10,8 +10,8 @@ from tensorflow_estimator import estimator as tf_estimator
 from tests.estimator import counting
 from tests.estimator.counting import counts, counts_of, input_of, new_estimator, new_spec
 from tpu_estimator_embedding import cli
-from tpu_estimator_embedding.checkpoint.layouts import table_layouts
-from tpu_estimator_embedding.checkpoint.layouts.unknown_layouts import (
+from tpu_estimator_embedding.checkpoint import table_layouts
+from tpu_estimator_embedding.checkpoint.table_layouts import (
     CHECKPOINT_NUM_HOSTS,
     hosts_from_environment,
 )

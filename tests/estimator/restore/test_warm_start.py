@@ -7,7 +7,7 @@ import tensorflow as tf
 
 from tests.estimator import counting
 from tests.estimator.counting import TPUEstimatorSpec, new_estimator
-from tpu_estimator_embedding.checkpoint.layouts.table_layouts import TABLE_LAYOUTS_KEY
+from tpu_estimator_embedding.checkpoint.table_layouts import TABLE_LAYOUTS_KEY
 from tpu_estimator_embedding.config.optimization_parameters import (
     AdagradParameters,
     AdamParameters,

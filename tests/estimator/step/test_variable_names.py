@@ -12,7 +12,7 @@ from tests.estimator.counting import (
     new_estimator,
     new_spec,
 )
-from tpu_estimator_embedding.checkpoint.layouts.table_layouts import TABLE_LAYOUTS_KEY
+from tpu_estimator_embedding.checkpoint.table_layouts import TABLE_LAYOUTS_KEY
 from tpu_estimator_embedding.config.optimization_parameters import (
     AdagradMomentumParameters,
     AdagradParameters,

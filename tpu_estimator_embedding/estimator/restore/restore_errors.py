@@ -9,7 +9,7 @@ from collections.abc import Iterator
 import tensorflow as tf
 
 from tpu_estimator_embedding import checks
-from tpu_estimator_embedding.checkpoint.slot_names import table_of
+from tpu_estimator_embedding.checkpoint.names import table_of
 
 # TensorFlow's message about a table, or another variable that is saved in parts.
 _OTHER_SHAPE = re.compile(r"tensor_name = (\S+); shape in shape_and_slice spec \[([\d,]+)\] does "

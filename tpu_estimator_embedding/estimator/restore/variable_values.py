@@ -5,8 +5,8 @@ from typing import Any
 
 import tensorflow as tf
 
-from tpu_estimator_embedding.checkpoint.layouts.saved_layouts import layout_in, saved_layouts
-from tpu_estimator_embedding.checkpoint.layouts.table_layouts import TableLayout
+from tpu_estimator_embedding.checkpoint.savers import layout_in, saved_layouts
+from tpu_estimator_embedding.checkpoint.table_layouts import TableLayout
 from tpu_estimator_embedding.plan.embedding_plan import EmbeddingPlan
 from tpu_estimator_embedding.plan.partition_strategy import saved_rows
 

@@ -15,7 +15,7 @@ from tensorflow.python.tpu import tpu_function
 from tensorflow.python.training import training_util
 
 from tpu_estimator_embedding import checks
-from tpu_estimator_embedding.checkpoint.layouts.table_saveables import teach_savers
+from tpu_estimator_embedding.checkpoint.savers import teach_savers
 from tpu_estimator_embedding.engine.partitioned_embedding import (
     PartitionedEmbedding,
     create_variables,

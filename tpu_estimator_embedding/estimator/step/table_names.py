@@ -3,7 +3,7 @@
 
 from collections.abc import Mapping
 
-from tpu_estimator_embedding.checkpoint.variable_names import slot_variable_names
+from tpu_estimator_embedding.checkpoint.names import slot_variable_names
 from tpu_estimator_embedding.engine.variables import TableNames
 from tpu_estimator_embedding.plan.embedding_plan import EmbeddingPlan, TablePlan
 

@@ -8,7 +8,7 @@ import tempfile
 from collections.abc import Mapping, Sequence
 
 from tpu_estimator_embedding import checks
-from tpu_estimator_embedding.checkpoint.report.report_text import describe_comparison, format_table
+from tpu_estimator_embedding.checkpoint.report import describe_comparison, format_table
 from tpu_estimator_embedding.migration.verify import (
     evaluation,
     plan_values,

@@ -5,7 +5,7 @@ import pathlib
 from collections.abc import Sequence
 
 from tpu_estimator_embedding import checks
-from tpu_estimator_embedding.checkpoint.output_files import check_absent, new_files
+from tpu_estimator_embedding.checkpoint.files import check_absent, new_files
 from tpu_estimator_embedding.migration.verify.steps import KINDS, Step
 
 _SUFFIXES = (".png", ".svg", ".pdf")

@@ -1,13 +1,46 @@
 # SPDX-License-Identifier: Apache-2.0
-"""The interface of stored tensors, for all file formats: read rows, or all bytes."""
+"""A tensor in a file of any format: reads rows, or all bytes."""
 
 import abc
 from collections.abc import Iterator
 
 import numpy as np
 
-from tpu_estimator_embedding.checkpoint.bundle import dtypes
-from tpu_estimator_embedding.checkpoint.bundle.string_tensor import encode_string
+from tpu_estimator_embedding.checkpoint.bundle_format import encode_string
+
+STRING, FLOAT32, INT64 = 7, 1, 9
+
+_NUMPY = {FLOAT32: "f4", 2: "f8", 3: "i4", 4: "u1", 5: "i2", 6: "i1", 8: "c8", INT64: "i8",
+          10: "?", 17: "u2", 18: "c16", 19: "f2", 22: "u4", 23: "u8"}
+_BFLOAT16 = 14
+
+
+def numpy_dtype(number: int) -> np.dtype:
+    """Returns NumPy's dtype for a number of TensorFlow's DataType.
+
+    bfloat16, which NumPy lacks, maps to pairs of bytes, so values can be copied but not computed.
+
+    Raises:
+        ValueError: if the values have no fixed size, or the number is unknown.
+    """
+    if number == _BFLOAT16:
+        return np.dtype("V2")
+    if number not in _NUMPY:
+        raise ValueError(f"`dtype` must be one of numbers, got TensorFlow's DataType {number}.")
+    return np.dtype(f"<{_NUMPY[number]}" if _NUMPY[number] != "?" else "?")
+
+
+def tensorflow_number(dtype: np.dtype) -> int:
+    """Returns the number of TensorFlow's DataType.
+
+    Raises:
+        ValueError: if TensorFlow does not have the dtype.
+    """
+    for number in (*_NUMPY, _BFLOAT16):
+        if numpy_dtype(number) == dtype:
+            return number
+    raise ValueError(f"`dtype` must be one that TensorFlow has, got {dtype}.")
+
 
 BLOCK_BYTES = 8 << 20  # read and written at once; small compared with the limit on memory
 
@@ -50,7 +83,7 @@ class StoredTensor(abc.ABC):
     @property
     def numpy_dtype(self) -> np.dtype:
         """NumPy's dtype of the values."""
-        return dtypes.numpy_dtype(self.dtype)
+        return numpy_dtype(self.dtype)
 
     @property
     def row_bytes(self) -> int:
@@ -83,7 +116,7 @@ class ArrayTensor(StoredTensor):
     """A tensor in memory, such as a step or a counter."""
 
     def __init__(self, values: np.ndarray):
-        super().__init__(dtypes.tensorflow_number(values.dtype), values.shape)
+        super().__init__(tensorflow_number(values.dtype), values.shape)
         self._values = values
 
     def read_rows(self, start: int, stop: int) -> np.ndarray:
@@ -97,7 +130,7 @@ class TextTensor(StoredTensor):
     """A scalar string in memory, such as a record or an object graph."""
 
     def __init__(self, text: bytes):
-        super().__init__(dtypes.STRING, ())
+        super().__init__(STRING, ())
         self._stored, _ = encode_string(text)
 
     @property

@@ -7,8 +7,13 @@ checkpoint records their layout.
 
 Like TensorFlow's, a Saver restores the slice of each part in the present layout. If the checkpoint
 has another layout, the rows are then read again according to that layout.
+
+A save that fails removes its files. TensorFlow writes to a folder `PREFIX_temp`, or to files
+`*.tempstate*`, and renames them at the end. If the disk is full, they stay and occupy the space
+that the next attempt needs.
 """
 
+import glob
 from collections.abc import Iterator, Mapping, Sequence
 from typing import Any
 
@@ -17,31 +22,32 @@ from tensorflow.python.training import checkpoint_utils, saver
 from tensorflow.python.training.saving import saveable_object, saveable_object_util
 
 from tpu_estimator_embedding import checks
-from tpu_estimator_embedding.checkpoint.layouts import failed_saves
-from tpu_estimator_embedding.checkpoint.layouts.moved_rows import (
+from tpu_estimator_embedding.checkpoint.moved_rows import (
     TablePart,
     add_waiting_op,
     fill,
     waiting_ops,
 )
-from tpu_estimator_embedding.checkpoint.layouts.saved_layouts import (
-    layout_in,
-    same_order,
-    saved_layouts,
-)
-from tpu_estimator_embedding.checkpoint.layouts.snapshots import of_one_step
-from tpu_estimator_embedding.checkpoint.layouts.table_layouts import (
+from tpu_estimator_embedding.checkpoint.snapshots import of_one_step
+from tpu_estimator_embedding.checkpoint.table_layouts import (
     TABLE_LAYOUTS_KEY,
     TableLayout,
     format_table_layouts,
+    hosts_from_environment,
+    parse_table_layouts,
+    same_order,
 )
 from tpu_estimator_embedding.engine.variables import TableSlice
+from tpu_estimator_embedding.ops.readable_errors import readable
 from tpu_estimator_embedding.types import Tensor
 
 _saveable_objects_for_op = saveable_object_util.saveable_objects_for_op
 _save_op = saver.BaseSaverBuilder.save_op
 _restore = saver.Saver.restore
+_saver_save = saver.Saver.save
 _set_initializer = checkpoint_utils._set_checkpoint_initializer
+
+_LEFT_BEHIND = ("*_temp", "*.tempstate*")  # by a save of TensorFlow that failed
 
 
 def teach_savers() -> None:
@@ -54,7 +60,7 @@ def teach_savers() -> None:
     saveable_object_util.saveable_objects_for_op = saveable_objects_for_op
     saver.BaseSaverBuilder.save_op = save_op
     saver.Saver.restore = restore
-    saver.Saver.save = failed_saves.save
+    saver.Saver.save = save
     checkpoint_utils._set_checkpoint_initializer = set_initializer
 
 
@@ -192,3 +198,60 @@ def _check_in_order(layouts: Mapping[str, TableLayout], keys: set[str], checkpoi
             f"{layout.partition_strategy!r} on {layout.num_hosts} hosts",
             "Write a checkpoint in the order of ids with `tpu-estimator-embedding checkpoint "
             "reshard`, or restore it with use_tpu=True.")
+
+
+def saved_layouts(checkpoint: str) -> dict[str, TableLayout]:
+    """Returns key of a table or slot -> its layout; empty if the checkpoint has no record.
+
+    Args:
+        checkpoint: a checkpoint, or a directory, whose latest checkpoint is read.
+    """
+    reader = tf.train.load_checkpoint(checkpoint)
+    if not reader.has_tensor(TABLE_LAYOUTS_KEY):
+        return {}
+    return parse_table_layouts(reader.get_tensor(TABLE_LAYOUTS_KEY))
+
+
+def layout_in(checkpoint: str, layouts: Mapping[str, TableLayout], key: str, present: TableLayout,
+              checkpoint_num_hosts: int | None) -> TableLayout:
+    """Returns the layout of a table or slot in a checkpoint.
+
+    Args:
+        checkpoint: path of the checkpoint, for the message.
+        layouts: its record of layouts.
+        key: the table or slot in the checkpoint.
+        present: the layout of the table in the program.
+        checkpoint_num_hosts: number of hosts that wrote a checkpoint without a record; None reads
+            the environment variable.
+
+    Raises:
+        ValueError: if the layout is neither recorded nor given.
+    """
+    if key in layouts:
+        return layouts[key]
+    checkpoint_num_hosts = checkpoint_num_hosts or hosts_from_environment()
+    if present.partition_strategy == "mod" and present.vocabulary_size > 1:
+        checks.check(
+            checkpoint_num_hosts is not None, "checkpoint_num_hosts",
+            f"given to read {key!r} with partition_strategy='mod' from {checkpoint}",
+            None, "The checkpoint does not contain the number of hosts that wrote it, and the "
+            "order of its rows depends on it. Pass the number to TPUEstimator, or run an "
+            "unmodified program with `tpu-estimator-embedding run --checkpoint-num-hosts N`.")
+    return TableLayout(
+        present.partition_strategy, checkpoint_num_hosts or 1, present.vocabulary_size)
+
+
+def save(own: Any, sess: Any, save_path: str, *args: Any, **kwargs: Any) -> str | None:
+    """Saves as TensorFlow does; if that fails, removes the files it wrote."""
+    before = _left_behind(save_path)
+    try:
+        return _saver_save(own, sess, save_path, *args, **kwargs)
+    except tf.errors.OpError as error:
+        for path in _left_behind(save_path) - before:
+            tf.io.gfile.rmtree(path) if tf.io.gfile.isdir(path) else tf.io.gfile.remove(path)
+        raise readable(error, f"The checkpoint {save_path} was not saved: ") from None
+
+
+def _left_behind(save_path: str) -> set[str]:
+    return {path for pattern in _LEFT_BEHIND
+            for path in tf.io.gfile.glob(glob.escape(str(save_path)) + pattern)}

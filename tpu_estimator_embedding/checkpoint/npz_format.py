@@ -13,11 +13,11 @@ from typing import IO, Any
 import numpy as np
 
 from tpu_estimator_embedding import checks
-from tpu_estimator_embedding.checkpoint.bundle import dtypes
-from tpu_estimator_embedding.checkpoint.bundle.bundle_writer import Advance
-from tpu_estimator_embedding.checkpoint.bundle.stored_tensor import StoredTensor, bytes_of
-from tpu_estimator_embedding.checkpoint.layouts.table_layouts import TABLE_LAYOUTS_KEY
-from tpu_estimator_embedding.checkpoint.output_files import new_files
+from tpu_estimator_embedding.checkpoint import stored_tensor
+from tpu_estimator_embedding.checkpoint.bundle import Advance
+from tpu_estimator_embedding.checkpoint.files import new_files
+from tpu_estimator_embedding.checkpoint.stored_tensor import StoredTensor, bytes_of
+from tpu_estimator_embedding.checkpoint.table_layouts import TABLE_LAYOUTS_KEY
 
 _SUFFIX = ".npy"
 
@@ -33,7 +33,7 @@ class NpzTensor(StoredTensor):
         if self._fortran:
             raise ValueError(f"`checkpoint` must hold arrays in C order, got {member} in {path} "
                              "in Fortran order.")
-        super().__init__(dtypes.tensorflow_number(dtype), shape)
+        super().__init__(stored_tensor.tensorflow_number(dtype), shape)
         self._position = 0
         self._file: IO[bytes] | None = None
 

@@ -13,8 +13,7 @@ import numpy as np
 import tensorflow as tf
 from tensorflow.core.framework import attr_value_pb2
 
-from tpu_estimator_embedding.checkpoint.layouts.row_moves import RowMove, moves
-from tpu_estimator_embedding.checkpoint.layouts.table_layouts import TableLayout
+from tpu_estimator_embedding.checkpoint.table_layouts import RowMove, TableLayout, moves
 from tpu_estimator_embedding.types import Tensor
 
 _PART = "_table_part"  # attribute of the op, which imported graphs keep

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""The output of the `checkpoint` commands.
+"""What the `checkpoint` commands print.
 
 >>> print(format_table(["table", "rows"], [["words", "1,000"], ["b", "7"]]))
 table   rows
@@ -7,12 +7,17 @@ words  1,000
 b          7
 """
 
-from collections.abc import Sequence
+from __future__ import annotations
 
-from tpu_estimator_embedding.checkpoint.comparison import Comparison, TensorComparison
+from collections.abc import Sequence
+from typing import TYPE_CHECKING
+
 from tpu_estimator_embedding.checkpoint.contents import PARAMETERS
-from tpu_estimator_embedding.checkpoint.conversion import Conversion
-from tpu_estimator_embedding.checkpoint.inspection import CheckpointReport, TableReport
+
+if TYPE_CHECKING:  # a command loads only what it runs
+    from tpu_estimator_embedding.checkpoint.comparison import Comparison, TensorComparison
+    from tpu_estimator_embedding.checkpoint.conversion import Conversion
+    from tpu_estimator_embedding.checkpoint.inspection import CheckpointReport, TableReport
 
 _UNITS = ("B", "KiB", "MiB", "GiB", "TiB")
 

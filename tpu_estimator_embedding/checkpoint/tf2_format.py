@@ -1,0 +1,432 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Checkpoints of `tf.train.Checkpoint` with a TF2 TPUEmbedding or with layers that have tables.
+
+Their object graph has Python objects as nodes, and as edges the attributes that reference another
+object. The values of a variable are an attribute of its node; their key is the path from the root:
+
+>>> graph = format_graph({("embedding", "words/accumulators"): "words/Adagrad"})
+>>> [(value.path, value.full_name, value.key) for value in parse_graph(graph)]
+[(('embedding', 'words/accumulators'), 'words/Adagrad',
+  'embedding/words.Saccumulators/.ATTRIBUTES/VARIABLE_VALUE')]
+
+Without a template, a converted checkpoint has the structure of
+
+    tf.train.Checkpoint(embedding=tpu_embedding, variables={"dense/kernel": kernel, ...})
+
+or with `layer=tpu_embedding_layer` instead of `embedding`. With a template, saved by the program
+that will restore it, the checkpoint has the structure of the template and the values of the source.
+"""
+
+import collections
+import dataclasses
+import pathlib
+import re
+from collections.abc import Collection, Mapping
+
+import numpy as np
+
+from tpu_estimator_embedding import checks
+from tpu_estimator_embedding.checkpoint.bundle import BundleTensor
+from tpu_estimator_embedding.checkpoint.bundle_format import (
+    Fields,
+    all_bytes,
+    bytes_field,
+    parse_fields,
+    varint_field,
+)
+from tpu_estimator_embedding.checkpoint.contents import PARAMETERS, Contents, Table
+from tpu_estimator_embedding.checkpoint.names import (
+    SLOT_NAMES,
+    SLOT_SUFFIXES,
+    Names,
+    optimizers_with,
+    unique,
+)
+from tpu_estimator_embedding.checkpoint.stored_tensor import ArrayTensor, StoredTensor, TextTensor
+from tpu_estimator_embedding.checkpoint.table_layouts import TableLayout
+
+GRAPH_KEY = "_CHECKPOINTABLE_OBJECT_GRAPH"
+VALUE = "VARIABLE_VALUE"
+
+Path = tuple[str, ...]
+
+
+@dataclasses.dataclass(frozen=True)
+class Value:
+    """The values of a variable.
+
+    Attributes:
+        path: the attributes from the root to the variable. For an optimizer's slot, the path of
+            its variable, then `.OPTIMIZER_SLOT`, the optimizer and the name of the slot.
+        full_name: the name of the variable in the program that saved it.
+        key: key of the tensor with the values.
+    """
+
+    path: Path
+    full_name: str
+    key: str
+
+
+def value_key(path: Path) -> str:
+    """Returns the key of the values of a variable.
+
+    >>> value_key(("embedding", "words/accumulators"))
+    'embedding/words.Saccumulators/.ATTRIBUTES/VARIABLE_VALUE'
+    """
+    return f"{object_path(path)}/.ATTRIBUTES/{VALUE}"
+
+
+def object_path(path: Path) -> str:
+    """Returns a path in one string, with slashes in names escaped as TensorFlow does."""
+    return "/".join(name.replace(".", "..").replace("/", ".S") for name in path)
+
+
+def parse_object_path(text: str) -> Path:
+    """Parses the result of `object_path`."""
+    return tuple(re.sub(r"\.([.S])", lambda found: "/" if found[1] == "S" else ".", name)
+                 for name in text.split("/"))
+
+
+def parse_graph(content: bytes) -> list[Value]:
+    """Returns the values in a graph.
+
+    Raises:
+        ValueError: if the content is not an object graph.
+    """
+    attributes = [parse_fields(attribute) for node in all_bytes(parse_fields(content), 1)
+                  for attribute in all_bytes(parse_fields(node), 2)]
+    return [Value(parse_object_path(key.split("/.ATTRIBUTES/")[0]), _text(attribute, 2), key)
+            for attribute in attributes for key in [_text(attribute, 3)]]
+
+
+def format_graph(names: Mapping[Path, str]) -> bytes:
+    """Returns the serialized graph of variables.
+
+    Args:
+        names: path from the root -> full name of the variable there.
+
+    Raises:
+        ValueError: if a path is empty, or leads through another variable.
+    """
+    for path in names:
+        inside = next((path[:depth] for depth in range(len(path)) if path[:depth] in names), None)
+        checks.check(bool(path) and inside is None, "names", "paths to variables, of which none is "
+                     "inside another", object_path(path))
+    children: dict[Path, list[Path]] = collections.defaultdict(list)
+    numbers: dict[Path, int] = {(): 0}
+    for path in names:
+        for depth in range(1, len(path) + 1):
+            if path[:depth] not in numbers:
+                numbers[path[:depth]] = len(numbers)
+                children[path[:depth - 1]].append(path[:depth])
+    has_values = bytes_field(5, varint_field(1, 1))
+    return b"".join(bytes_field(1, b"".join(
+        bytes_field(1, varint_field(1, numbers[child]) + bytes_field(2, child[-1].encode()))
+        for child in children[path]) + _format_value(path, names) + has_values)
+        for path in numbers)
+
+
+def _format_value(path: Path, names: Mapping[Path, str]) -> bytes:
+    if path not in names:
+        return b""
+    return bytes_field(2, bytes_field(1, VALUE.encode()) + bytes_field(2, names[path].encode())
+                       + bytes_field(3, value_key(path).encode()))
+
+
+def _text(fields: Fields, number: int) -> str:
+    return b"".join(all_bytes(fields, number)[-1:]).decode()
+
+
+LAYER_TABLES = "_tables"  # the attribute of a TPUEmbeddingLayer with its tables
+EMBEDDING = "embedding"  # name of a TPUEmbedding in a Checkpoint in TensorFlow's documentation
+VARIABLES = "variables"  # name of the dictionary of other variables
+TRAPS = ("_trap", "tpu_embedding_trap")  # variables of a layer whose values have no meaning
+
+_BOOKKEEPING = ("save_counter", *TRAPS)
+_STACKS = "_sparse_core_table_layouts"  # an attribute of TPUEmbeddingV2
+_UNNAMED = re.compile(r"Variable(_\d+)?$")
+
+Tensors = Mapping[str, BundleTensor]
+
+
+@dataclasses.dataclass(frozen=True)
+class SavedObjects:
+    """The variables in an object graph.
+
+    Attributes:
+        tables: name of a table in TF2 -> slot, or "" for the table itself -> its values.
+        variables: all other variables, except bookkeeping.
+        others: keys of bookkeeping values.
+    """
+
+    tables: Mapping[str, Mapping[str, Value]]
+    variables: tuple[Value, ...]
+    others: tuple[str, ...]
+
+
+def find_objects(values: list[Value], tensors: Tensors, objects: tuple[str, ...],
+                 wanted: Collection[str] = ()) -> SavedObjects:
+    """Divides the values of a graph into tables and other variables.
+
+    Args:
+        values: the values in the graph.
+        tensors: key -> tensor.
+        objects: paths of the objects with tables; () recognizes them by names and slots.
+        wanted: names of tables, which identify an object if nothing else does.
+
+    Raises:
+        ValueError: if an object does not exist, or tables are stacked.
+    """
+    values = [value for value in values if value.key in tensors]
+    checks.check(not any(_STACKS in value.path for value in values), "checkpoint",
+                 "of tables that are not stacked", _STACKS,
+                 "Restore it into a TPUEmbeddingV2, and save its tables one by one.")
+    children: dict[Path, dict[str, Value]] = collections.defaultdict(dict)
+    for value in values:
+        children[value.path[:-1]][value.path[-1]] = value
+    holders = [path for path in children if object_path(path) in objects] if objects else (
+        [path for path, found in children.items() if _has_slots(path, found)]
+        or [path for path, found in children.items() if path[-1:] == (EMBEDDING,)
+            or wanted and found.keys() >= set(wanted)])
+    checks.check(len(holders) >= len(objects), "objects", "paths of objects with tables",
+                 objects)
+    tables: dict[str, dict[str, Value]] = {}
+    for holder in holders:
+        for name, slots in _tables_of(children[holder], tensors).items():
+            checks.check(name not in tables, "objects", "paths of one object for each table",
+                         holders, f"Several have a table {name!r}.")
+            tables[name] = slots
+    keys = {value.key for slots in tables.values() for value in slots.values()}
+    rest = [value for value in values if value.key not in keys]
+    return SavedObjects(
+        tables, tuple(value for value in rest if value.path[-1] not in _BOOKKEEPING),
+        tuple(value.key for value in rest if value.path[-1] in _BOOKKEEPING))
+
+
+def read_objects(path: pathlib.Path, tensors: Tensors, names: Names, objects: tuple[str, ...],
+                 optimizers: Mapping[str, str]) -> Contents:
+    """Returns the contents of a TF2 checkpoint, with the names of TPUEstimator.
+
+    Args:
+        path: path of the checkpoint.
+        tensors: key -> tensor.
+        names: names that differ from those of TPUEstimator.
+        objects: see `find_objects`.
+        optimizers: name of a table -> its optimizer, needed if several optimizers have such slots.
+    """
+    found = find_objects(parse_graph(tensors[GRAPH_KEY].text()), tensors, objects)
+    tables = [_read_table(name, slots, tensors, names, optimizers)
+              for name, slots in found.tables.items()]
+    variables = named_variables(found.variables, names)
+    is_layer = any(value.path[-2:-1] == (LAYER_TABLES,)
+                   for slots in found.tables.values() for value in slots.values())
+    return Contents(
+        path, "tpu-embedding-layer" if is_layer else "tf2",
+        unique(((table.name, table) for table in tables), "names",
+               "different for different tables"),
+        {name: tensors[value.key] for name, value in variables.items()},
+        (GRAPH_KEY, *found.others),
+        {**{object_path(value.path): name for name, value in variables.items()},
+         **dict(zip(found.tables, (table.name for table in tables), strict=True))})
+
+
+def _has_slots(path: Path, children: Mapping[str, Value]) -> bool:
+    return path[-1:] == (LAYER_TABLES,) or any(
+        table in children and slot in SLOT_NAMES
+        for table, _, slot in (name.rpartition("/") for name in children))
+
+
+def _tables_of(children: Mapping[str, Value],
+               tensors: Tensors) -> dict[str, dict[str, Value]]:
+    tables: dict[str, dict[str, Value]] = {}
+    for name in sorted(children):
+        table, _, slot = name.rpartition("/")
+        if table in children and slot in SLOT_NAMES:
+            tables.setdefault(table, {})[slot] = children[name]
+        elif len(tensors[children[name].key].shape) == 2:
+            tables.setdefault(name, {})[""] = children[name]
+    return tables
+
+
+def _read_table(name: str, slots: Mapping[str, Value], tensors: Tensors, names: Names,
+                optimizers: Mapping[str, str]) -> Table:
+    found = {slot: tensors[value.key] for slot, value in slots.items()}
+    rows = found.pop("")
+    former = names.former(name) or _former_name(name, slots[""], names)
+    optimizer = optimizers.get(former) or optimizers.get(name) or _optimizer(former, slots)
+    checks.check(set(SLOT_SUFFIXES.get(optimizer or "SGD", ())) == set(found),
+                 f"optimizer of table {name!r}", f"one with the slots {sorted(found)}", optimizer)
+    for slot, tensor in found.items():
+        checks.check(tensor.shape == rows.shape, f"slot {slot!r} of table {name!r}",
+                     f"of shape {rows.shape}", tensor.shape)
+    layout = TableLayout("div", 1, max(1, rows.shape[0]))
+    return Table(former, rows, found, optimizer, layout)
+
+
+def _former_name(name: str, value: Value, names: Names) -> str:
+    """Returns the name of the table in TPUEstimator, as recorded by a conversion."""
+    full_name = re.sub(r"/part_\d+$", "", value.full_name)
+    return full_name if names.of_table(full_name) == name else name
+
+
+def _optimizer(former: str, slots: Mapping[str, Value]) -> str | None:
+    candidates = optimizers_with(slots.keys() - {""})
+    if not candidates or len(slots) == 1:
+        return None
+    full_names = {slot: value.full_name for slot, value in slots.items() if slot}
+    said = [name for name in candidates if full_names == {
+        slot: f"{former}/{suffix}" for slot, suffix in SLOT_SUFFIXES[name].items()}]
+    return [*said, *candidates][0]
+
+
+def named_variables(values: tuple[Value, ...], names: Names) -> dict[str, Value]:
+    """Returns name in TPUEstimator, from `names` or the variable's own -> values."""
+    full_names = collections.Counter(value.full_name for value in values)
+
+    def name(value: Value) -> str:
+        path = object_path(value.path)
+        in_dictionary = value.path[-1] if value.path[:-1] == (VARIABLES,) else None
+        is_own = full_names[value.full_name] == 1 and not _UNNAMED.match(value.full_name)
+        return names.former(path) or in_dictionary or (is_own and value.full_name) or path
+
+    return unique(((name(value), value) for value in values), "names",
+                  "different for different variables")
+
+
+LAYER = "layer"
+
+_TABLES_AT: Mapping[str, Path] = {"tf2": (EMBEDDING,), "tpu-embedding-layer": (LAYER, LAYER_TABLES)}
+
+
+@dataclasses.dataclass(frozen=True)
+class ConvertedTensors:
+    """The output of a conversion.
+
+    Attributes:
+        tensors: key -> tensor.
+        left_out: names of variables of the source that the template does not have.
+        kept: names of variables of the template that the source does not have.
+    """
+
+    tensors: Mapping[str, StoredTensor]
+    left_out: tuple[str, ...] = ()
+    kept: tuple[str, ...] = ()
+
+
+def object_outputs(contents: Contents, form: str, names: Names) -> ConvertedTensors:
+    """Returns a checkpoint with a new object graph.
+
+    Args:
+        contents: the contents to write.
+        form: "tf2" or "tpu-embedding-layer".
+        names: names of tables in TF2, and paths of variables outside of `variables`.
+
+    Raises:
+        ValueError: if two variables would have the same path, or one would be inside another.
+    """
+    own: list[tuple[Path, str, StoredTensor]] = [
+        (("save_counter",), "save_counter", ArrayTensor(np.array(1, np.int64)))]
+    if form == "tpu-embedding-layer":
+        own.append(((LAYER, TRAPS[0]), TRAPS[1], ArrayTensor(np.zeros(1, np.float32))))
+    by_name = names.tables(contents.tables)
+    _check_no_slots(by_name)
+    of_tables = [((*_TABLES_AT[form], name if slot == PARAMETERS else f"{name}/{slot}"),
+                  table.key(slot), tensor)
+                 for name, table in by_name.items() for slot, tensor in table.tensors()]
+    others = [(_path_of(former, names), former, tensor)
+              for former, tensor in contents.variables.items()]
+    all_values = [*own, *of_tables, *others]
+    reserved = {_TABLES_AT[form][:1]: "the tables", (GRAPH_KEY,): "the object graph"}
+    for path, former, _ in others:
+        if names.path_of_variable(former) is not None:
+            _check_free(former, path, {**reserved, **{
+                other: repr(name) for other, name, _ in all_values if name != former}})
+    rule = "names", "different for different variables"
+    graph = format_graph(unique(((path, name) for path, name, _ in all_values), *rule))
+    return ConvertedTensors(unique([(GRAPH_KEY, TextTensor(graph)), *(
+        (value_key(path), tensor) for path, _, tensor in all_values)], *rule))
+
+
+def _path_of(former: str, names: Names) -> Path:
+    given = names.path_of_variable(former)
+    if given is None:
+        return VARIABLES, former
+    path = parse_object_path(given)
+    if not all(path) or {".", ".."} & set(path):
+        raise ValueError(f"`names` gives {former!r} the path {given!r}, which has an empty part or "
+                         "a part that is '.' or '..'. A path is like 'model/dense/kernel'.")
+    if object_path(path) != given:
+        raise ValueError(f"`names` gives {former!r} the path {given!r}. TensorFlow escapes '.' in "
+                         "the name of an attribute as '..', and '/' as '.S': write "
+                         f"{object_path(path)!r} for the attributes {list(path)}.")
+    return path
+
+
+def _check_free(former: str, path: Path, taken: Mapping[Path, str]) -> None:
+    for other, owner in taken.items():
+        shared = min(len(path), len(other))
+        if path[:shared] == other[:shared]:
+            raise ValueError(f"`names` gives {former!r} the path {object_path(path)!r}, which is "
+                             f"not free: {object_path(other)!r} holds {owner}. Choose another.")
+
+
+def _check_no_slots(tables: Mapping[str, Table]) -> None:
+    """Raises ValueError if the name of a table is that of a slot of another."""
+    for name in tables:
+        table, _, slot = name.rpartition("/")
+        if table in tables and slot in SLOT_NAMES:
+            raise ValueError(f"`names` must not give a table the name {name!r}, which is that of "
+                             f"a slot of table {table!r}.")
+
+
+def fill_template(contents: Contents, template: Mapping[str, BundleTensor], names: Names,
+                  objects: tuple[str, ...]) -> ConvertedTensors:
+    """Returns the checkpoint of a template with the values of the source.
+
+    Tables are matched by name. Other variables are matched by their name in the program that saved
+    the template, which is their name in TPUEstimator.
+
+    Args:
+        contents: the contents to write.
+        template: key -> tensor.
+        names: names that differ.
+        objects: paths of the objects with tables in the template; () finds them.
+
+    Raises:
+        ValueError: if a table or a slot is missing on either side.
+    """
+    by_name = names.tables(contents.tables)
+    found = find_objects(parse_graph(template[GRAPH_KEY].text()), template, objects, by_name)
+    check_same_names("tables", set(by_name), set(found.tables))
+    values: list[tuple[str, StoredTensor]] = []
+    for name, table in by_name.items():
+        slots = dict(table.tensors())
+        keys = {slot or PARAMETERS: value.key for slot, value in found.tables[name].items()}
+        check_same_names(f"slots of table {name!r}", set(slots), set(keys))
+        values += [(keys[slot], slots[slot]) for slot in slots]
+    places = named_variables(found.variables, names)
+    names.check_found([object_path(value.path) for value in found.variables],
+                      contents.variables.keys(), "template")
+    values += [(places[name].key, tensor) for name, tensor in contents.variables.items()
+               if name in places]
+    tensors = {**template, **unique(values, "names", "different for different variables")}
+    return ConvertedTensors(tensors, tuple(sorted(contents.variables.keys() - places.keys())),
+                   tuple(sorted(places.keys() - contents.variables.keys())))
+
+
+def check_same_names(what: str, source: set[str], template: set[str]) -> None:
+    """Raises ValueError unless source and template have the same tables or slots."""
+    checks.check(source == template, "template", f"of the {what} {sorted(source)}, which the "
+                 "checkpoint has", sorted(template))
+
+
+def check_same_shapes(tensors: Mapping[str, StoredTensor],
+                      template: Mapping[str, StoredTensor]) -> None:
+    """Raises ValueError unless values have the shapes and types of the template."""
+    for key, tensor in tensors.items():
+        found = template[key]
+        checks.check(tensor.shape == found.shape, f"shape of {key!r} in template",
+                     f"{list(tensor.shape)}, that of the checkpoint", list(found.shape),
+                     "`--resize TABLE=ROWS` changes the rows of a table.")
+        checks.check(tensor.dtype == found.dtype, f"dtype of {key!r} in template",
+                     f"TensorFlow's {tensor.dtype}, that of the checkpoint", found.dtype)
