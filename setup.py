@@ -231,8 +231,13 @@ def main() -> None:
             # maintains it for its Cloud Storage client, with wheels for every Python.
             "google-crc32c",
             "numpy",  # arrays of ids; the version is TensorFlow's choice
+            # What the checkpoint tools read and write without TensorFlow, which requires both:
+            "ml-dtypes",  # bfloat16 for NumPy
+            "protobuf>=4.22",  # the entries of a checkpoint's index
             "tqdm",  # progress lines
-            "tensorboard",  # tf.summary.scalar and its kind; TensorFlow's own until 2.20
+            # tf.summary.scalar and its kind, TensorFlow's own until 2.20; and the messages of
+            # object graphs in checkpoints, without TensorFlow.
+            "tensorboard",
         ],
         extras_require=EXTRAS,
         cmdclass={"build": FreshBuild, "bdist_wheel": wheel_command()},

@@ -1,11 +1,14 @@
 # SPDX-License-Identifier: Apache-2.0
 """What compare finds between two checkpoints."""
 
+import ml_dtypes
 import numpy as np
 import pytest
 
 from tests.checkpoint.saved import Saved, save_v1, variables
 from tpu_estimator_embedding import checkpoint
+from tpu_estimator_embedding.checkpoint.bundle import write_bundle
+from tpu_estimator_embedding.checkpoint.stored_tensor import ArrayTensor
 
 
 def changed(saved, name, index, value):
@@ -54,6 +57,16 @@ def test_tolerances(rtol, atol, agree, tmp_path):
     assert found.agree == agree
     [words] = [one for one in found.tensors if (one.name, one.slot) == ("words", "parameters")]
     assert (words.worst_row, words.differing_rows) == (7, int(not agree))
+
+
+@pytest.mark.parametrize("atol, agree", [(0, False), (0.01, True), (0.005, False)])
+def test_tolerances_apply_to_bfloat16(atol, agree, tmp_path):
+    for name, value in (("a", 1.0), ("b", 1.0078125)):  # neighbours in bfloat16
+        scale = np.array([2.0, value], ml_dtypes.bfloat16)
+        write_bundle(tmp_path / name, {"scale": ArrayTensor(scale)}, {}, lambda size: None)
+    found = checkpoint.compare(tmp_path / "a", tmp_path / "b", atol=atol)
+    [scale] = found.tensors
+    assert (found.agree, scale.worst_row, scale.max_difference) == (agree, 1, 0.0078125)
 
 
 @pytest.mark.parametrize("value", [np.nan, np.inf])

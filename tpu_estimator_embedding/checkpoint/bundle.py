@@ -21,7 +21,6 @@ from typing import BinaryIO
 import numpy as np
 
 from tpu_estimator_embedding import checks
-from tpu_estimator_embedding.checkpoint import stored_tensor
 from tpu_estimator_embedding.checkpoint.bundle_format import (
     HEADER_KEY,
     Entry,
@@ -36,7 +35,12 @@ from tpu_estimator_embedding.checkpoint.bundle_format import (
     slice_key,
 )
 from tpu_estimator_embedding.checkpoint.files import data_file, index_file, new_files
-from tpu_estimator_embedding.checkpoint.stored_tensor import BLOCK_BYTES, StoredTensor, bytes_of
+from tpu_estimator_embedding.checkpoint.stored_tensor import (
+    BLOCK_BYTES,
+    STRING,
+    StoredTensor,
+    bytes_of,
+)
 from tpu_estimator_embedding.checkpoint.table_layouts import TableLayout, part_starts, rows_by_part
 
 
@@ -138,7 +142,7 @@ class BundleTensor(StoredTensor):
     @property
     def is_text(self) -> bool:
         """Whether the values are strings."""
-        return self.dtype == stored_tensor.STRING
+        return self.dtype == STRING
 
     @property
     def is_in_rows(self) -> bool:
@@ -189,9 +193,6 @@ class BundleTensor(StoredTensor):
             where = tuple(slice(start, start + length) for start, length in piece.extents)
             whole[where] = np.frombuffer(content, whole.dtype).reshape(piece.entry.shape)
         return whole
-
-
-_INSPECT = "`tpu-estimator-embedding checkpoint inspect` lists what a checkpoint has."
 
 
 def read_bundle(prefix: pathlib.Path) -> dict[str, BundleTensor]:
@@ -309,7 +310,7 @@ def _write_whole(key: str, tensor: StoredTensor, offset: int, file: BinaryIO,
     for chunk in tensor.chunks():
         region.write(file, chunk)
         advance(len(chunk))
-        if tensor.dtype == stored_tensor.STRING:  # yielded in one piece
+        if tensor.dtype == STRING:  # yielded in one piece
             _, crc = decode_strings(bytes(chunk), int(np.prod(tensor.shape, dtype=np.int64)))
     yield key.encode(), region.entry(tensor.dtype, tensor.shape, crc)
 

@@ -1,136 +1,65 @@
 # SPDX-License-Identifier: Apache-2.0
-"""The entries of the index of a checkpoint.
+"""The format of TensorFlow's checkpoint files: the index, its entries, strings, checksums.
 
-A tensor that was saved as a whole has one entry. A tensor that was saved in parts has an entry
-that lists its slices, and one more entry per slice under a longer key.
+The index file is a table of sorted keys, in the format of LevelDB. A tensor that was saved as a
+whole has one entry. A tensor that was saved in parts has an entry that lists its slices, and one
+more entry per slice under a longer key.
 
 >>> entry = Entry(1, (13, 4), size=208, masked_crc=7)
->>> parse_entry(entry.encode()) == entry
+>>> parse_entry(parse_index(format_index({b"words": entry.encode()}))[b"words"]) == entry
 True
+
+Sources: "leveldb File format", https://github.com/google/leveldb/blob/main/doc/table_format.md;
+tensorflow/core/protobuf/tensor_bundle.proto.
 """
 
 import dataclasses
 import struct
 from collections.abc import Iterator, Mapping
+from typing import Any
 
 import google_crc32c
 import numpy as np
-
-Field = int | bytes
-Fields = dict[int, list[Field]]  # by number
-
-_VARINT, _FIXED64, _BYTES, _FIXED32 = 0, 1, 2, 5
-
-
-def varint(value: int) -> bytes:
-    """Encodes a non-negative int in groups of 7 bits, the lowest first."""
-    encoded = bytearray()
-    while value >= 128:
-        encoded.append(value & 127 | 128)
-        value >>= 7
-    encoded.append(value)
-    return bytes(encoded)
-
-
-def read_varint(content: bytes, position: int) -> tuple[int, int]:
-    """Returns a varint and the position after it.
-
-    Raises:
-        ValueError: if the varint is truncated, or has more than 64 bits.
-    """
-    value = shift = 0
-    while position < len(content) and shift < 64:
-        byte = content[position]
-        position += 1
-        value |= (byte & 127) << shift
-        if byte < 128:
-            return value, position
-        shift += 7
-    raise ValueError("a varint has no end")
-
-
-def varint_field(number: int, value: int) -> bytes:
-    """Encodes a field with an int, a bool or an enum."""
-    return varint(number << 3 | _VARINT) + varint(value)
-
-
-def bytes_field(number: int, value: bytes) -> bytes:
-    """Encodes a field with a string or another message."""
-    return varint(number << 3 | _BYTES) + varint(len(value)) + value
-
-
-def fixed32_field(number: int, value: int) -> bytes:
-    """Encodes a field with 32 bits."""
-    return varint(number << 3 | _FIXED32) + struct.pack("<I", value)
-
-
-def parse_fields(message: bytes) -> Fields:
-    """Returns field number -> values, in order.
-
-    Raises:
-        ValueError: if this is not a message.
-    """
-    fields: dict[int, list[Field]] = {}
-    position = 0
-    while position < len(message):
-        tag, position = read_varint(message, position)
-        value, position = _read_value(tag & 7, message, position)
-        fields.setdefault(tag >> 3, []).append(value)
-    return fields
-
-
-def _read_value(kind: int, message: bytes, position: int) -> tuple[Field, int]:
-    if kind == _VARINT:
-        return read_varint(message, position)
-    if kind == _BYTES:
-        size, position = read_varint(message, position)
-    elif kind in (_FIXED32, _FIXED64):
-        size = 4 if kind == _FIXED32 else 8
-    else:
-        raise ValueError(f"no field is of kind {kind}")
-    end = position + size
-    if end > len(message):
-        raise ValueError("a field has no end")
-    value = message[position:end]
-    return (value if kind == _BYTES else int.from_bytes(value, "little")), end
-
-
-def first_int(fields: dict[int, list[Field]], number: int, default: int = 0) -> int:
-    """Returns the int of a field; `default` if the message does not have the field."""
-    value = fields.get(number, [default])[-1]
-    if not isinstance(value, int):
-        raise ValueError(f"field {number} is no number")
-    return value
-
-
-def all_bytes(fields: dict[int, list[Field]], number: int) -> list[bytes]:
-    """Returns all strings or messages of a field."""
-    values = fields.get(number, [])
-    if not all(isinstance(value, bytes) for value in values):
-        raise ValueError(f"field {number} is no message")
-    return [value for value in values if isinstance(value, bytes)]
-
-
-_DELTA = 0xA282EAD8
-
-
-def crc32c(content: bytes | memoryview, crc: int = 0) -> int:
-    """Extends the checksum `crc` of preceding bytes by `content`."""
-    # Of writable buffers, the library accepts only arrays.
-    return int(google_crc32c.extend(crc, np.frombuffer(content, np.uint8)))
-
-
-def masked(crc: int) -> int:
-    """Returns a checksum in the masked form of files.
-
-    Source: the table format of LevelDB, which TensorFlow's checkpoints share.
-    """
-    return ((crc >> 15 | crc << 17 & 0xFFFFFFFF) + _DELTA) & 0xFFFFFFFF
-
+from google.protobuf import descriptor_pb2, descriptor_pool, message, message_factory
 
 HEADER_KEY = b""
 
 Slice = tuple[tuple[int, int | None], ...]  # (start, length) of each axis; None is the whole axis
+
+# The messages of tensorflow/core/protobuf/tensor_bundle.proto, as far as checkpoints use them:
+# field -> (number, type). TensorBoard has no copy of them, and importing TensorFlow's takes seconds
+# and half a gigabyte of memory.
+_MESSAGES: Mapping[str, Mapping[str, tuple[int, str]]] = {
+    "Header": {"num_shards": (1, "int32"), "endianness": (2, "int32"), "version": (3, "Version")},
+    "Version": {"producer": (1, "int32")},
+    "Entry": {"dtype": (1, "int32"), "shape": (2, "Shape"), "shard_id": (3, "int32"),
+              "offset": (4, "int64"), "size": (5, "int64"), "crc32c": (6, "fixed32"),
+              "slices": (7, "repeated Slice")},
+    "Shape": {"dim": (2, "repeated Dimension")},
+    "Dimension": {"size": (1, "int64")},
+    "Slice": {"extent": (1, "repeated Extent")},
+    "Extent": {"start": (1, "int64"), "length": (2, "int64")},
+}
+
+
+def _message_classes() -> dict[str, Any]:
+    file = descriptor_pb2.FileDescriptorProto(name="bundle.proto", package="bundle")
+    for name, fields in _MESSAGES.items():
+        described = file.message_type.add(name=name)
+        for field, (number, kind) in fields.items():
+            kind = kind.removeprefix("repeated ")
+            label = "LABEL_OPTIONAL" if fields[field][1] == kind else "LABEL_REPEATED"
+            described.field.add(name=field, number=number, label=label, **(
+                {"type": "TYPE_MESSAGE", "type_name": f".bundle.{kind}"} if kind in _MESSAGES
+                else {"type": f"TYPE_{kind.upper()}"}))
+    pool = descriptor_pool.DescriptorPool()  # not the default one, which is TensorFlow's
+    pool.AddSerializedFile(file.SerializeToString())
+    return {name: message_factory.GetMessageClass(pool.FindMessageTypeByName(f"bundle.{name}"))
+            for name in _MESSAGES}
+
+
+_CLASSES = _message_classes()
+_HEADER, _ENTRY = _CLASSES["Header"], _CLASSES["Entry"]
 
 
 @dataclasses.dataclass(frozen=True)
@@ -157,15 +86,15 @@ class Entry:
 
     def encode(self) -> bytes:
         """Returns the entry serialized for the index."""
-        shape = b"".join(bytes_field(2, varint_field(1, size) if size else b"")
-                         for size in self.shape)
-        start = varint_field(1, self.dtype) + bytes_field(2, shape)
-        if self.slices:
-            return start + b"".join(bytes_field(7, _encode_slice(one)) for one in self.slices)
-        return (start + (varint_field(3, self.shard) if self.shard else b"")
-                + (varint_field(4, self.offset) if self.offset else b"")
-                + (varint_field(5, self.size) if self.size else b"")
-                + fixed32_field(6, self.masked_crc))
+        content = _ENTRY(dtype=self.dtype, shape={"dim": [{"size": size or None}
+                                                          for size in self.shape]})
+        for piece in self.slices:
+            content.slices.add(extent=[{"start": start or None, "length": length}
+                                       for start, length in piece])
+        if not self.slices:
+            content.MergeFrom(_ENTRY(shard_id=self.shard or None, offset=self.offset or None,
+                                     size=self.size or None, crc32c=self.masked_crc))
+        return bytes(content.SerializeToString())
 
 
 def parse_entry(content: bytes) -> Entry:
@@ -174,16 +103,17 @@ def parse_entry(content: bytes) -> Entry:
     Raises:
         ValueError: if the content is not an entry.
     """
-    fields = parse_fields(content)
+    entry = _parse(_ENTRY, content)
     return Entry(
-        dtype=first_int(fields, 1), shape=_parse_shape(fields), shard=first_int(fields, 3),
-        offset=first_int(fields, 4), size=first_int(fields, 5), masked_crc=first_int(fields, 6),
-        slices=tuple(_parse_slice(one) for one in all_bytes(fields, 7)))
+        entry.dtype, tuple(dim.size for dim in entry.shape.dim), entry.shard_id, entry.offset,
+        entry.size, entry.crc32c, tuple(
+            tuple((extent.start, extent.length if extent.HasField("length") else None)
+                  for extent in piece.extent) for piece in entry.slices))
 
 
 def encode_header(num_shards: int) -> bytes:
     """Returns the value of HEADER_KEY: the number of data files, little-endian, version 1."""
-    return varint_field(1, num_shards) + bytes_field(3, varint_field(1, 1))
+    return bytes(_HEADER(num_shards=num_shards, version={"producer": 1}).SerializeToString())
 
 
 def parse_header(content: bytes) -> int:
@@ -192,10 +122,17 @@ def parse_header(content: bytes) -> int:
     Raises:
         ValueError: if the checkpoint was written in big-endian byte order.
     """
-    fields = parse_fields(content)
-    if first_int(fields, 2):
+    header = _parse(_HEADER, content)
+    if header.endianness:
         raise ValueError("it was written on a big-endian machine")
-    return first_int(fields, 1)
+    return int(header.num_shards)
+
+
+def _parse(message_class: Any, content: bytes) -> Any:
+    try:
+        return message_class.FromString(content)
+    except message.DecodeError as error:
+        raise ValueError(f"a message is damaged: {error}") from error
 
 
 def slice_key(name: str, piece: Slice) -> bytes:
@@ -204,23 +141,6 @@ def slice_key(name: str, piece: Slice) -> bytes:
     extents = b"".join(_ordered_signed(start) + _ordered_signed(-1 if length is None else length)
                        for start, length in piece)
     return b"\0" + escaped + b"\0\1" + _ordered(len(piece)) + extents
-
-
-def _parse_shape(fields: Fields) -> tuple[int, ...]:
-    return tuple(first_int(parse_fields(size), 1) for shape in all_bytes(fields, 2)
-                 for size in all_bytes(parse_fields(shape), 2))
-
-
-def _encode_slice(piece: Slice) -> bytes:
-    return b"".join(bytes_field(1, (varint_field(1, start) if start else b"")
-                                + (b"" if length is None else varint_field(2, length)))
-                    for start, length in piece)
-
-
-def _parse_slice(content: bytes) -> Slice:
-    extents = [parse_fields(extent) for extent in all_bytes(parse_fields(content), 1)]
-    return tuple((first_int(extent, 1), first_int(extent, 2) if 2 in extent else None)
-                 for extent in extents)
 
 
 def _ordered(value: int) -> bytes:
@@ -239,39 +159,6 @@ def _ordered_signed(value: int) -> bytes:
     prefix = ((1 << length) - 1) << (8 * length - length)
     content = (magnitude | prefix).to_bytes(length, "big")
     return bytes(byte ^ 0xFF for byte in content) if value < 0 else content
-
-
-def encode_string(text: bytes) -> tuple[bytes, int]:
-    """Returns the bytes of a scalar string for the data file, and their masked checksum."""
-    lengths_crc = _crc_of_lengths([len(text)])
-    stored_crc = struct.pack("<I", masked(lengths_crc))
-    return (varint(len(text)) + stored_crc + text,
-            masked(crc32c(text, crc32c(stored_crc, lengths_crc))))
-
-
-def decode_strings(stored: bytes, count: int) -> tuple[list[bytes], int]:
-    """Returns the strings of a tensor, and the masked checksum that the index must contain.
-
-    Raises:
-        ValueError: if the bytes are truncated.
-    """
-    lengths, position = [], 0
-    for _ in range(count):
-        length, position = read_varint(stored, position)
-        lengths.append(length)
-    crc = crc32c(stored[position:], _crc_of_lengths(lengths))
-    position += 4  # skips the checksum of the lengths; the other checksum covers it
-    strings = []
-    for length in lengths:
-        strings.append(stored[position:position + length])
-        position += length
-    return strings, masked(crc)
-
-
-def _crc_of_lengths(lengths: list[int]) -> int:
-    """Returns the checksum of lengths as 32-bit ints (64-bit from 4 GiB on), not as varints."""
-    return crc32c(b"".join(struct.pack("<Q" if length >> 32 else "<I", length)
-                           for length in lengths))
 
 
 _MAGIC = struct.pack("<Q", 0xDB4775248B80FB57)
@@ -347,3 +234,90 @@ def _block_items(content: bytes, offset: int, size: int) -> Iterator[tuple[bytes
         position += rest
         yield key, block[position:position + length]
         position += length
+
+
+def encode_string(text: bytes) -> tuple[bytes, int]:
+    """Returns the bytes of a scalar string for the data file, and their masked checksum.
+
+    The bytes are the length, a checksum of the length, and the text.
+
+    >>> stored, crc = encode_string(b"words")
+    >>> decode_strings(stored, count=1) == ([b"words"], crc)
+    True
+    """
+    lengths_crc = _crc_of_lengths([len(text)])
+    stored_crc = struct.pack("<I", masked(lengths_crc))
+    return (varint(len(text)) + stored_crc + text,
+            masked(crc32c(text, crc32c(stored_crc, lengths_crc))))
+
+
+def decode_strings(stored: bytes, count: int) -> tuple[list[bytes], int]:
+    """Returns the strings of a tensor, and the masked checksum that the index must contain.
+
+    Raises:
+        ValueError: if the bytes are truncated.
+    """
+    lengths, position = [], 0
+    for _ in range(count):
+        length, position = read_varint(stored, position)
+        lengths.append(length)
+    crc = crc32c(stored[position:], _crc_of_lengths(lengths))
+    position += 4  # skips the checksum of the lengths; the other checksum covers it
+    strings = []
+    for length in lengths:
+        strings.append(stored[position:position + length])
+        position += length
+    return strings, masked(crc)
+
+
+def _crc_of_lengths(lengths: list[int]) -> int:
+    """Returns the checksum of lengths as 32-bit ints (64-bit from 4 GiB on), not as varints."""
+    return crc32c(b"".join(struct.pack("<Q" if length >> 32 else "<I", length)
+                           for length in lengths))
+
+
+_DELTA = 0xA282EAD8
+
+
+def crc32c(content: bytes | memoryview, crc: int = 0) -> int:
+    """Extends the checksum `crc` of preceding bytes by `content`."""
+    # Of writable buffers, the library accepts only arrays.
+    return int(google_crc32c.extend(crc, np.frombuffer(content, np.uint8)))
+
+
+def masked(crc: int) -> int:
+    """Returns a checksum in the masked form of files, which is safe for data that contains CRCs.
+
+    >>> hex(crc32c(b"123456789")), hex(masked(crc32c(b"123456789")))
+    ('0xe3069283', '0xc78ab0e5')
+
+    Source: the table format of LevelDB, which TensorFlow's checkpoints share.
+    """
+    return ((crc >> 15 | crc << 17 & 0xFFFFFFFF) + _DELTA) & 0xFFFFFFFF
+
+
+def varint(value: int) -> bytes:
+    """Encodes a non-negative int in groups of 7 bits, the lowest first."""
+    encoded = bytearray()
+    while value >= 128:
+        encoded.append(value & 127 | 128)
+        value >>= 7
+    encoded.append(value)
+    return bytes(encoded)
+
+
+def read_varint(content: bytes, position: int) -> tuple[int, int]:
+    """Returns a varint and the position after it.
+
+    Raises:
+        ValueError: if the varint is truncated, or has more than 64 bits.
+    """
+    value = shift = 0
+    while position < len(content) and shift < 64:
+        byte = content[position]
+        position += 1
+        value |= (byte & 127) << shift
+        if byte < 128:
+            return value, position
+        shift += 7
+    raise ValueError("a varint has no end")

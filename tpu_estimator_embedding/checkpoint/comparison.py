@@ -7,13 +7,12 @@ from collections.abc import Callable, Iterator, Mapping
 import numpy as np
 
 from tpu_estimator_embedding import checks
-from tpu_estimator_embedding.checkpoint import stored_tensor
 from tpu_estimator_embedding.checkpoint.contents import PARAMETERS, Contents
 from tpu_estimator_embedding.checkpoint.conversion import StrPath
 from tpu_estimator_embedding.checkpoint.files import progress_bar
 from tpu_estimator_embedding.checkpoint.names import Names
 from tpu_estimator_embedding.checkpoint.reading import Reading, check_used, read_checkpoint
-from tpu_estimator_embedding.checkpoint.stored_tensor import StoredTensor, row_blocks
+from tpu_estimator_embedding.checkpoint.stored_tensor import STRING, StoredTensor, row_blocks
 
 
 @dataclasses.dataclass(frozen=True)
@@ -147,8 +146,10 @@ def _compare(name: str, slot: str | None, a: StoredTensor, b: StoredTensor,
         advance(left.nbytes)
         if left.tobytes() == right.tobytes():
             continue
-        if left.dtype.kind in "SV":  # strings and bfloat16 can only be equal or different
+        if left.dtype.kind == "S":  # strings can only be equal or different
             return TensorComparison(name, slot, rows, rows, float("nan"), 0)
+        if left.dtype.kind == "V":  # bfloat16, with which NumPy does not compute as with its own
+            left, right = left.astype(np.float32), right.astype(np.float32)
         differing += int((~are_close(left, right)).any(axis=1).sum())
         distances = _distances(left, right).max(axis=1, initial=0.0)
         row = int(np.argmax(distances))  # a NaN counts as the largest
@@ -159,7 +160,7 @@ def _compare(name: str, slot: str | None, a: StoredTensor, b: StoredTensor,
 
 def _blocks(a: StoredTensor, b: StoredTensor) -> Iterator[tuple[int, np.ndarray, np.ndarray]]:
     """Yields (first row, block of a, block of b); blocks are `[rows, values per row]`."""
-    if a.dtype == stored_tensor.STRING:
+    if a.dtype == STRING:
         left, right = (np.array([[b"".join(map(bytes, one.chunks()))]]) for one in (a, b))
         yield 0, left, right
     elif not a.shape:

@@ -10,16 +10,22 @@ import zipfile
 from collections.abc import Iterator, Mapping
 from typing import IO, Any
 
+import ml_dtypes
 import numpy as np
 
 from tpu_estimator_embedding import checks
-from tpu_estimator_embedding.checkpoint import stored_tensor
 from tpu_estimator_embedding.checkpoint.bundle import Advance
 from tpu_estimator_embedding.checkpoint.files import new_files
-from tpu_estimator_embedding.checkpoint.stored_tensor import StoredTensor, bytes_of
+from tpu_estimator_embedding.checkpoint.stored_tensor import (
+    StoredTensor,
+    bytes_of,
+    tensorflow_number,
+)
 from tpu_estimator_embedding.checkpoint.table_layouts import TABLE_LAYOUTS_KEY
 
 _SUFFIX = ".npy"
+# The format of NumPy has no bfloat16: its values are stored as pairs of bytes.
+_BFLOAT16, _PAIR = np.dtype(ml_dtypes.bfloat16), np.dtype("V2")
 
 
 class NpzTensor(StoredTensor):
@@ -33,7 +39,7 @@ class NpzTensor(StoredTensor):
         if self._fortran:
             raise ValueError(f"`checkpoint` must hold arrays in C order, got {member} in {path} "
                              "in Fortran order.")
-        super().__init__(stored_tensor.tensorflow_number(dtype), shape)
+        super().__init__(tensorflow_number(_BFLOAT16 if dtype == _PAIR else dtype), shape)
         self._position = 0
         self._file: IO[bytes] | None = None
 
@@ -144,4 +150,5 @@ def _read_header(file: IO[bytes]) -> tuple[tuple[int, ...], bool, np.dtype[Any]]
 
 def _write_header(file: IO[bytes], shape: tuple[int, ...], dtype: np.dtype[Any]) -> None:
     np.lib.format.write_array_header_1_0(file, {
-        "descr": np.lib.format.dtype_to_descr(dtype), "fortran_order": False, "shape": shape})
+        "descr": np.lib.format.dtype_to_descr(_PAIR if dtype == _BFLOAT16 else dtype),
+        "fortran_order": False, "shape": shape})

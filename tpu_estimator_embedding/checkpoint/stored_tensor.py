@@ -4,30 +4,33 @@
 import abc
 from collections.abc import Iterator
 
+import ml_dtypes
 import numpy as np
+from tensorboard.compat.proto import types_pb2
 
 from tpu_estimator_embedding.checkpoint.bundle_format import encode_string
 
-STRING, FLOAT32, INT64 = 7, 1, 9
+STRING: int = types_pb2.DT_STRING
+BLOCK_BYTES = 8 << 20  # read and written at once; small compared with the limit on memory
 
-_NUMPY = {FLOAT32: "f4", 2: "f8", 3: "i4", 4: "u1", 5: "i2", 6: "i1", 8: "c8", INT64: "i8",
-          10: "?", 17: "u2", 18: "c16", 19: "f2", 22: "u4", 23: "u8"}
-_BFLOAT16 = 14
+# Number of TensorFlow's DataType -> NumPy's dtype.
+_DTYPES = {types_pb2.DataType.Value(f"DT_{name}"): np.dtype(dtype) for name, dtype in {
+    "BFLOAT16": ml_dtypes.bfloat16, "HALF": np.float16, "FLOAT": np.float32, "DOUBLE": np.float64,
+    "COMPLEX64": np.complex64, "COMPLEX128": np.complex128, "BOOL": np.bool_,
+    "INT8": np.int8, "INT16": np.int16, "INT32": np.int32, "INT64": np.int64,
+    "UINT8": np.uint8, "UINT16": np.uint16, "UINT32": np.uint32, "UINT64": np.uint64}.items()}
 
 
 def numpy_dtype(number: int) -> np.dtype:
     """Returns NumPy's dtype for a number of TensorFlow's DataType.
 
-    bfloat16, which NumPy lacks, maps to pairs of bytes, so values can be copied but not computed.
-
     Raises:
         ValueError: if the values have no fixed size, or the number is unknown.
     """
-    if number == _BFLOAT16:
-        return np.dtype("V2")
-    if number not in _NUMPY:
-        raise ValueError(f"`dtype` must be one of numbers, got TensorFlow's DataType {number}.")
-    return np.dtype(f"<{_NUMPY[number]}" if _NUMPY[number] != "?" else "?")
+    if number not in _DTYPES:
+        raise ValueError(f"TensorFlow's DataType {number} is not supported: its values are not "
+                         "numbers of a fixed size.")
+    return _DTYPES[number]
 
 
 def tensorflow_number(dtype: np.dtype) -> int:
@@ -36,13 +39,10 @@ def tensorflow_number(dtype: np.dtype) -> int:
     Raises:
         ValueError: if TensorFlow does not have the dtype.
     """
-    for number in (*_NUMPY, _BFLOAT16):
-        if numpy_dtype(number) == dtype:
+    for number, known in _DTYPES.items():
+        if known == dtype:
             return number
-    raise ValueError(f"`dtype` must be one that TensorFlow has, got {dtype}.")
-
-
-BLOCK_BYTES = 8 << 20  # read and written at once; small compared with the limit on memory
+    raise ValueError(f"TensorFlow has no data type for NumPy's dtype {dtype}.")
 
 
 class StoredTensor(abc.ABC):

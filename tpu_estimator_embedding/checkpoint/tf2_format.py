@@ -24,16 +24,11 @@ import re
 from collections.abc import Collection, Mapping
 
 import numpy as np
+from google.protobuf import message
+from tensorboard.compat.proto.trackable_object_graph_pb2 import TrackableObjectGraph
 
 from tpu_estimator_embedding import checks
 from tpu_estimator_embedding.checkpoint.bundle import BundleTensor
-from tpu_estimator_embedding.checkpoint.bundle_format import (
-    Fields,
-    all_bytes,
-    bytes_field,
-    parse_fields,
-    varint_field,
-)
 from tpu_estimator_embedding.checkpoint.contents import PARAMETERS, Contents, Table
 from tpu_estimator_embedding.checkpoint.names import (
     SLOT_NAMES,
@@ -48,7 +43,19 @@ from tpu_estimator_embedding.checkpoint.table_layouts import TableLayout
 GRAPH_KEY = "_CHECKPOINTABLE_OBJECT_GRAPH"
 VALUE = "VARIABLE_VALUE"
 
+LAYER_TABLES = "_tables"  # the attribute of a TPUEmbeddingLayer with its tables
+EMBEDDING = "embedding"  # name of a TPUEmbedding in a Checkpoint in TensorFlow's documentation
+VARIABLES = "variables"  # name of the dictionary of other variables
+TRAPS = ("_trap", "tpu_embedding_trap")  # variables of a layer whose values have no meaning
+LAYER = "layer"  # name of a layer in a checkpoint without a template
+
 Path = tuple[str, ...]
+Tensors = Mapping[str, BundleTensor]
+
+_BOOKKEEPING = ("save_counter", *TRAPS)
+_STACKS = "_sparse_core_table_layouts"  # an attribute of TPUEmbeddingV2
+_UNNAMED = re.compile(r"Variable(_\d+)?$")
+_TABLES_AT: Mapping[str, Path] = {"tf2": (EMBEDDING,), "tpu-embedding-layer": (LAYER, LAYER_TABLES)}
 
 
 @dataclasses.dataclass(frozen=True)
@@ -93,10 +100,13 @@ def parse_graph(content: bytes) -> list[Value]:
     Raises:
         ValueError: if the content is not an object graph.
     """
-    attributes = [parse_fields(attribute) for node in all_bytes(parse_fields(content), 1)
-                  for attribute in all_bytes(parse_fields(node), 2)]
-    return [Value(parse_object_path(key.split("/.ATTRIBUTES/")[0]), _text(attribute, 2), key)
-            for attribute in attributes for key in [_text(attribute, 3)]]
+    try:
+        graph = TrackableObjectGraph.FromString(content)
+    except message.DecodeError as error:
+        raise ValueError(f"{GRAPH_KEY} of the checkpoint is no object graph: {error}.") from error
+    return [Value(parse_object_path(attribute.checkpoint_key.split("/.ATTRIBUTES/")[0]),
+                  attribute.full_name, attribute.checkpoint_key)
+            for node in graph.nodes for attribute in node.attributes]
 
 
 def format_graph(names: Mapping[Path, str]) -> bytes:
@@ -119,34 +129,13 @@ def format_graph(names: Mapping[Path, str]) -> bytes:
             if path[:depth] not in numbers:
                 numbers[path[:depth]] = len(numbers)
                 children[path[:depth - 1]].append(path[:depth])
-    has_values = bytes_field(5, varint_field(1, 1))
-    return b"".join(bytes_field(1, b"".join(
-        bytes_field(1, varint_field(1, numbers[child]) + bytes_field(2, child[-1].encode()))
-        for child in children[path]) + _format_value(path, names) + has_values)
-        for path in numbers)
-
-
-def _format_value(path: Path, names: Mapping[Path, str]) -> bytes:
-    if path not in names:
-        return b""
-    return bytes_field(2, bytes_field(1, VALUE.encode()) + bytes_field(2, names[path].encode())
-                       + bytes_field(3, value_key(path).encode()))
-
-
-def _text(fields: Fields, number: int) -> str:
-    return b"".join(all_bytes(fields, number)[-1:]).decode()
-
-
-LAYER_TABLES = "_tables"  # the attribute of a TPUEmbeddingLayer with its tables
-EMBEDDING = "embedding"  # name of a TPUEmbedding in a Checkpoint in TensorFlow's documentation
-VARIABLES = "variables"  # name of the dictionary of other variables
-TRAPS = ("_trap", "tpu_embedding_trap")  # variables of a layer whose values have no meaning
-
-_BOOKKEEPING = ("save_counter", *TRAPS)
-_STACKS = "_sparse_core_table_layouts"  # an attribute of TPUEmbeddingV2
-_UNNAMED = re.compile(r"Variable(_\d+)?$")
-
-Tensors = Mapping[str, BundleTensor]
+    graph = TrackableObjectGraph()
+    for path in numbers:
+        node = graph.nodes.add(has_checkpoint_values={"value": True}, children=[
+            {"node_id": numbers[child], "local_name": child[-1]} for child in children[path]])
+        if path in names:
+            node.attributes.add(name=VALUE, full_name=names[path], checkpoint_key=value_key(path))
+    return bytes(graph.SerializeToString())
 
 
 @dataclasses.dataclass(frozen=True)
@@ -291,11 +280,6 @@ def named_variables(values: tuple[Value, ...], names: Names) -> dict[str, Value]
 
     return unique(((name(value), value) for value in values), "names",
                   "different for different variables")
-
-
-LAYER = "layer"
-
-_TABLES_AT: Mapping[str, Path] = {"tf2": (EMBEDDING,), "tpu-embedding-layer": (LAYER, LAYER_TABLES)}
 
 
 @dataclasses.dataclass(frozen=True)
