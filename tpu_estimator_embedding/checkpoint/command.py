@@ -47,7 +47,7 @@ exit status:
   2  error: nothing was written
 """
 
-_FORMS = ("v1", "tf2", "tpu-embedding-layer", "keras-rs", "npz")
+_FORMATS = ("v1", "tf2", "tpu-embedding-layer", "keras-rs", "npz")
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
@@ -91,7 +91,7 @@ def _add_reading(parser: argparse.ArgumentParser) -> None:
 
 
 def _add_from(parser: argparse.ArgumentParser) -> None:
-    parser.add_argument("--from", dest="from_", choices=_FORMS,
+    parser.add_argument("--from", dest="from_", choices=_FORMATS,
                         help="the form that the checkpoint must have; default: any")
 
 
@@ -111,7 +111,7 @@ def _add_output(parser: argparse.ArgumentParser) -> None:
 def _add_convert(parser: argparse.ArgumentParser) -> None:
     _add_output(parser)
     _add_from(parser)
-    parser.add_argument("--to", choices=_FORMS, help="default: the form that it has")
+    parser.add_argument("--to", choices=_FORMATS, help="default: the form that it has")
     parser.add_argument("--template", metavar="CHECKPOINT", help="checkpoint of the TF2 or Keras "
                         "program that will restore the output; the output gets its structure")
     parser.add_argument("--hosts", type=int, metavar="M", help="v1: hosts that share the tables")

@@ -7,7 +7,7 @@ from collections.abc import Callable, Iterator, Mapping
 import numpy as np
 
 from tpu_estimator_embedding import checks
-from tpu_estimator_embedding.checkpoint.contents import PARAMETERS, Contents
+from tpu_estimator_embedding.checkpoint.contents import PARAMETERS, CheckpointContents
 from tpu_estimator_embedding.checkpoint.conversion import StrPath
 from tpu_estimator_embedding.checkpoint.files import progress_bar
 from tpu_estimator_embedding.checkpoint.names import Names
@@ -116,12 +116,12 @@ def _called(name: str, slot: str | None) -> str:
     return repr(name) if slot in (None, PARAMETERS) else f"slot {slot!r} of {name!r}"
 
 
-def _named_as_tf2(contents: Contents, names: Names) -> Contents:
+def _named_as_tf2(contents: CheckpointContents, names: Names) -> CheckpointContents:
     """Uses TF2's names of tables, because a TF2 checkpoint may not contain TPUEstimator's."""
     return dataclasses.replace(contents, tables=names.tables(contents.tables))
 
 
-def _table_pairs(a: Contents, b: Contents) -> dict[
+def _table_pairs(a: CheckpointContents, b: CheckpointContents) -> dict[
         tuple[str, str | None], tuple[StoredTensor, StoredTensor]]:
     _check_same("tables", set(a.tables), set(b.tables))
     pairs: dict[tuple[str, str | None], tuple[StoredTensor, StoredTensor]] = {}

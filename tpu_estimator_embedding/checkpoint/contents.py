@@ -62,7 +62,7 @@ class Table:
 
 
 @dataclasses.dataclass(frozen=True)
-class Contents:
+class CheckpointContents:
     """The contents of a checkpoint.
 
     Attributes:

@@ -11,7 +11,7 @@ import numpy as np
 
 from tpu_estimator_embedding import checks
 from tpu_estimator_embedding.checkpoint.bundle import read_bundle, write_bundle
-from tpu_estimator_embedding.checkpoint.contents import Contents, Table
+from tpu_estimator_embedding.checkpoint.contents import CheckpointContents, Table
 from tpu_estimator_embedding.checkpoint.files import (
     check_absent,
     check_output,
@@ -21,11 +21,11 @@ from tpu_estimator_embedding.checkpoint.files import (
     progress_bar,
     write_state,
 )
-from tpu_estimator_embedding.checkpoint.keras_rs_format import keras_rs_outputs
+from tpu_estimator_embedding.checkpoint.keras_rs_format import keras_rs_tensors
 from tpu_estimator_embedding.checkpoint.names import Names, slots_of, unique
 from tpu_estimator_embedding.checkpoint.npz_format import write_npz
 from tpu_estimator_embedding.checkpoint.reading import (
-    FORMS,
+    FORMATS,
     Reading,
     check_used,
     read_checkpoint,
@@ -42,13 +42,13 @@ from tpu_estimator_embedding.checkpoint.tf2_format import (
     ConvertedTensors,
     check_same_shapes,
     fill_template,
-    object_outputs,
+    tf2_tensors,
 )
 
 StrPath = str | os.PathLike[str]
 Layout = tuple[int, str]  # number of hosts, partition strategy
 
-_NAMED_FORMS = ("v1", "npz")  # with the names of TPUEstimator
+_NAMED_FORMATS = ("v1", "npz")  # with the names of TPUEstimator
 # What TensorFlow accepts in a graph, without the parts `.` and `..`.
 _VARIABLE_NAME = re.compile(
     r"(?!.*(?:^|/)\.{1,2}(?:/|$))[A-Za-z0-9.][\w.>-]*(?:/[\w.>-]+)*", re.ASCII)
@@ -68,7 +68,7 @@ class Conversion:
     """
 
     output: pathlib.Path
-    contents: Contents
+    contents: CheckpointContents
     left_out: tuple[str, ...]
     kept: tuple[str, ...]
     is_newest: bool
@@ -106,7 +106,7 @@ def convert(checkpoint: StrPath, output: StrPath, to: str | None = None, *,
         ValueError: if an argument is invalid, or the checkpoint is damaged or in another format.
     """
     if to is not None:
-        checks.check_one_of("to", FORMS, to)
+        checks.check_one_of("to", FORMATS, to)
     table_names = Names(names)
     contents = read_checkpoint(checkpoint, from_, table_names, reading)
     to = to or contents.form
@@ -114,7 +114,7 @@ def convert(checkpoint: StrPath, output: StrPath, to: str | None = None, *,
     check_used(reading, contents)
     _check_names(table_names, contents, to, template)
     contents = _changed(contents, resize or {}, global_step, without_slots)
-    outputs = _outputs(contents, to, table_names, template, layout, reading or Reading())
+    outputs = _converted(contents, to, table_names, template, layout, reading or Reading())
     path = _output_path(local_path("output", output), to, contents)
     check_absent([path if to == "npz" else index_file(path)])
     _write(path, to, contents, outputs, layout, progress)
@@ -144,7 +144,7 @@ def reshard(checkpoint: StrPath, output: StrPath, num_hosts: int, partition_stra
 
 def _check_combination(form: str, to: str, template: StrPath | None, layout: Layout | None) -> None:
     checks.check(layout is None or to == "v1", "layout", "left out unless `to` is 'v1'", layout)
-    checks.check(template is None or to not in _NAMED_FORMS, "template",
+    checks.check(template is None or to not in _NAMED_FORMATS, "template",
                  f"left out where `to` is {to!r}", template)
     checks.check(template is not None or to != "keras-rs" or form == to, "template",
                  "a checkpoint of the Keras model", template,
@@ -155,14 +155,15 @@ def _check_combination(form: str, to: str, template: StrPath | None, layout: Lay
         checks.check_one_of("partition_strategy", ("div", "mod"), layout[1])
 
 
-def _check_names(names: Names, contents: Contents, to: str, template: StrPath | None) -> None:
+def _check_names(names: Names, contents: CheckpointContents, to: str,
+                 template: StrPath | None) -> None:
     """Raises ValueError if a name would have no effect, or no variable of v1 can have it."""
-    same = {to, contents.form} <= set(_NAMED_FORMS) or contents.form == to and template is None
+    same = {to, contents.form} <= set(_NAMED_FORMATS) or contents.form == to and template is None
     checks.check(not names.given or not same, "names",
                  f"left out from {contents.form!r} to {to!r}, which have the same names",
                  dict(names.given))
     names.check_known(contents.tables, contents.variables)
-    if to not in _NAMED_FORMS:
+    if to not in _NAMED_FORMATS:
         return
     unused = {name: path for name, path in names.given.items() if contents.paths.get(path) != name}
     if unused:
@@ -175,7 +176,7 @@ def _check_names(names: Names, contents: Contents, to: str, template: StrPath | 
             raise ValueError(f"`names` has {name!r}, which no variable of TPUEstimator can have.")
 
 
-def _named_outputs(contents: Contents) -> ConvertedTensors:
+def _v1_tensors(contents: CheckpointContents) -> ConvertedTensors:
     """Returns the tensors of the contents under their names in TPUEstimator."""
     keys = {name: [table.key(slot) for slot, _ in table.tensors()]
             for name, table in contents.tables.items()}
@@ -194,8 +195,8 @@ def _named_outputs(contents: Contents) -> ConvertedTensors:
     return ConvertedTensors(tensors)
 
 
-def _changed(contents: Contents, resize: Mapping[str, int | Resize], global_step: int | None,
-             without_slots: bool) -> Contents:
+def _changed(contents: CheckpointContents, resize: Mapping[str, int | Resize],
+             global_step: int | None, without_slots: bool) -> CheckpointContents:
     checks.check(resize.keys() <= contents.tables.keys(), "resize",
                  f"of the tables {sorted(contents.tables)}", dict(resize))
     tables = dict(contents.tables)
@@ -211,30 +212,30 @@ def _changed(contents: Contents, resize: Mapping[str, int | Resize], global_step
     return dataclasses.replace(contents, tables=tables, variables=variables)
 
 
-def _outputs(contents: Contents, to: str, names: Names, template: StrPath | None,
+def _converted(contents: CheckpointContents, to: str, names: Names, template: StrPath | None,
              layout: Layout | None, reading: Reading) -> ConvertedTensors:
-    if to in _NAMED_FORMS:
+    if to in _NAMED_FORMATS:
         checks.check(to != "v1" or "global_step" in contents.variables, "global_step",
                      "in the checkpoint or given", None,
                      "TPUEstimator restores nothing without it.")
-        return _named_outputs(contents)
+        return _v1_tensors(contents)
     if template is None and contents.form != to:
-        return object_outputs(contents, to, names)
+        return tf2_tensors(contents, to, names)
     # A checkpoint that keeps its form is its own template.
     tensors = read_bundle(contents.path if template is None
                           else find_checkpoint(local_path("template", template)))
-    outputs = keras_rs_outputs(contents, tensors, names) if to == "keras-rs" else fill_template(
+    outputs = keras_rs_tensors(contents, tensors, names) if to == "keras-rs" else fill_template(
         contents, tensors, names, reading.objects)
     if template is not None:
         check_same_shapes(outputs.tensors, tensors)
     return outputs
 
 
-def _write(path: pathlib.Path, to: str, contents: Contents, outputs: ConvertedTensors,
+def _write(path: pathlib.Path, to: str, contents: CheckpointContents, outputs: ConvertedTensors,
            layout: Layout | None, progress: bool) -> None:
     total = sum(tensor.size for tensor in outputs.tensors.values())
     with progress_bar(f"Writing {path.name}", total, progress) as bar:
-        if to not in _NAMED_FORMS:
+        if to not in _NAMED_FORMATS:
             write_bundle(path, outputs.tensors, {}, bar.update)
             return
         layouts = {table.key(slot): _layout(table, layout if to == "v1" else (1, "div"))
@@ -255,7 +256,7 @@ def _layout(table: Table, layout: Layout | None) -> TableLayout:
     return TableLayout(layout[1], layout[0], table.vocabulary_size)
 
 
-def _output_path(output: pathlib.Path, to: str, contents: Contents) -> pathlib.Path:
+def _output_path(output: pathlib.Path, to: str, contents: CheckpointContents) -> pathlib.Path:
     if to == "npz":
         checks.check(output.suffix == ".npz", "output", "a name that ends in .npz", str(output))
     elif output.is_dir():

@@ -7,7 +7,7 @@ from collections.abc import Callable, Iterator, Mapping
 import numpy as np
 
 from tpu_estimator_embedding import checks
-from tpu_estimator_embedding.checkpoint.contents import PARAMETERS, Contents, Table
+from tpu_estimator_embedding.checkpoint.contents import PARAMETERS, CheckpointContents, Table
 from tpu_estimator_embedding.checkpoint.conversion import StrPath
 from tpu_estimator_embedding.checkpoint.files import local_path, new_files, progress_bar
 from tpu_estimator_embedding.checkpoint.names import Names
@@ -81,7 +81,7 @@ def extract(checkpoint: StrPath, table: str, output: StrPath, *, slots: bool = F
     return stop - start
 
 
-def _find(contents: Contents, name: str, names: Names) -> Table:
+def _find(contents: CheckpointContents, name: str, names: Names) -> Table:
     found = [former for former in contents.tables if former == name] or [
         former for former in contents.tables if names.of_table(former) == name]
     checks.check(len(found) == 1, "table", f"one of {sorted(found or contents.tables)}", name)

@@ -9,7 +9,7 @@ from typing import Any
 import numpy as np
 
 from tpu_estimator_embedding import checks
-from tpu_estimator_embedding.checkpoint.contents import PARAMETERS, Contents, Table
+from tpu_estimator_embedding.checkpoint.contents import PARAMETERS, CheckpointContents, Table
 from tpu_estimator_embedding.checkpoint.conversion import StrPath
 from tpu_estimator_embedding.checkpoint.files import check_absent, new_files, progress_bar
 from tpu_estimator_embedding.checkpoint.names import GROWING_SLOTS, Names
@@ -191,7 +191,7 @@ def _read_statistics(table: Table, advance: Any) -> RowStatistics:
     return statistics
 
 
-def _shapes(contents: Contents) -> dict[str, tuple[int, ...]]:
+def _shapes(contents: CheckpointContents) -> dict[str, tuple[int, ...]]:
     return {name: contents.variables[name].shape for name in sorted(contents.variables)}
 
 

@@ -14,7 +14,7 @@ from collections.abc import Mapping
 
 from tpu_estimator_embedding import checks
 from tpu_estimator_embedding.checkpoint.bundle import BundleTensor
-from tpu_estimator_embedding.checkpoint.contents import PARAMETERS, Contents, Table
+from tpu_estimator_embedding.checkpoint.contents import PARAMETERS, CheckpointContents, Table
 from tpu_estimator_embedding.checkpoint.names import Names, unique
 from tpu_estimator_embedding.checkpoint.stored_tensor import StoredTensor
 from tpu_estimator_embedding.checkpoint.table_layouts import TableLayout
@@ -140,7 +140,7 @@ def find_others(values: list[Value], names: Names) -> dict[str, Value]:
 
 
 def read_keras_rs(path: pathlib.Path, tensors: Mapping[str, BundleTensor], values: list[Value],
-                  names: Names) -> Contents:
+                  names: Names) -> CheckpointContents:
     """Returns the contents of the checkpoint, with the names of TPUEstimator.
 
     Raises:
@@ -161,14 +161,14 @@ def read_keras_rs(path: pathlib.Path, tensors: Mapping[str, BundleTensor], value
                                      TableLayout("div", 1, rows.shape[0]))))
     others = find_others(values, names)
     counter = others.pop(SAVE_COUNTER, None)
-    return Contents(path, "keras-rs",
-                    unique(tables, "names", "different for different tables"),
-                    {name: tensors[value.key] for name, value in others.items()},
-                    (GRAPH_KEY, *([counter.key] if counter else [])),
-                    {**{value.full_name: name for name, value in others.items()}, **paths})
+    return CheckpointContents(
+        path, "keras-rs", unique(tables, "names", "different for different tables"),
+        {name: tensors[value.key] for name, value in others.items()},
+        (GRAPH_KEY, *([counter.key] if counter else [])),
+        {**{value.full_name: name for name, value in others.items()}, **paths})
 
 
-def keras_rs_outputs(contents: Contents, template: Mapping[str, BundleTensor],
+def keras_rs_tensors(contents: CheckpointContents, template: Mapping[str, BundleTensor],
                      names: Names) -> ConvertedTensors:
     """Returns the checkpoint of the template with the values of the source.
 

@@ -15,7 +15,7 @@ from collections.abc import Collection, Mapping
 
 from tpu_estimator_embedding import checks
 from tpu_estimator_embedding.checkpoint.bundle import BundleTensor, read_bundle
-from tpu_estimator_embedding.checkpoint.contents import PARAMETERS, Contents, Table
+from tpu_estimator_embedding.checkpoint.contents import PARAMETERS, CheckpointContents, Table
 from tpu_estimator_embedding.checkpoint.files import find_checkpoint, local_path
 from tpu_estimator_embedding.checkpoint.keras_rs_format import (
     check_compiled,
@@ -39,7 +39,7 @@ from tpu_estimator_embedding.checkpoint.tf2_format import (
     read_objects,
 )
 
-FORMS = ("v1", "tf2", "tpu-embedding-layer", "keras-rs", "npz")
+FORMATS = ("v1", "tf2", "tpu-embedding-layer", "keras-rs", "npz")
 
 
 @dataclasses.dataclass(frozen=True)
@@ -64,12 +64,13 @@ class Reading:
 
 
 def read_checkpoint(path: str | os.PathLike[str], form: str | None = None,
-                    names: Names | None = None, reading: Reading | None = None) -> Contents:
+                    names: Names | None = None,
+                    reading: Reading | None = None) -> CheckpointContents:
     """Returns the contents of a checkpoint; values are read on demand.
 
     Args:
         path: a checkpoint, a directory whose file `checkpoint` names one, or an `.npz` file.
-        form: the form that it must have, one of FORMS; None accepts any form.
+        form: the form that it must have, one of FORMATS; None accepts any form.
         names: names that differ between TPUEstimator and TF2.
         reading: facts that the checkpoint does not contain.
 
@@ -79,7 +80,7 @@ def read_checkpoint(path: str | os.PathLike[str], form: str | None = None,
             apply to it.
     """
     if form is not None:
-        checks.check_one_of("form", FORMS, form)
+        checks.check_one_of("form", FORMATS, form)
     names, reading = names or Names(), reading or Reading()
     found = local_path("checkpoint", path)
     if found.is_file() and zipfile.is_zipfile(found) or found.suffix == ".npz":
@@ -102,7 +103,7 @@ def read_checkpoint(path: str | os.PathLike[str], form: str | None = None,
     return _check_form(contents, form)
 
 
-def check_used(reading: Reading | None, *contents: Contents) -> None:
+def check_used(reading: Reading | None, *contents: CheckpointContents) -> None:
     """Raises ValueError if an option does not apply to any of the checkpoints."""
     forms = {one.form for one in contents}
     named = forms & {"v1", "npz"}
@@ -124,22 +125,22 @@ def _values(tensors: Mapping[str, BundleTensor]) -> list[Value]:
     return parse_graph(tensors[GRAPH_KEY].text())
 
 
-def _read_npz(path: pathlib.Path, reading: Reading) -> Contents:
+def _read_npz(path: pathlib.Path, reading: Reading) -> CheckpointContents:
     if not path.exists():
         raise FileNotFoundError(f"`checkpoint` must be a file, got {path}, which is missing.")
     return _read_names(path, "npz", *read_npz(path), reading)
 
 
 def _read_names(path: pathlib.Path, form: str, tensors: Mapping[str, StoredTensor],
-                record: str | bytes | None, reading: Reading) -> Contents:
+                record: str | bytes | None, reading: Reading) -> CheckpointContents:
     layouts = {} if record is None else parse_table_layouts(record)
     tables = find_tables(tensors, layouts, reading.tables, reading.from_hosts)
     of_tables = {table.key(slot) for table in tables.values() for slot, _ in table.tensors()}
-    return Contents(path, form, tables, {
+    return CheckpointContents(path, form, tables, {
         key: tensor for key, tensor in tensors.items() if key not in of_tables})
 
 
-def _check_form(contents: Contents, form: str | None) -> Contents:
+def _check_form(contents: CheckpointContents, form: str | None) -> CheckpointContents:
     checks.check(form in (None, contents.form), "checkpoint", f"of the form {form!r}",
                  contents.form)
     return contents

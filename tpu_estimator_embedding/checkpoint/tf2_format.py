@@ -29,7 +29,7 @@ from tensorboard.compat.proto.trackable_object_graph_pb2 import TrackableObjectG
 
 from tpu_estimator_embedding import checks
 from tpu_estimator_embedding.checkpoint.bundle import BundleTensor
-from tpu_estimator_embedding.checkpoint.contents import PARAMETERS, Contents, Table
+from tpu_estimator_embedding.checkpoint.contents import PARAMETERS, CheckpointContents, Table
 from tpu_estimator_embedding.checkpoint.names import (
     SLOT_NAMES,
     SLOT_SUFFIXES,
@@ -193,7 +193,7 @@ def find_objects(values: list[Value], tensors: Tensors, objects: tuple[str, ...]
 
 
 def read_objects(path: pathlib.Path, tensors: Tensors, names: Names, objects: tuple[str, ...],
-                 optimizers: Mapping[str, str]) -> Contents:
+                 optimizers: Mapping[str, str]) -> CheckpointContents:
     """Returns the contents of a TF2 checkpoint, with the names of TPUEstimator.
 
     Args:
@@ -209,7 +209,7 @@ def read_objects(path: pathlib.Path, tensors: Tensors, names: Names, objects: tu
     variables = named_variables(found.variables, names)
     is_layer = any(value.path[-2:-1] == (LAYER_TABLES,)
                    for slots in found.tables.values() for value in slots.values())
-    return Contents(
+    return CheckpointContents(
         path, "tpu-embedding-layer" if is_layer else "tf2",
         unique(((table.name, table) for table in tables), "names",
                "different for different tables"),
@@ -297,7 +297,7 @@ class ConvertedTensors:
     kept: tuple[str, ...] = ()
 
 
-def object_outputs(contents: Contents, form: str, names: Names) -> ConvertedTensors:
+def tf2_tensors(contents: CheckpointContents, form: str, names: Names) -> ConvertedTensors:
     """Returns a checkpoint with a new object graph.
 
     Args:
@@ -363,7 +363,7 @@ def _check_no_slots(tables: Mapping[str, Table]) -> None:
                              f"a slot of table {table!r}.")
 
 
-def fill_template(contents: Contents, template: Mapping[str, BundleTensor], names: Names,
+def fill_template(contents: CheckpointContents, template: Mapping[str, BundleTensor], names: Names,
                   objects: tuple[str, ...]) -> ConvertedTensors:
     """Returns the checkpoint of a template with the values of the source.
 
@@ -394,8 +394,9 @@ def fill_template(contents: Contents, template: Mapping[str, BundleTensor], name
     values += [(places[name].key, tensor) for name, tensor in contents.variables.items()
                if name in places]
     tensors = {**template, **unique(values, "names", "different for different variables")}
-    return ConvertedTensors(tensors, tuple(sorted(contents.variables.keys() - places.keys())),
-                   tuple(sorted(places.keys() - contents.variables.keys())))
+    return ConvertedTensors(
+        tensors, tuple(sorted(contents.variables.keys() - places.keys())),
+        tuple(sorted(places.keys() - contents.variables.keys())))
 
 
 def check_same_names(what: str, source: set[str], template: set[str]) -> None:

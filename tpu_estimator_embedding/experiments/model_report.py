@@ -8,7 +8,7 @@ from collections.abc import Callable
 
 import tpu_estimator_embedding
 from tpu_estimator_embedding import checks
-from tpu_estimator_embedding.checkpoint.contents import Contents
+from tpu_estimator_embedding.checkpoint.contents import CheckpointContents
 from tpu_estimator_embedding.checkpoint.files import find_checkpoint
 from tpu_estimator_embedding.checkpoint.inspection import NORM_EDGES, CheckpointReport, inspect
 from tpu_estimator_embedding.checkpoint.reading import read_checkpoint
@@ -77,7 +77,7 @@ def write_report(model_dir: pathlib.Path, out: pathlib.Path) -> list[pathlib.Pat
     return [page, *files]
 
 
-def _read_newest(model_dir: pathlib.Path) -> tuple[CheckpointReport, Contents] | None:
+def _read_newest(model_dir: pathlib.Path) -> tuple[CheckpointReport, CheckpointContents] | None:
     for attempt in range(_TRIES):
         try:
             prefix = find_checkpoint(model_dir)
@@ -196,7 +196,7 @@ def _table_rows(report: CheckpointReport) -> list[list[str]]:
     return rows
 
 
-def _neighbour_parts(contents: Contents) -> list[str]:
+def _neighbour_parts(contents: CheckpointContents) -> list[str]:
     rows = [["table", "hot id", "nearest ids (cosine)"]]
     tables = [table for table in contents.tables.values()
               if table.vocabulary_size > 1 and table.dimension > 1]

@@ -17,7 +17,7 @@ from typing import Any
 
 from google.protobuf import descriptor_pb2, descriptor_pool, message_factory
 
-from tpu_estimator_embedding.plan.table_stacking import SparseCores, TableLayout, TableStack
+from tpu_estimator_embedding.plan.table_stacking import SparseCores, StackedTableLayout, TableStack
 
 _PACKAGE = "tpu_estimator_embedding"
 _Field = descriptor_pb2.FieldDescriptorProto
@@ -60,11 +60,11 @@ def from_bytes(serialized: bytes) -> tuple[TableStack, ...]:
     """
     message = _layouts_class()()
     message.ParseFromString(serialized)
-    by_stack: dict[str, list[TableLayout]] = {}
+    by_stack: dict[str, list[StackedTableLayout]] = {}
     for table in message.tables:
         cores = SparseCores(table.num_partitions, table.num_sparse_cores // table.num_partitions)
         vocabulary_size, dimension = table.unsharded_shape
-        by_stack.setdefault(table.stacked_table_name, []).append(TableLayout(
+        by_stack.setdefault(table.stacked_table_name, []).append(StackedTableLayout(
             table.table_name, vocabulary_size, dimension, cores,
             table.sparse_core_shard_row_offset, table.sparse_core_shard_rotation))
     return tuple(TableStack(name, tuple(sorted(layouts, key=lambda layout: layout.row_offset)))

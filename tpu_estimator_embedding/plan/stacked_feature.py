@@ -11,7 +11,7 @@
 import dataclasses
 from typing import Any
 
-from tpu_estimator_embedding.plan.table_stacking import TableLayout, TableStack
+from tpu_estimator_embedding.plan.table_stacking import StackedTableLayout, TableStack
 
 
 @dataclasses.dataclass(frozen=True)
@@ -32,7 +32,7 @@ class StackedFeature:
     num_samples: int
 
     @property
-    def layout(self) -> TableLayout:
+    def layout(self) -> StackedTableLayout:
         """The layout of the table's rows in the stack."""
         return self.stack.table(self.table)
 

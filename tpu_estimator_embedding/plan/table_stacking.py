@@ -86,7 +86,7 @@ class StackLimits:
 
 
 @dataclasses.dataclass(frozen=True)
-class TableLayout:
+class StackedTableLayout:
     """The layout of one table's rows in a stack.
 
     Attributes:
@@ -131,7 +131,7 @@ class TableStack:
     """
 
     name: str
-    tables: tuple[TableLayout, ...]
+    tables: tuple[StackedTableLayout, ...]
 
     @property
     def cores(self) -> SparseCores:
@@ -148,7 +148,7 @@ class TableStack:
         """Rows and columns of the stack, padding included."""
         return sum(table.padded_rows for table in self.tables), self.tables[0].padded_dimension
 
-    def table(self, name: str) -> TableLayout:
+    def table(self, name: str) -> StackedTableLayout:
         """Returns the layout of the table `name`."""
         return next(table for table in self.tables if table.name == name)
 
@@ -200,7 +200,7 @@ def _fits(stack: list[StackableTable], cores: SparseCores, limits: StackLimits) 
 def _lay_out(stack: list[StackableTable], cores: SparseCores) -> TableStack:
     layouts, row_offset = [], 0
     for position, table in enumerate(stack):
-        layouts.append(TableLayout(
+        layouts.append(StackedTableLayout(
             table.name, table.vocabulary_size, table.dimension, cores, row_offset,
             rotation=position * cores.num_sc_per_chip % cores.count))
         row_offset += layouts[-1].padded_rows // cores.count
@@ -222,7 +222,7 @@ def stack_rows(stack: TableStack, tables: Mapping[str, Tensor]) -> Tensor:
                       for shard in range(stack.cores.count) for layout in stack.tables], 0)
 
 
-def rows_of_shard(layout: TableLayout, values: Tensor, shard: int) -> Tensor:
+def rows_of_shard(layout: StackedTableLayout, values: Tensor, shard: int) -> Tensor:
     """Returns the rows of one table that one core holds: `[rows in shard, padded dimension]`.
 
     Args:
@@ -246,7 +246,7 @@ def unstack_rows(stack: TableStack, rows: Tensor) -> dict[str, Tensor]:
             for layout, part in zip(stack.tables, shards, strict=True)}
 
 
-def _from_shards(layout: TableLayout, shards: Tensor) -> Tensor:
+def _from_shards(layout: StackedTableLayout, shards: Tensor) -> Tensor:
     by_id = tf.transpose(tf.roll(shards, -layout.rotation, axis=0), [1, 0, 2])
     padded = tf.reshape(by_id, [layout.padded_rows, layout.padded_dimension])
     return padded[:layout.vocabulary_size, :layout.dimension]

@@ -19,7 +19,7 @@ from tpu_estimator_embedding.mid_level.sparse_core.stack_checkpoint import (
 from tpu_estimator_embedding.plan.embedding_plan import TablePlan
 from tpu_estimator_embedding.plan.table_stacking import (
     SparseCores,
-    TableLayout,
+    StackedTableLayout,
     TableStack,
     unstack_rows,
 )
@@ -123,7 +123,7 @@ class WholeTable:
     def __init__(self, name: str, variable: tf.Variable):
         rows, columns = variable.shape.as_list()
         self._name, self._variable = name, variable
-        self.stack = TableStack(name, (TableLayout(name, rows, columns, SparseCores(1, 1)),))
+        self.stack = TableStack(name, (StackedTableLayout(name, rows, columns, SparseCores(1, 1)),))
 
     def assign(self, value: Tensor) -> None:
         """Sets the table from a stack of the same layout."""

@@ -14,7 +14,7 @@ from tpu_estimator_embedding.engine.partitioned_embedding import create_variable
 from tpu_estimator_embedding.mid_level.sparse_core.to_stacks import Stacks
 from tpu_estimator_embedding.mid_level.step.table_variables import outside_strategies
 from tpu_estimator_embedding.plan.table_stacking import (
-    TableLayout,
+    StackedTableLayout,
     TableStack,
     rows_of_shard,
     unstack_rows,
@@ -155,7 +155,7 @@ def initialize_tables(stacks: Stacks, variables: Mapping[str, Mapping[str, Stack
                         {layout.name: _initial_rows(stacks, layout)})
 
 
-def _initial_rows(stacks: Stacks, layout: TableLayout) -> Tensor:
+def _initial_rows(stacks: Stacks, layout: StackedTableLayout) -> Tensor:
     initializer = stacks.tables.table_by_name[layout.name].initializer
     shape, options = (layout.vocabulary_size, layout.dimension), {}
     if "shard_info" in inspect.signature(initializer).parameters:

@@ -22,7 +22,7 @@ from tpu_estimator_embedding.plan.stacked_feature import StackedFeature
 from tpu_estimator_embedding.plan.table_stacking import (
     SparseCores,
     StackableTable,
-    TableLayout,
+    StackedTableLayout,
     TableStack,
     stack_tables,
 )
@@ -238,7 +238,7 @@ def given_stacks(cores: SparseCores, stacked_table_to_tables: Mapping[str, Seque
     return given
 
 
-def _layout(config: Any, place: tuple[str, int, int], cores: SparseCores) -> TableLayout:
+def _layout(config: Any, place: tuple[str, int, int], cores: SparseCores) -> StackedTableLayout:
     _, first_row, rotation = place
-    return TableLayout(config.name, config.vocabulary_size, config.dim, cores,
-                       first_row // cores.count, rotation)
+    return StackedTableLayout(config.name, config.vocabulary_size, config.dim, cores,
+                              first_row // cores.count, rotation)
