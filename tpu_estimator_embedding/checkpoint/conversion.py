@@ -114,7 +114,7 @@ def convert(checkpoint: StrPath, output: StrPath, to: str | None = None, *,
     check_used(reading, contents)
     _check_names(table_names, contents, to, template)
     contents = _changed(contents, resize or {}, global_step, without_slots)
-    outputs = _converted(contents, to, table_names, template, layout, reading or Reading())
+    outputs = _converted(contents, to, table_names, template, reading or Reading())
     path = _output_path(local_path("output", output), to, contents)
     check_absent([path if to == "npz" else index_file(path)])
     _write(path, to, contents, outputs, layout, progress)
@@ -213,7 +213,7 @@ def _changed(contents: CheckpointContents, resize: Mapping[str, int | Resize],
 
 
 def _converted(contents: CheckpointContents, to: str, names: Names, template: StrPath | None,
-             layout: Layout | None, reading: Reading) -> ConvertedTensors:
+               reading: Reading) -> ConvertedTensors:
     if to in _NAMED_FORMATS:
         checks.check(to != "v1" or "global_step" in contents.variables, "global_step",
                      "in the checkpoint or given", None,
