@@ -156,6 +156,15 @@ def test_twenty_steps_give_equal_numbers(name, runs):
     assert len(found.steps) == STEPS
 
 
+@pytest.mark.parametrize("name", sorted(PROGRAMS))
+def test_variables_of_hooks_and_no_others_are_named_and_left_out(name, runs):
+    made = {"continuous_evaluation": ("signal_early_stopping/STOP",)}.get(name, ())
+    assert RunResult.load(runs[0] / name / "old").of_hooks == made
+    notes = " ".join(RunResult.load(runs[0] / name / "new").notes)
+    assert all(f"{variable!r} was made by a hook" in notes for variable in made)
+    assert ("made by a hook" in notes) == bool(made)
+
+
 @pytest.mark.parametrize("name, codes", [
     ("continuous_evaluation", {"TEE404"}), ("contrib_ranking", {"TEE408"}),
     ("neural_collaborative_filtering", {"TEE408"}),

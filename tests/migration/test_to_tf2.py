@@ -6,7 +6,8 @@ import re
 
 import pytest
 
-from tpu_estimator_embedding.migration.rewrite import rewrite
+from tpu_estimator_embedding.migration import programs
+from tpu_estimator_embedding.migration.rewrite import rewrite, rewrite_files
 
 PROGRAM = '''\
 import tensorflow.compat.v1 as tf
@@ -205,7 +206,7 @@ def make_spec():
     assert text.count("tpu_estimator_embedding") == 1
 
 
-def test_containers_of_configurations_that_nothing_reads_any_more_go():
+def test_containers_of_configurations_that_nothing_reads_any_more_go(tmp_path):
     program = PROGRAM.replace("embedding_config_spec=spec", "embedding_config_spec=make_spec()")
     program += """
 
@@ -226,3 +227,39 @@ def make_spec():
     assert not re.search("make_spec|TABLES|FEATURES|FLAGS", text)
     assert "READ = [" in text
     assert "LOADED = {" in text  # which calls a function that may do more
+    assert not KEPT.findall(migrated_beside("import numpy as train", program, tmp_path))
+
+
+KEPT = re.compile("^(?:def )?(make_spec|TABLES|FEATURES)", re.MULTILINE)
+
+
+def migrated_beside(other, program, folder):
+    (folder / "train.py").write_text(program)
+    (folder / "other.py").write_text(other)
+    [file] = rewrite_files(programs.find([folder / "train.py"]), to="tf2")  # the other is not given
+    both = rewrite_files(programs.find([folder]), to="tf2")
+    assert [one.after for one in both if one.path.name == "train.py"] == [file.after]
+    return file.after.decode()
+
+
+@pytest.mark.parametrize("other, kept", [
+    ("from train import TABLES", ["TABLES"]),
+    ("from .train import FEATURES as features", ["FEATURES"]),
+    ("import train\nprint(train.TABLES)", ["TABLES"]),
+    ("from jobs import train as job\nprint(getattr(job, 'FEATURES'))", ["FEATURES"]),
+    ("import importlib\nimportlib.import_module('jobs.train').make_spec()", ["make_spec"]),
+    ("from jobs.train import *", ["TABLES", "FEATURES", "make_spec"]),
+])
+def test_containers_that_another_module_reads_stay(other, kept, tmp_path):
+    program = PROGRAM + """
+
+TABLES = {"words": TableConfig(100, 8)}
+FEATURES = {name: FeatureConfig("words") for name in ("a", "b")}
+
+
+def make_spec():
+    return tf.estimator.tpu.experimental.EmbeddingConfigSpec(TABLES, FEATURES)
+"""
+    found = KEPT.findall(migrated_beside(other, program, tmp_path))
+    # What is kept keeps what it reads.
+    assert found == (["TABLES", "FEATURES", "make_spec"] if "make_spec" in kept else kept)

@@ -3,15 +3,18 @@
 
 import dataclasses
 import importlib.util
+import re
+import textwrap
 
 import pytest
 from absl import flags
 
 from tests.migration.test_config_text import captured, codes_of
+from tests.subprocesses import run_python
 from tpu_estimator_embedding.config.optimization_parameters import AdagradParameters
 from tpu_estimator_embedding.config.table_config import TableConfig
 from tpu_estimator_embedding.migration.captured_file import written
-from tpu_estimator_embedding.migration.value_sources import sources_of
+from tpu_estimator_embedding.migration.value_sources import ProgramModule, sources_of
 
 PROGRAM = '''
 FLAGS = flags.FLAGS
@@ -34,7 +37,8 @@ def flag_values():
 def with_sources(program, values):
     names = {"FLAGS": values, "ROWS": 1000, "OTHER": 100}
     return dataclasses.replace(captured(AdagradParameters(0.1)),
-                               sources=tuple(sources_of(program, names)))
+                               sources=tuple(sources_of(
+                                   [ProgramModule("train.py", "__main__", program, names)])))
 
 
 def test_expression_of_flags_is_written_and_followed(values, monkeypatch, tmp_path):
@@ -110,3 +114,119 @@ def test_variables_around_a_learning_rate_are_decisions_at_their_line():
     [found] = [one for one in findings if one.code == "TEE307"]
     assert "`rate`" in found.message and "0.25" in found.message
     assert text.splitlines()[found.line - 1].startswith("def _make_")
+
+
+def fixed(main, **others):
+    """Whether the number of rows of each TableConfig in modules is the same in every run."""
+    modules = []
+    for name, text in {**others, "__main__": main}.items():
+        names = dict.fromkeys(re.findall("[A-Z]{3,}", text), 40)
+        modules.append(ProgramModule(f"{name}.py", name, text, names))
+    found = [one for one in sources_of(modules) if one.argument == "vocabulary_size"]
+    return [one.is_fixed for one in found], [dict(one.imports) for one in found]
+
+
+FROM = "from settings import ROWS\nTableConfig(ROWS, 8)"
+DOTTED = "import settings\nTableConfig(settings.ROWS, 8)"
+
+
+@pytest.mark.parametrize("main, settings, is_fixed", [
+    (FROM, "ROWS = 40", True),
+    (DOTTED, "BASE = 20\nROWS = BASE * 2", True),
+    ("from settings import *\nTableConfig(ROWS, 8)", "ROWS = 40", True),
+    (FROM, "ROWS = int(os.environ['ROWS'])", False),
+    (DOTTED, "ROWS = args.rows", False),
+    ("from settings import *\nTableConfig(ROWS, 8)", "ROWS = args.rows", False),
+    (DOTTED + "\nsettings.ROWS = args.rows", "ROWS = 40", False),
+    (DOTTED + "\nsetattr(settings, name, args.rows)", "ROWS = 40", False),
+    (DOTTED + "\nvars(settings).update(given)", "ROWS = 40", False),
+    (DOTTED + "\nsettings.__dict__[name] = args.rows", "ROWS = 40", False),
+    (FROM, "ROWS = 40\nexec(open('overrides.py').read())", False),
+    ("import settings\nsettings.SIZES['a'] = args.rows\nTableConfig(settings.SIZES['a'], 8)",
+     "SIZES = {'a': 40}", False),
+    ("SIZES = {'a': 40}\nSIZES.update(given)\nTableConfig(SIZES['a'], 8)", "", False),
+])
+def test_values_of_other_modules_are_fixed_where_nothing_can_change_them(
+        main, settings, is_fixed):
+    assert fixed(main, settings=settings)[0] == [is_fixed]
+
+
+@pytest.mark.parametrize("main, imports", [
+    (FROM, {"ROWS": "from settings import ROWS"}),
+    (DOTTED, {"settings": "import settings"}),
+    ("import settings as s\nTableConfig(s.ROWS * 2, 8)", {"s": "import settings as s"}),
+    ("from settings import *\nTableConfig(ROWS, 8)", {}),
+    ("from settings import ROWS\nTableConfig(int(ROWS), 8)", {}),
+    (f"{FROM}\nROWS = 7", {}),
+])
+def test_variables_of_other_modules_are_imported_as_the_program_does(main, imports):
+    assert fixed(main, settings="ROWS = args.rows") == ([False], [imports])
+
+
+def test_module_that_will_import_the_configuration_is_not_imported_by_it():
+    others = {"settings": "import model\nROWS = args.rows", "model": "TPUEstimator(model_fn)"}
+    assert fixed(FROM, **others) == ([False], [{}])
+
+
+MODULES = {
+    "settings.py": """
+        import os
+        from absl import flags
+        flags.DEFINE_float("rate", 0.2, "")
+        ROWS = int(os.environ.get("ROWS", "40"))
+        DIM = 8
+        """,
+    "tables.py": """
+        import os
+        import settings
+        from absl import flags
+        from settings import DIM
+        from tpu_estimator_embedding import AdagradParameters, FeatureConfig, TableConfig
+        FLAGS = flags.FLAGS
+
+        def spec():
+            return ({"title": FeatureConfig("words"), "body": FeatureConfig(
+                        "words", max_sequence_length=int(os.environ.get("LENGTH", "5")))},
+                    {"words": TableConfig(settings.ROWS, DIM, combiner="sum")},
+                    AdagradParameters(FLAGS.rate * 0.5))
+        """,
+    "train.py": """
+        import sys
+        import tables
+        from absl import flags
+        from tpu_estimator_embedding import EmbeddingConfigSpec, TPUEstimator, tf_estimator
+        flags.FLAGS(sys.argv)
+        features, configs, parameters = tables.spec()
+        TPUEstimator(
+            lambda features, labels, mode, params: None, train_batch_size=8,
+            config=tf_estimator.tpu.RunConfig(model_dir="model"),
+            embedding_config_spec=EmbeddingConfigSpec(
+                feature_to_config_dict=features, table_to_config_dict=configs,
+                optimization_parameters=parameters))
+        """,
+}
+
+
+def test_flags_and_variables_of_imported_modules_are_followed_or_reported(tmp_path):
+    for name, text in MODULES.items():
+        (tmp_path / name).write_text(textwrap.dedent(text))
+    done = run_python("""
+        import json, sys
+        from tpu_estimator_embedding.migration.captured_config import capture
+        from tpu_estimator_embedding.migration.captured_file import written
+        text, findings = written(capture("train.py", ["--rate=0.4"]), "tf2")
+        open("embedding_config.py", "w").write(text)
+        print(json.dumps([[one.code, one.path, one.line] for one in findings]), file=sys.stderr)
+        """, cwd=tmp_path)
+    line = 1 + [index for index, text in enumerate(textwrap.dedent(
+        MODULES["tables.py"]).splitlines()) if "LENGTH" in text][0]
+    assert f'["TEE307", "tables.py", {line}]' in done.stderr, done.stderr
+    assert done.stderr.count("TEE307") == 1 and "TEE305" not in done.stderr
+    done = run_python("""
+        import embedding_config, settings
+        from absl import flags
+        flags.FLAGS(["train.py", "--rate=3"])
+        table = embedding_config.feature_config()["title"].table
+        print(table.vocabulary_size, table.dim, table.optimizer.learning_rate)
+        """, cwd=tmp_path, ROWS="70")
+    assert done.stdout.split()[-3:] == ["70", "8", "1.5"], done.stderr

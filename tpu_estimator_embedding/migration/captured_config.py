@@ -3,12 +3,15 @@
 
 import dataclasses
 import functools
-import inspect
+import os
 import pathlib
-from collections.abc import Mapping, Sequence
+import sys
+import sysconfig
+from collections.abc import Mapping, Sequence, Set
 from typing import Any
 
-from tpu_estimator_embedding.migration.value_sources import Source, sources_of
+import tpu_estimator_embedding
+from tpu_estimator_embedding.migration.value_sources import ProgramModule, Source, sources_of
 from tpu_estimator_embedding.plan.embedding_plan import EmbeddingPlan
 from tpu_estimator_embedding.runtime import capture as program_capture
 from tpu_estimator_embedding.runtime import program_runner
@@ -63,6 +66,7 @@ def capture(path: str, arguments: Sequence[str] = (), *, is_tf1: bool = False,
     run = functools.partial(program_runner.run_file, path, arguments)
     set_up = ProgramSetup(is_tf1)
     names = None
+    earlier = frozenset(sys.modules)
     if steps:
         found, names = _run_to_model_fn(run, set_up)
     else:
@@ -72,17 +76,32 @@ def capture(path: str, arguments: Sequence[str] = (), *, is_tf1: bool = False,
                         num_hosts=found.constructor_arguments["num_hosts"] or 1)
     return CapturedConfig(pathlib.Path(path).name, plan,
                           found.constructor_arguments["train_batch_size"], names,
-                          tuple(_sources(path, found.constructor_arguments["model_fn"])))
+                          tuple(sources_of(_program_modules(path, earlier))))
 
 
-def _sources(path: str, model_fn: Any) -> list[Source]:
-    """Returns the expressions that constructors got in the program, while its names are known."""
-    while isinstance(model_fn, functools.partial):
-        model_fn = model_fn.func
-    names = getattr(inspect.unwrap(model_fn), "__globals__", {})
-    is_same = names.get("__file__") is not None and (
-        pathlib.Path(names["__file__"]).resolve() == pathlib.Path(path).resolve())
-    return sources_of(pathlib.Path(path).read_bytes(), names if is_same else {})
+def _program_modules(path: str, earlier: Set[str]) -> list[ProgramModule]:
+    """Returns the modules of the program that has just run, libraries not included.
+
+    Args:
+        path: the program.
+        earlier: names of the modules that were imported before it ran.
+    """
+    folder = pathlib.Path(path).resolve().parent
+    libraries = [pathlib.Path(sysconfig.get_path(name)).resolve()
+                 for name in ("stdlib", "platstdlib", "purelib", "platlib")]
+    libraries.append(pathlib.Path(tpu_estimator_embedding.__file__).resolve().parent)
+    found = [ProgramModule(path, "__main__", pathlib.Path(path).read_bytes(),
+                           vars(sys.modules["__main__"]))]
+    for name, module in sorted(sys.modules.items()):
+        file = pathlib.Path(getattr(module, "__file__", None) or "").resolve()
+        if name == "__main__" or file.suffix != ".py" or any(
+                file.is_relative_to(library) for library in libraries):
+            continue
+        if name not in earlier or file.is_relative_to(folder):
+            shown = os.path.join(os.path.dirname(path), os.path.relpath(file, folder))
+            found.append(ProgramModule(os.path.normpath(shown), name, file.read_bytes(),
+                                       vars(module)))
+    return found
 
 
 def _run_to_model_fn(run: Any, set_up: ProgramSetup) -> tuple[Any, Mapping[str, str]]:

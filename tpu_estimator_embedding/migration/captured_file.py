@@ -42,7 +42,7 @@ def capture_file(path: str | os.PathLike[str], name: pathlib.PurePath,
     except NoEstimatorError as error:
         finding = Finding(os.fspath(path), 0, 0, "TEE304", str(error))
         return MigratedFile(new, name.with_name(FILE_NAME), before, before, (finding,))
-    findings = [dataclasses.replace(finding, path=os.fspath(path) if finding.path else str(new))
+    findings = [dataclasses.replace(finding, path=finding.path or str(new))
                 for finding in findings]
     return MigratedFile(new, name.with_name(FILE_NAME), before, text.encode(), tuple(findings))
 
@@ -50,7 +50,7 @@ def capture_file(path: str | os.PathLike[str], name: pathlib.PurePath,
 def written(captured: CapturedConfig, stage: str = "imports") -> tuple[str, list[Finding]]:
     """Returns the text of a captured program's `embedding_config.py`, checked, and findings.
 
-    Findings have the program as their path where their lines are those of the program.
+    Findings have the path of a module of the program where their lines are those of the module.
     """
     is_keras_rs = stage == "keras-rs"
     writer = KerasRsWriter(captured) if is_keras_rs else ConfigWriter(captured)

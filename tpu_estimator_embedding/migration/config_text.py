@@ -54,7 +54,7 @@ class ConfigWriter:
         self._captured = captured
         self._texts = Texts(imports=dict(self.imports))
         self._sources = expressions(captured.sources)
-        self._used: set[str] = set()  # texts of sources that were written
+        self._used: set[object] = set()  # meanings of sources that were written
         self._anchors: list[str] = []  # what stands in the line of each finding
         self._tables = {table.name: _identifier(table.name) for table in captured.plan.tables}
         self.findings: list[Finding] = []
@@ -75,17 +75,20 @@ class ConfigWriter:
 
     def values_of_one_run(self) -> list[Finding]:
         """Returns findings, at lines of the program, about values that are fixed in the text."""
-        return [Finding(self._captured.program, source.line, 0, "TEE307",
+        return [Finding(source.path, source.line, 0, "TEE307",
                         f"`{source.argument}={source.text}` is not followed any more")
                 for source in self._captured.sources
-                if not source.is_fixed and source.text not in self._used]
+                if not source.is_fixed and source.meaning not in self._used]
 
     def _value(self, argument: str, value: Any) -> str:
-        """Returns the expression of flags that gave an argument its value, or the value."""
+        """Returns the expression that gave an argument its value in every run, or the value."""
         source = self._sources.get((argument, value))
-        if source is None:
+        if source is None or any(
+                name in self._tables.values() or name in self._texts.definitions
+                or self._texts.imports.get(name, line) != line for name, line in source.imports):
             return repr(value)
-        self._used.add(source.text)
+        self._used.add(source.meaning)
+        self._texts.imports.update(source.imports)
         for name in source.flags:
             self._texts.flags(name)
         return source.text

@@ -76,6 +76,8 @@ def rewrite_files(files: Sequence[tuple[pathlib.Path, pathlib.PurePath]],
                   dense_optimizer: str = to_tf2.LEGACY) -> list[MigratedFile]:
     """Rewrites the files of one program: if one of them uses TensorFlow 1.x, all do.
 
+    Other files in their directories are read, and what these import is kept.
+
     Args:
         files: the path of each, and its name relative to the argument.
         is_tf1, to, dense_optimizer: as for `rewrite`.
@@ -84,14 +86,18 @@ def rewrite_files(files: Sequence[tuple[pathlib.Path, pathlib.PurePath]],
         OSError: a file cannot be read.
     """
     read = [(path, name, path.read_bytes()) for path, name in files]
+    given = {path.resolve() for path, _ in files}
+    beside = [path.read_bytes() for folder in sorted({path.parent for path in given})
+              for path in sorted(folder.glob("*.py")) if path not in given and path.is_file()
+              ] if to in to_tf2.TRAINERS else []
     results = _rewrite_all([(str(path), data) for path, _, data in read], is_tf1, to,
-                           dense_optimizer)
+                           dense_optimizer, beside)
     return [MigratedFile(path, name, data, result.data, result.findings)
             for (path, name, data), result in zip(read, results, strict=True)]
 
 
 def _rewrite_all(files: Sequence[tuple[str, bytes]], is_tf1: bool | None,
-                 to: str, dense_optimizer: str) -> list[Rewritten]:
+                 to: str, dense_optimizer: str, beside: Sequence[bytes] = ()) -> list[Rewritten]:
     checks.check_one_of("to", STAGES, to)
     checks.check_one_of("dense_optimizer", to_tf2.DENSE_OPTIMIZERS, dense_optimizer)
     checks.check(dense_optimizer == to_tf2.LEGACY or to in ("tf2", "layers"), "dense_optimizer",
@@ -119,7 +125,8 @@ def _rewrite_all(files: Sequence[tuple[str, bytes]], is_tf1: bool | None,
         has_estimator = any(b"TPUEstimator" in result.data for result in results)
         results = [to_tf2.report_uses(result, data, path)
                    if has_estimator and b"TPUEstimator" not in result.data
-                   else to_tf2.rewrite(result, data, path, to, dense_optimizer)
+                   else to_tf2.rewrite(result, data, path, to, dense_optimizer, [
+                       *beside, *(text for other, text in files if other != path)])
                    for (path, data), result in zip(files, results, strict=True)]
     return [dataclasses.replace(result, findings=(
         *result.findings, *([notes[path]] if path in notes else [])))

@@ -12,7 +12,7 @@ from __future__ import annotations
 
 import dataclasses
 import difflib
-from collections.abc import Iterable
+from collections.abc import Iterable, Sequence, Set
 
 import libcst as cst
 from libcst import matchers
@@ -52,8 +52,8 @@ os.environ.setdefault("KERAS_BACKEND", "tensorflow")  # before Keras RS is impor
 """
 
 
-def rewrite(imports: Rewritten, original: bytes, path: str, stage: str,
-            dense_optimizer: str) -> Rewritten:
+def rewrite(imports: Rewritten, original: bytes, path: str, stage: str, dense_optimizer: str,
+            others: Sequence[bytes] = ()) -> Rewritten:
     """Rewrites a module that has explicit imports; one without a TPUEstimator is unchanged.
 
     Args:
@@ -61,13 +61,14 @@ def rewrite(imports: Rewritten, original: bytes, path: str, stage: str,
         original: its text before, in whose lines findings are.
         path: its name in the findings.
         stage, dense_optimizer: as for `rewrite.rewrite`.
+        others: the texts of the other modules, which may read its configurations.
     """
     if b"TPUEstimator" not in imports.data:
         return imports
     source = parse(imports.data, path)
     writer = _Writer(source, stage, dense_optimizer == KERAS)
     try:
-        data = writer.run()
+        data = writer.run(unused_configs.read_by(others, path))
     except NotSplitError as error:
         writer.report_all(error.problems)
         data = imports.data
@@ -122,7 +123,7 @@ class _Writer:
         for problem in problems:
             self.report(problem.node, problem.code, problem.message)
 
-    def run(self) -> bytes:
+    def run(self, elsewhere: Set[str]) -> bytes:
         module = self._source.module
         calls = [call for call in _calls(module) if dotted(call.func)[-1:] == (_ESTIMATOR,)]
         subclasses = [node for node in matchers.findall(module, matchers.ClassDef())
@@ -151,7 +152,7 @@ class _Writer:
         self.report(function, "TEE401", f"`{function.name.value}`")
         self.report(calls[0], "TEE403", f"`TPUEstimator` is now `{self._trainer}`")
         return unused_configs.with_imports(
-            unused_configs.without_unused(body), self._imports(module)).bytes
+            unused_configs.without_unused(body, elsewhere), self._imports(module)).bytes
 
     def _imports(self, module: cst.Module) -> str:
         """Returns the imports that the program needs, besides its own."""

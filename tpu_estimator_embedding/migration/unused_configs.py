@@ -3,7 +3,10 @@
 
 from __future__ import annotations
 
+import ast
 import collections
+import pathlib
+from collections.abc import Iterable, Set
 from typing import Any
 
 import libcst as cst
@@ -19,14 +22,19 @@ _HARMLESS = ("dict", "list", "tuple", "range", "zip", "enumerate", "sorted", "in
 _FROM = matchers.SimpleStatementLine([matchers.ImportFrom()])
 
 
-def without_unused(module: cst.Module) -> cst.Module:
+def without_unused(module: cst.Module, elsewhere: Set[str] = frozenset()) -> cst.Module:
     """Removes unused configurations, until there are none.
 
     These are assignments of a configuration, or a container of some, to a variable that is used
     nowhere else, and uncalled top-level functions that construct an EmbeddingConfigSpec.
+
+    Args:
+        module: the module.
+        elsewhere: names that other modules read of it, as `read_by` returns them.
     """
     while True:
         counts = _counts(module)
+        counts.update(counts if "*" in elsewhere else elsewhere)
         unused = [line for line in module.body if _is_unused_assignment(line, counts)]
         for function in _all(module, matchers.FunctionDef()):
             inside = _counts(function)
@@ -42,6 +50,42 @@ def without_unused(module: cst.Module) -> cst.Module:
         new = module.visit(_Remove(unused))
         assert isinstance(new, cst.Module)
         module = new
+
+
+def read_by(others: Iterable[bytes], path: str) -> frozenset[str]:
+    """Returns the names that other modules may read of a module; "*" stands for all.
+
+    Args:
+        others: the texts of the other modules.
+        path: of the module. One of theirs with an equal last name may be meant by an import, too.
+    """
+    file = pathlib.PurePath(path)
+    stem = file.parent.name if file.stem == "__init__" else file.stem
+    found: set[str] = set()
+    for text in others:
+        if stem.encode() not in text:
+            continue
+        try:
+            nodes = list(ast.walk(ast.parse(text)))
+        except (SyntaxError, ValueError):
+            return frozenset("*")
+        is_whole = False  # whether the module itself is imported, under any variable
+        for node in nodes:
+            if isinstance(node, (ast.Import, ast.ImportFrom)):
+                names = [alias.name for alias in node.names]
+                is_whole |= any(name.rpartition(".")[2] == stem for name in names)
+                if isinstance(node, ast.ImportFrom) and (
+                        (node.module or stem).rpartition(".")[2] == stem):
+                    found.update(names)
+            elif isinstance(node, ast.Call) and getattr(
+                    node.func, "attr", getattr(node.func, "id", "")) in (
+                        "import_module", "__import__"):
+                is_whole = True
+        if is_whole:
+            found |= {node.attr for node in nodes if isinstance(node, ast.Attribute)}
+            found |= {node.value for node in nodes if isinstance(node, ast.Constant)
+                      and isinstance(node.value, str)}
+    return frozenset(found)
 
 
 def with_imports(module: cst.Module, text: str) -> cst.Module:

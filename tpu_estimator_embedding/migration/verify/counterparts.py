@@ -111,7 +111,11 @@ class Counterparts:
                 found[name] = named[0]
         self._pair_by_shape(found, others)
         for name in self._reference.variables:
-            if name not in found and name != "global_step":
+            if name not in found and name in self._reference.result.of_hooks:
+                self.notes.append(f"variable {name!r} was made by a hook, not by model_fn, and has "
+                                  "no counterpart; what the hook does to the model's variables is "
+                                  "compared")
+            elif name not in found and name != "global_step":
                 is_slot = name.endswith("_power") or any(
                     name.startswith(f"{other}/") for other in self._reference.result.trainable)
                 text = f"variable {name!r} has no counterpart"

@@ -133,20 +133,25 @@ def _train(train: Any, estimator: Any, arguments: dict[str, Any], constructed: d
     from tpu_estimator_embedding.migration.verify import engine_values
     from tpu_estimator_embedding.migration.verify.plan_values import plan_values
     from tpu_estimator_embedding.migration.verify.recorded_input import RecordedInput
-    from tpu_estimator_embedding.migration.verify.step_checkpoints import StepCheckpoints
+    from tpu_estimator_embedding.migration.verify.step_checkpoints import (
+        ModelVariables,
+        StepCheckpoints,
+    )
     replicas = estimator.config.tpu_config.num_shards or 1
     recorded = RecordedInput(arguments["input_fn"], settings,
                              (settings.steps + _READ_AHEAD) * replicas)
     with engine_values.collected() as found:
         checkpoints = StepCheckpoints(settings.directory, settings.reference, found)
-        train(input_fn=recorded.input_fn, hooks=[*(arguments["hooks"] or ()), checkpoints],
-              steps=settings.steps)
+        of_model = ModelVariables()
+        train(input_fn=recorded.input_fn, steps=settings.steps,
+              hooks=[of_model, *(arguments["hooks"] or ()), checkpoints])
     plan = spec_to_plan(constructed["embedding_config_spec"], training=True,
                         num_hosts=constructed["num_hosts"] or 1)
     return RunResult(tuple(checkpoints.losses), plan_values(plan), tuple(recorded.inputs),
                      tuple(recorded.digests), recorded.is_repeatable,
                      is_seedless=recorded.is_seedless, tables=found.table_variables,
-                     trainable=checkpoints.trainable, num_replicas=replicas)
+                     trainable=checkpoints.trainable, num_replicas=replicas,
+                     of_hooks=tuple(sorted(checkpoints.names - of_model.names)))
 
 
 if __name__ == "__main__":

@@ -76,6 +76,7 @@ class RunResult:
         stage: ESTIMATOR or TF2: the kind of training.
         tables: "table" or "table/slot" of the plan -> its name in a checkpoint.
         trainable: dense variables that are trained, in the order in which they were made.
+        of_hooks: variables that hooks have made, after model_fn.
         num_replicas: that share a batch; the loss is that of one of them.
         evaluation: results of the first evaluation after training; None without one.
         notes: aspects of a TF2 program that could not be compared.
@@ -91,6 +92,7 @@ class RunResult:
     stage: str = ESTIMATOR
     tables: dict[str, str] = dataclasses.field(default_factory=dict)
     trainable: tuple[str, ...] = ()
+    of_hooks: tuple[str, ...] = ()
     num_replicas: int = 1
     evaluation: dict[str, float] | None = None
     notes: tuple[str, ...] = ()

@@ -11,12 +11,28 @@ from tpu_estimator_embedding.migration.verify.engine_values import EngineValues
 from tpu_estimator_embedding.migration.verify.settings import INITIAL, step_name
 
 
+class ModelVariables(tf.compat.v1.train.SessionRunHook):
+    """Notes the variables of model_fn: those that exist before other hooks make theirs.
+
+    Attributes:
+        names: of the variables, in a checkpoint.
+    """
+
+    def __init__(self) -> None:
+        self.names: frozenset[str] = frozenset()
+
+    def begin(self) -> None:
+        """Notes the variables."""
+        self.names = frozenset(map(_key, tf.compat.v1.global_variables()))
+
+
 class StepCheckpoints(tf.compat.v1.train.SessionRunHook):
     """Saves the initial values, loads those of a reference, and saves after every step.
 
     Attributes:
         losses: of the steps so far.
         trainable: names of the dense variables that are trained, in the order of the graph.
+        names: of all variables, also of those that hooks have made.
     """
 
     def __init__(self, directory: str, reference: str | None, engine: EngineValues) -> None:
@@ -24,6 +40,7 @@ class StepCheckpoints(tf.compat.v1.train.SessionRunHook):
         self._reference = reference
         self._engine = engine
         self.trainable: tuple[str, ...] = ()
+        self.names: frozenset[str] = frozenset()
         self.losses: list[float] = []
 
     def begin(self) -> None:
@@ -35,6 +52,7 @@ class StepCheckpoints(tf.compat.v1.train.SessionRunHook):
 
     def after_create_session(self, session: Any, coord: Any) -> None:
         """Saves the initial values, and loads those of the reference."""
+        self.names = frozenset(map(_key, tf.compat.v1.global_variables()))
         self._saver = tf.compat.v1.get_collection(tf.compat.v1.GraphKeys.SAVERS)[0]
         self._save(session, INITIAL)
         if self._reference:
