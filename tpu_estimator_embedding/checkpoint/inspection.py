@@ -8,7 +8,7 @@ from typing import Any
 
 import numpy as np
 
-from tpu_estimator_embedding import checks
+from tpu_estimator_embedding import checks, figures
 from tpu_estimator_embedding.checkpoint.contents import PARAMETERS, CheckpointContents, Table
 from tpu_estimator_embedding.checkpoint.conversion import StrPath
 from tpu_estimator_embedding.checkpoint.files import check_absent, new_files, progress_bar
@@ -201,9 +201,6 @@ def _statistics(statistics: RowStatistics) -> dict[str, Any]:
             "never_trained": statistics.never_trained}
 
 
-_SUFFIXES = (".png", ".svg", ".pdf")
-
-
 def check_histogram(path: pathlib.Path) -> None:
     """Checks, before anything is read, that a histogram can be written to a path.
 
@@ -212,14 +209,9 @@ def check_histogram(path: pathlib.Path) -> None:
         FileExistsError: if the file exists.
         ImportError: if matplotlib is missing.
     """
-    checks.check(path.suffix in _SUFFIXES, "histogram",
-                 f"a name that ends in one of {', '.join(_SUFFIXES)}", str(path))
+    figures.check_format("histogram", path)
     check_absent([path])
-    try:
-        import matplotlib  # noqa: F401
-    except ImportError as error:
-        raise ImportError("`histogram` needs matplotlib, which is not installed. Run "
-                          "`pip install 'tpu_estimator_embedding[plots]'`.") from error
+    figures.check_can_draw("histogram")
 
 
 def save_histogram(report: CheckpointReport, path: pathlib.Path) -> None:
@@ -230,22 +222,24 @@ def save_histogram(report: CheckpointReport, path: pathlib.Path) -> None:
         OSError: if the file cannot be written.
     """
     check_histogram(path)
-    from matplotlib.figure import Figure
     tables = [table for table in report.tables if table.statistics is not None]
-    checks.check(bool(tables), "report", "of tables whose values were read", str(report.path))
-    figure = Figure(figsize=(8, 2.4 * len(tables)), layout="constrained")
-    for axes, table in zip(np.atleast_1d(figure.subplots(len(tables))), tables, strict=True):
-        assert table.statistics is not None
-        counts = table.statistics.histogram
-        axes.stairs(counts[1:-1], NORM_EDGES, fill=True)
-        shown = np.flatnonzero(counts[1:-1])
-        if len(shown):
-            axes.set_xlim(NORM_EDGES[max(0, shown[0] - 5)],
-                          NORM_EDGES[min(len(NORM_EDGES) - 1, shown[-1] + 6)])
-        axes.set_xscale("log")
-        axes.set_title(f"{table.name}: {table.rows:,} rows, {counts[0]:,} below 1e-6",
-                       fontsize="medium")
-        axes.set_xlabel("Euclidean norm of a row")
-        axes.set_ylabel("rows")
+    if not tables:
+        raise ValueError(f"No histogram of {report.path}: the report has no tables whose values "
+                         "were read.")
+    with figures.figure(8, 2.4 * len(tables)) as figure:
+        for axes, table in zip(np.atleast_1d(figure.subplots(len(tables))), tables, strict=True):
+            assert table.statistics is not None
+            counts = table.statistics.histogram
+            axes.stairs(counts[1:-1], NORM_EDGES, fill=True)
+            shown = np.flatnonzero(counts[1:-1])
+            if len(shown):
+                axes.set_xlim(NORM_EDGES[max(0, shown[0] - 5)],
+                              NORM_EDGES[min(len(NORM_EDGES) - 1, shown[-1] + 6)])
+            axes.set_xscale("log")
+            axes.set_title(f"{table.name}: {table.rows:,} rows, {counts[0]:,} below 1e-6",
+                           fontsize="medium")
+            axes.set_xlabel("Euclidean norm of a row")
+            axes.set_ylabel("rows")
+        content = figures.content(figure, path.suffix[1:])
     with new_files([path], 1 << 20) as [unfinished]:
-        figure.savefig(unfinished, format=path.suffix[1:], dpi=120)
+        unfinished.write_bytes(content)

@@ -7,7 +7,7 @@ import platform
 from collections.abc import Callable
 
 import tpu_estimator_embedding
-from tpu_estimator_embedding import checks
+from tpu_estimator_embedding import checks, figures
 from tpu_estimator_embedding.checkpoint.contents import CheckpointContents
 from tpu_estimator_embedding.checkpoint.files import find_checkpoint
 from tpu_estimator_embedding.checkpoint.inspection import NORM_EDGES, CheckpointReport, inspect
@@ -56,18 +56,18 @@ def write_report(model_dir: pathlib.Path, out: pathlib.Path) -> list[pathlib.Pat
     out.mkdir(parents=True, exist_ok=True)
     parts = [html_page.paragraph(_opening(model_dir, curves, found and found[0]))]
     files = []
-    figures = _curve_figures(curves)
+    planned = _curve_figures(curves)
     if found is not None:
         parts += [html_page.heading("Tables"), html_page.table(_table_rows(found[0]))]
-        figures += _table_figures(found[0])
+        planned += _table_figures(found[0])
     pictures = []
-    if plots.can_draw():
-        for name, caption, draw in figures:
+    if figures.can_draw():
+        for name, caption, draw in planned:
             drawing = draw()
             files += plots.write(out, name, drawing)
             pictures.append(html_page.figure(drawing["png"], caption))
     else:
-        pictures.append(html_page.paragraph(f"Figures need matplotlib: {plots.HOW_TO_GET}."))
+        pictures.append(html_page.paragraph(f"Figures need matplotlib: {figures.HOW_TO_GET}."))
     parts += [html_page.heading("Curves"), *pictures]
     if found is not None:
         parts += _neighbour_parts(found[1])
@@ -102,21 +102,21 @@ def _opening(model_dir: pathlib.Path, curves: Curves, report: CheckpointReport |
 
 
 def _curve_figures(curves: Curves) -> Figures:
-    figures: Figures = []
+    planned: Figures = []
     for metric, members in _evaluations(curves).items():
-        figures.append(_curve(f"evaluation_{_file_name(metric)}", metric, members, curves))
+        planned.append(_curve(f"evaluation_{_file_name(metric)}", metric, members, curves))
     if TRAINING_LOSS in curves:
-        figures.insert(0, _curve("training_loss", "training loss", {
+        planned.insert(0, _curve("training_loss", "training loss", {
             TRAINING_LOSS: "training loss"}, curves))
     for name, unit in _SPEEDS.items():
         if name in curves:
-            figures.append(_curve("speed", unit, {name: "training"}, curves))
+            planned.append(_curve("speed", unit, {name: "training"}, curves))
             break
-    figures += [_of_tables(statistic, tables)
+    planned += [_of_tables(statistic, tables)
                 for statistic, tables in table_curves(curves).items()]
     for group, members in _groups(curves).items():
-        figures.append(_curve(f"training_{_file_name(group)}", group, members, curves))
-    return figures
+        planned.append(_curve(f"training_{_file_name(group)}", group, members, curves))
+    return planned
 
 
 def _evaluations(curves: Curves) -> dict[str, dict[str, str]]:
@@ -165,19 +165,19 @@ def _table_figures(report: CheckpointReport) -> Figures:
                      short_names([table.name for table in report.tables]), strict=True))
     counts = {names[table.name]: table.statistics.histogram[1:-1] for table in report.tables
               if table.statistics is not None}
-    figures: Figures = []
+    planned: Figures = []
     if counts:
-        figures.append(("row_norms", "Distribution of the Euclidean norms of the tables' rows.",
+        planned.append(("row_norms", "Distribution of the Euclidean norms of the tables' rows.",
                         lambda: plots.histograms("Euclidean norm of a row", "rows", NORM_EDGES,
                                                  counts)))
     trained = {names[table.name]: 1 - table.statistics.never_trained / table.rows
                for table in report.tables
                if table.statistics is not None and table.statistics.never_trained is not None}
     if trained:
-        figures.append(("coverage", "Share of the rows that were ever trained.", lambda: plots.bars(
+        planned.append(("coverage", "Share of the rows that were ever trained.", lambda: plots.bars(
             "Coverage: rows that were ever trained", "table", "share of the rows, %",
             list(trained), {"": [100 * share for share in trained.values()]})))
-    return figures
+    return planned
 
 
 def _table_rows(report: CheckpointReport) -> list[list[str]]:

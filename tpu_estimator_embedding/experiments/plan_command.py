@@ -6,8 +6,7 @@ import functools
 import pathlib
 import sys
 
-from tpu_estimator_embedding import checks
-from tpu_estimator_embedding.experiments import plots
+from tpu_estimator_embedding import checks, figures
 from tpu_estimator_embedding.experiments.program_arguments import add_program, parse, program_of
 
 DESCRIPTION = """\
@@ -50,8 +49,7 @@ def run(args: argparse.Namespace) -> int:
             checks.check_positive_int("--sample", args.sample)
         if args.hosts is not None:
             checks.check_positive_int("--hosts", args.hosts)
-        checks.check(pathlib.Path(args.figure).suffix[1:] in plots.FORMATS, "--figure",
-                     f"a name that ends in one of {', '.join(plots.FORMATS)}", args.figure)
+        figures.check_format("--figure", pathlib.Path(args.figure))
     except ValueError as error:
         print(f"{_PREFIX}{error}", file=sys.stderr)
         return 2

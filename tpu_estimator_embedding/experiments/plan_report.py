@@ -7,6 +7,7 @@ from typing import Any
 
 import numpy as np
 
+from tpu_estimator_embedding import figures
 from tpu_estimator_embedding.estimator.spec_to_plan import can_train, spec_to_plan
 from tpu_estimator_embedding.experiments import id_sample, id_statistics, plan_facts, plots
 from tpu_estimator_embedding.experiments.files import write_bytes
@@ -69,11 +70,11 @@ def _show_sample(plan: EmbeddingPlan, steps: list[dict[str, id_statistics.BatchI
     num_hosts = plan.num_hosts if plan.num_hosts > 1 else _HOSTS_TO_COMPARE
     strategy, reason = id_statistics.recommend(plan, num_hosts, steps)
     print(f"\npartition_strategy={strategy!r}: {reason}.")
-    if plots.can_draw():
+    if figures.can_draw():
         write_bytes(file, _figure(plan, num_hosts, steps)[file.suffix[1:]])
         print(f"load per host: {file}")
     else:
-        print(f"No figure: it needs matplotlib, {plots.HOW_TO_GET}.")
+        print(f"No figure: it needs matplotlib, {figures.HOW_TO_GET}.")
     return [f"Feature {name!r} has {fact.out_of_range:,} ids outside its vocabulary: negative ids "
             "are dropped, others stop training." for name, fact in facts.items()
             if fact.out_of_range]

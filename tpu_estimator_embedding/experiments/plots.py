@@ -1,15 +1,14 @@
 # SPDX-License-Identifier: Apache-2.0
-"""The figures of reports, as PNG, SVG and PDF. They need matplotlib: the extra `plots`."""
+"""The figures of reports, as PNG, SVG and PDF."""
 
 import contextlib
-import importlib.util
-import io
 import pathlib
 from collections.abc import Iterator, Mapping, Sequence
 from typing import Any
 
 import numpy as np
 
+from tpu_estimator_embedding import figures
 from tpu_estimator_embedding.experiments.files import write_bytes
 
 # M. Okabe, K. Ito, "Color Universal Design" (2008): colours that people with any common colour
@@ -19,22 +18,10 @@ _COLORS = ("#0072B2", "#D55E00", "#009E73", "#CC79A7", "#000000", "#E69F00", "#5
 _LINES = ("-", "--", "-.", ":", (0, (5, 1, 1, 1, 1, 1)))
 _MARKERS = ("o", "s", "^", "D", "v", "P", "X", "*")
 
-HOW_TO_GET = "pip install 'tpu_estimator_embedding[plots]'"
-
 Drawing = Mapping[str, bytes]  # format, one of FORMATS -> content of the file
-
-FORMATS = ("png", "svg", "pdf")
-# Without dates and random ids, so that the same results give the same files; with text as text.
-_SETTINGS: dict[Any, Any] = {"svg.hashsalt": "report", "svg.fonttype": "none", "pdf.fonttype": 42}
-_METADATA = {"png": {}, "svg": {"Date": None}, "pdf": {"CreationDate": None}}
 
 # Label of a line -> curves of its seeds, each a sequence of (step, value) pairs.
 Groups = Mapping[str, Sequence[Sequence[tuple[float, float]]]]
-
-
-def can_draw() -> bool:
-    """Whether matplotlib is installed."""
-    return importlib.util.find_spec("matplotlib") is not None
 
 
 def write(directory: pathlib.Path, name: str, drawing: Drawing) -> list[pathlib.Path]:
@@ -187,13 +174,7 @@ def _legend(figure: Any, axis: Any) -> None:
 
 @contextlib.contextmanager
 def _figure(width: float = 7.5, height: float = 4.5) -> Iterator[tuple[Any, Any]]:
-    import matplotlib
-    from matplotlib.backends.backend_agg import FigureCanvasAgg
-    from matplotlib.figure import Figure
-
-    with matplotlib.rc_context({"font.size": 10, "axes.titlelocation": "left", **_SETTINGS}):
-        figure = Figure(figsize=(width, height), layout="constrained")
-        FigureCanvasAgg(figure)  # no window, and no state shared with the figures of a notebook
+    with figures.figure(width, height, {"font.size": 10, "axes.titlelocation": "left"}) as figure:
         axis = figure.add_subplot()
         axis.grid(True, alpha=0.3)
         axis.set_axisbelow(True)
@@ -216,9 +197,4 @@ def _grid(count: int) -> Iterator[tuple[Any, list[Any]]]:
 
 
 def _drawing(figure: Any) -> Drawing:
-    drawing = {}
-    for kind in FORMATS:
-        content = io.BytesIO()
-        figure.savefig(content, format=kind, dpi=120, metadata=_METADATA[kind])
-        drawing[kind] = content.getvalue()
-    return drawing
+    return {kind: figures.content(figure, kind) for kind in figures.FORMATS}

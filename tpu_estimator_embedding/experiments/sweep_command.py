@@ -7,8 +7,8 @@ import pathlib
 import sys
 from collections.abc import Sequence
 
-from tpu_estimator_embedding import checks
-from tpu_estimator_embedding.experiments import plots, program_sweep, result_tables
+from tpu_estimator_embedding import checks, figures
+from tpu_estimator_embedding.experiments import program_sweep, result_tables
 from tpu_estimator_embedding.experiments.program_arguments import add_program, parse, program_of
 from tpu_estimator_embedding.experiments.results import Results
 from tpu_estimator_embedding.experiments.setting import grid
@@ -83,8 +83,8 @@ def run(args: argparse.Namespace) -> int:
     except ValueError as error:
         print(f"{_PREFIX}{error}", file=sys.stderr)
         return 2
-    if not plots.can_draw():
-        print(f"There will be no figures: they need matplotlib, {plots.HOW_TO_GET}.",
+    if not figures.can_draw():
+        print(f"There will be no figures: they need matplotlib, {figures.HOW_TO_GET}.",
               file=sys.stderr)
     return _run(sweep, program, args.jobs)
 

@@ -6,6 +6,7 @@ import shlex
 import statistics
 from collections.abc import Callable, Mapping, Sequence
 
+from tpu_estimator_embedding import figures
 from tpu_estimator_embedding.experiments import html_page, plots
 from tpu_estimator_embedding.experiments.event_files import TRAINING_LOSS, table_curves
 from tpu_estimator_embedding.experiments.files import write_text
@@ -33,14 +34,14 @@ def write_report(results: Results, subject: Sequence[str]) -> None:
                  "± is the standard deviation of n runs with different seeds, of which the column "
                  "runs has the number. A program's own seed is seed 0. "
                  "examples/s excludes the first step of each training session.")]
-    if plots.can_draw():
+    if figures.can_draw():
         for name, caption, draw in _figures(results):
             drawing = draw()
             plots.write(results.directory, name, drawing)
             parts.append(html_page.figure(drawing["png"], caption))
     else:
         parts.append(html_page.paragraph(
-            f"Figures need matplotlib: {plots.HOW_TO_GET}, and the same command again."))
+            f"Figures need matplotlib: {figures.HOW_TO_GET}, and the same command again."))
     parts += [html_page.heading("What was run"), html_page.preformatted(shlex.join(subject)),
               html_page.table(_run_rows(results)),
               html_page.paragraph("TensorBoard shows the curves, the tables and the settings:"),

@@ -4,11 +4,9 @@
 import pathlib
 from collections.abc import Sequence
 
-from tpu_estimator_embedding import checks
+from tpu_estimator_embedding import figures
 from tpu_estimator_embedding.checkpoint.files import check_absent, new_files
 from tpu_estimator_embedding.migration.verify.steps import KINDS, Step
-
-_SUFFIXES = (".png", ".svg", ".pdf")
 
 
 def check_plot(path: pathlib.Path) -> None:
@@ -19,14 +17,9 @@ def check_plot(path: pathlib.Path) -> None:
         FileExistsError: if the file exists.
         ImportError: if matplotlib is missing.
     """
-    checks.check(path.suffix in _SUFFIXES, "plot",
-                 f"a name that ends in one of {', '.join(_SUFFIXES)}", str(path))
+    figures.check_format("plot", path)
     check_absent([path])
-    try:
-        import matplotlib  # noqa: F401
-    except ImportError as error:
-        raise ImportError("`plot` needs matplotlib, which is not installed. Run "
-                          "`pip install 'tpu_estimator_embedding[plots]'`.") from error
+    figures.check_can_draw("plot")
 
 
 def save_plot(steps: Sequence[Step], path: pathlib.Path) -> None:
@@ -36,21 +29,21 @@ def save_plot(steps: Sequence[Step], path: pathlib.Path) -> None:
         OSError: if the file cannot be written.
     """
     check_plot(path)
-    from matplotlib.figure import Figure
     from matplotlib.ticker import MaxNLocator
-    figure = Figure(figsize=(8, 4.5), layout="constrained")
-    axes = figure.subplots()
-    for kind in KINDS:
-        points = [(step.step, step.largest()[kind]) for step in steps
-                  if step.step and kind in step.largest()]
-        if points:
-            axes.plot(*zip(*points, strict=True), marker="o", markersize=4, label=kind)
-    axes.set_yscale("symlog", linthresh=1e-9)
-    axes.set_ylim(bottom=0)
-    axes.set_xlabel("step")
-    axes.set_ylabel("largest |legacy - migrated|")
-    axes.xaxis.set_major_locator(MaxNLocator(integer=True))
-    axes.grid(alpha=0.3)
-    axes.legend()
+    with figures.figure(8, 4.5) as figure:
+        axes = figure.subplots()
+        for kind in KINDS:
+            points = [(step.step, step.largest()[kind]) for step in steps
+                      if step.step and kind in step.largest()]
+            if points:
+                axes.plot(*zip(*points, strict=True), marker="o", markersize=4, label=kind)
+        axes.set_yscale("symlog", linthresh=1e-9)
+        axes.set_ylim(bottom=0)
+        axes.set_xlabel("step")
+        axes.set_ylabel("largest |legacy - migrated|")
+        axes.xaxis.set_major_locator(MaxNLocator(integer=True))
+        axes.grid(alpha=0.3)
+        axes.legend()
+        content = figures.content(figure, path.suffix[1:])
     with new_files([path], 1 << 20) as [unfinished]:
-        figure.savefig(unfinished, format=path.suffix[1:], dpi=120)
+        unfinished.write_bytes(content)
