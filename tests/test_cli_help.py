@@ -8,7 +8,7 @@ from tests.subprocesses import start
 
 
 def test_help_and_wrong_arguments_are_answered_without_tensorflow(tmp_path):
-    (tmp_path / "settings.json").write_text('{"examples": 500000, "batch-size": 8, "seed": 1}')
+    (tmp_path / "settings.json").write_text('{"examples": 200000, "batch-size": 8, "seed": 1}')
     answered = start([sys.executable, "-c", textwrap.dedent("""
         import sys
         from tpu_estimator_embedding import cli

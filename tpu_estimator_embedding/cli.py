@@ -18,7 +18,7 @@ VERBS = {
     "checkpoint": ("checkpoint.command", "look into checkpoints, convert and compare them"),
     "cluster": ("cluster.command", "run a program as a parameter-server cluster"),
     "demo": ("demo.main", "write data, train, evaluate, predict and export"),
-    "doctor": ("runtime.doctor_command", "say what is installed, patched, missing or wrong"),
+    "doctor": ("runtime.doctor", "say what is installed, patched, missing or wrong"),
     "migrate": ("migration.command", "rewrite programs so that they leave tf.estimator"),
     "plan": ("experiments.plan_command", "say what a program's tables will need"),
     "report": ("experiments.report_command", "report on a model from its directory"),

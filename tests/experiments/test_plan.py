@@ -11,7 +11,7 @@ import tensorflow as tf
 from tests.experiments.sweeps import PROGRAM, run
 from tpu_estimator_embedding import AdagradParameters, EmbeddingConfigSpec, FeatureConfig
 from tpu_estimator_embedding.config.table_config import TableConfig
-from tpu_estimator_embedding.experiments import id_statistics, plan_facts, plan_report
+from tpu_estimator_embedding.experiments import id_statistics, plan_report
 from tpu_estimator_embedding.experiments.id_statistics import BatchIds
 from tpu_estimator_embedding.optimizers.adam import Adam
 from tpu_estimator_embedding.optimizers.row_optimizer import RowOptimizer
@@ -29,7 +29,7 @@ def plan_of(*tables, **options):
 
 
 def test_memory_counts_tables_and_slots_on_every_host():
-    memory = plan_facts.memory_of(plan_of(("a", 7, 4), ("b", 2, 8), num_hosts=3), 10_000)
+    memory = plan_report.memory_of(plan_of(("a", 7, 4), ("b", 2, 8), num_hosts=3), 10_000)
     assert memory.tables == 4 * (7 * 4 + 2 * 8)
     assert memory.slots == 2 * memory.tables
     assert memory.per_host == [4 * 3 * (3 * 4 + 8), 4 * 3 * (2 * 4 + 8), 4 * 3 * 2 * 4]
@@ -38,36 +38,36 @@ def test_memory_counts_tables_and_slots_on_every_host():
 
 
 def test_ways_to_fit_are_those_that_would():
-    memory = plan_facts.memory_of(plan_of(("a", 1000, 4)), available=20_000)
+    memory = plan_report.memory_of(plan_of(("a", 1000, 4)), available=20_000)
     assert not memory.fits
-    rows, slots, hosts = plan_facts.ways_to_fit(memory)
+    rows, slots, hosts = plan_report.ways_to_fit(memory)
     assert rows.startswith("tables of 42% of the rows")
     assert "StochasticGradientDescentParameters" in slots and "15.6 KiB" in slots
     assert "num_hosts=3" in hosts
-    assert not any("StochasticGradient" in way for way in plan_facts.ways_to_fit(
-        plan_facts.memory_of(plan_of(("a", 1000, 4)), available=10_000)))
+    assert not any("StochasticGradient" in way for way in plan_report.ways_to_fit(
+        plan_report.memory_of(plan_of(("a", 1000, 4)), available=10_000)))
 
 
 def test_memory_of_this_machine_is_less_than_it_has():
     with open("/proc/meminfo") as file:
         [total] = re.findall(r"MemTotal: +(\d+)", file.read())
-    assert 0 < plan_facts.available_memory() <= 1024 * int(total)
+    assert 0 < plan_report.available_memory() <= 1024 * int(total)
 
 
 def test_time_to_initialize_grows_with_the_rows():
     ticks = iter(range(100))
-    seconds = plan_facts.seconds_to_initialize(
+    seconds = plan_report.seconds_to_initialize(
         plan_of(("a", 1 << 20, 4)), clock=lambda: next(ticks))
     assert seconds == 4  # a quarter of the rows was timed, in one tick
 
 
 def test_warnings_name_their_tables():
-    few, odd, equal = plan_facts.warnings_of(plan_of(
+    few, odd, equal = plan_report.warnings_of(plan_of(
         ("few", 100, 4), ("odd", 9000, 6), ("same", 5000, 8), ("other", 5000, 8), num_hosts=4))
     assert few.startswith("Split over 4 hosts") and few.endswith(": few.")
     assert odd.endswith(": odd (6).")
     assert "5,000 × 8 share nothing: other, same." in equal and "468.8 KiB" in equal
-    assert plan_facts.warnings_of(plan_of(("one", 5000, 8), ("small", 10, 1))) == []
+    assert plan_report.warnings_of(plan_of(("one", 5000, 8), ("small", 10, 1))) == []
 
 
 def batch(*samples):
@@ -110,7 +110,7 @@ def test_recommends_the_strategy_with_the_evener_load(ids, better, reason):
 
 
 def test_plan_that_does_not_fit_is_an_error_with_what_would(monkeypatch, capsys, tmp_path):
-    monkeypatch.setattr(plan_facts, "available_memory", lambda: 1 << 20)
+    monkeypatch.setattr(plan_report, "available_memory", lambda: 1 << 20)
     spec = EmbeddingConfigSpec(
         table_to_config_dict={"words": TableConfig(10 ** 9, 64)},
         feature_to_config_dict={"title": FeatureConfig("words")},

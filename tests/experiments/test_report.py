@@ -11,7 +11,7 @@ from tpu_estimator_embedding.checkpoint.contents import Table
 from tpu_estimator_embedding.checkpoint.stored_tensor import ArrayTensor
 from tpu_estimator_embedding.checkpoint.table_layouts import TableLayout
 from tpu_estimator_embedding.experiments import model_report
-from tpu_estimator_embedding.experiments.row_neighbours import hot_rows
+from tpu_estimator_embedding.experiments.model_report import hot_rows
 
 STEPS = 4
 IDS = [0, 1, 1, 1, 2, 3, 3, 4]

@@ -17,9 +17,9 @@ import tensorflow as tf
 from tests.experiments.sweeps import PROGRAM, command, run
 from tests.subprocesses import start
 from tpu_estimator_embedding.experiments import program_sweep
+from tpu_estimator_embedding.experiments.overrides import StepTimer
 from tpu_estimator_embedding.experiments.run_directory import Run
 from tpu_estimator_embedding.experiments.setting import grid, setting_of
-from tpu_estimator_embedding.experiments.step_timer import StepTimer
 from tpu_estimator_embedding.experiments.sweep_directory import SweepDirectory
 
 # Seed 1 fails.

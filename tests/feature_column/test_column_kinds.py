@@ -3,7 +3,7 @@ import pytest
 import tensorflow as tf
 from tensorflow.python.tpu import feature_column as tpu_fc_v1
 
-from tpu_estimator_embedding.feature_column.column_kinds import (
+from tpu_estimator_embedding.feature_column.column_checks import (
     is_plain_column,
     is_tensor_core_column,
     is_tpu_column,

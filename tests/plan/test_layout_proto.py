@@ -4,11 +4,7 @@
 import pytest
 
 from tpu_estimator_embedding.plan.layout_proto import from_bytes, to_bytes
-from tpu_estimator_embedding.plan.table_stacking import (
-    SparseCores,
-    StackableTable,
-    stack_tables,
-)
+from tpu_estimator_embedding.plan.table_stacking import SparseCores, StackableTable, stack_tables
 
 pytestmark = pytest.mark.every_tensorflow
 

@@ -7,13 +7,12 @@ import tensorflow as tf
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from tpu_estimator_embedding.plan.stacked_rows import stack_rows, unstack_rows
 from tpu_estimator_embedding.plan.table_stacking import (
     SparseCores,
     StackableTable,
     StackLimits,
-    stack_rows,
     stack_tables,
-    unstack_rows,
 )
 
 EIGHT = SparseCores(num_chips=2, num_sc_per_chip=4)

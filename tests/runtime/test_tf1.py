@@ -328,12 +328,12 @@ def test_other_processes_and_files_see_tensorflow_1(tmp_path):
 def test_error_that_ends_a_program_names_the_fix(line, sentence):
     # In one process each would be the end; the hint is looked up as the end of one would.
     from tpu_estimator_embedding import install
-    from tpu_estimator_embedding.runtime import hints
+    from tpu_estimator_embedding.runtime import program_runner
     install()
     with pytest.raises((AttributeError, ImportError)) as error:
         exec(line, {})
-    assert hints.hint(error.value).startswith(sentence)
-    assert sentence or not hints.hint(error.value)
+    assert program_runner.hint(error.value).startswith(sentence)
+    assert sentence or not program_runner.hint(error.value)
 
 
 def test_hint_follows_the_traceback(tmp_path):

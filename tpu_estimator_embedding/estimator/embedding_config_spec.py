@@ -11,7 +11,7 @@ from tpu_estimator_embedding.config.former_keywords import former_keywords
 from tpu_estimator_embedding.config.optimization_parameters import check_optimization_parameters
 from tpu_estimator_embedding.config.table_config import is_table_config
 from tpu_estimator_embedding.config.to_plan import check_clipping_limit
-from tpu_estimator_embedding.feature_column.column_kinds import (
+from tpu_estimator_embedding.feature_column.column_checks import (
     is_plain_column,
     is_tensor_core_column,
     is_tpu_column,

@@ -1,12 +1,18 @@
 # SPDX-License-Identifier: Apache-2.0
 """Reads scalars from event files, including unfinished ones, without TensorFlow."""
 
+import io
 import pathlib
 import struct
-from collections.abc import Iterator
+import time
+from collections.abc import Iterable, Iterator
+from typing import Any
 
 from tensorboard.compat.proto import event_pb2, summary_pb2
+from tensorboard.summary.writer.record_writer import RecordWriter
 from tensorboard.util import tensor_util
+
+from tpu_estimator_embedding.experiments.files import write_bytes
 
 # Name of a curve -> (step, value) pairs in the order of steps.
 Curves = dict[str, list[tuple[int, float]]]
@@ -90,3 +96,25 @@ def _scalar(value: summary_pb2.Summary.Value) -> float | None:
         if array.size == 1 and array.dtype.kind in "fiu":
             return float(array.reshape(()))
     return None
+
+
+def write_summaries(directory: pathlib.Path, name: str,
+                    summaries: Iterable[tuple[int, Any]]) -> None:
+    """Writes one event file; replaces a file of the same name.
+
+    Args:
+        directory: directory that TensorBoard shows as one run.
+        name: distinguishes the file from others in the directory.
+        summaries: (step, serializable Summary) pairs in the order of steps.
+    """
+    content = io.BytesIO()
+    writer = RecordWriter(content)
+    now = time.time()
+    writer.write(event_pb2.Event(wall_time=now, file_version="brain.Event:2").SerializeToString())
+    for step, summary in summaries:
+        # TensorFlow's and TensorBoard's protos are different classes with the same wire format.
+        copied = summary_pb2.Summary.FromString(summary.SerializeToString())
+        writer.write(event_pb2.Event(wall_time=now, step=step, summary=copied)
+                     .SerializeToString())
+    directory.mkdir(parents=True, exist_ok=True)
+    write_bytes(directory / f"events.out.tfevents.{name}", content.getvalue())

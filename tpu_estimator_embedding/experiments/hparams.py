@@ -7,7 +7,7 @@ from typing import Any
 from tensorboard.compat.proto import summary_pb2
 from tensorboard.plugins.hparams import api_pb2, metadata, plugin_data_pb2, summary_v2
 
-from tpu_estimator_embedding.experiments.event_writer import write_summaries
+from tpu_estimator_embedding.experiments.event_files import write_summaries
 from tpu_estimator_embedding.experiments.results import Results, RunResult
 
 _TITLES = {"multiplier": "gradient multiplier", "learning_rate": "learning rate of the tables",

@@ -1,16 +1,20 @@
 # SPDX-License-Identifier: Apache-2.0
 """The report on one model, from its checkpoints and event files, also while it is trained."""
 
+import dataclasses
 import importlib.metadata
 import pathlib
 import platform
 from collections.abc import Callable
 
+import numpy as np
+
 import tpu_estimator_embedding
 from tpu_estimator_embedding import checks, figures
-from tpu_estimator_embedding.checkpoint.contents import CheckpointContents
+from tpu_estimator_embedding.checkpoint.contents import CheckpointContents, Table
 from tpu_estimator_embedding.checkpoint.files import find_checkpoint
 from tpu_estimator_embedding.checkpoint.inspection import NORM_EDGES, CheckpointReport, inspect
+from tpu_estimator_embedding.checkpoint.names import GROWING_SLOTS
 from tpu_estimator_embedding.checkpoint.reading import read_checkpoint
 from tpu_estimator_embedding.experiments import html_page, plots
 from tpu_estimator_embedding.experiments.event_files import (
@@ -21,7 +25,6 @@ from tpu_estimator_embedding.experiments.event_files import (
     table_curves,
 )
 from tpu_estimator_embedding.experiments.files import write_text
-from tpu_estimator_embedding.experiments.row_neighbours import hot_rows
 from tpu_estimator_embedding.experiments.table_labels import short_names
 from tpu_estimator_embedding.plan.format_bytes import format_bytes
 
@@ -226,3 +229,48 @@ def _versions() -> list[list[str]]:
 
 def _file_name(name: str) -> str:
     return "".join(letter if letter.isalnum() or letter in "-_." else "_" for letter in name)
+
+
+@dataclasses.dataclass(frozen=True)
+class HotRow:
+    """A frequently trained row and its nearest neighbours.
+
+    Attributes:
+        id: id of the row.
+        neighbours: (id, cosine similarity) pairs, the nearest first.
+    """
+
+    id: int
+    neighbours: list[tuple[int, float]]
+
+
+def hot_rows(table: Table, count: int = 3, neighbours: int = 5) -> list[HotRow]:
+    """Returns the rows with the largest accumulated gradients, or the largest norms.
+
+    The table is read twice, a block of rows at a time.
+
+    Args:
+        table: a table of a checkpoint.
+        count: number of rows.
+        neighbours: number of neighbours of each row.
+    """
+    activity = next((tensor for slot, tensor in table.slots.items() if slot in GROWING_SLOTS),
+                    table.rows)
+    norms = np.concatenate([np.linalg.norm(activity.read_rows(start, stop), axis=1)
+                            for start, stop in activity.row_blocks()])
+    ids = [int(row) for row in np.argsort(-np.nan_to_num(norms), kind="stable")[:count]]
+    wanted = np.stack([_directions(table.rows.read_rows(row, row + 1))[0] for row in ids])
+    cosines = np.concatenate([_directions(table.rows.read_rows(start, stop)) @ wanted.T
+                              for start, stop in table.rows.row_blocks()])
+    found = []
+    for place, row in enumerate(ids):
+        of_row = cosines[:, place]
+        of_row[row] = -np.inf
+        nearest = np.argsort(-of_row, kind="stable")[:min(neighbours, len(of_row) - 1)]
+        found.append(HotRow(row, [(int(other), float(of_row[other])) for other in nearest]))
+    return found
+
+
+def _directions(rows: np.ndarray) -> np.ndarray:
+    rows = np.nan_to_num(rows.astype(np.float32))
+    return rows / np.maximum(np.linalg.norm(rows, axis=1, keepdims=True), 1e-30)

@@ -1,19 +1,166 @@
 # SPDX-License-Identifier: Apache-2.0
 """The output of `plan`: a program's tables and its sampled input."""
 
+import dataclasses
+import math
 import pathlib
 import sys
+import time
+from collections.abc import Callable
 from typing import Any
 
 import numpy as np
 
 from tpu_estimator_embedding import figures
 from tpu_estimator_embedding.estimator.spec_to_plan import can_train, spec_to_plan
-from tpu_estimator_embedding.experiments import id_sample, id_statistics, plan_facts, plots
+from tpu_estimator_embedding.experiments import id_statistics, plots
 from tpu_estimator_embedding.experiments.files import write_bytes
-from tpu_estimator_embedding.experiments.result_tables import format_rows
-from tpu_estimator_embedding.plan.embedding_plan import EmbeddingPlan
+from tpu_estimator_embedding.experiments.results import format_rows
+from tpu_estimator_embedding.plan.embedding_plan import EmbeddingPlan, TablePlan
 from tpu_estimator_embedding.plan.format_bytes import format_bytes
+
+_BYTES_PER_VALUE = 4
+_SAMPLED_VALUES = 1 << 20  # enough to measure a rate in a short time
+_FEW_ROWS_PER_HOST = 64
+_ENOUGH_ROWS_TO_BE_NO_COINCIDENCE = 1000
+
+_MEMORY_LIMITS = (("/sys/fs/cgroup/memory.max", "/sys/fs/cgroup/memory.current"),
+                  ("/sys/fs/cgroup/memory/memory.limit_in_bytes",
+                   "/sys/fs/cgroup/memory/memory.usage_in_bytes"))
+
+
+@dataclasses.dataclass(frozen=True)
+class Memory:
+    """The bytes of tables and slots.
+
+    Attributes:
+        tables: bytes of the tables.
+        slots: bytes of the optimizers' slots.
+        per_host: bytes of tables and slots on each host.
+        available: available bytes of this machine; None if unknown.
+    """
+
+    tables: int
+    slots: int
+    per_host: list[int]
+    available: int | None
+
+    @property
+    def needed(self) -> int:
+        """Bytes of tables and slots, which is also the size of their checkpoint."""
+        return self.tables + self.slots
+
+    @property
+    def fits(self) -> bool:
+        """Whether tables and slots fit into memory; True if the available memory is unknown."""
+        return self.available is None or self.needed <= self.available
+
+
+def memory_of(plan: EmbeddingPlan, available: int | None) -> Memory:
+    """Returns the memory that a plan needs."""
+    tables = sum(_table_bytes(table) for table in plan.tables)
+    per_host = [0] * plan.num_hosts
+    for table in plan.tables:
+        copies = 1 + len(table.slot_initial_values)
+        for host, rows in enumerate(plan.rows_per_host(table)):
+            per_host[host] += rows * table.dimension * copies * _BYTES_PER_VALUE
+    return Memory(tables, plan.bytes - tables, per_host, available)
+
+
+def ways_to_fit(memory: Memory) -> list[str]:
+    """Returns suggestions for fitting a plan into memory."""
+    assert memory.available is not None
+    share = memory.available / memory.needed
+    ways = [f"tables of {share:.0%} of the rows, or of the columns"]
+    if memory.slots and memory.tables <= memory.available:
+        ways.append(f"StochasticGradientDescentParameters, which has no slots: "
+                    f"{format_bytes(memory.tables)}")
+    machines = math.ceil(1 / share)
+    ways.append(f"{machines} parameter servers with as much memory each (num_hosts={machines})")
+    return ways
+
+
+def available_memory() -> int | None:
+    """Returns the available bytes of this machine or container."""
+    free = [number for number in (_meminfo(), *map(_left_of_limit, _MEMORY_LIMITS)) if number]
+    return min(free, default=None)
+
+
+def seconds_to_initialize(plan: EmbeddingPlan, clock: Callable[[], float] = time.perf_counter
+                          ) -> float:
+    """Returns the time of the tables' initializers, extrapolated from a part of each table."""
+    import tensorflow as tf
+
+    seconds = 0.0
+    for table in plan.tables:
+        rows = min(table.vocabulary_size, max(1, _SAMPLED_VALUES // table.dimension))
+        with tf.Graph().as_default(), tf.compat.v1.Session() as session:
+            try:
+                values = table.initializer([rows, table.dimension], tf.float32)
+            except ValueError:  # the initializer supports one shape only
+                continue
+            session.run(values.op)
+            start = clock()
+            session.run(values.op)
+            seconds += (clock() - start) * table.vocabulary_size / rows
+    return seconds
+
+
+def warnings_of(plan: EmbeddingPlan) -> list[str]:
+    """Returns warnings about the tables of a plan."""
+    return [*_few_rows(plan), *_odd_dimensions(plan), *_equal_vocabularies(plan)]
+
+
+def _few_rows(plan: EmbeddingPlan) -> list[str]:
+    small = [table.name for table in plan.tables if plan.num_hosts > 1
+             and table.vocabulary_size < plan.num_hosts * _FEW_ROWS_PER_HOST]
+    if not small:
+        return []
+    return [f"Split over {plan.num_hosts} hosts, these tables have fewer than {_FEW_ROWS_PER_HOST} "
+            f"rows on each host, and every step queries all hosts: {', '.join(small)}."]
+
+
+def _odd_dimensions(plan: EmbeddingPlan) -> list[str]:
+    odd = [f"{table.name} ({table.dimension})" for table in plan.tables
+           if table.dimension % 4 and table.dimension > 1]
+    if not odd:
+        return []
+    return [f"A dimension that is not a multiple of 4 wastes part of every vector instruction: "
+            f"{', '.join(odd)}."]
+
+
+def _equal_vocabularies(plan: EmbeddingPlan) -> list[str]:
+    by_size: dict[tuple[int, int], list[TablePlan]] = {}
+    for table in plan.tables:
+        if table.vocabulary_size >= _ENOUGH_ROWS_TO_BE_NO_COINCIDENCE:
+            by_size.setdefault((table.vocabulary_size, table.dimension), []).append(table)
+    return [f"Tables of the same {rows:,} × {dim} share nothing: "
+            f"{', '.join(table.name for table in tables)}. If their ids mean the same, one table "
+            f"for their features (shared_embedding_columns) would save "
+            f"{format_bytes(sum(table.bytes for table in tables[1:]))} and learn from all of them."
+            for (rows, dim), tables in by_size.items() if len(tables) > 1]
+
+
+def _table_bytes(table: TablePlan) -> int:
+    return table.vocabulary_size * table.dimension * _BYTES_PER_VALUE
+
+
+def _meminfo() -> int | None:
+    try:
+        lines = pathlib.Path("/proc/meminfo").read_text("ascii").splitlines()
+    except OSError:
+        return None
+    found = [line for line in lines if line.startswith("MemAvailable:")]
+    return 1024 * int(found[0].split()[1]) if found else None
+
+
+def _left_of_limit(paths: Any) -> int | None:
+    try:
+        limit, used = (pathlib.Path(path).read_text("ascii").strip() for path in paths)
+    except OSError:
+        return None
+    return None if limit == "max" else max(0, int(limit) - int(used))
+
 
 _HOSTS_TO_COMPARE = 4  # if the program has one host
 
@@ -23,14 +170,14 @@ def show(captured: Any, sampled_steps: int | None, hosts: int | None, file: path
     num_hosts = hosts or captured.constructor_arguments["num_hosts"] or 1
     plan = spec_to_plan(captured.spec, training=can_train(captured.spec), num_hosts=num_hosts)
     print(plan)
-    memory = plan_facts.memory_of(plan, plan_facts.available_memory())
+    memory = memory_of(plan, available_memory())
     print("", _costs(plan, memory), sep="\n")
-    warnings = plan_facts.warnings_of(plan)
+    warnings = warnings_of(plan)
     if not captured.constructor_arguments["use_tpu"]:
         warnings.insert(0, "use_tpu=False: the model's own optimizer trains these tables as "
                         "variables of the model, with different slots.")
     if sampled_steps is not None:
-        steps = id_sample.sample(captured, plan, sampled_steps)
+        steps = id_statistics.sample(captured, plan, sampled_steps)
         if steps:
             warnings += _show_sample(plan, steps, file)
         else:
@@ -42,11 +189,11 @@ def show(captured: Any, sampled_steps: int | None, hosts: int | None, file: path
     assert memory.available is not None
     print(f"\nThe tables and their slots need {format_bytes(memory.needed)}, but this machine has "
           f"{format_bytes(memory.available)} available. Alternatives:", file=sys.stderr)
-    print(*(f"  - {way}" for way in plan_facts.ways_to_fit(memory)), sep="\n", file=sys.stderr)
+    print(*(f"  - {way}" for way in ways_to_fit(memory)), sep="\n", file=sys.stderr)
     return 1
 
 
-def _costs(plan: EmbeddingPlan, memory: plan_facts.Memory) -> str:
+def _costs(plan: EmbeddingPlan, memory: Memory) -> str:
     hosts = sorted(set(memory.per_host), reverse=True)
     rows = [["tables", format_bytes(memory.tables)],
             ["slots", format_bytes(memory.slots)],
@@ -56,7 +203,7 @@ def _costs(plan: EmbeddingPlan, memory: plan_facts.Memory) -> str:
             ["memory left here", "unknown" if memory.available is None
              else format_bytes(memory.available)]]
     if memory.fits:  # otherwise initializing might exhaust the memory
-        rows.append(["initializing", f"about {plan_facts.seconds_to_initialize(plan):.1f} s here"])
+        rows.append(["initializing", f"about {seconds_to_initialize(plan):.1f} s here"])
     return format_rows(rows)
 
 

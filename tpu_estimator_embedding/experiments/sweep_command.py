@@ -8,9 +8,9 @@ import sys
 from collections.abc import Sequence
 
 from tpu_estimator_embedding import checks, figures
-from tpu_estimator_embedding.experiments import program_sweep, result_tables
+from tpu_estimator_embedding.experiments import program_sweep
 from tpu_estimator_embedding.experiments.program_arguments import add_program, parse, program_of
-from tpu_estimator_embedding.experiments.results import Results
+from tpu_estimator_embedding.experiments.results import Results, format_rows, summary_rows
 from tpu_estimator_embedding.experiments.setting import grid
 from tpu_estimator_embedding.experiments.sweep_directory import SweepDirectory
 from tpu_estimator_embedding.multipliers.text_form import FORMS
@@ -113,7 +113,7 @@ def _run(sweep: SweepDirectory, program: program_sweep.Program, jobs: int) -> in
 
 
 def _show(results: Results) -> None:
-    print("", result_tables.format_rows(result_tables.summary_rows(results)), "", sep="\n")
+    print("", format_rows(summary_rows(results)), "", sep="\n")
     for result in results.runs:
         if result.error and result.has_ended:
             print(f"{result.run.name} failed: {result.error}\n  its log: {result.run.log}")

@@ -7,13 +7,14 @@ from collections.abc import Sequence
 from typing import Any
 
 from tpu_estimator_embedding import checks
-from tpu_estimator_embedding.experiments import hparams, result_tables, sweep_report
+from tpu_estimator_embedding.experiments import hparams, sweep_report
 from tpu_estimator_embedding.experiments.files import read_json, write_json
 from tpu_estimator_embedding.experiments.results import (
     Results,
     choose_metric,
     collect,
     is_of_training,
+    write_tables,
 )
 from tpu_estimator_embedding.experiments.run_directory import Run
 from tpu_estimator_embedding.experiments.setting import Setting
@@ -93,7 +94,7 @@ class SweepDirectory:
     def write_report(self, subject: Sequence[str]) -> Results:
         """Writes tables, figures, summaries and the page of the complete runs."""
         results = self.results()
-        result_tables.write_tables(results)
+        write_tables(results)
         hparams.write_hparams(results)
         sweep_report.write_report(results, subject)
         return results

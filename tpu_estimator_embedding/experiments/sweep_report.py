@@ -10,8 +10,7 @@ from tpu_estimator_embedding import figures
 from tpu_estimator_embedding.experiments import html_page, plots
 from tpu_estimator_embedding.experiments.event_files import TRAINING_LOSS, table_curves
 from tpu_estimator_embedding.experiments.files import write_text
-from tpu_estimator_embedding.experiments.result_tables import rounded, summary_rows
-from tpu_estimator_embedding.experiments.results import Results
+from tpu_estimator_embedding.experiments.results import Results, rounded, summary_rows
 from tpu_estimator_embedding.experiments.setting import Setting
 from tpu_estimator_embedding.experiments.table_labels import short_names
 

@@ -17,7 +17,7 @@ from tpu_estimator_embedding.checkpoint.inspection import (
     RowStatistics,
     inspect,
 )
-from tpu_estimator_embedding.experiments.event_writer import write_summaries
+from tpu_estimator_embedding.experiments.event_files import write_summaries
 
 
 def write_all(run_directory: pathlib.Path, model_dirs: Iterable[pathlib.Path]) -> dict[str, Any]:

@@ -9,7 +9,7 @@ import numpy as np
 from tpu_estimator_embedding import checks
 from tpu_estimator_embedding.config.feature_config import FeatureConfig
 from tpu_estimator_embedding.config.table_config import TableConfig
-from tpu_estimator_embedding.feature_column.column_kinds import (
+from tpu_estimator_embedding.feature_column.column_checks import (
     is_tensor_core_column,
     is_tpu_column,
 )

@@ -8,7 +8,7 @@ from typing import Any, NamedTuple
 import tensorflow as tf
 
 from tpu_estimator_embedding import checks
-from tpu_estimator_embedding.feature_column.column_kinds import is_tpu_column
+from tpu_estimator_embedding.feature_column.column_checks import is_tpu_column
 from tpu_estimator_embedding.kernels import load
 from tpu_estimator_embedding.mid_level.config.structure import named_features
 from tpu_estimator_embedding.plan.embedding_plan import EmbeddingPlan

@@ -1,10 +1,11 @@
 # SPDX-License-Identifier: Apache-2.0
 """The report of `doctor`: what was found and patched, and how to fix problems."""
 
+import argparse
 import itertools
 
 import tpu_estimator_embedding
-from tpu_estimator_embedding.runtime import environment
+from tpu_estimator_embedding.runtime import environment, quiet_start
 from tpu_estimator_embedding.runtime.environment import Finding
 
 
@@ -54,3 +55,20 @@ def _closing(wrong: list[Finding]) -> str:
         return "Nothing is wrong."
     subjects = ", ".join(finding.subject for finding in wrong)
     return f"Follow the advice after the arrows ({subjects}), then run this again."
+
+
+DESCRIPTION = ("Reports the environment, the names that install() patches, and how to fix "
+               "problems.\nThe exit status is 1 if there is a problem.")
+
+
+def add_arguments(parser: argparse.ArgumentParser) -> None:
+    """Adds the options of the command."""
+    quiet_start.add_argument(parser)
+
+
+def run(args: argparse.Namespace) -> int:
+    """Prints the report; returns the exit status."""
+    with quiet_start.quiet_start(args.verbose):
+        report, is_well = examine()
+    print(report)
+    return 0 if is_well else 1

@@ -4,23 +4,14 @@
 from tpu_estimator_embedding.compat import legacy_keras, modules, patch
 from tpu_estimator_embedding.compat.contrib import finder
 from tpu_estimator_embedding.compat.paused_collection import paused_collection
-from tpu_estimator_embedding.runtime import (
-    contrib_table,
-    environment,
-    estimator_table,
-    former_names_table,
-    mid_level_table,
-    noise,
-    server_table,
-    tpu_system_table,
-)
+from tpu_estimator_embedding.runtime import environment, former_names_table, noise, patch_tables
 
 # Applied in this order, after tensorflow_estimator was made importable.
 ROWS = (
-    *estimator_table.ESTIMATOR, *tpu_system_table.TPU_SYSTEM, *estimator_table.FORMER_SPELLINGS,
-    *estimator_table.FORMER_HOMES, *estimator_table.TRACKING,
-    *former_names_table.FORMER_NAMES, *contrib_table.CONTRIB, *mid_level_table.MID_LEVEL,
-    *server_table.SERVER)
+    *patch_tables.ESTIMATOR, *patch_tables.TPU_SYSTEM, *patch_tables.FORMER_SPELLINGS,
+    *patch_tables.FORMER_HOMES, *patch_tables.TRACKING,
+    *former_names_table.FORMER_NAMES, *patch_tables.CONTRIB, *patch_tables.MID_LEVEL,
+    *patch_tables.SERVER)
 
 
 def install() -> None:

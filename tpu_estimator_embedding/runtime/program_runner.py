@@ -5,12 +5,12 @@ import importlib.machinery
 import importlib.util
 import io
 import os
+import re
 import sys
 from collections.abc import Callable, Sequence
 from types import CodeType, ModuleType, TracebackType
 from typing import Any
 
-from tpu_estimator_embedding.runtime import hints
 from tpu_estimator_embedding.runtime.program_setup import ProgramSetup
 
 PREFIX = "tpu-estimator-embedding: "
@@ -115,7 +115,33 @@ def _from_program(excepthook: Any, program: dict[str, Any]) -> Any:
         while traceback is not None and traceback.tb_frame.f_globals is not program:
             traceback = traceback.tb_next
         excepthook(kind, error.with_traceback(traceback), traceback)
-        if sentence := hints.hint(error):
+        if sentence := hint(error):
             print(f"{PREFIX}{sentence}", file=sys.stderr)
 
     return hook
+
+
+_API = re.compile(r"tensorflow(?:\._api\.v2)?(?:\.(?!python|compat)([\w.]+))?"
+                  r"|tensorflow_estimator\.python\.estimator\.api\._v2\.([\w.]+)")
+
+
+def hint(error: BaseException) -> str:
+    """Returns one sentence; empty if the error needs no hint."""
+    if not isinstance(error, AttributeError):
+        return ""
+    if error.name == "value" and isinstance(error.obj, int | None):
+        return ("In TensorFlow 2, sizes of a shape are ints without `.value`. Run the program "
+                "with `run --tf1`, or call tf.compat.v1.disable_v2_tensorshape() in it.")
+    module = error.obj.__name__ if isinstance(error.obj, ModuleType) else ""
+    api = _API.fullmatch(module)
+    if not api or not error.name:
+        return ""
+    below = api[1] or api[2] or ""
+    found = sys.modules.get("tensorflow.compat.v1")
+    for name in [*filter(None, below.split(".")), error.name]:
+        found = getattr(found, name, None)
+    if found is None:
+        return ""
+    path = ".".join(filter(None, ("tf", below, error.name)))
+    return (f"{path} is a name of TensorFlow 1.x. Run the program with `run --tf1`, or write "
+            f"`import tensorflow.compat.v1 as tf` in it.")

@@ -11,7 +11,7 @@ import tpu_estimator_embedding
 from tests.subprocesses import run_python
 from tpu_estimator_embedding.compat.contrib import contents
 from tpu_estimator_embedding.compat.contrib import modules as contrib
-from tpu_estimator_embedding.runtime import contrib_table
+from tpu_estimator_embedding.runtime import patch_tables
 
 tpu_estimator_embedding.install()
 
@@ -43,7 +43,7 @@ def test_every_name_of_the_table_exists():
             assert name in dir(module)
 
 
-@pytest.mark.parametrize("row", contrib_table.CONTRIB, ids=lambda row: row.path)
+@pytest.mark.parametrize("row", patch_tables.CONTRIB, ids=lambda row: row.path)
 def test_every_module_is_importable_under_both_forms(row):
     path, found = row.path.partition("contrib")[2].lstrip("."), {}
     if path in contents.HIDDEN:

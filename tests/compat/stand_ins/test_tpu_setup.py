@@ -22,7 +22,7 @@ from tpu_estimator_embedding.compat.stand_ins import (
     tpu_setup,
     tpu_system,
 )
-from tpu_estimator_embedding.runtime import tpu_system_table
+from tpu_estimator_embedding.runtime import patch_tables
 
 tpu_estimator_embedding.install()
 
@@ -323,7 +323,7 @@ def test_estimator_trains_with_the_resolver_of_a_tpu_that_is_not_there(tmp_path)
 # The stand-ins have TensorFlow's signatures.
 
 
-@pytest.mark.parametrize("row", [row for row in tpu_system_table.TPU_SYSTEM if row.is_applied],
+@pytest.mark.parametrize("row", [row for row in patch_tables.TPU_SYSTEM if row.is_applied],
                          ids=lambda row: row.path)
 def test_parameters_are_tensorflows(row):
     own = inspect.signature(patch.current_attribute(row), follow_wrapped=False).parameters

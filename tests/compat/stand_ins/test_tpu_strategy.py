@@ -11,7 +11,7 @@ from tpu_estimator_embedding.compat.stand_ins import (
 )
 from tpu_estimator_embedding.mid_level.tpu_embedding import TPUEmbedding
 from tpu_estimator_embedding.mid_level.tpu_embedding_v2 import TPUEmbeddingV2
-from tpu_estimator_embedding.runtime import mid_level_table
+from tpu_estimator_embedding.runtime import patch_tables
 
 SPELLINGS = """
         import tensorflow as tf
@@ -130,5 +130,5 @@ def test_with_a_tpu_the_classes_are_those_of_tensorflow(monkeypatch):
 
 
 def test_table_has_every_name_once():
-    paths = [row.path for row in mid_level_table.MID_LEVEL]
+    paths = [row.path for row in patch_tables.MID_LEVEL]
     assert len(set(paths)) == len(paths)

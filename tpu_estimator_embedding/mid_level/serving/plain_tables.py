@@ -17,12 +17,8 @@ from tpu_estimator_embedding.mid_level.sparse_core.stack_checkpoint import (
     parse_saved_name,
 )
 from tpu_estimator_embedding.plan.embedding_plan import TablePlan
-from tpu_estimator_embedding.plan.table_stacking import (
-    SparseCores,
-    StackedTableLayout,
-    TableStack,
-    unstack_rows,
-)
+from tpu_estimator_embedding.plan.stacked_rows import unstack_rows
+from tpu_estimator_embedding.plan.table_stacking import SparseCores, StackedTableLayout, TableStack
 from tpu_estimator_embedding.types import Tensor
 
 

@@ -18,7 +18,8 @@ from tpu_estimator_embedding.mid_level.sparse_core.stack_variable import (
     StackVariable,
 )
 from tpu_estimator_embedding.plan.layout_proto import from_bytes, to_bytes
-from tpu_estimator_embedding.plan.table_stacking import TableStack, unstack_rows
+from tpu_estimator_embedding.plan.stacked_rows import unstack_rows
+from tpu_estimator_embedding.plan.table_stacking import TableStack
 from tpu_estimator_embedding.types import Tensor
 
 LAYOUTS = "_sparse_core_table_layouts"  # the name that TensorFlow saves layouts under

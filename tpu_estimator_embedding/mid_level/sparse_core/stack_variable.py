@@ -13,12 +13,8 @@ from tpu_estimator_embedding import checks
 from tpu_estimator_embedding.engine.partitioned_embedding import create_variables, default_names
 from tpu_estimator_embedding.mid_level.sparse_core.to_stacks import Stacks
 from tpu_estimator_embedding.mid_level.step.table_variables import outside_strategies
-from tpu_estimator_embedding.plan.table_stacking import (
-    StackedTableLayout,
-    TableStack,
-    rows_of_shard,
-    unstack_rows,
-)
+from tpu_estimator_embedding.plan.stacked_rows import rows_of_shard, unstack_rows
+from tpu_estimator_embedding.plan.table_stacking import StackedTableLayout, TableStack
 from tpu_estimator_embedding.types import Tensor
 
 PARAMETERS = "parameters"  # TensorFlow's name for the table next to its slots

@@ -10,7 +10,6 @@ from collections.abc import Mapping, Sequence
 from tpu_estimator_embedding import checks
 from tpu_estimator_embedding.checkpoint.report import describe_comparison, format_table
 from tpu_estimator_embedding.migration.verify import (
-    evaluation,
     plan_values,
     processes,
     steps,
@@ -135,6 +134,8 @@ def compare(legacy: StrPath, migrated: StrPath, arguments: Sequence[str] = (), *
 def compare_runs(old: pathlib.Path, a: RunResult, new: pathlib.Path, b: RunResult, *,
                  rtol: float, atol: float) -> Verification:
     """Compares two recorded runs, by their directories and results."""
+    # Not above: `verify --help` does not need TensorFlow.
+    from tpu_estimator_embedding.migration.verify import evaluation
     is_tf2 = b.stage == TF2
     compared = [] if is_tf2 else [
         steps.compare_values(0, old / INITIAL, new / INITIAL, rtol, atol)]

@@ -1,0 +1,224 @@
+# SPDX-License-Identifier: Apache-2.0
+"""The rows of the table of patches that restore tf.estimator and its former names."""
+
+from typing import Any
+
+from tpu_estimator_embedding.compat.contrib import contents, modules
+from tpu_estimator_embedding.compat.patch import Patch
+from tpu_estimator_embedding.compat.patch_table import ESTIMATOR_API, EXPORTED, OURS, V1_API_MODULE
+
+_ESTIMATOR = "tensorflow_estimator.python.estimator"
+_V1_API = "tensorflow.compat.v1"
+
+
+def _estimator(module: str, version: str) -> Patch:
+    return Patch(module, "estimator", f"{ESTIMATOR_API}.{version}.estimator",
+                 "removed in TensorFlow 2.16; tensorflow_estimator still has it", is_module=True)
+
+
+def _ours(module: str, name: str, source: str) -> Patch:
+    return Patch(module, name, f"{OURS}.{source}",
+                 "this package's class, which needs no TPU", replaces=True)
+
+
+def _former(module: str, name: str, source: str) -> Patch:
+    return Patch(module, name, source, "the name in TensorFlow 1.15")
+
+
+def _former_home(name: str) -> Patch:
+    former = f"tensorflow.python.estimator{name and '.'}{name}"
+    # Uses the full path, because views of modules forward assignments.
+    return Patch("", former, f"{_ESTIMATOR}{name and '.'}{name}",
+                 "second name of tensorflow_estimator's module, removed in TensorFlow 2.16",
+                 is_module=True, is_lazy=True)
+
+
+def _former_tracking(name: str, today: str) -> Patch:
+    return Patch("", f"tensorflow.python.training.tracking{name and '.'}{name}",
+                 f"tensorflow.python.{today}", "moved in TensorFlow 2.10", is_module=True,
+                 is_lazy=True)
+
+
+TRACKING = tuple(_former_tracking(*names) for names in (
+    ("", "trackable"), ("base", "trackable.base"),
+    ("data_structures", "trackable.data_structures"), ("graph_view", "checkpoint.graph_view"),
+    ("tracking", "trackable.autotrackable"), ("util", "checkpoint.checkpoint")))
+
+FORMER_HOMES = tuple(map(_former_home, (
+    "", "estimator", "estimator_lib", "exporter", "gc", "model_fn", "run_config", "training",
+    "util", "canned", "canned.head", "canned.metric_keys", "canned.optimizers",
+    "canned.parsing_utils", "canned.prediction_keys", "export", "export.export",
+    "export.export_lib", "export.export_output", "inputs", "inputs.inputs",
+    "inputs.numpy_io", "inputs.pandas_io")))
+
+# Modules that copied names of tensorflow_estimator's modules come before those.
+ESTIMATOR = (
+    *(row for api in (f"{ESTIMATOR_API}._v1", "tensorflow_estimator._api.v1") for row in (
+        _ours(f"{api}.estimator.tpu", "TPUEstimator", "estimator.tpu_estimator:TPUEstimator"),
+        _ours(f"{api}.estimator.tpu.experimental", "EmbeddingConfigSpec",
+              "estimator.embedding_config_spec:EmbeddingConfigSpec"))),
+    *(Patch(f"{_ESTIMATOR}.tpu", name, f"{OURS}.runtime.estimator_views:{name}",
+            "shows this package's class; functions of the module still use their own",
+            is_module=True, replaces=True)
+      for name in ("tpu_estimator", "_tpu_estimator_embedding")),
+    _ours("tensorflow.python.tpu.tpu_estimator", "TPUEstimator",
+          "estimator.tpu_estimator:TPUEstimator"),
+    _estimator("tensorflow", "_v2"),
+    *(_estimator(f"tensorflow.compat.{version}", f"_{version}") for version in ("v2", "v1")),
+    # `tf.compat.v1` where `tf` itself is `tensorflow.compat.v1` or `.v2`, and so on.
+    *(_estimator(f"tensorflow._api.v2{outer}.compat.{version}", f"_{version}")
+      for outer in ("", ".compat.v1", ".compat.v2") for version in ("v2", "v1")),
+    *(Patch(f"{_V1_API}.estimator{parent}", name, f"{ESTIMATOR_API}._v1.estimator{parent}.{name}",
+            "one module for both of its names, so that both have this package's classes",
+            is_module=True, replaces=True)
+      for parent, name in (("", "tpu"), (".tpu", "experimental"))))
+
+FORMER_SPELLINGS = (
+    *(_former(module, "tpu", f"{ESTIMATOR_API}._v1.estimator.tpu")
+      for module in (f"{ESTIMATOR_API}._v2.estimator", "tensorflow_estimator._api.v2.estimator")),
+    *(_former(f"{ESTIMATOR_API}._v1.estimator.tpu.experimental", name, f"{V1_API_MODULE}:{name}")
+      for name in EXPORTED),
+    *(_former(f"{tpu}.experimental", name, source)
+      for tpu in ("tensorflow._api.v2.tpu", "tensorflow.tpu")
+      for name, source in (
+          ("embedding_column", f"{_V1_API}.tpu.experimental:embedding_column"),
+          ("shared_embedding_columns", f"{_V1_API}.tpu.experimental:shared_embedding_columns"),
+          *((name, f"{V1_API_MODULE}:{name}") for name in EXPORTED))),
+    *(_former(tpu, name, f"{_V1_API}.tpu:{name}")
+      for tpu in ("tensorflow._api.v2.tpu", "tensorflow.tpu")
+      for name in ("CrossShardOptimizer", "batch_parallel", "bfloat16_scope", "core",
+                   "cross_replica_sum", "initialize_system", "outside_compilation",
+                   "replicate", "rewrite", "shard", "shutdown_system")))
+
+
+_SOURCE = "tpu_estimator_embedding.compat.contrib.modules"
+_REASON = "the spelling of TensorFlow 1.x"
+
+
+def _module(parent: str, name: str, source: str) -> Patch:
+    # Does not look for an existing module: there is none, and looking would import the parent.
+    return Patch(parent, name, source, _REASON, is_module=True, replaces=True)
+
+
+def _contrib(path: str) -> Patch:
+    parent, _, name = f"{modules.PREFIX}.{path}".rpartition(".")
+    if path in contents.HIDDEN:
+        parent, name = "", f"{parent}.{name}"
+    return _module(parent, name, f"{_SOURCE}:{path}")
+
+
+CONTRIB = (
+    _module("tensorflow", "contrib", f"{_SOURCE}:root"),
+    *(Patch(v1, "contrib", f"{_SOURCE}:root", _REASON)
+      for v1 in ("tensorflow._api.v2.compat.v1", "tensorflow.compat.v1")),
+    *map(_contrib, filter(None, modules.MODULES)))
+
+
+_OURS = "tpu_estimator_embedding"
+_PYTHON = "tensorflow.python"
+_VERSIONS = ("", ".compat.v2")
+_EMBEDDING = tuple(f"{root}.tpu.experimental.embedding" for root in (
+    "tensorflow._api.v2", "tensorflow._api.v2.compat.v1", "tensorflow._api.v2.compat.v2",
+    "tensorflow", "tensorflow.compat.v1", "tensorflow.compat.v2"))
+
+
+def _embedding(module: str, name: str, **options: Any) -> Patch:
+    return Patch(module, name, f"{_OURS}.compat.stand_ins.tpu_embedding:{name}",
+                 "works without a TPU", replaces=True, **options)
+
+
+MID_LEVEL = (
+    *(Patch(f"tensorflow._api.v2{version}.distribute{parent}", "TPUStrategy",
+            f"{_OURS}.compat.stand_ins.tpu_strategy:{source}",
+            "fails without a TPU; uses the devices of this machine instead", replaces=True)
+      for version in _VERSIONS
+      for parent, source in (("", "TPUStrategy"), (".experimental", "ExperimentalTPUStrategy"))),
+    *(_embedding(module, name) for module in _EMBEDDING
+      for name in ("TPUEmbedding", "TPUEmbeddingV2")),
+    _embedding(f"{_PYTHON}.tpu.tpu_embedding_v2", "TPUEmbedding"),
+    _embedding(f"{_PYTHON}.tpu.tpu_embedding_v3", "TPUEmbeddingV2", since=(2, 16)),
+    *(Patch(module, "TPUEmbeddingForServing", f"{_OURS}.mid_level:TPUEmbeddingForServing",
+            "uses this package's tables", replaces=True)
+      for module in (*_EMBEDDING, f"{_PYTHON}.tpu.tpu_embedding_for_serving")),
+    *(_embedding(module, "TPUEmbeddingV0")
+      for module in (*_EMBEDDING, f"{_PYTHON}.tpu.tpu_embedding_v1")),
+    Patch(f"{_PYTHON}.distribute", "tpu_strategy", f"{_OURS}.runtime.strategy_view:tpu_strategy",
+          "shows the classes for this machine; TensorFlow's modules still use their own",
+          is_module=True, replaces=True),
+    *(Patch(module, name, f"{_OURS}.mid_level:{name}", "new in TensorFlow 2.21")
+      for module in _EMBEDDING for name in ("RowIdInitializer", "SparseCoreEmbeddingConfig")))
+
+
+_SERVER = "tensorflow.python.training.server_lib:Server"
+
+SERVER = (
+    Patch(_SERVER, "__init__", f"{OURS}.compat.stand_ins.server:start",
+          "a server does not run ops that are loaded after it has started", replaces=True),
+    Patch(_SERVER, "join", f"{OURS}.compat.stand_ins.server:join",
+          "blocks signals, so that Ctrl-C does not end a server", replaces=True))
+
+
+_STAND_INS = f"{OURS}.compat.stand_ins"
+_V1_TPU_APIS = ("tensorflow._api.v2.compat.v1.tpu", "tensorflow.compat.v1.tpu")
+
+
+def _stand_in(module: str, name: str, source: str, reason: str) -> Patch:
+    return Patch(module, name, f"{_STAND_INS}.{source}", reason, replaces=True)
+
+
+def _computation(module: str, name: str, source: str) -> Patch:
+    return Patch(module, name, f"{OURS}.estimator.replicas.{source}",
+                 "builds a graph that cannot run without a TPU; this machine computes it",
+                 replaces=True)
+
+
+TPU_SYSTEM = (
+    *(_stand_in("tensorflow.python.distribute.cluster_resolver.tpu_cluster_resolver:"
+                "TPUClusterResolver", name, f"tpu_resolver:{function}",
+                "tries the network for minutes; this machine stands in if no TPU answers")
+      for name, function in (("__init__", "initialize"),
+                             ("num_accelerators", "num_accelerators"),
+                             ("get_tpu_system_metadata", "get_tpu_system_metadata"),
+                             ("cluster_spec", "cluster_spec"))),
+    Patch("tensorflow_estimator.python.estimator.tpu.tpu_config:RunConfig", "__init__",
+          f"{OURS}.runtime.run_config:initialize",
+          "a session waits for a master that does not answer", replaces=True),
+    _stand_in("tensorflow.python.client.session:BaseSession", "__init__",
+              "tpu_setup:initialize_session", "a session waits for a master that does not answer"),
+    *(_stand_in(module, name, f"tpu_setup:{name}", "fails without a TPU")
+      for module, names in (
+          ("tensorflow.python.tpu.tpu_strategy_util",
+           ("initialize_tpu_system_impl", "shutdown_tpu_system_impl")),
+          ("tensorflow.python.tpu.ops.tpu_ops",
+           ("configure_distributed_tpu", "configure_tpu_embedding",
+            "shutdown_distributed_tpu")),
+          ("tensorflow.python.tpu.tpu", ("_tpu_system_device_name",)))
+      for name in names),
+    *(_stand_in(module, name, "tpu_setup:connect_to_remote_host",
+                "waits for a host that does not answer")
+      for module, name in (
+          ("tensorflow.python.eager.remote", "connect_to_remote_host"),
+          *((f"tensorflow._api.v2{version}.config", "experimental_connect_to_host")
+            for version in ("", ".compat.v1", ".compat.v2")))),
+    *(_stand_in(module, "core", "tpu_setup:core", "names a device that only a TPU has")
+      for module in ("tensorflow.python.tpu.tpu_name_util", "tensorflow.python.tpu.tpu",
+                     *_V1_TPU_APIS)),
+    *(_computation(module, name, f"tpu_computations:{name}")
+      for name in ("rewrite", "replicate", "split_compile_and_replicate")
+      for module in ("tensorflow.python.tpu.tpu",
+                     *(() if name.startswith("split_") else _V1_TPU_APIS))),
+    *(_computation(module, name, f"tpu_shard:{name}")
+      for name in ("shard", "batch_parallel", "split_compile_and_shard")
+      for module in ("tensorflow.python.tpu.tpu",
+                     *(() if name.startswith("split_") else _V1_TPU_APIS))),
+    *(_computation("tensorflow.python.tpu.training_loop", name, f"training_loop:{name}")
+      for name in ("repeat", "while_loop")),
+    *(_computation(module, name, f"tpu_inference:{name}")
+      for name in ("call_computation", "inference_on_tpu")
+      for module in ("tensorflow_estimator.python.estimator.tpu.tpu_estimator",
+                     "tensorflow.python.tpu.tpu_estimator")),
+    *(_stand_in("tensorflow.python.tpu.ops.tpu_ops", name, f"tpu_feeds:{name}",
+                "has no kernel without a TPU; raises an error that says so")
+      for name in ("infeed_dequeue", "infeed_dequeue_tuple", "infeed_enqueue",
+                   "infeed_enqueue_tuple", "outfeed_dequeue", "outfeed_dequeue_tuple",
+                   "outfeed_enqueue", "outfeed_enqueue_tuple")))
