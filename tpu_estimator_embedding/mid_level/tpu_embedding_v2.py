@@ -47,9 +47,9 @@ from tpu_estimator_embedding.mid_level.sparse_core.to_stacks import (
     given_stacks,
     to_stacks,
 )
+from tpu_estimator_embedding.mid_level.step.replica_activations import gradient_or_zeros
 from tpu_estimator_embedding.mid_level.step.replica_calls import ReplicaCalls
 from tpu_estimator_embedding.mid_level.step.servers import check_no_cluster
-from tpu_estimator_embedding.mid_level.step.stacked_activations import gradient_or_zeros
 from tpu_estimator_embedding.multipliers.table_multipliers import Multipliers
 from tpu_estimator_embedding.types import Tensor
 

@@ -19,11 +19,14 @@ from tpu_estimator_embedding.engine.variables import TableVariables
 from tpu_estimator_embedding.mid_level.config.to_plan import with_sequence_lengths
 from tpu_estimator_embedding.mid_level.input.feature_input import feature_data
 from tpu_estimator_embedding.mid_level.input.row_layout import RowLayout
-from tpu_estimator_embedding.mid_level.step import stacked_activations
-from tpu_estimator_embedding.mid_level.step.function_batches import FunctionBatches
+from tpu_estimator_embedding.mid_level.step import replica_activations
 from tpu_estimator_embedding.mid_level.step.servers import check_kernels, is_cluster
 from tpu_estimator_embedding.mid_level.step.table_variables import UpdateCount
-from tpu_estimator_embedding.mid_level.step.waiting_batches import WaitingBatches
+from tpu_estimator_embedding.mid_level.step.waiting_batches import (
+    Batches,
+    FunctionBatches,
+    WaitingBatches,
+)
 from tpu_estimator_embedding.ops.ordering import when
 from tpu_estimator_embedding.plan.embedding_plan import EmbeddingPlan
 from tpu_estimator_embedding.types import Tensor
@@ -53,7 +56,8 @@ class EngineBatches:
         self._is_on_servers = is_cluster(strategy)
         check_kernels(self.plan, strategy)
         batch = self._example_batch()
-        self._waiting = FunctionBatches() if self._is_on_servers else WaitingBatches(batch)
+        self._waiting: Batches = (
+            FunctionBatches() if self._is_on_servers else WaitingBatches(batch))
         self._delayed = (DelayedUpdate(self.plan, batch)
                          if plan.pipelined and self._can_train else None)
 
@@ -88,7 +92,7 @@ class EngineBatches:
                 self._complete()
                 if self._can_train:
                     self._waiting.hold(batch)
-            return stacked_activations.split(self.plan, stacked, self.layout, self._num_replicas)
+            return replica_activations.split(self.plan, stacked, self.layout, self._num_replicas)
 
     def apply_gradients(self, gradients: Sequence[Mapping[str, Tensor]]) -> list[None]:
         """Updates the tables with the gradients of each replica's activations."""

@@ -1,11 +1,16 @@
 # SPDX-License-Identifier: Apache-2.0
 """The batches between enqueue, dequeue and apply_gradients.
 
-Like a TPU's queues, the buffers live as long as the object, so the three calls may be in one
-`tf.function`, in several, or in none. Calls that would block forever on a TPU raise errors.
+`WaitingBatches` keeps them in buffers that, like a TPU's queues, live as long as the object, so the
+three calls may be in one `tf.function`, in several, or in none. `FunctionBatches` keeps them in the
+function that is traced, for the workers of a cluster. Calls that would block forever on a TPU raise
+errors.
 """
 
-from typing import Any, NamedTuple
+import collections
+import dataclasses
+import weakref
+from typing import Any, NamedTuple, Protocol
 
 import tensorflow as tf
 
@@ -116,7 +121,7 @@ class WaitingBatch(NamedTuple):
     Attributes:
         ids: the ids to look up.
         use: scalar int32, whether gradients will follow.
-        packed: ids and use, for `WaitingBatches.hold`.
+        packed: ids and use, for `Batches.hold`.
     """
 
     ids: StepIds
@@ -129,15 +134,8 @@ class WaitingBatch(NamedTuple):
         return self.use > NEVER
 
 
-class WaitingBatches:
+class Batches(Protocol):
     """The enqueued batches, and the looked-up batch whose gradients are due."""
-
-    def __init__(self, batch: StepIds):
-        """Creates buffers for batches with the structure, dtypes and shapes of `batch`."""
-        self._pack = TensorPack((batch, tf.constant(NEVER)))
-        self._enqueued = TensorRing(capacity=CAPACITY)
-        self._looked_up = tf.Variable(empty(), trainable=False)
-        self._use = tf.Variable(NEVER, trainable=False)  # of the batch that was looked up
 
     def enqueue(self, batch: StepIds, training: bool, *, is_optional: bool) -> None:
         """Adds a batch.
@@ -151,6 +149,37 @@ class WaitingBatches:
             RuntimeError: if the gradients of a looked-up batch are missing, or the buffer is
                 full.
         """
+
+    def dequeue(self) -> WaitingBatch:
+        """Removes and returns the batch that was enqueued first.
+
+        Raises:
+            RuntimeError: if the gradients of a looked-up batch are missing, or there is no batch.
+        """
+
+    def hold(self, batch: WaitingBatch) -> None:
+        """Keeps a looked-up batch until its gradients arrive."""
+
+    def release(self) -> StepIds:
+        """Removes and returns the ids of the looked-up batch.
+
+        Raises:
+            RuntimeError: if there is no such batch.
+        """
+
+
+class WaitingBatches:
+    """`Batches` in buffers of this object, which all functions share."""
+
+    def __init__(self, batch: StepIds):
+        """Creates buffers for batches with the structure, dtypes and shapes of `batch`."""
+        self._pack = TensorPack((batch, tf.constant(NEVER)))
+        self._enqueued = TensorRing(capacity=CAPACITY)
+        self._looked_up = tf.Variable(empty(), trainable=False)
+        self._use = tf.Variable(NEVER, trainable=False)  # of the batch that was looked up
+
+    def enqueue(self, batch: StepIds, training: bool, *, is_optional: bool) -> None:
+        """Adds a batch."""
         use = (MAYBE if is_optional else ALWAYS) if training else NEVER
         with (tf.control_dependencies(self._drop_and_complain()),
               tf.control_dependencies(require(
@@ -167,16 +196,12 @@ class WaitingBatches:
             return WaitingBatch(ids, use, packed)
 
     def hold(self, batch: WaitingBatch) -> None:
-        """Stores a looked-up batch until its gradients arrive."""
+        """Keeps a looked-up batch until its gradients arrive."""
         self._looked_up.assign(batch.packed, read_value=False)
         self._use.assign(batch.use, read_value=False)
 
     def release(self) -> StepIds:
-        """Removes and returns the ids of the looked-up batch.
-
-        Raises:
-            RuntimeError: if there is no such batch.
-        """
+        """Removes and returns the ids of the looked-up batch."""
         with tf.control_dependencies(require(
                 self._use.read_value() > NEVER, NOT_TRAINING, RuntimeError)):
             ids, _ = self._pack.unpack(self._looked_up.read_value())
@@ -192,3 +217,70 @@ class WaitingBatches:
     def _drop(self) -> None:
         self._looked_up.assign(empty(), read_value=False)
         self._use.assign(NEVER, read_value=False)
+
+
+_IN_ONE_FUNCTION = (" Under a ParameterServerStrategy the three calls for a batch must be in one "
+                    "function, which the coordinator schedules.")
+
+
+@dataclasses.dataclass
+class _OfFunction:
+    enqueued: collections.deque[tuple[StepIds, int]] = dataclasses.field(
+        default_factory=collections.deque)
+    looked_up: tuple[StepIds, int] | None = None
+
+
+class FunctionBatches:
+    """`Batches` within each function by itself.
+
+    Workers of a cluster run the same function at the same time, so a buffer that all of them
+    share would mix their batches. The three calls are in one function instead, and a batch is
+    tensors of its graph. Errors in their order are raised where the function is traced. What is
+    called eagerly, by the coordinator's own program, counts as one more function.
+    """
+
+    def __init__(self) -> None:
+        self._of_graphs: weakref.WeakKeyDictionary[tf.Graph, _OfFunction] = (
+            weakref.WeakKeyDictionary())
+        self._eager = _OfFunction()
+
+    def enqueue(self, batch: StepIds, training: bool, *, is_optional: bool) -> None:
+        """Adds a batch."""
+        here = self._here()
+        self._drop_and_complain(here)
+        if len(here.enqueued) >= CAPACITY:
+            raise RuntimeError(FULL)
+        here.enqueued.append((batch, (MAYBE if is_optional else ALWAYS) if training else NEVER))
+
+    def dequeue(self) -> WaitingBatch:
+        """Removes and returns the batch that was enqueued first."""
+        here = self._here()
+        self._drop_and_complain(here)
+        if not here.enqueued:
+            raise RuntimeError(EMPTY + _IN_ONE_FUNCTION)
+        ids, use = here.enqueued.popleft()
+        return WaitingBatch(ids, use, (ids, use))
+
+    def hold(self, batch: WaitingBatch) -> None:
+        """Keeps a looked-up batch until its gradients arrive."""
+        if batch.use != NEVER:
+            self._here().looked_up = batch.packed
+
+    def release(self) -> StepIds:
+        """Removes and returns the ids of the looked-up batch."""
+        here = self._here()
+        looked_up, here.looked_up = here.looked_up, None
+        if looked_up is None:
+            raise RuntimeError(NOT_TRAINING + _IN_ONE_FUNCTION)
+        return looked_up[0]
+
+    def _here(self) -> _OfFunction:
+        if tf.executing_eagerly():
+            return self._eager
+        return self._of_graphs.setdefault(tf.compat.v1.get_default_graph(), _OfFunction())
+
+    @staticmethod
+    def _drop_and_complain(here: _OfFunction) -> None:
+        looked_up, here.looked_up = here.looked_up, None
+        if looked_up is not None and looked_up[1] == ALWAYS:
+            raise RuntimeError(NO_GRADIENTS)
