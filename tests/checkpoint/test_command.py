@@ -111,8 +111,7 @@ ERRORS = {
     "foreign": ("convert foreign out --to tf2", "truncated or foreign"),
     "not an npz": ("convert foreign.npz out --to v1", "must be a whole .npz file, got "
                    "foreign.npz"),
-    "other form": ("convert model out --from tf2 --to npz", "`checkpoint` must be of the form "
-                   "'tf2', got 'v1'"),
+    "other form": ("convert model out --from tf2 --to npz", "has the format 'v1', not 'tf2'"),
     "exists": ("reshard model model/model.ckpt-1234 --hosts 2 --partition div",
                "`output` must be a new name, got model/model.ckpt-1234.index, which exists"),
     "exists as a link": ("convert model link.npz --to npz", "`output` must be a new name, got "
@@ -127,29 +126,28 @@ ERRORS = {
     "hosts alone": ("convert model out --hosts 2", "`--hosts` and `--partition` must be given"),
     "no hosts": ("reshard model out --hosts 0 --partition div", "`num_hosts` must be an int of"),
     "wrong from-hosts": ("reshard model out --hosts 2 --partition div --from-hosts 5",
-                         "`from_hosts` must be the number of hosts that saved"),
-    "no table": ("convert model out --resize terms=5", "`resize` must be of the tables"),
+                         "`from_hosts` is 5, but '"),
+    "no table": ("convert model out --resize terms=5", "`resize` has ['terms']"),
     "no number": ("convert model out --resize words=many", "`resize` must be a number, got 'many'"),
     "no pair": ("convert model out --resize words", "`--resize` must be TABLE=ROWS, got 'words'"),
     "names of nothing": ("convert model out --to tf2 --names names.json",
-                         "`names` must be of variables in the checkpoint, got ['nothing']"),
+                         "`names` has ['nothing'], which are not in"),
     "names are no JSON": ("convert model out --to tf2 --names foreign.npz",
                           "`names` must be a JSON file, got foreign.npz"),
-    "no template": ("convert model out --to keras-rs", "`template` must be a checkpoint of the "
-                    "Keras model"),
+    "no template": ("convert model out --to keras-rs", "`template` is required"),
     "template for v1": ("convert model out --to v1 --template model",
-                        "`template` must be left out where `to` is 'v1'"),
+                        "`template` does not apply where `to` is 'v1', got 'model'"),
     "layout for tf2": ("convert model out --to tf2 --hosts 2 --partition div",
-                       "`layout` must be left out unless `to` is 'v1'"),
-    "object in v1": ("inspect model --object embedding", "`objects` must be left out unless"),
-    "optimizer in v1": ("inspect model --optimizer words=Adam", "`optimizers` must be of tables in "
-                        "a checkpoint of TF2"),
+                       "`layout` applies only where `to` is 'v1', got (2, 'div')"),
+    "object in v1": ("inspect model --object embedding", "`objects` applies only to checkpoints "
+                     "of TF2, got ['embedding']"),
+    "optimizer in v1": ("inspect model --optimizer words=Adam", "`optimizers` has ['words']"),
     "names for the same names": ("convert model out --to v1 --names known.json",
-                                 "`names` must be left out from 'v1' to 'v1'"),
-    "names in inspect": ("inspect model --names names.json", "`names` must be of variables in the "
-                         "checkpoint, got ['nothing']"),
+                                 "`names` has no effect from 'v1' to 'v1'"),
+    "names in inspect": ("inspect model --names names.json", "`names` has ['nothing'], which are "
+                         "not in"),
     "names that inspect has no use for": ("inspect model --names known.json",
-                                          "`names` must be left out for 'v1'"),
+                                          "`names` has no effect on 'v1'"),
     "another archive": ("inspect archive.keras", "must be a whole .npz file, got archive.keras: "
                         "it holds no arrays."),
     "not .npz": ("convert model out --to npz", "`output` must be a name that ends in .npz"),

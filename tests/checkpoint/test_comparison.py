@@ -111,9 +111,9 @@ def test_variables_of_one_side(tmp_path):
 
 
 @pytest.mark.parametrize("other, sentence", [
-    (variables(rows=14), r"`shape of 'words' in b` must be \[13, 4\], as in a, got \[14, 4\]"),
-    (variables(table="terms"), r"`tables in b` must be \['tags', 'words'\], as in a, got"),
-    (variables("Adam"), r"`slots of table 'tags' in b` must be \['accumulators', 'parameters'\]")])
+    (variables(rows=14), r"'words' .*\[13, 4\] in a, \[14, 4\] in b"),
+    (variables(table="terms"), r"different tables: \['tags', 'words'\] in a"),
+    (variables("Adam"), r"slots of table 'tags': \['accumulators', 'parameters'\] in a")])
 def test_missing_tables_and_other_shapes_are_errors(other, sentence, tmp_path):
     with pytest.raises(ValueError, match=sentence):
         compare(tmp_path, variables(), other)
@@ -122,5 +122,5 @@ def test_missing_tables_and_other_shapes_are_errors(other, sentence, tmp_path):
 def test_other_types_are_an_error(tmp_path):
     saved = variables()
     other = Saved(saved.tables, {**saved.others, "dense/bias": np.zeros(2, np.float64)})
-    with pytest.raises(ValueError, match="`dtype of 'dense/bias' in b` must be TensorFlow's 1, "):
+    with pytest.raises(ValueError, match="'dense/bias' .* 1 in a, 2 in b"):
         compare(tmp_path, saved, other)

@@ -59,7 +59,7 @@ def test_table_may_be_called_as_in_tf2(tmp_path):
 @pytest.mark.parametrize("table, output, options, sentence", [
     ("terms", "x.tsv", {}, "`table` must be one of .*'tags', 'words'.*, got 'terms'"),
     ("words", "x.csv", {}, "`output` must be a name that ends in .parquet or .tsv"),
-    ("words", "x.tsv", {"slots": True}, "`slots` must be False for .tsv"),
+    ("words", "x.tsv", {"slots": True}, "`slots` applies only to .parquet, got slots=True"),
     ("words", "x.tsv", {"rows": (3, 3)}, "`rows` must be a range within 0:13, got '3:3'"),
     ("words", "x.tsv", {"rows": (3, 14)}, "`rows` must be a range within 0:13, got '3:14'")])
 def test_wrong_arguments(table, output, options, sentence, tmp_path):

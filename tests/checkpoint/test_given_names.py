@@ -143,7 +143,7 @@ def test_names_for_v1_that_are_taken_or_have_no_effect_are_refused(
     {"words": "terms", "other/kernel": "program/tower"}], ids=str)
 def test_names_that_a_template_has_no_free_place_for_are_refused(names, convert, tmp_path, capsys):
     assert convert("v1", "tf2", names, "--template", "program", ADAGRAD) == 2
-    assert " must " in capsys.readouterr().err
+    assert capsys.readouterr().err.startswith("tpu-estimator-embedding checkpoint: ")
     assert not (tmp_path / "out").exists()
 
 
@@ -213,13 +213,13 @@ def test_tables_of_one_name_in_tf2_are_not_mistaken_for_each_other(tmp_path):
 def test_outputs_refuse_a_path_twice_whatever_the_caller_does(tmp_path):
     one = ArrayTensor(np.ones(2, np.float32))
     for paths in ([("a",), ("a", "b")], [("a", "b", "c"), ("a",)], [()]):
-        with pytest.raises(ValueError, match="none is inside another"):
+        with pytest.raises(ValueError, match="empty or inside"):
             format_graph(dict.fromkeys(paths, "w"))
     for key in ("", "\0a"):  # the header and a slice
-        with pytest.raises(ValueError, match="first character"):
+        with pytest.raises(ValueError, match="`tensors` has the key"):
             write_bundle(tmp_path / "x", {key: one}, {}, print)
     for names in ([TABLE_LAYOUTS_KEY], ["a", "a.npy"], [""]):
-        with pytest.raises(ValueError, match="under other names than the record's"):
+        with pytest.raises(ValueError, match="`tensors` has the name"):
             write_npz(tmp_path / "x.npz", dict.fromkeys(names, one), "{}", print)
     assert not list(tmp_path.iterdir())
 

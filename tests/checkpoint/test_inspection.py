@@ -87,7 +87,7 @@ def test_tables_among_dense_variables_are_recognized_by_names(tmp_path):
     chosen = checkpoint.inspect(source, reading=checkpoint.Reading(tables=("dense/kernel",)))
     assert [(table.name, table.optimizer) for table in chosen.tables] == [
         ("dense/kernel", "Adagrad")]
-    with pytest.raises(ValueError, match="`tables` must be keys of tensors of rank 2"):
+    with pytest.raises(ValueError, match="`tables` has 'dense/bias', .* rank 2"):
         checkpoint.inspect(source, reading=checkpoint.Reading(tables=("dense/bias",)))
 
 
@@ -102,13 +102,13 @@ def test_from_hosts_finds_tables_by_their_parts(tmp_path):
 @pytest.mark.parametrize("from_hosts", [2, 4])
 def test_other_number_of_hosts_than_the_parts_is_refused(from_hosts, tmp_path):
     source = save_v1(tmp_path / "v1", variables(), 3, "mod")
-    with pytest.raises(ValueError, match="`from_hosts` must be the number of hosts that saved"):
+    with pytest.raises(ValueError, match=f"`from_hosts` is {from_hosts}, but"):
         checkpoint.inspect(source, reading=checkpoint.Reading(from_hosts=from_hosts))
 
 
 def test_from_hosts_is_refused_if_the_checkpoint_records_it(tmp_path):
     checkpoint.reshard(save_v1(tmp_path / "v1", variables()), tmp_path / "mod", 3, "mod")
-    with pytest.raises(ValueError, match="`from_hosts` must be left out where"):
+    with pytest.raises(ValueError, match="`from_hosts` does not apply .*got 3"):
         checkpoint.inspect(tmp_path / "mod", reading=checkpoint.Reading(from_hosts=3))
 
 

@@ -113,10 +113,10 @@ def test_keras_rs_from_tf2_and_compared(new_model, tmp_path):
 
 
 @pytest.mark.parametrize("source, optimizer, sentence", [
-    ("FTRL", "Ftrl", "must be another than FTRL for Keras RS: Keras 3's Ftrl computes every row"),
-    ("FTRL", "Adagrad", "must be another than FTRL for Keras RS"),
-    ("Adam", "Adagrad", "must be that of the template, adagrad, got 'Adam'. Compile the model"),
-    ("Momentum", "SGD", "must be that of the template, sgd, got 'Momentum'")])
+    ("FTRL", "Ftrl", "FTRL in Keras RS: Keras 3's Ftrl computes every row"),
+    ("FTRL", "Adagrad", "FTRL in Keras RS"),
+    ("Adam", "Adagrad", "slots of Adam, .* adagrad. Compile the model"),
+    ("Momentum", "SGD", "slots of Momentum, .* sgd")])
 def test_optimizers_that_differ_are_refused(source, optimizer, sentence, new_model, tmp_path):
     model = new_model(getattr(keras.optimizers, optimizer)(0.1))
     template = tf.train.Checkpoint(model=model).save(tmp_path / "template")
@@ -146,10 +146,9 @@ def subclassed(new_layer):
 
 
 @pytest.mark.parametrize("is_compiled, sentence", [
-    (True, "must be of a model whose tables have different names, got \"2 variables "
-           "'subclassed/embeddings'\". Keras 3 gives the variables of a subclassed model the "
-           "same name"),
-    (False, "must be of a compiled Keras model with tables")])
+    (True, "2 tables with the name 'subclassed/embeddings'. Keras 3 gives the variables of a "
+           "subclassed model the same name"),
+    (False, "no tables of a compiled Keras model")])
 def test_models_that_hide_their_tables_are_refused_with_the_way_out(is_compiled, sentence,
                                                                     tmp_path):
     model = subclassed(distributed_embedding)
@@ -179,7 +178,7 @@ def test_names_lead_to_dense_variables_of_the_model_only(new_model, tmp_path):
                                names={"beta1_power": path})
     assert not list(tmp_path.glob("out*"))
     names = {"dense/bias": "dense/kernel", "dense/kernel": "dense/bias"}  # of other shapes
-    with pytest.raises(ValueError, match="`shape of 'model/.*kernel"):
+    with pytest.raises(ValueError, match="'model/.*kernel.* shape"):
         checkpoint.convert(source, tmp_path / "out", "keras-rs", template=template, names=names)
     names = {"beta1_power": f"{model.optimizer.name}/learning_rate"}
     done = checkpoint.convert(source, tmp_path / "out", "keras-rs", template=template, names=names)

@@ -20,7 +20,6 @@ from typing import BinaryIO
 
 import numpy as np
 
-from tpu_estimator_embedding import checks
 from tpu_estimator_embedding.checkpoint.bundle_format import (
     HEADER_KEY,
     Entry,
@@ -290,8 +289,9 @@ def write_bundle(prefix: pathlib.Path, tensors: Mapping[str, StoredTensor],
         ValueError: if a source is damaged, or a key is one that the format reserves.
     """
     for key in tensors:  # b"" is the header, and keys that begin with NUL are slices
-        checks.check(key[:1] not in ("", "\0"), "tensors", "under keys with a first character "
-                     "other than NUL", key)
+        if key[:1] in ("", "\0"):
+            raise ValueError(f"`tensors` has the key {key!r}: TensorFlow's format reserves the "
+                             "empty key, and keys that begin with NUL.")
     total = sum(tensor.size for tensor in tensors.values())
     with new_files([data_file(prefix, 0, 1), index_file(prefix)], total) as [data, index]:
         items, offset = {HEADER_KEY: encode_header(num_shards=1)}, 0

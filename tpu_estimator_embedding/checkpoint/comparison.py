@@ -96,11 +96,14 @@ def compare(a: StrPath, b: StrPath, *, rtol: float = 0.0, atol: float = 0.0,
     pairs.update({(name, None): (first.variables[name], second.variables[name])
                   for name in shared})
     for (name, slot), (left, right) in pairs.items():
-        checks.check(left.shape == right.shape, f"shape of {_called(name, slot)} in b",
-                     f"{list(left.shape)}, as in a", list(right.shape),
-                     "`convert --resize TABLE=ROWS` changes the rows of a table.")
-        checks.check(left.dtype == right.dtype, f"dtype of {_called(name, slot)} in b",
-                     f"TensorFlow's {left.dtype}, as in a", right.dtype)
+        called = _called(name, slot)
+        if left.shape != right.shape:
+            raise ValueError(f"Shapes of {called} differ: {list(left.shape)} in a, "
+                             f"{list(right.shape)} in b. `convert --resize TABLE=ROWS` changes the "
+                             "rows of a table.")
+        if left.dtype != right.dtype:
+            raise ValueError(f"Types of {called} differ: TensorFlow's DataType {left.dtype} in a, "
+                             f"{right.dtype} in b.")
     with progress_bar("Comparing", sum(left.size for left, _ in pairs.values()),
                       progress) as bar:
         tensors = tuple(_compare(name, slot, *pair, lambda x, y: np.isclose(
@@ -133,8 +136,9 @@ def _table_pairs(a: CheckpointContents, b: CheckpointContents) -> dict[
 
 
 def _check_same(what: str, a: set[str], b: set[str]) -> None:
-    checks.check(a == b, f"{what} in b", f"{sorted(a)}, as in a", sorted(b),
-                 "" if what != "tables" else "`--names` says how tables are called in TF2.")
+    if a != b:
+        fix = " `--names` gives the names of tables in TF2." if what == "tables" else ""
+        raise ValueError(f"a and b have different {what}: {sorted(a)} in a, {sorted(b)} in b.{fix}")
 
 
 def _compare(name: str, slot: str | None, a: StoredTensor, b: StoredTensor,

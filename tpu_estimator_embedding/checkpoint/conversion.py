@@ -143,14 +143,17 @@ def reshard(checkpoint: StrPath, output: StrPath, num_hosts: int, partition_stra
 
 
 def _check_combination(form: str, to: str, template: StrPath | None, layout: Layout | None) -> None:
-    checks.check(layout is None or to == "v1", "layout", "left out unless `to` is 'v1'", layout)
-    checks.check(template is None or to not in _NAMED_FORMATS, "template",
-                 f"left out where `to` is {to!r}", template)
-    checks.check(template is not None or to != "keras-rs" or form == to, "template",
-                 "a checkpoint of the Keras model", template,
-                 "Write one in the Keras program, after the model was built and compiled: "
-                 "tf.train.Checkpoint(model=model).save('template').")
+    if template is not None and to in _NAMED_FORMATS:
+        raise ValueError(f"`template` does not apply where `to` is {to!r}, got {str(template)!r}. "
+                         "Leave it out.")
+    if template is None and to == "keras-rs" != form:
+        raise ValueError(f"`template` is required to convert {form!r} to 'keras-rs': a checkpoint "
+                         "of the Keras model. Write one in the Keras program, after the model was "
+                         "built and compiled: tf.train.Checkpoint(model=model).save('template').")
     if layout is not None:
+        if to != "v1":
+            raise ValueError(f"`layout` applies only where `to` is 'v1', got {layout} where `to` "
+                             f"is {to!r}. Leave it out.")
         checks.check_positive_int("num_hosts", layout[0])
         checks.check_one_of("partition_strategy", ("div", "mod"), layout[1])
 
@@ -159,9 +162,9 @@ def _check_names(names: Names, contents: CheckpointContents, to: str,
                  template: StrPath | None) -> None:
     """Raises ValueError if a name would have no effect, or no variable of v1 can have it."""
     same = {to, contents.form} <= set(_NAMED_FORMATS) or contents.form == to and template is None
-    checks.check(not names.given or not same, "names",
-                 f"left out from {contents.form!r} to {to!r}, which have the same names",
-                 dict(names.given))
+    if names.given and same:
+        raise ValueError(f"`names` has no effect from {contents.form!r} to {to!r}, which have the "
+                         f"same names, got {dict(names.given)}. Leave it out.")
     names.check_known(contents.tables, contents.variables)
     if to not in _NAMED_FORMATS:
         return
@@ -197,8 +200,10 @@ def _v1_tensors(contents: CheckpointContents) -> ConvertedTensors:
 
 def _changed(contents: CheckpointContents, resize: Mapping[str, int | Resize],
              global_step: int | None, without_slots: bool) -> CheckpointContents:
-    checks.check(resize.keys() <= contents.tables.keys(), "resize",
-                 f"of the tables {sorted(contents.tables)}", dict(resize))
+    unknown = sorted(resize.keys() - contents.tables.keys())
+    if unknown:
+        raise ValueError(f"`resize` has {unknown}, which are no tables of {contents.path}. It has "
+                         f"the tables {sorted(contents.tables)}.")
     tables = dict(contents.tables)
     for name, size in resize.items():
         tables[name] = resize_table(tables[name],
@@ -215,9 +220,9 @@ def _changed(contents: CheckpointContents, resize: Mapping[str, int | Resize],
 def _converted(contents: CheckpointContents, to: str, names: Names, template: StrPath | None,
                reading: Reading) -> ConvertedTensors:
     if to in _NAMED_FORMATS:
-        checks.check(to != "v1" or "global_step" in contents.variables, "global_step",
-                     "in the checkpoint or given", None,
-                     "TPUEstimator restores nothing without it.")
+        if to == "v1" and "global_step" not in contents.variables:
+            raise ValueError(f"{contents.path} has no global step, without which TPUEstimator "
+                             "restores nothing. Pass the step as `global_step`.")
         return _v1_tensors(contents)
     if template is None and contents.form != to:
         return tf2_tensors(contents, to, names)

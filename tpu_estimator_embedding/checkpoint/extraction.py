@@ -54,7 +54,9 @@ def extract(checkpoint: StrPath, table: str, output: StrPath, *, slots: bool = F
     path = local_path("output", output)
     checks.check(path.suffix in _WRITERS, "output", "a name that ends in "
                  + " or ".join(_WRITERS), str(output))
-    checks.check(not slots or path.suffix != ".tsv", "slots", "False for .tsv", slots)
+    if slots and path.suffix == ".tsv":
+        raise ValueError(f"`slots` applies only to .parquet, got slots={slots} for {output}. Leave "
+                         "it out, or write .parquet.")
     table_names = Names(names)
     contents = read_checkpoint(checkpoint, from_, table_names, reading)
     check_used(reading, contents)

@@ -8,7 +8,7 @@ from typing import Any
 
 import numpy as np
 
-from tpu_estimator_embedding import checks, figures
+from tpu_estimator_embedding import figures
 from tpu_estimator_embedding.checkpoint.contents import PARAMETERS, CheckpointContents, Table
 from tpu_estimator_embedding.checkpoint.conversion import StrPath
 from tpu_estimator_embedding.checkpoint.files import check_absent, new_files, progress_bar
@@ -166,8 +166,9 @@ def inspect(checkpoint: StrPath, *, from_: str | None = None,
     contents = read_checkpoint(checkpoint, from_, table_names, reading)
     check_used(reading, contents)
     table_names.check_known(contents.tables, contents.variables)
-    checks.check(not names or contents.form not in ("v1", "npz"), "names",
-                 f"left out for {contents.form!r}, which has the names of TPUEstimator", names)
+    if names and contents.form in ("v1", "npz"):
+        raise ValueError(f"`names` has no effect on {contents.form!r}, which has the names of "
+                         f"TPUEstimator, got {dict(names)}. Leave it out.")
     size = sum(table.size for table in contents.tables.values()) if values else 0
     with progress_bar(f"Reading {contents.path.name}", size, progress and values) as bar:
         tables = tuple(_report(table, _read_statistics(table, bar.update) if values else None)

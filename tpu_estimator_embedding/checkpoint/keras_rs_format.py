@@ -12,7 +12,6 @@ import pathlib
 import re
 from collections.abc import Mapping
 
-from tpu_estimator_embedding import checks
 from tpu_estimator_embedding.checkpoint.bundle import BundleTensor
 from tpu_estimator_embedding.checkpoint.contents import PARAMETERS, CheckpointContents, Table
 from tpu_estimator_embedding.checkpoint.names import Names, unique
@@ -52,11 +51,11 @@ def is_keras_rs(values: list[Value]) -> bool:
     return any(_TABLE.search(value.full_name) for value in values)
 
 
-def check_compiled(values: list[Value], argument: str, path: object) -> None:
+def check_compiled(values: list[Value], called: str) -> None:
     """Raises ValueError if this is a Keras 3 model that was saved without an optimizer."""
-    checks.check(is_keras_rs(values) or not any(
-        name in value.path for value in values for name in _LAYERS),
-        argument, "of a compiled Keras model with tables", path, _WAY_OUT)
+    if not is_keras_rs(values) and any(
+            name in value.path for value in values for name in _LAYERS):
+        raise ValueError(f"{called} has no tables of a compiled Keras model. {_WAY_OUT}")
 
 
 @dataclasses.dataclass(frozen=True)
@@ -101,11 +100,11 @@ def find_tables(values: list[Value]) -> dict[tuple[str, str], Value]:
     counts = collections.Counter(value.full_name for value in values
                                  if _TABLE.search(value.full_name))
     for full_name, count in counts.items():
-        checks.check(count == 1, "checkpoint", "of a model whose tables have different names",
-                     f"{count} variables {full_name!r}", "Keras 3 gives the variables of a "
-                     "subclassed model the same name: make it a functional model, "
-                     "keras.Model(inputs, outputs), as in migration_guide/keras_rs.rst, and save "
-                     "it again.")
+        if count > 1:
+            raise ValueError(f"The checkpoint has {count} tables with the name {full_name!r}. "
+                             "Keras 3 gives the variables of a subclassed model the same name: "
+                             "make it a functional model, keras.Model(inputs, outputs), as in "
+                             "migration_guide/keras_rs.rst, and save it again.")
     by_name = {value.full_name: value for value in values}
     optimizer = find_optimizer(values)
     _, endings = OPTIMIZERS.get(optimizer.kind, (None, {}))
@@ -148,8 +147,9 @@ def read_keras_rs(path: pathlib.Path, tensors: Mapping[str, BundleTensor], value
     """
     values = [value for value in values if value.key in tensors]
     found = find_tables(values)
-    checks.check(bool(found), "checkpoint", "of a compiled model with a DistributedEmbedding",
-                 path, _WAY_OUT)
+    if not found:
+        raise ValueError(f"{path} has no tables of a compiled Keras model with a "
+                         f"DistributedEmbedding. {_WAY_OUT}")
     optimizer = find_optimizer(values)
     tables, paths = [], {}
     for name in sorted({table for table, _ in found}):
@@ -181,11 +181,12 @@ def keras_rs_tensors(contents: CheckpointContents, template: Mapping[str, Bundle
         ValueError: if a table is missing on either side, or Keras 3 does not have the optimizer
             of the slots.
     """
-    checks.check(GRAPH_KEY in template, "template", "a checkpoint of tf.train.Checkpoint(model="
-                 "model)", "one of a tf.compat.v1.train.Saver")
+    if GRAPH_KEY not in template:
+        raise ValueError("`template` was written by a tf.compat.v1.train.Saver. Write it in the "
+                         "Keras program: tf.train.Checkpoint(model=model).save('template').")
     values = [value for value in parse_graph(template[GRAPH_KEY].text())
               if value.key in template]
-    check_compiled(values, "template", "one without any")
+    check_compiled(values, "`template`")
     places = find_tables(values)
     by_name = names.tables(contents.tables)
     check_same_names("tables", set(by_name), {table for table, _ in places})
@@ -206,10 +207,12 @@ def keras_rs_tensors(contents: CheckpointContents, template: Mapping[str, Bundle
 
 
 def _check_optimizer(table: str, source: str | None, keras: KerasOptimizer) -> None:
-    checks.check(source != "FTRL" and keras.kind != "ftrl", f"optimizer of table {table!r}",
-                 "another than FTRL for Keras RS: Keras 3's Ftrl computes every row anew from "
-                 "its slots, also rows that were never looked up", "FTRL",
-                 "Convert without the slots (`--without-slots`) to an optimizer such as Adagrad.")
-    checks.check(source in (None, keras.rule_name), f"optimizer of table {table!r}",
-                 f"that of the template, {keras.kind}", source,
-                 "Compile the model with the same optimizer, or convert with --without-slots.")
+    if source == "FTRL" or keras.kind == "ftrl":
+        raise ValueError(f"Table {table!r} cannot be trained with FTRL in Keras RS: Keras 3's Ftrl "
+                         "computes every row anew from its slots, also rows that were never looked "
+                         "up. Convert without the slots (`--without-slots`) to an optimizer such "
+                         "as Adagrad.")
+    if source not in (None, keras.rule_name):
+        raise ValueError(f"Table {table!r} has the slots of {source}, but the model of the "
+                         f"template was compiled with {keras.kind or 'no optimizer'}. Compile the "
+                         "model with the same optimizer, or convert with --without-slots.")

@@ -150,8 +150,9 @@ class Names:
     def check_known(self, *known: Iterable[str]) -> None:
         """Raises ValueError if a name was given for none of the known tables and variables."""
         unknown = set(self.given).difference(*known)
-        checks.check(not unknown, "names", "of variables in the checkpoint", sorted(unknown),
-                     "`checkpoint inspect --all` lists them.")
+        if unknown:
+            raise ValueError(f"`names` has {sorted(unknown)}, which are not in the checkpoint. "
+                             "`checkpoint inspect --all` lists its tables and variables.")
 
     def check_found(self, paths: Collection[str], names: Collection[str], argument: str) -> None:
         """Raises ValueError unless each of `names` has a path that is one of `paths`.

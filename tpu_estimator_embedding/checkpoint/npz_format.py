@@ -13,7 +13,6 @@ from typing import IO, Any
 import ml_dtypes
 import numpy as np
 
-from tpu_estimator_embedding import checks
 from tpu_estimator_embedding.checkpoint.bundle import Advance
 from tpu_estimator_embedding.checkpoint.files import new_files
 from tpu_estimator_embedding.checkpoint.stored_tensor import (
@@ -125,9 +124,10 @@ def write_npz(path: pathlib.Path, tensors: Mapping[str, StoredTensor], record: s
             source is damaged.
     """
     for name in tensors:  # numpy.load accepts names with and without the suffix
-        checks.check(name not in ("", TABLE_LAYOUTS_KEY) and f"{name}{_SUFFIX}" not in tensors,
-                     "tensors", f"under other names than the record's, which differ by more than "
-                     f"{_SUFFIX!r}", name)
+        if name in ("", TABLE_LAYOUTS_KEY) or f"{name}{_SUFFIX}" in tensors:
+            raise ValueError(f"`tensors` has the name {name!r}, which numpy.load would not find: "
+                             "it is empty, that of the record of layouts, or followed by .npy that "
+                             "of another tensor.")
     total = sum(tensor.size for tensor in tensors.values())
     with new_files([path], total) as [unfinished], zipfile.ZipFile(
             unfinished, "x", allowZip64=True) as archive:

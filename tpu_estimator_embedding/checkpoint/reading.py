@@ -91,15 +91,16 @@ def read_checkpoint(path: str | os.PathLike[str], form: str | None = None,
         record = tensors.pop(TABLE_LAYOUTS_KEY, None)
         text = None if record is None else record.text()
         return _check_form(_read_names(found, "v1", tensors, text, reading), form)
-    checks.check(reading.from_hosts is None, "from_hosts", "left out for a checkpoint of TF2, "
-                 "whose rows are in the order of ids", reading.from_hosts)
+    if reading.from_hosts is not None:
+        raise ValueError("`from_hosts` does not apply to a checkpoint of TF2, whose rows are in "
+                         f"the order of ids, got {reading.from_hosts}. Leave it out.")
     if form == "keras-rs":
         return read_keras_rs(found, tensors, _values(tensors), names)
     contents = read_objects(found, tensors, names, reading.objects, reading.optimizers)
     if form is None and not contents.tables and is_keras_rs(_values(tensors)):
         return read_keras_rs(found, tensors, _values(tensors), names)
     if not contents.tables:
-        check_compiled(_values(tensors), "checkpoint", path)
+        check_compiled(_values(tensors), str(path))
     return _check_form(contents, form)
 
 
@@ -110,15 +111,19 @@ def check_used(reading: Reading | None, *contents: CheckpointContents) -> None:
     objects = forms & {"tf2", "tpu-embedding-layer"}
     if reading is None:
         return
-    checks.check(reading.tables is None or bool(named), "tables",
-                 "left out unless the checkpoint is v1 or npz", reading.tables)
-    checks.check(not reading.objects or bool(objects), "objects",
-                 "left out unless the checkpoint is of TF2", reading.objects)
+    if reading.tables is not None and not named:
+        raise ValueError("`tables` applies only to v1 and npz checkpoints, got "
+                         f"{list(reading.tables)}. Leave it out.")
+    if reading.objects and not objects:
+        raise ValueError("`objects` applies only to checkpoints of TF2, got "
+                         f"{list(reading.objects)}. Leave it out.")
     tables = {name for one in contents if one.form in objects for name in one.tables}
     known = tables | {Names().of_table(name) for name in tables}
-    checks.check(set(reading.optimizers) <= known, "optimizers",
-                 f"of tables in a checkpoint of TF2, {sorted(tables)}", dict(reading.optimizers),
-                 "Other checkpoints contain the optimizer of each slot.")
+    unknown = sorted(reading.optimizers.keys() - known)
+    if unknown:
+        raise ValueError(f"`optimizers` has {unknown}, which are no tables of a TF2 checkpoint "
+                         f"(found: {sorted(tables)}). Other checkpoints contain the optimizer of "
+                         "each slot.")
 
 
 def _values(tensors: Mapping[str, BundleTensor]) -> list[Value]:
@@ -141,8 +146,9 @@ def _read_names(path: pathlib.Path, form: str, tensors: Mapping[str, StoredTenso
 
 
 def _check_form(contents: CheckpointContents, form: str | None) -> CheckpointContents:
-    checks.check(form in (None, contents.form), "checkpoint", f"of the form {form!r}",
-                 contents.form)
+    if form not in (None, contents.form):
+        raise ValueError(f"`checkpoint` {contents.path} has the format {contents.form!r}, not "
+                         f"{form!r}.")
     return contents
 
 
@@ -166,12 +172,14 @@ def find_tables(tensors: Tensors, layouts: Mapping[str, TableLayout],
     Raises:
         ValueError: if a table does not exist, or a layout does not match its tensor.
     """
-    checks.check(from_hosts is None or not layouts, "from_hosts", "left out where the checkpoint "
-                 "records its layout, as this one does", from_hosts)
+    if from_hosts is not None and layouts:
+        raise ValueError("`from_hosts` does not apply to a checkpoint that records its layouts, "
+                         f"got {from_hosts}. Leave it out.")
     names = _chosen(tensors, chosen) if chosen is not None else (
         _recorded(tensors, layouts) if layouts else _guessed(tensors, from_hosts or 1))
-    checks.check(from_hosts is None or bool(names), "tables", "given if no table is found by its "
-                 "name", None, "Pass the keys of the tables, --tables KEY,... on the command line.")
+    if from_hosts is not None and not names:
+        raise ValueError("No table was found by its name. Pass the keys of the tables as `tables`, "
+                         "--tables KEY,... on the command line.")
     return {name: _table(name, tensors, layouts, from_hosts or 1) for name in names}
 
 
@@ -184,11 +192,12 @@ def _table(name: str, tensors: Tensors, layouts: Mapping[str, TableLayout],
         tensor = tensors[key]
         layout = layouts.get(key) or TableLayout(
             "mod" if from_hosts > 1 else "div", from_hosts, tensor.shape[0])
-        checks.check(layout.vocabulary_size == tensor.shape[0], f"layout of {key!r}",
-                     f"of {tensor.shape[0]} rows, which the tensor has", layout)
-        checks.check(layout.is_by_id or _can_have_parts(tensor, layout), "from_hosts",
-                     f"the number of hosts that saved {key!r}", layout.num_hosts,
-                     "It is saved in other parts.")
+        if layout.vocabulary_size != tensor.shape[0]:
+            raise ValueError(f"The record of layouts gives {key!r} {layout.vocabulary_size} rows, "
+                             f"but the tensor has {tensor.shape[0]}.")
+        if not layout.is_by_id and not _can_have_parts(tensor, layout):
+            raise ValueError(f"`from_hosts` is {layout.num_hosts}, but {key!r} was saved in other "
+                             "parts. Pass the number of hosts that saved it.")
         by_id[slot] = rows_by_id(tensor, layout)
         of_table = of_table or layout
     rows = by_id.pop(PARAMETERS)
@@ -198,15 +207,16 @@ def _table(name: str, tensors: Tensors, layouts: Mapping[str, TableLayout],
 
 def _chosen(tensors: Tensors, chosen: Collection[str]) -> list[str]:
     for name in chosen:
-        checks.check(name in tensors and _is_table_shaped(tensors[name]), "tables",
-                     "keys of tensors of rank 2 in the checkpoint", name)
+        if name not in tensors or not _is_table_shaped(tensors[name]):
+            raise ValueError(f"`tables` has {name!r}, which is not the key of a tensor of rank 2 "
+                             "in the checkpoint.")
     return sorted(chosen)
 
 
 def _recorded(tensors: Tensors, layouts: Mapping[str, TableLayout]) -> list[str]:
     missing = sorted(set(layouts) - set(tensors))
-    checks.check(not missing, "checkpoint", "with all tables of its record of layouts",
-                 missing, "They are missing.")
+    if missing:
+        raise ValueError(f"The checkpoint lacks tables of its record of layouts: {missing}.")
     slots = {key for name in layouts for key in slots_of(name, layouts)[1].values()}
     return sorted(set(layouts) - slots)
 

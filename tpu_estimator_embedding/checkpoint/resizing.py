@@ -59,9 +59,10 @@ def resize_table(table: Table, change: Resize) -> Table:
     Raises:
         ValueError: if the table does not have a slot, or the initializer is unknown.
     """
-    checks.check(change.slot_values.keys() <= table.slots.keys(), "slot_values",
-                 f"of the slots {sorted(table.slots)} of table {table.name!r}",
-                 dict(change.slot_values))
+    unknown = sorted(change.slot_values.keys() - table.slots.keys())
+    if unknown:
+        raise ValueError(f"`slot_values` has {unknown}, which are no slots of table "
+                         f"{table.name!r}. It has the slots {sorted(table.slots)}.")
     new_rows = change.initializer
     if isinstance(new_rows, str):
         new_rows = row_initializer(new_rows, table.dimension)
@@ -146,10 +147,14 @@ def resizes(rows: Mapping[str, str], initializers: Mapping[str, str],
     values: dict[str, dict[str, float]] = {name: {} for name in rows}
     for key, text in slot_values.items():
         table, _, slot = key.rpartition("/")
-        checks.check(table in rows, "slot-value", f"of the resized tables {sorted(rows)}", key)
+        if table not in rows:
+            raise ValueError(f"`slot-value` has {key!r}, whose table keeps its size. Resized are "
+                             f"{sorted(rows)}.")
         values[table][slot] = _number("slot-value", text, float)
-    checks.check(initializers.keys() <= rows.keys(), "initializer",
-                 f"of the resized tables {sorted(rows)}", dict(initializers))
+    same_size = sorted(initializers.keys() - rows.keys())
+    if same_size:
+        raise ValueError(f"`initializer` has {same_size}, which keep their size. Resized are "
+                         f"{sorted(rows)}.")
     return {name: Resize(_number("resize", text, int),
                          initializers.get(name, "truncated_normal"), values[name])
             for name, text in rows.items()}

@@ -21,7 +21,6 @@ import tensorflow as tf
 from tensorflow.python.training import checkpoint_utils, saver
 from tensorflow.python.training.saving import saveable_object, saveable_object_util
 
-from tpu_estimator_embedding import checks
 from tpu_estimator_embedding.checkpoint.moved_rows import (
     TablePart,
     add_waiting_op,
@@ -192,12 +191,13 @@ def _restored_keys(graph: tf.Graph, scope: str) -> set[str]:
 def _check_in_order(layouts: Mapping[str, TableLayout], keys: set[str], checkpoint: str) -> None:
     for key in sorted(keys & layouts.keys()):
         layout = layouts[key]
-        checks.check(
-            layout.is_by_id, f"layout of {key!r} in {checkpoint}",
-            "by id to be restored into an ordinary variable", f"partition_strategy="
-            f"{layout.partition_strategy!r} on {layout.num_hosts} hosts",
-            "Write a checkpoint in the order of ids with `tpu-estimator-embedding checkpoint "
-            "reshard`, or restore it with use_tpu=True.")
+        if not layout.is_by_id:
+            raise ValueError(
+                f"The rows of {key!r} in {checkpoint} are not in the order of ids, which an "
+                f"ordinary variable needs: they were saved with partition_strategy="
+                f"{layout.partition_strategy!r} on {layout.num_hosts} hosts. Write a checkpoint in "
+                "the order of ids with `tpu-estimator-embedding checkpoint reshard`, or restore it "
+                "with use_tpu=True.")
 
 
 def saved_layouts(checkpoint: str) -> dict[str, TableLayout]:
@@ -230,13 +230,14 @@ def layout_in(checkpoint: str, layouts: Mapping[str, TableLayout], key: str, pre
     if key in layouts:
         return layouts[key]
     checkpoint_num_hosts = checkpoint_num_hosts or hosts_from_environment()
-    if present.partition_strategy == "mod" and present.vocabulary_size > 1:
-        checks.check(
-            checkpoint_num_hosts is not None, "checkpoint_num_hosts",
-            f"given to read {key!r} with partition_strategy='mod' from {checkpoint}",
-            None, "The checkpoint does not contain the number of hosts that wrote it, and the "
-            "order of its rows depends on it. Pass the number to TPUEstimator, or run an "
-            "unmodified program with `tpu-estimator-embedding run --checkpoint-num-hosts N`.")
+    if (checkpoint_num_hosts is None and present.partition_strategy == "mod"
+            and present.vocabulary_size > 1):
+        raise ValueError(
+            f"Reading {key!r} with partition_strategy='mod' from {checkpoint} requires "
+            "`checkpoint_num_hosts`: the order of its rows depends on the number of hosts that "
+            "wrote the checkpoint, which it does not contain. Pass the number to TPUEstimator, "
+            "or run an unmodified program with "
+            "`tpu-estimator-embedding run --checkpoint-num-hosts N`.")
     return TableLayout(
         present.partition_strategy, checkpoint_num_hosts or 1, present.vocabulary_size)
 

@@ -120,8 +120,9 @@ def format_graph(names: Mapping[Path, str]) -> bytes:
     """
     for path in names:
         inside = next((path[:depth] for depth in range(len(path)) if path[:depth] in names), None)
-        checks.check(bool(path) and inside is None, "names", "paths to variables, of which none is "
-                     "inside another", object_path(path))
+        if not path or inside is not None:
+            raise ValueError(f"`names` has the path {object_path(path)!r}, which is empty or "
+                             "inside that of another variable.")
     children: dict[Path, list[Path]] = collections.defaultdict(list)
     numbers: dict[Path, int] = {(): 0}
     for path in names:
@@ -167,9 +168,9 @@ def find_objects(values: list[Value], tensors: Tensors, objects: tuple[str, ...]
         ValueError: if an object does not exist, or tables are stacked.
     """
     values = [value for value in values if value.key in tensors]
-    checks.check(not any(_STACKS in value.path for value in values), "checkpoint",
-                 "of tables that are not stacked", _STACKS,
-                 "Restore it into a TPUEmbeddingV2, and save its tables one by one.")
+    if any(_STACKS in value.path for value in values):
+        raise ValueError(f"The tables of the checkpoint are stacked ({_STACKS}). Restore it into a "
+                         "TPUEmbeddingV2, and save its tables one by one.")
     children: dict[Path, dict[str, Value]] = collections.defaultdict(dict)
     for value in values:
         children[value.path[:-1]][value.path[-1]] = value
@@ -182,8 +183,10 @@ def find_objects(values: list[Value], tensors: Tensors, objects: tuple[str, ...]
     tables: dict[str, dict[str, Value]] = {}
     for holder in holders:
         for name, slots in _tables_of(children[holder], tensors).items():
-            checks.check(name not in tables, "objects", "paths of one object for each table",
-                         holders, f"Several have a table {name!r}.")
+            if name in tables:
+                raise ValueError(f"Several objects have a table {name!r}: "
+                                 f"{list(map(object_path, holders))}. Pass the path of one as "
+                                 "`objects`.")
             tables[name] = slots
     keys = {value.key for slots in tables.values() for value in slots.values()}
     rest = [value for value in values if value.key not in keys]
@@ -243,11 +246,14 @@ def _read_table(name: str, slots: Mapping[str, Value], tensors: Tensors, names: 
     rows = found.pop("")
     former = names.former(name) or _former_name(name, slots[""], names)
     optimizer = optimizers.get(former) or optimizers.get(name) or _optimizer(former, slots)
-    checks.check(set(SLOT_SUFFIXES.get(optimizer or "SGD", ())) == set(found),
-                 f"optimizer of table {name!r}", f"one with the slots {sorted(found)}", optimizer)
+    if set(SLOT_SUFFIXES.get(optimizer or "SGD", ())) != set(found):
+        raise ValueError(f"Table {name!r} has the slots {sorted(found)}, which are not those of "
+                         f"{optimizer or 'any optimizer'}. Pass its optimizer as `optimizers`, "
+                         "--optimizer on the command line.")
     for slot, tensor in found.items():
-        checks.check(tensor.shape == rows.shape, f"slot {slot!r} of table {name!r}",
-                     f"of shape {rows.shape}", tensor.shape)
+        if tensor.shape != rows.shape:
+            raise ValueError(f"Slot {slot!r} of table {name!r} has the shape {list(tensor.shape)}, "
+                             f"but the table has {list(rows.shape)}.")
     layout = TableLayout("div", 1, max(1, rows.shape[0]))
     return Table(former, rows, found, optimizer, layout)
 
@@ -401,8 +407,9 @@ def fill_template(contents: CheckpointContents, template: Mapping[str, BundleTen
 
 def check_same_names(what: str, source: set[str], template: set[str]) -> None:
     """Raises ValueError unless source and template have the same tables or slots."""
-    checks.check(source == template, "template", f"of the {what} {sorted(source)}, which the "
-                 "checkpoint has", sorted(template))
+    if source != template:
+        raise ValueError(f"The template has other {what} than the checkpoint: {sorted(template)} "
+                         f"instead of {sorted(source)}.")
 
 
 def check_same_shapes(tensors: Mapping[str, StoredTensor],
@@ -410,8 +417,10 @@ def check_same_shapes(tensors: Mapping[str, StoredTensor],
     """Raises ValueError unless values have the shapes and types of the template."""
     for key, tensor in tensors.items():
         found = template[key]
-        checks.check(tensor.shape == found.shape, f"shape of {key!r} in template",
-                     f"{list(tensor.shape)}, that of the checkpoint", list(found.shape),
-                     "`--resize TABLE=ROWS` changes the rows of a table.")
-        checks.check(tensor.dtype == found.dtype, f"dtype of {key!r} in template",
-                     f"TensorFlow's {tensor.dtype}, that of the checkpoint", found.dtype)
+        if tensor.shape != found.shape:
+            raise ValueError(f"{key!r} has the shape {list(found.shape)} in the template, but "
+                             f"{list(tensor.shape)} in the checkpoint. `--resize TABLE=ROWS` "
+                             "changes the rows of a table.")
+        if tensor.dtype != found.dtype:
+            raise ValueError(f"{key!r} has TensorFlow's DataType {found.dtype} in the template, "
+                             f"but {tensor.dtype} in the checkpoint.")
