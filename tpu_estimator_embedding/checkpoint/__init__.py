@@ -1,7 +1,7 @@
 # SPDX-License-Identifier: Apache-2.0
 """Inspects, converts, compares and extracts checkpoints with embedding tables.
 
-Nothing here loads TensorFlow, and memory holds a few blocks of rows, regardless of table sizes.
+No function here loads TensorFlow, and memory holds a few blocks of rows, regardless of table sizes.
 
     from tpu_estimator_embedding import checkpoint
 
@@ -12,6 +12,12 @@ Nothing here loads TensorFlow, and memory holds a few blocks of rows, regardless
     assert checkpoint.compare("tpu/model.ckpt-100", "new/model.ckpt-100",
                               reading_a=checkpoint.Reading(from_hosts=4)).agree
     checkpoint.extract("model_dir", "words", "words.parquet")
+
+`reading` reads a checkpoint of any format into `contents`; `conversion` writes it in another one,
+`comparison`, `inspection` and `extraction` look into it. A format is `tf2_format`,
+`keras_rs_format`, `npz_format`, or the names of TPUEstimator (`names`) in a `bundle`, TensorFlow's
+files. `table_layouts` describes the order of a table's rows. `savers`, `moved_rows` and `snapshots`
+are the part that runs in TensorFlow programs: they save and restore tables with their layouts.
 """
 
 import importlib

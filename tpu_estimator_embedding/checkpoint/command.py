@@ -56,9 +56,9 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     commands = parser.add_subparsers(dest="command", required=True, metavar="COMMAND")
     for name, summary, add in (
             ("inspect", "describes a checkpoint and its tables", _add_inspect),
-            ("convert", "converts to another form or another vocabulary", _add_convert),
+            ("convert", "converts to another format or another vocabulary", _add_convert),
             ("reshard", "changes the number of hosts or the partition strategy", _add_reshard),
-            ("compare", "compares two checkpoints of any forms and layouts", _add_compare),
+            ("compare", "compares two checkpoints of any formats and layouts", _add_compare),
             ("extract", "writes one table to Parquet or TSV", _add_extract)):
         command = commands.add_parser(
             name, help=summary, description=f"{name}: {summary}.", epilog=_epilog([name]),
@@ -92,7 +92,7 @@ def _add_reading(parser: argparse.ArgumentParser) -> None:
 
 def _add_from(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("--from", dest="from_", choices=_FORMATS,
-                        help="the form that the checkpoint must have; default: any")
+                        help="the format that the checkpoint must have; default: any")
 
 
 def _add_inspect(parser: argparse.ArgumentParser) -> None:
@@ -111,7 +111,7 @@ def _add_output(parser: argparse.ArgumentParser) -> None:
 def _add_convert(parser: argparse.ArgumentParser) -> None:
     _add_output(parser)
     _add_from(parser)
-    parser.add_argument("--to", choices=_FORMATS, help="default: the form that it has")
+    parser.add_argument("--to", choices=_FORMATS, help="default: the format that it has")
     parser.add_argument("--template", metavar="CHECKPOINT", help="checkpoint of the TF2 or Keras "
                         "program that will restore the output; the output gets its structure")
     parser.add_argument("--hosts", type=int, metavar="M", help="v1: hosts that share the tables")

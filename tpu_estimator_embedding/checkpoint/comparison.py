@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Compares two checkpoints of any forms and layouts, value by value."""
+"""Compares two checkpoints of any formats and layouts, value by value."""
 
 import dataclasses
 from collections.abc import Callable, Iterator, Mapping
@@ -63,7 +63,7 @@ def compare(a: StrPath, b: StrPath, *, rtol: float = 0.0, atol: float = 0.0,
     """Compares two checkpoints, without TensorFlow.
 
     Values agree if `|a - b| ≤ atol + rtol |b|`, or both are NaN. Tables are compared by id,
-    regardless of forms and layouts.
+    regardless of formats and layouts.
 
     Args:
         a: a checkpoint, a directory with one, or an `.npz` file.

@@ -1,8 +1,8 @@
 # SPDX-License-Identifier: Apache-2.0
-"""The contents of a checkpoint of any form: tables with their slots, and other variables.
+"""The contents of a checkpoint of any format: tables with their slots, and other variables.
 
-Every form is read into these records and written from them. Names are those of a TPUEstimator
-checkpoint (`v1`), so that checkpoints of different forms can be compared.
+Every format is read into these records and written from them. Names are those of a TPUEstimator
+checkpoint (`v1`), so that checkpoints of different formats can be compared.
 """
 
 import dataclasses
@@ -70,8 +70,8 @@ class CheckpointContents:
         form: "v1", "tf2", "tpu-embedding-layer", "keras-rs" or "npz".
         tables: name -> table.
         variables: name -> variable, for all other variables including the global step.
-        others: keys that belong to the form itself, such as its object graph.
-        paths: in the forms of TF2, path of a variable or name of a table -> its name above.
+        others: keys that belong to the format itself, such as its object graph.
+        paths: in the formats of TF2, path of a variable or name of a table -> its name above.
     """
 
     path: pathlib.Path

@@ -80,7 +80,7 @@ def convert(checkpoint: StrPath, output: StrPath, to: str | None = None, *,
             layout: Layout | None = None, resize: Mapping[str, int | Resize] | None = None,
             global_step: int | None = None, without_slots: bool = False,
             progress: bool = False) -> Conversion:
-    """Writes a checkpoint in another form, with tables, slots and all other variables.
+    """Writes a checkpoint in another format, with tables, slots and all other variables.
 
     Memory holds a few blocks of rows, regardless of table sizes. The output gets its name when it
     is complete.
@@ -88,8 +88,8 @@ def convert(checkpoint: StrPath, output: StrPath, to: str | None = None, *,
     Args:
         checkpoint: the source: a checkpoint, a directory with one, or an `.npz` file.
         output: a new path. For an existing directory, a suitable name in it is chosen.
-        to: "v1", "tf2", "tpu-embedding-layer", "keras-rs" or "npz"; None keeps the form.
-        from_: the form that the checkpoint must have; None accepts any form.
+        to: "v1", "tf2", "tpu-embedding-layer", "keras-rs" or "npz"; None keeps the format.
+        from_: the format that the checkpoint must have; None accepts any format.
         names: name in TPUEstimator -> name of the table, or path of the variable, in TF2.
         template: a checkpoint of the program that will restore the output.
         reading: facts that the checkpoint does not contain.
@@ -226,7 +226,7 @@ def _converted(contents: CheckpointContents, to: str, names: Names, template: St
         return _v1_tensors(contents)
     if template is None and contents.form != to:
         return tf2_tensors(contents, to, names)
-    # A checkpoint that keeps its form is its own template.
+    # A checkpoint that keeps its format is its own template.
     tensors = read_bundle(contents.path if template is None
                           else find_checkpoint(local_path("template", template)))
     outputs = keras_rs_tensors(contents, tensors, names) if to == "keras-rs" else fill_template(

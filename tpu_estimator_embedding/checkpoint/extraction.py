@@ -36,7 +36,7 @@ def extract(checkpoint: StrPath, table: str, output: StrPath, *, slots: bool = F
             https://projector.tensorflow.org; reading them returns the same bits.
         slots: whether Parquet gets a column for each slot.
         rows: (first id, last id + 1); None means all rows.
-        from_: the form that the checkpoint must have; None accepts any form.
+        from_: the format that the checkpoint must have; None accepts any format.
         names: name in TPUEstimator -> name in TF2.
         reading: facts that the checkpoint does not contain.
         progress: whether to show a progress bar.

@@ -152,7 +152,7 @@ def inspect(checkpoint: StrPath, *, from_: str | None = None,
 
     Args:
         checkpoint: a checkpoint, a directory with one, or an `.npz` file.
-        from_: the form that the checkpoint must have; None accepts any form.
+        from_: the format that the checkpoint must have; None accepts any format.
         names: name in TPUEstimator -> name of the table, or path of the variable, in TF2.
         reading: facts that the checkpoint does not contain.
         values: whether to read the tables, which also verifies their checksums.

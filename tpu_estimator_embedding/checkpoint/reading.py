@@ -70,13 +70,13 @@ def read_checkpoint(path: str | os.PathLike[str], form: str | None = None,
 
     Args:
         path: a checkpoint, a directory whose file `checkpoint` names one, or an `.npz` file.
-        form: the form that it must have, one of FORMATS; None accepts any form.
+        form: the format that it must have, one of FORMATS; None accepts any format.
         names: names that differ between TPUEstimator and TF2.
         reading: facts that the checkpoint does not contain.
 
     Raises:
         FileNotFoundError: if a file is missing.
-        ValueError: if it is damaged, in another format or of another form, or `reading` does not
+        ValueError: if it is damaged, in another format or of another format, or `reading` does not
             apply to it.
     """
     if form is not None:
