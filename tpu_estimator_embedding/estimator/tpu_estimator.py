@@ -12,7 +12,12 @@ from tpu_estimator_embedding.checkpoint.savers import teach_savers
 from tpu_estimator_embedding.checkpoint.table_layouts import TABLE_LAYOUTS_KEY
 from tpu_estimator_embedding.compat.stand_ins import tpu_ops
 from tpu_estimator_embedding.engine.placement import THIS_PROCESS
-from tpu_estimator_embedding.estimator import cluster, meta_graphs, upstream
+from tpu_estimator_embedding.estimator import meta_graphs, upstream
+from tpu_estimator_embedding.estimator.cluster import (
+    cluster_of,
+    prepare_for_server,
+    with_device_filters,
+)
 from tpu_estimator_embedding.estimator.cluster_config import chosen_config
 from tpu_estimator_embedding.estimator.config_checks import check_can_honour, without_num_shards
 from tpu_estimator_embedding.estimator.embedding_config_spec import check_spec, own_spec
@@ -101,13 +106,13 @@ class TPUEstimator(LoopingEstimator):
         embedding_config_spec = embedding_config_spec and own_spec(embedding_config_spec)
         if use_tpu:
             check_can_honour(config)
-        config = cluster.with_device_filters(config)
+        config = with_device_filters(config)
         self._use_engine = use_tpu
         self._spec = embedding_config_spec
         self._tensor_core_columns = (
             embedding_config_spec and embedding_config_spec.tensor_core_feature_columns) or ()
         self._num_hosts = num_hosts
-        self._cluster = cluster.cluster_of(config if use_tpu else None)
+        self._cluster = cluster_of(config if use_tpu else None)
         self._cluster.num_hosts(num_hosts)
         self._checkpoint_num_hosts = checkpoint_num_hosts
         self._workers = workers_of(config if use_tpu else None, chosen_config(cluster_config))
@@ -131,7 +136,7 @@ class TPUEstimator(LoopingEstimator):
         self._warm_start_settings = own_containers(self._warm_start_settings)
         self._all_warm_start_settings = self._warm_start_settings
         self._stop = StopOnSignal()
-        cluster.prepare_for_server(self._config)
+        prepare_for_server(self._config)
         self._statistics: list[Any] = []  # hooks of the current training
         if use_tpu:  # invalid specs fail here; a missing optimizer fails when training
             self._plan(training=bool(embedding_config_spec) and can_train(embedding_config_spec))
