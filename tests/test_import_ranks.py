@@ -24,6 +24,10 @@ ORDER = (
 # Front doors, side by side: none is built on another.
 FRONT_DOORS = {"mid_level", "v1_engine", "estimator"}
 
+# Within a part: a folder imports only folders before it, and none of the part's own modules, which
+# import all of them.
+FOLDERS = {"estimator": ("replicas", "cluster", "hooks", "input", "step")}
+
 # The backends of the engine, and the one module that chooses between them.
 BACKENDS = ("engine.native", "engine.tf_ops")
 CHOICE = "engine.step_ids"
@@ -70,13 +74,21 @@ def backend_of(module: str) -> str | None:
                  if f"{module}.".startswith(f"{backend}.")), None)
 
 
+def folder_rank(module: str) -> int:
+    """The place of a module's folder within its part; that of a part without an order is 0."""
+    part, _, inner = module.partition(".")
+    folders = FOLDERS.get(part, ())
+    folder = inner.split(".")[0]
+    return folders.index(folder) if folder in folders else len(folders)
+
+
 def is_allowed(importer: str, imported: str) -> bool:
     backend = backend_of(imported)
     if backend is not None and importer != CHOICE and backend_of(importer) != backend:
         return False
     above, below = part_of(imported), part_of(importer)
     if above == below:
-        return True
+        return folder_rank(importer) >= folder_rank(imported)
     if above == "" and imported:  # a public name, which may load any part
         return below in PROGRAMS or imported == "__version__"
     return ORDER.index(above) < ORDER.index(below) and not {above, below} <= FRONT_DOORS
@@ -85,6 +97,12 @@ def is_allowed(importer: str, imported: str) -> bool:
 def test_every_part_has_a_rank():
     parts = {part_of(dotted(path)) for path in modules()}
     assert parts <= set(ORDER), f"no rank: {sorted(parts - set(ORDER))}"
+
+
+def test_every_folder_of_an_ordered_part_has_a_rank():
+    for part, folders in FOLDERS.items():
+        found = {path.parent.name for path in (ROOT / part).glob("*/__init__.py")}
+        assert found == set(folders)
 
 
 def test_modules_import_only_what_stands_before_them():
@@ -115,8 +133,13 @@ def test_start_is_light(module):
     ("v1_engine.tpu_embedding", "mid_level.tpu_embedding", False),
     ("compat.stand_ins.tpu_embedding", "mid_level.tpu_embedding", True),
     ("compat.modules.tpu_embedding", "estimator.tpu_estimator", False),
-    ("estimator.upstream", "compat.modules", True),
-    ("estimator.upstream", "runtime.install", False),
+    ("compat.upstream", "compat.modules", True),
+    ("compat.upstream", "runtime.install", False),
+    ("estimator.step.engine_step", "estimator.input.step_input", True),
+    ("estimator.input.feeding", "estimator.step.engine_step", False),
+    ("estimator.tpu_estimator", "estimator.step.engine_step", True),
+    ("estimator.step.engine_step", "estimator.restore", False),
+    ("estimator.step.engine_step", "estimator.tpu_estimator.TPUEstimator", False),
     ("engine.variables", "TPUEstimator", False),
     ("demo.model", "TPUEstimator", True),
     ("runtime.doctor", "__version__", True),

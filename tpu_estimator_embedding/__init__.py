@@ -31,7 +31,7 @@ _ESTIMATOR = ("CrossShardOptimizer", "InputPipelineConfig", "RunConfig", "TPUClu
               "TPUConfig", "TPUEstimatorSpec")
 
 _MODULE_OF = {
-    "ClusterConfig": "estimator.cluster_config",
+    "ClusterConfig": "estimator.cluster.cluster_config",
     "EmbeddingConfigSpec": "estimator.embedding_config_spec",
     "EmbeddingStatisticsHook": "estimator.hooks.embedding_statistics",
     "FeatureConfig": "config.feature_config",

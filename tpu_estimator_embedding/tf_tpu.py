@@ -27,7 +27,7 @@ from tpu_estimator_embedding.compat.stand_ins.tpu_strategy import (
     ExperimentalTPUStrategy,
     TPUStrategy,
 )
-from tpu_estimator_embedding.estimator.replicas import tpu_computations, tpu_inference, tpu_shard
+from tpu_estimator_embedding.estimator.replicas import tpu_computations, tpu_inference
 from tpu_estimator_embedding.feature_column.embedding_column import embedding_column
 from tpu_estimator_embedding.feature_column.shared_embedding_columns import (
     shared_embedding_columns,
@@ -62,12 +62,12 @@ __all__ = ["TPUClusterResolver", "TPUStrategy", "batch_parallel", "core", "exper
            "experimental_connect_to_host", "initialize_system", "replicate", "rewrite", "shard",
            "shutdown_system"]
 
-batch_parallel = tpu_shard.batch_parallel
+batch_parallel = tpu_computations.batch_parallel
 core = tpu_setup.core
 experimental_connect_to_host = tpu_setup.connect_to_remote_host
 replicate = tpu_computations.replicate
 rewrite = tpu_computations.rewrite
-shard = tpu_shard.shard
+shard = tpu_computations.shard
 
 
 def initialize_system(embedding_config: Any = None, job: str | None = None,

@@ -15,7 +15,7 @@ from benchmarks import records
 from benchmarks.batches import Batch
 from benchmarks.contenders import click_model
 from benchmarks.workloads import INITIAL_ACCUMULATOR, LEARNING_RATE, Workload
-from tpu_estimator_embedding.estimator import upstream
+from tpu_estimator_embedding.compat import upstream
 
 
 class Contender:

@@ -9,8 +9,8 @@ import tensorflow as tf
 import tpu_estimator_embedding
 from tests.cluster import train as program
 from tests.kernel_choice import choose_kernels
-from tpu_estimator_embedding.estimator.cluster import Cluster, cluster_of, with_device_filters
-from tpu_estimator_embedding.estimator.sharded_savers import shard_savers
+from tpu_estimator_embedding.estimator.cluster.recovery import shard_savers
+from tpu_estimator_embedding.estimator.cluster.tasks import Cluster, cluster_of, with_device_filters
 
 pytestmark = pytest.mark.every_tensorflow
 

@@ -13,7 +13,7 @@ import tensorflow as tf
 import tpu_estimator_embedding
 from tests import subprocesses
 from tests.cluster import train, train_together
-from tpu_estimator_embedding.estimator.synchronous.workers import workers_of
+from tpu_estimator_embedding.estimator.cluster.tasks import workers_of
 
 PROGRAM = pathlib.Path(train_together.__file__)
 COMMAND = [sys.executable, "-m", "tpu_estimator_embedding", "cluster"]

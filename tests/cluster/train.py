@@ -91,8 +91,8 @@ def main(model_dir, steps, strategy, seconds_per_step="0", seconds_per_checkpoin
     if is_task("TASK_WITHOUT_KERNELS"):
         os.environ["TPU_ESTIMATOR_EMBEDDING_KERNELS"] = "off"
     if "SECONDS_WITHOUT_STEP" in os.environ:  # after which the watchdog asks the servers
-        from tpu_estimator_embedding.estimator.recovery import watchdog
-        watchdog.LINE_SECONDS = float(os.environ["SECONDS_WITHOUT_STEP"])
+        from tpu_estimator_embedding.estimator.cluster import servers
+        servers.LINE_SECONDS = float(os.environ["SECONDS_WITHOUT_STEP"])
     estimator = new_estimator(model_dir, strategy, float(seconds_per_checkpoint))
     tf.estimator.train_and_evaluate(
         estimator, tf.estimator.TrainSpec(input_fn, max_steps=int(steps),

@@ -18,7 +18,7 @@ import numpy as np
 import tensorflow.compat.v1 as tf
 
 from tests.cluster import train
-from tpu_estimator_embedding.estimator.synchronous import synchronous_step
+from tpu_estimator_embedding.estimator.cluster import synchronous_step
 
 RANDOM = np.random.RandomState(1)
 IDS = {"first": RANDOM.randint(0, 11, [80, 3]), "second": RANDOM.randint(0, 11, [80, 2]),

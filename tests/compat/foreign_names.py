@@ -40,7 +40,7 @@ def bindings(tree: ast.Module, reexported: dict[str, str]) -> dict[str, str]:
             found |= {alias.asname: alias.name for alias in node.names if alias.asname}
     return {name: path for name, path in found.items()
             if path == "tensorflow" or f"{path}.".startswith(PRIVATE_MODULES)
-            or path.startswith(f"{PACKAGE}.estimator.upstream")}
+            or path.startswith(f"{PACKAGE}.compat.upstream")}
 
 
 def chains(tree: ast.Module) -> Iterator[tuple[ast.expr, list[str], int]]:

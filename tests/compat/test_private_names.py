@@ -14,9 +14,8 @@ import tf_keras
 import tpu_estimator_embedding
 from tests.compat import foreign_names
 from tests.compat.foreign_names import PACKAGE, is_private
-from tpu_estimator_embedding.compat import private_names, versions
+from tpu_estimator_embedding.compat import private_names, upstream, versions
 from tpu_estimator_embedding.compat.private_names import PrivateName
-from tpu_estimator_embedding.estimator import upstream
 from tpu_estimator_embedding.mid_level.keras_layers import embedding_layer, partial_layer
 
 ROOT = pathlib.Path(tpu_estimator_embedding.__file__).parent
@@ -26,7 +25,7 @@ OF_PYTHON = {"_getframe"}  # documented, although it is spelled like a private n
 MEMBERS = {name.path.rpartition(".")[2] for name in private_names.ALL}
 OWN = set().union(*map(foreign_names.defined_names, FILES.values()))
 UPSTREAM = foreign_names.reexports(FILES[pathlib.Path(upstream.__file__)],
-                                   f"{PACKAGE}.estimator.upstream")
+                                   f"{PACKAGE}.compat.upstream")
 
 
 def resolve(name: PrivateName) -> None:
@@ -88,7 +87,7 @@ def unlisted(tree: ast.Module) -> list[str]:
              if path.startswith(foreign_names.PRIVATE_MODULES) and not is_module_of_listed(path)]
     for first, names, line in foreign_names.chains(tree):
         path = ".".join([bound.get(getattr(first, "id", ""), "?"), *names])
-        if path.startswith(f"{PACKAGE}.estimator.upstream."):
+        if path.startswith(f"{PACKAGE}.compat.upstream."):
             parts = path.split(".")
             path = ".".join([UPSTREAM.get(".".join(parts[:4]), "?"), *parts[4:]])
         if path.startswith(foreign_names.PRIVATE_MODULES):
@@ -114,7 +113,7 @@ def test_code_touches_listed_names_only(path):
     "def f(op):\n    op._set_device('x')", "def f(op):\n    op._device_code = 3",
     "def f(op):\n    return getattr(op, '_device_code', None)",
     "from tpu_estimator_embedding.estimator import upstream\nupstream.tpu_estimator._Inputs",
-    "from tpu_estimator_embedding.estimator.upstream import tpu_estimator\n"
+    "from tpu_estimator_embedding.compat.upstream import tpu_estimator\n"
     "tpu_estimator._InputPipeline"])
 def test_unlisted_names_are_found(code):
     assert unlisted(ast.parse(code))

@@ -9,8 +9,6 @@ import threading
 import pytest
 import tensorflow as tf
 
-from tpu_estimator_embedding.estimator import upstream  # noqa: F401 (chooses Keras 2)
-
 tf.compat.v1.logging.set_verbosity(tf.compat.v1.logging.ERROR)
 
 

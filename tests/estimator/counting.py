@@ -8,12 +8,12 @@ SGD is 1, so that every row is the number of times that a training step saw its 
 import numpy as np
 import tensorflow as tf
 
+from tpu_estimator_embedding.compat import upstream
 from tpu_estimator_embedding.config.feature_config import FeatureConfig
 from tpu_estimator_embedding.config.optimization_parameters import (
     StochasticGradientDescentParameters,
 )
 from tpu_estimator_embedding.config.table_config import TableConfig
-from tpu_estimator_embedding.estimator import upstream
 from tpu_estimator_embedding.estimator.embedding_config_spec import EmbeddingConfigSpec
 from tpu_estimator_embedding.estimator.tpu_estimator import TPUEstimator
 

@@ -9,10 +9,10 @@ import numpy as np
 import tensorflow as tf
 
 from tests.estimator.counting import TPUEstimatorSpec, new_estimator, run_config
+from tpu_estimator_embedding.compat import upstream
 from tpu_estimator_embedding.config.feature_config import FeatureConfig
 from tpu_estimator_embedding.config.optimization_parameters import AdagradParameters
 from tpu_estimator_embedding.config.table_config import TableConfig
-from tpu_estimator_embedding.estimator import upstream
 from tpu_estimator_embedding.estimator.embedding_config_spec import EmbeddingConfigSpec
 
 v1 = tf.compat.v1

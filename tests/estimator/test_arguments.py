@@ -26,7 +26,7 @@ from tests.estimator.counting import (
 )
 from tests.estimator.input.test_input_modes import new_dense
 from tests.estimator.test_host_functions import receive
-from tpu_estimator_embedding.estimator import upstream
+from tpu_estimator_embedding.compat import upstream
 from tpu_estimator_embedding.estimator.embedding_config_spec import EmbeddingConfigSpec
 from tpu_estimator_embedding.estimator.tpu_estimator import TPUEstimator
 

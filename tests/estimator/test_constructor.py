@@ -15,7 +15,7 @@ from tests.estimator.counting import (
     new_spec,
     run_config,
 )
-from tpu_estimator_embedding.estimator import upstream
+from tpu_estimator_embedding.compat import upstream
 from tpu_estimator_embedding.estimator.tpu_estimator import TPUEstimator
 
 v1_estimator = upstream.estimator

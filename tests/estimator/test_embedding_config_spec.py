@@ -24,8 +24,10 @@ from tpu_estimator_embedding.config.optimization_parameters import (
     StochasticGradientDescentParameters,
 )
 from tpu_estimator_embedding.config.table_config import TableConfig
-from tpu_estimator_embedding.estimator.embedding_config_spec import EmbeddingConfigSpec
-from tpu_estimator_embedding.estimator.spec_to_plan import spec_to_plan
+from tpu_estimator_embedding.estimator.embedding_config_spec import (
+    EmbeddingConfigSpec,
+    spec_to_plan,
+)
 
 fc = tf.feature_column
 experimental = tf.compat.v1.tpu.experimental
@@ -221,7 +223,7 @@ def test_spec_of_dictionaries_pickles():
 
 def test_spec_does_not_import_tensorflow_estimator():
     program = ("import sys; import tpu_estimator_embedding.estimator.embedding_config_spec; "
-               "import tpu_estimator_embedding.estimator.spec_to_plan; "
+               "import tpu_estimator_embedding.estimator.embedding_config_spec; "
                "sys.exit('tensorflow_estimator' in sys.modules)")
     subprocess.run([sys.executable, "-c", program], check=True)
 

@@ -24,7 +24,7 @@ from tests.estimator.hooks.test_hooks import Recorder
 from tests.estimator.oracle_model import Data
 from tests.estimator.step.test_pipelining import new_model
 from tests.estimator.test_host_functions import events, metrics, model_fn_of
-from tpu_estimator_embedding.estimator import upstream
+from tpu_estimator_embedding.compat import upstream
 
 v1 = tf.compat.v1
 TPUConfig, RunConfig = upstream.tpu_config.TPUConfig, upstream.tpu_config.RunConfig

@@ -21,7 +21,7 @@ from tests.estimator.counting import (
 from tests.estimator.hang import finish
 from tests.estimator.test_host_functions import events, metrics, model_fn_of, receive
 from tpu_estimator_embedding.estimator import tpu_estimator
-from tpu_estimator_embedding.estimator.spec_to_plan import spec_to_plan
+from tpu_estimator_embedding.estimator.embedding_config_spec import spec_to_plan
 
 v1 = tf.compat.v1
 

@@ -5,10 +5,9 @@ import numpy as np
 import pytest
 import tensorflow as tf
 
-from tpu_estimator_embedding.estimator import made_callable, repeated_runs
+from tpu_estimator_embedding.estimator.hooks import session_runs
 from tpu_estimator_embedding.estimator.hooks.input_end import NotTheEndOfInputError
-from tpu_estimator_embedding.estimator.made_callable import StepCallable
-from tpu_estimator_embedding.estimator.repeated_runs import RepeatedRuns
+from tpu_estimator_embedding.estimator.hooks.session_runs import RepeatedRuns, StepCallable
 
 
 class _Hook:
@@ -70,7 +69,7 @@ def test_equal_nests_are_taken_apart_once(session, counter, monkeypatch):
             made.append(args)
             super().__init__(*args)
 
-    monkeypatch.setattr(repeated_runs, "StepCallable", Counted)
+    monkeypatch.setattr(session_runs, "StepCallable", Counted)
     add, runs = counter.assign_add(1, read_value=False), RepeatedRuns(session)
     for _ in range(5):
         runs.run({"caller": [add], hook: add})
@@ -117,9 +116,9 @@ def test_short_steps_run_on_the_calling_thread(session, counter, monkeypatch, li
         made.append(on_calling_thread)
         return original(*args, on_calling_thread=on_calling_thread)
 
-    original = made_callable.made_callable
-    monkeypatch.setattr(made_callable, "made_callable", counted)
-    monkeypatch.setattr(made_callable, "_SHORT_SECONDS", limit)
+    original = session_runs.made_callable
+    monkeypatch.setattr(session_runs, "made_callable", counted)
+    monkeypatch.setattr(session_runs, "_SHORT_SECONDS", limit)
     run = StepCallable(session, [], counter.assign_add(1, read_value=False))
     for _ in range(30):
         run()

@@ -13,8 +13,10 @@ from tpu_estimator_embedding.config.optimization_parameters import (
     AdamParameters,
 )
 from tpu_estimator_embedding.config.table_config import TableConfig
-from tpu_estimator_embedding.estimator.embedding_config_spec import EmbeddingConfigSpec
-from tpu_estimator_embedding.estimator.spec_to_plan import spec_to_plan
+from tpu_estimator_embedding.estimator.embedding_config_spec import (
+    EmbeddingConfigSpec,
+    spec_to_plan,
+)
 from tpu_estimator_embedding.feature_column.embedding_column import embedding_column
 from tpu_estimator_embedding.feature_column.shared_embedding_columns import (
     shared_embedding_columns,

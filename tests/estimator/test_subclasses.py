@@ -14,8 +14,7 @@ from tests.estimator.counting import (
     run_config,
 )
 from tests.estimator.test_host_functions import receive
-from tpu_estimator_embedding.estimator.meta_graphs import EXPORT_FOR_TPU
-from tpu_estimator_embedding.estimator.tpu_estimator import TPUEstimator
+from tpu_estimator_embedding.estimator.tpu_estimator import EXPORT_FOR_TPU, TPUEstimator
 
 BATCH_SIZES = {"train_batch_size": 2, "eval_batch_size": 2, "predict_batch_size": 2}
 

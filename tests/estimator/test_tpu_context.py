@@ -6,7 +6,7 @@ import tensorflow as tf
 
 from tests.estimator.counting import TPUEstimatorSpec, new_estimator, new_spec, run_config
 from tests.estimator.replica_model import minimize
-from tpu_estimator_embedding.estimator import upstream
+from tpu_estimator_embedding.compat import upstream
 
 Modes = upstream.tpu_config.InputPipelineConfig
 V1, V2 = Modes.PER_HOST_V1, Modes.PER_HOST_V2

@@ -20,7 +20,7 @@ from tests.estimator.counting import (
 )
 from tests.estimator.test_host_functions import receive
 from tests.subprocesses import start
-from tpu_estimator_embedding.estimator import upstream
+from tpu_estimator_embedding.compat import upstream
 from tpu_estimator_embedding.estimator.tpu_estimator import TPUEstimator
 
 v1 = tf.compat.v1

@@ -10,11 +10,11 @@ import tensorflow as tf
 
 from tests.estimator import columns, counting, linear
 from tests.estimator.counting import TPUEstimatorSpec, count, input_of, new_estimator
+from tpu_estimator_embedding.compat import upstream
 from tpu_estimator_embedding.config.optimization_parameters import (
     AdagradParameters,
     AdamParameters,
 )
-from tpu_estimator_embedding.estimator import upstream
 from tpu_estimator_embedding.estimator.embedding_config_spec import EmbeddingConfigSpec
 
 v1 = tf.compat.v1

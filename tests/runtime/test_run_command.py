@@ -6,7 +6,7 @@ import os
 
 import pytest
 
-from tpu_estimator_embedding.estimator import steps_per_run
+from tpu_estimator_embedding.estimator.hooks import steps_per_run
 from tpu_estimator_embedding.runtime import program_runner, run_command
 
 

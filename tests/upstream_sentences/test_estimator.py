@@ -14,8 +14,8 @@ from tests.estimator.counting import (
     run_config,
 )
 from tests.upstream_sentences.refusals import check_refusal
+from tpu_estimator_embedding.compat import upstream
 from tpu_estimator_embedding.config.optimization_parameters import AdagradParameters
-from tpu_estimator_embedding.estimator import upstream
 from tpu_estimator_embedding.estimator.embedding_config_spec import EmbeddingConfigSpec
 from tpu_estimator_embedding.estimator.tpu_estimator import TPUEstimator
 from tpu_estimator_embedding.feature_column.embedding_column import embedding_column

@@ -14,8 +14,8 @@ from tensorflow.python.tpu import feature_column_v2
 from tests.upstream_sentences.refusals import check_refusal
 from tests.v1_engine.tensorflows_own import load_tensorflows_own
 from tpu_estimator_embedding.compat.modules import tpu_embedding
+from tpu_estimator_embedding.compat.upstream import tpu_estimator
 from tpu_estimator_embedding.estimator.embedding_config_spec import EmbeddingConfigSpec
-from tpu_estimator_embedding.estimator.upstream import tpu_estimator
 from tpu_estimator_embedding.feature_column.embedding_column import embedding_column
 from tpu_estimator_embedding.feature_column.shared_embedding_columns import (
     shared_embedding_columns,

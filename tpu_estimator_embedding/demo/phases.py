@@ -156,7 +156,7 @@ def show_summary(logs: ClickLogs, clock: Clock, metrics: Mapping[str, float], *,
 
 def plan() -> Any:
     """Returns the EmbeddingPlan of the demo's columns."""
-    from tpu_estimator_embedding.estimator.spec_to_plan import spec_to_plan
+    from tpu_estimator_embedding.estimator.embedding_config_spec import spec_to_plan
 
     return spec_to_plan(model.embedding_config_spec(), training=True, num_hosts=1)
 

@@ -3,6 +3,7 @@
 
 import copy
 import functools
+from collections.abc import Callable, Mapping
 from typing import Any
 
 import tensorflow as tf
@@ -10,54 +11,73 @@ import tensorflow as tf
 from tpu_estimator_embedding import checks
 from tpu_estimator_embedding.checkpoint.savers import teach_savers
 from tpu_estimator_embedding.checkpoint.table_layouts import TABLE_LAYOUTS_KEY
+from tpu_estimator_embedding.compat import upstream
 from tpu_estimator_embedding.compat.stand_ins import tpu_ops
 from tpu_estimator_embedding.engine.placement import THIS_PROCESS
-from tpu_estimator_embedding.estimator import meta_graphs, upstream
-from tpu_estimator_embedding.estimator.cluster import (
+from tpu_estimator_embedding.estimator.cluster.cluster_config import chosen_config
+from tpu_estimator_embedding.estimator.cluster.servers import meet_servers
+from tpu_estimator_embedding.estimator.cluster.tasks import (
     cluster_of,
     prepare_for_server,
     with_device_filters,
+    workers_of,
 )
-from tpu_estimator_embedding.estimator.cluster_config import chosen_config
-from tpu_estimator_embedding.estimator.config_checks import check_can_honour, without_num_shards
-from tpu_estimator_embedding.estimator.embedding_config_spec import check_spec, own_spec
+from tpu_estimator_embedding.estimator.embedding_config_spec import (
+    can_train,
+    check_spec,
+    own_spec,
+    spec_to_plan,
+)
 from tpu_estimator_embedding.estimator.estimator_spec import (
     ModeKeys,
+    call_model_fn,
     describe_start,
     log_hooks,
     log_start,
+    params_for,
     to_estimator_spec,
 )
 from tpu_estimator_embedding.estimator.hooks import embedding_statistics
-from tpu_estimator_embedding.estimator.hooks.input_end import OnlyInputEnds, ops_of_input
+from tpu_estimator_embedding.estimator.hooks.input_end import (
+    OnlyInputEnds,
+    logging_without_input,
+    ops_of_input,
+)
 from tpu_estimator_embedding.estimator.hooks.interrupts import StopOnSignal
-from tpu_estimator_embedding.estimator.hooks.log_at_end import logging_without_input
-from tpu_estimator_embedding.estimator.hooks.paused_start import collecting_once_started
-from tpu_estimator_embedding.estimator.hooks.slow_start import telling_of_slow_start
+from tpu_estimator_embedding.estimator.hooks.session_start import (
+    collecting_once_started,
+    telling_of_slow_start,
+)
 from tpu_estimator_embedding.estimator.input import step_input
-from tpu_estimator_embedding.estimator.input.partition_dims import check_partition_dims
-from tpu_estimator_embedding.estimator.input.serving_ids import serving_input
-from tpu_estimator_embedding.estimator.input.step_feed import feed_steps
+from tpu_estimator_embedding.estimator.input.feeding import feed_steps
+from tpu_estimator_embedding.estimator.input.machine_context import (
+    MachineContext,
+    check_can_honour,
+    check_partition_dims,
+    without_num_shards,
+)
+from tpu_estimator_embedding.estimator.input.step_input import explained_ids, serving_input
 from tpu_estimator_embedding.estimator.looping_estimator import LoopingEstimator
-from tpu_estimator_embedding.estimator.machine_context import MachineContext
-from tpu_estimator_embedding.estimator.model_fn_call import call_model_fn, params_for
-from tpu_estimator_embedding.estimator.recovery.start import meet_servers
-from tpu_estimator_embedding.estimator.replicas.replicated_spec import replica_tensors
-from tpu_estimator_embedding.estimator.restore.restore_errors import explained_restore
-from tpu_estimator_embedding.estimator.restore.variable_values import value_by_id
-from tpu_estimator_embedding.estimator.restore.warm_start import warm_start_tables, without_tables
-from tpu_estimator_embedding.estimator.spec_to_plan import can_train, spec_to_plan
+from tpu_estimator_embedding.estimator.replicas.replicate_step import replica_tensors
+from tpu_estimator_embedding.estimator.restore import (
+    explained_restore,
+    value_by_id,
+    warm_start_tables,
+    without_tables,
+)
 from tpu_estimator_embedding.estimator.step.captured_tensors import (
     check_host_is_given,
     check_input_is_given,
     leave_out_summaries_of_input,
 )
 from tpu_estimator_embedding.estimator.step.engine_step import EngineStep, build_step
-from tpu_estimator_embedding.estimator.step.id_errors import explained_ids
-from tpu_estimator_embedding.estimator.synchronous.workers import workers_of
 from tpu_estimator_embedding.ops.nests import own_containers, tensors_of
 from tpu_estimator_embedding.plan.embedding_plan import EmbeddingPlan
 
+# A mode for Estimator's own methods; the model_fn gets PREDICT.
+EXPORT_FOR_TPU = "export for a TPU"
+
+_TPU_TAGS = [tf.saved_model.SERVING, tf.saved_model.TPU]
 _NO_TABLES = EmbeddingPlan((), ())
 _EXPORT_API_V1 = upstream.tpu_estimator.ExportSavedModelApiVersion.V1
 
@@ -229,7 +249,8 @@ class TPUEstimator(LoopingEstimator):
                 batch_axis=self._batch_axis, tensor_core_columns=self._tensor_core_columns,
                 is_stopping=self._stop.stops_waiting, as_sums=bool(self._workers))
         leave_out_summaries_of_input()
-        check_partition_dims(self._config.tpu_config, inputs)
+        check_partition_dims(self._config.tpu_config, inputs.replicas[0].features,
+                             inputs.replicas[0].labels)
         return inputs, None, [hook, OnlyInputEnds()]
 
     def _get_features_from_input_fn(self, input_fn, mode):
@@ -247,7 +268,7 @@ class TPUEstimator(LoopingEstimator):
         without_engine = super()._augment_model_fn(model_fn, batch_axis)
 
         def augmented(features, labels, mode, config, params):
-            is_for_tpu = mode == meta_graphs.EXPORT_FOR_TPU
+            is_for_tpu = mode == EXPORT_FOR_TPU
             mode = ModeKeys.PREDICT if is_for_tpu else mode
             with tpu_ops.standing_in():  # model_fn may sum over replicas
                 if self._use_engine:
@@ -332,6 +353,43 @@ class TPUEstimator(LoopingEstimator):
         add = functools.partial(
             upstream.estimator.Estimator._add_meta_graph_for_mode, self, builder,
             checkpoint_path=checkpoint_path, strip_default_attrs=strip_default_attrs)
-        meta_graphs.add(add, input_receiver_fn_map, mode, for_cpu=self._export_to_cpu,
+        add_meta_graphs(add, input_receiver_fn_map, mode, for_cpu=self._export_to_cpu,
                         for_tpu=self._export_to_tpu, save_variables=save_variables,
                         export_tags=export_tags, check_variables=check_variables)
+
+
+def add_meta_graphs(add_for_mode: Callable[..., None], input_receiver_fns: Mapping[str, Any],
+                    mode: str, *, for_cpu: bool, for_tpu: bool, save_variables: bool,
+                    export_tags: Any, check_variables: bool) -> None:
+    """Adds the graph of a mode, and in PREDICT one that clients load by the tags of a TPU.
+
+    Args:
+        add_for_mode: adds one; takes input_receiver_fns, and by keyword the arguments of
+            `Estimator._add_meta_graph_for_mode`.
+        input_receiver_fns: mode -> function that receives the inputs.
+        mode: TRAIN, EVAL or PREDICT.
+        for_cpu: `export_to_cpu` of the TPUEstimator.
+        for_tpu: `export_to_tpu` of the TPUEstimator.
+        save_variables: whether the first graph saves the variables.
+        export_tags: tags of the first graph; None for those of the mode.
+        check_variables: whether the first graph has to have variables.
+
+    Raises:
+        ValueError: if both exports are disabled.
+    """
+    if not for_cpu and not for_tpu:
+        raise ValueError("One of export_to_cpu and export_to_tpu must be true. Leave "
+                         "`export_to_cpu` out of the TPUEstimator's arguments.")
+    has_tpu_tags = for_tpu and mode == ModeKeys.PREDICT
+    if for_cpu or not has_tpu_tags:
+        add_for_mode(input_receiver_fns, mode=mode, save_variables=save_variables,
+                     export_tags=export_tags, check_variables=check_variables)
+        save_variables = check_variables = False  # the builder holds them
+    if has_tpu_tags:
+        tf.compat.v1.logging.info(
+            "tpu_estimator_embedding: export_to_tpu=True: clients that load the tags %s get "
+            "the graph for CPU and GPU under them%s", _TPU_TAGS, "; tf.saved_model.load needs "
+            "tags=['serve'] or these where a model has both." if for_cpu else ".")
+        add_for_mode({EXPORT_FOR_TPU: input_receiver_fns[mode]}, mode=EXPORT_FOR_TPU,
+                     save_variables=save_variables, export_tags=_TPU_TAGS,
+                     check_variables=check_variables)

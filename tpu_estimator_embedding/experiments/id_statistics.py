@@ -10,9 +10,9 @@ import numpy as np
 import tensorflow as tf
 import tqdm
 
+from tpu_estimator_embedding.compat import upstream
 from tpu_estimator_embedding.engine.enqueue_data import RaggedEnqueueData
-from tpu_estimator_embedding.estimator import upstream
-from tpu_estimator_embedding.estimator.input.input_modes import read_input
+from tpu_estimator_embedding.estimator.input.input_reader import read_input
 from tpu_estimator_embedding.estimator.input.split_features import split_features
 from tpu_estimator_embedding.plan.embedding_plan import EmbeddingPlan, FeaturePlan
 from tpu_estimator_embedding.plan.partition_strategy import PARTITION_STRATEGIES, shard_of_id

@@ -12,7 +12,7 @@ from typing import Any
 import numpy as np
 
 from tpu_estimator_embedding import figures
-from tpu_estimator_embedding.estimator.spec_to_plan import can_train, spec_to_plan
+from tpu_estimator_embedding.estimator.embedding_config_spec import can_train, spec_to_plan
 from tpu_estimator_embedding.experiments import id_statistics, plots
 from tpu_estimator_embedding.experiments.files import write_bytes
 from tpu_estimator_embedding.experiments.results import format_rows

@@ -71,7 +71,7 @@ def capture(path: str, arguments: Sequence[str] = (), *, is_tf1: bool = False,
         found, names = _run_to_model_fn(run, set_up)
     else:
         found = program_capture.capture(run, set_up)
-    from tpu_estimator_embedding.estimator.spec_to_plan import spec_to_plan
+    from tpu_estimator_embedding.estimator.embedding_config_spec import spec_to_plan
     plan = spec_to_plan(found.spec, training=True,
                         num_hosts=found.constructor_arguments["num_hosts"] or 1)
     return CapturedConfig(pathlib.Path(path).name, plan,

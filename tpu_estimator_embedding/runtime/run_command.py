@@ -6,7 +6,8 @@ import os
 import sys
 
 from tpu_estimator_embedding.checkpoint.table_layouts import CHECKPOINT_NUM_HOSTS
-from tpu_estimator_embedding.estimator import cluster_config, steps_per_run
+from tpu_estimator_embedding.estimator.cluster import cluster_config
+from tpu_estimator_embedding.estimator.hooks import steps_per_run
 from tpu_estimator_embedding.runtime import program_runner
 from tpu_estimator_embedding.statistics import settings
 

@@ -94,7 +94,7 @@ def test_copies_are_their_own():
 
 
 def test_model_fn_gets_them_with_what_is_added():
-    from tpu_estimator_embedding.estimator.model_fn_call import call_model_fn
+    from tpu_estimator_embedding.estimator.estimator_spec import call_model_fn
     seen = call_model_fn(lambda features, params: params, None, None, "train", None,
                          HParams(rate=0.1), {"batch_size": 8, "use_tpu": True})
     assert (seen.rate, seen.batch_size, seen.use_tpu) == (0.1, 8, True)

@@ -6,7 +6,7 @@ import logging
 import pytest
 
 from tests.estimator.counting import input_of, new_estimator
-from tpu_estimator_embedding.estimator.hooks import slow_start
+from tpu_estimator_embedding.estimator.hooks import session_start
 from tpu_estimator_embedding.plan.embedding_plan import EmbeddingPlan
 
 
@@ -18,7 +18,7 @@ def lines_about_the_start(caplog):
 
 
 def test_slow_start_is_logged_until_it_is_over(tmp_path, monkeypatch, lines):
-    monkeypatch.setattr(slow_start, "PATIENCE_SECONDS", 0.0)
+    monkeypatch.setattr(session_start, "PATIENCE_SECONDS", 0.0)
     new_estimator(tmp_path).train(input_of([0, 1]), max_steps=1)
     begun, ready = lines()
     assert begun == ("tpu_estimator_embedding: initializing or restoring 1 table and its "
@@ -32,9 +32,9 @@ def test_fast_start_logs_nothing(tmp_path, lines):
 
 
 def test_slow_start_without_tables_says_nothing_of_tables(monkeypatch, caplog):
-    monkeypatch.setattr(slow_start, "PATIENCE_SECONDS", 0.0)
+    monkeypatch.setattr(session_start, "PATIENCE_SECONDS", 0.0)
     caplog.set_level(logging.INFO, logger="tensorflow")
-    with slow_start.telling_of_slow_start(EmbeddingPlan.build([], [])) as hook:
+    with session_start.telling_of_slow_start(EmbeddingPlan.build([], [])) as hook:
         hook.begin()
         hook.after_create_session(None, None)
     assert not caplog.records

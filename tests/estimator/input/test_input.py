@@ -20,8 +20,8 @@ from tests.estimator.counting import (
     run_config,
 )
 from tests.estimator.hang import finish
+from tpu_estimator_embedding.compat import upstream
 from tpu_estimator_embedding.config.optimization_parameters import AdagradParameters
-from tpu_estimator_embedding.estimator import upstream
 from tpu_estimator_embedding.estimator.embedding_config_spec import EmbeddingConfigSpec
 from tpu_estimator_embedding.feature_column.embedding_column import embedding_column
 

@@ -17,7 +17,7 @@ from tests.estimator.counting import (
     run_config,
 )
 from tests.estimator.hang import finish
-from tpu_estimator_embedding.estimator import upstream
+from tpu_estimator_embedding.compat import upstream
 
 TPUConfig = upstream.tpu_config.TPUConfig
 V1 = upstream.tpu_config.InputPipelineConfig.PER_HOST_V1

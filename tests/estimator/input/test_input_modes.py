@@ -15,7 +15,7 @@ from tests.estimator.counting import (
     run_config,
 )
 from tests.estimator.hang import finish
-from tpu_estimator_embedding.estimator import upstream
+from tpu_estimator_embedding.compat import upstream
 
 v1 = tf.compat.v1
 Modes = upstream.tpu_config.InputPipelineConfig

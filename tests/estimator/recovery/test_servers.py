@@ -8,9 +8,8 @@ import pytest
 import tensorflow as tf
 
 from tests.estimator.recovery.conftest import free_address
-from tpu_estimator_embedding.estimator.recovery import servers as servers_module
-from tpu_estimator_embedding.estimator.recovery.servers import Server, silent, wait_for
-from tpu_estimator_embedding.estimator.recovery.watchdog import Watchdog
+from tpu_estimator_embedding.estimator.cluster import servers as servers_module
+from tpu_estimator_embedding.estimator.cluster.servers import Server, Watchdog, silent, wait_for
 
 # With install(), and without TF_CONFIG, this machine stands in for a server that does not answer.
 pytestmark = pytest.mark.usefixtures("tensorflows_own")

@@ -8,10 +8,13 @@ import numpy as np
 import pytest
 import tensorflow as tf
 
-from tpu_estimator_embedding.estimator.recovery import server_state
-from tpu_estimator_embedding.estimator.recovery.server_state import ServerState
-from tpu_estimator_embedding.estimator.recovery.sessions import ClusterSessionManager, sessions_of
-from tpu_estimator_embedding.estimator.recovery.stopped_steps import StoppedSteps
+from tpu_estimator_embedding.estimator.cluster import server_state
+from tpu_estimator_embedding.estimator.cluster.recovery import (
+    ClusterSessionManager,
+    StoppedSteps,
+    sessions_of,
+)
+from tpu_estimator_embedding.estimator.cluster.server_state import ServerState
 
 v1 = tf.compat.v1
 DEVICES = ["/job:ps/task:0", "/job:ps/task:1"]

@@ -18,7 +18,7 @@ import tensorflow as tf
 
 from tests.estimator.counting import TPUEstimatorSpec, new_estimator, new_spec, run_config
 from tests.estimator.replica_model import V1, V2, Values, v1
-from tpu_estimator_embedding.estimator import upstream
+from tpu_estimator_embedding.compat import upstream
 from tpu_estimator_embedding.estimator.replicas.replicate_step import _replacements
 
 BATCH_SIZE = 8

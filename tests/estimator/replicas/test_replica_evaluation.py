@@ -21,7 +21,7 @@ from tests.estimator.replica_model import (
     train,
     v1,
 )
-from tpu_estimator_embedding.estimator import upstream
+from tpu_estimator_embedding.compat import upstream
 
 EstimatorSpec = upstream.model_fn.EstimatorSpec
 

@@ -23,8 +23,8 @@ from tests.estimator.replica_model import (
     train,
     v1,
 )
-from tpu_estimator_embedding.estimator import upstream
-from tpu_estimator_embedding.estimator.input.split_batch import split_batch
+from tpu_estimator_embedding.compat import upstream
+from tpu_estimator_embedding.estimator.input.input_reader import split_batch
 
 
 @pytest.fixture

@@ -8,11 +8,11 @@ import tensorflow as tf
 from tests.estimator import counting
 from tests.estimator.counting import TPUEstimatorSpec, new_estimator
 from tpu_estimator_embedding.checkpoint.table_layouts import TABLE_LAYOUTS_KEY
+from tpu_estimator_embedding.compat import upstream
 from tpu_estimator_embedding.config.optimization_parameters import (
     AdagradParameters,
     AdamParameters,
 )
-from tpu_estimator_embedding.estimator import upstream
 from tpu_estimator_embedding.estimator.embedding_config_spec import EmbeddingConfigSpec
 from tpu_estimator_embedding.feature_column.embedding_column import embedding_column
 

@@ -7,7 +7,7 @@ import tensorflow as tf
 
 import tpu_estimator_embedding as tpu_embedding
 from tests.kernel_choice import choose_kernels
-from tpu_estimator_embedding.estimator import upstream
+from tpu_estimator_embedding.compat import upstream
 
 # The gradient of a concatenation of more than 16 tensors is one op.
 DIMS = {f"t{k:02d}": (3, 16, 33, 1)[k % 4] for k in range(17)}

@@ -8,10 +8,10 @@ import time
 import pytest
 import tensorflow as tf
 
-from tpu_estimator_embedding.estimator.synchronous import synchronous_hook
-from tpu_estimator_embedding.estimator.synchronous.server_slots import ServerSlots
-from tpu_estimator_embedding.estimator.synchronous.synchronous_hook import SynchronousHook
-from tpu_estimator_embedding.estimator.synchronous.workers import Workers
+from tpu_estimator_embedding.estimator.cluster import synchronous_step
+from tpu_estimator_embedding.estimator.cluster.server_slots import ServerSlots
+from tpu_estimator_embedding.estimator.cluster.synchronous_step import SynchronousHook
+from tpu_estimator_embedding.estimator.cluster.tasks import Workers
 
 NAMES = ("chief 0", "worker 0", "worker 1")
 LIFE = 7
@@ -126,7 +126,7 @@ def test_what_is_sent_again_replaces_what_was_sent(cluster):
 
 def test_the_log_names_who_is_waited_for_and_then_the_step_fails(cluster, monkeypatch, caplog):
     caplog.set_level(logging.INFO, logger="tensorflow")
-    monkeypatch.setattr(synchronous_hook, "LINE_SECONDS", 0.3)
+    monkeypatch.setattr(synchronous_step, "LINE_SECONDS", 0.3)
     hook = cluster.hooks[0]
     hook._new_life, hook._start_life = cluster.life, tf.no_op()
     hook.after_create_session(cluster.session, tf.train.Coordinator())

@@ -1,13 +1,23 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Reads and prepares the input step by step, and puts it into the queue of steps."""
+"""Reads and prepares the input step by step, and feeds it to the queue of steps."""
 
-from collections.abc import Callable
+import contextlib
+import functools
+import threading
+from collections.abc import Callable, Sequence
 from typing import Any
 
 import tensorflow as tf
 
 from tpu_estimator_embedding.engine.tensor_queue import TensorQueue
-from tpu_estimator_embedding.estimator.input.input_reader import Reading
+from tpu_estimator_embedding.estimator.cluster.tasks import cluster_of
+from tpu_estimator_embedding.estimator.hooks.session_runs import RepeatedRuns, made_callable
+from tpu_estimator_embedding.estimator.input.input_reader import Reading, read_input
+from tpu_estimator_embedding.estimator.input.machine_context import MachineContext
+from tpu_estimator_embedding.estimator.input.step_input import StepInput, to_step_input
+from tpu_estimator_embedding.ops.readable_errors import readable
+from tpu_estimator_embedding.plan.embedding_plan import EmbeddingPlan
+from tpu_estimator_embedding.types import Tensor
 
 _STEPS_WAITING = 4  # in addition to the one in preparation
 
@@ -70,3 +80,245 @@ def _local_variable(name: str, value: Any, dtype: tf.DType) -> tf.Variable:
         name, [], dtype, initializer=tf.compat.v1.constant_initializer(value, dtype),
         use_resource=True, trainable=False,
         collections=[tf.compat.v1.GraphKeys.LOCAL_VARIABLES])
+
+
+_FIRST_POLL_SECS = 0.0001
+_POLL_SECS = 0.05
+_GRACE_SECS = 5.0
+_DROP_SECS = 0.02
+
+
+class EmbeddingHook(tf.compat.v1.train.SessionRunHook):
+    """Prepares the input of a step while earlier steps compute.
+
+    Prepared steps are put into a queue, from which the step takes its input, by a run of the
+    session in a thread. When the input ends, the queue closes, and the session stops after the
+    last step; when the session stops first, the thread is woken up and joined by the session's
+    coordinator. An exception in the input is raised when the session needs the affected batch,
+    after all earlier steps.
+
+    No run starts without input: otherwise ops that do not depend on the input, such as
+    incrementing the step, would still run.
+
+    Attributes:
+        steps_left: how many steps are left in the queue when one was taken.
+    """
+
+    def __init__(self, reading: Reading, feeding: Feeding, steps_left: Tensor, *,
+                 mark_end: bool, sleep_secs: int = 0,
+                 is_stopping: Callable[[], bool] = lambda: False):
+        """Makes the hook in the graph of the queue.
+
+        Args:
+            reading: where the input comes from.
+            feeding: what reads the input and puts prepared steps into a queue.
+            steps_left: how many steps are left in the queue when one was taken.
+            mark_end: whether an empty step marks the end of the input, for a reader that
+                looks ahead; otherwise the queue is closed.
+            sleep_secs: seconds to wait before reading the first batch.
+            is_stopping: whether to end the session instead of waiting for input.
+        """
+        self._reading = reading
+        self._feeding = feeding
+        self.steps_left = steps_left
+        self._looks_ahead = mark_end
+        self._sleep_secs = sleep_secs
+        self._is_stopping = is_stopping
+        queue = feeding.queue
+        self._finish = queue.enqueue_empty() if mark_end else queue.queue.close()
+        self._cancel = queue.queue.close(cancel_pending_enqueues=True)
+        self._size = queue.queue.size()
+        self._drop = queue.queue.dequeue()
+        self._left = 0  # in the queue, after so many runs of the session:
+        self._num_runs = 0.0
+        self._has_news = threading.Event()  # released for every step, and at the end
+        self._is_over = threading.Event()
+        self._error: Exception | None = None
+
+    def after_create_session(self, session: tf.compat.v1.Session,
+                             coord: tf.train.Coordinator) -> None:
+        """Starts the input, again if a lost session was recreated."""
+        session.run(self._feeding.start)
+        self._num_waiting = made_callable(session, [self._size], on_calling_thread=True)
+        self._is_over.clear()
+        self._error = None
+        self._left = 0
+        self._runs = RepeatedRuns.of(session)
+        feeder = _start(self._feed, session, coord)
+        coord.register_thread(_start(self._cancel_when_stopped, session, coord, feeder))
+        if self._looks_ahead and not self._wait(session) and self._is_stopping():
+            session.run(self._cancel)  # for the hook that looks up the first step next
+
+    def before_run(self, run_context: tf.compat.v1.train.SessionRunContext
+                   ) -> tf.compat.v1.train.SessionRunArgs:
+        """Waits for the input of the run; ends the session cleanly if none is left."""
+        if not self._left or self._runs.number != self._num_runs:
+            self.wait_for_step(run_context.session)
+        self._left, self._num_runs = 0, self._runs.number + 1
+        return tf.compat.v1.train.SessionRunArgs(self.steps_left)
+
+    def after_run(self, run_context: tf.compat.v1.train.SessionRunContext,
+                  run_values: tf.compat.v1.train.SessionRunValues) -> None:
+        """Notes how many steps are left, so that the next run need not ask."""
+        self._left = run_values.results
+
+    def wait_for_step(self, session: tf.compat.v1.Session) -> None:
+        """Waits for the input of the next step.
+
+        Raises:
+            OutOfRangeError: the input has ended.
+            Exception: what the input raised instead.
+        """
+        if not self._wait(session):
+            if self._error is not None:
+                raise self._error
+            raise tf.errors.OutOfRangeError(None, None, "The input has ended.")
+
+    def _wait(self, session: tf.compat.v1.Session) -> bool:
+        """Waits, in Python so that signals are handled; returns whether there is input."""
+        poll_secs = _FIRST_POLL_SECS
+        while True:
+            self._has_news.clear()
+            is_over = self._is_over.is_set()
+            if self._num_waiting()[0]:
+                return True
+            if is_over or self._is_stopping():  # is_over is older than the number
+                return False
+            self._has_news.wait(poll_secs)
+            poll_secs = min(1.5 * poll_secs, _POLL_SECS)
+
+    def _feed(self, session: tf.compat.v1.Session, coord: tf.train.Coordinator) -> None:
+        self._sleep(coord)
+        try:
+            run = made_callable(session, [], self._feeding.feed,
+                                on_calling_thread=self._feeding.in_one_run)
+            while not coord.should_stop():
+                run()
+                self._has_news.set()
+        except tf.errors.OutOfRangeError:
+            if not coord.should_stop():  # otherwise the session may be closed already
+                self._end(session)
+        except Exception as error:  # noqa: BLE001 (raised again in the thread that trains)
+            if not coord.should_stop():  # otherwise the queue was closed during the enqueue
+                self._error = readable(error)
+                self._run_if_open(session, self._finish)
+        finally:
+            self._stop_waiting()
+
+    def _sleep(self, coord: tf.train.Coordinator) -> None:
+        if self._sleep_secs:
+            tf.compat.v1.logging.info(
+                "tpu_estimator_embedding: reading the input starts in %d seconds. There is no "
+                "need to: initial_infeed_sleep_secs is for slow compilation for a TPU.",
+                self._sleep_secs)
+            coord.wait_for_stop(self._sleep_secs)
+
+    def _end(self, session: tf.compat.v1.Session) -> None:
+        steps = session.run(self._feeding.steps_fed)
+        self._log_dropped(session, steps)
+        if not steps:
+            tf.compat.v1.logging.warning(
+                "tpu_estimator_embedding: the input ended before the first step. Where batches "
+                "drop their remainder, it must have at least as many samples as one batch.")
+        self._run_if_open(session, self._finish)
+
+    def _cancel_when_stopped(self, session: tf.compat.v1.Session, coord: tf.train.Coordinator,
+                             feeder: threading.Thread) -> None:
+        coord.wait_for_stop()
+        self._stop_waiting()
+        self._run_if_open(session, self._feeding.stop)
+        self._let_finish(session, feeder)
+        self._run_if_open(session, self._cancel)
+
+    def _let_finish(self, session: tf.compat.v1.Session, feeder: threading.Thread) -> None:
+        """Makes room for a waiting step, because TensorFlow warns if it is cancelled.
+
+        Python code of an input_fn may block, and cannot be cancelled.
+        """
+        for _ in range(int(_GRACE_SECS / _DROP_SECS)):
+            feeder.join(_DROP_SECS)
+            if not feeder.is_alive():
+                return
+            with contextlib.suppress(tf.errors.OpError, RuntimeError):
+                if self._num_waiting()[0]:
+                    session.run(self._drop)
+
+    def _run_if_open(self, session: tf.compat.v1.Session, op: tf.Operation) -> None:
+        """Runs an op on the queue, unless the session stops first."""
+        with contextlib.suppress(tf.errors.CancelledError, RuntimeError):
+            session.run(op)
+
+    def _stop_waiting(self) -> None:
+        self._is_over.set()
+        self._has_news.set()
+
+    def _log_dropped(self, session: tf.compat.v1.Session, steps: int) -> None:
+        if self._reading.batches_read is None:
+            return
+        dropped = (session.run(self._reading.batches_read)
+                   - steps * self._reading.batches_per_step)
+        if dropped:
+            tf.compat.v1.logging.info(
+                "tpu_estimator_embedding: %d batch(es) at the end of the input could not fill "
+                "all replicas and were dropped.", dropped)
+
+
+def _start(target: Callable[..., None], *args: Any) -> threading.Thread:
+    thread = threading.Thread(target=target, args=args, daemon=True,
+                              name=f"EmbeddingHook{target.__name__}")
+    thread.start()
+    return thread
+
+
+def feed_steps(plan: EmbeddingPlan, ctx: MachineContext, input_fn: Callable[[Any], Any], *,
+               training: bool, batch_axis: Sequence[int] | None = None,
+               tensor_core_columns: Sequence[Any] = (),
+               is_stopping: Callable[[], bool] = lambda: False, as_sums: bool = False
+               ) -> tuple[StepInput, EmbeddingHook]:
+    """Returns the input of a step, prepared ahead of it, and the hook that feeds it.
+
+    Args:
+        plan: the tables and features.
+        ctx: the context, in the mode to run.
+        input_fn: called with the `TPUContext` of an invocation.
+        training: whether gradients will be applied.
+        batch_axis: as for `split_batch`.
+        tensor_core_columns: columns whose padded ids the model_fn gets.
+        is_stopping: as for `EmbeddingHook`.
+        as_sums: see `shard_replicas`.
+    """
+    embedding_keys = {key for feature in plan.features
+                      for key in (feature.name, feature.weight_key) if key is not None}
+    embedding_keys |= {column.get_feature_key_name() for column in tensor_core_columns}
+    with tf.device("/device:CPU:0"):
+        reading = read_input(ctx, input_fn, embedding_keys, batch_axis)
+        _warn_of_queues()
+        feeding = Feeding(reading, functools.partial(
+            to_step_input, plan, training=training, tensor_core_columns=tensor_core_columns,
+            on_servers=training and bool(cluster_of(ctx.config).servers), as_sums=as_sums),
+            in_one_run=_may_take_long(ctx.config))
+        taken = feeding.queue.dequeue()
+        hook = EmbeddingHook(reading, feeding, feeding.queue.num_left(taken),
+                             mark_end=training and plan.pipelined,
+                             sleep_secs=ctx.config.tpu_config.initial_infeed_sleep_secs or 0,
+                             is_stopping=is_stopping)
+        return taken, hook
+
+
+def _may_take_long(config: Any) -> bool:
+    """Whether a run may last as long as training: not on servers, nor where runs time out.
+
+    RunOptions without a timeout would do, but with them TensorFlow warns when the input ends.
+    """
+    session_config = config.session_config
+    has_timeout = session_config is not None and session_config.operation_timeout_in_ms > 0
+    return not has_timeout and not cluster_of(config).servers
+
+
+def _warn_of_queues() -> None:
+    # Upstream's sentence. Such an input works: the session starts its threads.
+    if tf.compat.v1.get_collection(tf.compat.v1.GraphKeys.QUEUE_RUNNERS):
+        tf.compat.v1.logging.warning(
+            "Input pipeline contains one or more QueueRunners. It could be slow and not scalable. "
+            "Please consider converting your input pipeline to use `tf.data` instead (see "
+            "https://www.tensorflow.org/guide/data for instructions).")

@@ -1,5 +1,18 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Reads the result of an input_fn: one batch for every replica of a step."""
+"""Reads the result of an input_fn in the mode of `TPUConfig.per_host_input_for_training`.
+
+=============  ===================  ====================================================
+mode           calls of input_fn    a replica gets
+=============  ===================  ====================================================
+PER_SHARD_V1   one per replica (1)  the next batch of its own call
+PER_HOST_V1    one                  its share of the next batch
+PER_HOST_V2    one                  the next batch
+BROADCAST      one                  the whole next batch, the same as all others
+SLICED (2)     one                  its share of the next batch
+=============  ===================  ====================================================
+
+(1) in training; evaluation uses PER_HOST_V1. (2) `eval_training_input_configuration`.
+"""
 
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from typing import Any, NamedTuple
@@ -10,7 +23,8 @@ from tensorflow.python.framework import composite_tensor
 from tensorflow.python.util import nest
 
 from tpu_estimator_embedding import checks
-from tpu_estimator_embedding.estimator.input.split_batch import split_batch
+from tpu_estimator_embedding.compat.upstream import tpu_context
+from tpu_estimator_embedding.estimator.input.machine_context import MachineContext
 from tpu_estimator_embedding.types import Tensor
 
 _LEAVES = (tf.Tensor, composite_tensor.CompositeTensor, tf.Variable, np.ndarray, np.generic, bool,
@@ -192,3 +206,91 @@ def _tensors(batch: Any) -> list[Tensor]:
 def _identity(batch: Any) -> Any:
     return tf.nest.map_structure(lambda leaf: tf.identity(leaf) if tf.is_tensor(leaf) else leaf,
                                  batch, expand_composites=True)
+
+
+def split_batch(features: Any, labels: Any, num_replicas: int,
+                embedding_keys: Iterable[str] = (), batch_axis: Sequence[int] | None = None
+                ) -> list[tuple[Any, Any]]:
+    """Returns `(features, labels)` of every replica.
+
+    Args:
+        features: a tensor, or a dictionary of tensors, including sparse or ragged ones.
+        labels: the same, or None.
+        num_replicas: number of equal shares; must divide the batch.
+        embedding_keys: features that are ids or weights; their batch axis is the first.
+        batch_axis: the batch axis of every other tensor of features and then labels, in
+            the order of `tf.nest.flatten`; None means the first axis.
+
+    Raises:
+        TypeError: if there are embedding_keys and `features` is not a dictionary.
+        ValueError: if `batch_axis` has a wrong number of entries, or a batch of known size
+            cannot be split.
+    """
+    keys = set(embedding_keys)
+    if keys:
+        checks.check_type(Mapping, "features", "a dictionary, to find embedding features by name",
+                          features)
+    by_row = {key: value for key, value in features.items() if key in keys} if keys else {}
+    others = ({key: value for key, value in features.items() if key not in keys} if keys
+              else features)
+    shares_by_row = _split(by_row, num_replicas, None)
+    shares = _split((others, labels), num_replicas, batch_axis)
+    return [({**rows, **share} if keys else share, share_labels)
+            for rows, (share, share_labels) in zip(shares_by_row, shares, strict=True)]
+
+
+def _split(structure: Any, num_replicas: int, axes: Sequence[int] | None) -> list[Any]:
+    leaves = tf.nest.flatten(structure)
+    tensors = [leaf for leaf in leaves if leaf is not None]
+    if axes is None:
+        axes = [0] * len(tensors)
+    checks.check(len(axes) == len(tensors), "batch_axis",
+                 f"of one entry for each of the {len(tensors)} tensors of features and labels",
+                 axes)
+    remaining = iter(axes)
+    parts = [[None] * num_replicas if leaf is None
+             else _split_tensor(leaf, num_replicas, next(remaining)) for leaf in leaves]
+    return [tf.nest.pack_sequence_as(structure, list(share))
+            for share in zip(*parts, strict=True)] if parts else [structure] * num_replicas
+
+
+def _split_tensor(tensor: Any, num_replicas: int, axis: int) -> list[Any]:
+    size = tf.compat.dimension_value(tensor.shape[axis])
+    checks.check(size is None or size % num_replicas == 0, "batch",
+                 f"divisible by the number of replicas, {num_replicas}", size,
+                 "Drop the remainder in input_fn.")
+    if isinstance(tensor, tf.SparseTensor):
+        return tf.sparse.split(tensor, num_replicas, axis=axis)
+    if isinstance(tensor, tf.RaggedTensor):
+        share = tensor.nrows() // num_replicas
+        return [tensor[replica * share:(replica + 1) * share] for replica in range(num_replicas)]
+    return tf.split(tensor, num_replicas, axis=axis)
+
+
+def read_input(ctx: MachineContext, input_fn: Callable[[tpu_context.TPUContext], Any],
+               embedding_keys: Iterable[str], batch_axis: Sequence[int] | None) -> Reading:
+    """Calls the input_fn and reads the batches of one step.
+
+    Args:
+        ctx: the context, in the mode to run.
+        input_fn: called with the `TPUContext` of an invocation.
+        embedding_keys: features that are ids or weights.
+        batch_axis: the constructor's argument.
+    """
+    if ctx.is_input_sharded_per_core():
+        return batch_of_each([input_fn(_invocation(ctx, replica))
+                                           for replica in range(ctx.num_replicas)])
+    result = input_fn(_invocation(ctx, 0))
+    if ctx.is_input_slice_broadcast_to_all_cores():
+        return shared_batch(result, ctx.num_replicas, embedding_keys, batch_axis)
+    if ctx.is_input_broadcast_with_iterators():
+        return batch_for_all(result, ctx.num_replicas)
+    if ctx.is_input_per_host_with_iterators():
+        return successive_batches(result, ctx.num_replicas)
+    return shared_batch(result, ctx.num_replicas, embedding_keys, batch_axis)
+
+
+def _invocation(ctx: MachineContext, index: int) -> tpu_context.TPUContext:
+    return tpu_context.TPUContext(
+        ctx, input_device=ctx.tpu_host_placement_function(host_id=0), invocation_index=index,
+        host_id=0)

@@ -1,16 +1,25 @@
 # SPDX-License-Identifier: Apache-2.0
-"""The input of one step, prepared for the engine and for the replicas of the model."""
+"""The input of one step, prepared for the engine and for the replicas of the model.
 
-from collections.abc import Sequence
+In training, an input_fn has to return ids. A serving request may have strings, which the
+categorical column under each embedding column maps to ids.
+"""
+
+import contextlib
+from collections.abc import Iterator, Mapping, Sequence
 from typing import Any, NamedTuple
 
 import tensorflow as tf
+from tensorflow.python.feature_column import feature_column_v2 as fc
 from tensorflow.python.util import nest
 
 from tpu_estimator_embedding import checks
 from tpu_estimator_embedding.engine.partitioned_embedding import StepIds, shard_replicas
-from tpu_estimator_embedding.estimator.input.split_features import split_features
-from tpu_estimator_embedding.estimator.input.tensor_core_features import pad_tensor_core_features
+from tpu_estimator_embedding.estimator.input.split_features import (
+    pad_tensor_core_features,
+    split_features,
+)
+from tpu_estimator_embedding.ops.assertion import sentence_of
 from tpu_estimator_embedding.plan.embedding_plan import EmbeddingPlan
 from tpu_estimator_embedding.types import Tensor
 
@@ -94,3 +103,66 @@ def _check_alike(first: ReplicaInput, replica: ReplicaInput, index: int) -> None
 def _kind(leaf: Any) -> Any:
     """Returns what a model_fn sees of a tensor when it builds a graph; another leaf as it is."""
     return (leaf.dtype.name, str(leaf.shape)) if tf.is_tensor(leaf) else leaf
+
+
+def serving_input(plan: EmbeddingPlan, features: Any, labels: Any, *, training: bool,
+                  columns: Sequence[Any], tensor_core_columns: Sequence[Any]
+                  ) -> tuple[EmbeddingPlan, StepInput]:
+    """Returns the plan of the features that are present, and their ids.
+
+    Args:
+        plan: the tables and features.
+        features: those of a serving_input_receiver_fn; embedding features may be missing.
+        labels: the labels of an exported training or evaluation.
+        training: whether gradients will follow.
+        columns: embedding columns of the plan.
+        tensor_core_columns: columns whose padded ids the model_fn gets.
+    """
+    if isinstance(features, dict):
+        plan = plan.restricted_to(features)
+        features = look_up_vocabularies(columns, features)
+    return plan, to_step_input(
+        plan, [(features, labels)], training=training, tensor_core_columns=tensor_core_columns,
+        portable=True)
+
+
+def look_up_vocabularies(columns: Sequence[Any], features: Mapping[str, Any]) -> dict[str, Any]:
+    """Returns the features with the strings of embedding columns turned into ids.
+
+    Args:
+        columns: embedding columns.
+        features: tensors by feature name.
+    """
+    cache = fc.FeatureTransformationCache(dict(features))
+    ids = {}
+    for column in columns:
+        name = column.get_feature_key_name()
+        if name in features and features[name].dtype == tf.string:
+            ids[name] = cache.get(_unweighted(column.categorical_column), None)
+    return {**features, **ids}
+
+
+def _unweighted(column: Any) -> Any:
+    while isinstance(column, fc.WeightedCategoricalColumn | fc.SequenceCategoricalColumn):
+        column = column.categorical_column
+    return column
+
+
+@contextlib.contextmanager
+def explained_ids() -> Iterator[None]:
+    """Re-raises errors about invalid ids without TensorFlow's stack traces.
+
+    >>> with explained_ids():
+    ...     raise tf.errors.InvalidArgumentError(None, None, "assertion failed: "
+    ...         "[tpu_estimator_embedding: `ids of feature 'a'` must be in [0, 9), got 9.]")
+    Traceback (most recent call last):
+    ...
+    tensorflow.python.framework.errors_impl.InvalidArgumentError: `ids of feature 'a'` must ...
+    """
+    try:
+        yield
+    except tf.errors.InvalidArgumentError as error:
+        sentence = sentence_of(error.message or "")
+        if sentence is None:
+            raise
+        raise tf.errors.InvalidArgumentError(error.node_def, None, sentence) from None

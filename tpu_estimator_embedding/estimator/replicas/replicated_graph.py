@@ -13,7 +13,7 @@ import tensorflow as tf
 from tensorflow.python.framework import func_graph
 
 from tpu_estimator_embedding.estimator.replicas import op_kinds, replicate_step
-from tpu_estimator_embedding.estimator.replicas.function_copy import FunctionCopies
+from tpu_estimator_embedding.estimator.replicas.graph_copy import FunctionCopies
 from tpu_estimator_embedding.types import Tensor
 
 # The graphs under construction in this process, the innermost last, like TensorFlow's stack.

@@ -10,9 +10,8 @@ from typing import Any
 
 import tensorflow as tf
 
-from tpu_estimator_embedding.compat import patch
+from tpu_estimator_embedding.compat import patch, upstream
 from tpu_estimator_embedding.compat.patch import Patch
-from tpu_estimator_embedding.estimator import upstream
 from tpu_estimator_embedding.estimator.replicas import tpu_computations
 from tpu_estimator_embedding.types import Tensor
 

@@ -28,24 +28,28 @@ from tpu_estimator_embedding.engine.stacked_activations import (
 )
 from tpu_estimator_embedding.engine.step import JoinableStepIds, StepIds, StepIdsOnServers
 from tpu_estimator_embedding.engine.variables import TableNames
+from tpu_estimator_embedding.estimator.cluster.synchronous_step import synchronize
+from tpu_estimator_embedding.estimator.cluster.tasks import Workers
 from tpu_estimator_embedding.estimator.hooks.embedding_statistics import (
     EmbeddingStatisticsHook,
     statistics_hooks,
+    summarize_always,
+    update_tables,
 )
 from tpu_estimator_embedding.estimator.input.step_input import StepInput
 from tpu_estimator_embedding.estimator.replicas import replicate_step as replicas
-from tpu_estimator_embedding.estimator.replicas.replicated_spec import (
+from tpu_estimator_embedding.estimator.replicas.replicate_step import (
     over_all_replicas,
     replica_tensors,
 )
 from tpu_estimator_embedding.estimator.step import joined_tables
-from tpu_estimator_embedding.estimator.step.column_scopes import recorded_scopes
 from tpu_estimator_embedding.estimator.step.gradient_capture import GradientCapture
 from tpu_estimator_embedding.estimator.step.lookahead import Lookahead
-from tpu_estimator_embedding.estimator.step.measured_step import summarize_always, update_tables
-from tpu_estimator_embedding.estimator.step.table_names import check_all_used, name_tables
-from tpu_estimator_embedding.estimator.synchronous.synchronous_step import synchronize
-from tpu_estimator_embedding.estimator.synchronous.workers import Workers
+from tpu_estimator_embedding.estimator.step.table_names import (
+    check_all_used,
+    name_tables,
+    recorded_scopes,
+)
 from tpu_estimator_embedding.ops.late_tensors import late_tensor, set_late_tensor
 from tpu_estimator_embedding.ops.nests import tensors_of
 from tpu_estimator_embedding.optimizers.frequency_estimator import FrequencyEstimator

@@ -118,7 +118,7 @@ def run(settings: Settings) -> None:
 
 
 def _recorded_config(config: Any, settings: Settings) -> Any:
-    from tpu_estimator_embedding.estimator import upstream
+    from tpu_estimator_embedding.compat import upstream
     config = config or upstream.tpu_config.RunConfig()
     seed = _SEED if config.tf_random_seed is None else config.tf_random_seed
     return config.replace(
@@ -129,7 +129,7 @@ def _recorded_config(config: Any, settings: Settings) -> Any:
 
 def _train(train: Any, estimator: Any, arguments: dict[str, Any], constructed: dict[str, Any],
            settings: Settings) -> RunResult:
-    from tpu_estimator_embedding.estimator.spec_to_plan import spec_to_plan
+    from tpu_estimator_embedding.estimator.embedding_config_spec import spec_to_plan
     from tpu_estimator_embedding.migration.verify import engine_values
     from tpu_estimator_embedding.migration.verify.plan_values import plan_values
     from tpu_estimator_embedding.migration.verify.recorded_input import RecordedInput

@@ -1,11 +1,12 @@
 # SPDX-License-Identifier: Apache-2.0
-"""The parameter-server cluster of TF_CONFIG; the engine has one host per server."""
+"""The tasks of TF_CONFIG: parameter servers, each a host of the engine, and the workers."""
 
 from typing import Any, NamedTuple
 
 import tensorflow as tf
 
 from tpu_estimator_embedding import checks
+from tpu_estimator_embedding.estimator.cluster.cluster_config import ClusterConfig
 from tpu_estimator_embedding.kernels import load
 
 _SERVER = "ps"
@@ -85,3 +86,46 @@ def prepare_for_server(config: Any) -> None:
             "tpu_estimator_embedding: server %d of %d holds one host's part of every table, "
             "kernels: %s", config.task_id, config.num_ps_replicas,
             load.description() if has_kernels else "TF ops")
+
+
+_JOBS = ("chief", "master", "worker")
+
+
+class Workers(NamedTuple):
+    """The workers of a cluster; the first one, the chief, makes the updates.
+
+    Attributes:
+        names: of all, in the order in which their gradients are summed.
+        number: index of this process's.
+        servers: devices of the parameter servers.
+        timeout_seconds: how long to wait for one.
+    """
+
+    names: tuple[str, ...]
+    number: int
+    servers: tuple[str, ...]
+    timeout_seconds: float
+
+    @property
+    def is_chief(self) -> bool:
+        """Whether this process makes the updates."""
+        return self.number == 0
+
+    @property
+    def size(self) -> int:
+        """The number of workers."""
+        return len(self.names)
+
+
+def workers_of(config: Any, cluster_config: ClusterConfig) -> Workers | None:
+    """Returns the workers of a RunConfig; None where one alone updates."""
+    cluster = cluster_of(config)
+    if not cluster.servers or not cluster_config.synchronous:
+        return None
+    jobs = config.cluster_spec.as_dict()
+    names = [f"{job} {number}" for job in _JOBS for number in range(len(jobs.get(job, ())))]
+    own = f"{config.task_type} {config.task_id}"
+    if len(names) == 1 or own not in names:
+        return None
+    return Workers(tuple(names), names.index(own), cluster.servers,
+                   cluster_config.timeout_seconds)

@@ -1,17 +1,85 @@
 # SPDX-License-Identifier: Apache-2.0
-"""How chief and workers of a cluster start a session, at first and after a fault."""
+"""A training on servers: what its graph, its sessions, savers and hooks need to survive faults."""
 
 import contextlib
 import functools
 import time
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 from typing import Any
 
 import tensorflow as tf
 from tensorflow.python.training import session_manager
 
-from tpu_estimator_embedding.estimator.recovery.server_state import ServerState, training_of
-from tpu_estimator_embedding.estimator.recovery.servers import LINE_SECONDS
+from tpu_estimator_embedding.estimator.cluster.server_state import (
+    ServerState,
+    forget_training,
+    training_of,
+)
+from tpu_estimator_embedding.estimator.cluster.servers import LINE_SECONDS, servers_of, watching
+from tpu_estimator_embedding.ops.assertion import sentence_of
+
+_TRAINERS = ("chief", "master", "worker")
+
+
+@contextlib.contextmanager
+def recovering(config: Any, train_op: tf.Operation) -> Iterator[list[Any]]:
+    """Prepares graph and sessions of a training; yields the hooks that it needs in addition.
+
+    If the training of a chief ends with an error, such as a loss that is NaN, what the servers
+    hold may be the cause: the next chief restores the last checkpoint. An invalid id in the input
+    of one task ends the training of all, with a message that names the task.
+
+    Args:
+        config: the RunConfig of a trainer in a cluster with servers.
+        train_op: the op of a step.
+
+    Raises:
+        tf.errors.InvalidArgumentError: for an invalid id.
+    """
+    servers, jobs = servers_of(config), config.cluster_spec.as_dict()
+    state = ServerState(
+        [server.device for server in servers], f"{config.task_type}/{config.task_id}",
+        [f"{job}/{number}" for job in _TRAINERS for number in range(len(jobs.get(job, ())))])
+    state.check_permits(train_op)
+    try:
+        with sessions_of(state), watching(servers) as watchdog:
+            yield [StoppedSteps(state), watchdog]
+    except Exception as error:
+        if config.is_chief:
+            forget_training(config.model_dir)
+        sentence = sentence_of(str(error))
+        if sentence is None or not isinstance(error, tf.errors.InvalidArgumentError):
+            raise
+        message = f"{config.task_type} {config.task_id}: {sentence}"
+        with tf.compat.v1.Session(config.master, config=config.session_config) as session:
+            state.fail(session, message)
+        raise tf.errors.InvalidArgumentError(error.node_def, error.op, message) from None
+
+
+class StoppedSteps(tf.compat.v1.train.SessionRunHook):
+    """Raises AbortedError, from which a MonitoredSession recovers, for a step without a permit."""
+
+    def __init__(self, state: ServerState):
+        """Stores the state on the servers."""
+        self._state = state
+
+    def after_create_session(self, session: tf.compat.v1.Session,
+                             coord: tf.train.Coordinator) -> None:
+        """Watches the session's runs."""
+        run = session.run
+
+        def watched(*args: Any, **kwargs: Any) -> Any:
+            try:
+                return run(*args, **kwargs)
+            except tf.errors.OpError as error:
+                if not self._state.is_stopped_step(error):
+                    raise
+                raise tf.errors.AbortedError(
+                    None, None, "The chief initializes or restores the variables: this step "
+                    "changed nothing, and a new session waits for the chief.") from None
+
+        session.run = watched
+
 
 _WAIT_SECONDS = 1.0  # between two looks at the servers
 _RUNNING_OPS_SECONDS = 1.0  # for ops that had read their permit
@@ -118,3 +186,28 @@ class ClusterSessionManager(session_manager.SessionManager):
 
 def _log(line: str) -> None:
     tf.compat.v1.logging.info("tpu_estimator_embedding: %s", line)
+
+
+def shard_savers(scaffold: Any, hooks: Iterable[Any]) -> None:
+    """Makes every Saver of a training sharded, because others collect all tables in one process.
+
+    Savers are modified in place, because a program's hooks may use them as well.
+
+    Args:
+        scaffold: the Scaffold of the training, which may have a Saver.
+        hooks: hooks of the session, some of which may save.
+    """
+    savers = [scaffold.saver, *tf.compat.v1.get_collection(tf.compat.v1.GraphKeys.SAVERS),
+              *(hook._saver for hook in hooks
+                if isinstance(hook, tf.compat.v1.train.CheckpointSaverHook))]
+    for saver in savers:
+        if isinstance(saver, tf.compat.v1.train.Saver) and not saver._sharded:
+            _shard(saver)
+
+
+def _shard(saver: Any) -> None:
+    if not saver._is_built:
+        saver._sharded = True
+    elif saver._var_list is not None:  # else it was made from a SaverDef
+        saver._sharded, saver._is_built, saver.saver_def = True, False, None
+        saver.build()

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Log lines while tables are slow to initialize or restore."""
+"""The start of a session: log lines while it is slow, and no garbage collection."""
 
 import contextlib
 import threading
@@ -8,6 +8,7 @@ from collections.abc import Iterator
 
 import tensorflow as tf
 
+from tpu_estimator_embedding.compat.paused_collection import paused_collection
 from tpu_estimator_embedding.plan.embedding_plan import EmbeddingPlan
 
 PATIENCE_SECONDS = 5.0
@@ -74,3 +75,28 @@ def _describe(plan: EmbeddingPlan) -> str:
 
 def _log(line: str) -> None:
     tf.compat.v1.logging.info("tpu_estimator_embedding: %s", line)
+
+
+@contextlib.contextmanager
+def collecting_once_started() -> Iterator["CollectOnceStarted"]:
+    """Yields the hook for a session; no garbage is collected until the session is ready.
+
+    A graph is made of many objects that stay, so it starts collections that free nothing and
+    visit all objects of TensorFlow.
+    """
+    with contextlib.ExitStack() as pause:
+        pause.enter_context(paused_collection())
+        yield CollectOnceStarted(pause)
+
+
+class CollectOnceStarted(tf.compat.v1.train.SessionRunHook):
+    """Ends the pause when the session is ready."""
+
+    def __init__(self, pause: contextlib.ExitStack):
+        """Takes the pause."""
+        self._pause = pause
+
+    def after_create_session(self, session: tf.compat.v1.Session,
+                             coord: tf.train.Coordinator) -> None:
+        """Ends the pause."""
+        self._pause.close()

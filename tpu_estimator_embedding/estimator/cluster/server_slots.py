@@ -18,8 +18,8 @@ from collections.abc import Sequence
 import tensorflow as tf
 from tensorflow.python.ops import while_v2
 
-from tpu_estimator_embedding.estimator.recovery.server_state import UNFINISHED_UPDATE
-from tpu_estimator_embedding.estimator.synchronous.workers import Workers
+from tpu_estimator_embedding.estimator.cluster.server_state import UNFINISHED_UPDATE
+from tpu_estimator_embedding.estimator.cluster.tasks import Workers
 from tpu_estimator_embedding.types import Tensor
 
 _PREFIX = "tpu_estimator_embedding/synchronous"

@@ -1,0 +1,379 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Makes a session run a loop of steps, as on a TPU.
+
+All steps of a loop except the last run here, right before the session runs the last one with the
+fetches of hooks. There is no Estimator code between them: a step is one call of a callable that
+the session made once. Each step does what a TPU does in every step: train or evaluate, and run
+host calls when they are due.
+"""
+
+import math
+import operator
+import os
+import time
+from collections.abc import Callable, Iterable, Sequence
+from typing import Any, NamedTuple, Protocol
+
+import tensorflow as tf
+from tensorflow.core.protobuf import config_pb2
+from tensorflow.python.client import session as client_session
+from tensorflow.python.ops import resources
+
+from tpu_estimator_embedding.compat import upstream
+from tpu_estimator_embedding.compat.upstream import parse_iterations_per_loop
+from tpu_estimator_embedding.estimator.hooks import steps_per_run
+from tpu_estimator_embedding.estimator.hooks.input_end import only_input_ends
+from tpu_estimator_embedding.types import Tensor
+
+
+class LoopLength(NamedTuple):
+    """The limits of a loop of steps; it ends at the first one that is reached.
+
+    Attributes:
+        steps: the maximum number of steps; None means no limit.
+        seconds: the loop ends with the first step that starts later; None means no limit.
+    """
+
+    steps: int | None = None
+    seconds: int | None = None
+
+
+def length_in_training(iterations_per_loop: Any) -> LoopLength:
+    """Returns the length of a loop of training, from `TPUConfig.iterations_per_loop`.
+
+    >>> length_in_training(100), length_in_training("2m")
+    (LoopLength(steps=100, seconds=None), LoopLength(steps=None, seconds=120))
+    """
+    value, unit = parse_iterations_per_loop(iterations_per_loop)
+    length = LoopLength(seconds=value) if unit == "seconds" else LoopLength(value)
+    limits = [steps for steps in (length.steps, steps_per_run.limit()) if steps is not None]
+    return length._replace(steps=min(limits, default=None))
+
+
+def length_in_evaluation() -> LoopLength:
+    """Returns the length of a loop of evaluation, which on a TPU has all steps."""
+    return LoopLength(steps_per_run.limit())
+
+
+_CALLING_THREAD = -1  # as RunOptions.inter_op_thread_pool
+_NUM_TIMED = 10
+_SHORT_SECONDS = 0.001
+
+
+def made_callable(session: tf.compat.v1.Session, fetches: Sequence[Tensor], targets: Any = (), *,
+                  on_calling_thread: bool = False) -> Callable[[], list[Any]]:
+    """Returns a function that runs `targets` and returns `fetches`; errors are those of `run`.
+
+    Args:
+        session: the session.
+        fetches: tensors of its graph.
+        targets: a nest of operations, and of tensors whose values nobody needs.
+        on_calling_thread: whether to run ops one after the other on the thread that calls,
+            instead of waking threads of the session. Ops still use threads of their own.
+
+    >>> with tf.Graph().as_default(), tf.compat.v1.Session() as session:
+    ...     print(*made_callable(session, [tf.constant(3) + tf.constant(4)])())
+    7
+    """
+    if session.sess_str:  # a session on a server: calls between tasks cost more than this saves
+        return lambda: session.run((list(fetches), targets))[0]
+    elements = [session.graph.as_graph_element(target) for target in tf.nest.flatten(targets)]
+    run = session._make_callable_from_options(config_pb2.CallableOptions(
+        target=sorted({getattr(element, "op", element).name for element in elements}),
+        fetch=[fetch.name for fetch in fetches],
+        run_options=tf.compat.v1.RunOptions(
+            inter_op_thread_pool=_CALLING_THREAD if on_calling_thread else 0)))
+    return lambda: session._do_call(run)
+
+
+class StepCallable:
+    """Like `made_callable`; small steps run on the calling thread.
+
+    Waking other threads and being woken by them takes longer than the ops of a small step. The
+    first calls are timed to tell. Larger steps may gain from ops that run at the same time.
+    """
+
+    def __init__(self, session: tf.compat.v1.Session, fetches: Sequence[Tensor], targets: Any):
+        """Takes the arguments of `made_callable`."""
+        self._arguments = session, fetches, targets
+        self._run = made_callable(*self._arguments)
+        self._num_timed = 0
+        self._fastest = float("inf")
+
+    def __call__(self) -> list[Any]:
+        """Runs the targets; returns the fetches."""
+        if self._num_timed == _NUM_TIMED:
+            return self._run()
+        start = time.perf_counter()
+        values = self._run()
+        self._fastest = min(self._fastest, time.perf_counter() - start)
+        self._num_timed += 1
+        if self._num_timed == _NUM_TIMED and self._fastest < _SHORT_SECONDS:
+            self._run = made_callable(*self._arguments, on_calling_thread=True)
+        return values
+
+
+_SECONDS_BETWEEN_NOTES = 60
+
+
+class Feed(Protocol):
+    """What feeds the steps.
+
+    Attributes:
+        steps_left: how many steps are left in the queue when one was taken.
+    """
+
+    @property
+    def steps_left(self) -> Tensor: ...
+
+    def wait_for_step(self, session: tf.compat.v1.Session) -> None:
+        """Waits for the input of the next step; raises OutOfRangeError if it has ended."""
+
+
+class Steps(NamedTuple):
+    """The steps that a loop runs.
+
+    Attributes:
+        counter: returns the variable that counts them, in the graph of the session.
+        end: returns the number of the last step.
+    """
+
+    counter: Callable[[], Any]
+    end: Callable[[], int]
+
+
+class StepLoop(tf.compat.v1.train.SessionRunHook):
+    """Makes every run of a session a loop; the last of the session's hooks.
+
+    After a signal, the loop ends with one more step. If the input ends within a loop, or a thread
+    asks the session to stop, the session ends after the steps that ran, and hooks are not called
+    for that loop.
+    """
+
+    def __init__(self, length: LoopLength, steps: Steps, feed: Feed, *,
+                 host_calls: Sequence[tf.compat.v1.train.SessionRunHook] = (),
+                 host_call_every_n_steps: int = 1,
+                 is_stopping: Callable[[], bool] = lambda: False):
+        """Makes the hook.
+
+        Args:
+            length: the length of a loop.
+            steps: the steps to run.
+            feed: feeds the steps.
+            host_calls: hooks that fetch the host calls.
+            host_call_every_n_steps: they run in steps that are multiples of it, from 0.
+            is_stopping: whether to end the loop.
+        """
+        self._length = length
+        self._steps = steps
+        self._feed = feed
+        self._host_calls = host_calls
+        self._every_n_steps = host_call_every_n_steps
+        self._is_stopping = is_stopping
+        self._run_step: Callable[[bool], bool] | None = None
+        self._needs_number = length.steps != 1 or bool(
+            host_calls and host_call_every_n_steps != 1)
+
+    def begin(self) -> None:
+        """Begins the host calls; the session waits for all variables that exist then."""
+        self._counter = tf.identity(self._steps.counter())
+        for hook in self._host_calls:
+            hook.begin()
+        add_ready_ops()
+
+    def after_create_session(self, session: tf.compat.v1.Session,
+                             coord: tf.train.Coordinator) -> None:
+        """Passes the session on."""
+        self._coord = coord
+        self._run_step = None
+        if self._needs_number:
+            self._read_counter = made_callable(session, [self._counter],
+                                               on_calling_thread=True)
+        for hook in self._host_calls:
+            hook.after_create_session(session, coord)
+
+    def before_run(self, run_context: tf.compat.v1.train.SessionRunContext
+                   ) -> tf.compat.v1.train.SessionRunArgs | None:
+        """Runs all steps of a loop except the last, and fetches the host calls of the last."""
+        step = self._next_step()
+        if self._length.steps != 1:
+            self._run_step = self._run_step or self._new_step(run_context)
+            step = self._run_all_but_last(run_context.session, self._run_step, step)
+        if not self._is_call_due(step):
+            return None
+        return tf.compat.v1.train.SessionRunArgs(self._calls(run_context))
+
+    def end(self, session: tf.compat.v1.Session) -> None:
+        """Ends the host calls."""
+        for hook in self._host_calls:
+            hook.end(session)
+
+    def _next_step(self) -> int:
+        return int(self._read_counter()[0]) if self._needs_number else 0
+
+    def _is_call_due(self, step: int) -> bool:
+        return bool(self._host_calls) and step % self._every_n_steps == 0
+
+    def _calls(self, run_context: tf.compat.v1.train.SessionRunContext) -> list[Any]:
+        return [hook.before_run(run_context).fetches for hook in self._host_calls]
+
+    def _run_all_but_last(self, session: tf.compat.v1.Session, run_step: Callable[[bool], bool],
+                          step: int) -> int:
+        """Runs steps starting at `step`; returns the step left to run."""
+        last = self._last_step(step)
+        stop_at = time.monotonic() + (self._length.seconds or float("inf"))
+        note = upstream.tpu_estimator.PeriodicLogger(_SECONDS_BETWEEN_NOTES)
+        while step < last and time.monotonic() < stop_at and not self._is_stopping():
+            if not run_step(self._is_call_due(step)):
+                self._feed.wait_for_step(session)
+            step += 1
+            if self._coord.should_stop():  # and the input with it
+                raise tf.errors.OutOfRangeError(None, None, "The session was asked to stop.")
+            note.log("tpu_estimator_embedding: step %d of a loop up to %d", step, last + 1)
+        return step
+
+    def _last_step(self, first: int) -> int:
+        end = self._steps.end()
+        return (end if self._length.steps is None else min(end, first + self._length.steps)) - 1
+
+    def _new_step(self, run_context: tf.compat.v1.train.SessionRunContext
+                  ) -> Callable[[bool], bool]:
+        """Returns a function that runs a step, given whether host calls are due.
+
+        The function returns whether input for another step is ready.
+        """
+        session, left = run_context.session, self._feed.steps_left
+        fetches = run_context.original_args.fetches
+        bare = only_input_ends(StepCallable(session, [left], fetches))
+        with_calls = only_input_ends(StepCallable(
+            session, [left], [fetches, self._calls(run_context)])) if self._host_calls else bare
+        return lambda is_call_due: bool((with_calls if is_call_due else bare)()[0])
+
+
+class RepeatedRuns:
+    """Replaces `Session.run` for nests of fetches without feeds and options, with its results.
+
+    Everything else goes to `Session.run`.
+
+    Attributes:
+        number: how many runs `run` made; NaN once a callable was made, whose runs are not counted.
+    """
+
+    @classmethod
+    def of(cls, session: tf.compat.v1.Session) -> "RepeatedRuns":
+        """Returns those of a session, whose `run` they replace."""
+        runs = getattr(session.run, "__self__", None)
+        if not isinstance(runs, cls):
+            runs = cls(session)
+            session.run, session.make_callable = runs.run, runs._make_callable
+        return runs
+
+    def __init__(self, session: tf.compat.v1.Session):
+        """Takes a session whose graph does not change."""
+        self._session = session
+        self._run = session.run
+        self._make_any_callable = session.make_callable
+        self._is_here = not session.sess_str
+        self._leaves: dict[int, Any] = {}  # by id; kept, so that no other object gets the id
+        self._made: dict[Any, Callable[[], Any]] = {}
+        self.number = 0.0
+
+    def run(self, fetches: Any, feed_dict: Any = None, options: Any = None,
+            run_metadata: Any = None) -> Any:
+        """Runs and returns what `Session.run` would."""
+        self.number += 1
+        has_options = options is not None and options.ByteSize()
+        is_plain = self._is_here and not (feed_dict or has_options or self._session._closed)
+        key = self._key(fetches) if is_plain else None
+        if key is None:
+            return self._run(fetches, feed_dict, options, run_metadata)
+        if key not in self._made:
+            self._made[key] = self._make(fetches)
+        return self._made[key]()
+
+    def _make_callable(self, *args: Any, **kwargs: Any) -> Callable[..., Any]:
+        self.number = math.nan
+        return self._make_any_callable(*args, **kwargs)
+
+    def _key(self, nest: Any) -> Any:
+        """Returns what identifies the nest; None if it has other leaves than fetches."""
+        if type(nest) is dict:
+            return self._key_of((dict, *nest), nest.values())
+        if type(nest) is list or type(nest) is tuple:
+            return self._key_of((type(nest),), nest)
+        if id(nest) not in self._leaves:
+            if not isinstance(nest, tf.Tensor | tf.Operation | tf.Variable):
+                return None
+            self._leaves[id(nest)] = nest
+        return id(nest)
+
+    def _key_of(self, head: tuple[Any, ...], values: Any) -> Any:
+        keys = tuple(self._key(value) for value in values)
+        return None if None in keys else (head, keys)
+
+    def _make(self, nest: Any) -> Callable[[], Any]:
+        session = self._session
+        handler = client_session._FetchHandler(session.graph, nest, {})
+        if not handler.fetches() and not handler.targets():
+            return lambda: handler.build_results(session, [])
+        run = only_input_ends(StepCallable(session, handler.fetches(), handler.targets()))
+        positions = handler.build_results(session, list(range(len(handler.fetches()))))
+        build = _builder(positions)
+        return lambda: build(run())
+
+
+def _builder(positions: Any) -> Callable[[list[Any]], Any]:
+    """Returns a function that puts values into a nest, given the nest of their positions.
+
+    >>> _builder({"loss": 1, "others": [0, None]})(["a", "b"])
+    {'loss': 'b', 'others': ['a', None]}
+    """
+    if isinstance(positions, dict):
+        items = [(key, _builder(value)) for key, value in positions.items()]
+        return lambda values: {key: build(values) for key, build in items}
+    if isinstance(positions, list | tuple):
+        kind, parts = type(positions), [_builder(value) for value in positions]
+        return lambda values: kind([build(values) for build in parts])
+    if positions is None:  # of an operation
+        return lambda values: None
+    return operator.itemgetter(positions)
+
+
+_DEVICE_VARIABLE = "TF_DEVICE_FOR_UNINITIALIZED_VARIABLE_REPORTING"  # TensorFlow's
+
+
+def add_ready_ops() -> None:
+    """Adds both reports to the collections where a Scaffold looks; keeps those of the program.
+
+    They report what the defaults do, of the variables that exist.
+    """
+    v1 = tf.compat.v1
+    keys = v1.GraphKeys
+    of_all = [*v1.global_variables(), *v1.local_variables()]
+    for key, variables, others in (
+            (keys.READY_OP, of_all, [*resources.shared_resources(), *resources.local_resources()]),
+            (keys.READY_FOR_LOCAL_INIT_OP, v1.global_variables(), resources.shared_resources())):
+        if not v1.get_collection(key):
+            v1.add_to_collection(key, tf.concat(
+                [_uninitialized(variables), resources.report_uninitialized_resources(others)], 0))
+
+
+def _uninitialized(variables: Iterable[Any]) -> Tensor:
+    """Returns the names of the variables that are not initialized."""
+    variables = list(variables)
+    if not variables:
+        return tf.constant([], tf.string)
+    are_initialized = [_is_initialized(variable) for variable in variables]
+    with tf.device(os.environ.get(_DEVICE_VARIABLE, "/cpu:0")):
+        return tf.boolean_mask(tf.constant([variable.op.name for variable in variables]),
+                               tf.logical_not(tf.stack(are_initialized)))
+
+
+def _is_initialized(variable: Any) -> Tensor:
+    """Returns the output of the op that a resource variable was made with, or of a new op."""
+    if variable.op.type == "VarHandleOp":
+        own = f"{variable.op.name}/IsInitialized/"
+        for op in variable.handle.consumers():
+            if op.type == "VarIsInitializedOp" and op.name.startswith(own):
+                return op.outputs[0]
+    return tf.compat.v1.is_variable_initialized(variable)

@@ -1,0 +1,183 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Values of a checkpoint: warm start of tables, variables by id, and errors that explain a restore.
+
+TensorFlow's own warm start applies its pattern to trainable variables only, and tables of the
+engine are not trainable. Here the same pattern also covers tables, and slots in the checkpoint."""
+
+import contextlib
+import os
+import re
+from collections.abc import Iterator, Mapping, Sequence
+from typing import Any
+
+import tensorflow as tf
+
+from tpu_estimator_embedding import checks
+from tpu_estimator_embedding.checkpoint.names import table_of
+from tpu_estimator_embedding.checkpoint.savers import layout_in, saved_layouts
+from tpu_estimator_embedding.checkpoint.table_layouts import TableLayout
+from tpu_estimator_embedding.engine.variables import TableNames, TableVariables
+from tpu_estimator_embedding.plan.embedding_plan import EmbeddingPlan
+from tpu_estimator_embedding.plan.partition_strategy import saved_rows
+
+# TensorFlow's message about a table, or another variable that is saved in parts.
+_OTHER_SHAPE = re.compile(r"tensor_name = (\S+); shape in shape_and_slice spec \[([\d,]+)\] does "
+                          r"not match the shape stored in checkpoint: \[([\d,]+)\]")
+
+
+@contextlib.contextmanager
+def explained_restore(model_dir: str) -> Iterator[None]:
+    """Turns errors about missing or different values in `model_dir`'s checkpoint into ValueErrors.
+
+    Raises:
+        ValueError: if the checkpoint lacks a slot, or a table has a different shape there. The
+            engine and a model's optimizer share the slot names of some optimizers (Adagrad),
+            but not of all (Adam).
+    """
+    try:
+        yield
+    except tf.errors.InvalidArgumentError as error:
+        found = _OTHER_SHAPE.search(error.message or "")
+        if found is None:
+            raise
+        checkpoint = tf.train.latest_checkpoint(model_dir)
+        raise ValueError(_explain_shape(checkpoint or model_dir, *found.groups())) from error
+    except tf.errors.NotFoundError as error:
+        key = re.search(r"Key (\S+) not found in checkpoint", error.message or "")
+        checkpoint = tf.train.latest_checkpoint(model_dir)
+        if key is None or checkpoint is None:
+            raise
+        explanation = _explain(key[1], checkpoint)
+        if explanation is None:
+            raise
+        raise ValueError(explanation) from error
+
+
+def _explain_shape(checkpoint: str, name: str, ours: str, saved: str) -> str:
+    complaint = checks.complaint(f"shape of {name!r} in {checkpoint}",
+                                 f"[{ours}], as in this program", [*map(int, saved.split(","))])
+    rows, *dimension = ours.split(",")
+    if dimension != saved.split(",")[1:]:
+        return f"{complaint} Its dimension cannot change: train in a new model_dir."
+    return (f"{complaint} To grow or shrink the vocabulary, write a checkpoint for a new "
+            f"model_dir: `tpu-estimator-embedding checkpoint convert {checkpoint} NEW_MODEL_DIR/"
+            f"{os.path.basename(checkpoint)} --resize {table_of(name)}={rows}`.")
+
+
+def _explain(key: str, checkpoint: str) -> str | None:
+    saved = [name for name, _ in tf.train.list_variables(checkpoint)]
+    owners = [name for name in saved if key.startswith(f"{name}/")]
+    if not owners:
+        return None
+    owner = min(owners, key=len)  # longer names are themselves slots, such as T/Adam
+    slots = sorted(name for name in saved if name.startswith(f"{owner}/"))
+    return (f"`checkpoint` must have the slot {key!r} of {owner!r}, got {slots} in "
+            f"{checkpoint}. It was written with another optimizer, or with another use_tpu: "
+            "slot names differ between the engine and the model's optimizer. To keep the "
+            "tables and the model and start their slots anew, train in a new model_dir with "
+            f"warm_start_from={checkpoint!r}.")
+
+
+def value_by_id(checkpoint: str, name: str, plan: EmbeddingPlan,
+                checkpoint_num_hosts: int | None) -> Any:
+    """Returns the value of a variable; row i of a table or slot is that of id i.
+
+    Args:
+        checkpoint: a checkpoint, or a directory of checkpoints.
+        name: name of the variable.
+        plan: the tables of the program.
+        checkpoint_num_hosts: number of hosts that wrote a checkpoint without a record of its
+            layout; None if unknown.
+
+    Raises:
+        ValueError: if the program's tables use `mod`, and the row layout of the checkpoint is
+            unknown.
+    """
+    layout = _layout(checkpoint, name, plan, checkpoint_num_hosts)
+    value = tf.train.load_variable(checkpoint, name)
+    if layout is None or layout.is_by_id:
+        return value
+    return value[saved_rows(layout.vocabulary_size, layout.num_hosts, layout.partition_strategy)]
+
+
+def _layout(checkpoint: str, name: str, plan: EmbeddingPlan, checkpoint_num_hosts: int | None
+            ) -> TableLayout | None:
+    layouts = saved_layouts(checkpoint)
+    shape = tf.train.load_checkpoint(checkpoint).get_variable_to_shape_map().get(name)
+    is_like_table = shape in [[table.vocabulary_size, table.dimension] for table in plan.tables]
+    if layouts or not is_like_table:  # a checkpoint with a record has one of every table
+        return layouts.get(name)
+    ours = TableLayout(plan.partition_strategy, plan.num_hosts, shape[0])
+    return layout_in(checkpoint, layouts, name, ours, checkpoint_num_hosts)
+
+
+def warm_start_tables(settings: Any, names: Mapping[str, TableNames],
+                      variables: Mapping[str, TableVariables]) -> list[str]:
+    """Initializes matching tables and slots from a checkpoint.
+
+    Args:
+        settings: `tf.estimator.WarmStartSettings`.
+        names: table name -> names of its variables.
+        variables: table name -> its variables.
+
+    Returns:
+        The names of the variables that start from the checkpoint.
+
+    Raises:
+        ValueError: if `var_name_to_prev_var_name` has a name for a table or slot that is not
+            in the checkpoint.
+    """
+    checkpoint = settings.ckpt_to_initialize_from
+    saved = {name for name, _ in tf.train.list_variables(checkpoint)}
+    previous = _previous_names(settings, names)
+    for name, source in previous.items():
+        checks.check(source in saved, f"var_name_to_prev_var_name[{name!r}]",
+                     f"a variable of {checkpoint}", source)
+    started = []
+    for name, parts in _named_parts(names, variables):
+        source = previous.get(name, name)
+        if _matches(settings.vars_to_warm_start, name) and source in saved:
+            tf.compat.v1.train.init_from_checkpoint(checkpoint, {source: parts})
+            started.append(name)
+    return started
+
+
+def without_tables(settings: Any, names: Mapping[str, TableNames]) -> Any:
+    """Returns the settings for the remaining variables, those of the model.
+
+    TensorFlow's warm start rejects former names of variables that its pattern does not match,
+    and a pattern matches trainable variables only. As a list it matches all variables.
+
+    Args:
+        settings: `tf.estimator.WarmStartSettings`.
+        names: table name -> names of its variables.
+    """
+    if not isinstance(settings.vars_to_warm_start, str):
+        return settings
+    of_tables = _previous_names(settings, names)
+    return settings._replace(var_name_to_prev_var_name={
+        name: source for name, source in (settings.var_name_to_prev_var_name or {}).items()
+        if name not in of_tables})
+
+
+def _previous_names(settings: Any, names: Mapping[str, TableNames]) -> dict[str, str]:
+    own = {name for table in names.values() for name in (table.table, *table.slots.values())}
+    previous = settings.var_name_to_prev_var_name or {}
+    return {name: source for name, source in previous.items() if name in own}
+
+
+def _named_parts(names: Mapping[str, TableNames], variables: Mapping[str, TableVariables]
+                 ) -> Iterator[tuple[str, Sequence[tf.Variable]]]:
+    for table, table_names in names.items():
+        yield table_names.table, variables[table].parts
+        for slot, slot_name in table_names.slots.items():
+            yield slot_name, variables[table].slots[slot]
+
+
+def _matches(vars_to_warm_start: Any, name: str) -> bool:
+    if vars_to_warm_start is None:
+        return False
+    if isinstance(vars_to_warm_start, str):
+        return re.match(vars_to_warm_start, name) is not None
+    names = [getattr(item, "name", item) for item in vars_to_warm_start]
+    return any(re.match(pattern, name) for pattern in names)

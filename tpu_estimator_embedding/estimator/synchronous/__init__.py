@@ -1,2 +1,0 @@
-# SPDX-License-Identifier: Apache-2.0
-"""Steps of several workers that make one update together."""
