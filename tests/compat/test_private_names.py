@@ -112,7 +112,7 @@ def test_code_touches_listed_names_only(path):
     "import tensorflow as tf\ntf.Graph()._nodes_by_id",
     "def f(op):\n    op._set_device('x')", "def f(op):\n    op._device_code = 3",
     "def f(op):\n    return getattr(op, '_device_code', None)",
-    "from tpu_estimator_embedding.estimator import upstream\nupstream.tpu_estimator._Inputs",
+    "from tpu_estimator_embedding.compat import upstream\nupstream.tpu_estimator._Inputs",
     "from tpu_estimator_embedding.compat.upstream import tpu_estimator\n"
     "tpu_estimator._InputPipeline"])
 def test_unlisted_names_are_found(code):

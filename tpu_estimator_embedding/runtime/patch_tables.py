@@ -204,11 +204,8 @@ TPU_SYSTEM = (
       for module in ("tensorflow.python.tpu.tpu_name_util", "tensorflow.python.tpu.tpu",
                      *_V1_TPU_APIS)),
     *(_computation(module, name, f"tpu_computations:{name}")
-      for name in ("rewrite", "replicate", "split_compile_and_replicate")
-      for module in ("tensorflow.python.tpu.tpu",
-                     *(() if name.startswith("split_") else _V1_TPU_APIS))),
-    *(_computation(module, name, f"tpu_shard:{name}")
-      for name in ("shard", "batch_parallel", "split_compile_and_shard")
+      for name in ("rewrite", "replicate", "split_compile_and_replicate", "shard",
+                   "batch_parallel", "split_compile_and_shard")
       for module in ("tensorflow.python.tpu.tpu",
                      *(() if name.startswith("split_") else _V1_TPU_APIS))),
     *(_computation("tensorflow.python.tpu.training_loop", name, f"training_loop:{name}")
