@@ -98,6 +98,11 @@ def test_name_loads(name):
     assert name == "__version__" or value.__name__ == name
 
 
+@pytest.mark.parametrize("name", sorted(set(mid_level.__all__) - UNLIKE_OTHERS))
+def test_name_of_mid_level_loads(name):
+    assert getattr(mid_level, name).__name__ == name
+
+
 def test_unknown_name_raises_attribute_error():
     with pytest.raises(AttributeError, match="module 'tpu_estimator_embedding' has no "
                                              "attribute 'TPUEstimater'$"):

@@ -16,7 +16,7 @@ _MODULE_OF = {
     "FeatureConfig": "config.feature_config",
     "PartialTPUEmbedding": "keras_layers.layers",
     "PartitionedCsrFormatTensor": "sparse_core.partitioned_csr",
-    "QuantizationConfig": "config.quantization_config",
+    "QuantizationConfig": "config.table_config",
     "RowIdInitializer": "config.row_id_initializer",
     "SparseCoreEmbeddingConfig": "config.sparse_core_embedding_config",
     "TPUEmbedding": "tpu_embedding",
