@@ -5,6 +5,8 @@ One model is built in each way, on the same values: all learn the same, and pred
 and evaluate as one another.
 """
 
+import sys
+
 import numpy as np
 import pytest
 import tensorflow as tf
@@ -132,3 +134,47 @@ def test_every_way_of_building_a_model_learns_the_same(tmp_path, expected, build
     assert np.std(expected["p"]) > 0.01
     for name, value in expected.items():
         np.testing.assert_allclose(result[name], value, rtol=2e-5, atol=1e-5, err_msg=name)
+
+
+def initial_kernels(model_dir, seed, **options):
+    """Returns the first values of two kernels without seeds of their own."""
+    def model_fn(features, labels, mode, params):
+        net = v1.layers.dense(features["x"], UNITS, name="hidden")
+        loss = tf.reduce_sum(tf.keras.layers.Dense(UNITS, name="out")(net))
+        optimizer = v1.tpu.CrossShardOptimizer(v1.train.GradientDescentOptimizer(0.0))
+        return TPUEstimatorSpec(mode, loss=loss, train_op=optimizer.minimize(
+            loss, v1.train.get_global_step()))
+
+    def features(params):
+        return tf.data.Dataset.from_tensors(({"x": tf.ones([2, UNITS])}, tf.ones([2])))
+
+    config = run_config(tf_random_seed=seed)
+    estimator = new_estimator(model_dir, model_fn, config=config, embedding_config_spec=None,
+                              **options)
+    estimator.train(features, steps=1)
+    return np.stack([estimator.get_variable_value(f"{name}/kernel") for name in ("hidden", "out")])
+
+
+@pytest.mark.filterwarnings("ignore:`tf.layers:UserWarning")
+def test_layers_start_from_the_seed_of_the_run_config(tmp_path):
+    """As in TensorFlow 1.x; Keras 2 gives each initializer a seed of Python's `random`."""
+    first = initial_kernels(tmp_path / "1", 3)
+    assert not np.array_equal(*first)
+    np.testing.assert_array_equal(initial_kernels(tmp_path / "2", 3), first)
+    np.testing.assert_array_equal(initial_kernels(tmp_path / "3", 3, use_tpu=False), first)
+    assert not np.array_equal(initial_kernels(tmp_path / "4", 4), first)
+    assert not np.array_equal(initial_kernels(tmp_path / "5", None),
+                              initial_kernels(tmp_path / "6", None))
+
+
+@pytest.mark.filterwarnings("ignore:`tf.layers:UserWarning")
+def test_seeds_that_the_program_gave_keras_stay(tmp_path):
+    def after_setting(seed, run_seed):
+        tf.keras.utils.set_random_seed(seed)
+        return initial_kernels(tmp_path / f"{seed}_{run_seed}", run_seed)
+
+    try:
+        np.testing.assert_array_equal(after_setting(1, 3), after_setting(1, 4))
+    finally:
+        sys.modules[f"{tf.keras.Model.__module__.partition('.')[0]}.src.backend"] \
+            ._SEED_GENERATOR.generator = None

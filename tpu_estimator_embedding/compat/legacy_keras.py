@@ -7,8 +7,12 @@ otherwise Keras 3. Importing TensorFlow does not select one, except for `import 
 whose path TensorFlow sets while it is imported.
 """
 
+import importlib
 import os
+import random
 import sys
+from collections.abc import Iterator
+from contextlib import contextmanager
 
 from tpu_estimator_embedding.compat import patch, patch_table, versions
 
@@ -60,6 +64,34 @@ def forget() -> None:
     """Removes the variable if `use` has set it."""
     while _set_here:
         os.environ.pop(_set_here.pop(), None)
+
+
+class _Seeds(random.Random):
+    """Takes the bound 1e9 of Keras 2.15, a float, which Python 3.12 rejects."""
+
+    def randint(self, a: float, b: float) -> int:
+        return super().randint(int(a), int(b))
+
+
+@contextmanager
+def seeded_initializers(seed: int | None) -> Iterator[None]:
+    """Draws the seeds of Keras 2 initializers from `seed`, as their ops did in TensorFlow 1.x.
+
+    An initializer without a seed, such as that of `tf.layers.dense` or of a Keras layer, otherwise
+    takes one from Python's `random`, so that every run of a program starts from other values. A
+    program that has called `tf.keras.utils.set_random_seed` keeps its seeds.
+    """
+    package = "tf_keras" if _is_needed() or os.environ.get(VARIABLE) in _TRUE else "keras"
+    state = importlib.import_module(f"{package}.src.backend")._SEED_GENERATOR
+    if seed is None or getattr(state, "generator", None):
+        yield
+        return
+    ours = state.generator = _Seeds(seed)
+    try:
+        yield
+    finally:
+        if state.generator is ours:  # not that of set_random_seed, called in the meantime
+            state.generator = None
 
 
 def problem() -> str:

@@ -11,7 +11,7 @@ import tensorflow as tf
 from tpu_estimator_embedding import checks
 from tpu_estimator_embedding.checkpoint.savers import teach_savers
 from tpu_estimator_embedding.checkpoint.table_layouts import TABLE_LAYOUTS_KEY
-from tpu_estimator_embedding.compat import upstream
+from tpu_estimator_embedding.compat import legacy_keras, upstream
 from tpu_estimator_embedding.compat.stand_ins import tpu_ops
 from tpu_estimator_embedding.engine.placement import THIS_PROCESS
 from tpu_estimator_embedding.estimator.cluster.cluster_config import chosen_config
@@ -263,6 +263,10 @@ class TPUEstimator(LoopingEstimator):
         return inputs._replace(replicas=replicas), hooks
 
     # From the input of a step to what Estimator runs.
+
+    def _call_model_fn(self, features, labels, mode, config):
+        with legacy_keras.seeded_initializers(self._config.tf_random_seed):
+            return super()._call_model_fn(features, labels, mode, config)
 
     def _augment_model_fn(self, model_fn, batch_axis):
         without_engine = super()._augment_model_fn(model_fn, batch_axis)
