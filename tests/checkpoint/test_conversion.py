@@ -12,6 +12,7 @@ import tf_keras
 from tests.checkpoint.saved import (
     SUFFIXES,
     assert_same,
+    by_id,
     restore_v1,
     save_v1,
     values_of,
@@ -277,3 +278,31 @@ def test_stacks_of_sparse_cores_are_refused(tmp_path):
     source = tf.train.Checkpoint(embedding=embedding).save(tmp_path / "v2")
     with pytest.raises(ValueError, match="tables of the checkpoint are stacked"):
         checkpoint.convert(source, tmp_path / "v1", "v1")
+
+
+def test_chosen_tables_may_not_leave_out_recorded_ones(tmp_path):
+    """One that was left out would become a variable whose rows are in the order of `mod`."""
+    checkpoint.reshard(save_v1(tmp_path / "v1", variables()), tmp_path / "mod", 3, "mod")
+    with pytest.raises(ValueError, match=r"`tables` .*\['dense/kernel', 'tags'\] without "
+                                         r"\['words'"):
+        checkpoint.convert(tmp_path / "mod", tmp_path / "out", reading=checkpoint.Reading(
+            tables=("dense/kernel", "tags")))
+    assert not list(tmp_path.glob("out*"))
+    checkpoint.convert(tmp_path / "mod", tmp_path / "out", reading=checkpoint.Reading(
+        tables=("dense/kernel", "tags", "words")))
+    np.testing.assert_array_equal(
+        by_id(values_of(tmp_path / "out")["words"], 3, "mod"), variables().tables["words"])
+
+
+@pytest.mark.parametrize("options, sentence", [
+    ({"global_step": -3}, "`global_step` must be an int of at least 0, got -3"),
+    ({"to": "tf2", "template": "v1"}, "`template` must be .* an object graph, got .*v1"),
+    ({"output": ""}, "`output` must be a path of at least one character")])
+def test_arguments_that_cannot_be_meant_are_refused_before_anything_is_written(
+        options, sentence, tmp_path, monkeypatch):
+    monkeypatch.chdir(tmp_path)
+    source = save_v1(tmp_path / "v1", variables())
+    before = sorted(tmp_path.iterdir())
+    with pytest.raises(ValueError, match=sentence):
+        checkpoint.convert(source, **{"output": "out", **options})
+    assert sorted(tmp_path.iterdir()) == before

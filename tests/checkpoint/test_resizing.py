@@ -84,3 +84,25 @@ def test_initializers(text, low, high, std):
     assert values.shape == (10_000, 4)
     assert low <= values.min() <= values.max() <= high
     assert values.std() == pytest.approx(std, rel=0.02)
+
+
+@pytest.mark.parametrize("value", [float("nan"), float("inf"), -1.0])
+def test_values_of_accumulators_that_no_optimizer_can_have_are_refused(value):
+    with pytest.raises(ValueError, match=f"'accumulators'.* finite and at least 0, got {value}"):
+        checkpoint.Resize(20, slot_values={"accumulators": value})
+    assert checkpoint.Resize(20, slot_values={"momenta": -1.0}).slot_values == {"momenta": -1.0}
+
+
+@pytest.mark.parametrize("text", ["normal:nan", "normal:-1", "constant:inf", "uniform:2,1",
+                                  "truncated_normal:-1"])
+def test_initializers_of_impossible_numbers_are_refused(text):
+    with pytest.raises(ValueError, match=f"`initializer` must be .* got '{text}'"):
+        row_initializer(text, 4)
+
+
+def test_slot_values_are_refused_where_slots_are_left_out(tmp_path):
+    source = save_v1(tmp_path / "v1", variables())
+    with pytest.raises(ValueError, match="`slot_values` have no effect, got .*'words'"):
+        checkpoint.convert(source, tmp_path / "out", without_slots=True, resize={
+            "words": checkpoint.Resize(20, slot_values={"accumulators": 1.0})})
+    assert not list(tmp_path.glob("*out*"))

@@ -38,7 +38,13 @@ REQUIRED = {
 
 OUT_OF_RANGE = [
     (AdagradParameters, "initial_accumulator", 0.0, "above 0"),
-    (AdagradParameters, "initial_accumulator", float("nan"), "above 0"),
+    (AdagradParameters, "initial_accumulator", float("nan"), "a number"),
+    (AdagradParameters, "learning_rate", float("nan"), "finite"),
+    (AdagradParameters, "learning_rate", float("inf"), "finite"),
+    (AdagradParameters, "clip_weight_min", float("nan"), "a number"),
+    (MomentumParameters, "momentum", float("nan"), "a number"),
+    (MomentumParameters, "use_nesterov", "False", "True or False"),
+    (AdamParameters, "lazy_adam", "no", "True or False"),
     (ProximalAdagradParameters, "initial_accumulator", -1.0, "above 0"),
     (ProximalAdagradParameters, "l1_regularization_strength", -0.5, "at least 0"),
     (ProximalAdagradParameters, "l2_regularization_strength", -0.5, "at least 0"),
@@ -94,6 +100,23 @@ def test_gradient_limit_without_accumulation_raises(parameters, limit):
                                          "clip_gradient_min or clip_gradient_max is given, "
                                          "got False"):
         make(parameters, use_gradient_accumulation=False, **{limit: 1.0})
+
+
+@pytest.mark.parametrize("limited", ["clip_weight", "clip_gradient"])
+@pytest.mark.parametrize("parameters", REQUIRED)
+def test_lower_limit_above_the_upper_one_raises(parameters, limited):
+    with pytest.raises(ValueError, match=rf"`{limited}_min` must be at most {limited}_max, got "
+                                         r"\(2, 1\)"):
+        make(parameters, **{f"{limited}_min": 2, f"{limited}_max": 1})
+    make(parameters, **{f"{limited}_min": 1, f"{limited}_max": 1.0})
+
+
+@pytest.mark.parametrize("parameters, argument", [
+    (AdagradParameters, "initial_accumulator"), (AdamParameters, "beta1"),
+    (RMSPropParameters, "rho"), (StochasticGradientDescentParameters, "clip_weight_max")])
+def test_setting_that_is_no_number_raises(parameters, argument):
+    with pytest.raises(TypeError, match=f"`{argument}` must be a number, got '1'"):
+        make(parameters, **{argument: "1"})
 
 
 def test_adam_neither_lazy_nor_accumulated_raises():

@@ -47,6 +47,7 @@ def test_arguments_are_tensorflows_in_their_order():
     ({"eval_batch_size": -1}, "eval_batch_size"),
     ({"predict_batch_size": 0}, "predict_batch_size"),
     ({"export_saved_model_api_version": 7}, "export_saved_model_api_version"),
+    ({"use_tpu": "False"}, "`use_tpu` must be one of True, False, None, got 'False'"),
     ({"num_hosts": 0}, "`num_hosts` must be an int of at least 1, got 0"),
     ({"num_hosts": True}, "`num_hosts` must be an int of at least 1, got True"),
     ({"config": run_config(TPUConfig(per_host_input_for_training=Modes.PER_SHARD_V1))},

@@ -131,6 +131,12 @@ def test_neither_columns_nor_both_dictionaries_raises(arguments):
         EmbeddingConfigSpec(optimization_parameters=ADAGRAD, **arguments)
 
 
+def test_pipelining_that_is_a_text_raises():
+    with pytest.raises(ValueError, match="`pipeline_execution_with_tensor_core` must be one of "
+                                         "True, False, None, got 'False'"):
+        EmbeddingConfigSpec([COLUMN], ADAGRAD, pipeline_execution_with_tensor_core="False")
+
+
 @pytest.mark.parametrize("keyword", ["column", "columns"])
 def test_keyword_of_older_documentation_names_the_right_one(keyword):
     with pytest.raises(TypeError, match=f"`{keyword}` must be passed as `feature_columns`, got"):

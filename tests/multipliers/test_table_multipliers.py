@@ -48,6 +48,7 @@ def test_key_that_matches_nothing_names_the_nearest(key, nearest):
     ({"re:(": 1}, ValueError, "`table` must be a regular expression after 're:'"),
     ({"user": "wramup:1"}, ValueError, "Nearest to 'wramup': warmup"),
     ([("user", 1)], TypeError, "`table_multipliers` must be a mapping from tables to multipliers"),
+    ({3: 1.0}, TypeError, "`table` must be a name, a glob or a regular expression, got 3"),
     ({"user": None}, TypeError, "`multiplier` must be a number or a schedule, got None")])
 def test_bad_mapping_is_an_error(mapping, kind, sentence):
     with pytest.raises(kind, match=sentence):

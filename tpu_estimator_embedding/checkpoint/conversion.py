@@ -2,6 +2,7 @@
 """Converts checkpoints to another form, another layout or another vocabulary."""
 
 import dataclasses
+import numbers
 import os
 import pathlib
 import re
@@ -204,6 +205,11 @@ def _changed(contents: CheckpointContents, resize: Mapping[str, int | Resize],
     if unknown:
         raise ValueError(f"`resize` has {unknown}, which are no tables of {contents.path}. It has "
                          f"the tables {sorted(contents.tables)}.")
+    slot_values = {name: dict(size.slot_values) for name, size in resize.items()
+                   if isinstance(size, Resize) and size.slot_values}
+    if without_slots and slot_values:
+        raise ValueError(f"Slots are left out, so that `slot_values` have no effect, got "
+                         f"{slot_values}. Leave out one of both.")
     tables = dict(contents.tables)
     for name, size in resize.items():
         tables[name] = resize_table(tables[name],
@@ -213,6 +219,8 @@ def _changed(contents: CheckpointContents, resize: Mapping[str, int | Resize],
                   for name, table in tables.items()}
     variables = dict(contents.variables)
     if global_step is not None:
+        checks.check(isinstance(global_step, numbers.Integral) and global_step >= 0, "global_step",
+                     "an int of at least 0", global_step)
         variables["global_step"] = ArrayTensor(np.array(global_step, np.int64))
     return dataclasses.replace(contents, tables=tables, variables=variables)
 
@@ -229,6 +237,9 @@ def _converted(contents: CheckpointContents, to: str, names: Names, template: St
     # A checkpoint that keeps its format is its own template.
     tensors = read_bundle(contents.path if template is None
                           else find_checkpoint(local_path("template", template)))
+    if GRAPH_KEY not in tensors:
+        raise ValueError("`template` must be a checkpoint of tf.train.Checkpoint, which has an "
+                         f"object graph, got {template}.")
     outputs = keras_rs_tensors(contents, tensors, names) if to == "keras-rs" else fill_template(
         contents, tensors, names, reading.objects)
     if template is not None:

@@ -34,8 +34,11 @@ def local_path(argument: str, path: str | os.PathLike[str]) -> pathlib.Path:
     """Converts a local path.
 
     Raises:
-        ValueError: if the path belongs to a storage service, such as `gs://bucket/model`.
+        ValueError: if the path is empty, or belongs to a storage service, such as
+            `gs://bucket/model`.
     """
+    checks.check(os.fspath(path) != "", argument, "a path of at least one character", "",
+                 "'.' is the current directory.")
     checks.check("://" not in os.fspath(path), argument, "a path on this machine", os.fspath(path),
                  "Copy the files, with a tool of the storage service or tf.io.gfile.copy.")
     return pathlib.Path(path)

@@ -47,7 +47,8 @@ class Reading:
     """Options for reading a checkpoint that does not record them.
 
     Attributes:
-        tables: keys of the tables in a TPUEstimator checkpoint; None finds them.
+        tables: keys of the tables in a TPUEstimator checkpoint, with all that it records; None
+            finds them.
         from_hosts: number of hosts, if a TPU wrote the checkpoint with `mod`; None means `div`.
         objects: paths of the objects with tables in a TF2 checkpoint; () finds them.
         optimizers: table -> optimizer, needed if several optimizers have such slots.
@@ -175,6 +176,13 @@ def find_tables(tensors: Tensors, layouts: Mapping[str, TableLayout],
     if from_hosts is not None and layouts:
         raise ValueError("`from_hosts` does not apply to a checkpoint that records its layouts, "
                          f"got {from_hosts}. Leave it out.")
+    if layouts and chosen is not None:
+        # A table that was left out would be an ordinary variable, with its rows as they are stored.
+        left_out = sorted(set(_recorded(tensors, layouts)) - set(chosen))
+        if left_out:
+            raise ValueError(f"`tables` must have all tables that the checkpoint records, got "
+                             f"{sorted(chosen)} without {left_out}. Leave `tables` out, or add "
+                             "them.")
     names = _chosen(tensors, chosen) if chosen is not None else (
         _recorded(tensors, layouts) if layouts else _guessed(tensors, from_hosts or 1))
     if from_hosts is not None and not names:

@@ -2,6 +2,7 @@
 """Changes the number of rows of saved tables, for a vocabulary that grew or shrank."""
 
 import dataclasses
+import math
 from collections.abc import Callable, Mapping
 from typing import Any
 
@@ -51,6 +52,10 @@ class Resize:
 
     def __post_init__(self) -> None:
         checks.check_positive_int("rows", self.rows)
+        for slot, value in self.slot_values.items():
+            least = 0.0 if slot in GROWING_SLOTS else -math.inf
+            checks.check(math.isfinite(value) and value >= least, f"value of slot {slot!r}",
+                         "finite" + (" and at least 0" if slot in GROWING_SLOTS else ""), value)
 
 
 def resize_table(table: Table, change: Resize) -> Table:
@@ -117,6 +122,11 @@ def row_initializer(text: str, dimension: int, seed: int = 0) -> RowInitializer:
             generator, scale, shape)
     checks.check((kind, len(numbers)) in makers, "initializer", "truncated_normal[:STDDEV], "
                  "normal[:STDDEV], uniform:LOW,HIGH, constant:VALUE or zeros", text)
+    checks.check(all(map(math.isfinite, numbers)), "initializer", "of finite numbers", text)
+    checks.check("normal" not in kind or scale >= 0, "initializer",
+                 "with a STDDEV of at least 0", text)
+    checks.check(kind != "uniform" or numbers[0] <= numbers[-1], "initializer",
+                 "with a LOW of at most HIGH", text)
     return makers[kind, len(numbers)]
 
 

@@ -12,6 +12,7 @@ got False.
 """
 
 import dataclasses
+import math
 import numbers
 from typing import Any
 
@@ -39,8 +40,9 @@ class _OptimizationParameters:
         clip_gradient_max: upper limit of the summed gradient; None means no limit.
 
     Raises:
-        ValueError: if gradients are clipped without being accumulated.
-        TypeError: if the learning rate is not a number.
+        ValueError: if gradients are clipped without being accumulated, a lower limit is above
+            the upper one, a number is NaN or a flag is neither True nor False.
+        TypeError: if the learning rate or another setting is not a number.
     """
 
     learning_rate: float
@@ -55,6 +57,13 @@ class _OptimizationParameters:
     def __post_init__(self) -> None:
         check_learning_rate(self.learning_rate)
         _check_flag(self.use_gradient_accumulation)
+        for field in dataclasses.fields(self):
+            _check_value(field, getattr(self, field.name))
+        for least, most in (("clip_weight_min", "clip_weight_max"),
+                            ("clip_gradient_min", "clip_gradient_max")):
+            limits = getattr(self, least), getattr(self, most)
+            checks.check(None in limits or limits[0] <= limits[1], least, f"at most {most}",
+                         limits)
         clips_gradient = not (self.clip_gradient_min is None and self.clip_gradient_max is None)
         checks.check(
             self.use_gradient_accumulation or not clips_gradient, "use_gradient_accumulation",
@@ -84,11 +93,12 @@ def check_optimization_parameters(argument: str, value: Any, *,
 
 
 def check_learning_rate(value: Any) -> None:
-    """Raises TypeError unless `value` is a number."""
+    """Raises TypeError unless `value` is a number, ValueError unless it is finite."""
     checks.check_type(
         numbers.Real, "learning_rate", "a number", value,
         "Pass a function of the global step as learning_rate_fn of TableConfig or of "
         "embedding_column for a rate that changes.")
+    checks.check(math.isfinite(value), "learning_rate", "finite", value)
 
 
 def check_at_least_0(argument: str, value: float) -> None:
@@ -112,8 +122,25 @@ def _check_flag(value: Any) -> None:
     # The releases up to 2.4 had no such argument for gradient descent, and a weight limit
     # stood in its place: a number there is a call written for one of them.
     checks.check(
-        not isinstance(value, float) and value in (True, False), "use_gradient_accumulation",
-        "True or False", value, "Pass clip_weight_min and clip_weight_max by keyword.")
+        _is_flag(value), "use_gradient_accumulation", "True or False", value,
+        "Pass clip_weight_min and clip_weight_max by keyword.")
+
+
+def _is_flag(value: Any) -> bool:
+    return not isinstance(value, float) and value in (True, False)
+
+
+def _check_value(field: dataclasses.Field[Any], value: Any) -> None:
+    """Checks a value against the field's annotation: a number that is not NaN, or a flag."""
+    if field.type not in (float, bool, float | None, bool | None):
+        return  # of a program's subclass
+    if value is None and field.type in (float | None, bool | None):
+        return
+    if field.type in (bool, bool | None):
+        checks.check(_is_flag(value), field.name, "True or False", value)
+    else:
+        checks.check_type(numbers.Real, field.name, "a number", value)
+        checks.check(not math.isnan(value), field.name, "a number", value)
 
 
 @dataclasses.dataclass(eq=False)

@@ -96,6 +96,8 @@ class EmbeddingConfigSpec(collections.namedtuple("EmbeddingConfigSpec", [
                             sentence=f"Invalid partition_strategy {partition_strategy}. Must be "
                             'one of "mod" or "div".')
         check_clipping_limit(clipping_limit)
+        checks.check_one_of("pipeline_execution_with_tensor_core", (True, False, None),
+                            pipeline_execution_with_tensor_core)
         checks.check_callable_or_none("experimental_gradient_multiplier_fn",
                                       experimental_gradient_multiplier_fn)
         engine_columns = tensor_core_columns = None

@@ -118,6 +118,8 @@ class TPUEstimator(LoopingEstimator):
                  num_hosts=None, checkpoint_num_hosts=None, cluster_config=None):
         config = copy.deepcopy(config)
         batch_axis = None if batch_axis is None else list(batch_axis)
+        # A text of a flag, such as "False", is true.
+        checks.check_one_of("use_tpu", (True, False, None), use_tpu)
         if num_hosts is not None:
             checks.check_positive_int("num_hosts", num_hosts)
         if checkpoint_num_hosts is not None:

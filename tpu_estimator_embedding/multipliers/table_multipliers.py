@@ -41,7 +41,7 @@ class TableMultipliers:
 
         Raises:
             ValueError: if a text or a regular expression cannot be parsed.
-            TypeError: if `mapping` is not a mapping, or a value has another type.
+            TypeError: if `mapping` is not a mapping, or a key or a value has another type.
         """
         if isinstance(mapping, TableMultipliers):
             return mapping
@@ -50,6 +50,7 @@ class TableMultipliers:
         checks.check_type(Mapping, "table_multipliers", "a mapping from tables to multipliers",
                           mapping)
         for key in mapping:
+            checks.check_type(str, "table", "a name, a glob or a regular expression", key)
             _check_regex(key)
         return cls(tuple(
             (key, parse(value) if isinstance(value, str) else to_schedule(value))
