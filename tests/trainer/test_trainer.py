@@ -47,8 +47,8 @@ def input_fn(params):
         params["batch_size"], drop_remainder=True)
 
 
-def make(cls=Trainer, forward=model_fn, **options):
-    return cls(forward, CONFIG, lambda rate, params: v1.train.GradientDescentOptimizer(rate),
+def make(cls=Trainer, forward=model_fn, config=CONFIG, **options):
+    return cls(forward, config, lambda rate, params: v1.train.GradientDescentOptimizer(rate),
                lambda step, params: 0.1, params={"decay": 0.25}, train_batch_size=4,
                eval_batch_size=4, predict_batch_size=4, **options)
 
@@ -98,6 +98,30 @@ def test_a_trainer_goes_on_where_another_one_ended(tmp_path):
     for name in whole.get_variable_names():
         np.testing.assert_array_equal(second.get_variable_value(name),
                                       whole.get_variable_value(name))
+
+
+@pytest.mark.parametrize("cls", [Trainer, KerasTrainer])
+def test_saving_does_not_change_pipelined_training(cls, tmp_path):
+    def adagrad(global_step=None):
+        table = mid_level.TableConfig(5, 2, optimizer=mid_level.Adagrad(0.5), name="tbl_words",
+                                      initializer=tf.constant_initializer(0.5))
+        return {"words": mid_level.FeatureConfig(table)}
+
+    def trained(steps, **options):
+        config = types.SimpleNamespace(**{
+            **vars(CONFIG), "PIPELINED": True, "feature_config": adagrad, "TABLE_VARIABLES": {
+                "tbl_words": TABLE, "tbl_words/accumulators": f"{TABLE}/Adagrad"}})
+        trainer = make(cls, config=config, **options).train(input_fn, steps=steps)
+        return [trainer.get_variable_value(name)
+                for name in (TABLE, f"{TABLE}/Adagrad", "kernel")], trainer
+
+    saving, trainer = trained(5, model_dir=tmp_path / "saving", save_checkpoints_steps=1)
+    for value, expected in zip(saving, trained(5)[0], strict=True):
+        np.testing.assert_array_equal(value, expected)
+    # A checkpoint has every update.
+    third = trained(3)[1].evaluate(input_fn, steps=2)
+    assert trainer.evaluate(input_fn, steps=2,
+                            checkpoint_path=str(tmp_path / "saving" / "ckpt-3")) == third
 
 
 def test_gradients_are_transformed():

@@ -5,6 +5,9 @@ A TPU that overlaps lookups with the model looks up batch n + 1 before it applie
 batch n. Here these gradients are stored, with the learning rates and multipliers of their step.
 """
 
+import contextlib
+from collections.abc import Iterator
+
 import tensorflow as tf
 
 from tpu_estimator_embedding.engine.partitioned_embedding import PartitionedEmbedding
@@ -44,6 +47,28 @@ class DelayedUpdate:
         """Applies the pending update, if any; returns a tensor to wait for."""
         return when(self._queue.queue.size() > 0,
                     lambda: engine.update(*self._queue.dequeue()))
+
+    @contextlib.contextmanager
+    def applied(self, engine: PartitionedEmbedding) -> Iterator[None]:
+        """Applies the pending update within the context, and takes it back at the end; eager.
+
+        A program that saves its tables then goes on as if it had not saved them: the next lookup
+        still misses the update. While the context is open, changed tables are in memory twice.
+        """
+        if not int(self._queue.queue.size()):
+            yield
+            return
+        pending = self._queue.dequeue()
+        variables = [part for table in engine.variables.values()
+                     for parts in (table.parts, *table.slots.values()) for part in parts]
+        before = [variable.read_value() for variable in variables]  # shared until the update
+        engine.update(*pending)
+        try:
+            yield
+        finally:
+            for variable, value in zip(variables, before, strict=True):
+                variable.assign(value)
+            self._queue.enqueue(pending)
 
     def drop(self) -> Tensor:
         """Drops the pending update, if any; returns a tensor to wait for."""

@@ -14,6 +14,7 @@
 [0.0, 0.0]
 """
 
+import contextlib
 import inspect
 import weakref
 from typing import Any, NamedTuple
@@ -290,6 +291,9 @@ class TPUEmbedding(TrackedTables):
     def _complete(self) -> None:
         if self._batches is not None:
             self._batches.complete()
+
+    def _completed(self) -> contextlib.AbstractContextManager[None]:
+        return self._batches.completed() if self._batches else contextlib.nullcontext()
 
     def _forget(self) -> None:
         if self._batches is not None:

@@ -1,6 +1,7 @@
 # SPDX-License-Identifier: Apache-2.0
 """A training loop around tables of Keras RS, with the methods of TPUEstimator."""
 
+import contextlib
 from collections.abc import Mapping
 from typing import Any
 
@@ -57,6 +58,9 @@ class KerasRsTrainer(Trainer):
         """Returns table -> its Keras variable."""
         return {layer.name: layer.embeddings for layer in
                 self.embedding._default_device_embedding_layers.values()}
+
+    def _completed(self) -> contextlib.AbstractContextManager[None]:
+        return contextlib.nullcontext()  # Keras RS has no pipelining
 
     def _table_variables(self) -> Variables:
         found = dict(self._tables())

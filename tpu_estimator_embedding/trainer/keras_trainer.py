@@ -1,6 +1,7 @@
 # SPDX-License-Identifier: Apache-2.0
 """A Keras model of tables and a forward pass, with the methods of TPUEstimator."""
 
+import contextlib
 from collections.abc import Callable, Mapping
 from typing import Any
 
@@ -41,7 +42,7 @@ class KerasTrainer(Trainer):
         if steps != 0:
             self.model.fit(dataset, steps_per_epoch=steps, verbose=2,
                            callbacks=[_AfterSteps(self._after_step)])
-            self._saving.save(self._step())
+            self._end_training()
         return self
 
     def train_step(self, features: Any, labels: Any) -> Any:
@@ -64,6 +65,9 @@ class KerasTrainer(Trainer):
             self.feature_config, None, pipeline_execution_with_tensor_core=config.PIPELINED)
         self.model = _Model(self.embedding, self.train_step)
         self.model.compile()
+
+    def _completed(self) -> contextlib.AbstractContextManager[None]:
+        return self.embedding._tables.completed()
 
     def _table_variables(self) -> Variables:
         self.embedding._tables.complete()

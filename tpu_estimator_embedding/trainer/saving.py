@@ -2,7 +2,8 @@
 """The checkpoints, log lines and results of a Trainer."""
 
 import time
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
+from contextlib import AbstractContextManager
 from typing import Any
 
 import numpy as np
@@ -20,17 +21,20 @@ class Saving:
         keep: number of checkpoints; 0 or None means all.
         keep_hours: hours after each of which one stays forever.
         log_steps: from one log line to the next.
+        completed: makes a context in which the tables have every update.
 
     Raises:
         ValueError: both steps and seconds are given.
     """
 
     def __init__(self, model_dir: str | None, steps: int | None, seconds: float | None,
-                 keep: int | None, keep_hours: float, log_steps: int | None) -> None:
+                 keep: int | None, keep_hours: float, log_steps: int | None,
+                 completed: Callable[[], AbstractContextManager[None]]) -> None:
         if steps is not None and seconds is not None:
             raise ValueError("`save_checkpoints_steps` and `save_checkpoints_secs` cannot be both "
                              f"set, got {steps} and {seconds}. Set one of them to None.")
         self._directory, self._log_steps = model_dir, log_steps
+        self._completed = completed
         self._steps = steps
         self._seconds = seconds or (None if steps else _DEFAULT_SECONDS)
         self._keep, self._keep_hours = keep or None, keep_hours
@@ -90,7 +94,8 @@ class Saving:
             return
         self._saved_at = time.monotonic()
         if not str(self._manager.latest_checkpoint).endswith(f"-{step}"):
-            self._manager.save(checkpoint_number=step)
+            with self._completed():
+                self._manager.save(checkpoint_number=step)
 
     def write_results(self, results: Mapping[str, Any], directory: str | None) -> None:
         """Writes the numbers of an evaluation for TensorBoard."""

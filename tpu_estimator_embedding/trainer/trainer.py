@@ -93,7 +93,7 @@ class Trainer:
                                         dense_slots or {})
         self._saving = Saving(self.model_dir, save_checkpoints_steps, save_checkpoints_secs,
                               keep_checkpoint_max, keep_checkpoint_every_n_hours,
-                              log_step_count_steps)
+                              log_step_count_steps, self._completed)
         self._built: set[str] = set()
         self._metric_fn: Callable[..., Any] | None = None
         self._train = tf.function(self.train_step, autograph=False, reduce_retracing=True)
@@ -133,7 +133,7 @@ class Trainer:
             loss = self._train(features, labels)
             self._saving.after_step(self._step(), loss)
         if loss is not None:
-            self._saving.save(self._step())
+            self._end_training()
         return self
 
     def train_step(self, features: Any, labels: Any) -> Any:
@@ -288,6 +288,14 @@ class Trainer:
 
     def _make_table_slots(self) -> None:
         """Makes slots that the tables do not make themselves."""
+
+    def _completed(self) -> contextlib.AbstractContextManager[None]:
+        """Makes a context in which a pipelined table has the last update."""
+        return self.embedding._completed()
+
+    def _end_training(self) -> None:
+        self._table_variables()  # completes the update of a pipelined step
+        self._saving.save(self._step())
 
     def _table_variables(self) -> Variables:
         """Returns table, or "table/slot" -> variable, with every update."""

@@ -7,7 +7,8 @@ the gradient of the trap itself is 0. So the tables are trained in any loop that
 gradients of the layer's trainable variables, with one update per computation.
 """
 
-from collections.abc import Mapping, Sequence
+import contextlib
+from collections.abc import Iterator, Mapping, Sequence
 from typing import Any, NamedTuple
 
 import tensorflow as tf
@@ -141,6 +142,14 @@ class LayerTables(tf.__internal__.tracking.Trackable):
         """Applies the update that pipelining has delayed."""
         with tf.init_scope():
             self._apply_delayed()
+
+    @contextlib.contextmanager
+    def completed(self) -> Iterator[None]:
+        """Applies the update that pipelining has delayed within the context only."""
+        with contextlib.ExitStack() as stack:
+            for delayed, engine in self._delayed.values():
+                stack.enter_context(delayed.applied(engine))
+            yield
 
     # Saving applies pending updates; restoring drops them.
 

@@ -1,7 +1,8 @@
 # SPDX-License-Identifier: Apache-2.0
 """The engine of a TPUEmbedding, created when the shapes of its features are known."""
 
-from collections.abc import Mapping, Sequence
+import contextlib
+from collections.abc import Iterator, Mapping, Sequence
 from typing import Any
 
 import tensorflow as tf
@@ -114,6 +115,13 @@ class EngineBatches:
         """Applies the delayed update, now or when the current graph runs."""
         with tf.device(_HOST):
             self._complete()
+
+    @contextlib.contextmanager
+    def completed(self) -> Iterator[None]:
+        """Applies the delayed update within the context only; eager."""
+        with tf.device(_HOST), (self._delayed.applied(self._engine) if self._delayed
+                                else contextlib.nullcontext()):
+            yield
 
     def forget(self) -> None:
         """Drops the delayed update, because the tables are restored."""
