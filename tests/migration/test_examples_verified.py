@@ -17,7 +17,7 @@ from tests.examples.results import EXAMPLES
 from tests.subprocesses import start
 from tpu_estimator_embedding.migration.rewrite import rewrite
 from tpu_estimator_embedding.migration.verify import comparison
-from tpu_estimator_embedding.migration.verify.settings import RunResult, Settings
+from tpu_estimator_embedding.migration.verify.recording import RunResult, Settings
 
 PATCHES = pathlib.Path(__file__).parent / "patches"
 STEPS = 20
@@ -58,7 +58,7 @@ IN_ONE_PROCESS = """
     from absl import app, flags, logging  # whose flags stay
     from tpu_estimator_embedding.migration import captured_config, captured_file
     from tpu_estimator_embedding.migration.verify import recorded_run
-    from tpu_estimator_embedding.migration.verify.settings import Settings
+    from tpu_estimator_embedding.migration.verify.recording import Settings
     kept = set(flags.FLAGS)
 
     def forget_program():

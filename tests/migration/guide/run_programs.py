@@ -13,7 +13,7 @@ import runpy
 import sys
 
 from tests.docs import ROOT
-from tpu_estimator_embedding.migration.verify.settings import INITIAL, Settings
+from tpu_estimator_embedding.migration.verify.recording import INITIAL, Settings
 
 GUIDE = ROOT / "migration_guide"
 STEPS = 20

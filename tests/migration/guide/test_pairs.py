@@ -15,7 +15,7 @@ from tests.migration.guide.run_programs import GUIDE, STEPS, WHOLE
 from tests.subprocesses import start
 from tpu_estimator_embedding import checkpoint
 from tpu_estimator_embedding.migration.verify import comparison
-from tpu_estimator_embedding.migration.verify.settings import RunResult, step_name
+from tpu_estimator_embedding.migration.verify.recording import RunResult, step_name
 
 STAGES = ("after_tf2", "after_layers", "after_keras_rs")
 PROGRAMS = sorted((path.parent.name, path.stem) for path in GUIDE.glob("*/*.py"))

@@ -12,8 +12,8 @@ import pytest
 from tests.docs import ROOT
 from tests.subprocesses import start
 from tpu_estimator_embedding import cli
-from tpu_estimator_embedding.migration.verify import comparison, evaluation, plot
-from tpu_estimator_embedding.migration.verify.settings import RunResult, Settings
+from tpu_estimator_embedding.migration.verify import comparison, evaluation, steps
+from tpu_estimator_embedding.migration.verify.recording import RunResult, Settings
 from tpu_estimator_embedding.migration.verify.steps import KINDS
 
 # The pair of a page of the guide is verified, too.
@@ -104,7 +104,7 @@ def unused(global_step, params):""")],
 RUN_ALL = """
     import os, sys
     from tpu_estimator_embedding.migration.verify import recorded_run
-    from tpu_estimator_embedding.migration.verify.settings import Settings
+    from tpu_estimator_embedding.migration.verify.recording import Settings
     for path in sys.argv[1:]:
         sys.modules.pop("embedding_config", None)  # each directory has its own
         recorded_run.run(Settings.load(path))
@@ -117,7 +117,7 @@ PREPARE = """
     from tpu_estimator_embedding.migration import captured_config, captured_file
     from tpu_estimator_embedding.migration.rewrite import rewrite
     from tpu_estimator_embedding.migration.verify import recorded_run
-    from tpu_estimator_embedding.migration.verify.settings import Settings
+    from tpu_estimator_embedding.migration.verify.recording import Settings
     root, program, adagrad, settings = sys.argv[1:]
     for path, stages in ((program, ("tf2", "layers", "tf2 keras", "layers keras")),
                          (adagrad, ("keras-rs",))):
@@ -306,7 +306,7 @@ def test_other_batches_of_a_tf2_program_are_found(verify):
 
 
 def test_differences_are_drawn(verify, tmp_path):
-    plot.save_plot(verify("tf2 learning rate").steps, tmp_path / "plot.png")
+    steps.save_plot(verify("tf2 learning rate").steps, tmp_path / "plot.png")
     assert (tmp_path / "plot.png").read_bytes().startswith(b"\x89PNG")
 
 

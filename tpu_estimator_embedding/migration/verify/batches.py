@@ -1,8 +1,13 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Batches of an input_fn: read once, saved in a file, and replayed in the same form."""
+"""Batches of an input_fn: read once, saved in a file, and replayed in the same form.
+
+`RecordedInput` takes the place of a program's input_fn.
+"""
 
 import dataclasses
+import functools
 import hashlib
+import inspect
 import pathlib
 import pickle
 from collections.abc import Callable, Iterator
@@ -10,6 +15,8 @@ from typing import Any
 
 import numpy as np
 import tensorflow as tf
+
+from tpu_estimator_embedding.migration.verify.recording import BATCHES, Settings
 
 SEED = 1
 
@@ -123,3 +130,43 @@ def _spec_of(result: Any) -> Any:
     if isinstance(result, tf.data.Dataset):
         return result.element_spec
     return tf.nest.map_structure(tf.type_spec_from_value, result)
+
+
+class RecordedInput:
+    """Replaces an input_fn.
+
+    Attributes:
+        inputs: for each call, the structure of the elements as text.
+        digests: for each call, a digest of each batch that the program itself would be fed.
+        is_repeatable: whether the input of the reference gives the same batches again.
+        is_seedless: whether it also does so with another seed of the graph.
+    """
+
+    def __init__(self, input_fn: Callable[..., Any], settings: Settings, count: int) -> None:
+        self._input_fn = input_fn
+        self._accepted = inspect.signature(input_fn).parameters
+        self._reference = settings.reference and pathlib.Path(settings.reference, BATCHES)
+        self._directory = pathlib.Path(settings.directory, BATCHES)
+        self._count = count
+        self.inputs: list[str] = []
+        self.digests: list[tuple[str, ...]] = []
+        self.is_repeatable = self.is_seedless = True
+
+    def input_fn(self, params: Any, config: Any, mode: Any) -> Any:
+        """Returns the batches to train on."""
+        given = {"params": params, "config": config, "mode": mode}
+        call = functools.partial(self._input_fn, **{
+            name: value for name, value in given.items() if name in self._accepted})
+        own, structure = read(call, self._count)
+        name = f"{len(self.inputs)}.pickle"
+        self.inputs.append(structure.describe())
+        self.digests.append(own.digests())
+        if self._reference:
+            recorded = self._reference / name
+            return play(Batches.load(recorded) if recorded.exists() else own, structure)
+        own.save(self._directory / name)
+        again, _ = read(call, self._count)
+        self.is_repeatable &= again.digests() == own.digests()
+        other, _ = read(call, self._count, SEED + 1)
+        self.is_seedless &= other.digests() == own.digests()
+        return play(own, structure)

@@ -72,13 +72,12 @@ def parse(parser: argparse.ArgumentParser, arguments: Sequence[str]) -> argparse
 def run(args: argparse.Namespace) -> int:
     """Runs both programs, prints what differs and returns the exit status."""
     from tpu_estimator_embedding.checkpoint.names import read_names
-    from tpu_estimator_embedding.migration.verify import plot
-    from tpu_estimator_embedding.migration.verify.comparison import compare
-    from tpu_estimator_embedding.migration.verify.processes import FailedRunError
+    from tpu_estimator_embedding.migration.verify import steps
+    from tpu_estimator_embedding.migration.verify.comparison import FailedRunError, compare
     try:
         picture = pathlib.Path(args.plot) if args.plot else None
         if picture:
-            plot.check_plot(picture)
+            steps.check_plot(picture)
         names = read_names(pathlib.Path(args.names)) if args.names else None
         print(f"{_PROGRAM}: both programs run now, each in a process of its own", file=sys.stderr)
         found = compare(args.legacy, args.migrated, args.program_arguments, steps=args.steps,
@@ -87,7 +86,7 @@ def run(args: argparse.Namespace) -> int:
                         migrated_arguments=args.migrated_arguments,
                         step_timeout=args.step_timeout)
         if picture:
-            plot.save_plot(found.steps, picture)
+            steps.save_plot(found.steps, picture)
     except (OSError, ValueError, ImportError, FailedRunError) as error:
         print(f"{_PROGRAM}: {error}", file=sys.stderr)
         return FAILED

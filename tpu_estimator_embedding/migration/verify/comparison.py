@@ -4,18 +4,50 @@
 import dataclasses
 import os
 import pathlib
+import subprocess
+import sys
 import tempfile
 from collections.abc import Mapping, Sequence
 
+import tpu_estimator_embedding
 from tpu_estimator_embedding import checks
 from tpu_estimator_embedding.checkpoint.report import describe_comparison, format_table
-from tpu_estimator_embedding.migration.verify import (
-    plan_values,
-    processes,
-    steps,
-)
-from tpu_estimator_embedding.migration.verify.settings import INITIAL, TF2, RunResult, Settings
+from tpu_estimator_embedding.migration.verify import plan_values, recording, steps
+from tpu_estimator_embedding.migration.verify.recording import INITIAL, TF2, RunResult, Settings
 from tpu_estimator_embedding.migration.verify.steps import Step
+
+_MODULE = f"{tpu_estimator_embedding.__name__}.migration.verify.recorded_run"
+_LAST_LINES = 15
+
+
+class FailedRunError(RuntimeError):
+    """A program did not train the requested number of steps."""
+
+
+def record(program: Settings) -> RunResult:
+    """Runs a program; its own output goes to `log.txt` in the directory of the run.
+
+    Raises:
+        FileExistsError: the directory has something in it already.
+        FailedRunError: the program failed, with the last lines of its output.
+    """
+    directory = pathlib.Path(program.directory)
+    directory.mkdir(parents=True, exist_ok=True)
+    if any(directory.iterdir()):
+        raise FileExistsError(f"{directory} must be an empty directory: it is to hold a run.")
+    home = pathlib.Path(tpu_estimator_embedding.__file__).parents[1]
+    path = os.pathsep.join(filter(None, [str(home), os.environ.get("PYTHONPATH")]))
+    log = directory / recording.LOG
+    with log.open("wb") as output:
+        done = subprocess.run(
+            [sys.executable, "-m", _MODULE, str(program.save())], check=False, stdout=output,
+            stderr=subprocess.STDOUT, env={**os.environ, "PYTHONPATH": path})
+    if done.returncode:
+        last = log.read_text(encoding="utf-8", errors="replace").splitlines()[-_LAST_LINES:]
+        raise FailedRunError("\n".join([
+            f"{program.program} failed with exit status {done.returncode}:", *last]))
+    return RunResult.load(directory)
+
 
 StrPath = str | os.PathLike[str]
 
@@ -121,10 +153,10 @@ def compare(legacy: StrPath, migrated: StrPath, arguments: Sequence[str] = (), *
     with tempfile.TemporaryDirectory(prefix="verify-") as temporary:
         root = pathlib.Path(directory or temporary).absolute()
         old, new = root / "legacy", root / "migrated"
-        a = processes.record(Settings(os.fspath(legacy), tuple(arguments), str(old), steps,
+        a = record(Settings(os.fspath(legacy), tuple(arguments), str(old), steps,
                                       is_legacy=True, is_tf1=is_tf1))
         own = arguments if migrated_arguments is None else migrated_arguments
-        b = processes.record(Settings(os.fspath(migrated), tuple(own), str(new), steps,
+        b = record(Settings(os.fspath(migrated), tuple(own), str(new), steps,
                                       is_legacy=False, reference=str(old),
                                       names=tuple((names or {}).items()),
                                       step_timeout=step_timeout))

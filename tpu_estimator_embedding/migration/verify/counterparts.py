@@ -1,19 +1,130 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Matches variables of a TF2 program with those in a checkpoint of TPUEstimator."""
+"""Matches variables of a running TF2 program with those in the checkpoint of a recorded run."""
 
-from collections.abc import Iterable, Mapping
+import contextlib
+import pathlib
+from collections.abc import Iterable, Iterator, Mapping
 from typing import Any
 
 import numpy as np
+import tensorflow as tf
+from tensorflow.python.distribute import distribute_utils
 
-from tpu_estimator_embedding.migration.verify.reference import Reference
-from tpu_estimator_embedding.migration.verify.seen_variables import (
-    SeenVariables,
-    first_parts,
-    name_of,
-    whole,
-)
+from tpu_estimator_embedding.checkpoint.contents import PARAMETERS
+from tpu_estimator_embedding.checkpoint.reading import read_checkpoint
+from tpu_estimator_embedding.migration.verify.batches import Batches
+from tpu_estimator_embedding.migration.verify.recording import BATCHES, INITIAL, RunResult
 from tpu_estimator_embedding.migration.verify.watched_tables import WatchedTables
+
+
+class Reference:
+    """The files of a recorded legacy run.
+
+    Attributes:
+        result: its result.
+        batches: of the first call of its input_fn.
+        tables: name in a checkpoint of a table or slot -> initial value, by id.
+        variables: the same of everything else.
+    """
+
+    def __init__(self, directory: str) -> None:
+        root = pathlib.Path(directory)
+        self.result = RunResult.load(root)
+        self.batches = Batches.load(root / BATCHES / "0.pickle")
+        contents = read_checkpoint(root / INITIAL)
+        self.tables: dict[str, np.ndarray] = {
+            table.key(slot) if slot != PARAMETERS else name: tensor.read_rows(0, tensor.shape[0])
+            for name, table in contents.tables.items() for slot, tensor in table.tensors()}
+        self.variables = {name: tensor.read() for name, tensor in contents.variables.items()}
+
+    def names_of(self, features: Mapping[str, str]) -> dict[str, str]:
+        """Returns table of a migrated program -> name of the corresponding legacy table.
+
+        Args:
+            features: feature -> table, of the migrated program.
+
+        Tables are matched by name, otherwise by the features that look them up.
+        """
+        known = {name for name in self.result.tables if "/" not in name}
+        own = {key.split("'")[1]: value.strip("'") for key, value in self.result.plan.items()
+               if key.startswith("features[") and key.endswith("].table")}
+        found: dict[str, str] = {}
+        for feature, table in features.items():
+            if table in known:
+                found[table] = table
+            elif feature in own:
+                found[table] = own[feature]
+        return found
+
+
+class SeenVariables:
+    """Variables in the order of their creation.
+
+    Attributes:
+        all: the variables.
+    """
+
+    def __init__(self) -> None:
+        self.all: list[Any] = []
+        self._starts: dict[int, np.ndarray] = {}
+
+    @contextlib.contextmanager
+    def seeing(self) -> Iterator[None]:
+        """Records the variables that are created, also in functions."""
+        def create(make: Any, **arguments: Any) -> Any:
+            variable = make(**arguments)
+            self.all.append(variable)
+            if tf.executing_eagerly():
+                self._note(variable)
+            return variable
+
+        with tf.variable_creator_scope(create):
+            yield
+
+    def note_starts(self) -> None:
+        """Records the current values as those at the start of training."""
+        for variable in self.all:
+            self._note(variable)
+
+    def note_new_starts(self) -> None:
+        """Notes the values of variables that had none before the step that is running.
+
+        What it has noted of others stays: the step may have changed them by now.
+        """
+        for variable in self.all:
+            if id(variable) not in self._starts:
+                self._note(variable)
+
+    def start(self, variable: Any) -> np.ndarray | None:
+        """Returns the initial value of a variable; None if a step created it."""
+        return self._starts.get(id(variable))
+
+    def named(self, name: str, shape: tuple[int, ...]) -> list[Any]:
+        """Returns the variables of a name and shape."""
+        return [variable for variable in self.all
+                if name_of(variable) == name and tuple(variable.shape) == shape]
+
+    def _note(self, variable: Any) -> None:
+        with contextlib.suppress(tf.errors.OpError, NotImplementedError, AttributeError):
+            self._starts[id(variable)] = variable.numpy()
+
+
+def whole(variable: Any) -> Any:
+    """Returns the variable that one replica's is a part of, or else the variable itself."""
+    return distribute_utils.value_container(variable)
+
+
+def first_parts(variables: Iterable[Any]) -> list[Any]:
+    """Returns the variables without those of further replicas."""
+    found: dict[int, Any] = {}
+    for variable in variables:
+        found.setdefault(id(whole(variable)), variable)
+    return list(found.values())
+
+
+def name_of(variable: Any) -> str:
+    """Returns the name of a variable as a checkpoint of TPUEstimator has it."""
+    return str(variable.name).rpartition(":")[0] or str(variable.name)
 
 
 class Counterparts:

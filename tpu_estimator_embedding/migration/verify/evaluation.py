@@ -11,9 +11,8 @@ import numpy as np
 import tensorflow as tf
 
 from tpu_estimator_embedding.migration.verify import batches
-from tpu_estimator_embedding.migration.verify.batches import Batches, Structure
-from tpu_estimator_embedding.migration.verify.recorded_input import RecordedInput
-from tpu_estimator_embedding.migration.verify.settings import BATCHES, Settings, step_name
+from tpu_estimator_embedding.migration.verify.batches import Batches, RecordedInput, Structure
+from tpu_estimator_embedding.migration.verify.recording import BATCHES, Settings, step_name
 
 _FOLDER = "evaluation"
 _STEPS = 10  # of an evaluation, at most

@@ -10,9 +10,14 @@ training loop.
 import contextlib
 import dataclasses
 import functools
+import importlib.abc
+import importlib.util
 import os
 import random
 import sys
+from collections.abc import Callable, Iterator
+from importlib.machinery import ModuleSpec
+from types import ModuleType
 from typing import Any
 
 import numpy as np
@@ -20,13 +25,53 @@ import tensorflow as tf
 
 from tpu_estimator_embedding.compat import patch, patch_table
 from tpu_estimator_embedding.migration.verify import evaluation
-from tpu_estimator_embedding.migration.verify.after_import import after_import
-from tpu_estimator_embedding.migration.verify.settings import RunResult, Settings
+from tpu_estimator_embedding.migration.verify.recording import RunResult, Settings
 from tpu_estimator_embedding.migration.verify.tf2_run import TF2Run
 from tpu_estimator_embedding.runtime import program_runner
 from tpu_estimator_embedding.runtime.capture import NoEstimatorError
 from tpu_estimator_embedding.runtime.estimator_methods import replaced
 from tpu_estimator_embedding.runtime.program_setup import ProgramSetup
+
+
+@contextlib.contextmanager
+def after_import(name: str, function: Callable[[], None]) -> Iterator[None]:
+    """Calls a function now if the module is imported, otherwise when it is.
+
+    Importing it earlier than the program does may have effects: tensorflow_estimator, for
+    example, decides which Keras version layers use.
+    """
+    if name in sys.modules:
+        function()
+        yield
+        return
+    finder = _Finder(name, function)
+    sys.meta_path.insert(0, finder)
+    try:
+        yield
+    finally:
+        with contextlib.suppress(ValueError):  # it was imported
+            sys.meta_path.remove(finder)
+
+
+class _Finder(importlib.abc.MetaPathFinder):
+    def __init__(self, name: str, function: Callable[[], None]) -> None:
+        self._name, self._function = name, function
+
+    def find_spec(self, fullname: str, path: Any, target: Any = None) -> ModuleSpec | None:
+        if fullname != self._name:
+            return None
+        sys.meta_path.remove(self)
+        spec = importlib.util.find_spec(fullname)
+        if spec is not None and spec.loader is not None:
+            execute = spec.loader.exec_module
+
+            def exec_module(module: ModuleType) -> None:
+                execute(module)
+                self._function()
+
+            spec.loader.exec_module = exec_module  # type: ignore[method-assign]
+        return spec
+
 
 _ESTIMATOR = "tpu_estimator_embedding.estimator.tpu_estimator"
 _SEED = 1
@@ -130,9 +175,9 @@ def _recorded_config(config: Any, settings: Settings) -> Any:
 def _train(train: Any, estimator: Any, arguments: dict[str, Any], constructed: dict[str, Any],
            settings: Settings) -> RunResult:
     from tpu_estimator_embedding.estimator.embedding_config_spec import spec_to_plan
-    from tpu_estimator_embedding.migration.verify import engine_values
+    from tpu_estimator_embedding.migration.verify import step_checkpoints
+    from tpu_estimator_embedding.migration.verify.batches import RecordedInput
     from tpu_estimator_embedding.migration.verify.plan_values import plan_values
-    from tpu_estimator_embedding.migration.verify.recorded_input import RecordedInput
     from tpu_estimator_embedding.migration.verify.step_checkpoints import (
         ModelVariables,
         StepCheckpoints,
@@ -140,7 +185,7 @@ def _train(train: Any, estimator: Any, arguments: dict[str, Any], constructed: d
     replicas = estimator.config.tpu_config.num_shards or 1
     recorded = RecordedInput(arguments["input_fn"], settings,
                              (settings.steps + _READ_AHEAD) * replicas)
-    with engine_values.collected() as found:
+    with step_checkpoints.collected() as found:
         checkpoints = StepCheckpoints(settings.directory, settings.reference, found)
         of_model = ModelVariables()
         train(input_fn=recorded.input_fn, steps=settings.steps,

@@ -1,14 +1,57 @@
 # SPDX-License-Identifier: Apache-2.0
-"""A hook that saves every variable, and the activations, after every step."""
+"""Hooks that record the training of a TPUEstimator: variables and activations of every step."""
 
+import contextlib
+import dataclasses
 import pathlib
+from collections.abc import Iterator
 from typing import Any
 
 import tensorflow as tf
 
-from tpu_estimator_embedding.migration.verify import activations
-from tpu_estimator_embedding.migration.verify.engine_values import EngineValues
-from tpu_estimator_embedding.migration.verify.settings import INITIAL, step_name
+from tpu_estimator_embedding.estimator.step import engine_step
+from tpu_estimator_embedding.migration.verify import recording
+from tpu_estimator_embedding.migration.verify.recording import INITIAL, step_name
+from tpu_estimator_embedding.runtime.estimator_methods import replaced
+
+
+@dataclasses.dataclass
+class EngineValues:
+    """Known once the graph of a training step is built.
+
+    Attributes:
+        activations: feature -> activations in the graph; of several replicas the first one's.
+        table_variables: "table" or "table/slot" -> its name in a checkpoint.
+    """
+
+    activations: dict[str, Any] = dataclasses.field(default_factory=dict)
+    table_variables: dict[str, str] = dataclasses.field(default_factory=dict)
+
+
+@contextlib.contextmanager
+def collected() -> Iterator[EngineValues]:
+    """Collects them from the first step that is built."""
+    found = EngineValues()
+    split = engine_step.split_activations
+
+    def split_activations(*args: Any, **kwargs: Any) -> Any:
+        activations = split(*args, **kwargs)
+        found.activations = found.activations or dict(activations)
+        return activations
+
+    def warm_start(original: Any, estimator: Any, arguments: dict[str, Any]) -> None:
+        for table, names in arguments["step"].names.items():
+            found.table_variables[table] = names.table
+            found.table_variables.update(
+                {f"{table}/{slot}": name for slot, name in names.slots.items()})
+        original(**arguments)
+
+    engine_step.split_activations = split_activations
+    try:
+        with replaced("_warm_start", warm_start):
+            yield found
+    finally:
+        engine_step.split_activations = split
 
 
 class ModelVariables(tf.compat.v1.train.SessionRunHook):
@@ -66,7 +109,7 @@ class StepCheckpoints(tf.compat.v1.train.SessionRunHook):
         """Saves the values after the step."""
         loss, looked_up = run_values.results
         self.losses.append(float(loss))
-        activations.save(self._directory, len(self.losses), looked_up)
+        recording.save_activations(self._directory, len(self.losses), looked_up)
         self._save(run_context.session, step_name(len(self.losses)))
 
     def _save(self, session: Any, name: str) -> None:

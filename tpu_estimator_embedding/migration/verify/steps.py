@@ -1,14 +1,15 @@
 # SPDX-License-Identifier: Apache-2.0
-"""How two recorded runs differ after a step."""
+"""How two recorded runs differ after a step, and a figure of it."""
 
 import dataclasses
 import math
 import pathlib
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 
-from tpu_estimator_embedding import checkpoint
-from tpu_estimator_embedding.migration.verify import activations
-from tpu_estimator_embedding.migration.verify.settings import step_name
+from tpu_estimator_embedding import checkpoint, figures
+from tpu_estimator_embedding.checkpoint.files import check_absent, new_files
+from tpu_estimator_embedding.migration.verify import recording
+from tpu_estimator_embedding.migration.verify.recording import step_name
 
 Losses = tuple[float | None, float | None]
 
@@ -83,8 +84,9 @@ def compare_step(step: int, old: pathlib.Path, new: pathlib.Path, losses: Losses
                               excused)
     return dataclasses.replace(
         compared, losses=losses, loss_agrees=_are_close(losses, rtol, atol),
-        activations=activations.differences(activations.load(old, step),
-                                            activations.load(new, step), rtol, atol))
+        activations=recording.activation_differences(
+            recording.load_activations(old, step), recording.load_activations(new, step),
+            rtol, atol))
 
 
 def compare_values(step: int, a: pathlib.Path, b: pathlib.Path, rtol: float, atol: float,
@@ -108,3 +110,43 @@ def _are_close(losses: Losses, rtol: float, atol: float) -> bool:
 
 def _rank(difference: float) -> tuple[bool, float]:
     return math.isnan(difference), difference
+
+
+def check_plot(path: pathlib.Path) -> None:
+    """Raises an error before any run if the plot cannot be written.
+
+    Raises:
+        ValueError: if the name does not end in `.png`, `.svg` or `.pdf`.
+        FileExistsError: if the file exists.
+        ImportError: if matplotlib is missing.
+    """
+    figures.check_format("plot", path)
+    check_absent([path])
+    figures.check_can_draw("plot")
+
+
+def save_plot(steps: Sequence[Step], path: pathlib.Path) -> None:
+    """Writes a figure with the largest difference of each kind after every step.
+
+    Raises:
+        OSError: if the file cannot be written.
+    """
+    check_plot(path)
+    from matplotlib.ticker import MaxNLocator
+    with figures.figure(8, 4.5) as figure:
+        axes = figure.subplots()
+        for kind in KINDS:
+            points = [(step.step, step.largest()[kind]) for step in steps
+                      if step.step and kind in step.largest()]
+            if points:
+                axes.plot(*zip(*points, strict=True), marker="o", markersize=4, label=kind)
+        axes.set_yscale("symlog", linthresh=1e-9)
+        axes.set_ylim(bottom=0)
+        axes.set_xlabel("step")
+        axes.set_ylabel("largest |legacy - migrated|")
+        axes.xaxis.set_major_locator(MaxNLocator(integer=True))
+        axes.grid(alpha=0.3)
+        axes.legend()
+        content = figures.content(figure, path.suffix[1:])
+    with new_files([path], 1 << 20) as [unfinished]:
+        unfinished.write_bytes(content)

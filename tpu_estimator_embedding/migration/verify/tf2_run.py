@@ -10,9 +10,12 @@ before the program gets the next batch or, if a `tf.function` requests the batch
 
 import contextlib
 import dataclasses
+import faulthandler
 import functools
+import os
 import pathlib
 import sys
+import threading
 from collections.abc import Iterator, Mapping
 from typing import Any
 
@@ -24,30 +27,58 @@ from tpu_estimator_embedding.checkpoint.table_layouts import (
     TableLayout,
     format_table_layouts,
 )
-from tpu_estimator_embedding.migration.verify import (
-    activations,
-    evaluation,
-    keras_rs_tables,
-    start_values,
+from tpu_estimator_embedding.migration.verify import evaluation, recording
+from tpu_estimator_embedding.migration.verify.counterparts import (
+    Counterparts,
+    Reference,
+    SeenVariables,
 )
-from tpu_estimator_embedding.migration.verify.counterparts import Counterparts
 from tpu_estimator_embedding.migration.verify.fed_datasets import Feed
 from tpu_estimator_embedding.migration.verify.plan_values import plan_values
-from tpu_estimator_embedding.migration.verify.reference import Reference
-from tpu_estimator_embedding.migration.verify.seen_variables import SeenVariables
-from tpu_estimator_embedding.migration.verify.settings import (
-    TF2,
-    RunResult,
-    Settings,
-    step_name,
-)
-from tpu_estimator_embedding.migration.verify.step_timeout import StepTimeout
+from tpu_estimator_embedding.migration.verify.recording import TF2, RunResult, Settings, step_name
 from tpu_estimator_embedding.migration.verify.watched_tables import (
     WatchedTables,
     call,
     watching,
+    watching_keras_rs,
     wrapped,
 )
+
+STATUS = 3  # of a process that a step has taken too long in
+
+
+class StepTimeout:
+    """Ends the process where a step takes longer than `seconds`; 0 means no limit.
+
+    The stacks of all threads and the reason go to stderr.
+    """
+
+    def __init__(self, program: str, seconds: float) -> None:
+        self._program, self._seconds = program, seconds
+        self._timer: threading.Timer | None = None
+
+    def start_step(self, step: int) -> None:
+        """Gives a step its time, counted from now."""
+        self.stop()
+        if self._seconds:
+            self._timer = threading.Timer(self._seconds, self._end, [step])
+            self._timer.daemon = True
+            self._timer.start()
+
+    def stop(self) -> None:
+        """Ends the count: no step is running."""
+        if self._timer is not None:
+            self._timer.cancel()
+
+    def _end(self, step: int) -> None:
+        faulthandler.dump_traceback(sys.stderr, all_threads=True)
+        print(f"{self._program} has not ended step {step} {self._seconds:g} s after it asked for "
+              "a batch. verify follows one process that takes a batch from a tf.data.Dataset, "
+              "trains one step on it and asks for the next one; a strategy must be a "
+              "MirroredStrategy or OneDeviceStrategy. Where each thread waits is in the log, which "
+              "--keep DIR keeps. Where a step needs longer, say so: --step-timeout SECONDS.",
+              file=sys.stderr, flush=True)
+        os._exit(STATUS)
 
 
 class StepsDoneError(RuntimeError):
@@ -88,7 +119,7 @@ class TF2Run:
     def following(self) -> Iterator[None]:
         """Watches the program's tables, variables, gradients and function calls."""
         with (watching(self._tables), self._seen.seeing(), self._feed.feeding(),
-              keras_rs_tables.watching(self._tables),
+              watching_keras_rs(self._tables),
               wrapped(tf.GradientTape, "gradient", self._gradient),
               wrapped(type(tf.function(lambda: 0)), "__call__", self._call_function)):
             yield
@@ -222,7 +253,7 @@ class TF2Run:
             return
         self._late = prompt if has_late else None
         self.losses.append(self._loss)
-        activations.save(self._directory, step, {
+        recording.save_activations(self._directory, step, {
             name: value for tables in self._tables for name, value in tables.trained.items()})
         if not has_late:
             self._save(step, {**prompt, **late})
@@ -271,5 +302,42 @@ class TF2Run:
                   for name, value in values.items()}
         for name, own in self._counterparts.starts(tables).items():
             legacy = {**self._reference.tables, **self._reference.variables}[name]
-            if found := start_values.difference(legacy, own):
+            if found := start_difference(legacy, own):
                 yield f"initial value of {name}: {found}"
+
+
+_STANDARD_ERRORS = 6.0
+_FEWEST = 8  # with fewer values, random ones are not compared
+
+
+def start_difference(legacy: np.ndarray, migrated: np.ndarray) -> str:
+    """Returns how two initial values differ; empty if they do not.
+
+    >>> import numpy as np
+    >>> draw = np.random.default_rng(1).normal
+    >>> start_difference(draw(0.0, 0.1, 1000), draw(0.0, 0.1, 1000))
+    ''
+    >>> start_difference(draw(0.0, 0.1, 1000), draw(0.0, 0.2, 1000))
+    'standard deviation 0.0973, migrated 0.205'
+    >>> start_difference(np.zeros(3), np.ones(3))
+    'mean 0, migrated 1'
+    >>> start_difference(np.zeros(3), draw(0.0, 0.1, 3))
+    'constant 0, migrated random'
+    """
+    if legacy.shape != migrated.shape or legacy.dtype.kind != "f" or not legacy.size:
+        return ""
+    a, b = legacy.astype(np.float64).ravel(), migrated.astype(np.float64).ravel()
+    if a.size > 1 and bool(np.ptp(a)) != bool(np.ptp(b)):
+        return f"{_described(a)}, migrated {_described(b)}"
+    if np.ptp(a) and a.size < _FEWEST:
+        return ""
+    noise = (a.std() + b.std()) / np.sqrt(a.size)
+    if abs(a.mean() - b.mean()) > _STANDARD_ERRORS * noise:
+        return f"mean {a.mean():.3g}, migrated {b.mean():.3g}"
+    if abs(a.std() - b.std()) > _STANDARD_ERRORS * noise / 2:
+        return f"standard deviation {a.std():.3g}, migrated {b.std():.3g}"
+    return ""
+
+
+def _described(values: np.ndarray) -> str:
+    return "random" if np.ptp(values) else f"constant {values[0]:.3g}"
