@@ -13,7 +13,7 @@ os.environ.setdefault("TF_CPP_MIN_LOG_LEVEL", "3")
 os.environ.setdefault("TF_USE_LEGACY_KERAS", "1")  # the layers that autodoc reads are Keras 2's
 
 import tpu_estimator_embedding  # noqa: E402 (needs the path above)
-from tpu_estimator_embedding.migration import names_page  # noqa: E402
+from tpu_estimator_embedding.migration import legacy_names  # noqa: E402
 from tpu_estimator_embedding.runtime import patch_list  # noqa: E402
 
 project = "tpu_estimator_embedding"
@@ -36,7 +36,7 @@ def write_tables(app: object) -> None:
     generated = DOCS / "_generated"
     generated.mkdir(exist_ok=True)
     (generated / "patches.txt").write_text("\n".join(patch_list.lines(patch_list.ROWS)) + "\n")
-    (generated / "migration_names.txt").write_text("\n".join(names_page.lines()) + "\n")
+    (generated / "migration_names.txt").write_text("\n".join(legacy_names.page_lines()) + "\n")
     for before in GUIDE.glob("*/before.py"):
         lines = [path.read_text().splitlines(keepends=True)
                  for path in (before, before.with_name("after_imports.py"))]

@@ -6,7 +6,7 @@ import re
 import pytest
 
 from tests.docs import ROOT
-from tpu_estimator_embedding.migration import codes_page, names_page
+from tpu_estimator_embedding.migration import codes_page, legacy_names
 from tpu_estimator_embedding.migration.codes import CODES, OPEN
 from tpu_estimator_embedding.migration.legacy_names import NAMES
 from tpu_estimator_embedding.migration.rewrite import rewrite
@@ -60,12 +60,12 @@ def test_every_program_is_on_a_page():
 
 
 def test_table_of_names_has_a_cell_for_every_name_and_stage():
-    lines = list(names_page.lines())
+    lines = list(legacy_names.page_lines())
     assert lines.count("   * - ``estimator.tpu.TPUEstimator``") == 1
     assert sum(line.startswith("   * - ``") for line in lines) == len(NAMES)
     assert sum(line.startswith("     - ") for line in lines) == 4 * (len(NAMES) + 1)
 
 
 def test_special_characters_are_escaped():
-    row = next(line for line in names_page.lines() if "bfloat16" in line and "mixed" in line)
+    row = next(line for line in legacy_names.page_lines() if "bfloat16" in line and "mixed" in line)
     assert r"set\_global\_policy('mixed\_bfloat16')" in row

@@ -74,10 +74,10 @@ def keras_rs_differences(captured: CapturedConfig, text: str) -> list[str]:
 @contextlib.contextmanager
 def _tensorflow_2() -> Iterator[None]:
     """Lets Keras 3 import TensorFlow, also in the process of a TensorFlow 1.x program."""
-    tf1_rows = tf1.table()
+    rows = set(tf1.table())
     originals = {row.path: before.module for row, before in patch.originals().items()
-                 if row in tf1_rows and row.is_module}
-    views = {path: sys.modules.get(path) for path in originals}
+                 if row in rows and row.is_module}
+    views = {path: sys.modules.pop(path, None) for path in originals}
     sys.modules.update({path: module for path, module in originals.items()
                         if isinstance(module, ModuleType)})
     try:

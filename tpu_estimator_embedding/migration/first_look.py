@@ -14,7 +14,7 @@ import warnings
 from collections.abc import Iterator, Mapping
 
 from tpu_estimator_embedding.migration.targets import SINGLE_NAMES
-from tpu_estimator_embedding.migration.tf1_names import is_tf1_only
+from tpu_estimator_embedding.migration.tf1_programs import is_tf1_only
 
 _WORDS = {"estimator", "tpu", "contrib", "tensorflow_estimator", "Session", "InteractiveSession",
           "MonitoredTrainingSession", *(name.rpartition(".")[2] for name in SINGLE_NAMES)}

@@ -6,8 +6,10 @@ The rewriter and the page of names in the migration guide both use it. Names are
 """
 
 import dataclasses
+from collections.abc import Iterator
 
 STAGES = ("imports", "tf2", "layers", "keras-rs")
+_HEADS = {"imports": "Imports", "tf2": "TF2", "layers": "Layers", "keras-rs": "Keras RS"}
 
 
 @dataclasses.dataclass(frozen=True)
@@ -210,3 +212,23 @@ V2_DIFFERS = frozenset((
 
 # Names at the top of this package that a rewritten program imports directly.
 TOP_LEVEL = frozenset(row.imports for row in NAMES.values() if "." not in row.imports)
+
+
+def page_lines() -> Iterator[str]:
+    """Yields a list-table with a row for each name and a column for each stage."""
+    yield from (".. list-table::", "   :header-rows: 1", "")
+    yield from _page_row(["Legacy name", *(_HEADS[stage] for stage in STAGES)])
+    for name, row in sorted(NAMES.items()):
+        texts = [row.counterpart(stage).replace("`", "") for stage in STAGES[1:]]
+        yield from _page_row([f"``{name}``", f"``{row.imports}``", *map(_escaped, texts)])
+
+
+def _page_row(cells: list[str]) -> Iterator[str]:
+    for index, cell in enumerate(cells):
+        yield f"   {'  ' if index else '* '}- {cell}"
+
+
+def _escaped(text: str) -> str:
+    for character in "\\*_|":
+        text = text.replace(character, f"\\{character}")
+    return text

@@ -10,18 +10,18 @@ import tqdm
 
 from tpu_estimator_embedding import checks
 from tpu_estimator_embedding.migration import (
-    added_imports,
     first_look,
+    import_statements,
     source_file,
     to_imports,
     to_tf2,
 )
 from tpu_estimator_embedding.migration.first_look import FirstLook
+from tpu_estimator_embedding.migration.module_rewrite import Rewritten
 from tpu_estimator_embedding.migration.report import Finding
 from tpu_estimator_embedding.migration.source_file import SourceFile, UnreadableError
 from tpu_estimator_embedding.migration.targets import PACKAGE, is_legacy_word
 from tpu_estimator_embedding.migration.tf1_programs import tf1_notes
-from tpu_estimator_embedding.migration.to_imports import Rewritten
 
 STAGES = ("imports", *to_tf2.TRAINERS)
 
@@ -165,5 +165,5 @@ def _with_loader(path: str, result: Rewritten, *, is_chosen: bool) -> Rewritten:
     source = _parse(path, result.data)
     if not isinstance(source, SourceFile):
         return result
-    data, findings = added_imports.load_first(source, is_chosen=is_chosen)
+    data, findings = import_statements.load_first(source, is_chosen=is_chosen)
     return Rewritten(data, (*result.findings, *findings))

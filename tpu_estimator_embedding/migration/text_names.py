@@ -9,19 +9,19 @@ from typing import TYPE_CHECKING
 import libcst as cst
 
 from tpu_estimator_embedding.migration.bindings import dotted
+from tpu_estimator_embedding.migration.module_rewrite import ModuleRewrite
 from tpu_estimator_embedding.migration.targets import in_full
 
 if TYPE_CHECKING:
     from libcst import metadata
 
-    from tpu_estimator_embedding.migration.to_imports import ModuleRewriter
 
 _DOTTED = re.compile(r"\b(?:tf|tensorflow|[A-Za-z_]\w*)(?:\.\w+)+")
 _WHOLE = re.compile(r"(?:tf|tensorflow)(?:\.\w+)+")
 _REGISTERING = ("external_configurable", "configurable", "register")  # of gin
 
 
-def rewrite_calls(rewriter: ModuleRewriter) -> None:
+def rewrite_calls(rewriter: ModuleRewrite) -> None:
     """Rewrites `getattr(module, "name")` and `import_module("module")`."""
     finder = _Calls()
     rewriter.source.module.visit(finder)
@@ -33,7 +33,7 @@ def rewrite_calls(rewriter: ModuleRewriter) -> None:
             _rewrite_import_call(rewriter, call, function[0])
 
 
-def _rewrite_getattr(rewriter: ModuleRewriter, call: cst.Call, function: str) -> None:
+def _rewrite_getattr(rewriter: ModuleRewrite, call: cst.Call, function: str) -> None:
     words = dotted(call.args[0].value)
     scope = rewriter.bindings.scope_of(call)
     if not words or scope is None:
@@ -62,7 +62,7 @@ def _rewrite_getattr(rewriter: ModuleRewriter, call: cst.Call, function: str) ->
     rewriter.replacements[call.args[0].value] = ".".join(words)  # goes with the call
 
 
-def _rewrite_import_call(rewriter: ModuleRewriter, call: cst.Call, function: str) -> None:
+def _rewrite_import_call(rewriter: ModuleRewrite, call: cst.Call, function: str) -> None:
     string = call.args[0].value
     path = _text(string)
     if path is None and "tensorflow" in rewriter.source.module.code_for_node(string):
@@ -80,7 +80,7 @@ def _rewrite_import_call(rewriter: ModuleRewriter, call: cst.Call, function: str
     rewriter.replace(string, new, "TEE107", string.value)
 
 
-def rewrite_strings(rewriter: ModuleRewriter) -> None:
+def rewrite_strings(rewriter: ModuleRewrite) -> None:
     """Rewrites annotations that are strings, and reports other strings with legacy names."""
     finder = _Strings()
     rewriter.source.module.visit(finder)
@@ -93,7 +93,7 @@ def rewrite_strings(rewriter: ModuleRewriter) -> None:
             _report_string(rewriter, string, caller)
 
 
-def _rewrite_annotation(rewriter: ModuleRewriter, string: cst.SimpleString,
+def _rewrite_annotation(rewriter: ModuleRewrite, string: cst.SimpleString,
                         scope: metadata.Scope) -> None:
     def new_name(match: re.Match[str]) -> str:
         words = match[0].split(".")
@@ -111,7 +111,7 @@ def _rewrite_annotation(rewriter: ModuleRewriter, string: cst.SimpleString,
         rewriter.replace(string, new, "TEE107", string.value)
 
 
-def _report_string(rewriter: ModuleRewriter, string: cst.SimpleString,
+def _report_string(rewriter: ModuleRewrite, string: cst.SimpleString,
                    caller: str) -> None:
     text = _text(string) or ""
     if not _WHOLE.fullmatch(text):

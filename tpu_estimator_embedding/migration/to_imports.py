@@ -4,161 +4,150 @@
 Chains of attributes that begin with TensorFlow become names of this package, imported above
 TensorFlow. Imports of the legacy API become imports of this package under the same variable,
 so that code that uses them does not change. Names in comments and docstrings are not rewritten,
-and neither is what the report lists.
+and neither is what the report lists. What needs a check although no legacy name is involved, such
+as sessions with an address, is reported, too.
 """
 
-import dataclasses
+from collections.abc import Sequence
 from typing import Any
 
 import libcst as cst
+from libcst import matchers
 
-from tpu_estimator_embedding.migration import (
-    added_imports,
-    cautions,
-    import_statements,
-    text_names,
-)
-from tpu_estimator_embedding.migration.bindings import Bindings, Chain, Meaning
-from tpu_estimator_embedding.migration.references import References
-from tpu_estimator_embedding.migration.report import Finding
+from tpu_estimator_embedding.migration import import_statements, text_names
+from tpu_estimator_embedding.migration.bindings import Chain, dotted
+from tpu_estimator_embedding.migration.module_rewrite import ModuleRewrite, Rewritten
 from tpu_estimator_embedding.migration.source_file import SourceFile
-from tpu_estimator_embedding.migration.targets import Target, target_of
+from tpu_estimator_embedding.migration.targets import Target
+
+_SESSIONS = ("Session", "InteractiveSession", "train.MonitoredTrainingSession")
+_ROOTS = ("tensorflow", "tensorflow.compat.v1", "tensorflow.compat.v2")
+# Functions that inspect a module without using its names.
+_LOOKING = ("getattr", "hasattr", "setattr", "print", "dir", "id", "reload", "str", "repr", "vars",
+            "type", "getsource", "getfile", "isinstance", "dict", "super")
 
 
-@dataclasses.dataclass(frozen=True)
-class Rewritten:
-    """A rewritten file.
-
-    Attributes:
-        data: its bytes; unchanged if there is nothing to rewrite.
-        findings: what was changed and what is left to do.
-    """
-
-    data: bytes
-    findings: tuple[Finding, ...]
-
-
-class ModuleRewriter:
+def rewrite(source: SourceFile, is_tf1: bool) -> Rewritten:
     """Rewrites one module for explicit imports.
 
     Args:
         source: the module.
         is_tf1: whether `import tensorflow` means TensorFlow 1.x in it.
     """
+    module = ModuleRewrite(source, is_tf1)
+    text_names.rewrite_calls(module)
+    postponed = [(chain, target) for chain in module.bindings.chains
+                 if (target := _rewrite_chain(module, chain)) is not None]
+    text_names.rewrite_strings(module)
+    _report_cautions(module)
+    edits = {**import_statements.plan(module), **_plan_removals(module, postponed)}
+    if not (module.replacements or edits or module.references.needed):
+        return Rewritten(source.data, tuple(module.findings))
+    tree = source.module.visit(_Replace(module.replacements, edits))
+    tree = import_statements.insert(module, tree)
+    return Rewritten(tree.bytes, tuple(module.findings))
 
-    def __init__(self, source: SourceFile, is_tf1: bool) -> None:
-        self.source = source
-        self.is_tf1 = is_tf1
-        self.bindings = Bindings(source)
-        self.references = References(self.bindings, is_tf1)
-        self.replacements: dict[cst.CSTNode, str] = {}
-        self.findings: list[Finding] = []
-        self.postponed: list[tuple[Chain, Target]] = []
 
-    def run(self) -> Rewritten:
-        """Returns the rewritten file."""
-        text_names.rewrite_calls(self)
-        for chain in self.bindings.chains:
-            self._rewrite_chain(chain)
-        text_names.rewrite_strings(self)
-        cautions.report(self)
-        edits = {**import_statements.plan(self), **self._plan_removals()}
-        if not (self.replacements or edits or self.references.needed):
-            return Rewritten(self.source.data, tuple(self.findings))
-        module = self.source.module.visit(_Replace(self.replacements, edits))
-        module = added_imports.insert(self, module)
-        return Rewritten(module.bytes, tuple(self.findings))
+def _rewrite_chain(module: ModuleRewrite, chain: Chain) -> Target | None:
+    """Rewrites a chain of attributes; returns the target of a namespace without a counterpart."""
+    meaning = module.bindings.meaning(chain.scope, chain.parts[0])
+    if not any(path.startswith("tensorflow") for path in meaning.paths):
+        return None
+    resolved = module.resolve(chain, meaning)
+    if resolved is None or all(map(module.is_reported, meaning.paths)):
+        return None
+    target, path = resolved
+    name = ".".join(chain.parts)
+    if not target.home and target.is_namespace and target.parts == name.count(".") + 1 + (
+            path.count(".")):
+        return target
+    if not target.home:
+        module.report(chain.root, "TEE201", f"`{name}`: {target.advice}")
+        return None
+    if all(map(module.is_carried, meaning.paths)) and not (
+            meaning.is_star and not module.is_carried(path.rpartition(".")[0])):
+        return None
+    index = target.parts - path.count(".") - 1
+    node = chain.nodes[index]
+    if node in module.replacements:
+        return None
+    new = module.references.expression(target.home, chain.parts[0], path)
+    module.replace(node, new, "TEE101", ".".join(chain.parts[:index + 1]))
+    return None
 
-    def report(self, node: cst.CSTNode, code: str, message: str) -> None:
-        """Adds a finding about a node."""
-        start = self.bindings.positions[node].start
-        self.findings.append(
-            Finding(self.source.path, start.line, start.column + 1, code, message))
 
-    def replace(self, node: cst.CSTNode, new: str, code: str, old: str) -> None:
-        """Replaces an expression."""
-        self.replacements[node] = new
-        self.report(node, code, f"`{old}` is now `{new}`")
-
-    def target(self, path: str) -> Target | None:
-        """Returns the replacement of a qualified name in this module."""
-        return target_of(path, self.is_tf1)
-
-    def is_carried(self, path: str) -> bool:
-        """Whether the binding of a dotted name is rewritten, so that its uses do not change."""
-        target = self.target(path)
-        return bool(target and target.home and target.parts <= path.count(".") + 1)
-
-    def is_reported(self, path: str) -> bool:
-        """Whether a dotted name without a counterpart is reported where it is bound."""
-        target = self.target(path)
-        return bool(target and not target.home and not target.is_namespace
-                    and target.parts <= path.count(".") + 1)
-
-    def resolve(self, chain: Chain, meaning: Meaning) -> tuple[Target, str] | None:
-        """Returns the replacement of a chain, and the path of its root; reports ambiguity."""
-        rest = "".join(f".{part}" for part in chain.parts[1:])
-        found = {path: self.target(f"{path}{rest}") for path in meaning.paths}
-        legacy = {path: target for path, target in found.items() if target}
-        if not legacy:
-            return None
+def _plan_removals(module: ModuleRewrite,
+                   postponed: Sequence[tuple[Chain, Target]]) -> dict[cst.CSTNode, object]:
+    """Removes `variable = tf.contrib` if every use of the variable was rewritten."""
+    edits: dict[cst.CSTNode, Any] = {}
+    for chain, target in postponed:
         name = ".".join(chain.parts)
-        if not meaning.is_sure:
-            self.report(chain.root, "TEE202", f"`{name}`: `{chain.parts[0]}` may also be "
-                        "something that is not imported; write the name out")
-            return None
-        path, target = min(legacy.items())
-        if len({one.home for one in legacy.values()}) > 1:
-            self.report(chain.root, "TEE202", f"`{name}` is one of "
-                        f"{', '.join(sorted(one.home or 'nothing' for one in legacy.values()))}")
-            return None
-        return target, path
-
-    def _plan_removals(self) -> dict[cst.CSTNode, object]:
-        """Removes `variable = tf.contrib` if every use of the variable was rewritten."""
-        edits: dict[cst.CSTNode, Any] = {}
-        for chain, target in self.postponed:
-            name = ".".join(chain.parts)
-            line, variable = self.bindings.assignment_of(chain.nodes[-1])
-            uses = [use for use in self.bindings.uses(variable)
-                    if not set(use.nodes) & self.replacements.keys()] if variable else []
-            if line is not None and not uses:
-                edits[line] = cst.RemoveFromParent()
-                self.report(line, "TEE108", f"`{variable} = {name}`")
-            elif chain.nodes[-1] not in self.replacements:
-                self.report(chain.root, "TEE201", f"`{name}`: {target.advice}")
-        return edits
-
-    def _rewrite_chain(self, chain: Chain) -> None:
-        meaning = self.bindings.meaning(chain.scope, chain.parts[0])
-        if not any(path.startswith("tensorflow") for path in meaning.paths):
-            return
-        resolved = self.resolve(chain, meaning)
-        if resolved is None or all(map(self.is_reported, meaning.paths)):
-            return
-        target, path = resolved
-        name = ".".join(chain.parts)
-        if not target.home and target.is_namespace and target.parts == name.count(".") + 1 + (
-                path.count(".")):
-            self.postponed.append((chain, target))
-            return
-        if not target.home:
-            self.report(chain.root, "TEE201", f"`{name}`: {target.advice}")
-            return
-        if all(map(self.is_carried, meaning.paths)) and not (
-                meaning.is_star and not self.is_carried(path.rpartition(".")[0])):
-            return
-        index = target.parts - path.count(".") - 1
-        node = chain.nodes[index]
-        if node in self.replacements:
-            return
-        new = self.references.expression(target.home, chain.parts[0], path)
-        self.replace(node, new, "TEE101", ".".join(chain.parts[:index + 1]))
+        line, variable = module.bindings.assignment_of(chain.nodes[-1])
+        uses = [use for use in module.bindings.uses(variable)
+                if not set(use.nodes) & module.replacements.keys()] if variable else []
+        if line is not None and not uses:
+            edits[line] = cst.RemoveFromParent()
+            module.report(line, "TEE108", f"`{variable} = {name}`")
+        elif chain.nodes[-1] not in module.replacements:
+            module.report(chain.root, "TEE201", f"`{name}`: {target.advice}")
+    return edits
 
 
-def rewrite(source: SourceFile, is_tf1: bool) -> Rewritten:
-    """Rewrites one module for explicit imports."""
-    return ModuleRewriter(source, is_tf1).run()
+def _report_cautions(module: ModuleRewrite) -> None:
+    """Reports sessions with an address, TensorFlow passed on as a value, and Keras 3."""
+    for call in matchers.findall(module.source.module, matchers.Call()):
+        assert isinstance(call, cst.Call)
+        _report_session(module, call)
+        for argument in call.args:
+            _report_value(module, call, argument.value)
+    for line in matchers.findall(module.source.module, matchers.Import()):
+        assert isinstance(line, cst.Import)
+        if any(dotted(alias.name)[0] == "keras" for alias in line.names):
+            _report_keras(module, line)
+
+
+def _report_session(module: ModuleRewrite, call: cst.Call) -> None:
+    paths = _paths(module, call.func)
+    if not any(path == f"{root}.{name}" for path in paths for root in _ROOTS
+               for name in _SESSIONS):
+        return
+    first = call.args[0] if call.args else None
+    named = {argument.keyword.value for argument in call.args if argument.keyword}
+    given = first is not None and first.keyword is None and not first.star and not (
+        matchers.matches(first.value, matchers.SimpleString("''") | matchers.SimpleString('""')
+                         | matchers.Name("None")))
+    if given or named & {"target", "master"}:
+        module.report(call, "TEE209", "no server may be at the address; write "
+                      "`tf.compat.v1.Session()` where it is that of a TPU")
+
+
+def _report_value(module: ModuleRewrite, call: cst.Call, value: cst.BaseExpression) -> None:
+    function = (dotted(call.func) or ("",))[-1]
+    if not isinstance(value, cst.Name) or function in _LOOKING:
+        return
+    if set(_paths(module, value)) & {*_ROOTS, "tensorflow.contrib"}:
+        module.report(value, "TEE211", f"`{value.value}` is given to `{function}`, which may "
+                      "use names of the legacy API")
+
+
+def _report_keras(module: ModuleRewrite, line: cst.Import) -> None:
+    module.report(line, "TEE210", "`keras` is Keras 3 from TensorFlow 2.16 on, and Estimators "
+                  "need Keras 2: import `tf_keras` or `tensorflow.keras` instead")
+
+
+def _paths(module: ModuleRewrite, node: cst.BaseExpression) -> list[str]:
+    words = dotted(node)
+    scope = module.bindings.scope_of(_root_of(node)) if words else None
+    if scope is None:
+        return []
+    return [".".join((path, *words[1:]))
+            for path in module.bindings.meaning(scope, words[0]).paths]
+
+
+def _root_of(node: cst.BaseExpression) -> cst.BaseExpression:
+    while isinstance(node, cst.Attribute):
+        node = node.value
+    return node
 
 
 class _Replace(cst.CSTTransformer):

@@ -28,9 +28,9 @@ from tpu_estimator_embedding.migration.constructor_arguments import OF_TRAINER, 
 from tpu_estimator_embedding.migration.effects import NameTable, Problem
 from tpu_estimator_embedding.migration.forward_rewrite import ForwardRewrite, holds
 from tpu_estimator_embedding.migration.model_fn_parts import NotSplitError, Parts
+from tpu_estimator_embedding.migration.module_rewrite import Rewritten
 from tpu_estimator_embedding.migration.report import Finding
 from tpu_estimator_embedding.migration.source_file import SourceFile, UnreadableError, parse
-from tpu_estimator_embedding.migration.to_imports import Rewritten
 from tpu_estimator_embedding.migration.train_op import STEP_CALLS
 
 # Stage -> class of `tpu_estimator_embedding.trainer` in the place of TPUEstimator.
