@@ -207,7 +207,8 @@ def _in_contrib(parts: tuple[str, ...]) -> Target:
         name = below[count]
         if f"{module}.{name}" in contents.INSTEAD:
             home = ""
-        home = found.names.get(name, "").replace(":", ".") or (home and f"{home}.{name}")
+        own = found.names.get(name) or found.otherwise.get(name, "")
+        home = own.replace(":", ".") or (home and f"{home}.{name}")
         return Target(count + 2, _today(home), advice=_instead(module, name))
     return Target(min(len(parts), 3), "", is_namespace=len(parts) == 2, advice=_instead(*below[:2]))
 
