@@ -9,9 +9,13 @@ import tensorflow as tf
 
 from tpu_estimator_embedding import mid_level
 from tpu_estimator_embedding.trainer import columns
-from tpu_estimator_embedding.trainer.estimator_arguments import check_no_sessions, check_steps
 from tpu_estimator_embedding.trainer.forward import ModeKeys
-from tpu_estimator_embedding.trainer.trainer import Trainer, Variables
+from tpu_estimator_embedding.trainer.trainer import (
+    Trainer,
+    Variables,
+    check_no_sessions,
+    check_steps,
+)
 
 
 class KerasTrainer(Trainer):

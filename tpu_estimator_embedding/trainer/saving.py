@@ -9,6 +9,8 @@ from typing import Any
 import numpy as np
 import tensorflow as tf
 
+from tpu_estimator_embedding.checkpoint.reading import read_checkpoint
+
 _DEFAULT_SECONDS = 600  # as in RunConfig
 
 
@@ -111,3 +113,28 @@ class Saving:
 
 def _is_of_tf2(path: str) -> bool:
     return bool(tf.train.load_checkpoint(path).has_tensor("_CHECKPOINTABLE_OBJECT_GRAPH"))
+
+
+def read_values(path: str) -> Callable[[str], np.ndarray] | None:
+    """Returns a function of names in a checkpoint of the Estimator; None if it is of TF2.
+
+    Tables have their rows in the order of ids, whatever hosts saved them.
+
+    Raises:
+        FileNotFoundError: there is no such checkpoint.
+    """
+    contents = read_checkpoint(path)
+    if contents.form != "v1":
+        return None
+    tables = {table.key(slot): tensor for table in contents.tables.values()
+              for slot, tensor in table.tensors()}
+
+    def value(name: str) -> np.ndarray:
+        if name in tables:
+            return tables[name].read_rows(0, tables[name].shape[0])
+        if name not in contents.variables:
+            raise ValueError(f"The checkpoint {path!r} has no variable {name!r}, but "
+                             f"{sorted((*tables, *contents.variables))}.")
+        return contents.variables[name].read()
+
+    return value
