@@ -76,6 +76,10 @@ WHEN_BUILT = {
                 "must be integers.*map strings to ids in input_fn"),
     "floats": (dict_spec, lambda: {"f": tf.constant([1.0])}, ValueError,
                r"`ids of feature 'f'` must be integers, got 'float32'\."),
+    "scalar": (dict_spec, lambda: {"f": tf.constant(1)}, ValueError,
+               r"Feature 'f': the ids are a scalar.* Batch the dataset"),
+    "doubly ragged": (dict_spec, lambda: {"f": tf.ragged.constant([[[1, 2], []], [[3]]])},
+                      ValueError, "Feature 'f': .* of ragged rank 2.*merge_dims"),
     "missing feature": (dict_spec, lambda: {"g": sparse()}, ValueError,
                         r"`features` must be with the embedding feature 'f', got \['g'\]\. "
                         "Return it from input_fn"),

@@ -210,11 +210,20 @@ def saved_layouts(checkpoint: str) -> dict[str, TableLayout]:
 
     Args:
         checkpoint: a checkpoint, or a directory, whose latest checkpoint is read.
+
+    Raises:
+        tf.errors.DataLossError: if a data file is truncated.
     """
     reader = tf.train.load_checkpoint(checkpoint)
     if not reader.has_tensor(TABLE_LAYOUTS_KEY):
         return {}
-    return parse_table_layouts(reader.get_tensor(TABLE_LAYOUTS_KEY))
+    try:
+        record = reader.get_tensor(TABLE_LAYOUTS_KEY)
+    except IndexError as error:  # what TensorFlow's reader makes of its OutOfRangeError
+        raise tf.errors.DataLossError(
+            None, None, f"{checkpoint} is truncated: {error}. Restore its data files, or write the "
+            "name of an earlier checkpoint into the file `checkpoint` of its directory.") from error
+    return parse_table_layouts(record)
 
 
 def layout_in(checkpoint: str, layouts: Mapping[str, TableLayout], key: str, present: TableLayout,

@@ -1,6 +1,7 @@
 # SPDX-License-Identifier: Apache-2.0
 """Checkpoints whose tables have different shapes: the error, and the fix that it names."""
 
+import os
 import re
 import shlex
 
@@ -8,8 +9,10 @@ import numpy as np
 import pytest
 import tensorflow as tf
 
+from tests.checkpoint.saved import save_v1, variables
 from tests.estimator import counting
-from tpu_estimator_embedding import cli
+from tpu_estimator_embedding import checkpoint, cli
+from tpu_estimator_embedding.checkpoint import savers
 from tpu_estimator_embedding.config.feature_config import FeatureConfig
 from tpu_estimator_embedding.config.optimization_parameters import AdagradParameters
 from tpu_estimator_embedding.config.table_config import TableConfig
@@ -60,3 +63,10 @@ def test_other_dimension_has_no_command(tmp_path):
     with pytest.raises(ValueError, match=r"must be \[5,3\], as in this program, got \[5, 2\]\. Its "
                        "dimension cannot change: train in a new model_dir"):
         train(tmp_path, 5, dim=3)
+
+
+def test_truncated_data_file_is_named(tmp_path):
+    checkpoint.reshard(save_v1(tmp_path / "v1", variables()), tmp_path / "cut", 3, "mod")
+    os.truncate(next(tmp_path.glob("cut.data*")), 1)
+    with pytest.raises(tf.errors.DataLossError, match=f"{tmp_path}/cut is truncated.* earlier"):
+        savers.saved_layouts(str(tmp_path / "cut"))

@@ -130,6 +130,13 @@ def _ids_of(feature: FeaturePlan, features: Mapping[str, Any]) -> Any:
         "instance.")
     checks.check(ids.dtype.is_integer, f"ids of feature {feature.name!r}", "integers",
                  ids.dtype.name)
+    if ids.shape.rank == 0:
+        raise ValueError(f"Feature {feature.name!r}: the ids are a scalar, without a dimension of "
+                         "samples. Batch the dataset in input_fn, or give ids of shape [batch].")
+    if isinstance(ids, tf.RaggedTensor) and ids.ragged_rank > 1:
+        raise ValueError(f"Feature {feature.name!r}: the ids are a RaggedTensor of ragged rank "
+                         f"{ids.ragged_rank}, and only rank 1 can be looked up. Call "
+                         "ids.merge_dims(1, -1) in input_fn.")
     return ids
 
 
