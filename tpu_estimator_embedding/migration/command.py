@@ -170,7 +170,8 @@ def _put_out(args: argparse.Namespace, files: Sequence[MigratedFile]) -> None:
         for path in programs.write_in_place(files):
             print(f"written: {path}")
     elif args.output:
-        print(f"written: {len(programs.write_to(args.output, files))} files below {args.output}")
+        number = len(programs.write_to(args.output, files))
+        print(f"written: {number} {'file' if number == 1 else 'files'} below {args.output}")
     else:
         sys.stdout.flush()
         for line in programs.diff(files):

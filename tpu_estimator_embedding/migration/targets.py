@@ -220,5 +220,7 @@ def _today(home: str) -> str:
 
 
 def _instead(module: str, name: str = "") -> str:
-    return contents.INSTEAD.get(f"{module}.{name}") or contents.INSTEAD.get(
-        module.split(".")[0]) or "TensorFlow has nothing of that name any more."
+    path = f"{module}.{name}"
+    return (contents.INSTEAD.get(path) or contents.WITHOUT_CONTRIB.get(path)
+            or contents.INSTEAD.get(module.split(".")[0])
+            or "TensorFlow has nothing of that name any more.")

@@ -260,3 +260,13 @@ INSTEAD = {
     "tpu.TPUDistributionStrategy": "Use tf.distribute.experimental.TPUStrategy.",
     "tpu.keras_to_tpu_model": "Use tf.distribute.experimental.TPUStrategy.",
 }
+
+# Path below tf.contrib of a name of tf-slim -> what a program that leaves tf.contrib uses, where that
+# is not in tf.layers.
+WITHOUT_CONTRIB = {
+    f"layers.{name}": f"Use tf_slim.{home} (`pip install tf-slim`), or {new}."
+    for name, home, new in (
+        ("dense_to_sparse", "layers.dense_to_sparse",
+         "tf.sparse.from_dense, which leaves out zeros"),
+        ("l1_regularizer", "l1_regularizer", "tf.keras.regularizers.l1(scale)"),
+        ("l2_regularizer", "l2_regularizer", "tf.keras.regularizers.l2(scale / 2)"))}
