@@ -261,8 +261,8 @@ INSTEAD = {
     "tpu.keras_to_tpu_model": "Use tf.distribute.experimental.TPUStrategy.",
 }
 
-# Path below tf.contrib of a name of tf-slim -> what a program that leaves tf.contrib uses, where that
-# is not in tf.layers.
+# Path below tf.contrib of a name of tf-slim -> what a program that leaves tf.contrib uses, where
+# that is not in tf.layers.
 WITHOUT_CONTRIB = {
     f"layers.{name}": f"Use tf_slim.{home} (`pip install tf-slim`), or {new}."
     for name, home, new in (
