@@ -46,7 +46,7 @@ GRAPHS = (
             "functions copied for a replica"),
     *_names("tensorflow.core.framework.node_def_pb2", "NodeDef", "nodes copied for a replica"),
     *_members("tensorflow.python.framework.ops", "Operation",
-              "_add_control_input _add_control_inputs _control_outputs "
+              "_add_control_inputs _control_outputs "
               "_get_control_flow_context _update_input",
               "connects the graph of a model_fn to the engine, and copies it for replicas"),
     *_members("tensorflow.python.framework.ops", "Graph", "_get_control_flow_context",

@@ -20,6 +20,7 @@ from typing import Any
 
 import tensorflow as tf
 
+from tpu_estimator_embedding.ops.graph_rewrites import wait_for
 from tpu_estimator_embedding.types import Tensor
 
 _PREFIX = "tpu_estimator_embedding/"
@@ -183,8 +184,8 @@ def _check_before(op: tf.Operation, permit: Tensor) -> None:
         one = tf.constant(1, tf.int64)
     with tf.control_dependencies([*arrived, *op.control_inputs]):
         # Counts, because TensorFlow drops a read that nobody uses, and the addition of 0.
-        op._add_control_input(_at(permit, tf.raw_ops.AssignAddVariableOp, resource=permit,
-                                  value=one))
+        used = _at(permit, tf.raw_ops.AssignAddVariableOp, resource=permit, value=one)
+    wait_for(op, [used])
 
 
 def _is_on_server(device: str) -> bool:

@@ -28,6 +28,7 @@ from tpu_estimator_embedding.engine.step import StepGradients, StepIdsOnServers
 from tpu_estimator_embedding.estimator.cluster.server_slots import ServerSlots
 from tpu_estimator_embedding.estimator.cluster.tasks import Workers
 from tpu_estimator_embedding.estimator.replicas.replicate_step import cross_replica_sums
+from tpu_estimator_embedding.ops.graph_rewrites import count_after, set_input
 from tpu_estimator_embedding.ops.nests import tensors_of, with_tensors
 from tpu_estimator_embedding.types import Tensor
 
@@ -182,7 +183,7 @@ def synchronize(workers: Workers, engine: PartitionedEmbedding, ids: StepIdsOnSe
                if ids is not None
                for write in _update_host(engine, workers, ids, host, host_step,
                                          others[f"host{host}"])]
-    _count_after(updates)
+    count_after(updates)  # then workers read new rows
     with tf.control_dependencies([train_op, *updates]):
         ended = slots.end_update()
     with tf.control_dependencies([ended]):
@@ -208,7 +209,7 @@ def _sums_of_update(train_op: tf.Operation) -> list[tf.Operation]:
 
 def _add_to_sum(op: tf.Operation, others: Sequence[Tensor]) -> None:
     parts = [op.inputs[0], *others]
-    op._update_input(0, tf.concat(parts, 0) if tpu_ops.is_gathered(op) else tf.add_n(parts))
+    set_input(op, 0, tf.concat(parts, 0) if tpu_ops.is_gathered(op) else tf.add_n(parts))
 
 
 def _update_host(engine: PartitionedEmbedding, workers: Workers, ids: StepIdsOnServers, host: int,
@@ -218,14 +219,6 @@ def _update_host(engine: PartitionedEmbedding, workers: Workers, ids: StepIdsOnS
         merged = ids.merged(plan, host, [own, *(with_tensors(own, values)
                                                 for values in others)])
     return ids.update_host(plan, engine.variables, host, merged)
-
-
-def _count_after(updates: Sequence[tf.Operation]) -> None:
-    """Makes the step count after the updates of tables: then workers read new rows."""
-    for consumer in tf.compat.v1.train.get_global_step().handle.consumers():
-        is_initializer = consumer.name.startswith("global_step/")
-        if consumer.type.startswith("Assign") and not is_initializer:
-            consumer._add_control_inputs(list(updates))
 
 
 def _ancestors(ops: Sequence[tf.Operation]) -> set[tf.Operation]:

@@ -16,6 +16,7 @@ from tensorflow.core.framework import function_pb2, node_def_pb2
 
 from tpu_estimator_embedding import checks
 from tpu_estimator_embedding.estimator.replicas import op_kinds
+from tpu_estimator_embedding.ops.graph_rewrites import wait_for
 from tpu_estimator_embedding.types import Tensor
 
 
@@ -114,7 +115,7 @@ def copy_subgraph(targets: Sequence[Tensor], replaced: Mapping[Tensor, Tensor],
     copies = tf.import_graph_def(graph_def, name=scope, input_map=outside, return_elements=[
         *copied_targets, *(op.name for op in waits)])
     for copy, awaited in zip(copies[len(copied_targets):], waits.values(), strict=True):
-        copy._add_control_inputs(awaited)
+        wait_for(copy, awaited)
     copied = iter(copies)
     return [next(copied) if target.op in ops else inputs.get(target.name, target)
             for target in targets]

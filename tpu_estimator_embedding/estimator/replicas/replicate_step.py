@@ -19,6 +19,7 @@ from tpu_estimator_embedding.compat import upstream
 from tpu_estimator_embedding.compat.stand_ins import tpu_ops
 from tpu_estimator_embedding.estimator.replicas import op_kinds
 from tpu_estimator_embedding.estimator.replicas.graph_copy import copy_subgraph
+from tpu_estimator_embedding.ops.graph_rewrites import set_input
 from tpu_estimator_embedding.types import Tensor
 
 
@@ -118,7 +119,7 @@ def _connect_sum(addends: Sequence[Tensor], outputs: Sequence[Tensor],
         parts = [addends[replica] for replica in group]
         total = tf.concat(parts, 0) if is_gathered else tf.add_n(parts)
         for replica in group:
-            outputs[replica].op._update_input(0, total)
+            set_input(outputs[replica].op, 0, total)
 
 
 def _device(index: int) -> str | None:

@@ -50,7 +50,12 @@ from tpu_estimator_embedding.estimator.step.table_names import (
     name_tables,
     recorded_scopes,
 )
-from tpu_estimator_embedding.ops.late_tensors import late_tensor, set_late_tensor
+from tpu_estimator_embedding.ops.graph_rewrites import (
+    count_after,
+    late_tensor,
+    replace_uses,
+    set_late_tensor,
+)
 from tpu_estimator_embedding.ops.nests import tensors_of
 from tpu_estimator_embedding.optimizers.frequency_estimator import FrequencyEstimator
 from tpu_estimator_embedding.plan.embedding_plan import EmbeddingPlan, TablePlan
@@ -179,7 +184,7 @@ def _look_up_joined(engine: PartitionedEmbedding, ids: StepIds, activations: Sta
         return None
     with tf.device("/device:CPU:0"):
         joined = engine.lookup_joined(cast(JoinableStepIds, ids), found.tables)
-    joined_tables.replace(found, joined)
+    replace_uses(found.tensor, joined)
     return found._replace(tensor=joined)
 
 
@@ -235,10 +240,7 @@ def _read_before_counted(step: Tensor) -> None:
     consumers = tf.compat.v1.train.get_global_step().handle.consumers()
     reads = [op for op in consumers if op.type == "ReadVariableOp" and not op.control_inputs]
     reads += [step.op, training_util._get_or_create_global_step_read().op]
-    for consumer in consumers:
-        is_initializer = consumer.name.startswith("global_step/")
-        if consumer.type.startswith("Assign") and not is_initializer:
-            consumer._add_control_inputs(reads)
+    count_after(reads)
 
 
 def _connect(stand_ins: Stacked, activations: Stacked) -> None:

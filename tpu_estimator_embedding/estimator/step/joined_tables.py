@@ -56,15 +56,6 @@ def find_concatenation(plan: EmbeddingPlan, activations: Mapping[str, Tensor]
     return None
 
 
-def replace(concatenation: Concatenation, activations: Tensor) -> None:
-    """Uses `activations` wherever the concatenation was used."""
-    activations.set_shape(concatenation.tensor.shape)
-    for consumer in concatenation.tensor.consumers():
-        for index, used in enumerate(consumer.inputs):
-            if used.name == concatenation.tensor.name:
-                consumer._update_input(index, activations)
-
-
 def columns(plan: EmbeddingPlan, activations: Tensor, tables: Sequence[str]) -> dict[str, Tensor]:
     """Returns table name -> its columns, for consumers other than the concatenation."""
     ones, sliced, column = tf.ones([2], tf.int32), {}, 0
