@@ -16,7 +16,7 @@ import tensorflow as tf
 from tpu_estimator_embedding.engine.partitioned_embedding import PartitionedEmbedding
 from tpu_estimator_embedding.engine.stacked_activations import split_activations, stack_gradients
 from tpu_estimator_embedding.ops.gradient_tap import tap_graph_gradient
-from tpu_estimator_embedding.ops.graph_rewrites import late_tensor, set_late_tensor
+from tpu_estimator_embedding.ops.graph_rewrites import late_tensor, set_late_tensor, wait_for
 from tpu_estimator_embedding.plan.embedding_plan import TablePlan
 from tpu_estimator_embedding.types import Tensor
 from tpu_estimator_embedding.v1_engine.core_queue import Batch, CoreQueue, Share
@@ -205,7 +205,7 @@ def _read_before(step: Tensor, receipts: Iterable[Receipt]) -> None:
     starts = [receipt.start for receipt in receipts if receipt.start.graph is step.graph]
     if not needed_by([step.op], starts):
         for start in starts:
-            start._add_control_input(step.op)
+            wait_for(start, [step.op])
 
 
 def needed_by(operations: Iterable[tf.Operation],
