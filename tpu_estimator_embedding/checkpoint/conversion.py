@@ -2,7 +2,6 @@
 """Converts checkpoints to another form, another layout or another vocabulary."""
 
 import dataclasses
-import numbers
 import os
 import pathlib
 import re
@@ -219,7 +218,7 @@ def _changed(contents: CheckpointContents, resize: Mapping[str, int | Resize],
                   for name, table in tables.items()}
     variables = dict(contents.variables)
     if global_step is not None:
-        checks.check(isinstance(global_step, numbers.Integral) and global_step >= 0, "global_step",
+        checks.check(isinstance(global_step, int | np.integer) and global_step >= 0, "global_step",
                      "an int of at least 0", global_step)
         variables["global_step"] = ArrayTensor(np.array(global_step, np.int64))
     return dataclasses.replace(contents, tables=tables, variables=variables)

@@ -14,7 +14,7 @@ got False.
 import dataclasses
 import math
 import numbers
-from typing import Any
+from typing import Any, cast
 
 from tpu_estimator_embedding import checks, other_api
 from tpu_estimator_embedding.config.former_keywords import former_keywords
@@ -57,7 +57,7 @@ class _OptimizationParameters:
     def __post_init__(self) -> None:
         check_learning_rate(self.learning_rate)
         _check_flag(self.use_gradient_accumulation)
-        for field in dataclasses.fields(self):
+        for field in dataclasses.fields(cast(Any, self)):  # every subclass is a dataclass
             _check_value(field, getattr(self, field.name))
         for least, most in (("clip_weight_min", "clip_weight_max"),
                             ("clip_gradient_min", "clip_gradient_max")):
