@@ -30,3 +30,12 @@ def test_limit_must_be_positive(number, capsys):
     with pytest.raises(SystemExit):
         parse("--steps-per-run", number, "train.py")
     assert "argument --steps-per-run" in capsys.readouterr().err
+
+
+@pytest.mark.parametrize("option", ["--cores", "--steps-per-run", "--checkpoint-num-hosts"])
+@pytest.mark.parametrize("value", ["0", "x", "2.5"])
+def test_number_below_1_or_no_integer_is_refused(option, value, capsys):
+    with pytest.raises(SystemExit) as stopped:
+        parse(option, value, "train.py")
+    assert stopped.value.code == 2
+    assert f"{option}: must be an integer of at least 1, got '{value}'" in capsys.readouterr().err

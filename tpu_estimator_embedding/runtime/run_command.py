@@ -50,7 +50,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     level.add_argument("--verbose", dest="level", action="store_const", const="verbose",
                        help="log all messages of TensorFlow from INFO on, also those that it "
                        "writes while it is loaded, and all deprecations")
-    parser.add_argument("--checkpoint-num-hosts", metavar="N",
+    parser.add_argument("--checkpoint-num-hosts", type=_positive, metavar="N",
                         help="number of hosts that wrote the checkpoint to restore; needed with "
                         "partition_strategy='mod' if a TPU or version 0.1 wrote it")
     parser.add_argument("--statistics", type=_statistics, metavar="every=N",
@@ -73,7 +73,7 @@ def run(args: argparse.Namespace) -> int:
               "`run --help` lists the options.", file=sys.stderr)
         return 2
     if args.checkpoint_num_hosts:  # in the environment, so that started processes inherit it
-        os.environ[CHECKPOINT_NUM_HOSTS] = args.checkpoint_num_hosts
+        os.environ[CHECKPOINT_NUM_HOSTS] = str(args.checkpoint_num_hosts)
     if args.statistics:
         os.environ[settings.VARIABLE] = args.statistics
     if args.synchronous:
@@ -98,7 +98,6 @@ def _statistics(text: str) -> str:
 
 
 def _positive(text: str) -> int:
-    number = int(text)
-    if number < 1:
-        raise argparse.ArgumentTypeError(f"must be 1 or more, got {text}")
-    return number
+    if not text.isdecimal() or int(text) < 1:
+        raise argparse.ArgumentTypeError(f"must be an integer of at least 1, got {text!r}")
+    return int(text)
