@@ -1,10 +1,12 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Makes a session run a loop of steps, as on a TPU.
+"""Runs of a session: loops of steps, as on a TPU, and callables that bypass `Session.run`.
 
-All steps of a loop except the last run here, right before the session runs the last one with the
-fetches of hooks. There is no Estimator code between them: a step is one call of a callable that
-the session made once. Each step does what a TPU does in every step: train or evaluate, and run
-host calls when they are due.
+All steps of a loop except the last run in `StepLoop`, right before the session runs the last one
+with the fetches of hooks. There is no Estimator code between them: a step is one call of a callable
+that the session made once. Each step does what a TPU does in every step: train or evaluate, and run
+host calls when they are due. `RepeatedRuns` makes such callables for the runs that remain: a
+MonitoredSession fetches the same nest of tensors in most of them, and `Session.run` takes the nest
+apart every time, which takes longer than a small step.
 """
 
 import math
