@@ -264,9 +264,5 @@ INSTEAD = {
 # Path below tf.contrib of a name of tf-slim -> what a program that leaves tf.contrib uses, where
 # that is not in tf.layers.
 WITHOUT_CONTRIB = {
-    f"layers.{name}": f"Use tf_slim.{home} (`pip install tf-slim`), or {new}."
-    for name, home, new in (
-        ("dense_to_sparse", "layers.dense_to_sparse",
-         "tf.sparse.from_dense, which leaves out zeros"),
-        ("l1_regularizer", "l1_regularizer", "tf.keras.regularizers.l1(scale)"),
-        ("l2_regularizer", "l2_regularizer", "tf.keras.regularizers.l2(scale / 2)"))}
+    "layers.dense_to_sparse": "Use tf_slim.layers.dense_to_sparse (`pip install tf-slim`), or "
+                              "tf.sparse.from_dense, which leaves out zeros."}
