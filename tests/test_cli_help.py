@@ -21,7 +21,8 @@ def test_help_and_wrong_arguments_are_answered_without_tensorflow(tmp_path):
             assert "tensorflow" not in sys.modules, arguments
             return status
 
-        assert answer("--help") == answer("--version") == 0
+        assert answer("--help") == answer("--version") == answer("run", "--help") == 0
+        assert not {"numpy", "tensorboard"} & sys.modules.keys()  # `run` starts every program
         assert [answer(verb, "--help") for verb in cli.VERBS] == [0] * len(cli.VERBS)
         assert [answer(verb, "--nothing") for verb in cli.VERBS] == [2] * len(cli.VERBS)
         for wrong in (["--examples", "many"], ["--examples", "9"], ["--batch-size", "0"],

@@ -13,8 +13,9 @@ from tpu_estimator_embedding.checkpoint.stored_tensor import (
     BLOCK_BYTES,
     ArrayTensor,
     TextTensor,
+    rows_by_id,
 )
-from tpu_estimator_embedding.checkpoint.table_layouts import TableLayout, rows_by_id
+from tpu_estimator_embedding.checkpoint.table_layouts import TableLayout
 
 DTYPES = [tf.float32, tf.float64, tf.float16, tf.int8, tf.int16, tf.int32, tf.int64, tf.uint8,
           tf.uint16, tf.uint32, tf.uint64, tf.bool, tf.complex64, tf.complex128]

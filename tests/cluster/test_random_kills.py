@@ -12,13 +12,13 @@ import time
 
 import pytest
 import tensorflow as tf
-from tpu_estimator_embedding.demo.inputs import make_input_fn
 
 import tpu_estimator_embedding
 from tests.cluster.faults import FaultyCluster, check_checkpoints
 from tpu_estimator_embedding.cluster.task import new_tasks, run_command
 from tpu_estimator_embedding.demo import training
 from tpu_estimator_embedding.demo.click_logs import ClickLogs
+from tpu_estimator_embedding.demo.model import make_input_fn
 
 NUM_KILLS = int(os.environ.get("NUM_KILLS", "30"))
 NUM_EXAMPLES = int(os.environ.get("NUM_EXAMPLES", "4000000"))

@@ -42,6 +42,8 @@ from tpu_estimator_embedding.checkpoint.stored_tensor import (
 )
 from tpu_estimator_embedding.checkpoint.table_layouts import TableLayout, part_starts, rows_by_part
 
+Advance = Callable[[int], object]  # called with the number of bytes of every write
+
 
 class Piece:
     """One slice of a tensor, a region of a data file.
@@ -248,9 +250,6 @@ def _pieces(key: bytes, entry: Entry, entries: Mapping[bytes, Entry],
                      for (start, length), whole in zip(extents, entry.shape, strict=True))
         pieces.append(Piece(files[stored.shard], stored, full))
     return sorted(pieces, key=lambda piece: piece.extents)
-
-
-Advance = Callable[[int], object]  # called with the number of bytes of every write
 
 
 class _Region:

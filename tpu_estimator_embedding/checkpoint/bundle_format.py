@@ -40,6 +40,10 @@ _MESSAGES: Mapping[str, Mapping[str, tuple[int, str]]] = {
     "Slice": {"extent": (1, "repeated Extent")},
     "Extent": {"start": (1, "int64"), "length": (2, "int64")},
 }
+_MAGIC = struct.pack("<Q", 0xDB4775248B80FB57)
+_FOOTER_SIZE = 48
+_TRAILER_SIZE = 5  # compression and checksum after each block
+_DELTA = 0xA282EAD8  # of masked checksums
 
 
 def _message_classes() -> dict[str, Any]:
@@ -161,11 +165,6 @@ def _ordered_signed(value: int) -> bytes:
     return bytes(byte ^ 0xFF for byte in content) if value < 0 else content
 
 
-_MAGIC = struct.pack("<Q", 0xDB4775248B80FB57)
-_FOOTER_SIZE = 48
-_TRAILER_SIZE = 5  # compression and checksum after each block
-
-
 def format_index(items: Mapping[bytes, bytes]) -> bytes:
     """Returns the bytes of an index file with `items`."""
     keys = sorted(items)
@@ -192,8 +191,8 @@ def parse_index(content: bytes) -> dict[bytes, bytes]:
 
 
 def _block(items: list[tuple[bytes, bytes]]) -> bytes:
-    content, restarts = b"", []
-    parts = []
+    restarts: list[int] = []
+    parts: list[bytes] = []
     size = 0
     for key, value in items:  # without key compression: an index is small compared with its tables
         restarts.append(size)
@@ -274,9 +273,6 @@ def _crc_of_lengths(lengths: list[int]) -> int:
     """Returns the checksum of lengths as 32-bit ints (64-bit from 4 GiB on), not as varints."""
     return crc32c(b"".join(struct.pack("<Q" if length >> 32 else "<I", length)
                            for length in lengths))
-
-
-_DELTA = 0xA282EAD8
 
 
 def crc32c(content: bytes | memoryview, crc: int = 0) -> int:

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Converts checkpoints to another form, another layout or another vocabulary."""
+"""Converts checkpoints to another format, another layout or another vocabulary."""
 
 import dataclasses
 import os

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""The files of a checkpoint: their paths, and outputs that get their names when complete."""
+"""The files of a checkpoint: their paths, outputs that get their names when complete, progress."""
 
 import contextlib
 import os
@@ -14,6 +14,7 @@ from tpu_estimator_embedding import checks
 
 STATE_FILE = "checkpoint"  # contains the name of the newest checkpoint of a directory
 _FILE_ENDING = re.compile(r"\.(index|data-\d{5}-of-\d{5})$")
+_DELAY = 1  # seconds; shorter work shows no progress bar
 
 
 def index_file(prefix: pathlib.Path) -> pathlib.Path:
@@ -145,9 +146,6 @@ def _flush(path: pathlib.Path) -> None:
         os.fsync(descriptor)
     finally:
         os.close(descriptor)
-
-
-_DELAY = 1  # seconds; shorter work shows no bar
 
 
 class _Bar(tqdm.tqdm):

@@ -18,6 +18,9 @@ from tpu_estimator_embedding import checks
 from tpu_estimator_embedding.optimizers.registry import has_record, rules
 from tpu_estimator_embedding.optimizers.update_rule import UpdateRule
 
+_Key = TypeVar("_Key", bound=Hashable)
+_Value = TypeVar("_Value")
+
 _SLOTS = {rule.__name__: rule.record.slots for rule in rules()}
 
 # Optimizer -> slot -> suffix after the name of the table and a slash.
@@ -33,6 +36,8 @@ GROWING_SLOTS = frozenset(slot.name for slots in _SLOTS.values() for slot in slo
                           if isinstance(slot.initial_value, str))
 
 SLOT_NAMES = frozenset(slot for slots in SLOT_SUFFIXES.values() for slot in slots)
+_OF_COLUMN = re.compile(r"(?:^|/)([^/]+)_embedding/embedding_weights(?:_\d+)?$")
+_SHOWN = 8  # paths in a message
 
 
 def slots_of(table: str, keys: Collection[str]) -> tuple[str | None, dict[str, str]]:
@@ -90,13 +95,6 @@ def slot_variable_names(table_variable_name: str, rule: UpdateRule) -> dict[str,
     checks.check(has_record(type(rule)), "rule",
                  f"one of {', '.join(kind.__name__ for kind in rules())}", rule)
     return {slot.name: f"{table_variable_name}/{slot.suffix}" for slot in rule.record.slots}
-
-
-_Key = TypeVar("_Key", bound=Hashable)
-_Value = TypeVar("_Value")
-
-_OF_COLUMN = re.compile(r"(?:^|/)([^/]+)_embedding/embedding_weights(?:_\d+)?$")
-_SHOWN = 8  # paths in a message
 
 
 class Names:

@@ -24,13 +24,12 @@ from tpu_estimator_embedding.checkpoint.keras_rs_format import (
 )
 from tpu_estimator_embedding.checkpoint.names import SHARED_SUFFIXES, SLOT_SUFFIXES, Names, slots_of
 from tpu_estimator_embedding.checkpoint.npz_format import read_npz
-from tpu_estimator_embedding.checkpoint.stored_tensor import StoredTensor
+from tpu_estimator_embedding.checkpoint.stored_tensor import StoredTensor, rows_by_id
 from tpu_estimator_embedding.checkpoint.table_layouts import (
     TABLE_LAYOUTS_KEY,
     TableLayout,
     parse_table_layouts,
     part_starts,
-    rows_by_id,
 )
 from tpu_estimator_embedding.checkpoint.tf2_format import (
     GRAPH_KEY,
@@ -40,6 +39,10 @@ from tpu_estimator_embedding.checkpoint.tf2_format import (
 )
 
 FORMATS = ("v1", "tf2", "tpu-embedding-layer", "keras-rs", "npz")
+Tensors = Mapping[str, StoredTensor]
+
+_OWN_SUFFIXES = frozenset(suffix for slots in SLOT_SUFFIXES.values()
+                          for suffix in slots.values()) - SHARED_SUFFIXES
 
 
 @dataclasses.dataclass(frozen=True)
@@ -77,8 +80,8 @@ def read_checkpoint(path: str | os.PathLike[str], form: str | None = None,
 
     Raises:
         FileNotFoundError: if a file is missing.
-        ValueError: if it is damaged, in another format or of another format, or `reading` does not
-            apply to it.
+        ValueError: if it is damaged, in no known format or in another than `form`, or `reading`
+            does not apply to it.
     """
     if form is not None:
         checks.check_one_of("form", FORMATS, form)
@@ -151,12 +154,6 @@ def _check_form(contents: CheckpointContents, form: str | None) -> CheckpointCon
         raise ValueError(f"`checkpoint` {contents.path} has the format {contents.form!r}, not "
                          f"{form!r}.")
     return contents
-
-
-Tensors = Mapping[str, StoredTensor]
-
-_OWN_SUFFIXES = frozenset(suffix for slots in SLOT_SUFFIXES.values()
-                          for suffix in slots.values()) - SHARED_SUFFIXES
 
 
 def find_tables(tensors: Tensors, layouts: Mapping[str, TableLayout],

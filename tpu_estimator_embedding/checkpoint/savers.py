@@ -52,6 +52,7 @@ _saver_save = saver.Saver.save
 _set_initializer = checkpoint_utils._set_checkpoint_initializer
 
 _LEFT_BEHIND = ("*_temp", "*.tempstate*")  # by a save of TensorFlow that failed
+_UPDATES = ("TpuEmbeddingUpdate", "TpuEmbeddingMeasuredUpdate")
 
 
 def teach_savers() -> None:
@@ -270,9 +271,6 @@ def save(own: Any, sess: Any, save_path: str, *args: Any, **kwargs: Any) -> str 
 def _left_behind(save_path: str) -> set[str]:
     return {path for pattern in _LEFT_BEHIND
             for path in tf.io.gfile.glob(glob.escape(str(save_path)) + pattern)}
-
-
-_UPDATES = ("TpuEmbeddingUpdate", "TpuEmbeddingMeasuredUpdate")
 
 
 def of_one_step(tables: Sequence[Any]) -> Iterator[Any]:

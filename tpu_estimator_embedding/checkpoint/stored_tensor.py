@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""A tensor in a file of any format: reads rows, or all bytes."""
+"""A tensor in a file of any format, or in memory: reads rows, or all bytes."""
 
 import abc
 from collections.abc import Iterator
@@ -9,6 +9,7 @@ import numpy as np
 from tensorboard.compat.proto import types_pb2
 
 from tpu_estimator_embedding.checkpoint.bundle_format import encode_string
+from tpu_estimator_embedding.checkpoint.table_layouts import TableLayout, part_starts
 
 STRING: int = types_pb2.DT_STRING
 BLOCK_BYTES = 8 << 20  # read and written at once; small compared with the limit on memory
@@ -142,3 +143,32 @@ class TextTensor(StoredTensor):
 
     def chunks(self) -> Iterator[bytes | memoryview]:
         yield self._stored
+
+
+class RowsById(StoredTensor):
+    """A saved table whose rows are read by id."""
+
+    def __init__(self, saved: StoredTensor, layout: TableLayout):
+        super().__init__(saved.dtype, saved.shape)
+        self._saved, self._starts = saved, part_starts(layout)
+
+    def read_rows(self, start: int, stop: int) -> np.ndarray:
+        parts = len(self._starts) - 1
+        rows = np.empty((stop - start, *self.shape[1:]), self.numpy_dtype)
+        for part in range(parts):
+            first, last = _rows_below(start, part, parts), _rows_below(stop, part, parts)
+            if first < last:
+                begin = self._starts[part]
+                rows[first * parts + part - start::parts] = self._saved.read_rows(
+                    begin + first, begin + last)
+        return rows
+
+
+def rows_by_id(saved: StoredTensor, layout: TableLayout) -> StoredTensor:
+    """Returns a view of a saved table whose row i is id i."""
+    return saved if layout.is_by_id else RowsById(saved, layout)
+
+
+def _rows_below(bound: int, part: int, parts: int) -> int:
+    """Returns the number of rows of the part whose ids are below the bound."""
+    return max(0, -((part - bound) // parts))

@@ -13,10 +13,10 @@ package contain one more tensor, a scalar string under the key `TABLE_LAYOUTS_KE
 >>> parse_table_layouts(format_table_layouts({"words": layout})) == {"words": layout}
 True
 
-The tools read rows in the order of ids (`RowsById`) and write them to parts (`rows_by_part`). With
-`mod`, the ids start ... stop - 1 are one run of rows in each part, so that a single pass, one block
-of ids at a time, converts a table. A program that restores a table copies the rows between stored
-and present parts (`moves`).
+The tools read rows in the order of ids (`stored_tensor.RowsById`) and write them to parts
+(`rows_by_part`). With `mod`, the ids start ... stop - 1 are one run of rows in each part, so that a
+single pass, one block of ids at a time, converts a table. A program that restores a table copies
+the rows between stored and present parts (`moves`).
 """
 
 import dataclasses
@@ -30,13 +30,15 @@ from typing import Any, NamedTuple
 import numpy as np
 
 from tpu_estimator_embedding import checks
-from tpu_estimator_embedding.checkpoint.stored_tensor import StoredTensor
 from tpu_estimator_embedding.plan.partition_strategy import part_sizes
 
 TABLE_LAYOUTS_KEY = "tpu_estimator_embedding/table_layouts"
 
 _VERSION = 1
 _FORM = '{"version": 1, "tables": {key: {"partition_strategy", "num_hosts", "vocabulary_size"}}}'
+
+# Set by `run --checkpoint-num-hosts`, for programs that do not pass the number themselves.
+CHECKPOINT_NUM_HOSTS = "TPU_ESTIMATOR_EMBEDDING_CHECKPOINT_NUM_HOSTS"
 
 
 @dataclasses.dataclass(frozen=True)
@@ -99,10 +101,6 @@ def _layout(key: str, entry: Any) -> TableLayout:
     return TableLayout(**entry)
 
 
-# Set by `run --checkpoint-num-hosts`, for programs that do not pass the number themselves.
-CHECKPOINT_NUM_HOSTS = "TPU_ESTIMATOR_EMBEDDING_CHECKPOINT_NUM_HOSTS"
-
-
 def hosts_from_environment() -> int | None:
     """Returns the number of hosts that wrote a checkpoint without a record; None if not set.
 
@@ -126,30 +124,6 @@ def part_starts(layout: TableLayout) -> list[int]:
     return [0, *itertools.accumulate(part_sizes(layout.vocabulary_size, layout.num_hosts))]
 
 
-class RowsById(StoredTensor):
-    """A saved table whose rows are read by id."""
-
-    def __init__(self, saved: StoredTensor, layout: TableLayout):
-        super().__init__(saved.dtype, saved.shape)
-        self._saved, self._starts = saved, part_starts(layout)
-
-    def read_rows(self, start: int, stop: int) -> np.ndarray:
-        parts = len(self._starts) - 1
-        rows = np.empty((stop - start, *self.shape[1:]), self.numpy_dtype)
-        for part in range(parts):
-            first, last = _rows_below(start, part, parts), _rows_below(stop, part, parts)
-            if first < last:
-                begin = self._starts[part]
-                rows[first * parts + part - start::parts] = self._saved.read_rows(
-                    begin + first, begin + last)
-        return rows
-
-
-def rows_by_id(saved: StoredTensor, layout: TableLayout) -> StoredTensor:
-    """Returns a view of a saved table whose row i is id i."""
-    return saved if layout.is_by_id else RowsById(saved, layout)
-
-
 def rows_by_part(layout: TableLayout, start: int,
                  rows: np.ndarray) -> Iterator[tuple[int, np.ndarray]]:
     """Yields (part, rows) for the parts that contain some of the ids from `start` on.
@@ -169,11 +143,6 @@ def rows_by_part(layout: TableLayout, start: int,
             found = rows[max(0, starts[part] - start):max(0, starts[part + 1] - start)]
         if len(found):
             yield part, found
-
-
-def _rows_below(bound: int, part: int, parts: int) -> int:
-    """Returns the number of rows of the part whose ids are below the bound."""
-    return max(0, -((part - bound) // parts))
 
 
 def same_order(one: TableLayout, other: TableLayout) -> bool:

@@ -101,7 +101,7 @@ SAVERS = tuple(
 # The classes that TensorFlow exports. A program may use either name of the module, because
 # `import tensorflow.compat.v1` creates two modules.
 EXPORTED = ("AdagradParameters", "AdamParameters", "FtrlParameters",
-             "StochasticGradientDescentParameters")
+            "StochasticGradientDescentParameters")
 
 EXPERIMENTAL = tuple(
     Patch(module, name, f"{V1_API_MODULE}:{name}",

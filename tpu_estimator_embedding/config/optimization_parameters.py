@@ -19,6 +19,8 @@ from typing import Any, cast
 from tpu_estimator_embedding import checks, other_api
 from tpu_estimator_embedding.config.former_keywords import former_keywords
 
+_NO_PARAMETERS = "`optimization_parameters` must inherit from `_OptimizationParameters`."
+
 
 class _OptimizationParameters:
     """Settings that every optimizer has, with the names of TensorFlow's v1 TPU embedding.
@@ -79,9 +81,6 @@ def is_optimization_parameters(value: Any) -> bool:
     those if it imported them before `install()` replaced them.
     """
     return any(base.__name__ == _OptimizationParameters.__name__ for base in type(value).__mro__)
-
-
-_NO_PARAMETERS = "`optimization_parameters` must inherit from `_OptimizationParameters`."
 
 
 def check_optimization_parameters(argument: str, value: Any, *,
@@ -150,7 +149,8 @@ class FrequencyEstimatorParameters(_OptimizationParameters):
     The equation is in `optimizers.frequency_estimator`. The gradient is not used, but a
     step without one does not update: give the model `tf.stop_gradient` of the activation.
     TensorFlow requires a learning_rate_fn that returns the global step; here the step is
-    always the global step.
+    always the global step. As in TensorFlow, learning_rate is 1, use_gradient_accumulation is
+    True, and all limits and decays are None; they are not arguments.
 
     Attributes:
         tau: weight of the newest distance between two lookups, in (0, 1).
@@ -159,7 +159,6 @@ class FrequencyEstimatorParameters(_OptimizationParameters):
         weight_exponent: exponent of the weight `(distance / max_delta) ** weight_exponent`.
             Activations are distances; a model that needs weights computes them from the
             distances. Building a plan logs this warning once.
-        The others have the values that TensorFlow sets.
 
     >>> FrequencyEstimatorParameters(0.1, 1000.0, 5.0, 1.0).learning_rate
     1.0
@@ -194,7 +193,9 @@ class FtrlParameters(_OptimizationParameters):
         beta: added to the root of the accumulator.
         allow_zero_accumulator: requests arithmetic that tolerates an accumulator of 0.
             This package's always does, so the flag has no effect.
-        The others are those of all optimizers.
+        learning_rate, use_gradient_accumulation, clip_weight_min, clip_weight_max,
+            weight_decay_factor, multiply_weight_decay_factor_by_learning_rate,
+            clip_gradient_min, clip_gradient_max: as in StochasticGradientDescentParameters.
 
     Raises:
         ValueError: if a value is outside its range.
@@ -242,7 +243,9 @@ class AdamParameters(_OptimizationParameters):
         epsilon: added to the denominator, above 0.
         lazy_adam: whether rows that a step did not look up stay unchanged.
         sum_inside_sqrt: whether epsilon is squared and added under the root.
-        The others are those of all optimizers.
+        learning_rate, use_gradient_accumulation, clip_weight_min, clip_weight_max,
+            weight_decay_factor, multiply_weight_decay_factor_by_learning_rate,
+            clip_gradient_min, clip_gradient_max: as in StochasticGradientDescentParameters.
 
     Raises:
         ValueError: if a value is outside its range, or neither lazy_adam nor
@@ -288,7 +291,9 @@ class ProximalYogiParameters(_OptimizationParameters):
         l1_regularization_strength: at least 0.
         l2_regularization_strength: at least 0.
         initial_accumulator_value: value every second moment starts with, at least 0.
-        The others are those of all optimizers.
+        learning_rate, use_gradient_accumulation, clip_weight_min, clip_weight_max,
+            weight_decay_factor, multiply_weight_decay_factor_by_learning_rate,
+            clip_gradient_min, clip_gradient_max: as in StochasticGradientDescentParameters.
 
     Raises:
         ValueError: if a value is outside its range.
@@ -329,7 +334,9 @@ class AdagradParameters(_OptimizationParameters):
 
     Attributes:
         initial_accumulator: value every accumulator starts with, above 0.
-        The others are those of all optimizers.
+        learning_rate, use_gradient_accumulation, clip_weight_min, clip_weight_max,
+            weight_decay_factor, multiply_weight_decay_factor_by_learning_rate,
+            clip_gradient_min, clip_gradient_max: as in StochasticGradientDescentParameters.
 
     Raises:
         ValueError: if a value is outside its range.
@@ -362,7 +369,9 @@ class ProximalAdagradParameters(_OptimizationParameters):
         initial_accumulator: value every accumulator starts with, above 0.
         l1_regularization_strength: at least 0.
         l2_regularization_strength: at least 0.
-        The others are those of all optimizers.
+        learning_rate, use_gradient_accumulation, clip_weight_min, clip_weight_max,
+            weight_decay_factor, multiply_weight_decay_factor_by_learning_rate,
+            clip_gradient_min, clip_gradient_max: as in StochasticGradientDescentParameters.
 
     Raises:
         ValueError: if a value is outside its range.
@@ -401,7 +410,9 @@ class AdagradMomentumParameters(_OptimizationParameters):
         exponent: root of the accumulator, above 0; 2 is the square root.
         beta2: 1 sums squared gradients, below 1 averages them.
         epsilon: added to the accumulator, above 0.
-        The others are those of all optimizers.
+        learning_rate, use_gradient_accumulation, clip_weight_min, clip_weight_max,
+            weight_decay_factor, multiply_weight_decay_factor_by_learning_rate,
+            clip_gradient_min, clip_gradient_max: as in StochasticGradientDescentParameters.
 
     Raises:
         ValueError: if a value is outside its range.
@@ -437,8 +448,20 @@ class AdagradMomentumParameters(_OptimizationParameters):
 class StochasticGradientDescentParameters(_OptimizationParameters):
     """Settings of stochastic gradient descent; equation in `optimizers.sgd`.
 
-    Attributes are those of all optimizers. In releases up to 2.4 the second argument was
-    clip_weight_min; a number in its place is an error here.
+    In releases up to 2.4 the second argument was clip_weight_min; a number in its place is an
+    error here.
+
+    Attributes:
+        learning_rate: a number, which a rate of the table overrides.
+        use_gradient_accumulation: whether a row gets one update per step, from the sum
+            over all replicas, instead of one per replica.
+        clip_weight_min: lower limit of the weights after each update; None means no limit.
+        clip_weight_max: upper limit of the weights after each update; None means no limit.
+        weight_decay_factor: share of a weight subtracted before each update; None means no decay.
+        multiply_weight_decay_factor_by_learning_rate: whether the decay is scaled by the
+            learning rate.
+        clip_gradient_min: lower limit of the summed gradient; None means no limit.
+        clip_gradient_max: upper limit of the summed gradient; None means no limit.
 
     >>> StochasticGradientDescentParameters(0.1, clip_weight_max=1.0).clip_weight_max
     1.0
@@ -461,7 +484,9 @@ class MomentumParameters(_OptimizationParameters):
     Attributes:
         momentum: share of the momentum that stays.
         use_nesterov: whether a step looks ahead along the momentum.
-        The others are those of all optimizers.
+        learning_rate, use_gradient_accumulation, clip_weight_min, clip_weight_max,
+            weight_decay_factor, multiply_weight_decay_factor_by_learning_rate,
+            clip_gradient_min, clip_gradient_max: as in StochasticGradientDescentParameters.
 
     >>> MomentumParameters(0.1, momentum=0.9).use_nesterov
     False
@@ -487,7 +512,9 @@ class RMSPropParameters(_OptimizationParameters):
         rho: share of the mean square that stays.
         momentum: share of the momentum that stays.
         epsilon: added to the mean square under the root.
-        The others are those of all optimizers.
+        learning_rate, use_gradient_accumulation, clip_weight_min, clip_weight_max,
+            weight_decay_factor, multiply_weight_decay_factor_by_learning_rate,
+            clip_gradient_min, clip_gradient_max: as in StochasticGradientDescentParameters.
 
     >>> RMSPropParameters(0.1, rho=0.9, momentum=0.0, epsilon=1e-7).rho
     0.9

@@ -16,6 +16,8 @@ from tpu_estimator_embedding.demo.features import FEATURES, LABEL, PRICE, ClickF
 
 _BIAS = -1.0
 _EXPONENT = 1.05  # exponent of the power law
+_RECORDS_PER_FILE = 25_000
+_EVAL_SHARE = 10  # one record in ten is held out
 
 
 class IdLists(NamedTuple):
@@ -114,10 +116,6 @@ def _cumulative_power_law(size: int) -> np.ndarray:
 def _positions_from_the_end(lengths: np.ndarray) -> np.ndarray:
     ends = np.repeat(np.cumsum(lengths), lengths)
     return ends - 1 - np.arange(len(ends))
-
-
-_RECORDS_PER_FILE = 25_000
-_EVAL_SHARE = 10  # one record in ten is held out
 
 
 @dataclasses.dataclass(frozen=True)

@@ -20,6 +20,7 @@ from tpu_estimator_embedding.demo.untrained_tables import KeepFirstCheckpoint
 
 _TASK = "tpu_estimator_embedding.demo.cluster_task"
 _RESTARTS = 3
+_LINES_PER_RUN = 20
 
 
 @dataclasses.dataclass(frozen=True)
@@ -63,9 +64,6 @@ def with_options(args: argparse.Namespace) -> ClusterTraining:
     return ClusterTraining({"model-dir": args.model_dir, "examples": args.examples,
                             "batch-size": args.batch_size, "seed": args.seed,
                             "multiplier": args.multiplier}, args.verbose)
-
-
-_LINES_PER_RUN = 20
 
 
 class StepLines(tf.compat.v1.train.SessionRunHook):

@@ -13,6 +13,10 @@ from tpu_estimator_embedding.engine.placement import THIS_PROCESS, by_part, plac
 from tpu_estimator_embedding.plan.embedding_plan import EmbeddingPlan, TablePlan
 from tpu_estimator_embedding.types import Initializer, Tensor
 
+_OF_ONE_VALUE = (tf.zeros_initializer, tf.compat.v1.zeros_initializer,
+                 tf.ones_initializer, tf.compat.v1.ones_initializer)
+_OF_ANY_VALUE = (tf.constant_initializer, tf.compat.v1.constant_initializer)
+
 
 class TableSlice(tf.Variable.SaveSliceInfo):
     """Maps the part of one host to rows of the tensor in a checkpoint.
@@ -136,11 +140,6 @@ def _say_how_rows_lie(plan: EmbeddingPlan, parts: list[tf.Variable],
         part._set_save_slice_info(TableSlice(
             part._get_save_slice_info(), partition_strategy=plan.partition_strategy,
             num_hosts=plan.num_hosts, part=number, checkpoint_num_hosts=checkpoint_num_hosts))
-
-
-_OF_ONE_VALUE = (tf.zeros_initializer, tf.compat.v1.zeros_initializer,
-                 tf.ones_initializer, tf.compat.v1.ones_initializer)
-_OF_ANY_VALUE = (tf.constant_initializer, tf.compat.v1.constant_initializer)
 
 
 def computed_in_session(initializer: Initializer) -> Initializer:

@@ -1,5 +1,8 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Calls a user's model_fn, and converts its result to the spec that Estimator runs."""
+"""Calls a user's model_fn, and converts its result to the spec that Estimator runs.
+
+Also what `train` and `evaluate` check before they start, and what they log.
+"""
 
 import copy
 import math
@@ -15,6 +18,8 @@ from tpu_estimator_embedding.engine.step_ids import describe_kernels
 from tpu_estimator_embedding.estimator.hooks.session_runs import LoopLength
 from tpu_estimator_embedding.ops.nests import own_containers
 from tpu_estimator_embedding.plan.embedding_plan import EmbeddingPlan
+
+ModeKeys = upstream.model_fn.ModeKeys
 
 
 def call_model_fn(model_fn: Callable[..., Any], features: Any, labels: Any, mode: str,
@@ -61,9 +66,6 @@ def _with(params: Any, added: Mapping[str, Any]) -> Any:
     for key, value in added.items():
         tpu_estimator._add_item_to_params(params, key, value)
     return params
-
-
-ModeKeys = upstream.model_fn.ModeKeys
 
 
 def to_estimator_spec(spec: Any, mode: str, *, allow_estimator_spec: bool) -> Any:
@@ -134,9 +136,10 @@ def check_train_steps(steps: Any, max_steps: Any) -> None:
         ValueError: if neither is given, or one is not positive.
         TypeError: if one is not an int.
     """
-    checks.check_with_sentence(steps is not None or max_steps is not None,
-                      "For TPU training, one of `steps` or `max_steps` must be set. Cannot be "
-                      "both `None`.", "Pass one to train(), or set use_tpu=False.")
+    checks.check_with_sentence(
+        steps is not None or max_steps is not None,
+        "For TPU training, one of `steps` or `max_steps` must be set. Cannot be both `None`.",
+        "Pass one to train(), or set use_tpu=False.")
     check_steps("Train steps", steps)
     check_steps("Train max_steps", max_steps)
 

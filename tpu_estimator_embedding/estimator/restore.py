@@ -2,7 +2,8 @@
 """Values of a checkpoint: warm start of tables, variables by id, and errors that explain a restore.
 
 TensorFlow's own warm start applies its pattern to trainable variables only, and tables of the
-engine are not trainable. Here the same pattern also covers tables, and slots in the checkpoint."""
+engine are not trainable. Here the same pattern also covers tables, and slots in the checkpoint.
+"""
 
 import contextlib
 import os

@@ -19,6 +19,7 @@ from tpu_estimator_embedding.plan.partition_strategy import PARTITION_STRATEGIES
 from tpu_estimator_embedding.runtime.capture import Captured
 
 _WORTH_CHANGING = 1.05  # minimum ratio of the maximum loads to recommend a change
+_TRAIN = upstream.model_fn.ModeKeys.TRAIN
 
 
 @dataclasses.dataclass(frozen=True)
@@ -111,9 +112,6 @@ def _unique_rows(plan: EmbeddingPlan, table: str, batch: dict[str, BatchIds]) ->
     features: Sequence[FeaturePlan] = plan.features_of(table)
     ids = np.unique(np.concatenate([batch[feature.name].ids for feature in features]))
     return ids[(ids >= 0) & (ids < plan.table_by_name[table].vocabulary_size)]
-
-
-_TRAIN = upstream.model_fn.ModeKeys.TRAIN
 
 
 def sample(captured: Captured, plan: EmbeddingPlan, count: int) -> list[dict[str, BatchIds]]:

@@ -14,6 +14,7 @@ from tpu_estimator_embedding.experiments.setting import Setting
 from tpu_estimator_embedding.runtime.estimator_methods import replaced
 
 _LEAST_STEPS = 10  # minimum number of steps between statistics of tables
+_SECONDS_BETWEEN_NOTES = 1.0
 
 
 class CannotOverrideError(Exception):
@@ -105,9 +106,6 @@ class Overrides:
 
 def _model_name(index: int) -> str:
     return "model" if index == 0 else f"model_{index + 1}"
-
-
-_SECONDS_BETWEEN_NOTES = 1.0
 
 
 class StepTimer:

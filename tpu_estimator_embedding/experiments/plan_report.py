@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""The output of `plan`: a program's tables and its sampled input."""
+"""The output of `plan`: the tables of a program, their memory, warnings, and the sampled input."""
 
 import dataclasses
 import math
@@ -27,6 +27,7 @@ _ENOUGH_ROWS_TO_BE_NO_COINCIDENCE = 1000
 _MEMORY_LIMITS = (("/sys/fs/cgroup/memory.max", "/sys/fs/cgroup/memory.current"),
                   ("/sys/fs/cgroup/memory/memory.limit_in_bytes",
                    "/sys/fs/cgroup/memory/memory.usage_in_bytes"))
+_HOSTS_TO_COMPARE = 4  # if the program has one host
 
 
 @dataclasses.dataclass(frozen=True)
@@ -160,9 +161,6 @@ def _left_of_limit(paths: Any) -> int | None:
     except OSError:
         return None
     return None if limit == "max" else max(0, int(limit) - int(used))
-
-
-_HOSTS_TO_COMPARE = 4  # if the program has one host
 
 
 def show(captured: Any, sampled_steps: int | None, hosts: int | None, file: pathlib.Path) -> int:

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""The results of a sweep, by run and by setting."""
+"""The results of a sweep, by run and by setting, and the tables and files made of them."""
 
 import csv
 import dataclasses
@@ -22,6 +22,9 @@ from tpu_estimator_embedding.experiments.setting import Setting
 _LOWER_IS_BETTER = ("loss", "error", "rmse", "mse", "mae", "perplexity", "entropy")
 _TRAINING = "training/"
 _MOST_DECIMALS = 6
+Rows = list[list[str]]
+
+_SETTING_FIELDS = ("multiplier", "learning_rate", "clipping_limit")
 
 
 @dataclasses.dataclass(frozen=True)
@@ -207,11 +210,6 @@ def _is_reached(metric: str, target: float) -> Any:
 
 def _present(values: Iterable[Any]) -> list[Any]:
     return [value for value in values if value is not None]
-
-
-Rows = list[list[str]]
-
-_SETTING_FIELDS = ("multiplier", "learning_rate", "clipping_limit")
 
 
 def summary_rows(results: Results) -> Rows:

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Input pipelines: serialized records to what embedding features are looked up with."""
+"""Input pipelines: reads serialized records in batches, and parses their embedding features."""
 
 from tpu_estimator_embedding.io.parse_examples import parse_examples
 from tpu_estimator_embedding.io.record_batches import record_batches

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""How to parse the embedding features of a configuration."""
+"""Parses serialized records: the features that a configuration of embeddings names, and others."""
 
 from collections import Counter
 from collections.abc import Iterable, Mapping
@@ -13,6 +13,12 @@ from tpu_estimator_embedding.kernels import load
 from tpu_estimator_embedding.mid_level.config.structure import named_features
 from tpu_estimator_embedding.plan.embedding_plan import EmbeddingPlan
 from tpu_estimator_embedding.types import Tensor
+
+Specifications = dict[str, Any]  # key -> what tf.io.parse_example takes
+
+_KINDS = ("a list of feature columns, an EmbeddingConfigSpec, a feature_config of the TF2 classes "
+          "or an EmbeddingPlan")
+_DTYPES = (tf.int64, tf.float32, tf.string)
 
 
 def parse_examples(serialized: Any, embeddings: Any,
@@ -84,12 +90,6 @@ def _batch(argument: str, strings: Any) -> Any:
     return tensor
 
 
-Specifications = dict[str, Any]  # key -> what tf.io.parse_example takes
-
-_KINDS = ("a list of feature columns, an EmbeddingConfigSpec, a feature_config of the TF2 classes "
-          "or an EmbeddingPlan")
-
-
 def embedding_features(embeddings: Any) -> Specifications:
     """Returns how to parse the ids and weights that a configuration names.
 
@@ -111,7 +111,7 @@ def embedding_features(embeddings: Any) -> Specifications:
     if isinstance(embeddings, list | tuple) and all(map(_is_column, embeddings)):
         return _of_columns(embeddings)
     if _is_column(embeddings):
-        raise TypeError(checks.complaint("embeddings", _KINDS, embeddings, "Give a list of it."))
+        raise TypeError(checks.complaint("embeddings", _KINDS, embeddings, "Pass it in a list."))
     checks.check_type((dict, list, tuple, *_feature_config_types(embeddings)), "embeddings", _KINDS,
                       embeddings)
     return _of_keys((path, None) for path in named_features(embeddings))
@@ -156,9 +156,6 @@ def _is_column(value: Any) -> bool:
 def _feature_config_types(value: Any) -> tuple[type, ...]:
     """The type of a configuration that is one FeatureConfig."""
     return (type(value),) if hasattr(value, "table") else ()
-
-
-_DTYPES = (tf.int64, tf.float32, tf.string)
 
 
 class NativeFeatures(NamedTuple):

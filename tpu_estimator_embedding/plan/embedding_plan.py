@@ -20,6 +20,9 @@ from tpu_estimator_embedding.plan.stacked_feature import StackedFeature
 from tpu_estimator_embedding.types import COMBINERS, Initializer, Quantization, Tensor
 
 _BYTES_PER_VALUE = 4  # float32 throughout, as on the TPU
+_COLUMNS = ("table", "rows", "dim", "combiner", "optimizer", "slots", "rows per host", "bytes",
+            "features", "multiplier")
+_RIGHT_ALIGNED = {"rows", "dim", "rows per host", "bytes"}
 
 
 @dataclasses.dataclass(frozen=True)
@@ -221,11 +224,6 @@ class EmbeddingPlan:
 
     def __str__(self) -> str:
         return format_plan(self)
-
-
-_COLUMNS = ("table", "rows", "dim", "combiner", "optimizer", "slots", "rows per host", "bytes",
-            "features", "multiplier")
-_RIGHT_ALIGNED = {"rows", "dim", "rows per host", "bytes"}
 
 
 def format_plan(plan: EmbeddingPlan) -> str:

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Filters TensorFlow's log: shows every deprecation once, in one line, or sets a level.
+"""Filters TensorFlow's log and Python's warnings: shows a deprecation once, or sets a level.
 
 It uses filters on TensorFlow's logger, because programs set the level of the logger themselves.
 A deprecation is shown only if the reader can act on it: the caller is not a file of TensorFlow, of

@@ -1,5 +1,10 @@
 # SPDX-License-Identifier: Apache-2.0
-"""The rows of the table of patches that restore tf.estimator and its former names."""
+"""The rows of the table of patches that `install` applies after tensorflow_estimator is importable.
+
+In this order: former names of tf.estimator and of TensorFlow's tracking, tf.contrib, the TF2 API of
+TPU embeddings, servers, and what stands in for a TPU system. `compat.patch_table` has the rows that
+come before, `former_names_table` the private names that moved.
+"""
 
 from typing import Any
 
@@ -9,6 +14,15 @@ from tpu_estimator_embedding.compat.patch_table import ESTIMATOR_API, EXPORTED, 
 
 _ESTIMATOR = "tensorflow_estimator.python.estimator"
 _V1_API = "tensorflow.compat.v1"
+_CONTRIB = f"{OURS}.compat.contrib.modules"
+_CONTRIB_REASON = "the spelling of TensorFlow 1.x"
+_PYTHON = "tensorflow.python"
+_EMBEDDING = tuple(f"{root}.tpu.experimental.embedding" for root in (
+    "tensorflow._api.v2", "tensorflow._api.v2.compat.v1", "tensorflow._api.v2.compat.v2",
+    "tensorflow", "tensorflow.compat.v1", "tensorflow.compat.v2"))
+_SERVER = "tensorflow.python.training.server_lib:Server"
+_STAND_INS = f"{OURS}.compat.stand_ins"
+_V1_TPU_APIS = ("tensorflow._api.v2.compat.v1.tpu", "tensorflow.compat.v1.tpu")
 
 
 def _estimator(module: str, version: str) -> Patch:
@@ -91,75 +105,57 @@ FORMER_SPELLINGS = (
                    "replicate", "rewrite", "shard", "shutdown_system")))
 
 
-_SOURCE = "tpu_estimator_embedding.compat.contrib.modules"
-_REASON = "the spelling of TensorFlow 1.x"
-
-
 def _module(parent: str, name: str, source: str) -> Patch:
     # Does not look for an existing module: there is none, and looking would import the parent.
-    return Patch(parent, name, source, _REASON, is_module=True, replaces=True)
+    return Patch(parent, name, source, _CONTRIB_REASON, is_module=True, replaces=True)
 
 
 def _contrib(path: str) -> Patch:
     parent, _, name = f"{modules.PREFIX}.{path}".rpartition(".")
     if path in contents.HIDDEN:
         parent, name = "", f"{parent}.{name}"
-    return _module(parent, name, f"{_SOURCE}:{path}")
+    return _module(parent, name, f"{_CONTRIB}:{path}")
 
 
 CONTRIB = (
-    _module("tensorflow", "contrib", f"{_SOURCE}:root"),
-    *(Patch(v1, "contrib", f"{_SOURCE}:root", _REASON)
+    _module("tensorflow", "contrib", f"{_CONTRIB}:root"),
+    *(Patch(v1, "contrib", f"{_CONTRIB}:root", _CONTRIB_REASON)
       for v1 in ("tensorflow._api.v2.compat.v1", "tensorflow.compat.v1")),
     *map(_contrib, filter(None, modules.MODULES)))
 
 
-_OURS = "tpu_estimator_embedding"
-_PYTHON = "tensorflow.python"
-_VERSIONS = ("", ".compat.v2")
-_EMBEDDING = tuple(f"{root}.tpu.experimental.embedding" for root in (
-    "tensorflow._api.v2", "tensorflow._api.v2.compat.v1", "tensorflow._api.v2.compat.v2",
-    "tensorflow", "tensorflow.compat.v1", "tensorflow.compat.v2"))
-
-
 def _embedding(module: str, name: str, **options: Any) -> Patch:
-    return Patch(module, name, f"{_OURS}.compat.stand_ins.tpu_embedding:{name}",
+    return Patch(module, name, f"{OURS}.compat.stand_ins.tpu_embedding:{name}",
                  "works without a TPU", replaces=True, **options)
 
 
 MID_LEVEL = (
     *(Patch(f"tensorflow._api.v2{version}.distribute{parent}", "TPUStrategy",
-            f"{_OURS}.compat.stand_ins.tpu_strategy:{source}",
+            f"{OURS}.compat.stand_ins.tpu_strategy:{source}",
             "fails without a TPU; uses the devices of this machine instead", replaces=True)
-      for version in _VERSIONS
+      for version in ("", ".compat.v2")
       for parent, source in (("", "TPUStrategy"), (".experimental", "ExperimentalTPUStrategy"))),
     *(_embedding(module, name) for module in _EMBEDDING
       for name in ("TPUEmbedding", "TPUEmbeddingV2")),
     _embedding(f"{_PYTHON}.tpu.tpu_embedding_v2", "TPUEmbedding"),
     _embedding(f"{_PYTHON}.tpu.tpu_embedding_v3", "TPUEmbeddingV2", since=(2, 16)),
-    *(Patch(module, "TPUEmbeddingForServing", f"{_OURS}.mid_level:TPUEmbeddingForServing",
+    *(Patch(module, "TPUEmbeddingForServing", f"{OURS}.mid_level:TPUEmbeddingForServing",
             "uses this package's tables", replaces=True)
       for module in (*_EMBEDDING, f"{_PYTHON}.tpu.tpu_embedding_for_serving")),
     *(_embedding(module, "TPUEmbeddingV0")
       for module in (*_EMBEDDING, f"{_PYTHON}.tpu.tpu_embedding_v1")),
-    Patch(f"{_PYTHON}.distribute", "tpu_strategy", f"{_OURS}.runtime.strategy_view:tpu_strategy",
+    Patch(f"{_PYTHON}.distribute", "tpu_strategy", f"{OURS}.runtime.strategy_view:tpu_strategy",
           "shows the classes for this machine; TensorFlow's modules still use their own",
           is_module=True, replaces=True),
-    *(Patch(module, name, f"{_OURS}.mid_level:{name}", "new in TensorFlow 2.21")
+    *(Patch(module, name, f"{OURS}.mid_level:{name}", "new in TensorFlow 2.21")
       for module in _EMBEDDING for name in ("RowIdInitializer", "SparseCoreEmbeddingConfig")))
 
-
-_SERVER = "tensorflow.python.training.server_lib:Server"
 
 SERVER = (
     Patch(_SERVER, "__init__", f"{OURS}.compat.stand_ins.server:start",
           "a server does not run ops that are loaded after it has started", replaces=True),
     Patch(_SERVER, "join", f"{OURS}.compat.stand_ins.server:join",
           "blocks signals, so that Ctrl-C does not end a server", replaces=True))
-
-
-_STAND_INS = f"{OURS}.compat.stand_ins"
-_V1_TPU_APIS = ("tensorflow._api.v2.compat.v1.tpu", "tensorflow.compat.v1.tpu")
 
 
 def _stand_in(module: str, name: str, source: str, reason: str) -> Patch:

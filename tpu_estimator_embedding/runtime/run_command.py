@@ -5,7 +5,6 @@ import argparse
 import os
 import sys
 
-from tpu_estimator_embedding.checkpoint.table_layouts import CHECKPOINT_NUM_HOSTS
 from tpu_estimator_embedding.estimator.cluster import cluster_config
 from tpu_estimator_embedding.estimator.hooks import steps_per_run
 from tpu_estimator_embedding.runtime import program_runner
@@ -73,6 +72,7 @@ def run(args: argparse.Namespace) -> int:
               "`run --help` lists the options.", file=sys.stderr)
         return 2
     if args.checkpoint_num_hosts:  # in the environment, so that started processes inherit it
+        from tpu_estimator_embedding.checkpoint.table_layouts import CHECKPOINT_NUM_HOSTS
         os.environ[CHECKPOINT_NUM_HOSTS] = str(args.checkpoint_num_hosts)
     if args.statistics:
         os.environ[settings.VARIABLE] = args.statistics

@@ -26,6 +26,8 @@ from tpu_estimator_embedding.plan.embedding_plan import EmbeddingPlan, FeaturePl
 from tpu_estimator_embedding.types import Tensor
 from tpu_estimator_embedding.v1_engine.engine_configuration import BatchMode
 
+_BATCHES_WAITING = 100  # enqueueing blocks while the queue is full, as on a TPU
+
 
 class Share(NamedTuple):
     """How batches are split over cores.
@@ -116,9 +118,6 @@ def _coordinates(feature: FeaturePlan, data: EnqueueData | RaggedEnqueueData, co
     if feature.max_sequence_length or places.shape.rank == 1:
         return places
     return places[:, 0]
-
-
-_BATCHES_WAITING = 100  # enqueueing blocks while the queue is full, as on a TPU
 
 
 class Batch(NamedTuple):

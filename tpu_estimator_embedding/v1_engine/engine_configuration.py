@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""The configuration of a v1 engine: tables, features, optimizers and cores, checked."""
+"""The configuration of a `TPUEmbedding`: checked arguments, their plan, and a TPU's message."""
 
 import collections
 import enum

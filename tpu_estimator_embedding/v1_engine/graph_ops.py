@@ -22,6 +22,10 @@ from tpu_estimator_embedding.types import Tensor
 from tpu_estimator_embedding.v1_engine.core_queue import Batch, CoreQueue, Share
 from tpu_estimator_embedding.v1_engine.joint_update import JointUpdate
 
+CPU = "/device:CPU:0"
+
+Build = Callable[[PartitionedEmbedding], list[Tensor]]
+
 
 class CapturedGradients:
     """Records the gradient of every activation that is connected to a dummy variable.
@@ -72,11 +76,6 @@ class CapturedGradients:
                 "trainable variables once and reuse them, or tie activations to dummy variables "
                 "once for each core.")
         self._gradients[core][feature] = gradient
-
-
-CPU = "/device:CPU:0"
-
-Build = Callable[[PartitionedEmbedding], list[Tensor]]
 
 
 class Receipt(NamedTuple):

@@ -16,9 +16,11 @@ from tpu_estimator_embedding.estimator.cluster.server_state import (
     training_of,
 )
 from tpu_estimator_embedding.estimator.cluster.servers import LINE_SECONDS, servers_of, watching
+from tpu_estimator_embedding.estimator.cluster.tasks import TRAINERS
 from tpu_estimator_embedding.ops.assertion import sentence_of
 
-_TRAINERS = ("chief", "master", "worker")
+_WAIT_SECONDS = 1.0  # between two looks at the servers
+_RUNNING_OPS_SECONDS = 1.0  # for ops that had read their permit
 
 
 @contextlib.contextmanager
@@ -39,7 +41,7 @@ def recovering(config: Any, train_op: tf.Operation) -> Iterator[list[Any]]:
     servers, jobs = servers_of(config), config.cluster_spec.as_dict()
     state = ServerState(
         [server.device for server in servers], f"{config.task_type}/{config.task_id}",
-        [f"{job}/{number}" for job in _TRAINERS for number in range(len(jobs.get(job, ())))])
+        [f"{job}/{number}" for job in TRAINERS for number in range(len(jobs.get(job, ())))])
     state.check_permits(train_op)
     try:
         with sessions_of(state), watching(servers) as watchdog:
@@ -79,10 +81,6 @@ class StoppedSteps(tf.compat.v1.train.SessionRunHook):
                     "changed nothing, and a new session waits for the chief.") from None
 
         session.run = watched
-
-
-_WAIT_SECONDS = 1.0  # between two looks at the servers
-_RUNNING_OPS_SECONDS = 1.0  # for ops that had read their permit
 
 
 @contextlib.contextmanager

@@ -15,7 +15,7 @@ from tpu_estimator_embedding.kernels import load
 from tpu_estimator_embedding.plan.embedding_plan import EmbeddingPlan
 from tpu_estimator_embedding.types import Tensor
 
-LINE_SECONDS = 30.0  # between two lines about a server that does not answer
+LINE_SECONDS = 30.0  # between two lines about a task that is waited for
 ANSWER_SECONDS = 5.0
 _NO_ANSWER = (tf.errors.DeadlineExceededError, tf.errors.UnavailableError,
               tf.errors.AbortedError, tf.errors.CancelledError)

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""One update of the sum over all workers, in the graph of a worker's step.
+"""Synchronous training: one update of the sum over all workers, in the graph of a worker's step.
 
     worker                      server of host h            chief
     ids, gradients of rows ───▶ slots of the worker
@@ -26,6 +26,7 @@ from tpu_estimator_embedding.compat.stand_ins import tpu_ops
 from tpu_estimator_embedding.engine.partitioned_embedding import PartitionedEmbedding
 from tpu_estimator_embedding.engine.step import StepGradients, StepIdsOnServers
 from tpu_estimator_embedding.estimator.cluster.server_slots import ServerSlots
+from tpu_estimator_embedding.estimator.cluster.servers import LINE_SECONDS
 from tpu_estimator_embedding.estimator.cluster.tasks import Workers
 from tpu_estimator_embedding.estimator.replicas.replicate_step import cross_replica_sums
 from tpu_estimator_embedding.ops.graph_rewrites import count_after, set_input
@@ -33,6 +34,7 @@ from tpu_estimator_embedding.ops.nests import tensors_of, with_tensors
 from tpu_estimator_embedding.types import Tensor
 
 _SUMS = "sums"
+_POLL_SECONDS = 0.1
 
 
 class SynchronousHook(tf.compat.v1.train.SessionRunHook):
@@ -230,7 +232,3 @@ def _ancestors(ops: Sequence[tf.Operation]) -> set[tf.Operation]:
                 found.add(other)
                 left.append(other)
     return found
-
-
-LINE_SECONDS = 30.0  # between two lines about a worker that is waited for
-_POLL_SECONDS = 0.1

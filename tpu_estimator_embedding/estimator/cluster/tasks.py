@@ -10,6 +10,7 @@ from tpu_estimator_embedding.estimator.cluster.cluster_config import ClusterConf
 from tpu_estimator_embedding.kernels import load
 
 _SERVER = "ps"
+TRAINERS = ("chief", "master", "worker")  # the jobs that train; gradients are summed in this order
 
 
 class Cluster(NamedTuple):
@@ -88,9 +89,6 @@ def prepare_for_server(config: Any) -> None:
             load.description() if has_kernels else "TF ops")
 
 
-_JOBS = ("chief", "master", "worker")
-
-
 class Workers(NamedTuple):
     """The workers of a cluster; the first one, the chief, makes the updates.
 
@@ -123,7 +121,7 @@ def workers_of(config: Any, cluster_config: ClusterConfig) -> Workers | None:
     if not cluster.servers or not cluster_config.synchronous:
         return None
     jobs = config.cluster_spec.as_dict()
-    names = [f"{job} {number}" for job in _JOBS for number in range(len(jobs.get(job, ())))]
+    names = [f"{job} {number}" for job in TRAINERS for number in range(len(jobs.get(job, ())))]
     own = f"{config.task_type} {config.task_id}"
     if len(names) == 1 or own not in names:
         return None

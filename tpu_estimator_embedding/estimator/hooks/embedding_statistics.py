@@ -17,6 +17,8 @@ from tpu_estimator_embedding.statistics.summaries import to_line, to_summary
 from tpu_estimator_embedding.statistics.table_statistics import summarize
 from tpu_estimator_embedding.types import Tensor
 
+_PREFIX = "embedding/"  # of the names of summaries
+
 
 class MeasuredStep(NamedTuple):
     """The part of a training graph that measures statistics.
@@ -139,9 +141,6 @@ def statistics_hooks(hooks: Iterable[Any] | None) -> list[EmbeddingStatisticsHoo
     return [hook for hook in hooks or () if isinstance(hook, EmbeddingStatisticsHook)]
 
 
-PREFIX = "embedding/"
-
-
 def update_tables(engine: PartitionedEmbedding, ids: StepIds, gradients: StepGradients,
                   hooks: Sequence[EmbeddingStatisticsHook], model_dir: str | None
                   ) -> tf.Operation | None:
@@ -182,9 +181,9 @@ def summarize_always(engine: PartitionedEmbedding, gradients: StepGradients, *,
         for name, values in (("multiplier", gradients.multipliers),
                              ("learning_rate", gradients.learning_rates)):
             if engine.plan.tables and not is_measured:
-                _summarize({f"{PREFIX}{table.name}/{name}": values.get(table.name, 1.0)
+                _summarize({f"{_PREFIX}{table.name}/{name}": values.get(table.name, 1.0)
                             for table in engine.plan.tables})
-        tf.compat.v1.summary.scalar(f"{PREFIX}global_gradient_norm", tf.linalg.global_norm(
+        tf.compat.v1.summary.scalar(f"{_PREFIX}global_gradient_norm", tf.linalg.global_norm(
             list(gradients.gradients.values())))
 
 

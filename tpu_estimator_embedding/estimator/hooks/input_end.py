@@ -2,7 +2,8 @@
 """The end of the input: other OutOfRangeErrors must not end a session, and hooks log at the end.
 
 A MonitoredSession treats every OutOfRangeError as the end of the input, even one raised by an op
-of the model, or by a save whose file exceeds a size limit."""
+of the model, or by a save whose file exceeds a size limit.
+"""
 
 import contextlib
 from collections.abc import Callable, Collection, Iterable, Iterator

@@ -7,6 +7,9 @@ that the session made once. Each step does what a TPU does in every step: train 
 host calls when they are due. `RepeatedRuns` makes such callables for the runs that remain: a
 MonitoredSession fetches the same nest of tensors in most of them, and `Session.run` takes the nest
 apart every time, which takes longer than a small step.
+
+`add_ready_ops` reports which variables are not initialized from ops that exist. By default a
+Scaffold adds one more op for every variable and report.
 """
 
 import math
@@ -26,6 +29,12 @@ from tpu_estimator_embedding.compat.upstream import parse_iterations_per_loop
 from tpu_estimator_embedding.estimator.hooks import steps_per_run
 from tpu_estimator_embedding.estimator.hooks.input_end import only_input_ends
 from tpu_estimator_embedding.types import Tensor
+
+_CALLING_THREAD = -1  # as RunOptions.inter_op_thread_pool
+_NUM_TIMED = 10  # calls that show whether a step is small
+_SHORT_SECONDS = 0.001  # of a small step
+_SECONDS_BETWEEN_NOTES = 60
+_DEVICE_VARIABLE = "TF_DEVICE_FOR_UNINITIALIZED_VARIABLE_REPORTING"  # TensorFlow's
 
 
 class LoopLength(NamedTuple):
@@ -55,11 +64,6 @@ def length_in_training(iterations_per_loop: Any) -> LoopLength:
 def length_in_evaluation() -> LoopLength:
     """Returns the length of a loop of evaluation, which on a TPU has all steps."""
     return LoopLength(steps_per_run.limit())
-
-
-_CALLING_THREAD = -1  # as RunOptions.inter_op_thread_pool
-_NUM_TIMED = 10
-_SHORT_SECONDS = 0.001
 
 
 def made_callable(session: tf.compat.v1.Session, fetches: Sequence[Tensor], targets: Any = (), *,
@@ -113,9 +117,6 @@ class StepCallable:
         if self._num_timed == _NUM_TIMED and self._fastest < _SHORT_SECONDS:
             self._run = made_callable(*self._arguments, on_calling_thread=True)
         return values
-
-
-_SECONDS_BETWEEN_NOTES = 60
 
 
 class Feed(Protocol):
@@ -341,13 +342,10 @@ def _builder(positions: Any) -> Callable[[list[Any]], Any]:
     return operator.itemgetter(positions)
 
 
-_DEVICE_VARIABLE = "TF_DEVICE_FOR_UNINITIALIZED_VARIABLE_REPORTING"  # TensorFlow's
-
-
 def add_ready_ops() -> None:
-    """Adds both reports to the collections where a Scaffold looks; keeps those of the program.
+    """Adds the reports of uninitialized variables, of those that exist, where a Scaffold looks.
 
-    They report what the defaults do, of the variables that exist.
+    They are those of its `ready_op` and `ready_for_local_init_op`; a program's own ones stay.
     """
     v1 = tf.compat.v1
     keys = v1.GraphKeys

@@ -20,6 +20,10 @@ from tpu_estimator_embedding.plan.embedding_plan import EmbeddingPlan
 from tpu_estimator_embedding.types import Tensor
 
 _STEPS_WAITING = 4  # in addition to the one in preparation
+_FIRST_POLL_SECS = 0.0001  # between two looks whether there is a step; grows to:
+_POLL_SECS = 0.05
+_GRACE_SECS = 5.0  # for the input to finish a step after the session was stopped
+_DROP_SECS = 0.02  # between two looks whether it has
 
 
 class Feeding:
@@ -80,12 +84,6 @@ def _local_variable(name: str, value: Any, dtype: tf.DType) -> tf.Variable:
         name, [], dtype, initializer=tf.compat.v1.constant_initializer(value, dtype),
         use_resource=True, trainable=False,
         collections=[tf.compat.v1.GraphKeys.LOCAL_VARIABLES])
-
-
-_FIRST_POLL_SECS = 0.0001
-_POLL_SECS = 0.05
-_GRACE_SECS = 5.0
-_DROP_SECS = 0.02
 
 
 class EmbeddingHook(tf.compat.v1.train.SessionRunHook):

@@ -12,6 +12,7 @@ from tpu_estimator_embedding.compat.stand_ins import tpu_cores
 from tpu_estimator_embedding.compat.upstream import model_fn, tpu_context
 
 _EVAL, _PREDICT = model_fn.ModeKeys.EVAL, model_fn.ModeKeys.PREDICT
+_Recorder = upstream.tpu_estimator._InputPipeline.InputsStructureRecorder
 
 
 class MachineContext(tpu_context._InternalTPUContext):
@@ -100,9 +101,6 @@ def without_num_shards(config: Any) -> Any:
     if tpu_config is None:
         return config
     return config.replace(tpu_config=tpu_config._replace(num_shards=None))
-
-
-_Recorder = upstream.tpu_estimator._InputPipeline.InputsStructureRecorder
 
 
 def check_partition_dims(tpu_config: Any, features: Any, labels: Any) -> None:

@@ -31,6 +31,7 @@ from tpu_estimator_embedding.plan.embedding_plan import EmbeddingPlan, FeaturePl
 from tpu_estimator_embedding.types import Tensor
 
 SEQUENCE_LENGTH_SUFFIX = "_seq_length_"  # the suffix that TF's sequence columns expect for lengths
+MASK_SUFFIX = "__TENSOR_CORE_MASK"  # the suffix that TF's columns expect for masks
 
 
 class SplitFeatures(NamedTuple):
@@ -241,9 +242,6 @@ def _dynamic_batch_size(ids: Any) -> Tensor:
     if isinstance(ids, tf.RaggedTensor):
         return ids.nrows(out_type=tf.int64)
     return tf.shape(ids, out_type=tf.int64)[0]
-
-
-MASK_SUFFIX = "__TENSOR_CORE_MASK"  # the suffix that TF's columns expect for masks
 
 
 def pad_tensor_core_features(columns: Sequence[Any], features: Any, labels: Any = None) -> Any:

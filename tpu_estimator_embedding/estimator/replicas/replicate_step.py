@@ -7,7 +7,8 @@ replica updates the model's variables, summaries and the global step.
 
 Tensors of `eval_metrics` and `host_call` are concatenated along their first axis, so that
 metrics are those of the whole batch. The loss of an evaluation is the mean over replicas;
-in training the first replica's loss is reported, as on a TPU."""
+in training the first replica's loss is reported, as on a TPU.
+"""
 
 from collections.abc import Mapping, Sequence
 from typing import Any
@@ -21,6 +22,8 @@ from tpu_estimator_embedding.estimator.replicas import op_kinds
 from tpu_estimator_embedding.estimator.replicas.graph_copy import copy_subgraph
 from tpu_estimator_embedding.ops.graph_rewrites import set_input
 from tpu_estimator_embedding.types import Tensor
+
+_EVAL = upstream.model_fn.ModeKeys.EVAL
 
 
 def replicate(tensors: Sequence[Tensor], inputs: Sequence[Sequence[Tensor]],
@@ -125,9 +128,6 @@ def _connect_sum(addends: Sequence[Tensor], outputs: Sequence[Tensor],
 def _device(index: int) -> str | None:
     gpus = tf.config.list_logical_devices("GPU")
     return f"/device:GPU:{index % len(gpus)}" if gpus else None
-
-
-_EVAL = upstream.model_fn.ModeKeys.EVAL
 
 
 def replica_tensors(spec: Any) -> dict[str, Any]:

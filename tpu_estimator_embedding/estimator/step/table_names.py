@@ -19,6 +19,7 @@ from tpu_estimator_embedding.engine.variables import TableNames
 from tpu_estimator_embedding.plan.embedding_plan import EmbeddingPlan, TablePlan
 
 _COLUMN_TABLE_PREFIX = "tbl_"  # of tables that come from feature columns
+_NAME_IN_OWN_SCOPE = "embedding_weights"  # the name of an unshared table within its scope
 
 
 def name_tables(plan: EmbeddingPlan, scopes: Mapping[str, str] | None) -> dict[str, TableNames]:
@@ -52,9 +53,6 @@ def _variable_name(table: TablePlan, scopes: Mapping[str, str] | None) -> str | 
 
 def _slot_names(table: TablePlan, variable_name: str) -> dict[str, str]:
     return slot_variable_names(variable_name, table.optimizer.rule) if table.optimizer else {}
-
-
-_NAME_IN_OWN_SCOPE = "embedding_weights"  # the name of an unshared table within its scope
 
 
 @contextlib.contextmanager

@@ -55,9 +55,9 @@ class _Optimizer:
         checks.check(not isinstance(settings.clipvalue, tuple) or len(settings.clipvalue) == 2,
                      "clipvalue", "a number, (min, max) or None", settings.clipvalue)
         create = getattr(self, "slot_variable_creation_fn", None)
-        checks.check_with_sentence(create is None or callable(create),
-                          "Argument `slot_variable_creation_fn` must be either None or a "
-                          f"callable. Received: {create}")
+        checks.check_with_sentence(
+            create is None or callable(create), "Argument `slot_variable_creation_fn` must be "
+            f"either None or a callable. Received: {create}")
 
     @property
     def clip_gradient_min(self) -> float | None:

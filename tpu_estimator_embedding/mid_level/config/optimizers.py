@@ -22,7 +22,25 @@ SlotVariableCreationFn = Callable[..., Mapping[str, Any]]
 class SGD(_Optimizer):
     """Settings of gradient descent.
 
-    The attributes and errors are those of all optimizers.
+    Attributes:
+        learning_rate: a number, or a function without arguments that returns one. Every
+            `apply_gradients` calls the function once for all tables that share it.
+        use_gradient_accumulation: whether a row gets one update per step, from the sum
+            over all replicas, instead of one per replica.
+        clip_weight_min: lower limit of the weights after each update; None means no limit.
+        clip_weight_max: upper limit of the weights after each update; None means no limit.
+        weight_decay_factor: share of a weight subtracted before each update; None means no decay.
+        multiply_weight_decay_factor_by_learning_rate: whether the decay is scaled by the
+            learning rate.
+        clipvalue: limit of the absolute value of the summed gradient of a row, or a tuple
+            (min, max); either may be None.
+        low_dimensional_packing_status: whether a TPU packs several rows of 1, 2 or 4
+            columns into one line of memory. It does not affect results.
+
+    Raises:
+        ValueError: if a value is outside its range, or gradients are clipped without being
+            accumulated.
+        TypeError: if the learning rate is neither a number nor callable.
 
     >>> SGD().learning_rate
     0.01
@@ -44,7 +62,11 @@ class Adagrad(_Optimizer):
 
     Attributes:
         initial_accumulator_value: value every accumulator starts with, above 0.
-        The others are those of all optimizers.
+        slot_variable_creation_fn: called with the variable of a table, the names of its
+            slots and their initializers; returns slot name -> variable. None creates them.
+        learning_rate, use_gradient_accumulation, clip_weight_min, clip_weight_max,
+            weight_decay_factor, multiply_weight_decay_factor_by_learning_rate, clipvalue,
+            low_dimensional_packing_status: as in SGD.
 
     Raises:
         ValueError: if a value is outside its range.
@@ -79,7 +101,11 @@ class AdagradMomentum(_Optimizer):
         exponent: root of the accumulator, above 0; 2 is the square root.
         beta2: 1 sums squared gradients, below 1 averages them.
         epsilon: added to the accumulator, above 0.
-        The others are those of all optimizers.
+        slot_variable_creation_fn: called with the variable of a table, the names of its
+            slots and their initializers; returns slot name -> variable. None creates them.
+        learning_rate, use_gradient_accumulation, clip_weight_min, clip_weight_max,
+            weight_decay_factor, multiply_weight_decay_factor_by_learning_rate, clipvalue,
+            low_dimensional_packing_status: as in SGD.
 
     Raises:
         ValueError: if a value is outside its range.
@@ -125,7 +151,11 @@ class FTRL(_Optimizer):
             which allows a rate of 0.
         allow_zero_accumulator: requests arithmetic that tolerates an accumulator of 0. This
             package's always does, so the flag has no effect.
-        The others are those of all optimizers.
+        slot_variable_creation_fn: called with the variable of a table, the names of its
+            slots and their initializers; returns slot name -> variable. None creates them.
+        learning_rate, use_gradient_accumulation, clip_weight_min, clip_weight_max,
+            weight_decay_factor, multiply_weight_decay_factor_by_learning_rate, clipvalue,
+            low_dimensional_packing_status: as in SGD.
 
     Raises:
         ValueError: if a value is outside its range.
@@ -170,7 +200,11 @@ class Adam(_Optimizer):
         epsilon: added to the denominator, above 0.
         lazy_adam: whether rows that a step did not look up stay unchanged.
         sum_inside_sqrt: whether epsilon is squared and added under the root.
-        The others are those of all optimizers.
+        slot_variable_creation_fn: called with the variable of a table, the names of its
+            slots and their initializers; returns slot name -> variable. None creates them.
+        learning_rate, use_gradient_accumulation, clip_weight_min, clip_weight_max,
+            weight_decay_factor, multiply_weight_decay_factor_by_learning_rate, clipvalue,
+            low_dimensional_packing_status: as in SGD.
 
     Raises:
         ValueError: if a value is outside its range, or neither lazy_adam nor

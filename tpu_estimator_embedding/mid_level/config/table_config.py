@@ -10,6 +10,8 @@ import tensorflow as tf
 from tpu_estimator_embedding import checks, other_api
 from tpu_estimator_embedding.types import Initializer
 
+TABLE_COMBINERS = ("mean", "sum", "sqrtn")
+
 
 @dataclasses.dataclass(frozen=True)
 class QuantizationConfig:
@@ -38,9 +40,6 @@ class QuantizationConfig:
                      sentence=f"num_buckets is {self.num_buckets}, must be at least 2 for "
                      "simulated quantization.")
         checks.check(self.lower < self.upper, "lower", f"below upper, {self.upper!r}", self.lower)
-
-
-TABLE_COMBINERS = ("mean", "sum", "sqrtn")
 
 
 @dataclasses.dataclass(eq=False)
@@ -83,9 +82,9 @@ class TableConfig:
     def __post_init__(self) -> None:
         _check_size("`vocabulary_size`", self.vocabulary_size)
         _check_size("`dim` (embedding dimension)", self.dim)
-        checks.check_with_sentence(self.initializer is None or callable(self.initializer),
-                          "Argument `initializer` must be a callable (or None). Received: "
-                          f"{self.initializer}")
+        checks.check_with_sentence(
+            self.initializer is None or callable(self.initializer),
+            f"Argument `initializer` must be a callable (or None). Received: {self.initializer}")
         checks.check(not other_api.is_of_estimator_api(self.optimizer), "optimizer",
                      "an optimizer or None", self.optimizer, other_api.tf2_import(self.optimizer))
         check_supported(self)

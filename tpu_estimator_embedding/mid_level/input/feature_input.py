@@ -18,6 +18,8 @@ from tpu_estimator_embedding.mid_level.runtime_checks import require
 from tpu_estimator_embedding.ops.sparse_ids import row_major
 from tpu_estimator_embedding.types import Tensor
 
+Leaves = Sequence[Any]
+
 
 def feature_data(path: str, value: Any, weights: Any, layout: RowLayout) -> AnyEnqueueData:
     """Returns the ids of a feature and the rows of activations that they contribute to.
@@ -131,9 +133,6 @@ def _check_sparse_shape(path: str, value: tf.SparseTensor, shape: OutputShape) -
     for size, expected in zip(value.shape.as_list()[:num_dims - 1], shape.dims, strict=False):
         checks.check(size in (None, expected), f"batch of feature {path!r}",
                      f"{list(shape.dims)}", value.shape)
-
-
-Leaves = Sequence[Any]
 
 
 class DeviceShares:

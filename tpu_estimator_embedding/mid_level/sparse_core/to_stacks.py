@@ -27,6 +27,9 @@ from tpu_estimator_embedding.plan.table_stacking import (
     stack_tables,
 )
 
+_NO_DECAY = ("weight_decay_factor and multiply_weight_decay_factor_by_learning_rate are not "
+             "supported yet. But found in table {table} setting.")
+
 
 @dataclasses.dataclass(frozen=True)
 class FeaturePlace:
@@ -132,10 +135,6 @@ def lowered(tables: EmbeddingPlan, stacks: Sequence[TableStack],
         place.sample_count)) for path, place in places.items()]
     return Stacks(tables, by_name, plan, EmbeddingPlan.build(
         plan.tables, features, num_hosts=plan.num_hosts), places)
-
-
-_NO_DECAY = ("weight_decay_factor and multiply_weight_decay_factor_by_learning_rate are not "
-             "supported yet. But found in table {table} setting.")
 
 
 def _check_optimizer(table: str, optimizer: Any) -> None:

@@ -19,6 +19,24 @@ from tpu_estimator_embedding.mid_level.runtime_checks import require
 from tpu_estimator_embedding.ops.nests import tensors_of, with_tensors
 from tpu_estimator_embedding.types import Tensor
 
+CAPACITY = 16  # batches that may be enqueued before they are dequeued
+
+NO_GRADIENTS = (
+    "`apply_gradients` must be called for every batch that was enqueued with training=True and "
+    "dequeued, before the next enqueue or dequeue. The batch without gradients is dropped. Pass "
+    "training=False to enqueue if no gradients will follow.")
+FULL = (f"`enqueue` must be followed by dequeue, got {CAPACITY} batches that were not "
+        "dequeued.")
+EMPTY = "`dequeue` must come after enqueue, got no enqueued batch."
+NOT_TRAINING = (
+    "`apply_gradients` must come, once, after the dequeue of a batch that was enqueued with "
+    "training=True.")
+
+# Whether gradients will follow a lookup.
+NEVER, ALWAYS, MAYBE = 0, 1, 2
+_IN_ONE_FUNCTION = (" Under a ParameterServerStrategy the three calls for a batch must be in one "
+                    "function, which the coordinator schedules.")
+
 
 class TensorPack:
     """Packs nests of one structure into scalars of dtype variant, which share their memory.
@@ -95,24 +113,6 @@ class TensorRing:
 def empty() -> Tensor:
     """Returns an empty scalar of dtype variant."""
     return tf.raw_ops.OptionalNone()
-
-
-CAPACITY = 16  # batches that may be enqueued before they are dequeued
-
-NO_GRADIENTS = (
-    "`apply_gradients` must be called for every batch that was enqueued with training=True and "
-    "dequeued, before the next enqueue or dequeue. The batch without gradients is dropped. Pass "
-    "training=False to enqueue if no gradients will follow.")
-FULL = (f"`enqueue` must be followed by dequeue, got {CAPACITY} batches that were not "
-        "dequeued.")
-EMPTY = "`dequeue` must come after enqueue, got no enqueued batch."
-NOT_TRAINING = (
-    "`apply_gradients` must come, once, after the dequeue of a batch that was enqueued with "
-    "training=True.")
-
-
-# Whether gradients will follow a lookup.
-NEVER, ALWAYS, MAYBE = 0, 1, 2
 
 
 class WaitingBatch(NamedTuple):
@@ -217,10 +217,6 @@ class WaitingBatches:
     def _drop(self) -> None:
         self._looked_up.assign(empty(), read_value=False)
         self._use.assign(NEVER, read_value=False)
-
-
-_IN_ONE_FUNCTION = (" Under a ParameterServerStrategy the three calls for a batch must be in one "
-                    "function, which the coordinator schedules.")
 
 
 @dataclasses.dataclass
