@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""A click model as programs for TPUEstimator define it, with TensorFlow's own API.
+"""A click model and its input as programs for TPUEstimator define them, with TensorFlow's API.
 
 Two hidden layers compute the log odds of a click from the embeddings of all ids, averages of the
 sequences and the price.
@@ -51,7 +51,7 @@ def model_fn(features, labels, mode, params):
     """Builds the model for one mode.
 
     Args:
-        features: the features of `inputs.record_spec`.
+        features: those of `record_spec`.
         labels: `[batch, 1]` float32, or None for predictions.
         mode: a `tf.estimator.ModeKeys`.
         params: has the keys "columns", the embedding columns, and "dense_learning_rate".

@@ -7,7 +7,6 @@ Names are relative to `tensorflow` or `tensorflow.compat.v1`.
 """
 
 
-
 def _words(text: str) -> frozenset[str]:
     return frozenset(text.split())
 

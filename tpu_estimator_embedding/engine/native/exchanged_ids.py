@@ -43,6 +43,10 @@ from tpu_estimator_embedding.ops.ordering import unordered
 from tpu_estimator_embedding.plan.embedding_plan import EmbeddingPlan
 from tpu_estimator_embedding.types import Tensor
 
+for _op in ("CompactIds", "FlatLookUp", "SortIds", "Combine", "GatherGradients"):
+    with contextlib.suppress(KeyError):  # this module was imported before
+        tf.no_gradient(f"TpuEmbedding{_op}")
+
 
 def concat_by_table(values: Sequence[Tensor | None], sizes: Sequence[Tensor],
                     num_tables: int) -> Tensor | None:
@@ -304,11 +308,6 @@ def _replica_ends(tasks: Sequence[SentIds], ends: Tensor) -> Tensor:
         return tf.transpose(ends)
     return tf.concat([ids.replica_ends + (ends[task] - ids.sizes[:, ROWS])[:, tf.newaxis]
                       for task, ids in enumerate(tasks)], 1)
-
-
-for _op in ("CompactIds", "FlatLookUp", "SortIds", "Combine", "GatherGradients"):
-    with contextlib.suppress(KeyError):  # this module was imported before
-        tf.no_gradient(f"TpuEmbedding{_op}")
 
 
 def _look_up_inputs(ids: SentIds) -> Mapping[str, Tensor]:

@@ -1,9 +1,9 @@
 # SPDX-License-Identifier: Apache-2.0
-"""The ids of one step in the format of the compiled ops: flat tensors, one set per host.
+"""The ids of one step in the format of the compiled ops, which look up and update tables by them.
 
-One op creates them from the ids of all features. It checks all ids before it outputs any, runs
-before the step that uses them, and is pure: the tensors can be stored in a queue or passed to a
-`tf.function`.
+They are flat tensors, one set per host. One op creates them from the ids of all features. It checks
+all ids before it outputs any, runs before the step that uses them, and is pure: the tensors can be
+stored in a queue or passed to a `tf.function`.
 """
 
 import contextlib
@@ -31,6 +31,12 @@ from tpu_estimator_embedding.engine.step import Replicas, StepGradients, Variabl
 from tpu_estimator_embedding.kernels import load
 from tpu_estimator_embedding.plan.embedding_plan import EmbeddingPlan, FeaturePlan, TablePlan
 from tpu_estimator_embedding.types import Tensor
+
+IDS, ROWS, RUNS, WEIGHTS, SCALES = range(1, 6)  # columns of `sizes`
+
+for _op in ("PrepareIds", "LookUp", "JoinedLookUp", "Update", "MeasuredUpdate"):
+    with contextlib.suppress(KeyError):  # this module was imported before
+        tf.no_gradient(f"TpuEmbedding{_op}")
 
 
 class PreparedHostIds(NamedTuple):
@@ -223,15 +229,6 @@ def _row_map(plan: EmbeddingPlan, feature: FeaturePlan) -> tuple[int, int, int, 
     layout, stack = feature.stacked.layout, feature.stacked.stack
     return (layout.cores.count.bit_length() - 1, layout.rotation, layout.row_offset,
             stack.rows_per_shard)
-
-
-
-
-IDS, ROWS, RUNS, WEIGHTS, SCALES = range(1, 6)  # columns of `sizes`
-
-for _op in ("PrepareIds", "LookUp", "JoinedLookUp", "Update", "MeasuredUpdate"):
-    with contextlib.suppress(KeyError):  # this module was imported before
-        tf.no_gradient(f"TpuEmbedding{_op}")
 
 
 class Factors(NamedTuple):

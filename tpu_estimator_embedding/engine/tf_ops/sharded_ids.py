@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""The ids of one step by table and host, with all values that a lookup needs.
+"""The ids of one step by table and host; TensorFlow's own ops look up and update tables by them.
 
 `to_sharded_ids` converts enqueued features to `ShardedIds`. It runs before the step that uses them,
 checks all ids before any table is touched, and is pure: the values can be stored in a queue or
@@ -209,8 +209,6 @@ def with_unique_ids(host: HostIds) -> HostIds:
     """Adds unique_ids and positions to the ids of a host."""
     unique_ids, positions = tf.unique(host.ids)
     return host._replace(unique_ids=unique_ids, positions=positions)
-
-
 
 
 def _look_up_table(table: TablePlan, variables: TableVariables, ids: ShardedIds) -> Tensor:

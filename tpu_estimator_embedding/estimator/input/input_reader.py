@@ -279,7 +279,7 @@ def read_input(ctx: MachineContext, input_fn: Callable[[tpu_context.TPUContext],
     """
     if ctx.is_input_sharded_per_core():
         return batch_of_each([input_fn(_invocation(ctx, replica))
-                                           for replica in range(ctx.num_replicas)])
+                              for replica in range(ctx.num_replicas)])
     result = input_fn(_invocation(ctx, 0))
     if ctx.is_input_slice_broadcast_to_all_cores():
         return shared_batch(result, ctx.num_replicas, embedding_keys, batch_axis)

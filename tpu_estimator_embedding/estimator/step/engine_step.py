@@ -177,7 +177,7 @@ def build_step(plan: EmbeddingPlan, prepared: StepInput, model_fn: Callable[[Any
 
 def _look_up_joined(engine: PartitionedEmbedding, ids: StepIds, activations: Stacked
                     ) -> joined_tables.Concatenation | None:
-    """Looks up what the model concatenates, in the place of its concatenation, if it does."""
+    """Writes lookups directly into the model's concatenation of activations, if there is one."""
     found = joined_tables.find_concatenation(engine.plan, activations) if (
         joined_tables.may_join(engine.plan) and ids.can_join) else None
     if found is None:
