@@ -129,6 +129,25 @@ TRAINING = {
     "lambda": ("        model_fn, config", "        lambda *args: model_fn(*args), config",
                "TPUEstimator("),
     "bound twice": ("def main", "model_fn = wrap(model_fn)\n\n\ndef main", "model_fn, config"),
+    "mode assigned": ("    net = tf.f", "    mode = params['mode']\n    net = tf.f",
+                      "def model_fn"),
+    "train_op on the line of its condition": (
+        TRAIN_OP, f"        if mode == tf.estimator.ModeKeys.TRAIN: train_op = {MINIMIZE}",
+        "train_op=train_op"),
+    **{f"rate bound by {line!r}": (RATE, f"    {line}\n" + RATE, "tf.train.Mom") for line in (
+        "if params['x']: rate = 0.5", "other = 1; rate = 0.5", "features['x'], rate = 1, 0.5",
+        "(rate, a), b = (0.5, 1), 1", "print(rate := 0.5)", "for rate in (0.5,): pass",
+        "with tf.name_scope('x') as rate: pass", "def rate(): pass")},
+    "rate of params that a function changes": (
+        RATE, "    change(params)\n    rate = params['rate']\n"
+        "    def change(values):\n        again(1, values=values)\n"
+        "    def again(number, values):\n        values['rate'] = 2.0\n" + RATE,
+        "values['rate'] = 2.0"),
+    "rate of params changed by another name": (
+        RATE, "    rate = params['rate']\n    same = params\n    same.pop('rate')\n" + RATE,
+        "same.pop"),
+    "rate in a variable": (RATE, "    rate = tf.get_variable('rate', [])\n" + RATE,
+                           "tf.get_variable('rate'"),
 }
 
 
@@ -182,6 +201,9 @@ EFFECTS = {
         "net = tf.keras.utils.get_or_create_layer('a', tf.keras.layers.BatchNormalization)(net)",
         "TEE409", None),
     "seed": ("tf.set_random_seed(1)", "TEE409", None),
+    "computed name": ("getattr(tf, 'assign')(variable, 1.0)", "TEE410", None),
+    "default that calls share": ("def inner(kept=[]):\n        kept.append(1)\n    inner()",
+                                 "TEE410", "def inner(kept=[]):"),
 }
 
 
@@ -206,6 +228,61 @@ def test_batch_normalization_without_update_ops_is_reported():
     program = PROGRAM.replace("tf.layers.dense(net, 1)", "tf.layers.batch_normalization(net)")
     result = rewrite(program.replace(UPDATES + TRAIN_OP, TRAIN_OP[4:]), to="tf2")
     assert {"TEE401", "TEE405", "TEE409"} <= {one.code for one in result.findings}
+
+
+NORMALIZED = PROGRAM.replace("tf.layers.dense(net, 1)", "tf.layers.batch_normalization(net)")
+READ = "tf.get_collection(tf.GraphKeys.UPDATE_OPS)"
+
+
+@pytest.mark.parametrize("program", [
+    NORMALIZED.replace(READ, "updates").replace(
+        "    net = tf.f", f"    updates = {READ}\n    net = tf.f"),
+    NORMALIZED.replace(UPDATES + TRAIN_OP, TRAIN_OP[4:]).replace(RETURN, UPDATES + "    " + RETURN),
+    NORMALIZED.replace(UPDATES + TRAIN_OP, TRAIN_OP[4:]).replace(RATE, UPDATES + "    " + RATE),
+    PROGRAM.replace(UPDATES + TRAIN_OP, TRAIN_OP[4:]).replace(
+        "tf.layers.dense(net, 1)", "normalized(net)") + "\n\ndef normalized(net):\n"
+    "    return tf.layers.batch_normalization(net)\n",
+], ids=["read too early", "around the spec", "around the optimizer", "in another function"])
+def test_batch_normalization_whose_updates_do_not_run_is_reported(program):
+    lines = program.splitlines()
+    [line] = [lines[one.line - 1] for one in rewrite(program, to="tf2").findings
+              if one.code == "TEE409"]
+    assert "tf.layers.batch_normalization(net)" in line
+
+
+def test_batch_normalization_whose_updates_run_is_not_reported():
+    program = NORMALIZED.replace(READ, "updates").replace(
+        FORWARD, f"    updates = {READ}\n" + FORWARD)
+    assert "TEE409" not in {one.code for one in rewrite(program, to="tf2").findings}
+
+
+def test_own_function_called_get_global_step_is_kept():
+    text, open_ = found("exponential_decay(0.1, step", "exponential_decay(0.1, get_global_step()")
+    assert "exponential_decay(0.1, get_global_step(), 100" in text
+
+
+@pytest.mark.parametrize("old, new", [
+    ("def main():\n    config = ", "def other(folder):\n    config = "),
+    ('    config = tf.estimator.tpu.RunConfig(model_dir="model"',
+     "    folder = 'a'\n    config = tf.estimator.tpu.RunConfig(model_dir=folder"),
+])
+def test_config_of_another_place_is_reported(old, new):
+    program = PROGRAM.replace(old, new)
+    assert program != PROGRAM
+    between = "\n\ndef main(config):" if "other" in new else "    folder = 'b'"
+    program = program.replace("    estimator = ", between + "\n    estimator = ")
+    [one] = [one for one in rewrite(program, to="tf2").findings if one.about.kind in OPEN]
+    assert one.code == "TEE404" and "RunConfig" in one.message
+
+
+def test_model_dir_of_the_config_holds_where_the_estimator_has_none():
+    text, open_ = found("        model_fn, config", "        model_fn, model_dir=None, config")
+    assert open_ == [] and 'model_dir="model"' in text
+
+
+def test_other_uses_of_the_model_fn_are_reported():
+    _, open_ = found(TRAIN, "    check(model_fn)\n" + TRAIN)
+    assert [(code, line) for code, line, _ in open_] == [("TEE409", "check(model_fn)")]
 
 
 # What is written exactly, with what the text has then.

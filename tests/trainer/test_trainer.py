@@ -191,3 +191,56 @@ def test_model_fn_may_change_its_inputs_in_place(cls, tmp_path):
         logits = [one["logits"] for one in itertools.islice(trainer.predict(read), 4)]
         outcomes.append([trainer.evaluate(read, steps=2)["loss"], *logits])
     np.testing.assert_allclose(outcomes[1], outcomes[0], rtol=1e-6)
+
+
+@pytest.mark.parametrize("cls", [Trainer, KerasTrainer])
+def test_labels_are_none_where_the_estimator_has_none(cls):
+    seen = set()
+
+    def noting(features, labels, mode, params):
+        seen.add((mode, labels is None))
+        return model_fn(features, 0.0 if labels is None else labels, mode, params)
+
+    def without(params):
+        return input_fn(params).take(1).map(lambda features, labels: features)
+
+    trainer = make(cls, noting)
+    trainer.train(without, steps=1)
+    trainer.evaluate(without)
+    next(trainer.predict(input_fn))
+    assert seen == {(ModeKeys.TRAIN, True), (ModeKeys.EVAL, True), (ModeKeys.PREDICT, True)}
+
+
+def test_params_are_copied():
+    params = {"decay": 0.25, "inner": [1]}
+    seen = []
+
+    def changing(features, labels, mode, params):
+        seen.append(list(params["inner"]))
+        params["inner"].append(2)
+        return model_fn(features, labels, mode, params)
+
+    def reading(params):
+        params["inner"].append(3)
+        return input_fn(params)
+
+    trainer = Trainer(changing, CONFIG,
+                      lambda rate, params: v1.train.GradientDescentOptimizer(rate),
+                      lambda step, params: float(len(params["inner"])), params, train_batch_size=4)
+    params["inner"].append(4)
+    trainer.train(reading, steps=1)
+    assert len(seen) > 1 and all(one == [1] for one in seen)
+    assert trainer.params["inner"] == [1]
+
+
+def test_multiplier_of_a_feature_that_the_loss_does_not_use():
+    def ignoring(features, labels, mode, params):
+        return Outputs(mode, loss=tf.reduce_sum(v1.get_variable("kernel", [2])))
+
+    config = types.SimpleNamespace(**{**vars(CONFIG), "GRADIENT_MULTIPLIER": lambda step: 0.5})
+    trainer = Trainer(ignoring, config,
+                      lambda rate, params: v1.train.GradientDescentOptimizer(rate),
+                      lambda step, params: 0.1, train_batch_size=4)
+    with pytest.warns(UserWarning, match="gradient of feature 'words' is None"):
+        trainer.train(input_fn, steps=1)
+    np.testing.assert_array_equal(trainer.get_variable_value(TABLE), np.full((5, 2), 0.5))

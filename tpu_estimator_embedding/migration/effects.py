@@ -133,13 +133,16 @@ class Effects(cst.CSTVisitor):
     Args:
         names: of the module.
         ignored: nodes that are understood, or reported, elsewhere.
+
+    Attributes:
+        called: the function, and the functions of the module that it reaches.
     """
 
     def __init__(self, names: NameTable, ignored: Iterable[cst.CSTNode] = ()) -> None:
         super().__init__()
         self._names = names
         self._ignored = set(ignored)
-        self._called: list[cst.FunctionDef] = []
+        self.called: list[cst.FunctionDef] = []
         self._around: list[cst.FunctionDef] = []
         self._callees: set[cst.CSTNode] = set()  # what `visit_Call` looks at
         self.problems: list[Problem] = []
@@ -150,12 +153,13 @@ class Effects(cst.CSTVisitor):
         self._around = [function]
         for expression in expressions:
             expression.visit(self)
-        self._called.append(function)
-        for called in self._called:  # which grows
+        self.called.append(function)
+        for called in self.called:  # which grows
             self._around = [called]
             for decorator in called.decorators:
                 if called is not function:
                     self._decorator(decorator)
+            self._defaults(called)
             called.body.visit(self)
         return list(dict.fromkeys(self.problems))
 
@@ -244,6 +248,12 @@ class Effects(cst.CSTVisitor):
                 if isinstance(node, cst.Name)}
         return names
 
+    def _defaults(self, function: cst.FunctionDef) -> None:
+        for parameter in (*function.params.params, *function.params.kwonly_params):
+            if isinstance(parameter.default, (cst.List, cst.Dict, cst.Set, cst.Call)):
+                self._add(parameter, "TEE410", f"`{parameter.name.value}` has a default that all "
+                          "calls share: the tool does not know what they keep in it")
+
     def _decorator(self, node: cst.Decorator) -> None:
         name = self._names.of_tensorflow(node.decorator)
         if name != "custom_gradient" and dotted(node.decorator) not in (
@@ -289,9 +299,11 @@ class Effects(cst.CSTVisitor):
                           "only computes its result and makes variables by name")
 
     def _by_name(self, call: cst.Call, name: str) -> None:
-        if name in self._names.functions:
+        if name == "getattr" and call.args and self._names.paths(call.args[0].value):
+            self._add(call, "TEE410", f"`{text_of(call)[:60]}`: write the name out")
+        elif name in self._names.functions:
             return  # which `visit_Name` follows
-        if name in self._names.classes:
+        elif name in self._names.classes:
             self._follow([method for node in self._names.classes[name]
                           for method in node.body.body if isinstance(method, cst.FunctionDef)])
         elif name in self._locals():
@@ -332,8 +344,8 @@ class Effects(cst.CSTVisitor):
 
     def _follow(self, functions: Iterable[cst.FunctionDef]) -> None:
         for function in functions:
-            if function not in self._called:
-                self._called.append(function)
+            if function not in self.called:
+                self.called.append(function)
 
     def _add(self, node: cst.CSTNode, code: str, message: str) -> None:
         self.problems.append(Problem(node, code, message))

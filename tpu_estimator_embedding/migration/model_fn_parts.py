@@ -19,6 +19,7 @@ from tpu_estimator_embedding.migration.train_op import (
     STEP_CALLS,
     Line,
     TrainOp,
+    bound_otherwise,
     lines_of,
     targets_of,
 )
@@ -109,9 +110,9 @@ class _Splitter:
         [(call, given)] = training
         spec_line = next((line for line in self._lines if holds(line.node, call)), None)
         if spec_line is None:
-            raise NotSplitError("the spec with the train_op is made in a function inside of it",
-                                call)
-        train = TrainOp(self._lines, _bound_otherwise(self._function), spec_line,
+            raise NotSplitError("the spec with the train_op is made in a function inside of it, or "
+                                "on the line of its `if`", call)
+        train = TrainOp(self._lines, bound_otherwise(self._function), spec_line,
                         given["train_op"], given.get("loss"), self._names)
         self._problems += train.problems
         dropped = [value for _, given in specs for key, value in given.items() if key not in _KEPT]
@@ -140,6 +141,8 @@ class _Splitter:
         for parameter in odd:
             self._problem(parameter, f"it has the parameters {[parameter.name.value]}: only "
                           f"{', '.join(_PARAMETERS)} are known, without * and **")
+        if "mode" in _assigned(self._function):
+            self._problem(self._function, "it assigns `mode`, which its conditions depend on")
         for decorator in self._function.decorators:
             self._problem(decorator, "it has a decorator, which may do anything")
 
@@ -151,8 +154,8 @@ class _Splitter:
                  if isinstance(call, cst.Call) and self._names.of_tensorflow(
                      call.func) in STEP_CALLS]
         headers = [item for statement in train.updates for item in statement.items]
-        found = Effects(
-            self._names, [*(gone - self._chosen), *dropped, *steps, *headers]).check(
+        effects = Effects(self._names, [*(gone - self._chosen), *dropped, *steps, *headers])
+        found = effects.check(
                 self._function, [argument.value for argument in train.optimizer.args]
                 if train.optimizer is not None else ())
         is_config_used = "config" in _names(
@@ -162,14 +165,27 @@ class _Splitter:
                                   for one in self._function.params.params):
             found.append(Problem(self._function, "TEE409", "it uses `config`, which is None for "
                                  "the forward pass"))
-        if not train.updates:
-            found += [Problem(call, "TEE409", "`batch_normalization` without control dependencies "
-                              "on UPDATE_OPS: in the Estimator its averages do not move, in TF2 "
-                              "they do")
-                      for call in matchers.findall(self._function, matchers.Call())
-                      if isinstance(call, cst.Call) and self._names.of_tensorflow(
-                          call.func) == "layers.batch_normalization"]
-        return found
+        return found + self._unmoved_averages(train, effects.called)
+
+    def _unmoved_averages(self, train: TrainOp,
+                          called: Sequence[cst.FunctionDef]) -> list[Problem]:
+        """Reports batch normalization whose updates the train_op does not run."""
+        calls = {function: [call for call in matchers.findall(function, matchers.Call())
+                            if isinstance(call, cst.Call) and self._names.of_tensorflow(
+                                call.func) == "layers.batch_normalization"]
+                 for function in called}
+        if train.updates_read is not None:
+            makers = {function.name.value for function in called
+                      if calls[function] and function is not self._function}
+            late = [line.node for line in self._lines[train.updates_read:]]
+            calls[self._function] = [call for call in calls[self._function]
+                                     if any(holds(line, call) for line in late)]
+            if not any(_names(line) & makers for line in late):
+                calls = {self._function: calls[self._function]}
+        return [Problem(call, "TEE409", "the train_op does not run the updates of this "
+                        "`batch_normalization`, which is not in UPDATE_OPS when it is read: in the "
+                        "Estimator its averages do not move, in TF2 they do")
+                for found in calls.values() for call in found]
 
     def _rate(self, optimizer: cst.Call) -> cst.Arg:
         named = [argument for argument in optimizer.args if argument.keyword is not None
@@ -201,37 +217,67 @@ class _Splitter:
             is_growing = bool(new)
         defined = {name for line in self._lines if line.node in chosen
                    for name in targets_of(line.node)}
-        unknown = (wanted & bound) - defined - {"params"}
-        if unknown or (wanted & {"features", "labels", "mode", "config"} & bound):
-            names = sorted(unknown | (wanted & {"features", "labels", "mode", "config"} & bound))
+        others = {"features", "labels", "mode", "config"} | bound_otherwise(self._function)
+        names = sorted((wanted & bound) - defined - {"params"} | (wanted & others & bound))
+        if names:
             self._problem(expressions[0], f"the arguments of its optimizer use {names}, which its "
-                          "training step does not have")
+                          "training step does not have: the tool follows lines `name = ...`")
             return ()
         self._chosen |= chosen
-        self._check_unchanged(wanted & bound)
+        for node in dict.fromkeys(self._changes(wanted & bound, self._function, set())):
+            self._problem(node, "it changes what the arguments of its optimizer are computed from")
         statements = self._sliced(self._function.body, chosen, train)
         calls = [call for node in (*chosen, *expressions) for call in matchers.findall(
             node, matchers.Call()) if isinstance(call, cst.Call)]
+        for call in calls:
+            if self._names.of_tensorflow(call.func) in ("get_variable", "Variable"):
+                self._problem(call, "an argument of its optimizer is a variable, which its "
+                              "training step would make anew: keep it in a class derived from "
+                              "Trainer")
         if not has_step and any(
                 self._names.of_tensorflow(call.func) in STEP_CALLS for call in calls):
             self._problem(expressions[0], "an argument of its optimizer besides the learning rate "
                           "depends on the step")
         return tuple(statements)
 
-    def _check_unchanged(self, names: set[str]) -> None:
-        """Reports statements that change the objects of variables in place."""
-        for node in matchers.findall(self._function.body, matchers.Call() | matchers.AssignTarget()
+    def _changes(self, names: set[str], function: cst.FunctionDef,
+                 seen: set[tuple[cst.FunctionDef, str]]) -> Iterator[cst.CSTNode]:
+        """Yields what changes the objects of variables in place, also in functions they reach."""
+        seen |= {(function, name) for name in names}
+        aliases = {name for line in matchers.findall(function.body, matchers.Assign())
+                   if isinstance(line, cst.Assign) and isinstance(line.value, cst.Name)
+                   and line.value.value in names for target in line.targets
+                   for name in _names(target)}
+        names = names | aliases
+        for node in matchers.findall(function.body, matchers.Call() | matchers.AssignTarget()
                                      | matchers.AugAssign() | matchers.Del()):
             if isinstance(node, cst.Call):
                 words = dotted(node.func)
-                is_change = len(words) > 1 and words[-1] in CHANGING_METHODS and words[0] in names
+                if len(words) > 1 and words[-1] in CHANGING_METHODS and words[0] in names:
+                    yield node
+                for called, name in self._parameters(node, names):
+                    if (called, name) not in seen:
+                        yield from self._changes({name}, called, seen)
             else:
                 target = getattr(node, "target")  # noqa: B009
-                is_change = isinstance(target, (cst.Subscript, cst.Attribute)) and bool(
-                    _names(target) & names)
-            if is_change:
-                self._problem(node, "it changes what the arguments of its optimizer are computed "
-                              "from")
+                if isinstance(target, (cst.Subscript, cst.Attribute)) and _names(target) & names:
+                    yield node
+
+    def _parameters(self, call: cst.Call,
+                    names: set[str]) -> Iterator[tuple[cst.FunctionDef, str]]:
+        """Yields the functions of the module, with their parameters, that get variables."""
+        words = dotted(call.func)[-1:]
+        methods = [function for word in words for function in self._names.methods.get(word, ())]
+        for function in (*methods, *(one for word in words
+                                     for one in self._names.functions.get(word, ()))):
+            given = [parameter.name.value for parameter in function.params.params]
+            order = given[1:] if function in methods and given[:1] in (["self"], ["cls"]) else given
+            for index, argument in enumerate(call.args):
+                if isinstance(argument.value, cst.Name) and argument.value.value in names:
+                    if argument.keyword is not None:
+                        yield function, argument.keyword.value
+                    elif index < len(order):
+                        yield function, order[index]
 
     def _sliced(self, body: cst.BaseSuite, chosen: set[cst.CSTNode],
                 train: TrainOp) -> list[Any]:
@@ -330,32 +376,20 @@ def _names(node: cst.CSTNode, but: Iterable[cst.CSTNode] = ()) -> set[str]:
     return {name for child in node.children for name in _names(child, but)}
 
 
-def _bound_otherwise(function: cst.FunctionDef) -> set[str]:
-    """Returns the names that a function binds, other than by assignments."""
-    names: set[str] = set()
-    for node in matchers.findall(function.body, matchers.For() | matchers.AsName()
-                                 | matchers.FunctionDef() | matchers.ClassDef()
-                                 | matchers.NamedExpr() | matchers.ImportAlias()):
-        if isinstance(node, (cst.FunctionDef, cst.ClassDef)):
-            names.add(node.name.value)
-        elif isinstance(node, cst.AsName):
-            names |= _names(node.name)
-        elif isinstance(node, (cst.For, cst.NamedExpr)):
-            names |= _names(node.target)
-        elif isinstance(node, cst.ImportAlias) and node.asname is None:
-            names |= set(dotted(node.name)[:1])
-    return names
-
-
 def _bound(function: cst.FunctionDef) -> set[str]:
     """Returns the parameters of a function, and every name that it binds."""
-    names = {parameter.name.value for parameter in function.params.params}
+    return {parameter.name.value for parameter in function.params.params} | _assigned(function)
+
+
+def _assigned(function: cst.FunctionDef) -> set[str]:
+    """Returns every name that a function binds, without its parameters."""
+    names: set[str] = set()
     for target in matchers.findall(function.body, matchers.AssignTarget() | matchers.AugAssign()
                                    | matchers.AnnAssign()):
         bound = getattr(target, "target")  # noqa: B009
         if not isinstance(bound, (cst.Attribute, cst.Subscript)):
             names |= _names(bound)
-    return names | _bound_otherwise(function)
+    return names | bound_otherwise(function)
 
 
 def _gone(function: cst.FunctionDef, lines: list[Line], train: TrainOp,

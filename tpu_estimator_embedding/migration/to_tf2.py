@@ -135,6 +135,7 @@ class _Writer:
         arguments = _by_name(calls[0], order_of(_ESTIMATOR))
         function = self._model_fn(arguments, calls[0])
         parts = self._split(function)
+        self.report_all(self._other_uses(function, calls[0]))
         self.report_all(parts.problems)
         self.report_all(estimator_uses.problems(
             module, self._names, parts.dropped))
@@ -229,16 +230,24 @@ class _Writer:
                                 "the result of one that defines and returns it", call)
         return made[0]
 
+    def _other_uses(self, function: cst.FunctionDef, call: cst.Call) -> list[Problem]:
+        """Returns uses of the model_fn besides the one in its TPUEstimator."""
+        name = function.name.value
+        returned = {node.value for node in matchers.findall(self._source.module, matchers.Return())
+                    if isinstance(node, cst.Return)}  # of the function around it
+        known = {function.name, *returned}
+        return [Problem(chain.root, "TEE409", f"`{name}` is used besides in its TPUEstimator: it "
+                        "returns Outputs, without a train_op, from now on")
+                for chain in self._bindings.uses(name)
+                if chain.root not in known and not holds(call, chain.root) and any(
+                    getattr(one, "node", None) is function for one in chain.scope[name])]
+
     def _config(self, arguments: dict[str, cst.BaseExpression],
                 call: cst.Call) -> dict[str, cst.BaseExpression]:
         """Returns the arguments of the RunConfig, whether inline or assigned to a variable."""
         config = arguments.get("config")
         if isinstance(config, cst.Name):
-            values = [line.value for line in matchers.findall(
-                self._source.module, matchers.Assign(
-                    [matchers.AssignTarget(matchers.Name(config.value))]))
-                if isinstance(line, cst.Assign)]
-            config = values[0] if len(values) == 1 else config
+            config = self._assigned(config, call) or config
         if isinstance(config, cst.Call) and dotted(config.func)[-1:] == ("RunConfig",):
             return {argument.keyword.value: argument.value for argument in config.args
                     if argument.keyword}  # those of Trainer are given by name only
@@ -246,9 +255,25 @@ class _Writer:
                     "save_checkpoints_steps")
         return {}
 
+    def _assigned(self, name: cst.Name, call: cst.Call) -> cst.BaseExpression | None:
+        """Returns the only value of a variable, if it can be written in its place."""
+        scope = self._bindings.scope_of(name)
+        nodes = [getattr(one, "node", None) for one in scope[name.value]] if scope else []
+        lines = [line for line in matchers.findall(self._source.module, matchers.Assign())
+                 if isinstance(line, cst.Assign) and len(line.targets) == 1
+                 and [line.targets[0].target] == nodes]
+        if scope is None or not lines:
+            return None
+        start, end = (self._bindings.positions[node].start.line for node in (lines[0], call))
+        between = any(start < self._bindings.positions[node].start.line < end
+                      for used in model_fn_parts.names_in(lines[0].value)
+                      for one in scope[used] if (node := getattr(one, "node", None)) is not None)
+        return None if between else lines[0].value
+
     def _trainer_call(self, arguments: dict[str, cst.BaseExpression],
                       config: dict[str, cst.BaseExpression]) -> str:
-        given = {**config, **arguments}
+        given = {**config, **{name: value for name, value in arguments.items()
+                              if not matchers.matches(value, matchers.Name("None"))}}
         code = self._source.module.code_for_node
         parts = [f"{code(given['model_fn'])}, embedding_config, make_optimizer, "
                  "dense_learning_rate"]
@@ -266,8 +291,8 @@ class _Writer:
         return [
             f"{marks}def dense_learning_rate(global_step, params):\n"
             f"    \"\"\"Returns the learning rate of a step, as model_fn computed it.\"\"\"\n"
-            f"{_with_step(self._indented(parts.rate_statements))}"
-            f"    return {_with_step(code(parts.rate.value))}\n",
+            f"{self._indented(map(self._with_step, parts.rate_statements))}"
+            f"    return {code(self._with_step(parts.rate.value))}\n",
             f"def make_optimizer(learning_rate, params):\n"
             f"    \"\"\"Returns the {kind} optimizer of the dense variables.\"\"\"\n"
             f"{self._indented(parts.optimizer_statements)}    return {made}\n", *others]
@@ -276,7 +301,13 @@ class _Writer:
         """Returns statements of a model_fn as the body of a function."""
         code = self._source.module.code_for_node
         return "".join("    " + line + "\n" for statement in statements
-                       for line in _dedented(code(statement)).splitlines())
+                       for line in _dedented(code(statement)).splitlines()
+                       if line != "global_step = global_step")
+
+    def _with_step(self, node: cst.CSTNode) -> cst.CSTNode:
+        found = node.visit(_WithStep(self._names))
+        assert isinstance(found, cst.CSTNode)
+        return found
 
     def _optimizer(self, parts: Parts) -> tuple[str, str, list[str]]:
         """Returns the call that makes it, its kind, and what the program needs besides."""
@@ -335,17 +366,12 @@ def _dedented(text: str) -> str:
 
 
 class _WithStep(cst.CSTTransformer):
-    def leave_Call(self, original_node: cst.Call, updated_node: cst.Call) -> cst.BaseExpression:
-        name = (dotted(original_node.func) or ("",))[-1]
-        return cst.Name("global_step") if f"train.{name}" in STEP_CALLS else updated_node
-
-
-def _with_step(text: str) -> str:
     """Replaces the global step of the graph by the argument `global_step`."""
-    if not text.strip():
-        return text
-    is_expression = not text.startswith("    ")
-    module = cst.parse_module(_dedented(text)).visit(_WithStep())
-    code = "\n".join(line for line in module.code.rstrip("\n").splitlines()
-                     if line != "global_step = global_step")
-    return code if is_expression else "".join(f"    {line}\n" for line in code.splitlines())
+
+    def __init__(self, names: NameTable) -> None:
+        super().__init__()
+        self._names = names
+
+    def leave_Call(self, original_node: cst.Call, updated_node: cst.Call) -> cst.BaseExpression:
+        is_step = self._names.of_tensorflow(original_node.func) in STEP_CALLS
+        return cst.Name("global_step") if is_step else updated_node

@@ -60,10 +60,11 @@ class Line:
 
 def lines_of(body: cst.BaseSuite,
              around: tuple[tuple[cst.CSTNode, bool], ...] = ()) -> list[Line]:
-    """Returns the lines of a suite in order, without those of functions and classes in it."""
+    """Returns the lines of a suite in order, without those of functions and classes in it.
+
+    What stands on the line of its `if` or `with` is no line: `bound_otherwise` has its variables.
+    """
     lines: list[Line] = []
-    if isinstance(body, cst.SimpleStatementSuite):
-        return [Line(cst.SimpleStatementLine(body.body), around)]
     for statement in body.body:
         if isinstance(statement, cst.SimpleStatementLine):
             lines.append(Line(statement, around))
@@ -111,6 +112,28 @@ def targets_of(line: cst.BaseStatement) -> set[str]:
     return names
 
 
+def bound_otherwise(function: cst.FunctionDef) -> set[str]:
+    """Returns the variables that a function binds in other ways than by `targets_of` a line."""
+    plain = {line.body[0] for line in matchers.findall(
+        function.body, matchers.SimpleStatementLine())
+        if isinstance(line, cst.SimpleStatementLine) and targets_of(line)}
+    known = {node for statement in plain for node in (statement, *statement.children)}
+    names: set[str] = set()
+    for node in matchers.findall(function.body, matchers.For() | matchers.AsName()
+                                 | matchers.FunctionDef() | matchers.ClassDef()
+                                 | matchers.NamedExpr() | matchers.ImportAlias()
+                                 | matchers.AssignTarget() | matchers.AugAssign()
+                                 | matchers.AnnAssign()):
+        if isinstance(node, (cst.FunctionDef, cst.ClassDef)):
+            names.add(node.name.value)
+        elif isinstance(node, cst.ImportAlias):
+            names |= set() if node.asname else set(dotted(node.name)[:1])
+        elif node not in known:
+            target = node.name if isinstance(node, cst.AsName) else getattr(node, "target")  # noqa: B009
+            names |= {one.value for one in names_of_target(target) if isinstance(one, cst.Name)}
+    return names
+
+
 class TrainOp:
     """A train_op, followed back from the spec that has it.
 
@@ -124,7 +147,9 @@ class TrainOp:
     Attributes:
         lines: the lines that only it needs.
         optimizer: the call that makes the optimizer of tf.train; None if there is none.
-        updates: the `with` statements on UPDATE_OPS, which it has around it.
+        updates: the `with` statements on UPDATE_OPS that its lines have around them.
+        updates_read: the index of the line before which UPDATE_OPS is read that the train_op runs;
+            None if it runs none.
         problems: what is not known in full.
     """
 
@@ -137,9 +162,14 @@ class TrainOp:
         self.lines: list[cst.SimpleStatementLine] = []
         self.optimizer: cst.Call | None = None
         self.updates: list[cst.With] = []
+        self._read_at: dict[cst.CSTNode, int] = {}  # statement of `updates` -> `updates_read`
+        self._step_lines: list[Line] = []  # which compute or apply gradients
         self.problems: list[Problem] = []
         self._check_place(spec_line, "the spec with the train_op")
         self._follow(train_op, spec_line)
+        self.updates_read = min((
+            self._read_at[statement] for line in self._step_lines for statement, _ in line.around
+            if statement in self._read_at), default=None)
 
     def _problem(self, node: cst.CSTNode, message: str) -> None:
         self.problems.append(Problem(node, "TEE402", message))
@@ -149,7 +179,8 @@ class TrainOp:
 
     def _check_bound_by_lines(self, node: cst.Name, what: str) -> None:
         if node.value in self._odd:
-            self._problem(node, f"`{node.value}`, {what}, is bound by more than assignments")
+            self._problem(node, f"`{node.value}`, {what}, is bound by more than lines "
+                          f"`{node.value} = ...`")
 
     def _only_definition(self, node: cst.Name, what: str) -> tuple[cst.BaseExpression, Line] | None:
         """Returns the value of a variable that is assigned once, by a plain assignment."""
@@ -199,8 +230,12 @@ class TrainOp:
                 return False
             name = self._names.of_tensorflow(item.item.func)
             if name == "control_dependencies" and len(item.item.args) == 1 and self._is_update_ops(
-                    item.item.args[0].value):
+                    read := item.item.args[0].value):
                 self.updates.append(statement)
+                self._read_at[statement] = next(
+                    self._place[line.node] for line in self._all
+                    if any(one is statement for one, _ in line.around)
+                    or isinstance(read, cst.Name) and _binds(line.node, read.value))
             elif name != "name_scope":
                 return False
         return True
@@ -227,7 +262,7 @@ class TrainOp:
             value = self.in_training(test.expression)
             return None if value is None else not value
         if isinstance(test, cst.Name):
-            found = self._definitions(test.value)
+            found = self._definitions(test.value) if test.value not in self._odd else []
             statement = found[0].statement if len(found) == 1 else None
             return self.in_training(statement.value) if isinstance(
                 statement, cst.Assign) and not found[0].around else None
@@ -256,6 +291,7 @@ class TrainOp:
         method, optimizer = "", node
         if isinstance(node, cst.Call) and isinstance(node.func, cst.Attribute):
             method, optimizer = node.func.attr.value, node.func.value
+        self._step_lines.append(line)
         if isinstance(node, cst.Call) and method == "minimize":
             given = self._arguments(node, _MINIMIZE, ("loss", "global_step"))
             self._minimized(given.get("loss"), node, line)
@@ -321,6 +357,7 @@ class TrainOp:
                               "that applies them")
             given = self._arguments(node, _COMPUTE, ("loss",))
             if line is not None:
+                self._step_lines.append(line)
                 self._minimized(given.get("loss"), node, line)
             return
         self._report_changes(line.node for line in self._all)

@@ -2,6 +2,7 @@
 """A training loop of TF2 with the methods of TPUEstimator."""
 
 import contextlib
+import copy
 import inspect
 import itertools
 import os
@@ -66,6 +67,7 @@ class Trainer:
     Args:
         model_fn: the forward function. It takes `features`, and any of `labels`, `mode` and
             `params`, and returns Outputs. Features with a table are activations `[batch, dim]`.
+            Labels are None in PREDICT, and where an input function has none.
         embedding_config: the module `embedding_config` that `migrate --capture` writes.
         make_optimizer: takes a variable with the learning rate, and params; returns the optimizer
             of the dense variables, one of `tf.compat.v1.train` or of Keras 2.
@@ -106,7 +108,7 @@ class Trainer:
         if tf_random_seed is not None:
             tf.random.set_seed(tf_random_seed)
         self.model_dir = None if model_dir is None else os.fspath(model_dir)
-        self.params = {**(params or {}), "use_tpu": True}
+        self.params = {**copy.deepcopy(dict(params or {})), "use_tpu": True}
         self.embedding_config = embedding_config
         self.global_step = tf.Variable(0, dtype=tf.int64, trainable=False, name="global_step")
         self.forward = Forward(model_fn)
@@ -348,7 +350,9 @@ class Trainer:
         lengths = columns.sequence_lengths(ids, self.feature_config)
         # The model_fn may change them in place, which a tf.function refuses for its arguments.
         features, labels = own_containers(({**features, **lengths, **activations}, labels))
-        return self.forward(features, labels, mode, self.params, self.global_step)
+        is_without = mode == ModeKeys.PREDICT or isinstance(labels, tuple) and not labels
+        return self.forward(features, None if is_without else labels, mode,
+                            copy.deepcopy(self.params), self.global_step)
 
     def _outputs(self, features: Any, labels: Any, mode: str) -> Any:
         """Returns the loss and the arguments of metrics; in PREDICT the predictions."""
@@ -364,7 +368,7 @@ class Trainer:
     def _multiplied(self, feature: str, gradient: Any) -> Any:
         scale = columns.table_multiplier(self.feature_config[feature].table.name, self.global_step,
                                          self.embedding_config)
-        return gradient if scale is None else scale * gradient
+        return gradient if scale is None or gradient is None else scale * gradient
 
     def _apply_dense(self, gradients: list[Any]) -> None:
         variables = self.forward.trainable_variables
@@ -372,7 +376,8 @@ class Trainer:
                              self.global_step)
 
     def _dataset(self, input_fn: Callable[..., Any], mode: str) -> tf.data.Dataset:
-        given = {"params": {**self.params, "batch_size": self._batch_sizes[mode]}, "mode": mode}
+        params = {**copy.deepcopy(self.params), "batch_size": self._batch_sizes[mode]}
+        given = {"params": params, "mode": mode}
         accepted = inspect.signature(input_fn).parameters
         dataset = check_input(input_fn(**{
             name: value for name, value in given.items() if name in accepted}))
