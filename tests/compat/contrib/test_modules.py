@@ -116,6 +116,7 @@ PROGRAM_OF_2018 = """
         tpu_estimator_embedding.install()
         import sys
         assert "tf_slim" not in sys.modules  # only programs that read it wait for it
+        assert "google_crc32c" not in sys.modules  # nor do they wait for the checkpoint tools
         import tensorflow.compat.v1 as tf
         tf.disable_v2_behavior()
         from tensorflow.contrib import summary

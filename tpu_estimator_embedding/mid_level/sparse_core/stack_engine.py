@@ -1,5 +1,8 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Looks up and updates stacks, by the ids of features or by given arrays of ids."""
+"""Looks up and updates stacks, by the ids of features or by given arrays of ids.
+
+`PreservedIds` keeps, between a lookup and its update, what the update needs.
+"""
 
 import dataclasses
 import functools
@@ -40,6 +43,16 @@ from tpu_estimator_embedding.types import Tensor
 
 _STATE = "tensorflow.python.tpu.embedding_context_utils"
 
+Inputs = tuple[Tensor, ...]  # ids, rows and gains of one replica
+Partitions = Mapping[str, PartitionedCsrFormatTensor]  # stack name -> ids
+Gradients = Mapping[str, Tensor]  # path of a feature -> gradient of its activations
+Fields = Mapping[str, object]  # fields of a PartitionedCsrFormatTensor
+
+# Maps the checked ids of features to their arrays and tensors to wait for.
+ToPartitions = Callable[[EnqueueDatas], tuple[Partitions, Sequence[Tensor]]]
+
+_CLASSES: dict[str, type] = {kind.__name__: kind for kind in (EnqueueData, RaggedEnqueueData)}
+
 
 def is_sequential() -> bool:
     """Whether pipelining is off at this point of the program.
@@ -62,14 +75,6 @@ def _is_enabled() -> bool:
     except ImportError:
         return True
     return state.embedding_pipelining_state.enabled
-
-
-Inputs = tuple[Tensor, ...]  # ids, rows and gains of one replica
-Partitions = Mapping[str, PartitionedCsrFormatTensor]  # stack name -> ids
-Gradients = Mapping[str, Tensor]  # path of a feature -> gradient of its activations
-
-# Maps the checked ids of features to their arrays and tensors to wait for.
-ToPartitions = Callable[[EnqueueDatas], tuple[Partitions, Sequence[Tensor]]]
 
 
 class PreservedIds(PartitionedCsrFormatTensor):
@@ -326,11 +331,6 @@ def _table_variables(variables: Mapping[str, StackVariable]) -> TableVariables:
         list(variables[PARAMETERS].variables),
         {slot: list(variable.variables) for slot, variable in variables.items()
          if slot != PARAMETERS})
-
-
-Fields = Mapping[str, object]  # fields of a PartitionedCsrFormatTensor
-
-_CLASSES: dict[str, type] = {kind.__name__: kind for kind in (EnqueueData, RaggedEnqueueData)}
 
 
 def fields_of(partition: PartitionedCsrFormatTensor) -> Fields:
