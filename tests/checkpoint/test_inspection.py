@@ -79,6 +79,16 @@ def test_rows_that_are_not_finite_are_counted(tmp_path):
     assert words.statistics.mean_norm == pytest.approx(np.linalg.norm(finite, axis=1).mean())
 
 
+def test_norms_without_finite_rows_are_null_in_json(tmp_path):
+    saved = variables("SGD")
+    saved.tables["words"][:] = np.nan
+    report = checkpoint.inspect(save_v1(tmp_path / "v1", saved))
+    plain = json.loads(json.dumps(report.to_dict(), allow_nan=False))
+    assert plain["tables"][-1]["statistics"] == {
+        "min_norm": None, "mean_norm": None, "max_norm": None, "not_finite": 13,
+        "never_trained": None}
+
+
 def test_tables_among_dense_variables_are_recognized_by_names(tmp_path):
     saved = variables(table="scope/words_embedding/embedding_weights")
     source = save_v1(tmp_path / "v1", saved)

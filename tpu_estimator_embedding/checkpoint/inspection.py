@@ -136,7 +136,7 @@ class CheckpointReport:
     variables: Mapping[str, tuple[int, ...]]
 
     def to_dict(self) -> dict[str, Any]:
-        """Returns the report as plain values, for `inspect --json`."""
+        """Returns the report as plain values, for `inspect --json`; norms that are NaN are None."""
         report = dataclasses.asdict(dataclasses.replace(self, tables=()))
         return {**report, "path": str(self.path), "tables": [
             {**dataclasses.asdict(dataclasses.replace(table, statistics=None)),
@@ -197,9 +197,9 @@ def _shapes(contents: CheckpointContents) -> dict[str, tuple[int, ...]]:
 
 
 def _statistics(statistics: RowStatistics) -> dict[str, Any]:
-    return {"min_norm": statistics.min_norm, "mean_norm": statistics.mean_norm,
-            "max_norm": statistics.max_norm, "not_finite": statistics.not_finite,
-            "never_trained": statistics.never_trained}
+    norms = {name: getattr(statistics, name) for name in ("min_norm", "mean_norm", "max_norm")}
+    return {**{name: norm if np.isfinite(norm) else None for name, norm in norms.items()},
+            "not_finite": statistics.not_finite, "never_trained": statistics.never_trained}
 
 
 def check_histogram(path: pathlib.Path) -> None:
