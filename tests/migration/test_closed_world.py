@@ -280,6 +280,32 @@ def test_model_dir_of_the_config_holds_where_the_estimator_has_none():
     assert open_ == [] and 'model_dir="model"' in text
 
 
+LAYER = 'tf.feature_column.input_layer(features, params["columns"]'
+
+
+def test_own_function_called_input_layer_is_kept():
+    own = "def input_layer(features, columns):\n    return 2.0 * features[columns]\n\n\n"
+    program = PROGRAM.replace(LAYER, LAYER.removeprefix("tf.feature_column."))
+    result = rewrite(program.replace("def model_fn", own + "def model_fn"), to="tf2")
+    assert 'net = input_layer(features, params["columns"])' in result.data.decode()
+
+
+def test_input_layer_with_keywords_is_written():
+    text, open_ = found(LAYER, LAYER.replace('params["columns"]', 'feature_columns=c').replace(
+        "features,", "features=features,"))
+    assert open_ == [] and "net = activations_of(features, c)" in text
+
+
+@pytest.mark.parametrize("old, new", [
+    (LAYER, LAYER + ", trainable=False"), (LAYER, LAYER + ", **given"),
+    ("    net = " + LAYER, "    look = tf.feature_column.input_layer\n"
+     '    net = look(features, params["columns"]')])
+def test_input_layer_of_another_shape_is_reported(old, new):
+    _, open_ = found(old, new)
+    assert [code for code, _, _ in open_] == ["TEE409"]
+    assert "net =" in open_[0][1]
+
+
 def test_other_uses_of_the_model_fn_are_reported():
     _, open_ = found(TRAIN, "    check(model_fn)\n" + TRAIN)
     assert [(code, line) for code, line, _ in open_] == [("TEE409", "check(model_fn)")]

@@ -26,7 +26,14 @@ from tpu_estimator_embedding.migration import (
 from tpu_estimator_embedding.migration.bindings import Bindings, dotted
 from tpu_estimator_embedding.migration.constructor_arguments import OF_TRAINER, order_of
 from tpu_estimator_embedding.migration.effects import NameTable, Problem
-from tpu_estimator_embedding.migration.forward_rewrite import ForwardRewrite, holds
+from tpu_estimator_embedding.migration.forward_rewrite import (
+    INPUT_LAYER,
+    INPUT_LAYER_NAME,
+    ForwardRewrite,
+    holds,
+    input_layer_arguments,
+    is_input_layer,
+)
 from tpu_estimator_embedding.migration.model_fn_parts import NotSplitError, Parts
 from tpu_estimator_embedding.migration.module_rewrite import Rewritten
 from tpu_estimator_embedding.migration.report import Finding
@@ -111,6 +118,7 @@ class _Writer:
         self._source = source
         self._bindings = Bindings(source)
         self._names = NameTable(source.module, self._bindings)
+        self._own = {*self._names.functions, *self._names.classes}
         self.findings: list[Finding] = []
 
     def report(self, node: cst.CSTNode, code: str, message: str) -> None:
@@ -136,6 +144,7 @@ class _Writer:
         function = self._model_fn(arguments, calls[0])
         parts = self._split(function)
         self.report_all(self._other_uses(function, calls[0]))
+        self.report_all(self._input_layers())
         self.report_all(parts.problems)
         self.report_all(estimator_uses.problems(
             module, self._names, parts.dropped))
@@ -149,7 +158,7 @@ class _Writer:
         else:
             replaced, before = {function: [forward]}, {place: below}
         body = module.visit(ForwardRewrite(
-            {calls[0]: self._trainer_call(arguments, config)}, replaced, before))
+            {calls[0]: self._trainer_call(arguments, config)}, replaced, before, self._own))
         self.report(function, "TEE401", f"`{function.name.value}`")
         self.report(calls[0], "TEE403", f"`TPUEstimator` is now `{self._trainer}`")
         return unused_configs.with_imports(
@@ -229,6 +238,19 @@ class _Writer:
             raise NotSplitError("its model_fn is no function of this module by its name, and not "
                                 "the result of one that defines and returns it", call)
         return made[0]
+
+    def _input_layers(self) -> list[Problem]:
+        """Returns the calls of `input_layer` that `activations_of` does not stand for."""
+        found = []
+        for call in _calls(self._source.module):
+            is_one = self._names.of_tensorflow(call.func) == f"feature_column.{INPUT_LAYER_NAME}"
+            if is_one and not is_input_layer(call, self._own):
+                found.append(Problem(call, "TEE409", "`tf.feature_column.input_layer` by another "
+                                     "name looks up again: write its own name"))
+            elif is_one and (odd := sorted(set(input_layer_arguments(call)) - {*INPUT_LAYER})):
+                found.append(Problem(call, "TEE409", f"the arguments {odd} of `input_layer`, which "
+                                     "`activations_of` does not take"))
+        return found
 
     def _other_uses(self, function: cst.FunctionDef, call: cst.Call) -> list[Problem]:
         """Returns uses of the model_fn besides the one in its TPUEstimator."""
