@@ -185,7 +185,9 @@ def compare_runs(old: pathlib.Path, a: RunResult, new: pathlib.Path, b: RunResul
     if a.evaluation and b.evaluation is not None:
         evaluated = evaluation.differences(a.evaluation, b.evaluation, rtol, atol, is_tf2=is_tf2)
     elif a.evaluation:
-        notes = (*notes, "the migrated program has no evaluation that could be compared")
+        notes = (*notes, "no evaluation of the migrated program was compared")
+    if any(a.losses) and b.losses and set(b.losses) == {None}:
+        notes = (*notes, "verify saw no loss of the migrated program, so losses were not compared")
     return Verification((*_compare_plans(*plans), *b.differences), inputs, evaluated,
                         (*notes, *b.notes), tuple(compared),
                         tuple(sorted(a.evaluation or ())) if b.evaluation is not None else ())

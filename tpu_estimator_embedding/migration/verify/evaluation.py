@@ -43,7 +43,7 @@ def of_estimator(evaluate: Callable[..., Any], arguments: Mapping[str, Any],
 
 def of_trainer(evaluate: Callable[..., Any], input_fn: Callable[..., Any],
                settings: Settings) -> Results | str:
-    """Evaluates the present values of a Trainer, or returns why it cannot be compared.
+    """Evaluates the present values of a Trainer, or returns how its evaluation failed.
 
     Args:
         evaluate: the Trainer's method.

@@ -16,7 +16,7 @@ import os
 import pathlib
 import sys
 import threading
-from collections.abc import Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from typing import Any
 
 import numpy as np
@@ -149,15 +149,22 @@ class TF2Run:
             with self._feed.paused():
                 return original(trainer, input_fn, *args, **kwargs)
         self.finish()
-        if self.result is not None and self._counterparts and (
-                not self._counterparts.is_pipelined):
-            with self._feed.paused():
-                found = evaluation.of_trainer(functools.partial(original, trainer), input_fn,
-                                              self._settings)
-            self.result = dataclasses.replace(
-                self.result, **({"notes": (*self.result.notes, found)} if isinstance(found, str)
-                                else {"evaluation": found}))
+        if self.result is not None and self._counterparts:
+            self.result = self._evaluated(self.result, functools.partial(original, trainer),
+                                          input_fn, self._counterparts.is_pipelined)
         raise StepsDoneError("verify has seen the evaluation that it compares.")
+
+    def _evaluated(self, result: RunResult, evaluate: Callable[..., Any], input_fn: Any,
+                   is_pipelined: bool) -> RunResult:
+        """Returns the result with those of an evaluation; one that fails is a difference."""
+        if is_pipelined:
+            return dataclasses.replace(result, notes=(
+                *result.notes, "evaluations of pipelined tables are not compared"))
+        with self._feed.paused():
+            found = evaluation.of_trainer(evaluate, input_fn, self._settings)
+        if isinstance(found, str):
+            return dataclasses.replace(result, differences=(*result.differences, found))
+        return dataclasses.replace(result, evaluation=found)
 
     def finish(self) -> None:
         """Saves the values of the last step, if the program ended by itself."""
