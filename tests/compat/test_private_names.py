@@ -124,7 +124,7 @@ def classes() -> list[type]:
                for module in pkgutil.walk_packages([str(ROOT)], f"{PACKAGE}.")
                if not module.name.endswith("__main__")]
     found = {value: None for module in modules for value in vars(module).values()
-             if inspect.isclass(value) and value.__module__.startswith(PACKAGE)}
+             if inspect.isclass(value) and str(value.__module__).startswith(PACKAGE)}
     return [*found, embedding_layer.embedding_layer_class(tf_keras),
             partial_layer.partial_layer_class(tf_keras)]
 

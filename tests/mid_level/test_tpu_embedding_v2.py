@@ -151,8 +151,8 @@ def test_sparse_ids_of_rank_3_are_combined_over_the_last_dimension():
 
 def test_pipelined_lookups_miss_the_update_before():
     oracle = new_oracle(CASES["SGD"])
-    embedding = TPUEmbeddingV2(to_feature_config(oracle, BATCH_SIZE),
-                               pipeline_execution_with_tensor_core=True)
+    config = to_feature_config(oracle, BATCH_SIZE)
+    embedding = TPUEmbeddingV2(config, pipeline_execution_with_tensor_core=True)
     ids = {name: tf.range(8) for name in oracle.features}
     seen = []
     for _ in range(4):
@@ -164,7 +164,7 @@ def test_pipelined_lookups_miss_the_update_before():
     start = oracle.tables["wide"].values[:8]
     for step, lag in enumerate([0, 0, 1, 2]):
         np.testing.assert_allclose(seen[step], start - update * lag, rtol=1e-5, atol=1e-6)
-    [wide] = [f.table for f in embedding._feature_config.values() if f.table.name == "wide"]
+    [wide] = [f.table for f in config.values() if f.table.name == "wide"]
     np.testing.assert_allclose(embedding.embedding_tables[wide][:8], start - update * 4,
                                rtol=1e-5, atol=1e-6)
 

@@ -3,6 +3,7 @@
 
 import contextlib
 import dataclasses
+import functools
 import importlib
 import importlib.util
 import sys
@@ -192,9 +193,14 @@ def _can_be_imported(path: str) -> bool:
         return False
 
 
+@functools.cache  # a patch that is applied again is the same module
+def _lazy_module(path: str, source: str) -> ModuleView:
+    return ModuleView(path, lambda: importlib.import_module(source))
+
+
 def _replacement(patch: Patch) -> Any:
     module, _, attribute = patch.source.partition(":")
     if patch.is_lazy:
-        return ModuleView(patch.path, lambda: importlib.import_module(module))
+        return _lazy_module(patch.path, module)
     loaded = importlib.import_module(module)
     return getattr(loaded, attribute) if attribute else loaded

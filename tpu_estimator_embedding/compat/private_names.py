@@ -71,6 +71,8 @@ GRAPHS = (
             "a leaf of the input, such as a sparse or ragged tensor"),
     *_members("tensorflow.python.training.optimizer", "Optimizer", "_create_slots",
               "a migrated program's slots exist before its first step"),
+    *_names("tf_keras.src.backend", "_SEED_GENERATOR",
+            "the seeds that initializers of Keras layers take"),
     *_names("tensorflow.python.util.tf_export", "API_ATTRS API_ATTRS_V1 _Attributes",
             "the tables of names that tensorflow-estimator 2.15 exports by"),
     *_names("tensorflow.python.util.deprecation", "silence",
@@ -230,9 +232,9 @@ _UPSTREAM = "tensorflow_estimator.python.estimator"
 ESTIMATOR = (
     *_names(f"{_UPSTREAM}.estimator", "Estimator", "the base class that runs TPUEstimator"),
     *_members(f"{_UPSTREAM}.estimator", "Estimator",
-              "_add_meta_graph_for_mode _assert_members_are_not_overridden _call_input_fn _config "
-              "_convert_eval_steps_to_hooks _convert_train_steps_to_hooks _evaluate_run "
-              "_get_features_and_labels_from_input_fn _get_features_from_input_fn "
+              "_add_meta_graph_for_mode _assert_members_are_not_overridden _call_input_fn "
+              "_call_model_fn _config _convert_eval_steps_to_hooks _convert_train_steps_to_hooks "
+              "_evaluate_run _get_features_and_labels_from_input_fn _get_features_from_input_fn "
               "_train_with_estimator_spec _warm_start_settings",
               "inserts the engine between input_fn and model_fn"),
     *_members(f"{_UPSTREAM}.run_config", "RunConfig",

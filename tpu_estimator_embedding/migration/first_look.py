@@ -44,11 +44,11 @@ class FirstLook:
 
 
 def look(data: bytes) -> FirstLook | None:
-    """Looks at a file; returns None if it cannot be parsed.
+    r"""Looks at a file; returns None if it cannot be parsed.
 
-    >>> look(b"import tensorflow as tf\\\\nx = tf.add(1, 2)").may_be_legacy
+    >>> look(b"import tensorflow as tf\nx = tf.add(1, 2)").may_be_legacy
     False
-    >>> look(b"import tensorflow as tf\\\\nv = tf.compat.v1\\\\nx = v.estimator").may_be_legacy
+    >>> look(b"import tensorflow as tf\nv = tf.compat.v1\nx = v.estimator").may_be_legacy
     True
     """
     try:
