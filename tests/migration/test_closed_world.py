@@ -31,7 +31,27 @@ RETURN = "    return tf.estimator.tpu.TPUEstimatorSpec(mode, loss=loss, train_op
 FORWARD = "    # The rate falls."
 RATE = "    optimizer = tf.train.Mom"
 TRAIN = "    estimator.train(input_fn, max_steps=100)"
-HELPER = "\n\ndef helper(value=None):\n    tf.assign(value, 1.0)\n    return value\n"
+HELPER = "\n\ndef helper(value=None):\n    tf.assign(value, 1.0)\n    return value\n" + """
+
+def remember(kept, value):
+    kept.append(value)
+
+def pass_on(kept, value):
+    change(kept, value)
+
+def change(kept, value):
+    kept['x'] = value
+
+def chosen():
+    return REGISTRY['x']
+
+def spec_of(mode, loss):
+    return tf.estimator.tpu.TPUEstimatorSpec(
+        mode, loss=loss,
+        evaluation_hooks=[hook],
+        scaffold_fn=scaffold,
+        host_call=(function, [loss]))
+"""
 
 
 def found(old, new):
@@ -204,6 +224,21 @@ EFFECTS = {
     "computed name": ("getattr(tf, 'assign')(variable, 1.0)", "TEE410", None),
     "default that calls share": ("def inner(kept=[]):\n        kept.append(1)\n    inner()",
                                  "TEE410", "def inner(kept=[]):"),
+    "global list that a helper changes": (
+        "remember(HISTORY, loss)", "TEE409", "kept.append(value)"),
+    "global dict that a helper of a helper changes": (
+        "pass_on(value=loss, kept=CACHE)", "TEE409", "kept['x'] = value"),
+    "params by another name": ("pass_on(params, loss)", "TEE409", "kept['x'] = value"),
+    "result of a call": ("loss = REGISTRY.get('x')(loss)", "TEE410", None),
+    "result of a call in a variable": ("fn = params.get('x')\n    loss = fn(loss)", "TEE410",
+                                       "loss = fn(loss)"),
+    "result of a helper": ("loss = chosen()(loss)", "TEE410", None),
+    "hooks of a spec in a helper": ("if mode == 'eval':\n        return spec_of(mode, loss)",
+                                    "TEE404", "evaluation_hooks=[hook],"),
+    "scaffold of a spec in a helper": ("if mode == 'eval':\n        return spec_of(mode, loss)",
+                                       "TEE404", "scaffold_fn=scaffold,"),
+    "host call of a spec in a helper": ("if mode == 'eval':\n        return spec_of(mode, loss)",
+                                        "TEE404", "host_call=(function, [loss]))"),
 }
 
 
@@ -350,6 +385,12 @@ EXACT = {
         "    logits = tf.layers.dense(net, 1)", "    for units in (8, 4):\n"
         "        net = tf.layers.dense(net, units)\n    logits = tf.layers.dense(net, 1)",
         "    for units in (8, 4):\n        net = tf.layers.dense(net, units)\n"),
+    "list that a helper changes": (
+        FORWARD, "    kept = []\n    remember(kept, loss)\n    pass_on({}, loss)\n"
+        "    pass_on(features, loss)", "remember(kept, loss)"),
+    "layer that is called": (
+        FORWARD, "    layer = tf.layers.Dense(2)\n    net = layer(tf.layers.Dense(2)(net))",
+        "net = layer(tf.layers.Dense(2)(net))"),
     "features changed": (
         FORWARD, "    features['x'] = features.pop('y') * 2", "features.pop('y') * 2"),
 }

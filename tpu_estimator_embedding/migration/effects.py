@@ -16,6 +16,7 @@ from libcst import matchers
 
 from tpu_estimator_embedding.migration import known_effects
 from tpu_estimator_embedding.migration.bindings import Bindings, dotted
+from tpu_estimator_embedding.migration.constructor_arguments import ARGUMENTS, REPORTED, SPEC_ORDER
 
 SPEC = "TPUEstimatorSpec"
 _ROOTS = ("tensorflow.compat.v1.", "tensorflow.compat.v2.", "tensorflow._api.v2.compat.v1.",
@@ -146,6 +147,8 @@ class Effects(cst.CSTVisitor):
         self._around: list[cst.FunctionDef] = []
         self._callees: set[cst.CSTNode] = set()  # what `visit_Call` looks at
         self.problems: list[Problem] = []
+        # Changes of a parameter: a problem unless every caller gives what it has made.
+        self._changes: list[tuple[cst.FunctionDef, str, Problem]] = []
 
     def check(self, function: cst.FunctionDef,
               expressions: Iterable[cst.CSTNode] = ()) -> list[Problem]:
@@ -161,6 +164,8 @@ class Effects(cst.CSTVisitor):
                     self._decorator(decorator)
             self._defaults(called)
             called.body.visit(self)
+        self.problems += [problem for changed, name, problem in self._changes
+                          if not self._is_made(changed, name, set())]
         return list(dict.fromkeys(self.problems))
 
     def on_visit(self, node: cst.CSTNode) -> bool:
@@ -232,20 +237,65 @@ class Effects(cst.CSTVisitor):
             self._add(target, "TEE409", f"`{'.'.join(dotted(target)) or target.attr.value}` is "
                       "assigned, and the forward pass is called more often than a model_fn")
         elif isinstance(target, cst.Subscript):
-            root = _innermost(target)
-            if not isinstance(root, cst.Name) or root.value == "params" or (
-                    root.value not in self._locals()):
-                self._add(target, "TEE409", "an element of something that is not made here is "
-                          "assigned, and the forward pass is called more often than a model_fn")
+            self._change(target, target, "an element of something that is not made here is "
+                         "assigned, and the forward pass is called more often than a model_fn")
+
+    def _change(self, node: cst.CSTNode, target: cst.CSTNode, message: str) -> None:
+        """Reports a change in place of what the forward pass has not made."""
+        root, problem = _innermost(target), Problem(node, "TEE409", message)
+        if not isinstance(root, cst.Name):
+            if isinstance(node, cst.Subscript):
+                self.problems.append(problem)
+        elif root.value in _parameters(self._around[0]) and (
+                root.value not in _assigned(self._around[0])):
+            self._changes.append((self._around[0], root.value, problem))
+        elif root.value == "params" or root.value not in self._locals():
+            self.problems.append(problem)
+
+    def _is_made(self, function: cst.FunctionDef, name: str,
+                 seen: set[tuple[cst.FunctionDef, str]]) -> bool:
+        """Whether a variable of a function is made in the forward pass, or is its own copy."""
+        if name in _assigned(function):
+            return name != "params"
+        if name not in _parameters(function):
+            return False
+        if function is self.called[0]:
+            return name not in ("params", "config")
+        if name in ("self", "cls"):
+            return False
+        if (function, name) in seen:
+            return True
+        seen.add((function, name))
+        uses = [node for caller in self.called for node in matchers.findall(
+            caller.body, matchers.Name(function.name.value)) if node is not function.name]
+        calls = [(caller, call) for caller in self.called for call in matchers.findall(
+            caller.body, matchers.Call()) if isinstance(call, cst.Call)
+            and dotted(call.func)[-1:] == (function.name.value,)]
+        return 0 < len(uses) <= len(calls) and all(
+            self._is_argument_made(caller, call, function, name, seen) for caller, call in calls)
+
+    def _is_argument_made(self, caller: cst.FunctionDef, call: cst.Call,
+                          function: cst.FunctionDef, name: str,
+                          seen: set[tuple[cst.FunctionDef, str]]) -> bool:
+        if any(argument.star for argument in call.args):
+            return False
+        order = [one for one in _parameters(function) if one not in ("self", "cls")]
+        given = [argument.value for index, argument in enumerate(call.args) if (
+            argument.keyword.value if argument.keyword else (*order, *[""] * len(call.args))[index]
+            ) == name]
+        for value in given:
+            root = _innermost(value)
+            if isinstance(root, (cst.Call, cst.List, cst.Dict, cst.Set, cst.BaseComp)):
+                continue
+            if not all(self._is_made(caller, used.value, seen) for used in matchers.findall(
+                    root, matchers.Name()) if isinstance(used, cst.Name)):
+                return False
+        return True
 
     def _locals(self) -> set[str]:
         names: set[str] = set()
         for function in self._around:
-            names |= {parameter.name.value for parameter in function.params.params}
-            names |= {node.value for target in matchers.findall(
-                function.body, matchers.AssignTarget() | matchers.CompFor() | matchers.For())
-                for node in names_of_target(getattr(target, "target"))  # noqa: B009
-                if isinstance(node, cst.Name)}
+            names |= {*_parameters(function), *_assigned(function)}
         return names
 
     def _defaults(self, function: cst.FunctionDef) -> None:
@@ -265,17 +315,57 @@ class Effects(cst.CSTVisitor):
         """Follows, passes over or reports what a call calls."""
         words = dotted(function)
         paths = self._names.paths(function) if words else []
+        if words[-1:] == (SPEC,) and self._around[0] is not self.called[0]:
+            self._spec(call)
         if paths:
             self._imported(call, paths)
         elif isinstance(function, cst.Name):
             self._by_name(call, function.value)
         elif isinstance(function, cst.Attribute):
             self._method(call, function)
-        elif isinstance(function, (cst.Call, cst.Lambda)):
-            pass  # a layer or a partial, made by a call that is looked at itself
-        else:
+        elif not self._is_known(function, self._around[0]):
             self._add(call, "TEE410", f"`{text_of(function)}` is called, which is computed: the "
                       "tool does not know what it does")
+
+    def _is_known(self, value: cst.CSTNode, function: cst.FunctionDef,
+                  seen: tuple[cst.FunctionDef, ...] = ()) -> bool:
+        """Whether what a value does when it is called is looked at: a layer, a partial, ..."""
+        if isinstance(value, cst.Lambda):
+            return True
+        if isinstance(value, cst.IfExp):
+            return all(self._is_known(one, function, seen) for one in (value.body, value.orelse))
+        if isinstance(value, cst.Name) and value.value in _assigned(function):
+            values = _values(function, value.value)
+            return function not in seen and bool(values) and all(
+                self._is_known(one, function, (*seen, function)) for one in values)
+        if isinstance(value, cst.Name) and value.value in self._names.functions:
+            return True
+        if not isinstance(value, cst.Call):
+            return is_pure_name(self._names.of_tensorflow(value))
+        if self._names.of_tensorflow(value.func):
+            return True
+        if "functools.partial" in self._names.paths(value.func) and value.args:
+            return self._is_known(value.args[0].value, function, seen)
+        name = (dotted(value.func) or ("",))[-1]
+        if name in self._names.classes:
+            return True
+        made = self._names.functions.get(name) or self._names.methods.get(name, [])
+        returned = [(line.value, one) for one in made if one not in seen
+                    for line in matchers.findall(one.body, matchers.Return())
+                    if isinstance(line, cst.Return) and line.value is not None]
+        return bool(returned) and all(
+            self._is_known(one, maker, (*seen, function)) for one, maker in returned)
+
+    def _spec(self, call: cst.Call) -> None:
+        """Reports the arguments of a spec that a function besides the model_fn makes."""
+        if any(argument.star for argument in call.args):
+            self._add(call, "TEE410", f"{SPEC} has * or ** arguments")
+            return
+        texts = {one.name: one.text for one in ARGUMENTS[SPEC] if one.fate == REPORTED}
+        for index, argument in enumerate(call.args):
+            key = argument.keyword.value if argument.keyword else SPEC_ORDER[index]
+            if key in texts and not matchers.matches(argument.value, matchers.Name("None")):
+                self._add(argument.value, "TEE404", f"`{key}` of {SPEC}: {texts[key]}")
 
     def _imported(self, call: cst.Call, paths: list[str]) -> None:
         for path in paths:
@@ -313,11 +403,9 @@ class Effects(cst.CSTVisitor):
 
     def _value(self, call: cst.Call, name: str) -> None:
         """Looks at what a local variable that is called was assigned."""
-        values = [line.value for function in self._around for line in matchers.findall(
-            function.body, matchers.Assign()) if isinstance(line, cst.Assign) and any(
-                isinstance(target.target, cst.Name) and target.target.value == name
-                for target in line.targets)]
-        if not values or not all(isinstance(value, (cst.Call, cst.Lambda)) for value in values):
+        values = _values(self._around[0], name)
+        if not values or not all(isinstance(value, (cst.Call, cst.Lambda)) and self._is_known(
+                value, self._around[0]) for value in values):
             self._add(call, "TEE410", f"`{name}` is called, which is a variable: the tool does not "
                       "know what it does")
 
@@ -328,19 +416,16 @@ class Effects(cst.CSTVisitor):
             self._follow(self._names.methods[name])
         elif name in ("assign", "assign_add", "assign_sub", "scatter_update", "scatter_add"):
             self._add(call, "TEE409", f"`.{name}` {known_effects.OTHER_EFFECTS['assign']}")
-        elif name in known_effects.CHANGING_METHODS and not self._is_local(function.value):
-            self._add(call, "TEE409", f"`.{name}` changes something that is not made here, and the "
-                      "forward pass is called more often than a model_fn")
+        elif name in known_effects.CHANGING_METHODS:
+            if dotted(function)[:-1] != ("params",):  # which `visit_Call` reports
+                self._change(call, function.value, f"`.{name}` changes something that is not made "
+                             "here, and the forward pass is called more often than a model_fn")
         elif name in ("minimize", "apply_gradients", "compute_gradients"):
             self._add(call, "TEE409", f"`.{name}` trains besides the train_op that the tool "
                       "follows")
         elif name not in known_effects.METHODS:
             self._add(call, "TEE410", f"the method `.{name}` is called: the tool does not know "
                       "what it does")
-
-    def _is_local(self, node: cst.CSTNode) -> bool:
-        root = _innermost(node)
-        return not isinstance(root, cst.Name) or root.value in self._locals()
 
     def _follow(self, functions: Iterable[cst.FunctionDef]) -> None:
         for function in functions:
@@ -360,6 +445,27 @@ def names_of_target(target: cst.CSTNode) -> list[cst.CSTNode]:
     if isinstance(target, (cst.Tuple, cst.List)):
         return [node for element in target.elements for node in names_of_target(element.value)]
     return [target.value] if isinstance(target, cst.StarredElement) else [target]
+
+
+def _parameters(function: cst.FunctionDef) -> list[str]:
+    given = function.params
+    return [one.name.value for one in (*given.posonly_params, *given.params, *given.kwonly_params)]
+
+
+def _assigned(function: cst.FunctionDef) -> set[str]:
+    """Returns the names that a function assigns."""
+    return {node.value for target in matchers.findall(
+        function.body, matchers.AssignTarget() | matchers.CompFor() | matchers.For())
+        for node in names_of_target(getattr(target, "target"))  # noqa: B009
+        if isinstance(node, cst.Name)}
+
+
+def _values(function: cst.FunctionDef, name: str) -> list[cst.BaseExpression]:
+    """Returns what a function assigns to a name of its own."""
+    return [line.value for line in matchers.findall(function.body, matchers.Assign())
+            if isinstance(line, cst.Assign) and any(
+                isinstance(target.target, cst.Name) and target.target.value == name
+                for target in line.targets)]
 
 
 def _innermost(node: cst.CSTNode) -> cst.CSTNode:
