@@ -10,7 +10,7 @@ import hashlib
 import inspect
 import pathlib
 import pickle
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from typing import Any
 
 import numpy as np
@@ -42,6 +42,14 @@ class Batches:
     def load(cls, path: pathlib.Path) -> "Batches":
         """Reads what `save` wrote."""
         return cls(*pickle.loads(path.read_bytes()))
+
+    def fit(self, specs: Sequence[Any]) -> bool:
+        """Returns whether the first batch has these dtypes and compatible shapes."""
+        batch = self.elements[0]
+        return len(specs) == len(batch) and all(
+            isinstance(spec, tf.TensorSpec) and spec.shape.is_compatible_with(array.shape)
+            and spec.dtype == tf.as_dtype(array.dtype if array.dtype != object else tf.string)
+            for spec, array in zip(specs, batch, strict=True))
 
     def digests(self) -> tuple[str, ...]:
         """Returns a digest of each batch: equal digests mean equal bits."""

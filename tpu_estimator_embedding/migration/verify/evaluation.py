@@ -59,6 +59,8 @@ def of_trainer(evaluate: Callable[..., Any], input_fn: Callable[..., Any],
     def replayed(params: Any, mode: Any) -> tf.data.Dataset:
         given = {"params": params, "mode": mode}
         own = input_fn(**{name: value for name, value in given.items() if name in accepted})
+        if not recorded.fit(tf.nest.flatten(own.element_spec, expand_composites=True)):
+            return own  # as in training: it parses what the legacy program's input_fn returned
         return batches.play(recorded, Structure(own.element_spec, is_dataset=True))
 
     try:

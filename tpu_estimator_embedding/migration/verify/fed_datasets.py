@@ -71,7 +71,7 @@ class Feed:
         shared = self._shared
         replica, count = shared.take_replica() if shared else (0, 1)
         specs = tf.nest.flatten(dataset.element_spec, expand_composites=True)
-        is_recorded = self._fits(specs)
+        is_recorded = self._batches.fit(specs)
         if self.own is None or is_recorded > self.is_recorded:
             self.own, self.is_recorded = shared.dataset if shared else dataset, is_recorded
         fed = tf.data.Dataset.from_generator(
@@ -81,13 +81,6 @@ class Feed:
         fed = fed.map(lambda *tensors: tf.nest.pack_sequence_as(
             spec, list(tensors), expand_composites=True))
         return original(fed.with_options(_in_step()))
-
-    def _fits(self, specs: list[Any]) -> bool:
-        [batch] = self._batches.elements[:1]
-        return len(specs) == len(batch) and all(
-            isinstance(spec, tf.TensorSpec) and spec.shape.is_compatible_with(array.shape)
-            and spec.dtype == tf.as_dtype(array.dtype if array.dtype != object else tf.string)
-            for spec, array in zip(specs, batch, strict=True))
 
     def _generate(self, dataset: tf.data.Dataset, is_recorded: bool, replica: int,
                   count: int) -> Iterator[Any]:
