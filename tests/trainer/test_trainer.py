@@ -9,7 +9,13 @@ import pytest
 import tensorflow as tf
 
 from tpu_estimator_embedding import mid_level
-from tpu_estimator_embedding.trainer import KerasTrainer, ModeKeys, Outputs, Trainer
+from tpu_estimator_embedding.trainer import (
+    KerasRsTrainer,
+    KerasTrainer,
+    ModeKeys,
+    Outputs,
+    Trainer,
+)
 
 v1 = tf.compat.v1
 TABLE = "input_layer/words_embedding/embedding_weights"
@@ -244,3 +250,111 @@ def test_multiplier_of_a_feature_that_the_loss_does_not_use():
     with pytest.warns(UserWarning, match="gradient of feature 'words' is None"):
         trainer.train(input_fn, steps=1)
     np.testing.assert_array_equal(trainer.get_variable_value(TABLE), np.full((5, 2), 0.5))
+
+
+@pytest.mark.parametrize("cls", [Trainer, KerasTrainer])
+def test_every_batch_is_read_once(cls, caplog):
+    """An input that cannot be read from its start again, as one of a queue cannot."""
+    batches, seen = iter(range(4)), []
+
+    def reading(params):
+        return tf.data.Dataset.from_generator(
+            lambda: (({"words": [number] * 4}, [0.0] * 4) for number in batches),
+            output_signature=({"words": tf.TensorSpec([4], tf.int64)}, tf.TensorSpec([4])))
+
+    def noting(features, labels, mode, params):
+        tf.numpy_function(lambda rows: seen.append(rows[0, 0]), [features["words"]], [])
+        return model_fn(features, labels, mode, params)
+
+    def numbered(global_step=None):
+        table = mid_level.TableConfig(
+            5, 2, optimizer=mid_level.SGD(0.0), name="tbl_words",
+            initializer=tf.constant_initializer(np.arange(5.0)[:, np.newaxis] * np.ones(2)))
+        return {"words": mid_level.FeatureConfig(table)}
+
+    config = types.SimpleNamespace(**{**vars(CONFIG), "feature_config": numbered})
+    trainer = make(cls, noting, config)
+    trainer.train(reading)
+    assert seen == [0, 1, 2, 3]
+    with caplog.at_level("WARNING"):
+        assert trainer.train(reading) is trainer  # whose input has ended
+    assert "ended before the first step" in caplog.text and seen == [0, 1, 2, 3]
+
+
+def test_a_seed_is_that_of_layers_too():
+    def dense(features, labels, mode, params):
+        return Outputs(mode, loss=tf.reduce_mean(v1.layers.dense(features["words"], 3)))
+    first, second, other = (make(forward=dense, tf_random_seed=seed).train(
+        input_fn, steps=1).get_variable_value("dense/kernel") for seed in (7, 7, 8))
+    np.testing.assert_array_equal(first, second)
+    assert np.any(first != other)
+
+
+def test_no_checkpoints_where_run_config_has_none(tmp_path):
+    make(model_dir=tmp_path, save_checkpoints_secs=None).train(input_fn, steps=1)
+    assert not list(tmp_path.glob("ckpt*"))
+    make(model_dir=tmp_path, save_checkpoints_steps=7).train(input_fn, steps=1)
+    assert list(tmp_path.glob("ckpt-1.index"))
+
+
+def test_slots_of_names_that_differ_by_a_slash(tmp_path):
+    def forward(features, labels, mode, params):
+        values = [v1.get_variable(name, [2], initializer=v1.ones_initializer())
+                  for name in ("a/b", "a.b")]
+        return Outputs(mode, loss=tf.reduce_sum(
+            features["words"] * (values[0] ** 2 + 3.0 * values[1])))
+
+    def made():
+        return Trainer(forward, CONFIG, lambda rate, params: v1.train.MomentumOptimizer(rate, 0.9),
+                       lambda step, params: 0.1, {}, tmp_path, train_batch_size=4)
+
+    first = made().train(input_fn, steps=2)
+    second = made().train(input_fn, max_steps=2)  # which makes and restores the variables
+    for name in ("a/b/Momentum", "a.b/Momentum"):
+        np.testing.assert_array_equal(second.get_variable_value(name),
+                                      first.get_variable_value(name))
+
+
+def test_what_a_checkpoint_has_besides_is_logged(tmp_path, caplog):
+    with tf.Graph().as_default(), v1.Session() as session:
+        for name, shape in ((TABLE, [5, 2]), ("kernel", [2, 1]), ("unused", [3]),
+                            ("kernel/Momentum", [2, 1]), ("beta1_power", []), ("shadow", [])):
+            v1.get_variable(name, shape)
+        v1.train.create_global_step()
+        session.run(v1.global_variables_initializer())
+        v1.train.Saver().save(session, str(tmp_path / "model.ckpt"), 7)
+    with caplog.at_level("WARNING"):
+        make().restore_estimator_checkpoint(str(tmp_path / "model.ckpt-7"), input_fn)
+    assert "no variables for ['beta1_power', 'kernel/Momentum', 'shadow']" in caplog.text
+
+
+def test_keras_rs_updates_with_zeros_what_the_loss_does_not_use():
+    pytest.importorskip("keras.ops")  # which Keras RS needs
+    import keras
+    import keras_rs
+
+    def table(name):
+        return keras_rs.layers.TableConfig(name, 5, 2, initializer="ones",
+                                           placement="default_device")
+
+    def config():
+        return {name: keras_rs.layers.FeatureConfig(name, table(f"tbl_{name}"), (4,), (4, 2))
+                for name in ("words", "left")}
+
+    def forward(features, labels, mode, params):
+        kernel = v1.get_variable("kernel", [2], initializer=v1.ones_initializer())
+        return Outputs(mode, loss=tf.reduce_sum(features["words"] * kernel))
+
+    def read(params):
+        return tf.data.Dataset.from_tensors(({"words": IDS[:4], "left": IDS[:4]}, LABELS[:4]))
+
+    given = types.SimpleNamespace(
+        feature_config=config, WEIGHT_KEYS={}, ONE_ID_FEATURES=["words", "left"],
+        GRADIENT_LIMITS={}, LEARNING_RATES={}, PIPELINED=False, optimizers=lambda: {
+            f"tbl_{name}": keras.optimizers.SGD(0.5) for name in ("words", "left")})
+    trainer = make(KerasRsTrainer, forward, given)
+    with pytest.warns(UserWarning, match=r"gradients of features \['left'\] are None"):
+        trainer.train(read, steps=1)
+    np.testing.assert_array_equal(trainer.get_variable_value("tbl_left"), np.ones([5, 2]))
+    np.testing.assert_array_equal(trainer.get_variable_value("tbl_words"),
+                                  [[0.5] * 2] * 4 + [[1.0] * 2])

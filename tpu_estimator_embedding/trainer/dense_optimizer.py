@@ -1,10 +1,13 @@
 # SPDX-License-Identifier: Apache-2.0
 """The optimizer of the dense variables: one of `tf.compat.v1.train`, or one of Keras 2."""
 
+import re
 from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
 import tensorflow as tf
+
+_POWER = re.compile(r"(^|/)beta[12]_power(_\d+)?$")  # of Adam
 
 
 class NamedVariables(tf.Module):
@@ -15,11 +18,18 @@ class NamedVariables(tf.Module):
         self.by_name: dict[str, tf.Variable] = {}
 
     def add(self, variables: Sequence[tf.Variable]) -> None:
-        """Adds variables, if they are new."""
+        """Adds variables, if they are new.
+
+        Raises:
+            ValueError: another variable has the name of one.
+        """
         for variable in variables:
-            name = name_of(variable).replace("/", ".")
+            name = name_of(variable)
             if name not in self.by_name:
                 self.by_name[name] = variable
+            elif self.by_name[name] is not variable:
+                raise ValueError(f"Two variables of the optimizer have the name {name!r}, and a "
+                                 "checkpoint holds one: give the variables other names.")
 
 
 class DenseOptimizer:
@@ -70,6 +80,10 @@ class DenseOptimizer:
         """Returns the slots of the legacy optimizer; none of one of Keras, which names no slots."""
         return list(self._optimizer.variables()) if self._is_legacy else []
 
+    def derives(self, name: str) -> bool:
+        """Whether an optimizer of Keras computes from the step what the legacy one stored."""
+        return not self._is_legacy and _POWER.search(name) is not None
+
     def restore_estimator_slots(self, values: Callable[[str], Any],
                                 variables: Sequence[tf.Variable], step: int) -> None:
         """Gives an optimizer of Keras what the legacy one had learned.
@@ -86,9 +100,10 @@ class DenseOptimizer:
         for attribute, suffix in self._slots.items():
             # SGD of Keras keeps v ← μ v − η g, tf.train's MomentumOptimizer v ← μ v + g.
             scale = -rate if attribute == "momentums" else 1.0
-            for variable, slot in zip(variables, getattr(self._optimizer, attribute, ()),
-                                      strict=False):
-                slot.assign(scale * values(f"{name_of(variable)}/{suffix}"))
+            found = getattr(self._optimizer, attribute)
+            if found:  # RMSprop without momentum has no momentums
+                for variable, slot in zip(variables, found, strict=True):
+                    slot.assign(scale * values(f"{name_of(variable)}/{suffix}"))
 
 
 def name_of(variable: tf.Variable) -> str:

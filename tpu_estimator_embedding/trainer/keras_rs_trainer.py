@@ -2,6 +2,7 @@
 """A training loop around tables of Keras RS, with the methods of TPUEstimator."""
 
 import contextlib
+import warnings
 from collections.abc import Mapping
 from typing import Any
 
@@ -31,15 +32,18 @@ class KerasRsTrainer(Trainer):
     def train_step(self, features: Any, labels: Any) -> Any:
         """Looks up, computes the loss, updates tables and dense variables; returns the loss."""
         ids, weights = columns.ids_and_weights(features, self.feature_config, self.embedding_config)
-        with tf.GradientTape() as tape:
+        with tf.GradientTape(persistent=True) as tape:
             activations = self._look_up(ids, weights, ModeKeys.TRAIN)
             loss = self._forward(features, labels, ModeKeys.TRAIN, ids, activations).loss
+        of_activations, gradients = tape.gradient(
+            loss, (activations, self.forward.trainable_variables))
         tables = self._tables()
-        table_gradients, gradients = tape.gradient(loss, (
-            {name: table.value for name, table in tables.items()},
-            self.forward.trainable_variables))
+        table_gradients = tape.gradient(
+            activations, {name: table.value for name, table in tables.items()},
+            output_gradients=_with_zeros(of_activations, activations))
         for name, table in tables.items():
-            self._update_table(name, table, table_gradients[name])
+            if table_gradients[name] is not None:  # else no feature of the batch has the table
+                self._update_table(name, table, table_gradients[name])
         self._apply_dense(gradients)
         return loss
 
@@ -96,6 +100,16 @@ class KerasRsTrainer(Trainer):
             optimizer.learning_rate.assign(config.LEARNING_RATES[name](self.global_step))
         optimizer.apply(
             [tf.IndexedSlices(values, gradient.indices, gradient.dense_shape)], [table])
+
+
+def _with_zeros(gradients: Mapping[str, Any], activations: Mapping[str, Any]) -> dict[str, Any]:
+    """Replaces missing gradients of activations by zeros, as TPUEstimator does."""
+    without = sorted(name for name, gradient in gradients.items() if gradient is None)
+    if without:
+        warnings.warn(f"The gradients of features {without} are None: their rows are updated with "
+                      "a gradient of zeros.", stacklevel=2)
+    return {name: tf.zeros_like(activations[name]) if gradient is None else gradient
+            for name, gradient in gradients.items()}
 
 
 def _in_rows(value: Any) -> Any:

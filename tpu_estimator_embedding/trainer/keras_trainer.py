@@ -15,13 +15,15 @@ from tpu_estimator_embedding.trainer.trainer import (
     Variables,
     check_no_sessions,
     check_steps,
+    warn_of_no_batch,
 )
 
 
 class KerasTrainer(Trainer):
     """Trains a forward function and a `mid_level.TPUEmbeddingLayer` with `Model.fit`.
 
-    The arguments and methods are those of `Trainer`. `model` is the Keras model.
+    The arguments and methods are those of `Trainer`. `model` is the Keras model. The variables
+    are made from the `element_spec` of the input, so that `fit` reads every batch, once.
 
     Example: what `migrate --to layers` writes::
 
@@ -37,16 +39,20 @@ class KerasTrainer(Trainer):
         check_steps(steps, max_steps)
         check_no_sessions(hooks=hooks, saving_listeners=saving_listeners)
         dataset = self._dataset(input_fn, ModeKeys.TRAIN)
-        first = next(iter(dataset), None)
-        if first is None:
-            return self
-        self._build(first, ModeKeys.TRAIN)
+        self._build(dataset.element_spec, ModeKeys.TRAIN)
         if max_steps is not None:
             steps = max(0, max_steps - self._step())
-        if steps != 0:
+        if steps == 0:
+            return self
+        try:
             self.model.fit(dataset, steps_per_epoch=steps, verbose=2,
                            callbacks=[_AfterSteps(self._after_step)])
-            self._end_training()
+        except ValueError as error:
+            if "(empty logs)" not in str(error).lower():
+                raise
+            warn_of_no_batch()
+            return self
+        self._end_training()
         return self
 
     def train_step(self, features: Any, labels: Any) -> Any:

@@ -9,9 +9,11 @@ from typing import Any
 import numpy as np
 import tensorflow as tf
 
+from tpu_estimator_embedding.checkpoint.contents import CheckpointContents
 from tpu_estimator_embedding.checkpoint.reading import read_checkpoint
 
-_DEFAULT_SECONDS = 600  # as in RunConfig
+NOT_GIVEN: Any = object()  # the default, because None means no checkpoints, as in RunConfig
+_DEFAULT_SECONDS = 600
 
 
 class Saving:
@@ -19,7 +21,8 @@ class Saving:
 
     Args:
         model_dir: the directory; None saves nothing.
-        steps, seconds: from one checkpoint to the next; 600 seconds if neither is given.
+        steps, seconds: from one checkpoint to the next; 600 seconds if both are NOT_GIVEN. Without
+            either, nothing is saved.
         keep: number of checkpoints; 0 or None means all.
         keep_hours: hours after each of which one stays forever.
         log_steps: from one log line to the next.
@@ -32,13 +35,15 @@ class Saving:
     def __init__(self, model_dir: str | None, steps: int | None, seconds: float | None,
                  keep: int | None, keep_hours: float, log_steps: int | None,
                  completed: Callable[[], AbstractContextManager[None]]) -> None:
+        if steps is NOT_GIVEN:
+            steps, seconds = None, _DEFAULT_SECONDS if seconds is NOT_GIVEN else seconds
+        seconds = None if seconds is NOT_GIVEN else seconds
         if steps is not None and seconds is not None:
             raise ValueError("`save_checkpoints_steps` and `save_checkpoints_secs` cannot be both "
                              f"set, got {steps} and {seconds}. Set one of them to None.")
         self._directory, self._log_steps = model_dir, log_steps
         self._completed = completed
-        self._steps = steps
-        self._seconds = seconds or (None if steps else _DEFAULT_SECONDS)
+        self._steps, self._seconds = steps, seconds
         self._keep, self._keep_hours = keep or None, keep_hours
         self._manager: tf.train.CheckpointManager | None = None
         self._status: Any = None
@@ -91,8 +96,8 @@ class Saving:
             self.save(step)
 
     def save(self, step: int) -> None:
-        """Saves a checkpoint, unless there is one of the step."""
-        if self._manager is None:
+        """Saves a checkpoint, unless there is one of the step, or none is to be saved."""
+        if self._manager is None or not (self._steps or self._seconds):
             return
         self._saved_at = time.monotonic()
         if not str(self._manager.latest_checkpoint).endswith(f"-{step}"):
@@ -115,26 +120,46 @@ def _is_of_tf2(path: str) -> bool:
     return bool(tf.train.load_checkpoint(path).has_tensor("_CHECKPOINTABLE_OBJECT_GRAPH"))
 
 
-def read_values(path: str) -> Callable[[str], np.ndarray] | None:
-    """Returns a function of names in a checkpoint of the Estimator; None if it is of TF2.
+class EstimatorValues:
+    """The values in a checkpoint of the Estimator, by name.
 
     Tables have their rows in the order of ids, whatever hosts saved them.
+
+    Args:
+        contents: of the checkpoint.
+    """
+
+    def __init__(self, contents: CheckpointContents) -> None:
+        self._path = contents.path
+        self._tables = {table.key(slot): tensor for table in contents.tables.values()
+                        for slot, tensor in table.tensors()}
+        self._variables = contents.variables
+        self._read: set[str] = set()
+
+    def __call__(self, name: str) -> np.ndarray:
+        """Returns a value.
+
+        Raises:
+            ValueError: there is none of that name.
+        """
+        self._read.add(name)
+        if name in self._tables:
+            return self._tables[name].read_rows(0, self._tables[name].shape[0])
+        if name not in self._variables:
+            raise ValueError(f"The checkpoint '{self._path}' has no variable {name!r}, but "
+                             f"{sorted((*self._tables, *self._variables))}.")
+        return self._variables[name].read()
+
+    def unread(self) -> list[str]:
+        """Returns the names of values that were not read."""
+        return sorted({*self._tables, *self._variables} - self._read)
+
+
+def read_values(path: str) -> EstimatorValues | None:
+    """Returns the values in a checkpoint of the Estimator; None if it is of TF2.
 
     Raises:
         FileNotFoundError: there is no such checkpoint.
     """
     contents = read_checkpoint(path)
-    if contents.form != "v1":
-        return None
-    tables = {table.key(slot): tensor for table in contents.tables.values()
-              for slot, tensor in table.tensors()}
-
-    def value(name: str) -> np.ndarray:
-        if name in tables:
-            return tables[name].read_rows(0, tables[name].shape[0])
-        if name not in contents.variables:
-            raise ValueError(f"The checkpoint {path!r} has no variable {name!r}, but "
-                             f"{sorted((*tables, *contents.variables))}.")
-        return contents.variables[name].read()
-
-    return value
+    return EstimatorValues(contents) if contents.form == "v1" else None

@@ -13,6 +13,7 @@ from typing import Any
 import numpy as np
 import tensorflow as tf
 
+from tpu_estimator_embedding.compat import legacy_keras
 from tpu_estimator_embedding.mid_level.serving.serving_lookup import serving_embedding_lookup
 from tpu_estimator_embedding.mid_level.tpu_embedding import TPUEmbedding
 from tpu_estimator_embedding.ops.nests import own_containers
@@ -20,7 +21,7 @@ from tpu_estimator_embedding.trainer import columns
 from tpu_estimator_embedding.trainer.dense_optimizer import DenseOptimizer, name_of
 from tpu_estimator_embedding.trainer.forward import Forward, ModeKeys, Outputs
 from tpu_estimator_embedding.trainer.metrics import StreamingMetrics
-from tpu_estimator_embedding.trainer.saving import Saving, read_values
+from tpu_estimator_embedding.trainer.saving import NOT_GIVEN, Saving, read_values
 
 
 def check_steps(steps: int | None, max_steps: int | None = None) -> None:
@@ -51,6 +52,12 @@ def check_input(dataset: Any) -> tf.data.Dataset:
     return dataset
 
 
+def warn_of_no_batch() -> None:
+    """Logs that an input has ended before the first step."""
+    tf.get_logger().warning("The input of train ended before the first step. Where batches drop "
+                            "their remainder, it must have at least as many samples as a batch.")
+
+
 Variables = dict[str, tf.Variable]
 
 
@@ -77,11 +84,13 @@ class Trainer:
         train_batch_size, eval_batch_size, predict_batch_size: `params["batch_size"]` of input
             functions.
         save_checkpoints_steps: steps from one checkpoint to the next.
-        save_checkpoints_secs: seconds, in the place of steps; 600 if neither is given.
+        save_checkpoints_secs: seconds, in the place of steps; 600 if neither is given. With None
+            for what is given, none is saved, as with RunConfig.
         keep_checkpoint_max: number of checkpoints that stay; 0 or None means all.
         keep_checkpoint_every_n_hours: hours after each of which one checkpoint stays forever.
         log_step_count_steps: steps from one log line with the loss to the next; None logs none.
-        tf_random_seed: seed of TensorFlow; None leaves it as it is.
+        tf_random_seed: seed of TensorFlow, and of initializers of Keras without one; None leaves
+            both as they are.
         dense_slots: for an optimizer of Keras, attribute with the slots of all variables -> suffix
             of the slots in a checkpoint of the Estimator.
 
@@ -100,13 +109,16 @@ class Trainer:
                  make_optimizer: Callable[..., Any], learning_rate: Callable[..., Any],
                  params: Mapping[str, Any] | None = None, model_dir: str | None = None, *,
                  train_batch_size: int | None = None, eval_batch_size: int | None = None,
-                 predict_batch_size: int | None = None, save_checkpoints_steps: int | None = None,
-                 save_checkpoints_secs: float | None = None, keep_checkpoint_max: int | None = 5,
+                 predict_batch_size: int | None = None,
+                 save_checkpoints_steps: int | None = NOT_GIVEN,
+                 save_checkpoints_secs: float | None = NOT_GIVEN,
+                 keep_checkpoint_max: int | None = 5,
                  keep_checkpoint_every_n_hours: float = 10000,
                  log_step_count_steps: int | None = 100, tf_random_seed: int | None = None,
                  dense_slots: Mapping[str, str] | None = None) -> None:
         if tf_random_seed is not None:
             tf.random.set_seed(tf_random_seed)
+        self._seed = tf_random_seed
         self.model_dir = None if model_dir is None else os.fspath(model_dir)
         self.params = {**copy.deepcopy(dict(params or {})), "use_tpu": True}
         self.embedding_config = embedding_config
@@ -148,6 +160,7 @@ class Trainer:
         batches = iter(self._dataset(input_fn, ModeKeys.TRAIN))
         first = next(batches, None)
         if first is None:
+            warn_of_no_batch()
             return self
         self._build(first, ModeKeys.TRAIN)
         stop = max_steps if steps is None else self._step() + steps
@@ -386,11 +399,17 @@ class Trainer:
         return dataset.map(lambda features: (features, ()))
 
     def _build(self, batch: tuple[Any, Any], mode: str) -> None:
-        """Makes the variables of a mode, and restores the newest checkpoint."""
+        """Makes the variables of a mode, and restores the newest checkpoint.
+
+        Args:
+            batch: features and labels, or their TypeSpecs.
+            mode: one of ModeKeys.
+        """
         if mode in self._built:
             return
-        # Traces without running, because batch normalization would update its averages.
-        self._run.get_concrete_function(*batch, mode)
+        with legacy_keras.seeded_initializers(self._seed):
+            # Traces without running, because batch normalization would update its averages.
+            self._run.get_concrete_function(*batch, mode)
         if mode == ModeKeys.TRAIN or not self._built:
             self.optimizer.build(self.forward.trainable_variables)
         self._make_table_slots()
@@ -435,6 +454,11 @@ class Trainer:
             variable.assign(values(name))
         self.optimizer.restore_estimator_slots(values, self.forward.trainable_variables,
                                                self._step())
+        left = [name for name in values.unread() if not self.optimizer.derives(name)]
+        if left:
+            tf.get_logger().warning(
+                "Trainer has no variables for %s of the checkpoint %s, and does not restore them.",
+                left, path)
 
     def _check_variables(self) -> None:
         if not self._built:
