@@ -52,7 +52,7 @@ _OLD_RATIOS = {("native", "stock_graph"): (4,)}
 _FRONT_DOORS = tuple(
     Target(workload, front_door, engine, 0.8) for workload in ("W", "W2")
     for front_door, engine in (
-        ("v1_engine", "native"), ("tpu_embedding", "native_function"),
+        ("low_level", "native"), ("tpu_embedding", "native_function"),
         ("tpu_embedding_v2", "native_function"), ("layer_fit", "native_function")))
 _END_TO_END = (Target("1x64", "estimator_long_loop", "stock_estimator", 3),
                Target("W", "estimator", "stock_estimator", 7),

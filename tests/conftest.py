@@ -24,7 +24,7 @@ SAID_ONCE = [
 # which is TensorFlow's names, errors, graphs, estimators and Keras, and so every front door.
 EVERY_TENSORFLOW = [ROOT / "tests" / folder for folder in (
     "compat", "estimator", "feature_column", "mid_level", "runtime", "upstream_sentences",
-    "v1_engine")]
+    "low_level")]
 assert all(folder.is_dir() for folder in EVERY_TENSORFLOW), "a folder was renamed"
 
 os.environ.setdefault("TF_CPP_MIN_LOG_LEVEL", "3")  # read when TensorFlow loads

@@ -17,12 +17,12 @@ ORDER = (
     "",  # the package itself: the version, and public names that load when they are read
     "types", "checks", "figures",
     "other_api", "optimizers", "multipliers", "ops", "kernels", "plan", "engine",
-    "statistics", "checkpoint", "config", "feature_column", "mid_level", "v1_engine", "compat",
+    "statistics", "checkpoint", "config", "feature_column", "mid_level", "low_level", "compat",
     "estimator", "io", "runtime", "tf_estimator", "tf_tpu", "trainer", "experiments", "cluster",
     "migration", "demo", "cli", "__main__")
 
 # Front doors, side by side: none is built on another.
-FRONT_DOORS = {"mid_level", "v1_engine", "estimator"}
+FRONT_DOORS = {"mid_level", "low_level", "estimator"}
 
 # Within a part: a folder imports only folders before it, and none of the part's own modules, which
 # import all of them.
@@ -130,7 +130,7 @@ def test_start_is_light(module):
     ("mid_level.tpu_embedding", "config.table_config", True),
     ("estimator.tpu_estimator", "mid_level.tpu_embedding", False),
     ("mid_level.tpu_embedding", "estimator.tpu_estimator", False),
-    ("v1_engine.tpu_embedding", "mid_level.tpu_embedding", False),
+    ("low_level.tpu_embedding", "mid_level.tpu_embedding", False),
     ("compat.stand_ins.tpu_embedding", "mid_level.tpu_embedding", True),
     ("compat.modules.tpu_embedding", "estimator.tpu_estimator", False),
     ("compat.upstream", "compat.modules", True),
@@ -148,7 +148,7 @@ def test_start_is_light(module):
     ("engine.native.exchanged_ids", "engine.native.prepared_ids", True),
     ("engine.partitioned_embedding", "engine.native.prepared_ids", False),
     ("engine.native.prepared_ids", "engine.tf_ops.sharded_ids", False),
-    ("v1_engine.core_queue", "engine.tf_ops.sharded_ids.shard_ids", False),
+    ("low_level.core_queue", "engine.tf_ops.sharded_ids.shard_ids", False),
     ("mid_level.step.engine_batches", "engine.native", False),
     ("mid_level.step.engine_batches", "engine.step_ids", True),
 ])

@@ -11,7 +11,7 @@ import tf_keras
 from tests import subprocesses
 from tests.estimator import counting
 from tests.kernel_choice import choose_kernels
-from tests.v1_engine.small_program import SmallProgram
+from tests.low_level.small_program import SmallProgram
 from tpu_estimator_embedding.mid_level import (
     SGD,
     FeatureConfig,
@@ -65,7 +65,7 @@ def estimator(run):
     return types
 
 
-def v1_engine(num_cores):
+def low_level(num_cores):
     return lambda tmp_path: types_in(SmallProgram(num_cores).graph)
 
 
@@ -126,8 +126,8 @@ FRONT_DOORS = {
     "estimator, train": (estimator("train"), TRAIN, TF_TRAIN),
     "estimator, evaluate": (estimator("evaluate"), LOOK_UP, TF_LOOK_UP),
     "estimator, predict": (estimator("predict"), LOOK_UP, TF_LOOK_UP),
-    "v1 engine, 1 core": (v1_engine(1), TRAIN, TF_TRAIN),
-    "v1 engine, 2 cores": (v1_engine(2), TRAIN, TF_TRAIN),
+    "low level, 1 core": (low_level(1), TRAIN, TF_TRAIN),
+    "low level, 2 cores": (low_level(2), TRAIN, TF_TRAIN),
     "TPUEmbedding, training": (tpu_embedding(True), TRAIN, TF_TRAIN),
     "TPUEmbedding": (tpu_embedding(False), LOOK_UP, TF_LOOK_UP),
     "TPUEmbeddingV2, training": (tpu_embedding_v2(True), TRAIN, TF_TRAIN),

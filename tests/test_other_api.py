@@ -7,7 +7,7 @@ import tensorflow as tf
 import tpu_estimator_embedding as estimator_api
 from tpu_estimator_embedding import mid_level as tf2
 from tpu_estimator_embedding import other_api
-from tpu_estimator_embedding.v1_engine import tpu_embedding as v1_engine
+from tpu_estimator_embedding.low_level import tpu_embedding as low_level
 
 V1_TABLE = estimator_api.TableConfig(8, 4, combiner="sum")
 V1_FEATURE = estimator_api.FeatureConfig("items")
@@ -30,8 +30,8 @@ def spec(features=None, tables=None, **options):
 
 
 def v1_embedding(features=None, tables=None, optimizer=V1_ADAM):
-    return v1_engine.TPUEmbedding(
-        tables or {"items": V1_TABLE}, features or {"item": V1_FEATURE}, 8, v1_engine.TRAINING,
+    return low_level.TPUEmbedding(
+        tables or {"items": V1_TABLE}, features or {"item": V1_FEATURE}, 8, low_level.TRAINING,
         master="", optimization_parameters=optimizer)
 
 
@@ -59,11 +59,11 @@ TO_ESTIMATOR_API = {
             feature_columns=[estimator_api.embedding_column(
                 tf.feature_column.categorical_column_with_identity("item", 8), 4)],
             optimization_parameters=tf2.FTRL(0.1)), "FTRL", "FtrlParameters"),
-    "v1 engine, table": (lambda: v1_embedding(tables={"items": TF2_TABLE}),
+    "low level, table": (lambda: v1_embedding(tables={"items": TF2_TABLE}),
                          "TableConfig", "TableConfig"),
-    "v1 engine, feature": (lambda: v1_embedding({"item": TF2_FEATURE}),
+    "low level, feature": (lambda: v1_embedding({"item": TF2_FEATURE}),
                            "FeatureConfig", "FeatureConfig"),
-    "v1 engine, optimizer": (lambda: v1_embedding(optimizer=TF2_ADAM), "Adam", "AdamParameters"),
+    "low level, optimizer": (lambda: v1_embedding(optimizer=TF2_ADAM), "Adam", "AdamParameters"),
     "TPUEstimator": (lambda: tpu_estimator(TF2_FEATURE), "FeatureConfig", "FeatureConfig"),
 }
 

@@ -74,7 +74,7 @@ ENGINE = (
           "this package, native kernels, statistics every 100 steps", environment=_NATIVE,
           moves_tables=True),
     Entry("tf_ops", "engine", "this package, TF ops", environment=((_KERNELS, "tf"),)),
-    Entry("v1_engine", "v1_engine", "this package, TPUEmbedding of v1 by hand",
+    Entry("low_level", "low_level", "this package, TPUEmbedding of v1 by hand",
           environment=_NATIVE, workloads=_FRONT_DOORS, moves_tables=True),
     Entry("tpu_embedding", "tf2_classes", "this package, TPUEmbedding",
           options=(("kind", "tpu_embedding"),), **_TF2),

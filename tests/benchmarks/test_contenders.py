@@ -46,7 +46,7 @@ def expected_tables() -> list[np.ndarray]:
 
 @pytest.mark.parametrize("name", [
     "tf_ops", "native", "native_function", "native_statistics", "stock_graph", "keras", "torch",
-    "fbgemm", "v1_engine", "tpu_embedding", "tpu_embedding_v2", "layer_fit"])
+    "fbgemm", "low_level", "tpu_embedding", "tpu_embedding_v2", "layer_fit"])
 def test_tables_are_those_of_plain_adagrad(name, monkeypatch):
     entry = contenders.ALL[name]
     for module in entry.needs:

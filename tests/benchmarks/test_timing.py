@@ -157,7 +157,7 @@ def test_curve_names_slope_and_growth():
 def test_w_takes_all_contenders_and_w1_only_tables():
     end_to_end = [entry for entry in contenders.ALL.values() if entry.workloads]
     assert {entry.module for entry in end_to_end} == {
-        "estimator", "parsing", "v1_engine", "engine_function", "tf2_classes"}
+        "estimator", "parsing", "low_level", "engine_function", "tf2_classes"}
     assert not [entry.name for entry in end_to_end if entry.runs(W1)]
     assert {entry.name for entry in end_to_end if not entry.runs(W)} == {
         "estimator_loop", "estimator_long_loop"}, "loops of small steps"

@@ -10,8 +10,8 @@ import pytest
 import tensorflow as tf
 from tensorflow.python.tpu import tpu_embedding_base, tpu_embedding_v2_utils
 
+from tests.low_level.tensorflows_own import load_tensorflows_own
 from tests.subprocesses import start
-from tests.v1_engine.tensorflows_own import load_tensorflows_own
 from tpu_estimator_embedding import mid_level
 
 VALUES = np.random.default_rng(0).uniform(-1, 1, [6, 2]).astype(np.float32)

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""The ids of one feature for one step, with the names of the v1 engine."""
+"""The ids of one feature for one step, with the names of the v1 API."""
 
 from collections.abc import Mapping
 from typing import Any, NamedTuple

@@ -81,4 +81,4 @@ def test_tensorflows_own_modules_stay_on_215():
 def test_engine_is_this_packages(row):
     own = importlib.import_module(row.source.split(":")[0])
     assert getattr(importlib.import_module(row.module), row.name) is getattr(own, row.name)
-    assert getattr(own, row.name).__module__.startswith("tpu_estimator_embedding.v1_engine.")
+    assert getattr(own, row.name).__module__.startswith("tpu_estimator_embedding.low_level.")

@@ -6,7 +6,7 @@ import importlib
 import pytest
 
 from tpu_estimator_embedding.compat.modules import tpu_embedding
-from tpu_estimator_embedding.v1_engine import tpu_embedding as v1_tpu_embedding
+from tpu_estimator_embedding.low_level import tpu_embedding as v1_tpu_embedding
 
 
 def test_modes_are_the_protos():

@@ -4,7 +4,7 @@
 import pytest
 
 from tpu_estimator_embedding.compat.modules import tpu_embedding_gradient
-from tpu_estimator_embedding.v1_engine import tpu_embedding_gradient as v1_gradient
+from tpu_estimator_embedding.low_level import tpu_embedding_gradient as v1_gradient
 
 
 @pytest.mark.parametrize("name", tpu_embedding_gradient.__all__)

@@ -39,10 +39,10 @@ from tpu_estimator_embedding.engine.enqueue_data import (
     get_enqueue_datas_list_from_ragged_tensors_list,
     get_enqueue_datas_list_from_sparse_tensors_list,
 )
-from tpu_estimator_embedding.v1_engine.cores import DeviceConfig
-from tpu_estimator_embedding.v1_engine.engine_configuration import INFERENCE, TRAINING
-from tpu_estimator_embedding.v1_engine.tpu_embedding import TPUEmbedding
-from tpu_estimator_embedding.v1_engine.variables_and_ops import (
+from tpu_estimator_embedding.low_level.cores import DeviceConfig
+from tpu_estimator_embedding.low_level.engine_configuration import INFERENCE, TRAINING
+from tpu_estimator_embedding.low_level.tpu_embedding import TPUEmbedding
+from tpu_estimator_embedding.low_level.variables_and_ops import (
     AdagradMomentumSlotVariables,
     AdagradSlotVariables,
     AdamSlotVariables,

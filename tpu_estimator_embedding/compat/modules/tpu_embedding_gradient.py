@@ -1,7 +1,7 @@
 # SPDX-License-Identifier: Apache-2.0
 """`tensorflow.python.tpu.tpu_embedding_gradient`, with this package's functions."""
 
-from tpu_estimator_embedding.v1_engine.tpu_embedding_gradient import (
+from tpu_estimator_embedding.low_level.tpu_embedding_gradient import (
     create_dummy_table_variables,
     get_gradients_through_compute_gradients,
     get_gradients_through_dummy_table_variables,

@@ -4,7 +4,7 @@
 import pytest
 import tensorflow as tf
 
-from tests.v1_engine.small_program import SmallProgram, make_engine
+from tests.low_level.small_program import SmallProgram, make_engine
 from tpu_estimator_embedding.compat.modules import tpu_embedding
 
 InvalidArgument = tf.errors.InvalidArgumentError

@@ -16,10 +16,10 @@ from tpu_estimator_embedding.config.optimization_parameters import (
     StochasticGradientDescentParameters,
 )
 from tpu_estimator_embedding.config.to_plan import to_plan
+from tpu_estimator_embedding.low_level.cores import Cores
+from tpu_estimator_embedding.low_level.sent_gradients import activation_shape
 from tpu_estimator_embedding.optimizers.registry import rules
 from tpu_estimator_embedding.plan.embedding_plan import EmbeddingPlan
-from tpu_estimator_embedding.v1_engine.cores import Cores
-from tpu_estimator_embedding.v1_engine.sent_gradients import activation_shape
 
 _MODES = tpu_embedding_configuration_pb2.TPUEmbeddingConfiguration
 

@@ -13,10 +13,10 @@ import tensorflow as tf
 from tpu_estimator_embedding.engine.delayed_update import DelayedUpdate
 from tpu_estimator_embedding.engine.partitioned_embedding import PartitionedEmbedding
 from tpu_estimator_embedding.engine.tensor_queue import TensorQueue
+from tpu_estimator_embedding.low_level.core_queue import CoreIds, Share, example_ids, join_cores
 from tpu_estimator_embedding.ops.assertion import assert_that
 from tpu_estimator_embedding.ops.ordering import after
 from tpu_estimator_embedding.types import Tensor
-from tpu_estimator_embedding.v1_engine.core_queue import CoreIds, Share, example_ids, join_cores
 
 Build = Callable[[PartitionedEmbedding], Tensor]
 

@@ -13,8 +13,8 @@ from tpu_estimator_embedding.engine.enqueue_data import (
     check_features,
 )
 from tpu_estimator_embedding.engine.step import EnqueueDatas
+from tpu_estimator_embedding.low_level.cores import Cores
 from tpu_estimator_embedding.plan.embedding_plan import EmbeddingPlan
-from tpu_estimator_embedding.v1_engine.cores import Cores
 
 _FIX = "Make it with EnqueueData.from_sparse_tensor for instance."
 _RAGGED_FIX = "Make it with RaggedEnqueueData.from_ragged_tensor for instance."

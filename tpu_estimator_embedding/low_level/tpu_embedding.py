@@ -6,7 +6,7 @@
 >>> from tpu_estimator_embedding.config.optimization_parameters import AdagradParameters
 >>> from tpu_estimator_embedding.config.table_config import TableConfig
 >>> from tpu_estimator_embedding.engine.enqueue_data import EnqueueData
->>> from tpu_estimator_embedding.v1_engine import tpu_embedding_gradient
+>>> from tpu_estimator_embedding.low_level import tpu_embedding_gradient
 >>> with tf.Graph().as_default(), tf.compat.v1.Session() as session:
 ...     engine = TPUEmbedding(
 ...         {"words": TableConfig(10, 2, tf.ones_initializer(), "sum")},
@@ -44,25 +44,25 @@ from tpu_estimator_embedding.engine.partitioned_embedding import (
     PartitionedEmbedding,
     create_variables,
 )
-from tpu_estimator_embedding.types import Tensor
-from tpu_estimator_embedding.v1_engine.core_queue import Share, core_ids
-from tpu_estimator_embedding.v1_engine.cores import find_cores
-from tpu_estimator_embedding.v1_engine.engine_configuration import (
+from tpu_estimator_embedding.low_level.core_queue import Share, core_ids
+from tpu_estimator_embedding.low_level.cores import find_cores
+from tpu_estimator_embedding.low_level.engine_configuration import (
     TRAINING,
     EngineConfiguration,
     batch_mode,
 )
-from tpu_estimator_embedding.v1_engine.enqueue_list import checked_enqueue_list
-from tpu_estimator_embedding.v1_engine.graph_ops import CPU, GraphOps
-from tpu_estimator_embedding.v1_engine.sent_gradients import (
+from tpu_estimator_embedding.low_level.enqueue_list import checked_enqueue_list
+from tpu_estimator_embedding.low_level.graph_ops import CPU, GraphOps
+from tpu_estimator_embedding.low_level.sent_gradients import (
     checked_gradients,
     checked_step,
 )
-from tpu_estimator_embedding.v1_engine.variables_and_ops import (
+from tpu_estimator_embedding.low_level.variables_and_ops import (
     VariablesAndOps,
     name_variables,
     slot_variables,
 )
+from tpu_estimator_embedding.types import Tensor
 
 
 class TPUEmbedding(EngineConfiguration):

@@ -19,12 +19,12 @@ from tpu_estimator_embedding.engine.enqueue_data import EnqueueData, RaggedEnque
 from tpu_estimator_embedding.engine.step import EnqueueDatas, StepIds
 from tpu_estimator_embedding.engine.step_ids import shard_ids, shard_replicas
 from tpu_estimator_embedding.engine.tensor_queue import TensorQueue
+from tpu_estimator_embedding.low_level.engine_configuration import BatchMode
 from tpu_estimator_embedding.ops import sparse_ids
 from tpu_estimator_embedding.ops.assertion import assert_that
 from tpu_estimator_embedding.ops.ordering import after
 from tpu_estimator_embedding.plan.embedding_plan import EmbeddingPlan, FeaturePlan
 from tpu_estimator_embedding.types import Tensor
-from tpu_estimator_embedding.v1_engine.engine_configuration import BatchMode
 
 _BATCHES_WAITING = 100  # enqueueing blocks while the queue is full, as on a TPU
 

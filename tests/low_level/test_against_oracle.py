@@ -8,8 +8,7 @@ import pytest
 import tensorflow as tf
 
 from tests import oracle
-from tests.optimizer_cases import CASES
-from tests.v1_engine.legacy_program import (
+from tests.low_level.legacy_program import (
     ADAGRAD,
     ADAM,
     FEATURES,
@@ -22,6 +21,7 @@ from tests.v1_engine.legacy_program import (
     train_beside_oracle,
     without_holes,
 )
+from tests.optimizer_cases import CASES
 from tpu_estimator_embedding.compat.modules import tpu_embedding
 
 STEPS = 5

@@ -6,7 +6,7 @@ import inspect
 import pytest
 import tensorflow as tf
 
-from tests.v1_engine.tensorflows_own import load_tensorflows_own
+from tests.low_level.tensorflows_own import load_tensorflows_own
 from tpu_estimator_embedding.compat.modules import tpu_embedding, tpu_embedding_gradient
 
 SIGNATURES = {

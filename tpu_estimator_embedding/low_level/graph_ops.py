@@ -15,12 +15,12 @@ import tensorflow as tf
 
 from tpu_estimator_embedding.engine.partitioned_embedding import PartitionedEmbedding
 from tpu_estimator_embedding.engine.stacked_activations import split_activations, stack_gradients
+from tpu_estimator_embedding.low_level.core_queue import Batch, CoreQueue, Share
+from tpu_estimator_embedding.low_level.joint_update import JointUpdate
 from tpu_estimator_embedding.ops.gradient_tap import tap_graph_gradient
 from tpu_estimator_embedding.ops.graph_rewrites import late_tensor, set_late_tensor, wait_for
 from tpu_estimator_embedding.plan.embedding_plan import TablePlan
 from tpu_estimator_embedding.types import Tensor
-from tpu_estimator_embedding.v1_engine.core_queue import Batch, CoreQueue, Share
-from tpu_estimator_embedding.v1_engine.joint_update import JointUpdate
 
 CPU = "/device:CPU:0"
 

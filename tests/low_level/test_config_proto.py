@@ -5,7 +5,7 @@ import pytest
 import tensorflow as tf
 from google.protobuf import text_format
 
-from tests.v1_engine.tensorflows_own import load_tensorflows_own
+from tests.low_level.tensorflows_own import load_tensorflows_own
 from tpu_estimator_embedding.compat.modules import tpu_embedding as ours
 from tpu_estimator_embedding.optimizers.registry import rules
 

@@ -31,9 +31,9 @@ from typing import Any
 import tensorflow as tf
 
 from tpu_estimator_embedding import checks
+from tpu_estimator_embedding.low_level.engine_configuration import TRAINING
+from tpu_estimator_embedding.low_level.tpu_embedding import TPUEmbedding
 from tpu_estimator_embedding.types import Tensor
-from tpu_estimator_embedding.v1_engine.engine_configuration import TRAINING
-from tpu_estimator_embedding.v1_engine.tpu_embedding import TPUEmbedding
 
 # The names are TensorFlow's; programs find the dummy variables by these names.
 _COLLECTION = "tpu_embedding_dummy_table_variables"
