@@ -131,7 +131,7 @@ def test_start_is_light(module):
     ("estimator.tpu_estimator", "mid_level.tpu_embedding", False),
     ("mid_level.tpu_embedding", "estimator.tpu_estimator", False),
     ("low_level.tpu_embedding", "mid_level.tpu_embedding", False),
-    ("compat.stand_ins.tpu_embedding", "mid_level.tpu_embedding", True),
+    ("compat.stubs.tpu_embedding", "mid_level.tpu_embedding", True),
     ("compat.modules.tpu_embedding", "estimator.tpu_estimator", False),
     ("compat.upstream", "compat.modules", True),
     ("compat.upstream", "runtime.install", False),

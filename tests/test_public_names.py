@@ -75,7 +75,7 @@ CHANGES = """
                 found += ["tf.estimator"] * hasattr(tf, "estimator")
                 found += ["tf.keras"] * (type(vars(tf)["keras"]).__name__ != "KerasLazyLoader")
             found += ["gen_tpu_ops"] * (
-                "stand_ins" in gen_tpu_ops.cross_replica_sum.__module__)
+                "stubs" in gen_tpu_ops.cross_replica_sum.__module__)
             return found
 """
 

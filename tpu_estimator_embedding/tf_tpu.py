@@ -21,9 +21,9 @@ import tensorflow as tf
 
 from tpu_estimator_embedding import mid_level
 from tpu_estimator_embedding.compat.module_view import ModuleView
-from tpu_estimator_embedding.compat.stand_ins import tpu_setup
-from tpu_estimator_embedding.compat.stand_ins.tpu_resolver import TPUClusterResolver
-from tpu_estimator_embedding.compat.stand_ins.tpu_strategy import (
+from tpu_estimator_embedding.compat.stubs import tpu_setup
+from tpu_estimator_embedding.compat.stubs.tpu_resolver import TPUClusterResolver
+from tpu_estimator_embedding.compat.stubs.tpu_strategy import (
     ExperimentalTPUStrategy,
     TPUStrategy,
 )

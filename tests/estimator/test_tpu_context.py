@@ -142,7 +142,7 @@ def test_without_engine_there_is_no_context(tmp_path):
 
 
 def replicas_seen(model_dir, monkeypatch, cores, **tpu_options):
-    """Returns what the context of a training with the stand-in's cores set from outside says."""
+    """Returns what the context of a training with the stub's cores set from outside says."""
     monkeypatch.setenv("TPU_ESTIMATOR_EMBEDDING_CORES", str(cores))
     seen = []
 

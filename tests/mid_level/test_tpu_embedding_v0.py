@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""TPUEmbeddingV0: TensorFlow's numbers, and training under the TPUStrategy stand-in."""
+"""TPUEmbeddingV0: TensorFlow's numbers, and training under the TPUStrategy stub."""
 
 import pathlib
 import sys

@@ -4,7 +4,7 @@
 import sys
 
 import tpu_estimator_embedding
-from tpu_estimator_embedding.compat.stand_ins import tpu_cores
+from tpu_estimator_embedding.compat.stubs import tpu_cores
 
 tpu_estimator_embedding.install()
 

@@ -20,7 +20,7 @@ from tests import oracle
 from tests.programs.comparison import Outcome
 from tests.programs.draft import STEPS
 from tests.programs.ways import load_program, quiet, whole_name
-from tpu_estimator_embedding.compat.stand_ins import tpu_ops
+from tpu_estimator_embedding.compat.stubs import tpu_ops
 
 v1 = tf.compat.v1
 DUMMY = "tpu_embedding_dummy_table_variable"
@@ -185,7 +185,7 @@ class _Model:
         context = types.SimpleNamespace(num_replicas=1)
         params = {"batch_size": module.BATCH, "use_tpu": True, "context": context}
         arguments = {"labels": labels} if labels is not None else {}
-        with tpu_function.tpu_shard_context(1), tpu_ops.standing_in():
+        with tpu_function.tpu_shard_context(1), tpu_ops.stubs_installed():
             self.spec = module.model_fn(features=features, mode="train", params=params, **arguments)
 
     def _tapped(self, name: str) -> tf.Tensor:

@@ -24,7 +24,7 @@ def test_every_module_patched_has_a_line(findings):
         assert f"  {patch_list.spelled(row)}." in report or not row.module
 
 
-def test_stand_ins_for_a_tpu_are_listed(findings):
+def test_stubs_for_a_tpu_are_listed(findings):
     report, _ = doctor.examine()
     for line in ("tries the network for minutes; this machine stands in if no TPU answers",
                  "tf.compat.v1.tpu.{rewrite, replicate, shard, batch_parallel}",

@@ -74,7 +74,7 @@ V1_ENGINE = tuple(
     for name in names)
 
 TPU_OPS = tuple(
-    Patch(module, name, f"{OURS}.compat.stand_ins.tpu_ops:{function}",
+    Patch(module, name, f"{OURS}.compat.stubs.tpu_ops:{function}",
           "has no kernel without a TPU, so a session refuses a graph with it",
           replaces=True)
     for function, raw_op in (("cross_replica_sum", "CrossReplicaSum"),

@@ -52,7 +52,7 @@ GRAPHS = (
     *_members("tensorflow.python.framework.ops", "Graph", "_get_control_flow_context",
               "lets what servers do wait for its inputs only, but not outside of a branch"),
     *_members("tensorflow.python.framework.ops", "Operation", "_set_attr",
-              "marks the stand-in for a sum over replicas"),
+              "marks the stub for a sum over replicas"),
     *_names("tensorflow.python.eager.context", "eager_mode",
             "creates variables eagerly while a function is traced"),
     *_names("tensorflow.python.ops.resources", "local_resources report_uninitialized_resources "

@@ -12,7 +12,7 @@ from tpu_estimator_embedding import checks
 from tpu_estimator_embedding.checkpoint.savers import teach_savers
 from tpu_estimator_embedding.checkpoint.table_layouts import TABLE_LAYOUTS_KEY
 from tpu_estimator_embedding.compat import legacy_keras, upstream
-from tpu_estimator_embedding.compat.stand_ins import tpu_ops
+from tpu_estimator_embedding.compat.stubs import tpu_ops
 from tpu_estimator_embedding.engine.placement import THIS_PROCESS
 from tpu_estimator_embedding.estimator.cluster.cluster_config import chosen_config
 from tpu_estimator_embedding.estimator.cluster.servers import meet_servers
@@ -276,7 +276,7 @@ class TPUEstimator(LoopingEstimator):
         def augmented(features, labels, mode, config, params):
             is_for_tpu = mode == EXPORT_FOR_TPU
             mode = ModeKeys.PREDICT if is_for_tpu else mode
-            with tpu_ops.standing_in():  # model_fn may sum over replicas
+            with tpu_ops.stubs_installed():  # model_fn may sum over replicas
                 if self._use_engine:
                     return self._with_engine(features, labels, mode, config, params, is_for_tpu)
                 teach_savers()  # which reject rows that are not in the order of ids

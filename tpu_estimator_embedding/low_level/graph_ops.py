@@ -147,9 +147,9 @@ class GraphOps:
         """Connects the tables to the ops that were built before the tables existed."""
         self._engine = engine
         with tf.init_scope(), tf.device(CPU), tf.name_scope("tpu_embedding"):
-            for build, stand_ins in self._builds:
-                for stand_in, value in zip(stand_ins, build(engine), strict=True):
-                    set_late_tensor(stand_in, value)
+            for build, placeholders in self._builds:
+                for placeholder, value in zip(placeholders, build(engine), strict=True):
+                    set_late_tensor(placeholder, value)
         self._builds.clear()
 
     def retrieve(self, engine: PartitionedEmbedding) -> tf.Operation:
@@ -189,10 +189,10 @@ class GraphOps:
         if graph.building_function or graph._get_control_flow_context() is not None:
             raise RuntimeError("`create_variables_and_ops` must be called before activations or "
                                "gradients are used inside a loop, condition or function.")
-        stand_ins = [late_tensor(spec, missing="create_variables_and_ops_was_not_called")
-                     for spec in specs]
-        self._builds.append((build, stand_ins))
-        return stand_ins
+        placeholders = [late_tensor(spec, missing="create_variables_and_ops_was_not_called")
+                        for spec in specs]
+        self._builds.append((build, placeholders))
+        return placeholders
 
 
 def _values(by_table: Mapping[str, Tensor], tables: Sequence[TablePlan]) -> list[Tensor]:

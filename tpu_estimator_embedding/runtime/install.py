@@ -47,8 +47,8 @@ def _install() -> None:
             raise RuntimeError(finding.advice)
     modules.restore()
     # Imports TensorFlow, so Keras 2 must be selected before.
-    from tpu_estimator_embedding.compat.stand_ins import tpu_ops
-    tpu_ops.stand_in()
+    from tpu_estimator_embedding.compat.stubs import tpu_ops
+    tpu_ops.install_stubs()
     for row in ROWS:
         patch.apply(row)
     finder.install()

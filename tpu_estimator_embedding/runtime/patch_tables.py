@@ -21,7 +21,7 @@ _EMBEDDING = tuple(f"{root}.tpu.experimental.embedding" for root in (
     "tensorflow._api.v2", "tensorflow._api.v2.compat.v1", "tensorflow._api.v2.compat.v2",
     "tensorflow", "tensorflow.compat.v1", "tensorflow.compat.v2"))
 _SERVER = "tensorflow.python.training.server_lib:Server"
-_STAND_INS = f"{OURS}.compat.stand_ins"
+_STUBS = f"{OURS}.compat.stubs"
 _V1_TPU_APIS = ("tensorflow._api.v2.compat.v1.tpu", "tensorflow.compat.v1.tpu")
 
 
@@ -125,13 +125,13 @@ CONTRIB = (
 
 
 def _embedding(module: str, name: str, **options: Any) -> Patch:
-    return Patch(module, name, f"{OURS}.compat.stand_ins.tpu_embedding:{name}",
+    return Patch(module, name, f"{OURS}.compat.stubs.tpu_embedding:{name}",
                  "works without a TPU", replaces=True, **options)
 
 
 MID_LEVEL = (
     *(Patch(f"tensorflow._api.v2{version}.distribute{parent}", "TPUStrategy",
-            f"{OURS}.compat.stand_ins.tpu_strategy:{source}",
+            f"{OURS}.compat.stubs.tpu_strategy:{source}",
             "fails without a TPU; uses the devices of this machine instead", replaces=True)
       for version in ("", ".compat.v2")
       for parent, source in (("", "TPUStrategy"), (".experimental", "ExperimentalTPUStrategy"))),
@@ -152,14 +152,14 @@ MID_LEVEL = (
 
 
 SERVER = (
-    Patch(_SERVER, "__init__", f"{OURS}.compat.stand_ins.server:start",
+    Patch(_SERVER, "__init__", f"{OURS}.compat.stubs.server:start",
           "a server does not run ops that are loaded after it has started", replaces=True),
-    Patch(_SERVER, "join", f"{OURS}.compat.stand_ins.server:join",
+    Patch(_SERVER, "join", f"{OURS}.compat.stubs.server:join",
           "blocks signals, so that Ctrl-C does not end a server", replaces=True))
 
 
-def _stand_in(module: str, name: str, source: str, reason: str) -> Patch:
-    return Patch(module, name, f"{_STAND_INS}.{source}", reason, replaces=True)
+def _stub(module: str, name: str, source: str, reason: str) -> Patch:
+    return Patch(module, name, f"{_STUBS}.{source}", reason, replaces=True)
 
 
 def _computation(module: str, name: str, source: str) -> Patch:
@@ -169,9 +169,9 @@ def _computation(module: str, name: str, source: str) -> Patch:
 
 
 TPU_SYSTEM = (
-    *(_stand_in("tensorflow.python.distribute.cluster_resolver.tpu_cluster_resolver:"
-                "TPUClusterResolver", name, f"tpu_resolver:{function}",
-                "tries the network for minutes; this machine stands in if no TPU answers")
+    *(_stub("tensorflow.python.distribute.cluster_resolver.tpu_cluster_resolver:"
+            "TPUClusterResolver", name, f"tpu_resolver:{function}",
+            "tries the network for minutes; this machine stands in if no TPU answers")
       for name, function in (("__init__", "initialize"),
                              ("num_accelerators", "num_accelerators"),
                              ("get_tpu_system_metadata", "get_tpu_system_metadata"),
@@ -179,9 +179,9 @@ TPU_SYSTEM = (
     Patch("tensorflow_estimator.python.estimator.tpu.tpu_config:RunConfig", "__init__",
           f"{OURS}.runtime.run_config:initialize",
           "a session waits for a master that does not answer", replaces=True),
-    _stand_in("tensorflow.python.client.session:BaseSession", "__init__",
-              "tpu_setup:initialize_session", "a session waits for a master that does not answer"),
-    *(_stand_in(module, name, f"tpu_setup:{name}", "fails without a TPU")
+    _stub("tensorflow.python.client.session:BaseSession", "__init__",
+          "tpu_setup:initialize_session", "a session waits for a master that does not answer"),
+    *(_stub(module, name, f"tpu_setup:{name}", "fails without a TPU")
       for module, names in (
           ("tensorflow.python.tpu.tpu_strategy_util",
            ("initialize_tpu_system_impl", "shutdown_tpu_system_impl")),
@@ -190,13 +190,13 @@ TPU_SYSTEM = (
             "shutdown_distributed_tpu")),
           ("tensorflow.python.tpu.tpu", ("_tpu_system_device_name",)))
       for name in names),
-    *(_stand_in(module, name, "tpu_setup:connect_to_remote_host",
-                "waits for a host that does not answer")
+    *(_stub(module, name, "tpu_setup:connect_to_remote_host",
+            "waits for a host that does not answer")
       for module, name in (
           ("tensorflow.python.eager.remote", "connect_to_remote_host"),
           *((f"tensorflow._api.v2{version}.config", "experimental_connect_to_host")
             for version in ("", ".compat.v1", ".compat.v2")))),
-    *(_stand_in(module, "core", "tpu_setup:core", "names a device that only a TPU has")
+    *(_stub(module, "core", "tpu_setup:core", "names a device that only a TPU has")
       for module in ("tensorflow.python.tpu.tpu_name_util", "tensorflow.python.tpu.tpu",
                      *_V1_TPU_APIS)),
     *(_computation(module, name, f"tpu_computations:{name}")
@@ -210,8 +210,8 @@ TPU_SYSTEM = (
       for name in ("call_computation", "inference_on_tpu")
       for module in ("tensorflow_estimator.python.estimator.tpu.tpu_estimator",
                      "tensorflow.python.tpu.tpu_estimator")),
-    *(_stand_in("tensorflow.python.tpu.ops.tpu_ops", name, f"tpu_feeds:{name}",
-                "has no kernel without a TPU; raises an error that says so")
+    *(_stub("tensorflow.python.tpu.ops.tpu_ops", name, f"tpu_feeds:{name}",
+            "has no kernel without a TPU; raises an error that says so")
       for name in ("infeed_dequeue", "infeed_dequeue_tuple", "infeed_enqueue",
                    "infeed_enqueue_tuple", "outfeed_dequeue", "outfeed_dequeue_tuple",
                    "outfeed_enqueue", "outfeed_enqueue_tuple")))

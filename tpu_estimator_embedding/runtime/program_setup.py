@@ -53,7 +53,7 @@ class ProgramSetup:
                 import tensorflow as tf
                 tf.config.list_physical_devices()  # logs that there is no GPU, once
         if self.cores:  # in the environment, so that started processes inherit it
-            from tpu_estimator_embedding.compat.stand_ins import tpu_cores
+            from tpu_estimator_embedding.compat.stubs import tpu_cores
             os.environ[tpu_cores.VARIABLE] = str(self.cores)
         noise.set_level(self.level)
         if self.is_tf1:

@@ -5,7 +5,7 @@ import functools
 from typing import Any
 
 from tpu_estimator_embedding.compat import upstream
-from tpu_estimator_embedding.compat.stand_ins import tpu_system
+from tpu_estimator_embedding.compat.stubs import tpu_system
 from tpu_estimator_embedding.runtime.tf_config import check_tf_config
 
 _upstream_init = upstream.tpu_config.RunConfig.__init__

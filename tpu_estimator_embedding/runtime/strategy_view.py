@@ -7,7 +7,7 @@ The module itself is not patched, because TensorFlow's modules test strategies a
 from tensorflow.python.distribute import tpu_strategy as _upstream
 
 from tpu_estimator_embedding.compat.module_view import ModuleView
-from tpu_estimator_embedding.compat.stand_ins.tpu_strategy import (
+from tpu_estimator_embedding.compat.stubs.tpu_strategy import (
     ExperimentalTPUStrategy,
     TPUStrategy,
 )

@@ -22,7 +22,7 @@ from typing import Any, NamedTuple
 import tensorflow as tf
 
 from tpu_estimator_embedding import checks
-from tpu_estimator_embedding.compat.stand_ins import tpu_ops
+from tpu_estimator_embedding.compat.stubs import tpu_ops
 from tpu_estimator_embedding.engine.partitioned_embedding import PartitionedEmbedding
 from tpu_estimator_embedding.engine.step import StepGradients, StepIdsOnServers
 from tpu_estimator_embedding.estimator.cluster.server_slots import ServerSlots

@@ -8,7 +8,7 @@ import tensorflow as tf
 
 from tpu_estimator_embedding import checks
 from tpu_estimator_embedding.compat import upstream
-from tpu_estimator_embedding.compat.stand_ins import tpu_cores
+from tpu_estimator_embedding.compat.stubs import tpu_cores
 from tpu_estimator_embedding.compat.upstream import model_fn, tpu_context
 
 _EVAL, _PREDICT = model_fn.ModeKeys.EVAL, model_fn.ModeKeys.PREDICT

@@ -17,7 +17,7 @@ import tensorflow as tf
 
 from tpu_estimator_embedding import checks
 from tpu_estimator_embedding.compat import upstream
-from tpu_estimator_embedding.compat.stand_ins import tpu_ops
+from tpu_estimator_embedding.compat.stubs import tpu_ops
 from tpu_estimator_embedding.estimator.replicas import op_kinds
 from tpu_estimator_embedding.estimator.replicas.graph_copy import copy_subgraph
 from tpu_estimator_embedding.ops.graph_rewrites import set_input
@@ -75,7 +75,7 @@ def cross_replica_sums(start: int = 0) -> list[tf.Operation]:
     """
     graph = tf.compat.v1.get_default_graph()
     ops = graph.get_operations()[start:]
-    sums = [op for op in ops if tpu_ops.is_stand_in(op)]
+    sums = [op for op in ops if tpu_ops.is_stub(op)]
     hidden = [op.name for op in sums if op._get_control_flow_context() is not None]
     hidden += _sums_in_functions(graph, ops)
     checks.check(not hidden, "cross_replica_sum", "called outside of tf.function, tf.while_loop "
@@ -96,7 +96,7 @@ def _sums_in_functions(graph: tf.Graph, ops: Sequence[tf.Operation]) -> list[str
         if name not in seen and name in functions:
             seen.add(name)
             for node in functions[name].node_def:
-                found += [f"{name}/{node.name}"] * tpu_ops.is_stand_in_node(node)
+                found += [f"{name}/{node.name}"] * tpu_ops.is_stub_node(node)
                 waiting += [called.name for called in op_kinds.called_functions(node)]
     return found
 

@@ -14,7 +14,7 @@ from tensorflow.python.compiler.xla import xla
 from tensorflow.python.distribute import tpu_util
 from tensorflow.python.tpu import tpu, tpu_function
 
-from tpu_estimator_embedding.compat.stand_ins import tpu_system
+from tpu_estimator_embedding.compat.stubs import tpu_system
 from tpu_estimator_embedding.estimator.replicas import replicated_graph
 from tpu_estimator_embedding.estimator.replicas.replicated_graph import ReplicatedGraph
 from tpu_estimator_embedding.types import Tensor
@@ -22,7 +22,7 @@ from tpu_estimator_embedding.types import Tensor
 COMPILED = b""  # the serialized CompilationResultProto of a compilation without an error
 
 
-def stand_in(function: Callable[..., Any]) -> Callable[..., Any]:
+def stub(function: Callable[..., Any]) -> Callable[..., Any]:
     """Passes the call to TensorFlow if there is a TPU, or its context."""
     on_a_tpu = getattr(tpu, function.__name__)
 
@@ -40,7 +40,7 @@ def is_for_a_tpu() -> bool:
     return tpu_system.is_present() or tpu_util.enclosing_tpu_context() is not None
 
 
-@stand_in
+@stub
 def rewrite(computation: Callable[..., Any], inputs: Any = None, infeed_queue: Any = None,
             device_assignment: Any = None, name: str | None = None,
             xla_options: Any = None) -> Any:
@@ -49,7 +49,7 @@ def rewrite(computation: Callable[..., Any], inputs: Any = None, infeed_queue: A
                      device_assignment, name, xla_options=xla_options)[0]
 
 
-@stand_in
+@stub
 def replicate(computation: Callable[..., Any], inputs: Any = None, infeed_queue: Any = None,
               device_assignment: Any = None, name: str | None = None,
               maximum_shapes: Any = None, padding_spec: Any = None,
@@ -79,7 +79,7 @@ def replicate(computation: Callable[..., Any], inputs: Any = None, infeed_queue:
         padding_spec=padding_spec, xla_options=xla_options)[1]
 
 
-@stand_in
+@stub
 def split_compile_and_replicate(
         computation: Callable[..., Any], inputs: Any = None, infeed_queue: Any = None,
         device_assignment: Any = None, name: str | None = None, use_tpu: bool = True,
@@ -249,7 +249,7 @@ def _in_places(tensors: Sequence[Tensor | None], copies: Sequence[Tensor],
         for position, tensor in enumerate(tensors)]
 
 
-@stand_in
+@stub
 def shard(computation: Callable[..., Any], inputs: Any = None, num_shards: int = 1,
           input_shard_axes: Sequence[int] | None = None,
           outputs_from_all_shards: bool | Sequence[bool] = True,
@@ -282,7 +282,7 @@ def shard(computation: Callable[..., Any], inputs: Any = None, num_shards: int =
         output_shard_axes, infeed_queue, device_assignment, name, xla_options)[1]
 
 
-@stand_in
+@stub
 def batch_parallel(computation: Callable[..., Any], inputs: Any = None, num_shards: int = 1,
                    infeed_queue: Any = None, device_assignment: Any = None,
                    name: str | None = None, xla_options: Any = None) -> list[Any]:
@@ -291,7 +291,7 @@ def batch_parallel(computation: Callable[..., Any], inputs: Any = None, num_shar
                  device_assignment=device_assignment, name=name, xla_options=xla_options)
 
 
-@stand_in
+@stub
 def split_compile_and_shard(
         computation: Callable[..., Any], inputs: Any = None, num_shards: int = 1,
         input_shard_axes: Sequence[int] | None = None,

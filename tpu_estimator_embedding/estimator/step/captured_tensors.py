@@ -11,7 +11,7 @@ from collections.abc import Callable, Collection, Iterable, Sequence
 
 import tensorflow as tf
 
-from tpu_estimator_embedding.compat.stand_ins import tpu_ops
+from tpu_estimator_embedding.compat.stubs import tpu_ops
 from tpu_estimator_embedding.estimator.replicas import op_kinds
 from tpu_estimator_embedding.types import Tensor
 
@@ -81,7 +81,7 @@ def check_host_is_given(num_ops: int, given: Iterable[Tensor], first: Iterable[T
     inputs = {tensor.op for tensor in first}
 
     def is_of_all(op: tf.Operation) -> bool:
-        is_sum = tpu_ops.is_stand_in(op) and len(tpu_ops.group_assignment(op) or [[]]) == 1
+        is_sum = tpu_ops.is_stub(op) and len(tpu_ops.group_assignment(op) or [[]]) == 1
         return is_sum or op in of_all
 
     for reference, op in used.items():

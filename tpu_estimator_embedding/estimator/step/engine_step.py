@@ -113,7 +113,7 @@ def build_step(plan: EmbeddingPlan, prepared: StepInput, model_fn: Callable[[Any
     step_input = lookahead.step_input if lookahead else prepared
     num_replicas = len(step_input.replicas)
     first = (split_replicas(plan, lookahead.stacked, step_input.ids, num_replicas)[0] if lookahead
-             else {table.name: _stand_in(table) for table in plan.tables})
+             else {table.name: _placeholder(table) for table in plan.tables})
     capture = GradientCapture(plan) if training and plan.tables else None
     spec, scopes = _call_model_fn(model_fn, plan, step_input, first, capture,
                                   workers.size if workers else 1)
@@ -194,7 +194,7 @@ def _check_measures_nothing(hooks: Sequence[EmbeddingStatisticsHook]) -> None:
                  "Leave --statistics out, or train asynchronously.")
 
 
-def _stand_in(table: TablePlan) -> Tensor:
+def _placeholder(table: TablePlan) -> Tensor:
     return late_tensor(tf.TensorSpec([None, table.dimension]), name="activations")
 
 
@@ -243,9 +243,9 @@ def _read_before_counted(step: Tensor) -> None:
     count_after(reads)
 
 
-def _connect(stand_ins: Stacked, activations: Stacked) -> None:
+def _connect(placeholders: Stacked, activations: Stacked) -> None:
     for name, values in activations.items():
-        set_late_tensor(stand_ins[name], values)
+        set_late_tensor(placeholders[name], values)
 
 
 def _replicate(spec: Any, gradients: Stacked, inputs: Sequence[Sequence[Tensor]], training: bool

@@ -12,7 +12,7 @@ from typing import Any
 from tensorflow.python.distribute import tpu_util
 from tensorflow.python.tpu.ops import tpu_ops
 
-from tpu_estimator_embedding.compat.stand_ins import tpu_system
+from tpu_estimator_embedding.compat.stubs import tpu_system
 
 
 def _feeding(name: str) -> Callable[..., Any]:

@@ -8,9 +8,9 @@ from tensorflow.python.framework import kernels
 from tensorflow.python.tpu import tpu, tpu_function
 from tensorflow.python.tpu.ops import tpu_ops as tensorflow_tpu_ops
 
-from tpu_estimator_embedding.compat.stand_ins import tpu_ops, tpu_system
+from tpu_estimator_embedding.compat.stubs import tpu_ops, tpu_system
 
-tpu_ops.stand_in()
+tpu_ops.install_stubs()
 
 
 @pytest.fixture(name="tpu_is_there")
@@ -23,8 +23,8 @@ def run(*fetches):
         return session.run(fetches)
 
 
-def stand_ins(graph):
-    return [op for op in graph.get_operations() if tpu_ops.is_stand_in(op)]
+def stubs(graph):
+    return [op for op in graph.get_operations() if tpu_ops.is_stub(op)]
 
 
 def types_without_kernel(graph):
@@ -36,24 +36,24 @@ def types_without_kernel(graph):
     tf.compat.v1.tpu.cross_replica_sum, tensorflow_tpu_ops.cross_replica_sum,
     lambda x: tensorflow_tpu_ops.gen_tpu_ops.cross_replica_sum(x, [[0]]),
     lambda x: tf.raw_ops.CrossReplicaSum(input=x, group_assignment=[[0]])])
-def test_sum_and_its_gradient_are_stand_ins(cross_replica_sum):
+def test_sum_and_its_gradient_are_stubs(cross_replica_sum):
     with tf.Graph().as_default() as graph:
         x = tf.constant([1.0, 2.0])
         total = cross_replica_sum(x)
         (gradient,) = tf.gradients(total ** 2, x)
         assert [list(value) for value in run(total, gradient)] == [[1, 2], [2, 4]]
-        assert len(stand_ins(graph)) == 2
-        assert all(tpu_ops.SCOPE in op.name for op in stand_ins(graph))
+        assert len(stubs(graph)) == 2
+        assert all(tpu_ops.SCOPE in op.name for op in stubs(graph))
         assert types_without_kernel(graph) == set()
 
 
-def test_second_gradient_is_a_stand_in_too():
+def test_second_gradient_is_a_stub_too():
     with tf.Graph().as_default() as graph:
         x = tf.constant(3.0)
         (first,) = tf.gradients(tf.compat.v1.tpu.cross_replica_sum(x) ** 3, x)
         (second,) = tf.gradients(first, x)
         assert run(second) == (18.0,)
-        assert len(stand_ins(graph)) > 2
+        assert len(stubs(graph)) > 2
 
 
 def test_groups_can_be_read_back():
@@ -65,8 +65,8 @@ def test_groups_can_be_read_back():
         assert tpu_ops.group_assignment(total.op) == [[0, 1], [2, 3]]
         assert tpu_ops.group_assignment(gradient.op) == [[0, 1], [2, 3]]
         assert tpu_ops.group_assignment(computed.op) is None
-        assert not tpu_ops.is_stand_in(tf.identity(x).op)
-        assert len(stand_ins(graph)) == 3
+        assert not tpu_ops.is_stub(tf.identity(x).op)
+        assert len(stubs(graph)) == 3
 
 
 def test_slices_stay_sparse():
@@ -76,7 +76,7 @@ def test_slices_stay_sparse():
         total = tf.compat.v1.tpu.cross_replica_sum(slices)
         assert isinstance(total, tf.IndexedSlices)
         assert total.indices is slices.indices
-        assert stand_ins(graph) == [total.values.op]
+        assert stubs(graph) == [total.values.op]
 
 
 def test_eager_and_tf_function_and_xla():
@@ -97,7 +97,7 @@ def test_steps_aside_in_a_tpu_context(tpu_is_there):
 
         tpu.replicate(double, [[tf.constant(1.0)], [tf.constant(2.0)]])
         assert "CrossReplicaSum" in {op.type for op in graph.get_operations()}
-        assert stand_ins(graph) == []
+        assert stubs(graph) == []
 
 
 def test_steps_aside_in_a_function_within_a_tpu_context(tpu_is_there):

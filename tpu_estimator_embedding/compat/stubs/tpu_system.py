@@ -1,7 +1,7 @@
 # SPDX-License-Identifier: Apache-2.0
 """Detects a TPU system within seconds; otherwise this machine replaces it.
 
-Every stand-in checks this first, and is not used if there is a TPU.
+Every stub checks this first, and is not used if there is a TPU.
 """
 
 import http.client
@@ -78,7 +78,7 @@ def or_this_machine(master: str) -> str:
     """Returns the master if it is local or reachable, otherwise the local master."""
     if not master.startswith("grpc://") or is_listening(master):
         return master
-    log_stand_in(master)
+    log_stub(master)
     return ""
 
 
@@ -96,7 +96,7 @@ def is_on_google_cloud() -> bool:
         connection.close()
 
 
-def log_stand_in(sought: str = "") -> None:
+def log_stub(sought: str = "") -> None:
     """Logs, once per process, that this machine stands in for a TPU system.
 
     Args:

@@ -15,7 +15,7 @@ from tensorflow.python.tpu.ops import tpu_ops
 import tpu_estimator_embedding
 from tests import fake_tpu
 from tpu_estimator_embedding.compat import patch
-from tpu_estimator_embedding.compat.stand_ins import (
+from tpu_estimator_embedding.compat.stubs import (
     tpu_cores,
     tpu_feeds,
     tpu_resolver,
@@ -320,7 +320,7 @@ def test_estimator_trains_with_the_resolver_of_a_tpu_that_is_not_there(tmp_path)
     assert estimator.get_variable_value("weight") == 2.0
 
 
-# The stand-ins have TensorFlow's signatures.
+# The stubs have TensorFlow's signatures.
 
 
 @pytest.mark.parametrize("row", [row for row in patch_tables.TPU_SYSTEM if row.is_applied],

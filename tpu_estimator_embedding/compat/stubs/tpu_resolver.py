@@ -10,7 +10,7 @@ from typing import Any
 
 import tensorflow as tf
 
-from tpu_estimator_embedding.compat.stand_ins import tpu_cores, tpu_system
+from tpu_estimator_embedding.compat.stubs import tpu_cores, tpu_system
 
 _Resolver = tf.distribute.cluster_resolver.TPUClusterResolver
 _tensorflow_init = _Resolver.__init__
@@ -33,7 +33,7 @@ def initialize(self: Any, tpu: Any = None, zone: Any = None, project: Any = None
     found, sought = _find_tpu(self, tpu, arguments)
     if found:
         return
-    tpu_system.log_stand_in(sought)
+    tpu_system.log_stub(sought)
     vars(self).clear()  # removes attributes that the search for a TPU has set
     _tensorflow_init(self, "local", job_name=job_name)
     self.rpc_layer = None

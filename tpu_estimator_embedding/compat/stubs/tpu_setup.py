@@ -11,7 +11,7 @@ from tensorflow.python.eager import remote
 from tensorflow.python.tpu import tpu, tpu_name_util, tpu_strategy_util
 from tensorflow.python.tpu.ops import tpu_ops
 
-from tpu_estimator_embedding.compat.stand_ins import tpu_cores, tpu_system
+from tpu_estimator_embedding.compat.stubs import tpu_cores, tpu_system
 from tpu_estimator_embedding.types import Tensor
 
 _tensorflow_initialize = tpu_strategy_util.initialize_tpu_system_impl
@@ -30,7 +30,7 @@ def initialize_tpu_system_impl(cluster_resolver: Any = None, *arguments: Any) ->
     """Returns the topology of this machine; in a `tf.function`, the serialized topology."""
     if tpu_system.is_present():
         return _tensorflow_initialize(cluster_resolver, *arguments)
-    tpu_system.log_stand_in()
+    tpu_system.log_stub()
     topology = tpu_cores.topology(tpu_cores.count())
     if tf.inside_function():
         return tf.constant(topology.serialized())
@@ -54,7 +54,7 @@ def configure_distributed_tpu(*arguments: Any, **named: Any) -> Tensor:
     """Returns the serialized topology of this machine, a string tensor."""
     if tpu_system.is_present():
         return _tensorflow_configure(*arguments, **named)
-    tpu_system.log_stand_in()
+    tpu_system.log_stub()
     return tf.constant(tpu_cores.topology(tpu_cores.count()).serialized(), name=named.get("name"))
 
 
@@ -91,7 +91,7 @@ def connect_to_remote_host(remote_host: Any = None, job_name: str = "worker") ->
     """Connects to a server; if none answers, this machine stands in for it."""
     hosts = tf.nest.flatten(remote_host) if remote_host else []
     if hosts and not tpu_system.is_listening(hosts[0]):
-        tpu_system.log_stand_in(hosts[0])
+        tpu_system.log_stub(hosts[0])
         return
     _tensorflow_connect_to_host(remote_host, job_name)
 

@@ -10,7 +10,7 @@ import pytest
 import tensorflow as tf
 
 from tests import fake_tpu
-from tpu_estimator_embedding.compat.stand_ins import tpu_system
+from tpu_estimator_embedding.compat.stubs import tpu_system
 
 SHORT = 0.3  # seconds that a connection is given
 PATIENCE = 10  # seconds that a loaded machine may take for some of those
@@ -80,10 +80,10 @@ def test_this_is_no_machine_of_google(silent_port, closed_port, monkeypatch):
         assert not tpu_system.is_on_google_cloud()
 
 
-def test_stand_in_is_logged_once_in_one_line(caplog):
+def test_stub_is_logged_once_in_one_line(caplog):
     caplog.set_level(logging.WARNING, logger="tensorflow")  # other tests may have raised it
-    tpu_system.log_stand_in("grpc://10.0.0.2:8470")
-    tpu_system.log_stand_in()
+    tpu_system.log_stub("grpc://10.0.0.2:8470")
+    tpu_system.log_stub()
     assert [record.getMessage() for record in caplog.records] == [
         "tpu_estimator_embedding: no TPU answers at grpc://10.0.0.2:8470; "
         "this machine stands in for it."]

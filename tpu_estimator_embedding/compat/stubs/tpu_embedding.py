@@ -5,7 +5,7 @@ from typing import Any
 
 from tensorflow.python.tpu import tpu_embedding_v1, tpu_embedding_v2
 
-from tpu_estimator_embedding.compat.stand_ins import tpu_system
+from tpu_estimator_embedding.compat.stubs import tpu_system
 from tpu_estimator_embedding.mid_level import tpu_embedding, tpu_embedding_v0
 from tpu_estimator_embedding.mid_level import tpu_embedding_v2 as mid_level_v2
 

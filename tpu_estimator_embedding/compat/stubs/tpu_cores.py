@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""The number of cores of this machine as a stand-in for a TPU, and their topology.
+"""The number of cores of this machine as a stub for a TPU, and their topology.
 
 An environment variable, which `run --cores` sets, defines the number; programs that leave
 `num_shards` unset then have as many replicas. Without it there is one core per GPU or, if there
@@ -35,7 +35,7 @@ def chosen() -> int | None:
 
 
 def count() -> int:
-    """Returns the number of cores of the stand-in, without initializing devices."""
+    """Returns the number of cores of the stub, without initializing devices."""
     return chosen() or _num_devices("GPU") or _num_devices("CPU") or 1
 
 

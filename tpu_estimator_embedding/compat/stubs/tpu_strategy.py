@@ -10,7 +10,7 @@ from tensorflow.core.protobuf.tpu import topology_pb2
 from tensorflow.python.distribute import mirrored_strategy, tpu_strategy
 from tensorflow.python.tpu.tpu_hardware_feature import HardwareFeature
 
-from tpu_estimator_embedding.compat.stand_ins import tpu_cores, tpu_system
+from tpu_estimator_embedding.compat.stubs import tpu_cores, tpu_system
 
 
 class TPUExtended(mirrored_strategy.MirroredExtended):

@@ -3,7 +3,7 @@
 
 A session refuses a graph that contains an op without a kernel, even if the op is never fetched.
 `tf.compat.v1.tpu.cross_replica_sum`, `CrossShardOptimizer` and the gradients of both create the
-op CrossReplicaSum through `gen_tpu_ops.cross_replica_sum`, so the stand-in replaces this function.
+op CrossReplicaSum through `gen_tpu_ops.cross_replica_sum`, so the stub replaces this function.
 The two other collective ops that a model can call are replaced too.
 """
 
@@ -21,8 +21,8 @@ from tpu_estimator_embedding import checks
 from tpu_estimator_embedding.compat import patch, patch_table
 from tpu_estimator_embedding.types import Tensor
 
-# The scope marks a stand-in for readers of a graph, the gradient name marks it for programs.
-SCOPE = "cross_replica_sum_stand_in"
+# The scope marks a stub for readers of a graph, the gradient name marks it for programs.
+SCOPE = "cross_replica_sum_stub"
 GRADIENT = "CrossReplicaSumStandIn"
 GROUPS = "_group_assignment"
 GATHERED = "_gathered"
@@ -32,32 +32,32 @@ _tpu_all_to_all = gen_tpu_ops.all_to_all
 _tpu_collective_permute = gen_tpu_ops.collective_permute
 
 
-def stand_in() -> None:
-    """Installs the stand-ins permanently; further calls change nothing.
+def install_stubs() -> None:
+    """Installs the stubs permanently; further calls change nothing.
 
-    >>> stand_in()
+    >>> install_stubs()
     >>> with tf.Graph().as_default() as graph:
     ...     total = tf.compat.v1.tpu.cross_replica_sum(tf.constant(3.0), [[0]])
     ...     float(tf.compat.v1.Session().run(total))
     3.0
-    >>> is_stand_in(total.op), group_assignment(total.op)
+    >>> is_stub(total.op), group_assignment(total.op)
     (True, [[0]])
     """
     for row in patch_table.TPU_OPS:
         patch.apply(row)
 
 
-def standing_in() -> contextlib.AbstractContextManager[None]:
-    """Returns a context in which the stand-ins are installed."""
+def stubs_installed() -> contextlib.AbstractContextManager[None]:
+    """Returns a context in which the stubs are installed."""
     return patch.applied(patch_table.TPU_OPS)
 
 
-def is_stand_in(op: tf.Operation) -> bool:
+def is_stub(op: tf.Operation) -> bool:
     """Whether `op` stands in for a sum over replicas."""
-    return op.type == "Identity" and is_stand_in_node(op.node_def)
+    return op.type == "Identity" and is_stub_node(op.node_def)
 
 
-def is_stand_in_node(node: node_def_pb2.NodeDef) -> bool:
+def is_stub_node(node: node_def_pb2.NodeDef) -> bool:
     """Whether a node, of a graph or a function, is such an op."""
     return node.op == "Identity" and node.attr["_gradient_op_type"].s == GRADIENT.encode()
 
@@ -69,7 +69,7 @@ def group_assignment(op: tf.Operation) -> list[list[int]] | None:
 
 
 def is_gathered(op: tf.Operation) -> bool:
-    """Whether a stand-in is part of IndexedSlices, whose sum is a concatenation."""
+    """Whether a stub is part of IndexedSlices, whose sum is a concatenation."""
     return op.node_def.attr[GATHERED].b
 
 

@@ -3,10 +3,10 @@
 
 
 from tests.subprocesses import run_python
-from tpu_estimator_embedding.compat.stand_ins import (
-    tpu_embedding as tpu_embedding_stand_ins,
+from tpu_estimator_embedding.compat.stubs import (
+    tpu_embedding as tpu_embedding_stubs,
 )
-from tpu_estimator_embedding.compat.stand_ins import (
+from tpu_estimator_embedding.compat.stubs import (
     tpu_strategy,
 )
 from tpu_estimator_embedding.mid_level.tpu_embedding import TPUEmbedding
@@ -47,14 +47,14 @@ def test_every_spelling_is_ours_between_install_and_uninstall():
         print(names() == before, any("tpu_estimator_embedding" in name for name in before))
     """)
     assert done.stdout == (
-        "['tpu_estimator_embedding.compat.stand_ins.tpu_embedding', "
-        "'tpu_estimator_embedding.compat.stand_ins.tpu_strategy'] 14\n"
+        "['tpu_estimator_embedding.compat.stubs.tpu_embedding', "
+        "'tpu_estimator_embedding.compat.stubs.tpu_strategy'] 14\n"
         "SparseCoreEmbeddingConfig\n1 True\n7\nTrue False\n")
 
 
-def test_stand_ins_are_the_classes_of_the_package():
-    assert issubclass(tpu_embedding_stand_ins.TPUEmbedding, TPUEmbedding)
-    assert issubclass(tpu_embedding_stand_ins.TPUEmbeddingV2, TPUEmbeddingV2)
+def test_stubs_are_the_classes_of_the_package():
+    assert issubclass(tpu_embedding_stubs.TPUEmbedding, TPUEmbedding)
+    assert issubclass(tpu_embedding_stubs.TPUEmbeddingV2, TPUEmbeddingV2)
 
 
 EIGHT_CORES = """
@@ -122,10 +122,10 @@ def test_with_a_tpu_the_classes_are_those_of_tensorflow(monkeypatch):
     monkeypatch.setattr(tpu_strategy.tpu_system, "is_present", lambda: True)
     monkeypatch.setattr(tpu_strategy.TPUStrategy, "_upstream",
                         lambda *args: made.append(("strategy", args)))
-    monkeypatch.setattr(tpu_embedding_stand_ins, "_UpstreamTPUEmbedding",
+    monkeypatch.setattr(tpu_embedding_stubs, "_UpstreamTPUEmbedding",
                         lambda *args: made.append(("embedding", args)))
     tpu_strategy.TPUStrategy("resolver")
-    tpu_embedding_stand_ins.TPUEmbedding("config", "optimizer")
+    tpu_embedding_stubs.TPUEmbedding("config", "optimizer")
     assert made == [("strategy", ("resolver",)), ("embedding", ("config", "optimizer"))]
 
 
