@@ -149,8 +149,8 @@ def test_start_is_light(module):
     ("engine.partitioned_embedding", "engine.native.prepared_ids", False),
     ("engine.native.prepared_ids", "engine.tf_ops.sharded_ids", False),
     ("low_level.core_queue", "engine.tf_ops.sharded_ids.shard_ids", False),
-    ("mid_level.step.engine_batches", "engine.native", False),
-    ("mid_level.step.engine_batches", "engine.step_ids", True),
+    ("mid_level.execution.engine_batches", "engine.native", False),
+    ("mid_level.execution.engine_batches", "engine.step_ids", True),
 ])
 def test_rule_tells_right_from_wrong(importer, imported, allowed):
     assert is_allowed(importer, imported) is allowed

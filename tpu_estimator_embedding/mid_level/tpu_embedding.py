@@ -33,20 +33,23 @@ from tpu_estimator_embedding.mid_level.config.structure import (
     own_configs,
 )
 from tpu_estimator_embedding.mid_level.config.to_plan import to_plan
-from tpu_estimator_embedding.mid_level.input import output_shapes, row_layout
-from tpu_estimator_embedding.mid_level.input.feature_input import DeviceShares
-from tpu_estimator_embedding.mid_level.step.engine_batches import EngineBatches
-from tpu_estimator_embedding.mid_level.step.replica_activations import (
+from tpu_estimator_embedding.mid_level.execution.engine_batches import EngineBatches
+from tpu_estimator_embedding.mid_level.execution.replica_activations import (
     activation_shape,
     gradient_or_zeros,
 )
-from tpu_estimator_embedding.mid_level.step.replica_calls import ReplicaCalls
-from tpu_estimator_embedding.mid_level.step.servers import (
+from tpu_estimator_embedding.mid_level.execution.replica_calls import ReplicaCalls
+from tpu_estimator_embedding.mid_level.execution.servers import (
     check_no_cluster,
     check_not_pipelined,
     servers_of,
 )
-from tpu_estimator_embedding.mid_level.step.table_variables import TrackedTables, outside_strategies
+from tpu_estimator_embedding.mid_level.execution.table_variables import (
+    TrackedTables,
+    outside_strategies,
+)
+from tpu_estimator_embedding.mid_level.input import output_shapes, row_layout
+from tpu_estimator_embedding.mid_level.input.feature_input import DeviceShares
 from tpu_estimator_embedding.multipliers.table_multipliers import Multipliers
 
 # The existing objects; in release 2.3 one of them had to initialize the TPU embedding engine.

@@ -38,6 +38,9 @@ from tpu_estimator_embedding.mid_level.config.structure import (
     own_configs,
 )
 from tpu_estimator_embedding.mid_level.config.table_config import TableConfig
+from tpu_estimator_embedding.mid_level.execution.replica_activations import gradient_or_zeros
+from tpu_estimator_embedding.mid_level.execution.replica_calls import ReplicaCalls
+from tpu_estimator_embedding.mid_level.execution.servers import check_no_cluster
 from tpu_estimator_embedding.mid_level.sparse_core import preprocessing, stack_engine
 from tpu_estimator_embedding.mid_level.sparse_core.preprocessing import Partitioned
 from tpu_estimator_embedding.mid_level.sparse_core.stack_engine import Partitions, StackEngine
@@ -47,9 +50,6 @@ from tpu_estimator_embedding.mid_level.sparse_core.to_stacks import (
     given_stacks,
     to_stacks,
 )
-from tpu_estimator_embedding.mid_level.step.replica_activations import gradient_or_zeros
-from tpu_estimator_embedding.mid_level.step.replica_calls import ReplicaCalls
-from tpu_estimator_embedding.mid_level.step.servers import check_no_cluster
 from tpu_estimator_embedding.multipliers.table_multipliers import Multipliers
 from tpu_estimator_embedding.types import Tensor
 

@@ -10,7 +10,7 @@ from tests.subprocesses import run_python
 from tpu_estimator_embedding import mid_level
 from tpu_estimator_embedding.mid_level import SGD, Adagrad, FeatureConfig, TableConfig
 from tpu_estimator_embedding.mid_level.config.to_plan import to_plan
-from tpu_estimator_embedding.mid_level.step.table_variables import children, create_tables
+from tpu_estimator_embedding.mid_level.execution.table_variables import children, create_tables
 from tpu_estimator_embedding.optimizers.row_optimizer import RowOptimizer
 
 upstream = tf.tpu.experimental.embedding

@@ -35,16 +35,16 @@ from tpu_estimator_embedding.mid_level.config.to_plan import (
     to_plan,
     with_sequence_lengths,
 )
-from tpu_estimator_embedding.mid_level.keras_layers.layer_input import LayerInput, read_input
-from tpu_estimator_embedding.mid_level.runtime_checks import require
-from tpu_estimator_embedding.mid_level.step.replica_calls import ReplicaCalls
-from tpu_estimator_embedding.mid_level.step.servers import check_no_cluster
-from tpu_estimator_embedding.mid_level.step.table_variables import (
+from tpu_estimator_embedding.mid_level.execution.replica_calls import ReplicaCalls
+from tpu_estimator_embedding.mid_level.execution.servers import check_no_cluster
+from tpu_estimator_embedding.mid_level.execution.table_variables import (
     UpdateCount,
     children,
     create_tables,
     outside_strategies,
 )
+from tpu_estimator_embedding.mid_level.keras_layers.layer_input import LayerInput, read_input
+from tpu_estimator_embedding.mid_level.runtime_checks import require
 from tpu_estimator_embedding.multipliers.table_multipliers import Multipliers
 from tpu_estimator_embedding.ops.gradient_tap import tap_gradients
 from tpu_estimator_embedding.plan.embedding_plan import EmbeddingPlan

@@ -22,6 +22,10 @@ from tpu_estimator_embedding.engine.measures import MeasureRecorder
 from tpu_estimator_embedding.engine.stacked_activations import split_activations, stack_gradients
 from tpu_estimator_embedding.engine.step import EnqueueDatas, Replicas, StepIds
 from tpu_estimator_embedding.engine.variables import TableVariables
+from tpu_estimator_embedding.mid_level.execution.table_variables import (
+    UpdateCount,
+    outside_strategies,
+)
 from tpu_estimator_embedding.mid_level.sparse_core.partitioned_csr import (
     CsrFormat,
     PartitionedCsrFormatTensor,
@@ -36,7 +40,6 @@ from tpu_estimator_embedding.mid_level.sparse_core.stack_ids import (
 )
 from tpu_estimator_embedding.mid_level.sparse_core.stack_variable import PARAMETERS, StackVariable
 from tpu_estimator_embedding.mid_level.sparse_core.to_stacks import Stacks
-from tpu_estimator_embedding.mid_level.step.table_variables import UpdateCount, outside_strategies
 from tpu_estimator_embedding.ops.nests import tensors_of, with_tensors
 from tpu_estimator_embedding.plan.embedding_plan import EmbeddingPlan
 from tpu_estimator_embedding.types import Tensor

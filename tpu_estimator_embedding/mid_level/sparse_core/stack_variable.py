@@ -11,8 +11,8 @@ from tensorflow.python.trackable.base import ShardInfo, Trackable
 
 from tpu_estimator_embedding import checks
 from tpu_estimator_embedding.engine.partitioned_embedding import create_variables, default_names
+from tpu_estimator_embedding.mid_level.execution.table_variables import outside_strategies
 from tpu_estimator_embedding.mid_level.sparse_core.to_stacks import Stacks
-from tpu_estimator_embedding.mid_level.step.table_variables import outside_strategies
 from tpu_estimator_embedding.plan.stacked_rows import rows_of_shard, unstack_rows
 from tpu_estimator_embedding.plan.table_stacking import StackedTableLayout, TableStack
 from tpu_estimator_embedding.types import Tensor

@@ -7,6 +7,7 @@ from typing import Any
 from tensorflow.python.trackable.base import Trackable
 
 from tpu_estimator_embedding.mid_level.config.table_config import TableConfig
+from tpu_estimator_embedding.mid_level.execution.table_variables import UpdateCount
 from tpu_estimator_embedding.mid_level.sparse_core.stack_checkpoint import (
     LAYOUTS,
     Restoration,
@@ -22,7 +23,6 @@ from tpu_estimator_embedding.mid_level.sparse_core.stack_variable import (
     initialize_tables,
 )
 from tpu_estimator_embedding.mid_level.sparse_core.to_stacks import Stacks
-from tpu_estimator_embedding.mid_level.step.table_variables import UpdateCount
 
 
 class TableViews(Mapping):

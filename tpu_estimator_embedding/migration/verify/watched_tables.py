@@ -19,8 +19,8 @@ import tensorflow as tf
 
 from tpu_estimator_embedding.mid_level import tpu_embedding
 from tpu_estimator_embedding.mid_level.config.structure import named_values
+from tpu_estimator_embedding.mid_level.execution import table_variables
 from tpu_estimator_embedding.mid_level.keras_layers import layer_tables
-from tpu_estimator_embedding.mid_level.step import table_variables
 from tpu_estimator_embedding.plan.embedding_plan import EmbeddingPlan
 
 

@@ -18,16 +18,16 @@ from tpu_estimator_embedding.engine.stacked_activations import stack_gradients
 from tpu_estimator_embedding.engine.step import EnqueueDatas, StepIds
 from tpu_estimator_embedding.engine.variables import TableVariables
 from tpu_estimator_embedding.mid_level.config.to_plan import with_sequence_lengths
-from tpu_estimator_embedding.mid_level.input.feature_input import feature_data
-from tpu_estimator_embedding.mid_level.input.row_layout import RowLayout
-from tpu_estimator_embedding.mid_level.step import replica_activations
-from tpu_estimator_embedding.mid_level.step.servers import check_kernels, is_cluster
-from tpu_estimator_embedding.mid_level.step.table_variables import UpdateCount
-from tpu_estimator_embedding.mid_level.step.waiting_batches import (
+from tpu_estimator_embedding.mid_level.execution import replica_activations
+from tpu_estimator_embedding.mid_level.execution.servers import check_kernels, is_cluster
+from tpu_estimator_embedding.mid_level.execution.table_variables import UpdateCount
+from tpu_estimator_embedding.mid_level.execution.waiting_batches import (
     Batches,
     FunctionBatches,
     WaitingBatches,
 )
+from tpu_estimator_embedding.mid_level.input.feature_input import feature_data
+from tpu_estimator_embedding.mid_level.input.row_layout import RowLayout
 from tpu_estimator_embedding.ops.ordering import when
 from tpu_estimator_embedding.plan.embedding_plan import EmbeddingPlan
 from tpu_estimator_embedding.types import Tensor

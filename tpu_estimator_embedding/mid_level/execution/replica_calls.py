@@ -8,7 +8,7 @@ import tensorflow as tf
 from tensorflow.python.distribute import distribute_utils
 
 from tpu_estimator_embedding import checks
-from tpu_estimator_embedding.mid_level.step.servers import is_cluster
+from tpu_estimator_embedding.mid_level.execution.servers import is_cluster
 from tpu_estimator_embedding.ops.assertion import assert_that
 
 Leaves = Sequence[Any]

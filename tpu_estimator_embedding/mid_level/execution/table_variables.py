@@ -19,7 +19,7 @@ from tpu_estimator_embedding.engine.variables import TableVariables
 from tpu_estimator_embedding.mid_level.config.optimizers import SlotVariableCreationFn
 from tpu_estimator_embedding.mid_level.config.table_config import TableConfig
 from tpu_estimator_embedding.mid_level.config.to_plan import slot_functions
-from tpu_estimator_embedding.mid_level.step.servers import servers_of
+from tpu_estimator_embedding.mid_level.execution.servers import servers_of
 from tpu_estimator_embedding.multipliers.schedule import Constant
 from tpu_estimator_embedding.plan.embedding_plan import EmbeddingPlan, TablePlan
 from tpu_estimator_embedding.types import Initializer, Tensor

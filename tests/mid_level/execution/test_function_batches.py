@@ -4,7 +4,7 @@
 import pytest
 import tensorflow as tf
 
-from tpu_estimator_embedding.mid_level.step.waiting_batches import FunctionBatches
+from tpu_estimator_embedding.mid_level.execution.waiting_batches import FunctionBatches
 
 
 @pytest.fixture
