@@ -23,7 +23,7 @@ SAID_ONCE = [
 # What runs on the oldest TensorFlow as well as on the newest: tests of what differs between them,
 # which is TensorFlow's names, errors, graphs, estimators and Keras, and so every front door.
 EVERY_TENSORFLOW = [ROOT / "tests" / folder for folder in (
-    "compat", "estimator", "feature_column", "mid_level", "runtime", "upstream_sentences",
+    "compat", "estimator", "feature_column", "mid_level", "runtime", "error_parity",
     "low_level")]
 assert all(folder.is_dir() for folder in EVERY_TENSORFLOW), "a folder was renamed"
 

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Every optimizer, in every form it has: what the laws and the engine's tests run over."""
+"""Every optimizer, in every variant it has: what property tests and tests of the engine run over."""
 
 from tests.oracle import Optimizer
 

@@ -176,7 +176,7 @@ def test_ops_of_ids_grow_with_tables_and_features_but_not_with_their_product(ste
     """ops = once + per_table * tables + per_feature * (features of all tables together)."""
     counts = {size: step.ops_of_ids for size, step in steps.items()}
     per_feature = (counts[1, 5] - counts[1, 2]) // 3
-    # The first feature of a table needs no stacking, so the law begins with the second.
+    # The first feature of a table needs no stacking, so the growth begins with the second.
     per_table = counts[2, 2] - counts[1, 2] - 2 * per_feature
     once = counts[1, 2] - per_table - 2 * per_feature
     for (tables, features), count in counts.items():

@@ -5,8 +5,8 @@ import numpy as np
 import pytest
 
 from tests.kernel_choice import choose_kernels
-from tests.laws.test_update_laws import new_batches, new_oracle, run, touched, used_slots
 from tests.optimizer_cases import CASES
+from tests.properties.test_updates import new_batches, new_oracle, run, touched, used_slots
 from tpu_estimator_embedding import multipliers
 
 STAY, SHRINK = "stay", "shrink"

@@ -27,7 +27,7 @@ def test_there_are_ten():
     assert len(rules()) == 10 and rule_named("SGD") is SGD
 
 
-def test_every_rule_has_a_case_for_the_laws():
+def test_every_rule_has_a_case_for_the_property_tests():
     assert set(EXAMPLES) == {rule.__name__ for rule in rules()}
 
 

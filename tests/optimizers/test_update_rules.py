@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""The update rules against NumPy, step by step, and the laws that all of them keep."""
+"""The update rules against NumPy, step by step, and the properties that all of them have."""
 
 import dataclasses
 

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""The layout of tables on SparseCores: worked examples, laws, and TensorFlow's own stacker."""
+"""The layout of tables on SparseCores: examples, properties, and TensorFlow's own stacker."""
 
 import numpy as np
 import pytest

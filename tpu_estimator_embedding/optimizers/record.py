@@ -8,8 +8,8 @@ slots and the configuration message are derived from this record. To add an opti
    `hyperparameters`, the arguments of its kernel. `registry` finds it there.
 2. Write a struct of the same name in kernels/src/rules.h, with the same names of slots and
    hyperparameters, and add it to the list there. Tests and the op compare them.
-3. Add it to tests/oracle_optimizers.py and tests/optimizer_cases.py: the laws and the tests of
-   the engine run over every case.
+3. Add it to tests/oracle_optimizers.py and tests/optimizer_cases.py: the property tests and
+   those of the engine run over every case.
 
 Users select it with its public settings: a `*Parameters` class in config/, and a class in
 mid_level/config/optimizers if the TF2 API has it.

@@ -1,2 +1,2 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Executes enqueue, dequeue and apply_gradients: batches, replicas, parameter servers, variables."""
+"""Execution of enqueue, dequeue and apply_gradients: batches, replicas, servers, variables."""

@@ -4,6 +4,7 @@
 import pytest
 import tensorflow as tf
 
+from tests.error_parity.refusals import check_refusal
 from tests.estimator.counting import (
     TPUEstimatorSpec,
     count,
@@ -13,7 +14,6 @@ from tests.estimator.counting import (
     new_spec,
     run_config,
 )
-from tests.upstream_sentences.refusals import check_refusal
 from tpu_estimator_embedding.compat import upstream
 from tpu_estimator_embedding.config.optimization_parameters import AdagradParameters
 from tpu_estimator_embedding.estimator.embedding_config_spec import EmbeddingConfigSpec

@@ -11,8 +11,8 @@ import pytest
 import tensorflow as tf
 from tensorflow.python.tpu import feature_column_v2
 
+from tests.error_parity.refusals import check_refusal
 from tests.low_level.tensorflows_own import load_tensorflows_own
-from tests.upstream_sentences.refusals import check_refusal
 from tpu_estimator_embedding.compat.modules import tpu_embedding
 from tpu_estimator_embedding.compat.upstream import tpu_estimator
 from tpu_estimator_embedding.estimator.embedding_config_spec import EmbeddingConfigSpec

@@ -4,8 +4,8 @@
 import pytest
 import tensorflow as tf
 
+from tests.error_parity.refusals import check_refusal
 from tests.low_level.tensorflows_own import load_tensorflows_own
-from tests.upstream_sentences.refusals import check_refusal
 from tpu_estimator_embedding.compat.modules import tpu_embedding
 
 

@@ -13,7 +13,7 @@ from tensorflow.python.tpu import (
     tpu_embedding_v2_utils,
 )
 
-from tests.upstream_sentences.refusals import check_refusal
+from tests.error_parity.refusals import check_refusal
 from tpu_estimator_embedding import mid_level
 
 DENSE = tf.constant([1, 2])

@@ -2,7 +2,7 @@
 """Random plans on random batches: the engine equals the oracle.
 
 Every commit tries other plans, 120 of them for each backend, half with several replicas;
-`pytest tests/laws --hypothesis-profile=thorough` tries 10,000.
+`pytest tests/properties --hypothesis-profile=thorough` tries 10,000.
 """
 
 import dataclasses

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Every law holds for both backends of the engine."""
+"""Every property holds for both backends of the engine."""
 
 import pytest
 
@@ -8,5 +8,5 @@ from tests.kernel_choice import choose_kernels
 
 @pytest.fixture(params=["tf", "native"], autouse=True)
 def kernels(request, monkeypatch):
-    """Holds TensorFlow's own ops and the compiled ones to the same laws."""
+    """Holds TensorFlow's own ops and the compiled ones to the same properties."""
     choose_kernels(request.param, monkeypatch)
