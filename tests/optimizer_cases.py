@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Every optimizer, in every variant it has: what property tests and tests of the engine run over."""
+"""Every optimizer, in all variants: what property tests and tests of the engine run over."""
 
 from tests.oracle import Optimizer
 
