@@ -59,8 +59,8 @@ def test_configs_of_keras_rs_are_checked_with_tensorflow_2_after_a_tf1_program()
         from tpu_estimator_embedding.runtime import tf1
         tf1.use()
         from types import SimpleNamespace
-        from tpu_estimator_embedding.migration import equal_plans
-        print(equal_plans.keras_rs_differences(
+        from tpu_estimator_embedding.migration import plan_comparison
+        print(plan_comparison.keras_rs_differences(
             SimpleNamespace(plan=SimpleNamespace(features=())),
             "import tensorflow as tf\\ntf.__internal__.tracking\\nfeature_config = dict"))
         import tensorflow as tf

@@ -17,7 +17,7 @@ from tpu_estimator_embedding.config.optimization_parameters import (
 )
 from tpu_estimator_embedding.config.table_config import TableConfig
 from tpu_estimator_embedding.config.to_plan import to_plan
-from tpu_estimator_embedding.migration import equal_plans
+from tpu_estimator_embedding.migration import plan_comparison
 from tpu_estimator_embedding.migration.captured_config import CapturedConfig
 from tpu_estimator_embedding.migration.captured_file import written
 
@@ -151,9 +151,9 @@ def test_a_planted_difference_is_found(old, new, difference):
     config = captured(PARAMETERS["adagrad"], table=TableConfig(
         1000, 8, tf.compat.v1.zeros_initializer(), "sum"))
     text, _ = written(config)
-    assert equal_plans.differences(config, text) == []
+    assert plan_comparison.differences(config, text) == []
     assert old in text
-    assert difference in equal_plans.differences(config, text.replace(old, new))
+    assert difference in plan_comparison.differences(config, text.replace(old, new))
 
 
 def test_other_learning_rate_function_and_multiplier_are_found():
@@ -161,7 +161,7 @@ def test_other_learning_rate_function_and_multiplier_are_found():
                       gradient_multiplier_fn=multiplier)
     text, _ = written(config)
     changed = text.replace("0.5 /", "0.4 /").replace("/ 50.0", "/ 40.0")
-    assert equal_plans.differences(config, changed) == [
+    assert plan_comparison.differences(config, changed) == [
         "learning rate of table 'words'", "gradient multiplier"]
 
 
@@ -170,7 +170,7 @@ def test_multipliers_of_tables_are_equal_and_a_planted_difference_is_found():
     text, findings = written(config)
     assert codes_of(findings) == ["TEE301"]
     assert "    'words': multipliers.parse('warmup:10*0.5'),\n" in text
-    assert equal_plans.differences(config, text.replace("*0.5", "*0.6")) == [
+    assert plan_comparison.differences(config, text.replace("*0.5", "*0.6")) == [
         "gradient multipliers of tables"]
 
 

@@ -157,11 +157,11 @@ def test_subclass_of_the_estimator_is_left():
      "tf.estimator.train_and_evaluate(estimator, a, b)", "`train_and_evaluate`"),
     ("config=config", "config=make_config()", "RunConfig is made elsewhere"),
 ])
-def test_hand_overs_are_marked(old, new, what):
+def test_manual_steps_are_marked(old, new, what):
     assert old in PROGRAM
     text, found = migrated(PROGRAM.replace(old, new))
     assert "TEE404" in codes_of(found)
-    assert "# Hand-over TEE404: " in text
+    assert "# Manual step TEE404: " in text
     assert any(what in finding.message for finding in found)
 
 

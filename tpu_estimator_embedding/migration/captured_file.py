@@ -8,7 +8,7 @@ import pathlib
 import sys
 from collections.abc import Callable, Iterator, Sequence
 
-from tpu_estimator_embedding.migration import captured_config, equal_plans
+from tpu_estimator_embedding.migration import captured_config, plan_comparison
 from tpu_estimator_embedding.migration.captured_config import CapturedConfig
 from tpu_estimator_embedding.migration.config_text import FILE_NAME, ConfigWriter
 from tpu_estimator_embedding.migration.keras_rs_text import KerasRsWriter
@@ -54,7 +54,8 @@ def written(captured: CapturedConfig, stage: str = "imports") -> tuple[str, list
     """
     is_keras_rs = stage == "keras-rs"
     writer = KerasRsWriter(captured) if is_keras_rs else ConfigWriter(captured)
-    differences = equal_plans.keras_rs_differences if is_keras_rs else equal_plans.differences
+    differences = (plan_comparison.keras_rs_differences if is_keras_rs
+                   else plan_comparison.differences)
     text = writer.write()
     tables, features = len(captured.plan.tables), len(captured.plan.features)
     findings = [*writer.findings, Finding(

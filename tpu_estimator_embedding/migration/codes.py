@@ -66,7 +66,7 @@ CODES = {code.name: code for code in (
     Code("TEE401", CHANGED, "model_fn split into a forward function and a training step"),
     Code("TEE402", LEFT, "model_fn that cannot be split"),
     Code("TEE403", CHANGED, "counterpart written"),
-    Code("TEE404", LEFT, "hand-over"),
+    Code("TEE404", LEFT, "manual step"),
     Code("TEE405", DECISION, "numbers that may differ"),
     Code("TEE406", DECISION, "dense optimizer replaced by one of Keras"),
     Code("TEE407", LEFT, "dense optimizer without a counterpart in Keras"),

@@ -19,7 +19,7 @@ from tpu_estimator_embedding.migration.effects import NameTable, Problem, text_o
 _EXPORT = "export a tf.function with serving_embedding_lookup, as the page `export` does"
 
 # Call -> advice.
-_HAND_OVERS = {
+_MANUAL_STEPS = {
     "train_and_evaluate": "write a loop of Trainer.train and Trainer.evaluate",
     **dict.fromkeys(("export_saved_model", "export_savedmodel",
                      "experimental_export_all_saved_models"), _EXPORT),
@@ -41,7 +41,7 @@ METHODS = {
 _HOOKS = ("hooks", "saving_listeners")
 
 # What a module needs to contain to use an Estimator in a way that Trainer does not have.
-WORDS = (*_HAND_OVERS, *_HOOKS, "context")
+WORDS = (*_MANUAL_STEPS, *_HOOKS, "context")
 
 
 def problems(module: cst.Module, names: NameTable,
@@ -65,7 +65,7 @@ def problems(module: cst.Module, names: NameTable,
     for node in matchers.findall(module, matchers.Attribute()):
         if isinstance(node, cst.Attribute) and isinstance(node.value, cst.Name) and (
                 node.value.value in estimators) and node.attr.value not in (
-                    *METHODS, *_HAND_OVERS, "model_dir", "params"):
+                    *METHODS, *_MANUAL_STEPS, "model_dir", "params"):
             found.append(Problem(node, "TEE404", f"`{text_of(node)}`: Trainer has no such name"))
     return found + _uses_of_context(module)
 
@@ -98,8 +98,8 @@ def _of_call(call: cst.Call, names: NameTable) -> list[Problem]:
     is_own = isinstance(call.func, cst.Name) and (
         name in names.functions or name in names.classes)
     found = []
-    if name in _HAND_OVERS and not is_own:
-        found.append(Problem(call, "TEE404", f"`{name}`: {_HAND_OVERS[name]}"))
+    if name in _MANUAL_STEPS and not is_own:
+        found.append(Problem(call, "TEE404", f"`{name}`: {_MANUAL_STEPS[name]}"))
     if name == "batch_normalization":
         found.append(Problem(call, "TEE405", "one replica normalizes the whole batch here; the "
                              "Estimator with num_shards above 1 normalized shares of it"))
@@ -176,7 +176,7 @@ def _passed_on(call: cst.Call, names: NameTable, estimators: set[str]) -> list[P
     given: Sequence[cst.Arg] = [argument for argument in call.args if isinstance(
         argument.value, cst.Name) and argument.value.value in estimators]
     name = (dotted(call.func) or ("",))[-1]
-    if not given or name in names.functions or name in (*_HAND_OVERS, "print", "isinstance"):
+    if not given or name in names.functions or name in (*_MANUAL_STEPS, "print", "isinstance"):
         return []
     return [Problem(call, "TEE404", f"the Estimator is given to `{text_of(call.func)}`, which may "
                     "use what Trainer does not have")]

@@ -10,14 +10,14 @@ import tqdm
 
 from tpu_estimator_embedding import checks
 from tpu_estimator_embedding.migration import (
-    first_look,
     import_statements,
+    quick_scan,
     source_file,
     to_imports,
     to_tf2,
 )
-from tpu_estimator_embedding.migration.first_look import FirstLook
 from tpu_estimator_embedding.migration.module_rewrite import Rewritten
+from tpu_estimator_embedding.migration.quick_scan import QuickScan
 from tpu_estimator_embedding.migration.report import Finding
 from tpu_estimator_embedding.migration.source_file import SourceFile, UnreadableError
 from tpu_estimator_embedding.migration.targets import PACKAGE, is_legacy_word
@@ -102,14 +102,14 @@ def _rewrite_all(files: Sequence[tuple[str, bytes]], is_tf1: bool | None,
     checks.check_one_of("dense_optimizer", to_tf2.DENSE_OPTIMIZERS, dense_optimizer)
     checks.check(dense_optimizer == to_tf2.LEGACY or to in ("tf2", "layers"), "dense_optimizer",
                  "'legacy' at a stage other than tf2 and layers", dense_optimizer)
-    looks = {path: look for path, data in files if is_legacy_word(data.decode("latin-1"))
-             and (look := first_look.look(data))}
-    notes = _tf1_notes(files, looks) if is_tf1 is None else {}
+    scans = {path: scan for path, data in files if is_legacy_word(data.decode("latin-1"))
+             and (scan := quick_scan.scan(data))}
+    notes = _tf1_notes(files, scans) if is_tf1 is None else {}
     results = []
     for path, data in tqdm.tqdm(files, desc="Rewriting", unit="file", delay=2, disable=None):
         is_old = bool(is_tf1) or path in notes
-        look = looks.get(path)
-        if look and not look.may_be_legacy and not (is_old and look.uses_tensorflow):
+        scan = scans.get(path)
+        if scan and not scan.may_be_legacy and not (is_old and scan.uses_tensorflow):
             results.append(Rewritten(data, ()))
             continue
         source = _parse(path, data)
@@ -119,7 +119,7 @@ def _rewrite_all(files: Sequence[tuple[str, bytes]], is_tf1: bool | None,
         chooses = any(re.search(rb"%s(\.| import .*)tf_(estimator|tpu)\b" % PACKAGE.encode(),
                                 result.data) for result in results)
         results = [_with_loader(path, result, is_chosen=chooses)
-                   if path in looks and looks[path].uses_keras else result
+                   if path in scans and scans[path].uses_keras else result
                    for (path, _), result in zip(files, results, strict=True)]
     if to in to_tf2.TRAINERS:
         has_estimator = any(b"TPUEstimator" in result.data for result in results)
@@ -134,14 +134,14 @@ def _rewrite_all(files: Sequence[tuple[str, bytes]], is_tf1: bool | None,
 
 
 def _tf1_notes(files: Sequence[tuple[str, bytes]],
-               looks: Mapping[str, FirstLook]) -> dict[str, Finding]:
+               scans: Mapping[str, QuickScan]) -> dict[str, Finding]:
     """Returns path -> what shows that a file is of a TensorFlow 1.x program."""
     candidates = [_parse(path, data) for path, data in files
-                  if path in looks and looks[path].may_be_tf1]
+                  if path in scans and scans[path].may_be_tf1]
     return tf1_notes(
         [source for source in candidates if isinstance(source, SourceFile)],
-        {path: None if b"compat" in data else looks[path].imported
-         for path, data in files if path in looks})
+        {path: None if b"compat" in data else scans[path].imported
+         for path, data in files if path in scans})
 
 
 def _parse(path: str, data: bytes) -> SourceFile | Rewritten:

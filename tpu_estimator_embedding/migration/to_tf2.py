@@ -308,7 +308,7 @@ class _Writer:
         code = self._source.module.code_for_node
         made, kind, others = self._optimizer(parts)
         self._check_free(parts, function)
-        marks = "".join(f"# Hand-over TEE404: {finding.message}.\n" for finding in self.findings
+        marks = "".join(f"# Manual step TEE404: {finding.message}.\n" for finding in self.findings
                         if finding.code == "TEE404")
         return [
             f"{marks}def dense_learning_rate(global_step, params):\n"

@@ -80,7 +80,7 @@ def _text(path: str, value: Any, *, evaluate: bool) -> str:
         if not evaluate:
             return "[a function of variables]"
         # Only here, because it loads TensorFlow.
-        from tpu_estimator_embedding.migration.equal_plans import values_at_steps
+        from tpu_estimator_embedding.migration.plan_comparison import values_at_steps
 
         return str(values_at_steps(value))
     return getattr(value, "__qualname__", type(value).__qualname__)

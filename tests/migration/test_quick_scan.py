@@ -1,21 +1,21 @@
 # SPDX-License-Identifier: Apache-2.0
-"""The first look at a file clears nothing that the slow analysis changes or reports."""
+"""The quick scan of a file clears nothing that the slow analysis changes or reports."""
 
 import pytest
 
 from tests.migration.test_snippets import CASES
-from tpu_estimator_embedding.migration import first_look, source_file, tf1_programs, to_imports
+from tpu_estimator_embedding.migration import quick_scan, source_file, tf1_programs, to_imports
 
 
 @pytest.mark.parametrize("before, expected, after", CASES)
 def test_what_is_changed_or_reported_is_not_cleared(before, expected, after):
-    look = first_look.look(before.encode())
-    if look is None:
+    scanned = quick_scan.scan(before.encode())
+    if scanned is None:
         return
     source = source_file.parse(before.encode(), "case.py")
-    if not look.may_be_tf1:
-        assert not tf1_programs.tf1_notes([source], {"case.py": look.imported})
-    if not look.may_be_legacy:
+    if not scanned.may_be_tf1:
+        assert not tf1_programs.tf1_notes([source], {"case.py": scanned.imported})
+    if not scanned.may_be_legacy:
         result = to_imports.rewrite(source, is_tf1=False)
         assert (result.data, result.findings) == (before.encode(), ())
 
@@ -33,4 +33,4 @@ def test_what_is_changed_or_reported_is_not_cleared(before, expected, after):
     ("import tensorflow as tf\nx: 'tf.estimator.Estimator' = None\n", False),
 ])
 def test_look(text, cleared):
-    assert first_look.look(text.encode()).may_be_legacy is not cleared
+    assert quick_scan.scan(text.encode()).may_be_legacy is not cleared

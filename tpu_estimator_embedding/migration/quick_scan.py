@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""A fast first look at a file, which tells whether it needs the slow analysis of its names.
+"""A quick scan of a file, which tells whether it needs the slow analysis of its names.
 
 It errs on one side only: a file that it clears has no name of the legacy API, in no form, and
 nothing else that the report mentions. It knows names by the variables through which a module
@@ -25,7 +25,7 @@ _ALIASES = 4  # assignments from a variable to the next that are followed
 
 
 @dataclasses.dataclass(frozen=True)
-class FirstLook:
+class QuickScan:
     """What a file may have.
 
     Attributes:
@@ -43,12 +43,12 @@ class FirstLook:
     imported: tuple[str, ...]
 
 
-def look(data: bytes) -> FirstLook | None:
+def scan(data: bytes) -> QuickScan | None:
     r"""Looks at a file; returns None if it cannot be parsed.
 
-    >>> look(b"import tensorflow as tf\nx = tf.add(1, 2)").may_be_legacy
+    >>> scan(b"import tensorflow as tf\nx = tf.add(1, 2)").may_be_legacy
     False
-    >>> look(b"import tensorflow as tf\nv = tf.compat.v1\nx = v.estimator").may_be_legacy
+    >>> scan(b"import tensorflow as tf\nv = tf.compat.v1\nx = v.estimator").may_be_legacy
     True
     """
     try:
@@ -70,7 +70,7 @@ def look(data: bytes) -> FirstLook | None:
         or any(_is_suspicious(node, variables) for node in nodes))
     may_be_tf1 = is_open or any(is_tf1_only(path.removeprefix("tensorflow.")) for path in paths
                                  if path.startswith("tensorflow."))
-    return FirstLook(may_be_legacy, may_be_tf1, bool(paths),
+    return QuickScan(may_be_legacy, may_be_tf1, bool(paths),
                      any(map(_OF_KERAS.match, paths)), imported)
 
 
