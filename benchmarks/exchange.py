@@ -9,7 +9,7 @@ import tensorflow as tf
 from benchmarks.batches import Batch, make_batches
 from benchmarks.workloads import W, Workload
 from tpu_estimator_embedding.engine.enqueue_data import RaggedEnqueueData
-from tpu_estimator_embedding.engine.partitioned_embedding import shard_replicas
+from tpu_estimator_embedding.engine.partitioned_embedding import prepare_replicas
 from tpu_estimator_embedding.engine.step import StepGradients, StepIds
 from tpu_estimator_embedding.ops.nests import tensors_of
 from tpu_estimator_embedding.optimizers.adagrad import Adagrad
@@ -58,8 +58,8 @@ def num_bytes(workload: Workload, batch: Batch, servers: int, *, may_send_rows: 
                    workload.combiner(0), optimizer)], [FeaturePlan("feature", "table")],
         num_hosts=servers, partition_strategy="mod")
     data = RaggedEnqueueData(tf.constant(batch.ids[0]), tf.constant(batch.splits[0]))
-    ids = shard_replicas(plan, [({"feature": data}, workload.batch_size)], training=True,
-                         on_servers=True)
+    ids = prepare_replicas(plan, [({"feature": data}, workload.batch_size)], training=True,
+                           on_servers=True)
     return sum(_sent_and_received(plan, ids, workload, host) for host in range(servers))
 
 

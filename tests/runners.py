@@ -14,7 +14,7 @@ from tpu_estimator_embedding.engine.partitioned_embedding import (
     PartitionedEmbedding,
     create_variables,
     default_names,
-    shard_replicas,
+    prepare_replicas,
     split_activations,
 )
 from tpu_estimator_embedding.optimizers.registry import rules
@@ -113,9 +113,9 @@ class Runner:
         """Builds or runs the lookup and the update of one step."""
         replicas = range(self.num_replicas)
         batch_size = inputs["batch_size"]
-        ids = shard_replicas(self.plan, [(self._datas(inputs, replica), batch_size)
-                                         for replica in replicas], training=True,
-                             on_servers=self.on_servers)
+        ids = prepare_replicas(self.plan, [(self._datas(inputs, replica), batch_size)
+                                           for replica in replicas], training=True,
+                               on_servers=self.on_servers)
         stacked = self.engine.lookup(ids)
         counts = ids.rows_of_replicas(self.plan)
         shares = {name: tf.split(values, counts[name], num=self.num_replicas)

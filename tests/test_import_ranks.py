@@ -144,11 +144,11 @@ def test_start_is_light(module):
     ("demo.model", "TPUEstimator", True),
     ("runtime.doctor", "__version__", True),
     ("runtime.doctor", "", True),
-    ("engine.step_ids", "engine.native.prepared_ids.to_prepared_ids", True),
+    ("engine.step_ids", "engine.native.prepared_ids.prepare_native_ids", True),
     ("engine.native.exchanged_ids", "engine.native.prepared_ids", True),
     ("engine.partitioned_embedding", "engine.native.prepared_ids", False),
     ("engine.native.prepared_ids", "engine.tf_ops.sharded_ids", False),
-    ("low_level.core_queue", "engine.tf_ops.sharded_ids.shard_ids", False),
+    ("low_level.core_queue", "engine.tf_ops.sharded_ids.prepare_ids", False),
     ("mid_level.execution.engine_batches", "engine.native", False),
     ("mid_level.execution.engine_batches", "engine.step_ids", True),
 ])

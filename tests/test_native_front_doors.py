@@ -25,9 +25,9 @@ from tpu_estimator_embedding.mid_level.keras_layers.partial_layer import partial
 
 pytestmark = pytest.mark.every_tensorflow
 
-LOOK_UP = {"TpuEmbeddingPrepareIds", "TpuEmbeddingLookUp"}
-TRAIN = LOOK_UP | {"TpuEmbeddingUpdate"}
-TF_LOOK_UP = {"ResourceGather"}
+LOOKUP = {"TpuEmbeddingPrepareIds", "TpuEmbeddingLookUp"}
+TRAIN = LOOKUP | {"TpuEmbeddingUpdate"}
+TF_LOOKUP = {"ResourceGather"}
 TF_TRAIN = {"ResourceGather", "ResourceScatterUpdate"}
 KNOWN = TRAIN | TF_TRAIN
 IDS = tf.constant([1, 2, 3, 1], tf.int64)
@@ -124,19 +124,19 @@ def partial_layer():
 
 FRONT_DOORS = {
     "estimator, train": (estimator("train"), TRAIN, TF_TRAIN),
-    "estimator, evaluate": (estimator("evaluate"), LOOK_UP, TF_LOOK_UP),
-    "estimator, predict": (estimator("predict"), LOOK_UP, TF_LOOK_UP),
+    "estimator, evaluate": (estimator("evaluate"), LOOKUP, TF_LOOKUP),
+    "estimator, predict": (estimator("predict"), LOOKUP, TF_LOOKUP),
     "low level, 1 core": (low_level(1), TRAIN, TF_TRAIN),
     "low level, 2 cores": (low_level(2), TRAIN, TF_TRAIN),
     "TPUEmbedding, training": (tpu_embedding(True), TRAIN, TF_TRAIN),
-    "TPUEmbedding": (tpu_embedding(False), LOOK_UP, TF_LOOK_UP),
+    "TPUEmbedding": (tpu_embedding(False), LOOKUP, TF_LOOKUP),
     "TPUEmbeddingV2, training": (tpu_embedding_v2(True), TRAIN, TF_TRAIN),
-    "TPUEmbeddingV2": (tpu_embedding_v2(False), LOOK_UP, TF_LOOK_UP),
+    "TPUEmbeddingV2": (tpu_embedding_v2(False), LOOKUP, TF_LOOKUP),
     "TPUEmbeddingLayer, training": (layer(True, embedding_layer), TRAIN, TF_TRAIN),
-    "TPUEmbeddingLayer, training unknown": (layer(None, embedding_layer), LOOK_UP, TF_LOOK_UP),
-    "TPUEmbeddingLayer": (layer(False, embedding_layer), LOOK_UP, TF_LOOK_UP),
+    "TPUEmbeddingLayer, training unknown": (layer(None, embedding_layer), LOOKUP, TF_LOOKUP),
+    "TPUEmbeddingLayer": (layer(False, embedding_layer), LOOKUP, TF_LOOKUP),
     "PartialTPUEmbedding, training": (layer(True, partial_layer), TRAIN, TF_TRAIN),
-    "PartialTPUEmbedding": (layer(False, partial_layer), LOOK_UP, TF_LOOK_UP),
+    "PartialTPUEmbedding": (layer(False, partial_layer), LOOKUP, TF_LOOKUP),
 }
 
 
@@ -181,7 +181,7 @@ class Served(tf.Module):
         self.layer = embedding_layer()
 
     @tf.function(input_signature=[tf.TensorSpec([4], tf.int64)])
-    def look_up(self, ids):
+    def lookup(self, ids):
         activations, _ = self.embedding({"title": ids})
         return activations["title"]
 
@@ -189,7 +189,7 @@ class Served(tf.Module):
     def train(self, ids):
         activations, preserved = self.embedding({"title": ids})
         self.embedding.apply_gradients(activations, preserved)
-        return tf.cond(ids[0] > 0, lambda: self.look_up(ids), lambda: 2.0 * activations["title"])
+        return tf.cond(ids[0] > 0, lambda: self.lookup(ids), lambda: 2.0 * activations["title"])
 
     @tf.function(input_signature=[tf.TensorSpec([None], tf.int64)])
     def call_layer(self, ids):
@@ -203,7 +203,7 @@ LOAD = """
     ids = tf.constant([1, 2, 3, 1], tf.int64)
     print(served.signatures["serving_default"](ids=ids)["output_0"].numpy()[:, 0].tolist())
     print(served.call_layer(ids).numpy()[:, 0].tolist())
-    print(served.look_up(ids).numpy()[:, 0].tolist())
+    print(served.lookup(ids).numpy()[:, 0].tolist())
     print(served.train(ids).numpy()[:, 0].tolist())
     print(any(name.startswith("tpu_estimator") for name in sys.modules))
 """
@@ -212,13 +212,13 @@ LOAD = """
 def test_what_was_traced_before_it_is_exported_loads_without_the_package(tmp_path, monkeypatch):
     choose_kernels("native", monkeypatch)
     served = Served()
-    found = [served.train(IDS), served.look_up(IDS), served.call_layer(IDS)]
+    found = [served.train(IDS), served.lookup(IDS), served.call_layer(IDS)]
     assert types_in(served.train.get_concrete_function().graph) == TRAIN
-    signature = served.look_up.get_concrete_function()
+    signature = served.lookup.get_concrete_function()
     tf.saved_model.save(served, str(tmp_path / "model"), signatures=signature)
     # Saving changes nothing for this process.
-    np.testing.assert_array_equal(served.look_up(IDS), found[1])
-    assert types_in(served.look_up.get_concrete_function().graph) == LOOK_UP
+    np.testing.assert_array_equal(served.lookup(IDS), found[1])
+    assert types_in(served.lookup.get_concrete_function().graph) == LOOKUP
     done = subprocesses.run_python(LOAD.format(model=str(tmp_path / "model")))
     by_signature, by_layer, looked_up, trained, is_imported = map(
         ast.literal_eval, done.stdout.splitlines())

@@ -22,7 +22,7 @@ from tpu_estimator_embedding.engine.partitioned_embedding import (
     PartitionedEmbedding,
     create_variables,
     default_names,
-    shard_ids,
+    prepare_ids,
 )
 from tpu_estimator_embedding.kernels import load
 from tpu_estimator_embedding.optimizers.adagrad import Adagrad
@@ -87,7 +87,7 @@ def train_step(engine: PartitionedEmbedding, workload: Workload,
     data: Mapping[str, RaggedEnqueueData] = {
         feature(table): RaggedEnqueueData(ids, splits)
         for table, (ids, splits) in enumerate(inputs)}
-    ids = shard_ids(engine.plan, data, workload.batch_size, training=True)
+    ids = prepare_ids(engine.plan, data, workload.batch_size, training=True)
     activations = engine.lookup(ids)
     with tf.control_dependencies(list(activations.values())):
         return engine.apply_gradients(

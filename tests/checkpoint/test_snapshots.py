@@ -14,7 +14,7 @@ from tpu_estimator_embedding.engine.partitioned_embedding import (
     PartitionedEmbedding,
     create_variables,
     default_names,
-    shard_ids,
+    prepare_ids,
 )
 from tpu_estimator_embedding.kernels import load
 from tpu_estimator_embedding.optimizers.adagrad import Adagrad
@@ -35,8 +35,8 @@ def trained(monkeypatch):
     stop = threading.Event()
     with tf.Graph().as_default(), tf.compat.v1.Session() as session:
         engine = PartitionedEmbedding(plan, create_variables(plan, default_names(plan)))
-        ids = shard_ids(plan, {f"f{i}": EnqueueData(tf.constant([0, 1, 2]))
-                               for i in range(NUM_TABLES)}, batch_size=3, training=True)
+        ids = prepare_ids(plan, {f"f{i}": EnqueueData(tf.constant([0, 1, 2]))
+                                 for i in range(NUM_TABLES)}, batch_size=3, training=True)
         update = engine.apply_gradients(
             ids, {table.name: tf.ones([3, 2]) for table in tables}, step=tf.constant(0))
         session.run(tf.compat.v1.global_variables_initializer())

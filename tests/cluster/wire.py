@@ -19,7 +19,7 @@ from tpu_estimator_embedding.engine.partitioned_embedding import (
     PartitionedEmbedding,
     create_variables,
     default_names,
-    shard_replicas,
+    prepare_replicas,
 )
 from tpu_estimator_embedding.engine.tensor_queue import TensorQueue
 from tpu_estimator_embedding.optimizers.row_optimizer import RowOptimizer
@@ -48,8 +48,8 @@ def waiting_ids(plan):
     batch = make_batches(W, 1)[0]
     datas = {f"f{table}": RaggedEnqueueData(tf.constant(ids), tf.constant(splits))
              for table, (ids, splits) in enumerate(zip(*batch, strict=True))}
-    ids = shard_replicas(plan, [(datas, tf.constant(W.batch_size))], training=True,
-                         on_servers=True)
+    ids = prepare_replicas(plan, [(datas, tf.constant(W.batch_size))], training=True,
+                           on_servers=True)
     queue = TensorQueue(ids, capacity=1)
     fill, taken = queue.enqueue(ids), queue.dequeue()
     with tf.control_dependencies([queue.enqueue(taken)]):

@@ -17,7 +17,7 @@ from tpu_estimator_embedding.engine.partitioned_embedding import (
     PartitionedEmbedding,
     create_variables,
     default_names,
-    shard_replicas,
+    prepare_replicas,
 )
 from tpu_estimator_embedding.optimizers.adagrad import Adagrad
 from tpu_estimator_embedding.optimizers.row_optimizer import RowOptimizer
@@ -56,8 +56,8 @@ def measured(accumulates):
         steps = []
         for step in range(STEPS):
             with tf.control_dependencies(tf.nest.flatten(steps)):
-                ids = shard_replicas(plan, [(datas, tf.constant(BATCH_SIZE, tf.int64))
-                                            for datas in new_inputs(rng)], training=True)
+                ids = prepare_replicas(plan, [(datas, tf.constant(BATCH_SIZE, tf.int64))
+                                              for datas in new_inputs(rng)], training=True)
                 gradients = {name: tf.constant(rng.standard_normal(
                     [REPLICAS * BATCH_SIZE, DIMENSION]), tf.float32) for name in SIZES}
                 steps.append(engine.measured_update(

@@ -12,7 +12,7 @@ from tpu_estimator_embedding.engine.partitioned_embedding import (
     PartitionedEmbedding,
     create_variables,
     default_names,
-    shard_ids,
+    prepare_ids,
 )
 
 pytestmark = pytest.mark.usefixtures("kernels")
@@ -142,7 +142,7 @@ def test_missing_and_unknown_features_are_listed():
     datas = {"a": EnqueueData(tf.constant([1])), "x": EnqueueData(tf.constant([1]))}
     with pytest.raises(ValueError, match=r"`features` must be exactly \['a', 'b', 'c'\], got "
                        r"\['a', 'x'\]\. Missing: \['b', 'c'\]\. Not configured: \['x'\]\."):
-        shard_ids(plan, datas, 1, training=True)
+        prepare_ids(plan, datas, 1, training=True)
 
 
 @pytest.mark.parametrize("data", [tf.constant([1]), tf.sparse.from_dense([[1]]), ([1], None, None)])
@@ -150,7 +150,7 @@ def test_ids_that_are_not_enqueued_data_are_refused(data):
     plan = to_plan([Table("t", np.zeros([9, 2]), "mean", Optimizer("SGD"))], [Feature("a", "t")])
     with pytest.raises(TypeError, match="`ids of feature 'a'` must be an EnqueueData or "
                                         "RaggedEnqueueData, got "):
-        shard_ids(plan, {"a": data}, 1, training=True)
+        prepare_ids(plan, {"a": data}, 1, training=True)
 
 
 @pytest.mark.parametrize("make, argument, bad", [
@@ -173,7 +173,7 @@ def one_table_engine(optimizer):
 
 def test_gradients_need_an_optimizer():
     engine = one_table_engine(None)
-    ids = shard_ids(engine.plan, {"a": EnqueueData(tf.constant([1]))}, 1, training=True)
+    ids = prepare_ids(engine.plan, {"a": EnqueueData(tf.constant([1]))}, 1, training=True)
     with pytest.raises(RuntimeError, match=r"`apply_gradients` must have an optimizer for every "
                                            r"table, got none for \['t'\]\. Build the plan for"):
         engine.apply_gradients(ids, {"t": tf.ones([1, 2])}, 0)
@@ -182,8 +182,8 @@ def test_gradients_need_an_optimizer():
 def test_gradients_need_ids_made_for_training():
     from tests.runners import to_row_optimizer
     engine = one_table_engine(to_row_optimizer(Optimizer("SGD")))
-    ids = shard_ids(engine.plan, {"a": EnqueueData(tf.constant([1]))}, 1, training=False)
+    ids = prepare_ids(engine.plan, {"a": EnqueueData(tf.constant([1]))}, 1, training=False)
     with pytest.raises(RuntimeError, match="`ids` must be made for training, got ids made for "
-                                           "inference. Call shard_ids"):
+                                           "inference. Call prepare_ids"):
         engine.apply_gradients(ids, {"t": tf.ones([1, 2])}, 0)
     np.testing.assert_array_equal(engine.lookup(ids)["t"], [[1.0, 1.0]])

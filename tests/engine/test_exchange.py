@@ -15,7 +15,7 @@ from tests.oracle import Entry, Feature, Oracle, Table
 from tests.runners import RUNNERS, to_plan
 from tpu_estimator_embedding.engine.enqueue_data import EnqueueData, RaggedEnqueueData
 from tpu_estimator_embedding.engine.measures import create_marks
-from tpu_estimator_embedding.engine.partitioned_embedding import shard_replicas
+from tpu_estimator_embedding.engine.partitioned_embedding import prepare_replicas
 from tpu_estimator_embedding.plan.partition_strategy import part_sizes
 
 pytestmark = pytest.mark.usefixtures("native_kernels")
@@ -112,8 +112,8 @@ def test_measures_are_those_of_one_process():
                   for name, triple in setting.arrays(batch).items()
                   for part, array in zip(("ids", "places", "weights"), triple, strict=True)
                   if array is not None}
-        ids = shard_replicas(runner.plan, [(runner._datas(inputs, 0), BATCH_SIZE)],
-                             training=True, on_servers=on_servers)
+        ids = prepare_replicas(runner.plan, [(runner._datas(inputs, 0), BATCH_SIZE)],
+                               training=True, on_servers=on_servers)
         activations = runner.engine.lookup(ids)
         gradients = runner.engine.step_gradients(activations, tf.constant(0))
         measures = runner.engine.measured_update(
@@ -148,8 +148,8 @@ def test_merged_steps_of_tasks_update_as_replicas(accumulate, as_sums):
             datas = {name: (RaggedEnqueueData if kind == "ragged" else EnqueueData)(
                 *(inputs.get(f"{part} {name} 0") for part in ("ids", "places", "weights")))
                 for name, kind in KINDS.items()}
-            ids = shard_replicas(plan, [(datas, share)], training=True, on_servers=True,
-                                 as_sums=as_sums)
+            ids = prepare_replicas(plan, [(datas, share)], training=True, on_servers=True,
+                                   as_sums=as_sums)
             tasks.append((ids, engine.step_gradients(stacked, tf.constant(step))))
         exchange = tasks[0][0]
         for host in range(2):
@@ -171,8 +171,8 @@ def exchanged(samples, *, weighted=False, accumulate=True, num_hosts=2, strategy
                    [Feature("a", "t")], num_hosts=num_hosts, partition_strategy=strategy)
     arrays = setting.arrays({"a": [[Entry(id) for id in sample] for sample in samples]})["a"]
     data = RaggedEnqueueData(*(None if array is None else tf.constant(array) for array in arrays))
-    return plan, shard_replicas(plan, [({"a": data}, len(samples))], training=True,
-                                on_servers=True)
+    return plan, prepare_replicas(plan, [({"a": data}, len(samples))], training=True,
+                                  on_servers=True)
 
 
 def num_values(sent):

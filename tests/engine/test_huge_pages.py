@@ -14,7 +14,7 @@ from tpu_estimator_embedding.engine.partitioned_embedding import (
     PartitionedEmbedding,
     create_variables,
     default_names,
-    shard_ids,
+    prepare_ids,
 )
 from tpu_estimator_embedding.optimizers.adagrad import Adagrad
 from tpu_estimator_embedding.optimizers.row_optimizer import RowOptimizer
@@ -48,7 +48,7 @@ def trained():
     engine = PartitionedEmbedding(plan, create_variables(plan, default_names(plan)))
     variables = engine.variables["t"]
     before, huge = variables.parts[0].numpy(), bytes_in_huge_pages()
-    ids = shard_ids(plan, {"f": EnqueueData(tf.constant([7]))}, 1, training=True)
+    ids = prepare_ids(plan, {"f": EnqueueData(tf.constant([7]))}, 1, training=True)
     moved = 0
     for _ in range(MOST_STEPS):
         engine.apply_gradients(ids, {"t": tf.ones([1, DIMENSION])}, 0)

@@ -12,7 +12,7 @@ from tests.optimizer_cases import CASES
 from tests.oracle import Feature, Oracle, Table, add_cores, clip
 from tests.runners import RUNNERS, EagerRunner, state_of
 from tpu_estimator_embedding.engine.measures import create_marks, find_trained_rows
-from tpu_estimator_embedding.engine.partitioned_embedding import shard_replicas
+from tpu_estimator_embedding.engine.partitioned_embedding import prepare_replicas
 from tpu_estimator_embedding.multipliers import TableMultipliers
 from tpu_estimator_embedding.statistics.table_statistics import summarize
 
@@ -39,8 +39,8 @@ class Measured(EagerRunner):
 
     def _step(self, inputs):
         replicas = range(self.num_replicas)
-        ids = shard_replicas(self.plan, [(self._datas(inputs, replica), inputs["batch_size"])
-                                         for replica in replicas], training=True)
+        ids = prepare_replicas(self.plan, [(self._datas(inputs, replica), inputs["batch_size"])
+                                           for replica in replicas], training=True)
         step = self.engine.step_gradients(self._stack(inputs), inputs["step"])
         self.measured = self.engine.measured_update(
             ids, step, self.marks, tf.constant(self.measures))

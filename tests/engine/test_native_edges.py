@@ -18,7 +18,7 @@ from tpu_estimator_embedding.engine.partitioned_embedding import (
     PartitionedEmbedding,
     create_variables,
     default_names,
-    shard_ids,
+    prepare_ids,
 )
 from tpu_estimator_embedding.kernels import load
 from tpu_estimator_embedding.optimizers.adagrad import Adagrad
@@ -47,7 +47,7 @@ def new_engine(plan):
 
 def ids_of(plan, *ids, training=True):
     data = {feature.name: EnqueueData(tf.constant(ids, tf.int64)) for feature in plan.features}
-    return shard_ids(plan, data, len(ids), training=training)
+    return prepare_ids(plan, data, len(ids), training=training)
 
 
 def test_these_tests_run_on_compiled_ops():
@@ -99,7 +99,7 @@ def test_ids_and_places_of_either_width_at_once(num_hosts, strategy):
     data = {"f0": RaggedEnqueueData(tf.constant([8, 0, 4], tf.int32), tf.constant([0, 1, 3])),
             "f1": EnqueueData(tf.constant([[8], [5]], tf.uint8),
                               tf.constant([[0], [1]], tf.int32))}
-    ids = shard_ids(plan, data, 2, training=True)
+    ids = prepare_ids(plan, data, 2, training=True)
     engine.apply_gradients(ids, {"t0": tf.ones([2, 2]), "t1": tf.ones([2, 2])}, 0)
     stacked = engine.lookup(ids)
     np.testing.assert_array_equal(stacked["t0"][:, 0], [0.5, 1.0])
@@ -116,7 +116,7 @@ HUGE = 2 ** 33 + 5
 def test_ids_beyond_two_to_the_31(num_hosts, strategy, wanted):
     plan = new_plan(SGD(), vocabulary_size=HUGE, num_hosts=num_hosts, partition_strategy=strategy)
     data = {"f0": EnqueueData(tf.constant([HUGE - 1, 3, 2 ** 32], tf.int64))}
-    hosts = prepared_ids.to_prepared_ids(plan, [(data, 3)], True, False).hosts
+    hosts = prepared_ids.prepare_native_ids(plan, [(data, 3)], True, False).hosts
     assert [host.ids.numpy().tolist() for host in hosts] == wanted
     assert [host.run_ids.numpy().tolist() for host in hosts] == [sorted(rows) for rows in wanted]
     assert hosts[0].ids.dtype == (tf.int32 if num_hosts == 8 else tf.int64)
@@ -127,7 +127,7 @@ def test_ids_and_places_that_fill_more_than_64_bits_are_sorted():
     ids = [largest, 0, 5, largest, 2 ** 61, 5, 1, largest - 1, 0]
     plan = new_plan(SGD(), vocabulary_size=largest + 1)
     data = {"f0": EnqueueData(tf.constant(ids, tf.int64))}
-    host, = prepared_ids.to_prepared_ids(plan, [(data, len(ids))], True, False).hosts
+    host, = prepared_ids.prepare_native_ids(plan, [(data, len(ids))], True, False).hosts
     assert host.run_ids.numpy().tolist() == sorted(set(ids))
     assert host.run_ends.numpy().tolist() == [2, 3, 5, 6, 7, 9]
     assert host.run_rows.numpy().tolist() == [1, 8, 6, 2, 5, 4, 7, 0, 3]
@@ -139,7 +139,7 @@ def test_more_rows_than_ends_can_number_are_refused():
     data = {"f": RaggedEnqueueData(tf.constant([1, 2], tf.int64), tf.constant([0, 1, 2]))}
     with pytest.raises(tf.errors.InvalidArgumentError,
                        match=f"must be at most .*got {2 ** 31}. Give smaller batches"):
-        prepared_ids.to_prepared_ids(plan, [(data, 2)], True, False)
+        prepared_ids.prepare_native_ids(plan, [(data, 2)], True, False)
 
 
 def test_rows_whose_gradients_64_bits_cannot_count_are_refused():
@@ -161,7 +161,7 @@ def test_the_first_id_beyond_a_vocabulary_is_reported_with_its_position():
     plan = new_plan(SGD(), vocabulary_size=HUGE)
     data = {"f0": EnqueueData(tf.constant([1, HUGE, HUGE + 1], tf.int64))}
     with pytest.raises(tf.errors.InvalidArgumentError, match=f"got {HUGE}.*at position 1"):
-        prepared_ids.to_prepared_ids(plan, [(data, 3)], True, False)
+        prepared_ids.prepare_native_ids(plan, [(data, 3)], True, False)
 
 
 def test_gradients_of_another_shape_change_no_table():
@@ -203,7 +203,7 @@ def sharing(first, second):
     plan = new_plan(*(rule for rule, _ in (first, second)))
     data = {"f0": EnqueueData(tf.constant([0])), "f1": EnqueueData(tf.constant([3]))}
     engine = PartitionedEmbedding(plan, {"t0": first[1], "t1": second[1]})
-    return engine, shard_ids(plan, data, 1, training=True)
+    return engine, prepare_ids(plan, data, 1, training=True)
 
 
 def update_both(engine, ids):

@@ -12,7 +12,7 @@ from tpu_estimator_embedding.engine.partitioned_embedding import (
     PartitionedEmbedding,
     create_variables,
     default_names,
-    shard_ids,
+    prepare_ids,
 )
 from tpu_estimator_embedding.optimizers.adagrad import Adagrad
 from tpu_estimator_embedding.optimizers.row_optimizer import RowOptimizer
@@ -32,7 +32,7 @@ def new_plan(rule, num_tables=1):
 
 def all_ids(plan):
     data = {feature.name: EnqueueData(tf.range(ROWS)) for feature in plan.features}
-    return shard_ids(plan, data, ROWS, training=True)
+    return prepare_ids(plan, data, ROWS, training=True)
 
 
 def ones(plan):
@@ -58,7 +58,7 @@ def test_threads_that_share_a_copy_leave_nothing_out():
                    RowOptimizer(SGD(), 1.0))], [FeaturePlan("f", "t")])
     engine = PartitionedEmbedding(plan, create_variables(plan, default_names(plan)))
     part = engine.variables["t"].parts[0]
-    ids = shard_ids(plan, {"f": EnqueueData(tf.constant([4098]))}, 1, training=True)
+    ids = prepare_ids(plan, {"f": EnqueueData(tf.constant([4098]))}, 1, training=True)
     read = part.read_value()
     engine.apply_gradients(ids, {"t": tf.ones([1, 192])}, 0)
     np.testing.assert_array_equal(read, values)

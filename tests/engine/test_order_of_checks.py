@@ -14,7 +14,7 @@ from tpu_estimator_embedding.engine.partitioned_embedding import (
     PartitionedEmbedding,
     create_variables,
     default_names,
-    shard_ids,
+    prepare_ids,
 )
 
 
@@ -28,7 +28,7 @@ def update():
         engine = PartitionedEmbedding(plan, create_variables(plan, default_names(plan)))
         datas = {name: EnqueueData(tf.compat.v1.placeholder(tf.int64, [None]))
                  for name in ("a", "b", "c")}
-        ids = shard_ids(plan, datas, 2, training=True)
+        ids = prepare_ids(plan, datas, 2, training=True)
         yield engine.apply_gradients(ids, {"t": tf.ones([4, 2]), "u": tf.ones([2, 2])}, 0)
 
 

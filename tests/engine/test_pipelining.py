@@ -8,7 +8,7 @@ from tests.batches import Setting, many_ids
 from tests.oracle import Entry, Feature, Optimizer, Oracle, Table, train
 from tests.runners import RUNNERS
 from tpu_estimator_embedding.engine.enqueue_data import EnqueueData
-from tpu_estimator_embedding.engine.partitioned_embedding import shard_ids
+from tpu_estimator_embedding.engine.partitioned_embedding import prepare_ids
 
 BATCH_SIZE, STEPS = 5, 5
 
@@ -50,7 +50,7 @@ def test_engine_in_either_order_equals_oracle(pipelined):
         if pending and not pipelined:
             engine.apply_gradients(*pending)
         datas = {"a": EnqueueData(*setting.arrays(batch)["a"])}
-        ids = shard_ids(runner.plan, datas, BATCH_SIZE, training=True)
+        ids = prepare_ids(runner.plan, datas, BATCH_SIZE, training=True)
         activations = engine.lookup(ids)
         if pending and pipelined:
             engine.apply_gradients(*pending)

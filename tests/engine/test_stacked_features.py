@@ -11,7 +11,7 @@ from tpu_estimator_embedding.engine.partitioned_embedding import (
     PartitionedEmbedding,
     create_variables,
     default_names,
-    shard_ids,
+    prepare_ids,
     split_activations,
 )
 from tpu_estimator_embedding.optimizers.row_optimizer import RowOptimizer
@@ -83,7 +83,7 @@ def test_stacked_features_equal_loops(kernels, num_chips, monkeypatch):
     gradients = {name: random.standard_normal([samples, DIM]).astype(np.float32)
                  for name, (_, samples) in SAMPLES.items()}
     expected, updated = plain_step(stack, rows, gradients)
-    ids = shard_ids(plan, datas(), 1, training=True)
+    ids = prepare_ids(plan, datas(), 1, training=True)
     found = split_activations(plan, engine.lookup(ids), 1)
     for name, activations in expected.items():
         np.testing.assert_allclose(found[name], activations, rtol=1e-5, atol=1e-6)
@@ -103,4 +103,4 @@ def test_checks_are_those_of_the_small_table(kernels, feature, data, sentence, m
     choose_kernels(kernels, monkeypatch)
     plan, _ = plan_of(stack_of(1), 1)
     with pytest.raises(tf.errors.InvalidArgumentError, match=sentence):
-        shard_ids(plan, {**datas(), feature: data}, 1, training=False)
+        prepare_ids(plan, {**datas(), feature: data}, 1, training=False)

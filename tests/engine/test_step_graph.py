@@ -14,7 +14,7 @@ from tpu_estimator_embedding.engine.partitioned_embedding import (
     PartitionedEmbedding,
     create_variables,
     default_names,
-    shard_ids,
+    prepare_ids,
     split_activations,
 )
 
@@ -43,7 +43,7 @@ class Step:
             for data in datas.values():
                 self.feeds[data.embedding_indices] = [1, ROWS - 1, 1, 7]
                 self.feeds[data.sample_indices] = [[0, 0], [0, 1], [2, 0], [2, 3]]
-            ids = shard_ids(self.plan, datas, BATCH_SIZE, training=True)
+            ids = prepare_ids(self.plan, datas, BATCH_SIZE, training=True)
             self.ops_of_ids = self._size() - before
             before = self._size()
             stacked = self.engine.lookup(ids)
@@ -141,7 +141,7 @@ def test_a_tf_function_that_trains_reads_no_whole_table():
     @tf.function
     def train(indices, samples):
         datas = {feature.name: EnqueueData(indices, samples) for feature in plan.features}
-        ids = shard_ids(plan, datas, BATCH_SIZE, training=True)
+        ids = prepare_ids(plan, datas, BATCH_SIZE, training=True)
         stacked = engine.lookup(ids)
         engine.apply_gradients(ids, stacked, 0)
         return split_activations(plan, stacked, BATCH_SIZE)

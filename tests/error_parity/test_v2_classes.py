@@ -56,7 +56,7 @@ WORDS = [
 ]
 
 
-def look_up(embedding, value, weights=None, **options):
+def lookup(embedding, value, weights=None, **options):
     table = mid_level.TableConfig(10, 4, tf.zeros_initializer())
     embedding({"a": mid_level.FeatureConfig(table, **options)}, None).embedding_lookup(
         {"a": value}, None if weights is None else {"a": weights})
@@ -68,18 +68,18 @@ def named_twice(embedding):
 
 
 LOOKUPS = [
-    (lambda embedding: look_up(embedding, DENSE, DENSE),
+    (lambda embedding: lookup(embedding, DENSE, DENSE),
      "Weight specified for a, but input is dense."),
-    (lambda embedding: look_up(embedding, RAGGED, SPARSE), "Weight for a is of type "),
-    (lambda embedding: look_up(embedding, SPARSE, SPARSE, max_sequence_length=2),
+    (lambda embedding: lookup(embedding, RAGGED, SPARSE), "Weight for a is of type "),
+    (lambda embedding: lookup(embedding, SPARSE, SPARSE, max_sequence_length=2),
      "Weight specified for a, but this is a sequence feature."),
-    (lambda embedding: look_up(embedding, DENSE, max_sequence_length=2),
+    (lambda embedding: lookup(embedding, DENSE, max_sequence_length=2),
      "Feature a is a sequence feature but a dense tensor was passed."),
-    (lambda embedding: look_up(embedding, "ids"), "Input a is type <class 'str'>. Tensor, "
+    (lambda embedding: lookup(embedding, "ids"), "Input a is type <class 'str'>. Tensor, "
                                                   "SparseTensor or RaggedTensor expected."),
-    (lambda embedding: look_up(embedding, CUBE),
+    (lambda embedding: lookup(embedding, CUBE),
      "Only rank 2 ragged tensor is supported, but got rank 3"),
-    (lambda embedding: look_up(embedding, RAGGED, output_shape=[5]),
+    (lambda embedding: lookup(embedding, RAGGED, output_shape=[5]),
      "Output shape set in the FeatureConfig should be the factor of the input data batch size. "
      "But instead got output shape "),
     (named_twice, "Tables must have a unique name. Multiple tables with name words found."),

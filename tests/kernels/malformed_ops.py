@@ -22,7 +22,7 @@ from tpu_estimator_embedding.engine.partitioned_embedding import (
     PartitionedEmbedding,
     create_variables,
     default_names,
-    shard_replicas,
+    prepare_replicas,
 )
 from tpu_estimator_embedding.engine.step import JoinedGradient
 from tpu_estimator_embedding.kernels import load
@@ -77,7 +77,7 @@ def recorded_calls(ops, num_hosts, *, on_servers=False):
     original, load.native_ops = load.native_ops, lambda: recorder
     try:
         engine = PartitionedEmbedding(plan, variables)
-        ids = shard_replicas(plan, [(data, 2)], training=True, on_servers=on_servers)
+        ids = prepare_replicas(plan, [(data, 2)], training=True, on_servers=on_servers)
         stacked = engine.lookup(ids)
         engine.apply_gradients(ids, {name: tf.ones_like(value) for name, value in stacked.items()},
                                0)
@@ -92,8 +92,8 @@ def joined_calls(ops):
         [TablePlan(f"t{k}", 9, 5, tf.compat.v1.ones_initializer(), "sum", RowOptimizer(SGD(), 0.5))
          for k in range(2)], [FeaturePlan(f"f{k}", f"t{k}") for k in range(2)])
     engine = PartitionedEmbedding(plan, create_variables(plan, default_names(plan)))
-    ids = shard_replicas(plan, [({f"f{k}": EnqueueData(tf.constant([3, 8])) for k in range(2)},
-                                 2)], training=True)
+    ids = prepare_replicas(plan, [({f"f{k}": EnqueueData(tf.constant([3, 8])) for k in range(2)},
+                                   2)], training=True)
     recorder = Recorder(ops)
     original, load.native_ops = load.native_ops, lambda: recorder
     try:

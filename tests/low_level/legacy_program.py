@@ -220,7 +220,7 @@ class LegacyProgram:
              self.enqueue if run_once else []], self.feeds(batch) if run_once else {})
         return joined(activations), joined(gradients)
 
-    def look_up(self, batch):
+    def lookup(self, batch):
         """Returns the activations of all cores, as one batch."""
         return joined(self.session.run(
             [self.activations, self.enqueue], self.feeds(batch))[0])

@@ -161,5 +161,5 @@ def test_several_batches_wait_in_order():
 def test_inference_looks_up():
     program, reference, batches = make(SGD, steps=2, num_cores=2, mode=tpu_embedding.INFERENCE)
     for batch in batches:
-        assert_activations(program.look_up(batch), reference.activations(batch), **TOLERANCE)
+        assert_activations(program.lookup(batch), reference.activations(batch), **TOLERANCE)
     program.assert_state_is_the_oracles(rtol=1e-7, atol=0)

@@ -67,13 +67,13 @@ def by_estimator(folder):
             estimator.get_variable_value("kernel"))
 
 
-def train(look_up, update):
+def train(lookup, update):
     """Trains the model by functions that look up, and that take the gradients."""
     kernel = tf.Variable(KERNEL)
 
     @tf.function
     def step(features, labels):
-        activations, context = look_up(features)
+        activations, context = lookup(features)
         with tf.GradientTape() as tape:
             tape.watch(activations)
             loss = loss_of(activations["words"], kernel, labels)
@@ -90,11 +90,11 @@ def by_tpu_embedding():
     table, config = feature_config()
     embedding = mid_level.TPUEmbedding(config, mid_level.Adagrad(RATE))
 
-    def look_up(features):
+    def lookup(features):
         embedding.enqueue(features)
         return embedding.dequeue(), None
 
-    kernel = train(look_up, lambda gradients, _: embedding.apply_gradients(gradients))
+    kernel = train(lookup, lambda gradients, _: embedding.apply_gradients(gradients))
     return (embedding.embedding_tables[table].numpy(),
             embedding._trackable_children()["words/accumulators"].numpy(), kernel)
 

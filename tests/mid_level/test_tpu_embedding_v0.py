@@ -30,7 +30,7 @@ def theirs(config):
     return embedding
 
 
-def look_up(make, api, value, weights, combiner, options):
+def lookup(make, api, value, weights, combiner, options):
     """Returns the activations, and the gradient of the table by a fixed weighting of them."""
     table = api.TableConfig(6, 2, tf.compat.v1.constant_initializer(VALUES), combiner=combiner)
     embedding = make({"a": [api.FeatureConfig(table, **options)]})
@@ -53,9 +53,9 @@ def look_up(make, api, value, weights, combiner, options):
 def test_lookups_and_gradients_are_those_of_tensorflow(value, weights, options, combiner):
     with warnings.catch_warnings():
         warnings.filterwarnings("ignore", message="Positions beyond the end")
-        found = look_up(lambda config: mid_level.TPUEmbeddingV0(config, None), mid_level, value,
-                        weights, combiner, options)
-    expected = look_up(theirs, tpu_embedding_v2_utils, value, weights, combiner, options)
+        found = lookup(lambda config: mid_level.TPUEmbeddingV0(config, None), mid_level, value,
+                       weights, combiner, options)
+    expected = lookup(theirs, tpu_embedding_v2_utils, value, weights, combiner, options)
     for mine, upstreams in zip(found, expected, strict=True):
         np.testing.assert_allclose(mine, upstreams, rtol=1e-6, atol=1e-7)
 

@@ -8,7 +8,7 @@ from tpu_estimator_embedding.engine.exportable_functions import ExportableFuncti
 from tpu_estimator_embedding.engine.measures import MeasureRecorder
 from tpu_estimator_embedding.engine.partitioned_embedding import PartitionedEmbedding
 from tpu_estimator_embedding.engine.step import Replicas, StepGradients, StepIds
-from tpu_estimator_embedding.engine.step_ids import can_be_native, shard_replicas
+from tpu_estimator_embedding.engine.step_ids import can_be_native, prepare_replicas
 from tpu_estimator_embedding.engine.variables import TableVariables
 from tpu_estimator_embedding.plan.embedding_plan import EmbeddingPlan
 from tpu_estimator_embedding.types import Tensor
@@ -36,8 +36,8 @@ class ExportableEmbedding:
         self.engine = PartitionedEmbedding(plan, variables, recorder)
         self._functions, self._to_replicas = functions, to_replicas
 
-    def look_up(self, inputs: Any, *, training: bool,
-                is_for_export: bool = True) -> tuple[dict[str, Tensor], StepIds]:
+    def lookup(self, inputs: Any, *, training: bool,
+               is_for_export: bool = True) -> tuple[dict[str, Tensor], StepIds]:
         """Prepares ids and looks them up.
 
         Args:
@@ -59,10 +59,10 @@ class ExportableEmbedding:
         """Updates every row that was looked up.
 
         Args:
-            inputs: the inputs of `look_up`, or those of all replicas.
+            inputs: the inputs of `lookup`, or those of all replicas.
             ids: the ids that it returned; None if the inputs belong to several lookups.
             step_gradients: the result of `engine.step_gradients`.
-            is_for_export: see `look_up`.
+            is_for_export: see `lookup`.
         """
         def run(given: Any, portable: bool) -> tuple[tuple[()], tuple[()]]:
             inputs, ids, step_gradients = given
@@ -78,8 +78,8 @@ class ExportableEmbedding:
         return self._prepare(inputs, True, False)
 
     def _prepare(self, inputs: Any, training: bool, portable: bool) -> StepIds:
-        return shard_replicas(self.engine.plan, self._to_replicas(inputs), training=training,
-                              portable=portable, uniform=True)
+        return prepare_replicas(self.engine.plan, self._to_replicas(inputs), training=training,
+                                portable=portable, uniform=True)
 
     def _call(self, run: Callable[[Any, bool], tuple[Any, Any]], inputs: Any,
               is_for_export: bool) -> tuple[Any, Any]:

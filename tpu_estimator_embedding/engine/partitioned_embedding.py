@@ -1,7 +1,7 @@
 # SPDX-License-Identifier: Apache-2.0
 """The engine: looks up rows of partitioned tables and applies fused optimizer updates.
 
-    enqueued features ─ shard_ids ─▶ prepared ids ─ lookup ─▶ stacked activations
+    enqueued features ─ prepare_ids ─▶ prepared ids ─ lookup ─▶ stacked activations
     prepared ids, stacked gradients ─ apply_gradients ─▶ rows and slots, updated in place
 
 Compiled ops do this if they are available, else TensorFlow's own ops, with the same results.
@@ -19,7 +19,7 @@ in `tf.function` and in eager execution.
 ...     [FeaturePlan("title", "words")])
 >>> engine = PartitionedEmbedding(plan, create_variables(plan, default_names(plan)))
 >>> data = EnqueueData.from_sparse_tensor(tf.sparse.from_dense([[3, 4], [3, 0]]))
->>> ids = shard_ids(plan, {"title": data}, batch_size=2, training=True)
+>>> ids = prepare_ids(plan, {"title": data}, batch_size=2, training=True)
 >>> activations = engine.lookup(ids)
 >>> activations["words"].numpy().tolist()
 [[2.0, 2.0], [1.0, 1.0]]
@@ -36,7 +36,7 @@ from tensorflow.python.saved_model import save_context
 from tpu_estimator_embedding.engine.measures import Marks, MeasureRecorder, StepMeasures
 from tpu_estimator_embedding.engine.stacked_activations import split_activations
 from tpu_estimator_embedding.engine.step import JoinableStepIds, StepGradients, StepIds
-from tpu_estimator_embedding.engine.step_ids import shard_ids, shard_replicas
+from tpu_estimator_embedding.engine.step_ids import prepare_ids, prepare_replicas
 from tpu_estimator_embedding.engine.variables import (
     TableVariables,
     create_variables,
@@ -45,8 +45,8 @@ from tpu_estimator_embedding.engine.variables import (
 from tpu_estimator_embedding.plan.embedding_plan import EmbeddingPlan
 from tpu_estimator_embedding.types import Tensor
 
-__all__ = ["PartitionedEmbedding", "StepIds", "create_variables", "default_names", "shard_ids",
-           "shard_replicas", "split_activations"]
+__all__ = ["PartitionedEmbedding", "StepIds", "create_variables", "default_names", "prepare_ids",
+           "prepare_replicas", "split_activations"]
 
 
 class PartitionedEmbedding:
@@ -73,7 +73,7 @@ class PartitionedEmbedding:
         Returns:
             Table name -> `[num_rows, dim]` float32.
         """
-        return ids.look_up(self.plan, self.variables)
+        return ids.lookup(self.plan, self.variables)
 
     def lookup_joined(self, ids: JoinableStepIds, names: Sequence[str]) -> Tensor:
         """Returns the activations of tables as one tensor, concatenated along axis 1.
@@ -82,7 +82,7 @@ class PartitionedEmbedding:
             ids: the ids of the step; `ids.can_join` is true.
             names: the tables, in the order of their columns, with equal numbers of activations.
         """
-        return ids.look_up_joined(self.plan, self.variables, names)
+        return ids.lookup_joined(self.plan, self.variables, names)
 
     def apply_gradients(self, ids: StepIds, gradients: Mapping[str, Tensor],
                         step: Tensor) -> tf.Operation | None:
@@ -156,7 +156,7 @@ class PartitionedEmbedding:
 def _check_for_training(ids: StepIds) -> None:
     if not ids.are_for_training:
         raise RuntimeError("`ids` must be made for training, got ids made for inference. "
-                           "Call shard_ids(..., training=True).")
+                           "Call prepare_ids(..., training=True).")
 
 
 def _evaluate(functions: Mapping[str, Callable[[Tensor], Tensor]],

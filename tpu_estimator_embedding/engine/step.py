@@ -73,7 +73,7 @@ class StepIds(Protocol):
         The rows of a replica are those of its features, in the order of the plan.
         """
 
-    def look_up(self, plan: EmbeddingPlan, variables: Variables) -> dict[str, Tensor]:
+    def lookup(self, plan: EmbeddingPlan, variables: Variables) -> dict[str, Tensor]:
         """Returns table name -> stacked activations `[num_rows, dim]` float32."""
 
     def update(self, plan: EmbeddingPlan, variables: Variables,
@@ -89,8 +89,8 @@ class StepIds(Protocol):
 class JoinableStepIds(StepIds, Protocol):
     """The ids of tables of one host, whose activations can be looked up as one tensor."""
 
-    def look_up_joined(self, plan: EmbeddingPlan, variables: Variables,
-                       names: Sequence[str]) -> Tensor:
+    def lookup_joined(self, plan: EmbeddingPlan, variables: Variables,
+                      names: Sequence[str]) -> Tensor:
         """Returns the activations of tables, `[num_rows, sum of dims]` float32."""
 
 

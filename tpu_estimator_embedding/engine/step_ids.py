@@ -5,18 +5,18 @@ Prepared ids run ahead of the step that uses them, and are pure: they can wait i
 cross a `tf.function`. What they are made of is the business of the engine alone.
 """
 
-from tpu_estimator_embedding.engine.native.exchanged_ids import to_exchanged_ids
-from tpu_estimator_embedding.engine.native.prepared_ids import to_prepared_ids
+from tpu_estimator_embedding.engine.native.exchanged_ids import prepare_exchanged_ids
+from tpu_estimator_embedding.engine.native.prepared_ids import prepare_native_ids
 from tpu_estimator_embedding.engine.native.rule_attributes import has_kernel
 from tpu_estimator_embedding.engine.step import EnqueueDatas, Replicas, StepIds
-from tpu_estimator_embedding.engine.tf_ops.sharded_ids import to_sharded_ids
+from tpu_estimator_embedding.engine.tf_ops.sharded_ids import prepare_sharded_ids
 from tpu_estimator_embedding.kernels import load
 from tpu_estimator_embedding.plan.embedding_plan import EmbeddingPlan, TablePlan
 from tpu_estimator_embedding.types import Tensor
 
 
-def shard_ids(plan: EmbeddingPlan, enqueue_datas: EnqueueDatas, batch_size: Tensor, *,
-              training: bool, uniform: bool = False) -> StepIds:
+def prepare_ids(plan: EmbeddingPlan, enqueue_datas: EnqueueDatas, batch_size: Tensor, *,
+                training: bool, uniform: bool = False) -> StepIds:
     """Checks the ids of a step and prepares them for lookup and update.
 
     Args:
@@ -24,7 +24,7 @@ def shard_ids(plan: EmbeddingPlan, enqueue_datas: EnqueueDatas, batch_size: Tens
         enqueue_datas: the ids of every feature of the plan, by feature name.
         batch_size: scalar, samples in the step.
         training: whether gradients will follow; if so, duplicates are found here.
-        uniform: as for `shard_replicas`.
+        uniform: as for `prepare_replicas`.
 
     Returns:
         The ids of every table: a nest of tensors.
@@ -36,17 +36,17 @@ def shard_ids(plan: EmbeddingPlan, enqueue_datas: EnqueueDatas, batch_size: Tens
         tf.errors.InvalidArgumentError: when run, if an id is not in the vocabulary, sample
             indices are not in order or not in the batch, or weights and ids differ in number.
     """
-    return shard_replicas(plan, [(enqueue_datas, batch_size)], training=training, uniform=uniform)
+    return prepare_replicas(plan, [(enqueue_datas, batch_size)], training=training, uniform=uniform)
 
 
-def shard_replicas(plan: EmbeddingPlan, replicas: Replicas, *, training: bool,
-                   portable: bool = False, uniform: bool = False,
-                   on_servers: bool = False, as_sums: bool = False) -> StepIds:
-    """As `shard_ids`, for several replicas, whose activations are concatenated along axis 0.
+def prepare_replicas(plan: EmbeddingPlan, replicas: Replicas, *, training: bool,
+                     portable: bool = False, uniform: bool = False,
+                     on_servers: bool = False, as_sums: bool = False) -> StepIds:
+    """As `prepare_ids`, for several replicas, whose activations are concatenated along axis 0.
 
     Args:
         plan: the tables and features.
-        replicas: for every replica its ids and batch size, as `shard_ids` takes them.
+        replicas: for every replica its ids and batch size, as `prepare_ids` takes them.
         training: whether gradients will follow.
         portable: whether to use TensorFlow's own ops only.
         uniform: whether the result must have the same structure for all batches of the plan,
@@ -63,8 +63,8 @@ def shard_replicas(plan: EmbeddingPlan, replicas: Replicas, *, training: bool,
     """
     if on_servers and plan.tables:
         check_can_train_on_servers(plan)
-        return to_exchanged_ids(plan, replicas, training, uniform, may_send_rows=not as_sums)
-    prepare = to_prepared_ids if not portable and can_be_native(plan) else to_sharded_ids
+        return prepare_exchanged_ids(plan, replicas, training, uniform, may_send_rows=not as_sums)
+    prepare = prepare_native_ids if not portable and can_be_native(plan) else prepare_sharded_ids
     return prepare(plan, replicas, training, uniform)
 
 

@@ -17,7 +17,7 @@ import tensorflow as tf
 
 from tpu_estimator_embedding.engine.enqueue_data import EnqueueData, RaggedEnqueueData
 from tpu_estimator_embedding.engine.step import EnqueueDatas, StepIds
-from tpu_estimator_embedding.engine.step_ids import shard_ids, shard_replicas
+from tpu_estimator_embedding.engine.step_ids import prepare_ids, prepare_replicas
 from tpu_estimator_embedding.engine.tensor_queue import TensorQueue
 from tpu_estimator_embedding.low_level.engine_configuration import BatchMode
 from tpu_estimator_embedding.ops import sparse_ids
@@ -71,8 +71,8 @@ def core_ids(share: Share, enqueue_datas: EnqueueDatas) -> CoreIds:
         enqueue_datas: feature name -> ids.
     """
     is_alone = share.num_cores == 1
-    own = shard_ids(share.plan, enqueue_datas, share.batch_size,
-                    training=share.training and is_alone, uniform=True)
+    own = prepare_ids(share.plan, enqueue_datas, share.batch_size,
+                      training=share.training and is_alone, uniform=True)
     if is_alone or not share.training:
         return CoreIds(own, {})
     checked = [leaf for leaf in tf.nest.flatten(own) if leaf is not None]
@@ -86,8 +86,8 @@ def join_cores(share: Share, cores: Sequence[CoreIds]) -> StepIds:
     """Combines the ids of all cores into the prepared ids of one update."""
     if share.num_cores == 1:
         return cores[0].own
-    return shard_replicas(share.plan, [(core.joinable, share.batch_size) for core in cores],
-                          training=True, uniform=True)
+    return prepare_replicas(share.plan, [(core.joinable, share.batch_size) for core in cores],
+                            training=True, uniform=True)
 
 
 def example_ids(share: Share) -> CoreIds:

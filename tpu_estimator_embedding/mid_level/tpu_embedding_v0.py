@@ -78,14 +78,14 @@ class TPUEmbeddingV0(PlainTables):
             tf.nest.assert_same_structure(features, weights)
             given = tf.nest.flatten(weights)
         return tf.nest.pack_sequence_as(self._feature_config, [
-            _look_up(path, configs[path], tables[configs[path].table], value, of_value)
+            _lookup(path, configs[path], tables[configs[path].table], value, of_value)
             for (path, value), of_value in zip(named_values(features), given, strict=True)])
 
     __call__ = embedding_lookup
 
 
-def _look_up(path: str, config: FeatureConfig, table: tf.Variable, value: Any,
-             weights: Any) -> Tensor:
+def _lookup(path: str, config: FeatureConfig, table: tf.Variable, value: Any,
+            weights: Any) -> Tensor:
     check_input(path, config, value, weights)
     if isinstance(value, tf.Tensor):
         return tf.nn.embedding_lookup(table, value)

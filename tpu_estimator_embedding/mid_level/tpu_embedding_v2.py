@@ -162,7 +162,7 @@ class TPUEmbeddingV2(StackedTables):
         """
         first = {name: value[0] if isinstance(value, Sequence) else value
                  for name, value in dict(partitioned_tensors).items()}
-        return self._in_structure(*self._built_engine().look_up(
+        return self._in_structure(*self._built_engine().lookup(
             stack_engine.check_partitions("partitioned_tensors", first, self._stacks)))
 
     @_as_it_is
@@ -172,7 +172,7 @@ class TPUEmbeddingV2(StackedTables):
             return self.dequeue(self.enqueue(features, weights))
         datas = preprocessing.to_enqueue_datas(
             self._stacks, self._by_path("features", features), self._weights(weights))
-        return self._in_structure(*self._built_engine().look_up_features(
+        return self._in_structure(*self._built_engine().lookup_features(
             datas, functools.partial(preprocessing.partition_checked, self._stacks,
                                      self._formats, self._config)))
 

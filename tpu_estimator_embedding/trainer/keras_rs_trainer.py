@@ -33,7 +33,7 @@ class KerasRsTrainer(Trainer):
         """Looks up, computes the loss, updates tables and dense variables; returns the loss."""
         ids, weights = columns.ids_and_weights(features, self.feature_config, self.embedding_config)
         with tf.GradientTape(persistent=True) as tape:
-            activations = self._look_up(ids, weights, ModeKeys.TRAIN)
+            activations = self._lookup(ids, weights, ModeKeys.TRAIN)
             loss = self._forward(features, labels, ModeKeys.TRAIN, ids, activations).loss
         of_activations, gradients = tape.gradient(
             loss, (activations, self.forward.trainable_variables))
@@ -77,7 +77,7 @@ class KerasRsTrainer(Trainer):
     def _saved(self) -> dict[str, Any]:
         return {**super()._saved(), "table_optimizers": self._table_optimizers}
 
-    def _look_up(self, ids: Mapping[str, Any], weights: Any, mode: str) -> dict[str, Any]:
+    def _lookup(self, ids: Mapping[str, Any], weights: Any, mode: str) -> dict[str, Any]:
         looked_up = {name: _in_rows(value) for name, value in ids.items()}
         if weights is not None:
             weights = {name: _in_rows(weights[name]) if weights[name] is not None

@@ -83,7 +83,7 @@ class KerasTrainer(Trainer):
         self.embedding._tables.complete()
         return dict(self.embedding._tables.variables)
 
-    def _look_up(self, ids: Mapping[str, Any], weights: Any, mode: str) -> dict[str, Any]:
+    def _lookup(self, ids: Mapping[str, Any], weights: Any, mode: str) -> dict[str, Any]:
         activations: dict[str, Any] = self.embedding(ids, weights, training=False)
         return activations
 

@@ -344,7 +344,7 @@ class Trainer:
         return {"embedding": self.embedding, "forward": self.forward,
                 "global_step": self.global_step, "optimizer": self.optimizer.saved}
 
-    def _look_up(self, ids: Mapping[str, Any], weights: Any, mode: str) -> dict[str, Any]:
+    def _lookup(self, ids: Mapping[str, Any], weights: Any, mode: str) -> dict[str, Any]:
         """Returns activations in a mode without training."""
         activations: dict[str, Any] = {}
         for name, value in ids.items():
@@ -370,7 +370,7 @@ class Trainer:
     def _outputs(self, features: Any, labels: Any, mode: str) -> Any:
         """Returns the loss and the arguments of metrics; in PREDICT the predictions."""
         ids, weights = columns.ids_and_weights(features, self.feature_config, self.embedding_config)
-        outputs = self._forward(features, labels, mode, ids, self._look_up(ids, weights, mode))
+        outputs = self._forward(features, labels, mode, ids, self._lookup(ids, weights, mode))
         if mode == ModeKeys.PREDICT:
             return outputs.predictions
         if mode == ModeKeys.TRAIN or outputs.eval_metrics is None:

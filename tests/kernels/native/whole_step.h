@@ -128,7 +128,7 @@ class Step {
     }
     Prepare();
     result.keeps_every_id = keeps_every_id_;
-    result.activations = LookUpAll();
+    result.activations = LookupAll();
     UpdateAll();
     for (Host<Id>& host : hosts_) result.parts.push_back(host.table);
     return result;
@@ -182,11 +182,11 @@ class Step {
                 [&](int64_t i) { sorter.CopyRuns(i, table.run_ids, table.run_ends); });
   }
 
-  std::vector<float> LookUpAll() {
+  std::vector<float> LookupAll() {
     constexpr int64_t kShares = 7;
     std::vector<float> sum(num_rows_ * plan_.dim), part(sum.size());
     for (size_t host = 0; host < views_.size(); ++host) {
-      LookUp<Id> task;
+      Lookup<Id> task;
       task.ids = views_[host].for_lookup();
       if (num_rows_ > 0 && !IsWithin(task.ids, 0, num_rows_)) std::abort();
       if (!IsComplete(task.ids)) std::abort();

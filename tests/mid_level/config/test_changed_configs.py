@@ -37,7 +37,7 @@ def serving(feature_config):
     return mid_level.TPUEmbeddingForServing(feature_config, None)
 
 
-@pytest.mark.parametrize("of, look_up", [
+@pytest.mark.parametrize("of, lookup", [
     (engine, from_engine),
     (lambda config: mid_level.TPUEmbeddingV2(config, mid_level.SGD(1.0), num_sc_per_chip=1),
      lambda embedding, features: embedding(features)[0]),
@@ -49,9 +49,9 @@ def serving(feature_config):
      lambda layer, features: layer(features)),
     (lambda config: mid_level.PartialTPUEmbedding(config, "sgd"),
      lambda layer, features: layer(features))])
-def test_changed_configs_do_not_matter(of, look_up):
+def test_changed_configs_do_not_matter(of, lookup):
     made, _ = make(of)
-    activations = look_up(made, {"a": tf.SparseTensor([[0, 0], [0, 1], [1, 0]], [3, 4, 3], [2, 2])})
+    activations = lookup(made, {"a": tf.SparseTensor([[0, 0], [0, 1], [1, 0]], [3, 4, 3], [2, 2])})
     np.testing.assert_array_equal(activations["a"], [[2, 2], [1, 1]])
 
 

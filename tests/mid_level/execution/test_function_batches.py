@@ -16,7 +16,7 @@ def enqueue(batches, batch, training=True, is_optional=False):
     batches.enqueue(batch, training, is_optional=is_optional)
 
 
-def look_up(batches):
+def lookup(batches):
     batch = batches.dequeue()
     batches.hold(batch)
     return batch.ids
@@ -25,9 +25,9 @@ def look_up(batches):
 def test_batches_are_in_order_and_released_once(batches):
     enqueue(batches, "first")
     enqueue(batches, "second", training=False)
-    assert look_up(batches) == "first"
+    assert lookup(batches) == "first"
     assert batches.release() == "first"
-    assert look_up(batches) == "second"
+    assert lookup(batches) == "second"
     with pytest.raises(RuntimeError, match="`apply_gradients` must come, once, after"):
         batches.release()
 
@@ -40,20 +40,20 @@ def test_functions_do_not_see_the_batches_of_others(batches):
         enqueue(batches, "mine")
         with tf.Graph().as_default(), pytest.raises(RuntimeError, match="`dequeue` must come aft"):
             batches.dequeue()
-        assert look_up(batches) == "mine"
+        assert lookup(batches) == "mine"
         assert batches.release() == "mine"
-    assert look_up(batches) == "eager"
+    assert lookup(batches) == "eager"
 
 
 def test_batches_without_gradients_are_dropped_with_an_error(batches):
     enqueue(batches, "first")
-    look_up(batches)
+    lookup(batches)
     with pytest.raises(RuntimeError, match="must be called for every batch"):
         enqueue(batches, "second")
     enqueue(batches, "second", is_optional=True)
-    look_up(batches)
+    lookup(batches)
     enqueue(batches, "third")
-    assert look_up(batches) == "third"
+    assert lookup(batches) == "third"
 
 
 def test_at_most_16_batches_wait(batches):

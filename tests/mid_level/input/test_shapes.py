@@ -17,7 +17,7 @@ def config(combiner="sum", **options):
         **options)
 
 
-def look_up(configs, features, **build):
+def lookup(configs, features, **build):
     embedding = TPUEmbedding(configs, SGD(1.0))
     if build:
         embedding.build(**build)
@@ -40,24 +40,24 @@ def sparse(array):
 @pytest.mark.parametrize("ids", [[3, 4], [[3], [4]], [[[1], [2]], [[3], [4]]]])
 def test_dense_ids_have_a_row_each(ids):
     expected = rows(ids) if np.ndim(ids) == 1 else rows(ids)[..., 0, :]
-    np.testing.assert_array_equal(look_up(config(), tf.constant(ids)), expected)
+    np.testing.assert_array_equal(lookup(config(), tf.constant(ids)), expected)
 
 
 def test_zero_is_an_ordinary_id():
-    np.testing.assert_array_equal(look_up(config(), tf.constant([0, 0])), rows([0, 0]))
+    np.testing.assert_array_equal(lookup(config(), tf.constant([0, 0])), rows([0, 0]))
 
 
 CUBE = [[[1, 2, NAN], [3, NAN, NAN]], [[NAN] * 3, [4, 4, 5]], [[6, NAN, NAN], [7, 8, 9]]]
 
 
 def test_sparse_ids_are_combined_over_the_last_dimension():
-    np.testing.assert_array_equal(look_up(config(), sparse(CUBE)), rows(CUBE).sum(2))
-    np.testing.assert_array_equal(look_up(config(), sparse(CUBE[0])), rows(CUBE[0]).sum(1))
+    np.testing.assert_array_equal(lookup(config(), sparse(CUBE)), rows(CUBE).sum(2))
+    np.testing.assert_array_equal(lookup(config(), sparse(CUBE[0])), rows(CUBE[0]).sum(1))
 
 
 @pytest.mark.filterwarnings("ignore:max_sequence_length of feature 'feature' is ignored")
 def test_sequences_of_higher_rank_are_combined():
-    np.testing.assert_array_equal(look_up(config(max_sequence_length=5), sparse(CUBE)),
+    np.testing.assert_array_equal(lookup(config(max_sequence_length=5), sparse(CUBE)),
                                   rows(CUBE).sum(2))
 
 
@@ -69,7 +69,7 @@ MATRIX = [[1, 2, 3], [4, NAN, NAN]]
 @pytest.mark.parametrize("ragged", [False, True])
 def test_sequences_are_cut_and_filled(length, expected, ragged):
     ids = tf.ragged.constant([[1, 2, 3], [4]]) if ragged else sparse(MATRIX)
-    np.testing.assert_array_equal(look_up(config(max_sequence_length=length), ids),
+    np.testing.assert_array_equal(lookup(config(max_sequence_length=length), ids),
                                   rows(expected))
 
 
@@ -86,10 +86,10 @@ def test_stated_shapes(shape, ids, expected, with_other):
     # Beside a feature of one sample, the rows of every other are those of its sequence.
     stated = config(output_shape=shape)
     if not with_other:
-        np.testing.assert_array_equal(look_up(stated, ids), expected)
+        np.testing.assert_array_equal(lookup(stated, ids), expected)
         return
     other = FeatureConfig(stated.table, max_sequence_length=3, output_shape=[1])
-    found = look_up([stated, other], [ids, tf.ragged.constant([[8, 9]])])
+    found = lookup([stated, other], [ids, tf.ragged.constant([[8, 9]])])
     np.testing.assert_array_equal(found[0], expected)
     np.testing.assert_array_equal(found[1], rows([[8, 9]]).sum(1))
 
@@ -110,7 +110,7 @@ def test_stated_shapes_train_every_row_they_show():
 def test_batches_that_do_not_divide_each_other_are_stated():
     natural, stated = config(max_sequence_length=2), config(output_shape=[3])
     stated.table = natural.table
-    found = look_up([natural, stated], [sparse(MATRIX), tf.constant([7, 8, 9])])
+    found = lookup([natural, stated], [sparse(MATRIX), tf.constant([7, 8, 9])])
     np.testing.assert_array_equal(found[0], rows([[1, 2], [4, NAN]]))
     np.testing.assert_array_equal(found[1], rows([7, 8, 9]))
 
@@ -124,7 +124,7 @@ def test_batches_that_do_not_divide_each_other_are_stated():
 ])
 def test_stated_shapes_that_ids_do_not_fill(shape, ids, message):
     with pytest.raises(ValueError, match=message):
-        look_up(config(output_shape=shape), ids)
+        lookup(config(output_shape=shape), ids)
 
 
 @pytest.mark.parametrize("build", [
@@ -188,18 +188,18 @@ def test_shapes_that_cannot_be_built(build, message):
 @pytest.mark.filterwarnings("ignore:max_sequence_length of feature 'feature' is ignored")
 @pytest.mark.parametrize("ids", [tf.ragged.constant([[1, 2, 3], [4]]), sparse(MATRIX)])
 def test_sequences_fill_built_shapes_of_more_dimensions(ids):
-    found = look_up(config(max_sequence_length=2), ids, per_replica_input_shapes=[2, 2, None])
+    found = lookup(config(max_sequence_length=2), ids, per_replica_input_shapes=[2, 2, None])
     np.testing.assert_array_equal(found, rows([[1, 2], [4, NAN]]))
 
 
 def test_inputs_of_lower_rank_fill_built_shapes():
     shapes = {"per_replica_input_shapes": [2, 2, None]}
     ragged = tf.ragged.constant([[1, 2, 3], [4]])
-    np.testing.assert_array_equal(look_up(config(), ragged, **shapes), rows([[1, 2], [4, NAN]]))
-    np.testing.assert_array_equal(look_up(config(), tf.constant([1, 2, 3, 4]), **shapes),
+    np.testing.assert_array_equal(lookup(config(), ragged, **shapes), rows([[1, 2], [4, NAN]]))
+    np.testing.assert_array_equal(lookup(config(), tf.constant([1, 2, 3, 4]), **shapes),
                                   rows([[1, 2], [3, 4]]))
     with pytest.raises(ValueError, match="must be a divisor of the rows of its output_shape, 4"):
-        look_up(config(), tf.ragged.constant([[1], [2], [3]]), **shapes)
+        lookup(config(), tf.ragged.constant([[1], [2], [3]]), **shapes)
 
 
 def test_sequences_of_unknown_batch_fill_built_shapes():
@@ -241,8 +241,8 @@ def test_built_shapes_that_contradict_the_configuration_are_errors(stated, build
 
 
 def test_built_shapes_of_lower_rank_leave_the_configured_shape():
-    found = look_up(config(output_shape=[2, 2]), tf.ragged.constant([[1, 2], [4]]),
-                    per_replica_input_shapes=[2, None])
+    found = lookup(config(output_shape=[2, 2]), tf.ragged.constant([[1, 2], [4]]),
+                   per_replica_input_shapes=[2, None])
     np.testing.assert_array_equal(found, rows([[1, 2], [4, NAN]]))
 
 

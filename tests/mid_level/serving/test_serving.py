@@ -27,7 +27,7 @@ CUBE = tf.SparseTensor([[0, 0, 0], [1, 1, 0], [1, 1, 2]], [1, 2, 3], [2, 2, 3])
 RAGGED = tf.ragged.constant([[1, 2, 1], [], [3]])
 
 
-def look_up(words, function, value, weights, combiner, **options):
+def lookup(words, function, value, weights, combiner, **options):
     table = words.TableConfig(10, 2, combiner=combiner, name="words")
     feature = words.FeatureConfig(table, **options)
     return function({"a": [value]}, None if weights is None else {"a": [weights]},
@@ -54,9 +54,9 @@ def like(ids, values):
 @pytest.mark.parametrize("combiner", ["sum", "mean", "sqrtn"])
 def test_lookups_are_those_of_tensorflow(value, weights, options, combiner):
     from tpu_estimator_embedding import mid_level
-    expected = look_up(upstream, upstream.serving_embedding_lookup, value, weights, combiner,
-                       **options)
-    found = look_up(mid_level, serving_embedding_lookup, value, weights, combiner, **options)
+    expected = lookup(upstream, upstream.serving_embedding_lookup, value, weights, combiner,
+                      **options)
+    found = lookup(mid_level, serving_embedding_lookup, value, weights, combiner, **options)
     np.testing.assert_allclose(found, expected, rtol=1e-6, atol=1e-7)
 
 
@@ -74,7 +74,7 @@ def test_lookups_are_those_of_tensorflow(value, weights, options, combiner):
 def test_what_cannot_be_looked_up(value, weights, options, message):
     from tpu_estimator_embedding import mid_level
     with pytest.raises(ValueError, match=message):
-        look_up(mid_level, serving_embedding_lookup, value, weights, "sum", **options)
+        lookup(mid_level, serving_embedding_lookup, value, weights, "sum", **options)
 
 
 def test_some_of_the_features_may_be_looked_up():

@@ -30,8 +30,8 @@ from tpu_estimator_embedding.engine.native.prepared_ids import (
     Factors,
     PreparedHostIds,
     PreparedIds,
+    prepare_native_ids,
     step_measures,
-    to_prepared_ids,
     update_and_measure,
     update_inputs,
     updates_core_by_core,
@@ -157,7 +157,7 @@ class ExchangedIds(NamedTuple):
         return {table.name: self.row_counts[position]
                 for position, table in enumerate(plan.tables)}
 
-    def look_up(self, plan: EmbeddingPlan, variables: Variables) -> dict[str, Tensor]:
+    def lookup(self, plan: EmbeddingPlan, variables: Variables) -> dict[str, Tensor]:
         """Returns table name -> `[num_rows, dim]` float32; looks up all tables of the plan."""
         values = []
         for host, sent in enumerate(self.sent):
@@ -165,7 +165,7 @@ class ExchangedIds(NamedTuple):
             parts = [variables[table.name].parts[host] for table in tables]
             with beside(parts[0]):
                 values.append(load.native_ops().tpu_embedding_flat_look_up(
-                    tables=[part.handle for part in parts], **_look_up_inputs(sent),
+                    tables=[part.handle for part in parts], **_lookup_inputs(sent),
                     positions=list(range(len(tables))), dims=[table.dimension for table in tables]))
         prepared = [kept.prepared for kept in self.kept]
         activations = load.native_ops().tpu_embedding_combine(
@@ -236,15 +236,15 @@ class ExchangedIds(NamedTuple):
                 _taken_apart(step.factors)))]
 
 
-def to_exchanged_ids(plan: EmbeddingPlan, replicas: Replicas, training: bool, uniform: bool,
-                     may_send_rows: bool = True) -> ExchangedIds:
-    """Checks the ids of a step and prepares them for the hosts; as `to_prepared_ids`.
+def prepare_exchanged_ids(plan: EmbeddingPlan, replicas: Replicas, training: bool, uniform: bool,
+                          may_send_rows: bool = True) -> ExchangedIds:
+    """Checks the ids of a step and prepares them for the hosts; as `prepare_native_ids`.
 
     Args:
-        plan, replicas, training, uniform: see `to_prepared_ids`.
+        plan, replicas, training, uniform: see `prepare_native_ids`.
         may_send_rows: whether tables may be in the form of rows.
     """
-    prepared = to_prepared_ids(plan, replicas, True, uniform)  # sorted, to count distinct ids
+    prepared = prepare_native_ids(plan, replicas, True, uniform)  # sorted, to count distinct ids
     has_weights = uniform or any(data.aggregation_weights is not None
                                  for datas, _ in replicas for data in datas.values())
     has_scales = any(plan.combiner(feature) != "sum" for feature in plan.features)
@@ -310,7 +310,7 @@ def _replica_ends(tasks: Sequence[SentIds], ends: Tensor) -> Tensor:
                       for task, ids in enumerate(tasks)], 1)
 
 
-def _look_up_inputs(ids: SentIds) -> Mapping[str, Tensor]:
+def _lookup_inputs(ids: SentIds) -> Mapping[str, Tensor]:
     """Returns what a host was sent; what it was not sent is empty, made where this is called."""
     return {"sizes": ids.sizes, "ids": ids.ids, "row_ends": ids.row_ends,
             "weights": tf.zeros([0]) if ids.weights is None else ids.weights,
@@ -333,7 +333,7 @@ def _on_server(plan: EmbeddingPlan, variables: Variables, host: int) -> Iterator
 def _sorted(plan: EmbeddingPlan, host_ids: SentIds, host: int) -> PreparedHostIds:
     """Returns the ids that a host was sent, with the runs of an update."""
     tables = tables_of_host(plan, host)
-    inputs = _look_up_inputs(host_ids)
+    inputs = _lookup_inputs(host_ids)
     runs = load.native_ops().tpu_embedding_sort_ids(
         **inputs, replica_ends=(tf.zeros([len(tables), 0], tf.int64)
                                 if host_ids.replica_ends is None else host_ids.replica_ends),

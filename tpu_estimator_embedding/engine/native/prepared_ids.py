@@ -103,7 +103,7 @@ class PreparedIds(NamedTuple):
         return {table.name: self.row_counts[position]
                 for position, table in enumerate(plan.tables)}
 
-    def look_up(self, plan: EmbeddingPlan, variables: Variables) -> dict[str, Tensor]:
+    def lookup(self, plan: EmbeddingPlan, variables: Variables) -> dict[str, Tensor]:
         """Returns table name -> `[num_rows, dim]` float32."""
         sums: dict[str, list[Tensor]] = {name: [] for name in variables}
         for host, host_ids in enumerate(self.hosts):
@@ -114,20 +114,20 @@ class PreparedIds(NamedTuple):
             parts = [variables[table.name].parts[host] for table in tables]
             with beside(parts[0]):
                 activations = load.native_ops().tpu_embedding_look_up(
-                    **_look_up_inputs(variables, host_ids, prepared, tables, host))
+                    **_lookup_inputs(variables, host_ids, prepared, tables, host))
             for table, values in zip(tables, activations, strict=True):
                 sums[table.name].append(values)
         return {name: parts[0] if len(parts) == 1 else tf.add_n(parts)
                 for name, parts in sums.items()}
 
-    def look_up_joined(self, plan: EmbeddingPlan, variables: Variables,
-                       names: Sequence[str]) -> Tensor:
+    def lookup_joined(self, plan: EmbeddingPlan, variables: Variables,
+                      names: Sequence[str]) -> Tensor:
         """Returns the activations of tables of one host, `[num_rows, sum of dims]` float32."""
         [host_ids] = self.hosts
         tables = [plan.table_by_name[name] for name in names]
         with beside(variables[names[0]].parts[0]):
             return load.native_ops().tpu_embedding_joined_look_up(
-                **_look_up_inputs(variables, host_ids, tables_of_host(plan, 0), tables, 0))
+                **_lookup_inputs(variables, host_ids, tables_of_host(plan, 0), tables, 0))
 
     def update(self, plan: EmbeddingPlan, variables: Variables,
                step_gradients: StepGradients) -> list[tf.Operation]:
@@ -153,8 +153,8 @@ class PreparedIds(NamedTuple):
         return step_measures(plan, hosts, self.given_counts, step_gradients)
 
 
-def to_prepared_ids(plan: EmbeddingPlan, replicas: Replicas, training: bool,
-                    uniform: bool) -> PreparedIds:
+def prepare_native_ids(plan: EmbeddingPlan, replicas: Replicas, training: bool,
+                       uniform: bool) -> PreparedIds:
     """Checks the ids of a step and prepares them for every host.
 
     Args:
@@ -164,8 +164,8 @@ def to_prepared_ids(plan: EmbeddingPlan, replicas: Replicas, training: bool,
         uniform: has no effect, because all batches of a plan have the same structure here.
 
     Raises:
-        TypeError, ValueError: see `shard_ids`.
-        tf.errors.InvalidArgumentError: when run, see `shard_ids`.
+        TypeError, ValueError: see `prepare_ids`.
+        tf.errors.InvalidArgumentError: when run, see `prepare_ids`.
     """
     del uniform
     for enqueue_datas, _ in replicas:
@@ -290,8 +290,8 @@ def update_inputs(plan: EmbeddingPlan, variables: Variables, host: int, host_ids
         **rule_attributes([table.training_optimizer for table in tables])}
 
 
-def _look_up_inputs(variables: Variables, host_ids: PreparedHostIds, prepared: list[TablePlan],
-                    tables: list[TablePlan], host: int) -> dict[str, Any]:
+def _lookup_inputs(variables: Variables, host_ids: PreparedHostIds, prepared: list[TablePlan],
+                   tables: list[TablePlan], host: int) -> dict[str, Any]:
     return {
         "tables": [variables[table.name].parts[host].handle for table in tables],
         "sizes": host_ids.sizes, "ids": host_ids.ids, "row_ends": host_ids.row_ends,

@@ -1,8 +1,8 @@
 # SPDX-License-Identifier: Apache-2.0
 """The ids of one step by table and host; TensorFlow's own ops look up and update tables by them.
 
-`to_sharded_ids` converts enqueued features to `ShardedIds`. It runs before the step that uses them,
-checks all ids before any table is touched, and is pure: the values can be stored in a queue or
+`prepare_sharded_ids` converts enqueued features to `ShardedIds`. It runs before the step that uses
+them, checks all ids before any table is touched, and is pure: the values can be stored in a queue or
 passed to a `tf.function`.
 """
 
@@ -98,9 +98,9 @@ class ShardedStepIds(NamedTuple):
         """Returns table name -> rows of activations of each replica, `[replicas]` int64."""
         return {table.name: self.tables[table.name].row_counts for table in plan.tables}
 
-    def look_up(self, plan: EmbeddingPlan, variables: Variables) -> dict[str, Tensor]:
+    def lookup(self, plan: EmbeddingPlan, variables: Variables) -> dict[str, Tensor]:
         """Returns table name -> `[num_rows, dim]` float32."""
-        return {table.name: _look_up_table(table, variables[table.name], self.tables[table.name])
+        return {table.name: _lookup_table(table, variables[table.name], self.tables[table.name])
                 for table in plan.tables if table.name in variables}
 
     def update(self, plan: EmbeddingPlan, variables: Variables,
@@ -134,8 +134,8 @@ class ShardedStepIds(NamedTuple):
             stack_values(step_gradients.learning_rates, list(plan.tables)))
 
 
-def to_sharded_ids(plan: EmbeddingPlan, replicas: Replicas, training: bool,
-                   uniform: bool) -> ShardedStepIds:
+def prepare_sharded_ids(plan: EmbeddingPlan, replicas: Replicas, training: bool,
+                        uniform: bool) -> ShardedStepIds:
     """Checks the ids of a step and distributes them to tables and hosts.
 
     Args:
@@ -211,7 +211,7 @@ def with_unique_ids(host: HostIds) -> HostIds:
     return host._replace(unique_ids=unique_ids, positions=positions)
 
 
-def _look_up_table(table: TablePlan, variables: TableVariables, ids: ShardedIds) -> Tensor:
+def _lookup_table(table: TablePlan, variables: TableVariables, ids: ShardedIds) -> Tensor:
     num_rows = ids.num_rows
     sums = []
     for part, host in zip(variables.parts, ids.hosts, strict=True):

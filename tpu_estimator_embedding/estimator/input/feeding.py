@@ -283,7 +283,7 @@ def feed_steps(plan: EmbeddingPlan, ctx: MachineContext, input_fn: Callable[[Any
         batch_axis: as for `split_batch`.
         tensor_core_columns: columns whose padded ids the model_fn gets.
         is_stopping: as for `EmbeddingHook`.
-        as_sums: see `shard_replicas`.
+        as_sums: see `prepare_replicas`.
     """
     embedding_keys = {key for feature in plan.features
                       for key in (feature.name, feature.weight_key) if key is not None}

@@ -14,7 +14,7 @@ from tensorflow.python.feature_column import feature_column_v2 as fc
 from tensorflow.python.util import nest
 
 from tpu_estimator_embedding import checks
-from tpu_estimator_embedding.engine.partitioned_embedding import StepIds, shard_replicas
+from tpu_estimator_embedding.engine.partitioned_embedding import StepIds, prepare_replicas
 from tpu_estimator_embedding.estimator.input.split_features import (
     pad_tensor_core_features,
     split_features,
@@ -64,7 +64,7 @@ def to_step_input(plan: EmbeddingPlan, batches: Sequence[tuple[Any, Any]], *, tr
         tensor_core_columns: columns whose padded ids the model_fn gets.
         portable: whether the graph may use only TensorFlow's own ops.
         on_servers: whether the tables are on parameter servers.
-        as_sums: see `shard_replicas`.
+        as_sums: see `prepare_replicas`.
 
     Raises:
         ValueError: if the inputs of two replicas differ in more than the values of tensors.
@@ -73,9 +73,9 @@ def to_step_input(plan: EmbeddingPlan, batches: Sequence[tuple[Any, Any]], *, tr
     with tf.device("/device:CPU:0"):
         splits = [split_features(plan, pad_tensor_core_features(
             tensor_core_columns, features, labels), labels) for features, labels in batches]
-        ids = shard_replicas(plan, [(split.enqueue_datas, split.batch_size) for split in splits],
-                             training=training, portable=portable, on_servers=on_servers,
-                             as_sums=as_sums)
+        ids = prepare_replicas(plan, [(split.enqueue_datas, split.batch_size) for split in splits],
+                               training=training, portable=portable, on_servers=on_servers,
+                               as_sums=as_sums)
         replicas = tuple(
             ReplicaInput(split.others, labels, split.batch_size if split.static_batch_size is None
                          else split.static_batch_size)
@@ -120,13 +120,13 @@ def serving_input(plan: EmbeddingPlan, features: Any, labels: Any, *, training: 
     """
     if isinstance(features, dict):
         plan = plan.restricted_to(features)
-        features = look_up_vocabularies(columns, features)
+        features = lookup_vocabularies(columns, features)
     return plan, to_step_input(
         plan, [(features, labels)], training=training, tensor_core_columns=tensor_core_columns,
         portable=True)
 
 
-def look_up_vocabularies(columns: Sequence[Any], features: Mapping[str, Any]) -> dict[str, Any]:
+def lookup_vocabularies(columns: Sequence[Any], features: Mapping[str, Any]) -> dict[str, Any]:
     """Returns the features with the strings of embedding columns turned into ids.
 
     Args:

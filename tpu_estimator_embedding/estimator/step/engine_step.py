@@ -130,7 +130,7 @@ def build_step(plan: EmbeddingPlan, prepared: StepInput, model_fn: Callable[[Any
     engine = PartitionedEmbedding(plan, create_variables(used, names, checkpoint_num_hosts,
                                                          servers))
     joins = not (lookahead or servers or workers) and num_replicas == 1
-    joined = _look_up_joined(engine, step_input.ids, first) if joins else None
+    joined = _lookup_joined(engine, step_input.ids, first) if joins else None
     with tf.device("/device:CPU:0"):
         if joined:
             stacked = joined_tables.columns(plan, joined.tensor, joined.tables)
@@ -152,10 +152,10 @@ def build_step(plan: EmbeddingPlan, prepared: StepInput, model_fn: Callable[[Any
         return EngineStep(spec._replace(train_op=together.train_op), engine, names, None,
                           (together.hook,), inputs[0])
     with tf.device("/device:CPU:0"):
-        look_up = lookahead.look_up(engine, prepared) if lookahead else None
+        lookup = lookahead.lookup(engine, prepared) if lookahead else None
         # A gradient may not depend on the activations, so the update waits for lookups.
         with (tf.name_scope("embedding_update"),
-              tf.control_dependencies([look_up] if lookahead else looked_up)):
+              tf.control_dependencies([lookup] if lookahead else looked_up)):
             step_gradients = engine.step_gradients(gradients, step)
             if joined:
                 step_gradients = step_gradients._replace(
@@ -175,8 +175,8 @@ def build_step(plan: EmbeddingPlan, prepared: StepInput, model_fn: Callable[[Any
                       (*hooks, together.hook) if workers else tuple(hooks), inputs[0])
 
 
-def _look_up_joined(engine: PartitionedEmbedding, ids: StepIds, activations: Stacked
-                    ) -> joined_tables.Concatenation | None:
+def _lookup_joined(engine: PartitionedEmbedding, ids: StepIds, activations: Stacked
+                   ) -> joined_tables.Concatenation | None:
     """Writes lookups directly into the model's concatenation of activations, if there is one."""
     found = joined_tables.find_concatenation(engine.plan, activations) if (
         joined_tables.may_join(engine.plan) and ids.can_join) else None

@@ -40,7 +40,7 @@ class Lookahead:
                 lambda leaf: tf.identity(leaf) if tf.is_tensor(leaf) else leaf, taken,
                 expand_composites=True)
 
-    def look_up(self, engine: PartitionedEmbedding, next_input: StepInput) -> tf.Operation:
+    def lookup(self, engine: PartitionedEmbedding, next_input: StepInput) -> tf.Operation:
         """Returns the op that looks up the next step, if there is one, and keeps it."""
         def keep() -> tf.Operation:
             return self._queue.enqueue((next_input, engine.lookup(next_input.ids)))

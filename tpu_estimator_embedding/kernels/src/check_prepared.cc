@@ -60,7 +60,7 @@ bool FindIds(const int32_t* ends, int64_t begin, int64_t end, int64_t num_ids, i
 }  // namespace
 
 template <class Id>
-bool IsWithin(const LookUpIds<Id>& ids, int64_t begin_row, int64_t end_row) {
+bool IsWithin(const LookupIds<Id>& ids, int64_t begin_row, int64_t end_row) {
   int64_t first, last;
   return FindIds(ids.row_ends, begin_row, end_row, ids.num_ids, &first, &last) &&
          AreBelow(ids.ids + first, last - first, ids.num_table_rows);
@@ -75,8 +75,8 @@ bool IsWithin(const UpdateIds<Id>& ids, int64_t begin_run, int64_t end_run) {
          AreBelow(ids.run_rows + first, last - first, ids.num_rows);
 }
 
-template bool IsWithin(const LookUpIds<int32_t>&, int64_t, int64_t);
-template bool IsWithin(const LookUpIds<int64_t>&, int64_t, int64_t);
+template bool IsWithin(const LookupIds<int32_t>&, int64_t, int64_t);
+template bool IsWithin(const LookupIds<int64_t>&, int64_t, int64_t);
 template bool IsWithin(const UpdateIds<int32_t>&, int64_t, int64_t);
 template bool IsWithin(const UpdateIds<int64_t>&, int64_t, int64_t);
 

@@ -31,7 +31,7 @@ class CombineOp : public tensorflow::OpKernel {
   struct HostTable {
     bool has_rows = false;
     ExchangedSums sums;
-    LookUp<int32_t> look_up;
+    Lookup<int32_t> lookup;
   };
   using Hosts = std::vector<std::vector<HostTable>>;  // of every table
 
@@ -99,7 +99,7 @@ class CombineOp : public tensorflow::OpKernel {
       const int64_t* sizes = table.own_sizes;
       const int64_t dim = dims_[tables[i]];
       const float* of_table = values.Take(table.num_sent * dim);
-      const LookUpIds<int32_t> ids = {table.num_sent, sizes[kIds], sizes[kRows], table.places,
+      const LookupIds<int32_t> ids = {table.num_sent, sizes[kIds], sizes[kRows], table.places,
                                       row_ends.Take(sizes[kRows]),
                                       weights.TakeAllOrNone(sizes[kWeights], sizes[kIds]),
                                       scales.TakeAllOrNone(sizes[kScales], sizes[kRows])};
@@ -109,7 +109,7 @@ class CombineOp : public tensorflow::OpKernel {
     bool fits = values.is_used_up() && row_ends.is_used_up() && weights.is_used_up() &&
                 scales.is_used_up();
     for (size_t i = 0; fits && i < tables.size(); ++i) {
-      fits = IsComplete((*hosts)[tables[i]].back().look_up.ids);
+      fits = IsComplete((*hosts)[tables[i]].back().lookup.ids);
     }
     return fits ? absl::OkStatus() : DoNotFit();
   }
@@ -117,9 +117,9 @@ class CombineOp : public tensorflow::OpKernel {
   absl::Status Allocate(tensorflow::OpKernelContext* context, const Hosts& hosts,
                         std::vector<float*>* activations, std::vector<RowRange>* ranges) const {
     for (size_t i = 0; i < dims_.size(); ++i) {
-      const int64_t num_rows = hosts[i][0].look_up.ids.num_rows;
+      const int64_t num_rows = hosts[i][0].lookup.ids.num_rows;
       for (const HostTable& host : hosts[i]) {
-        if (host.look_up.ids.num_rows != num_rows) return DoNotFit();
+        if (host.lookup.ids.num_rows != num_rows) return DoNotFit();
       }
       tensorflow::TensorShape shape;
       TF_RETURN_IF_ERROR(tensorflow::TensorShape::BuildTensorShape({num_rows, dims_[i]}, &shape));
@@ -137,7 +137,7 @@ class CombineOp : public tensorflow::OpKernel {
     std::fill(activations + range.begin * dim, activations + range.end * dim, 0.0f);
     for (const HostTable& host : hosts) {
       const bool fits =
-          host.has_rows ? AddLookedUp(host.look_up, range, activations)
+          host.has_rows ? AddLookedUp(host.lookup, range, activations)
                         : AddSums(host.sums, dim, range.begin, range.end, activations);
       if (!fits) return false;
     }
@@ -145,7 +145,7 @@ class CombineOp : public tensorflow::OpKernel {
   }
 
   // Looks up into scratch memory, for a kernel does not add to what is there.
-  bool AddLookedUp(LookUp<int32_t> task, const RowRange& range, float* activations) {
+  bool AddLookedUp(Lookup<int32_t> task, const RowRange& range, float* activations) {
     if (!IsWithin(task.ids, range.begin, range.end)) return false;
     // The row before the range stays in the view: its end is where the range begins.
     const int64_t first = std::max<int64_t>(range.begin - 1, 0);

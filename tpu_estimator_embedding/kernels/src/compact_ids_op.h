@@ -32,7 +32,7 @@ class CompactIdsOp : public tensorflow::OpKernel {
 
  private:
   struct Table {
-    LookUpIds<Id> ids;
+    LookupIds<Id> ids;
     int64_t num_runs = 0;
     const Id* run_ids = nullptr;
     int64_t num_kept = 0;  // rows of activations with an id
@@ -82,7 +82,7 @@ class CompactIdsOp : public tensorflow::OpKernel {
   }
 
   absl::Status View(tensorflow::OpKernelContext* context, Tables* tables) const {
-    std::vector<LookUpIds<Id>> ids;
+    std::vector<LookupIds<Id>> ids;
     TF_RETURN_IF_ERROR(ViewTables(context, &ids));
     TF_RETURN_IF_ERROR(CheckCount("tables of the prepared ids", "table", dims_.size(), ids.size()));
     Pieces<Id> run_ids;
@@ -189,7 +189,7 @@ class CompactIdsOp : public tensorflow::OpKernel {
   // Of a table that sends rows, only the ends of the replicas.
   static void SendSums(const Table& table, const int64_t* row_counts, int64_t num_replicas,
                        Outputs to) {
-    const LookUpIds<Id>& ids = table.ids;
+    const LookupIds<Id>& ids = table.ids;
     int64_t row = 0, kept = 0, end = 0;
     for (int64_t replica = 0; replica < num_replicas; ++replica) {
       for (end += row_counts[replica]; row < end; ++row) {

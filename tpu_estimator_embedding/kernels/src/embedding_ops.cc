@@ -3,7 +3,7 @@
 #include "combine_op.h"
 #include "compact_ids_op.h"
 #include "gather_gradients_op.h"
-#include "look_up_op.h"
+#include "lookup_op.h"
 #include "measured_update_op.h"
 #include "op_definitions.h"
 #include "prepare_ids_op.h"
@@ -23,14 +23,14 @@ namespace {
       CompactIdsOp<Id>);                                                                       \
   REGISTER_KERNEL_BUILDER(                                                                     \
       Name("TpuEmbeddingLookUp").Device(tensorflow::DEVICE_CPU).TypeConstraint<Id>("Tid"),     \
-      LookUpOp<Id>);                                                                           \
+      LookupOp<Id>);                                                                           \
   REGISTER_KERNEL_BUILDER(                                                                     \
       Name("TpuEmbeddingFlatLookUp").Device(tensorflow::DEVICE_CPU).TypeConstraint<Id>("Tid"), \
-      FlatLookUpOp<Id>);                                                                       \
+      FlatLookupOp<Id>);                                                                       \
   REGISTER_KERNEL_BUILDER(Name("TpuEmbeddingJoinedLookUp")                                     \
                               .Device(tensorflow::DEVICE_CPU)                                  \
                               .TypeConstraint<Id>("Tid"),                                      \
-                          JoinedLookUpOp<Id>);                                                 \
+                          JoinedLookupOp<Id>);                                                 \
   REGISTER_KERNEL_BUILDER(                                                                     \
       Name("TpuEmbeddingSortIds").Device(tensorflow::DEVICE_CPU).TypeConstraint<Id>("Tid"),    \
       SortIdsOp<Id>);                                                                          \

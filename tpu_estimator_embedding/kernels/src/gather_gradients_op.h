@@ -29,7 +29,7 @@ class GatherGradientsOp : public tensorflow::OpKernel {
   struct Table {
     bool has_rows = false;
     ExchangedSums sums;         // without values
-    LookUp<int32_t> look_up;    // of gradients of activations, for every run
+    Lookup<int32_t> lookup;    // of gradients of activations, for every run
     const float* scales = nullptr;
     float* factors = nullptr;   // of each id of the runs, if there are scales
   };
@@ -52,7 +52,7 @@ class GatherGradientsOp : public tensorflow::OpKernel {
     TF_RETURN_IF_ERROR(ParallelFor(context, ranges.size(), [&](int64_t i) {
       const RowRange& range = ranges[i];
       const Table& table = tables[range.table];
-      const LookUp<int32_t>& task = table.look_up;
+      const Lookup<int32_t>& task = table.lookup;
       const bool fits =
           table.has_rows ? SumRuns(table, range.begin, range.end)
                          : GatherRows(task.table, task.ids.num_table_rows, task.dim,
@@ -63,7 +63,7 @@ class GatherGradientsOp : public tensorflow::OpKernel {
   }
 
   static int64_t NumFactors(const Table& table) {
-    return table.has_rows && table.scales != nullptr ? table.look_up.ids.num_ids : 0;
+    return table.has_rows && table.scales != nullptr ? table.lookup.ids.num_ids : 0;
   }
 
   static absl::Status View(tensorflow::OpKernelContext* context, Tables* tables) {
@@ -91,41 +91,41 @@ class GatherGradientsOp : public tensorflow::OpKernel {
       const int64_t dim = gradient.dim_size(1);
       TF_RETURN_IF_ERROR(CheckRange("columns of a gradient", dim, 1, kMostColumns));
       Table table = {from.has_rows, {from.num_sent, from.places, nullptr}, {}, nullptr, nullptr};
-      LookUpIds<int32_t>& ids = table.look_up.ids;
+      LookupIds<int32_t>& ids = table.lookup.ids;
       ids = {own[kRows], own[kIds], own[kRuns], run_rows.Take(own[kIds]),
              run_ends.Take(own[kRuns]), run_weights.TakeAllOrNone(own[kWeights], own[kIds]),
              nullptr};
-      table.look_up.dim = dim;
-      table.look_up.stride = dim;
-      table.look_up.table = gradient.flat<float>().data();
+      table.lookup.dim = dim;
+      table.lookup.stride = dim;
+      table.lookup.table = gradient.flat<float>().data();
       table.scales = scales.TakeAllOrNone(own[kScales], own[kRows]);
       tables->push_back(table);
     }
     bool fits = run_ends.is_used_up() && run_rows.is_used_up() && run_weights.is_used_up() &&
                 scales.is_used_up();
-    for (size_t i = 0; fits && i < tables->size(); ++i) fits = IsComplete((*tables)[i].look_up.ids);
+    for (size_t i = 0; fits && i < tables->size(); ++i) fits = IsComplete((*tables)[i].lookup.ids);
     return fits ? absl::OkStatus() : DoNotFit();
   }
 
   static absl::Status Allocate(tensorflow::OpKernelContext* context, Tables* tables,
                                std::vector<RowRange>* ranges) {
     int64_t num_values = 0;
-    for (const Table& table : *tables) num_values += table.sums.num_rows * table.look_up.dim;
+    for (const Table& table : *tables) num_values += table.sums.num_rows * table.lookup.dim;
     tensorflow::Tensor* output;
     TF_RETURN_IF_ERROR(context->allocate_output(0, {num_values}, &output));
     float* values = output->flat<float>().data();
     for (size_t i = 0; i < tables->size(); ++i) {
       Table& table = (*tables)[i];
-      table.look_up.activations = values;
-      values += table.sums.num_rows * table.look_up.dim;
-      AddRanges(i, table.sums.num_rows, table.look_up.dim, ranges);
+      table.lookup.activations = values;
+      values += table.sums.num_rows * table.lookup.dim;
+      AddRanges(i, table.sums.num_rows, table.lookup.dim, ranges);
     }
     return absl::OkStatus();
   }
 
   // Sums the gradients of a range of runs; returns false if something does not fit.
   static bool SumRuns(const Table& table, int64_t begin, int64_t end) {
-    LookUp<int32_t> task = table.look_up;
+    Lookup<int32_t> task = table.lookup;
     if (!IsWithin(task.ids, begin, end)) return false;
     if (table.scales != nullptr) {
       const float* weights = task.ids.weights;

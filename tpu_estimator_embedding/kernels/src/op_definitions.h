@@ -37,7 +37,7 @@ inline absl::Status PrepareIdsShapes(InferenceContext* context) {
   return absl::OkStatus();
 }
 
-inline absl::Status LookUpShapes(InferenceContext* context) {
+inline absl::Status LookupShapes(InferenceContext* context) {
   std::vector<int64_t> dims;
   TF_RETURN_IF_ERROR(context->GetAttr("dims", &dims));
   TF_RETURN_IF_ERROR(CheckCount("dims", "table", context->num_outputs(), dims.size()));
@@ -48,7 +48,7 @@ inline absl::Status LookUpShapes(InferenceContext* context) {
   return absl::OkStatus();
 }
 
-inline absl::Status JoinedLookUpShapes(InferenceContext* context) {
+inline absl::Status JoinedLookupShapes(InferenceContext* context) {
   std::vector<int64_t> dims;
   TF_RETURN_IF_ERROR(context->GetAttr("dims", &dims));
   TF_RETURN_IF_ERROR(CheckAll("dims", dims, 1, kMostColumns));
@@ -130,7 +130,7 @@ REGISTER_OP("TpuEmbeddingPrepareIds")
     .SetShapeFn(tpu_estimator_embedding::PrepareIdsShapes);
 
 // The common inputs of the ops that look up the prepared ids of a host in its tables.
-#define TPU_EMBEDDING_LOOK_UP_OP(name)      \
+#define TPU_EMBEDDING_LOOKUP_OP(name)       \
   REGISTER_OP(name)                         \
     .Input("tables: num_tables * resource") \
     .Input("sizes: int64")                  \
@@ -144,21 +144,21 @@ REGISTER_OP("TpuEmbeddingPrepareIds")
     .Attr("Tid: {int32, int64}")            \
     .SetIsStateful()
 
-TPU_EMBEDDING_LOOK_UP_OP("TpuEmbeddingLookUp")
+TPU_EMBEDDING_LOOKUP_OP("TpuEmbeddingLookUp")
     .Output("activations: num_tables * float")
-    .SetShapeFn(tpu_estimator_embedding::LookUpShapes);
+    .SetShapeFn(tpu_estimator_embedding::LookupShapes);
 
 // Concatenates the activations of all tables.
-TPU_EMBEDDING_LOOK_UP_OP("TpuEmbeddingFlatLookUp")
+TPU_EMBEDDING_LOOKUP_OP("TpuEmbeddingFlatLookUp")
     .Output("activations: float")
     .SetShapeFn(tpu_estimator_embedding::VectorShapes);
 
 // Concatenates the activations of all tables along axis 1; they have as many rows.
-TPU_EMBEDDING_LOOK_UP_OP("TpuEmbeddingJoinedLookUp")
+TPU_EMBEDDING_LOOKUP_OP("TpuEmbeddingJoinedLookUp")
     .Output("activations: float")
-    .SetShapeFn(tpu_estimator_embedding::JoinedLookUpShapes);
+    .SetShapeFn(tpu_estimator_embedding::JoinedLookupShapes);
 
-#undef TPU_EMBEDDING_LOOK_UP_OP
+#undef TPU_EMBEDDING_LOOKUP_OP
 
 // Chooses what a host is sent of its prepared ids, for each of its tables: the ids of the rows of
 // activations that have one there, so that it returns their sums; or, for tables that may, the
@@ -223,7 +223,7 @@ REGISTER_OP("TpuEmbeddingCombine")
     .Attr("num_tables: int >= 1")
     .Attr("num_parts: list(int) >= 1")
     .Attr("dims: list(int) >= 1")
-    .SetShapeFn(tpu_estimator_embedding::LookUpShapes);
+    .SetShapeFn(tpu_estimator_embedding::LookupShapes);
 
 // Makes the gradients of the sums or rows of a host, from those of the activations of its tables.
 // `sent_sizes` and `places` are those of TpuEmbeddingCompactIds, the others those of the prepared

@@ -83,7 +83,7 @@ absl::Status ForEachTable(tensorflow::OpKernelContext* context, const Add& add) 
 // Returns views of what a lookup reads for every table, or an error if sizes and tensors do not
 // match. It does not check the contents of the tensors.
 template <class Id>
-absl::Status ViewTables(tensorflow::OpKernelContext* context, std::vector<LookUpIds<Id>>* tables) {
+absl::Status ViewTables(tensorflow::OpKernelContext* context, std::vector<LookupIds<Id>>* tables) {
   Pieces<Id> ids;
   Pieces<int32_t> row_ends;
   Pieces<float> weights, scales;

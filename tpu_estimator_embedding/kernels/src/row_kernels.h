@@ -13,8 +13,8 @@ namespace tpu_estimator_embedding {
 
 // Looks up rows of activations: row r is scales[r] * sum of weights[i] * table[ids[i]].
 template <class Id>
-struct LookUp {
-  LookUpIds<Id> ids;
+struct Lookup {
+  LookupIds<Id> ids;
   int64_t dim = 0;
   const float* table = nullptr;
   float* activations = nullptr;  // [ids.num_rows, dim]
@@ -59,19 +59,19 @@ struct RowSums {
 
 struct RowKernels {
   const char* level;
-  void (*look_up_32)(const LookUp<int32_t>&, int64_t begin_row, int64_t end_row);
-  void (*look_up_64)(const LookUp<int64_t>&, int64_t begin_row, int64_t end_row);
+  void (*lookup_32)(const Lookup<int32_t>&, int64_t begin_row, int64_t end_row);
+  void (*lookup_64)(const Lookup<int64_t>&, int64_t begin_row, int64_t end_row);
   void (*update_32)(const Update<int32_t>&, const Range&);
   void (*update_64)(const Update<int64_t>&, const Range&);
   // Update, and measure: see measure_rows.h.
   void (*measure_32)(const Update<int32_t>&, const Range&, float* norms, RowSums* sums);
   void (*measure_64)(const Update<int64_t>&, const Range&, float* norms, RowSums* sums);
 
-  void operator()(const LookUp<int32_t>& task, int64_t begin, int64_t end) const {
-    look_up_32(task, begin, end);
+  void operator()(const Lookup<int32_t>& task, int64_t begin, int64_t end) const {
+    lookup_32(task, begin, end);
   }
-  void operator()(const LookUp<int64_t>& task, int64_t begin, int64_t end) const {
-    look_up_64(task, begin, end);
+  void operator()(const Lookup<int64_t>& task, int64_t begin, int64_t end) const {
+    lookup_64(task, begin, end);
   }
   void operator()(const Update<int32_t>& task, const Range& range) const { update_32(task, range); }
   void operator()(const Update<int64_t>& task, const Range& range) const { update_64(task, range); }

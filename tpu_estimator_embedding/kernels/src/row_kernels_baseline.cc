@@ -1,12 +1,12 @@
 // SPDX-License-Identifier: Apache-2.0
-#include "look_up_rows.h"
+#include "lookup_rows.h"
 #include "measure_rows.h"
 #include "row_kernels.h"
 #include "update_rows.h"
 
 namespace tpu_estimator_embedding {
 
-const RowKernels kBaselineKernels = {"baseline", &LookUpRows<int32_t>, &LookUpRows<int64_t>,
+const RowKernels kBaselineKernels = {"baseline", &LookupRows<int32_t>, &LookupRows<int64_t>,
                                      &UpdateRows<int32_t>, &UpdateRows<int64_t>,
                                  &MeasureRows<int32_t>, &MeasureRows<int64_t>};
 

@@ -71,7 +71,7 @@ class SortIdsOp : public tensorflow::OpKernel {
 
   // The sorter never writes to what it reads.
   absl::Status View(tensorflow::OpKernelContext* context, Tables* tables) const {
-    std::vector<LookUpIds<Id>> ids;
+    std::vector<LookupIds<Id>> ids;
     TF_RETURN_IF_ERROR(ViewTables(context, &ids));
     if (ids.size() != partitions_.size()) return DoNotFit();
     std::atomic<bool> fit{true};

@@ -21,7 +21,7 @@ constexpr int64_t kMostInStep = std::numeric_limits<int32_t>::max() - 1024;
 
 // The input of a lookup.
 template <class Id>
-struct LookUpIds {
+struct LookupIds {
   int64_t num_table_rows = 0;  // of this host's part
   int64_t num_ids = 0;
   int64_t num_rows = 0;  // of activations
@@ -65,7 +65,7 @@ struct TableIds {
   int32_t* run_rows = nullptr;
   float* run_weights = nullptr;
 
-  LookUpIds<Id> for_lookup() const {
+  LookupIds<Id> for_lookup() const {
     return {num_table_rows, num_ids, num_rows, ids, row_ends, weights, scales};
   }
   UpdateIds<Id> for_update() const {

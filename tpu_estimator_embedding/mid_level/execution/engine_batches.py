@@ -12,7 +12,7 @@ from tpu_estimator_embedding.engine.enqueue_data import EnqueueData
 from tpu_estimator_embedding.engine.measures import MeasureRecorder
 from tpu_estimator_embedding.engine.partitioned_embedding import (
     PartitionedEmbedding,
-    shard_replicas,
+    prepare_replicas,
 )
 from tpu_estimator_embedding.engine.stacked_activations import stack_gradients
 from tpu_estimator_embedding.engine.step import EnqueueDatas, StepIds
@@ -133,9 +133,9 @@ class EngineBatches:
         return self._delayed.apply(self._engine) if self._delayed else None
 
     def _shard(self, datas: Sequence[EnqueueDatas]) -> StepIds:
-        return shard_replicas(self.plan, [(data, self.layout.batch_size) for data in datas],
-                              training=self._can_train, uniform=True,
-                              on_servers=self._is_on_servers)
+        return prepare_replicas(self.plan, [(data, self.layout.batch_size) for data in datas],
+                                training=self._can_train, uniform=True,
+                                on_servers=self._is_on_servers)
 
     def _example_batch(self) -> StepIds:
         """Returns placeholders with the dtypes and shapes of all batches, in a separate graph."""

@@ -7,7 +7,7 @@ import tensorflow as tf
 
 from tpu_estimator_embedding import checks
 from tpu_estimator_embedding.engine.enqueue_data import EnqueueData
-from tpu_estimator_embedding.engine.step_ids import check_can_train_on_servers, shard_ids
+from tpu_estimator_embedding.engine.step_ids import check_can_train_on_servers, prepare_ids
 from tpu_estimator_embedding.kernels import load
 from tpu_estimator_embedding.plan.embedding_plan import EmbeddingPlan
 
@@ -69,7 +69,7 @@ def _has_kernels(plan: EmbeddingPlan, device: str) -> bool:
         for feature in plan.features}
     with tf.device(device), contextlib.suppress(tf.errors.UnavailableError):
         try:  # a task that is down now has what the others have when it is back
-            shard_ids(plan, none, 0, training=False)
+            prepare_ids(plan, none, 0, training=False)
         except (tf.errors.NotFoundError, tf.errors.InvalidArgumentError):
             return False
     return True

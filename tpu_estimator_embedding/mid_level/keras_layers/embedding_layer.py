@@ -170,7 +170,7 @@ class _EmbeddingLayer(_Layer):
         """
         if serving_config is not None:
             return self._serve(features, weights, serving_config)
-        return self._look_up(features, weights, training)
+        return self._lookup(features, weights, training)
 
     def get_config(self) -> dict[str, Any]:
         """Returns the arguments as plain values, without initializers."""
@@ -188,7 +188,7 @@ class _EmbeddingLayer(_Layer):
                       "optimizer": optimizer_from_dict(config["optimizer"])})
 
     @tf.autograph.experimental.do_not_convert  # Keras converts `call` and the functions it calls
-    def _look_up(self, features: Any, weights: Any, training: bool | None) -> Any:
+    def _lookup(self, features: Any, weights: Any, training: bool | None) -> Any:
         features, is_single = with_batch(features)
         activations = self._tables.lookup(features, weights, tf.convert_to_tensor(self._trap),
                                           training)

@@ -22,7 +22,7 @@ from tpu_estimator_embedding.engine.measures import MeasureRecorder
 from tpu_estimator_embedding.engine.partitioned_embedding import PartitionedEmbedding
 from tpu_estimator_embedding.engine.stacked_activations import split_activations, stack_gradients
 from tpu_estimator_embedding.engine.step import EnqueueDatas, Replicas, StepIds
-from tpu_estimator_embedding.engine.step_ids import shard_replicas
+from tpu_estimator_embedding.engine.step_ids import prepare_replicas
 from tpu_estimator_embedding.mid_level.config.structure import (
     check_structure,
     named_features,
@@ -121,8 +121,8 @@ class LayerTables(tf.__internal__.tracking.Trackable):
                                 self._recorder),
             ({path: given.data for path, given in inputs.items()}, batch_size),
             is_for_export=training is not True)
-        stacked, ids = call.embedding.look_up([call.datas], training=trains,
-                                              is_for_export=call.is_for_export)
+        stacked, ids = call.embedding.lookup([call.datas], training=trains,
+                                             is_for_export=call.is_for_export)
         by_path = split_activations(plan, stacked, batch_size)
         flat = [_reshape(by_path[path], inputs[path]) for path in self._features]
         if trains:
@@ -221,7 +221,7 @@ class LayerTables(tf.__internal__.tracking.Trackable):
             call.embedding.update(datas, ids, update, is_for_export=call.is_for_export)
             return
         if ids is None:
-            ids = shard_replicas(engine.plan, datas, training=True, uniform=True)
+            ids = prepare_replicas(engine.plan, datas, training=True, uniform=True)
         key = (engine.plan.features, ids.is_native)
         if key not in self._delayed:
             with outside_strategies():
@@ -258,7 +258,7 @@ def _example(plan: EmbeddingPlan, replicas: Replicas, *, portable: bool) -> Step
                 return leaf
             shape = leaf.shape.as_list()
             return tf.compat.v1.placeholder(leaf.dtype, [None, *shape[1:]] if shape else [])
-        return shard_replicas(plan, [
+        return prepare_replicas(plan, [
             (tf.nest.map_structure(example, data), tf.compat.v1.placeholder(tf.int64, []))
             for data, _ in replicas], training=True, portable=portable, uniform=True)
 

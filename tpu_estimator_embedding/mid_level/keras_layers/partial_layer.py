@@ -143,7 +143,7 @@ class _PartialLayer(_Layer):
             ValueError: if the features are not those of feature_config, or an input is invalid.
             tf.errors.InvalidArgumentError: if an id is not in the vocabulary.
         """
-        return self._look_up(inputs, training)
+        return self._lookup(inputs, training)
 
     def get_config(self) -> dict[str, Any]:
         """Returns the arguments as plain values, without initializers."""
@@ -162,9 +162,9 @@ class _PartialLayer(_Layer):
                       "optimizer": optimizer_from_dict(config["optimizer"])})
 
     @tf.autograph.experimental.do_not_convert  # Keras converts `call` and the functions it calls
-    def _look_up(self, inputs: dict[str, Any], training: bool | None) -> dict[str, Any]:
+    def _lookup(self, inputs: dict[str, Any], training: bool | None) -> dict[str, Any]:
         check_structure("inputs", self._settings.feature_config, dict(inputs))
-        outputs = {name: self._look_up_small(name, inputs[name]) for name in self._small_layers}
+        outputs = {name: self._lookup_small(name, inputs[name]) for name in self._small_layers}
         if self._tpu_embedding is not None:
             outputs.update(self._tpu_embedding(
                 {name: value for name, value in inputs.items() if name not in outputs},
@@ -189,7 +189,7 @@ class _PartialLayer(_Layer):
                 self._track_trackable(layer, f"small_{names[id(table)]}")
         return {name: layers[id(feature.table)] for name, feature in features.items()}
 
-    def _look_up_small(self, name: str, value: Any) -> Tensor:
+    def _lookup_small(self, name: str, value: Any) -> Tensor:
         layer, feature = self._small_layers[name], self._settings.feature_config[name]
         combines = self._settings.combine_small_tables
         if isinstance(value, tf.SparseTensor | tf.RaggedTensor):

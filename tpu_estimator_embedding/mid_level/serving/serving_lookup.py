@@ -62,17 +62,17 @@ def serving_embedding_lookup(inputs: Any, weights: Any,
         tf.nest.assert_same_structure(inputs, weights)
         flat_weights = tf.nest.flatten(weights)
     return tf.nest.pack_sequence_as(inputs, [
-        _look_up(path, value, weight, tables[features[path].table], features[path])
+        _lookup(path, value, weight, tables[features[path].table], features[path])
         for (path, value), weight in zip(leaves, flat_weights, strict=True)])
 
 
-def _look_up(path: str, value: Any, weights: Any, table: tf.Variable,
-             config: FeatureConfig) -> Tensor:
+def _lookup(path: str, value: Any, weights: Any, table: tf.Variable,
+            config: FeatureConfig) -> Tensor:
     check_input(path, config, value, weights)
     if isinstance(value, tf.RaggedTensor):
-        return _look_up_ragged(path, value, weights, table, config)
+        return _lookup_ragged(path, value, weights, table, config)
     if isinstance(value, tf.SparseTensor):
-        return _look_up_sparse(path, value, weights, table, config)
+        return _lookup_sparse(path, value, weights, table, config)
     return tf.nn.embedding_lookup(table, value)
 
 
@@ -97,8 +97,8 @@ def check_input(path: str, config: FeatureConfig, value: Any, weights: Any) -> N
         "feature but a dense tensor was passed.", "Pass a SparseTensor or RaggedTensor.")
 
 
-def _look_up_sparse(path: str, value: tf.SparseTensor, weights: tf.SparseTensor | None,
-                    table: tf.Variable, config: FeatureConfig) -> Tensor:
+def _lookup_sparse(path: str, value: tf.SparseTensor, weights: tf.SparseTensor | None,
+                   table: tf.Variable, config: FeatureConfig) -> Tensor:
     rank = value.shape.rank
     checks.check(rank is None or rank >= 2, f"rank of the sparse input of feature {path!r}",
                  "at least 2", rank)
@@ -110,12 +110,12 @@ def _look_up_sparse(path: str, value: tf.SparseTensor, weights: tf.SparseTensor 
         return tf.scatter_nd(kept.indices, tf.gather(table, kept.values),
                              tf.stack([batch_size, length, config.table.dim]))
     is_plain = not config.validate_weights_and_indices and rank == 2
-    look_up = tf.nn.embedding_lookup_sparse if is_plain else tf.nn.safe_embedding_lookup_sparse
-    return look_up(table, value, weights, combiner=config.table.combiner)
+    lookup = tf.nn.embedding_lookup_sparse if is_plain else tf.nn.safe_embedding_lookup_sparse
+    return lookup(table, value, weights, combiner=config.table.combiner)
 
 
-def _look_up_ragged(path: str, value: tf.RaggedTensor, weights: tf.RaggedTensor | None,
-                    table: tf.Variable, config: FeatureConfig) -> Tensor:
+def _lookup_ragged(path: str, value: tf.RaggedTensor, weights: tf.RaggedTensor | None,
+                   table: tf.Variable, config: FeatureConfig) -> Tensor:
     checks.check_with_sentence(
         value.shape.rank == 2,
         f"Only rank 2 ragged tensor is supported, but got rank {value.shape.rank}",

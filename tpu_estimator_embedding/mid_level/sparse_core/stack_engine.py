@@ -136,8 +136,8 @@ class StackEngine:
                     name: DelayedUpdate(stack.engine.plan, self._example(name))
                     for name, stack in self._of_arrays.items()}
 
-    def look_up_features(self, datas: EnqueueDatas,
-                         to_partitions: ToPartitions) -> tuple[dict[str, Tensor], Partitions]:
+    def lookup_features(self, datas: EnqueueDatas,
+                        to_partitions: ToPartitions) -> tuple[dict[str, Tensor], Partitions]:
         """Looks up the ids of the features of one replica.
 
         Args:
@@ -151,7 +151,7 @@ class StackEngine:
         prepared: dict[str, tuple[Tensor, ...]] = {}
         for name, stack in self._of_features.items():
             with tf.control_dependencies(self._applied(name) if is_sequential() else []):
-                found, ids = stack.look_up([_of_plan(stack, datas)], training=self._prepares)
+                found, ids = stack.lookup([_of_plan(stack, datas)], training=self._prepares)
             stacked |= found
             prepared[name] = self._prepared(name, ids)
         with tf.control_dependencies(list(stacked.values())):
@@ -163,14 +163,14 @@ class StackEngine:
             for name in self._stacks.stacks}
         return self._split(stacked), preserved
 
-    def look_up(self, partitions: Partitions) -> tuple[dict[str, Tensor], Partitions]:
-        """Looks up the ids of given arrays; see `look_up_features` for the result."""
+    def lookup(self, partitions: Partitions) -> tuple[dict[str, Tensor], Partitions]:
+        """Looks up the ids of given arrays; see `lookup_features` for the result."""
         activations: dict[str, Tensor] = {}
         preserved = {}
         for name, stack in self._of_arrays.items():
             ids = self._read(name, partitions[name])
             with tf.control_dependencies(self._applied(name) if is_sequential() else []):
-                stacked, step_ids = stack.look_up([ids.inputs], training=self._prepares)
+                stacked, step_ids = stack.lookup([ids.inputs], training=self._prepares)
             activations |= split_cores(self._stacks, name, stacked[name])
             preserved[name] = PreservedIds(
                 **fields_of(ids), features=(), inputs=ids.inputs,

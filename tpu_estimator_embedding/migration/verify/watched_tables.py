@@ -55,7 +55,7 @@ class WatchedTables:
         """Whether the variables lack the last update."""
         return self.plan is not None and self.plan.pipelined
 
-    def look_up(self, features: Mapping[str, Any]) -> None:
+    def lookup(self, features: Mapping[str, Any]) -> None:
         """Records activations when they are computed; of several replicas the first one's."""
         context = tf.distribute.get_replica_context()
         if context and tf.get_static_value(context.replica_id_in_sync_group):
@@ -105,7 +105,7 @@ def watching(found: list[WatchedTables]) -> Iterator[None]:
 
     def dequeue(original: Any, self: Any, *args: Any, **kwargs: Any) -> Any:
         activations = original(self, *args, **kwargs)
-        of[id(self)].look_up(dict(named_values(activations)))
+        of[id(self)].lookup(dict(named_values(activations)))
         return activations
 
     def apply_gradients(original: Any, self: Any, *args: Any, **kwargs: Any) -> None:
@@ -122,7 +122,7 @@ def watching(found: list[WatchedTables]) -> Iterator[None]:
                training: Any) -> Any:
         activations = original(self, features, weights, trap, training)
         if training is not False:
-            of[id(self)].look_up(dict(named_values(activations)))
+            of[id(self)].lookup(dict(named_values(activations)))
         return activations
 
     def updated(original: Any, self: Any, *args: Any, **kwargs: Any) -> None:
@@ -190,7 +190,7 @@ def _watch(found: list[WatchedTables], stack: contextlib.ExitStack) -> None:
     def looked_up(original: Any, layer: Any, *args: Any, **kwargs: Any) -> Any:
         activations = original(layer, *args, **kwargs)
         if id(layer) in of and isinstance(activations, Mapping):
-            of[id(layer)].watched.look_up(activations)
+            of[id(layer)].watched.lookup(activations)
         return activations
 
     def applied(original: Any, optimizer: Any, gradients: Any, variables: Any = None,

@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 // Sums rows of a table into activations.
-#ifndef TPU_ESTIMATOR_EMBEDDING_LOOK_UP_ROWS_H_
-#define TPU_ESTIMATOR_EMBEDDING_LOOK_UP_ROWS_H_
+#ifndef TPU_ESTIMATOR_EMBEDDING_LOOKUP_ROWS_H_
+#define TPU_ESTIMATOR_EMBEDDING_LOOKUP_ROWS_H_
 
 #include "blocks.h"
 #include "row_kernels.h"
@@ -10,12 +10,12 @@ namespace tpu_estimator_embedding {
 namespace {
 
 // Prefetch distance: far enough to hide memory latency, near enough for the row to stay in cache.
-constexpr int32_t kLookUpAhead = 64;
+constexpr int32_t kLookupAhead = 64;
 
 // Computes the columns of a row of activations, block by block.
 template <class Id>
 struct SumColumns {
-  const LookUp<Id>& task;
+  const Lookup<Id>& task;
   int32_t begin, end;  // ids of the row
   float scale;
   float* row;
@@ -37,17 +37,17 @@ struct SumColumns {
 };
 
 template <class Id>
-void LookUpRows(const LookUp<Id>& given, int64_t begin_row, int64_t end_row) {
-  const LookUp<Id> task = given;
-  const LookUpIds<Id>& ids = task.ids;
+void LookupRows(const Lookup<Id>& given, int64_t begin_row, int64_t end_row) {
+  const Lookup<Id> task = given;
+  const LookupIds<Id>& ids = task.ids;
   const int32_t last = begin_row < end_row ? ids.row_ends[end_row - 1] : 0;
   int32_t begin = begin_row == 0 ? 0 : ids.row_ends[begin_row - 1];
-  for (int32_t i = begin; i < last && i < begin + kLookUpAhead; ++i) {
+  for (int32_t i = begin; i < last && i < begin + kLookupAhead; ++i) {
     Prefetch(task.table + static_cast<int64_t>(ids.ids[i]) * task.dim, task.dim);
   }
   for (int64_t row = begin_row; row < end_row; ++row) {
     const int32_t end = ids.row_ends[row];
-    for (int32_t i = begin + kLookUpAhead; i < last && i < end + kLookUpAhead; ++i) {
+    for (int32_t i = begin + kLookupAhead; i < last && i < end + kLookupAhead; ++i) {
       Prefetch(task.table + static_cast<int64_t>(ids.ids[i]) * task.dim, task.dim);
     }
     const float scale = ids.scales == nullptr ? 1.0f : ids.scales[row];
@@ -60,4 +60,4 @@ void LookUpRows(const LookUp<Id>& given, int64_t begin_row, int64_t end_row) {
 }  // namespace
 }  // namespace tpu_estimator_embedding
 
-#endif  // TPU_ESTIMATOR_EMBEDDING_LOOK_UP_ROWS_H_
+#endif  // TPU_ESTIMATOR_EMBEDDING_LOOKUP_ROWS_H_

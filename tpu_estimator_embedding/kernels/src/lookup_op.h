@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 // The op that looks up all tables of a host.
-#ifndef TPU_ESTIMATOR_EMBEDDING_LOOK_UP_OP_H_
-#define TPU_ESTIMATOR_EMBEDDING_LOOK_UP_OP_H_
+#ifndef TPU_ESTIMATOR_EMBEDDING_LOOKUP_OP_H_
+#define TPU_ESTIMATOR_EMBEDDING_LOOKUP_OP_H_
 
 #include <atomic>
 #include <vector>
@@ -15,9 +15,9 @@
 namespace tpu_estimator_embedding {
 
 template <class Id>
-class LookUpOp : public tensorflow::OpKernel {
+class LookupOp : public tensorflow::OpKernel {
  public:
-  explicit LookUpOp(tensorflow::OpKernelConstruction* construction) : OpKernel(construction) {
+  explicit LookupOp(tensorflow::OpKernelConstruction* construction) : OpKernel(construction) {
     OP_REQUIRES_OK(construction, Read(construction));
   }
 
@@ -28,9 +28,9 @@ class LookUpOp : public tensorflow::OpKernel {
  protected:
   // Allocates the outputs, and lets the tasks write to them.
   virtual absl::Status Allocate(tensorflow::OpKernelContext* context,
-                                std::vector<LookUp<Id>>* tasks) const {
+                                std::vector<Lookup<Id>>* tasks) const {
     for (size_t i = 0; i < tasks->size(); ++i) {
-      LookUp<Id>& task = (*tasks)[i];
+      Lookup<Id>& task = (*tasks)[i];
       tensorflow::TensorShape shape;
       TF_RETURN_IF_ERROR(
           tensorflow::TensorShape::BuildTensorShape({task.ids.num_rows, task.dim}, &shape));
@@ -43,7 +43,7 @@ class LookUpOp : public tensorflow::OpKernel {
 
  private:
   struct Share {
-    const LookUp<Id>* task;
+    const Lookup<Id>* task;
     int64_t begin_row, end_row;
   };
 
@@ -60,11 +60,11 @@ class LookUpOp : public tensorflow::OpKernel {
   absl::Status Run(tensorflow::OpKernelContext* context) const {
     tensorflow::OpInputList inputs;
     TF_RETURN_IF_ERROR(context->input_list("tables", &inputs));
-    std::vector<LookUpIds<Id>> ids;
+    std::vector<LookupIds<Id>> ids;
     TF_RETURN_IF_ERROR(View(context, &ids));
     LockedVariables variables(Access::kRead);
     TF_RETURN_IF_ERROR(variables.Lock(context, inputs));
-    std::vector<LookUp<Id>> tasks(ids.size());
+    std::vector<Lookup<Id>> tasks(ids.size());
     for (size_t i = 0; i < ids.size(); ++i) {
       TF_RETURN_IF_ERROR(variables.CheckShape(i, ids[i].num_table_rows, dims_[i]));
       tasks[i] = {ids[i], dims_[i], variables.data(i), nullptr, dims_[i]};
@@ -74,8 +74,8 @@ class LookUpOp : public tensorflow::OpKernel {
   }
 
   // Returns the ids of the tables that are looked up, a subset of the prepared ones.
-  absl::Status View(tensorflow::OpKernelContext* context, std::vector<LookUpIds<Id>>* ids) const {
-    std::vector<LookUpIds<Id>> prepared;
+  absl::Status View(tensorflow::OpKernelContext* context, std::vector<LookupIds<Id>>* ids) const {
+    std::vector<LookupIds<Id>> prepared;
     TF_RETURN_IF_ERROR(ViewTables(context, &prepared));
     TF_RETURN_IF_ERROR(CheckAll("positions", positions_, 0, prepared.size() - 1));
     for (int64_t position : positions_) ids->push_back(prepared[position]);
@@ -83,13 +83,13 @@ class LookUpOp : public tensorflow::OpKernel {
   }
 
   static absl::Status RunTasks(tensorflow::OpKernelContext* context,
-                               const std::vector<LookUp<Id>>& tasks) {
+                               const std::vector<Lookup<Id>>& tasks) {
     int64_t total = 0;
-    for (const LookUp<Id>& task : tasks) total += Cost(task);
+    for (const Lookup<Id>& task : tasks) total += Cost(task);
     const int num_threads = NumThreads(context, total / kFloatsPerNanosecond);
     const int64_t cost_of_share = total / (kSharesPerThread * num_threads) + 1;
     std::vector<Share> shares;
-    for (const LookUp<Id>& task : tasks) {
+    for (const Lookup<Id>& task : tasks) {
       const int64_t rows = task.ids.num_rows, count = Cost(task) / cost_of_share + 1;
       for (int64_t i = 0; i < count; ++i) {
         const Share share = {&task, rows * i / count, rows * (i + 1) / count};
@@ -110,7 +110,7 @@ class LookUpOp : public tensorflow::OpKernel {
   }
 
   // In floats that are read or written.
-  static int64_t Cost(const LookUp<Id>& task) {
+  static int64_t Cost(const Lookup<Id>& task) {
     return (task.ids.num_ids + task.ids.num_rows) * task.dim;
   }
 
@@ -122,22 +122,22 @@ class LookUpOp : public tensorflow::OpKernel {
 
 // Concatenates the activations of all tables into one tensor, for the way to another task.
 template <class Id>
-class FlatLookUpOp : public LookUpOp<Id> {
+class FlatLookupOp : public LookupOp<Id> {
  public:
-  explicit FlatLookUpOp(tensorflow::OpKernelConstruction* construction)
-      : LookUpOp<Id>(construction) {}
+  explicit FlatLookupOp(tensorflow::OpKernelConstruction* construction)
+      : LookupOp<Id>(construction) {}
 
  protected:
   absl::Status Allocate(tensorflow::OpKernelContext* context,
-                        std::vector<LookUp<Id>>* tasks) const override {
+                        std::vector<Lookup<Id>>* tasks) const override {
     int64_t num_values = 0;
-    for (const LookUp<Id>& task : *tasks) num_values += task.ids.num_rows * task.dim;
+    for (const Lookup<Id>& task : *tasks) num_values += task.ids.num_rows * task.dim;
     tensorflow::TensorShape shape;
     TF_RETURN_IF_ERROR(tensorflow::TensorShape::BuildTensorShape({num_values}, &shape));
     tensorflow::Tensor* activations;
     TF_RETURN_IF_ERROR(context->allocate_output(0, shape, &activations));
     float* next = activations->flat<float>().data();
-    for (LookUp<Id>& task : *tasks) {
+    for (Lookup<Id>& task : *tasks) {
       task.activations = next;
       next += task.ids.num_rows * task.dim;
     }
@@ -147,17 +147,17 @@ class FlatLookUpOp : public LookUpOp<Id> {
 
 // Concatenates the activations of all tables along axis 1: one row per sample.
 template <class Id>
-class JoinedLookUpOp : public LookUpOp<Id> {
+class JoinedLookupOp : public LookupOp<Id> {
  public:
-  explicit JoinedLookUpOp(tensorflow::OpKernelConstruction* construction)
-      : LookUpOp<Id>(construction) {}
+  explicit JoinedLookupOp(tensorflow::OpKernelConstruction* construction)
+      : LookupOp<Id>(construction) {}
 
  protected:
   absl::Status Allocate(tensorflow::OpKernelContext* context,
-                        std::vector<LookUp<Id>>* tasks) const override {
+                        std::vector<Lookup<Id>>* tasks) const override {
     const int64_t num_rows = tasks->front().ids.num_rows;
     int64_t num_columns = 0;
-    for (const LookUp<Id>& task : *tasks) {
+    for (const Lookup<Id>& task : *tasks) {
       if (task.ids.num_rows != num_rows) return DoNotFit();
       num_columns += task.dim;
     }
@@ -166,7 +166,7 @@ class JoinedLookUpOp : public LookUpOp<Id> {
     tensorflow::Tensor* activations;
     TF_RETURN_IF_ERROR(context->allocate_output(0, shape, &activations));
     float* next = activations->flat<float>().data();
-    for (LookUp<Id>& task : *tasks) {
+    for (Lookup<Id>& task : *tasks) {
       task.activations = next;
       task.stride = num_columns;
       next += task.dim;
@@ -177,4 +177,4 @@ class JoinedLookUpOp : public LookUpOp<Id> {
 
 }  // namespace tpu_estimator_embedding
 
-#endif  // TPU_ESTIMATOR_EMBEDDING_LOOK_UP_OP_H_
+#endif  // TPU_ESTIMATOR_EMBEDDING_LOOKUP_OP_H_
