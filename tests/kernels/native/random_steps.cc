@@ -226,8 +226,8 @@ void CheckLargestEntries() {
   ScratchPool scratch;
   RunSorter<int64_t> sorter(table, Cores(), 3, &scratch);
   for (int64_t i = 0; i < sorter.num_shares(); ++i) sorter.Count(i);
-  sorter.MakeRoom();
-  for (int64_t i = 0; i < sorter.num_shares(); ++i) sorter.Deal(i);
+  sorter.ComputeRanges();
+  for (int64_t i = 0; i < sorter.num_shares(); ++i) sorter.Scatter(i);
   for (int64_t i = 0; i < sorter.num_shares(); ++i) sorter.Sort(i);
   Require(sorter.num_shares() == 3 && sorter.num_runs() == kDistinct, "wrong runs", 0,
           kBaselineKernels);

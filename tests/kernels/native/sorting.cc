@@ -110,11 +110,12 @@ void CountWork(int num_threads) {
   const int64_t shares = sorter.num_shares(), alone = num_read;
   const int64_t counted =
       MostOf(num_threads, shares, num_read, [&](int64_t i) { sorter.Count(i); });
-  sorter.MakeRoom();
-  const int64_t dealt = MostOf(num_threads, shares, num_read, [&](int64_t i) { sorter.Deal(i); });
+  sorter.ComputeRanges();
+  const int64_t scattered =
+      MostOf(num_threads, shares, num_read, [&](int64_t i) { sorter.Scatter(i); });
   const int64_t sorted =
       MostOf(num_threads, shares, num_sorted, [&](int64_t i) { sorter.Sort(i); });
-  std::printf("%d %lld %lld\n", num_threads, static_cast<long long>(alone + counted + dealt),
+  std::printf("%d %lld %lld\n", num_threads, static_cast<long long>(alone + counted + scattered),
               static_cast<long long>(sorted));
 }
 
@@ -123,8 +124,8 @@ std::vector<int32_t> Sorted(Ids<int32_t>* ids, ScratchPool* scratch) {
   RunSorter<int32_t> sorter(ids->table, Cores(), kThreads, scratch);
   const int64_t shares = sorter.num_shares();
   FromThreads(kThreads, shares, [&](int64_t i) { sorter.Count(i); });
-  sorter.MakeRoom();
-  FromThreads(kThreads, shares, [&](int64_t i) { sorter.Deal(i); });
+  sorter.ComputeRanges();
+  FromThreads(kThreads, shares, [&](int64_t i) { sorter.Scatter(i); });
   FromThreads(kThreads, shares, [&](int64_t i) { sorter.Sort(i); });
   std::vector<int32_t> run_ids(sorter.num_runs()), run_ends(run_ids.size());
   FromThreads(kThreads, shares,

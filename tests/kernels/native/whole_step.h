@@ -169,8 +169,8 @@ class Step {
     };
     if (sorter.is_shared()) {
       for_each(&RunSorter<Id>::Count);
-      sorter.MakeRoom();
-      for_each(&RunSorter<Id>::Deal);
+      sorter.ComputeRanges();
+      for_each(&RunSorter<Id>::Scatter);
     }
     for_each(&RunSorter<Id>::Sort);
     table.num_runs = sorter.num_runs();

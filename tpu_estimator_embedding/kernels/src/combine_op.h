@@ -151,9 +151,9 @@ class CombineOp : public tensorflow::OpKernel {
     const int64_t first = std::max<int64_t>(range.begin - 1, 0);
     task.ids.row_ends += first;
     if (task.ids.scales != nullptr) task.ids.scales += first;
-    const ScratchPool::Room room =
+    const ScratchPool::Buffer buffer =
         scratch_.Take((RowsOfShare(task.dim) + 1) * task.dim * sizeof(float));
-    task.activations = room.as<float>();
+    task.activations = buffer.as<float>();
     task.stride = task.dim;
     BestRowKernels()(task, range.begin - first, range.end - first);
     const float* from = task.activations + (range.begin - first) * task.dim;

@@ -17,8 +17,8 @@ class DistinctIds {
   DistinctIds(const Id* ids, int64_t count, ScratchPool* scratch) {
     while ((int64_t{1} << log2_size_) < 2 * count) ++log2_size_;
     const int64_t size = int64_t{1} << log2_size_;
-    room_ = scratch->Take(size * sizeof(Entry));
-    entries_ = room_.template as<Entry>();
+    buffer_ = scratch->Take(size * sizeof(Entry));
+    entries_ = buffer_.template as<Entry>();
     std::fill_n(entries_, size, Entry{0, kNone});
     for (int64_t i = 0; i < count; ++i) {
       int64_t at = Home(ids[i]);
@@ -49,7 +49,7 @@ class DistinctIds {
   int64_t Next(int64_t at) const { return (at + 1) & ((int64_t{1} << log2_size_) - 1); }
 
   int log2_size_ = 1;
-  ScratchPool::Room room_;
+  ScratchPool::Buffer buffer_;
   Entry* entries_;
 };
 

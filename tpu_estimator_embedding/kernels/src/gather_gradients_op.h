@@ -29,7 +29,7 @@ class GatherGradientsOp : public tensorflow::OpKernel {
   struct Table {
     bool has_rows = false;
     ExchangedSums sums;         // without values
-    Lookup<int32_t> lookup;    // of gradients of activations, for every run
+    Lookup<int32_t> lookup;     // of gradients of activations, for every run
     const float* scales = nullptr;
     float* factors = nullptr;   // of each id of the runs, if there are scales
   };
@@ -40,8 +40,8 @@ class GatherGradientsOp : public tensorflow::OpKernel {
     TF_RETURN_IF_ERROR(View(context, &tables));
     int64_t num_factors = 0;
     for (const Table& table : tables) num_factors += NumFactors(table);
-    const ScratchPool::Room room = scratch_.Take(num_factors * sizeof(float));
-    float* factors = room.as<float>();
+    const ScratchPool::Buffer buffer = scratch_.Take(num_factors * sizeof(float));
+    float* factors = buffer.as<float>();
     for (Table& table : tables) {
       table.factors = factors;
       factors += NumFactors(table);

@@ -100,8 +100,8 @@ void ForEachKey(const TableIds<Id> table, const Cores& cores, int64_t begin, int
 template <class Word>
 class EntrySorter {
  public:
-  EntrySorter(Word* entries, Word* room, int64_t size, int key_bits, int place_bits)
-      : from_(entries), to_(room), size_(size), key_bits_(key_bits), place_bits_(place_bits) {}
+  EntrySorter(Word* entries, Word* buffer, int64_t size, int key_bits, int place_bits)
+      : from_(entries), to_(buffer), size_(size), key_bits_(key_bits), place_bits_(place_bits) {}
 
   // Sorts by key, least significant digit first; returns a pointer to the result. Every pass is
   // stable, and entries are created in the order of their places.
@@ -205,7 +205,7 @@ void RunSorter<Id>::Count(int64_t i) {
 }
 
 template <class Id>
-void RunSorter<Id>::MakeRoom() {
+void RunSorter<Id>::ComputeRanges() {
   share_ends_.reserve(num_shares());
   int64_t end = 0;
   for (int64_t share = 0; share < num_shares(); ++share) {
@@ -217,11 +217,11 @@ void RunSorter<Id>::MakeRoom() {
     }
     share_ends_.push_back(end);
   }
-  TakeRoom();
+  AllocateEntries();
 }
 
 template <class Id>
-void RunSorter<Id>::TakeRoom() {
+void RunSorter<Id>::AllocateEntries() {
   const int64_t num_bytes = WithWord([](auto word) { return static_cast<int64_t>(sizeof(word)); });
   entries_ = scratch_->Take(2 * table_.num_ids * num_bytes);
   if (table_.weights != nullptr) rows_ = scratch_->Take(table_.num_ids * sizeof(int32_t));
@@ -249,7 +249,7 @@ void RunSorter<Id>::MakeEntries(int64_t begin, int64_t end, const Place& place) 
 }
 
 template <class Id>
-void RunSorter<Id>::Deal(int64_t i) {
+void RunSorter<Id>::Scatter(int64_t i) {
   int64_t* const next = &counts_[i * num_shares()];
   const uint16_t* const shares = shares_.template as<uint16_t>();
   WithWord([&](auto word) {
@@ -260,7 +260,7 @@ void RunSorter<Id>::Deal(int64_t i) {
 
 template <class Id>
 void RunSorter<Id>::Sort(int64_t i) {
-  if (!is_shared()) TakeRoom();
+  if (!is_shared()) AllocateEntries();
   WithWord([&](auto word) {
     using Word = decltype(word);
     if (!is_shared()) MakeEntries<Word>(0, table_.num_ids, [](int64_t id) { return id; });

@@ -26,9 +26,9 @@ struct Cores {
 // A share is a range of ids. The runs do not depend on the number of shares; the order of the
 // gradients within a run is that of the rows of activations.
 // Call each step once for every i below num_shares(), from any thread, after the previous step is
-// complete: Count, Deal, Sort, and CopyRuns. Count and Deal process one part of the ids each, and
-// Sort one share, so that the work per thread falls with the number of threads. A single share
-// needs neither Count nor Deal.
+// complete: Count, Scatter, Sort, and CopyRuns. Count and Scatter process one part of the ids each,
+// and Sort one share, so that the work per thread falls with the number of threads. A single share
+// needs neither Count nor Scatter.
 template <class Id>
 class RunSorter {
  public:
@@ -40,10 +40,10 @@ class RunSorter {
 
   // Finds the share of every id of part i, and counts the ids of each share.
   void Count(int64_t i);
-  // Computes the range of every share. Call it once, between Count and Deal.
-  void MakeRoom();
+  // Computes the range of every share. Call it once, between Count and Scatter.
+  void ComputeRanges();
   // Moves the ids of part i to their shares.
-  void Deal(int64_t i);
+  void Scatter(int64_t i);
   // Fills the runs of share i, at the positions of its ids among all sorted ids.
   void Sort(int64_t i);
 
@@ -52,7 +52,7 @@ class RunSorter {
   void CopyRuns(int64_t i, Id* run_ids, int32_t* run_ends) const;
 
  private:
-  void TakeRoom();
+  void AllocateEntries();
   // Calls work(number) with a number of the entries' type.
   template <class Work>
   auto WithWord(const Work& work) const;
@@ -72,9 +72,9 @@ class RunSorter {
   std::vector<int64_t> counts_;      // [part, share]; later each part's next position in a share
   std::vector<int64_t> share_ends_;  // among all ids
   std::vector<int64_t> run_counts_;  // of each share
-  ScratchPool::Room shares_;         // of each id
-  ScratchPool::Room entries_;        // two buffers: each pass sorts from one to the other
-  ScratchPool::Room rows_;           // of each id that has a weight
+  ScratchPool::Buffer shares_;       // of each id
+  ScratchPool::Buffer entries_;      // two buffers: each pass sorts from one to the other
+  ScratchPool::Buffer rows_;         // of each id that has a weight
 };
 
 }  // namespace tpu_estimator_embedding

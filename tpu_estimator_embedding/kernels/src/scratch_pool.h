@@ -18,17 +18,17 @@ namespace tpu_estimator_embedding {
 class ScratchPool {
  public:
   // Uninitialized memory, returned to the pool by the destructor. It must not outlive the pool.
-  class Room {
+  class Buffer {
    public:
-    Room() = default;
-    Room(Room&& other) noexcept { *this = std::move(other); }
-    Room& operator=(Room&& other) noexcept {
+    Buffer() = default;
+    Buffer(Buffer&& other) noexcept { *this = std::move(other); }
+    Buffer& operator=(Buffer&& other) noexcept {
       std::swap(pool_, other.pool_);
       std::swap(block_, other.block_);
       std::swap(num_bytes_, other.num_bytes_);
       return *this;
     }
-    ~Room() {
+    ~Buffer() {
       if (pool_ != nullptr) pool_->Return(std::move(block_), num_bytes_);
     }
 
@@ -49,28 +49,28 @@ class ScratchPool {
   };
 
   // Throws std::bad_alloc if there is no memory.
-  Room Take(int64_t num_bytes) {
+  Buffer Take(int64_t num_bytes) {
     constexpr int64_t kWord = sizeof(unsigned __int128);
-    Room room;
-    room.block_ = TakeFree(num_bytes);
-    if (room.block_.words == nullptr) {
+    Buffer buffer;
+    buffer.block_ = TakeFree(num_bytes);
+    if (buffer.block_.words == nullptr) {
       const int64_t num_words = num_bytes / kWord + 1;
-      room.block_ = {std::unique_ptr<unsigned __int128[]>(new unsigned __int128[num_words]),
+      buffer.block_ = {std::unique_ptr<unsigned __int128[]>(new unsigned __int128[num_words]),
                      num_words * kWord};
     }
-    room.pool_ = this;
-    room.num_bytes_ = num_bytes;
+    buffer.pool_ = this;
+    buffer.num_bytes_ = num_bytes;
     std::lock_guard<std::mutex> lock(mutex_);
     in_use_ += num_bytes;
     peak_ = std::max(peak_, in_use_);
-    return room;
+    return buffer;
   }
 
   // Ends a step: frees unneeded memory.
   void Trim() {
     std::lock_guard<std::mutex> lock(mutex_);
     int64_t kept = in_use_;
-    const auto is_too_much = [&](const Room::Block& block) {
+    const auto is_too_much = [&](const Buffer::Block& block) {
       kept += block.num_bytes;
       const bool is_kept = kept <= 2 * peak_;
       if (!is_kept) kept -= block.num_bytes;
@@ -84,18 +84,18 @@ class ScratchPool {
   int64_t num_free_bytes() {
     std::lock_guard<std::mutex> lock(mutex_);
     int64_t total = 0;
-    for (const Room::Block& block : free_) total += block.num_bytes;
+    for (const Buffer::Block& block : free_) total += block.num_bytes;
     return total;
   }
 
  private:
   // Returns the most recently used block that is large enough: it may be in the cache. If there is
   // none, a new block replaces one that is too small.
-  Room::Block TakeFree(int64_t num_bytes) {
+  Buffer::Block TakeFree(int64_t num_bytes) {
     std::lock_guard<std::mutex> lock(mutex_);
     for (size_t i = free_.size(); i-- > 0;) {
       if (free_[i].num_bytes < num_bytes) continue;
-      Room::Block block = std::move(free_[i]);
+      Buffer::Block block = std::move(free_[i]);
       free_.erase(free_.begin() + i);
       return block;
     }
@@ -103,7 +103,7 @@ class ScratchPool {
     return {};
   }
 
-  void Return(Room::Block block, int64_t num_bytes) {
+  void Return(Buffer::Block block, int64_t num_bytes) {
     std::lock_guard<std::mutex> lock(mutex_);
     in_use_ -= num_bytes;
     try {
@@ -114,7 +114,7 @@ class ScratchPool {
   }
 
   std::mutex mutex_;
-  std::vector<Room::Block> free_;
+  std::vector<Buffer::Block> free_;
   int64_t in_use_ = 0, peak_ = 0;
 };
 

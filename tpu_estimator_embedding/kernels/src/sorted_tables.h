@@ -38,9 +38,10 @@ class SortedTables {
   absl::Status Sort() {
     TF_RETURN_IF_ERROR(ForEach(shares_of_large_, [](auto& sorter, int64_t i) { sorter.Count(i); }));
     for (RunSorter<Id>& sorter : sorters_) {
-      if (sorter.is_shared()) sorter.MakeRoom();
+      if (sorter.is_shared()) sorter.ComputeRanges();
     }
-    TF_RETURN_IF_ERROR(ForEach(shares_of_large_, [](auto& sorter, int64_t i) { sorter.Deal(i); }));
+    TF_RETURN_IF_ERROR(
+        ForEach(shares_of_large_, [](auto& sorter, int64_t i) { sorter.Scatter(i); }));
     TF_RETURN_IF_ERROR(ForEach(shares_, [](auto& sorter, int64_t i) { sorter.Sort(i); }));
     for (size_t i = 0; i < tables_.size(); ++i) tables_[i]->num_runs = sorters_[i].num_runs();
     return absl::OkStatus();
