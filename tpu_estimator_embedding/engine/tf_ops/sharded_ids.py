@@ -2,8 +2,8 @@
 """The ids of one step by table and host; TensorFlow's own ops look up and update tables by them.
 
 `prepare_sharded_ids` converts enqueued features to `ShardedIds`. It runs before the step that uses
-them, checks all ids before any table is touched, and is pure: the values can be stored in a queue or
-passed to a `tf.function`.
+them, checks all ids before any table is touched, and is pure: the values can be stored in a queue
+or passed to a `tf.function`.
 """
 
 from collections.abc import Mapping, Sequence
