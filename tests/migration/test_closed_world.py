@@ -50,7 +50,20 @@ def spec_of(mode, loss):
         mode, loss=loss,
         evaluation_hooks=[hook],
         scaffold_fn=scaffold,
-        host_call=(function, [loss]))
+        host_call=(function, [loss]),
+        train_op=tf.no_op())
+
+HISTORY = []
+FLOOR = 0.5
+
+def history():
+    return HISTORY
+
+def same(kept):
+    return kept
+
+def kept_in(value, kept=HISTORY):
+    kept.append(value)
 """
 
 
@@ -238,7 +251,9 @@ EFFECTS = {
     "scaffold of a spec in a helper": ("if mode == 'eval':\n        return spec_of(mode, loss)",
                                        "TEE404", "scaffold_fn=scaffold,"),
     "host call of a spec in a helper": ("if mode == 'eval':\n        return spec_of(mode, loss)",
-                                        "TEE404", "host_call=(function, [loss]))"),
+                                        "TEE404", "host_call=(function, [loss]),"),
+    "train_op of a spec in a helper": ("if mode == 'eval':\n        return spec_of(mode, loss)",
+                                       "TEE404", "train_op=tf.no_op())"),
 }
 
 
@@ -247,6 +262,41 @@ def test_effects_of_the_forward_pass_are_reported(case):
     new, code, line = EFFECTS[case]
     _, open_ = found(FORWARD, f"    {new}")
     assert (code, line or new) in {(code, place) for code, place, _ in open_}
+
+
+# Statements that change what outlives a call of the forward pass, in their last line.
+LASTING = """
+    a0, a1 = {}, HISTORY if FLAGS.x else []
+    a1.append(loss)
+    for b0 in REGISTRY.values():
+        b0.append(loss)
+    c0 = [HISTORY]
+    c0[0].append(loss)
+    d0 = history()
+    d0['x'] = loss
+    history().append(loss)
+    e0 = same(kept=HISTORY)
+    e0.clear()
+    kept_in(loss)
+    f0 = params['kept']
+    f0.append(loss)
+    g0 = HISTORY
+    g0 += [loss]
+    h0 = HISTORY
+    h0 += features
+    list(map(HISTORY.append, [loss]))
+    i0 = HISTORY.append
+    number = next(COUNTER)
+"""
+
+
+def test_changes_of_what_outlives_a_call_are_reported():
+    _, open_ = found(FORWARD, LASTING)
+    assert {line for code, line, _ in open_ if code == "TEE409"} == {
+        "a1.append(loss)", "b0.append(loss)", "c0[0].append(loss)", "d0['x'] = loss",
+        "history().append(loss)", "e0.clear()", "kept.append(value)", "f0.append(loss)",
+        "g0 += [loss]", "h0 += features", "list(map(HISTORY.append, [loss]))",
+        "i0 = HISTORY.append", "number = next(COUNTER)"}
 
 
 def test_replaced_spec_is_reported():
@@ -341,6 +391,42 @@ def test_input_layer_of_another_shape_is_reported(old, new):
     assert "net =" in open_[0][1]
 
 
+def test_names_of_other_modules_are_not_those_of_tensorflow():
+    """The last word is that of a name that is rewritten, or whose call is removed."""
+    old = PROGRAM.replace(
+        "as tf\n", "as tf\nimport other as x\nfrom other import feature_column\n", 1)
+    old = old.replace("tf.disable_v2_behavior()", "x.disable_eager_execution()").replace(
+        FORWARD, "    net = x.DenseFeatures(columns)(features)\n"
+        "    net = feature_column.input_layer(features, columns)\n"
+        "    net = tf.keras.layers.DenseFeatures(feature_columns=columns)(features)").replace(
+            "tf.tpu.CrossShard", "x.CrossShard")
+    result = rewrite(old, to="tf2")
+    assert "the optimizer, is assigned 2 times" in str(result.findings)
+    text = rewrite(old.replace("x.CrossShard", "tf.tpu.CrossShard"), to="tf2").data.decode()
+    assert "\nx.disable_eager_execution()\n" in text
+    assert "    net = x.DenseFeatures(columns)(features)\n" in text
+    assert "    net = feature_column.input_layer(features, columns)\n" in text
+    assert "    net = activations_of(features, columns)\n" in text
+
+
+@pytest.mark.parametrize("new", [
+    "layer = tf.keras.layers.DenseFeatures(columns)\n    net = layer(features)",
+    "net = tf.keras.layers.DenseFeatures(columns, trainable=False)(features)"])
+def test_layers_of_columns_of_another_shape_are_reported(new):
+    _, open_ = found(FORWARD, f"    {new}")
+    assert ("TEE409", new.splitlines()[0]) in [(code, line) for code, line, _ in open_]
+
+
+@pytest.mark.parametrize("value, stays, codes", [
+    ("RunConfig(model_dir=make())", False, []),  # which Trainer calls in its place
+    ("RunConfig(model_dir='m', cluster=start())", True, []),
+    ("RunConfig(model_dir='m', tpu_config=tf.estimator.tpu.TPUConfig(start()))", True, []),
+    ("RunConfig(model_dir=make())\n    print(config)", True, ["TEE404"])])
+def test_configuration_with_an_effect_stays(value, stays, codes):
+    text, open_ = found('RunConfig(model_dir="model", save_checkpoints_steps=50)', value)
+    assert ("RunConfig(" in text, [code for code, _, _ in open_]) == (stays, codes)
+
+
 def test_other_uses_of_the_model_fn_are_reported():
     _, open_ = found(TRAIN, "    check(model_fn)\n" + TRAIN)
     assert [(code, line) for code, line, _ in open_] == [("TEE409", "check(model_fn)")]
@@ -391,6 +477,12 @@ EXACT = {
     "layer that is called": (
         FORWARD, "    layer = tf.layers.Dense(2)\n    net = layer(tf.layers.Dense(2)(net))",
         "net = layer(tf.layers.Dense(2)(net))"),
+    "own objects that change": (
+        FORWARD, "    kept = [FLOOR]\n    kept += [loss]\n"
+        "    more = same(kept) or sorted(HISTORY)\n"
+        "    more.append(FLOOR)\n    rate = FLOOR\n    rate += FLOOR\n    def add(value):\n"
+        "        kept.append(value)\n    add(loss)\n    names = FLAGS.names.split(',')\n"
+        "    names.pop()", "names.pop()"),
     "features changed": (
         FORWARD, "    features['x'] = features.pop('y') * 2", "features.pop('y') * 2"),
 }
@@ -403,7 +495,8 @@ def test_known_shapes_are_written_exactly(case):
     assert open_ == []
     assert expected in text
     compile(text, "program.py", "exec")
-    assert "minimize" not in text and "train_op" not in text
+    own = text.partition("\n\ndef helper")[0]
+    assert "minimize" not in own and "train_op" not in own
 
 
 @pytest.mark.parametrize("old, new, line", [

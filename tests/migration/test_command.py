@@ -124,6 +124,14 @@ def test_verify_runs_what_was_written(folder, monkeypatch, status, expected):
     assert args.program_arguments == ["--data", "logs"]
 
 
+def test_verify_waits_for_hand_work(folder, monkeypatch, capsys):
+    monkeypatch.setattr(verify, "run", lambda args: pytest.fail("verify has run"))
+    (folder / "open.py").write_text(OPEN)
+    assert cli.main(["migrate", "--output", "new", "--verify", "open.py"]) == 2
+    assert ("--verify compared nothing, because hand work is left. Then run "
+            "tpu-estimator-embedding verify open.py new/open.py\n" in capsys.readouterr().err)
+
+
 def test_verify_needs_two_programs(folder, capsys):
     for arguments in (["trainer/task.py"], ["--output", "new", "trainer"]):
         with pytest.raises(SystemExit):

@@ -71,7 +71,7 @@ CODES = {code.name: code for code in (
     Code("TEE406", DECISION, "dense optimizer replaced by one of Keras"),
     Code("TEE407", LEFT, "dense optimizer without a counterpart in Keras"),
     Code("TEE408", DECISION, "argument that is not carried over"),
-    Code("TEE409", LEFT, "effect that would be another one"),
+    Code("TEE409", LEFT, "effect that differs in TF2"),
     Code("TEE410", DECISION, "code whose effect is not known"),
     Code("TEE411", NOTE, "random numbers that are drawn anew"),
     # Keras RS.

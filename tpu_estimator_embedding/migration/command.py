@@ -76,7 +76,8 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
                         "constructed, and write embedding_config.py beside it")
     parser.add_argument("--verify", action="store_true",
                         help="with --output, run PROGRAM and what was written with ARGS, and "
-                        "compare them as `verify` does; without it, migrate prints the command")
+                        "compare them as `verify` does; where things are left to do by hand, and "
+                        "without --verify, migrate prints the command")
     parser.add_argument("--report", metavar="FILE", help="write the report as JSON, too")
 
 
@@ -118,10 +119,11 @@ def run(args: argparse.Namespace) -> int:
     print(found.to_text(), end="", file=sys.stderr)
     if args.output and _is_one_program(args):
         arguments = _verify_arguments(args, is_tf1=_is_tf1(args, files))
-        if args.verify:
+        if args.verify and not found.left:
             return found.exit_status if _verify(arguments) == 0 else FAILED
-        print(f"To compare the programs step by step, run {_VERIFY} {shlex.join(arguments)}",
-              file=sys.stderr)
+        when = "--verify compared nothing, because hand work is left. Then" if args.verify else (
+            "To compare the programs step by step,")
+        print(f"{when} run {_VERIFY} {shlex.join(arguments)}", file=sys.stderr)
     return found.exit_status
 
 

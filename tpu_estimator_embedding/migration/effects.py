@@ -17,6 +17,13 @@ from libcst import matchers
 from tpu_estimator_embedding.migration import known_effects
 from tpu_estimator_embedding.migration.bindings import Bindings, dotted
 from tpu_estimator_embedding.migration.constructor_arguments import ARGUMENTS, REPORTED, SPEC_ORDER
+from tpu_estimator_embedding.migration.made_objects import (
+    MadeObjects,
+    assigned,
+    bindings_in,
+    may_be_container,
+    parameters,
+)
 
 SPEC = "TPUEstimatorSpec"
 _ROOTS = ("tensorflow.compat.v1.", "tensorflow.compat.v2.", "tensorflow._api.v2.compat.v1.",
@@ -24,6 +31,8 @@ _ROOTS = ("tensorflow.compat.v1.", "tensorflow.compat.v2.", "tensorflow._api.v2.
 _OWN = "tpu_estimator_embedding."
 _OWN_PURE = (SPEC, "embedding_column", "shared_embedding_columns", "ClassificationOutput",
              "PredictOutput", "RegressionOutput")
+_METHOD_CHANGES = ("`.{}` changes something that is not made here, and the forward pass is called "
+                   "more often than a model_fn")
 _UNKNOWN_STATEMENTS = {
     cst.Global: "`global`: the forward pass is called more often than a model_fn",
     cst.Nonlocal: "`nonlocal`: the forward pass is called more often than a model_fn",
@@ -73,6 +82,13 @@ class NameTable:
         for node in matchers.findall(module, matchers.FunctionDef()):
             if isinstance(node, cst.FunctionDef) and node not in of_classes:
                 self.functions[node.name.value].append(node)
+        # Variable of the module -> its values.
+        self.globals: dict[str, list[cst.BaseExpression]] = collections.defaultdict(list)
+        for statement in module.body:
+            if not isinstance(statement, (cst.FunctionDef, cst.ClassDef)):
+                for name, value, _ in bindings_in(statement):
+                    if value is not None:
+                        self.globals[name].append(value)
 
     def paths(self, node: cst.CSTNode) -> list[str]:
         """Returns the dotted names that an expression may have in other modules."""
@@ -147,8 +163,8 @@ class Effects(cst.CSTVisitor):
         self._around: list[cst.FunctionDef] = []
         self._callees: set[cst.CSTNode] = set()  # what `visit_Call` looks at
         self.problems: list[Problem] = []
-        # Changes of a parameter: a problem unless every caller gives what it has made.
-        self._changes: list[tuple[cst.FunctionDef, str, Problem]] = []
+        # (function, what it changes, problem unless the forward pass has made that)
+        self._changes: list[tuple[cst.FunctionDef, cst.BaseExpression, Problem]] = []
 
     def check(self, function: cst.FunctionDef,
               expressions: Iterable[cst.CSTNode] = ()) -> list[Problem]:
@@ -164,8 +180,9 @@ class Effects(cst.CSTVisitor):
                     self._decorator(decorator)
             self._defaults(called)
             called.body.visit(self)
-        self.problems += [problem for changed, name, problem in self._changes
-                          if not self._is_made(changed, name, set())]
+        made = MadeObjects(self._names, self.called, ("params", "config"))
+        self.problems += [problem for changer, changed, problem in self._changes
+                          if not made.have(changed, changer, problem.node)]
         return list(dict.fromkeys(self.problems))
 
     def on_visit(self, node: cst.CSTNode) -> bool:
@@ -189,6 +206,9 @@ class Effects(cst.CSTVisitor):
         effect = other_effect(name) if name else None
         if effect:  # given to what calls it
             self._add(node, "TEE409", f"`{name}` {effect}")
+        elif node not in self._callees and node.attr.value in known_effects.CHANGING_METHODS and (
+                not self._names.paths(node)):
+            self._change(node, node.value, _METHOD_CHANGES.format(node.attr.value))
 
     def visit_AssignTarget(self, node: cst.AssignTarget) -> None:
         self._target(node.target)
@@ -198,6 +218,12 @@ class Effects(cst.CSTVisitor):
 
     def visit_AugAssign(self, node: cst.AugAssign) -> None:
         self._target(node.target)
+        if isinstance(node.target, cst.Name) and (may_be_container(node.value) or any(
+                isinstance(value, cst.Name) and value.value in self._names.globals
+                for value in _values(self._around[0], node.target.value))):
+            self._change(node, node.target, f"`{node.target.value}` may be a list that is not made "
+                         "here, which this changes; the forward pass is called more often than a "
+                         "model_fn")
 
     def visit_Del(self, node: cst.Del) -> None:
         targets = [element.value for element in node.target.elements] if isinstance(
@@ -221,6 +247,9 @@ class Effects(cst.CSTVisitor):
                           "of the forward pass gets: copy it first")
             elif words[1] == "get" and node.args:
                 self._key(node, node.args[0].value)
+        if words == ("next",) and node.args:
+            self._change(node, node.args[0].value, "`next` moves something on that is not made "
+                         "here, and the forward pass is called more often than a model_fn")
         self._callable(node, node.func)
 
     def _key(self, node: cst.CSTNode, key: cst.BaseExpression) -> None:
@@ -237,65 +266,17 @@ class Effects(cst.CSTVisitor):
             self._add(target, "TEE409", f"`{'.'.join(dotted(target)) or target.attr.value}` is "
                       "assigned, and the forward pass is called more often than a model_fn")
         elif isinstance(target, cst.Subscript):
-            self._change(target, target, "an element of something that is not made here is "
+            self._change(target, target.value, "an element of something that is not made here is "
                          "assigned, and the forward pass is called more often than a model_fn")
 
-    def _change(self, node: cst.CSTNode, target: cst.CSTNode, message: str) -> None:
-        """Reports a change in place of what the forward pass has not made."""
-        root, problem = _innermost(target), Problem(node, "TEE409", message)
-        if not isinstance(root, cst.Name):
-            if isinstance(node, cst.Subscript):
-                self.problems.append(problem)
-        elif root.value in _parameters(self._around[0]) and (
-                root.value not in _assigned(self._around[0])):
-            self._changes.append((self._around[0], root.value, problem))
-        elif root.value == "params" or root.value not in self._locals():
-            self.problems.append(problem)
-
-    def _is_made(self, function: cst.FunctionDef, name: str,
-                 seen: set[tuple[cst.FunctionDef, str]]) -> bool:
-        """Whether a variable of a function is made in the forward pass, or is its own copy."""
-        if name in _assigned(function):
-            return name != "params"
-        if name not in _parameters(function):
-            return False
-        if function is self.called[0]:
-            return name not in ("params", "config")
-        if name in ("self", "cls"):
-            return False
-        if (function, name) in seen:
-            return True
-        seen.add((function, name))
-        uses = [node for caller in self.called for node in matchers.findall(
-            caller.body, matchers.Name(function.name.value)) if node is not function.name]
-        calls = [(caller, call) for caller in self.called for call in matchers.findall(
-            caller.body, matchers.Call()) if isinstance(call, cst.Call)
-            and dotted(call.func)[-1:] == (function.name.value,)]
-        return 0 < len(uses) <= len(calls) and all(
-            self._is_argument_made(caller, call, function, name, seen) for caller, call in calls)
-
-    def _is_argument_made(self, caller: cst.FunctionDef, call: cst.Call,
-                          function: cst.FunctionDef, name: str,
-                          seen: set[tuple[cst.FunctionDef, str]]) -> bool:
-        if any(argument.star for argument in call.args):
-            return False
-        order = [one for one in _parameters(function) if one not in ("self", "cls")]
-        given = [argument.value for index, argument in enumerate(call.args) if (
-            argument.keyword.value if argument.keyword else (*order, *[""] * len(call.args))[index]
-            ) == name]
-        for value in given:
-            root = _innermost(value)
-            if isinstance(root, (cst.Call, cst.List, cst.Dict, cst.Set, cst.BaseComp)):
-                continue
-            if not all(self._is_made(caller, used.value, seen) for used in matchers.findall(
-                    root, matchers.Name()) if isinstance(used, cst.Name)):
-                return False
-        return True
+    def _change(self, node: cst.CSTNode, changed: cst.BaseExpression, message: str) -> None:
+        """Notes a change in place, which is a problem of what the forward pass has not made."""
+        self._changes.append((self._around[0], changed, Problem(node, "TEE409", message)))
 
     def _locals(self) -> set[str]:
         names: set[str] = set()
         for function in self._around:
-            names |= {*_parameters(function), *_assigned(function)}
+            names |= {*parameters(function), *assigned(function)}
         return names
 
     def _defaults(self, function: cst.FunctionDef) -> None:
@@ -334,7 +315,7 @@ class Effects(cst.CSTVisitor):
             return True
         if isinstance(value, cst.IfExp):
             return all(self._is_known(one, function, seen) for one in (value.body, value.orelse))
-        if isinstance(value, cst.Name) and value.value in _assigned(function):
+        if isinstance(value, cst.Name) and value.value in assigned(function):
             values = _values(function, value.value)
             return function not in seen and bool(values) and all(
                 self._is_known(one, function, (*seen, function)) for one in values)
@@ -362,6 +343,8 @@ class Effects(cst.CSTVisitor):
             self._add(call, "TEE410", f"{SPEC} has * or ** arguments")
             return
         texts = {one.name: one.text for one in ARGUMENTS[SPEC] if one.fate == REPORTED}
+        texts["train_op"] = ("the tool follows that of the model_fn, not one in a function that it "
+                             "calls: override Trainer.train_step")
         for index, argument in enumerate(call.args):
             key = argument.keyword.value if argument.keyword else SPEC_ORDER[index]
             if key in texts and not matchers.matches(argument.value, matchers.Name("None")):
@@ -418,8 +401,7 @@ class Effects(cst.CSTVisitor):
             self._add(call, "TEE409", f"`.{name}` {known_effects.OTHER_EFFECTS['assign']}")
         elif name in known_effects.CHANGING_METHODS:
             if dotted(function)[:-1] != ("params",):  # which `visit_Call` reports
-                self._change(call, function.value, f"`.{name}` changes something that is not made "
-                             "here, and the forward pass is called more often than a model_fn")
+                self._change(call, function.value, _METHOD_CHANGES.format(name))
         elif name in ("minimize", "apply_gradients", "compute_gradients"):
             self._add(call, "TEE409", f"`.{name}` trains besides the train_op that the tool "
                       "follows")
@@ -440,38 +422,12 @@ def _is_in(path: str, modules: Iterable[str]) -> bool:
     return any(path == module or path.startswith(f"{module}.") for module in modules)
 
 
-def names_of_target(target: cst.CSTNode) -> list[cst.CSTNode]:
-    """Returns what an assignment to a target assigns, without its tuples and lists."""
-    if isinstance(target, (cst.Tuple, cst.List)):
-        return [node for element in target.elements for node in names_of_target(element.value)]
-    return [target.value] if isinstance(target, cst.StarredElement) else [target]
-
-
-def _parameters(function: cst.FunctionDef) -> list[str]:
-    given = function.params
-    return [one.name.value for one in (*given.posonly_params, *given.params, *given.kwonly_params)]
-
-
-def _assigned(function: cst.FunctionDef) -> set[str]:
-    """Returns the names that a function assigns."""
-    return {node.value for target in matchers.findall(
-        function.body, matchers.AssignTarget() | matchers.CompFor() | matchers.For())
-        for node in names_of_target(getattr(target, "target"))  # noqa: B009
-        if isinstance(node, cst.Name)}
-
-
 def _values(function: cst.FunctionDef, name: str) -> list[cst.BaseExpression]:
     """Returns what a function assigns to a name of its own."""
     return [line.value for line in matchers.findall(function.body, matchers.Assign())
             if isinstance(line, cst.Assign) and any(
                 isinstance(target.target, cst.Name) and target.target.value == name
                 for target in line.targets)]
-
-
-def _innermost(node: cst.CSTNode) -> cst.CSTNode:
-    while isinstance(node, (cst.Subscript, cst.Attribute)):
-        node = node.value
-    return node
 
 
 def _root(node: cst.CSTNode) -> cst.CSTNode:

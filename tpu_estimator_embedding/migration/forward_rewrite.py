@@ -3,7 +3,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Collection
+from collections.abc import Mapping
 from typing import Any
 
 import libcst as cst
@@ -11,6 +11,12 @@ import libcst as cst
 from tpu_estimator_embedding.migration.bindings import dotted
 
 INPUT_LAYER_NAME, INPUT_LAYER = "input_layer", ("features", "feature_columns")
+# Layer of columns, which is made and called at once -> what takes its place.
+COLUMN_LAYERS = {"keras.layers.DenseFeatures": "activations_of",
+                 "keras.experimental.SequenceFeatures": "sequences_of"}
+_OF_TF1 = ("disable_v2_behavior", "disable_eager_execution")
+# The identifiers of a callable, as a program writes it -> its name relative to TensorFlow.
+Callables = Mapping[tuple[str, ...], str]
 
 
 class ForwardRewrite(cst.CSTTransformer):
@@ -20,29 +26,27 @@ class ForwardRewrite(cst.CSTTransformer):
         calls: call -> the text that replaces it.
         functions: function -> the texts of the statements that replace it.
         before: statement -> the texts of statements to put above it.
-        own: the functions and classes of the program.
+        callables: of the program.
     """
 
     def __init__(self, calls: dict[cst.Call, str], functions: dict[cst.FunctionDef, list[str]],
-                 before: dict[cst.CSTNode, list[str]], own: Collection[str] = ()) -> None:
+                 before: dict[cst.CSTNode, list[str]], callables: Callables) -> None:
         super().__init__()
-        self._own = own
+        self._callables = callables
         self._calls, self._functions, self._before = calls, functions, before
 
     def leave_Call(self, original_node: cst.Call, updated_node: cst.Call) -> cst.BaseExpression:
         if original_node in self._calls:
             return cst.parse_expression(self._calls[original_node])
-        if is_input_layer(original_node, self._own):
+        if is_input_layer(original_node, self._callables):
             given = input_layer_arguments(updated_node)
             return cst.Call(cst.Name("activations_of"), [
                 cst.Arg(given[name]) for name in INPUT_LAYER if name in given])
-        inner = original_node.func
-        kind = (dotted(inner.func) or ("",))[-1] if isinstance(inner, cst.Call) else ""
-        if kind in ("DenseFeatures", "SequenceFeatures"):
-            function = "activations_of" if kind == "DenseFeatures" else "sequences_of"
+        function = column_layer(original_node, self._callables)
+        if function and takes_columns_at_once(original_node):
             assert isinstance(updated_node.func, cst.Call)
-            columns = updated_node.func.args[0].with_changes(comma=cst.MaybeSentinel.DEFAULT)
-            return cst.Call(cst.Name(function), [updated_node.args[0], columns])
+            return cst.Call(cst.Name(function), [
+                cst.Arg(updated_node.args[0].value), cst.Arg(updated_node.func.args[0].value)])
         return updated_node
 
     def leave_FunctionDef(self, original_node: cst.FunctionDef,
@@ -50,7 +54,7 @@ class ForwardRewrite(cst.CSTTransformer):
         texts = self._functions.get(original_node)
         if texts is None:
             return self._with_definitions(original_node, updated_node)
-        statements = _statements(texts, self._own)
+        statements = _statements(texts, self._callables)
         if len(texts) == 1:  # in another function, or in a class
             statements[0] = statements[0].with_changes(leading_lines=original_node.leading_lines)
         return cst.FlattenSentinel(statements)
@@ -62,7 +66,7 @@ class ForwardRewrite(cst.CSTTransformer):
         if original_node not in self._before:
             return updated_node
         return cst.FlattenSentinel([
-            *_statements(self._before[original_node], self._own), updated_node])
+            *_statements(self._before[original_node], self._callables), updated_node])
 
     def leave_Attribute(self, original_node: cst.Attribute,
                         updated_node: cst.Attribute) -> cst.BaseExpression:
@@ -72,18 +76,18 @@ class ForwardRewrite(cst.CSTTransformer):
     def leave_SimpleStatementLine(self, original_node: cst.SimpleStatementLine,
                                   updated_node: cst.SimpleStatementLine) -> Any:
         expression = getattr(original_node.body[0], "value", None) if original_node.body else None
-        name = dotted(expression.func)[-1:] if isinstance(expression, cst.Call) else ()
-        if name in (("disable_v2_behavior",), ("disable_eager_execution",)):
+        if isinstance(expression, cst.Call) and self._callables.get(
+                dotted(expression.func)) in _OF_TF1:
             return cst.RemoveFromParent()
         return updated_node
 
 
-def _statements(texts: list[str], own: Collection[str]) -> list[Any]:
+def _statements(texts: list[str], callables: Callables) -> list[Any]:
     """Parses texts, adds two empty lines above each, and rewrites the calls in them."""
     statements: list[Any] = []
     for text in texts:
         parsed = cst.parse_module(text)
-        found: list[Any] = list(parsed.visit(ForwardRewrite({}, {}, {}, own)).body)
+        found: list[Any] = list(parsed.visit(ForwardRewrite({}, {}, {}, callables)).body)
         above = [*parsed.header, *found[0].leading_lines]
         first = next((index for index, line in enumerate(above) if line.comment), len(above))
         found[0] = found[0].with_changes(leading_lines=[
@@ -92,11 +96,27 @@ def _statements(texts: list[str], own: Collection[str]) -> list[Any]:
     return statements
 
 
-def is_input_layer(call: cst.Call, own: Collection[str]) -> bool:
-    """Whether a call is written as one of `tf.feature_column.input_layer`, not of the program's."""
+def is_input_layer(call: cst.Call, callables: Callables) -> bool:
+    """Whether a call is one of `tf.feature_column.input_layer`, by its own name."""
     words = dotted(call.func)
-    return words[-2:] == ("feature_column", INPUT_LAYER_NAME) or (
-        words == (INPUT_LAYER_NAME,) and INPUT_LAYER_NAME not in own)
+    return words[-1:] == (INPUT_LAYER_NAME,) and callables.get(
+        words) == f"feature_column.{INPUT_LAYER_NAME}"
+
+
+def column_layer(call: cst.Call, callables: Callables) -> str:
+    """Returns what takes the place of the layer of columns that a call calls; "" if none does."""
+    inner = call.func
+    return COLUMN_LAYERS.get(callables.get(dotted(inner.func), ""), "") if isinstance(
+        inner, cst.Call) else ""
+
+
+def takes_columns_at_once(call: cst.Call) -> bool:
+    """Whether a call is `Layer(columns)(features)`, without further arguments."""
+    assert isinstance(call.func, cst.Call)
+    given = [*call.args, *call.func.args]
+    return [len(call.args), len(call.func.args)] == [1, 1] and not any(
+        one.star for one in given) and given[0].keyword is None and (
+            given[1].keyword is None or given[1].keyword.value == "feature_columns")
 
 
 def input_layer_arguments(call: cst.Call) -> dict[str, cst.BaseExpression]:

@@ -2,7 +2,7 @@
 """What functions that a model_fn calls do besides computing their result.
 
 A forward pass is the same in TF2 only if all that it does is known. These tables have what is: the
-functions that compute their result and no more, and the ones whose effect would be another one.
+functions that compute their result and no more, and the ones whose effect differs in TF2.
 Names are relative to `tensorflow` or `tensorflow.compat.v1`.
 """
 

@@ -56,6 +56,11 @@ class Report:
         return tuple(finding for finding in self.findings if finding.about.kind in codes.OPEN)
 
     @property
+    def left(self) -> tuple[Finding, ...]:
+        """The findings that need work by hand."""
+        return tuple(one for one in self.findings if one.about.kind == codes.LEFT)
+
+    @property
     def exit_status(self) -> int:
         """0 if nothing is left to do, 2 if manual work is left."""
         return HAND_WORK_LEFT if self.open else NOTHING_LEFT

@@ -12,7 +12,7 @@ from __future__ import annotations
 
 import dataclasses
 import difflib
-from collections.abc import Iterable, Sequence, Set
+from collections.abc import Iterable, Mapping, Sequence, Set
 
 import libcst as cst
 from libcst import matchers
@@ -25,14 +25,18 @@ from tpu_estimator_embedding.migration import (
 )
 from tpu_estimator_embedding.migration.bindings import Bindings, dotted
 from tpu_estimator_embedding.migration.constructor_arguments import OF_TRAINER, order_of
-from tpu_estimator_embedding.migration.effects import NameTable, Problem
+from tpu_estimator_embedding.migration.effects import NameTable, Problem, text_of
 from tpu_estimator_embedding.migration.forward_rewrite import (
+    COLUMN_LAYERS,
     INPUT_LAYER,
     INPUT_LAYER_NAME,
+    Callables,
     ForwardRewrite,
+    column_layer,
     holds,
     input_layer_arguments,
     is_input_layer,
+    takes_columns_at_once,
 )
 from tpu_estimator_embedding.migration.model_fn_parts import NotSplitError, Parts
 from tpu_estimator_embedding.migration.module_rewrite import Rewritten
@@ -118,7 +122,7 @@ class _Writer:
         self._source = source
         self._bindings = Bindings(source)
         self._names = NameTable(source.module, self._bindings)
-        self._own = {*self._names.functions, *self._names.classes}
+        self._callables = _callables(source.module, self._names)
         self.findings: list[Finding] = []
 
     def report(self, node: cst.CSTNode, code: str, message: str) -> None:
@@ -145,6 +149,7 @@ class _Writer:
         parts = self._split(function)
         self.report_all(self._other_uses(function, calls[0]))
         self.report_all(self._input_layers())
+        self.report_all(self._column_layers())
         self.report_all(parts.problems)
         self.report_all(estimator_uses.problems(
             module, self._names, parts.dropped))
@@ -158,11 +163,12 @@ class _Writer:
         else:
             replaced, before = {function: [forward]}, {place: below}
         body = module.visit(ForwardRewrite(
-            {calls[0]: self._trainer_call(arguments, config)}, replaced, before, self._own))
+            {calls[0]: self._trainer_call(arguments, config)}, replaced, before, self._callables))
         self.report(function, "TEE401", f"`{function.name.value}`")
         self.report(calls[0], "TEE403", f"`TPUEstimator` is now `{self._trainer}`")
         return unused_configs.with_imports(
-            unused_configs.without_unused(body, elsewhere), self._imports(module)).bytes
+            unused_configs.without_unused(body, elsewhere, OF_TRAINER if config else ()),
+            self._imports(module)).bytes
 
     def _imports(self, module: cst.Module) -> str:
         """Returns the imports that the program needs, besides its own."""
@@ -244,13 +250,23 @@ class _Writer:
         found = []
         for call in _calls(self._source.module):
             is_one = self._names.of_tensorflow(call.func) == f"feature_column.{INPUT_LAYER_NAME}"
-            if is_one and not is_input_layer(call, self._own):
+            if is_one and not is_input_layer(call, self._callables):
                 found.append(Problem(call, "TEE409", "`tf.feature_column.input_layer` by another "
                                      "name looks up again: write its own name"))
             elif is_one and (odd := sorted(set(input_layer_arguments(call)) - {*INPUT_LAYER})):
                 found.append(Problem(call, "TEE409", f"the arguments {odd} of `input_layer`, which "
                                      "`activations_of` does not take"))
         return found
+
+    def _column_layers(self) -> list[Problem]:
+        """Returns the layers of columns that `activations_of` does not stand for."""
+        calls = _calls(self._source.module)
+        at_once = {call.func for call in calls if column_layer(call, self._callables)
+                   and takes_columns_at_once(call)}
+        return [Problem(call, "TEE409", f"`{text_of(call)[:60]}` looks up again: write `Layer("
+                        "columns)(features)`, for which `activations_of` stands")
+                for call in calls if call not in at_once
+                and self._names.of_tensorflow(call.func) in COLUMN_LAYERS]
 
     def _other_uses(self, function: cst.FunctionDef, call: cst.Call) -> list[Problem]:
         """Returns uses of the model_fn besides the one in its TPUEstimator."""
@@ -267,12 +283,15 @@ class _Writer:
     def _config(self, arguments: dict[str, cst.BaseExpression],
                 call: cst.Call) -> dict[str, cst.BaseExpression]:
         """Returns the arguments of the RunConfig, whether inline or assigned to a variable."""
-        config = arguments.get("config")
+        name = config = arguments.get("config")
         if isinstance(config, cst.Name):
             config = self._assigned(config, call) or config
         if isinstance(config, cst.Call) and dotted(config.func)[-1:] == ("RunConfig",):
-            return {argument.keyword.value: argument.value for argument in config.args
-                    if argument.keyword}  # those of Trainer are given by name only
+            found = {argument.keyword.value: argument.value for argument in config.args
+                     if argument.keyword}  # those of Trainer are given by name only
+            if isinstance(name, cst.Name) and len(self._bindings.uses(name.value)) > 1:
+                self.report_all(_computed_twice(found))
+            return found
         self.report(call, "TEE404", "its RunConfig is made elsewhere: give Trainer model_dir and "
                     "save_checkpoints_steps")
         return {}
@@ -361,6 +380,22 @@ class _Writer:
 
 def _calls(node: cst.CSTNode) -> list[cst.Call]:
     return [call for call in matchers.findall(node, matchers.Call()) if isinstance(call, cst.Call)]
+
+
+def _callables(module: cst.Module, names: NameTable) -> Callables:
+    """Returns what is called in a module and is one name of TensorFlow wherever it stands."""
+    found: dict[tuple[str, ...], set[str]] = {}
+    for call in _calls(module):
+        if words := dotted(call.func):
+            found.setdefault(words, set()).add(names.of_tensorflow(call.func))
+    return {words: next(iter(one)) for words, one in found.items() if len(one) == 1}
+
+
+def _computed_twice(config: Mapping[str, cst.BaseExpression]) -> list[Problem]:
+    return [Problem(config[name], "TEE404", f"`{name}={text_of(config[name])[:60]}` of RunConfig "
+                    "is computed for Trainer again: assign it to a variable above")
+            for name in OF_TRAINER if name in config
+            and not unused_configs.has_no_effect(config[name])]
 
 
 def _by_name(call: cst.Call, order: tuple[str, ...]) -> dict[str, cst.BaseExpression]:

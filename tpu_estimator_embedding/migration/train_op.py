@@ -23,10 +23,10 @@ from tpu_estimator_embedding.migration.bindings import dotted
 from tpu_estimator_embedding.migration.effects import (
     NameTable,
     Problem,
-    names_of_target,
     text_of,
 )
 from tpu_estimator_embedding.migration.forward_rewrite import holds
+from tpu_estimator_embedding.migration.made_objects import names_of_target
 
 STEP_CALLS = ("train.get_global_step", "train.get_or_create_global_step")
 OPTIMIZERS = ("Adadelta", "Adagrad", "AdagradDA", "Adam", "Ftrl", "GradientDescent", "Momentum",
@@ -406,7 +406,7 @@ class TrainOp:
                 node = value
                 continue
             name = self._names.of_tensorflow(node.func) if isinstance(node, cst.Call) else ""
-            if isinstance(node, cst.Call) and _is_cross_shard(node):
+            if isinstance(node, cst.Call) and self._is_cross_shard(node):
                 if len(node.args) != 1 or node.args[0].star:
                     self._problem(node, "CrossShardOptimizer with arguments besides the optimizer")
                     return
@@ -418,6 +418,10 @@ class TrainOp:
         else:
             self._problem(node, f"its optimizer is `{_short(node)}`, which is not one of tf.train "
                           "that the tool knows")
+
+    def _is_cross_shard(self, call: cst.Call) -> bool:
+        return any(path.rpartition(".")[2] == "CrossShardOptimizer" and path.startswith(
+            ("tensorflow", "tpu_estimator_embedding.")) for path in self._names.paths(call.func))
 
     def _unwrapped(self, node: cst.Name) -> cst.BaseExpression | None:
         """Returns the first value of a variable whose later ones only wrap it for a TPU."""
@@ -436,14 +440,14 @@ class TrainOp:
             self._problem(node, f"the optimizer `{node.value}` is not made in the model_fn")
             return None
         for line, value in zip(found[1:], values[1:], strict=True):
-            if not (isinstance(value, cst.Call) and _is_cross_shard(value) and len(
+            if not (isinstance(value, cst.Call) and self._is_cross_shard(value) and len(
                     value.args) == 1 and matchers.matches(
                         value.args[0].value, matchers.Name(node.value))):
                 self._problem(line.node, f"`{node.value}`, the optimizer, is assigned "
                               f"{len(found)} times: the tool follows one assignment")
                 return None
             self.lines.append(line.node)
-        is_wrap = isinstance(values[0], cst.Call) and _is_cross_shard(values[0])
+        is_wrap = isinstance(values[0], cst.Call) and self._is_cross_shard(values[0])
         if is_wrap:
             self.lines.append(found[0].node)
         else:
@@ -454,10 +458,6 @@ class TrainOp:
 def _is_none(statement: cst.BaseSmallStatement | None) -> bool:
     return isinstance(statement, cst.Assign) and matchers.matches(
         statement.value, matchers.Name("None"))
-
-
-def _is_cross_shard(call: cst.Call) -> bool:
-    return dotted(call.func)[-1:] == ("CrossShardOptimizer",)
 
 
 def _mode(node: cst.BaseExpression) -> str | None:

@@ -6,7 +6,7 @@ from __future__ import annotations
 import ast
 import collections
 import pathlib
-from collections.abc import Iterable, Set
+from collections.abc import Collection, Iterable, Set
 from typing import Any
 
 import libcst as cst
@@ -18,30 +18,34 @@ _MAKERS = ("RunConfig", "TPUConfig", "TPUClusterResolver", "EmbeddingConfigSpec"
            "FeatureConfig")
 _PARAMETERS = "Parameters"  # end of the names of classes
 # What a configuration may call besides.
-_HARMLESS = ("dict", "list", "tuple", "range", "zip", "enumerate", "sorted", "int", "float", "len")
+_HARMLESS = ("dict", "list", "tuple", "range", "zip", "enumerate", "sorted", "int", "float", "len",
+             "str", "bool", "min", "max", "format", "join", "get", "ConfigProto", "GPUOptions")
 _FROM = matchers.SimpleStatementLine([matchers.ImportFrom()])
 
 
-def without_unused(module: cst.Module, elsewhere: Set[str] = frozenset()) -> cst.Module:
+def without_unused(module: cst.Module, elsewhere: Set[str] = frozenset(),
+                   moved: Collection[str] = ()) -> cst.Module:
     """Removes unused configurations, until there are none.
 
     These are assignments of a configuration, or a container of some, to a variable that is used
-    nowhere else, and uncalled top-level functions that construct an EmbeddingConfigSpec.
+    nowhere else, and uncalled top-level functions that construct an EmbeddingConfigSpec. One that
+    calls what may have an effect stays.
 
     Args:
         module: the module.
         elsewhere: names that other modules read of it, as `read_by` returns them.
+        moved: arguments of its RunConfig that stand elsewhere from now on.
     """
     while True:
         counts = _counts(module)
         counts.update(counts if "*" in elsewhere else elsewhere)
-        unused = [line for line in module.body if _is_unused_assignment(line, counts)]
+        unused = [line for line in module.body if _is_unused_assignment(line, counts, moved)]
         for function in _all(module, matchers.FunctionDef()):
             inside = _counts(function)
             unused += [line for line in _all(function, matchers.SimpleStatementLine())
-                       if _is_unused_assignment(line, inside)]
+                       if _is_unused_assignment(line, inside, moved)]
         unused += [statement for statement in module.body
-                   if isinstance(statement, cst.FunctionDef)
+                   if isinstance(statement, cst.FunctionDef) and not statement.decorators
                    and counts[statement.name.value] == 1
                    and any(name.value == "EmbeddingConfigSpec"
                            for name in _all(statement, matchers.Name()))]
@@ -122,7 +126,8 @@ def _counts(node: cst.CSTNode) -> collections.Counter[str]:
     return collections.Counter(name.value for name in _all(node, matchers.Name()))
 
 
-def _is_unused_assignment(line: Any, counts: collections.Counter[str]) -> bool:
+def _is_unused_assignment(line: Any, counts: collections.Counter[str],
+                          moved: Collection[str]) -> bool:
     if not isinstance(line, cst.SimpleStatementLine) or len(line.body) != 1:
         return False
     assign = line.body[0]
@@ -130,17 +135,38 @@ def _is_unused_assignment(line: Any, counts: collections.Counter[str]) -> bool:
         return False
     target, value = assign.targets[0].target, assign.value
     return (len(assign.targets) == 1 and isinstance(target, cst.Name)
-            and counts[target.value] == 1 and _is_configuration(value))
+            and counts[target.value] == 1 and _is_configuration(value, moved))
 
 
-def _is_configuration(value: cst.BaseExpression) -> bool:
+def _is_configuration(value: cst.BaseExpression, moved: Collection[str]) -> bool:
     """Whether an expression makes configurations, and does nothing else."""
-    if isinstance(value, cst.Call) and (dotted(value.func) or ("",))[-1] in _MAKERS:
-        return True
-    names = [(dotted(call.func) or ("",))[-1] for call in _all(value, matchers.Call())]
-    made = [name for name in names if name in _MAKERS or name.endswith(_PARAMETERS)]
-    return bool(made) and all(name in _HARMLESS or name.endswith("_initializer")
-                              for name in names if name not in made)
+    if isinstance(value, cst.Call) and _last_word(value) == "RunConfig":
+        value = value.with_changes(args=[one for one in value.args if not (
+            one.keyword and one.keyword.value in moved)])
+    return any(map(_makes, _calls_now(value))) and has_no_effect(value)
+
+
+def has_no_effect(value: cst.BaseExpression) -> bool:
+    """Whether an expression calls only what is known to have no effect."""
+    return all(_makes(call) or (name := _last_word(call)) in _HARMLESS or name.endswith(
+        "_initializer") for call in _calls_now(value))
+
+
+def _makes(call: cst.Call) -> bool:
+    return (name := _last_word(call)) in _MAKERS or name.endswith(_PARAMETERS)
+
+
+def _last_word(call: cst.Call) -> str:
+    if isinstance(call.func, cst.Attribute):
+        return call.func.attr.value
+    return (dotted(call.func) or ("",))[-1]
+
+
+def _calls_now(value: cst.BaseExpression) -> list[cst.Call]:
+    """Returns the calls of an expression without those of functions in it."""
+    later = {call for function in _all(value, matchers.Lambda())
+             for call in _all(function, matchers.Call())}
+    return [call for call in _all(value, matchers.Call()) if call not in later]
 
 
 def _used_import(statement: Any, used: set[str]) -> cst.BaseStatement | None:

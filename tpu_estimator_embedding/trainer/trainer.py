@@ -38,8 +38,8 @@ def check_no_sessions(**given: Any) -> None:
     for name, value in given.items():
         if value:
             raise ValueError(
-                f"`{name}` must be empty, got {value!r}: hooks run in a session, which TF2 has "
-                "not. Write what they do around the call, or in a subclass that overrides "
+                f"`{name}` must be empty, got {value!r}: hooks run in a session, which TF2 does "
+                "not have. Write what they do around the call, or in a subclass that overrides "
                 "`train_step`.")
 
 
@@ -144,7 +144,8 @@ class Trainer:
 
         Args:
             input_fn: takes `params`, and returns a Dataset of `(features, labels)` or of features.
-            hooks, saving_listeners: None or empty: hooks need a session, which TF2 has not.
+            hooks, saving_listeners: None or empty: hooks need a session, which TF2 does
+                not have.
             steps: number of steps; None means no limit.
             max_steps: the global step to stop at; None means no limit.
 
