@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""`python -m benchmarks`: measures all contenders on this machine, side by side."""
+"""`python -m benchmarks`: measures all baselines on this machine, side by side."""
 
 import argparse
 import contextlib
@@ -11,8 +11,8 @@ from collections.abc import Iterator, Sequence
 from tqdm import tqdm
 
 from benchmarks import (
+    baselines,
     cluster,
-    contenders,
     exchange,
     machine,
     plots,
@@ -22,7 +22,7 @@ from benchmarks import (
     targets,
     timing,
 )
-from benchmarks.contenders import Entry
+from benchmarks.baselines import Entry
 from benchmarks.worker import Worker
 from benchmarks.workloads import ALL, MEASURED, Workload
 
@@ -78,7 +78,7 @@ def _parser() -> argparse.ArgumentParser:
     parser = argparse.ArgumentParser(
         prog="python -m benchmarks", epilog=_EXAMPLES,
         description="Compares this package with other libraries that train embedding tables on "
-        "a CPU. Contenders that are not installed are skipped: pip install '.[bench]'.",
+        "a CPU. Baselines that are not installed are skipped: pip install '.[bench]'.",
         formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("what", nargs="?", default="table",
                         choices=("table", "startup", "scaling", "cluster", "exchange"),
@@ -89,22 +89,22 @@ def _parser() -> argparse.ArgumentParser:
     parser.add_argument("--resume", action="store_true",
                         help="keep results that are already in the output directory")
     parser.add_argument("--workloads", nargs="+", choices=sorted(ALL), help="instead of all")
-    parser.add_argument("--only", help="names of contenders, separated by commas: "
-                        f"{', '.join(contenders.ALL)}")
+    parser.add_argument("--only", help="names of baselines, separated by commas: "
+                        f"{', '.join(baselines.ALL)}")
     parser.add_argument("--output", default="benchmark_results", help="directory for JSON, "
                         "figures and logs (default: %(default)s)")
     return parser
 
 
 def _entries(args: argparse.Namespace) -> list[Entry]:
-    """Returns the selected contenders that are installed."""
+    """Returns the selected baselines that are installed."""
     if args.only:
-        unknown = set(args.only.split(",")) - set(contenders.ALL)
+        unknown = set(args.only.split(",")) - set(baselines.ALL)
         if unknown:
-            sys.exit(f"--only must name some of {', '.join(contenders.ALL)}, got {unknown}.")
-        chosen = [contenders.ALL[name] for name in args.only.split(",")]
+            sys.exit(f"--only must name some of {', '.join(baselines.ALL)}, got {unknown}.")
+        chosen = [baselines.ALL[name] for name in args.only.split(",")]
     else:
-        chosen = list(contenders.QUICK if args.quick else contenders.ALL.values())
+        chosen = list(baselines.QUICK if args.quick else baselines.ALL.values())
     for entry in chosen:
         if entry.missing:
             print(f"{entry.title}: skipped, {', '.join(entry.missing)} is not installed "
@@ -126,10 +126,10 @@ def _processes(directory: pathlib.Path, entries: Sequence[Entry]) -> Iterator[di
 
 def _measure(workload: Workload, entries: Sequence[Entry], workers: dict[str, Worker],
              settings: timing.Settings) -> dict[str, timing.Result]:
-    """Measures contenders without a model, then those that train one."""
+    """Measures baselines without a model, then those that train one."""
     chosen = [entry for entry in entries if entry.runs(workload)]
     groups = [[entry for entry in group if entry in chosen]
-              for group in (contenders.ENGINE, contenders.END_TO_END)]
+              for group in (baselines.ENGINE, baselines.END_TO_END)]
     groups = [group for group in groups if group]
     total = sum(timing.num_calls(workload, group, settings) for group in groups)
     results = []
@@ -139,7 +139,7 @@ def _measure(workload: Workload, entries: Sequence[Entry], workers: dict[str, Wo
             bar.update()
         for group in groups:
             results += timing.measure(workload, group, workers, settings, progress)
-    return {result.contender: result for result in results}
+    return {result.baseline: result for result in results}
 
 
 def _scale(directory: pathlib.Path, entries: Sequence[Entry]) -> int:

@@ -11,8 +11,8 @@ from typing import Any
 
 import tensorflow as tf
 
+from benchmarks.baselines import click_model, graph_inputs
 from benchmarks.batches import make_batches, make_labels
-from benchmarks.contenders import click_model, graph_inputs
 from benchmarks.records import LABEL
 from benchmarks.workloads import ALL, INITIAL_ACCUMULATOR, LEARNING_RATE, Workload
 from tpu_estimator_embedding.compat import upstream

@@ -4,7 +4,7 @@
 import pathlib
 from collections.abc import Mapping, Sequence
 
-from benchmarks import contenders
+from benchmarks import baselines
 from benchmarks.targets import Results
 from benchmarks.workloads import ALL
 
@@ -12,7 +12,7 @@ _BAR_HEIGHT = 0.35  # inches
 
 
 def bars(results: Results, path: pathlib.Path) -> None:
-    """Draws the examples per second of every contender as bars."""
+    """Draws the examples per second of every baseline as bars."""
     pyplot = _pyplot()
     sizes = [len(measured) for measured in results.values()]
     figure, axes = pyplot.subplots(
@@ -21,7 +21,7 @@ def bars(results: Results, path: pathlib.Path) -> None:
     for axis, (workload, measured) in zip(axes[:, 0], results.items(), strict=True):
         shown = [result for result in measured.values() if result.samples][::-1]
         rates = [ALL[workload].batch_size / result.median for result in shown]
-        titles = [contenders.ALL[result.contender].title for result in shown]
+        titles = [baselines.ALL[result.baseline].title for result in shown]
         colors = ["tab:blue" if "this package" in title or "TPUEstimator.train" in title
                   else "tab:gray" for title in titles]
         axis.bar_label(axis.barh(titles, rates, color=colors),
@@ -41,15 +41,15 @@ def curves(title: str, x_label: str, points: Mapping[str, Sequence[tuple[float, 
     Args:
         title: title of the figure.
         x_label: the varied size.
-        points: contender -> (size, seconds) pairs.
-        slopes: contender -> exponent of the fitted power law.
+        points: baseline -> (size, seconds) pairs.
+        slopes: baseline -> exponent of the fitted power law.
         path: path of the figure.
     """
     pyplot = _pyplot()
     figure, axis = pyplot.subplots(figsize=(7, 4.5), layout="constrained")
     for name, pairs in points.items():
         sizes, seconds = zip(*pairs, strict=True)
-        label = f"{contenders.ALL[name].title} (slope {slopes[name]:.2f})"
+        label = f"{baselines.ALL[name].title} (slope {slopes[name]:.2f})"
         axis.loglog(sizes, [1e3 * value for value in seconds], marker="o", label=label)
     axis.set(title=title, xlabel=x_label, ylabel="ms per step")
     axis.grid(True, which="both", alpha=0.3)

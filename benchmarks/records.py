@@ -9,9 +9,9 @@ from typing import Any
 import numpy as np
 import tensorflow as tf
 
+from benchmarks.baselines import click_model
+from benchmarks.baselines.graph_inputs import feature
 from benchmarks.batches import Batch, make_labels
-from benchmarks.contenders import click_model
-from benchmarks.contenders.graph_inputs import feature
 from benchmarks.workloads import Workload
 
 LABEL = "label"

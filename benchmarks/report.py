@@ -6,7 +6,7 @@ import json
 import pathlib
 from collections.abc import Iterator, Mapping
 
-from benchmarks import contenders, targets
+from benchmarks import baselines, targets
 from benchmarks.targets import Results
 from benchmarks.timing import Result
 from benchmarks.workloads import ALL
@@ -31,7 +31,7 @@ def load(directory: pathlib.Path, workload: str) -> dict[str, Result] | None:
     if not path.exists():
         return None
     results = [Result(**fields) for fields in json.loads(path.read_text())["results"]]
-    return {result.contender: result for result in results}
+    return {result.baseline: result for result in results}
 
 
 def text(results: Results, machine: Mapping[str, str]) -> str:
@@ -47,7 +47,7 @@ def _table(workload: str, results: Mapping[str, Result]) -> Iterator[str]:
     yield (f"{workload:<{_TITLE}}{'ms/step':>9}{'quartiles':>18}{'examples/s':>13}"
            f"{'MB over tables':>16}  kernels")
     for name, result in results.items():
-        title = f"  {contenders.ALL[name].title}"
+        title = f"  {baselines.ALL[name].title}"
         if result.error:
             yield f"{title}: {result.error}"
             continue
@@ -79,7 +79,7 @@ def _parsing_lines(results: Results) -> Iterator[str]:
 def _target_lines(results: Results) -> Iterator[str]:
     yield f"{'ratios':<68}{'at least':>10}{'measured':>10}"
     for target in targets.targets():
-        what = f"{target.workload}: {target.contender} against {target.peer}"
+        what = f"{target.workload}: {target.candidate} against {target.peer}"
         measured = target.reached(results)
         is_share = target.peer.startswith("bound")
         yield _target_line(what, _ratio(target.at_least, is_share),

@@ -7,7 +7,7 @@ import pathlib
 from collections.abc import Callable, Sequence
 from typing import Any
 
-from benchmarks import contenders
+from benchmarks import baselines
 from benchmarks.timing import Settings, measure
 from benchmarks.worker import Worker
 from benchmarks.workloads import Workload
@@ -27,8 +27,8 @@ class Axis:
         label: description of the size.
         sizes: its values.
         workload: function from the size to the workload.
-        options: function from the size to keyword arguments of the contenders.
-        against: names of the contenders that support the size.
+        options: function from the size to keyword arguments of the baselines.
+        against: names of the baselines that support the size.
     """
 
     name: str
@@ -44,20 +44,20 @@ class Curve:
     """The measurements along one axis.
 
     Attributes:
-        points: contender -> (size, seconds per step) pairs.
+        points: baseline -> (size, seconds per step) pairs.
         errors: descriptions of failed measurements.
     """
 
     points: dict[str, list[tuple[int, float]]]
     errors: list[str]
 
-    def slope(self, contender: str) -> float:
+    def slope(self, baseline: str) -> float:
         """Returns the exponent p of the best fit of a power law size^p."""
-        return fitted_exponent(self.points[contender])
+        return fitted_exponent(self.points[baseline])
 
-    def growth(self, contender: str) -> float:
+    def growth(self, baseline: str) -> float:
         """Returns the time per step at the last size, divided by that at the first size."""
-        pairs = self.points[contender]
+        pairs = self.points[baseline]
         return pairs[-1][1] / pairs[0][1]
 
 
@@ -87,8 +87,8 @@ def axes(cores: int) -> list[Axis]:
 
 def measure_axis(axis: Axis, workers: dict[str, Worker],
                  progress: Callable[[str], None]) -> Curve:
-    """Measures one axis, all contenders in turn at each size."""
-    entries = [contenders.ALL[name] for name in axis.against if name in workers]
+    """Measures one axis, all baselines in turn at each size."""
+    entries = [baselines.ALL[name] for name in axis.against if name in workers]
     curve = Curve({entry.name: [] for entry in entries}, [])
     for size in axis.sizes:
         workload = dataclasses.replace(axis.workload(size), name=f"{axis.name} {size}")
@@ -98,9 +98,9 @@ def measure_axis(axis: Axis, workers: dict[str, Worker],
         for result in measure(workload, entries, workers, _SETTINGS, progress,
                               axis.options(size)):
             if result.error:
-                curve.errors.append(f"{workload.name}, {result.contender}: {result.error}")
+                curve.errors.append(f"{workload.name}, {result.baseline}: {result.error}")
             else:
-                curve.points[result.contender].append((size, result.median))
+                curve.points[result.baseline].append((size, result.median))
     curve.points = {name: pairs for name, pairs in curve.points.items() if pairs}
     return curve
 

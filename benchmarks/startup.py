@@ -78,9 +78,9 @@ def run(task: str) -> None:
 
 
 def _train_one_step(workload: Workload, is_stock: bool) -> None:
+    from benchmarks.baselines import estimator
+    from benchmarks.baselines.graph_inputs import feature, tf, to_sparse
     from benchmarks.batches import make_batches
-    from benchmarks.contenders import estimator
-    from benchmarks.contenders.graph_inputs import feature, tf, to_sparse
     [batch] = make_batches(workload, 1)
 
     def input_fn(params):

@@ -8,7 +8,7 @@ from collections.abc import Mapping
 from benchmarks.timing import Result
 from benchmarks.workloads import W1
 
-Results = Mapping[str, Mapping[str, Result]]  # workload -> contender -> result
+Results = Mapping[str, Mapping[str, Result]]  # workload -> baseline -> result
 
 MEMORY_LIMIT = 300e6
 GROWTH_LIMIT = 2.5  # maximum growth of the time per step from 10^4 to 10^7 rows
@@ -16,31 +16,31 @@ GROWTH_LIMIT = 2.5  # maximum growth of the time per step from 10^4 to 10^7 rows
 
 @dataclasses.dataclass(frozen=True)
 class Target:
-    """The target of one ratio: time per step of `peer` / time per step of `contender`.
+    """The target of one ratio: time per step of `peer` / time per step of `candidate`.
 
     Attributes:
         workload: name of the workload.
-        contender: name of the contender that should be faster.
-        peer: name of the contender that it is compared with.
+        candidate: name of the baseline that should be faster.
+        peer: name of the baseline that it is compared with.
         at_least: minimum of the ratio; for a memory-bound peer it is a fraction of its speed.
     """
 
     workload: str
-    contender: str
+    candidate: str
     peer: str
     at_least: float
 
     def reached(self, results: Results) -> float | None:
         """Returns the measured ratio; None if one of the two was not measured."""
         of_workload = results.get(self.workload, {})
-        pair = [of_workload.get(name) for name in (self.peer, self.contender)]
+        pair = [of_workload.get(name) for name in (self.peer, self.candidate)]
         if any(result is None or not result.samples for result in pair):
             return None
-        peer, contender = pair
-        return peer.times_reference / contender.times_reference
+        peer, candidate = pair
+        return peer.times_reference / candidate.times_reference
 
 
-_RATIOS = {  # (contender, peer) -> W, W1, W2
+_RATIOS = {  # (candidate, peer) -> W, W1, W2
     ("native", "stock_graph"): (13, 22, 40),
     ("native", "fbgemm"): (7, 8, 8),
     ("native", "bound"): (0.7, 0.7, 0.5),

@@ -1,7 +1,7 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Measures contenders in turns of a few steps, so that disturbances affect all of them.
+"""Measures baselines in turns of a few steps, so that disturbances affect all of them.
 
-If the tables of all contenders do not fit into memory together, the first contender, which is the
+If the tables of all baselines do not fit into memory together, the first baseline, which is the
 reference, stays loaded, and the others are measured one after another.
 """
 
@@ -9,7 +9,7 @@ import dataclasses
 import statistics
 from collections.abc import Callable, Iterator, Sequence
 
-from benchmarks.contenders import Entry
+from benchmarks.baselines import Entry
 from benchmarks.machine import available_bytes
 from benchmarks.worker import Worker, WorkerError
 from benchmarks.workloads import Workload
@@ -23,7 +23,7 @@ class Settings:
     """The duration of a measurement.
 
     Attributes:
-        rounds: number of measured turns of each contender.
+        rounds: number of measured turns of each baseline.
         seconds: approximate duration of a turn.
         warm_up_rounds: number of turns before the measured ones.
     """
@@ -38,18 +38,18 @@ QUICK = Settings(rounds=4, seconds=0.2, warm_up_rounds=1)
 
 @dataclasses.dataclass
 class Result:
-    """The measurements of one contender.
+    """The measurements of one baseline.
 
     Attributes:
-        contender: its name.
+        baseline: its name.
         samples: seconds per step, one number for each turn.
-        reference: the median of the first contender in the same turns.
+        reference: the median of the first baseline in the same turns.
         description: its own description, such as its kernels.
         memory_over_tables: bytes of memory used besides tables and slots.
         error: why there are no samples.
     """
 
-    contender: str
+    baseline: str
     samples: list[float] = dataclasses.field(default_factory=list)
     reference: float = 0.0
     description: str = ""
@@ -79,22 +79,22 @@ class Result:
 
     @property
     def times_reference(self) -> float:
-        """Time per step divided by that of the first contender."""
+        """Time per step divided by that of the first baseline."""
         return self.median / self.reference
 
 
 def measure(workload: Workload, entries: Sequence[Entry], workers: dict[str, Worker],
             settings: Settings, progress: Callable[[str], None],
             options: dict[str, object] | None = None) -> list[Result]:
-    """Measures all contenders on one workload.
+    """Measures all baselines on one workload.
 
     Args:
         workload: the workload to run.
-        entries: the contenders; the first one is the reference.
+        entries: the baselines; the first one is the reference.
         workers: name -> its process.
         settings: the duration of the measurement.
         progress: called `num_calls` times, with a description of the next action.
-        options: keyword arguments of every contender.
+        options: keyword arguments of every baseline.
 
     Returns:
         A result for each entry, in the same order.
@@ -126,7 +126,7 @@ def num_calls(workload: Workload, entries: Sequence[Entry], settings: Settings) 
 
 
 def _groups(workload: Workload, entries: Sequence[Entry]) -> Iterator[list[Entry]]:
-    """Splits the other contenders into groups that fit into memory with the first one."""
+    """Splits the other baselines into groups that fit into memory with the first one."""
     first, *others = entries
     room = available_bytes() - _memory(workload, first)
     group: list[Entry] = []
@@ -185,10 +185,10 @@ def _take_turn(worker: Worker, samples: list[float], done: dict[str, int], setti
     expected = samples[-1] if samples else settings.seconds
     count = min(_MAX_STEPS, max(1, round(settings.seconds / expected)))
     try:
-        worker.run(done[result.contender], settling)
-        seconds = worker.run(done[result.contender] + settling, count)
+        worker.run(done[result.baseline], settling)
+        seconds = worker.run(done[result.baseline] + settling, count)
     except WorkerError as error:
         result.error = str(error)
         return
-    done[result.contender] += settling + count
+    done[result.baseline] += settling + count
     samples.append(seconds / count)

@@ -1,8 +1,8 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Runs each contender in its own process.
+"""Runs each baseline in its own process.
 
 TensorFlow and PyTorch have thread pools, allocators and settings that last as long as the process,
-and this package selects its kernels once per process. Contenders in one process would affect each
+and this package selects its kernels once per process. Baselines in one process would affect each
 other. A worker that waits for its turn uses no CPU time.
 """
 
@@ -19,7 +19,7 @@ import traceback
 from typing import Any
 
 from benchmarks import batches
-from benchmarks.contenders import Entry
+from benchmarks.baselines import Entry
 from benchmarks.workloads import Workload
 
 DISTINCT_BATCHES = 4
@@ -34,7 +34,7 @@ class WorkerError(Exception):
 
 
 class Worker:
-    """A process in which one contender runs one workload after another."""
+    """A process in which one baseline runs one workload after another."""
 
     def __init__(self, entry: Entry, log: pathlib.Path):
         self.entry = entry
@@ -56,7 +56,7 @@ class Worker:
         child_end.close()
 
     def open(self, workload: Workload, **options: Any) -> dict[str, Any]:
-        """Creates the contender; returns its description."""
+        """Creates the baseline; returns its description."""
         self.start()
         self._workload = workload
         if self.entry.module in ("estimator", "parsing"):
@@ -118,31 +118,31 @@ def _serve(connection: Any, entry: Entry, log: str) -> None:
                 return
             try:
                 connection.send((True, getattr(served, name)(*arguments)))
-            except Exception as error:  # the other contenders continue
+            except Exception as error:  # the other baselines continue
                 traceback.print_exc()
                 connection.send((False, f"{type(error).__name__}: {str(error)[:200]}"))
 
 
 class _Served:
-    """The contender inside its process."""
+    """The baseline inside its process."""
 
     def __init__(self, entry: Entry):
         self._entry = entry
-        self._contender: Any = None
+        self._baseline: Any = None
         self._workload: Workload | None = None
         self._before_tables = 0
-        self._module = importlib.import_module(f"benchmarks.contenders.{entry.module}")
+        self._module = importlib.import_module(f"benchmarks.baselines.{entry.module}")
 
     def open(self, workload: Workload, options: dict[str, Any]) -> dict[str, Any]:
         made = batches.make_batches(workload, DISTINCT_BATCHES)
         _reset_peak()
         self._before_tables = _peak_bytes()
         self._workload = workload
-        self._contender = self._module.Contender(
+        self._baseline = self._module.Baseline(
             workload, made, **dict(self._entry.options), **options)
         if self._entry.moves_tables:
             self._run_until_tables_lie_still()
-        return {"description": getattr(self._contender, "description", "")}
+        return {"description": getattr(self._baseline, "description", "")}
 
     def _run_until_tables_lie_still(self) -> None:
         before = -_MOVING
@@ -150,18 +150,18 @@ class _Served:
             before = now
             end = time.monotonic() + 0.5
             while time.monotonic() < end:
-                self._contender.run(0, DISTINCT_BATCHES)
+                self._baseline.run(0, DISTINCT_BATCHES)
 
     def run(self, first: int, count: int) -> float:
-        return self._contender.run(first, count)
+        return self._baseline.run(first, count)
 
     def memory_over_tables(self) -> int:
         assert self._workload is not None
         return _peak_bytes() - self._before_tables - self._workload.bytes
 
     def close(self) -> None:
-        self._contender.close()
-        self._contender = None
+        self._baseline.close()
+        self._baseline = None
         gc.collect()
 
 

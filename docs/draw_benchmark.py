@@ -17,7 +17,7 @@ from benchmarks.timing import Result  # noqa: E402
 
 
 def main() -> None:
-    """Draws one bar for each contender and workload."""
+    """Draws one bar for each baseline and workload."""
     figures = json.loads((DOCS / "benchmarks.json").read_text(encoding="utf-8"))
     results = {workload: {name: Result(name, samples=[milliseconds / 1e3])
                           for name, milliseconds in medians.items()}

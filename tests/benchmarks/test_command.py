@@ -19,13 +19,13 @@ def test_tiny_run_measures_writes_and_resumes(tmp_path):
     done = start(arguments, cwd=ROOT)
     assert done.returncode == 0, done.stderr
     results = json.loads((tmp_path / "results" / "tiny.json").read_text())["results"]
-    assert [result["contender"] for result in results] == ["tf_ops", "bound"]
+    assert [result["baseline"] for result in results] == ["tf_ops", "bound"]
     assert all(len(result["samples"]) == 4 and not result["error"] for result in results)
     assert "TF ops" in done.stdout and (tmp_path / "results" / "report.txt").exists()
     again = start([*arguments, "--resume"], cwd=ROOT)
     assert again.stdout.splitlines()[1:] == done.stdout.splitlines()[1:]
 
 
-def test_unknown_contender_is_refused_with_the_names():
+def test_unknown_baseline_is_refused_with_the_names():
     with pytest.raises(SystemExit, match="--only must name some of native, native_function"):
         command.main(["--only", "natve", "--output", "/nonexistent/never-made"])

@@ -1,7 +1,7 @@
 # SPDX-License-Identifier: Apache-2.0
 """The table of start-up times, and what counts as a busy machine."""
 
-from benchmarks import contenders, report, startup
+from benchmarks import baselines, report, startup
 from benchmarks.timing import Result
 from benchmarks.workloads import SMALL, W
 
@@ -25,6 +25,6 @@ def test_run_whose_bound_drifts_says_so():
 
 def test_small_steps_are_measured_through_the_estimators():
     for workload in SMALL:
-        names = [entry.name for entry in contenders.ALL.values() if entry.runs(workload)]
+        names = [entry.name for entry in baselines.ALL.values() if entry.runs(workload)]
         assert names == ["estimator", "stock_estimator", "estimator_loop", "estimator_long_loop"]
-    assert all(entry.runs(W) for entry in contenders.QUICK)
+    assert all(entry.runs(W) for entry in baselines.QUICK)

@@ -5,13 +5,13 @@ import dataclasses
 
 import pytest
 
-from benchmarks import contenders, machine, report, scaling, targets, timing
+from benchmarks import baselines, machine, report, scaling, targets, timing
 from benchmarks.timing import Result, Settings, measure, num_calls
 from benchmarks.worker import WorkerError
 from benchmarks.workloads import TINY, W1, W
 
 SETTINGS = Settings(rounds=3, seconds=1.0, warm_up_rounds=1)
-ENTRIES = [contenders.ALL[name] for name in ("native", "stock_graph", "fbgemm")]
+ENTRIES = [baselines.ALL[name] for name in ("native", "stock_graph", "fbgemm")]
 
 
 class FakeWorker:
@@ -76,11 +76,11 @@ def test_where_memory_is_short_the_first_stays_and_the_others_come_in_turn(monke
 
 @pytest.mark.parametrize(("names", "groups"), [
     (("native", "torch", "fbgemm"), 1), (("native", "stock_graph", "fbgemm"), 2)])
-def test_a_contender_that_needs_more_than_its_tables_takes_the_room_of_others(
+def test_a_baseline_that_needs_more_than_its_tables_takes_the_room_of_others(
         names, groups, monkeypatch):
     room = 3 * 1.1 * W1.bytes + 3.1 * timing._BYTES_OF_PROCESS
     monkeypatch.setattr(timing, "available_bytes", lambda: int(room))
-    entries = [contenders.ALL[name] for name in names]
+    entries = [baselines.ALL[name] for name in names]
     workers = {entry.name: FakeWorker(entry, 0.1, []) for entry in entries}
     results = measure(W1, entries, workers, SETTINGS, lambda _: None)
     assert len(results[0].samples) == groups * SETTINGS.rounds
@@ -154,8 +154,8 @@ def test_curve_names_slope_and_growth():
     assert "native" in scaling.text(axis, curve) and "0.30" in scaling.text(axis, curve)
 
 
-def test_w_takes_all_contenders_and_w1_only_tables():
-    end_to_end = [entry for entry in contenders.ALL.values() if entry.workloads]
+def test_w_takes_all_baselines_and_w1_only_tables():
+    end_to_end = [entry for entry in baselines.ALL.values() if entry.workloads]
     assert {entry.module for entry in end_to_end} == {
         "estimator", "parsing", "low_level", "engine_function", "tf2_classes"}
     assert not [entry.name for entry in end_to_end if entry.runs(W1)]

@@ -6,8 +6,7 @@ from collections.abc import Sequence
 import numpy as np
 import tensorflow as tf
 
-from benchmarks.batches import Batch, make_gradients
-from benchmarks.contenders.graph_inputs import (
+from benchmarks.baselines.graph_inputs import (
     Feeds,
     feature,
     fed,
@@ -15,7 +14,8 @@ from benchmarks.contenders.graph_inputs import (
     next_batch,
     to_sparse,
 )
-from benchmarks.contenders.session_steps import Parts, SessionSteps
+from benchmarks.baselines.session_steps import Parts, SessionSteps
+from benchmarks.batches import Batch, make_gradients
 from benchmarks.workloads import (
     INITIAL_ACCUMULATOR,
     INITIAL_VALUE,
@@ -24,7 +24,7 @@ from benchmarks.workloads import (
 )
 
 
-class Contender(SessionSteps):
+class Baseline(SessionSteps):
     """`embedding_column`s, `input_layer` and `AdagradOptimizer` in a session."""
 
     def __init__(self, workload: Workload, batches: Sequence[Batch], threads: int = 0):

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""The base class of contenders whose step runs in a session."""
+"""The base class of baselines whose step runs in a session."""
 
 from collections.abc import Callable, Sequence
 from typing import Any
@@ -7,8 +7,8 @@ from typing import Any
 import numpy as np
 import tensorflow as tf
 
-from benchmarks.contenders.graph_inputs import Feeds, initialize
-from benchmarks.contenders.stepping import timed_steps
+from benchmarks.baselines.graph_inputs import Feeds, initialize
+from benchmarks.baselines.stepping import timed_steps
 
 Parts = Sequence[tf.Variable]
 

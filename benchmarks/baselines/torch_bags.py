@@ -6,8 +6,8 @@ from collections.abc import Sequence
 import numpy as np
 import torch
 
+from benchmarks.baselines.stepping import timed_steps
 from benchmarks.batches import Batch, make_gradients
-from benchmarks.contenders.stepping import timed_steps
 from benchmarks.workloads import (
     INITIAL_ACCUMULATOR,
     INITIAL_VALUE,
@@ -16,7 +16,7 @@ from benchmarks.workloads import (
 )
 
 
-class Contender:
+class Baseline:
     """`torch.nn.EmbeddingBag(sparse=True)` and `torch.optim.Adagrad`."""
 
     def __init__(self, workload: Workload, batches: Sequence[Batch], threads: int = 0):

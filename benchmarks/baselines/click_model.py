@@ -1,11 +1,11 @@
 # SPDX-License-Identifier: Apache-2.0
-"""The model of the end-to-end contenders: embeddings and a small dense tower."""
+"""The model of the end-to-end baselines: embeddings and a small dense tower."""
 
 from typing import Any
 
 import tensorflow.compat.v1 as tf
 
-from benchmarks.contenders.graph_inputs import feature, fill
+from benchmarks.baselines.graph_inputs import feature, fill
 from benchmarks.workloads import (
     INITIAL_ACCUMULATOR,
     INITIAL_VALUE,

@@ -19,7 +19,7 @@ _POINTER = ctypes.c_void_p
 _LINE = 64  # bytes
 
 
-class Contender:
+class Baseline:
     """Rows and slots of all tables in two arrays, and a program that accesses them."""
 
     def __init__(self, workload: Workload, batches: Sequence[Batch], threads: int = 0,

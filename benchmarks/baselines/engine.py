@@ -8,9 +8,9 @@ from collections.abc import Mapping, Sequence
 
 import tensorflow as tf
 
+from benchmarks.baselines.graph_inputs import Feeds, feature, fed, fill, next_batch, table_name
+from benchmarks.baselines.session_steps import Parts, SessionSteps
 from benchmarks.batches import Batch, make_gradients
-from benchmarks.contenders.graph_inputs import Feeds, feature, fed, fill, next_batch, table_name
-from benchmarks.contenders.session_steps import Parts, SessionSteps
 from benchmarks.workloads import (
     INITIAL_ACCUMULATOR,
     INITIAL_VALUE,
@@ -30,7 +30,7 @@ from tpu_estimator_embedding.optimizers.row_optimizer import RowOptimizer
 from tpu_estimator_embedding.plan.embedding_plan import EmbeddingPlan, FeaturePlan, TablePlan
 
 
-class Contender(SessionSteps):
+class Baseline(SessionSteps):
     """A graph with one lookup and one update of all tables."""
 
     def __init__(self, workload: Workload, batches: Sequence[Batch], num_hosts: int = 1,

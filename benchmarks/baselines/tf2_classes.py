@@ -9,14 +9,14 @@ import numpy as np
 import tensorflow as tf
 import tf_keras
 
-from benchmarks.batches import Batch, make_gradients
-from benchmarks.contenders.graph_inputs import (
+from benchmarks.baselines.graph_inputs import (
     feature,
     flat_dataset,
     limit_threads,
     table_name,
 )
-from benchmarks.contenders.stepping import timed_steps
+from benchmarks.baselines.stepping import timed_steps
+from benchmarks.batches import Batch, make_gradients
 from benchmarks.workloads import (
     INITIAL_ACCUMULATOR,
     INITIAL_VALUE,
@@ -31,7 +31,7 @@ _STEPS_PER_EXECUTION = 5
 Features = Mapping[str, Any]  # feature name -> tensor
 
 
-class Contender:
+class Baseline:
     """One of the classes, in a `tf.function` or in `fit`."""
 
     def __init__(self, workload: Workload, batches: Sequence[Batch], kind: str,

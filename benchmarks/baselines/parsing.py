@@ -7,13 +7,13 @@ from collections.abc import Sequence
 import tensorflow as tf
 
 from benchmarks import records
+from benchmarks.baselines.stepping import timed_steps
 from benchmarks.batches import Batch
-from benchmarks.contenders.stepping import timed_steps
 from benchmarks.workloads import Workload
 
 
-class Contender:
-    """The dataset of the end-to-end contenders, without a model."""
+class Baseline:
+    """The dataset of the end-to-end baselines, without a model."""
 
     def __init__(self, workload: Workload, batches: Sequence[Batch], is_stock: bool = False,
                  directory: str = ""):

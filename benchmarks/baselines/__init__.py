@@ -1,7 +1,9 @@
 # SPDX-License-Identifier: Apache-2.0
-"""The contenders, one module each; modules are only imported in workers.
+"""The baselines, one module each, this package's own among them.
 
-Each module has a class `Contender` with
+Modules are only imported in workers.
+
+Each module has a class `Baseline` with
 
 * `__init__(workload, batches, options)`, which creates tables and all other state;
 * `run(first, count)`, which runs `count` steps, starting with batch `first % len(batches)`, and
@@ -17,7 +19,7 @@ from benchmarks.workloads import SMALL, Workload
 
 @dataclasses.dataclass(frozen=True)
 class Entry:
-    """One contender.
+    """One baseline.
 
     Attributes:
         name: name in tables and files.
@@ -27,7 +29,7 @@ class Entry:
         environment: environment variables of its process.
         options: its additional keyword arguments.
         settling_steps: untimed steps at the start of a turn, whose input was prepared during the
-            turns of other contenders.
+            turns of other baselines.
         workloads: names of its workloads; empty means all.
         moves_tables: whether its first steps move tables to huge pages; they are not timed.
         memory: required memory, as a multiple of the bytes of tables and slots.

@@ -1,12 +1,12 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Every contender computes the same: after the same steps, the same tables."""
+"""Every baseline computes the same: after the same steps, the same tables."""
 
 import importlib
 
 import numpy as np
 import pytest
 
-from benchmarks import contenders
+from benchmarks import baselines
 from benchmarks.batches import make_batches, make_gradients, unique_rows
 from benchmarks.workloads import (
     INITIAL_ACCUMULATOR,
@@ -21,10 +21,10 @@ STEPS = 3
 BATCHES = make_batches(TINY, 2)
 
 
-def make(entry: contenders.Entry):
-    """Returns the contender, in this process."""
-    module = importlib.import_module(f"benchmarks.contenders.{entry.module}")
-    return module.Contender(TINY, BATCHES, **dict(entry.options))
+def make(entry: baselines.Entry):
+    """Returns the baseline, in this process."""
+    module = importlib.import_module(f"benchmarks.baselines.{entry.module}")
+    return module.Baseline(TINY, BATCHES, **dict(entry.options))
 
 
 def expected_tables() -> list[np.ndarray]:
@@ -48,48 +48,48 @@ def expected_tables() -> list[np.ndarray]:
     "tf_ops", "native", "native_function", "native_statistics", "stock_graph", "keras", "torch",
     "fbgemm", "low_level", "tpu_embedding", "tpu_embedding_v2", "layer_fit"])
 def test_tables_are_those_of_plain_adagrad(name, monkeypatch):
-    entry = contenders.ALL[name]
+    entry = baselines.ALL[name]
     for module in entry.needs:
         pytest.importorskip(module)
     if dict(entry.environment).get(KERNELS) == "native":
         found_compiler()
     for variable, value in entry.environment:
         monkeypatch.setenv(variable, value)
-    contender = make(entry)
-    contender.run(0, STEPS)
-    for table, expected in zip(contender.tables(), expected_tables(), strict=True):
+    baseline = make(entry)
+    baseline.run(0, STEPS)
+    for table, expected in zip(baseline.tables(), expected_tables(), strict=True):
         np.testing.assert_allclose(table, expected, rtol=1e-5, atol=1e-6)
-    contender.close()
+    baseline.close()
 
 
 def test_stock_and_this_estimator_train_the_same_tables(monkeypatch):
     monkeypatch.setenv(KERNELS, "tf")
     trained = []
     for name in ("estimator", "stock_estimator_records"):
-        contender = make(contenders.ALL[name])
-        assert contender.run(0, STEPS) > 0
-        trained.append(contender.tables())
-        contender.close()
+        baseline = make(baselines.ALL[name])
+        assert baseline.run(0, STEPS) > 0
+        trained.append(baseline.tables())
+        baseline.close()
     for ours, stock in zip(*trained, strict=True):
         assert np.abs(ours - INITIAL_VALUE).max() > 1e-4
         np.testing.assert_allclose(ours, stock, rtol=1e-5, atol=1e-6)
 
 
 def test_parsing_reads_batch_after_batch():
-    contender = make(contenders.ALL["parsing"])
-    assert contender.run(0, 5) > 0
-    contender.close()
+    baseline = make(baselines.ALL["parsing"])
+    assert baseline.run(0, 5) > 0
+    baseline.close()
 
 
 def test_memory_bound_updates_every_distinct_row_once_a_step():
     found_compiler()
-    contender = make(contenders.ALL["bound"])
-    assert contender.run(0, STEPS) > 0
+    baseline = make(baselines.ALL["bound"])
+    assert baseline.run(0, STEPS) > 0
     counts = np.zeros(TINY.rows * TINY.num_tables)
     for step in range(STEPS):
         for table, rows in enumerate(unique_rows(TINY, BATCHES[step % 2])):
             counts[rows + table * TINY.rows] += 1
-    slots = contender.slots()
+    slots = baseline.slots()
     assert (slots == slots[:, :1]).all()
     np.testing.assert_array_equal(slots[:, 0] - 1, counts)
-    contender.close()
+    baseline.close()

@@ -6,8 +6,8 @@ from collections.abc import Sequence
 
 import tensorflow as tf
 
+from benchmarks.baselines import engine
 from benchmarks.batches import Batch
-from benchmarks.contenders import engine
 from benchmarks.workloads import Workload
 from tpu_estimator_embedding.engine.measures import create_marks
 from tpu_estimator_embedding.engine.partitioned_embedding import PartitionedEmbedding
@@ -32,7 +32,7 @@ class _MeasuredEngine(PartitionedEmbedding):
         return tf.group(*(host.sums for host in self.measures.hosts))
 
 
-class Contender(engine.Contender):
+class Baseline(engine.Baseline):
     """Marks trained rows in every step, and measures the last step of every turn.
 
     A turn is shorter than 100 steps. Each of its steps is charged 1/100 of the measured step,

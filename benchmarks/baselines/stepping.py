@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Times contenders whose step is a function call."""
+"""Times baselines whose step is a function call."""
 
 import time
 from collections.abc import Callable

@@ -5,9 +5,9 @@ from collections.abc import Sequence
 
 import tensorflow as tf
 
+from benchmarks.baselines.graph_inputs import Feeds, feature, fed, fill, next_batch, table_name
+from benchmarks.baselines.session_steps import Parts, SessionSteps
 from benchmarks.batches import Batch, make_gradients
-from benchmarks.contenders.graph_inputs import Feeds, feature, fed, fill, next_batch, table_name
-from benchmarks.contenders.session_steps import Parts, SessionSteps
 from benchmarks.workloads import (
     INITIAL_ACCUMULATOR,
     INITIAL_VALUE,
@@ -18,7 +18,7 @@ from tpu_estimator_embedding.compat.modules import tpu_embedding
 from tpu_estimator_embedding.kernels import load
 
 
-class Contender(SessionSteps):
+class Baseline(SessionSteps):
     """One core that enqueues, receives activations and sends gradients in one run."""
 
     def __init__(self, workload: Workload, batches: Sequence[Batch], threads: int = 0):

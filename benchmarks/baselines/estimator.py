@@ -12,13 +12,13 @@ import numpy as np
 import tensorflow as tf
 
 from benchmarks import records
+from benchmarks.baselines import click_model
 from benchmarks.batches import Batch
-from benchmarks.contenders import click_model
 from benchmarks.workloads import INITIAL_ACCUMULATOR, LEARNING_RATE, Workload
 from tpu_estimator_embedding.compat import upstream
 
 
-class Contender:
+class Baseline:
     """A training in a separate thread, which pauses between turns."""
 
     def __init__(self, workload: Workload, batches: Sequence[Batch], is_stock: bool = False,

@@ -13,8 +13,8 @@ from fbgemm_gpu.split_table_batched_embeddings_ops_training import (
     SplitTableBatchedEmbeddingBagsCodegen,
 )
 
+from benchmarks.baselines.stepping import timed_steps
 from benchmarks.batches import Batch, make_gradients
-from benchmarks.contenders.stepping import timed_steps
 from benchmarks.workloads import (
     COMBINERS,
     INITIAL_ACCUMULATOR,
@@ -26,7 +26,7 @@ from benchmarks.workloads import (
 _POOLING = {"sum": PoolingMode.SUM, "mean": PoolingMode.MEAN}
 
 
-class Contender:
+class Baseline:
     """One module for the tables of each combiner, because a module has one pooling mode."""
 
     def __init__(self, workload: Workload, batches: Sequence[Batch], threads: int = 0):

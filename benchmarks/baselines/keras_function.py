@@ -11,9 +11,9 @@ import numpy as np
 import tensorflow as tf
 import tf_keras
 
+from benchmarks.baselines.graph_inputs import limit_threads, to_sparse
+from benchmarks.baselines.stepping import timed_steps
 from benchmarks.batches import Batch, make_gradients
-from benchmarks.contenders.graph_inputs import limit_threads, to_sparse
-from benchmarks.contenders.stepping import timed_steps
 from benchmarks.workloads import (
     INITIAL_ACCUMULATOR,
     INITIAL_VALUE,
@@ -22,7 +22,7 @@ from benchmarks.workloads import (
 )
 
 
-class Contender:
+class Baseline:
     """`safe_embedding_lookup_sparse` under a tape, in one compiled function."""
 
     def __init__(self, workload: Workload, batches: Sequence[Batch], threads: int = 0):

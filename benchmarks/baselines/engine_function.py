@@ -9,15 +9,15 @@ from collections.abc import Sequence
 import numpy as np
 import tensorflow as tf
 
+from benchmarks.baselines.engine import make_engine, parts_of, train_step
+from benchmarks.baselines.graph_inputs import flat_dataset, limit_threads
+from benchmarks.baselines.stepping import timed_steps
 from benchmarks.batches import Batch, make_gradients
-from benchmarks.contenders.engine import make_engine, parts_of, train_step
-from benchmarks.contenders.graph_inputs import flat_dataset, limit_threads
-from benchmarks.contenders.stepping import timed_steps
 from benchmarks.workloads import Workload
 from tpu_estimator_embedding.kernels import load
 
 
-class Contender:
+class Baseline:
     """A function with one lookup and one update of all tables."""
 
     def __init__(self, workload: Workload, batches: Sequence[Batch], threads: int = 0):
