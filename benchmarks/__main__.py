@@ -56,7 +56,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
     if args.what == "scaling":
         return _scale(directory, entries)
     names = args.workloads or (_QUICK_WORKLOADS if args.quick else [w.name for w in MEASURED])
-    settings = timing.QUICK if args.quick else timing.Settings()
+    settings = timing.QUICK if args.quick else timing.TimingSettings()
     described = machine.describe()
     results: dict[str, dict[str, timing.Result]] = {}
     for name in names:
@@ -125,7 +125,7 @@ def _processes(directory: pathlib.Path, entries: Sequence[Entry]) -> Iterator[di
 
 
 def _measure(workload: Workload, entries: Sequence[Entry], workers: dict[str, Worker],
-             settings: timing.Settings) -> dict[str, timing.Result]:
+             settings: timing.TimingSettings) -> dict[str, timing.Result]:
     """Measures baselines without a model, then those that train one."""
     chosen = [entry for entry in entries if entry.runs(workload)]
     groups = [[entry for entry in group if entry in chosen]

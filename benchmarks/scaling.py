@@ -8,12 +8,12 @@ from collections.abc import Callable, Sequence
 from typing import Any
 
 from benchmarks import baselines
-from benchmarks.timing import Settings, measure
+from benchmarks.timing import TimingSettings, measure
 from benchmarks.worker import Worker
 from benchmarks.workloads import Workload
 
 _BASE = Workload("base", rows=100_000, dim=32, batch_size=4096, ids_per_sample=(10,))
-_SETTINGS = Settings(rounds=5, seconds=0.15, warm_up_rounds=1)
+_SETTINGS = TimingSettings(rounds=5, seconds=0.15, warm_up_rounds=1)
 AGAINST = ("native", "tf_ops", "stock_graph")
 _THREADS = (1, 2, 4, 8, 16, 32, 64)
 

@@ -19,7 +19,7 @@ _MAX_STEPS = 500  # maximum steps per turn
 
 
 @dataclasses.dataclass(frozen=True)
-class Settings:
+class TimingSettings:
     """The duration of a measurement.
 
     Attributes:
@@ -33,7 +33,7 @@ class Settings:
     warm_up_rounds: int = 2
 
 
-QUICK = Settings(rounds=4, seconds=0.2, warm_up_rounds=1)
+QUICK = TimingSettings(rounds=4, seconds=0.2, warm_up_rounds=1)
 
 
 @dataclasses.dataclass
@@ -84,7 +84,7 @@ class Result:
 
 
 def measure(workload: Workload, entries: Sequence[Entry], workers: dict[str, Worker],
-            settings: Settings, progress: Callable[[str], None],
+            settings: TimingSettings, progress: Callable[[str], None],
             options: dict[str, object] | None = None) -> list[Result]:
     """Measures all baselines on one workload.
 
@@ -119,7 +119,7 @@ def measure(workload: Workload, entries: Sequence[Entry], workers: dict[str, Wor
     return list(results.values())
 
 
-def num_calls(workload: Workload, entries: Sequence[Entry], settings: Settings) -> int:
+def num_calls(workload: Workload, entries: Sequence[Entry], settings: TimingSettings) -> int:
     """Returns the number of calls of `progress` in `measure`."""
     turns = sum(1 + len(group) for group in _groups(workload, entries))
     return len(entries) + turns * (settings.rounds + settings.warm_up_rounds)
@@ -161,7 +161,7 @@ def _close(worker: Worker, result: Result) -> None:
 
 
 def _take_turns(workload: Workload, names: Sequence[str], workers: dict[str, Worker],
-                settings: Settings, progress: Callable[[str], None],
+                settings: TimingSettings, progress: Callable[[str], None],
                 results: dict[str, Result]) -> None:
     samples: dict[str, list[float]] = {name: [] for name in names}
     done = dict.fromkeys(names, 0)
@@ -179,7 +179,7 @@ def _take_turns(workload: Workload, names: Sequence[str], workers: dict[str, Wor
                 samples[names[0]][settings.warm_up_rounds:] or measured)
 
 
-def _take_turn(worker: Worker, samples: list[float], done: dict[str, int], settings: Settings,
+def _take_turn(worker: Worker, samples: list[float], done: dict[str, int], settings: TimingSettings,
                result: Result) -> None:
     settling = worker.entry.settling_steps
     expected = samples[-1] if samples else settings.seconds

@@ -6,11 +6,11 @@ import dataclasses
 import pytest
 
 from benchmarks import baselines, machine, report, scaling, targets, timing
-from benchmarks.timing import Result, Settings, measure, num_calls
+from benchmarks.timing import Result, TimingSettings, measure, num_calls
 from benchmarks.worker import WorkerError
 from benchmarks.workloads import TINY, W1, W
 
-SETTINGS = Settings(rounds=3, seconds=1.0, warm_up_rounds=1)
+SETTINGS = TimingSettings(rounds=3, seconds=1.0, warm_up_rounds=1)
 ENTRIES = [baselines.ALL[name] for name in ("native", "stock_graph", "fbgemm")]
 
 

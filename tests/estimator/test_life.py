@@ -36,14 +36,14 @@ def model_fn(features, labels, mode, params):
 
 def test_training_and_evaluation_take_turns(tmp_path):
     estimator = new_estimator(tmp_path, model_fn)
-    for turn in range(3):
+    for iteration in range(3):
         estimator.train(input_of([0, 0, 1, 2]), steps=2)
         result = estimator.evaluate(input_of([0, 1]), name="both")
-        assert result["mean"] == (2 + 1) * (turn + 1) / 2
-        assert estimator.evaluate(input_of([0]))["mean"] == 2 * (turn + 1)
+        assert result["mean"] == (2 + 1) * (iteration + 1) / 2
+        assert estimator.evaluate(input_of([0]))["mean"] == 2 * (iteration + 1)
         predictions = estimator.predict(input_of([2, 0, 5]))
         assert [prediction["count"][0] for prediction in predictions] == [
-            turn + 1, 2 * (turn + 1), 0]
+            iteration + 1, 2 * (iteration + 1), 0]
     assert estimator.get_variable_value("global_step") == 6
     means = {step: value for (tag, step), value in events(tmp_path / "eval_both").items()
              if tag == "mean"}

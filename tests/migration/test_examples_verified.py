@@ -17,7 +17,7 @@ from tests.examples.results import EXAMPLES
 from tests.subprocesses import start
 from tpu_estimator_embedding.migration.rewrite import rewrite
 from tpu_estimator_embedding.migration.verify import comparison
-from tpu_estimator_embedding.migration.verify.recording import RunResult, Settings
+from tpu_estimator_embedding.migration.verify.recording import RecordedResult, RecordingSettings
 
 PATCHES = pathlib.Path(__file__).parent / "patches"
 STEPS = 20
@@ -58,7 +58,7 @@ IN_ONE_PROCESS = """
     from absl import app, flags, logging  # whose flags stay
     from tpu_estimator_embedding.migration import captured_config, captured_file
     from tpu_estimator_embedding.migration.verify import recorded_run
-    from tpu_estimator_embedding.migration.verify.recording import Settings
+    from tpu_estimator_embedding.migration.verify.recording import RecordingSettings
     kept = set(flags.FLAGS)
 
     def forget_program():
@@ -74,7 +74,7 @@ IN_ONE_PROCESS = """
         pathlib.Path("findings.json").write_text(json.dumps([one.code for one in findings]))
 
     for path in sys.argv[1:]:
-        settings = Settings.load(path)
+        settings = RecordingSettings.load(path)
         os.chdir(pathlib.Path(settings.program).parent)
         if settings.is_legacy:
             forget_program()
@@ -129,10 +129,10 @@ def runs_of_all_programs(tmp_path_factory):
         write_data(directory)
         (directory / "legacy.py").write_text(
             without_chance((EXAMPLES / f"{name}.py").read_text()))
-        legacy.append(Settings(
+        legacy.append(RecordingSettings(
             str(directory / "legacy.py"), tuple(arguments), str(directory / "old"), STEPS, True,
             is_tf1=name == "contrib_ranking").save())
-        new.append(Settings(
+        new.append(RecordingSettings(
             str(directory / f"{name}.py"), tuple(arguments), str(directory / "new"), STEPS, False,
             reference=str(directory / "old")).save())
     run(legacy)
@@ -150,7 +150,7 @@ def run(settings):
 @pytest.mark.parametrize("name", sorted(PROGRAMS))
 def test_twenty_steps_give_equal_numbers(name, runs):
     old, new = runs[0] / name / "old", runs[0] / name / "new"
-    found = comparison.compare_runs(old, RunResult.load(old), new, RunResult.load(new),
+    found = comparison.compare_runs(old, RecordedResult.load(old), new, RecordedResult.load(new),
                                     rtol=1e-5, atol=1e-6)
     assert found.agree, found.to_text()
     assert len(found.steps) == STEPS
@@ -159,8 +159,8 @@ def test_twenty_steps_give_equal_numbers(name, runs):
 @pytest.mark.parametrize("name", sorted(PROGRAMS))
 def test_variables_of_hooks_and_no_others_are_named_and_left_out(name, runs):
     made = {"continuous_evaluation": ("signal_early_stopping/STOP",)}.get(name, ())
-    assert RunResult.load(runs[0] / name / "old").of_hooks == made
-    notes = " ".join(RunResult.load(runs[0] / name / "new").notes)
+    assert RecordedResult.load(runs[0] / name / "old").of_hooks == made
+    notes = " ".join(RecordedResult.load(runs[0] / name / "new").notes)
     assert all(f"{variable!r} was made by a hook" in notes for variable in made)
     assert ("made by a hook" in notes) == bool(made)
 

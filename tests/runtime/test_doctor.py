@@ -6,12 +6,12 @@ import pytest
 from tpu_estimator_embedding.compat import patch
 from tpu_estimator_embedding.kernels import load
 from tpu_estimator_embedding.runtime import doctor, environment, patch_list
-from tpu_estimator_embedding.runtime.environment import Finding
+from tpu_estimator_embedding.runtime.environment import Diagnosis
 
 
 @pytest.fixture(name="findings")
 def some_findings(monkeypatch):
-    findings = [Finding("Python", "3.11.7"), Finding("TensorFlow", "2.21.0")]
+    findings = [Diagnosis("Python", "3.11.7"), Diagnosis("TensorFlow", "2.21.0")]
     monkeypatch.setattr(environment, "requirements", lambda: list(findings))
     return findings
 
@@ -56,7 +56,7 @@ def test_bad_choice_of_kernels_is_wrong(findings, monkeypatch):
 
 
 def test_what_is_needed_is_reported_and_nothing_is_patched(findings, monkeypatch):
-    findings.append(Finding("Keras", "none", "Run `pip install it`."))
+    findings.append(Diagnosis("Keras", "none", "Run `pip install it`."))
     monkeypatch.setattr(doctor, "_install", lambda: pytest.fail("installed"))
     report, is_well = doctor.examine()
     assert not is_well
@@ -66,7 +66,7 @@ def test_what_is_needed_is_reported_and_nothing_is_patched(findings, monkeypatch
 
 
 def test_what_is_merely_untested_does_not_stop_the_rest(findings):
-    findings[1] = Finding("TensorFlow", "2.22.0", "It is newer.", is_needed=False)
+    findings[1] = Diagnosis("TensorFlow", "2.22.0", "It is newer.", is_needed=False)
     report, is_well = doctor.examine()
     assert not is_well
     assert "-> It is newer." in report and "install() changed" in report

@@ -10,7 +10,7 @@ import tpu_estimator_embedding
 from tests.subprocesses import run_python
 from tpu_estimator_embedding.compat import patch, patch_table
 from tpu_estimator_embedding.runtime import environment, patch_tables
-from tpu_estimator_embedding.runtime.environment import Finding
+from tpu_estimator_embedding.runtime.environment import Diagnosis
 
 tpu_estimator_embedding.install()
 
@@ -203,7 +203,7 @@ def test_names_loaded_before_install_are_replaced():
 
 def test_what_is_wrong_is_raised_before_anything_changes(monkeypatch):
     monkeypatch.setattr(environment, "requirements", lambda: [
-        Finding("Python", "3.11.7"), Finding("Keras", "none", "Run `pip install it`.")])
+        Diagnosis("Python", "3.11.7"), Diagnosis("Keras", "none", "Run `pip install it`.")])
     monkeypatch.setattr(patch, "apply", lambda row: pytest.fail("patched"))
     with pytest.raises(RuntimeError, match="^Run `pip install it`.$"):
         tpu_estimator_embedding.install()
@@ -211,7 +211,7 @@ def test_what_is_wrong_is_raised_before_anything_changes(monkeypatch):
 
 def test_untested_version_is_no_reason_to_stop(monkeypatch):
     monkeypatch.setattr(environment, "requirements", lambda: [
-        Finding("TensorFlow", "2.22.0", "It is newer.", is_needed=False)])
+        Diagnosis("TensorFlow", "2.22.0", "It is newer.", is_needed=False)])
     applied = []
     monkeypatch.setattr(patch, "apply", applied.append)
     tpu_estimator_embedding.install()

@@ -46,7 +46,7 @@ from tpu_estimator_embedding.checkpoint.tf2_format import (
 )
 
 StrPath = str | os.PathLike[str]
-Layout = tuple[int, str]  # number of hosts, partition strategy
+Partitioning = tuple[int, str]  # number of hosts, partition strategy
 
 _NAMED_FORMATS = ("v1", "npz")  # with the names of TPUEstimator
 # What TensorFlow accepts in a graph, without the parts `.` and `..`.
@@ -77,7 +77,7 @@ class Conversion:
 def convert(checkpoint: StrPath, output: StrPath, to: str | None = None, *,
             from_: str | None = None, names: Mapping[str, str] | None = None,
             template: StrPath | None = None, reading: Reading | None = None,
-            layout: Layout | None = None, resize: Mapping[str, int | Resize] | None = None,
+            layout: Partitioning | None = None, resize: Mapping[str, int | Resize] | None = None,
             global_step: int | None = None, without_slots: bool = False,
             progress: bool = False) -> Conversion:
     """Writes a checkpoint in another format, with tables, slots and all other variables.
@@ -142,7 +142,8 @@ def reshard(checkpoint: StrPath, output: StrPath, num_hosts: int, partition_stra
                    layout=(num_hosts, partition_strategy))
 
 
-def _check_combination(form: str, to: str, template: StrPath | None, layout: Layout | None) -> None:
+def _check_combination(form: str, to: str, template: StrPath | None,
+                       layout: Partitioning | None) -> None:
     if template is not None and to in _NAMED_FORMATS:
         raise ValueError(f"`template` does not apply where `to` is {to!r}, got {str(template)!r}. "
                          "Leave it out.")
@@ -247,7 +248,7 @@ def _converted(contents: CheckpointContents, to: str, names: Names, template: St
 
 
 def _write(path: pathlib.Path, to: str, contents: CheckpointContents, outputs: ConvertedTensors,
-           layout: Layout | None, progress: bool) -> None:
+           layout: Partitioning | None, progress: bool) -> None:
     total = sum(tensor.size for tensor in outputs.tensors.values())
     with progress_bar(f"Writing {path.name}", total, progress) as bar:
         if to not in _NAMED_FORMATS:
@@ -265,7 +266,7 @@ def _write(path: pathlib.Path, to: str, contents: CheckpointContents, outputs: C
             write_bundle(path, tensors, layouts, bar.update)
 
 
-def _layout(table: Table, layout: Layout | None) -> TableLayout:
+def _layout(table: Table, layout: Partitioning | None) -> TableLayout:
     if layout is None:
         return table.layout
     return TableLayout(layout[1], layout[0], table.vocabulary_size)

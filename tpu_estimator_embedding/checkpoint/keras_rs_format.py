@@ -59,7 +59,7 @@ def check_compiled(values: list[Value], called: str) -> None:
 
 
 @dataclasses.dataclass(frozen=True)
-class KerasOptimizer:
+class SavedOptimizer:
     """The optimizer of a Keras model.
 
     Attributes:
@@ -81,12 +81,12 @@ class KerasOptimizer:
         return {slot: f"{self.name}/{flat}_{end}" for slot, end in endings.items()}
 
 
-def find_optimizer(values: list[Value]) -> KerasOptimizer:
+def find_optimizer(values: list[Value]) -> SavedOptimizer:
     """Returns the optimizer of a model; its name is empty if the model has none."""
     names = [value.full_name.removesuffix(f"/{_ITERATION}") for value in values
              if value.full_name.endswith(f"/{_ITERATION}")]
     name = names[0] if names else ""
-    return KerasOptimizer(name, re.sub(r"_\d+$", "", name))
+    return SavedOptimizer(name, re.sub(r"_\d+$", "", name))
 
 
 def find_tables(values: list[Value]) -> dict[tuple[str, str], Value]:
@@ -206,7 +206,7 @@ def keras_rs_tensors(contents: CheckpointContents, template: Mapping[str, Bundle
         tuple(sorted(others.keys() - contents.variables.keys() - {SAVE_COUNTER})))
 
 
-def _check_optimizer(table: str, source: str | None, keras: KerasOptimizer) -> None:
+def _check_optimizer(table: str, source: str | None, keras: SavedOptimizer) -> None:
     if source == "FTRL" or keras.kind == "ftrl":
         raise ValueError(f"Table {table!r} cannot be trained with FTRL in Keras RS: Keras 3's Ftrl "
                          "computes every row anew from its slots, also rows that were never looked "

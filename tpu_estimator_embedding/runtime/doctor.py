@@ -6,7 +6,7 @@ import itertools
 
 import tpu_estimator_embedding
 from tpu_estimator_embedding.runtime import environment, quiet_start
-from tpu_estimator_embedding.runtime.environment import Finding
+from tpu_estimator_embedding.runtime.environment import Diagnosis
 
 
 def examine() -> tuple[str, bool]:
@@ -25,19 +25,19 @@ def examine() -> tuple[str, bool]:
                       *patches, _closing(wrong)]), not wrong
 
 
-def _blocking(findings: list[Finding]) -> bool:
+def _blocking(findings: list[Diagnosis]) -> bool:
     return any(finding.advice and finding.is_needed for finding in findings)
 
 
-def _install() -> Finding:
+def _install() -> Diagnosis:
     try:
         tpu_estimator_embedding.install()
     except Exception as error:  # the report includes every failure
-        return Finding("install()", type(error).__name__, str(error) or repr(error))
-    return Finding("install()", "works")
+        return Diagnosis("install()", type(error).__name__, str(error) or repr(error))
+    return Diagnosis("install()", "works")
 
 
-def _finding_lines(finding: Finding) -> list[str]:
+def _finding_lines(finding: Diagnosis) -> list[str]:
     mark = "WRONG" if finding.advice else "ok"
     lines = [f"{mark:<6} {finding.subject:<11} {finding.found}"]
     return lines + [f"{'':6} {'':11} -> {finding.advice}"] * bool(finding.advice)
@@ -50,7 +50,7 @@ def _patch_lines() -> list[str]:
             *(f"  {line}" for line in patch_list.lines(patch.originals())), ""]
 
 
-def _closing(wrong: list[Finding]) -> str:
+def _closing(wrong: list[Diagnosis]) -> str:
     if not wrong:
         return "Nothing is wrong."
     subjects = ", ".join(finding.subject for finding in wrong)

@@ -11,7 +11,7 @@ _TENSORFLOW_COMMAND = f"pip install 'tensorflow{versions.TENSORFLOW_RANGE}'"
 
 
 @dataclasses.dataclass(frozen=True)
-class Finding:
+class Diagnosis:
     """The result of one check.
 
     Attributes:
@@ -27,47 +27,47 @@ class Finding:
     is_needed: bool = True
 
 
-def requirements() -> list[Finding]:
+def requirements() -> list[Diagnosis]:
     """Checks all requirements of `install` without changing anything.
 
     >>> [finding.subject for finding in requirements()]
     ['Python', 'TensorFlow', 'Keras', 'Estimator']
     """
-    findings = [Finding("Python", platform.python_version()), _tensorflow()]
+    findings = [Diagnosis("Python", platform.python_version()), _tensorflow()]
     if not findings[-1].advice or not findings[-1].is_needed:
         findings += [_keras(), _estimator(), *_libraries()]
     return findings
 
 
-def resources() -> list[Finding]:
+def resources() -> list[Diagnosis]:
     """Reports which kernels the engine uses."""
     import tensorflow as tf
     devices = Counter(device.device_type for device in tf.config.list_physical_devices())
     counts = ", ".join(f"{count} {kind}" for kind, count in sorted(devices.items()))
-    return [_kernels(), _huge_pages(), Finding("Devices", counts)]
+    return [_kernels(), _huge_pages(), Diagnosis("Devices", counts)]
 
 
-def _kernels() -> Finding:
+def _kernels() -> Diagnosis:
     from tpu_estimator_embedding.kernels import load
     try:
         kernels = load.kernels()
     except (ValueError, RuntimeError) as error:  # a wrong environment variable
-        return Finding("Kernels", "none", str(error))
+        return Diagnosis("Kernels", "none", str(error))
     why = f" ({kernels.reason}; `{load.COMMAND}` compiles faster ones)" if kernels.reason else ""
-    return Finding("Kernels", kernels.description + why)
+    return Diagnosis("Kernels", kernels.description + why)
 
 
-def _huge_pages() -> Finding:
+def _huge_pages() -> Diagnosis:
     from tpu_estimator_embedding.kernels import settings
     try:
-        return Finding("Huge pages", settings.huge_pages())
+        return Diagnosis("Huge pages", settings.huge_pages())
     except ValueError as error:
-        return Finding("Huge pages", "none", str(error))
+        return Diagnosis("Huge pages", "none", str(error))
 
 
-def _tensorflow() -> Finding:
+def _tensorflow() -> Diagnosis:
     if not versions.has_module("tensorflow"):
-        return Finding("TensorFlow", "none", f"It is not installed: {_TENSORFLOW_COMMAND}")
+        return Diagnosis("TensorFlow", "none", f"It is not installed: {_TENSORFLOW_COMMAND}")
     version = versions.tensorflow_version()
     oldest, newest = versions.OLDEST_TENSORFLOW, versions.NEWEST_TENSORFLOW
     advice, is_needed = "", True
@@ -78,19 +78,19 @@ def _tensorflow() -> Finding:
         advice = (f"TensorFlow {version} is newer than {_dotted(newest)}, the newest tested "
                   f"version. If something fails: {_TENSORFLOW_COMMAND}")
         is_needed = False
-    return Finding("TensorFlow", version, advice, is_needed)
+    return Diagnosis("TensorFlow", version, advice, is_needed)
 
 
-def _keras() -> Finding:
+def _keras() -> Diagnosis:
     from tpu_estimator_embedding.compat import legacy_keras
-    return Finding("Keras", legacy_keras.found(), legacy_keras.problem())
+    return Diagnosis("Keras", legacy_keras.found(), legacy_keras.problem())
 
 
-def _estimator() -> Finding:
+def _estimator() -> Diagnosis:
     distributions = (versions.ESTIMATOR_DISTRIBUTION, versions.STABLE_ESTIMATOR_DISTRIBUTION)
     found = [f"{name} {version}" for name in distributions
              if (version := versions.installed_version(name))]
-    return Finding("Estimator", " and ".join(found) or "none", _estimator_advice())
+    return Diagnosis("Estimator", " and ".join(found) or "none", _estimator_advice())
 
 
 def _estimator_advice() -> str:
@@ -108,8 +108,8 @@ def _estimator_advice() -> str:
     return ""
 
 
-def _libraries() -> list[Finding]:
-    return [Finding(bound.distribution, bound.installed, bound.advice)
+def _libraries() -> list[Diagnosis]:
+    return [Diagnosis(bound.distribution, bound.installed, bound.advice)
             for bound in versions.LIBRARY_BOUNDS if bound.is_broken]
 
 

@@ -54,18 +54,19 @@ def test_loop_without_values_runs_its_ops(session, num_shards):
 def test_replicas_end_when_their_own_condition_says(session):
     def computation(limit):
         return training_loop.while_loop(
-            lambda turn, value: turn < limit[0], lambda turn, value: (turn + 1, value * 2),
+            lambda iteration, value: iteration < limit[0],
+            lambda iteration, value: (iteration + 1, value * 2),
             [tf.constant(0), tf.constant(1)])
 
-    turns, values = run(session, v1.tpu.shard(computation, [tf.constant([1, 3, 5, 2])], 4))
-    assert turns.tolist() == [1, 3, 5, 2] and values.tolist() == [2, 8, 32, 4]
+    iterations, values = run(session, v1.tpu.shard(computation, [tf.constant([1, 3, 5, 2])], 4))
+    assert iterations.tolist() == [1, 3, 5, 2] and values.tolist() == [2, 8, 32, 4]
 
 
 def test_replicas_that_disagree_cannot_sum(session):
     def computation(limit):
         return training_loop.while_loop(
-            lambda turn, total: turn < limit[0],
-            lambda turn, total: (turn + 1, total + v1.tpu.cross_replica_sum(1)),
+            lambda iteration, total: iteration < limit[0],
+            lambda iteration, total: (iteration + 1, total + v1.tpu.cross_replica_sum(1)),
             [tf.constant(0), tf.constant(0)])
 
     outputs = v1.tpu.shard(computation, [tf.constant([1, 3])], 2)

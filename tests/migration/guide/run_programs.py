@@ -13,7 +13,7 @@ import runpy
 import sys
 
 from tests.docs import ROOT
-from tpu_estimator_embedding.migration.verify.recording import INITIAL, Settings
+from tpu_estimator_embedding.migration.verify.recording import INITIAL, RecordingSettings
 
 GUIDE = ROOT / "migration_guide"
 STEPS = 20
@@ -31,7 +31,7 @@ def verify(page: str, stage: str, output: pathlib.Path, before: pathlib.Path) ->
     arguments = [str(output / "model")]
     if stage not in ESTIMATORS:  # these are stopped by what they read after their last step
         arguments += [str(before / INITIAL), str(STEPS + 3)]
-    recorded_run.run(Settings(
+    recorded_run.run(RecordingSettings(
         str(GUIDE / page / f"{stage}.py"), tuple(arguments), str(output), STEPS,
         is_legacy=stage == "before", reference=None if stage == "before" else str(before)))
 

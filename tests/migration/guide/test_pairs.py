@@ -15,7 +15,7 @@ from tests.migration.guide.run_programs import GUIDE, STEPS, WHOLE
 from tests.subprocesses import start
 from tpu_estimator_embedding import checkpoint
 from tpu_estimator_embedding.migration.verify import comparison
-from tpu_estimator_embedding.migration.verify.recording import RunResult, step_name
+from tpu_estimator_embedding.migration.verify.recording import RecordedResult, step_name
 
 STAGES = ("after_tf2", "after_layers", "after_keras_rs")
 PROGRAMS = sorted((path.parent.name, path.stem) for path in GUIDE.glob("*/*.py"))
@@ -56,7 +56,7 @@ def runs_of_all_programs(tmp_path_factory):
 @pytest.mark.parametrize("page", PAGES)
 def test_explicit_imports_compute_the_same_bits(page, runs):
     old, new = runs / page / "before", runs / page / "after_imports"
-    found = comparison.compare_runs(old, RunResult.load(old), new, RunResult.load(new),
+    found = comparison.compare_runs(old, RecordedResult.load(old), new, RecordedResult.load(new),
                                     rtol=0.0, atol=0.0)
     assert found.agree and not found.notes, found.to_text()
     assert len(found.steps) == STEPS + 1
@@ -66,7 +66,7 @@ def test_explicit_imports_compute_the_same_bits(page, runs):
 def test_later_stages_are_verified_step_by_step(page, stage, runs):
     skip_without_keras_rs(stage)
     old, new = runs / page / "before", runs / page / stage
-    found = comparison.compare_runs(old, RunResult.load(old), new, RunResult.load(new),
+    found = comparison.compare_runs(old, RecordedResult.load(old), new, RecordedResult.load(new),
                                     rtol=1e-5, atol=2e-6)
     assert found.agree, found.to_text()
     assert len(found.steps) == STEPS

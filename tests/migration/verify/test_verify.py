@@ -13,7 +13,7 @@ from tests.docs import ROOT
 from tests.subprocesses import start
 from tpu_estimator_embedding import cli
 from tpu_estimator_embedding.migration.verify import comparison, evaluation, steps
-from tpu_estimator_embedding.migration.verify.recording import RunResult, Settings
+from tpu_estimator_embedding.migration.verify.recording import RecordedResult, RecordingSettings
 from tpu_estimator_embedding.migration.verify.steps import KINDS
 
 # The pair of a page of the guide is verified, too.
@@ -104,10 +104,10 @@ def unused(global_step, params):""")],
 RUN_ALL = """
     import os, sys
     from tpu_estimator_embedding.migration.verify import recorded_run
-    from tpu_estimator_embedding.migration.verify.recording import Settings
+    from tpu_estimator_embedding.migration.verify.recording import RecordingSettings
     for path in sys.argv[1:]:
         sys.modules.pop("embedding_config", None)  # each directory has its own
-        recorded_run.run(Settings.load(path))
+        recorded_run.run(RecordingSettings.load(path))
 """
 
 
@@ -117,7 +117,7 @@ PREPARE = """
     from tpu_estimator_embedding.migration import captured_config, captured_file
     from tpu_estimator_embedding.migration.rewrite import rewrite
     from tpu_estimator_embedding.migration.verify import recorded_run
-    from tpu_estimator_embedding.migration.verify.recording import Settings
+    from tpu_estimator_embedding.migration.verify.recording import RecordingSettings
     root, program, adagrad, settings = sys.argv[1:]
     for path, stages in ((program, ("tf2", "layers", "tf2 keras", "layers keras")),
                          (adagrad, ("keras-rs",))):
@@ -135,7 +135,7 @@ PREPARE = """
                             stage == "keras-rs" and "No module named 'keras" in one.message)]
             (new / "program.py").write_bytes(result.data)
             (new / "embedding_config.py").write_text(text)
-    recorded_run.run(Settings.load(settings))
+    recorded_run.run(RecordingSettings.load(settings))
 """
 
 
@@ -166,8 +166,8 @@ def migrated_programs(directory):
     adagrad.write_text(PROGRAM.read_text().replace(
         "AdamParameters(0.1, epsilon=1e-6)", "AdagradParameters(0.1)"))
     (directory / "adagrad").mkdir()
-    settings = Settings(str(adagrad), (str(directory / "never"),), str(directory / "adagrad"),
-                        STEPS, True).save()
+    settings = RecordingSettings(str(adagrad), (str(directory / "never"),),
+                                 str(directory / "adagrad"), STEPS, True).save()
     done = start([sys.executable, "-c", PREPARE.replace("\n    ", "\n"), directory, PROGRAM,
                   adagrad, settings])
     assert done.returncode == 0, done.stderr
@@ -186,8 +186,8 @@ def plant(directory, name, files, replacements, reference="runs/legacy"):
         texts[file] = texts[file].replace(old, new)
     for file, text in texts.items():
         (run / file).write_text(text)
-    return Settings(str(run / "program.py"), (str(run / "model"),), str(run), STEPS, False,
-                    reference=str(directory / reference)).save()
+    return RecordingSettings(str(run / "program.py"), (str(run / "model"),), str(run), STEPS, False,
+                             reference=str(directory / reference)).save()
 
 
 def run_planted(paths):
@@ -202,7 +202,7 @@ def verification_of_a_plant(runs):
 
     def verify(plant, reference="runs/legacy", **tolerance):
         old, new = directory / reference, directory / plant
-        return comparison.compare_runs(old, RunResult.load(old), new, RunResult.load(new),
+        return comparison.compare_runs(old, RecordedResult.load(old), new, RecordedResult.load(new),
                                        **{"rtol": 0.0, "atol": 0.0, **tolerance})
     return verify
 

@@ -119,7 +119,7 @@ class StepCallable:
         return values
 
 
-class Feed(Protocol):
+class StepFeed(Protocol):
     """What feeds the steps.
 
     Attributes:
@@ -153,7 +153,7 @@ class StepLoop(tf.compat.v1.train.SessionRunHook):
     for that loop.
     """
 
-    def __init__(self, length: LoopLength, steps: Steps, feed: Feed, *,
+    def __init__(self, length: LoopLength, steps: Steps, feed: StepFeed, *,
                  host_calls: Sequence[tf.compat.v1.train.SessionRunHook] = (),
                  host_call_every_n_steps: int = 1,
                  is_stopping: Callable[[], bool] = lambda: False):

@@ -12,7 +12,7 @@ import tensorflow as tf
 from tpu_estimator_embedding.engine.tensor_queue import TensorQueue
 from tpu_estimator_embedding.estimator.cluster.tasks import cluster_of
 from tpu_estimator_embedding.estimator.hooks.session_runs import RepeatedRuns, made_callable
-from tpu_estimator_embedding.estimator.input.input_reader import Reading, read_input
+from tpu_estimator_embedding.estimator.input.input_reader import BatchReader, read_input
 from tpu_estimator_embedding.estimator.input.machine_context import MachineContext
 from tpu_estimator_embedding.estimator.input.step_input import StepInput, to_step_input
 from tpu_estimator_embedding.ops.readable_errors import readable
@@ -42,12 +42,12 @@ class Feeding:
         steps_fed: variable that counts the steps.
     """
 
-    def __init__(self, reading: Reading, prepare: Callable[[list[tuple[Any, Any]]], Any], *,
+    def __init__(self, reader: BatchReader, prepare: Callable[[list[tuple[Any, Any]]], Any], *,
                  in_one_run: bool):
         """Makes the ops in the default graph.
 
         Args:
-            reading: where the batches of a step come from.
+            reader: where the batches of a step come from.
             prepare: converts them to the input of a step.
             in_one_run: whether one run may feed all steps, if they come from Datasets.
         """
@@ -55,18 +55,18 @@ class Feeding:
         self._goes_on = _local_variable("input_goes_on", True, tf.bool)
         self.stop = self._goes_on.assign(False, read_value=False)
         initializers = [self.steps_fed.initializer, self._goes_on.initializer]
-        if reading.initializer is not None:
-            initializers.append(reading.initializer)
+        if reader.initializer is not None:
+            initializers.append(reader.initializer)
         self.start = tf.group(*initializers)
 
         def feed_one() -> tf.Operation:
-            step = prepare(reading.read())
+            step = prepare(reader.read())
             with tf.init_scope():  # outside the loop
                 self.queue = TensorQueue(step, capacity=_STEPS_WAITING)
             with tf.control_dependencies([self.queue.enqueue(step)]):
                 return self.steps_fed.assign_add(1, read_value=False)
 
-        self.in_one_run = in_one_run and reading.is_repeatable
+        self.in_one_run = in_one_run and reader.is_repeatable
         self.feed = self._repeat(feed_one) if self.in_one_run else feed_one()
 
     def _repeat(self, feed_one: Callable[[], tf.Operation]) -> tf.Operation:
@@ -102,13 +102,13 @@ class EmbeddingHook(tf.compat.v1.train.SessionRunHook):
         steps_left: how many steps are left in the queue when one was taken.
     """
 
-    def __init__(self, reading: Reading, feeding: Feeding, steps_left: Tensor, *,
+    def __init__(self, reader: BatchReader, feeding: Feeding, steps_left: Tensor, *,
                  mark_end: bool, sleep_secs: int = 0,
                  is_stopping: Callable[[], bool] = lambda: False):
         """Makes the hook in the graph of the queue.
 
         Args:
-            reading: where the input comes from.
+            reader: where the input comes from.
             feeding: what reads the input and puts prepared steps into a queue.
             steps_left: how many steps are left in the queue when one was taken.
             mark_end: whether an empty step marks the end of the input, for a reader that
@@ -116,7 +116,7 @@ class EmbeddingHook(tf.compat.v1.train.SessionRunHook):
             sleep_secs: seconds to wait before reading the first batch.
             is_stopping: whether to end the session instead of waiting for input.
         """
-        self._reading = reading
+        self._reader = reader
         self._feeding = feeding
         self.steps_left = steps_left
         self._looks_ahead = mark_end
@@ -251,10 +251,10 @@ class EmbeddingHook(tf.compat.v1.train.SessionRunHook):
         self._has_news.set()
 
     def _log_dropped(self, session: tf.compat.v1.Session, steps: int) -> None:
-        if self._reading.batches_read is None:
+        if self._reader.batches_read is None:
             return
-        dropped = (session.run(self._reading.batches_read)
-                   - steps * self._reading.batches_per_step)
+        dropped = (session.run(self._reader.batches_read)
+                   - steps * self._reader.batches_per_step)
         if dropped:
             tf.compat.v1.logging.info(
                 "tpu_estimator_embedding: %d batch(es) at the end of the input could not fill "
@@ -289,14 +289,14 @@ def feed_steps(plan: EmbeddingPlan, ctx: MachineContext, input_fn: Callable[[Any
                       for key in (feature.name, feature.weight_key) if key is not None}
     embedding_keys |= {column.get_feature_key_name() for column in tensor_core_columns}
     with tf.device("/device:CPU:0"):
-        reading = read_input(ctx, input_fn, embedding_keys, batch_axis)
+        reader = read_input(ctx, input_fn, embedding_keys, batch_axis)
         _warn_of_queues()
-        feeding = Feeding(reading, functools.partial(
+        feeding = Feeding(reader, functools.partial(
             to_step_input, plan, training=training, tensor_core_columns=tensor_core_columns,
             on_servers=training and bool(cluster_of(ctx.config).servers), as_sums=as_sums),
             in_one_run=_may_take_long(ctx.config))
         taken = feeding.queue.dequeue()
-        hook = EmbeddingHook(reading, feeding, feeding.queue.num_left(taken),
+        hook = EmbeddingHook(reader, feeding, feeding.queue.num_left(taken),
                              mark_end=training and plan.pipelined,
                              sleep_secs=ctx.config.tpu_config.initial_infeed_sleep_secs or 0,
                              is_stopping=is_stopping)

@@ -31,7 +31,7 @@ _LEAVES = (tf.Tensor, composite_tensor.CompositeTensor, tf.Variable, np.ndarray,
            int, float, str, bytes, type(None))
 
 
-class Reading(NamedTuple):
+class BatchReader(NamedTuple):
     """How the batches of one step are read.
 
     Attributes:
@@ -51,7 +51,7 @@ class Reading(NamedTuple):
     is_repeatable: bool
 
 
-def next_batch(result: Any) -> Reading:
+def next_batch(result: Any) -> BatchReader:
     """Reads one batch for a single replica.
 
     Args:
@@ -60,28 +60,27 @@ def next_batch(result: Any) -> Reading:
     """
     if not isinstance(result, tf.data.Dataset):
         batch = features_and_labels(result)
-        return Reading(lambda: [batch], None, None, 1, False)
+        return BatchReader(lambda: [batch], None, None, 1, False)
     iterator = tf.compat.v1.data.make_initializable_iterator(result)
-    return Reading(lambda: [features_and_labels(iterator.get_next())], iterator.initializer, None,
-                   1, True)
+    return BatchReader(lambda: [features_and_labels(iterator.get_next())], iterator.initializer,
+                       None, 1, True)
 
 
-def batch_for_all(result: Any, num_replicas: int) -> Reading:
+def batch_for_all(result: Any, num_replicas: int) -> BatchReader:
     """Reads one batch that every replica gets, as with BROADCAST."""
-    reading = next_batch(result)
-    return reading._replace(read=lambda: reading.read() * num_replicas)
+    reader = next_batch(result)
+    return reader._replace(read=lambda: reader.read() * num_replicas)
 
 
-def batch_of_each(results: Sequence[Any]) -> Reading:
+def batch_of_each(results: Sequence[Any]) -> BatchReader:
     """Reads one batch of every replica's own input, as with PER_SHARD_V1."""
-    readings = [next_batch(result) for result in results]
-    initializers = [reading.initializer for reading in readings
-                    if reading.initializer is not None]
-    return Reading(lambda: [reading.read()[0] for reading in readings], tf.group(*initializers),
-                   None, 1, all(reading.is_repeatable for reading in readings))
+    readers = [next_batch(result) for result in results]
+    initializers = [reader.initializer for reader in readers if reader.initializer is not None]
+    return BatchReader(lambda: [reader.read()[0] for reader in readers], tf.group(*initializers),
+                       None, 1, all(reader.is_repeatable for reader in readers))
 
 
-def successive_batches(result: Any, num_replicas: int) -> Reading:
+def successive_batches(result: Any, num_replicas: int) -> BatchReader:
     """Reads a batch for each replica from one input, as with PER_HOST_V2.
 
     Raises:
@@ -93,12 +92,12 @@ def successive_batches(result: Any, num_replicas: int) -> Reading:
         return next_batch(result)
     iterator = tf.compat.v1.data.make_initializable_iterator(result)
     counter = _counter()
-    return Reading(lambda: _next_batches(iterator, num_replicas, counter), iterator.initializer,
-                   counter, num_replicas, True)
+    return BatchReader(lambda: _next_batches(iterator, num_replicas, counter), iterator.initializer,
+                       counter, num_replicas, True)
 
 
 def shared_batch(result: Any, num_replicas: int, embedding_keys: Iterable[str] = (),
-                 batch_axis: Sequence[int] | None = None) -> Reading:
+                 batch_axis: Sequence[int] | None = None) -> BatchReader:
     """Reads one batch and splits it over the replicas, as with PER_HOST_V1.
 
     Args:
@@ -108,8 +107,8 @@ def shared_batch(result: Any, num_replicas: int, embedding_keys: Iterable[str] =
     if num_replicas == 1:
         return next_batch(result)
     if not isinstance(result, tf.data.Dataset):
-        return Reading(lambda: split_batch(*features_and_labels(result), num_replicas,
-                                           embedding_keys, batch_axis), None, None, 1, False)
+        return BatchReader(lambda: split_batch(*features_and_labels(result), num_replicas,
+                                               embedding_keys, batch_axis), None, None, 1, False)
     iterator = tf.compat.v1.data.make_initializable_iterator(result)
     counter = _counter()
 
@@ -117,7 +116,7 @@ def shared_batch(result: Any, num_replicas: int, embedding_keys: Iterable[str] =
         batch = _next_divisible_batch(iterator, num_replicas, counter, embedding_keys, batch_axis)
         return split_batch(*batch, num_replicas, embedding_keys, batch_axis)
 
-    return Reading(read, iterator.initializer, counter, 1, True)
+    return BatchReader(read, iterator.initializer, counter, 1, True)
 
 
 def features_and_labels(result: Any) -> tuple[Any, Any]:
@@ -268,7 +267,7 @@ def _split_tensor(tensor: Any, num_replicas: int, axis: int) -> list[Any]:
 
 
 def read_input(ctx: MachineContext, input_fn: Callable[[tpu_context.TPUContext], Any],
-               embedding_keys: Iterable[str], batch_axis: Sequence[int] | None) -> Reading:
+               embedding_keys: Iterable[str], batch_axis: Sequence[int] | None) -> BatchReader:
     """Calls the input_fn and reads the batches of one step.
 
     Args:

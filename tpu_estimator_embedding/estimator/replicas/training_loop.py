@@ -63,8 +63,8 @@ def repeat(n: Any, body: Callable[..., Any], inputs: Any = None, infeed_queue: A
     if is_for_a_tpu():
         return _tensorflow_repeat(n, body, inputs, infeed_queue, name)
     outputs = _as_list(while_loop(
-        lambda turn, *values: turn < n,
-        lambda turn, *values: [turn + 1, *_as_list(body(*values))],
+        lambda iteration, *values: iteration < n,
+        lambda iteration, *values: [iteration + 1, *_as_list(body(*values))],
         [0, *([] if inputs is None else _as_list(inputs))], infeed_queue))
     return outputs[1:] or outputs[0].op
 
@@ -92,12 +92,12 @@ def _in_step(replicas: ReplicatedGraph, condition: Callable[..., Any], body: Cal
     def goes_on(*values: Tensor) -> Tensor:
         return tf.reduce_any(_conditions(replicas, condition, shares(values), len(first)))
 
-    def turn(*values: Tensor) -> list[Tensor]:
+    def iteration(*values: Tensor) -> list[Tensor]:
         before = shares(values)
         going = _conditions(replicas, condition, before, len(first))
-        return _turn(replicas, body, before, going, len(first))
+        return _iteration(replicas, body, before, going, len(first))
 
-    results = while_v2.while_loop(goes_on, turn, [value for loop in loops for value in loop],
+    results = while_v2.while_loop(goes_on, iteration, [value for loop in loops for value in loop],
                                   parallel_iterations=1, return_same_structure=False)
     outputs = shares(_as_list(results))
     replicas.add_known(outputs)
@@ -113,8 +113,8 @@ def _conditions(outer: ReplicatedGraph, condition: Callable[..., Any],
         return tf.stack([copy for (copy,) in replicas.copies([going])])
 
 
-def _turn(outer: ReplicatedGraph, body: Callable[..., Any], before: Sequence[Sequence[Tensor]],
-          going: Tensor, arity: int) -> list[Tensor]:
+def _iteration(outer: ReplicatedGraph, body: Callable[..., Any], before: Sequence[Sequence[Tensor]],
+               going: Tensor, arity: int) -> list[Tensor]:
     """Returns the next tensors of all replicas; those of a finished replica do not change."""
     replicas = ReplicatedGraph(before, outer)
     with replicated_graph.building(replicas):

@@ -22,8 +22,8 @@ from tpu_estimator_embedding.mid_level.execution import replica_activations
 from tpu_estimator_embedding.mid_level.execution.servers import check_kernels, is_cluster
 from tpu_estimator_embedding.mid_level.execution.table_variables import UpdateCount
 from tpu_estimator_embedding.mid_level.execution.waiting_batches import (
-    Batches,
     FunctionBatches,
+    PendingBatches,
     WaitingBatches,
 )
 from tpu_estimator_embedding.mid_level.input.feature_input import feature_data
@@ -57,7 +57,7 @@ class EngineBatches:
         self._is_on_servers = is_cluster(strategy)
         check_kernels(self.plan, strategy)
         batch = self._example_batch()
-        self._waiting: Batches = (
+        self._waiting: PendingBatches = (
             FunctionBatches() if self._is_on_servers else WaitingBatches(batch))
         self._delayed = (DelayedUpdate(self.plan, batch)
                          if plan.pipelined and self._can_train else None)

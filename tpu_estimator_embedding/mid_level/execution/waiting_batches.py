@@ -121,7 +121,7 @@ class WaitingBatch(NamedTuple):
     Attributes:
         ids: the ids to look up.
         use: scalar int32, whether gradients will follow.
-        packed: ids and use, for `Batches.hold`.
+        packed: ids and use, for `PendingBatches.hold`.
     """
 
     ids: StepIds
@@ -134,7 +134,7 @@ class WaitingBatch(NamedTuple):
         return self.use > NEVER
 
 
-class Batches(Protocol):
+class PendingBatches(Protocol):
     """The enqueued batches, and the looked-up batch whose gradients are due."""
 
     def enqueue(self, batch: StepIds, training: bool, *, is_optional: bool) -> None:
@@ -169,7 +169,7 @@ class Batches(Protocol):
 
 
 class WaitingBatches:
-    """`Batches` in buffers of this object, which all functions share."""
+    """`PendingBatches` in buffers of this object, which all functions share."""
 
     def __init__(self, batch: StepIds):
         """Creates buffers for batches with the structure, dtypes and shapes of `batch`."""
@@ -227,7 +227,7 @@ class _OfFunction:
 
 
 class FunctionBatches:
-    """`Batches` within each function by itself.
+    """`PendingBatches` within each function by itself.
 
     Workers of a cluster run the same function at the same time, so a buffer that all of them
     share would mix their batches. The three calls are in one function instead, and a batch is

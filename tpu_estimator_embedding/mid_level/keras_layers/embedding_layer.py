@@ -48,7 +48,7 @@ _BY_NAME = {"sgd": optimizers.SGD, "adagrad": optimizers.Adagrad, "adam": optimi
 
 
 @dataclasses.dataclass(frozen=True)
-class Settings:
+class LayerSettings:
     """The arguments of a layer. Keras would wrap a plain dictionary."""
 
     feature_config: Any
@@ -99,9 +99,9 @@ class _EmbeddingLayer(_Layer):
             checks.check(value is None, argument, "None", value,
                          "TPUEmbeddingV2 lays tables out for SparseCores.")
         self.supports_jit = False  # XLA cannot compile the update of rows
-        self._settings = Settings(own_configs(feature_config), optimizer,
-                                  bool(pipeline_execution_with_tensor_core), batch_size,
-                                  TableMultipliers.of(table_multipliers))
+        self._settings = LayerSettings(own_configs(feature_config), optimizer,
+                                       bool(pipeline_execution_with_tensor_core), batch_size,
+                                       TableMultipliers.of(table_multipliers))
         self._tables = LayerTables(feature_config, _to_optimizer(optimizer),
                                    pipelined=self._settings.pipelined, batch_size=batch_size,
                                    table_multipliers=self._settings.multipliers)

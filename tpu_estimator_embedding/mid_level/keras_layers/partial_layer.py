@@ -45,7 +45,7 @@ else:
 
 
 @dataclasses.dataclass(frozen=True)
-class Settings:
+class PartialLayerSettings:
     """The arguments of a layer. Keras would wrap a plain dictionary."""
 
     feature_config: dict[str, Any]
@@ -95,10 +95,10 @@ class _PartialLayer(_Layer):
         checks.check(not other_api.is_of_estimator_api(optimizer), "optimizer",
                      "an optimizer that TPUEmbeddingLayer accepts", optimizer,
                      other_api.tf2_import(optimizer))
-        self._settings = Settings(own_configs(feature_config), optimizer,
-                                  bool(pipeline_execution_with_tensor_core), batch_size,
-                                  size_threshold, combine_small_tables,
-                                  TableMultipliers.of(table_multipliers))
+        self._settings = PartialLayerSettings(own_configs(feature_config), optimizer,
+                                              bool(pipeline_execution_with_tensor_core), batch_size,
+                                              size_threshold, combine_small_tables,
+                                              TableMultipliers.of(table_multipliers))
         own = named_features(self._settings.feature_config)
         small = {name: feature for name, feature in own.items()
                  if size_threshold is None or feature.table.vocabulary_size <= size_threshold}

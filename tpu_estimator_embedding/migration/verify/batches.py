@@ -16,13 +16,13 @@ from typing import Any
 import numpy as np
 import tensorflow as tf
 
-from tpu_estimator_embedding.migration.verify.recording import BATCHES, Settings
+from tpu_estimator_embedding.migration.verify.recording import BATCHES, RecordingSettings
 
 SEED = 1
 
 
 @dataclasses.dataclass(frozen=True)
-class Batches:
+class RecordedBatches:
     """The batches of one call of an input_fn.
 
     Attributes:
@@ -39,7 +39,7 @@ class Batches:
         path.write_bytes(pickle.dumps((self.elements, self.ended)))
 
     @classmethod
-    def load(cls, path: pathlib.Path) -> "Batches":
+    def load(cls, path: pathlib.Path) -> "RecordedBatches":
         """Reads what `save` wrote."""
         return cls(*pickle.loads(path.read_bytes()))
 
@@ -76,7 +76,8 @@ class Structure:
         return f"{'Dataset' if self.is_dataset else 'tensors'} of {self.spec}"
 
 
-def read(call: Callable[[], Any], count: int, seed: int = SEED) -> tuple[Batches, Structure]:
+def read(call: Callable[[], Any], count: int,
+         seed: int = SEED) -> tuple[RecordedBatches, Structure]:
     """Calls an input_fn in a new graph with a seed, and reads its first batches."""
     with tf.Graph().as_default():
         tf.compat.v1.set_random_seed(seed)
@@ -102,10 +103,10 @@ def read(call: Callable[[], Any], count: int, seed: int = SEED) -> tuple[Batches
             except tf.errors.OutOfRangeError:
                 ended = True
             coordinator.request_stop()
-    return Batches(elements, ended), structure
+    return RecordedBatches(elements, ended), structure
 
 
-def play(batches: Batches, structure: Structure) -> Any:
+def play(batches: RecordedBatches, structure: Structure) -> Any:
     """Returns a Dataset, or tensors, of recorded batches in the current graph.
 
     After the last recorded batch they start again, unless the input ended there, so that code that
@@ -150,7 +151,8 @@ class RecordedInput:
         is_seedless: whether it also does so with another seed of the graph.
     """
 
-    def __init__(self, input_fn: Callable[..., Any], settings: Settings, count: int) -> None:
+    def __init__(self, input_fn: Callable[..., Any], settings: RecordingSettings,
+                 count: int) -> None:
         self._input_fn = input_fn
         self._accepted = inspect.signature(input_fn).parameters
         self._reference = settings.reference and pathlib.Path(settings.reference, BATCHES)
@@ -171,7 +173,7 @@ class RecordedInput:
         self.digests.append(own.digests())
         if self._reference:
             recorded = self._reference / name
-            return play(Batches.load(recorded) if recorded.exists() else own, structure)
+            return play(RecordedBatches.load(recorded) if recorded.exists() else own, structure)
         own.save(self._directory / name)
         again, _ = read(call, self._count)
         self.is_repeatable &= again.digests() == own.digests()

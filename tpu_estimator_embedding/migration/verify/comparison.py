@@ -13,7 +13,12 @@ import tpu_estimator_embedding
 from tpu_estimator_embedding import checks
 from tpu_estimator_embedding.checkpoint.report import describe_comparison, format_table
 from tpu_estimator_embedding.migration.verify import plan_values, recording, steps
-from tpu_estimator_embedding.migration.verify.recording import INITIAL, TF2, RunResult, Settings
+from tpu_estimator_embedding.migration.verify.recording import (
+    INITIAL,
+    TF2,
+    RecordedResult,
+    RecordingSettings,
+)
 from tpu_estimator_embedding.migration.verify.steps import Step
 
 _MODULE = f"{tpu_estimator_embedding.__name__}.migration.verify.recorded_run"
@@ -24,7 +29,7 @@ class FailedRunError(RuntimeError):
     """A program did not train the requested number of steps."""
 
 
-def record(program: Settings) -> RunResult:
+def record(program: RecordingSettings) -> RecordedResult:
     """Runs a program; its own output goes to `log.txt` in the directory of the run.
 
     Raises:
@@ -46,7 +51,7 @@ def record(program: Settings) -> RunResult:
         last = log.read_text(encoding="utf-8", errors="replace").splitlines()[-_LAST_LINES:]
         raise FailedRunError("\n".join([
             f"{program.program} failed with exit status {done.returncode}:", *last]))
-    return RunResult.load(directory)
+    return RecordedResult.load(directory)
 
 
 StrPath = str | os.PathLike[str]
@@ -153,17 +158,17 @@ def compare(legacy: StrPath, migrated: StrPath, arguments: Sequence[str] = (), *
     with tempfile.TemporaryDirectory(prefix="verify-") as temporary:
         root = pathlib.Path(directory or temporary).absolute()
         old, new = root / "legacy", root / "migrated"
-        a = record(Settings(os.fspath(legacy), tuple(arguments), str(old), steps,
-                                      is_legacy=True, is_tf1=is_tf1))
+        a = record(RecordingSettings(os.fspath(legacy), tuple(arguments), str(old), steps,
+                                     is_legacy=True, is_tf1=is_tf1))
         own = arguments if migrated_arguments is None else migrated_arguments
-        b = record(Settings(os.fspath(migrated), tuple(own), str(new), steps,
-                                      is_legacy=False, reference=str(old),
-                                      names=tuple((names or {}).items()),
-                                      step_timeout=step_timeout))
+        b = record(RecordingSettings(os.fspath(migrated), tuple(own), str(new), steps,
+                                     is_legacy=False, reference=str(old),
+                                     names=tuple((names or {}).items()),
+                                     step_timeout=step_timeout))
         return compare_runs(old, a, new, b, rtol=rtol, atol=atol)
 
 
-def compare_runs(old: pathlib.Path, a: RunResult, new: pathlib.Path, b: RunResult, *,
+def compare_runs(old: pathlib.Path, a: RecordedResult, new: pathlib.Path, b: RecordedResult, *,
                  rtol: float, atol: float) -> Verification:
     """Compares two recorded runs, by their directories and results."""
     # Not above: `verify --help` does not need TensorFlow.
@@ -207,7 +212,8 @@ def _are_equal(a: str, b: str) -> bool:
         return False
 
 
-def _compare_inputs(a: RunResult, b: RunResult) -> tuple[tuple[str, ...], tuple[str, ...]]:
+def _compare_inputs(a: RecordedResult,
+                    b: RecordedResult) -> tuple[tuple[str, ...], tuple[str, ...]]:
     if len(a.losses) != len(b.losses):
         return (f"the legacy program trained {len(a.losses)} steps, the migrated one "
                 f"{len(b.losses)}",), ()

@@ -12,8 +12,8 @@ from tensorflow.python.distribute import distribute_utils
 
 from tpu_estimator_embedding.checkpoint.contents import PARAMETERS
 from tpu_estimator_embedding.checkpoint.reading import read_checkpoint
-from tpu_estimator_embedding.migration.verify.batches import Batches
-from tpu_estimator_embedding.migration.verify.recording import BATCHES, INITIAL, RunResult
+from tpu_estimator_embedding.migration.verify.batches import RecordedBatches
+from tpu_estimator_embedding.migration.verify.recording import BATCHES, INITIAL, RecordedResult
 from tpu_estimator_embedding.migration.verify.watched_tables import WatchedTables
 
 
@@ -29,8 +29,8 @@ class Reference:
 
     def __init__(self, directory: str) -> None:
         root = pathlib.Path(directory)
-        self.result = RunResult.load(root)
-        self.batches = Batches.load(root / BATCHES / "0.pickle")
+        self.result = RecordedResult.load(root)
+        self.batches = RecordedBatches.load(root / BATCHES / "0.pickle")
         contents = read_checkpoint(root / INITIAL)
         self.tables: dict[str, np.ndarray] = {
             table.key(slot) if slot != PARAMETERS else name: tensor.read_rows(0, tensor.shape[0])

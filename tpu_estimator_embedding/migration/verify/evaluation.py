@@ -11,8 +11,12 @@ import numpy as np
 import tensorflow as tf
 
 from tpu_estimator_embedding.migration.verify import batches
-from tpu_estimator_embedding.migration.verify.batches import Batches, RecordedInput, Structure
-from tpu_estimator_embedding.migration.verify.recording import BATCHES, Settings, step_name
+from tpu_estimator_embedding.migration.verify.batches import (
+    RecordedBatches,
+    RecordedInput,
+    Structure,
+)
+from tpu_estimator_embedding.migration.verify.recording import BATCHES, RecordingSettings, step_name
 
 _FOLDER = "evaluation"
 _STEPS = 10  # of an evaluation, at most
@@ -22,7 +26,7 @@ Results = dict[str, float]
 
 
 def of_estimator(evaluate: Callable[..., Any], arguments: Mapping[str, Any],
-                 settings: Settings) -> Results:
+                 settings: RecordingSettings) -> Results:
     """Evaluates the values after the last step of a recorded run of a TPUEstimator.
 
     Args:
@@ -42,7 +46,7 @@ def of_estimator(evaluate: Callable[..., Any], arguments: Mapping[str, Any],
 
 
 def of_trainer(evaluate: Callable[..., Any], input_fn: Callable[..., Any],
-               settings: Settings) -> Results | str:
+               settings: RecordingSettings) -> Results | str:
     """Evaluates the present values of a Trainer, or returns how its evaluation failed.
 
     Args:
@@ -53,7 +57,7 @@ def of_trainer(evaluate: Callable[..., Any], input_fn: Callable[..., Any],
     path = pathlib.Path(settings.reference or "", _FOLDER, BATCHES, "0.pickle")
     if not path.exists():
         return {}
-    recorded = Batches.load(path)
+    recorded = RecordedBatches.load(path)
     accepted = inspect.signature(input_fn).parameters
 
     def replayed(params: Any, mode: Any) -> tf.data.Dataset:

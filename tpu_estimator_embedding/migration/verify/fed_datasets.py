@@ -9,11 +9,11 @@ import numpy as np
 import tensorflow as tf
 from tensorflow.python.data.ops import multi_device_iterator_ops
 
-from tpu_estimator_embedding.migration.verify.batches import Batches
+from tpu_estimator_embedding.migration.verify.batches import RecordedBatches
 from tpu_estimator_embedding.migration.verify.watched_tables import wrapped
 
 
-class Feed:
+class DatasetFeed:
     """Feeds every Dataset: batch n while n steps are done.
 
     Under a strategy of R replicas, replica r is fed batch n R + r. A Dataset whose elements have a
@@ -24,7 +24,7 @@ class Feed:
         is_recorded: whether the batches of the legacy program fit `own`.
     """
 
-    def __init__(self, batches: Batches, next_step: Callable[[], int]) -> None:
+    def __init__(self, batches: RecordedBatches, next_step: Callable[[], int]) -> None:
         """Takes the recorded batches, and the function that returns the step of the next batch."""
         self._batches, self._next_step = batches, next_step
         self._iterate: Any = None
@@ -51,11 +51,11 @@ class Feed:
                         self._share):
             yield
 
-    def own_batches(self, count: int) -> Batches:
+    def own_batches(self, count: int) -> RecordedBatches:
         """Reads the first batches of the program's own Dataset."""
         assert self.own is not None
         elements = list(_flat(self._iterate(self.own.take(count))))
-        return Batches(elements, len(elements) < count)
+        return RecordedBatches(elements, len(elements) < count)
 
     def _share(self, original: Any, iterator: Any, dataset: Any = None, devices: Any = None,
                **options: Any) -> None:

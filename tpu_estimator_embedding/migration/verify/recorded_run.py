@@ -25,7 +25,7 @@ import tensorflow as tf
 
 from tpu_estimator_embedding.compat import patch, patch_table
 from tpu_estimator_embedding.migration.verify import evaluation
-from tpu_estimator_embedding.migration.verify.recording import RunResult, Settings
+from tpu_estimator_embedding.migration.verify.recording import RecordedResult, RecordingSettings
 from tpu_estimator_embedding.migration.verify.tf2_run import TF2Run
 from tpu_estimator_embedding.runtime import program_runner
 from tpu_estimator_embedding.runtime.capture import NoEstimatorError
@@ -83,7 +83,7 @@ class _Trained(BaseException):
     """Ends the program; its `except Exception` clauses do not catch it."""
 
 
-def run(settings: Settings) -> None:
+def run(settings: RecordingSettings) -> None:
     """Runs the program; leaves its checkpoints, batches and result in the directory.
 
     Raises:
@@ -93,7 +93,7 @@ def run(settings: Settings) -> None:
     random.seed(_SEED)
     np.random.seed(_SEED)
     arguments_of: dict[Any, dict[str, Any]] = {}
-    results: list[RunResult] = []
+    results: list[RecordedResult] = []
 
     def construct(original: Any, estimator: Any, arguments: dict[str, Any]) -> None:
         if arguments["embedding_config_spec"] is not None:
@@ -162,7 +162,7 @@ def run(settings: Settings) -> None:
     results[0].save(settings.directory)
 
 
-def _recorded_config(config: Any, settings: Settings) -> Any:
+def _recorded_config(config: Any, settings: RecordingSettings) -> Any:
     from tpu_estimator_embedding.compat import upstream
     config = config or upstream.tpu_config.RunConfig()
     seed = _SEED if config.tf_random_seed is None else config.tf_random_seed
@@ -173,7 +173,7 @@ def _recorded_config(config: Any, settings: Settings) -> Any:
 
 
 def _train(train: Any, estimator: Any, arguments: dict[str, Any], constructed: dict[str, Any],
-           settings: Settings) -> RunResult:
+           settings: RecordingSettings) -> RecordedResult:
     from tpu_estimator_embedding.estimator.embedding_config_spec import spec_to_plan
     from tpu_estimator_embedding.migration.verify import step_checkpoints
     from tpu_estimator_embedding.migration.verify.batches import RecordedInput
@@ -192,15 +192,15 @@ def _train(train: Any, estimator: Any, arguments: dict[str, Any], constructed: d
               hooks=[of_model, *(arguments["hooks"] or ()), checkpoints])
     plan = spec_to_plan(constructed["embedding_config_spec"], training=True,
                         num_hosts=constructed["num_hosts"] or 1)
-    return RunResult(tuple(checkpoints.losses), plan_values(plan), tuple(recorded.inputs),
-                     tuple(recorded.digests), recorded.is_repeatable,
-                     is_seedless=recorded.is_seedless, tables=found.table_variables,
-                     trainable=checkpoints.trainable, num_replicas=replicas,
-                     of_hooks=tuple(sorted(checkpoints.names - of_model.names)))
+    return RecordedResult(tuple(checkpoints.losses), plan_values(plan), tuple(recorded.inputs),
+                          tuple(recorded.digests), recorded.is_repeatable,
+                          is_seedless=recorded.is_seedless, tables=found.table_variables,
+                          trainable=checkpoints.trainable, num_replicas=replicas,
+                          of_hooks=tuple(sorted(checkpoints.names - of_model.names)))
 
 
 if __name__ == "__main__":
     try:
-        run(Settings.load(sys.argv[1]))
+        run(RecordingSettings.load(sys.argv[1]))
     except (NoEstimatorError, program_runner.NotStartedError) as error:
         sys.exit(str(error))

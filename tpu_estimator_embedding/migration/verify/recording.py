@@ -25,7 +25,7 @@ def step_name(step: int) -> str:
 
 
 @dataclasses.dataclass(frozen=True)
-class Settings:
+class RecordingSettings:
     """The settings of a program's run.
 
     Attributes:
@@ -59,7 +59,7 @@ class Settings:
         return path
 
     @classmethod
-    def load(cls, path: str) -> "Settings":
+    def load(cls, path: str) -> "RecordingSettings":
         """Reads what `save` wrote."""
         values: dict[str, Any] = json.loads(pathlib.Path(path).read_text(encoding="utf-8"))
         return cls(**{**values, "arguments": tuple(values["arguments"]),
@@ -67,7 +67,7 @@ class Settings:
 
 
 @dataclasses.dataclass(frozen=True)
-class RunResult:
+class RecordedResult:
     """The result of a run, in addition to its checkpoints.
 
     Attributes:
@@ -108,7 +108,7 @@ class RunResult:
             json.dumps(dataclasses.asdict(self)), encoding="utf-8")
 
     @classmethod
-    def load(cls, directory: pathlib.Path) -> "RunResult":
+    def load(cls, directory: pathlib.Path) -> "RecordedResult":
         """Reads what `save` wrote."""
         values: dict[str, Any] = json.loads((directory / RESULT).read_text(encoding="utf-8"))
         values = {name: tuple(map(_tuple, value)) if isinstance(value, list) else value

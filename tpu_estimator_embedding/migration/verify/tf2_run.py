@@ -33,9 +33,14 @@ from tpu_estimator_embedding.migration.verify.counterparts import (
     Reference,
     SeenVariables,
 )
-from tpu_estimator_embedding.migration.verify.fed_datasets import Feed
+from tpu_estimator_embedding.migration.verify.fed_datasets import DatasetFeed
 from tpu_estimator_embedding.migration.verify.plan_values import plan_values
-from tpu_estimator_embedding.migration.verify.recording import TF2, RunResult, Settings, step_name
+from tpu_estimator_embedding.migration.verify.recording import (
+    TF2,
+    RecordedResult,
+    RecordingSettings,
+    step_name,
+)
 from tpu_estimator_embedding.migration.verify.watched_tables import (
     WatchedTables,
     call,
@@ -96,13 +101,13 @@ class TF2Run:
     trainers = {"tpu_estimator_embedding.trainer.trainer": "Trainer",
                 "tpu_estimator_embedding.trainer.keras_trainer": "KerasTrainer"}
 
-    def __init__(self, settings: Settings) -> None:
+    def __init__(self, settings: RecordingSettings) -> None:
         self._settings = settings
         self._directory = pathlib.Path(settings.directory)
         self._reference = Reference(settings.reference or "")
         self._tables: list[WatchedTables] = []
         self._seen = SeenVariables()
-        self._feed = Feed(self._reference.batches, self._asked)
+        self._feed = DatasetFeed(self._reference.batches, self._asked)
         self._timeout = StepTimeout(settings.program, settings.step_timeout)
         self._depth = 0  # of calls of tf.functions
         self._is_fed_inside = False  # whether such a call requests batches
@@ -113,7 +118,7 @@ class TF2Run:
         self._own: dict[WatchedTables, dict[str, np.ndarray]] = {}  # start values
         self.losses: list[float | None] = []
         self.problem = ""
-        self.result: RunResult | None = None
+        self.result: RecordedResult | None = None
 
     @contextlib.contextmanager
     def following(self) -> Iterator[None]:
@@ -154,8 +159,8 @@ class TF2Run:
                                           input_fn, self._counterparts.is_pipelined)
         raise StepsDoneError("verify has seen the evaluation that it compares.")
 
-    def _evaluated(self, result: RunResult, evaluate: Callable[..., Any], input_fn: Any,
-                   is_pipelined: bool) -> RunResult:
+    def _evaluated(self, result: RecordedResult, evaluate: Callable[..., Any], input_fn: Any,
+                   is_pipelined: bool) -> RecordedResult:
         """Returns the result with those of an evaluation; one that fails is a difference."""
         if is_pipelined:
             return dataclasses.replace(result, notes=(
@@ -286,7 +291,7 @@ class TF2Run:
         own = self._feed.own_batches(count)
         notes = [] if self._feed.is_recorded else [
             "the migrated program's batches have another structure, so it was fed its own"]
-        self.result = RunResult(
+        self.result = RecordedResult(
             tuple(self.losses), self._plan(), self._reference.result.inputs,
             (own.digests()[:count] if self._feed.is_recorded
              else self._reference.result.digests[0],), True,
