@@ -111,7 +111,7 @@ ERRORS = {
     "foreign": ("convert foreign out --to tf2", "truncated or foreign"),
     "not an npz": ("convert foreign.npz out --to v1", "must be a whole .npz file, got "
                    "foreign.npz"),
-    "other form": ("convert model out --from tf2 --to npz", "has the format 'v1', not 'tf2'"),
+    "other format": ("convert model out --from tf2 --to npz", "has the format 'v1', not 'tf2'"),
     "exists": ("reshard model model/model.ckpt-1234 --hosts 2 --partition div",
                "`output` must be a new name, got model/model.ckpt-1234.index, which exists"),
     "exists as a link": ("convert model link.npz --to npz", "`output` must be a new name, got "

@@ -89,14 +89,14 @@ def test_largest_difference_wins_in_whichever_block(tmp_path):
     assert (words.worst_row, words.max_difference, words.differing_rows) == (rows - 2, 2.0, 2)
 
 
-@pytest.mark.parametrize("form", ["tf2", "tpu-embedding-layer", "npz"])
+@pytest.mark.parametrize("format", ["tf2", "tpu-embedding-layer", "npz"])
 @pytest.mark.parametrize("num_hosts, strategy", [(3, "mod"), (2, "div")])
-def test_forms_and_layouts_do_not_matter(form, num_hosts, strategy, tmp_path):
+def test_formats_and_layouts_do_not_matter(format, num_hosts, strategy, tmp_path):
     saved = variables("Adam")
     reading = checkpoint.Reading(from_hosts=num_hosts if strategy == "mod" else None)
     source = save_v1(tmp_path / "a", saved, num_hosts, strategy)
-    output = tmp_path / ("b.npz" if form == "npz" else "b")
-    checkpoint.convert(source, output, form, reading=reading)
+    output = tmp_path / ("b.npz" if format == "npz" else "b")
+    checkpoint.convert(source, output, format, reading=reading)
     assert checkpoint.compare(source, output, reading_a=reading).agree
     assert checkpoint.compare(output, source, reading_b=reading).agree
 

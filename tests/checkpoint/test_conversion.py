@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Conversions are bit for bit, for every optimizer, form and layout; TensorFlow reads them."""
+"""Conversions are bit for bit, for every optimizer, format and layout; TensorFlow reads them."""
 
 import itertools
 import json

@@ -38,7 +38,7 @@ class Program(tf.Module):
 
 @pytest.fixture(scope="module")
 def sources(tmp_path_factory):
-    """A directory with checkpoints of all forms: `v1`, `tf2`, `layer`, `program` and `columns`."""
+    """Checkpoints of all formats in a directory: `v1`, `tf2`, `layer`, `program` and `columns`."""
     directory = tmp_path_factory.mktemp("sources")
     save_v1(directory / "v1", variables())
     save_v1(directory / "columns", variables(table=COLUMN))

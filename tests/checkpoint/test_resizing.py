@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Vocabularies that grow and shrink, with their slots, in every form."""
+"""Vocabularies that grow and shrink, with their slots, in every format."""
 
 import numpy as np
 import pytest
@@ -32,14 +32,14 @@ def test_grown_table_keeps_its_rows_and_its_layout(before, tmp_path):
     np.testing.assert_array_equal(found["tags"], saved.tables["tags"])
 
 
-@pytest.mark.parametrize("form", ["v1", "tf2", "tpu-embedding-layer", "npz"])
+@pytest.mark.parametrize("format", ["v1", "tf2", "tpu-embedding-layer", "npz"])
 @pytest.mark.parametrize("rows", [1, 12, 13, 14])
-def test_form_stays_as_it_is(form, rows, tmp_path):
+def test_format_stays_as_it_is(format, rows, tmp_path):
     saved = variables("Adam")
-    paths = [tmp_path / (f"{name}.npz" if form == "npz" else name) for name in ("a", "b")]
-    checkpoint.convert(save_v1(tmp_path / "v1", saved), paths[0], form)
+    paths = [tmp_path / (f"{name}.npz" if format == "npz" else name) for name in ("a", "b")]
+    checkpoint.convert(save_v1(tmp_path / "v1", saved), paths[0], format)
     done = checkpoint.convert(*paths, resize={"words": checkpoint.Resize(rows, "constant:7")})
-    assert done.contents.form == form
+    assert done.contents.form == format
     assert (done.left_out, done.kept) == ((), ())
     checkpoint.convert(paths[1], tmp_path / "back", "v1")
     found = values_of(tmp_path / "back")

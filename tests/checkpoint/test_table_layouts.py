@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""The record of layouts in a checkpoint: its JSON form, and what it refuses."""
+"""The record of layouts in a checkpoint: its JSON format, and what it refuses."""
 
 import json
 import subprocess
@@ -17,7 +17,7 @@ from tpu_estimator_embedding.checkpoint.table_layouts import (
 LAYOUTS = {"words": TableLayout("mod", 3, 13), "words/Adagrad": TableLayout("div", 1, 13)}
 
 
-def test_json_form():
+def test_json_format():
     assert TABLE_LAYOUTS_KEY == "tpu_estimator_embedding/table_layouts"
     assert json.loads(format_table_layouts(LAYOUTS)) == {"version": 1, "tables": {
         "words": {"partition_strategy": "mod", "num_hosts": 3, "vocabulary_size": 13},
@@ -43,10 +43,10 @@ def test_rows_are_by_id_unless_mod_permutes_them(layout, by_id):
 
 
 @pytest.mark.parametrize("text, sentence", [
-    ("{", "must be JSON of the form"),
-    (b"\xff", "must be JSON of the form"),
-    ("[]", "must be JSON of the form"),
-    ('{"version": 1}', "must be JSON of the form"),
+    ("{", "must be JSON of the format"),
+    (b"\xff", "must be JSON of the format"),
+    ("[]", "must be JSON of the format"),
+    ('{"version": 1}', "must be JSON of the format"),
     ('{"version": 2, "tables": {}}', r"must be 1, got 2\. .* update"),
     ('{"version": 1, "tables": {"w": {"num_hosts": 2}}}', "layout of 'w' in .* must be an object"),
     ('{"version": 1, "tables": {"w": 3}}', "layout of 'w' in .* must be an object"),

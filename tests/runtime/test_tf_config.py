@@ -18,12 +18,12 @@ def config(cluster=CLUSTER, task=CHIEF):
 
 
 @pytest.mark.parametrize("value, message", [
-    ("{", r"`TF_CONFIG` must be a JSON object, got '\{'\. It has the form"),
+    ("{", r"`TF_CONFIG` must be a JSON object, got '\{'\. Its format is"),
     ("[]", "`TF_CONFIG` must be a JSON object"),
     ("chief", "`TF_CONFIG` must be a JSON object"),
     ({"cluster": CLUSTER}, 'If "cluster" is set in TF_CONFIG, task type must be set. `type of '
                            "task in TF_CONFIG` must be one of 'chief', 'worker', 'ps', "
-                           "'evaluator', got None. It has the form"),
+                           "'evaluator', got None. Its format is"),
     (config(task="chief"), "`task in TF_CONFIG` must be an object with type and index"),
     (config(task={"type": "boss", "index": 0}),
      "boss is not a valid task_type in the cluster_spec. .* got 'boss'"),
@@ -39,7 +39,7 @@ def config(cluster=CLUSTER, task=CHIEF):
     (config({**CLUSTER, "chief": ["h:1", "h:2"]}),
      'The "cluster" in TF_CONFIG must have only one "chief" node'),
     (config({**CLUSTER, "ps": "h:3"}), "`ps of cluster in TF_CONFIG` must be a list of addresses"),
-    (config({**CLUSTER, "ps": ["h"]}), "`address of ps in TF_CONFIG` must be of the form "
+    (config({**CLUSTER, "ps": ["h"]}), "`address of ps in TF_CONFIG` must be in the format "
                                        "host:port, got 'h'"),
     (config([1]), "`cluster in TF_CONFIG` must be an object"),
 ])

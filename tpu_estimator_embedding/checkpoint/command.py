@@ -153,7 +153,7 @@ def _add_extract(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("--slots", action="store_true", help="Parquet: a column for each slot")
 
 
-def read_pairs(option: str, form: str, texts: Sequence[str]) -> dict[str, str]:
+def read_pairs(option: str, syntax: str, texts: Sequence[str]) -> dict[str, str]:
     """Splits each text at its last `=`.
 
     >>> read_pairs("--resize", "TABLE=ROWS", ["words=200", "tags=10"])
@@ -162,7 +162,7 @@ def read_pairs(option: str, form: str, texts: Sequence[str]) -> dict[str, str]:
     pairs = {}
     for text in texts:
         name, equals, value = text.rpartition("=")
-        checks.check(bool(name and value), option, form, text)
+        checks.check(bool(name and value), option, syntax, text)
         checks.check(name not in pairs, option, f"given once for {name!r}", text)
         pairs[name] = value
     return pairs

@@ -142,14 +142,14 @@ def reshard(checkpoint: StrPath, output: StrPath, num_hosts: int, partition_stra
                    layout=(num_hosts, partition_strategy))
 
 
-def _check_combination(form: str, to: str, template: StrPath | None,
+def _check_combination(format: str, to: str, template: StrPath | None,
                        layout: Partitioning | None) -> None:
     if template is not None and to in _NAMED_FORMATS:
         raise ValueError(f"`template` does not apply where `to` is {to!r}, got {str(template)!r}. "
                          "Leave it out.")
-    if template is None and to == "keras-rs" != form:
-        raise ValueError(f"`template` is required to convert {form!r} to 'keras-rs': a checkpoint "
-                         "of the Keras model. Write one in the Keras program, after the model was "
+    if template is None and to == "keras-rs" != format:
+        raise ValueError(f"`template` is required to convert {format!r} to 'keras-rs': a "
+                         "checkpoint of the Keras model. Write one in the Keras program, after the model was "
                          "built and compiled: tf.train.Checkpoint(model=model).save('template').")
     if layout is not None:
         if to != "v1":

@@ -67,52 +67,52 @@ class Reading:
             checks.check_positive_int("from_hosts", self.from_hosts)
 
 
-def read_checkpoint(path: str | os.PathLike[str], form: str | None = None,
+def read_checkpoint(path: str | os.PathLike[str], format: str | None = None,
                     names: Names | None = None,
                     reading: Reading | None = None) -> CheckpointContents:
     """Returns the contents of a checkpoint; values are read on demand.
 
     Args:
         path: a checkpoint, a directory whose file `checkpoint` names one, or an `.npz` file.
-        form: the format that it must have, one of FORMATS; None accepts any format.
+        format: the format that it must have, one of FORMATS; None accepts any format.
         names: names that differ between TPUEstimator and TF2.
         reading: facts that the checkpoint does not contain.
 
     Raises:
         FileNotFoundError: if a file is missing.
-        ValueError: if it is damaged, in no known format or in another than `form`, or `reading`
+        ValueError: if it is damaged, in no known format or in another than `format`, or `reading`
             does not apply to it.
     """
-    if form is not None:
-        checks.check_one_of("form", FORMATS, form)
+    if format is not None:
+        checks.check_one_of("from_", FORMATS, format)
     names, reading = names or Names(), reading or Reading()
     found = local_path("checkpoint", path)
     if found.is_file() and zipfile.is_zipfile(found) or found.suffix == ".npz":
-        return _check_form(_read_npz(found, reading), form)
+        return _check_format(_read_npz(found, reading), format)
     found = find_checkpoint(found)
     tensors = read_bundle(found)
-    if GRAPH_KEY not in tensors or form == "v1":
+    if GRAPH_KEY not in tensors or format == "v1":
         record = tensors.pop(TABLE_LAYOUTS_KEY, None)
         text = None if record is None else record.text()
-        return _check_form(_read_names(found, "v1", tensors, text, reading), form)
+        return _check_format(_read_names(found, "v1", tensors, text, reading), format)
     if reading.from_hosts is not None:
         raise ValueError("`from_hosts` does not apply to a checkpoint of TF2, whose rows are in "
                          f"the order of ids, got {reading.from_hosts}. Leave it out.")
-    if form == "keras-rs":
+    if format == "keras-rs":
         return read_keras_rs(found, tensors, _values(tensors), names)
     contents = read_objects(found, tensors, names, reading.objects, reading.optimizers)
-    if form is None and not contents.tables and is_keras_rs(_values(tensors)):
+    if format is None and not contents.tables and is_keras_rs(_values(tensors)):
         return read_keras_rs(found, tensors, _values(tensors), names)
     if not contents.tables:
         check_compiled(_values(tensors), str(path))
-    return _check_form(contents, form)
+    return _check_format(contents, format)
 
 
 def check_used(reading: Reading | None, *contents: CheckpointContents) -> None:
     """Raises ValueError if an option does not apply to any of the checkpoints."""
-    forms = {one.form for one in contents}
-    named = forms & {"v1", "npz"}
-    objects = forms & {"tf2", "tpu-embedding-layer"}
+    formats = {one.form for one in contents}
+    named = formats & {"v1", "npz"}
+    objects = formats & {"tf2", "tpu-embedding-layer"}
     if reading is None:
         return
     if reading.tables is not None and not named:
@@ -140,19 +140,19 @@ def _read_npz(path: pathlib.Path, reading: Reading) -> CheckpointContents:
     return _read_names(path, "npz", *read_npz(path), reading)
 
 
-def _read_names(path: pathlib.Path, form: str, tensors: Mapping[str, StoredTensor],
+def _read_names(path: pathlib.Path, format: str, tensors: Mapping[str, StoredTensor],
                 record: str | bytes | None, reading: Reading) -> CheckpointContents:
     layouts = {} if record is None else parse_table_layouts(record)
     tables = find_tables(tensors, layouts, reading.tables, reading.from_hosts)
     of_tables = {table.key(slot) for table in tables.values() for slot, _ in table.tensors()}
-    return CheckpointContents(path, form, tables, {
+    return CheckpointContents(path, format, tables, {
         key: tensor for key, tensor in tensors.items() if key not in of_tables})
 
 
-def _check_form(contents: CheckpointContents, form: str | None) -> CheckpointContents:
-    if form not in (None, contents.form):
+def _check_format(contents: CheckpointContents, format: str | None) -> CheckpointContents:
+    if format not in (None, contents.form):
         raise ValueError(f"`checkpoint` {contents.path} has the format {contents.form!r}, not "
-                         f"{form!r}.")
+                         f"{format!r}.")
     return contents
 
 

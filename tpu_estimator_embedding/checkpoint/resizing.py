@@ -91,7 +91,7 @@ def _slot_rows(slot: str, tensor: StoredTensor, values: Mapping[str, float]) -> 
 
 
 def row_initializer(text: str, dimension: int, seed: int = 0) -> RowInitializer:
-    """Parses the text form of an initializer.
+    """Parses the text format of an initializer.
 
     Args:
         text: `truncated_normal[:STDDEV]`, `normal[:STDDEV]`, `uniform:LOW,HIGH`,

@@ -35,7 +35,7 @@ from tpu_estimator_embedding.plan.partition_strategy import part_sizes
 TABLE_LAYOUTS_KEY = "tpu_estimator_embedding/table_layouts"
 
 _VERSION = 1
-_FORM = '{"version": 1, "tables": {key: {"partition_strategy", "num_hosts", "vocabulary_size"}}}'
+_FORMAT = '{"version": 1, "tables": {key: {"partition_strategy", "num_hosts", "vocabulary_size"}}}'
 
 # Set by `run --checkpoint-num-hosts`, for programs that do not pass the number themselves.
 CHECKPOINT_NUM_HOSTS = "TPU_ESTIMATOR_EMBEDDING_CHECKPOINT_NUM_HOSTS"
@@ -86,7 +86,7 @@ def parse_table_layouts(text: str | bytes) -> dict[str, TableLayout]:
     except ValueError:  # invalid JSON or UTF-8
         content = None
     checks.check(isinstance(content, dict) and isinstance(content.get("tables"), dict),
-                 TABLE_LAYOUTS_KEY, f"JSON of the form {_FORM}", text)
+                 TABLE_LAYOUTS_KEY, f"JSON of the format {_FORMAT}", text)
     checks.check(content.get("version") == _VERSION, f"version of {TABLE_LAYOUTS_KEY}",
                  f"{_VERSION}", content.get("version"),
                  "A newer tpu_estimator_embedding wrote this checkpoint: update to read it.")

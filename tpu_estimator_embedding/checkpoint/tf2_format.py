@@ -303,12 +303,12 @@ class ConvertedTensors:
     kept: tuple[str, ...] = ()
 
 
-def tf2_tensors(contents: CheckpointContents, form: str, names: Names) -> ConvertedTensors:
+def tf2_tensors(contents: CheckpointContents, format: str, names: Names) -> ConvertedTensors:
     """Returns a checkpoint with a new object graph.
 
     Args:
         contents: the contents to write.
-        form: "tf2" or "tpu-embedding-layer".
+        format: "tf2" or "tpu-embedding-layer".
         names: names of tables in TF2, and paths of variables outside of `variables`.
 
     Raises:
@@ -316,17 +316,17 @@ def tf2_tensors(contents: CheckpointContents, form: str, names: Names) -> Conver
     """
     own: list[tuple[Path, str, StoredTensor]] = [
         (("save_counter",), "save_counter", ArrayTensor(np.array(1, np.int64)))]
-    if form == "tpu-embedding-layer":
+    if format == "tpu-embedding-layer":
         own.append(((LAYER, TRAPS[0]), TRAPS[1], ArrayTensor(np.zeros(1, np.float32))))
     by_name = names.tables(contents.tables)
     _check_no_slots(by_name)
-    of_tables = [((*_TABLES_AT[form], name if slot == PARAMETERS else f"{name}/{slot}"),
+    of_tables = [((*_TABLES_AT[format], name if slot == PARAMETERS else f"{name}/{slot}"),
                   table.key(slot), tensor)
                  for name, table in by_name.items() for slot, tensor in table.tensors()]
     others = [(_path_of(former, names), former, tensor)
               for former, tensor in contents.variables.items()]
     all_values = [*own, *of_tables, *others]
-    reserved = {_TABLES_AT[form][:1]: "the tables", (GRAPH_KEY,): "the object graph"}
+    reserved = {_TABLES_AT[format][:1]: "the tables", (GRAPH_KEY,): "the object graph"}
     for path, former, _ in others:
         if names.path_of_variable(former) is not None:
             _check_free(former, path, {**reserved, **{

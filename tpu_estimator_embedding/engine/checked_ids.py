@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""The ids of every feature of a step, checked and in coordinate form.
+"""The ids of every feature of a step, checked and in coordinate (COO) format.
 
 All ids of all features are checked before any id is returned, so a step cannot change one table and
 then fail on the ids of another.
@@ -23,7 +23,7 @@ from tpu_estimator_embedding.types import Tensor
 
 def checked_ids(plan: EmbeddingPlan, enqueue_datas: EnqueueDatas,
                 batch_size: Tensor) -> dict[str, SparseIds]:
-    """Checks the ids of a step and converts them to coordinate form.
+    """Checks the ids of a step and converts them to coordinate (COO) format.
 
     Args:
         plan: the tables and features.
@@ -51,7 +51,7 @@ def checked_ids(plan: EmbeddingPlan, enqueue_datas: EnqueueDatas,
 
 
 def unchecked_ids(plan: EmbeddingPlan, enqueue_datas: EnqueueDatas) -> dict[str, SparseIds]:
-    """Returns ids in coordinate form without checking them again, by feature name."""
+    """Returns ids in coordinate (COO) format without checking them again, by feature name."""
     return {feature.name: _to_sparse_ids(feature, _tensors(feature, enqueue_datas[feature.name]))
             for feature in plan.features}
 

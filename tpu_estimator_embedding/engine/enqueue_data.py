@@ -13,7 +13,7 @@ from tpu_estimator_embedding.types import Tensor
 
 
 class EnqueueData(NamedTuple):
-    """Ids in coordinate form: id, sample index and weight.
+    """Ids in coordinate (COO) format: id, sample index and weight.
 
     Attributes:
         embedding_indices: `[n]` int32 or int64, row ids in [0, vocabulary_size).
@@ -51,7 +51,7 @@ class EnqueueData(NamedTuple):
 
 
 class RaggedEnqueueData(NamedTuple):
-    """Ids in row form: the concatenated ids of all samples, and the row splits.
+    """Ids in ragged format: the concatenated ids of all samples, and the row splits.
 
     Attributes:
         embedding_indices: `[n]` int32 or int64, row ids in [0, vocabulary_size).

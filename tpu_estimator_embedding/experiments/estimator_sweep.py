@@ -28,7 +28,7 @@ def sweep(make_estimator: Callable[[], Any], settings: Iterable[Any], *,
     Args:
         make_estimator: returns a new TPUEstimator with an embedding_config_spec. The sweep
             overrides its setting, its model directory and, from the second seed on, its seed.
-        settings: `Setting`s, or multipliers: numbers, schedules or their text forms.
+        settings: `Setting`s, or multipliers: numbers, schedules or their text formats.
         train_input_fn: input function of `TPUEstimator.train`.
         eval_input_fn: input function of `TPUEstimator.evaluate`.
         max_steps: global step at which training ends.

@@ -17,7 +17,7 @@ from tpu_estimator_embedding.multipliers.schedule import (
     to_schedule,
 )
 from tpu_estimator_embedding.multipliers.table_multipliers import TableMultipliers
-from tpu_estimator_embedding.multipliers.text_form import parse
+from tpu_estimator_embedding.multipliers.text_format import parse
 
 _TABLE = "table:"  # prefix of a key of tables in texts
 _UNSAFE_IN_PATHS = re.compile(r"[^\w.,:=()+-]")
@@ -128,7 +128,7 @@ def grid(multipliers: Sequence[Any] = (), learning_rates: Sequence[float] = (),
 
 
 def settings_of(values: Iterable[Any]) -> list[Setting]:
-    """Returns settings unchanged; converts multipliers, in any form, to settings."""
+    """Returns settings unchanged; converts multipliers, in any format, to settings."""
     return list(dict.fromkeys(
         value if isinstance(value, Setting) else Setting(value) for value in values))
 

@@ -13,7 +13,7 @@ from tpu_estimator_embedding.experiments.program_arguments import add_program, p
 from tpu_estimator_embedding.experiments.results import Results, format_rows, summary_rows
 from tpu_estimator_embedding.experiments.setting import grid
 from tpu_estimator_embedding.experiments.sweep_directory import SweepDirectory
-from tpu_estimator_embedding.multipliers.text_form import FORMS
+from tpu_estimator_embedding.multipliers.text_format import FORMATS
 
 DESCRIPTION = """\
 Runs an unmodified program once for every setting and seed, in separate processes
@@ -23,7 +23,7 @@ more settings or seeds to extend it.
 """
 
 _EPILOG = f"""\
-A multiplier scales every gradient of the tables. It is {FORMS}.
+A multiplier scales every gradient of the tables. It is {FORMATS}.
 --table sets the multiplier of single tables: KEY is a table's name, a glob (user*)
 or re: and a regular expression. A KEY with several M is tried with each of them.
 

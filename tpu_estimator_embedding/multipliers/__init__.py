@@ -63,7 +63,7 @@ from tpu_estimator_embedding.multipliers.schedules import FreezeUntil as freeze_
 from tpu_estimator_embedding.multipliers.schedules import LinearWarmup as linear_warmup
 from tpu_estimator_embedding.multipliers.schedules import Piecewise as piecewise
 from tpu_estimator_embedding.multipliers.table_multipliers import TableMultipliers
-from tpu_estimator_embedding.multipliers.text_form import parse
+from tpu_estimator_embedding.multipliers.text_format import parse
 
 __all__ = [
     "Schedule", "TableMultipliers", "constant", "cosine", "cyclic", "exponential_decay",

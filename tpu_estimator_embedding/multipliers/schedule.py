@@ -21,7 +21,7 @@ class Schedule(abc.ABC):
     Both compute in float64, which distinguishes steps up to 2⁵³.
 
     Attributes:
-        word: the name of the schedule in the short text form.
+        word: the name of the schedule in the short text format.
     """
 
     word: ClassVar[str]
@@ -56,12 +56,12 @@ class Schedule(abc.ABC):
 
     @property
     def text(self) -> str:
-        """The short form, which `multipliers.parse` reads back."""
+        """The short text format, which `multipliers.parse` reads back."""
         return ":".join([self.word, *map(number_text, self.arguments)])
 
     @property
     def arguments(self) -> tuple[float, ...]:
-        """The numbers of the short form: the fields, without trailing ones left at defaults."""
+        """The numbers of the text format: the fields, without trailing ones left at defaults."""
         fields = dataclasses.fields(self)  # type: ignore[arg-type]  # subclasses are dataclasses
         values = [getattr(self, field.name) for field in fields]
         while values and values[-1] == fields[len(values) - 1].default:

@@ -10,7 +10,7 @@ from typing import Any
 
 from tpu_estimator_embedding import checks
 from tpu_estimator_embedding.multipliers.schedule import Schedule, to_schedule
-from tpu_estimator_embedding.multipliers.text_form import parse
+from tpu_estimator_embedding.multipliers.text_format import parse
 
 _REGEX = "re:"
 
@@ -37,7 +37,7 @@ class TableMultipliers:
 
     @classmethod
     def of(cls, mapping: "Multipliers") -> "TableMultipliers":
-        """Creates one from key -> schedule, number or text form; None means no keys.
+        """Creates one from key -> schedule, number or text format; None means no keys.
 
         Raises:
             ValueError: if a text or a regular expression cannot be parsed.
@@ -58,7 +58,7 @@ class TableMultipliers:
 
     @property
     def texts(self) -> dict[str, str]:
-        """Key -> text form of its schedule, from which `of` makes an equal object."""
+        """Key -> text of its schedule, from which `of` makes an equal object."""
         return {key: schedule.text for key, schedule in self.items}
 
     def resolve(self, tables: Iterable[str]) -> dict[str, Schedule]:
@@ -81,7 +81,7 @@ class TableMultipliers:
         return next(iter(own + matching), None)
 
 
-# The forms that `TableMultipliers.of` accepts.
+# The types that `TableMultipliers.of` accepts.
 Multipliers = TableMultipliers | Mapping[str, Any] | None
 
 

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Ids in coordinate form, the common form of every kind of input."""
+"""Ids in coordinate (COO) format, the common format of every kind of input."""
 
 from collections.abc import Sequence
 from typing import NamedTuple

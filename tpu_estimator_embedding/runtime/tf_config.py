@@ -13,8 +13,8 @@ VARIABLE = "TF_CONFIG"
 _CHIEFS = ("chief", "master")
 _OUTSIDE = "evaluator"  # evaluators are not listed in the cluster
 _TYPES = (*_CHIEFS, "worker", "ps", _OUTSIDE)
-_FORM = ('It has the form {"cluster": {"chief": ["host:port"], "worker": [...], "ps": [...]}, '
-         '"task": {"type": "chief", "index": 0}}.')
+_FORMAT = ('Its format is {"cluster": {"chief": ["host:port"], "worker": [...], "ps": [...]}, '
+           '"task": {"type": "chief", "index": 0}}.')
 
 
 def check_tf_config() -> None:
@@ -39,13 +39,13 @@ def _parse(text: str) -> dict[str, Any]:
         config = json.loads(text)
     except json.JSONDecodeError:
         config = None
-    checks.check(isinstance(config, dict), VARIABLE, "a JSON object", text, _FORM)
+    checks.check(isinstance(config, dict), VARIABLE, "a JSON object", text, _FORMAT)
     return config
 
 
 def _check_cluster(cluster: Any) -> None:
     checks.check(isinstance(cluster, dict), f"cluster in {VARIABLE}",
-                 "an object of job names and lists of addresses", cluster, _FORM)
+                 "an object of job names and lists of addresses", cluster, _FORMAT)
     chiefs = [job for job in _CHIEFS if job in cluster] or ["chief"]
     for job in chiefs:
         count = len(cluster.get(job, ()))
@@ -53,13 +53,13 @@ def _check_cluster(cluster: Any) -> None:
         start = 'The "cluster" in TF_CONFIG' if count > 1 else 'If "cluster" is set in TF_CONFIG,'
         checks.check(isinstance(cluster.get(job), (list, dict)) and count == 1,
                      f"{job} of cluster in {VARIABLE}", "a list of one address", cluster.get(job),
-                     _FORM, sentence=f'{start} {known} "{job}" node.')
+                     _FORMAT, sentence=f'{start} {known} "{job}" node.')
     for job, tasks in cluster.items():
         checks.check(isinstance(tasks, (list, dict)), f"{job} of cluster in {VARIABLE}",
-                     "a list of addresses", tasks, _FORM)
+                     "a list of addresses", tasks, _FORMAT)
         for address in tasks.values() if isinstance(tasks, dict) else tasks:
             checks.check(_is_address(address), f"address of {job} in {VARIABLE}",
-                         "of the form host:port", address)
+                         "in the format host:port", address)
 
 
 def _is_address(address: Any) -> bool:
@@ -69,15 +69,15 @@ def _is_address(address: Any) -> bool:
 def _check_task(task: Any, cluster: Mapping[str, Collection[Any]]) -> None:
     task = {} if task is None else task
     checks.check(isinstance(task, dict), f"task in {VARIABLE}",
-                 "an object with type and index", task, _FORM)
+                 "an object with type and index", task, _FORMAT)
     kind, index = task.get("type"), task.get("index")
     types = [name for name in _TYPES if name in cluster or name == _OUTSIDE]
     checks.check(kind in types, f"type of task in {VARIABLE}",
-                 "one of " + ", ".join(map(repr, types)), kind, _FORM, sentence=(
+                 "one of " + ", ".join(map(repr, types)), kind, _FORMAT, sentence=(
                      f"{kind} is not a valid task_type in the cluster_spec." if kind else
                      'If "cluster" is set in TF_CONFIG, task type must be set.'))
     checks.check(index is not None, f"index of task in {VARIABLE}", "an int of at least 0", index,
-                 _FORM, sentence='If "cluster" is set in TF_CONFIG, task index must be set.')
+                 _FORMAT, sentence='If "cluster" is set in TF_CONFIG, task index must be set.')
     is_index = str(index).isdecimal()  # TensorFlow accepts text too
     checks.check(is_index, f"index of task in {VARIABLE}", "an int of at least 0", index)
     size = len(cluster.get(str(kind), ()))

@@ -13,7 +13,7 @@ def parse(text: str) -> int:
     """Parses `every=N`; returns N.
 
     Raises:
-        ValueError: if the text has another form.
+        ValueError: if the text has another format.
 
     >>> parse("every=100")
     100
@@ -29,7 +29,7 @@ def from_environment() -> int | None:
     """Returns the number of steps between statistics of a program; None means no statistics.
 
     Raises:
-        ValueError: if the environment variable has another form.
+        ValueError: if the environment variable has another format.
     """
     text = os.environ.get(VARIABLE)
     return parse(text) if text else None

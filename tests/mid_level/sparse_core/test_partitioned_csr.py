@@ -58,8 +58,8 @@ def test_arrays_have_the_size_of_their_format():
 
 
 def test_cores_of_one_chip_have_pointers_in_groups_of_eight():
-    form = CsrFormat("a", num_shards=4, num_cores=4, rows_per_shard=8, sample_count=4)
-    tensor, pointers, _ = to_csr(sort_ids(stack_ids([1], [2], [1.0], 4), form), form)
+    csr = CsrFormat("a", num_shards=4, num_cores=4, rows_per_shard=8, sample_count=4)
+    tensor, pointers, _ = to_csr(sort_ids(stack_ids([1], [2], [1.0], 4), csr), csr)
     assert int(pointers) == 32
     np.testing.assert_array_equal(tensor.row_pointers[:32].numpy().reshape(4, 8), [
         [0] * 8, [0] * 8, [0, 1, 8, 8, 8, 8, 8, 8], [8] * 8])
@@ -69,24 +69,24 @@ def test_cores_of_one_chip_have_pointers_in_groups_of_eight():
 def ids_of_a_stack(draw):
     num_cores = draw(st.sampled_from([1, 2, 4]))
     num_shards = num_cores * draw(st.sampled_from([1, 2, 4]))
-    form = CsrFormat("a", num_shards, num_cores, draw(st.sampled_from([8, 16])),
-                     num_cores * draw(st.integers(1, 4)))
-    entry = st.tuples(st.integers(0, form.rows_per_shard * num_shards - 1),
-                      st.integers(0, form.sample_count - 1), st.integers(-8, 8))
-    return form, draw(st.lists(entry, max_size=40))
+    csr = CsrFormat("a", num_shards, num_cores, draw(st.sampled_from([8, 16])),
+                    num_cores * draw(st.integers(1, 4)))
+    entry = st.tuples(st.integers(0, csr.rows_per_shard * num_shards - 1),
+                      st.integers(0, csr.sample_count - 1), st.integers(-8, 8))
+    return csr, draw(st.lists(entry, max_size=40))
 
 
 @given(ids_of_a_stack())
 @settings(max_examples=40, deadline=None)
 def test_ids_are_read_back_in_the_order_of_activations(drawn):
-    form, entries = drawn
+    csr, entries = drawn
     ids, rows, gains = zip(*entries, strict=True) if entries else ([], [], [])
-    sorted_ids = sort_ids(stack_ids(ids, rows, gains, form.num_shards), form)
-    read = from_csr(to_csr(sorted_ids, form)[0], form)
+    sorted_ids = sort_ids(stack_ids(ids, rows, gains, csr.num_shards), csr)
+    read = from_csr(to_csr(sorted_ids, csr)[0], csr)
     expected = {}
     for id, row, gain in entries:
         expected[row, id] = expected.get((row, id), 0) + gain
-    found = {(int(row), int(token) * form.num_shards + int(shard)): float(gain)
+    found = {(int(row), int(token) * csr.num_shards + int(shard)): float(gain)
              for shard, token, row, gain in zip(*read, strict=True)}
     assert found == expected and len(read.rows) == len(expected)
     assert sorted(read.rows.numpy()) == read.rows.numpy().tolist()
@@ -113,10 +113,10 @@ def test_ids_without_room_are_refused():
 
 
 def test_ids_without_room_are_dropped_if_allowed():
-    form = CsrFormat("clicks", 4, 4, 8, 4, max_ids_per_sample=2, allow_id_dropping=True)
+    csr = CsrFormat("clicks", 4, 4, 8, 4, max_ids_per_sample=2, allow_id_dropping=True)
     ids = stack_ids([0, 1, 2], [0, 0, 0], [1.0] * 3, 4)
-    tensor, _, used = to_csr(sort_ids(ids, form), form)
-    read = from_csr(tensor, form)
+    tensor, _, used = to_csr(sort_ids(ids, csr), csr)
+    read = from_csr(tensor, csr)
     assert int(used) == 8 and read.shards.numpy().tolist() == [0]
 
 

@@ -78,7 +78,7 @@ class HParams:
             This object.
 
         Raises:
-            ValueError: if the text has another form, or a name is unknown.
+            ValueError: if the text has another format, or a name is unknown.
         """
         for name, index, new in _assignments(values):
             if name not in self._types:

@@ -45,7 +45,7 @@ class PartitionedCsrFormatTensor(tf.experimental.ExtensionType):
 
 
 class StackIds(NamedTuple):
-    """The ids of a stack in coordinate form.
+    """The ids of a stack in coordinate (COO) format.
 
     Attributes:
         shards: `[n]` int64, the core that holds the row.
@@ -122,31 +122,31 @@ class SortedIds(NamedTuple):
     counts: Tensor
 
 
-def sort_ids(ids: StackIds, form: CsrFormat) -> SortedIds:
+def sort_ids(ids: StackIds, csr: CsrFormat) -> SortedIds:
     """Sorts ids by local core, core, token and sample; sums the gains of duplicates."""
-    core, sample = ids.rows // form.samples_per_core, ids.rows % form.samples_per_core
-    partition = core * form.num_shards + ids.shards
-    keys = ((partition * form.rows_per_shard) + ids.tokens) * form.samples_per_core + sample
+    core, sample = ids.rows // csr.samples_per_core, ids.rows % csr.samples_per_core
+    partition = core * csr.num_shards + ids.shards
+    keys = ((partition * csr.rows_per_shard) + ids.tokens) * csr.samples_per_core + sample
     keys, positions = tf.unique(keys)
     gains = tf.math.unsorted_segment_sum(ids.gains, positions, tf.size(keys))
     order = tf.argsort(keys)
-    rest, samples = _divide(tf.gather(keys, order), form.samples_per_core)
-    partitions, tokens = _divide(rest, form.rows_per_shard)
+    rest, samples = _divide(tf.gather(keys, order), csr.samples_per_core)
+    partitions, tokens = _divide(rest, csr.rows_per_shard)
     counts = tf.math.unsorted_segment_sum(
-        tf.ones_like(partitions), partitions, form.num_cores * form.num_shards)
+        tf.ones_like(partitions), partitions, csr.num_cores * csr.num_shards)
     return SortedIds(partitions, tokens, samples, tf.gather(gains, order), counts)
 
 
-def partition_sizes(ids: SortedIds, form: CsrFormat) -> tuple[Tensor, Tensor]:
+def partition_sizes(ids: SortedIds, csr: CsrFormat) -> tuple[Tensor, Tensor]:
     """Returns the maximum over partitions of the ids and of the distinct ids: scalar int32."""
-    tokens, _ = tf.unique(ids.partitions * form.rows_per_shard + ids.tokens)
+    tokens, _ = tf.unique(ids.partitions * csr.rows_per_shard + ids.tokens)
     distinct = tf.math.unsorted_segment_sum(
-        tf.ones_like(tokens), tokens // form.rows_per_shard, tf.size(ids.counts))
+        tf.ones_like(tokens), tokens // csr.rows_per_shard, tf.size(ids.counts))
     return (tf.cast(tf.reduce_max(ids.counts), tf.int32),
             tf.cast(tf.reduce_max(distinct), tf.int32))
 
 
-def to_csr(ids: SortedIds, form: CsrFormat) -> tuple[PartitionedCsrFormatTensor, Tensor, Tensor]:
+def to_csr(ids: SortedIds, csr: CsrFormat) -> tuple[PartitionedCsrFormatTensor, Tensor, Tensor]:
     """Copies sorted ids to arrays of fixed size.
 
     Returns:
@@ -160,31 +160,31 @@ def to_csr(ids: SortedIds, form: CsrFormat) -> tuple[PartitionedCsrFormatTensor,
     ends, used = starts + ids.counts, tf.reduce_sum(sizes)
     places = (tf.range(tf.size(ids.tokens, out_type=tf.int64))
               + tf.gather(starts - firsts, ids.partitions))
-    with tf.control_dependencies([] if form.allow_id_dropping else _check_room(used, form)):
-        used = tf.cast(tf.minimum(used, form.capacity), tf.int32)
-    kept = tf.where(places < form.capacity)
+    with tf.control_dependencies([] if csr.allow_id_dropping else _check_room(used, csr)):
+        used = tf.cast(tf.minimum(used, csr.capacity), tf.int32)
+    kept = tf.where(places < csr.capacity)
     tensor = PartitionedCsrFormatTensor(
-        row_pointers=_row_pointers(tf.minimum(ends, form.capacity), form),
-        sorted_sample_ids=_fill(form, tf.int32, places, kept, ids.samples, used),
-        sorted_token_ids=_fill(form, tf.int32, places, kept, ids.tokens, used),
-        sorted_gains=_fill(form, tf.float32, places, kept, ids.gains, used),
-        sample_count=form.sample_count,
+        row_pointers=_row_pointers(tf.minimum(ends, csr.capacity), csr),
+        sorted_sample_ids=_fill(csr, tf.int32, places, kept, ids.samples, used),
+        sorted_token_ids=_fill(csr, tf.int32, places, kept, ids.tokens, used),
+        sorted_gains=_fill(csr, tf.float32, places, kept, ids.gains, used),
+        sample_count=csr.sample_count,
         num_minibatches_per_physical_sparse_core=tf.constant(1))
-    return tensor, tf.constant(form.num_cores * form.pointers_per_core), used
+    return tensor, tf.constant(csr.num_cores * csr.pointers_per_core), used
 
 
-def from_csr(tensor: PartitionedCsrFormatTensor, form: CsrFormat) -> StackIds:
+def from_csr(tensor: PartitionedCsrFormatTensor, csr: CsrFormat) -> StackIds:
     """Converts the arrays back to ids, in the order of the rows of activations."""
-    pointers = tensor.row_pointers[:form.num_cores * form.pointers_per_core]
-    ends = tf.reshape(tf.reshape(pointers, [form.num_cores, -1])[:, :form.num_shards], [-1])
+    pointers = tensor.row_pointers[:csr.num_cores * csr.pointers_per_core]
+    ends = tf.reshape(tf.reshape(pointers, [csr.num_cores, -1])[:, :csr.num_shards], [-1])
     starts = tf.concat([[0], _round_up(ends[:-1])], 0)
     counts = ends - starts
     lasts = tf.cumsum(counts)
     count = tf.range(lasts[-1])
     partitions = tf.searchsorted(lasts, count, side="right")
     places = count + tf.gather(starts - (lasts - counts), partitions)
-    cores, shards = _divide(partitions, form.num_shards)
-    rows = cores * form.samples_per_core + tf.gather(tensor.sorted_sample_ids, places)
+    cores, shards = _divide(partitions, csr.num_shards)
+    rows = cores * csr.samples_per_core + tf.gather(tensor.sorted_sample_ids, places)
     order = tf.argsort(rows, stable=True)
     places = tf.gather(places, order)
     return StackIds(
@@ -193,31 +193,31 @@ def from_csr(tensor: PartitionedCsrFormatTensor, form: CsrFormat) -> StackIds:
         tf.cast(tf.gather(rows, order), tf.int64), tf.gather(tensor.sorted_gains, places))
 
 
-def _row_pointers(ends: Tensor, form: CsrFormat) -> Tensor:
+def _row_pointers(ends: Tensor, csr: CsrFormat) -> Tensor:
     """Returns the ends of partitions, padded with the last end of each core and then zeros."""
-    ends = tf.reshape(ends, [form.num_cores, form.num_shards])
-    missing = form.pointers_per_core - form.num_shards
+    ends = tf.reshape(ends, [csr.num_cores, csr.num_shards])
+    missing = csr.pointers_per_core - csr.num_shards
     ends = tf.concat([ends, tf.repeat(_round_up(ends[:, -1:]), missing, axis=1)], 1)
-    used = form.num_cores * form.pointers_per_core
+    used = csr.num_cores * csr.pointers_per_core
     return tf.pad(tf.cast(tf.reshape(ends, [used]), tf.int32),
-                  [[0, used * (form.max_minibatches - 1)]])
+                  [[0, used * (csr.max_minibatches - 1)]])
 
 
-def _fill(form: CsrFormat, dtype: tf.DType, places: Tensor, kept: Tensor, values: Tensor,
+def _fill(csr: CsrFormat, dtype: tf.DType, places: Tensor, kept: Tensor, values: Tensor,
           used: Tensor) -> Tensor:
     """Returns `[capacity]`: the values at their places, and padding elsewhere."""
     padding = tf.cast(_PADDING, dtype)
     part = tf.tensor_scatter_nd_update(
         tf.fill([used], padding), tf.gather_nd(places, kept)[:, tf.newaxis],
         tf.cast(tf.gather_nd(values, kept), dtype))
-    whole = tf.pad(part, [[0, form.capacity - used]], constant_values=padding)
-    return tf.ensure_shape(whole, [form.capacity])
+    whole = tf.pad(part, [[0, csr.capacity - used]], constant_values=padding)
+    return tf.ensure_shape(whole, [csr.capacity])
 
 
-def _check_room(used: Tensor, form: CsrFormat) -> list[tf.Operation]:
-    sentence = (f"`ids of stack {form.stack!r}` must fit into <value> places, got <value>. Raise "
+def _check_room(used: Tensor, csr: CsrFormat) -> list[tf.Operation]:
+    sentence = (f"`ids of stack {csr.stack!r}` must fit into <value> places, got <value>. Raise "
                 "max_ids_per_chip_per_sample of the SparseCoreEmbeddingConfig.")
-    return assert_that(used <= form.capacity, sentence, tf.constant(form.capacity), used)
+    return assert_that(used <= csr.capacity, sentence, tf.constant(csr.capacity), used)
 
 
 def _divide(value: Tensor, divisor: int) -> tuple[Tensor, Tensor]:

@@ -87,7 +87,7 @@ def most_ids(stacks: Stacks, formats: Formats,
              features: Mapping[str, Any]) -> tuple[dict[str, Tensor], dict[str, Tensor]]:
     """Returns stack name -> maximum ids of a partition, and -> maximum distinct ids."""
     ids = sorted_ids(stacks, formats, features, dict.fromkeys(features))
-    sizes = {name: partition_sizes(ids[name], form) for name, form in formats.items()}
+    sizes = {name: partition_sizes(ids[name], csr) for name, csr in formats.items()}
     return ({name: most for name, (most, _) in sizes.items()},
             {name: unique for name, (_, unique) in sizes.items()})
 
@@ -107,16 +107,16 @@ def to_partitioned(ids: Mapping[str, SortedIds], formats: Formats, max_ids: Limi
         tf.errors.InvalidArgumentError: when run, if ids exceed the arrays or a limit.
     """
     partitioned = {}
-    for name, form in formats.items():
+    for name, csr in formats.items():
         assertions = []
         if name in max_ids or name in max_unique_ids:
-            most, most_unique = partition_sizes(ids[name], form)
+            most, most_unique = partition_sizes(ids[name], csr)
             assertions = [
                 *_check_limit(name, "max_ids_per_table", max_ids.get(name), most),
                 *_check_limit(name, "max_unique_ids_per_table", max_unique_ids.get(name),
                               most_unique)]
         with tf.control_dependencies(assertions):
-            partitioned[name] = to_csr(ids[name], form)
+            partitioned[name] = to_csr(ids[name], csr)
     return partitioned
 
 
@@ -132,8 +132,8 @@ def partition_checked(stacks: Stacks, formats: Formats, config: SparseCoreEmbedd
         The errors of `check_room` and `to_partitioned`.
     """
     has_room = check_room(datas, stacks, formats)
-    with_room = {name: dataclasses.replace(form, allow_id_dropping=True)
-                 for name, form in formats.items()}
+    with_room = {name: dataclasses.replace(csr, allow_id_dropping=True)
+                 for name, csr in formats.items()}
     ids = sort_stacks(stacks, formats, stack_ids(stacks, datas, are_checked=True))
     partitioned = to_partitioned(ids, with_room, *limits(config))
     return {name: partition for name, (partition, _, _) in partitioned.items()}, has_room
@@ -153,14 +153,14 @@ def check_room(datas: EnqueueDatas, stacks: Stacks, formats: Formats) -> list[Te
     Raises:
         tf.errors.InvalidArgumentError: when run, if ids exceed the arrays.
     """
-    def sort_and_check(name: str, form: CsrFormat) -> Tensor:
+    def sort_and_check(name: str, csr: CsrFormat) -> Tensor:
         ids = stack_ids(stacks, datas, are_checked=True)[name]
-        _, _, used = to_csr(sort_ids(by_core(stacks, name, ids), form), form)
+        _, _, used = to_csr(sort_ids(by_core(stacks, name, ids), csr), csr)
         return used
 
-    return [when(_num_ids(datas, stacks, name) + form.padding > form.capacity,
-                 functools.partial(sort_and_check, name, form))
-            for name, form in formats.items()]
+    return [when(_num_ids(datas, stacks, name) + csr.padding > csr.capacity,
+                 functools.partial(sort_and_check, name, csr))
+            for name, csr in formats.items()]
 
 
 def _num_ids(datas: EnqueueDatas, stacks: Stacks, name: str) -> Tensor:

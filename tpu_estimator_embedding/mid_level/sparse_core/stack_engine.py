@@ -308,8 +308,8 @@ def check_partitions(argument: str, partitions: Mapping[str, object],
     return checked
 
 
-def _to_replicas(name: str, form: CsrFormat, inputs: Sequence[Inputs]) -> Replicas:
-    return [({name: EnqueueData(*of_replica)}, tf.constant(form.sample_count, tf.int64))
+def _to_replicas(name: str, csr: CsrFormat, inputs: Sequence[Inputs]) -> Replicas:
+    return [({name: EnqueueData(*of_replica)}, tf.constant(csr.sample_count, tf.int64))
             for of_replica in inputs]
 
 

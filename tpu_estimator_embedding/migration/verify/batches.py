@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Batches of an input_fn: read once, saved in a file, and replayed in the same form.
+"""Batches of an input_fn: read once, saved in a file, and replayed in the same structure.
 
 `RecordedInput` takes the place of a program's input_fn.
 """
