@@ -150,7 +150,8 @@ def _check_combination(format: str, to: str, template: StrPath | None,
     if template is None and to == "keras-rs" != format:
         raise ValueError(f"`template` is required to convert {format!r} to 'keras-rs': a "
                          "checkpoint of the Keras model. Write one in the Keras program, after the "
-                         "model was built and compiled: tf.train.Checkpoint(model=model).save('template').")
+                         "model was built and compiled: "
+                         "tf.train.Checkpoint(model=model).save('template').")
     if layout is not None:
         if to != "v1":
             raise ValueError(f"`layout` applies only where `to` is 'v1', got {layout} where `to` "
