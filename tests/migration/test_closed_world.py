@@ -409,9 +409,18 @@ def test_names_of_other_modules_are_not_those_of_tensorflow():
     assert "    net = activations_of(features, columns)\n" in text
 
 
+def test_a_layer_of_columns_may_have_a_name():
+    text = PROGRAM.replace(
+        FORWARD, '    net = tf.keras.layers.DenseFeatures(columns, name="look")(features)')
+    result = rewrite(text, to="tf2")
+    assert "    net = activations_of(features, columns)\n" in result.data.decode()
+    assert "DenseFeatures" not in result.data.decode()
+
+
 @pytest.mark.parametrize("new", [
     "layer = tf.keras.layers.DenseFeatures(columns)\n    net = layer(features)",
-    "net = tf.keras.layers.DenseFeatures(columns, trainable=False)(features)"])
+    "net = tf.keras.layers.DenseFeatures(columns, trainable=False)(features)",
+    "net = tf.keras.layers.DenseFeatures(columns, name=start())(features)"])
 def test_layers_of_columns_of_another_shape_are_reported(new):
     _, open_ = found(FORWARD, f"    {new}")
     assert ("TEE409", new.splitlines()[0]) in [(code, line) for code, line, _ in open_]

@@ -20,6 +20,8 @@ from tpu_estimator_embedding.trainer import (
 v1 = tf.compat.v1
 TABLE = "input_layer/words_embedding/embedding_weights"
 IDS = np.arange(8) % 5
+ROWS = np.float32([[1, 2], [3, 5], [7, 11], [13, 17], [19, 23]])
+SCALES = np.float32([1, 10, 100, 1000])
 LABELS = (np.arange(8) % 2).astype(np.float32)
 
 
@@ -250,6 +252,49 @@ def test_multiplier_of_a_feature_that_the_loss_does_not_use():
     with pytest.warns(UserWarning, match="gradient of feature 'words' is None"):
         trainer.train(input_fn, steps=1)
     np.testing.assert_array_equal(trainer.get_variable_value(TABLE), np.full((5, 2), 0.5))
+
+
+@pytest.mark.parametrize("kind", ["sparse", "ragged"])
+@pytest.mark.parametrize("combiner", ["sum", "mean", "sqrtn"])
+@pytest.mark.parametrize("cls", [Trainer, KerasTrainer])
+def test_evaluation_and_prediction_look_up_as_training_does(cls, combiner, kind):
+    """Weights that are negative or zero count, unlike in TensorFlow's lookup for serving."""
+    def config(global_step=None):
+        table = mid_level.TableConfig(5, 2, optimizer=mid_level.SGD(0.0), name="tbl_words",
+                                      combiner=combiner,
+                                      initializer=tf.constant_initializer(ROWS))
+        return {"words": mid_level.FeatureConfig(table)}
+
+    def forward(features, labels, mode, params):
+        logits = features["words"][:, 0]
+        unchanged = v1.get_variable("unchanged", [], initializer=v1.zeros_initializer())
+        if mode == ModeKeys.PREDICT:
+            return Outputs(mode, {"logits": logits})
+        return Outputs(mode, loss=tf.tensordot(logits, SCALES, 1) + 0.0 * unchanged)
+
+    def input_fn(params):
+        ids, weights = (tf.RaggedTensor.from_row_lengths(values, [2, 3, 0, 1])
+                        for values in ([3, 1, 0, 4, 2, 1], [2.0, -1.0, 0.5, 0.0, 1.0, -3.0]))
+        features = {"words": ids, "weights": weights}
+        if kind == "sparse":
+            features = {name: value.to_sparse() for name, value in features.items()}
+        return tf.data.Dataset.from_tensors((features, tf.zeros([4])))
+
+    rows = ROWS[:, 0]
+    scale = {"sum": lambda weights: 1.0, "mean": np.sum,
+             "sqrtn": lambda weights: np.sqrt(np.sum(np.square(weights)))}[combiner]
+    expected = [sum(weight * rows[i] for i, weight in zip(ids, weights, strict=True)) /
+                scale(weights) for ids, weights in (
+                    ([3, 1], [2.0, -1.0]), ([0, 4, 2], [0.5, 0.0, 1.0]), ([1], [-3.0]))]
+    expected.insert(2, 0.0)
+    settings = types.SimpleNamespace(
+        feature_config=config, PIPELINED=False, WEIGHT_KEYS={"words": "weights"},
+        ONE_ID_FEATURES=[], TABLE_VARIABLES={"tbl_words": TABLE})
+    trainer = make(cls, forward, settings).train(input_fn, steps=1)
+    found = [row["logits"] for row in trainer.predict(input_fn)]
+    np.testing.assert_allclose(found, expected, rtol=1e-6)
+    np.testing.assert_allclose(trainer.evaluate(input_fn)["loss"],
+                               np.dot(expected, SCALES), rtol=1e-6)
 
 
 @pytest.mark.parametrize("cls", [Trainer, KerasTrainer])

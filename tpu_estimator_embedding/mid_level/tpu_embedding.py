@@ -17,6 +17,7 @@
 import contextlib
 import inspect
 import weakref
+from collections.abc import Mapping
 from typing import Any, NamedTuple
 
 import numpy as np
@@ -24,6 +25,11 @@ import tensorflow as tf
 
 from tpu_estimator_embedding import checks
 from tpu_estimator_embedding.engine.measures import MeasureRecorder
+from tpu_estimator_embedding.engine.partitioned_embedding import (
+    PartitionedEmbedding,
+    prepare_ids,
+    split_activations,
+)
 from tpu_estimator_embedding.mid_level.config.structure import (
     check_structure,
     named_features,
@@ -49,8 +55,14 @@ from tpu_estimator_embedding.mid_level.execution.table_variables import (
     outside_strategies,
 )
 from tpu_estimator_embedding.mid_level.input import output_shapes, row_layout
-from tpu_estimator_embedding.mid_level.input.feature_input import DeviceShares
+from tpu_estimator_embedding.mid_level.input.feature_input import (
+    DeviceShares,
+    batch_data,
+    batch_size_of,
+    empty_data,
+)
 from tpu_estimator_embedding.multipliers.table_multipliers import Multipliers
+from tpu_estimator_embedding.types import Tensor
 
 # The existing objects; in release 2.3 one of them had to initialize the TPU embedding engine.
 _initialized: weakref.WeakSet["TPUEmbedding"] = weakref.WeakSet()
@@ -257,6 +269,31 @@ class TPUEmbedding(TrackedTables):
             if self._batches is not None:
                 self._batches.record_measures(self._recorder)
         return {"": self._recorder}
+
+    def lookup_batch(self, ids: Mapping[str, Any], weights: Mapping[str, Any]) -> dict[str, Tensor]:
+        """Returns activations as `enqueue(training=False)` and `dequeue`, for any batch size.
+
+        Needs no `build`, and no other batch is affected. A delayed update is not applied.
+
+        Args:
+            ids: path of a feature -> ids, as for `enqueue`. Features may be missing.
+            weights: path -> weights; may be None or missing.
+
+        Returns:
+            Path of each given feature -> `[batch, dim]` or `[batch, max_sequence_length, dim]`.
+
+        Raises:
+            ValueError, TypeError: if an input is invalid.
+            tf.errors.InvalidArgumentError: if an id is not in the vocabulary.
+        """
+        data = {path: batch_data(path, value, weights.get(path)) for path, value in ids.items()}
+        batch_size = batch_size_of(next(iter(ids.values())))
+        empty = {feature.name: empty_data(feature.max_sequence_length)
+                 for feature in self._plan.features}
+        engine = PartitionedEmbedding(self._plan, self._build_tables())
+        prepared = prepare_ids(self._plan, {**empty, **data}, batch_size, training=False)
+        activations = split_activations(self._plan, engine.lookup(prepared), batch_size)
+        return {path: activations[path] for path in ids}
 
     def _enqueue(self, shares: list[Any], training: bool, name: str | None) -> list[None]:
         paths = list(self._features)

@@ -111,12 +111,16 @@ def column_layer(call: cst.Call, callables: Callables) -> str:
 
 
 def takes_columns_at_once(call: cst.Call) -> bool:
-    """Whether a call is `Layer(columns)(features)`, without further arguments."""
+    """Whether a call is `Layer(columns)(features)`, with no other argument than a name."""
     assert isinstance(call.func, cst.Call)
-    given = [*call.args, *call.func.args]
-    return [len(call.args), len(call.func.args)] == [1, 1] and not any(
-        one.star for one in given) and given[0].keyword is None and (
-            given[1].keyword is None or given[1].keyword.value == "feature_columns")
+    if len(call.args) != 1 or not call.func.args:
+        return False
+    columns, *others = call.func.args
+    return not any(one.star for one in (columns, *call.args)) and (
+        call.args[0].keyword is None) and (
+            columns.keyword is None or columns.keyword.value == "feature_columns") and all(
+                one.keyword is not None and one.keyword.value == "name"
+                and isinstance(one.value, cst.SimpleString) for one in others)
 
 
 def input_layer_arguments(call: cst.Call) -> dict[str, cst.BaseExpression]:

@@ -14,7 +14,6 @@ import numpy as np
 import tensorflow as tf
 
 from tpu_estimator_embedding.compat import legacy_keras
-from tpu_estimator_embedding.mid_level.serving.serving_lookup import serving_embedding_lookup
 from tpu_estimator_embedding.mid_level.tpu_embedding import TPUEmbedding
 from tpu_estimator_embedding.ops.nests import own_containers
 from tpu_estimator_embedding.trainer import columns
@@ -347,15 +346,7 @@ class Trainer:
 
     def _lookup(self, ids: Mapping[str, Any], weights: Any, mode: str) -> dict[str, Any]:
         """Returns activations in a mode without training."""
-        activations: dict[str, Any] = {}
-        for name, value in ids.items():
-            given = None if weights is None or weights[name] is None else {name: weights[name]}
-            activations.update(serving_embedding_lookup(
-                {name: value}, given, self.embedding.embedding_tables,
-                {name: self.feature_config[name]}))
-            if isinstance(value, tf.Tensor) and value.shape.rank == 2:
-                activations[name] = tf.squeeze(activations[name], axis=1)
-        return activations
+        return dict(self.embedding.lookup_batch(ids, weights or {}))
 
     # What they share.
 

@@ -42,6 +42,36 @@ def feature_data(path: str, value: Any, weights: Any, layout: RowLayout) -> AnyE
     return _from_dense(path, value, layout)
 
 
+def batch_data(path: str, value: Any, weights: Any) -> AnyEnqueueData:
+    """Returns the ids of a feature of any batch size, whose samples are those of the input.
+
+    Args:
+        path: path of the feature.
+        value: Tensor of one id per sample, SparseTensor or RaggedTensor of rank 2, of integers.
+        weights: floats of the same tensor type with the same indices, or None.
+
+    Raises:
+        ValueError: if weights and ids differ in tensor type, or weights are given for a dense
+            Tensor.
+    """
+    check_weights(path, value, weights)
+    return to_enqueue_data(value, weights)
+
+
+def empty_data(max_sequence_length: int) -> EnqueueData:
+    """Returns no ids, for a feature that a batch does not have."""
+    places = [0, 2] if max_sequence_length else [0]
+    return EnqueueData(tf.zeros([0], tf.int64), tf.zeros(places, tf.int64))
+
+
+def batch_size_of(value: Any) -> Tensor:
+    """Returns the number of samples of the input of a feature, a scalar int32."""
+    if isinstance(value, tf.RaggedTensor):
+        return tf.cast(value.nrows(), tf.int32)
+    shape = value.dense_shape if isinstance(value, tf.SparseTensor) else tf.shape(value)
+    return tf.cast(shape[0], tf.int32)
+
+
 def check_weights(path: str, value: Any, weights: Any) -> None:
     """Raises ValueError unless weights are None or have the tensor type of non-dense ids."""
     if weights is None:
