@@ -33,7 +33,7 @@ def add_dense_features(draft: Draft) -> None:
     if draft.maybe(4):
         draft.arrays["unused"] = "rng.integers(0, 9, [SAMPLES, 2])"
         draft.parsed["unused"] = 'row["unused"]'
-        changes += ['del features["unused"]', 'unused = features.pop("unused")']
+        changes.append(draft.choose('del features["unused"]', 'unused = features.pop("unused")'))
     for change in draft.some(*changes, most=2):
         draft.before[:0] = change.split("\n")
     if draft.maybe(6):  # one tensor under two names
