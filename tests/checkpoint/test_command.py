@@ -85,6 +85,19 @@ def test_reshard_and_compare(model, capsys):
     assert json.loads(capsys.readouterr().out)["agree"] is True
 
 
+def test_differences_that_are_nan_are_null_in_json(model, capsys):
+    saved = variables("SGD")
+    save_v1("number", saved)
+    saved.tables["words"][:] = np.nan
+    save_v1("nan", saved)
+    assert run("compare number nan --json") == 1
+
+    def refuse(constant):
+        raise AssertionError(f"{constant} is no JSON")
+    found = json.loads(capsys.readouterr().out, parse_constant=refuse)
+    assert None in [one["max_difference"] for one in found["tensors"]]
+
+
 def test_extract(model, capsys):
     assert run("extract model words.tsv --table words --from-hosts 3 --rows 0:5") == 0
     assert capsys.readouterr().out == "words.tsv: 5 rows\n"

@@ -32,6 +32,26 @@ def test_equal_checkpoints_agree(tmp_path):
         ("words", "parameters"), ("tags", "accumulators"), ("dense/kernel", None)}
 
 
+def test_tolerance_follows_the_size_of_a_tensor_where_none_is_given(tmp_path):
+    near_zero = changed(variables(), "words", (7, 2), 3e-9)
+    other = changed(variables(), "words", (7, 2), -2e-9)
+    assert not compare(tmp_path, near_zero, other, rtol=1e-5).agree
+    assert compare(tmp_path, near_zero, other, rtol=1e-5, atol=None).agree
+    assert not compare(tmp_path, near_zero, other, atol=None).agree  # equal bits
+    size = np.sqrt(np.square(variables().tables["words"]).mean())
+    far = changed(variables(), "words", (7, 2), 3 * 1e-5 * size)
+    assert not compare(tmp_path, near_zero, far, rtol=1e-5, atol=None).agree
+
+
+def test_denormal_numbers_among_zeros_are_no_difference_where_no_tolerance_is_given(tmp_path):
+    zeros = variables()
+    zeros.tables["words"][:] = 0.0
+    denormal = changed(zeros, "words", (7, 2), 7e-12)
+    assert compare(tmp_path, zeros, denormal, rtol=1e-5, atol=None).agree
+    assert not compare(tmp_path, zeros, changed(zeros, "words", (7, 2), 1e-7), rtol=1e-5,
+                       atol=None).agree
+
+
 @pytest.mark.parametrize("name, index, called", [
     ("words", (7, 2), ("words", "parameters", 7)),
     ("tags/Adagrad", (1, 0), ("tags", "accumulators", 1)),

@@ -16,6 +16,7 @@ from tpu_estimator_embedding.trainer import (
     Outputs,
     Trainer,
 )
+from tpu_estimator_embedding.trainer.metrics import mean
 
 v1 = tf.compat.v1
 TABLE = "input_layer/words_embedding/embedding_weights"
@@ -403,3 +404,16 @@ def test_keras_rs_updates_with_zeros_what_the_loss_does_not_use():
     np.testing.assert_array_equal(trainer.get_variable_value("tbl_left"), np.ones([5, 2]))
     np.testing.assert_array_equal(trainer.get_variable_value("tbl_words"),
                                   [[0.5] * 2] * 4 + [[1.0] * 2])
+
+
+def test_mean_of_losses_is_the_estimators_bit_for_bit():
+    losses = np.random.default_rng(1).uniform(0.1, 9.0, 1000).astype(np.float32)
+    with tf.Graph().as_default(), v1.Session() as session:
+        given = v1.placeholder(tf.float32, [])
+        value, update = v1.metrics.mean(given)
+        session.run(v1.local_variables_initializer())
+        for loss in losses:
+            session.run(update, {given: loss})
+        expected = session.run(value)
+    assert mean(map(float, losses)) == float(expected)
+    assert mean(map(float, losses)) != float(losses.astype(np.float64).mean())

@@ -4,13 +4,13 @@
 from __future__ import annotations
 
 import argparse
-import json
 import pathlib
 import sys
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from typing import TYPE_CHECKING
 
 from tpu_estimator_embedding import checks
+from tpu_estimator_embedding.json_text import json_text
 
 if TYPE_CHECKING:  # slow imports that most commands do not need
     from tpu_estimator_embedding.checkpoint.conversion import Conversion
@@ -198,7 +198,7 @@ def _inspect(options: argparse.Namespace) -> int:
         values=not options.quick, progress=True)
     if options.histogram:
         inspection.save_histogram(report, options.histogram)
-    print(json.dumps(report.to_dict(), indent=2) if options.json
+    print(json_text(report.to_dict()) if options.json
           else describe_report(report, with_variables=options.all))
     return DONE
 
@@ -232,7 +232,7 @@ def _compare(options: argparse.Namespace) -> int:
         names=_names(options), reading_a=reading,
         reading_b=dataclasses.replace(reading, from_hosts=options.from_hosts_b),
         tables_only=options.tables_only, progress=True)
-    print(json.dumps({**dataclasses.asdict(result), "agree": result.agree}, indent=2)
+    print(json_text({**dataclasses.asdict(result), "agree": result.agree})
           if options.json else report.describe_comparison(result))
     return DONE if result.agree else DIFFERENT
 

@@ -2,7 +2,8 @@
 """Compares two checkpoints of any formats and layouts, value by value."""
 
 import dataclasses
-from collections.abc import Callable, Iterator, Mapping
+import math
+from collections.abc import Callable, Iterable, Iterator, Mapping
 
 import numpy as np
 
@@ -56,7 +57,25 @@ class Comparison:
                     or any(tensor.differing_rows for tensor in self.tensors))
 
 
-def compare(a: StrPath, b: StrPath, *, rtol: float = 0.0, atol: float = 0.0,
+def absolute_tolerance(rtol: float, blocks: Iterable[np.ndarray]) -> float:
+    """Returns the absolute tolerance of values that belong together, for a relative one.
+
+    Rounding errors of a tensor depend on the size of its values, also where one of them crosses
+    zero: the tolerance is `rtol` times the root mean square of the values that are not 0, but not
+    less than `rtol / 1000`, which denormal numbers are far below.
+
+    >>> absolute_tolerance(1e-5, [np.array([[3.0, 0.0], [-4.0, 0.0]])])
+    3.5355339059327384e-05
+    """
+    squares, count = 0.0, 0
+    for block in blocks if rtol else ():
+        values = block.astype(np.float64)
+        values = values[np.isfinite(values) & (values != 0)]
+        squares, count = squares + float(np.square(values).sum()), count + values.size
+    return max(rtol / 1000, rtol * math.sqrt(squares / count) if count else 0.0)
+
+
+def compare(a: StrPath, b: StrPath, *, rtol: float = 0.0, atol: float | None = 0.0,
             names: Mapping[str, str] | None = None, reading_a: Reading | None = None,
             reading_b: Reading | None = None, tables_only: bool = False,
             progress: bool = False) -> Comparison:
@@ -69,7 +88,7 @@ def compare(a: StrPath, b: StrPath, *, rtol: float = 0.0, atol: float = 0.0,
         a: a checkpoint, a directory with one, or an `.npz` file.
         b: the other checkpoint.
         rtol: relative tolerance.
-        atol: absolute tolerance.
+        atol: absolute tolerance; None takes that of `absolute_tolerance` for each tensor of b.
         names: name in TPUEstimator -> name of the table, or path of the variable, in TF2.
         reading_a: facts that `a` does not contain.
         reading_b: facts that `b` does not contain.
@@ -81,7 +100,7 @@ def compare(a: StrPath, b: StrPath, *, rtol: float = 0.0, atol: float = 0.0,
         ValueError: if a table or slot is missing on one side, shapes differ, or a checkpoint
             is damaged or in another format.
     """
-    checks.check(rtol >= 0 and atol >= 0, "rtol", "at least 0, as atol must", (rtol, atol))
+    checks.check(rtol >= 0 and (atol or 0) >= 0, "rtol", "at least 0, as atol must", (rtol, atol))
     table_names = Names(names)
     first = read_checkpoint(a, None, table_names, reading_a)
     second = read_checkpoint(b, None, table_names, reading_b)
@@ -106,13 +125,24 @@ def compare(a: StrPath, b: StrPath, *, rtol: float = 0.0, atol: float = 0.0,
                              f"{right.dtype} in b.")
     with progress_bar("Comparing", sum(left.size for left, _ in pairs.values()),
                       progress) as bar:
-        tensors = tuple(_compare(name, slot, *pair, lambda x, y: np.isclose(
-            x, y, rtol, atol, equal_nan=True), bar.update)
+        tensors = tuple(_compare(
+            name, slot, *pair,
+            _closeness(rtol, _tolerance(rtol, pair[1]) if atol is None else atol), bar.update)
             for (name, slot), pair in pairs.items())
     only = [] if tables_only else [
         tuple(sorted(one.variables.keys() - other.variables.keys()))
         for one, other in ((first, second), (second, first))]
     return Comparison(tensors, *(only or ((), ())))
+
+
+def _closeness(rtol: float, atol: float) -> Callable[[np.ndarray, np.ndarray], np.ndarray]:
+    return lambda a, b: np.isclose(a, b, rtol, atol, equal_nan=True)
+
+
+def _tolerance(rtol: float, tensor: StoredTensor) -> float:
+    if tensor.dtype == STRING:
+        return 0.0
+    return absolute_tolerance(rtol, (_comparable(block) for _, block, _ in _blocks(tensor, tensor)))
 
 
 def _called(name: str, slot: str | None) -> str:
@@ -152,14 +182,18 @@ def _compare(name: str, slot: str | None, a: StoredTensor, b: StoredTensor,
             continue
         if left.dtype.kind == "S":  # strings can only be equal or different
             return TensorComparison(name, slot, rows, rows, float("nan"), 0)
-        if left.dtype.kind == "V":  # bfloat16, with which NumPy does not compute as with its own
-            left, right = left.astype(np.float32), right.astype(np.float32)
+        left, right = _comparable(left), _comparable(right)
         differing += int((~are_close(left, right)).any(axis=1).sum())
         distances = _distances(left, right).max(axis=1, initial=0.0)
         row = int(np.argmax(distances))  # a NaN counts as the largest
         if worst is None or not (distances[row] <= largest or np.isnan(largest)):
             largest, worst = float(distances[row]), start + row
     return TensorComparison(name, slot, rows, differing, largest, worst)
+
+
+def _comparable(block: np.ndarray) -> np.ndarray:
+    """Returns bfloat16, with which NumPy does not compute as with its own types, as float32."""
+    return block.astype(np.float32) if block.dtype.kind == "V" else block
 
 
 def _blocks(a: StoredTensor, b: StoredTensor) -> Iterator[tuple[int, np.ndarray, np.ndarray]]:

@@ -15,6 +15,7 @@ from tpu_estimator_embedding.checkpoint.files import check_absent, new_files, pr
 from tpu_estimator_embedding.checkpoint.names import GROWING_SLOTS, Names
 from tpu_estimator_embedding.checkpoint.reading import Reading, check_used, read_checkpoint
 from tpu_estimator_embedding.checkpoint.stored_tensor import row_blocks
+from tpu_estimator_embedding.json_text import finite_values
 
 # Bins of the histogram of norms: from 1e-6 to 1e4, 20 bins per power of 10.
 NORM_EDGES = np.logspace(-6, 4, 201)
@@ -140,7 +141,7 @@ class CheckpointReport:
         report = dataclasses.asdict(dataclasses.replace(self, tables=()))
         return {**report, "path": str(self.path), "tables": [
             {**dataclasses.asdict(dataclasses.replace(table, statistics=None)),
-             "statistics": table.statistics and _statistics(table.statistics)}
+             "statistics": table.statistics and finite_values(_statistics(table.statistics))}
             for table in self.tables],
             "variables": {name: list(shape) for name, shape in self.variables.items()}}
 
@@ -197,9 +198,8 @@ def _shapes(contents: CheckpointContents) -> dict[str, tuple[int, ...]]:
 
 
 def _statistics(statistics: RowStatistics) -> dict[str, Any]:
-    norms = {name: getattr(statistics, name) for name in ("min_norm", "mean_norm", "max_norm")}
-    return {**{name: norm if np.isfinite(norm) else None for name, norm in norms.items()},
-            "not_finite": statistics.not_finite, "never_trained": statistics.never_trained}
+    return {name: getattr(statistics, name) for name in (
+        "min_norm", "mean_norm", "max_norm", "not_finite", "never_trained")}
 
 
 def check_histogram(path: pathlib.Path) -> None:

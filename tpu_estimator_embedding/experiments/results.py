@@ -14,9 +14,10 @@ from typing import Any
 
 from tpu_estimator_embedding import checks
 from tpu_estimator_embedding.experiments.event_files import TRAINING_LOSS, Curves, read_scalars
-from tpu_estimator_embedding.experiments.files import write_json, write_text
+from tpu_estimator_embedding.experiments.files import write_text
 from tpu_estimator_embedding.experiments.run_directory import Run
 from tpu_estimator_embedding.experiments.setting import Setting
+from tpu_estimator_embedding.json_text import json_text
 
 # Lower is better for a metric with one of these in its name.
 _LOWER_IS_BETTER = ("loss", "error", "rmse", "mse", "mae", "perplexity", "entropy")
@@ -251,7 +252,7 @@ def write_tables(results: Results) -> None:
     """Writes `results.csv` and `results.json`, a row and an object for each run."""
     records = [_record(results, result) for result in results.runs]
     write_text(results.directory / "results.csv", _csv(records))
-    write_json(results.directory / "results.json", {
+    write_text(results.directory / "results.json", json_text({
         "metric": results.metric, "target": results.target,
         "settings": [{
             "setting": summary.setting.texts, "values": summary.values,
@@ -261,7 +262,7 @@ def write_tables(results: Results) -> None:
             "examples_per_second": summary.examples_per_second, "errors": summary.errors}
             for summary in results.summaries()],
         "runs": [{**record, "curves": result.curves, "tables": result.tables}
-                 for record, result in zip(records, results.runs, strict=True)]})
+                 for record, result in zip(records, results.runs, strict=True)]}) + "\n")
 
 
 def _record(results: Results, result: Any) -> dict[str, Any]:

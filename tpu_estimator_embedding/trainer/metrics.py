@@ -1,11 +1,19 @@
 # SPDX-License-Identifier: Apache-2.0
 """Metric functions of the Estimator, whose tf.metrics need a graph and a session."""
 
-from collections.abc import Callable
+from collections.abc import Callable, Iterable
 from typing import Any
 
 import numpy as np
 import tensorflow as tf
+
+
+def mean(losses: Iterable[float]) -> float:
+    """Returns the mean as `tf.metrics.mean` computes it, from a float32 sum in this order."""
+    total, count = np.float32(0), np.float32(0)
+    for loss in losses:
+        total, count = total + np.float32(loss), count + np.float32(1)
+    return float(total / count)
 
 
 class StreamingMetrics:

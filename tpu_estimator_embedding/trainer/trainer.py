@@ -19,7 +19,7 @@ from tpu_estimator_embedding.ops.nests import own_containers
 from tpu_estimator_embedding.trainer import columns
 from tpu_estimator_embedding.trainer.dense_optimizer import DenseOptimizer, name_of
 from tpu_estimator_embedding.trainer.forward import Forward, ModeKeys, Outputs
-from tpu_estimator_embedding.trainer.metrics import StreamingMetrics
+from tpu_estimator_embedding.trainer.metrics import StreamingMetrics, mean
 from tpu_estimator_embedding.trainer.saving import NOT_GIVEN, Saving, read_values
 
 
@@ -232,7 +232,7 @@ class Trainer:
         if not losses:
             raise ValueError("`input_fn` gave no batch to evaluate.")
         results = {**(metrics.result() if metrics else {}),
-                   "loss": sum(losses) / len(losses), "global_step": step}
+                   "loss": mean(losses), "global_step": step}
         self._saving.write_results(results, self.eval_dir(name))
         return results
 

@@ -1,20 +1,30 @@
 # SPDX-License-Identifier: Apache-2.0
 """`verify` on a program, its migrations to all stages, and ones with a planted difference."""
 
+import dataclasses
 import importlib.metadata
 import importlib.util
 import json
 import pathlib
 import sys
 
+import numpy as np
 import pytest
+import tensorflow as tf
 
 from tests.docs import ROOT
 from tests.subprocesses import start
 from tpu_estimator_embedding import cli
-from tpu_estimator_embedding.migration.verify import comparison, evaluation, steps
+from tpu_estimator_embedding.migration.verify import (
+    comparison,
+    evaluation,
+    recorded_run,
+    steps,
+)
+from tpu_estimator_embedding.migration.verify.batches import RecordedBatches
 from tpu_estimator_embedding.migration.verify.recording import RecordedResult, RecordingSettings
 from tpu_estimator_embedding.migration.verify.steps import KINDS
+from tpu_estimator_embedding.migration.verify.tf2_run import StepsDoneError
 
 # The pair of a page of the guide is verified, too.
 PROGRAM = ROOT / "migration_guide/columns/before.py"
@@ -318,9 +328,69 @@ def test_other_batches_are_found_though_both_are_fed_the_same(verify):
 
 def test_results_of_evaluations_are_compared():
     legacy = {"loss": 0.5, "accuracy": 0.75, "global_step": 3.0}
-    assert not evaluation.differences(legacy, {**legacy, "loss": 0.5 + 1e-8}, 0, 0, is_tf2=True)
-    found = evaluation.differences(legacy, {"loss": 0.51, "accuracy": 0.75}, 0, 1e-3, is_tf2=True)
+    assert not evaluation.differences(legacy, {**legacy, "loss": 0.5 + 1e-8}, 1e-7, None)
+    found = evaluation.differences(legacy, {"loss": 0.51, "accuracy": 0.75}, 0, 1e-3)
     assert found == ("global_step: 3, migrated nan", "loss: 0.5, migrated 0.51")
+
+
+def test_tolerance_of_zero_holds_for_evaluations():
+    legacy = {"loss": 0.5}
+    assert not evaluation.differences(legacy, legacy, 0, None)
+    assert evaluation.differences(legacy, {"loss": 0.5 + 6e-8}, 0, None) == (
+        "loss: 0.5, migrated 0.50000006",)
+
+
+@pytest.fixture(name="evaluated")
+def settings_of_a_recorded_evaluation(tmp_path):
+    """Settings of a run whose reference has evaluated two batches of one int64 feature."""
+    folder = tmp_path / "evaluation" / "batches"
+    folder.parent.mkdir()
+    RecordedBatches([[np.array([1, 2])], [np.array([3, 4])]], ended=True).save(folder / "0.pickle")
+    return RecordingSettings("new.py", (), str(tmp_path), STEPS, False, reference=str(tmp_path))
+
+
+def test_evaluation_that_fails_is_a_difference(evaluated):
+    def evaluate(input_fn, steps):
+        raise KeyError("labels")
+
+    found = evaluation.of_trainer(evaluate, lambda: tf.data.Dataset.range(2), evaluated)
+    assert found.results is None
+    assert found.problem == ("the migrated program cannot evaluate the legacy program's batches: "
+                             "KeyError: 'labels'")
+
+
+def sum_of(input_fn, steps):
+    batches = list(input_fn(params=None, mode="eval"))
+    return {"sum": sum(int(tf.reduce_sum(batch)) for batch in batches), "batches": len(batches)}
+
+
+def test_evaluation_of_the_programs_own_batches_is_noted(evaluated):
+    own = evaluation.of_trainer(
+        sum_of, lambda: tf.data.Dataset.from_tensors([5.0]), evaluated)
+    assert own.results == {"sum": 5.0, "batches": 1.0} and "evaluated its own" in own.note
+    same = evaluation.of_trainer(
+        sum_of, lambda: tf.data.Dataset.range(4).batch(2, drop_remainder=True), evaluated)
+    assert (same.results, same.note) == ({"sum": 10.0, "batches": 2.0}, "")
+
+
+def test_program_that_ends_before_its_evaluation_differs(verify, runs):
+    directory, _ = runs
+    old = RecordedResult.load(directory / "runs/legacy")
+    new = RecordedResult.load(directory / "tf2 nothing")
+    found = comparison.compare_runs(
+        directory / "runs/legacy", dataclasses.replace(old, evaluation={"loss": 0.5}),
+        directory / "tf2 nothing", dataclasses.replace(new, failure="KeyError: 'x'"),
+        rtol=0.0, atol=None)
+    assert not found.agree and found.evaluation == (
+        "the migrated program ended before its evaluation: KeyError: 'x'",)
+
+
+def test_only_errors_of_the_program_are_its_failure():
+    assert recorded_run._failure(KeyError("x")) == "KeyError: 'x'"
+    assert recorded_run._failure(SystemExit(1)) == ""
+    assert recorded_run._failure(StepsDoneError("seen")) == ""
+    assert recorded_run._failure(tf.errors.UnknownError(
+        None, None, "StepsDoneError: seen Traceback ...")) == ""
 
 
 def test_tolerance_lets_small_differences_pass(verify):

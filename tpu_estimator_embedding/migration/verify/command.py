@@ -43,7 +43,8 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("--rtol", type=float, default=0.0, metavar="X",
                         help="relative tolerance (default: equal bit for bit)")
     parser.add_argument("--atol", type=float, metavar="X",
-                        help="absolute tolerance (default: a thousandth of --rtol)")
+                        help="absolute tolerance (default: --rtol times the root mean square "
+                        "of a tensor's values, but at least a thousandth of --rtol)")
     parser.add_argument("--tf1", action="store_true", dest="is_tf1",
                         help="`import tensorflow` means TensorFlow 1.x in LEGACY.py")
     parser.add_argument("--names", metavar="FILE", help='JSON object: dense variable in the legacy '

@@ -133,7 +133,9 @@ def compare(legacy: StrPath, migrated: StrPath, arguments: Sequence[str] = (), *
         arguments: of both programs.
         steps: number of steps, at least 1.
         rtol, atol: values agree if `|a - b| ≤ atol + rtol |b|`; 0 compares bit for bit. None
-            means a thousandth of `rtol`, so that denormal numbers of slots do not count.
+            means `rtol` times the root mean square of the values of a tensor, so that it does not
+            matter which of them is near 0, but at least a thousandth of `rtol`, so that denormal
+            numbers of slots do not count.
         is_tf1: whether `import tensorflow` means TensorFlow 1.x in the legacy program.
         directory: where to save both runs, with a checkpoint of every step; None saves nothing.
         names: dense variable in a checkpoint of the legacy program -> name of the variable in a
@@ -149,8 +151,7 @@ def compare(legacy: StrPath, migrated: StrPath, arguments: Sequence[str] = (), *
             ended a step within `step_timeout`.
     """
     checks.check_positive_int("steps", steps)
-    atol = rtol / 1000 if atol is None else atol
-    checks.check(rtol >= 0 and atol >= 0, "rtol", "at least 0, as atol must", (rtol, atol))
+    checks.check(rtol >= 0 and (atol or 0) >= 0, "rtol", "at least 0, as atol must", (rtol, atol))
     checks.check(step_timeout >= 0, "step_timeout", "at least 0 seconds", step_timeout)
     for program in (legacy, migrated):
         if not pathlib.Path(program).is_file():
@@ -169,7 +170,7 @@ def compare(legacy: StrPath, migrated: StrPath, arguments: Sequence[str] = (), *
 
 
 def compare_runs(old: pathlib.Path, a: RecordedResult, new: pathlib.Path, b: RecordedResult, *,
-                 rtol: float, atol: float) -> Verification:
+                 rtol: float, atol: float | None) -> Verification:
     """Compares two recorded runs, by their directories and results."""
     # Not above: `verify --help` does not need TensorFlow.
     from tpu_estimator_embedding.migration.verify import evaluation
@@ -188,7 +189,9 @@ def compare_runs(old: pathlib.Path, a: RecordedResult, new: pathlib.Path, b: Rec
     plans = plan_values.of_tables(a.plan, b.plan) if is_tf2 else (a.plan, b.plan)
     evaluated: tuple[str, ...] = ()
     if a.evaluation and b.evaluation is not None:
-        evaluated = evaluation.differences(a.evaluation, b.evaluation, rtol, atol, is_tf2=is_tf2)
+        evaluated = evaluation.differences(a.evaluation, b.evaluation, rtol, atol)
+    elif a.evaluation and b.failure:
+        evaluated = (f"the migrated program ended before its evaluation: {b.failure}",)
     elif a.evaluation:
         notes = (*notes, "no evaluation of the migrated program was compared")
     if any(a.losses) and b.losses and set(b.losses) == {None}:

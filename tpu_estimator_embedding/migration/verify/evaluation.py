@@ -10,6 +10,7 @@ from typing import Any
 import numpy as np
 import tensorflow as tf
 
+from tpu_estimator_embedding.checkpoint.comparison import absolute_tolerance
 from tpu_estimator_embedding.migration.verify import batches
 from tpu_estimator_embedding.migration.verify.batches import (
     RecordedBatches,
@@ -20,9 +21,23 @@ from tpu_estimator_embedding.migration.verify.recording import BATCHES, Recordin
 
 _FOLDER = "evaluation"
 _STEPS = 10  # of an evaluation, at most
-_FLOAT32 = 1e-6  # relative: the mean of losses is of float32 in the Estimator
 
 Results = dict[str, float]
+
+
+@dataclasses.dataclass(frozen=True)
+class TrainerEvaluation:
+    """What an evaluation of a Trainer gave.
+
+    Attributes:
+        results: of the evaluation; None if it failed, or if there was none to compare with.
+        problem: why it failed.
+        note: on which batches, if not on those of the legacy program.
+    """
+
+    results: Results | None = None
+    problem: str = ""
+    note: str = ""
 
 
 def of_estimator(evaluate: Callable[..., Any], arguments: Mapping[str, Any],
@@ -46,8 +61,11 @@ def of_estimator(evaluate: Callable[..., Any], arguments: Mapping[str, Any],
 
 
 def of_trainer(evaluate: Callable[..., Any], input_fn: Callable[..., Any],
-               settings: RecordingSettings) -> Results | str:
-    """Evaluates the present values of a Trainer, or returns how its evaluation failed.
+               settings: RecordingSettings) -> TrainerEvaluation:
+    """Evaluates the present values of a Trainer on the batches of the legacy program.
+
+    A Trainer whose batches have another structure evaluates its own: it parses in the forward pass
+    what the legacy program's input_fn returned, for example.
 
     Args:
         evaluate: the Trainer's method.
@@ -56,32 +74,41 @@ def of_trainer(evaluate: Callable[..., Any], input_fn: Callable[..., Any],
     """
     path = pathlib.Path(settings.reference or "", _FOLDER, BATCHES, "0.pickle")
     if not path.exists():
-        return {}
+        return TrainerEvaluation()
+    note = ""
     recorded = RecordedBatches.load(path)
     accepted = inspect.signature(input_fn).parameters
 
     def replayed(params: Any, mode: Any) -> tf.data.Dataset:
+        nonlocal note
         given = {"params": params, "mode": mode}
         own = input_fn(**{name: value for name, value in given.items() if name in accepted})
         if not recorded.fit(tf.nest.flatten(own.element_spec, expand_composites=True)):
-            return own  # as in training: it parses what the legacy program's input_fn returned
+            note = ("the migrated program's batches of evaluation have another structure, so it "
+                    "evaluated its own")
+            return own
         return batches.play(recorded, Structure(own.element_spec, is_dataset=True))
 
     try:
-        return _numbers(evaluate(replayed, steps=len(recorded.elements)))
-    except (TypeError, ValueError, tf.errors.OpError) as error:
-        return f"the migrated program cannot evaluate the legacy program's batches: {error}"
+        results = _numbers(evaluate(replayed, steps=len(recorded.elements)))
+    except Exception as error:  # of the program, whatever it raises
+        return TrainerEvaluation(problem=(
+            "the migrated program cannot evaluate the legacy program's batches: "
+            f"{type(error).__name__}: {error}"), note=note)
+    return TrainerEvaluation(results, note=note)
 
 
 def differences(legacy: Mapping[str, float], migrated: Mapping[str, float], rtol: float,
-                atol: float, *, is_tf2: bool) -> tuple[str, ...]:
+                atol: float | None) -> tuple[str, ...]:
     """Returns a sentence for each result that differs, or that the migrated program lacks."""
-    rtol = max(rtol, _FLOAT32) if is_tf2 else rtol
+    def agree(a: float, b: float) -> bool:
+        given = absolute_tolerance(rtol, [np.array(b)]) if atol is None else atol
+        return bool(np.isclose(a, b, rtol, given, equal_nan=True))
+
     return tuple(
         f"{name}: {value:.9g}, migrated {migrated.get(name, float('nan')):.9g}"
         for name, value in sorted(legacy.items())
-        if name not in migrated or not np.isclose(value, migrated[name], rtol, atol,
-                                                  equal_nan=True))
+        if name not in migrated or not agree(value, migrated[name]))
 
 
 def _numbers(results: Mapping[str, Any]) -> Results:

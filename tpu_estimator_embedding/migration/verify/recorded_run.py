@@ -26,7 +26,7 @@ import tensorflow as tf
 from tpu_estimator_embedding.compat import patch, patch_table
 from tpu_estimator_embedding.migration.verify import evaluation
 from tpu_estimator_embedding.migration.verify.recording import RecordedResult, RecordingSettings
-from tpu_estimator_embedding.migration.verify.tf2_run import TF2Run
+from tpu_estimator_embedding.migration.verify.tf2_run import StepsDoneError, TF2Run
 from tpu_estimator_embedding.runtime import program_runner
 from tpu_estimator_embedding.runtime.capture import NoEstimatorError
 from tpu_estimator_embedding.runtime.estimator_methods import replaced
@@ -123,6 +123,7 @@ def run(settings: RecordingSettings) -> None:
             raise _Trained
         return original(**arguments)
 
+    failure = ""
     with contextlib.ExitStack() as stack:
         tf2_run = TF2Run(settings) if settings.reference else None
 
@@ -148,18 +149,32 @@ def run(settings: RecordingSettings) -> None:
 
         try:
             program_runner.run_file(settings.program, settings.arguments, set_up)
-        except BaseException:
+        except BaseException as error:
             if not results and not (tf2_run and tf2_run.result):
                 raise
+            failure = _failure(error)
         if tf2_run:
             tf2_run.finish()
-            results += [tf2_run.result] if tf2_run.result else []
+            results += [dataclasses.replace(tf2_run.result, failure=failure)
+                        ] if tf2_run.result else []
     if not results:
         raise NoEstimatorError(
             f"{settings.program} ended before a TPUEstimator with an embedding_config_spec has "
             "trained" + (", or tables of TF2 have, on batches of a tf.data.Dataset" if tf2_run
                          else "") + ". The program's arguments come after `--`.")
     results[0].save(settings.directory)
+
+
+def _failure(error: BaseException | None) -> str:
+    """Returns the error that ended a program; "" if verify did, or the program by itself."""
+    texts = []
+    while error is not None:
+        texts.append(f"{type(error).__name__}: {error}")
+        # TensorFlow raises errors of a Dataset's Python code anew, with their text.
+        if isinstance(error, (_Trained, SystemExit)) or StepsDoneError.__name__ in texts[-1]:
+            return ""
+        error = error.__cause__ or error.__context__
+    return texts[0]
 
 
 def _recorded_config(config: Any, settings: RecordingSettings) -> Any:

@@ -9,6 +9,8 @@ from typing import Any
 
 import numpy as np
 
+from tpu_estimator_embedding.checkpoint.comparison import absolute_tolerance
+
 BATCHES = "batches"  # directory: one file for each call of the input_fn
 INITIAL = "initial"  # checkpoint: the program's own initial values
 LOG = "log.txt"
@@ -85,6 +87,7 @@ class RecordedResult:
         evaluation: results of the first evaluation after training; None without one.
         notes: aspects of a TF2 program that could not be compared.
         differences: initial values of a TF2 program that differ, and missing variables.
+        failure: the error that ended a TF2 program after training; "" if none did.
     """
 
     losses: tuple[float | None, ...]
@@ -101,6 +104,7 @@ class RecordedResult:
     evaluation: dict[str, float] | None = None
     notes: tuple[str, ...] = ()
     differences: tuple[str, ...] = ()
+    failure: str = ""
 
     def save(self, directory: str) -> None:
         """Writes the result into the directory of the run."""
@@ -139,7 +143,7 @@ def load_activations(directory: pathlib.Path, step: int) -> dict[str, np.ndarray
 
 def activation_differences(
         legacy: Mapping[str, np.ndarray], migrated: Mapping[str, np.ndarray],
-        rtol: float, atol: float) -> dict[str, tuple[float, bool]]:
+        rtol: float, atol: float | None) -> dict[str, tuple[float, bool]]:
     """Returns feature -> the largest difference and whether all are within the tolerance.
 
     Activations `[n, dim]` and `[batch, length, dim]` of equal numbers compare. Of several
@@ -154,6 +158,7 @@ def activation_differences(
         if not a.size or a.shape[-1] != b.shape[-1] or b.size % a.size:
             continue
         b = b.reshape(-1)[:a.size].reshape(a.shape)
+        tolerance = absolute_tolerance(rtol, [b]) if atol is None else atol
         found[name] = float(np.max(np.abs(a - b))), bool(
-            np.all(np.abs(a - b) <= atol + rtol * np.abs(b)))
+            np.all(np.abs(a - b) <= tolerance + rtol * np.abs(b)))
     return found

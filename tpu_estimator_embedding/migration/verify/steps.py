@@ -6,7 +6,10 @@ import math
 import pathlib
 from collections.abc import Callable, Sequence
 
+import numpy as np
+
 from tpu_estimator_embedding import checkpoint, figures
+from tpu_estimator_embedding.checkpoint.comparison import absolute_tolerance
 from tpu_estimator_embedding.checkpoint.files import check_absent, new_files
 from tpu_estimator_embedding.migration.verify import recording
 from tpu_estimator_embedding.migration.verify.recording import step_name
@@ -70,14 +73,14 @@ class Step:
 
 
 def compare_step(step: int, old: pathlib.Path, new: pathlib.Path, losses: Losses, rtol: float,
-                 atol: float, excused: Callable[[str], bool] = lambda name: False) -> Step:
+                 atol: float | None, excused: Callable[[str], bool] = lambda name: False) -> Step:
     """Compares the files of a step in the directories of two runs.
 
     Args:
         step: its number, from 1.
         old, new: the directories of the legacy and of the migrated run.
         losses: of both.
-        rtol, atol: values agree if `|a - b| ≤ atol + rtol |b|`.
+        rtol, atol: values agree if `|a - b| ≤ atol + rtol |b|`; None as for `compare`.
         excused: whether the migrated program may lack a variable.
     """
     compared = compare_values(step, old / step_name(step), new / step_name(step), rtol, atol,
@@ -89,7 +92,8 @@ def compare_step(step: int, old: pathlib.Path, new: pathlib.Path, losses: Losses
             rtol, atol))
 
 
-def compare_values(step: int, a: pathlib.Path, b: pathlib.Path, rtol: float, atol: float,
+def compare_values(step: int, a: pathlib.Path, b: pathlib.Path, rtol: float,
+                   atol: float | None,
                    excused: Callable[[str], bool] = lambda name: False) -> Step:
     """Compares two checkpoints of one step."""
     try:
@@ -100,10 +104,11 @@ def compare_values(step: int, a: pathlib.Path, b: pathlib.Path, rtol: float, ato
         name for name in found.only_in_a if not excused(name))))
 
 
-def _are_close(losses: Losses, rtol: float, atol: float) -> bool:
+def _are_close(losses: Losses, rtol: float, atol: float | None) -> bool:
     old, new = losses
     if old is None or new is None:
         return True
+    atol = absolute_tolerance(rtol, [np.array(new)]) if atol is None else atol
     return old == new or (math.isnan(old) and math.isnan(new)) or (
         abs(old - new) <= atol + rtol * abs(new))
 

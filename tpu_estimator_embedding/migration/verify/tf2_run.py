@@ -167,9 +167,10 @@ class TF2Run:
                 *result.notes, "evaluations of pipelined tables are not compared"))
         with self._feed.paused():
             found = evaluation.of_trainer(evaluate, input_fn, self._settings)
-        if isinstance(found, str):
-            return dataclasses.replace(result, differences=(*result.differences, found))
-        return dataclasses.replace(result, evaluation=found)
+        return dataclasses.replace(
+            result, evaluation=found.results,
+            differences=(*result.differences, *filter(None, [found.problem])),
+            notes=(*result.notes, *filter(None, [found.note])))
 
     def finish(self) -> None:
         """Saves the values of the last step, if the program ended by itself."""
