@@ -170,7 +170,7 @@ def compile_kernels(directory: pathlib.Path) -> None:
         if fields is None:
             raise compiler.CompilationError("there is no TensorFlow in the environment yet")
         tensorflow = tensorflow_build.TensorFlowBuild(
-            fields["version"], fields["directory"], tuple(fields["flags"]))
+            fields["version"], fields["directory"], tuple(fields["flags"]), fields["is_release"])
         print(f"compiling the native kernels for TensorFlow {tensorflow.version}", flush=True)
         build.build(tensorflow, directory)
     except compiler.CompilationError as error:

@@ -3,7 +3,10 @@
 
 import concurrent.futures
 import dataclasses
+import re
+import shutil
 import subprocess
+import tempfile
 
 import pytest
 
@@ -42,6 +45,52 @@ def test_truncated_library_is_not_taken(sources, tensorflow):
     (library.cache()).mkdir(parents=True)
     (library.cache() / library.name(tensorflow)).write_bytes(b"\x7fELF")
     assert library.find(tensorflow) is None
+
+
+def test_every_release_of_a_minor_version_has_one_library(sources, tensorflow):
+    releases = [dataclasses.replace(tensorflow, version=version, is_release=True)
+                for version in ("2.18.0", "2.18.1", "2.18.1.post1")]
+    assert len({library.name(release) for release in releases}) == 1
+    assert library.name(releases[0]).startswith("embedding_ops-tf2.18-")
+    other = dataclasses.replace(releases[0], is_release=False)
+    assert library.name(other).startswith("embedding_ops-tf2.18.0-")
+    assert library.name(other)[-19:] != library.name(releases[0])[-19:]
+
+
+def test_two_builds_are_equal_wherever_they_are_made(sources, tensorflow, tmp_path, monkeypatch):
+    (sources / "level.cc").write_text('extern "C" const char* file() { return __FILE__; }\n')
+    libraries = []
+    for name in ("one", "another_place"):
+        shutil.copytree(sources, tmp_path / name / "src")
+        monkeypatch.setattr(units, "SOURCES", tmp_path / name / "src")
+        libraries.append(build.build(tensorflow, tmp_path / name / "lib").read_bytes())
+    assert libraries[0] == libraries[1]
+    assert b"tpu_estimator_embedding/kernels/src/level.cc" in libraries[0]
+
+
+@pytest.fixture(name="real_library")
+def library_of_the_real_sources(tensorflow, tmp_path):
+    found_compiler()
+    return library.find(tensorflow) or build.build(tensorflow, tmp_path)
+
+
+def test_library_names_no_folder_of_this_machine(real_library, tensorflow):
+    content = real_library.read_bytes()
+    assert b"tensorflow/include/tensorflow/core/framework/op_kernel.h" in content
+    for folder in (tensorflow.directory, str(units.SOURCES), tempfile.gettempdir() + "/"):
+        assert folder.encode() not in content
+
+
+def test_library_needs_no_newer_system_than_its_platform(real_library):
+    symbol_version = re.compile(r"(GLIBC|GLIBCXX|CXXABI)_([\d.]+)")
+    newest = {"GLIBC": (2, 28), "GLIBCXX": (3, 4, 25), "CXXABI": (1, 3, 11)}  # manylinux_2_28
+    listed = subprocess.run(["objdump", "-T", real_library], capture_output=True, text=True,
+                            check=True)
+    needed = {match for line in listed.stdout.splitlines() if "*UND*" in line
+              for match in symbol_version.findall(line)}
+    assert {family for family, _ in needed} == set(newest)
+    for family, version in needed:
+        assert tuple(map(int, version.split("."))) <= newest[family]
 
 
 def test_compiler_error_is_shown_and_leaves_nothing(sources, tensorflow):

@@ -6,7 +6,7 @@ import dataclasses
 import pytest
 import tensorflow as tf
 
-from tpu_estimator_embedding.kernels import build, library, load, settings
+from tpu_estimator_embedding.kernels import build, compiler, library, load, settings
 
 pytestmark = pytest.mark.every_tensorflow
 
@@ -56,19 +56,93 @@ def test_native_without_compiler_is_an_error(sources, no_compiler, monkeypatch):
         load.native_ops()
 
 
-def test_installed_library_for_another_tensorflow_is_not_loaded(sources, tensorflow, capfd):
-    other = dataclasses.replace(tensorflow, version="2.14.7")
-    build.build(other, library.INSTALLED)
-    assert load.native_ops() is None
-    [line] = capfd.readouterr().err.splitlines()
-    assert f"for TensorFlow 2.14.7 or other sources, this is {tensorflow.version}" in line
-    assert "`tpu-estimator-embedding build-kernels`" in line
+def test_installed_library_is_preferred_to_the_one_in_the_cache(sources, tensorflow):
+    installed = build.build(tensorflow, library.INSTALLED)
+    build.build(tensorflow, library.cache())
+    assert library.find(tensorflow) == installed
+    assert load.kernels().source == "installed with the package"
 
 
-def test_library_in_the_cache_overrides_what_was_installed_for_another(sources, tensorflow):
+def test_library_in_the_cache_runs_where_none_is_installed(sources, tensorflow):
     build.build(dataclasses.replace(tensorflow, version="2.14.7"), library.INSTALLED)
     build.build(tensorflow, library.cache())
+    assert load.kernels().source == f"compiled in {library.cache()}"
+
+
+def test_without_compiler_the_line_says_for_which_tensorflow_libraries_are_installed(
+        sources, tensorflow, no_compiler, monkeypatch, capfd):
+    library.INSTALLED.mkdir()
+    for version in ("2.14", "2.99.0-rc1"):
+        (library.INSTALLED / f"embedding_ops-tf{version}-0123456789abcdef.so").write_bytes(b"")
+    assert load.native_ops() is None
+    [line] = capfd.readouterr().err.splitlines()
+    assert "the installed ones are for TensorFlow 2.14, 2.99.0-rc1, and no C++17 compiler" in line
+
+
+def damage(path):
+    content = bytearray(path.read_bytes())
+    content[len(content) // 2] ^= 1
+    path.write_bytes(content)
+
+
+def truncate(path):
+    path.write_bytes(path.read_bytes()[:len(path.read_bytes()) // 2])
+
+
+def swap(path):
+    """Leaves another library there, with a valid seal of its own."""
+    content = path.read_bytes()
+    path.write_bytes(content[:content.rindex(b"\ntpu_estimator_embedding library")])
+    library.seal(path, path.name.replace("-tf", "-tf9"))
+
+
+def empty(path):
+    path.write_bytes(b"")
+
+
+HARM = {damage: "do not match its seal", truncate: "does not end with its seal",
+        swap: "and renamed", empty: "does not end with its seal"}
+
+
+@pytest.mark.parametrize("harm", HARM)
+def test_harmed_library_is_refused_in_one_line_and_the_next_source_runs(
+        sources, tensorflow, capfd, harm):
+    installed = build.build(tensorflow, library.INSTALLED)
+    harm(installed)
+    build.build(tensorflow, library.cache())
+    assert load.kernels().source == f"compiled in {library.cache()}"
+    [line] = capfd.readouterr().err.splitlines()
+    assert f"not loading native kernels that were found: {installed}" in line
+    assert HARM[harm] in line and f"Running those compiled in {library.cache()}." in line
+
+
+@pytest.mark.parametrize("harm", HARM)
+def test_harmed_library_is_compiled_again_or_tensorflows_ops_run(
+        sources, tensorflow, monkeypatch, capfd, harm):
+    built = build.build(tensorflow, library.cache())
+    harm(built)
+    with monkeypatch.context() as patches:
+        patches.setattr(compiler, "find", lambda: None)
+        assert load.native_ops() is None
+    [line] = capfd.readouterr().err.splitlines()
+    assert "running on TF ops" in line and HARM[harm] in line and "no C++17 compiler" in line
+    load._kernels.cache_clear()
     assert load.description() == "native (baseline)"
+    assert library.find(tensorflow) == built
+
+
+def test_installed_library_that_does_not_load_is_passed_over(sources, tensorflow, capfd):
+    level = (sources / "level.cc").read_text()
+    (sources / "level.cc").write_text('extern "C" void missing(); void call() { missing(); }\n')
+    unfit = build.build(tensorflow, library.INSTALLED)
+    (sources / "level.cc").write_text(level)
+    other = library.INSTALLED / library.name(tensorflow)
+    content = unfit.read_bytes()
+    other.write_bytes(content[:content.rindex(b"\ntpu_estimator_embedding library")])
+    library.seal(other, other.name)
+    assert load.kernels().source == f"compiled in {library.cache()}"
+    *_, line = capfd.readouterr().err.splitlines()
+    assert "not loading native kernels that were found" in line and "missing" in line
 
 
 def test_failed_compilation_is_not_tried_at_every_start(sources, tensorflow, capfd):

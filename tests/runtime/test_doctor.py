@@ -40,6 +40,13 @@ def test_every_finding_has_a_line(findings):
         assert f"ok     {subject}" in report
 
 
+def test_source_of_native_kernels_is_said(findings, monkeypatch):
+    monkeypatch.setattr(load, "kernels", lambda: load.Kernels(
+        object(), "native (avx2)", source="installed with the package"))
+    report, _ = doctor.examine()
+    assert "ok     Kernels     native (avx2), installed with the package\n" in report
+
+
 def test_slower_kernels_are_not_wrong_and_the_way_to_faster_ones_is_said(findings, monkeypatch):
     monkeypatch.setattr(load, "kernels", lambda: load.Kernels(None, "TF ops", "no compiler"))
     report, is_well = doctor.examine()

@@ -40,10 +40,11 @@ def build(tensorflow: TensorFlowBuild, directory: pathlib.Path) -> pathlib.Path:
     directory.mkdir(mode=0o755, parents=True, exist_ok=True)
     target = directory / library.name(tensorflow)
     with tempfile.TemporaryDirectory() as objects:
-        compiled = _compile(command, tensorflow, pathlib.Path(objects), target.name)
+        compiled = _compile(command, tensorflow, pathlib.Path(objects))
         with _replacing(target) as unfinished:
-            compiler.run([*command, "-shared", "-pthread", *map(str, compiled),
+            compiler.run([*command, "-shared", "-s", "-pthread", *map(str, compiled),
                           *_link_flags(tensorflow), "-o", str(unfinished)])
+            library.seal(unfinished, target.name)
     return target
 
 
@@ -52,15 +53,13 @@ def build_once(tensorflow: TensorFlowBuild, directory: pathlib.Path) -> pathlib.
     directory.mkdir(mode=0o755, parents=True, exist_ok=True)
     target = directory / library.name(tensorflow)
     with _locked(target.with_suffix(".lock")):
-        return library.find(tensorflow) or build(tensorflow, directory)
+        return target if library.is_fit(target) else build(tensorflow, directory)
 
 
-def _compile(command: Sequence[str], tensorflow: TensorFlowBuild, objects: pathlib.Path,
-             name: str) -> list[pathlib.Path]:
-    stamp = objects / "stamp.cc"
-    stamp.write_text(f'extern "C" const char tpu_embedding_stamp[] = "{library.stamp(name)}";\n')
-    flags_of_units = {**units.tensorflow_units(tensorflow), **units.arithmetic_units(),
-                      stamp: ("-fPIC",)}  # TensorFlow's come first: they take longest
+def _compile(command: Sequence[str], tensorflow: TensorFlowBuild,
+             objects: pathlib.Path) -> list[pathlib.Path]:
+    flags_of_units = {  # TensorFlow's come first: they take longest
+        **units.tensorflow_units(tensorflow), **units.arithmetic_units()}
     compiled = {unit: objects / f"{unit.stem}.o" for unit in flags_of_units}
     compiler.run_all([[*command, "-c", str(unit), *flags, "-o", str(compiled[unit])]
                       for unit, flags in flags_of_units.items()])

@@ -5,9 +5,13 @@ The environment variable TPU_ESTIMATOR_EMBEDDING_KERNELS overrides the choice:
 
 * `native`: the compiled ops; an error if they are missing and cannot be compiled.
 * `tf` or `off`: TensorFlow's own ops, even if compiled ones exist.
-* unset: the compiled ops where possible. The first process that finds none compiles them.
+* unset: the compiled ops where possible.
 
-It is read once per process, when the first table is created. `settings` has the other variables.
+Compiled ops are those installed with the package, else those in the user's cache. The first process
+that finds none compiles them into the cache; where it cannot, TensorFlow's own ops run.
+
+The variable is read once per process, when the first table is created. `settings` has the other
+variables.
 """
 
 import ctypes
@@ -42,12 +46,14 @@ class Kernels(NamedTuple):
         description: "native (avx2)", for example, or "TF ops".
         reason: why TensorFlow's own ops run although nobody chose them; else empty.
         rules: names of the update rules that are compiled.
+        source: where the compiled ops are from; empty for TensorFlow's own.
     """
 
     ops: Any
     description: str
     reason: str = ""
     rules: frozenset[str] = frozenset()
+    source: str = ""
 
 
 def native_ops() -> Any:
@@ -94,9 +100,8 @@ def choice() -> str:
 def _kernels(chosen: str) -> Kernels:
     if chosen in ("tf", "off"):
         return Kernels(None, "TF ops")
-    tensorflow = tensorflow_build.of_imported(tf)
     try:
-        return open_library(_library(tensorflow, must=chosen == "native"))
+        return _native_kernels(tensorflow_build.of_imported(tf))
     except (CompilationError, *LOADING_ERRORS) as error:
         reason = str(error).splitlines()[0]
     if chosen == "native":
@@ -107,33 +112,47 @@ def _kernels(chosen: str) -> Kernels:
     return Kernels(None, "TF ops", reason)
 
 
-def _library(tensorflow: TensorFlowBuild | None, must: bool) -> pathlib.Path:
+def _native_kernels(tensorflow: TensorFlowBuild | None) -> Kernels:
+    """Opens the first library that can be opened, or compiles one."""
     if tensorflow is None:
         raise CompilationError("the TensorFlow that is imported is not an installed one")
-    found = library.find(tensorflow)
-    if found:
-        return found
-    others = library.installed_for()
-    if others and not must:
-        raise CompilationError(
-            f"the installed ones are for TensorFlow {', '.join(others)} or other sources, this "
-            f"is {tensorflow.version}")
-    failure = library.failure(tensorflow)
-    if failure.exists() and not must:
-        raise CompilationError(f"compiling them failed before, see {failure}")
-    return _compile(tensorflow)
+    refusals = []
+    for path in library.candidates(tensorflow):
+        try:
+            library.check(path)
+            opened = open_library(path)
+        except LOADING_ERRORS as error:
+            refusals.append(str(error).splitlines()[0])
+            continue
+        return _reported(opened, refusals)
+    try:
+        return _reported(open_library(_compile(tensorflow)), refusals)
+    except (CompilationError, *LOADING_ERRORS) as error:
+        refusals.append(str(error).splitlines()[0])
+        raise CompilationError("; ".join(dict.fromkeys(refusals))) from error
+
+
+def _reported(opened: Kernels, refusals: list[str]) -> Kernels:
+    if refusals:
+        _say(f"not loading native kernels that were found: {'; '.join(refusals)}. "
+             f"Running those {opened.source}.")
+    return opened
 
 
 def _compile(tensorflow: TensorFlowBuild) -> pathlib.Path:
     trust.check(library.cache())
+    failure = library.failure(tensorflow)
+    if failure.exists() and choice() != "native":
+        raise CompilationError(f"compiling them failed before, see {failure}")
     if compiler.find() is None:
-        raise CompilationError(build.NO_COMPILER)
+        installed = library.installed_for()
+        others = f"the installed ones are for TensorFlow {', '.join(installed)}, and "
+        raise CompilationError(others * bool(installed) + build.NO_COMPILER)
     _say(f"compiling the native kernels for TensorFlow {tensorflow.version}, once, in about "
          f"20 seconds ...")
     try:
         return build.build_once(tensorflow, library.cache())
     except CompilationError as error:
-        failure = library.failure(tensorflow)
         failure.write_text(str(error))  # so that not every start tries again
         raise CompilationError(f"the compiler failed, see {failure}") from error
 
@@ -151,7 +170,8 @@ def open_library(path: pathlib.Path) -> Kernels:
     settings.check_level(level)
     records = _text(functions.tpu_embedding_rules).splitlines()
     return Kernels(ops, f"native ({level})",
-                   rules=frozenset(record.partition("|")[0] for record in records))
+                   rules=frozenset(record.partition("|")[0] for record in records),
+                   source=library.source(path))
 
 
 def _text(function: Any) -> str:

@@ -12,6 +12,7 @@ import importlib.metadata
 import importlib.util
 import json
 import pathlib
+import re
 import sys
 from typing import Any
 
@@ -28,11 +29,25 @@ class TensorFlowBuild:
         version: of the installed distribution, "2.21.0".
         directory: the directory of the module, which holds headers and libraries.
         flags: what code that includes its headers is compiled with, without `-I`.
+        is_release: whether it is a release of TensorFlow as its project built it: all releases of
+            one minor version load the same libraries.
     """
 
     version: str
     directory: str
     flags: tuple[str, ...] = _FLAGS
+    is_release: bool = False
+
+    @property
+    def abi(self) -> str:
+        """The version that a library belongs to: of a release "2.21", of other builds all of it.
+
+        >>> TensorFlowBuild("2.18.1", "/tensorflow", is_release=True).abi
+        '2.18'
+        """
+        if self.is_release and self.flags == _FLAGS:
+            return ".".join(self.version.split(".")[:2])
+        return self.version
 
     @property
     def include(self) -> str:
@@ -52,7 +67,9 @@ class TensorFlowBuild:
 
     @property
     def identity(self) -> str:
-        """Identifies this TensorFlow build, even among builds of one version."""
+        """Identifies what a library belongs to, even among builds of one version."""
+        if self.abi != self.version:
+            return f"{self.abi} {' '.join(self.flags)}"
         size = self.framework_library.stat().st_size
         return f"{self.version} {size} {' '.join(self.flags)}"
 
@@ -67,8 +84,11 @@ def find() -> TensorFlowBuild | None:
     if spec is None or not spec.submodule_search_locations:
         return None
     directory = pathlib.Path(list(spec.submodule_search_locations)[0])
-    version = _version_in(directory.parent)
-    return TensorFlowBuild(version, str(directory)) if version else None
+    distribution = _distribution_in(directory.parent)
+    if distribution is None:
+        return None
+    return TensorFlowBuild(distribution.version, str(directory),
+                           is_release=_is_release(distribution))
 
 
 def of_imported(tensorflow: Any) -> TensorFlowBuild | None:
@@ -81,15 +101,27 @@ def of_imported(tensorflow: Any) -> TensorFlowBuild | None:
     return dataclasses.replace(found, flags=flags)
 
 
-def _version_in(directory: pathlib.Path) -> str | None:
-    """Returns the version of the distribution of TensorFlow that is installed there."""
+def _distribution_in(directory: pathlib.Path) -> importlib.metadata.Distribution | None:
+    """Returns the distribution of TensorFlow that is installed there."""
     for distribution in importlib.metadata.distributions(path=[str(directory)]):
-        name = (distribution.name or "").lower().replace("_", "-")
+        name = _normalized(distribution)
         files = ("tensorflow", "tf-nightly", "intel-tensorflow")
         if name in files or name.startswith(("tensorflow-cpu", "tensorflow-gpu", "tf-nightly-",
                                              "tensorflow-rocm", "tensorflow-intel")):
-            return distribution.version
+            return distribution
     return None
+
+
+def _is_release(distribution: importlib.metadata.Distribution) -> bool:
+    """Whether it is a wheel of the project: builds of others are for no `manylinux` platform."""
+    wheel = distribution.read_text("WHEEL") or ""
+    return (_normalized(distribution) in ("tensorflow", "tensorflow-cpu")
+            and re.fullmatch(r"\d+\.\d+\.\d+(\.post\d+)?", distribution.version) is not None
+            and re.search(r"^Tag: .*-manylinux", wheel, re.MULTILINE) is not None)
+
+
+def _normalized(distribution: importlib.metadata.Distribution) -> str:
+    return (distribution.name or "").lower().replace("_", "-")
 
 
 if __name__ == "__main__":

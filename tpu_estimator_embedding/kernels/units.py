@@ -42,13 +42,14 @@ def arithmetic_units() -> dict[pathlib.Path, tuple[str, ...]]:
         row_flags = next((flags for ending, flags in _ROW_FLAGS.items()
                           if source.stem.endswith(ending)), ())
         if not is_tensorflow_unit(source) and ("-mavx2" not in row_flags or _has_avx()):
-            units[source] = (*ARITHMETIC_FLAGS, *_baseline_only(), *row_flags)
+            units[source] = (*ARITHMETIC_FLAGS, *_baseline_only(), *row_flags, _source_names())
     return units
 
 
 def tensorflow_units(tensorflow: TensorFlowBuild) -> dict[pathlib.Path, tuple[str, ...]]:
     """Returns source -> flags of the units with TensorFlow's headers."""
-    flags = (f"-isystem{tensorflow.include}", *tensorflow.flags, "-O2", "-fPIC", "-Wall")
+    flags = (f"-isystem{tensorflow.include}", *tensorflow.flags, "-O2", "-fPIC", "-Wall",
+             _source_names(), f"-ffile-prefix-map={tensorflow.include}=tensorflow/include")
     return {source: flags for source in sorted(SOURCES.glob("*.cc")) if is_tensorflow_unit(source)}
 
 
@@ -59,6 +60,11 @@ def digest(tensorflow: TensorFlowBuild) -> str:
     for source in sorted([*SOURCES.glob("*.cc"), *SOURCES.glob("*.h")]):
         state.update(f"{source.name}\n".encode() + source.read_bytes())
     return state.hexdigest()[:16]
+
+
+def _source_names() -> str:
+    """The flag that names sources as in the package: the same bytes wherever it was unpacked."""
+    return f"-ffile-prefix-map={SOURCES}=tpu_estimator_embedding/kernels/src"
 
 
 def _has_avx() -> bool:

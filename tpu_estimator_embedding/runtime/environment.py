@@ -54,7 +54,8 @@ def _kernels() -> Diagnosis:
     except (ValueError, RuntimeError) as error:  # a wrong environment variable
         return Diagnosis("Kernels", "none", str(error))
     why = f" ({kernels.reason}; `{load.COMMAND}` compiles faster ones)" if kernels.reason else ""
-    return Diagnosis("Kernels", kernels.description + why)
+    source = f", {kernels.source}" if kernels.source else ""
+    return Diagnosis("Kernels", kernels.description + source + why)
 
 
 def _huge_pages() -> Diagnosis:

@@ -4,8 +4,9 @@
 #define TPU_ESTIMATOR_EMBEDDING_TESTS_FROM_THREADS_H_
 
 #include <cstdint>
-#include <exception>
 #include <functional>
+#include <new>
+#include <stdexcept>
 #include <thread>
 #include <utility>
 #include <vector>
@@ -15,7 +16,7 @@
 namespace tpu_estimator_embedding {
 
 // Calls work(i) for every i below `count` from that many threads, as the ops do. Throws the first
-// exception of any of them.
+// failure of any of them.
 template <class Work>
 void FromThreads(int num_threads, int64_t count, const Work& work) {
   std::vector<std::thread> threads;
@@ -23,9 +24,10 @@ void FromThreads(int num_threads, int64_t count, const Work& work) {
   const auto schedule = [&](std::function<void()> closure) {
     threads.emplace_back(std::move(closure));
   };
-  const std::exception_ptr error = ShareWork(num_threads, count, schedule, work);
+  const Failure failure = ShareWork(num_threads, count, schedule, work);
   for (std::thread& thread : threads) thread.join();
-  if (error != nullptr) std::rethrow_exception(error);
+  if (failure.kind == Failure::Kind::kOutOfMemory) throw std::bad_alloc();
+  if (failure) throw std::runtime_error(failure.message);
 }
 
 }  // namespace tpu_estimator_embedding

@@ -166,16 +166,12 @@ void Throw(int num_threads, bool is_started) {
     if (!is_started) throw std::runtime_error("no thread");
     threads.emplace_back(std::move(closure));
   };
-  const std::exception_ptr error = ShareWork(num_threads, 100, schedule, [&](int64_t i) {
+  const Failure failure = ShareWork(num_threads, 100, schedule, [&](int64_t i) {
     ++num_calls;
     if (i % 2 == 1) throw std::out_of_range("odd");
   });
   for (std::thread& thread : threads) thread.join();
-  try {
-    if (error != nullptr) std::rethrow_exception(error);
-  } catch (const std::out_of_range& caught) {
-    std::printf("%s after %lld\n", caught.what(), static_cast<long long>(num_calls));
-  }
+  std::printf("%s after %lld\n", failure.message, static_cast<long long>(num_calls));
 }
 
 // Large steps leave nothing behind once small ones follow.

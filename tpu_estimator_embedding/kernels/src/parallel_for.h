@@ -5,10 +5,7 @@
 
 #include <algorithm>
 #include <cstdint>
-#include <exception>
 #include <functional>
-#include <new>
-#include <stdexcept>
 #include <utility>
 
 #include "absl/strings/str_cat.h"
@@ -29,9 +26,17 @@ inline int NumThreads(tensorflow::OpKernelContext* context, int64_t nanoseconds)
       std::min<int64_t>(NumThreads(context), 1 + nanoseconds / kWorthOfThread));
 }
 
-inline absl::Status OutOfMemory() {
-  return absl::ResourceExhaustedError(
-      "The memory ran out in an embedding op. Give smaller batches, or more memory.");
+inline absl::Status ToStatus(const Failure& failure) {
+  switch (failure.kind) {
+    case Failure::Kind::kNone:
+      return absl::OkStatus();
+    case Failure::Kind::kOutOfMemory:
+      return absl::ResourceExhaustedError(
+          "The memory ran out in an embedding op. Give smaller batches, or more memory.");
+    case Failure::Kind::kOther:
+      break;
+  }
+  return absl::InternalError(absl::StrCat("An embedding op failed: ", failure.message));
 }
 
 // Returns the status of `run()`, also for exceptions, which TensorFlow does not catch.
@@ -39,14 +44,8 @@ template <class Run>
 absl::Status Guarded(const Run& run) {
   try {
     return run();
-  } catch (const std::bad_alloc&) {
-    return OutOfMemory();
-  } catch (const std::length_error&) {  // thrown by a vector before it allocates
-    return OutOfMemory();
-  } catch (const std::exception& error) {
-    return absl::InternalError(absl::StrCat("An embedding op failed: ", error.what()));
   } catch (...) {
-    return absl::InternalError("An embedding op failed with an exception of an unknown type.");
+    return ToStatus(CaughtFailure());
   }
 }
 
@@ -59,9 +58,7 @@ absl::Status ParallelFor(tensorflow::OpKernelContext* context, int num_threads, 
   const auto schedule = [threads](std::function<void()> closure) {
     threads->Schedule(std::move(closure));
   };
-  const std::exception_ptr error = ShareWork(num_threads, count, schedule, work);
-  if (error == nullptr) return absl::OkStatus();
-  return Guarded([&]() -> absl::Status { std::rethrow_exception(error); });
+  return ToStatus(ShareWork(num_threads, count, schedule, work));
 }
 
 // The same on all threads of the op.
