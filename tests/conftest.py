@@ -1,8 +1,10 @@
 # SPDX-License-Identifier: Apache-2.0
 """Shared by all tests: quiet TensorFlow, and child processes that import this checkout."""
 
+import collections
 import os
 import pathlib
+import random
 import signal
 import subprocess
 import sys
@@ -68,6 +70,11 @@ def revision() -> str:
     return os.environ.get("TEST_REVISION") or commit or __version__
 
 
+def pytest_addoption(parser):
+    parser.addoption("--cases", type=int, metavar="N", help="run at most N cases of each "
+                     "parametrized test, chosen by the seed")
+
+
 @pytest.fixture(scope="session")
 def seed(pytestconfig) -> int:
     """The seed of all random cases of this run: another one for every commit."""
@@ -113,13 +120,28 @@ def tensorflows_own():
 
 @pytest.hookimpl(tryfirst=True)  # before `-m` selects
 def pytest_collection_modifyitems(config, items):
-    """Marks what depends on TensorFlow; leaves out long forms unless `-m` names them."""
+    """Marks what depends on TensorFlow; leaves out long forms unless `-m` names them, and cases."""
     for item in items:
         if item.get_closest_marker("smoke") or any(
                 folder in item.path.parents for folder in EVERY_TENSORFLOW):
             item.add_marker("every_tensorflow")
-    if "soak" in config.option.markexpr:
-        return
-    soak = [item for item in items if item.get_closest_marker("soak")]
-    config.hook.pytest_deselected(items=soak)
-    items[:] = [item for item in items if item not in soak]
+    if "soak" not in config.option.markexpr:
+        _keep(config, items, {item for item in items if not item.get_closest_marker("soak")})
+    if config.option.cases:
+        _keep(config, items, _some_cases(items, config.option.cases,
+                                         config.option.hypothesis_seed))
+
+
+def _keep(config, items, kept):
+    config.hook.pytest_deselected(items=[item for item in items if item not in kept])
+    items[:] = [item for item in items if item in kept]
+
+
+def _some_cases(items, most, seed):
+    """Returns at most so many of the cases of each test."""
+    of_each_test = collections.defaultdict(list)
+    for item in items:
+        of_each_test[item.nodeid.partition("[")[0]].append(item)
+    rng = random.Random(seed)
+    return {item for cases in of_each_test.values()
+            for item in rng.sample(cases, min(most, len(cases)))}
