@@ -4,7 +4,7 @@
 import copy
 import functools
 from collections.abc import Callable, Mapping
-from typing import Any
+from typing import Any, NamedTuple
 
 import tensorflow as tf
 
@@ -48,7 +48,6 @@ from tpu_estimator_embedding.estimator.hooks.session_start import (
     collecting_once_started,
     telling_of_slow_start,
 )
-from tpu_estimator_embedding.estimator.input import step_input
 from tpu_estimator_embedding.estimator.input.feeding import feed_steps
 from tpu_estimator_embedding.estimator.input.machine_context import (
     MachineContext,
@@ -56,7 +55,11 @@ from tpu_estimator_embedding.estimator.input.machine_context import (
     check_partition_dims,
     without_num_shards,
 )
-from tpu_estimator_embedding.estimator.input.step_input import explained_ids, serving_input
+from tpu_estimator_embedding.estimator.input.step_input import (
+    ModelInput,
+    explained_ids,
+    received_input,
+)
 from tpu_estimator_embedding.estimator.looping_estimator import LoopingEstimator
 from tpu_estimator_embedding.estimator.replicas.replicate_step import replica_tensors
 from tpu_estimator_embedding.estimator.restore import (
@@ -80,6 +83,14 @@ EXPORT_FOR_TPU = "export for a TPU"
 _TPU_TAGS = [tf.saved_model.SERVING, tf.saved_model.TPU]
 _NO_TABLES = EmbeddingPlan((), ())
 _EXPORT_API_V1 = upstream.tpu_estimator.ExportSavedModelApiVersion.V1
+
+
+class _ReceivedInput(NamedTuple):
+    """What Estimator reads of the result of an input_receiver_fn."""
+
+    features: ModelInput
+    receiver_tensors: Any
+    receiver_tensors_alternatives: Any
 
 
 class TPUEstimator(LoopingEstimator):
@@ -241,28 +252,44 @@ class TPUEstimator(LoopingEstimator):
                 features, labels, hooks = super()._get_features_and_labels_from_input_fn(
                     input_fn, mode)
             return features, labels, [*hooks, OnlyInputEnds(input_ops)]
-        training = mode == ModeKeys.TRAIN
-        device = self._cluster.this_task if training else ""
-        with self._ctx.with_mode(mode) as ctx, tf.device(device or THIS_PROCESS):
-            inputs, hook = feed_steps(
-                self._plan(training=training), ctx,
-                # Anew for every call, so that each has its own params and config.
-                lambda context: self._call_input_fn(input_fn, mode)(context), training=training,
-                batch_axis=self._batch_axis, tensor_core_columns=self._tensor_core_columns,
-                is_stopping=self._stop.stops_waiting, as_sums=bool(self._workers))
-        leave_out_summaries_of_input()
-        check_partition_dims(self._config.tpu_config, inputs.replicas[0].features,
-                             inputs.replicas[0].labels)
-        return inputs, None, [hook, OnlyInputEnds()]
+        inputs, hooks = self._fed_input(input_fn, mode)
+        return inputs, None, hooks
 
     def _get_features_from_input_fn(self, input_fn, mode):
         if not self._use_engine:
             with ops_of_input() as input_ops:
                 features, hooks = super()._get_features_from_input_fn(input_fn, mode)
             return features, [*hooks, OnlyInputEnds(input_ops)]
-        inputs, _, hooks = self._get_features_and_labels_from_input_fn(input_fn, mode)
-        replicas = tuple(replica._replace(labels=None) for replica in inputs.replicas)
-        return inputs._replace(replicas=replicas), hooks
+        inputs, hooks = self._fed_input(input_fn, mode)
+        return inputs.without_labels(), hooks
+
+    def _fed_input(self, input_fn: Callable[..., Any], mode: str) -> tuple[ModelInput, list[Any]]:
+        """Returns the input of a step that an input_fn feeds, and the hooks that feed it."""
+        training = mode == ModeKeys.TRAIN
+        plan = self._plan(training=training)
+        device = self._cluster.this_task if training else ""
+        with self._ctx.with_mode(mode) as ctx, tf.device(device or THIS_PROCESS):
+            step, hook = feed_steps(
+                plan, ctx,
+                # Anew for every call, so that each has its own params and config.
+                lambda context: self._call_input_fn(input_fn, mode)(context), training=training,
+                batch_axis=self._batch_axis, tensor_core_columns=self._tensor_core_columns,
+                is_stopping=self._stop.stops_waiting, as_sums=bool(self._workers))
+        leave_out_summaries_of_input()
+        check_partition_dims(self._config.tpu_config, step.replicas[0].features,
+                             step.replicas[0].labels)
+        return ModelInput(plan, step, is_export=False), [hook, OnlyInputEnds()]
+
+    def _received_input(self, receiver_fn: Callable[[], Any], mode: str) -> "_ReceivedInput":
+        """Returns the input of a graph to export, as an input_receiver_fn receives it."""
+        receiver = receiver_fn()
+        training = mode == ModeKeys.TRAIN
+        return _ReceivedInput(
+            received_input(self._plan(training=training), receiver.features,
+                           getattr(receiver, "labels", None), training=training,
+                           columns=(self._spec and self._spec.feature_columns) or (),
+                           tensor_core_columns=self._tensor_core_columns),
+            receiver.receiver_tensors, getattr(receiver, "receiver_tensors_alternatives", None))
 
     # From the input of a step to what Estimator runs.
 
@@ -278,7 +305,7 @@ class TPUEstimator(LoopingEstimator):
             mode = ModeKeys.PREDICT if is_for_tpu else mode
             with tpu_ops.stubs_installed():  # model_fn may sum over replicas
                 if self._use_engine:
-                    return self._with_engine(features, labels, mode, config, params, is_for_tpu)
+                    return self._with_engine(features, mode, config, params, is_for_tpu)
                 teach_savers()  # which reject rows that are not in the order of ids
                 log_start(f"{mode} without the embedding engine (use_tpu=False): tables of "
                           "embedding columns are variables of the model")
@@ -287,43 +314,36 @@ class TPUEstimator(LoopingEstimator):
 
         return augmented
 
-    def _with_engine(self, features: Any, labels: Any, mode: str, config: Any,
-                     params: dict[str, Any], is_for_tpu: bool) -> Any:
-        plan = self._plan(training=mode == ModeKeys.TRAIN)
-        is_export = not isinstance(features, step_input.StepInput)
-        if not is_export:
-            added_params = self._added_params(mode)
-        else:
-            plan, features = serving_input(
-                plan, features, labels, training=mode == ModeKeys.TRAIN,
-                columns=(self._spec and self._spec.feature_columns) or (),
-                tensor_core_columns=self._tensor_core_columns)
-            # As upstream, but with activations as features, as a model expects on a TPU.
-            added_params = {"use_tpu": is_for_tpu or bool(plan.tables)}
+    def _with_engine(self, inputs: ModelInput, mode: str, config: Any, params: dict[str, Any],
+                     is_for_tpu: bool) -> Any:
+        # As upstream, but with activations as features, as a model expects on a TPU.
+        added_params = ({"use_tpu": is_for_tpu or bool(inputs.plan.tables)} if inputs.is_export
+                        else self._added_params(mode))
         model_fn = functools.partial(call_model_fn, self._user_model_fn, mode=mode, config=config,
                                      params=params, added_params=added_params)
-        return self._engine_spec(plan, features, mode, model_fn, is_export)
+        return self._engine_spec(inputs, mode, model_fn)
 
-    def _engine_spec(self, plan: EmbeddingPlan, inputs: step_input.StepInput, mode: str,
-                     model_fn: Any, is_export: bool) -> Any:
+    def _engine_spec(self, inputs: ModelInput, mode: str, model_fn: Any) -> Any:
         training = mode == ModeKeys.TRAIN
-        log_start(describe_start(mode, plan, len(inputs.replicas), portable=is_export), plan)
+        num_replicas = len(inputs.step.replicas)
+        log_start(describe_start(mode, inputs.plan, num_replicas, portable=inputs.is_export),
+                  inputs.plan)
         graph = tf.compat.v1.get_default_graph()
         num_ops = len(graph.get_operations())
-        step = build_step(plan, inputs, model_fn, training=training,
+        step = build_step(inputs.plan, inputs.step, model_fn, training=training,
                           from_columns=bool(self._spec and self._spec.feature_columns),
                           checkpoint_num_hosts=self._checkpoint_num_hosts,
                           servers=self._cluster.servers if training else (),
                           workers=self._workers if training else None,
                           statistics=self._statistics,
                           model_dir=self.model_dir if self._config.is_chief else None)
-        if not is_export:
-            check_input_is_given(num_ops, tensors_of(inputs))
+        if not inputs.is_export:
+            check_input_is_given(num_ops, tensors_of(inputs.step))
             self._warm_start(step)
         num_ops = len(graph.get_operations())
         spec = to_estimator_spec(
-            step.spec, mode, allow_estimator_spec=is_export or not self._eval_on_tpu)
-        if len(inputs.replicas) > 1:
+            step.spec, mode, allow_estimator_spec=inputs.is_export or not self._eval_on_tpu)
+        if num_replicas > 1:
             check_host_is_given(num_ops, tensors_of(replica_tensors(step.spec)), step.inputs)
         spec = spec._replace(
             training_hooks=logging_without_input(spec.training_hooks),
@@ -356,6 +376,10 @@ class TPUEstimator(LoopingEstimator):
     def _add_meta_graph_for_mode(self, builder, input_receiver_fn_map, checkpoint_path,
                                  save_variables=True, mode=ModeKeys.PREDICT, export_tags=None,
                                  check_variables=True, strip_default_attrs=True):
+        if self._use_engine:
+            input_receiver_fn_map = {
+                key: functools.partial(self._received_input, receiver_fn, key)
+                for key, receiver_fn in input_receiver_fn_map.items()}
         add = functools.partial(
             upstream.estimator.Estimator._add_meta_graph_for_mode, self, builder,
             checkpoint_path=checkpoint_path, strip_default_attrs=strip_default_attrs)

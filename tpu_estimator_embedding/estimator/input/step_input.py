@@ -6,6 +6,7 @@ categorical column under each embedding column maps to ids.
 """
 
 import contextlib
+import dataclasses
 from collections.abc import Iterator, Mapping, Sequence
 from typing import Any, NamedTuple
 
@@ -50,6 +51,29 @@ class StepInput(NamedTuple):
     ids: StepIds
     replicas: tuple[ReplicaInput, ...]
     exists: Tensor
+
+
+@dataclasses.dataclass(frozen=True)
+class ModelInput:
+    """The input of a model: what Estimator passes to its model_fn as `features`.
+
+    Estimator passes it on from where input is made to where the model is built, and does not read
+    it. The labels are in the step.
+
+    Attributes:
+        plan: the tables and features that the input has ids of.
+        step: the input of a step.
+        is_export: whether a client of an exported graph feeds the input, instead of an input_fn.
+    """
+
+    plan: EmbeddingPlan
+    step: StepInput
+    is_export: bool
+
+    def without_labels(self) -> "ModelInput":
+        """Returns the input of a prediction."""
+        replicas = tuple(replica._replace(labels=None) for replica in self.step.replicas)
+        return dataclasses.replace(self, step=self.step._replace(replicas=replicas))
 
 
 def to_step_input(plan: EmbeddingPlan, batches: Sequence[tuple[Any, Any]], *, training: bool,
@@ -105,10 +129,9 @@ def _kind(leaf: Any) -> Any:
     return (leaf.dtype.name, str(leaf.shape)) if tf.is_tensor(leaf) else leaf
 
 
-def serving_input(plan: EmbeddingPlan, features: Any, labels: Any, *, training: bool,
-                  columns: Sequence[Any], tensor_core_columns: Sequence[Any]
-                  ) -> tuple[EmbeddingPlan, StepInput]:
-    """Returns the plan of the features that are present, and their ids.
+def received_input(plan: EmbeddingPlan, features: Any, labels: Any, *, training: bool,
+                   columns: Sequence[Any], tensor_core_columns: Sequence[Any]) -> ModelInput:
+    """Returns the input of a graph to export, with the features that are present.
 
     Args:
         plan: the tables and features.
@@ -121,9 +144,9 @@ def serving_input(plan: EmbeddingPlan, features: Any, labels: Any, *, training: 
     if isinstance(features, dict):
         plan = plan.restricted_to(features)
         features = lookup_vocabularies(columns, features)
-    return plan, to_step_input(
+    return ModelInput(plan, to_step_input(
         plan, [(features, labels)], training=training, tensor_core_columns=tensor_core_columns,
-        portable=True)
+        portable=True), is_export=True)
 
 
 def lookup_vocabularies(columns: Sequence[Any], features: Mapping[str, Any]) -> dict[str, Any]:
