@@ -19,11 +19,9 @@ from typing import Any
 
 __version__ = "0.1.0"
 
-_PARAMETERS = (
-    "AdagradMomentumParameters", "AdagradParameters", "AdamParameters",
-    "FrequencyEstimatorParameters", "FtrlParameters", "MomentumParameters",
-    "ProximalAdagradParameters", "ProximalYogiParameters", "RMSPropParameters",
-    "StochasticGradientDescentParameters")
+# The settings of all optimizers, whose records load without TensorFlow.
+_PARAMETERS = [record.parameters for record in importlib.import_module(
+    f"{__name__}.optimizers.registry").records()]
 
 # The rest of a TPUEstimator program; what more `tf.estimator` and `tf.tpu` had is in the
 # modules tf_estimator and tf_tpu.

@@ -2,28 +2,20 @@
 """The names that must be restored before tensorflow_estimator can be imported."""
 
 from tpu_estimator_embedding.compat.patch import Patch
+from tpu_estimator_embedding.optimizers.registry import records
 
 OURS = "tpu_estimator_embedding"
 V1_API_MODULE = f"{OURS}.compat.modules.tpu_embedding"
 
-PARAMETERS = (
-    "AdagradParameters", "AdagradMomentumParameters", "AdamParameters",
-    "FrequencyEstimatorParameters", "FtrlParameters", "MomentumParameters",
-    "ProximalAdagradParameters", "ProximalYogiParameters", "RMSPropParameters",
-    "StochasticGradientDescentParameters")
+PARAMETERS = tuple(record.parameters for record in records())
 
-SLOT_VARIABLE_NAMES = tuple(
-    name.replace("Parameters", "SlotVariableNames") for name in PARAMETERS
-    if name != "StochasticGradientDescentParameters")
+SLOT_VARIABLE_NAMES = tuple(record.slot_variable_names for record in records(with_slots=True))
+
+SLOT_VARIABLES = tuple(record.slot_variables for record in records(with_slots=True))
 
 ENQUEUE_DATA = (
     "EnqueueData", "RaggedEnqueueData", "get_enqueue_datas_list_from_sparse_tensors_list",
     "get_enqueue_datas_list_from_ragged_tensors_list")
-
-SLOT_VARIABLES = tuple(
-    # TensorFlow's name for FTRL is an exception: it is in the singular.
-    "FtrlSlotVariable" if name.startswith("Ftrl") else name.replace("VariableNames", "Variables")
-    for name in SLOT_VARIABLE_NAMES)
 
 ENGINE = ("TPUEmbedding", "DeviceConfig", "VariablesAndOps", *SLOT_VARIABLES)
 

@@ -14,10 +14,12 @@ got False.
 import dataclasses
 import math
 import numbers
+from collections.abc import Mapping
 from typing import Any, cast
 
 from tpu_estimator_embedding import checks, other_api
 from tpu_estimator_embedding.config.former_keywords import former_keywords
+from tpu_estimator_embedding.optimizers.registry import records
 
 _NO_PARAMETERS = "`optimization_parameters` must inherit from `_OptimizationParameters`."
 
@@ -533,9 +535,8 @@ class RMSPropParameters(_OptimizationParameters):
     clip_gradient_max: float | None = None
 
 
-__all__ = [
-    "AdagradMomentumParameters", "AdagradParameters", "AdamParameters",
-    "FrequencyEstimatorParameters", "FtrlParameters", "MomentumParameters",
-    "ProximalAdagradParameters", "ProximalYogiParameters", "RMSPropParameters",
-    "StochasticGradientDescentParameters", "_OptimizationParameters",
-]
+# Name of a class of settings -> the class, of all optimizers.
+PARAMETERS: Mapping[str, type[_OptimizationParameters]] = {
+    record.parameters: globals()[record.parameters] for record in records()}
+
+__all__ = [*PARAMETERS, "_OptimizationParameters"]  # noqa: PLE0604 (strings)

@@ -9,23 +9,15 @@ descent has no slots and no tuple.
 """
 
 from collections import namedtuple
+from collections.abc import Mapping
 from typing import Any
 
-from tpu_estimator_embedding.optimizers.registry import rule_named
+from tpu_estimator_embedding.optimizers.registry import records
 
+# Name of the tuple -> the tuple; all of them are names of this module.
+SLOT_VARIABLE_NAMES: Mapping[str, Any] = {
+    record.slot_variable_names: namedtuple(
+        record.slot_variable_names, [slot.field for slot in record.slots], module=__name__)
+    for record in records(with_slots=True)}
 
-def _names(rule: str) -> Any:
-    record = rule_named(rule).record
-    return namedtuple(f"{record.prefix}SlotVariableNames",
-                      [slot.field for slot in record.slots], module=__name__)
-
-
-AdagradSlotVariableNames = _names("Adagrad")
-AdagradMomentumSlotVariableNames = _names("AdagradMomentum")
-ProximalAdagradSlotVariableNames = _names("ProximalAdagrad")
-AdamSlotVariableNames = _names("Adam")
-FtrlSlotVariableNames = _names("FTRL")
-ProximalYogiSlotVariableNames = _names("ProximalYogi")
-MomentumSlotVariableNames = _names("Momentum")
-RMSPropSlotVariableNames = _names("RMSProp")
-FrequencyEstimatorSlotVariableNames = _names("FrequencyEstimator")
+globals().update(SLOT_VARIABLE_NAMES)

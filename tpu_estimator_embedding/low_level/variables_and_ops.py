@@ -8,8 +8,7 @@ from typing import Any
 from tpu_estimator_embedding import checks
 from tpu_estimator_embedding.checkpoint.names import slot_variable_names
 from tpu_estimator_embedding.engine.variables import TableNames, TableVariables
-from tpu_estimator_embedding.optimizers.registry import rules
-from tpu_estimator_embedding.optimizers.update_rule import UpdateRule
+from tpu_estimator_embedding.optimizers.registry import records
 from tpu_estimator_embedding.plan.embedding_plan import EmbeddingPlan, TablePlan
 
 VariablesAndOps = namedtuple("VariablesAndOps", [
@@ -27,25 +26,14 @@ Attributes:
         saved. They apply a delayed update; otherwise the variables are up to date.
 """
 
-def _tuple(rule: type[UpdateRule]) -> Any:
-    record = rule.record
-    # TensorFlow's name for the tuple of FTRL is an exception.
-    name = "FtrlSlotVariable" if record.prefix == "Ftrl" else f"{record.prefix}SlotVariables"
-    return namedtuple(name, [slot.field for slot in record.slots], module=__name__)
+# Name of the tuple -> the tuple; all of them are names of this module. Fields are in the order of
+# the slots of the update rule, as in `*SlotVariableNames`.
+SLOT_VARIABLES: Mapping[str, Any] = {
+    record.slot_variables: namedtuple(
+        record.slot_variables, [slot.field for slot in record.slots], module=__name__)
+    for record in records(with_slots=True)}
 
-
-# Fields are in the order of the slots of the update rule, as in `*SlotVariableNames`.
-_TUPLES: Mapping[str, Any] = {rule.__name__: _tuple(rule) for rule in rules() if rule.record.slots}
-
-AdagradSlotVariables = _TUPLES["Adagrad"]
-AdagradMomentumSlotVariables = _TUPLES["AdagradMomentum"]
-ProximalAdagradSlotVariables = _TUPLES["ProximalAdagrad"]
-AdamSlotVariables = _TUPLES["Adam"]
-FtrlSlotVariable = _TUPLES["FTRL"]
-ProximalYogiSlotVariables = _TUPLES["ProximalYogi"]
-MomentumSlotVariables = _TUPLES["Momentum"]
-RMSPropSlotVariables = _TUPLES["RMSProp"]
-FrequencyEstimatorSlotVariables = _TUPLES["FrequencyEstimator"]
+globals().update(SLOT_VARIABLES)
 
 
 def name_variables(plan: EmbeddingPlan, names: Mapping[str, str] | None,
@@ -97,4 +85,4 @@ def _slot_names(table: TablePlan, given: Any) -> dict[str, str]:
 
 def _tuple_of(table: TablePlan) -> Any:
     rule = table.optimizer.rule if table.optimizer else None
-    return _TUPLES[type(rule).__name__]
+    return SLOT_VARIABLES[rule.record.slot_variables] if rule else None

@@ -8,6 +8,9 @@ The rewriter and the page of names in the migration guide both use it. Names are
 import dataclasses
 from collections.abc import Iterator
 
+from tpu_estimator_embedding.optimizers.registry import rules
+from tpu_estimator_embedding.optimizers.update_rule import UpdateRule
+
 STAGES = ("imports", "tf2", "layers", "keras-rs")
 _HEADS = {"imports": "Imports", "tf2": "TF2", "layers": "Layers", "keras-rs": "Keras RS"}
 
@@ -50,9 +53,11 @@ def _rows(prefix: str, home: str, names: str, *counterparts: str) -> tuple[Legac
                  for name in names.split())
 
 
-def _optimizer(name: str, tf2: str, keras_rs: str) -> LegacyName:
+def _optimizer(rule: type[UpdateRule]) -> LegacyName:
+    name, is_in_tf2 = rule.record.parameters, rule.record.v2_attributes is not None
     prefix = "tpu.experimental." if name in EXPORTED_PARAMETERS else "tpu_embedding."
-    return _row(f"{prefix}{name}", name, tf2, tf2, keras_rs)
+    tf2 = f"mid_level.{rule.__name__}" if is_in_tf2 else "none in tf.tpu.experimental.embedding"
+    return _row(f"{prefix}{name}", name, tf2, tf2, _IN_KERAS_RS.get(rule.__name__, "none"))
 
 
 EXPORTED_PARAMETERS = ("AdagradParameters", "AdamParameters", "FtrlParameters",
@@ -114,21 +119,14 @@ _TPU = (
          "tf.config.experimental_connect_to_cluster"),
 )
 
-_OPTIMIZERS = (
-    _optimizer("AdagradParameters", "mid_level.Adagrad",
-               "keras.optimizers.Adagrad(epsilon=0), gradients of repeated ids summed"),
-    _optimizer("AdamParameters", "mid_level.Adam",
-               "none with equal numbers: Keras corrects the bias and updates all rows"),
-    _optimizer("FtrlParameters", "mid_level.FTRL",
-               "refused: Keras 3's Ftrl rewrites rows that no batch has looked up"),
-    _optimizer("StochasticGradientDescentParameters", "mid_level.SGD", "keras.optimizers.SGD"),
-    _optimizer("AdagradMomentumParameters", "mid_level.AdagradMomentum", "none"),
-    _optimizer("MomentumParameters", "none in tf.tpu.experimental.embedding", "none"),
-    _optimizer("RMSPropParameters", "none in tf.tpu.experimental.embedding", "none"),
-    _optimizer("ProximalAdagradParameters", "none in tf.tpu.experimental.embedding", "none"),
-    _optimizer("ProximalYogiParameters", "none in tf.tpu.experimental.embedding", "none"),
-    _optimizer("FrequencyEstimatorParameters", "none in tf.tpu.experimental.embedding", "none"),
-)
+_IN_KERAS_RS = {
+    "Adagrad": "keras.optimizers.Adagrad(epsilon=0), gradients of repeated ids summed",
+    "Adam": "none with equal numbers: Keras corrects the bias and updates all rows",
+    "FTRL": "refused: Keras 3's Ftrl rewrites rows that no batch has looked up",
+    "SGD": "keras.optimizers.SGD",
+}
+
+_OPTIMIZERS = tuple(map(_optimizer, rules()))
 
 _V1_ENGINE = (
     _row("tpu_embedding.TableConfig", "TableConfig", "mid_level.TableConfig",

@@ -2,7 +2,8 @@
 """The names of an optimizer, its slots and its settings, in checkpoints, messages and both APIs.
 
 Every rule has one record. The lowering of both APIs, the names in checkpoints, the tuples of
-slots and the configuration message are derived from this record. To add an optimizer:
+slots, the configuration message, the lists of public names and of names that `install()` patches,
+and the row of the table of counterparts are derived from this record. To add an optimizer:
 
 1. Write its rule in a module of this folder: the equation, the fields, `update`, `record`, and
    `hyperparameters`, the arguments of its kernel. `registry` finds it there.
@@ -66,6 +67,16 @@ class OptimizerRecord:
     def prefix(self) -> str:
         """The prefix of the names of its v1 classes: "Ftrl" of "FtrlParameters"."""
         return self.parameters.removesuffix("Parameters")
+
+    @property
+    def slot_variable_names(self) -> str:
+        """The class of the names of its slot variables: "AdamSlotVariableNames"."""
+        return f"{self.prefix}SlotVariableNames"
+
+    @property
+    def slot_variables(self) -> str:
+        """The class of its slot variables; TensorFlow's name of FTRL's is in the singular."""
+        return "FtrlSlotVariable" if self.prefix == "Ftrl" else f"{self.prefix}SlotVariables"
 
 
 def same(*names: str) -> dict[str, str]:

@@ -6,6 +6,7 @@ import importlib
 import pathlib
 import pkgutil
 
+from tpu_estimator_embedding.optimizers.record import OptimizerRecord
 from tpu_estimator_embedding.optimizers.update_rule import UpdateRule
 
 
@@ -36,3 +37,12 @@ def rule_named(name: str) -> type[UpdateRule]:
     'AdamParameters'
     """
     return {rule.__name__: rule for rule in rules()}[name]
+
+
+def records(*, with_slots: bool = False) -> list[OptimizerRecord]:
+    """Returns the records of all rules, or of those with slots.
+
+    >>> [record.prefix for record in records()][:3]
+    ['StochasticGradientDescent', 'Adagrad', 'FrequencyEstimator']
+    """
+    return [rule.record for rule in rules() if rule.record.slots or not with_slots]

@@ -9,29 +9,10 @@ from types import ModuleType
 
 from tpu_estimator_embedding.config.feature_config import FeatureConfig
 from tpu_estimator_embedding.config.optimization_parameters import (
-    AdagradMomentumParameters,
-    AdagradParameters,
-    AdamParameters,
-    FrequencyEstimatorParameters,
-    FtrlParameters,
-    MomentumParameters,
-    ProximalAdagradParameters,
-    ProximalYogiParameters,
-    RMSPropParameters,
-    StochasticGradientDescentParameters,
+    PARAMETERS,
     _OptimizationParameters,
 )
-from tpu_estimator_embedding.config.slot_variable_names import (
-    AdagradMomentumSlotVariableNames,
-    AdagradSlotVariableNames,
-    AdamSlotVariableNames,
-    FrequencyEstimatorSlotVariableNames,
-    FtrlSlotVariableNames,
-    MomentumSlotVariableNames,
-    ProximalAdagradSlotVariableNames,
-    ProximalYogiSlotVariableNames,
-    RMSPropSlotVariableNames,
-)
+from tpu_estimator_embedding.config.slot_variable_names import SLOT_VARIABLE_NAMES
 from tpu_estimator_embedding.config.table_config import TableConfig
 from tpu_estimator_embedding.engine.enqueue_data import (
     EnqueueData,
@@ -42,35 +23,16 @@ from tpu_estimator_embedding.engine.enqueue_data import (
 from tpu_estimator_embedding.low_level.cores import DeviceConfig
 from tpu_estimator_embedding.low_level.engine_configuration import INFERENCE, TRAINING
 from tpu_estimator_embedding.low_level.tpu_embedding import TPUEmbedding
-from tpu_estimator_embedding.low_level.variables_and_ops import (
-    AdagradMomentumSlotVariables,
-    AdagradSlotVariables,
-    AdamSlotVariables,
-    FrequencyEstimatorSlotVariables,
-    FtrlSlotVariable,
-    MomentumSlotVariables,
-    ProximalAdagradSlotVariables,
-    ProximalYogiSlotVariables,
-    RMSPropSlotVariables,
-    VariablesAndOps,
-)
+from tpu_estimator_embedding.low_level.variables_and_ops import SLOT_VARIABLES, VariablesAndOps
 
-__all__ = [
-    "AdagradMomentumParameters", "AdagradMomentumSlotVariableNames",
-    "AdagradMomentumSlotVariables", "AdagradParameters", "AdagradSlotVariableNames",
-    "AdagradSlotVariables", "AdamParameters", "AdamSlotVariableNames", "AdamSlotVariables",
-    "DeviceConfig", "EnqueueData", "FeatureConfig", "FrequencyEstimatorParameters",
-    "FrequencyEstimatorSlotVariableNames", "FrequencyEstimatorSlotVariables", "FtrlParameters",
-    "FtrlSlotVariable", "FtrlSlotVariableNames", "INFERENCE", "MomentumParameters",
-    "MomentumSlotVariableNames", "MomentumSlotVariables", "ProximalAdagradParameters",
-    "ProximalAdagradSlotVariableNames", "ProximalAdagradSlotVariables",
-    "ProximalYogiParameters", "ProximalYogiSlotVariableNames", "ProximalYogiSlotVariables",
-    "RMSPropParameters", "RMSPropSlotVariableNames", "RMSPropSlotVariables",
-    "RaggedEnqueueData", "StochasticGradientDescentParameters", "TPUEmbedding", "TRAINING",
-    "TableConfig", "VariablesAndOps", "_OptimizationParameters",
+_OF_OPTIMIZERS = {**PARAMETERS, **SLOT_VARIABLE_NAMES, **SLOT_VARIABLES}
+globals().update(_OF_OPTIMIZERS)
+
+__all__ = [  # noqa: PLE0604 (all are strings)
+    "DeviceConfig", "EnqueueData", "FeatureConfig", "INFERENCE", "RaggedEnqueueData",
+    "TPUEmbedding", "TRAINING", "TableConfig", "VariablesAndOps", "_OptimizationParameters",
     "get_enqueue_datas_list_from_ragged_tensors_list",
-    "get_enqueue_datas_list_from_sparse_tensors_list",
-]
+    "get_enqueue_datas_list_from_sparse_tensors_list", *_OF_OPTIMIZERS]
 
 _PYTHON = "tensorflow.python"
 _MODULES = {
