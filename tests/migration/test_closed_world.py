@@ -98,6 +98,18 @@ TRAINING = {
         TRAIN_OP, "        grads = optimizer.compute_gradients(loss)\n"
         "        grads.pop()\n"
         "        train_op = optimizer.apply_gradients(grads, step)", "grads.pop()"),
+    "gradients changed by a function": (
+        TRAIN_OP, "        grads = optimizer.compute_gradients(loss)\n"
+        "        halve(grads)\n"
+        "        train_op = optimizer.apply_gradients(grads, step)", "halve(grads)"),
+    "gradients changed by another name": (
+        TRAIN_OP, "        grads = optimizer.compute_gradients(loss)\n"
+        "        same = grads\n        same[:] = [(g * 0.5, v) for g, v in same]\n"
+        "        train_op = optimizer.apply_gradients(grads, step)", "same = grads"),
+    "gradients in a loop": (
+        TRAIN_OP, "        grads = optimizer.compute_gradients(loss)\n"
+        "        for index, (g, v) in enumerate(grads): pass\n"
+        "        train_op = optimizer.apply_gradients(grads, step)", "in enumerate(grads)"),
     "clipped gradients": (
         TRAIN_OP, "        grads, variables = zip(*optimizer.compute_gradients(loss))\n"
         "        grads, _ = tf.clip_by_global_norm(grads, 1.0)\n"
@@ -179,6 +191,21 @@ TRAINING = {
     "rate of params changed by another name": (
         RATE, "    rate = params['rate']\n    same = params\n    same.pop('rate')\n" + RATE,
         "same.pop"),
+    "argument of the module with the name of a parameter": (
+        "momentum=0.9", "momentum=learning_rate", "momentum=learning_rate"),
+    "rate of the module with the name of a parameter": (
+        "exponential_decay(0.1, step", "exponential_decay(0.1, global_step",
+        "tf.train.MomentumOptimizer"),
+    "argument that needs a variable with the name of a parameter": (
+        "    optimizer = tf.train.MomentumOptimizer(rate, momentum=0.9)",
+        "    learning_rate = params['rate']\n    momentum = 1.0 - learning_rate\n"
+        "    optimizer = tf.train.MomentumOptimizer(rate, momentum=momentum)",
+        "learning_rate = params['rate']"),
+    "rate that needs another variable called global_step": (
+        "    rate = tf.train.exponential_decay(0.1, step",
+        "    global_step = params['x']\n"
+        "    rate = tf.train.exponential_decay(global_step, tf.train.get_global_step()",
+        "global_step = params['x']"),
     "rate in a variable": (RATE, "    rate = tf.get_variable('rate', [])\n" + RATE,
                            "tf.get_variable('rate'"),
 }
@@ -228,6 +255,12 @@ EFFECTS = {
     "batch size": ("size = params['batch_size']", "TEE409", None),
     "context": ("replicas = params['context'].num_replicas", "TEE404", None),
     "dropout": ("loss += tf.reduce_sum(tf.nn.dropout(net, 0.5))", "TEE411", None),
+    "size of a shape": ("size = loss.shape.dims\n    size = size[0].value", "TEE410",
+                        "size = size[0].value"),
+    "equality of tensors": ("net = net * tf.to_float(labels == 1)", "TEE409", None),
+    "equality of a computed tensor": ("one = tf.round(loss)\n    net *= features['x'] != one",
+                                      "TEE409", "net *= features['x'] != one"),
+    "layer with dropout": ("net = tf.layers.Dropout(0.5)(net)", "TEE411", None),
     "averages": ("tf.train.ExponentialMovingAverage(0.9).apply([])", "TEE409", None),
     "function given to another": ("list(map(tf.assign, a, b))", "TEE409", None),
     "averages of Keras": (
@@ -430,6 +463,10 @@ def test_layers_of_columns_of_another_shape_are_reported(new):
     ("RunConfig(model_dir=make())", False, []),  # which Trainer calls in its place
     ("RunConfig(model_dir='m', cluster=start())", True, []),
     ("RunConfig(model_dir='m', tpu_config=tf.estimator.tpu.TPUConfig(start()))", True, []),
+    ("RunConfig(model_dir='m', cluster=registry.get('x'))", True, []),
+    ("RunConfig(model_dir='m', cluster=other.TPUConfig(1))", True, []),
+    ("RunConfig(model_dir='m', cluster=(name := 'x'))", True, []),
+    ("RunConfig(model_dir=os.path.join('m', params.get('x')), cluster=len('x'))", False, []),
     ("RunConfig(model_dir=make())\n    print(config)", True, ["TEE404"])])
 def test_configuration_with_an_effect_stays(value, stays, codes):
     text, open_ = found('RunConfig(model_dir="model", save_checkpoints_steps=50)', value)
@@ -463,6 +500,12 @@ EXACT = {
         "    base = params['base']\n    loss = loss * base\n"
         "    rate = tf.train.exponential_decay(base,",
         "    base = params['base']\n    rate = tf.train.exponential_decay(base,"),
+    "other variable called global_step": (
+        "    rate = tf.train.exponential_decay(0.1, step, 100, 0.9)",
+        "    global_step = tf.cast(tf.train.get_global_step(), tf.float32)\n"
+        "    rate = 0.1 / tf.sqrt(global_step)",
+        "    global_step = tf.cast(global_step, tf.float32)\n"
+        "    rate = 0.1 / tf.sqrt(global_step)\n    return rate\n"),
     "rate assigned again later": (
         UPDATES, "    rate = 5.0\n" + UPDATES,
         "    rate = tf.train.exponential_decay(0.1, step, 100, 0.9)\n    return rate\n"),
@@ -492,6 +535,13 @@ EXACT = {
         "    more.append(FLOOR)\n    rate = FLOOR\n    rate += FLOOR\n    def add(value):\n"
         "        kept.append(value)\n    add(loss)\n    names = FLAGS.names.split(',')\n"
         "    names.pop()", "names.pop()"),
+    "sizes of shapes": (
+        FORWARD, "    width = net.shape[1].value + net.get_shape()[-1].value"
+        " + net.shape.dims[0].value",
+        "    width = net.shape[1] + net.get_shape()[-1] + net.shape.dims[0]\n"),
+    "equality of others": (
+        FORWARD, "    if labels is None or labels == None or mode != 'train' or FLAGS.x == 1:\n"
+        "        loss = loss * tf.to_float(tf.equal(labels, 1.0))", "mode != 'train'"),
     "features changed": (
         FORWARD, "    features['x'] = features.pop('y') * 2", "features.pop('y') * 2"),
 }
@@ -513,6 +563,8 @@ def test_known_shapes_are_written_exactly(case):
     ("max_steps=100", "max_steps=100, saving_listeners=[one]", "saving_listeners"),
     (TRAIN, "    estimator.evaluate(input_fn, hooks=[hook])", "evaluate"),
     (TRAIN, "    estimator.train(*given)", "*given"),
+    (TRAIN, "    estimator.train(lambda params, config: input_fn(params))", "params, config"),
+    (TRAIN, "    def read(params, config): return 1\n    estimator.train(read)", "train(read)"),
     (TRAIN, "    run(estimator)", "run(estimator)"),
     (TRAIN, "    print(estimator.config)", "estimator.config"),
     (TRAIN, "    estimator.export_saved_model('a', receiver)", "export_saved_model"),

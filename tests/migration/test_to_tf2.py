@@ -206,9 +206,14 @@ def make_spec():
     assert text.count("tpu_estimator_embedding") == 1
 
 
+OWN_NAMES = """\
+from tensorflow.python.tpu.tpu_embedding import AdagradParameters, FeatureConfig, TableConfig
+"""
+
+
 def test_containers_of_configurations_that_nothing_reads_any_more_go(tmp_path):
     program = PROGRAM.replace("embedding_config_spec=spec", "embedding_config_spec=make_spec()")
-    program += """
+    program = OWN_NAMES + program + """
 
 RATE = 0.1
 TABLES = {"words": tf.estimator.tpu.experimental.TableConfig(
@@ -251,7 +256,7 @@ def migrated_beside(other, program, folder):
     ("from jobs.train import *", ["TABLES", "FEATURES", "make_spec"]),
 ])
 def test_containers_that_another_module_reads_stay(other, kept, tmp_path):
-    program = PROGRAM + """
+    program = OWN_NAMES + PROGRAM + """
 
 TABLES = {"words": TableConfig(100, 8)}
 FEATURES = {name: FeatureConfig("words") for name in ("a", "b")}

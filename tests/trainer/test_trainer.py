@@ -417,3 +417,33 @@ def test_mean_of_losses_is_the_estimators_bit_for_bit():
         expected = session.run(value)
     assert mean(map(float, losses)) == float(expected)
     assert mean(map(float, losses)) != float(losses.astype(np.float64).mean())
+
+
+def test_features_have_the_order_of_the_estimators():
+    """By plan: others, without weights, then activations by table and feature."""
+    seen = []
+
+    def tables_of_two(global_step=None):
+        first, second = (mid_level.TableConfig(5, 2, optimizer=mid_level.SGD(0.5), name=name)
+                         for name in ("a", "b"))
+        return {"x": mid_level.FeatureConfig(second), "z": mid_level.FeatureConfig(first),
+                "y": mid_level.FeatureConfig(first)}
+
+    def forward(features, labels, mode):
+        seen.append(list(features))
+        kernel = v1.get_variable("kernel", [2, 1], initializer=v1.ones_initializer())
+        net = features["x"] + features["y"] + features["z"]
+        return Outputs(mode, loss=tf.reduce_mean(tf.matmul(net, kernel)))
+
+    def weighted(params):
+        ids = tf.sparse.from_dense([[1, 2]] * 4)
+        values = tf.sparse.map_values(lambda one: tf.cast(one, tf.float32), ids)
+        features = {"x": ids, "n": [1.0] * 4, "w": values, "y": ids, "z": ids, "m": [2.0] * 4}
+        return tf.data.Dataset.from_tensors((features, LABELS[:4]))
+
+    config = types.SimpleNamespace(
+        feature_config=tables_of_two, PIPELINED=False, WEIGHT_KEYS={"x": "w"}, ONE_ID_FEATURES=[],
+        TABLE_VARIABLES={})
+    for cls in (Trainer, KerasTrainer):
+        make(cls, forward, config).train(weighted, steps=1)
+    assert {tuple(names) for names in seen} == {("n", "m", "y", "z", "x")}

@@ -17,10 +17,12 @@ from libcst import matchers
 from tpu_estimator_embedding.migration import known_effects
 from tpu_estimator_embedding.migration.bindings import Bindings, dotted
 from tpu_estimator_embedding.migration.constructor_arguments import ARGUMENTS, REPORTED, SPEC_ORDER
+from tpu_estimator_embedding.migration.forward_rewrite import is_value_of_size
 from tpu_estimator_embedding.migration.made_objects import (
     MadeObjects,
     assigned,
     bindings_in,
+    innermost,
     may_be_container,
     parameters,
 )
@@ -28,11 +30,12 @@ from tpu_estimator_embedding.migration.made_objects import (
 SPEC = "TPUEstimatorSpec"
 _ROOTS = ("tensorflow.compat.v1.", "tensorflow.compat.v2.", "tensorflow._api.v2.compat.v1.",
           "tensorflow._api.v2.compat.v2.", "tensorflow_core.", "tensorflow.", "tf_keras.")
+_OLD_EQUALITY = ("disable_v2_behavior", "disable_tensor_equality")
 _OWN = "tpu_estimator_embedding."
 _OWN_PURE = (SPEC, "embedding_column", "shared_embedding_columns", "ClassificationOutput",
              "PredictOutput", "RegressionOutput")
-_METHOD_CHANGES = ("`.{}` changes something that is not made here, and the forward pass is called "
-                   "more often than a model_fn")
+_OFTEN = "and the forward pass is called more often than a model_fn"
+_METHOD_CHANGES = f"`.{{}}` changes an object that outlives the call, {_OFTEN}"
 _UNKNOWN_STATEMENTS = {
     cst.Global: "`global`: the forward pass is called more often than a model_fn",
     cst.Nonlocal: "`nonlocal`: the forward pass is called more often than a model_fn",
@@ -82,6 +85,10 @@ class NameTable:
         for node in matchers.findall(module, matchers.FunctionDef()):
             if isinstance(node, cst.FunctionDef) and node not in of_classes:
                 self.functions[node.name.value].append(node)
+        # Whether `==` of two tensors tells whether they are the same object, as in TF1.
+        self.has_object_equality = any(
+            (dotted(call.func) or ("",))[-1] in _OLD_EQUALITY for call in matchers.findall(
+                module, matchers.Call()) if isinstance(call, cst.Call))
         # Variable of the module -> its values.
         self.globals: dict[str, list[cst.BaseExpression]] = collections.defaultdict(list)
         for statement in module.body:
@@ -209,6 +216,44 @@ class Effects(cst.CSTVisitor):
         elif node not in self._callees and node.attr.value in known_effects.CHANGING_METHODS and (
                 not self._names.paths(node)):
             self._change(node, node.value, _METHOD_CHANGES.format(node.attr.value))
+        elif node not in self._callees and self._may_be_value_of_size(node):
+            self._add(node, "TEE410", f"`{text_of(node)}`: sizes of a shape are ints in TF2, "
+                      "without `.value`")
+
+    def _may_be_value_of_size(self, node: cst.Attribute) -> bool:
+        root = innermost(node)
+        is_other = isinstance(root, cst.Name) and (
+            root.value in ("self", "cls", "FLAGS") or root.value in self._names.classes)
+        return node.attr.value == "value" and not is_other and not is_value_of_size(node) and (
+            not self._names.paths(node))
+
+    def visit_Comparison(self, node: cst.Comparison) -> None:
+        operands = [node.left, *(one.comparator for one in node.comparisons)]
+        if self._names.has_object_equality and any(
+                isinstance(one.operator, (cst.Equal, cst.NotEqual)) for one in node.comparisons
+                ) and any(map(self._is_tensor, operands)) and not any(
+                    matchers.matches(one, matchers.Name("None")) for one in operands):
+            self._add(node, "TEE409", f"`{text_of(node)}` compares two objects in the Estimator, "
+                      "which are never the same, and their values in TF2: write tf.equal")
+
+    def _is_tensor(self, value: cst.BaseExpression,
+                   seen: tuple[str, ...] = ()) -> bool:
+        """Whether a value is a tensor, as far as it shows."""
+        if isinstance(value, cst.Call):
+            name = self._names.of_tensorflow(value.func)
+            return name.partition(".")[0] in ("math", "nn", "layers", "losses", "sparse") or (
+                name in known_effects.MAKES_A_TENSOR)
+        if isinstance(value, cst.BinaryOperation):
+            return self._is_tensor(value.left, seen) or self._is_tensor(value.right, seen)
+        function = self._around[0]
+        if isinstance(value, cst.Name) and value.value in assigned(function):
+            values = _values(function, value.value)
+            return value.value not in seen and bool(values) and all(
+                self._is_tensor(one, (*seen, value.value)) for one in values)
+        root = innermost(value)
+        return function is self.called[0] and isinstance(root, cst.Name) and (
+            value is root and root.value == "labels"
+            or isinstance(value, cst.Subscript) and root.value in ("features", "labels"))
 
     def visit_AssignTarget(self, node: cst.AssignTarget) -> None:
         self._target(node.target)
@@ -221,9 +266,8 @@ class Effects(cst.CSTVisitor):
         if isinstance(node.target, cst.Name) and (may_be_container(node.value) or any(
                 isinstance(value, cst.Name) and value.value in self._names.globals
                 for value in _values(self._around[0], node.target.value))):
-            self._change(node, node.target, f"`{node.target.value}` may be a list that is not made "
-                         "here, which this changes; the forward pass is called more often than a "
-                         "model_fn")
+            self._change(node, node.target, f"`{node.target.value}` may be a list that outlives "
+                         f"the call, which this extends, {_OFTEN}")
 
     def visit_Del(self, node: cst.Del) -> None:
         targets = [element.value for element in node.target.elements] if isinstance(
@@ -248,8 +292,8 @@ class Effects(cst.CSTVisitor):
             elif words[1] == "get" and node.args:
                 self._key(node, node.args[0].value)
         if words == ("next",) and node.args:
-            self._change(node, node.args[0].value, "`next` moves something on that is not made "
-                         "here, and the forward pass is called more often than a model_fn")
+            self._change(node, node.args[0].value, "`next` advances an iterator that outlives the "
+                         f"call, {_OFTEN}")
         self._callable(node, node.func)
 
     def _key(self, node: cst.CSTNode, key: cst.BaseExpression) -> None:
@@ -264,10 +308,10 @@ class Effects(cst.CSTVisitor):
                 self._target(element.value)
         elif isinstance(target, cst.Attribute):
             self._add(target, "TEE409", f"`{'.'.join(dotted(target)) or target.attr.value}` is "
-                      "assigned, and the forward pass is called more often than a model_fn")
+                      f"assigned, {_OFTEN}")
         elif isinstance(target, cst.Subscript):
-            self._change(target, target.value, "an element of something that is not made here is "
-                         "assigned, and the forward pass is called more often than a model_fn")
+            self._change(target, target.value, "an element of an object that outlives the call is "
+                         f"assigned, {_OFTEN}")
 
     def _change(self, node: cst.CSTNode, changed: cst.BaseExpression, message: str) -> None:
         """Notes a change in place, which is a problem of what the forward pass has not made."""
@@ -357,8 +401,7 @@ class Effects(cst.CSTVisitor):
                 effect = other_effect(name)
                 if effect:
                     self._add(call, "TEE409", f"`{name}` {effect}")
-                elif known_effects.RANDOM.get(name, name).startswith(
-                        "random.") or name.endswith(".dropout"):
+                elif known_effects.is_random(name):
                     self._add(call, "TEE411", f"`{name}`")
                 elif not is_pure_name(name) and not name.startswith("keras.layers."):
                     self._add(call, "TEE410", f"`{name}` of TensorFlow is not one that is known to "

@@ -15,6 +15,7 @@ from tpu_estimator_embedding.migration.constructor_arguments import (
     Argument,
 )
 from tpu_estimator_embedding.migration.effects import NameTable, Problem, text_of
+from tpu_estimator_embedding.migration.made_objects import parameters
 
 _EXPORT = "export a tf.function with serving_embedding_lookup, as the page `export` does"
 
@@ -149,10 +150,21 @@ def _of_method(call: cst.Call, names: NameTable) -> list[Problem]:
         if given.star or key not in METHODS[name]:
             found.append(Problem(given, "TEE404", f"`{text_of(given)[:60]}` of `{name}`: "
                                  "arguments that the tool does not see or know"))
+        elif key == "input_fn" and "config" in _parameters(given.value, names):
+            found.append(Problem(given, "TEE404", f"`config` of `{text_of(given.value)[:60]}`: "
+                                 "Trainer gives an input_fn params and mode only"))
         elif key in _HOOKS and text_of(given.value) not in ("None", "[]", "()"):
             found.append(Problem(given, "TEE404", f"`{key}` of `{name}`: hooks run in sessions, "
                                  "which TF2 does not have; write what they do around the call"))
     return found
+
+
+def _parameters(value: cst.BaseExpression, names: NameTable) -> list[str]:
+    """Returns the parameters of a function of the module."""
+    if isinstance(value, cst.Lambda):
+        return [one.name.value for one in (*value.params.params, *value.params.kwonly_params)]
+    found = names.functions.get(value.value, ()) if isinstance(value, cst.Name) else ()
+    return [name for function in found for name in parameters(function)]
 
 
 def _estimators(module: cst.Module) -> set[str]:

@@ -70,6 +70,8 @@ class ForwardRewrite(cst.CSTTransformer):
 
     def leave_Attribute(self, original_node: cst.Attribute,
                         updated_node: cst.Attribute) -> cst.BaseExpression:
+        if is_value_of_size(original_node):
+            return updated_node.value
         return cst.Name("ModeKeys") if dotted(original_node) == (
             "tf_estimator", "ModeKeys") else updated_node
 
@@ -94,6 +96,24 @@ def _statements(texts: list[str], callables: Callables) -> list[Any]:
             cst.EmptyLine(), cst.EmptyLine(), *above[first:]])
         statements += found
     return statements
+
+
+def is_value_of_size(node: cst.Attribute) -> bool:
+    """Whether an attribute is `x.shape[i].value`, by its form: in TF2 the size itself.
+
+    >>> is_value_of_size(cst.parse_expression("net.get_shape()[-1].value"))
+    True
+    """
+    size = node.value
+    if node.attr.value != "value" or not isinstance(size, cst.Subscript):
+        return False
+    of: cst.BaseExpression | None = size.value
+    if isinstance(of, cst.Call):
+        of = of.func if not of.args else None
+    elif isinstance(of, cst.Attribute) and of.attr.value == "dims":
+        of = of.value
+    return isinstance(of, cst.Attribute) and of.attr.value in ("shape", "get_shape") and all(
+        isinstance(one.slice, cst.Index) for one in size.slice)
 
 
 def is_input_layer(call: cst.Call, callables: Callables) -> bool:

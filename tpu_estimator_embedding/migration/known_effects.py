@@ -87,10 +87,23 @@ PURE = frozenset(f"{namespace}{name}" for namespace, names in {
     "nest.": "assert_same_structure flatten map_structure pack_sequence_as",
 }.items() for name in names.split())
 
+# Those of TensorFlow itself that are compared with something most often.
+MAKES_A_TENSOR = _words("""abs add argmax argmin boolean_mask cast concat constant equal exp
+    expand_dims gather greater less log matmul maximum minimum multiply one_hot ones_like
+    reduce_max reduce_mean reduce_min reduce_sum reshape round sigmoid sign split sqrt square
+    squeeze stack subtract tile to_float to_int32 to_int64 transpose where zeros_like""")
+
 # The older names of functions that draw random numbers.
 RANDOM = {"random_normal": "random.normal", "random_uniform": "random.uniform",
           "truncated_normal": "random.truncated_normal", "random_shuffle": "random.shuffle",
           "multinomial": "random.categorical", "random_poisson": "random.poisson"}
+
+
+def is_random(name: str) -> bool:
+    """Whether a function or a layer draws random numbers when it is called."""
+    last = name.rpartition(".")[2].lower()
+    return RANDOM.get(name, name).startswith("random.") or last.endswith(("dropout", "noise"))
+
 
 _ASSIGNS = ("assigns a variable: in the Estimator only where the train_op depends on it, in a "
             "tf.function always; write it in Trainer.train_step")

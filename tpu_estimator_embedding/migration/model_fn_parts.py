@@ -26,6 +26,8 @@ from tpu_estimator_embedding.migration.train_op import (
 
 _KEPT = ("mode", "predictions", "loss", "eval_metrics")
 _PARAMETERS = ("features", "labels", "mode", "params", "config")
+# Of the functions that are written: `dense_learning_rate` and `make_optimizer`.
+RATE_PARAMETERS, OPTIMIZER_PARAMETERS = ("global_step", "params"), ("learning_rate", "params")
 
 
 class NotSplitError(Exception):
@@ -112,8 +114,8 @@ class _Splitter:
         if spec_line is None:
             raise NotSplitError("the spec with the train_op is made in a function inside of it, or "
                                 "on the line of its `if`", call)
-        train = TrainOp(self._lines, bound_otherwise(self._function), spec_line,
-                        given["train_op"], given.get("loss"), self._names)
+        train = TrainOp(self._function, self._lines, spec_line, given["train_op"],
+                        given.get("loss"), self._names)
         self._problems += train.problems
         dropped = [value for _, given in specs for key, value in given.items() if key not in _KEPT]
         gone = _gone(self._function, self._lines, train, dropped)
@@ -122,8 +124,9 @@ class _Splitter:
             raise NotSplitError.of([*self._problems, *filter(_is_of_forward, effects)])
         rate = self._rate(train.optimizer)
         others = [argument.value for argument in train.optimizer.args if argument is not rate]
-        slices = (self._slice([rate.value], train, train.optimizer),
-                  self._slice(others, train, train.optimizer, has_step=False) if others else ())
+        slices = (self._slice([rate.value], train, train.optimizer, RATE_PARAMETERS),
+                  self._slice(others, train, train.optimizer, OPTIMIZER_PARAMETERS)
+                  if others else ())
         effects = self._effects(gone, train, dropped)
         if self._problems:
             raise NotSplitError.of([*self._problems, *filter(_is_of_forward, effects)])
@@ -197,8 +200,15 @@ class _Splitter:
         return (named or first)[0]
 
     def _slice(self, expressions: Sequence[cst.BaseExpression], train: TrainOp,
-               optimizer: cst.Call, *, has_step: bool = True) -> tuple[cst.BaseStatement, ...]:
-        """Returns the statements that expressions of the optimizer need."""
+               optimizer: cst.Call, parameters: tuple[str, str]) -> tuple[cst.BaseStatement, ...]:
+        """Returns the statements that expressions of the optimizer need.
+
+        Args:
+            expressions: arguments of the optimizer.
+            train: the train_op.
+            optimizer: the call that makes it.
+            parameters: of the function that the statements are to stand in.
+        """
         bound = _bound(self._function)
         wanted = {name for expression in expressions for name in _names(expression)}
         chosen: set[cst.CSTNode] = set()
@@ -223,6 +233,7 @@ class _Splitter:
             self._problem(expressions[0], f"the arguments of its optimizer use {names}, which its "
                           "training step does not have: the tool follows lines `name = ...`")
             return ()
+        self._check_parameters(expressions, chosen, wanted - bound, parameters)
         self._chosen |= chosen
         for node in dict.fromkeys(self._changes(wanted & bound, self._function, set())):
             self._problem(node, "it changes what the arguments of its optimizer are computed from")
@@ -234,11 +245,35 @@ class _Splitter:
                 self._problem(call, "an argument of its optimizer is a variable, which its "
                               "training step would make anew: keep it in a class derived from "
                               "Trainer")
-        if not has_step and any(
+        if parameters is OPTIMIZER_PARAMETERS and any(
                 self._names.of_tensorflow(call.func) in STEP_CALLS for call in calls):
             self._problem(expressions[0], "an argument of its optimizer besides the learning rate "
                           "depends on the step")
         return tuple(statements)
+
+    def _check_parameters(self, expressions: Sequence[cst.BaseExpression], chosen: set[cst.CSTNode],
+                          free: set[str], parameters: tuple[str, str]) -> None:
+        """Reports names that would mean something else in the function that is written."""
+        [first, _] = parameters
+        for name in sorted(free & set(parameters)):
+            self._problem(expressions[0], f"the arguments of its optimizer use `{name}` of the "
+                          "module, which is the name of a parameter of what is written: rename it")
+        lines = [line for line in self._lines if line.node in chosen
+                 and first in targets_of(line.node)]
+        if parameters is OPTIMIZER_PARAMETERS:
+            changed = lines
+        else:
+            own = [line for line in lines if not self._is_step(
+                getattr(line.statement, "value", None))]
+            steps = [call for node in (*chosen - {line.node for line in own}, *expressions)
+                     for call in matchers.findall(node, matchers.Call()) if self._is_step(call)]
+            changed = own if len(steps) > len(lines) - len(own) else []
+        for line in changed:
+            self._problem(line.node, f"`{first}`, which the arguments of its optimizer need, is "
+                          "the name of a parameter of what is written: rename it")
+
+    def _is_step(self, node: cst.CSTNode | None) -> bool:
+        return isinstance(node, cst.Call) and self._names.of_tensorflow(node.func) in STEP_CALLS
 
     def _changes(self, names: set[str], function: cst.FunctionDef,
                  seen: set[tuple[cst.FunctionDef, str]]) -> Iterator[cst.CSTNode]:

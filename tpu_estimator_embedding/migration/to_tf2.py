@@ -36,9 +36,15 @@ from tpu_estimator_embedding.migration.forward_rewrite import (
     holds,
     input_layer_arguments,
     is_input_layer,
+    is_value_of_size,
     takes_columns_at_once,
 )
-from tpu_estimator_embedding.migration.model_fn_parts import NotSplitError, Parts
+from tpu_estimator_embedding.migration.model_fn_parts import (
+    OPTIMIZER_PARAMETERS,
+    RATE_PARAMETERS,
+    NotSplitError,
+    Parts,
+)
 from tpu_estimator_embedding.migration.module_rewrite import Rewritten
 from tpu_estimator_embedding.migration.report import Finding
 from tpu_estimator_embedding.migration.source_file import SourceFile, UnreadableError, parse
@@ -150,6 +156,9 @@ class _Writer:
         self.report_all(self._other_uses(function, calls[0]))
         self.report_all(self._input_layers())
         self.report_all(self._column_layers())
+        for node in matchers.findall(module, matchers.Attribute()):
+            if isinstance(node, cst.Attribute) and is_value_of_size(node):
+                self.report(node, "TEE403", f"`{text_of(node)}`: sizes are ints in TF2")
         self.report_all(parts.problems)
         self.report_all(estimator_uses.problems(
             module, self._names, parts.dropped))
@@ -290,7 +299,7 @@ class _Writer:
             found = {argument.keyword.value: argument.value for argument in config.args
                      if argument.keyword}  # those of Trainer are given by name only
             if isinstance(name, cst.Name) and len(self._bindings.uses(name.value)) > 1:
-                self.report_all(_computed_twice(found))
+                self.report_all(_computed_twice(found, self._source.module))
             return found
         self.report(call, "TEE404", "its RunConfig is made elsewhere: give Trainer model_dir and "
                     "save_checkpoints_steps")
@@ -330,11 +339,11 @@ class _Writer:
         marks = "".join(f"# Manual step TEE404: {finding.message}.\n" for finding in self.findings
                         if finding.code == "TEE404")
         return [
-            f"{marks}def dense_learning_rate(global_step, params):\n"
+            f"{marks}def dense_learning_rate({', '.join(RATE_PARAMETERS)}):\n"
             f"    \"\"\"Returns the learning rate of a step, as model_fn computed it.\"\"\"\n"
             f"{self._indented(map(self._with_step, parts.rate_statements))}"
             f"    return {code(self._with_step(parts.rate.value))}\n",
-            f"def make_optimizer(learning_rate, params):\n"
+            f"def make_optimizer({', '.join(OPTIMIZER_PARAMETERS)}):\n"
             f"    \"\"\"Returns the {kind} optimizer of the dense variables.\"\"\"\n"
             f"{self._indented(parts.optimizer_statements)}    return {made}\n", *others]
 
@@ -391,11 +400,13 @@ def _callables(module: cst.Module, names: NameTable) -> Callables:
     return {words: next(iter(one)) for words, one in found.items() if len(one) == 1}
 
 
-def _computed_twice(config: Mapping[str, cst.BaseExpression]) -> list[Problem]:
+def _computed_twice(config: Mapping[str, cst.BaseExpression],
+                    module: cst.Module) -> list[Problem]:
+    calls = unused_configs.HarmlessCalls(module)
     return [Problem(config[name], "TEE404", f"`{name}={text_of(config[name])[:60]}` of RunConfig "
                     "is computed for Trainer again: assign it to a variable above")
             for name in OF_TRAINER if name in config
-            and not unused_configs.has_no_effect(config[name])]
+            and not calls.are_all_of(config[name])]
 
 
 def _by_name(call: cst.Call, order: tuple[str, ...]) -> dict[str, cst.BaseExpression]:

@@ -138,8 +138,8 @@ class TrainOp:
     """A train_op, followed back from the spec that has it.
 
     Args:
-        lines: of the model_fn.
-        odd: variables that it binds in other ways than by assignments.
+        function: the model_fn.
+        lines: its lines.
         spec_line: the line with the spec.
         train_op, loss: of the spec.
         names: of the module.
@@ -153,10 +153,10 @@ class TrainOp:
         problems: what is not known in full.
     """
 
-    def __init__(self, lines: list[Line], odd: set[str], spec_line: Line,
+    def __init__(self, function: cst.FunctionDef, lines: list[Line], spec_line: Line,
                  train_op: cst.BaseExpression, loss: cst.BaseExpression | None,
                  names: NameTable) -> None:
-        self._odd = odd
+        self._function, self._odd = function, bound_otherwise(function)
         self._all, self._spec_line, self._loss, self._names = lines, spec_line, loss, names
         self._place = {line.node: index for index, line in enumerate(lines)}
         self.lines: list[cst.SimpleStatementLine] = []
@@ -344,12 +344,12 @@ class TrainOp:
                    call: cst.Call) -> None:
         line: Line | None = next((one for one in self._all if holds(one.node, call)), None)
         if isinstance(node, cst.Name):
-            name = node.value
+            applied = node
             found = self._only_definition(node, "the gradients")
             if not found:
                 return
             node, line = found
-            self._check_unchanged(name)
+            self._check_unchanged(applied, line)
         if isinstance(node, cst.Call) and isinstance(node.func, cst.Attribute) and (
                 node.func.attr.value == "compute_gradients"):
             if not node.func.value.deep_equals(optimizer):
@@ -373,17 +373,12 @@ class TrainOp:
                     self._problem(call, f"`{name}` makes or changes gradients: override "
                                   "Trainer.transform_gradients")
 
-    def _check_unchanged(self, name: str) -> None:
-        """Reports statements that may change a list of gradients in place."""
-        for line in self._all:
-            for call in matchers.findall(line.node, matchers.Call()):
-                if isinstance(call, cst.Call) and dotted(call.func)[:1] == (name,):
-                    self._problem(call, f"`{_short(call)}` may change the gradients")
-            for target in matchers.findall(line.node, matchers.AssignTarget()):
-                if isinstance(target, cst.AssignTarget) and isinstance(
-                        target.target, cst.Subscript) and matchers.findall(
-                            target.target, matchers.Name(name)):
-                    self._problem(line.node, "an element of the gradients is assigned")
+    def _check_unchanged(self, applied: cst.Name, definition: Line) -> None:
+        """Reports other uses of a list of gradients, which may change it in place."""
+        for node in matchers.findall(self._function.body, matchers.Name(applied.value)):
+            if node is not applied and not holds(definition.node, node):
+                self._problem(node, f"`{applied.value}`, the gradients, are used here too, which "
+                              "may change them: override Trainer.transform_gradients")
 
     def _step(self, node: cst.BaseExpression | None, call: cst.CSTNode) -> None:
         value = node

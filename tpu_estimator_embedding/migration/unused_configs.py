@@ -13,13 +13,18 @@ import libcst as cst
 from libcst import matchers
 
 from tpu_estimator_embedding.migration.bindings import dotted
+from tpu_estimator_embedding.migration.made_objects import bindings_in
 
 _MAKERS = ("RunConfig", "TPUConfig", "TPUClusterResolver", "EmbeddingConfigSpec", "TableConfig",
            "FeatureConfig")
 _PARAMETERS = "Parameters"  # end of the names of classes
-# What a configuration may call besides.
-_HARMLESS = ("dict", "list", "tuple", "range", "zip", "enumerate", "sorted", "int", "float", "len",
-             "str", "bool", "min", "max", "format", "join", "get", "ConfigProto", "GPUOptions")
+# What a configuration may call besides: builtins, methods of texts, and names of TensorFlow.
+_BUILTINS = ("dict", "list", "tuple", "range", "zip", "enumerate", "sorted", "int", "float", "len",
+             "str", "bool", "min", "max")
+_METHODS = ("format", "join")
+_OF_TENSORFLOW = ("ConfigProto", "GPUOptions")
+_READ_BY_GET = (("os", "environ"), ("params",))
+_LIBRARIES = ("tensorflow", "tpu_estimator_embedding")
 _FROM = matchers.SimpleStatementLine([matchers.ImportFrom()])
 
 
@@ -36,17 +41,19 @@ def without_unused(module: cst.Module, elsewhere: Set[str] = frozenset(),
         elsewhere: names that other modules read of it, as `read_by` returns them.
         moved: arguments of its RunConfig that stand elsewhere from now on.
     """
+    calls = HarmlessCalls(module)
     while True:
         counts = _counts(module)
         counts.update(counts if "*" in elsewhere else elsewhere)
-        unused = [line for line in module.body if _is_unused_assignment(line, counts, moved)]
+        unused = [line for line in module.body
+                  if _is_unused_assignment(line, counts, moved, calls)]
         for function in _all(module, matchers.FunctionDef()):
             inside = _counts(function)
             unused += [line for line in _all(function, matchers.SimpleStatementLine())
-                       if _is_unused_assignment(line, inside, moved)]
+                       if _is_unused_assignment(line, inside, moved, calls)]
         unused += [statement for statement in module.body
                    if isinstance(statement, cst.FunctionDef) and not statement.decorators
-                   and counts[statement.name.value] == 1
+                   and counts[statement.name.value] == 1 and calls.are_all_of(statement.params)
                    and any(name.value == "EmbeddingConfigSpec"
                            for name in _all(statement, matchers.Name()))]
         if not unused:
@@ -126,8 +133,8 @@ def _counts(node: cst.CSTNode) -> collections.Counter[str]:
     return collections.Counter(name.value for name in _all(node, matchers.Name()))
 
 
-def _is_unused_assignment(line: Any, counts: collections.Counter[str],
-                          moved: Collection[str]) -> bool:
+def _is_unused_assignment(line: Any, counts: collections.Counter[str], moved: Collection[str],
+                          calls: HarmlessCalls) -> bool:
     if not isinstance(line, cst.SimpleStatementLine) or len(line.body) != 1:
         return False
     assign = line.body[0]
@@ -135,25 +142,57 @@ def _is_unused_assignment(line: Any, counts: collections.Counter[str],
         return False
     target, value = assign.targets[0].target, assign.value
     return (len(assign.targets) == 1 and isinstance(target, cst.Name)
-            and counts[target.value] == 1 and _is_configuration(value, moved))
+            and counts[target.value] == 1 and _is_configuration(value, moved, calls))
 
 
-def _is_configuration(value: cst.BaseExpression, moved: Collection[str]) -> bool:
+def _is_configuration(value: cst.BaseExpression, moved: Collection[str],
+                      calls: HarmlessCalls) -> bool:
     """Whether an expression makes configurations, and does nothing else."""
     if isinstance(value, cst.Call) and _last_word(value) == "RunConfig":
         value = value.with_changes(args=[one for one in value.args if not (
             one.keyword and one.keyword.value in moved)])
-    return any(map(_makes, _calls_now(value))) and has_no_effect(value)
+    return any(map(calls.make_configurations, _calls_now(value))) and calls.are_all_of(value)
 
 
-def has_no_effect(value: cst.BaseExpression) -> bool:
-    """Whether an expression calls only what is known to have no effect."""
-    return all(_makes(call) or (name := _last_word(call)) in _HARMLESS or name.endswith(
-        "_initializer") for call in _calls_now(value))
+class HarmlessCalls:
+    """The calls in a module that have no effect besides their result.
 
+    Args:
+        module: the module. A name means TensorFlow's, or a builtin, only if no other is bound.
+    """
 
-def _makes(call: cst.Call) -> bool:
-    return (name := _last_word(call)) in _MAKERS or name.endswith(_PARAMETERS)
+    def __init__(self, module: cst.Module) -> None:
+        self._bound = {name for name, _, _ in bindings_in(module)}
+        self._libraries: set[str] = set()  # names that libraries give
+        for line in _all(module, matchers.Import() | matchers.ImportFrom()):
+            for alias in () if isinstance(line.names, cst.ImportStar) else line.names:
+                source = dotted(line.module if isinstance(line, cst.ImportFrom) else alias.name)
+                if source[:1] in [(name,) for name in _LIBRARIES] and not getattr(
+                        line, "relative", ()):
+                    self._libraries.add(
+                        dotted(alias.asname.name if alias.asname else alias.name)[0])
+
+    def are_all_of(self, value: cst.CSTNode) -> bool:
+        """Whether all calls of an expression are such calls."""
+        return not matchers.findall(value, matchers.NamedExpr()) and all(
+            map(self._has, _calls_now(value)))
+
+    def make_configurations(self, call: cst.Call) -> bool:
+        """Whether a call makes a configuration of the Estimator or of its tables."""
+        name = _last_word(call)
+        return self._is_of_library(call) and (name in _MAKERS or name.endswith(_PARAMETERS))
+
+    def _has(self, call: cst.Call) -> bool:
+        name = _last_word(call)
+        if isinstance(call.func, cst.Name) and name in _BUILTINS:
+            return name not in self._bound
+        if self._is_of_library(call):
+            return self.make_configurations(call) or name in _OF_TENSORFLOW or name.endswith(
+                "_initializer")
+        return name in _METHODS or name == "get" and dotted(call.func)[:-1] in _READ_BY_GET
+
+    def _is_of_library(self, call: cst.Call) -> bool:
+        return dotted(call.func)[:1] in [(name,) for name in self._libraries]
 
 
 def _last_word(call: cst.Call) -> str:
@@ -162,7 +201,7 @@ def _last_word(call: cst.Call) -> str:
     return (dotted(call.func) or ("",))[-1]
 
 
-def _calls_now(value: cst.BaseExpression) -> list[cst.Call]:
+def _calls_now(value: cst.CSTNode) -> list[cst.Call]:
     """Returns the calls of an expression without those of functions in it."""
     later = {call for function in _all(value, matchers.Lambda())
              for call in _all(function, matchers.Call())}

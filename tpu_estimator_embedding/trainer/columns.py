@@ -50,7 +50,24 @@ def ids_and_weights(features: Mapping[str, Any], feature_config: Mapping[str, An
                  for name in ids} if keys else None
 
 
-def sequence_lengths(ids: Mapping[str, Any], feature_config: Mapping[str, Any]) -> dict[str, Any]:
+def features_of_model(features: Mapping[str, Any], ids: Mapping[str, Any],
+                      activations: Mapping[str, Any], feature_config: Mapping[str, Any],
+                      embedding_config: Any) -> dict[str, Any]:
+    """Returns what the forward pass receives, in the order in which a model_fn received it.
+
+    First the features without a table, except for weights, then lengths of sequences, then
+    activations by table and feature: a model may concatenate all values.
+    """
+    taken = {*ids, *(embedding_config.WEIGHT_KEYS[name] for name in ids
+                     if name in embedding_config.WEIGHT_KEYS)}
+    order = sorted(ids, key=lambda name: (feature_config[name].table.name, name))
+    return {**{name: value for name, value in features.items() if name not in taken},
+            **_sequence_lengths({name: ids[name] for name in order}, feature_config),
+            **{name: activations[name] for name in order}}
+
+
+def _sequence_lengths(ids: Mapping[str, Any],
+                      feature_config: Mapping[str, Any]) -> dict[str, Any]:
     """Returns the lengths of sequences, at most max_sequence_length."""
     lengths = {}
     for name, value in ids.items():

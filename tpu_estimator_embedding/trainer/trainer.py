@@ -352,9 +352,10 @@ class Trainer:
 
     def _forward(self, features: Any, labels: Any, mode: str, ids: Mapping[str, Any],
                  activations: Mapping[str, Any]) -> Outputs:
-        lengths = columns.sequence_lengths(ids, self.feature_config)
+        given = columns.features_of_model(features, ids, activations, self.feature_config,
+                                          self.embedding_config)
         # The model_fn may change them in place, which a tf.function refuses for its arguments.
-        features, labels = own_containers(({**features, **lengths, **activations}, labels))
+        features, labels = own_containers((given, labels))
         is_without = mode == ModeKeys.PREDICT or isinstance(labels, tuple) and not labels
         return self.forward(features, None if is_without else labels, mode,
                             copy.deepcopy(self.params), self.global_step)
