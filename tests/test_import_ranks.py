@@ -24,9 +24,18 @@ ORDER = (
 # Front doors, side by side: none is built on another.
 FRONT_DOORS = {"mid_level", "low_level", "estimator"}
 
-# Within a part: a folder imports only folders before it, and none of the part's own modules, which
-# import all of them.
-FOLDERS = {"estimator": ("replicas", "cluster", "hooks", "input", "step")}
+# Within a part that has folders: each group of folders and modules imports only what stands before
+# it. OTHERS are the part's modules that are not listed, and its name itself.
+OTHERS = "*"
+WITHIN = {
+    "compat": ({OTHERS}, {"modules", "contrib", "stubs"}),
+    "engine": ({"enqueue_data", "placement"}, {"variables"}, {"measures"}, {"step"},
+               {"checked_ids"}, {"native", "tf_ops"}, {"step_ids"}, {OTHERS}),
+    "estimator": ({"replicas"}, {"cluster"}, {"hooks"}, {"input"}, {"step"}, {OTHERS}),
+    "mid_level": ({"config"}, {"input"}, {"execution"}, {"sparse_core"}, {"serving"},
+                  {"keras_layers", OTHERS}),
+    "migration": ({"verify"}, {OTHERS}),
+}
 
 # The backends of the engine, and the one module that chooses between them.
 BACKENDS = ("engine.native", "engine.tf_ops")
@@ -61,6 +70,25 @@ def imports(path: pathlib.Path) -> Iterator[tuple[str, int]]:
                 yield name.removeprefix(PACKAGE).removeprefix("."), node.lineno
 
 
+def imported_modules() -> dict[str, set[str]]:
+    """Every module of this package, and those that it imports, not only for its annotations."""
+    known = {dotted(path) for path in modules()}
+
+    def module_of(name: str) -> str:
+        return name if name in known or not name else module_of(name.rpartition(".")[0])
+
+    return {dotted(path): {module_of(name) for name, line in imports(path)
+                           if line not in lines_for_annotations(path)} - {"", dotted(path)}
+            for path in modules()}
+
+
+def lines_for_annotations(path: pathlib.Path) -> set[int]:
+    """The lines that only type checkers execute."""
+    return {line for node in ast.walk(ast.parse(path.read_text(encoding="utf-8")))
+            if isinstance(node, ast.If) and ast.unparse(node.test) == "TYPE_CHECKING"
+            for line in range(node.lineno, node.end_lineno + 1)}
+
+
 def part_of(module: str) -> str:
     """The part that a module, or a name in the package itself, belongs to."""
     first = module.split(".")[0]
@@ -74,12 +102,13 @@ def backend_of(module: str) -> str | None:
                  if f"{module}.".startswith(f"{backend}.")), None)
 
 
-def folder_rank(module: str) -> int:
-    """The place of a module's folder within its part; that of a part without an order is 0."""
+def rank_within(module: str) -> int:
+    """The place of a module within its part; in a part without folders it is 0."""
     part, _, inner = module.partition(".")
-    folders = FOLDERS.get(part, ())
-    folder = inner.split(".")[0]
-    return folders.index(folder) if folder in folders else len(folders)
+    groups = WITHIN.get(part, ({OTHERS},))
+    listed = set().union(*groups)
+    name = inner.split(".")[0] if inner.split(".")[0] in listed else OTHERS
+    return next(rank for rank, group in enumerate(groups) if name in group)
 
 
 def is_allowed(importer: str, imported: str) -> bool:
@@ -88,7 +117,7 @@ def is_allowed(importer: str, imported: str) -> bool:
         return False
     above, below = part_of(imported), part_of(importer)
     if above == below:
-        return folder_rank(importer) >= folder_rank(imported)
+        return rank_within(importer) >= rank_within(imported)
     if above == "" and imported:  # a public name, which may load any part
         return below in PROGRAMS or imported == "__version__"
     return ORDER.index(above) < ORDER.index(below) and not {above, below} <= FRONT_DOORS
@@ -99,10 +128,22 @@ def test_every_part_has_a_rank():
     assert parts <= set(ORDER), f"no rank: {sorted(parts - set(ORDER))}"
 
 
-def test_every_folder_of_an_ordered_part_has_a_rank():
-    for part, folders in FOLDERS.items():
-        found = {path.parent.name for path in (ROOT / part).glob("*/__init__.py")}
-        assert found == set(folders)
+def test_every_folder_within_a_part_has_a_rank():
+    folders = {part: {path.parent.name for path in (ROOT / part).glob("*/__init__.py")}
+               for part in ORDER if part}
+    assert WITHIN.keys() == {part for part in folders if folders[part]}
+    for part, groups in WITHIN.items():
+        assert folders[part] <= set().union(*groups)
+        for name in set().union(*groups) - folders[part] - {OTHERS}:
+            assert (ROOT / part / f"{name}.py").exists(), f"{part}.{name} is no more"
+
+
+def test_no_modules_import_each_other():
+    waiting = imported_modules()
+    while ready := [module for module, needed in waiting.items() if not needed & waiting.keys()]:
+        for module in ready:
+            del waiting[module]
+    assert not waiting, f"circles, or what needs them: {waiting}"
 
 
 def test_modules_import_only_what_stands_before_them():
@@ -133,7 +174,8 @@ def test_start_is_light(module):
     ("low_level.tpu_embedding", "mid_level.tpu_embedding", False),
     ("compat.stubs.tpu_embedding", "mid_level.tpu_embedding", True),
     ("compat.modules.tpu_embedding", "estimator.tpu_estimator", False),
-    ("compat.upstream", "compat.modules", True),
+    ("compat.upstream", "compat.restored_modules", True),
+    ("compat.restored_modules", "compat.modules.tpu_embedding", False),
     ("compat.upstream", "runtime.install", False),
     ("estimator.step.engine_step", "estimator.input.step_input", True),
     ("estimator.input.feeding", "estimator.step.engine_step", False),
@@ -148,6 +190,11 @@ def test_start_is_light(module):
     ("engine.native.exchanged_ids", "engine.native.prepared_ids", True),
     ("engine.partitioned_embedding", "engine.native.prepared_ids", False),
     ("engine.native.prepared_ids", "engine.tf_ops.sharded_ids", False),
+    ("engine.native.prepared_ids", "engine.step.StepIds", True),
+    ("engine.native.prepared_ids", "engine.partitioned_embedding", False),
+    ("engine.variables", "engine.step", False),
+    ("mid_level.execution.servers", "mid_level.tpu_embedding", False),
+    ("migration.verify.plan_values", "migration.plan_comparison", False),
     ("low_level.core_queue", "engine.tf_ops.sharded_ids.prepare_ids", False),
     ("mid_level.execution.engine_batches", "engine.native", False),
     ("mid_level.execution.engine_batches", "engine.step_ids", True),

@@ -7,9 +7,9 @@ removed exist only during the import.
 
 # ruff: noqa: E402  (what makes it importable comes before the imports)
 
-from tpu_estimator_embedding.compat import modules
+from tpu_estimator_embedding.compat import restored_modules
 
-modules.import_estimator()
+restored_modules.import_estimator()
 
 from tensorflow_estimator.python.estimator import estimator, model_fn
 from tensorflow_estimator.python.estimator.tpu import tpu_config, tpu_context, tpu_estimator

@@ -4,20 +4,17 @@
 import contextlib
 import dataclasses
 import sys
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from types import ModuleType
 from typing import Any
-
-import tensorflow as tf
 
 from tpu_estimator_embedding.compat import patch
 from tpu_estimator_embedding.mid_level.config.structure import named_tables
 from tpu_estimator_embedding.mid_level.config.to_plan import to_plan
 from tpu_estimator_embedding.migration.captured_config import CapturedConfig
+from tpu_estimator_embedding.migration.verify.plan_values import values_at_steps
 from tpu_estimator_embedding.plan.embedding_plan import EmbeddingPlan
 from tpu_estimator_embedding.runtime import tf1
-
-_STEPS = (0, 1, 7, 100, 1000, 12345)  # at which learning rates are compared
 
 
 def differences(captured: CapturedConfig, text: str) -> list[str]:
@@ -122,16 +119,6 @@ def _rates(source: EmbeddingPlan | ModuleType, table: str) -> list[float]:
 
 def _multiples(multiplier: Any) -> list[float]:
     return values_at_steps(multiplier) if multiplier is not None else []
-
-
-def values_at_steps(function: Callable[[Any], Any]) -> list[float]:
-    """Evaluates a function of the step in graphs: the program may have switched V2 off."""
-    values = []
-    for step in _STEPS:
-        with tf.Graph().as_default(), tf.compat.v1.Session() as session:
-            value = function(tf.constant(step, tf.int64))
-            values.append(float(session.run(value) if tf.is_tensor(value) else value))
-    return values
 
 
 def _is_same_initializer(old: Any, new: Any) -> bool:

@@ -46,3 +46,22 @@ def assert_that(holds: Tensor, sentence: str, *values: Tensor,
     # The raw op, because tf.debugging.Assert wraps every message in a separate cond.
     operation = tf.raw_ops.Assert(condition=holds, data=[message])
     return [] if operation is None else [operation]
+
+
+def require(holds: Tensor, sentence: str, error: type[Exception]) -> list[tf.Operation]:
+    """Requires a scalar boolean.
+
+    Args:
+        holds: scalar bool.
+        sentence: the message if `holds` is false.
+        error: the exception to raise in eager execution. In a graph, the op fails with
+            tf.errors.InvalidArgumentError.
+
+    Returns:
+        The ops to depend on; an empty list in eager execution.
+    """
+    if not tf.executing_eagerly():
+        return assert_that(holds, sentence)
+    if not bool(holds):
+        raise error(sentence)
+    return []

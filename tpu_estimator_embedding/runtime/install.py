@@ -1,7 +1,7 @@
 # SPDX-License-Identifier: Apache-2.0
 """Installs this package under the names that programs use for Estimators, TPUs and embeddings."""
 
-from tpu_estimator_embedding.compat import legacy_keras, modules, patch
+from tpu_estimator_embedding.compat import legacy_keras, patch, restored_modules
 from tpu_estimator_embedding.compat.contrib import finder
 from tpu_estimator_embedding.compat.paused_collection import paused_collection
 from tpu_estimator_embedding.runtime import environment, former_names_table, noise, patch_tables
@@ -45,7 +45,7 @@ def _install() -> None:
     for finding in environment.requirements():
         if finding.advice and finding.is_needed:
             raise RuntimeError(finding.advice)
-    modules.restore()
+    restored_modules.restore()
     # Imports TensorFlow, so Keras 2 must be selected before.
     from tpu_estimator_embedding.compat.stubs import tpu_ops
     tpu_ops.install_stubs()

@@ -6,10 +6,10 @@ import json
 import pytest
 import tensorflow as tf
 
-from tpu_estimator_embedding.compat import modules
+from tpu_estimator_embedding.compat import restored_modules
 from tpu_estimator_embedding.compat.modules import estimator_training
 
-modules.restore()
+restored_modules.restore()
 
 from tensorflow.python.distribute.distribute_config import DistributeConfig  # noqa: E402
 from tensorflow_estimator.python.estimator import (  # noqa: E402

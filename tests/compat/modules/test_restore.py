@@ -7,11 +7,11 @@ import pytest
 import tensorflow as tf
 
 import tpu_estimator_embedding
-from tpu_estimator_embedding.compat import modules, patch, patch_table
+from tpu_estimator_embedding.compat import patch, patch_table, restored_modules
 from tpu_estimator_embedding.config import optimization_parameters, slot_variable_names
 from tpu_estimator_embedding.engine import enqueue_data
 
-modules.restore()
+restored_modules.restore()
 
 IS_TF_215 = tf.__version__.startswith("2.15.")
 
@@ -53,7 +53,7 @@ def test_exported_classes_are_the_same_everywhere(name):
 
 def test_restoring_again_changes_nothing():
     before = patch.originals()
-    modules.restore()
+    restored_modules.restore()
     assert patch.originals() == before
 
 

@@ -15,7 +15,7 @@ from typing import Any, NamedTuple, Protocol
 import tensorflow as tf
 
 from tpu_estimator_embedding.engine.step import StepIds
-from tpu_estimator_embedding.mid_level.runtime_checks import require
+from tpu_estimator_embedding.ops.assertion import require
 from tpu_estimator_embedding.ops.nests import tensors_of, with_tensors
 from tpu_estimator_embedding.types import Tensor
 

@@ -14,7 +14,7 @@ from tpu_estimator_embedding import checks
 from tpu_estimator_embedding.engine.enqueue_data import AnyEnqueueData, EnqueueData, to_enqueue_data
 from tpu_estimator_embedding.mid_level.input.output_shapes import OutputShape
 from tpu_estimator_embedding.mid_level.input.row_layout import RowLayout
-from tpu_estimator_embedding.mid_level.runtime_checks import require
+from tpu_estimator_embedding.ops.assertion import require
 from tpu_estimator_embedding.ops.sparse_ids import row_major
 from tpu_estimator_embedding.types import Tensor
 

@@ -44,8 +44,8 @@ from tpu_estimator_embedding.mid_level.execution.table_variables import (
     outside_strategies,
 )
 from tpu_estimator_embedding.mid_level.keras_layers.layer_input import LayerInput, read_input
-from tpu_estimator_embedding.mid_level.runtime_checks import require
 from tpu_estimator_embedding.multipliers.table_multipliers import Multipliers
+from tpu_estimator_embedding.ops.assertion import require
 from tpu_estimator_embedding.ops.gradient_tap import tap_gradients
 from tpu_estimator_embedding.plan.embedding_plan import EmbeddingPlan
 from tpu_estimator_embedding.types import Tensor

@@ -15,7 +15,6 @@ from tpu_estimator_embedding.engine.step import EnqueueDatas
 from tpu_estimator_embedding.mid_level.config.sparse_core_embedding_config import (
     SparseCoreEmbeddingConfig,
 )
-from tpu_estimator_embedding.mid_level.runtime_checks import require
 from tpu_estimator_embedding.mid_level.sparse_core.partitioned_csr import (
     CsrFormat,
     PartitionedCsrFormatTensor,
@@ -27,7 +26,7 @@ from tpu_estimator_embedding.mid_level.sparse_core.partitioned_csr import (
 )
 from tpu_estimator_embedding.mid_level.sparse_core.stack_ids import by_core, stack_ids
 from tpu_estimator_embedding.mid_level.sparse_core.to_stacks import FeaturePlace, Stacks
-from tpu_estimator_embedding.ops.assertion import assert_that
+from tpu_estimator_embedding.ops.assertion import assert_that, require
 from tpu_estimator_embedding.ops.ordering import when
 from tpu_estimator_embedding.ops.sparse_ids import row_major
 from tpu_estimator_embedding.types import Tensor

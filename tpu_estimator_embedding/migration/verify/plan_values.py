@@ -4,10 +4,12 @@
 import dataclasses
 import inspect
 import re
-from collections.abc import Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from typing import Any
 
 from tpu_estimator_embedding.plan.embedding_plan import EmbeddingPlan
+
+_STEPS = (0, 1, 7, 100, 1000, 12345)  # at which functions of the step are evaluated
 
 
 def plan_values(plan: EmbeddingPlan, *, evaluate: bool = True) -> dict[str, str]:
@@ -79,8 +81,16 @@ def _text(path: str, value: Any, *, evaluate: bool) -> str:
     if path.endswith(("learning_rate", "gradient_multiplier_fn")):
         if not evaluate:
             return "[a function of variables]"
-        # Only here, because it loads TensorFlow.
-        from tpu_estimator_embedding.migration.plan_comparison import values_at_steps
-
         return str(values_at_steps(value))
     return getattr(value, "__qualname__", type(value).__qualname__)
+
+
+def values_at_steps(function: Callable[[Any], Any]) -> list[float]:
+    """Evaluates a function of the step in graphs: the program may have switched V2 off."""
+    import tensorflow as tf  # only here, because captured plans are read without it
+    values = []
+    for step in _STEPS:
+        with tf.Graph().as_default(), tf.compat.v1.Session() as session:
+            value = function(tf.constant(step, tf.int64))
+            values.append(float(session.run(value) if tf.is_tensor(value) else value))
+    return values
