@@ -74,6 +74,11 @@ from tpu_estimator_embedding.estimator.step.captured_tensors import (
     leave_out_summaries_of_input,
 )
 from tpu_estimator_embedding.estimator.step.engine_step import EngineStep, build_step
+from tpu_estimator_embedding.estimator.step.step_update import (
+    OwnUpdate,
+    StepUpdate,
+    SynchronousUpdate,
+)
 from tpu_estimator_embedding.ops.nests import own_containers, tensors_of
 from tpu_estimator_embedding.plan.embedding_plan import EmbeddingPlan
 
@@ -330,16 +335,14 @@ class TPUEstimator(LoopingEstimator):
                   inputs.plan)
         graph = tf.compat.v1.get_default_graph()
         num_ops = len(graph.get_operations())
-        step = build_step(inputs.plan, inputs.step, model_fn, training=training,
+        step = build_step(inputs.plan, inputs.step, model_fn, self._updating(training),
+                          training=training,
                           from_columns=bool(self._spec and self._spec.feature_columns),
                           checkpoint_num_hosts=self._checkpoint_num_hosts,
-                          servers=self._cluster.servers if training else (),
-                          workers=self._workers if training else None,
-                          statistics=self._statistics,
-                          model_dir=self.model_dir if self._config.is_chief else None)
+                          servers=self._cluster.servers if training else ())
         if not inputs.is_export:
             check_input_is_given(num_ops, tensors_of(inputs.step))
-            self._warm_start(step)
+            self._use_step(step)
         num_ops = len(graph.get_operations())
         spec = to_estimator_spec(
             step.spec, mode, allow_estimator_spec=inputs.is_export or not self._eval_on_tpu)
@@ -355,6 +358,15 @@ class TPUEstimator(LoopingEstimator):
         with self._ctx.with_mode(mode) as ctx:
             return {"use_tpu": True, "batch_size": ctx.batch_size_for_model_fn,
                     "context": upstream.tpu_context.TPUContext(ctx, call_from_input_fn=False)}
+
+    def _updating(self, training: bool) -> StepUpdate:
+        if training and self._workers:
+            return SynchronousUpdate(self._workers, self._statistics)
+        return OwnUpdate(self._statistics, self.model_dir if self._config.is_chief else None)
+
+    def _use_step(self, step: EngineStep) -> None:
+        """Takes a step that this process will run. Tools that record steps extend this method."""
+        self._warm_start(step)
 
     def _warm_start(self, step: EngineStep) -> None:
         settings = self._all_warm_start_settings

@@ -122,7 +122,7 @@ def _run_to_model_fn(run: Any, set_up: ProgramSetup) -> tuple[Any, Mapping[str, 
 
     def run_watched(set_up: Any) -> None:
         set_up()
-        with replaced("__init__", construct), replaced("_warm_start", stop):
+        with replaced("__init__", construct), replaced("_use_step", stop):
             run(lambda: None)
 
     try:

@@ -2,19 +2,21 @@
 """One step of a model: look up, run the model_fn, capture gradients, update.
 
 The names of the tables are known only after the model_fn has used its columns, and the
-model_fn needs activations to use them. So the model is built on placeholders; then the
-tables are created under their names and looked up, and the lookups replace the placeholders.
+model_fn needs activations to use them. So the model is built on activations without values; then
+the tables are created under their names and looked up, and the lookups become these values.
+
+Where activations come from is the matter of a `StepLookup`, who updates that of a `StepUpdate`.
+Both are chosen once.
 """
 
 import contextlib
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from typing import Any, NamedTuple, cast
+from typing import Any, NamedTuple
 
 import tensorflow as tf
 from tensorflow.python.tpu import tpu_function
 from tensorflow.python.training import training_util
 
-from tpu_estimator_embedding import checks
 from tpu_estimator_embedding.checkpoint.savers import teach_savers
 from tpu_estimator_embedding.engine.partitioned_embedding import (
     PartitionedEmbedding,
@@ -23,19 +25,10 @@ from tpu_estimator_embedding.engine.partitioned_embedding import (
 from tpu_estimator_embedding.engine.stacked_activations import (
     Stacked,
     split_activations,
-    split_replicas,
     stack_gradients,
 )
-from tpu_estimator_embedding.engine.step import JoinableStepIds, StepIds, StepIdsOnServers
 from tpu_estimator_embedding.engine.variables import TableNames
-from tpu_estimator_embedding.estimator.cluster.synchronous_step import synchronize
-from tpu_estimator_embedding.estimator.cluster.tasks import Workers
-from tpu_estimator_embedding.estimator.hooks.embedding_statistics import (
-    EmbeddingStatisticsHook,
-    statistics_hooks,
-    summarize_always,
-    update_tables,
-)
+from tpu_estimator_embedding.estimator.hooks.embedding_statistics import summarize_always
 from tpu_estimator_embedding.estimator.input.step_input import StepInput
 from tpu_estimator_embedding.estimator.replicas import replicate_step as replicas
 from tpu_estimator_embedding.estimator.replicas.replicate_step import (
@@ -45,20 +38,21 @@ from tpu_estimator_embedding.estimator.replicas.replicate_step import (
 from tpu_estimator_embedding.estimator.step import joined_tables
 from tpu_estimator_embedding.estimator.step.gradient_capture import GradientCapture
 from tpu_estimator_embedding.estimator.step.lookahead import Lookahead
+from tpu_estimator_embedding.estimator.step.step_lookup import LookedUp, LookupInStep, StepLookup
+from tpu_estimator_embedding.estimator.step.step_update import (
+    BuiltUpdate,
+    StepUpdate,
+    TableGradients,
+)
 from tpu_estimator_embedding.estimator.step.table_names import (
     check_all_used,
     name_tables,
     recorded_scopes,
 )
-from tpu_estimator_embedding.ops.graph_rewrites import (
-    count_after,
-    late_tensor,
-    replace_uses,
-    set_late_tensor,
-)
+from tpu_estimator_embedding.ops.graph_rewrites import count_after
 from tpu_estimator_embedding.ops.nests import tensors_of
 from tpu_estimator_embedding.optimizers.frequency_estimator import FrequencyEstimator
-from tpu_estimator_embedding.plan.embedding_plan import EmbeddingPlan, TablePlan
+from tpu_estimator_embedding.plan.embedding_plan import EmbeddingPlan
 from tpu_estimator_embedding.types import Tensor
 
 
@@ -69,6 +63,7 @@ class EngineStep(NamedTuple):
         spec: the result of the model_fn; tensors for the host are those of all replicas.
         engine: the tables that the model_fn used.
         names: table name -> names of its variables.
+        activations: feature name -> its activations in the first replica.
         update: the op that applies the embedding gradients; None unless training.
         hooks: hooks that the session needs in addition.
         inputs: the activations, features and labels of the first replica.
@@ -77,31 +72,28 @@ class EngineStep(NamedTuple):
     spec: Any
     engine: PartitionedEmbedding
     names: Mapping[str, TableNames]
+    activations: Mapping[str, Tensor]
     update: tf.Operation | None
     hooks: tuple[tf.compat.v1.train.SessionRunHook, ...]
     inputs: tuple[Tensor, ...]
 
 
 def build_step(plan: EmbeddingPlan, prepared: StepInput, model_fn: Callable[[Any, Any], Any],
-               *, from_columns: bool, training: bool,
+               updating: StepUpdate, *, from_columns: bool, training: bool,
                checkpoint_num_hosts: int | None = None,
-               servers: Sequence[str] = (), workers: Workers | None = None,
-               statistics: Sequence[EmbeddingStatisticsHook] = (),
-               model_dir: str | None = None) -> EngineStep:
+               servers: Sequence[str] = ()) -> EngineStep:
     """Builds the graph of one step.
 
     Args:
         plan: the tables and features.
         prepared: the input of the step; that of the next step, when pipelined.
         model_fn: called with features and labels; returns an estimator spec.
+        updating: who updates; for training.
         from_columns: whether the tables are those of feature columns, named by the scope of
             their first use.
         training: whether to capture gradients and update the tables.
         checkpoint_num_hosts: as in `TableSlice`.
         servers: as in `create_variables`.
-        workers: those that update together; None where this process updates on its own.
-        statistics: hooks that measure updates; the model_fn may return more of them.
-        model_dir: the directory that these hooks write to; None if the chief writes for all.
 
     Raises:
         RuntimeError: if the model_fn leaves a column unused in training, or computes no
@@ -109,19 +101,12 @@ def build_step(plan: EmbeddingPlan, prepared: StepInput, model_fn: Callable[[Any
         ValueError: if several replicas train without a cross-replica sum.
     """
     step = tf.identity(tf.compat.v1.train.get_or_create_global_step())
-    lookahead = Lookahead(plan, prepared) if training and plan.pipelined else None
-    step_input = lookahead.step_input if lookahead else prepared
-    num_replicas = len(step_input.replicas)
-    first = (split_replicas(plan, lookahead.stacked, step_input.ids, num_replicas)[0] if lookahead
-             else {table.name: _placeholder(table) for table in plan.tables})
+    lookup = _choose_lookup(plan, prepared, training)
     capture = GradientCapture(plan) if training and plan.tables else None
-    spec, scopes = _call_model_fn(model_fn, plan, step_input, first, capture,
-                                  workers.size if workers else 1)
-    if capture:
-        capture.hide()
+    model = _call_model_fn(model_fn, plan, lookup, capture, updating.num_workers)
     if training:
         _read_before_counted(step)
-    names = name_tables(plan, scopes if from_columns else None)
+    names = name_tables(plan, model.scopes if from_columns else None)
     if training:
         check_all_used(plan, names)
     used = plan.restricted_to([feature.name for feature in plan.features
@@ -129,86 +114,71 @@ def build_step(plan: EmbeddingPlan, prepared: StepInput, model_fn: Callable[[Any
     teach_savers()
     engine = PartitionedEmbedding(plan, create_variables(used, names, checkpoint_num_hosts,
                                                          servers))
-    joins = not (lookahead or servers or workers) and num_replicas == 1
-    joined = _lookup_joined(engine, step_input.ids, first) if joins else None
-    with tf.device("/device:CPU:0"):
-        if joined:
-            stacked = joined_tables.columns(plan, joined.tensor, joined.tables)
-        else:
-            stacked = lookahead.stacked if lookahead else engine.lookup(step_input.ids)
-        looked_up = [joined.tensor] if joined else list(stacked.values())
-        by_replica = split_replicas(plan, stacked, step_input.ids, num_replicas)
-    if not lookahead:
-        _connect(first, by_replica[0])
+    looked_up = lookup.lookup(engine)
     gradients: Stacked = stack_gradients(plan, [capture.captured(
         _learning_without_gradients(plan))]) if capture else {}
     inputs = [tuple(tensors_of((dict(activations), replica))) for activations, replica in
-              zip([first, *by_replica[1:]], step_input.replicas, strict=True)]
-    spec, gradients = _replicate(spec, gradients, inputs, training)
-    if not capture:
-        if not workers or not training:
-            return EngineStep(spec, engine, names, None, (), inputs[0])
-        together = synchronize(workers, engine, None, None, spec.train_op, step)
-        return EngineStep(spec._replace(train_op=together.train_op), engine, names, None,
-                          (together.hook,), inputs[0])
-    with tf.device("/device:CPU:0"):
-        lookup = lookahead.lookup(engine, prepared) if lookahead else None
-        # A gradient may not depend on the activations, so the update waits for lookups.
-        with (tf.name_scope("embedding_update"),
-              tf.control_dependencies([lookup] if lookahead else looked_up)):
-            step_gradients = engine.step_gradients(gradients, step)
-            if joined:
-                step_gradients = step_gradients._replace(
-                    joined=joined_tables.find_joined_gradient(plan, joined, gradients))
-            measuring = [*statistics, *statistics_hooks(getattr(spec, "training_hooks", ()))]
-            if workers:
-                _check_measures_nothing(measuring)
-                together = synchronize(workers, engine, cast(StepIdsOnServers, step_input.ids),
-                                       step_gradients, spec.train_op, step)
-                spec, update = spec._replace(train_op=together.train_op), None
-            else:
-                update = update_tables(engine, step_input.ids, step_gradients, measuring,
-                                       model_dir)
-    summarize_always(engine, step_gradients, is_measured=bool(measuring) and model_dir is not None)
-    hooks = [lookahead.hook(prepared)] if lookahead else []
-    return EngineStep(spec, engine, names, update,
-                      (*hooks, together.hook) if workers else tuple(hooks), inputs[0])
+              zip(looked_up.replicas, lookup.step_input.replicas, strict=True)]
+    spec, gradients = _replicate(model.spec, gradients, inputs, training)
+    update = BuiltUpdate(spec, None)
+    if training:
+        update = _update(updating, engine, lookup.step_input, looked_up, gradients, spec, step)
+    return EngineStep(update.spec, engine, names, model.activations, update.op,
+                      (*looked_up.hooks, *update.hooks), inputs[0])
 
 
-def _lookup_joined(engine: PartitionedEmbedding, ids: StepIds, activations: Stacked
-                   ) -> joined_tables.Concatenation | None:
-    """Writes lookups directly into the model's concatenation of activations, if there is one."""
-    found = joined_tables.find_concatenation(engine.plan, activations) if (
-        joined_tables.may_join(engine.plan) and ids.can_join) else None
-    if found is None:
-        return None
-    with tf.device("/device:CPU:0"):
-        joined = engine.lookup_joined(cast(JoinableStepIds, ids), found.tables)
-    replace_uses(found.tensor, joined)
-    return found._replace(tensor=joined)
+def _choose_lookup(plan: EmbeddingPlan, prepared: StepInput, training: bool) -> StepLookup:
+    if training and plan.pipelined:
+        return Lookahead(plan, prepared)
+    if len(prepared.replicas) == 1 and joined_tables.may_join(plan) and prepared.ids.can_join:
+        return joined_tables.JoinedLookup(plan, prepared)
+    return LookupInStep(plan, prepared)
 
 
-def _check_measures_nothing(hooks: Sequence[EmbeddingStatisticsHook]) -> None:
-    checks.check(not hooks, "EmbeddingStatisticsHook", "left out where workers train "
-                 "synchronously", [type(hook).__name__ for hook in hooks],
-                 "Leave --statistics out, or train asynchronously.")
+class _Model(NamedTuple):
+    """What a call of model_fn made.
+
+    Attributes:
+        spec: its result.
+        activations: feature name -> the activations that it got.
+        scopes: see `recorded_scopes`.
+    """
+
+    spec: Any
+    activations: Mapping[str, Tensor]
+    scopes: Mapping[str, str]
 
 
-def _placeholder(table: TablePlan) -> Tensor:
-    return late_tensor(tf.TensorSpec([None, table.dimension]), name="activations")
-
-
-def _call_model_fn(model_fn: Callable[[Any, Any], Any], plan: EmbeddingPlan,
-                   step_input: StepInput, stacked: Stacked, capture: GradientCapture | None,
-                   num_workers: int) -> tuple[Any, Mapping[str, str]]:
-    features, labels, batch_size = step_input.replicas[0]
+def _call_model_fn(model_fn: Callable[[Any, Any], Any], plan: EmbeddingPlan, lookup: StepLookup,
+                   capture: GradientCapture | None, num_workers: int) -> _Model:
+    replicas = lookup.step_input.replicas
+    features, labels, batch_size = replicas[0]
+    activations: dict[str, Tensor] = {}
     if plan.features:
-        activations = split_activations(plan, stacked, batch_size)
+        activations = split_activations(plan, lookup.first, batch_size)
         features = {**features, **(capture.tie(activations) if capture else activations)}
-    num_replicas = len(step_input.replicas) * num_workers
-    with (recorded_scopes() as scopes, tpu_function.tpu_shard_context(num_replicas),
-          _resource_variables()):
-        return model_fn(features, labels), scopes
+    with (recorded_scopes() as scopes,
+          tpu_function.tpu_shard_context(len(replicas) * num_workers), _resource_variables()):
+        spec = model_fn(features, labels)
+    if capture:
+        capture.hide()
+    return _Model(spec, activations, scopes)
+
+
+def _update(updating: StepUpdate, engine: PartitionedEmbedding, step_input: StepInput,
+            looked_up: LookedUp, gradients: Stacked, spec: Any, step: Tensor) -> BuiltUpdate:
+    if not gradients:
+        return updating.build(engine, spec, step, None)
+    # A gradient may not depend on the activations, so the update waits for lookups.
+    with (tf.device("/device:CPU:0"), tf.name_scope("embedding_update"),
+          tf.control_dependencies(looked_up.before_update)):
+        step_gradients = engine.step_gradients(gradients, step)
+        if looked_up.joined:
+            step_gradients = step_gradients._replace(joined=joined_tables.find_joined_gradient(
+                engine.plan, looked_up.joined, gradients))
+        built = updating.build(engine, spec, step, TableGradients(step_input.ids, step_gradients))
+    summarize_always(engine, step_gradients, is_measured=built.is_measured)
+    return built
 
 
 @contextlib.contextmanager
@@ -241,11 +211,6 @@ def _read_before_counted(step: Tensor) -> None:
     reads = [op for op in consumers if op.type == "ReadVariableOp" and not op.control_inputs]
     reads += [step.op, training_util._get_or_create_global_step_read().op]
     count_after(reads)
-
-
-def _connect(placeholders: Stacked, activations: Stacked) -> None:
-    for name, values in activations.items():
-        set_late_tensor(placeholders[name], values)
 
 
 def _replicate(spec: Any, gradients: Stacked, inputs: Sequence[Sequence[Tensor]], training: bool

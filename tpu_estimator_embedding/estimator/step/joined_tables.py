@@ -7,27 +7,50 @@ a copy of all activations each. Nothing is lost where a model does otherwise.
 """
 
 from collections.abc import Mapping, Sequence
-from typing import Any, NamedTuple
+from typing import Any, cast
 
 import tensorflow as tf
 
-from tpu_estimator_embedding.engine.step import JoinedGradient
+from tpu_estimator_embedding.engine.partitioned_embedding import PartitionedEmbedding
+from tpu_estimator_embedding.engine.step import JoinableStepIds, JoinedGradient
+from tpu_estimator_embedding.estimator.input.step_input import StepInput
+from tpu_estimator_embedding.estimator.step.step_lookup import (
+    Concatenation,
+    LookedUp,
+    LookupInStep,
+    set_activations,
+)
+from tpu_estimator_embedding.ops.graph_rewrites import replace_uses
 from tpu_estimator_embedding.plan.embedding_plan import EmbeddingPlan, TablePlan
 from tpu_estimator_embedding.types import Tensor
 
 _AXES = (1, -1)
 
 
-class Concatenation(NamedTuple):
-    """A tensor that consists of the activations of all tables.
+class JoinedLookup:
+    """Looks up directly into the model's concatenation of activations, if there is one.
 
     Attributes:
-        tensor: `[batch, sum of dims]`.
-        tables: names of the tables, in the order of their columns.
+        step_input, first: see `StepLookup`.
     """
 
-    tensor: Tensor
-    tables: tuple[str, ...]
+    def __init__(self, plan: EmbeddingPlan, step_input: StepInput):
+        """Takes the tables and the input of a step of one replica, with `JoinableStepIds`."""
+        self._apart = LookupInStep(plan, step_input)
+        self.step_input, self.first = step_input, self._apart.first
+
+    def lookup(self, engine: PartitionedEmbedding) -> LookedUp:
+        """Looks up all tables, as one tensor if the model concatenates them."""
+        found = find_concatenation(engine.plan, self.first)
+        if found is None:
+            return self._apart.lookup(engine)
+        with tf.device("/device:CPU:0"):
+            tensor = engine.lookup_joined(cast(JoinableStepIds, self.step_input.ids), found.tables)
+        replace_uses(found.tensor, tensor)
+        with tf.device("/device:CPU:0"):
+            stacked = columns(engine.plan, tensor, found.tables)
+        set_activations(self.first, stacked)
+        return LookedUp([self.first], [tensor], found._replace(tensor=tensor))
 
 
 def may_join(plan: EmbeddingPlan) -> bool:

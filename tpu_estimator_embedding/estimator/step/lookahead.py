@@ -12,8 +12,10 @@ so tables are complete between steps.
 import tensorflow as tf
 
 from tpu_estimator_embedding.engine.partitioned_embedding import PartitionedEmbedding
+from tpu_estimator_embedding.engine.stacked_activations import split_replicas
 from tpu_estimator_embedding.engine.tensor_queue import TensorQueue
 from tpu_estimator_embedding.estimator.input.step_input import StepInput
+from tpu_estimator_embedding.estimator.step.step_lookup import LookedUp
 from tpu_estimator_embedding.plan.embedding_plan import EmbeddingPlan
 
 
@@ -24,24 +26,33 @@ class Lookahead:
     uses the step that is trained on next.
 
     Attributes:
-        step_input: the input of the step to compute now.
-        stacked: table name -> its activations `[num_rows, dim]`.
+        step_input, first: see `StepLookup`.
     """
 
-    def __init__(self, plan: EmbeddingPlan, step_input: StepInput):
-        """Creates variables for steps like `step_input`."""
+    def __init__(self, plan: EmbeddingPlan, next_input: StepInput):
+        """Creates a queue for steps like `next_input`."""
+        self._next_input = next_input
         stacked = {table.name: tf.compat.v1.placeholder(tf.float32, [None, table.dimension])
                    for table in plan.tables}
-        self._queue = TensorQueue((step_input, stacked), capacity=1)
+        self._queue = TensorQueue((next_input, stacked), capacity=1)
         taken = self._queue.dequeue()
         self._put_back = self._queue.enqueue(taken)
         with tf.control_dependencies([self._put_back]):
-            self.step_input, self.stacked = tf.nest.map_structure(
+            self.step_input, stacked = tf.nest.map_structure(
                 lambda leaf: tf.identity(leaf) if tf.is_tensor(leaf) else leaf, taken,
                 expand_composites=True)
+        self._replicas = split_replicas(plan, stacked, self.step_input.ids,
+                                        len(next_input.replicas))
+        self.first = self._replicas[0]
 
-    def lookup(self, engine: PartitionedEmbedding, next_input: StepInput) -> tf.Operation:
-        """Returns the op that looks up the next step, if there is one, and keeps it."""
+    def lookup(self, engine: PartitionedEmbedding) -> LookedUp:
+        """Looks up the next step, if there is one, and keeps it."""
+        with tf.device("/device:CPU:0"):
+            return self._look_up_next(engine)
+
+    def _look_up_next(self, engine: PartitionedEmbedding) -> LookedUp:
+        next_input = self._next_input
+
         def keep() -> tf.Operation:
             return self._queue.enqueue((next_input, engine.lookup(next_input.ids)))
 
@@ -51,13 +62,11 @@ class Lookahead:
                 return keep()
 
         # Inside the branch: the marker of the end of the input cannot be looked up.
-        self._keep_first = tf.cond(next_input.exists, keep, tf.no_op)
+        keep_first = tf.cond(next_input.exists, keep, tf.no_op)
         with tf.control_dependencies([self._put_back]):
-            return tf.cond(next_input.exists, replace, tf.no_op)
-
-    def hook(self, next_input: StepInput) -> "LookaheadHook":
-        """Returns the hook that looks up the first step."""
-        return LookaheadHook(self._queue, self._keep_first, next_input)
+            kept = tf.cond(next_input.exists, replace, tf.no_op)
+        return LookedUp(self._replicas, [kept],
+                        hooks=(LookaheadHook(self._queue, keep_first, next_input),))
 
 
 class LookaheadHook(tf.compat.v1.train.SessionRunHook):

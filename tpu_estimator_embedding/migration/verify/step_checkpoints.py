@@ -9,7 +9,6 @@ from typing import Any
 
 import tensorflow as tf
 
-from tpu_estimator_embedding.estimator.step import engine_step
 from tpu_estimator_embedding.migration.verify import recording
 from tpu_estimator_embedding.migration.verify.recording import INITIAL, step_name
 from tpu_estimator_embedding.runtime.estimator_methods import replaced
@@ -32,26 +31,18 @@ class EngineValues:
 def collected() -> Iterator[EngineValues]:
     """Collects them from the first step that is built."""
     found = EngineValues()
-    split = engine_step.split_activations
 
-    def split_activations(*args: Any, **kwargs: Any) -> Any:
-        activations = split(*args, **kwargs)
-        found.activations = found.activations or dict(activations)
-        return activations
-
-    def warm_start(original: Any, estimator: Any, arguments: dict[str, Any]) -> None:
-        for table, names in arguments["step"].names.items():
+    def use_step(original: Any, estimator: Any, arguments: dict[str, Any]) -> None:
+        step = arguments["step"]
+        found.activations = found.activations or dict(step.activations)
+        for table, names in step.names.items():
             found.table_variables[table] = names.table
             found.table_variables.update(
                 {f"{table}/{slot}": name for slot, name in names.slots.items()})
         original(**arguments)
 
-    engine_step.split_activations = split_activations
-    try:
-        with replaced("_warm_start", warm_start):
-            yield found
-    finally:
-        engine_step.split_activations = split
+    with replaced("_use_step", use_step):
+        yield found
 
 
 class ModelVariables(tf.compat.v1.train.SessionRunHook):
