@@ -1,6 +1,7 @@
 # SPDX-License-Identifier: Apache-2.0
 """Checks of arguments, and the one sentence in which all of them complain."""
 
+import argparse
 from collections.abc import Collection
 from typing import Any
 
@@ -45,6 +46,17 @@ def check_positive_int(argument: str, value: Any, *, sentence: str = "") -> None
     """Raises ValueError unless `value` is an int of at least 1 (a bool is not)."""
     is_positive = isinstance(value, int) and not isinstance(value, bool) and value >= 1
     check(is_positive, argument, "an int of at least 1", value, sentence=sentence)
+
+
+def read_positive_int(text: str) -> int:
+    """Reads an int of at least 1 from an option of a command.
+
+    Raises:
+        argparse.ArgumentTypeError: the text is anything else.
+    """
+    if not text.isdecimal() or int(text) < 1:
+        raise argparse.ArgumentTypeError(f"must be an integer of at least 1, got {text!r}")
+    return int(text)
 
 
 def check_one_of(argument: str, allowed: Collection[Any], value: Any, fix: str = "", *,

@@ -109,6 +109,16 @@ def test_from_hosts_finds_tables_by_their_parts(tmp_path):
     assert [table.name for table in report.tables] == ["scope/words", "tags"]
 
 
+def test_tables_that_leave_out_one_in_parts_are_refused(tmp_path):
+    """Its rows would stay in the order of the hosts, as those of a variable."""
+    source = save_v1(tmp_path / "v1", variables(), 3, "mod")
+    with pytest.raises(ValueError, match=r"^`tables` must have all .* without \['words'\]"):
+        checkpoint.inspect(source, reading=checkpoint.Reading(from_hosts=3, tables=("tags",)))
+    both = checkpoint.inspect(source, reading=checkpoint.Reading(
+        from_hosts=3, tables=("tags", "words")))
+    assert [table.name for table in both.tables] == ["tags", "words"]
+
+
 @pytest.mark.parametrize("from_hosts", [2, 4])
 def test_other_number_of_hosts_than_the_parts_is_refused(from_hosts, tmp_path):
     source = save_v1(tmp_path / "v1", variables(), 3, "mod")

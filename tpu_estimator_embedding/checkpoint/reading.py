@@ -180,8 +180,14 @@ def find_tables(tensors: Tensors, layouts: Mapping[str, TableLayout],
             raise ValueError(f"`tables` must have all tables that the checkpoint records, got "
                              f"{sorted(chosen)} without {left_out}. Leave `tables` out, or add "
                              "them.")
+    if chosen is not None and (from_hosts or 1) > 1:
+        left_out = sorted(_guessed(tensors, from_hosts or 1, only_in_parts=True) - set(chosen))
+        if left_out:
+            raise ValueError(f"`tables` must have all tables that {from_hosts} hosts saved, got "
+                             f"{sorted(chosen)} without {left_out}, whose rows would keep the "
+                             "order of the hosts. Add them.")
     names = _chosen(tensors, chosen) if chosen is not None else (
-        _recorded(tensors, layouts) if layouts else _guessed(tensors, from_hosts or 1))
+        _recorded(tensors, layouts) if layouts else sorted(_guessed(tensors, from_hosts or 1)))
     if from_hosts is not None and not names:
         raise ValueError("No table was found by its name. Pass the keys of the tables as `tables`, "
                          "--tables KEY,... on the command line.")
@@ -226,14 +232,18 @@ def _recorded(tensors: Tensors, layouts: Mapping[str, TableLayout]) -> list[str]
     return sorted(set(layouts) - slots)
 
 
-def _guessed(tensors: Tensors, from_hosts: int) -> list[str]:
+def _guessed(tensors: Tensors, from_hosts: int, *, only_in_parts: bool = False) -> set[str]:
+    """Returns the keys of tables by their names and parts, or by names of those with parts."""
     shaped = {key for key, tensor in tensors.items() if _is_table_shaped(tensor)}
     in_parts = {key for key in shaped if from_hosts > 1 and tensors[key].row_starts == part_starts(
         TableLayout("mod", from_hosts, tensors[key].shape[0]))[:-1]}
     slots = {key for name in shaped for key in slots_of(name, shaped)[1].values()}
-    return sorted(key for key in shaped - slots if (
-        "/" not in key or key in in_parts or key.split("/")[-1].startswith("embedding_weights")
-        or any(f"{key}/{suffix}" in shaped for suffix in _OWN_SUFFIXES)))
+    named = {key for key in shaped - slots if (
+        "/" not in key or key.split("/")[-1].startswith("embedding_weights")
+        or any(f"{key}/{suffix}" in shaped for suffix in _OWN_SUFFIXES))}
+    if only_in_parts:
+        return {key for key in named & in_parts if len(tensors[key].row_starts) > 1}
+    return named | (in_parts - slots)
 
 
 def _can_have_parts(tensor: StoredTensor, layout: TableLayout) -> bool:

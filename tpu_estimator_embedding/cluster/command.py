@@ -4,6 +4,7 @@
 import argparse
 import sys
 
+from tpu_estimator_embedding import checks
 from tpu_estimator_embedding.cluster.supervisor import supervise
 from tpu_estimator_embedding.cluster.task import new_tasks, run_command
 
@@ -28,7 +29,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     parser.epilog = EXAMPLES
     parser.add_argument("--workers", type=_count, default=1, metavar="N",
                         help="workers besides the chief, which trains too; default 1")
-    parser.add_argument("--ps", type=_positive, default=1, metavar="N",
+    parser.add_argument("--ps", type=checks.read_positive_int, default=1, metavar="N",
                         help="parameter servers, each with a part of every table; default 1")
     parser.add_argument("--evaluator", action="store_true",
                         help="a task evaluates every checkpoint, as train_and_evaluate does")
@@ -57,11 +58,4 @@ def _count(text: str) -> int:
     count = int(text)
     if count < 0:
         raise argparse.ArgumentTypeError(f"must be 0 or more, got {text}")
-    return count
-
-
-def _positive(text: str) -> int:
-    count = int(text)
-    if count < 1:
-        raise argparse.ArgumentTypeError(f"must be 1 or more, got {text}")
     return count

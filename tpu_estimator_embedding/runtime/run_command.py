@@ -5,6 +5,7 @@ import argparse
 import os
 import sys
 
+from tpu_estimator_embedding import checks
 from tpu_estimator_embedding.estimator.cluster import cluster_config
 from tpu_estimator_embedding.estimator.hooks import steps_per_run
 from tpu_estimator_embedding.runtime import program_runner
@@ -35,10 +36,10 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("--tf1", action="store_true",
                         help="`import tensorflow` provides the TensorFlow 1.x API, for programs "
                         "that use tf.Session or tf.train.AdamOptimizer without compat.v1")
-    parser.add_argument("--cores", type=_positive, metavar="N",
+    parser.add_argument("--cores", type=checks.read_positive_int, metavar="N",
                         help="this machine stands in for a TPU with N cores: programs that leave "
                         "num_shards unset get N replicas")
-    parser.add_argument("--steps-per-run", type=_positive, metavar="N",
+    parser.add_argument("--steps-per-run", type=checks.read_positive_int, metavar="N",
                         help="run hooks at least every N steps: a session run has at most N "
                         "steps, regardless of iterations_per_loop")
     level = parser.add_mutually_exclusive_group()
@@ -49,7 +50,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     level.add_argument("--verbose", dest="level", action="store_const", const="verbose",
                        help="log all messages of TensorFlow from INFO on, also those that it "
                        "writes while it is loaded, and all deprecations")
-    parser.add_argument("--checkpoint-num-hosts", type=_positive, metavar="N",
+    parser.add_argument("--checkpoint-num-hosts", type=checks.read_positive_int, metavar="N",
                         help="number of hosts that wrote the checkpoint to restore; needed with "
                         "partition_strategy='mod' if a TPU or version 0.1 wrote it")
     parser.add_argument("--statistics", type=_statistics, metavar="every=N",
@@ -95,9 +96,3 @@ def _statistics(text: str) -> str:
     except ValueError as error:
         raise argparse.ArgumentTypeError(str(error)) from error
     return text
-
-
-def _positive(text: str) -> int:
-    if not text.isdecimal() or int(text) < 1:
-        raise argparse.ArgumentTypeError(f"must be an integer of at least 1, got {text!r}")
-    return int(text)

@@ -1,6 +1,8 @@
 # SPDX-License-Identifier: Apache-2.0
 """Hooks of the user and of the model behave as under any Estimator."""
 
+import logging
+
 import numpy as np
 import pytest
 import tensorflow as tf
@@ -15,6 +17,7 @@ from tests.estimator.counting import (
     run_config,
 )
 from tests.estimator.hang import finish
+from tpu_estimator_embedding import TPUConfig
 
 v1 = tf.compat.v1
 
@@ -211,3 +214,12 @@ def test_loss_that_training_reports_is_that_of_its_batch(tmp_path):
     estimator = new_estimator(tmp_path)
     estimator.train(input_of([0] * 6), max_steps=100, hooks=[hook])
     np.testing.assert_array_equal(hook.values, [0.0, -4.0, -8.0])
+
+
+def test_short_loops_are_not_logged(tmp_path, caplog):
+    with caplog.at_level(logging.INFO, logger="tensorflow"):
+        estimator = new_estimator(tmp_path, model_fn_with(), config=run_config(
+            TPUConfig(iterations_per_loop=2)))
+        estimator.train(input_of(range(12)), max_steps=6)
+    assert "with the embedding engine" in caplog.text
+    assert "of a loop" not in caplog.text

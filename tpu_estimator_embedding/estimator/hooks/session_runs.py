@@ -24,7 +24,6 @@ from tensorflow.core.protobuf import config_pb2
 from tensorflow.python.client import session as client_session
 from tensorflow.python.ops import resources
 
-from tpu_estimator_embedding.compat import upstream
 from tpu_estimator_embedding.compat.upstream import parse_iterations_per_loop
 from tpu_estimator_embedding.estimator.hooks import steps_per_run
 from tpu_estimator_embedding.estimator.hooks.input_end import only_input_ends
@@ -174,6 +173,7 @@ class StepLoop(tf.compat.v1.train.SessionRunHook):
         self._every_n_steps = host_call_every_n_steps
         self._is_stopping = is_stopping
         self._run_step: Callable[[bool], bool] | None = None
+        self._noted_at = 0.0
         self._needs_number = length.steps != 1 or bool(
             host_calls and host_call_every_n_steps != 1)
 
@@ -224,16 +224,24 @@ class StepLoop(tf.compat.v1.train.SessionRunHook):
                           step: int) -> int:
         """Runs steps starting at `step`; returns the step left to run."""
         last = self._last_step(step)
-        stop_at = time.monotonic() + (self._length.seconds or float("inf"))
-        note = upstream.tpu_estimator.PeriodicLogger(_SECONDS_BETWEEN_NOTES)
+        self._noted_at = time.monotonic()
+        stop_at = self._noted_at + (self._length.seconds or float("inf"))
         while step < last and time.monotonic() < stop_at and not self._is_stopping():
             if not run_step(self._is_call_due(step)):
                 self._feed.wait_for_step(session)
             step += 1
             if self._coord.should_stop():  # and the input with it
                 raise tf.errors.OutOfRangeError(None, None, "The session was asked to stop.")
-            note.log("tpu_estimator_embedding: step %d of a loop up to %d", step, last + 1)
+            self._note(step, last + 1)
         return step
+
+    def _note(self, step: int, end: int) -> None:
+        """Logs a step, where hooks have not been called for a long time."""
+        now = time.monotonic()
+        if now - self._noted_at >= _SECONDS_BETWEEN_NOTES:
+            self._noted_at = now
+            tf.compat.v1.logging.info("tpu_estimator_embedding: step %d of a loop up to %d", step,
+                                      end)
 
     def _last_step(self, first: int) -> int:
         end = self._steps.end()
