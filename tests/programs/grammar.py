@@ -10,9 +10,9 @@ from tests.programs.models import add_dense_features, add_model
 from tests.programs.training import add_labels, add_outputs, add_train_op, add_training
 
 WAYS = ("reference", "pipelined", "split", "tiled", "loop", "kernels", "records", "hosts",
-        "imports", "tf2", "layers")
+        "imports", "cluster", "tf2", "layers")
 
-SLOW = ("tf2", "layers")  # ways that start processes
+SLOW = ("cluster", "tf2", "layers")  # ways that start processes
 
 
 class Program(NamedTuple):

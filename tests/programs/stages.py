@@ -15,7 +15,15 @@ import traceback
 from typing import Any
 
 from tests.programs.comparison import Outcome, differences
+from tests.programs.ways import begin_with, load_program, run_program
 
+# The call of a program that every task of a cluster needs, in the place of its own one.
+_IN_A_CLUSTER = ("    estimator.train(input_fn, max_steps=STEPS)\n", """\
+    tf.estimator.train_and_evaluate(
+        estimator, tf.estimator.TrainSpec(input_fn, max_steps=STEPS),
+        tf.estimator.EvalSpec(input_fn, steps=1))
+    return
+""")
 READY = "ready for the next job"
 
 
@@ -42,6 +50,23 @@ def training_loop(source: str, base: pathlib.Path, plain: Outcome) -> list[str]:
 def keras_layers(source: str, base: pathlib.Path, plain: Outcome) -> list[str]:
     """Verifies what `migrate --to layers` makes of a program."""
     return _verified(source, base, "layers")
+
+
+def cluster(source: str, base: pathlib.Path, plain: Outcome) -> list[str]:
+    """Compares a program with itself in a cluster of a chief and two parameter servers."""
+    text, directory = source.replace(*_IN_A_CLUSTER), base / "cluster"
+    assert text != source
+    path = base / "program_of_cluster.py"
+    path.write_text(text, encoding="utf-8")
+    begin_with(base / "plain", directory)
+    done = _command("cluster", "--workers", 0, "--ps", 2, "--restart", 0, path, directory)
+    if done.returncode != 0:
+        raise RuntimeError(done.stdout + done.stderr)
+    estimator = load_program(source).new_estimator(str(directory))
+    last = max(plain.states)
+    expected = plain.states[last]
+    states = {name: estimator.get_variable_value(name) for name in expected}
+    return differences(Outcome({last: states}, {}), Outcome({last: expected}, {}), losses=False)
 
 
 def _verified(source: str, base: pathlib.Path, stage: str) -> list[str]:
@@ -97,7 +122,6 @@ def _process() -> Process:
 
 def main() -> None:
     """Runs the jobs of the standard input."""
-    from tests.programs.ways import run_program
     for line in sys.stdin:
         path, directory = map(pathlib.Path, json.loads(line))
         try:

@@ -12,6 +12,7 @@ from tests.programs.comparison import Outcome, differences
 from tests.programs.reference import run_reference
 from tests.programs.stages import (
     ReportedError,
+    cluster,
     explicit_imports,
     keras_layers,
     training_loop,
@@ -123,4 +124,5 @@ def _hosts(source: str, base: pathlib.Path, plain: Outcome) -> list[str]:
 FINISHED = ("split", "kernels", "records", "hosts", "imports")  # compare evaluations too
 WAYS = {"reference": _reference, "pipelined": _pipelined, "split": _split, "tiled": _tiled,
         "loop": _loop, "kernels": _kernels, "records": _records, "hosts": _hosts,
-        "imports": explicit_imports, "tf2": training_loop, "layers": keras_layers}
+        "imports": explicit_imports, "cluster": cluster, "tf2": training_loop,
+        "layers": keras_layers}

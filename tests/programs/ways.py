@@ -119,7 +119,7 @@ def run_program(source: str, directory: pathlib.Path, *, kernels: str = "native"
         module.write_records(module.RECORDS)
     recorder = Recorder()
     if first:
-        _begin_with(first, directory)
+        begin_with(first, directory)
     with quiet(), _environment(KERNELS, kernels), _hosts(num_hosts), _without_graph_files():
         estimator = module.new_estimator(str(directory))
         _run_graphs_as_they_are(estimator)
@@ -193,7 +193,8 @@ def quiet() -> Iterator[None]:
         v1.logging.set_verbosity(before)
 
 
-def _begin_with(first: pathlib.Path, directory: pathlib.Path) -> None:
+def begin_with(first: pathlib.Path, directory: pathlib.Path) -> None:
+    """Makes a model directory whose training starts from the first checkpoint of another one."""
     directory.mkdir()
     for path in first.glob("model.ckpt-0.*"):
         shutil.copy(path, directory)
