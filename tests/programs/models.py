@@ -116,10 +116,12 @@ def _odd_scope(draft: Draft, width: int) -> list[str]:
     scope = draft.choose('tf.name_scope("odd/")', "tf.variable_scope(tf.get_variable_scope())",
                          'tf.variable_scope("outer/inner")', 'tf.name_scope("step")',
                          "tf.control_dependencies([net])")
-    variable = draft.choose(
+    variables = [
         f'tf.get_variable("scale", [{width}], initializer={draft.uniform()})',
-        f'tf.Variable(np.linspace(0.5, 1.0, {width}).astype(np.float32), name="scale")',
-        f'tf.get_variable("scale", initializer=tf.constant(0.75, shape=[{width}]))')
+        f'tf.Variable(np.linspace(0.5, 1.0, {width}).astype(np.float32), name="scale")']
+    if not scope.startswith("tf.control_dependencies"):  # on which the constant would depend
+        variables.append(f'tf.get_variable("scale", initializer=tf.constant(0.75, shape=[{width}]))')
+    variable = draft.choose(*variables)
     return [f"with {scope}:", f"    scale = {variable}", "net = net * scale"]
 
 
