@@ -149,6 +149,9 @@ def _add_feature(draft: Draft, feature: str, table: str, rows: int, combiner: st
 
 def use(draft: Draft, activation: str, length: str, kind: str) -> None:
     """Adds what the model makes of an activation."""
+    if kind == "sequence" and draft.maybe(4):
+        _use_recurrently(draft, activation, length)
+        return
     if kind == "sequence":
         pool = draft.choose(
             "tf.reduce_sum({0}, 1)", "tf.reduce_max({0}, 1)", "tf.layers.flatten({0})",
@@ -160,6 +163,16 @@ def use(draft: Draft, activation: str, length: str, kind: str) -> None:
     draft.parts.append(form.format(activation))
     if draft.maybe(5):  # used in both towers
         draft.parts.append(f"tf.square({activation})")
+
+
+def _use_recurrently(draft: Draft, activation: str, length: str) -> None:
+    name = f"rnn_{len(draft.before)}_{len(draft.parts)}"
+    cell = draft.choose("BasicRNNCell", "GRUCell")
+    draft.before += [
+        f'with tf.variable_scope("{name}", initializer={draft.uniform()}):',
+        f"    _, {name} = tf.nn.dynamic_rnn(tf.nn.rnn_cell.{cell}(2), {activation},",
+        f"        sequence_length=tf.cast({length}, tf.int32), dtype=tf.float32)"]
+    draft.parts.append(name)
 
 
 def _add_columns(draft: Draft) -> None:

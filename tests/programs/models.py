@@ -120,7 +120,8 @@ def _odd_scope(draft: Draft, width: int) -> list[str]:
         f'tf.get_variable("scale", [{width}], initializer={draft.uniform()})',
         f'tf.Variable(np.linspace(0.5, 1.0, {width}).astype(np.float32), name="scale")']
     if not scope.startswith("tf.control_dependencies"):  # on which the constant would depend
-        variables.append(f'tf.get_variable("scale", initializer=tf.constant(0.75, shape=[{width}]))')
+        variables.append(
+            f'tf.get_variable("scale", initializer=tf.constant(0.75, shape=[{width}]))')
     variable = draft.choose(*variables)
     return [f"with {scope}:", f"    scale = {variable}", "net = net * scale"]
 
@@ -243,7 +244,33 @@ def _keras(draft: Draft, width: int) -> list[str]:
             f"kernel_initializer={draft.uniform()}, name=\"keras\")(net)"]
 
 
-PIECES = (_partitioned, _reused, _odd_scope, _cond_on_step, _cond_on_data, _while_loop,
-          _while_with_variable, _function, _function_with_loop, _function_with_variable, _map,
-          _batch_norm, _moments, _synchronized_moments, _dropout, _noise, _slices,
-          _custom_gradient, _running_mean, _gradient_penalty, _scan, _array, _summary, _keras)
+def _template(draft: Draft, width: int) -> list[str]:
+    return ["def gated(values):",
+            f'    gate = tf.get_variable("gate", [{width}], initializer={draft.uniform()})',
+            "    return values * tf.sigmoid(gate)",
+            'template = tf.make_template("template", gated)',
+            "net = template(net) + template(tf.square(net))"]
+
+
+def _recomputed(draft: Draft, width: int) -> list[str]:
+    return ["@tf.recompute_grad", "def recomputed(values):",
+            "    return tf.tanh(values) * tf.sigmoid(values)", "net = recomputed(net)"]
+
+
+def _added_loss(draft: Draft, width: int) -> list[str]:
+    """A loss that counts only in programs that ask for all losses."""
+    return ["tf.losses.add_loss(0.1 * tf.reduce_mean(tf.square(net)))"]
+
+
+def _changed_params(draft: Draft, width: int) -> list[str]:
+    return draft.choose(
+        ['params["width"] = net.shape[1]', 'net = net * (0.25 * params["width"])'],
+        ['params.setdefault("scale", 0.75)', 'net = net * params.pop("scale")'],
+        ['params.pop("batch_size")'])
+
+
+PIECES = (_partitioned, _reused, _template, _odd_scope, _cond_on_step, _cond_on_data, _while_loop,
+          _while_with_variable, _function, _function_with_loop, _function_with_variable,
+          _recomputed, _map, _batch_norm, _moments, _synchronized_moments, _dropout, _noise,
+          _slices, _custom_gradient, _running_mean, _gradient_penalty, _scan, _array, _summary,
+          _keras, _added_loss, _changed_params)

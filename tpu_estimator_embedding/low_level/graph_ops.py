@@ -17,7 +17,7 @@ from tpu_estimator_embedding.engine.partitioned_embedding import PartitionedEmbe
 from tpu_estimator_embedding.engine.stacked_activations import split_activations, stack_gradients
 from tpu_estimator_embedding.low_level.core_queue import Batch, CoreQueue, Share
 from tpu_estimator_embedding.low_level.joint_update import JointUpdate
-from tpu_estimator_embedding.ops.gradient_tap import tap_graph_gradient
+from tpu_estimator_embedding.ops.gradient_tap import hide_from_searches, tap_graph_gradient
 from tpu_estimator_embedding.ops.graph_rewrites import late_tensor, set_late_tensor, wait_for
 from tpu_estimator_embedding.plan.embedding_plan import TablePlan
 from tpu_estimator_embedding.types import Tensor
@@ -60,8 +60,9 @@ class CapturedGradients:
         return self._gradients[next(self._takes) % len(self._gradients)]
 
     def _tie(self, core: int, feature: str, activation: Tensor, dummy: tf.Variable) -> Tensor:
-        return tap_graph_gradient(dummy, activation, lambda gradient: self._keep(
-            core, feature, gradient))
+        return tap_graph_gradient(
+            hide_from_searches(dummy), activation,
+            lambda gradient: self._keep(core, feature, gradient))
 
     def _keep(self, core: int, feature: str, gradient: Tensor) -> None:
         if not self.is_started:

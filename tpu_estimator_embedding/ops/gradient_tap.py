@@ -41,6 +41,30 @@ def tap_gradients(source: tf.Variable | Tensor, activations: Sequence[Tensor],
     return tie(source, *activations)
 
 
+_PASS_GRADIENT = "TpuEmbeddingPassGradient"
+
+
+@tf.RegisterGradient(_PASS_GRADIENT)
+def _pass_gradient(op: tf.Operation, gradient: Tensor) -> Tensor:
+    return gradient
+
+
+def hide_from_searches(source: tf.Variable | Tensor) -> Tensor:
+    """Returns the value of a variable, with a gradient, where TensorFlow does not search for it.
+
+    In graphs, `tf.recompute_grad` searches all that a tensor is made of for variables, and fails at
+    those that are not among the global variables. It does not enter a StopGradient.
+
+    >>> with tf.Graph().as_default():
+    ...     source = tf.constant([0.0])
+    ...     tf.gradients(3.0 * hide_from_searches(source), [source])[0] is not None
+    True
+    """
+    graph = tf.compat.v1.get_default_graph()
+    with graph.gradient_override_map({"StopGradient": _PASS_GRADIENT}):
+        return tf.stop_gradient(source)
+
+
 def tap_graph_gradient(source: tf.Variable | Tensor, activation: Tensor,
                        take: Callable[[Tensor], None]) -> Tensor:
     """Does the same for one activation in the graph of a session, where no tape records.

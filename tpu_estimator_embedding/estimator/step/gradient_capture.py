@@ -14,7 +14,7 @@ from collections.abc import Collection, Mapping
 
 import tensorflow as tf
 
-from tpu_estimator_embedding.ops.gradient_tap import tap_graph_gradient
+from tpu_estimator_embedding.ops.gradient_tap import hide_from_searches, tap_graph_gradient
 from tpu_estimator_embedding.plan.embedding_plan import EmbeddingPlan, FeaturePlan
 from tpu_estimator_embedding.types import Tensor
 
@@ -41,13 +41,12 @@ class GradientCapture:
             activations: feature name -> its activation.
         """
         self._activations.update(activations)
-        return {feature.name: self._tie(dummy, feature, activations[feature.name])
-                for table in self._plan.tables for dummy in [_create_dummy(table.name)]
+        return {feature.name: self._tie(value, feature, activations[feature.name])
+                for table in self._plan.tables for value in [_dummy_value(table.name)]
                 for feature in self._plan.features_of(table.name)}
 
-    def _tie(self, dummy: tf.Variable, feature: FeaturePlan, activation: Tensor) -> Tensor:
-        value = activation.graph.as_graph_element(dummy)  # the read op that it was made with
-        return tap_graph_gradient(value, activation,
+    def _tie(self, dummy: Tensor, feature: FeaturePlan, activation: Tensor) -> Tensor:
+        return tap_graph_gradient(dummy, activation,
                                   lambda gradient: self._keep(feature, gradient))
 
     def _keep(self, feature: FeaturePlan, gradient: Tensor) -> None:
@@ -101,6 +100,12 @@ class GradientCapture:
             collection = graph.get_collection_ref(key)
             collection[:] = [variable for variable in collection
                              if DUMMY_VARIABLE_NAME not in variable.op.name]
+
+
+def _dummy_value(table: str) -> Tensor:
+    dummy = _create_dummy(table)
+    read = tf.compat.v1.get_default_graph().as_graph_element(dummy)  # that it was made with
+    return hide_from_searches(read)
 
 
 def _create_dummy(table: str) -> tf.Variable:
