@@ -2,15 +2,18 @@
 """Metadata of the package, with requirements that follow the TensorFlow found.
 
 tf-keras is released once per minor version of TensorFlow and requires exactly that one, so
-a fixed requirement would change the TensorFlow of the environment. pip therefore gets
+a fixed requirement may change the TensorFlow of the environment. pip therefore gets
 requirements written while it builds the package for an environment: the TensorFlow that is
 there is kept, and the tf-keras that belongs to it is asked for. Any other builder, as
-`python -m build`, makes a wheel for environments not known yet, which allows every
-TensorFlow from 2.16 on.
+`python -m build`, makes a wheel for environments not known yet, with requirements that allow
+every supported TensorFlow, whatever is installed where it is built.
 
-Where the environment's TensorFlow has its headers and there is a C++ compiler, the native
-kernels are compiled against it, into a wheel for this platform. Otherwise the wheel is for
-any platform, and the kernels are compiled when they are first used.
+`python -m release wheel` hands over compiled libraries, by two environment variables:
+TPU_ESTIMATOR_EMBEDDING_LIBRARIES, the directory that they are in, and
+TPU_ESTIMATOR_EMBEDDING_PLATFORM, the platform that the wheel is for. Otherwise, where the
+environment's TensorFlow has its headers and there is a C++ compiler, the native kernels are
+compiled against it, into a wheel for this platform. Else the wheel is for any platform, and the
+kernels are compiled when they are first used.
 """
 
 import json
@@ -18,6 +21,7 @@ import os
 import pathlib
 import re
 import runpy
+import shutil
 import subprocess
 import sys
 import sysconfig
@@ -35,10 +39,12 @@ LAST_WITH_ESTIMATOR: tuple[int, int] = VERSIONS["LAST_WITH_ESTIMATOR"]
 TENSORFLOW_DISTRIBUTIONS: tuple[str, ...] = VERSIONS["TENSORFLOW_DISTRIBUTIONS"]
 TENSORFLOW_RANGE: str = VERSIONS["TENSORFLOW_RANGE"]
 ESTIMATOR: str = VERSIONS["ESTIMATOR_REQUIREMENT"]
-STABLE_ESTIMATOR: str = VERSIONS["STABLE_ESTIMATOR_REQUIREMENT"]
+NIGHTLY_ESTIMATOR: str = VERSIONS["NIGHTLY_ESTIMATOR_DISTRIBUTION"]
 LIBRARY_BOUNDS: tuple[Any, ...] = VERSIONS["LIBRARY_BOUNDS"]
 
 KERNELS = pathlib.Path("tpu_estimator_embedding", "kernels")
+LIBRARIES = "TPU_ESTIMATOR_EMBEDDING_LIBRARIES"
+PLATFORM = "TPU_ESTIMATOR_EMBEDDING_PLATFORM"
 
 LIST_DISTRIBUTIONS = """
 import importlib.metadata
@@ -58,6 +64,7 @@ EXTRAS = {
         "kubernetes>=37",  # its models are the schema that an example is checked against
         "pyyaml",  # reads that example
         "build",  # makes the sdist and the wheel that tests look into
+        "auditwheel>=6.8",  # checks the wheel that has the kernels
         PYARROW,  # what extra `parquet` needs
         "matplotlib",  # what extra `plots` needs
         "keras-rs",  # a stage of the migration, beside Keras 3
@@ -110,7 +117,7 @@ def run_in_environment(*arguments: str, python: str | None = None) -> str:
 
 def is_built_for_this_environment() -> bool:
     """Whether the wheel is for the environment found: pip's is, for `pip install` makes it."""
-    return "PIP_BUILD_TRACKER" in os.environ
+    return "PIP_BUILD_TRACKER" in os.environ and LIBRARIES not in os.environ
 
 
 def found_versions(python: str) -> dict[str, str]:
@@ -133,10 +140,9 @@ def tensorflow_requirements(found: dict[str, str]) -> list[str]:
     requirements = [f"{name}=={found[name]}"]
     if name == "tensorflow":  # tf-keras would put `tensorflow` on top of any other
         requirements.append(f"tf-keras~={major}.{minor}.0")
-    if (major, minor) > LAST_WITH_ESTIMATOR:  # which brings tensorflow-estimator itself
-        stable_is_found = f"tensorflow-estimator=={found.get('tensorflow-estimator')}"
-        is_stable = stable_is_found == STABLE_ESTIMATOR and "tf-estimator-nightly" not in found
-        requirements.append(STABLE_ESTIMATOR if is_stable else ESTIMATOR)
+    # The last one brings the estimator itself. Either estimator installs the same files.
+    if (major, minor) > LAST_WITH_ESTIMATOR and NIGHTLY_ESTIMATOR not in found:
+        requirements.append(ESTIMATOR)
     return requirements + [bound.requirement for bound in LIBRARY_BOUNDS
                            if bound.tensorflow == (major, minor)]
 
@@ -151,7 +157,27 @@ class FreshBuild(build):
 
     def run(self) -> None:
         super().run()
-        compile_kernels(pathlib.Path(self.build_lib, KERNELS, "lib"))
+        directory = pathlib.Path(self.build_lib, KERNELS, "lib")
+        if LIBRARIES in os.environ:
+            copy_kernels(pathlib.Path(os.environ[LIBRARIES]), directory)
+        else:
+            compile_kernels(directory)
+
+
+def copy_kernels(source: pathlib.Path, directory: pathlib.Path) -> None:
+    """Copies compiled libraries into the wheel.
+
+    Raises:
+        SystemExit: if there are none.
+    """
+    libraries = sorted(source.glob("*.so"))
+    if not libraries:
+        sys.exit(f"`{LIBRARIES}` must be a directory of compiled libraries, got {str(source)!r}. "
+                 "Unset it to compile the kernels for this environment.")
+    directory.mkdir(parents=True, exist_ok=True)
+    for library in libraries:
+        shutil.copyfile(library, directory / library.name)
+        (directory / library.name).chmod(0o755)
 
 
 def compile_kernels(directory: pathlib.Path) -> None:
@@ -190,7 +216,8 @@ def wheel_command() -> type:
             built = pathlib.Path(self.get_finalized_command("build").build_lib)
             if not any((built / KERNELS / "lib").glob("*.so")):
                 return super().get_tag()
-            platform = sysconfig.get_platform().replace("-", "_").replace(".", "_")
+            here = sysconfig.get_platform().replace("-", "_").replace(".", "_")
+            platform = os.environ.get(PLATFORM, here)
             return "py3", "none", platform  # it is loaded by TensorFlow, not by Python
 
     return Wheel

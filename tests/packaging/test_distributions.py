@@ -52,8 +52,8 @@ def metadata(wheel) -> email.message.Message:
 def test_wheel_is_for_any_platform_and_any_tensorflow(wheel, metadata):
     assert wheel.name.endswith("-py3-none-any.whl")
     required = [one for one in metadata.get_all("Requires-Dist") if "extra ==" not in one]
-    assert "tensorflow<2.22,>=2.16" in required and "tf-keras<2.22,>=2.16" in required
-    assert not any("==" in one for one in required if not one.startswith("tf-estimator"))
+    assert "tensorflow<2.22,>=2.15" in required and "tf-keras<2.22,>=2.15" in required
+    assert not any("==" in one for one in required if not one.startswith("tensorflow-estimator"))
 
 
 def test_metadata_names_authors_and_no_address_that_does_not_exist(metadata):
@@ -68,7 +68,7 @@ def test_sdist_holds_all_that_tests_and_documentation_need(sdist):
              for kind in ("py", "cc", "h") for path in (ROOT / folder).rglob(f"*.{kind}")}
     assert files <= held
     assert {"README.rst", "CHANGELOG.rst", "CONTRIBUTING.rst", "LICENSE", "pytest.ini",
-            ".ci/run", "setup.py", "pyproject.toml"} <= held
+            ".ci/run", "release/wheel.py", "setup.py", "pyproject.toml"} <= held
     assert not any(name.endswith((".so", ".pyc")) for name in held)
 
 

@@ -34,28 +34,32 @@ def test_install_keeps_tensorflow_and_adds_the_keras_that_belongs_to_it(
     installed = names_and_versions(dry_run(make_environment({"tensorflow": tensorflow}), source))
     assert not NAMES_OF_TENSORFLOW & set(installed)
     assert installed["tf-keras"].startswith(keras)
-    assert ("tf-estimator-nightly" in installed) == estimator
+    assert ("tensorflow-estimator" in installed) == estimator
     assert {"tqdm", "tensorboard"} <= set(installed)
 
 
-def test_install_keeps_a_stable_estimator(source, make_environment):
-    python = make_environment({"tensorflow": "2.21.0", "tensorflow-estimator": "2.15.0"})
+@pytest.mark.parametrize("estimator", [
+    {"tensorflow-estimator": "2.15.0"}, {"tf-estimator-nightly": "2.16.0.dev2024012409"}])
+def test_install_keeps_either_estimator(source, make_environment, estimator):
+    python = make_environment({"tensorflow": "2.21.0", **estimator})
     installed = names_and_versions(dry_run(python, source))
     assert not {"tf-estimator-nightly", "tensorflow-estimator"} & set(installed)
 
 
-def test_training_works_with_the_stable_estimator(tmp_path, package_index):
-    stable = tmp_path / "stable"
+@pytest.mark.parametrize("requirement", [
+    versions.ESTIMATOR_REQUIREMENT, "tf-estimator-nightly==2.16.0.dev2024012409"])
+def test_training_works_with_either_estimator(tmp_path, package_index, requirement):
+    estimator = tmp_path / "estimator"
     fetched = run_pip(pathlib.Path(sys.executable), "install", "--no-deps", "--target",
-                      str(stable), versions.STABLE_ESTIMATOR_REQUIREMENT)
+                      str(estimator), requirement)
     assert fetched.returncode == 0, fetched.stderr
     program = tmp_path / "program.py"
     program.write_text(textwrap.dedent(TRAINING))
     done = start([sys.executable, "-m", "tpu_estimator_embedding", "run", program],
-                 PYTHONPATH=os.pathsep.join([str(stable), str(ROOT)]))
+                 PYTHONPATH=os.pathsep.join([str(estimator), str(ROOT)]))
     assert done.returncode == 0, done.stderr
     assert done.stdout.splitlines()[-2:] == [
-        f"{stable}/tensorflow_estimator/__init__.py", "trained 3 steps: 0.875"]
+        f"{estimator}/tensorflow_estimator/__init__.py", "trained 3 steps: 0.875"]
 
 
 TRAINING = """
@@ -94,7 +98,7 @@ def test_install_keeps_another_distribution_of_tensorflow(source, make_environme
     python = make_environment({"tensorflow-cpu": "2.21.0"})
     installed = names_and_versions(dry_run(python, source))
     assert not NAMES_OF_TENSORFLOW & set(installed)
-    assert "tf-estimator-nightly" in installed
+    assert "tensorflow-estimator" in installed
 
 
 def test_install_changes_nothing_of_this_environment(source):
@@ -102,7 +106,7 @@ def test_install_changes_nothing_of_this_environment(source):
     present = {distribution.name.replace("_", "-").lower()
                for distribution in importlib.metadata.distributions()}
     assert set(installed) & present <= {"tpu-estimator-embedding"}
-    missing = {"tf-keras", "tf-estimator-nightly", "tqdm", "tensorboard", "google-crc32c"}
+    missing = {"tf-keras", "tensorflow-estimator", "tqdm", "tensorboard", "google-crc32c"}
     of_tensorboard = {"markdown", "markupsafe", "pillow", "tensorboard-data-server", "werkzeug"}
     assert set(installed) <= {"tpu-estimator-embedding"} | missing | of_tensorboard
 
@@ -113,7 +117,7 @@ def test_install_into_an_empty_environment_brings_a_tensorflow_and_its_keras(
     minor = installed["tensorflow"].rsplit(".", 1)[0]
     assert "2.16" <= minor <= "2.21"
     assert installed["tf-keras"].startswith(minor)
-    assert "tf-estimator-nightly" in installed
+    assert "tensorflow-estimator" in installed
 
 
 def test_install_beside_a_tensorflow_too_old_names_the_fix(source, make_environment):

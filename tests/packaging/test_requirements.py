@@ -10,8 +10,9 @@ from tests.packaging.conftest import ROOT
 from tpu_estimator_embedding.compat import versions
 
 SETUP = runpy.run_path(str(ROOT / "setup.py"), run_name="setup")
-ESTIMATOR = "tf-estimator-nightly==2.16.0.dev2024012409"
-ANY_TENSORFLOW = ["tensorflow>=2.16,<2.22", "tf-keras>=2.16,<2.22", ESTIMATOR, "protobuf<7"]
+ESTIMATOR = "tensorflow-estimator==2.15.0"
+NIGHTLY = {"tf-estimator-nightly": "2.16.0.dev2024012409"}
+ANY_TENSORFLOW = ["tensorflow>=2.15,<2.22", "tf-keras>=2.15,<2.22", ESTIMATOR, "protobuf<7"]
 
 
 def test_setup_and_package_look_for_the_same_distributions():
@@ -26,6 +27,7 @@ def test_setup_and_package_look_for_the_same_distributions():
     ({"tensorflow": "2.15.0.post1"}, ["tensorflow==2.15.0.post1", "tf-keras~=2.15.0"]),
     ({"tensorflow": "2.15.0+nv24.1"}, ["tensorflow==2.15.0+nv24.1", "tf-keras~=2.15.0"]),
     ({"tensorflow": "2.18.1"}, ["tensorflow==2.18.1", "tf-keras~=2.18.0", ESTIMATOR]),
+    ({"tensorflow": "2.18.1", **NIGHTLY}, ["tensorflow==2.18.1", "tf-keras~=2.18.0"]),
     ({"tensorflow-intel": "2.16.2", "tensorflow": "2.16.2"},
      ["tensorflow==2.16.2", "tf-keras~=2.16.0", ESTIMATOR]),
     ({"tensorflow": "2.20.0", "protobuf": "7.36.2"},
@@ -46,13 +48,21 @@ def test_requirements_of_a_tensorflow_too_old():
         SETUP["tensorflow_requirements"]({"tensorflow": "2.14.1"})
 
 
-@pytest.mark.parametrize("variables, expected", [({"PIP_BUILD_TRACKER": "/tmp/x"}, True),
-                                                 ({}, False)])
+@pytest.mark.parametrize("variables, expected", [
+    ({"PIP_BUILD_TRACKER": "/tmp/x"}, True), ({}, False),
+    ({"PIP_BUILD_TRACKER": "/tmp/x", "TPU_ESTIMATOR_EMBEDDING_LIBRARIES": "/tmp/y"}, False)])
 def test_only_pip_builds_for_the_environment_found(monkeypatch, variables, expected):
     monkeypatch.delenv("PIP_BUILD_TRACKER", raising=False)
     for name, value in variables.items():
         monkeypatch.setenv(name, value)
     assert SETUP["is_built_for_this_environment"]() is expected
+
+
+def test_libraries_to_put_into_a_wheel_must_be_there(tmp_path):
+    sentence = (f"`TPU_ESTIMATOR_EMBEDDING_LIBRARIES` must be a directory of compiled libraries, "
+                f"got '{tmp_path}'. Unset it")
+    with pytest.raises(SystemExit, match=sentence):
+        SETUP["copy_kernels"](tmp_path, tmp_path / "wheel")
 
 
 def test_found_versions_are_those_of_the_other_interpreter(make_environment):

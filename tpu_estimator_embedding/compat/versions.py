@@ -21,20 +21,21 @@ TENSORFLOW_DISTRIBUTIONS = (
     "tensorflow", "tensorflow-cpu", "tensorflow-gpu", "tf-nightly", "tf-nightly-cpu",
     "tf-nightly-gpu", "tensorflow-cpu-aws", "tensorflow-intel", "tensorflow-macos",
     "tensorflow-rocm", "intel-tensorflow")
-ESTIMATOR_DISTRIBUTION = "tf-estimator-nightly"
-ESTIMATOR_REQUIREMENT = f"{ESTIMATOR_DISTRIBUTION}==2.16.0.dev2024012409"
 
 # The last release, which TensorFlow 2.15 installs. It works with all later versions too.
-STABLE_ESTIMATOR_DISTRIBUTION = "tensorflow-estimator"
-STABLE_ESTIMATOR_REQUIREMENT = f"{STABLE_ESTIMATOR_DISTRIBUTION}==2.15.0"
+ESTIMATOR_DISTRIBUTION = "tensorflow-estimator"
+ESTIMATOR_REQUIREMENT = f"{ESTIMATOR_DISTRIBUTION}==2.15.0"
+
+# Works too, where it is installed: it installs the same module as the release.
+NIGHTLY_ESTIMATOR_DISTRIBUTION = "tf-estimator-nightly"
 
 
-def _range(after: tuple[int, int], newest: tuple[int, int]) -> str:
-    return f">={after[0]}.{after[1] + 1},<{newest[0]}.{newest[1] + 1}"
+def _range(oldest: tuple[int, int], newest: tuple[int, int]) -> str:
+    return f">={oldest[0]}.{oldest[1]},<{newest[0]}.{newest[1] + 1}"
 
 
-# The requirement if TensorFlow is not installed: a version without its own tensorflow-estimator.
-TENSORFLOW_RANGE = _range(LAST_WITH_ESTIMATOR, NEWEST_TENSORFLOW)
+# The requirement if TensorFlow is not installed.
+TENSORFLOW_RANGE = _range(OLDEST_TENSORFLOW, NEWEST_TENSORFLOW)
 
 
 class LibraryBound(NamedTuple):

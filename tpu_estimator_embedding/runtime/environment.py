@@ -88,24 +88,22 @@ def _keras() -> Diagnosis:
 
 
 def _estimator() -> Diagnosis:
-    distributions = (versions.ESTIMATOR_DISTRIBUTION, versions.STABLE_ESTIMATOR_DISTRIBUTION)
+    distributions = (versions.ESTIMATOR_DISTRIBUTION, versions.NIGHTLY_ESTIMATOR_DISTRIBUTION)
     found = [f"{name} {version}" for name in distributions
              if (version := versions.installed_version(name))]
     return Diagnosis("Estimator", " and ".join(found) or "none", _estimator_advice())
 
 
 def _estimator_advice() -> str:
-    nightly = versions.installed_version(versions.ESTIMATOR_DISTRIBUTION)
-    stable = versions.installed_version(versions.STABLE_ESTIMATOR_DISTRIBUTION)
+    nightly = versions.installed_version(versions.NIGHTLY_ESTIMATOR_DISTRIBUTION)
+    release = versions.installed_version(versions.ESTIMATOR_DISTRIBUTION)
     is_later = versions.tensorflow_minor() > versions.LAST_WITH_ESTIMATOR
     if not versions.has_module("tensorflow_estimator"):
-        advice = f"pip install {versions.STABLE_ESTIMATOR_REQUIREMENT}"
-        if is_later:
-            advice = f"pip install {versions.ESTIMATOR_REQUIREMENT} (or {advice})"
-        return f"tensorflow_estimator is not installed: {advice}"
-    if is_later and stable and not nightly and versions.minor(stable) < (2, 15):
-        return (f"tensorflow-estimator {stable} is older than 2.15: "
-                f"pip install {versions.STABLE_ESTIMATOR_REQUIREMENT}")
+        return ("tensorflow_estimator is not installed: "
+                f"pip install {versions.ESTIMATOR_REQUIREMENT}")
+    if is_later and release and not nightly and versions.minor(release) < (2, 15):
+        return (f"tensorflow-estimator {release} is older than 2.15: "
+                f"pip install {versions.ESTIMATOR_REQUIREMENT}")
     return ""
 
 
