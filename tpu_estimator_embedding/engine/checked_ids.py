@@ -44,8 +44,8 @@ def checked_ids(plan: EmbeddingPlan, enqueue_datas: EnqueueDatas,
     assertions = [op for feature in plan.features for op in _checks(
         plan, feature, datas[feature.name], batch_size)]
     with tf.control_dependencies(assertions):
-        datas = {name: type(data)(*(None if tensor is None else tf.identity(tensor)
-                                    for tensor in data)) for name, data in datas.items()}
+        datas = {name: type(data)._make(None if tensor is None else tf.identity(tensor)
+                                  for tensor in data) for name, data in datas.items()}
     return {feature.name: _to_sparse_ids(feature, datas[feature.name])
             for feature in plan.features}
 

@@ -29,6 +29,7 @@ in `tf.function` and in eager execution.
 """
 
 from collections.abc import Callable, Mapping, Sequence
+from typing import Any
 
 import tensorflow as tf
 from tensorflow.python.saved_model import save_context
@@ -115,7 +116,8 @@ class PartitionedEmbedding:
             RuntimeError: if a table has no optimizer.
         """
         self._check_has_optimizers()
-        rates = {table.name: table.training_optimizer.learning_rate for table in self.plan.tables}
+        rates: dict[str, Any] = {table.name: table.training_optimizer.learning_rate
+                                 for table in self.plan.tables}
         functions = {name: rate for name, rate in rates.items() if callable(rate)}
         multipliers = {table.name: multiplier for table in self.plan.tables
                        if (multiplier := self.plan.multiplier_of(table))}

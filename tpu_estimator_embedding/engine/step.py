@@ -13,7 +13,7 @@ from tpu_estimator_embedding.plan.embedding_plan import EmbeddingPlan
 from tpu_estimator_embedding.types import Tensor
 
 EnqueueDatas = Mapping[str, EnqueueData | RaggedEnqueueData]
-Replicas = Sequence[tuple[EnqueueDatas, Tensor]]  # ids and batch size of every replica
+Replicas = Sequence[tuple[EnqueueDatas, Tensor | int]]  # ids and batch size of every replica
 Variables = Mapping[str, TableVariables]  # by table name
 
 

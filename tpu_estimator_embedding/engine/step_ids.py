@@ -15,7 +15,7 @@ from tpu_estimator_embedding.plan.embedding_plan import EmbeddingPlan, TablePlan
 from tpu_estimator_embedding.types import Tensor
 
 
-def prepare_ids(plan: EmbeddingPlan, enqueue_datas: EnqueueDatas, batch_size: Tensor, *,
+def prepare_ids(plan: EmbeddingPlan, enqueue_datas: EnqueueDatas, batch_size: Tensor | int, *,
                 training: bool, uniform: bool = False) -> StepIds:
     """Checks the ids of a step and prepares them for lookup and update.
 

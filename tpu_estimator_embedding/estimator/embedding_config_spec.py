@@ -2,7 +2,7 @@
 """The configuration of a TPUEstimator's embeddings, and its lowering to an `EmbeddingPlan`."""
 
 import collections
-from collections.abc import Iterable, Mapping
+from collections.abc import Callable, Iterable, Mapping
 from typing import Any
 
 from tpu_estimator_embedding import checks, other_api
@@ -86,11 +86,13 @@ class EmbeddingConfigSpec(collections.namedtuple("EmbeddingConfigSpec", [
     """
 
     @former_keywords(column="passed as `feature_columns`", columns="passed as `feature_columns`")
-    def __new__(cls, feature_columns=None, optimization_parameters=None, clipping_limit=None,
-                pipeline_execution_with_tensor_core=False,
-                experimental_gradient_multiplier_fn=None, feature_to_config_dict=None,
-                table_to_config_dict=None, partition_strategy="div",
-                profile_data_directory=None, *, table_multipliers=None):
+    def __new__(cls, feature_columns: Any = None, optimization_parameters: Any = None,
+                clipping_limit: float | None = None,
+                pipeline_execution_with_tensor_core: bool = False,
+                experimental_gradient_multiplier_fn: Callable[[Any], Any] | None = None,
+                feature_to_config_dict: Any = None, table_to_config_dict: Any = None,
+                partition_strategy: str = "div", profile_data_directory: str | None = None, *,
+                table_multipliers: Any = None) -> Any:
         _check_one_way(feature_columns, feature_to_config_dict, table_to_config_dict)
         checks.check_one_of("partition_strategy", PARTITION_STRATEGIES, partition_strategy,
                             sentence=f"Invalid partition_strategy {partition_strategy}. Must be "
@@ -118,7 +120,7 @@ class EmbeddingConfigSpec(collections.namedtuple("EmbeddingConfigSpec", [
             profile_data_directory,
             None if table_multipliers is None else TableMultipliers.of(table_multipliers))
 
-    def __getnewargs_ex__(self):
+    def __getnewargs_ex__(self) -> tuple[tuple[Any, ...], dict[str, Any]]:
         # Copies call the constructor, which has one argument for both kinds of columns.
         columns = (self.feature_columns or []) + (self.tensor_core_feature_columns or [])
         return (columns or None, *self[2:-1]), {"table_multipliers": self.table_multipliers}

@@ -16,6 +16,7 @@ from tpu_estimator_embedding.estimator.hooks.embedding_statistics import statist
 from tpu_estimator_embedding.estimator.hooks.interrupts import StopOnSignal
 from tpu_estimator_embedding.estimator.hooks.session_runs import StepLoop, Steps
 from tpu_estimator_embedding.estimator.input.feeding import EmbeddingHook
+from tpu_estimator_embedding.types import Tensor
 
 _HostCallHook = upstream.tpu_estimator._OutfeedHostCallHook
 
@@ -63,18 +64,19 @@ class LoopingEstimator(upstream.tpu_estimator.TPUEstimator):
             return session_runs.LoopLength(steps=1)
         return session_runs.length_in_training(self._config.tpu_config.iterations_per_loop)
 
-    def _convert_train_steps_to_hooks(self, steps, max_steps):
+    def _convert_train_steps_to_hooks(self, steps: int | None, max_steps: int | None) -> list[Any]:
         if self._use_engine:
             check_train_steps(steps, max_steps)
         return upstream.estimator.Estimator._convert_train_steps_to_hooks(self, steps, max_steps)
 
-    def _convert_eval_steps_to_hooks(self, steps):
+    def _convert_eval_steps_to_hooks(self, steps: int | None) -> list[Any]:
         if self._use_engine:
             check_steps("Eval steps", steps)
         return upstream.estimator.Estimator._convert_eval_steps_to_hooks(self, steps)
 
-    def _train_with_estimator_spec(self, estimator_spec, worker_hooks, hooks,
-                                   global_step_tensor, saving_listeners):
+    def _train_with_estimator_spec(self, estimator_spec: Any, worker_hooks: list[Any],
+                                   hooks: list[Any], global_step_tensor: Tensor,
+                                   saving_listeners: Sequence[Any]) -> Any:
         if self._use_engine:
             measures = statistics_hooks([*hooks, *estimator_spec.training_hooks])
             estimator_spec = estimator_spec._replace(training_hooks=hooks_of_training(
@@ -93,8 +95,8 @@ class LoopingEstimator(upstream.tpu_estimator.TPUEstimator):
                 estimator_spec, [*own_hooks, *worker_hooks], hooks, global_step_tensor,
                 saving_listeners)
 
-    def _evaluate_run(self, checkpoint_path, scaffold, update_op, eval_dict, all_hooks,
-                      output_dir):
+    def _evaluate_run(self, checkpoint_path: str, scaffold: Any, update_op: Any,
+                      eval_dict: dict[str, Any], all_hooks: list[Any], output_dir: str) -> Any:
         if self._use_engine:
             all_hooks = hooks_of_evaluation(all_hooks)
         return super()._evaluate_run(checkpoint_path, scaffold, update_op, eval_dict, all_hooks,

@@ -3,7 +3,7 @@
 
 import copy
 import functools
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from typing import Any, NamedTuple
 
 import tensorflow as tf
@@ -14,7 +14,7 @@ from tpu_estimator_embedding.checkpoint.table_layouts import TABLE_LAYOUTS_KEY
 from tpu_estimator_embedding.compat import legacy_keras, upstream
 from tpu_estimator_embedding.compat.stubs import tpu_ops
 from tpu_estimator_embedding.engine.placement import THIS_PROCESS
-from tpu_estimator_embedding.estimator.cluster.cluster_config import chosen_config
+from tpu_estimator_embedding.estimator.cluster.cluster_config import ClusterConfig, chosen_config
 from tpu_estimator_embedding.estimator.cluster.servers import meet_servers
 from tpu_estimator_embedding.estimator.cluster.tasks import (
     cluster_of,
@@ -126,12 +126,16 @@ class TPUEstimator(LoopingEstimator):
 
     _warm_start_settings: Any  # upstream's: the part that Estimator warm-starts
 
-    def __init__(self, model_fn=None, model_dir=None, config=None, params=None, use_tpu=True,
-                 train_batch_size=None, eval_batch_size=None, predict_batch_size=None,
-                 batch_axis=None, eval_on_tpu=True, export_to_tpu=True, export_to_cpu=True,
-                 warm_start_from=None, embedding_config_spec=None,
-                 export_saved_model_api_version=_EXPORT_API_V1, *,
-                 num_hosts=None, checkpoint_num_hosts=None, cluster_config=None):
+    def __init__(self, model_fn: Callable[..., Any] | None = None, model_dir: str | None = None,
+                 config: Any = None, params: Any = None, use_tpu: bool = True,
+                 train_batch_size: int | None = None, eval_batch_size: int | None = None,
+                 predict_batch_size: int | None = None, batch_axis: Any = None,
+                 eval_on_tpu: bool = True, export_to_tpu: bool = True, export_to_cpu: bool = True,
+                 warm_start_from: Any = None,
+                 embedding_config_spec: Any = None,
+                 export_saved_model_api_version: Any = _EXPORT_API_V1, *,
+                 num_hosts: int | None = None, checkpoint_num_hosts: int | None = None,
+                 cluster_config: ClusterConfig | None = None):
         config = copy.deepcopy(config)
         batch_axis = None if batch_axis is None else list(batch_axis)
         # A text of a flag, such as "False", is true.
@@ -155,7 +159,7 @@ class TPUEstimator(LoopingEstimator):
         self._checkpoint_num_hosts = checkpoint_num_hosts
         self._workers = workers_of(config if use_tpu else None, chosen_config(cluster_config))
         self._plans: dict[bool, EmbeddingPlan] = {}  # keyed by whether it is for training
-        self._user_model_fn = model_fn
+        self._user_model_fn: Any = model_fn
         self._batch_axis = batch_axis
         self._log_steps = getattr(config, "log_step_count_steps", None)
         super().__init__(
@@ -179,7 +183,8 @@ class TPUEstimator(LoopingEstimator):
         if use_tpu:  # invalid specs fail here; a missing optimizer fails when training
             self._plan(training=bool(embedding_config_spec) and can_train(embedding_config_spec))
 
-    def train(self, input_fn, hooks=None, steps=None, max_steps=None, saving_listeners=None):
+    def train(self, input_fn: Callable[..., Any], hooks: Any = None, steps: int | None = None,
+              max_steps: int | None = None, saving_listeners: Any = None) -> Any:
         """Trains as `Estimator.train`; every batch of the input is trained on once.
 
         With the engine, a run of the session is a loop of `iterations_per_loop` steps, as on a
@@ -203,7 +208,8 @@ class TPUEstimator(LoopingEstimator):
             return super().train(input_fn, [slow_start, collect, *self._hooks(hooks), self._stop],
                                  steps, max_steps, saving_listeners)
 
-    def evaluate(self, input_fn, steps=None, hooks=None, checkpoint_path=None, name=None):
+    def evaluate(self, input_fn: Callable[..., Any], steps: int | None = None, hooks: Any = None,
+                 checkpoint_path: str | None = None, name: str | None = None) -> Any:
         """Evaluates as `Estimator.evaluate`, all steps in one run of the session.
 
         `steps=None` evaluates the whole input, a step in each run.
@@ -213,18 +219,19 @@ class TPUEstimator(LoopingEstimator):
             return super().evaluate(input_fn, steps, [collect, *self._hooks(hooks)],
                                     checkpoint_path, name)
 
-    def predict(self, input_fn, predict_keys=None, hooks=None, checkpoint_path=None,
-                yield_single_examples=True):
+    def predict(self, input_fn: Callable[..., Any], predict_keys: Any = None, hooks: Any = None,
+                checkpoint_path: str | None = None,
+                yield_single_examples: bool = True) -> Iterator[Any]:
         """Predicts as `Estimator.predict`, every sample of the input once and in order."""
         with explained_ids():
             yield from super().predict(input_fn, predict_keys, self._hooks(hooks),
                                        checkpoint_path, yield_single_examples)
 
-    def get_variable_names(self):
+    def get_variable_names(self) -> list[str]:
         """Returns the names of all variables in the latest checkpoint."""
         return [name for name in super().get_variable_names() if name != TABLE_LAYOUTS_KEY]
 
-    def get_variable_value(self, name):
+    def get_variable_value(self, name: str) -> Any:
         """Returns the value of a variable; row i of a table or slot is that of id i."""
         if self.latest_checkpoint() is None:
             return super().get_variable_value(name)  # raises its error
@@ -251,7 +258,8 @@ class TPUEstimator(LoopingEstimator):
 
     # From input_fn to the input of a step.
 
-    def _get_features_and_labels_from_input_fn(self, input_fn, mode):
+    def _get_features_and_labels_from_input_fn(
+            self, input_fn: Callable[..., Any], mode: str) -> tuple[Any, Any, list[Any]]:
         if not self._use_engine:
             with ops_of_input() as input_ops:
                 features, labels, hooks = super()._get_features_and_labels_from_input_fn(
@@ -260,7 +268,8 @@ class TPUEstimator(LoopingEstimator):
         inputs, hooks = self._fed_input(input_fn, mode)
         return inputs, None, hooks
 
-    def _get_features_from_input_fn(self, input_fn, mode):
+    def _get_features_from_input_fn(self, input_fn: Callable[..., Any],
+                                    mode: str) -> tuple[Any, list[Any]]:
         if not self._use_engine:
             with ops_of_input() as input_ops:
                 features, hooks = super()._get_features_from_input_fn(input_fn, mode)
@@ -298,14 +307,15 @@ class TPUEstimator(LoopingEstimator):
 
     # From the input of a step to what Estimator runs.
 
-    def _call_model_fn(self, features, labels, mode, config):
+    def _call_model_fn(self, features: Any, labels: Any, mode: str, config: Any) -> Any:
         with legacy_keras.seeded_initializers(self._config.tf_random_seed):
             return super()._call_model_fn(features, labels, mode, config)
 
-    def _augment_model_fn(self, model_fn, batch_axis):
+    def _augment_model_fn(self, model_fn: Callable[..., Any],
+                          batch_axis: Any) -> Callable[..., Any]:
         without_engine = super()._augment_model_fn(model_fn, batch_axis)
 
-        def augmented(features, labels, mode, config, params):
+        def augmented(features: Any, labels: Any, mode: str, config: Any, params: Any) -> Any:
             is_for_tpu = mode == EXPORT_FOR_TPU
             mode = ModeKeys.PREDICT if is_for_tpu else mode
             with tpu_ops.stubs_installed():  # model_fn may sum over replicas
@@ -385,9 +395,12 @@ class TPUEstimator(LoopingEstimator):
         return spec._replace(train_op=tf.group(*updates),
                              training_hooks=(*step.hooks, *spec.training_hooks, *hooks))
 
-    def _add_meta_graph_for_mode(self, builder, input_receiver_fn_map, checkpoint_path,
-                                 save_variables=True, mode=ModeKeys.PREDICT, export_tags=None,
-                                 check_variables=True, strip_default_attrs=True):
+    def _add_meta_graph_for_mode(self, builder: Any,
+                                 input_receiver_fn_map: Mapping[str, Callable[[], Any]],
+                                 checkpoint_path: str, save_variables: bool = True,
+                                 mode: str = ModeKeys.PREDICT, export_tags: Any = None,
+                                 check_variables: bool = True,
+                                 strip_default_attrs: bool = True) -> None:
         if self._use_engine:
             input_receiver_fn_map = {
                 key: functools.partial(self._received_input, receiver_fn, key)

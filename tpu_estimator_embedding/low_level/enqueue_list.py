@@ -70,8 +70,8 @@ def _checked_core(plan: EmbeddingPlan, datas: Mapping[str, Any], core: int,
                      _RAGGED_FIX if ragged else _FIX, sentence=
                      f"`enqueue_datas_list[{core}]` has a feature that is not mapped to "
                      "`EnqueueData` or `RaggedEnqueueData`.")
-        result[name] = kind(*(None if part is None else tf.convert_to_tensor(part)
-                              for part in data))
+        result[name] = kind._make(None if part is None else tf.convert_to_tensor(part)
+                                  for part in data)
     return result
 
 

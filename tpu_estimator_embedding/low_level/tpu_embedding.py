@@ -100,10 +100,12 @@ class TPUEmbedding(EngineConfiguration):
             batch_size is not a multiple of the number of cores.
     """
 
-    def __init__(self, table_to_config_dict, feature_to_config_dict, batch_size, mode,
-                 master=None, optimization_parameters=None, cluster_def=None,
-                 pipeline_execution_with_tensor_core=False, partition_strategy="div",
-                 profile_data_directory=None, device_config=None, master_job_name=None):
+    def __init__(self, table_to_config_dict: Mapping[str, Any],
+                 feature_to_config_dict: Mapping[str, Any], batch_size: int, mode: str,
+                 master: str | None = None, optimization_parameters: Any = None,
+                 cluster_def: Any = None, pipeline_execution_with_tensor_core: bool = False,
+                 partition_strategy: str = "div", profile_data_directory: str | None = None,
+                 device_config: Any = None, master_job_name: str | None = None):
         super().__init__(
             table_to_config_dict, feature_to_config_dict, batch_size, mode,
             optimization_parameters,

@@ -62,6 +62,7 @@ from tpu_estimator_embedding.mid_level.input.feature_input import (
     empty_data,
 )
 from tpu_estimator_embedding.multipliers.table_multipliers import Multipliers
+from tpu_estimator_embedding.ops.autograph import not_converted
 from tpu_estimator_embedding.types import Tensor
 
 # The existing objects; in release 2.3 one of them had to initialize the TPU embedding engine.
@@ -135,7 +136,7 @@ class TPUEmbedding(TrackedTables):
             self.build(per_replica_batch_size=call.batch_size // self._replicas.count)
         _initialized.add(self)
 
-    @tf.autograph.experimental.do_not_convert
+    @not_converted
     def build(self, per_replica_input_shapes: Any = None,
               per_replica_batch_size: int | None = None) -> None:
         """Creates tables and slots, and sets the shapes of the features if they are given.
@@ -162,7 +163,7 @@ class TPUEmbedding(TrackedTables):
             self._fix_shapes({path: output_shapes.agreed(path, config, output_shapes.of_batch_size(
                 config, per_replica_batch_size)) for path, config in self._features.items()})
 
-    @tf.autograph.experimental.do_not_convert
+    @not_converted
     def enqueue(self, features: Any, weights: Any = None, training: bool = True,
                 name: str | None = None, device: str | None = None) -> None:
         """Enqueues the ids of a step.
@@ -208,7 +209,7 @@ class TPUEmbedding(TrackedTables):
             elif shares := self._device_shares.add(device, leaves, training):
                 self._enqueue(shares, training, name)
 
-    @tf.autograph.experimental.do_not_convert
+    @not_converted
     def dequeue(self, name: str | None = None) -> Any:
         """Returns the activations of the batch that was enqueued first.
 
@@ -231,7 +232,7 @@ class TPUEmbedding(TrackedTables):
                 for activations in batches.dequeue()], [], traced_outside=True)
         return tf.nest.pack_sequence_as(self._feature_config, flat)
 
-    @tf.autograph.experimental.do_not_convert
+    @not_converted
     def apply_gradients(self, gradients: Any, name: str | None = None) -> None:
         """Updates the tables with the gradients of the last dequeued activations.
 
@@ -258,7 +259,7 @@ class TPUEmbedding(TrackedTables):
             self._replicas.together("apply_gradients", lambda shares: batches.apply_gradients(
                 [dict(zip(self._features, share, strict=True)) for share in shares]), leaves)
 
-    @tf.autograph.experimental.do_not_convert
+    @not_converted
     def record_measures(self) -> dict[str, MeasureRecorder]:
         """Enables measuring of updates; EmbeddingStatisticsCallback says which ones."""
         check_no_cluster(self._strategy, "EmbeddingStatisticsCallback")

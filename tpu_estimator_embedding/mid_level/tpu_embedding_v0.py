@@ -25,6 +25,7 @@ from tpu_estimator_embedding.mid_level.config.structure import (
 from tpu_estimator_embedding.mid_level.input import output_shapes
 from tpu_estimator_embedding.mid_level.serving.plain_tables import PlainTables
 from tpu_estimator_embedding.mid_level.serving.serving_lookup import check_input
+from tpu_estimator_embedding.ops.autograph import not_converted
 from tpu_estimator_embedding.types import Tensor
 
 
@@ -48,7 +49,7 @@ class TPUEmbeddingV0(PlainTables):
     Source: documentation of `tf.tpu.experimental.embedding.TPUEmbeddingV0`.
     """
 
-    @tf.autograph.experimental.do_not_convert
+    @not_converted
     def embedding_lookup(self, features: Any, weights: Any = None) -> Any:
         """Looks up features; gradients flow into the tables.
 

@@ -45,15 +45,11 @@ from tpu_estimator_embedding.mid_level.sparse_core import preprocessing, stack_e
 from tpu_estimator_embedding.mid_level.sparse_core.preprocessing import Partitioned
 from tpu_estimator_embedding.mid_level.sparse_core.stack_engine import Partitions, StackEngine
 from tpu_estimator_embedding.mid_level.sparse_core.stacked_tables import StackedTables
-from tpu_estimator_embedding.mid_level.sparse_core.to_stacks import (
-    SparseCores,
-    given_stacks,
-    to_stacks,
-)
+from tpu_estimator_embedding.mid_level.sparse_core.to_stacks import given_stacks, to_stacks
 from tpu_estimator_embedding.multipliers.table_multipliers import Multipliers
+from tpu_estimator_embedding.ops.autograph import not_converted
+from tpu_estimator_embedding.plan.table_stacking import SparseCores
 from tpu_estimator_embedding.types import Tensor
-
-_as_it_is = tf.autograph.experimental.do_not_convert  # conversion is slow and changes nothing
 
 
 class TPUEmbeddingV2(StackedTables):
@@ -114,12 +110,12 @@ class TPUEmbeddingV2(StackedTables):
         self._functions = ExportableFunctions()
         self._engine: StackEngine | None = None
 
-    @_as_it_is
+    @not_converted
     def build(self) -> None:
         """Creates tables and slots; does nothing if they exist. Lookups call it."""
         self._built_engine()
 
-    @_as_it_is
+    @not_converted
     def enqueue(self, features: Any, weights: Any = None,
                 device: str | None = None) -> Partitioned:
         """Sorts the ids of all features for the SparseCores.
@@ -149,7 +145,7 @@ class TPUEmbeddingV2(StackedTables):
         return preprocessing.to_partitioned(ids, self._formats,
                                             *preprocessing.limits(self._config))
 
-    @_as_it_is
+    @not_converted
     def dequeue(self, partitioned_tensors: Partitioned) -> tuple[Any, Partitions]:
         """Looks up the ids that `enqueue` returned.
 
@@ -165,7 +161,7 @@ class TPUEmbeddingV2(StackedTables):
         return self._in_structure(*self._built_engine().lookup(
             stack_engine.check_partitions("partitioned_tensors", first, self._stacks)))
 
-    @_as_it_is
+    @not_converted
     def embedding_lookup(self, features: Any, weights: Any = None) -> tuple[Any, Partitions]:
         """Looks up features: `enqueue`, then `dequeue`."""
         if self._config.allow_id_dropping:  # the arrays decide which ids are looked up
@@ -176,12 +172,12 @@ class TPUEmbeddingV2(StackedTables):
             datas, functools.partial(preprocessing.partition_checked, self._stacks,
                                      self._formats, self._config)))
 
-    @_as_it_is
+    @not_converted
     def __call__(self, features: Any, weights: Any = None) -> tuple[Any, Partitions]:
         """Looks up features: `embedding_lookup`."""
         return self.embedding_lookup(features, weights)
 
-    @_as_it_is
+    @not_converted
     def apply_gradients(self, gradients: Any, preserved_outputs: Partitions) -> None:
         """Updates every row that was looked up, once, with the sum of its gradients.
 
@@ -210,7 +206,7 @@ class TPUEmbeddingV2(StackedTables):
                  for share in shares]), tf.nest.flatten(mine, expand_composites=True))
 
     @staticmethod
-    @_as_it_is
+    @not_converted
     def preprocess_features(
             num_replicas_in_sync: int, max_ids_per_chip_per_sample: int,
             max_minibatches_per_sc: int, num_sc_per_chip: int, num_sc_shards: int,
@@ -254,7 +250,7 @@ class TPUEmbeddingV2(StackedTables):
             max_ids_per_chip_per_sample, max_minibatches_per_sc)
 
     @classmethod
-    @_as_it_is
+    @not_converted
     def compute_sparse_core_stats(
             cls, features: Any, feature_config: Any, num_tpu_chips: int,
             num_sc_per_chip: int = 4, optimizer: Any = None,
@@ -277,7 +273,7 @@ class TPUEmbeddingV2(StackedTables):
         return preprocessing.most_ids(embedding._stacks, embedding._formats,
                                       embedding._by_path("features", features))
 
-    @_as_it_is
+    @not_converted
     def record_measures(self) -> dict[str, Any]:
         """Enables measuring of updates; EmbeddingStatisticsCallback says which ones."""
         return self._built_engine().record_measures()

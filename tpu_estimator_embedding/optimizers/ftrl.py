@@ -71,7 +71,8 @@ class FTRL(UpdateRule):
     def update(self, gradient: Tensor, row: Tensor, slots: SlotRows, learning_rate: Tensor,
                step: Tensor) -> tuple[Tensor, dict[str, Tensor]]:
         import tensorflow as tf  # not above: names of slots are read without it
-        l1, l2 = self.l1_regularization_strength, self.l2_regularization_strength
+        l1: Tensor | float = self.l1_regularization_strength
+        l2 = self.l2_regularization_strength
         accumulator = slots["accumulators"] + tf.square(gradient)
         power = self._power(accumulator)
         shift = (power - self._power(slots["accumulators"])) * row

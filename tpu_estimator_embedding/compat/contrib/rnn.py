@@ -158,7 +158,8 @@ def stack_bidirectional_dynamic_rnn(
                     time_major=time_major)
             inputs = tf.concat(outputs, axis=2)
             last.append(state)
-    return inputs, *zip(*last, strict=True)
+    of_forward, of_backward = zip(*last, strict=True)
+    return inputs, of_forward, of_backward
 
 
 def sequence_loss(logits: Tensor, targets: Tensor, weights: Tensor,

@@ -12,7 +12,7 @@ What a host does is the same for both. Tables that are updated core by core are 
 
 import contextlib
 from collections.abc import Iterator, Mapping, Sequence
-from typing import NamedTuple
+from typing import NamedTuple, cast
 
 import tensorflow as tf
 
@@ -223,8 +223,9 @@ class ExchangedIds(NamedTuple):
         dims = tf.constant([table.dimension for table in tables], tf.int64)
         return HostStep(
             merged_ids(plan, len(tables), ids),
-            concat_by_table([step.gradients for step in steps],
-                            [of_task.sizes[:, ROWS] * dims for of_task in ids], len(tables)),
+            cast(Tensor, concat_by_table(
+                [step.gradients for step in steps],
+                [of_task.sizes[:, ROWS] * dims for of_task in ids], len(tables))),
             steps[0].factors)
 
     def update_host(self, plan: EmbeddingPlan, variables: Variables, host: int,
@@ -287,7 +288,8 @@ def merged_ids(plan: EmbeddingPlan, num_tables: int, tasks: Sequence[SentIds]) -
         for task, ids in enumerate(tasks)]
     return SentIds(
         tf.concat([sizes[0, :, :1], tf.reduce_sum(sizes, 0)[:, 1:]], 1),
-        by_table(IDS, [ids.ids for ids in tasks]), by_table(ROWS, row_ends),
+        cast(Tensor, by_table(IDS, [ids.ids for ids in tasks])),
+        cast(Tensor, by_table(ROWS, row_ends)),
         by_table(WEIGHTS, [ids.weights for ids in tasks]),
         by_table(SCALES, [ids.scales for ids in tasks]),
         _replica_ends(tasks, ends[:, :, ROWS])

@@ -255,6 +255,7 @@ def update_and_measure(inputs: dict[str, Any], host_ids: PreparedHostIds,
         marks: of the rows of each table of the host.
         measures: scalar bool, whether to measure.
     """
+    assert host_ids.run_ids is not None and host_ids.run_ends is not None, "not training"
     sums, covered, row_norms = load.native_ops().tpu_embedding_measured_update(
         **inputs, marks=[mark.handle for mark in marks], measures=measures)
     return HostMeasures(sums, covered, row_norms, host_ids.run_ids, host_ids.run_ends,

@@ -7,7 +7,7 @@ or passed to a `tf.function`.
 """
 
 from collections.abc import Mapping, Sequence
-from typing import NamedTuple
+from typing import NamedTuple, cast
 
 import tensorflow as tf
 
@@ -201,8 +201,8 @@ def _split_over_hosts(plan: EmbeddingPlan, table: TablePlan, stacked: SparseIds)
 
 
 def _take(ids: SparseIds, kept: Tensor) -> HostIds:
-    tensors = [None if tensor is None else tf.gather(tensor, kept) for tensor in ids]
-    return HostIds(tensors[0], tensors[1], tensors[2], None, None)
+    taken = SparseIds._make(None if tensor is None else tf.gather(tensor, kept) for tensor in ids)
+    return HostIds(*taken, None, None)
 
 
 def with_unique_ids(host: HostIds) -> HostIds:
@@ -251,12 +251,13 @@ def update_part(plan: EmbeddingPlan, table: TablePlan, variables: TableVariables
     updates: list[tf.Operation] = []
     gradients = []
     for round_ids in _rounds(plan, table, ids, row_counts, host):
+        assert round_ids.unique_ids is not None and round_ids.positions is not None, "not training"
         with tf.control_dependencies(updates), beside(variables.parts[host]):
             gradients.append(sum_duplicates(
                 gradient, round_ids.rows, round_ids.weights, round_ids.unique_ids,
                 round_ids.positions))
             updates = update_rows(table.training_optimizer, variables.parts[host], slots,
-                                  gradients[-1], learning_rate, step)
+                                  gradients[-1], cast(Tensor, learning_rate), step)
     return updates, gradients
 
 
@@ -265,6 +266,7 @@ def measured_update_of_part(plan: EmbeddingPlan, table: TablePlan, variables: Ta
                             learning_rate: Tensor | float, step: Tensor, marks: tf.Variable,
                             measures: Tensor) -> HostMeasures:
     """Updates like `update_part`, marks the rows, and measures them if `measures` is true."""
+    assert ids.unique_ids is not None, "not training"
     part = variables.parts[host]
     with beside(part):
         before = rows_if(measures, part, ids.unique_ids)

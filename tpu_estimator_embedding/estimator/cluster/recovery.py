@@ -103,8 +103,9 @@ class ClusterSessionManager(session_manager.SessionManager):
         self._state = state
         self._has_started = False
 
-    def prepare_session(self, master, *args, saver=None, checkpoint_dir=None, config=None,
-                        **kwargs):
+    def prepare_session(self, master: str, *args: Any, saver: Any = None,
+                        checkpoint_dir: Any = None, config: Any = None,
+                        **kwargs: Any) -> tf.compat.v1.Session:
         """Starts the chief's session; initializes or restores if the servers lost a variable.
 
         Raises:
@@ -126,7 +127,8 @@ class ClusterSessionManager(session_manager.SessionManager):
         self._has_started = True
         return session
 
-    def wait_for_session(self, master, config=None, max_wait_secs=float("inf")):
+    def wait_for_session(self, master: str, config: Any = None,
+                         max_wait_secs: float = float("inf")) -> tf.compat.v1.Session:
         """Starts a worker's session once the chief has initialized or restored all variables.
 
         Raises:

@@ -9,7 +9,8 @@ whatever waited for them waits for them in every copy. A function that writes to
 draws random numbers, is copied as the ops of a graph are."""
 
 from collections import deque
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from typing import Any
 
 import tensorflow as tf
 from tensorflow.core.framework import function_pb2, node_def_pb2
@@ -37,24 +38,25 @@ class FunctionCopies:
         self._random: dict[str, bool] = {}
         self.copies: dict[str, function_pb2.FunctionDef] = {}
 
-    def writes(self, node) -> bool:
+    def writes(self, node: Any) -> bool:
         """Whether a node calls a function that writes to a variable."""
         return self._calls(node, self._writing, lambda inner: op_kinds.writes(inner.op))
 
-    def is_random(self, node) -> bool:
+    def is_random(self, node: Any) -> bool:
         """Whether a node calls a function that draws random numbers."""
         return self._calls(node, self._random, op_kinds.is_random)
 
-    def adapt(self, node) -> None:
+    def adapt(self, node: Any) -> None:
         """Redirects a node to the copies of its functions, which are made on first use."""
         for called in op_kinds.called_functions(node):
             called.name = self._copy(called.name)
 
-    def _calls(self, node, known: dict[str, bool], is_wanted) -> bool:
+    def _calls(self, node: Any, known: dict[str, bool], is_wanted: Callable[[Any], bool]) -> bool:
         return any(self._contains(called.name, known, is_wanted)
                    for called in op_kinds.called_functions(node))
 
-    def _contains(self, name: str, known: dict[str, bool], is_wanted) -> bool:
+    def _contains(self, name: str, known: dict[str, bool],
+                  is_wanted: Callable[[Any], bool]) -> bool:
         if name not in known:
             function = self._functions.get(name)
             known[name] = function is not None and any(
@@ -79,7 +81,7 @@ class FunctionCopies:
         return new_name
 
 
-def copy_subgraph(targets: Sequence[Tensor], replaced: Mapping[Tensor, Tensor],
+def copy_subgraph(targets: Sequence[Tensor], replaced: Mapping[Any, Tensor],
                   scope: str, index: int) -> list[Tensor]:
     """Copies the ops that compute `targets`, with other inputs.
 
@@ -144,7 +146,8 @@ def _ops_to_copy(targets: Sequence[Tensor], boundary: set[tf.Operation],
             return copied
 
 
-def _closure(starts: Iterable[tf.Operation], neighbours) -> set[tf.Operation]:
+def _closure(starts: Iterable[tf.Operation],
+             neighbours: Callable[[tf.Operation], Iterable[tf.Operation]]) -> set[tf.Operation]:
     found = set(starts)
     waiting = deque(found)
     while waiting:

@@ -72,7 +72,7 @@ def recorded_scopes() -> Iterator[dict[str, str]]:
         graph.clear_collection(tpu_fc._TPU_FC_TO_SCOPE)
 
 
-class _Scopes(dict):
+class _Scopes(dict[str, tuple[str, str]]):
     """Embedding variable name -> (variable scope, name in it), as TF's columns keep it.
 
     Attributes:

@@ -21,6 +21,7 @@ from tpu_estimator_embedding.mid_level.config.table_config import TableConfig
 from tpu_estimator_embedding.mid_level.config.to_plan import slot_functions
 from tpu_estimator_embedding.mid_level.execution.servers import servers_of
 from tpu_estimator_embedding.multipliers.schedule import Constant
+from tpu_estimator_embedding.ops.autograph import not_converted
 from tpu_estimator_embedding.plan.embedding_plan import EmbeddingPlan, TablePlan
 from tpu_estimator_embedding.types import Initializer, Tensor
 
@@ -184,7 +185,7 @@ class TrackedTables(tf.__internal__.tracking.Trackable):
             self._track_trackable(variable, child)
 
     @property
-    @tf.autograph.experimental.do_not_convert
+    @not_converted
     def embedding_tables(self) -> dict[TableConfig, tf.Variable | ShardedTable]:
         """The variable of each table, `[vocabulary_size, dim]`, by its TableConfig.
 

@@ -120,17 +120,17 @@ class WaitingBatch(NamedTuple):
 
     Attributes:
         ids: the ids to look up.
-        use: scalar int32, whether gradients will follow.
+        use: scalar int32, or an int, whether gradients will follow.
         packed: ids and use, for `PendingBatches.hold`.
     """
 
     ids: StepIds
-    use: Tensor
-    packed: Tensor
+    use: Tensor | int
+    packed: Any
 
     @property
-    def is_for_training(self) -> Tensor:
-        """Whether gradients may follow: scalar bool."""
+    def is_for_training(self) -> Tensor | bool:
+        """Whether gradients may follow: scalar bool, or a bool."""
         return self.use > NEVER
 
 

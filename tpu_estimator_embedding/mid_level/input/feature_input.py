@@ -6,7 +6,7 @@ and fit in one queue.
 """
 
 from collections.abc import Sequence
-from typing import Any
+from typing import Any, cast
 
 import tensorflow as tf
 
@@ -113,7 +113,7 @@ def _from_sparse(path: str, value: tf.SparseTensor, weights: tf.SparseTensor | N
     has_one_row = len(samples) == 1 and not (shape.sequence_length or layout.rows_per_sample[path])
     if layout.is_sequence(path) or has_one_row:
         return to_enqueue_data(value, weights, places=indices)
-    rows = row_major(indices, samples, len(samples))
+    rows = row_major(indices, cast(tuple[int, ...], samples), len(samples))
     return _at_rows(path, value, weights, rows, indices[:, -1], shape.sequence_length, layout)
 
 

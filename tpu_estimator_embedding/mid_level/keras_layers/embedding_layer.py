@@ -37,6 +37,7 @@ from tpu_estimator_embedding.mid_level.keras_layers.legacy_optimizers import (
 )
 from tpu_estimator_embedding.mid_level.serving.serving_lookup import serving_embedding_lookup
 from tpu_estimator_embedding.multipliers.table_multipliers import Multipliers, TableMultipliers
+from tpu_estimator_embedding.ops.autograph import not_converted
 
 if TYPE_CHECKING:
     _Layer: Any
@@ -187,7 +188,7 @@ class _EmbeddingLayer(_Layer):
         return cls(**{**config, "feature_config": features_from_dict(config["feature_config"]),
                       "optimizer": optimizer_from_dict(config["optimizer"])})
 
-    @tf.autograph.experimental.do_not_convert  # Keras converts `call` and the functions it calls
+    @not_converted  # Keras converts `call` and the functions it calls
     def _lookup(self, features: Any, weights: Any, training: bool | None) -> Any:
         features, is_single = with_batch(features)
         activations = self._tables.lookup(features, weights, tf.convert_to_tensor(self._trap),
@@ -195,7 +196,7 @@ class _EmbeddingLayer(_Layer):
         return (tf.nest.map_structure(lambda rows: rows[0], activations) if is_single
                 else activations)
 
-    @tf.autograph.experimental.do_not_convert
+    @not_converted
     def _serve(self, features: Any, weights: Any, serving_config: Any) -> Any:
         tables = self.embedding_tables
         for path, feature in named_features(serving_config).items():

@@ -46,6 +46,7 @@ from tpu_estimator_embedding.mid_level.execution.table_variables import (
 from tpu_estimator_embedding.mid_level.keras_layers.layer_input import LayerInput, read_input
 from tpu_estimator_embedding.multipliers.table_multipliers import Multipliers
 from tpu_estimator_embedding.ops.assertion import require
+from tpu_estimator_embedding.ops.autograph import not_converted
 from tpu_estimator_embedding.ops.gradient_tap import tap_gradients
 from tpu_estimator_embedding.plan.embedding_plan import EmbeddingPlan
 from tpu_estimator_embedding.types import Tensor
@@ -95,7 +96,7 @@ class LayerTables(tf.__internal__.tracking.Trackable):
         self._functions = ExportableFunctions()
         self._recorder: MeasureRecorder | None = None
 
-    @tf.autograph.experimental.do_not_convert  # conversion is slow and changes nothing
+    @not_converted
     def lookup(self, features: Any, weights: Any, trap: Tensor, training: bool | None) -> Any:
         """Returns activations in the structure of the FeatureConfigs, tied to the trap.
 

@@ -36,6 +36,7 @@ from tpu_estimator_embedding.mid_level.keras_layers.layer_config import (
 )
 from tpu_estimator_embedding.mid_level.serving.serving_lookup import serving_embedding_lookup
 from tpu_estimator_embedding.multipliers.table_multipliers import Multipliers, TableMultipliers
+from tpu_estimator_embedding.ops.autograph import not_converted
 from tpu_estimator_embedding.types import Tensor
 
 if TYPE_CHECKING:
@@ -161,7 +162,7 @@ class _PartialLayer(_Layer):
         return cls(**{**config, "feature_config": features_from_dict(config["feature_config"]),
                       "optimizer": optimizer_from_dict(config["optimizer"])})
 
-    @tf.autograph.experimental.do_not_convert  # Keras converts `call` and the functions it calls
+    @not_converted  # Keras converts `call` and the functions it calls
     def _lookup(self, inputs: dict[str, Any], training: bool | None) -> dict[str, Any]:
         check_structure("inputs", self._settings.feature_config, dict(inputs))
         outputs = {name: self._lookup_small(name, inputs[name]) for name in self._small_layers}

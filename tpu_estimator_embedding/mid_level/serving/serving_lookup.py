@@ -19,12 +19,13 @@ from tpu_estimator_embedding.mid_level.config.feature_config import FeatureConfi
 from tpu_estimator_embedding.mid_level.config.structure import named_features, named_values
 from tpu_estimator_embedding.mid_level.config.table_config import TableConfig
 from tpu_estimator_embedding.mid_level.input import output_shapes
+from tpu_estimator_embedding.ops.autograph import not_converted
 from tpu_estimator_embedding.types import Tensor
 
 _KINDS = (tf.Tensor, tf.SparseTensor, tf.RaggedTensor)
 
 
-@tf.autograph.experimental.do_not_convert
+@not_converted
 def serving_embedding_lookup(inputs: Any, weights: Any,
                              tables: Mapping[TableConfig, tf.Variable],
                              feature_config: Any) -> Any:

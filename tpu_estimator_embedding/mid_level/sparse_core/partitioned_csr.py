@@ -8,7 +8,7 @@ of 8.
 """
 
 import dataclasses
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 import tensorflow as tf
 
@@ -224,5 +224,5 @@ def _divide(value: Tensor, divisor: int) -> tuple[Tensor, Tensor]:
     return value // divisor, value % divisor
 
 
-def _round_up(value):
+def _round_up(value: Any) -> Any:
     return (value + _LANES - 1) // _LANES * _LANES

@@ -9,6 +9,7 @@ import functools
 import importlib
 import typing
 from collections.abc import Callable, Mapping, Sequence
+from typing import Any
 
 import tensorflow as tf
 from tensorflow.python.ops import summary_ops_v2
@@ -321,7 +322,7 @@ def _of_plan(stack: ExportableEmbedding, datas: EnqueueDatas) -> EnqueueDatas:
     return {feature.name: datas[feature.name] for feature in stack.engine.plan.features}
 
 
-def _identity(nest):
+def _identity(nest: Any) -> Any:
     return with_tensors(nest, [tf.identity(tensor) for tensor in tensors_of(nest)])
 
 

@@ -25,7 +25,7 @@ from tpu_estimator_embedding.mid_level.sparse_core.stack_variable import (
 from tpu_estimator_embedding.mid_level.sparse_core.to_stacks import Stacks
 
 
-class TableViews(Mapping):
+class TableViews(Mapping[Any, Any]):
     """A mapping with stack names and TableConfigs as keys.
 
     Iteration and length are over stacks. `views[config]` is computed from the table's stack.
