@@ -23,6 +23,12 @@ TPUConfig = upstream.tpu_config.TPUConfig
 Modes = upstream.tpu_config.InputPipelineConfig
 
 
+def _arguments(function):
+    """Names, kinds and defaults, without annotations, which TensorFlow's have not."""
+    return [(argument.name, argument.kind, argument.default)
+            for argument in inspect.signature(function).parameters.values()]
+
+
 def test_arguments_are_tensorflows_in_their_order():
     theirs = inspect.signature(upstream.tpu_estimator.TPUEstimator.__init__).parameters
     ours = inspect.signature(TPUEstimator.__init__).parameters
@@ -32,8 +38,8 @@ def test_arguments_are_tensorflows_in_their_order():
     assert all(ours[name].kind is inspect.Parameter.KEYWORD_ONLY
                for name in list(ours)[len(theirs):])
     for method in ("train", "evaluate", "predict", "export_saved_model"):
-        assert (str(inspect.signature(getattr(TPUEstimator, method))) ==
-                str(inspect.signature(getattr(upstream.tpu_estimator.TPUEstimator, method))))
+        assert (_arguments(getattr(TPUEstimator, method)) ==
+                _arguments(getattr(upstream.tpu_estimator.TPUEstimator, method)))
     assert issubclass(TPUEstimator, upstream.tpu_estimator.TPUEstimator)
 
 

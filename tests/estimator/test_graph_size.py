@@ -10,7 +10,7 @@ import tensorflow as tf
 import tpu_estimator_embedding as tpu_embedding
 from tests.kernel_choice import choose_kernels
 from tpu_estimator_embedding.compat import upstream
-from tpu_estimator_embedding.estimator.hooks.session_runs import add_ready_ops
+from tpu_estimator_embedding.estimator.hooks.session_start import add_ready_ops
 
 BATCH = 4
 

@@ -7,7 +7,11 @@ import tensorflow as tf
 
 from tpu_estimator_embedding.estimator.hooks import session_runs
 from tpu_estimator_embedding.estimator.hooks.input_end import NotTheEndOfInputError
-from tpu_estimator_embedding.estimator.hooks.session_runs import RepeatedRuns, StepCallable
+from tpu_estimator_embedding.estimator.hooks.session_runs import (
+    RepeatedRuns,
+    Threads,
+    made_callable,
+)
 
 
 class _Hook:
@@ -64,12 +68,11 @@ def test_results_are_those_of_run(session, counter, number):
 def test_equal_nests_are_taken_apart_once(session, counter, monkeypatch):
     hook, made = _Hook(), []
 
-    class Counted(StepCallable):
-        def __init__(self, *args):
-            made.append(args)
-            super().__init__(*args)
+    def counted(*args, **kwargs):
+        made.append(args)
+        return made_callable(*args, **kwargs)
 
-    monkeypatch.setattr(session_runs, "StepCallable", Counted)
+    monkeypatch.setattr(session_runs, "made_callable", counted)
     add, runs = counter.assign_add(1, read_value=False), RepeatedRuns(session)
     for _ in range(5):
         runs.run({"caller": [add], hook: add})
@@ -112,14 +115,15 @@ def test_short_steps_run_on_the_calling_thread(session, counter, monkeypatch, li
                                                on_calling_thread):
     made = []
 
-    def counted(*args, on_calling_thread=False):
-        made.append(on_calling_thread)
-        return original(*args, on_calling_thread=on_calling_thread)
+    def counted(session, fetches, targets, threads):
+        made.append(threads is Threads.CALLER)
+        return original(session, fetches, targets, threads)
 
-    original = session_runs.made_callable
-    monkeypatch.setattr(session_runs, "made_callable", counted)
+    original = session_runs._made_callable
+    monkeypatch.setattr(session_runs, "_made_callable", counted)
     monkeypatch.setattr(session_runs, "_SHORT_SECONDS", limit)
-    run = StepCallable(session, [], counter.assign_add(1, read_value=False))
+    run = made_callable(session, [], counter.assign_add(1, read_value=False),
+                        threads=Threads.MEASURED)
     for _ in range(30):
         run()
     assert made == [False, *[True] * on_calling_thread]

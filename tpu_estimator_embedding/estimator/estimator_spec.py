@@ -15,7 +15,7 @@ from tpu_estimator_embedding import checks
 from tpu_estimator_embedding.compat import upstream
 from tpu_estimator_embedding.compat.upstream import fn_args, tpu_estimator
 from tpu_estimator_embedding.engine.step_ids import describe_kernels
-from tpu_estimator_embedding.estimator.hooks.session_runs import LoopLength
+from tpu_estimator_embedding.estimator.hooks.loop_length import LoopLength
 from tpu_estimator_embedding.ops.nests import own_containers
 from tpu_estimator_embedding.plan.embedding_plan import EmbeddingPlan
 

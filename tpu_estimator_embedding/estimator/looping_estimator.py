@@ -11,7 +11,7 @@ from tpu_estimator_embedding.compat import upstream
 from tpu_estimator_embedding.estimator.cluster.recovery import recovering, shard_savers
 from tpu_estimator_embedding.estimator.cluster.tasks import Cluster
 from tpu_estimator_embedding.estimator.estimator_spec import check_steps, check_train_steps
-from tpu_estimator_embedding.estimator.hooks import session_runs
+from tpu_estimator_embedding.estimator.hooks import loop_length
 from tpu_estimator_embedding.estimator.hooks.embedding_statistics import statistics_hooks
 from tpu_estimator_embedding.estimator.hooks.interrupts import StopOnSignal
 from tpu_estimator_embedding.estimator.hooks.session_runs import StepLoop, Steps
@@ -22,7 +22,7 @@ _HostCallHook = upstream.tpu_estimator._OutfeedHostCallHook
 
 
 def hooks_of_training(of_model: Sequence[Any], others: Sequence[Any],
-                      length: session_runs.LoopLength, host_call_every_n_steps: int,
+                      length: loop_length.LoopLength, host_call_every_n_steps: int,
                       is_stopping: Callable[[], bool]) -> list[Any]:
     """Returns the hooks of the model, the last ones of a session, that train in loops.
 
@@ -49,7 +49,7 @@ def hooks_of_evaluation(hooks: Sequence[Any]) -> list[Any]:
     if not numbers:
         return list(hooks)
     steps = Steps(evaluation._get_or_create_eval_step, lambda: numbers[0])
-    return _in_loops(hooks, session_runs.length_in_evaluation(), steps, _feed_of(hooks))
+    return _in_loops(hooks, loop_length.length_in_evaluation(), steps, _feed_of(hooks))
 
 
 class LoopingEstimator(upstream.tpu_estimator.TPUEstimator):
@@ -59,10 +59,10 @@ class LoopingEstimator(upstream.tpu_estimator.TPUEstimator):
     _stop: StopOnSignal
     _cluster: Cluster
 
-    def _training_loop(self) -> session_runs.LoopLength:
+    def _training_loop(self) -> loop_length.LoopLength:
         if self._cluster.servers:  # whose workers share the steps: others count them as well
-            return session_runs.LoopLength(steps=1)
-        return session_runs.length_in_training(self._config.tpu_config.iterations_per_loop)
+            return loop_length.LoopLength(steps=1)
+        return loop_length.length_in_training(self._config.tpu_config.iterations_per_loop)
 
     def _convert_train_steps_to_hooks(self, steps: int | None, max_steps: int | None) -> list[Any]:
         if self._use_engine:
@@ -82,7 +82,7 @@ class LoopingEstimator(upstream.tpu_estimator.TPUEstimator):
             estimator_spec = estimator_spec._replace(training_hooks=hooks_of_training(
                 estimator_spec.training_hooks, [*worker_hooks, *hooks],
                 # Measured steps need not be the last of a loop.
-                session_runs.LoopLength(steps=1) if measures else self._training_loop(),
+                loop_length.LoopLength(steps=1) if measures else self._training_loop(),
                 self._config.tpu_config.experimental_host_call_every_n_steps,
                 is_stopping=lambda: self._stop.received is not None))
         if not self._cluster.servers:
@@ -103,7 +103,7 @@ class LoopingEstimator(upstream.tpu_estimator.TPUEstimator):
                                      output_dir)
 
 
-def _in_loops(hooks: Sequence[Any], length: session_runs.LoopLength, steps: Steps,
+def _in_loops(hooks: Sequence[Any], length: loop_length.LoopLength, steps: Steps,
               feed: EmbeddingHook, **options: Any) -> list[Any]:
     host_calls = [hook for hook in hooks if isinstance(hook, _HostCallHook)]
     return [*(hook for hook in hooks if hook not in host_calls),

@@ -1,80 +1,56 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Runs of a session: loops of steps, as on a TPU, and callables that bypass `Session.run`.
+"""Runs of a session: loops of steps, as on a TPU, and callables instead of `Session.run`.
 
-All steps of a loop except the last run in `StepLoop`, right before the session runs the last one
-with the fetches of hooks. There is no Estimator code between them: a step is one call of a callable
-that the session made once. Each step does what a TPU does in every step: train or evaluate, and run
-host calls when they are due. `RepeatedRuns` makes such callables for the runs that remain: a
-MonitoredSession fetches the same nest of tensors in most of them, and `Session.run` takes the nest
-apart every time, which takes longer than a small step.
+There is one mechanism, `made_callable`: a callable that the session makes once for what is run
+again and again. Two classes use it:
 
-`add_ready_ops` reports which variables are not initialized from ops that exist. By default a
-Scaffold adds one more op for every variable and report.
+* `StepLoop` runs all steps of a loop except the last, right before the session runs the last one
+  with the fetches of hooks. There is no Estimator code between them. Each step does what a TPU does
+  in every step: train or evaluate, and run host calls when they are due.
+* `RepeatedRuns` serves the runs that remain: a MonitoredSession fetches the same nest of tensors in
+  most of them, and `Session.run` takes the nest apart every time, which takes longer than a small
+  step.
 """
 
+import enum
 import math
 import operator
-import os
 import time
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Sequence
 from typing import Any, NamedTuple, Protocol
 
 import tensorflow as tf
 from tensorflow.core.protobuf import config_pb2
 from tensorflow.python.client import session as client_session
-from tensorflow.python.ops import resources
 
-from tpu_estimator_embedding.compat.upstream import parse_iterations_per_loop
-from tpu_estimator_embedding.estimator.hooks import steps_per_run
 from tpu_estimator_embedding.estimator.hooks.input_end import only_input_ends
+from tpu_estimator_embedding.estimator.hooks.loop_length import LoopLength
+from tpu_estimator_embedding.estimator.hooks.session_start import add_ready_ops
 from tpu_estimator_embedding.types import Tensor
 
 _CALLING_THREAD = -1  # as RunOptions.inter_op_thread_pool
 _NUM_TIMED = 10  # calls that show whether a step is small
 _SHORT_SECONDS = 0.001  # of a small step
 _SECONDS_BETWEEN_NOTES = 60
-_DEVICE_VARIABLE = "TF_DEVICE_FOR_UNINITIALIZED_VARIABLE_REPORTING"  # TensorFlow's
 
 
-class LoopLength(NamedTuple):
-    """The limits of a loop of steps; it ends at the first one that is reached.
+class Threads(enum.Enum):
+    """Which threads run the ops of a callable. Ops still use threads of their own."""
 
-    Attributes:
-        steps: the maximum number of steps; None means no limit.
-        seconds: the loop ends with the first step that starts later; None means no limit.
-    """
-
-    steps: int | None = None
-    seconds: int | None = None
-
-
-def length_in_training(iterations_per_loop: Any) -> LoopLength:
-    """Returns the length of a loop of training, from `TPUConfig.iterations_per_loop`.
-
-    >>> length_in_training(100), length_in_training("2m")
-    (LoopLength(steps=100, seconds=None), LoopLength(steps=None, seconds=120))
-    """
-    value, unit = parse_iterations_per_loop(iterations_per_loop)
-    length = LoopLength(seconds=value) if unit == "seconds" else LoopLength(value)
-    limits = [steps for steps in (length.steps, steps_per_run.limit()) if steps is not None]
-    return length._replace(steps=min(limits, default=None))
-
-
-def length_in_evaluation() -> LoopLength:
-    """Returns the length of a loop of evaluation, which on a TPU has all steps."""
-    return LoopLength(steps_per_run.limit())
+    SESSION = "the session's, several at the same time"
+    CALLER = "the one that calls, one op after the other"
+    MEASURED = "those of the session, or the caller's if the first calls are short"
 
 
 def made_callable(session: tf.compat.v1.Session, fetches: Sequence[Tensor], targets: Any = (), *,
-                  on_calling_thread: bool = False) -> Callable[[], list[Any]]:
+                  threads: Threads = Threads.SESSION) -> Callable[[], list[Any]]:
     """Returns a function that runs `targets` and returns `fetches`; errors are those of `run`.
 
     Args:
         session: the session.
         fetches: tensors of its graph.
         targets: a nest of operations, and of tensors whose values nobody needs.
-        on_calling_thread: whether to run ops one after the other on the thread that calls,
-            instead of waking threads of the session. Ops still use threads of their own.
+        threads: which threads run the ops.
 
     >>> with tf.Graph().as_default(), tf.compat.v1.Session() as session:
     ...     print(*made_callable(session, [tf.constant(3) + tf.constant(4)])())
@@ -82,26 +58,33 @@ def made_callable(session: tf.compat.v1.Session, fetches: Sequence[Tensor], targ
     """
     if session.sess_str:  # a session on a server: calls between tasks cost more than this saves
         return lambda: session.run((list(fetches), targets))[0]
+    if threads is Threads.MEASURED:
+        return _Measured(lambda choice: _made_callable(session, fetches, targets, choice))
+    return _made_callable(session, fetches, targets, threads)
+
+
+def _made_callable(session: tf.compat.v1.Session, fetches: Sequence[Tensor], targets: Any,
+                   threads: Threads) -> Callable[[], list[Any]]:
     elements = [session.graph.as_graph_element(target) for target in tf.nest.flatten(targets)]
     run = session._make_callable_from_options(config_pb2.CallableOptions(
         target=sorted({getattr(element, "op", element).name for element in elements}),
         fetch=[fetch.name for fetch in fetches],
         run_options=tf.compat.v1.RunOptions(
-            inter_op_thread_pool=_CALLING_THREAD if on_calling_thread else 0)))
+            inter_op_thread_pool=_CALLING_THREAD if threads is Threads.CALLER else 0)))
     return lambda: session._do_call(run)
 
 
-class StepCallable:
-    """Like `made_callable`; small steps run on the calling thread.
+class _Measured:
+    """Calls a small step on the calling thread, and others on those of the session.
 
     Waking other threads and being woken by them takes longer than the ops of a small step. The
     first calls are timed to tell. Larger steps may gain from ops that run at the same time.
     """
 
-    def __init__(self, session: tf.compat.v1.Session, fetches: Sequence[Tensor], targets: Any):
-        """Takes the arguments of `made_callable`."""
-        self._arguments = session, fetches, targets
-        self._run = made_callable(*self._arguments)
+    def __init__(self, make: Callable[[Threads], Callable[[], list[Any]]]):
+        """Takes what makes the callable of a step."""
+        self._make = make
+        self._run = make(Threads.SESSION)
         self._num_timed = 0
         self._fastest = float("inf")
 
@@ -114,7 +97,7 @@ class StepCallable:
         self._fastest = min(self._fastest, time.perf_counter() - start)
         self._num_timed += 1
         if self._num_timed == _NUM_TIMED and self._fastest < _SHORT_SECONDS:
-            self._run = made_callable(*self._arguments, on_calling_thread=True)
+            self._run = self._make(Threads.CALLER)
         return values
 
 
@@ -190,8 +173,7 @@ class StepLoop(tf.compat.v1.train.SessionRunHook):
         self._coord = coord
         self._run_step = None
         if self._needs_number:
-            self._read_counter = made_callable(session, [self._counter],
-                                               on_calling_thread=True)
+            self._read_counter = made_callable(session, [self._counter], threads=Threads.CALLER)
         for hook in self._host_calls:
             hook.after_create_session(session, coord)
 
@@ -255,10 +237,15 @@ class StepLoop(tf.compat.v1.train.SessionRunHook):
         """
         session, left = run_context.session, self._feed.steps_left
         fetches = run_context.original_args.fetches
-        bare = only_input_ends(StepCallable(session, [left], fetches))
-        with_calls = only_input_ends(StepCallable(
-            session, [left], [fetches, self._calls(run_context)])) if self._host_calls else bare
+        bare = _step(session, [left], fetches)
+        with_calls = _step(session, [left], [
+            fetches, self._calls(run_context)]) if self._host_calls else bare
         return lambda is_call_due: bool((with_calls if is_call_due else bare)()[0])
+
+
+def _step(session: tf.compat.v1.Session, fetches: Sequence[Tensor],
+          targets: Any) -> Callable[[], list[Any]]:
+    return only_input_ends(made_callable(session, fetches, targets, threads=Threads.MEASURED))
 
 
 class RepeatedRuns:
@@ -270,15 +257,6 @@ class RepeatedRuns:
         number: how many runs `run` made; NaN once a callable was made, whose runs are not counted.
     """
 
-    @classmethod
-    def of(cls, session: tf.compat.v1.Session) -> "RepeatedRuns":
-        """Returns those of a session, whose `run` they replace."""
-        runs = getattr(session.run, "__self__", None)
-        if not isinstance(runs, cls):
-            runs = cls(session)
-            session.run, session.make_callable = runs.run, runs._make_callable
-        return runs
-
     def __init__(self, session: tf.compat.v1.Session):
         """Takes a session whose graph does not change."""
         self._session = session
@@ -288,6 +266,10 @@ class RepeatedRuns:
         self._leaves: dict[int, Any] = {}  # by id; kept, so that no other object gets the id
         self._made: dict[Any, Callable[[], Any]] = {}
         self.number = 0.0
+
+    def serve(self) -> None:
+        """Becomes the `run` of the session."""
+        self._session.run, self._session.make_callable = self.run, self._make_callable
 
     def run(self, fetches: Any, feed_dict: Any = None, options: Any = None,
             run_metadata: Any = None) -> Any:
@@ -327,7 +309,7 @@ class RepeatedRuns:
         handler = client_session._FetchHandler(session.graph, nest, {})
         if not handler.fetches() and not handler.targets():
             return lambda: handler.build_results(session, [])
-        run = only_input_ends(StepCallable(session, handler.fetches(), handler.targets()))
+        run = _step(session, handler.fetches(), handler.targets())
         positions = handler.build_results(session, list(range(len(handler.fetches()))))
         build = _builder(positions)
         return lambda: build(run())
@@ -348,40 +330,3 @@ def _builder(positions: Any) -> Callable[[list[Any]], Any]:
     if positions is None:  # of an operation
         return lambda values: None
     return operator.itemgetter(positions)
-
-
-def add_ready_ops() -> None:
-    """Adds the reports of uninitialized variables, of those that exist, where a Scaffold looks.
-
-    They are those of its `ready_op` and `ready_for_local_init_op`; a program's own ones stay.
-    """
-    v1 = tf.compat.v1
-    keys = v1.GraphKeys
-    of_all = [*v1.global_variables(), *v1.local_variables()]
-    for key, variables, others in (
-            (keys.READY_OP, of_all, [*resources.shared_resources(), *resources.local_resources()]),
-            (keys.READY_FOR_LOCAL_INIT_OP, v1.global_variables(), resources.shared_resources())):
-        if not v1.get_collection(key):
-            v1.add_to_collection(key, tf.concat(
-                [_uninitialized(variables), resources.report_uninitialized_resources(others)], 0))
-
-
-def _uninitialized(variables: Iterable[Any]) -> Tensor:
-    """Returns the names of the variables that are not initialized."""
-    variables = list(variables)
-    if not variables:
-        return tf.constant([], tf.string)
-    are_initialized = [_is_initialized(variable) for variable in variables]
-    with tf.device(os.environ.get(_DEVICE_VARIABLE, "/cpu:0")):
-        return tf.boolean_mask(tf.constant([variable.op.name for variable in variables]),
-                               tf.logical_not(tf.stack(are_initialized)))
-
-
-def _is_initialized(variable: Any) -> Tensor:
-    """Returns the output of the op that a resource variable was made with, or of a new op."""
-    if variable.op.type == "VarHandleOp":
-        own = f"{variable.op.name}/IsInitialized/"
-        for op in variable.handle.consumers():
-            if op.type == "VarIsInitializedOp" and op.name.startswith(own):
-                return op.outputs[0]
-    return tf.compat.v1.is_variable_initialized(variable)

@@ -11,7 +11,11 @@ import tensorflow as tf
 
 from tpu_estimator_embedding.engine.tensor_queue import TensorQueue
 from tpu_estimator_embedding.estimator.cluster.tasks import cluster_of
-from tpu_estimator_embedding.estimator.hooks.session_runs import RepeatedRuns, made_callable
+from tpu_estimator_embedding.estimator.hooks.session_runs import (
+    RepeatedRuns,
+    Threads,
+    made_callable,
+)
 from tpu_estimator_embedding.estimator.input.input_reader import BatchReader, read_input
 from tpu_estimator_embedding.estimator.input.machine_context import MachineContext
 from tpu_estimator_embedding.estimator.input.step_input import StepInput, to_step_input
@@ -137,11 +141,12 @@ class EmbeddingHook(tf.compat.v1.train.SessionRunHook):
                              coord: tf.train.Coordinator) -> None:
         """Starts the input, again if a lost session was recreated."""
         session.run(self._feeding.start)
-        self._num_waiting = made_callable(session, [self._size], on_calling_thread=True)
+        self._num_waiting = made_callable(session, [self._size], threads=Threads.CALLER)
         self._is_over.clear()
         self._error = None
         self._left = 0
-        self._runs = RepeatedRuns.of(session)
+        self._runs = RepeatedRuns(session)
+        self._runs.serve()
         feeder = _start(self._feed, session, coord)
         coord.register_thread(_start(self._cancel_when_stopped, session, coord, feeder))
         if self._looks_ahead and not self._wait(session) and self._is_stopping():
@@ -188,8 +193,9 @@ class EmbeddingHook(tf.compat.v1.train.SessionRunHook):
     def _feed(self, session: tf.compat.v1.Session, coord: tf.train.Coordinator) -> None:
         self._sleep(coord)
         try:
-            run = made_callable(session, [], self._feeding.feed,
-                                on_calling_thread=self._feeding.in_one_run)
+            run = made_callable(
+                session, [], self._feeding.feed,
+                threads=Threads.CALLER if self._feeding.in_one_run else Threads.SESSION)
             while not coord.should_stop():
                 run()
                 self._has_news.set()
