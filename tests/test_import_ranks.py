@@ -77,9 +77,12 @@ def imported_modules() -> dict[str, set[str]]:
     def module_of(name: str) -> str:
         return name if name in known or not name else module_of(name.rpartition(".")[0])
 
-    return {dotted(path): {module_of(name) for name, line in imports(path)
-                           if line not in lines_for_annotations(path)} - {"", dotted(path)}
-            for path in modules()}
+    found = {}
+    for path in modules():
+        ignored = lines_for_annotations(path)
+        found[dotted(path)] = {module_of(name) for name, line in imports(path)
+                               if line not in ignored} - {"", dotted(path)}
+    return found
 
 
 def lines_for_annotations(path: pathlib.Path) -> set[int]:
