@@ -206,6 +206,11 @@ TRAINING = {
         "    global_step = params['x']\n"
         "    rate = tf.train.exponential_decay(global_step, tf.train.get_global_step()",
         "global_step = params['x']"),
+    "name that is imported": (FORWARD, "    Outputs = loss", "def model_fn"),
+    "name that is defined": ("def main():\n", "def main(make_optimizer=None):\n", "def main"),
+    "name that the Trainer is given": (
+        "    estimator = tf", "    embedding_config = FLAGS.x\n    print(embedding_config)\n"
+        "    estimator = tf", "def main"),
     "rate in a variable": (RATE, "    rate = tf.get_variable('rate', [])\n" + RATE,
                            "tf.get_variable('rate'"),
 }
@@ -234,6 +239,10 @@ EFFECTS = {
     "gradients": ("loss += tf.gradients(loss, net)[0]", "TEE409", None),
     "python": ("loss = tf.py_func(print, [loss], tf.float32)", "TEE409", None),
     "helper": ("helper(loss)", "TEE409", "tf.assign(value, 1.0)"),
+    "method given to another function": (
+        "class Model:\n        def one(self, value):\n            return tf.assign(value, 1.0)\n"
+        "        def all(self, values):\n            return list(map(self.one, values))\n"
+        "    Model().all([loss])", "TEE409", "return tf.assign(value, 1.0)"),
     "helper given to another function": ("loss = tf.cond(loss > 0, helper, helper)", "TEE409",
                                          "tf.assign(value, 1.0)"),
     "nested function": ("def inner():\n        return tf.assign(variable, 1.0)\n    inner()",
@@ -253,8 +262,12 @@ EFFECTS = {
     "params changed": ("params.pop('x')", "TEE409", None),
     "params assigned": ("params['x'] = 1", "TEE409", None),
     "batch size": ("size = params['batch_size']", "TEE409", None),
+    "batch size by another name": ("hp = params\n    size = hp.get('batch_size', 8)", "TEE410",
+                                   "size = hp.get('batch_size', 8)"),
+    "whether there is a batch size": ("size = 8 if 'batch_size' in params else 9", "TEE409", None),
     "context": ("replicas = params['context'].num_replicas", "TEE404", None),
     "dropout": ("loss += tf.reduce_sum(tf.nn.dropout(net, 0.5))", "TEE411", None),
+    "metric": ("accuracy = tf.metrics.accuracy(labels, logits)", "TEE409", None),
     "size of a shape": ("size = loss.shape.dims\n    size = size[0].value", "TEE410",
                         "size = size[0].value"),
     "equality of tensors": ("net = net * tf.to_float(labels == 1)", "TEE409", None),
@@ -535,6 +548,16 @@ EXACT = {
         "    more.append(FLOOR)\n    rate = FLOOR\n    rate += FLOOR\n    def add(value):\n"
         "        kept.append(value)\n    add(loss)\n    names = FLAGS.names.split(',')\n"
         "    names.pop()", "names.pop()"),
+    "attributes and keywords with the names of functions": (
+        FORWARD, "    print(FLAGS.helper, helper=1)", "print(FLAGS.helper, helper=1)"),
+    "metrics of an evaluation": (
+        FORWARD, "    def evaluated(labels, logits):\n"
+        "        return {'mean': tf.metrics.mean(logits)}\n"
+        "    if mode == tf.estimator.ModeKeys.EVAL:\n"
+        "        return tf.estimator.tpu.TPUEstimatorSpec(\n"
+        "            mode, loss=loss, eval_metrics=(\n"
+        "                lambda labels, logits: evaluated(labels, logits), [labels, logits]))",
+        "tf.metrics.mean(logits)"),
     "sizes of shapes": (
         FORWARD, "    width = net.shape[1].value + net.get_shape()[-1].value"
         " + net.shape.dims[0].value",

@@ -8,6 +8,7 @@ import numpy as np
 import pytest
 import tensorflow as tf
 
+import tpu_estimator_embedding
 from tpu_estimator_embedding import mid_level
 from tpu_estimator_embedding.trainer import (
     KerasRsTrainer,
@@ -15,6 +16,7 @@ from tpu_estimator_embedding.trainer import (
     ModeKeys,
     Outputs,
     Trainer,
+    activations_of,
 )
 from tpu_estimator_embedding.trainer.metrics import mean
 
@@ -447,3 +449,37 @@ def test_features_have_the_order_of_the_estimators():
     for cls in (Trainer, KerasTrainer):
         make(cls, forward, config).train(weighted, steps=1)
     assert {tuple(names) for names in seen} == {("n", "m", "y", "z", "x")}
+
+
+def test_activations_and_dense_columns_have_the_order_of_input_layer():
+    column = tf.feature_column
+    words = tpu_estimator_embedding.embedding_column(
+        column.categorical_column_with_identity("words", 5), 2)
+    age = column.numeric_column("age")
+    others = [column.bucketized_column(age, [2.0]), age, column.indicator_column(
+        column.categorical_column_with_identity("zone", 2))]
+    features = {"words": tf.constant([[5.0, 6.0]]), "age": tf.constant([3.0]),
+                "zone": tf.constant([1])}
+    found = activations_of(features, [words, *others])
+    assert found.numpy().tolist() == [[3.0, 0.0, 1.0, 5.0, 6.0, 0.0, 1.0]]
+    assert activations_of(features, age).numpy().tolist() == [[3.0]]
+    with pytest.raises(TypeError, match="got the EmbeddingColumn 'zone_embedding'"):
+        activations_of(features, column.embedding_column(others[2].categorical_column, 2))
+
+
+def test_variable_that_only_training_trains_is_refused_after_another_mode():
+    def forward(features, labels, mode):
+        kernel = v1.get_variable("kernel", [2, 1], initializer=v1.ones_initializer(),
+                                 trainable=mode == ModeKeys.TRAIN)
+        net = v1.layers.dense(tf.matmul(features["words"], kernel), 1)
+        return Outputs(mode, loss=tf.reduce_mean((net - labels) ** 2))
+
+    trainer = make(forward=forward)
+    trainer.train(input_fn, steps=1)
+    trainer.evaluate(input_fn, steps=1)
+    trainer.train(input_fn, steps=1)
+    assert not np.array_equal(trainer.get_variable_value("kernel"), np.ones([2, 1]))
+    trainer = make(forward=forward)
+    trainer.evaluate(input_fn, steps=1)
+    with pytest.raises(NotImplementedError, match="'kernel' has trainable=False from an earlier"):
+        trainer.train(input_fn, steps=1)

@@ -17,7 +17,7 @@ from libcst import matchers
 from tpu_estimator_embedding.migration import known_effects
 from tpu_estimator_embedding.migration.bindings import Bindings, dotted
 from tpu_estimator_embedding.migration.constructor_arguments import ARGUMENTS, REPORTED, SPEC_ORDER
-from tpu_estimator_embedding.migration.forward_rewrite import is_value_of_size
+from tpu_estimator_embedding.migration.forward_rewrite import holds, is_value_of_size
 from tpu_estimator_embedding.migration.made_objects import (
     MadeObjects,
     assigned,
@@ -96,6 +96,10 @@ class NameTable:
                 for name, value, _ in bindings_in(statement):
                     if value is not None:
                         self.globals[name].append(value)
+
+    def of_name(self, name: str) -> cst.FunctionDef:
+        """Returns a function or method of the module that has a name."""
+        return [*self.functions[name], *self.methods[name]][0]
 
     def paths(self, node: cst.CSTNode) -> list[str]:
         """Returns the dotted names that an expression may have in other modules."""
@@ -208,7 +212,18 @@ class Effects(cst.CSTVisitor):
         if node.value in self._names.functions:  # called here, or given to what calls it
             self._follow(self._names.functions[node.value])
 
-    def visit_Attribute(self, node: cst.Attribute) -> None:
+    def visit_Arg(self, node: cst.Arg) -> bool:
+        node.value.visit(self)
+        return False  # a keyword is no name of the module
+
+    def visit_Attribute(self, node: cst.Attribute) -> bool:
+        self._attribute(node)
+        node.value.visit(self)
+        return False  # nor is an attribute
+
+    def _attribute(self, node: cst.Attribute) -> None:
+        if node not in self._callees and dotted(node)[:1] in (("self",), ("cls",)):
+            self._follow(self._names.methods.get(node.attr.value, ()))
         name = self._names.of_tensorflow(node) if node not in self._callees else ""
         effect = other_effect(name) if name else None
         if effect:  # given to what calls it
@@ -228,6 +243,9 @@ class Effects(cst.CSTVisitor):
             not self._names.paths(node))
 
     def visit_Comparison(self, node: cst.Comparison) -> None:
+        for target in node.comparisons:
+            if isinstance(target.operator, (cst.In, cst.NotIn)):
+                self._key(node, target.comparator, node.left)
         operands = [node.left, *(one.comparator for one in node.comparisons)]
         if self._names.has_object_equality and any(
                 isinstance(one.operator, (cst.Equal, cst.NotEqual)) for one in node.comparisons
@@ -277,30 +295,32 @@ class Effects(cst.CSTVisitor):
                 self._target(target)
 
     def visit_Subscript(self, node: cst.Subscript) -> None:
-        if isinstance(node.value, cst.Name) and node.value.value == "params":
-            index = node.slice[0].slice
-            if isinstance(index, cst.Index):
-                self._key(node, index.value)
+        index = node.slice[0].slice
+        if isinstance(index, cst.Index):
+            self._key(node, node.value, index.value)
 
     def visit_Call(self, node: cst.Call) -> None:
         self._callees.add(node.func)
         words = dotted(node.func)
-        if words and words[0] == "params" and len(words) == 2:
-            if words[1] in ("pop", "update", "setdefault", "clear", "popitem"):
-                self._add(node, "TEE409", f"`params.{words[1]}` changes params, which every call "
-                          "of the forward pass gets: copy it first")
-            elif words[1] == "get" and node.args:
-                self._key(node, node.args[0].value)
+        if words[:1] == ("params",) and words[1:] in (
+                ("pop",), ("update",), ("setdefault",), ("clear",), ("popitem",)):
+            self._add(node, "TEE409", f"`params.{words[1]}` changes params, which every call of "
+                      "the forward pass gets: copy it first")
+        if isinstance(node.func, cst.Attribute) and node.func.attr.value == "get" and node.args:
+            self._key(node, node.func.value, node.args[0].value)
         if words == ("next",) and node.args:
             self._change(node, node.args[0].value, "`next` advances an iterator that outlives the "
                          f"call, {_OFTEN}")
         self._callable(node, node.func)
 
-    def _key(self, node: cst.CSTNode, key: cst.BaseExpression) -> None:
+    def _key(self, node: cst.CSTNode, of: cst.BaseExpression, key: cst.BaseExpression) -> None:
         text = key.raw_value if isinstance(key, cst.SimpleString) else None
-        if text == "batch_size":
+        if text == "batch_size" and matchers.matches(of, matchers.Name("params")):
             self._add(node, "TEE409", "`params['batch_size']` of TPUEstimator, which Trainer gives "
                       "to the input_fn only: use the shape of a feature")
+        elif text == "batch_size":
+            self._add(node, "TEE410", f"'batch_size' of `{text_of(of)[:60]}`: if these are params "
+                      "of TPUEstimator, Trainer gives it to the input_fn only")
 
     def _target(self, target: cst.BaseExpression) -> None:
         if isinstance(target, (cst.Tuple, cst.List)):
@@ -401,6 +421,9 @@ class Effects(cst.CSTVisitor):
                 effect = other_effect(name)
                 if effect:
                     self._add(call, "TEE409", f"`{name}` {effect}")
+                elif name.startswith("metrics.") and self._is_of_model_fn(call):
+                    self._add(call, "TEE409", f"`{name}` makes variables, which the forward pass "
+                              "in TF2 cannot make for it: call it in the function of eval_metrics")
                 elif known_effects.is_random(name):
                     self._add(call, "TEE411", f"`{name}`")
                 elif not is_pure_name(name) and not name.startswith("keras.layers."):
@@ -413,6 +436,13 @@ class Effects(cst.CSTVisitor):
                     path, known_effects.NOT_PURE):
                 self._add(call, "TEE410", f"`{path}` of another module is called: check that it "
                           "only computes its result and makes variables by name")
+
+    def _is_of_model_fn(self, call: cst.Call) -> bool:
+        """Whether the checked function calls something itself, not in a function inside it."""
+        function = self._around[0]
+        return function is self.called[0] and not any(
+            holds(inner, call) for inner in matchers.findall(
+                function.body, matchers.FunctionDef() | matchers.Lambda()))
 
     def _by_name(self, call: cst.Call, name: str) -> None:
         if name == "getattr" and call.args and self._names.paths(call.args[0].value):

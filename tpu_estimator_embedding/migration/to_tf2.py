@@ -39,6 +39,7 @@ from tpu_estimator_embedding.migration.forward_rewrite import (
     is_value_of_size,
     takes_columns_at_once,
 )
+from tpu_estimator_embedding.migration.made_objects import assigned, parameters
 from tpu_estimator_embedding.migration.model_fn_parts import (
     OPTIMIZER_PARAMETERS,
     RATE_PARAMETERS,
@@ -175,9 +176,22 @@ class _Writer:
             {calls[0]: self._trainer_call(arguments, config)}, replaced, before, self._callables))
         self.report(function, "TEE401", f"`{function.name.value}`")
         self.report(calls[0], "TEE403", f"`TPUEstimator` is now `{self._trainer}`")
-        return unused_configs.with_imports(
-            unused_configs.without_unused(body, elsewhere, OF_TRAINER if config else ()),
-            self._imports(module)).bytes
+        body = unused_configs.without_unused(body, elsewhere, OF_TRAINER if config else ())
+        self._check_not_hidden(body)
+        return unused_configs.with_imports(body, self._imports(module)).bytes
+
+    def _check_not_hidden(self, written: cst.Module) -> None:
+        """Rejects variables of functions that hide what is imported or defined for them."""
+        for function in matchers.findall(written, matchers.FunctionDef()):
+            assert isinstance(function, cst.FunctionDef)
+            hidden = sorted({*parameters(function), *assigned(function)} & self._bound())
+            if hidden:
+                raise NotSplitError(
+                    f"`{function.name.value}` uses the names {hidden} itself; rename them",
+                    self._names.of_name(function.name.value))
+
+    def _bound(self) -> set[str]:
+        return {*_BOUND, self._trainer, *(keras_optimizer.BOUND if self._is_keras else ())}
 
     def _imports(self, module: cst.Module) -> str:
         """Returns the imports that the program needs, besides its own."""
@@ -195,8 +209,7 @@ class _Writer:
             raise NotSplitError(f"{len(calls)} TPUEstimators in one module", calls[1])
         if any(argument.star for argument in calls[0].args):
             raise NotSplitError("its TPUEstimator has * or ** arguments", calls[0])
-        bound = {*_BOUND, self._trainer, *(keras_optimizer.BOUND if self._is_keras else ())}
-        taken = sorted(bound & self._bindings.global_names)
+        taken = sorted(self._bound() & self._bindings.global_names)
         if taken:
             raise NotSplitError(f"the program uses the names {taken} itself; rename them", calls[0])
 

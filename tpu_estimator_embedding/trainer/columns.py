@@ -1,11 +1,12 @@
 # SPDX-License-Identifier: Apache-2.0
 """The inputs of the forward pass: ids and weights of a batch, and activations of columns."""
 
-from collections.abc import Iterable, Mapping
+from collections.abc import Mapping
 from typing import Any
 
 import tensorflow as tf
 
+_WITHOUT_VARIABLES = ("NumericColumn", "BucketizedColumn", "IndicatorColumn")
 _LENGTH = "_seq_length_"  # after the name of a feature, as TPUEstimator calls it
 
 
@@ -14,18 +15,30 @@ def activations_of(features: Mapping[str, Any], columns: Any) -> Any:
 
     Args:
         features: what the forward pass receives: feature -> activations `[batch, dim]`.
-        columns: embedding columns, in any order.
+        columns: embedding columns, and ones without variables (numeric, bucketized, indicator), in
+            any order.
 
     Returns:
         `[batch, sum of dims]`, in the order of the columns' names.
 
     Raises:
         KeyError: `features` lacks the feature of a column.
+        TypeError: a column has a variable.
     """
-    columns = list(columns) if isinstance(columns, Iterable) and not hasattr(
-        columns, "get_feature_key_name") else [columns]
+    columns = [columns] if hasattr(columns, "name") else list(columns)  # a column is a tuple, too
     columns.sort(key=lambda column: column.name)
-    return tf.concat([features[column.get_feature_key_name()] for column in columns], axis=1)
+    return tf.concat([_dense_values(features, column) for column in columns], axis=1)
+
+
+def _dense_values(features: Mapping[str, Any], column: Any) -> Any:
+    if hasattr(column, "get_feature_key_name"):
+        return features[column.get_feature_key_name()]
+    kind = type(column).__name__
+    if kind not in _WITHOUT_VARIABLES:
+        raise TypeError(f"`columns` must be embedding columns of the TPUEstimator's, or of "
+                        f"{', '.join(_WITHOUT_VARIABLES)}, got the {kind} {column.name!r}. Make "
+                        "its variable in the forward function, with tf.compat.v1.get_variable.")
+    return tf.compat.v1.feature_column.input_layer(dict(features), [column])
 
 
 def sequences_of(features: Mapping[str, Any], columns: Any) -> tuple[Any, Any]:

@@ -53,7 +53,7 @@ class Forward(tf.Module):
         steps = tf.compat.v1.get_collection_ref(tf.compat.v1.GraphKeys.GLOBAL_STEP)
         steps[:] = [global_step]
         given = {"labels": labels, "mode": mode, "params": params, "config": None}
-        getter = _Getter()
+        getter = _Getter(is_training=mode == ModeKeys.TRAIN)
         # Enters the root scope again, so that every call finds the variables of the first call.
         with tf.compat.v1.variable_scope(tf.compat.v1.get_variable_scope(),
                                          auxiliary_name_scope=False, custom_getter=getter.get):
@@ -67,15 +67,25 @@ class _Getter:
     """Gets variables without partitions, and collects the losses of their regularizers.
 
     The layers of tf.layers collect their own, once for each use of a variable.
+
+    Args:
+        is_training: whether the forward pass is in mode TRAIN.
     """
 
-    def __init__(self) -> None:
+    def __init__(self, *, is_training: bool) -> None:
+        self._is_training = is_training
         self._used: set[str] = set()
         self._places: dict[int, str] = {}  # where a loss would be that is collected again
 
     def get(self, getter: Any, name: str, *args: Any, **options: Any) -> Any:
         """Returns a variable; adds the loss of its regularizer at its first use."""
         variable = getter(name, *args, **{**options, "partitioner": None})
+        is_trained = options.get("trainable")
+        if self._is_training and is_trained is not None and is_trained != variable.trainable:
+            raise NotImplementedError(
+                f"Variable {name!r} has trainable={variable.trainable} from an earlier mode, and "
+                f"trainable={is_trained} in training, which a variable of TF2 cannot change. Call "
+                "train before evaluate and predict, or let `trainable` not depend on the mode.")
         losses, regularizer = _regularization_losses(), options.get("regularizer")
         if name in self._used:
             self._places[len(losses)] = name

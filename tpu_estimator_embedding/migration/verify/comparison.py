@@ -197,7 +197,8 @@ def compare_runs(old: pathlib.Path, a: RecordedResult, new: pathlib.Path, b: Rec
     if any(a.losses) and b.losses and set(b.losses) == {None}:
         notes = (*notes, "verify saw no loss of the migrated program, so losses were not compared")
     return Verification((*_compare_plans(*plans), *b.differences), inputs, evaluated,
-                        (*notes, *b.notes), tuple(compared),
+                        (*a.notes, *notes, *(note for note in b.notes if note not in a.notes)),
+                        tuple(compared),
                         tuple(sorted(a.evaluation or ())) if b.evaluation is not None else ())
 
 

@@ -41,13 +41,14 @@ class TrainerEvaluation:
 
 
 def of_estimator(evaluate: Callable[..., Any], arguments: Mapping[str, Any],
-                 settings: RecordingSettings) -> Results:
+                 settings: RecordingSettings, step: int) -> Results:
     """Evaluates the values after the last step of a recorded run of a TPUEstimator.
 
     Args:
         evaluate: the estimator's method.
         arguments: with which the program calls it.
         settings: of the run.
+        step: the last one.
     """
     directory = pathlib.Path(settings.directory)
     folder = directory / _FOLDER
@@ -57,7 +58,7 @@ def of_estimator(evaluate: Callable[..., Any], arguments: Mapping[str, Any],
         settings, directory=str(folder),
         reference=settings.reference and str(pathlib.Path(settings.reference, _FOLDER))), steps)
     return _numbers(evaluate(input_fn=recorded.input_fn, steps=steps,
-                             checkpoint_path=str(directory / step_name(settings.steps))))
+                             checkpoint_path=str(directory / step_name(step))))
 
 
 def of_trainer(evaluate: Callable[..., Any], input_fn: Callable[..., Any],

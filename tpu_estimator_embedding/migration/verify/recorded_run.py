@@ -114,8 +114,8 @@ def run(settings: RecordingSettings) -> None:
         if not results:
             return original(**arguments)
         if results[0].num_replicas == 1:
-            results[0] = dataclasses.replace(
-                results[0], evaluation=evaluation.of_estimator(original, arguments, settings))
+            results[0] = dataclasses.replace(results[0], evaluation=evaluation.of_estimator(
+                original, arguments, settings, len(results[0].losses)))
         raise _Trained
 
     def end(original: Any, estimator: Any, arguments: dict[str, Any]) -> Any:
@@ -198,12 +198,16 @@ def _train(train: Any, estimator: Any, arguments: dict[str, Any], constructed: d
         StepCheckpoints,
     )
     replicas = estimator.config.tpu_config.num_shards or 1
+    limits = [arguments[name] for name in ("steps", "max_steps") if arguments[name] is not None]
+    steps = min([settings.steps, *limits])  # the model directory is empty
+    notes = () if steps == settings.steps else (
+        f"the program's first call of train has {steps} steps, fewer than {settings.steps}",)
     recorded = RecordedInput(arguments["input_fn"], settings,
                              (settings.steps + _READ_AHEAD) * replicas)
     with step_checkpoints.collected() as found:
         checkpoints = StepCheckpoints(settings.directory, settings.reference, found)
         of_model = ModelVariables()
-        train(input_fn=recorded.input_fn, steps=settings.steps,
+        train(input_fn=recorded.input_fn, steps=steps,
               hooks=[of_model, *(arguments["hooks"] or ()), checkpoints])
     plan = spec_to_plan(constructed["embedding_config_spec"], training=True,
                         num_hosts=constructed["num_hosts"] or 1)
@@ -211,7 +215,8 @@ def _train(train: Any, estimator: Any, arguments: dict[str, Any], constructed: d
                           tuple(recorded.digests), recorded.is_repeatable,
                           is_seedless=recorded.is_seedless, tables=found.table_variables,
                           trainable=checkpoints.trainable, num_replicas=replicas,
-                          of_hooks=tuple(sorted(checkpoints.names - of_model.names)))
+                          of_hooks=tuple(sorted(checkpoints.names - of_model.names)),
+                          notes=notes)
 
 
 if __name__ == "__main__":

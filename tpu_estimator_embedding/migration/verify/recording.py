@@ -85,7 +85,7 @@ class RecordedResult:
         of_hooks: variables that hooks have made, after model_fn.
         num_replicas: that share a batch; the loss is that of one of them.
         evaluation: results of the first evaluation after training; None without one.
-        notes: aspects of a TF2 program that could not be compared.
+        notes: what was not compared: of a TF2 program, and steps that the program does not have.
         differences: initial values of a TF2 program that differ, and missing variables.
         failure: the error that ended a TF2 program after training; "" if none did.
     """
