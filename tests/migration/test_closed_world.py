@@ -206,6 +206,10 @@ TRAINING = {
         "    global_step = params['x']\n"
         "    rate = tf.train.exponential_decay(global_step, tf.train.get_global_step()",
         "global_step = params['x']"),
+    "other spec": (RETURN, RETURN.replace("tf.estimator.tpu.", "other."), "other.TPUEstimatorSpec"),
+    "other Estimator": ("    estimator = tf.estimator.tpu.TPUEstimator",
+                        "    import other\n    estimator = other.TPUEstimator",
+                        "other.TPUEstimator"),
     "name that is imported": (FORWARD, "    Outputs = loss", "def model_fn"),
     "name that is defined": ("def main():\n", "def main(make_optimizer=None):\n", "def main"),
     "name that the Trainer is given": (
@@ -484,6 +488,15 @@ def test_layers_of_columns_of_another_shape_are_reported(new):
 def test_configuration_with_an_effect_stays(value, stays, codes):
     text, open_ = found('RunConfig(model_dir="model", save_checkpoints_steps=50)', value)
     assert ("RunConfig(" in text, [code for code, _, _ in open_]) == (stays, codes)
+
+
+@pytest.mark.parametrize("line, left", [
+    ("tf.disable_v2_behavior(); start()", "\nstart()\n"),
+    ("start(); tf.disable_v2_behavior()", "\nstart()\n"),
+    ("handle = tf.disable_v2_behavior()", "\nhandle = tf.disable_v2_behavior()\n")])
+def test_only_the_call_for_tf1_is_removed(line, left):
+    text, open_ = found("tf.disable_v2_behavior()", line)
+    assert open_ == [] and left in text
 
 
 def test_other_uses_of_the_model_fn_are_reported():

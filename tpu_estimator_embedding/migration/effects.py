@@ -110,6 +110,14 @@ class NameTable:
         return [".".join((path, *words[1:]))
                 for path in self._bindings.meaning(scope, words[0]).paths]
 
+    def means(self, node: cst.CSTNode, name: str) -> bool:
+        """Whether an expression is a name of this package, or of TensorFlow, by its last word."""
+        words, paths = dotted(node), self.paths(node)
+        if words == (name,) and not paths:  # which a star import may give
+            return name not in self.functions and name not in self.classes
+        return words[-1:] == (name,) and any(
+            path.startswith(_OWN) or relative(path) for path in paths)
+
     def of_tensorflow(self, node: cst.CSTNode) -> str:
         """Returns a name relative to TensorFlow; empty if it is none of TensorFlow's.
 

@@ -77,11 +77,19 @@ class ForwardRewrite(cst.CSTTransformer):
 
     def leave_SimpleStatementLine(self, original_node: cst.SimpleStatementLine,
                                   updated_node: cst.SimpleStatementLine) -> Any:
-        expression = getattr(original_node.body[0], "value", None) if original_node.body else None
-        if isinstance(expression, cst.Call) and self._callables.get(
-                dotted(expression.func)) in _OF_TF1:
+        kept = [new for old, new in zip(original_node.body, updated_node.body, strict=True)
+                if not self._is_of_tf1(old)]
+        if len(kept) == len(original_node.body):
+            return updated_node
+        if not kept:
             return cst.RemoveFromParent()
-        return updated_node
+        kept[-1] = kept[-1].with_changes(semicolon=cst.MaybeSentinel.DEFAULT)
+        return updated_node.with_changes(body=kept)
+
+    def _is_of_tf1(self, statement: cst.BaseSmallStatement) -> bool:
+        return isinstance(statement, cst.Expr) and isinstance(
+            statement.value, cst.Call) and self._callables.get(
+                dotted(statement.value.func)) in _OF_TF1
 
 
 def _statements(texts: list[str], callables: Callables) -> list[Any]:

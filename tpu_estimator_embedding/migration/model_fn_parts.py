@@ -102,6 +102,10 @@ class _Splitter:
         if not specs:
             raise NotSplitError("it returns no TPUEstimatorSpec itself", self._function)
         self._check_signature()
+        for call, _ in specs:
+            if not self._names.means(call.func, SPEC):
+                self._problem(call, f"`{'.'.join(dotted(call.func))}` is not known to be that of "
+                              "this package")
         training = [(call, given) for call, given in specs if "train_op" in given]
         if len(training) != 1:
             for call, _ in training[1:]:

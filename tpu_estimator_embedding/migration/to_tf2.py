@@ -150,6 +150,10 @@ class _Writer:
                           dotted(base.value)[-1:] == (_ESTIMATOR,) for base in node.bases)]
         if not calls and not subclasses:
             return self._source.data
+        other = [call for call in calls if not self._names.means(call.func, _ESTIMATOR)]
+        if other:
+            raise NotSplitError(f"`{text_of(other[0].func)}` is not known to be that of this "
+                                "package", other[0])
         self._check(calls, subclasses)
         arguments = _by_name(calls[0], order_of(_ESTIMATOR))
         function = self._model_fn(arguments, calls[0])
