@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Checks of arguments, and the one sentence in which all of them complain."""
+"""Checks of arguments, and the sentence in which most of them complain."""
 
 import argparse
 from collections.abc import Collection
@@ -10,16 +10,34 @@ def complaint(argument: str, rule: str, value: Any, fix: str = "", *, sentence: 
     """Says which argument broke which rule, with what value, and the way out.
 
     Args:
-        argument: its name.
-        rule: end of "`argument` must be …".
+        argument: its name, or a phrase such as "ids of feature 'a'".
+        rule: end of "`argument` must be …", or "have …".
         value: what was received.
         fix: a sentence about the way out, where the rule does not say it.
         sentence: TensorFlow's sentence for the case, which people search for; comes first.
 
     >>> complaint("dimension", "an int of at least 1", 0)
     '`dimension` must be an int of at least 1, got 0.'
+    >>> complaint("ids of feature 'a'", "integers", "float32")
+    "Ids of feature 'a' must be integers, got 'float32'."
+    >>> complaint("columns", "have distinct names", ["a", "a"])
+    "`columns` must have distinct names, got ['a', 'a']."
     """
-    return " ".join(filter(None, [sentence, f"`{argument}` must be {rule}, got {value!r}.", fix]))
+    must = "must" if rule.startswith("have ") else "must be"
+    own = f"{_subject(argument)} {must} {rule}, got {value!r}."
+    return " ".join(filter(None, [sentence, own, fix]))
+
+
+def _subject(argument: str) -> str:
+    """Returns an argument, or a phrase, as the first words of a sentence.
+
+    >>> _subject("optimizer of table 'a'"), _subject("learning_rate of SGD")
+    ("Optimizer of table 'a'", '`learning_rate` of SGD')
+    """
+    first, _, rest = argument.partition(" ")
+    if rest and first.isalpha():
+        return argument[:1].upper() + argument[1:]
+    return f"`{first}` {rest}" if rest.startswith(("of ", "in ", "at ")) else f"`{argument}`"
 
 
 def check(holds: bool, argument: str, rule: str, value: Any, fix: str = "", *,

@@ -55,8 +55,8 @@ def test_tables_are_those_of_one_process_and_move_to_other_servers(tmp_path):
     refused = re.findall(r"refused: (.*)", printed)
     for sentence, expected in zip(refused, (
             "`pipeline_execution_with_tensor_core` must be False under a ParameterServerStrategy",
-            "`strategy` must be one of a single process for TPUEmbeddingV2",
-            "`strategy` must be one of a single process for embedding layers",
+            "TPUEmbeddingV2 must have a single-process strategy",
+            "Embedding layers must have a single-process strategy",
             "Under a ParameterServerStrategy the three calls for a batch must be in one function"),
             strict=True):
         assert expected in sentence

@@ -122,5 +122,5 @@ def test_a_wrong_id_of_one_worker_ends_the_job(tmp_path, monkeypatch):
         for name in ("worker 0", "chief 0"):
             cluster.wait_until(lambda name=name: cluster[name].status is not None, name)
             assert cluster[name].status == 1
-            cluster.wait_for(name, r"InvalidArgumentError.*: worker 0: `ids of feature 'first'` "
+            cluster.wait_for(name, r"InvalidArgumentError.*: worker 0: Ids of feature 'first' "
                                    r"must be in \[0, 11\), .* got 9\d")

@@ -140,8 +140,8 @@ def test_synchronous_workers_refuse_statistics(monkeypatch, new_estimator):
     monkeypatch.setattr(program, "model_fn", lambda features, labels, mode, params: model_fn(
         features, labels, mode, params)._replace(
             training_hooks=[tpu_estimator_embedding.EmbeddingStatisticsHook()]))
-    with pytest.raises(ValueError, match="`EmbeddingStatisticsHook` must be left out where workers "
-                                         "train synchronously, got .* Leave --statistics out"):
+    with pytest.raises(ValueError, match="EmbeddingStatisticsHook cannot measure workers that "
+                                         "train synchronously. Leave it and --statistics out"):
         graph_of(new_estimator(cluster_config=SYNCHRONOUS))
 
 
@@ -176,8 +176,8 @@ def test_synchronous_workers_refuse_sums_of_sums_and_of_some(monkeypatch, new_es
                 *args, **kwargs)
 
     monkeypatch.setattr(program.tf.tpu, "CrossShardOptimizer", lambda _: Optimizer(0.01))
-    with pytest.raises(ValueError, match=r"`cross_replica_sum` must be called for all replicas, on "
-                                         r"gradients only, where workers train synchronously, got "
+    with pytest.raises(ValueError, match=r"Where workers train synchronously, cross_replica_sum "
+                                         r"must sum gradients, over all replicas, got "
                                          r"\['.*'\]\. Normalize per worker, or train in one"):
         graph_of(estimator)
 

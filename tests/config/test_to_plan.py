@@ -69,7 +69,7 @@ def test_arguments_are_left_as_they_are():
 
 @pytest.mark.parametrize("training", [True, False])
 def test_feature_of_an_unknown_table_raises(training):
-    with pytest.raises(ValueError, match=r"`table of feature 'title'` must be one of the tables "
+    with pytest.raises(ValueError, match=r"Table of feature 'title' must be one of the tables "
                                          r"\['words'\], got 'word'"):
         to_plan({"words": TableConfig(10, 2)},
                 {"title": FeatureConfig("word"), "body": FeatureConfig("words")},

@@ -61,8 +61,7 @@ def test_optimizer_for_all_may_be_missing_where_every_table_has_one():
 def test_training_a_table_without_optimizer_raises_and_names_it():
     tables = {"own": TableConfig(10, 2, optimization_parameters=AdamParameters(0.25)),
               "b": TableConfig(10, 2), "a": TableConfig(10, 2)}
-    with pytest.raises(ValueError, match=r"`optimization_parameters` must be given for all "
-                                         r"tables or for the tables \['a', 'b'\], got None"):
+    with pytest.raises(ValueError, match=r"`optimization_parameters` is missing.*\['a', 'b'\]"):
         to_plan(tables, {name: FeatureConfig(name) for name in tables})
 
 

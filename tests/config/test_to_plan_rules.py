@@ -67,7 +67,7 @@ def test_changed_parameters_are_planned_as_they_are_then():
 # The frequency estimator.
 
 def test_frequency_estimator_of_a_wide_table_raises():
-    with pytest.raises(ValueError, match="`dimension of table 'words'` must be 1 under "
+    with pytest.raises(ValueError, match="Dimension of table 'words' must be 1 under "
                                          "FrequencyEstimatorParameters, got 2"):
         plan_of(FrequencyEstimatorParameters(0.1, 100.0, 5.0, 1.0), TableConfig(10, 2))
 

@@ -57,33 +57,33 @@ def runner(request):
 
 
 WHEN_RUN = {
-    "dense id": ("dense", (ints(3, 9), None, None), "`ids of feature 'a'` must be in [0, 9), "
+    "dense id": ("dense", (ints(3, 9), None, None), "Ids of feature 'a' must be in [0, 9), "
                  "its vocabulary_size, got 9. Raise vocabulary_size"),
     "sparse id": ("sparse", (ints(30), ints([0, 0]), None), "got 30."),
     "ragged id": ("ragged", (ints(-1, 1000, 9), ints(0, 2, 3), None), "got 1000."),
     "narrow id": ("dense", (np.array([2, 2**31 - 1], np.int32), None, None), "got 2147483647."),
     "wide id": ("dense", (ints(2, 2**40), None, None), "got 1099511627776."),
-    "dense samples missing": ("dense", (ints(1), None, None), "`samples of feature 'a'` must be "
+    "dense samples missing": ("dense", (ints(1), None, None), "Samples of feature 'a' must be "
                               "2, the batch size, got 1. Give every feature"),
     "dense samples left over": ("dense", (ints(1, 1, 1), None, None), "got 3. Give every"),
     "dense matrix": ("dense", (ints([1, 2], [3, 4]), None, None), "got 4. Give every"),
     "ragged samples missing": ("ragged", (ints(1), ints(0, 1), None), "got 1. Give every"),
     "ragged samples left over": ("ragged", (ints(1), ints(0, 0, 0, 1), None), "got 3. Give"),
-    "sample beyond the batch": ("flat sparse", (ints(1, 2), ints(0, 2), None), "`sample indices "
-                                "of feature 'a'` must be in [0, 2), the batch size, got [0 2]."),
+    "sample beyond the batch": ("flat sparse", (ints(1, 2), ints(0, 2), None), "Sample indices "
+                                "of feature 'a' must be in [0, 2), the batch size, got [0 2]."),
     "sample below 0": ("sparse", (ints(1, 2), ints([-1, 0], [0, 0]), None), "got [-1 0]."),
     "samples not sorted": ("sparse", (ints(1, 2), ints([1, 0], [0, 0]), None),
-                           "`sample indices of feature 'a'` must be in increasing order, got "
+                           "Sample indices of feature 'a' must be in increasing order, got "
                            "some that decrease. Call tf.sparse.reorder"),
     "row splits not sorted": ("ragged", (ints(1, 2), ints(0, 3, 2), None), "some that decrease"),
-    "row splits of other ids": ("ragged", (ints(1, 2), ints(0, 1, 1), None), "`row splits of "
-                                "feature 'a'` must be as many as its ids, 2, got 1."),
-    "sample indices of other ids": ("flat sparse", (ints(1, 2), ints(0), None), "`sample indices "
-                                    "of feature 'a'` must be as many as its ids, 2, got 1."),
+    "row splits of other ids": ("ragged", (ints(1, 2), ints(0, 1, 1), None), "Row splits of "
+                                "feature 'a' must be as many as its ids, 2, got 1."),
+    "sample indices of other ids": ("flat sparse", (ints(1, 2), ints(0), None), "Sample indices "
+                                    "of feature 'a' must be as many as its ids, 2, got 1."),
     "weights missing": ("flat sparse", (ints(1, 2), ints(0, 1), np.ones(1, np.float32)),
-                        "`weights of feature 'a'` must be as many as its ids, 2, got 1."),
+                        "Weights of feature 'a' must be as many as its ids, 2, got 1."),
     "weights left over": ("ragged", (ints(1, 2), ints(0, 1, 2), np.ones(3, np.float32)),
-                          "`weights of feature 'a'` must be as many as its ids, 2, got 3."),
+                          "Weights of feature 'a' must be as many as its ids, 2, got 3."),
 }
 
 
@@ -101,20 +101,20 @@ def test_bad_id_of_any_feature_is_blamed_on_it(runner, feature):
     inputs = {feature: ("dense", (ints(0, 99), None, None))}
     error, message = train_in_vain(RUNNERS[runner], **inputs)
     assert error is tf.errors.InvalidArgumentError
-    assert f"`ids of feature {feature!r}` must be" in message
+    assert f"Ids of feature {feature!r} must be" in message
 
 
 def test_string_ids_are_refused_when_the_step_is_built(runner):
     error, message = train_in_vain(runner, b=("dense", (np.array(["x", "y"]), None, None)))
     assert error is ValueError
-    assert ("`ids of feature 'b'` must be integers, got 'string'. Map strings to ids in "
+    assert ("Ids of feature 'b' must be integers, got 'string'. Map strings to ids in "
             "input_fn") in message
 
 
 def test_float_ids_are_refused(runner):
     error, message = train_in_vain(runner, b=("dense", (np.array([1.0, 2.0]), None, None)))
     assert error is ValueError
-    assert "`ids of feature 'b'` must be integers, got 'float64'." in message
+    assert "Ids of feature 'b' must be integers, got 'float64'." in message
 
 
 @pytest.mark.parametrize("kind, arrays", [
@@ -124,7 +124,7 @@ def test_sequence_without_positions_is_refused(kind, arrays):
     plan = to_plan([Table("t", np.zeros([9, 2]), "mean", Optimizer("SGD"))],
                    [Feature("a", "t", 3)])
     runner = RUNNERS["eager"](plan, {"a": kind})
-    with pytest.raises(ValueError, match="`ids of sequence feature 'a'` must be ragged, or "
+    with pytest.raises(ValueError, match="Ids of sequence feature 'a' must be ragged, or "
                                          r"sparse with sample indices \[n, 2\], got "):
         runner.train({"a": arrays}, {"a": np.ones([2, 3, 2])}, 2, 0)
 
@@ -148,7 +148,7 @@ def test_missing_and_unknown_features_are_listed():
 @pytest.mark.parametrize("data", [tf.constant([1]), tf.sparse.from_dense([[1]]), ([1], None, None)])
 def test_ids_that_are_not_enqueued_data_are_refused(data):
     plan = to_plan([Table("t", np.zeros([9, 2]), "mean", Optimizer("SGD"))], [Feature("a", "t")])
-    with pytest.raises(TypeError, match="`ids of feature 'a'` must be an EnqueueData or "
+    with pytest.raises(TypeError, match="Ids of feature 'a' must be an EnqueueData or "
                                         "RaggedEnqueueData, got "):
         prepare_ids(plan, {"a": data}, 1, training=True)
 

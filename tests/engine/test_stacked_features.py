@@ -96,9 +96,9 @@ def test_stacked_features_equal_loops(kernels, num_chips, monkeypatch):
 @pytest.mark.parametrize("kernels", ["native", "tf"])
 @pytest.mark.parametrize(("feature", "data", "sentence"), [
     ("third", RaggedEnqueueData(tf.constant([5, 0], tf.int64), tf.constant([0, 1, 2])),
-     r"`ids of feature .*third.*` must be in \[0, 5\), its vocabulary_size, got 5"),
+     r"Ids of feature .*third.* must be in \[0, 5\), its vocabulary_size, got 5"),
     ("fourth", EnqueueData(tf.constant([1, 2])),
-     r"`samples of feature .*fourth.*` must be 3, the batch size, got 2")])
+     r"Samples of feature .*fourth.* must be 3, the batch size, got 2")])
 def test_checks_are_those_of_the_small_table(kernels, feature, data, sentence, monkeypatch):
     choose_kernels(kernels, monkeypatch)
     plan, _ = plan_of(stack_of(1), 1)

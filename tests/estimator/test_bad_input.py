@@ -54,7 +54,7 @@ def test_id_beyond_the_vocabulary_is_named_and_changes_no_table(tmp_path, id):
     with pytest.raises(tf.errors.InvalidArgumentError) as caught:
         finish(estimator.train, input_of([2, id]), max_steps=2)
     assert str(caught.value).startswith(
-        f"`ids of feature 'id'` must be in [0, 12), its vocabulary_size, got {id}. Raise "
+        f"Ids of feature 'id' must be in [0, 12), its vocabulary_size, got {id}. Raise "
         "vocabulary_size, or map the ids into the vocabulary in input_fn.")
     assert "\n" not in str(caught.value)
     assert caught.value.__suppress_context__  # else TensorFlow's traces bury the sentence
@@ -72,19 +72,19 @@ def without(key):
 
 WHEN_BUILT = {
     "strings": (dict_spec, lambda: {"f": sparse(("a", "b"), np.bytes_)}, ValueError,
-                r"^SparseTensor with string as values are not supported\. `ids of feature 'f'` "
+                r"^SparseTensor with string as values are not supported\. Ids of feature 'f' "
                 "must be integers.*map strings to ids in input_fn"),
     "floats": (dict_spec, lambda: {"f": tf.constant([1.0])}, ValueError,
-               r"`ids of feature 'f'` must be integers, got 'float32'\."),
+               r"Ids of feature 'f' must be integers, got 'float32'\."),
     "scalar": (dict_spec, lambda: {"f": tf.constant(1)}, ValueError,
                r"Feature 'f': the ids are a scalar.* Batch the dataset"),
     "doubly ragged": (dict_spec, lambda: {"f": tf.ragged.constant([[[1, 2], []], [[3]]])},
                       ValueError, "Feature 'f': .* of ragged rank 2.*merge_dims"),
     "missing feature": (dict_spec, lambda: {"g": sparse()}, ValueError,
-                        r"`features` must be with the embedding feature 'f', got \['g'\]\. "
+                        r"`features` must have the embedding feature 'f', got \['g'\]\. "
                         "Return it from input_fn"),
     "missing weights": (lambda: dict_spec(weights="w"), lambda: without("w"), ValueError,
-                        r"`features` must be with the weights 'w' of feature 'f', got \['f'\]\."),
+                        r"`features` must have the weights 'w' of feature 'f', got \['f'\]\."),
     "dense weights": (lambda: dict_spec(weights="w"),
                       lambda: {"f": sparse(), "w": tf.ones([2, 1])}, ValueError,
                       "has dense weights. Dense weights are not supported on TPU. Give the weights "
@@ -92,16 +92,16 @@ WHEN_BUILT = {
     "ragged weights of sparse ids": (
         lambda: dict_spec(weights="w"),
         lambda: {"f": sparse(), "w": tf.ragged.constant([[1.0], [2.0]])}, ValueError,
-        "`weights 'w' of feature 'f'` must be"),
+        "Weights 'w' of feature 'f' must be"),
     "weights of dense ids": (lambda: dict_spec(weights="w"),
                              lambda: {"f": tf.constant([[1]]), "w": tf.ones([1, 1])}, ValueError,
                              "Dense ids and dense weights cannot be aligned"),
     "dense sequence": (lambda: dict_spec(length=3), lambda: {"f": tf.constant([[1, 2]])},
-                       ValueError, "`ids of sequence feature 'f'` must be a SparseTensor or "
+                       ValueError, "Ids of sequence feature 'f' must be a SparseTensor or "
                        "RaggedTensor, got .*Convert them in input_fn"),
     "several dense ids without combiner": (
         lambda: dict_spec(combiner=None), lambda: {"f": tf.constant([[1, 2]])}, ValueError,
-        r"`dense ids of feature 'f' with combiner None` must be of shape \[batch\] or "
+        r"Dense ids of feature 'f' with combiner None must be of shape \[batch\] or "
         r"\[batch, 1\], got"),
     "no dictionary": (dict_spec, lambda: sparse(), TypeError, "`features` must be a dictionary"),
 }
@@ -120,7 +120,7 @@ def test_features_of_different_batch_sizes_are_refused(tmp_path):
         table_to_config_dict={"t": TableConfig(9, 2)},
         feature_to_config_dict={"f": FeatureConfig("t"), "g": FeatureConfig("t")},
         optimization_parameters=AdagradParameters(0.1))
-    with pytest.raises(ValueError, match="`embedding features` must be of one batch size, got "
+    with pytest.raises(ValueError, match="Embedding features must have one batch size, got "
                                          r"{'f': 2, 'g': 3}"):
         train(tmp_path, spec, lambda: {"f": sparse(), "g": sparse((1, 2, 3))})
 
@@ -136,7 +136,7 @@ def test_feature_in_two_tables_is_refused():
     weighted = fc.weighted_categorical_column(column, "w")
     spec = EmbeddingConfigSpec([embedding_column(column, 2), embedding_column(weighted, 2)],
                                AdagradParameters(0.1))
-    with pytest.raises(ValueError, match=r"`feature_columns` must be of one column for each "
+    with pytest.raises(ValueError, match=r"`feature_columns` must have one column for each "
                                          r"feature, got \['a', 'a'\]\. Give the second column a "
                                          "copy of the feature"):
         new_estimator("unused", spec=spec)

@@ -145,7 +145,7 @@ def test_configuration_for_a_tpu_runs_without_one(tmp_path, tpu_config):
 def test_tensors_cannot_be_read_batch_by_batch(tmp_path):
     estimator = new_estimator(tmp_path, config=run_config(
         TPUConfig(per_host_input_for_training=Modes.PER_HOST_V2)))
-    with pytest.raises(TypeError, match="`the result of input_fn` must be a Dataset"):
+    with pytest.raises(TypeError, match="The result of input_fn must be a Dataset"):
         estimator.train(lambda params: {"id": tf.constant([0, 1])}, max_steps=1)
 
 

@@ -125,9 +125,8 @@ def test_column_that_is_not_in_a_list_raises():
     {"feature_columns": [COLUMN], "table_to_config_dict": TABLES},
     {"table_to_config_dict": TABLES, "feature_to_config_dict": {}}])
 def test_neither_columns_nor_both_dictionaries_raises(arguments):
-    with pytest.raises(ValueError, match="`EmbeddingConfigSpec` must be given either "
-                                         "feature_columns or both feature_to_config_dict and "
-                                         "table_to_config_dict, got "):
+    with pytest.raises(ValueError, match="Pass either feature_columns, or both "
+                                         "feature_to_config_dict and table_to_config_dict, got "):
         EmbeddingConfigSpec(optimization_parameters=ADAGRAD, **arguments)
 
 
@@ -203,7 +202,7 @@ def test_table_of_another_class_raises():
 
 
 def test_feature_of_an_unknown_table_raises():
-    with pytest.raises(ValueError, match="`table_id of feature 'title'` must be one of 'words', "
+    with pytest.raises(ValueError, match="`table_id` of feature 'title' must be one of 'words', "
                                          "got 'word'"):
         of_dictionaries(features={"title": FeatureConfig("word")})
 

@@ -290,8 +290,7 @@ def test_table_without_optimizer_is_refused(tmp_path):
         table_to_config_dict={"a": TableConfig(4, 2, optimization_parameters=AdagradParameters(
             0.1)), "b": TableConfig(4, 2)},
         feature_to_config_dict={"a": FeatureConfig("a"), "b": FeatureConfig("b")})
-    with pytest.raises(ValueError, match=r"`optimization_parameters` must be given for all tables "
-                       r"or for the tables \['b'\]"):
+    with pytest.raises(ValueError, match=r"`optimization_parameters` is missing.*\['b'\]"):
         counting.new_estimator(tmp_path, spec=spec).train(counting.input_of([0]), max_steps=1)
 
 

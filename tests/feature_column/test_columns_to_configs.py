@@ -131,7 +131,7 @@ def test_column_of_another_kind_raises(column):
 def test_two_columns_on_one_feature_raise():
     weighted = fc.weighted_categorical_column(identity("words"), "counts")
     columns = [embedding_column(identity("words"), 4), embedding_column(weighted, 4)]
-    with pytest.raises(ValueError, match=r"`feature_columns` must be of one column for each "
+    with pytest.raises(ValueError, match=r"`feature_columns` must have one column for each "
                                          r"feature, got \['words', 'words'\]"):
         columns_to_configs(columns)
 
@@ -149,8 +149,8 @@ def test_columns_that_disagree_about_their_table_raise(field, first, second):
                for column in shared_embedding_columns(
                    [identity(name)], **{"dimension": 4, **options},
                    shared_embedding_collection_name="text")]
-    with pytest.raises(ValueError, match=f"`{field} of table 'tbl_text'` must be the same in all "
-                                         "columns that share it, got "):
+    with pytest.raises(ValueError, match=f"(?i)`?{field}`? of table 'tbl_text' must be the same "
+                                         "in all columns that share it, got "):
         columns_to_configs(columns)
 
 
@@ -165,6 +165,6 @@ def test_vocabularies_that_differ_raise():
     columns = [column for name, size in (("title", 10), ("body", 20))
                for column in shared_embedding_columns(
                    [identity(name, size)], 4, shared_embedding_collection_name="text")]
-    with pytest.raises(ValueError, match=r"`vocabulary_size of table 'tbl_text'` must be the "
+    with pytest.raises(ValueError, match=r"`vocabulary_size` of table 'tbl_text' must be the "
                                          r"same in all columns that share it, got \[10, 20\]"):
         columns_to_configs(columns)

@@ -123,20 +123,20 @@ def test_length_without_sequence_raises(length):
 
 @pytest.mark.parametrize("lengths", [[0], [0, 0, 0]])
 def test_lengths_of_another_number_than_columns_raise(lengths):
-    with pytest.raises(ValueError, match="`max_sequence_lengths` must be of the length 2 of "
-                                         "categorical_columns, got "):
+    with pytest.raises(ValueError, match="`max_sequence_lengths` must have one entry for each "
+                                         "of the 2 categorical_columns, got "):
         shared(max_sequence_lengths=lengths)
 
 
 def test_shared_columns_of_different_sizes_raise():
-    with pytest.raises(ValueError, match="`categorical_columns` must be of one number of "
+    with pytest.raises(ValueError, match="`categorical_columns` must have equal numbers of "
                                          "buckets, because they share a table, got "
                                          "{'words': 20, 'others': 10}"):
         shared(identity("words", 20))
 
 
 def test_no_shared_columns_raise():
-    with pytest.raises(ValueError, match=r"`categorical_columns` must be of at least one column"):
+    with pytest.raises(ValueError, match=r"`categorical_columns` must have at least one column"):
         shared_embedding_columns([], 4)
 
 

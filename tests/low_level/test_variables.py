@@ -116,10 +116,10 @@ def test_a_table_without_slots_needs_no_names_of_slots():
 
 @pytest.mark.parametrize("arguments, sentence", [
     (({"title": "weights"}, None),
-     r"`embedding_variable_name_by_table` must be given for all tables \['words'\], or None, "
+     r"`embedding_variable_name_by_table` must have all tables \['words'\], or be None, "
      r"got \['title'\]. Missing: \['words'\]"),
     ((None, {"title": te.AdagradSlotVariableNames("a")}),
-     r"`slot_variable_names_by_table` must be given for all tables \['words'\]"),
+     r"`slot_variable_names_by_table` must have all tables \['words'\]"),
     ((None, {"words": te.AdamSlotVariableNames("m", "v")}),
      r"`slot_variable_names_by_table\['words'\]` must be a tuple with the fields "
      r"\('accumulator',\), got AdamSlot"),

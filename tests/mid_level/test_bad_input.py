@@ -48,22 +48,22 @@ FLOATS = tf.SparseTensor([[0, 0], [1, 0]], [1.0, 2.0], [2, 1])
 
 @pytest.mark.parametrize("features, message", [
     ({"title": tf.constant([[1, 2], [3, 4]])},
-     "`last dimension of the dense input of feature 'query/title'` must be 1, got 2"),
+     "Last dimension of the dense input of feature 'query/title' must be 1, got 2"),
     ({"title": tf.constant(1)},
-     "`rank of the dense input of feature 'query/title'` must be known and at least 1, got 0"),
+     "Rank of the dense input of feature 'query/title' must be known and at least 1, got 0"),
     ({"words": tf.SparseTensor([[0]], [1], [2])},
-     "`rank of the sparse input of feature 'query/words'` must be known and at least 2, got 1"),
+     "Rank of the sparse input of feature 'query/words' must be known and at least 2, got 1"),
     ({"words": tf.ragged.constant([[[1]], [[2]]])},
-     "`rank of the ragged input of feature 'query/words'` must be 2, got 3"),
+     "Rank of the ragged input of feature 'query/words' must be 2, got 3"),
     ({"words": "words"}, "Input query/words is of unknown type .* Please only pass Tensor"),
-    ({"page": TITLE}, "`input of sequence feature 'page/0'` must be sparse or ragged, got 'a de"),
-    ({"title": tf.constant([1.0, 2.0])}, "`ids of feature 'query/title'` must be integers"),
+    ({"page": TITLE}, "Input of sequence feature 'page/0' must be sparse or ragged, got 'a de"),
+    ({"title": tf.constant([1.0, 2.0])}, "Ids of feature 'query/title' must be integers"),
     ({"title": tf.constant([1, 2, 3])},
      r"^Inconsistent shape founded for input feature query/title, Output shape is set to be \[2\], "
-     r"But got incoming output shape \[3\]\. `batch of feature 'query/title'` must be \[2\] as "
+     r"But got incoming output shape \[3\]\. Batch of feature 'query/title' must be \[2\] as "
      r"in earlier calls, got \[3\]"),
     ({"page": tf.ragged.constant([[1]])},
-     r"`batch of feature 'page/0'` must be \[2, 2\] as in earlier calls, got \[1, 2\]"),
+     r"Batch of feature 'page/0' must be \[2, 2\] as in earlier calls, got \[1, 2\]"),
 ])
 def test_kinds_and_shapes_of_input(embeddings, features, message):
     with pytest.raises(ValueError, match=message):
@@ -85,17 +85,17 @@ def test_kinds_of_weights(embeddings, features, weights, message):
 
 @pytest.mark.parametrize("features, weights, message", [
     ({"title": np.array([1, 10])}, {},
-     r"`ids of feature 'query/title'` must be in \[0, 10\), its vocabulary_size, got 10"),
+     r"Ids of feature 'query/title' must be in \[0, 10\), its vocabulary_size, got 10"),
     ({"words": tf.SparseTensor([[0, 0], [1, 0]], tf.constant([1, 2 ** 40], tf.int64), [2, 1])}, {},
-     "`ids of feature 'query/words'` must be in .*got 1099511627776"),
+     "Ids of feature 'query/words' must be in .*got 1099511627776"),
     ({"page": tf.ragged.constant([[1], [2 ** 31]], dtype=tf.int64)}, {},
-     "`ids of feature 'page/0'` must be in .*got 2147483648"),
+     "Ids of feature 'page/0' must be in .*got 2147483648"),
     ({}, {"words": FLOATS},
-     "`weights of feature 'query/words'` must be as many as its ids, 3, got 2"),
+     "Weights of feature 'query/words' must be as many as its ids, 3, got 2"),
     ({"words": tf.SparseTensor([[1, 0], [0, 0]], [1, 2], [2, 1])}, {},
-     "`sample indices of feature 'query/words'` must be in increasing order"),
+     "Sample indices of feature 'query/words' must be in increasing order"),
     ({"words": tf.SparseTensor([[0, 0], [2, 0]], [1, 2], [2, 1])}, {},
-     r"`sample indices of feature 'query/words'` must be in \[0, 2\), the batch size"),
+     r"Sample indices of feature 'query/words' must be in \[0, 2\), the batch size"),
 ])
 def test_values_that_only_running_knows(embeddings, features, weights, message):
     with pytest.raises(tf.errors.InvalidArgumentError) as error:
@@ -105,7 +105,7 @@ def test_values_that_only_running_knows(embeddings, features, weights, message):
 
 @pytest.mark.parametrize("features, error, message", [
     ({"query": {"title": TITLE}, "page": (WORDS,)}, ValueError,
-     r"`features` must be in the structure of feature_config, .* Missing: \['query/words'\]"),
+     r"`features` must have the structure of feature_config, .* Missing: \['query/words'\]"),
     ({"query": {"title": TITLE, "words": WORDS, "x": TITLE}, "page": (WORDS,)}, ValueError,
      r"Not configured: \['query/x'\]"),
     ({"query": {"title": TITLE, "words": WORDS}, "page": ()}, ValueError, "Missing: .'page/0'."),
@@ -128,7 +128,7 @@ def test_device_of_no_replica_is_refused(embeddings, device):
 
 @pytest.mark.parametrize("gradients, error, message", [
     ({"title": np.ones([2, 2])}, ValueError,
-     "`gradient of feature 'query/title'` must be a Tensor or None, got 'ndarray'"),
+     "Gradient of feature 'query/title' must be a Tensor or None, got 'ndarray'"),
     ({"title": tf.IndexedSlices(tf.ones([1, 2]), [0])}, ValueError, "got 'IndexedSlices'"),
     ({"title": tf.ones([2, 3])}, ValueError,
      r"at path query/title. Expected shape \[2, 2\]"),
@@ -145,7 +145,7 @@ def test_gradients(embeddings, gradients, error, message):
         embeddings.embedding.apply_gradients(given)
     with pytest.raises(ValueError, match=r"`gradients` must be .*Missing: \['page/0'\]"):
         embeddings.embedding.apply_gradients({"query": right["query"], "page": ()})
-    with pytest.raises(TypeError, match="`gradients` must be in the structure"):
+    with pytest.raises(TypeError, match="`gradients` must have the structure"):
         embeddings.embedding.apply_gradients({"query": right["query"], "page": [right["page"][0]]})
     for variable in embeddings.embedding._trackable_children().values():
         assert len(set(variable.numpy().ravel().tolist())) == 1

@@ -158,5 +158,5 @@ def test_slots_may_be_created_by_the_program():
 def test_slots_of_another_shape_are_refused():
     optimizer = Adagrad(0.5, slot_variable_creation_fn=lambda table, names, initializers: {
         name: tf.Variable([0.0]) for name in names})
-    with pytest.raises(ValueError, match="`slot_variable_creation_fn of table 'first'` must be "):
+    with pytest.raises(ValueError, match="`slot_variable_creation_fn` of table 'first' must be "):
         TPUEmbedding(configs(), optimizer).build()

@@ -131,7 +131,7 @@ def test_slots_are_left_out_without_an_optimizer(saved):
 def test_table_of_another_vocabulary_is_refused(saved):
     case = Case(5, rows={**ROWS, "a": 12}, num_chips=2)
     case.embedding.build()
-    with pytest.raises(ValueError, match=r"`saved table 'a'` must be of the configured shape "
+    with pytest.raises(ValueError, match=r"Saved table 'a' must be of the configured shape "
                                          r"\[12, 3\], got \[11, 3\]"):
         case.checkpoint.restore(saved[0])
 

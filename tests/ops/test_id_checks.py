@@ -29,27 +29,27 @@ PASSING = {
 
 FAILING = {
     "id": ((id_checks.check_ids, int64([0, 7, 5]), "f", 5),
-           "`ids of feature 'f'` must be in [0, 5), its vocabulary_size, got 7. Raise "
+           "Ids of feature 'f' must be in [0, 5), its vocabulary_size, got 7. Raise "
            "vocabulary_size, or map the ids into the vocabulary in input_fn."),
     "order": ((id_checks.check_rows_sorted, int64([0, 3, 2]), "f"),
-              "`sample indices of feature 'f'` must be in increasing order, got some that "
+              "Sample indices of feature 'f' must be in increasing order, got some that "
               "decrease. Call tf.sparse.reorder on the SparseTensor in input_fn."),
     "sample": ((id_checks.check_samples, int64([0, 3]), int64(3), "f"),
-               "`sample indices of feature 'f'` must be in [0, 3), the batch size, got [0 3]. "
+               "Sample indices of feature 'f' must be in [0, 3), the batch size, got [0 3]. "
                "Give every feature the same batch size."),
     "negative sample": ((id_checks.check_samples, int64([-1, 2]), int64(3), "f"), "got [-1 2]."),
     "sample of an empty batch": ((id_checks.check_samples, int64([0]), int64(0), "f"),
                                  "must be in [0, 0), the batch size, got [0 0]."),
     "count": ((id_checks.check_sample_count, int64(2), int64(3), "f"),
-              "`samples of feature 'f'` must be 3, the batch size, got 2. Give every feature "
+              "Samples of feature 'f' must be 3, the batch size, got 2. Give every feature "
               "the same batch size."),
     "alignment": ((id_checks.check_aligned, int64(2), int64(3), "weights", "f"),
-                  "`weights of feature 'f'` must be as many as its ids, 3, got 2. Make both from "
+                  "Weights of feature 'f' must be as many as its ids, 3, got 2. Make both from "
                   "tensors with the same indices."),
     "batch": ((id_checks.check_batch_size, int64(2), int64(3), "f", "g"),
-              "`batch of feature 'f'` must be as large as that of feature 'g', 3, got 2."),
+              "Batch of feature 'f' must be as large as that of feature 'g', 3, got 2."),
     "batches": ((id_checks.check_batch_size, int64([3, 2, 1]), int64(3), ["d", "e", "f"], "g"),
-                "`batch of feature 'e'` must be as large as that of feature 'g', 3, got 2."),
+                "Batch of feature 'e' must be as large as that of feature 'g', 3, got 2."),
 }
 
 

@@ -47,11 +47,11 @@ def test_options_are_checked(options, sentence):
 
 @pytest.mark.parametrize("tables, features, sentence", [
     ([table(), table()], [FeaturePlan("f", "t")],
-     r"`tables` must be of distinct names, got \['t', 't'\]\."),
+     r"`tables` must have distinct names, got \['t', 't'\]\."),
     ([table()], [FeaturePlan("f", "t"), FeaturePlan("f", "t")],
-     r"`features` must be of distinct names, got \['f', 'f'\]\."),
+     r"`features` must have distinct names, got \['f', 'f'\]\."),
     ([table()], [FeaturePlan("f", "u")],
-     r"`table of feature 'f'` must be one of the tables \['t'\], got 'u'\."),
+     r"Table of feature 'f' must be one of the tables \['t'\], got 'u'\."),
     ([table(), table("u")], [FeaturePlan("f", "t")],
      r"`tables` must be used by at least one feature each, got \['u'\]\. Drop the unused")])
 def test_names_are_checked(tables, features, sentence):
@@ -60,7 +60,7 @@ def test_names_are_checked(tables, features, sentence):
 
 
 def test_feature_in_two_tables_is_refused():
-    with pytest.raises(ValueError, match=r"`features` must be of distinct names, got \['f', 'f'"):
+    with pytest.raises(ValueError, match=r"`features` must have distinct names, got \['f', 'f'"):
         EmbeddingPlan.build([table("t"), table("u")], [FeaturePlan("f", "t"),
                                                        FeaturePlan("f", "u")])
 

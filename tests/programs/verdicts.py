@@ -25,7 +25,7 @@ EQUAL, REFUSED, DIFFERENT, FAILED = "equal", "refused", "different", "failed"
 REFUSALS = (
     "got no gradient of the embedding activations",
     "must be computed once per model_fn",
-    "called outside of tf.function, tf.while_loop and tf.cond where there are several replicas",
+    "cross_replica_sum must be called outside of tf.function, tf.while_loop and tf.cond",
     "must be a Dataset with PER_HOST_V2",
 )
 

@@ -24,7 +24,7 @@ def config(cluster=CLUSTER, task=CHIEF):
     ({"cluster": CLUSTER}, 'If "cluster" is set in TF_CONFIG, task type must be set. `type of '
                            "task in TF_CONFIG` must be one of 'chief', 'worker', 'ps', "
                            "'evaluator', got None. Its format is"),
-    (config(task="chief"), "`task in TF_CONFIG` must be an object with type and index"),
+    (config(task="chief"), "Task in TF_CONFIG must be an object with type and index"),
     (config(task={"type": "boss", "index": 0}),
      "boss is not a valid task_type in the cluster_spec. .* got 'boss'"),
     (config(task={"type": "worker"}), "task index must be set.* got None"),
@@ -38,10 +38,10 @@ def config(cluster=CLUSTER, task=CHIEF):
     (config({**CLUSTER, "chief": []}), "must be a list of one address, got \\[\\]"),
     (config({**CLUSTER, "chief": ["h:1", "h:2"]}),
      'The "cluster" in TF_CONFIG must have only one "chief" node'),
-    (config({**CLUSTER, "ps": "h:3"}), "`ps of cluster in TF_CONFIG` must be a list of addresses"),
-    (config({**CLUSTER, "ps": ["h"]}), "`address of ps in TF_CONFIG` must be in the format "
+    (config({**CLUSTER, "ps": "h:3"}), "Ps of cluster in TF_CONFIG must be a list of addresses"),
+    (config({**CLUSTER, "ps": ["h"]}), "Address of ps in TF_CONFIG must be in the format "
                                        "host:port, got 'h'"),
-    (config([1]), "`cluster in TF_CONFIG` must be an object"),
+    (config([1]), "Cluster in TF_CONFIG must be an object"),
 ])
 def test_what_is_wrong_is_said(monkeypatch, value, message):
     tpu_estimator_embedding.install()

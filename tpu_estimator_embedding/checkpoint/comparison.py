@@ -100,7 +100,8 @@ def compare(a: StrPath, b: StrPath, *, rtol: float = 0.0, atol: float | None = 0
         ValueError: if a table or slot is missing on one side, shapes differ, or a checkpoint
             is damaged or in another format.
     """
-    checks.check(rtol >= 0 and (atol or 0) >= 0, "rtol", "at least 0, as atol must", (rtol, atol))
+    checks.check(rtol >= 0, "rtol", "at least 0", rtol)
+    checks.check((atol or 0) >= 0, "atol", "at least 0", atol)
     table_names = Names(names)
     first = read_checkpoint(a, None, table_names, reading_a)
     second = read_checkpoint(b, None, table_names, reading_b)

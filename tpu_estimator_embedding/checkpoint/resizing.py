@@ -122,11 +122,11 @@ def row_initializer(text: str, dimension: int, seed: int = 0) -> RowInitializer:
             generator, scale, shape)
     checks.check((kind, len(numbers)) in makers, "initializer", "truncated_normal[:STDDEV], "
                  "normal[:STDDEV], uniform:LOW,HIGH, constant:VALUE or zeros", text)
-    checks.check(all(map(math.isfinite, numbers)), "initializer", "of finite numbers", text)
+    checks.check(all(map(math.isfinite, numbers)), "initializer", "made of finite numbers", text)
     checks.check("normal" not in kind or scale >= 0, "initializer",
-                 "with a STDDEV of at least 0", text)
+                 "have a STDDEV of at least 0", text)
     checks.check(kind != "uniform" or numbers[0] <= numbers[-1], "initializer",
-                 "with a LOW of at most HIGH", text)
+                 "have a LOW of at most HIGH", text)
     return makers[kind, len(numbers)]
 
 

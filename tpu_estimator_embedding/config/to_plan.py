@@ -118,9 +118,9 @@ def _parameters_of_tables(table_to_config: Mapping[str, TableConfig],
     parameters = {name: config.optimization_parameters or for_all
                   for name, config in table_to_config.items()}
     without = sorted(name for name, value in parameters.items() if value is None)
-    checks.check(not without, "optimization_parameters",
-                 f"given for all tables or for the tables {without}", for_all,
-                 sentence="`optimization_parameters` is missing.")
+    checks.check_with_sentence(
+        not without, "`optimization_parameters` is missing.",
+        f"Give them to the TableConfig of each of the tables {without}, or for all tables.")
     return parameters
 
 

@@ -148,10 +148,10 @@ def _check_one_way(feature_columns: Iterable[Any] | None, features: Mapping[str,
     given = [name for name, value in (
         ("feature_columns", feature_columns), ("feature_to_config_dict", features),
         ("table_to_config_dict", tables)) if value]
-    checks.check(
+    checks.check_with_sentence(
         given in (["feature_columns"], ["feature_to_config_dict", "table_to_config_dict"]),
-        "EmbeddingConfigSpec", "given either feature_columns or both feature_to_config_dict "
-        "and table_to_config_dict", given, sentence=_NOT_ONE_WAY)
+        _NOT_ONE_WAY, "Pass either feature_columns, or both feature_to_config_dict and "
+        f"table_to_config_dict, got {given}.")
 
 
 def _check_columns(feature_columns: Iterable[Any]) -> list[Any]:

@@ -48,7 +48,7 @@ def columns_to_configs(
         table_name = table_name_of(column)
         feature_name = column.get_feature_key_name()
         checks.check(feature_name not in features, "feature_columns",
-                     "of one column for each feature", [feature_name] * 2,
+                     "have one column for each feature", [feature_name] * 2,
                      "Give the second column a copy of the feature under another key.",
                      sentence=f"Feature column {feature_name} is used with multiple embeddings "
                      "and this is not supported.")

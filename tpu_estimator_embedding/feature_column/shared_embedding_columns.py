@@ -50,8 +50,9 @@ def shared_embedding_columns(
     column_checks.check_device(embedding_lookup_device, tensor_core_shape, columns)
     lengths = list(max_sequence_lengths or [0] * len(columns))
     checks.check(len(lengths) == len(columns), "max_sequence_lengths",
-                 f"of the length {len(columns)} of categorical_columns", lengths, sentence=
-                 "max_sequence_lengths and categorical_columns must be of the same length.")
+                 f"have one entry for each of the {len(columns)} categorical_columns", lengths,
+                 sentence="max_sequence_lengths and categorical_columns must be of the same "
+                 "length.")
     for index, (column, length) in enumerate(zip(columns, lengths, strict=True)):
         column_checks.check_max_sequence_length(f"max_sequence_lengths[{index}]", length, column)
     return tf.compat.v1.tpu.experimental.shared_embedding_columns(
@@ -60,12 +61,12 @@ def shared_embedding_columns(
 
 
 def _check_share_a_table(columns: list[Any]) -> None:
-    checks.check(bool(columns), "categorical_columns", "of at least one column", columns)
+    checks.check(bool(columns), "categorical_columns", "have at least one column", columns)
     for index, column in enumerate(columns):
         column_checks.check_categorical_column(f"categorical_columns[{index}]", column,
                                                " shared_embedding_columns")
     buckets = {column.name: column.num_buckets for column in columns}
     checks.check(len(set(buckets.values())) == 1, "categorical_columns",
-                 "of one number of buckets, because they share a table", buckets, sentence=
+                 "have equal numbers of buckets, because they share a table", buckets, sentence=
                  "To use shared_embedding_column, all categorical_columns must have the same "
                  "number of buckets.")

@@ -70,7 +70,7 @@ def parse_examples(serialized: Any, embeddings: Any,
     """
     serialized = _batch("serialized", serialized)
     wanted = {**embedding_features(embeddings), **(features or {})}
-    checks.check(bool(wanted), "embeddings and features", "of at least one feature", wanted)
+    checks.check(bool(wanted), "embeddings and features", "have at least one feature", wanted)
     ops = load.native_ops()
     native = NativeFeatures.of(wanted) if ops is not None else NativeFeatures.of({})
     others = {key: feature for key, feature in wanted.items() if key not in native.keys}

@@ -125,7 +125,7 @@ def hook_dummy_table_variables_to_activations(
     unknown = sorted(set(activations) - set(tables))
     checks.check(not unknown, "activations", f"those of the features {sorted(tables)}", unknown)
     missing = sorted({tables[feature] for feature in activations} - set(dummy_table_variables))
-    checks.check(not missing, "dummy_table_variables", "given for every table",
+    checks.check(not missing, "dummy_table_variables", "have a variable for every table",
                  sorted(dummy_table_variables), f"Missing: {missing}.")
     captured = tpu_embedding._ops_for("hook_dummy_table_variables_to_activations").captured
     return collections.OrderedDict(captured.tie(activations, {

@@ -55,7 +55,7 @@ def name_variables(plan: EmbeddingPlan, names: Mapping[str, str] | None,
         needed = tables if given is names else [
             table.name for table in plan.tables if table.slot_initial_values]
         missing = [name for name in needed if given and name not in given]
-        checks.check(not missing, argument, f"given for all tables {needed}, or None",
+        checks.check(not missing, argument, f"have all tables {needed}, or be None",
                      sorted(given or ()), f"Missing: {missing}.")
     return {table.name: TableNames(
         names[table.name] if names else table.name,

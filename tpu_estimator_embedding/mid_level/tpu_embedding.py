@@ -194,8 +194,8 @@ class TPUEmbedding(TrackedTables):
         """
         check_structure("features", self._feature_config, features)
         if training and any(table.optimizer is None for table in self._plan.tables):
-            raise RuntimeError(checks.complaint(
-                "training", "False if a table has no optimizer", training))
+            raise RuntimeError("Tables without an optimizer cannot be trained. Pass "
+                               "training=False, or give TPUEmbedding an optimizer.")
         leaves = [*tf.nest.flatten(features), *[None] * len(self._features)]
         if weights is not None:
             check_structure("weights", self._feature_config, weights)
@@ -327,7 +327,9 @@ class TPUEmbedding(TrackedTables):
 
     def _check_optimizers(self) -> None:
         without = [table.name for table in self._plan.tables if table.optimizer is None]
-        checks.check(not without, "optimizer", f"given for all tables or for {without}", None)
+        checks.check_with_sentence(
+            not without, f"Tables {without} have no optimizer.",
+            "Pass `optimizer`, or TableConfig(optimizer=...) for each of them.")
 
     def _complete(self) -> None:
         if self._batches is not None:

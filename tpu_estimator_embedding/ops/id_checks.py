@@ -20,7 +20,7 @@ def check_ids(ids: Tensor, feature: str, vocabulary_size: int) -> list[tf.Operat
     largest = tf.reduce_max(tf.concat([ids, tf.constant([-1], ids.dtype)], 0))
     return assert_that(
         largest < vocabulary_size,
-        f"`ids of feature {feature!r}` must be in [0, {vocabulary_size}), its vocabulary_size, "
+        f"Ids of feature {feature!r} must be in [0, {vocabulary_size}), its vocabulary_size, "
         f"got {VALUE}. Raise vocabulary_size, or map the ids into the vocabulary in input_fn.",
         largest)
 
@@ -29,7 +29,7 @@ def check_rows_sorted(rows: Tensor, feature: str) -> list[tf.Operation]:
     """Fails with InvalidArgumentError unless the sample indices `[n]` never decrease."""
     return assert_that(
         tf.reduce_all(rows[1:] >= rows[:-1]),
-        f"`sample indices of feature {feature!r}` must be in increasing order, got some that "
+        f"Sample indices of feature {feature!r} must be in increasing order, got some that "
         "decrease. Call tf.sparse.reorder on the SparseTensor in input_fn.")
 
 
@@ -38,7 +38,7 @@ def check_samples(samples: Tensor, batch_size: Tensor, feature: str) -> list[tf.
     outermost = tf.concat([samples[:1], samples[-1:]], 0)
     return assert_that(
         tf.reduce_all((outermost >= 0) & (outermost < batch_size)),
-        f"`sample indices of feature {feature!r}` must be in [0, {VALUE}), the batch size, got "
+        f"Sample indices of feature {feature!r} must be in [0, {VALUE}), the batch size, got "
         f"{VALUE}. Give every feature the same batch size.", batch_size, outermost)
 
 
@@ -46,7 +46,7 @@ def check_sample_count(count: Tensor, batch_size: Tensor, feature: str) -> list[
     """Fails with InvalidArgumentError unless a feature has `batch_size` samples."""
     return assert_that(
         tf.equal(count, batch_size),
-        f"`samples of feature {feature!r}` must be {VALUE}, the batch size, got {VALUE}. "
+        f"Samples of feature {feature!r} must be {VALUE}, the batch size, got {VALUE}. "
         "Give every feature the same batch size.", batch_size, count)
 
 
@@ -55,15 +55,15 @@ def check_aligned(count: Tensor, num_ids: Tensor, what: str,
     """Fails with InvalidArgumentError unless there are as many `what` as ids."""
     return assert_that(
         tf.equal(count, num_ids),
-        f"`{what} of feature {feature!r}` must be as many as its ids, {VALUE}, got {VALUE}. "
-        "Make both from tensors with the same indices.", num_ids, count)
+        f"{what.capitalize()} of feature {feature!r} must be as many as its ids, {VALUE}, "
+        f"got {VALUE}. Make both from tensors with the same indices.", num_ids, count)
 
 
 def check_static_batch_size(batch_size: Tensor, static: int, feature: str) -> list[tf.Operation]:
     """Fails with InvalidArgumentError unless a batch matches the static shapes of the input."""
     return assert_that(
         tf.equal(batch_size, static),
-        f"`batch of feature {feature!r}` must be {static} samples by the static shapes of the "
+        f"Batch of feature {feature!r} must be {static} samples by the static shapes of the "
         f"input, got {VALUE}.", batch_size)
 
 
@@ -81,7 +81,7 @@ def check_batch_size(batch_size: Tensor, expected: Tensor, feature: str | Sequen
     sizes = tf.reshape(batch_size, [-1])
     is_expected = tf.equal(sizes, expected)
     wrong = tf.argmin(tf.cast(is_expected, tf.int32))
-    names = tf.constant([f"`batch of feature {name!r}`" for name in features])
+    names = tf.constant([f"Batch of feature {name!r}" for name in features])
     return assert_that(
         tf.reduce_all(is_expected),
         f" must be as large as that of feature {reference!r}, {VALUE}, got {VALUE}.",

@@ -157,7 +157,7 @@ class EmbeddingPlan:
         tables = [table.name for table in self.tables]
         features = [feature.name for feature in self.features]
         for kind, names in (("tables", tables), ("features", features)):
-            checks.check(len(set(names)) == len(names), kind, "of distinct names", names)
+            checks.check(len(set(names)) == len(names), kind, "have distinct names", names)
         for feature in self.features:
             checks.check(feature.table in tables, f"table of feature {feature.name!r}",
                          f"one of the tables {tables}", feature.table, sentence=

@@ -236,9 +236,9 @@ def test_input_may_end_after_training_has(tmp_path):
 
 
 @pytest.mark.parametrize("result, sentence", [
-    (lambda ids: (ids, ids, ids), r"`the result of input_fn` must be features or "
+    (lambda ids: (ids, ids, ids), r"The result of input_fn must be features or "
                                   r"\(features, labels\), got"),
-    (lambda ids: [ids], r"`the result of input_fn` must be features or \(features, labels\)")])
+    (lambda ids: [ids], r"The result of input_fn must be features or \(features, labels\)")])
 def test_input_of_another_form_is_refused(tmp_path, result, sentence):
     with pytest.raises(ValueError, match=sentence):
         new_estimator(tmp_path).train(

@@ -161,11 +161,11 @@ def test_combiner_sqrtn_is_refused(tmp_path):
     (lambda features: {**features, MASK: features["y"]},
      f"`features` must be without the key '{MASK}', which is that of a mask"),
     (lambda features: {"y": features["y"]},
-     r"`features` must be with the embedding feature 'tiny', got \['y'\]. Return it from input_fn"),
+     r"`features` must have the embedding feature 'tiny', got \['y'\]. Return it from input_fn"),
     (lambda features: {**features, "tiny": tf.zeros([8, 2], tf.int64)},
-     "`ids of feature 'tiny'` must be a SparseTensor of integers"),
+     "Ids of feature 'tiny' must be a SparseTensor of integers"),
     (lambda features: {**features, "tiny": tf.cast(features["tiny"], tf.float32)},
-     "`ids of feature 'tiny'` must be a SparseTensor of integers")])
+     "Ids of feature 'tiny' must be a SparseTensor of integers")])
 def test_features_that_cannot_be_padded_are_refused(tmp_path, change, sentence):
     with pytest.raises(ValueError, match=sentence):
         new(tmp_path, [tensor_core_column()]).train(

@@ -202,7 +202,7 @@ def test_split_batch_follows_batch_axis_but_for_ids():
     (tf.zeros([3, 1]), {}, ValueError,
      "`batch` must be divisible by the number of replicas, 2, got 3. Drop the remainder"),
     ({"x": tf.zeros([4])}, {"batch_axis": [0, 0]}, ValueError,
-     "`batch_axis` must be of one entry for each of the 1 tensors"),
+     "`batch_axis` must have one entry for each of the 1 tensors"),
     (tf.zeros([4]), {"embedding_keys": ["ids"]}, TypeError,
      "`features` must be a dictionary, to find embedding features by name")])
 def test_split_batch_refuses(features, options, error, sentence):

@@ -43,7 +43,7 @@ def train(model_dir, rows, dim=2, steps=1, strategy="div"):
 def test_other_vocabulary_names_the_command_that_helps(rows, tmp_path):
     before = train(tmp_path / "old", 5)
     saved = {name: before.get_variable_value(name) for name in ("words", "words/Adagrad")}
-    with pytest.raises(ValueError, match=r"`shape of 'words\S*' in \S+/old/model\.ckpt-1` must be "
+    with pytest.raises(ValueError, match=r"Shape of 'words\S*' in \S+/old/model\.ckpt-1 must be "
                        rf"\[{rows},2\], as in this program, got \[5, 2\]\.") as error:
         train(tmp_path / "old", rows)
     [command] = re.findall("`(tpu-estimator-embedding checkpoint convert .*?)`", str(error.value))

@@ -104,12 +104,12 @@ def test_subclasses_of_optimizers_are_what_they_derive_from():
 @pytest.mark.skipif(not hasattr(upstream, "CustomOptimizer"), reason="new in TensorFlow 2.21")
 def test_computations_for_sparse_cores_are_refused():
     optimizer = upstream.CustomOptimizer(lambda *_: None)
-    with pytest.raises(ValueError, match="`optimizer of table 'words'` must be one of SGD.*A "
+    with pytest.raises(ValueError, match="Optimizer of table 'words' must be one of SGD.*A "
                                          "CustomOptimizer is compiled by XLA"):
         to_plan(FeatureConfig(TableConfig(3, 1, name="words")), optimizer)
     combiner = upstream.CustomCombiner(lambda *_: None, max_valency=2)
     config = upstream.FeatureConfig(upstream.TableConfig(3, 1, combiner=combiner, name="words"))
-    with pytest.raises(ValueError, match="`combiner of table 'words'` must be .*A CustomCombiner "
+    with pytest.raises(ValueError, match="Combiner of table 'words' must be .*A CustomCombiner "
                                          "is compiled by XLA for a SparseCore"):
         to_plan(config, SGD(0.1))
 
@@ -118,7 +118,7 @@ def test_computations_for_sparse_cores_are_refused():
 def test_tables_of_integers_are_refused(dtype):
     config = TableConfig(3, 1, name="words")
     config.dtype = dtype
-    with pytest.raises(ValueError, match="`dtype of table 'words'` must be tf.float32"):
+    with pytest.raises(ValueError, match="Dtype of table 'words' must be tf.float32"):
         to_plan(FeatureConfig(config), SGD(0.1))
 
 

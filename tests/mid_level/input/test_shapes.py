@@ -116,11 +116,11 @@ def test_batches_that_do_not_divide_each_other_are_stated():
 
 
 @pytest.mark.parametrize("shape, ids, message", [
-    ([2, 3], tf.constant([1, 2, 3]), "`number of ids of feature 'feature'` must be 6, one per"),
-    ([4], sparse(MATRIX), r"`batch of feature 'feature'` must be \[4\]"),
-    ([2, 2], sparse(MATRIX), "`rank of the sparse input of feature 'feature'` must be 3, for"),
+    ([2, 3], tf.constant([1, 2, 3]), "Number of ids of feature 'feature' must be 6, one per"),
+    ([4], sparse(MATRIX), r"Batch of feature 'feature' must be \[4\]"),
+    ([2, 2], sparse(MATRIX), "Rank of the sparse input of feature 'feature' must be 3, for"),
     ([5], tf.ragged.constant([[1], [2]]), "must be a divisor of the rows of its output_shape, 5"),
-    ([None, 2], sparse(MATRIX), "`output_shape of feature 'feature'` must be fully defined"),
+    ([None, 2], sparse(MATRIX), "`output_shape` of feature 'feature' must be fully defined"),
 ])
 def test_stated_shapes_that_ids_do_not_fill(shape, ids, message):
     with pytest.raises(ValueError, match=message):
@@ -160,7 +160,7 @@ def test_unknown_batch_is_that_of_another_feature():
 def test_unknown_batch_without_build_is_an_error():
     embedding = TPUEmbedding(config(), SGD(1.0))
     step = tf.function(embedding.enqueue, input_signature=[tf.TensorSpec([None], tf.int64)])
-    with pytest.raises(RuntimeError, match="`batch size of feature 'feature'` must be known, got "
+    with pytest.raises(RuntimeError, match="Batch size of feature 'feature' must be known, got "
                                            r"\[None\]. Batch with drop_remainder=True, or call"):
         step(tf.constant([1, 2], tf.int64))
 
@@ -172,13 +172,13 @@ def test_building_for_another_batch_is_an_error(second):
     embedding.build(per_replica_batch_size=2)
     embedding.build(per_replica_batch_size=2)
     embedding.build()
-    with pytest.raises(ValueError, match="`batch of feature 'feature'` must be .2. as in earlier"):
+    with pytest.raises(ValueError, match="Batch of feature 'feature' must be .2. as in earlier"):
         embedding.build(**second)
 
 
 @pytest.mark.parametrize("build, message", [
     ({"per_replica_batch_size": 0}, "`per_replica_batch_size` must be an int of at least 1"),
-    ({"per_replica_input_shapes": []}, "`input shape of feature 'feature'` must be of at least"),
+    ({"per_replica_input_shapes": []}, "Input shape of feature 'feature' must be of at least"),
 ])
 def test_shapes_that_cannot_be_built(build, message):
     with pytest.raises(ValueError, match=message):

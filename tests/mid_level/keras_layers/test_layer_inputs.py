@@ -43,7 +43,7 @@ def test_scalars_look_up_and_train_one_row(keras):
 
 def test_scalars_are_no_batch_beside_others(keras):
     layer = embedding_layer_class(keras)({"a": config(20, "t"), "b": config(10, "u")}, SGD(1.0))
-    with pytest.raises(ValueError, match="`input of feature 'a'` must be of shape .batch"):
+    with pytest.raises(ValueError, match="Input of feature 'a' must be of shape .batch"):
         layer({"a": tf.constant(3), "b": tf.constant([5])})
 
 

@@ -163,7 +163,7 @@ def test_upstreams_small_tables_take_dense_inputs_alone(keras):
     layer = partial(keras, combine_small_tables=False)
     ids = tf.constant([[3], [4]])
     assert layer({"small": ids, "large": ids})["small"].shape == [2, 1, 2]
-    with pytest.raises(ValueError, match="`input of feature 'small'` must be a Tensor if "
+    with pytest.raises(ValueError, match="Input of feature 'small' must be a Tensor if "
                                          "combine_small_tables is False, got 'SparseTensor'"):
         layer({"small": tf.sparse.from_dense([[1]]), "large": ids})
 
@@ -171,7 +171,7 @@ def test_upstreams_small_tables_take_dense_inputs_alone(keras):
 @pytest.mark.parametrize("inputs, sentence", [
     ({"small": [1, 2], "large": [1, 2], "more": [1]}, "Not configured: .*more"),
     ({"small": [1, 2]}, "Missing: .*large"),
-    ({"small": [1, 2], "large": [1, 2, 3]}, "batch of feature 'large'` must be .* 2, got 3")])
+    ({"small": [1, 2], "large": [1, 2, 3]}, "Batch of feature 'large' must be .* 2, got 3")])
 def test_wrong_inputs_change_no_table(keras, inputs, sentence):
     layer = partial(keras, size_threshold=0, batch_size=2)
     before = [table.numpy() for table in layer.tpu_embedding.embedding_tables.values()]
@@ -182,7 +182,7 @@ def test_wrong_inputs_change_no_table(keras, inputs, sentence):
 
 
 @pytest.mark.parametrize("small, sentence", [
-    (None, "`input of feature 'small'` must be a Tensor, SparseTensor or RaggedTensor, got 'None"),
+    (None, "Input of feature 'small' must be a Tensor, SparseTensor or RaggedTensor, got 'None"),
     (tf.ragged.constant([[[1]], [[2]]]), "Only rank 2 ragged tensor is supported, but got rank 3")])
 def test_wrong_inputs_of_small_tables_are_refused(keras, small, sentence):
     layer, ids = partial(keras, size_threshold=None), tf.constant([1, 2])
@@ -201,9 +201,9 @@ def test_id_outside_the_vocabulary_is_refused(keras):
 @pytest.mark.parametrize("arguments, sentence", [
     ({"optimizer": "rmsprop"}, "`optimizer` must be one of 'sgd', 'adagrad', 'adam', 'ftrl', "
                                "got 'rmsprop'"),
-    ({"optimizer": 3.0}, "`optimizer of table 't'` must be one of SGD, Adagrad"),
+    ({"optimizer": 3.0}, "Optimizer of table 't' must be one of SGD, Adagrad"),
     ({"optimizer": tf.compat.v1.train.AdagradOptimizer(0.1)},
-     "`optimizer of table 't'` must be one of SGD, .*got <.*AdagradOptimizer"),
+     "Optimizer of table 't' must be one of SGD, .*got <.*AdagradOptimizer"),
     ({"batch_size": 0}, "`batch_size` must be an int of at least 1, got 0"),
     ({"batch_size": "8"}, "`batch_size` must be an int of at least 1, got '8'"),
     ({"sparse_core_embedding_config": {}}, "`sparse_core_embedding_config` must be None, got {}"),
@@ -222,7 +222,7 @@ def test_serving_config_looks_other_features_up(keras):
     ids = tf.ragged.constant([[1, 2], [3]], dtype=tf.int64)
     values = layer([ids], serving_config=[FeatureConfig(table)])[0]
     np.testing.assert_array_equal(values, [[2.0, 2.0], [1.0, 1.0]])
-    with pytest.raises(ValueError, match="`table of feature '0'` must be a TableConfig of the"):
+    with pytest.raises(ValueError, match="Table of feature '0' must be a TableConfig of the"):
         layer([ids], serving_config=[FeatureConfig(ones_table(5))])
 
 
@@ -312,7 +312,7 @@ def test_config_gives_the_same_layer_but_for_initializers(keras):
 
 def test_settings_that_are_functions_cannot_be_saved(keras):
     layer = embedding_layer_class(keras)({"a": FeatureConfig(ones_table(5))}, SGD(lambda: 0.5))
-    with pytest.raises(ValueError, match="`learning_rate of SGD` must be a number, to be saved"):
+    with pytest.raises(ValueError, match="`learning_rate` of SGD must be a number, to be saved"):
         layer.get_config()
 
 

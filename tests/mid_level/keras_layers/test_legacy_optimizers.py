@@ -79,20 +79,20 @@ def test_schedule_counts_the_steps_of_the_optimizer(keras):
     optimizer.iterations.assign(1)
     train(layer, 0)
     assert values(layer)[0][0].tolist() == [1.0 - 1.0 - 0.25] * 2
-    with pytest.raises(ValueError, match="`learning_rate of SGD` must be a number, to be saved"):
+    with pytest.raises(ValueError, match="`learning_rate` of SGD must be a number, to be saved"):
         layer.get_config()
 
 
 @pytest.mark.parametrize("make, sentence", [
     (lambda legacy: legacy.RMSprop(), "`optimizer` must be one of SGD, Adagrad, Adam, Ftrl of"),
-    (lambda legacy: legacy.SGD(momentum=0.9), "`momentum of SGD` must be 0.0, .* got 0.9"),
-    (lambda legacy: legacy.SGD(decay=0.1), "`decay of SGD` must be 0.0, .* got 0.1"),
-    (lambda legacy: legacy.Adam(amsgrad=True), "`amsgrad of Adam` must be False, .* got True"),
-    (lambda legacy: legacy.Adam(clipnorm=1.0), "`clipnorm of Adam` must be None, .* got 1.0"),
-    (lambda legacy: legacy.Adagrad(clipvalue=1.0), "`clipvalue of Adagrad` must be None, .* got"),
-    (lambda legacy: legacy.Adagrad(epsilon=1.0), "`epsilon of Adagrad` must be 1e-07, .* got 1.0"),
+    (lambda legacy: legacy.SGD(momentum=0.9), "Momentum of SGD must be 0.0, .* got 0.9"),
+    (lambda legacy: legacy.SGD(decay=0.1), "Decay of SGD must be 0.0, .* got 0.1"),
+    (lambda legacy: legacy.Adam(amsgrad=True), "Amsgrad of Adam must be False, .* got True"),
+    (lambda legacy: legacy.Adam(clipnorm=1.0), "Clipnorm of Adam must be None, .* got 1.0"),
+    (lambda legacy: legacy.Adagrad(clipvalue=1.0), "Clipvalue of Adagrad must be None, .* got"),
+    (lambda legacy: legacy.Adagrad(epsilon=1.0), "Epsilon of Adagrad must be 1e-07, .* got 1.0"),
     (lambda legacy: legacy.Ftrl(l2_shrinkage_regularization_strength=0.1),
-     "`l2_shrinkage_regularization_strength of Ftrl` must be 0.0")])
+     "`l2_shrinkage_regularization_strength` of Ftrl must be 0.0")])
 def test_settings_that_tables_have_not_are_refused(keras, make, sentence):
     with pytest.raises(ValueError, match=sentence):
         new_layer(keras, make(keras.optimizers.legacy))

@@ -68,8 +68,8 @@ def test_lookups_are_those_of_tensorflow(value, weights, options, combiner):
      "Weight specified for a/0, but this is a sequence feature"),
     (DENSE, None, {"max_sequence_length": 2}, "Feature a/0 is a sequence feature but a den"),
     (tf.ragged.constant([[[1]], [[2]]]), None, {}, "Only rank 2 ragged tensor is supported"),
-    (tf.SparseTensor([[0]], [1], [2]), None, {}, "`rank of the sparse input of feature 'a/0'`"),
-    (RAGGED, None, {"output_shape": [4]}, "`batch of feature 'a/0'` must be a divisor"),
+    (tf.SparseTensor([[0]], [1], [2]), None, {}, "Rank of the sparse input of feature 'a/0'"),
+    (RAGGED, None, {"output_shape": [4]}, "Batch of feature 'a/0' must be a divisor"),
 ])
 def test_what_cannot_be_looked_up(value, weights, options, message):
     from tpu_estimator_embedding import mid_level
@@ -87,8 +87,8 @@ def test_some_of_the_features_may_be_looked_up():
 
 def test_unknown_features_are_refused():
     table = TableConfig(10, 2)
-    with pytest.raises(ValueError, match=r"`inputs` must be among the features \['a'\], got "
-                                         r"\['b'\]"):
+    with pytest.raises(ValueError, match=r"`inputs` must have features of feature_config only, "
+                                         r"\['a'\], got \['b'\]"):
         serving_embedding_lookup({"b": DENSE}, None, {}, {"a": FeatureConfig(table)})
 
 

@@ -203,9 +203,9 @@ def _sums_of_update(train_op: tf.Operation) -> list[tf.Operation]:
     before = _ancestors([op.inputs[0].op for op in sums])
     nested = [op.name for op in sums
               if op in before or len(tpu_ops.group_assignment(op) or [()]) > 1]
-    checks.check(not nested, "cross_replica_sum", "called for all replicas, on gradients only, "
-                 "where workers train synchronously", nested,
-                 "Normalize per worker, or train in one process.")
+    checks.check_with_sentence(
+        not nested, "Where workers train synchronously, cross_replica_sum must sum gradients, over "
+        f"all replicas, got {nested}.", "Normalize per worker, or train in one process.")
     return sums
 
 

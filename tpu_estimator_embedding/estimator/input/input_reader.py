@@ -87,7 +87,7 @@ def successive_batches(result: Any, num_replicas: int) -> BatchReader:
         TypeError: if `result` is not a Dataset.
     """
     checks.check_type(tf.data.Dataset, "the result of input_fn",
-                      "a Dataset with PER_HOST_V2, to take a batch for each replica", result)
+                      "a Dataset with PER_HOST_V2, which gives every replica its own batch", result)
     if num_replicas == 1:
         return next_batch(result)
     iterator = tf.compat.v1.data.make_initializable_iterator(result)
@@ -165,7 +165,7 @@ def _next_divisible_batch(iterator: Any, num_replicas: int, counter: tf.Variable
     def read_on() -> tf.Operation:
         with tf.control_dependencies(_tensors(iterator.get_next())):  # fails at the end
             return tf.debugging.Assert(False, [
-                f"`batch` must be divisible by the number of replicas, {num_replicas}, got",
+                f"Batch size must be divisible by the number of replicas, {num_replicas}, got",
                 size, "samples before the end of the input."])
 
     with tf.control_dependencies(_tensors(batch)):
@@ -227,8 +227,8 @@ def split_batch(features: Any, labels: Any, num_replicas: int,
     """
     keys = set(embedding_keys)
     if keys:
-        checks.check_type(Mapping, "features", "a dictionary, to find embedding features by name",
-                          features)
+        checks.check_type(Mapping, "features", "a dictionary, because embedding features are "
+                          "found by name", features)
     by_row = {key: value for key, value in features.items() if key in keys} if keys else {}
     others = ({key: value for key, value in features.items() if key not in keys} if keys
               else features)
@@ -244,7 +244,7 @@ def _split(structure: Any, num_replicas: int, axes: Sequence[int] | None) -> lis
     if axes is None:
         axes = [0] * len(tensors)
     checks.check(len(axes) == len(tensors), "batch_axis",
-                 f"of one entry for each of the {len(tensors)} tensors of features and labels",
+                 f"have one entry for each of the {len(tensors)} tensors of features and labels",
                  axes)
     remaining = iter(axes)
     parts = [[None] * num_replicas if leaf is None
@@ -255,7 +255,7 @@ def _split(structure: Any, num_replicas: int, axes: Sequence[int] | None) -> lis
 
 def _split_tensor(tensor: Any, num_replicas: int, axis: int) -> list[Any]:
     size = tf.compat.dimension_value(tensor.shape[axis])
-    checks.check(size is None or size % num_replicas == 0, "batch",
+    checks.check(size is None or size % num_replicas == 0, "batch size",
                  f"divisible by the number of replicas, {num_replicas}", size,
                  "Drop the remainder in input_fn.")
     if isinstance(tensor, tf.SparseTensor):

@@ -65,8 +65,8 @@ def split_features(plan: EmbeddingPlan, features: Any, labels: Any = None) -> Sp
     """
     if not plan.features:
         return SplitFeatures({}, features, 0, None)
-    checks.check_type(Mapping, "features", "a dictionary, to find embedding features by name",
-                      features)
+    checks.check_type(Mapping, "features", "a dictionary, because embedding features are found "
+                      "by name", features)
     ids = {feature.name: _ids_of(feature, features) for feature in plan.features}
     datas = {feature.name: _enqueue_data(plan, feature, ids[feature.name], features)
              for feature in plan.features}
@@ -119,14 +119,14 @@ def sequence_lengths(ids: tf.SparseTensor | tf.RaggedTensor, limit: int,
 
 
 def _ids_of(feature: FeaturePlan, features: Mapping[str, Any]) -> Any:
-    checks.check(feature.name in features, "features", f"with the embedding feature "
+    checks.check(feature.name in features, "features", f"have the embedding feature "
                  f"{feature.name!r}", sorted(features), "Return it from input_fn.")
     ids = features[feature.name]
     if not isinstance(ids, tf.SparseTensor | tf.RaggedTensor):
         ids = tf.convert_to_tensor(ids)
     checks.check_with_sentence(
         ids.dtype != tf.string, "SparseTensor with string as values are not supported.",
-        f"`ids of feature {feature.name!r}` must be integers: the vocabulary of a categorical "
+        f"Ids of feature {feature.name!r} must be integers: the vocabulary of a categorical "
         "column is not used in training; map strings to ids in input_fn, with tf.lookup for "
         "instance.")
     checks.check(ids.dtype.is_integer, f"ids of feature {feature.name!r}", "integers",
@@ -190,7 +190,7 @@ def _weights_of(feature: FeaturePlan, ids: Any, features: Mapping[str, Any]) -> 
     key = feature.weight_key
     if key is None:
         return None
-    checks.check(key in features, "features", f"with the weights {key!r} of feature "
+    checks.check(key in features, "features", f"have the weights {key!r} of feature "
                  f"{feature.name!r}", sorted(features), "Return them from input_fn.",
                  sentence=f"Cannot find weights {key} for weighted_categorical_column. Please "
                  "check if the weights are present in feature dict.")
@@ -216,7 +216,7 @@ def _common_batch_size(ids: Mapping[str, Any], static: int | None) -> Tensor | i
     """Checks that all features have the same number of samples, and returns it."""
     sizes = {name: tf.compat.dimension_value(tensor.shape[0]) for name, tensor in ids.items()}
     known = {name: size for name, size in sizes.items() if size is not None}
-    checks.check(len(set(known.values())) <= 1, "embedding features", "of one batch size", known)
+    checks.check(len(set(known.values())) <= 1, "embedding features", "have one batch size", known)
     if len(known) == len(ids):
         return next(iter(known.values()))
     dynamic = _dynamic_batch_sizes(list(ids.values()))
@@ -259,10 +259,10 @@ def pad_tensor_core_features(columns: Sequence[Any], features: Any, labels: Any 
     padded = {}
     for column in columns:
         key = column.get_feature_key_name()
-        checks.check(key in features, "features", f"with the embedding feature {key!r}",
+        checks.check(key in features, "features", f"have the embedding feature {key!r}",
                      sorted(features), "Return it from input_fn.")
         checks.check(key + MASK_SUFFIX not in features, "features",
-                     f"without the key {key + MASK_SUFFIX!r}, which is that of a mask",
+                     f"have no key {key + MASK_SUFFIX!r}, which is that of a mask",
                      sorted(features))
         padded[key], padded[key + MASK_SUFFIX] = _pad(key, features[key],
                                                       column._tensor_core_shape[1],

@@ -177,10 +177,10 @@ def explained_ids() -> Iterator[None]:
 
     >>> with explained_ids():
     ...     raise tf.errors.InvalidArgumentError(None, None, "assertion failed: "
-    ...         "[tpu_estimator_embedding: `ids of feature 'a'` must be in [0, 9), got 9.]")
+    ...         "[tpu_estimator_embedding: Ids of feature 'a' must be in [0, 9), got 9.]")
     Traceback (most recent call last):
     ...
-    tensorflow.python.framework.errors_impl.InvalidArgumentError: `ids of feature 'a'` must ...
+    tensorflow.python.framework.errors_impl.InvalidArgumentError: Ids of feature 'a' mustNone ...
     """
     try:
         yield

@@ -125,9 +125,10 @@ def copy_subgraph(targets: Sequence[Tensor], replaced: Mapping[Any, Tensor],
 
 def _check_can_copy(graph_def: tf.compat.v1.GraphDef) -> None:
     found = [node.name for node in graph_def.node if op_kinds.is_gradient_of_py_function(node)]
-    checks.check(not found, "model_fn", "without gradients of tf.py_function where there are "
-                 "several replicas, because TensorFlow keeps one tape for all of them", found,
-                 "Give tf.numpy_function a tf.custom_gradient, or set num_shards=1 in TPUConfig.")
+    checks.check_with_sentence(
+        not found, f"With several replicas, tf.py_function has no gradients, got {found}: "
+        "TensorFlow keeps one tape for all replicas.",
+        "Give tf.numpy_function a tf.custom_gradient, or set num_shards=1 in TPUConfig.")
 
 
 def _ops_to_copy(targets: Sequence[Tensor], boundary: set[tf.Operation],

@@ -78,10 +78,11 @@ def cross_replica_sums(start: int = 0) -> list[tf.Operation]:
     sums = [op for op in ops if tpu_ops.is_stub(op)]
     hidden = [op.name for op in sums if op._get_control_flow_context() is not None]
     hidden += _sums_in_functions(graph, ops)
-    checks.check(not hidden, "cross_replica_sum", "called outside of tf.function, tf.while_loop "
-                 "and tf.cond where there are several replicas", hidden,
-                 "Sum before them, loop by tpu.training_loop within tpu.replicate, or set "
-                 "num_shards=1 in TPUConfig.")
+    checks.check_with_sentence(
+        not hidden, "With several replicas, cross_replica_sum must be called outside of "
+        f"tf.function, tf.while_loop and tf.cond, got {hidden}.",
+        "Sum before them, loop by tpu.training_loop within tpu.replicate, or set num_shards=1 in "
+        "TPUConfig.")
     return sums
 
 

@@ -124,6 +124,6 @@ class SynchronousUpdate:
 
 
 def _check_measures_nothing(hooks: Sequence[EmbeddingStatisticsHook]) -> None:
-    checks.check(not hooks, "EmbeddingStatisticsHook", "left out where workers train "
-                 "synchronously", [type(hook).__name__ for hook in hooks],
-                 "Leave --statistics out, or train asynchronously.")
+    checks.check_with_sentence(
+        not hooks, "EmbeddingStatisticsHook cannot measure workers that train synchronously.",
+        "Leave it and --statistics out, or train asynchronously.")

@@ -9,7 +9,7 @@ namespace tpu_estimator_embedding {
 namespace {
 
 std::string Complaint(const std::string& what, const FeaturePlan& plan, const std::string& rest) {
-  return "`" + what + " of feature '" + plan.name + "'` must be " + rest;
+  return what + " of feature '" + plan.name + "' must be " + rest;
 }
 
 // Whether any id is negative, and whether any may be beyond the vocabulary. It uses sign bits
@@ -40,7 +40,7 @@ std::string CheckVocabulary(const FeaturePlan& plan, const Integers& ids, bool* 
   int64_t position = suspicion.is_beyond ? 0 : ids.size;
   while (position < ids.size && ids[position] < plan.vocabulary_size) ++position;
   if (position == ids.size) return "";
-  return Complaint("ids", plan,
+  return Complaint("Ids", plan,
                    "in [0, " + std::to_string(plan.vocabulary_size) +
                        "), its vocabulary_size, got " + std::to_string(ids[position]) +
                        ". Raise vocabulary_size, or map the ids into the vocabulary in input_fn. "
@@ -58,13 +58,13 @@ std::string CheckAligned(const FeaturePlan& plan, const std::string& what, int64
 
 std::string CheckSampleCount(const FeaturePlan& plan, int64_t count, int64_t batch_size) {
   if (count == batch_size) return "";
-  return Complaint("samples", plan,
+  return Complaint("Samples", plan,
                    std::to_string(batch_size) + ", the batch size, got " + std::to_string(count) +
                        ". Give every feature the same batch size.");
 }
 
 std::string Unsorted(const FeaturePlan& plan) {
-  return Complaint("sample indices", plan,
+  return Complaint("Sample indices", plan,
                    "in increasing order, got some that decrease. Call tf.sparse.reorder on the "
                    "SparseTensor in input_fn.");
 }
@@ -77,9 +77,9 @@ std::string CheckRowSplits(const FeaturePlan& plan, const FeatureIds& ids) {
   std::string complaint = CheckSampleCount(plan, splits.size - 1, ids.batch_size);
   if (!complaint.empty()) return complaint;
   if (splits[0] != 0) {
-    return Complaint("row splits", plan, "0 at first, got " + std::to_string(splits[0]) + ".");
+    return Complaint("Row splits", plan, "0 at first, got " + std::to_string(splits[0]) + ".");
   }
-  return CheckAligned(plan, "row splits", splits[splits.size - 1], ids.ids.size);
+  return CheckAligned(plan, "Row splits", splits[splits.size - 1], ids.ids.size);
 }
 
 bool IsSorted(const FeaturePlan& plan, const FeatureIds& ids) {
@@ -99,13 +99,13 @@ bool IsSorted(const FeaturePlan& plan, const FeatureIds& ids) {
 std::string CheckPositions(const FeaturePlan& plan, const FeatureIds& ids) {
   if (plan.sequence_length == 0) return "";
   if (ids.num_coordinates < 2) {
-    return "`ids of sequence feature '" + plan.name +
-           "'` must be ragged, or sparse with sample indices [n, 2], got sample indices without "
+    return "Ids of sequence feature '" + plan.name +
+           "' must be ragged, or sparse with sample indices [n, 2], got sample indices without "
            "positions.";
   }
   for (int64_t i = 1; i < ids.places.size; i += ids.num_coordinates) {
     if (ids.places[i] < 0) {
-      return Complaint("positions", plan, "at least 0, got " + std::to_string(ids.places[i]) + ".");
+      return Complaint("Positions", plan, "at least 0, got " + std::to_string(ids.places[i]) + ".");
     }
   }
   return "";
@@ -119,13 +119,13 @@ std::string CheckCoordinates(const FeaturePlan& plan, const FeatureIds& ids) {
   if (count > 0) {
     const int64_t first = ids.places[0], last = ids.places[(count - 1) * ids.num_coordinates];
     if (first < 0 || last >= ids.batch_size) {
-      return Complaint("sample indices", plan,
+      return Complaint("Sample indices", plan,
                        "in [0, " + std::to_string(ids.batch_size) + "), the batch size, got [" +
                            std::to_string(first) + " " + std::to_string(last) +
                            "]. Give every feature the same batch size.");
     }
   }
-  return CheckAligned(plan, "sample indices", count, ids.ids.size);
+  return CheckAligned(plan, "Sample indices", count, ids.ids.size);
 }
 
 std::string CheckOneIdEach(const FeaturePlan& plan, const FeatureIds& ids) {
@@ -151,7 +151,7 @@ CheckedFeature CheckFeature(const FeaturePlan& plan, const FeatureIds& ids) {
   CheckedFeature checked;
   checked.complaint = CheckVocabulary(plan, ids.ids, &checked.has_negative_ids);
   if (checked.complaint.empty() && ids.weights != nullptr) {
-    checked.complaint = CheckAligned(plan, "weights", ids.num_weights, ids.ids.size);
+    checked.complaint = CheckAligned(plan, "Weights", ids.num_weights, ids.ids.size);
   }
   if (checked.complaint.empty()) checked.complaint = CheckPlaces(plan, ids);
   return checked;

@@ -50,7 +50,7 @@ inline CountedTable ShareTable(const PrepareAttributes& attributes, const TableP
 inline absl::Status CheckSize(int64_t size) {
   if (size <= kMostInStep) return absl::OkStatus();
   return absl::InvalidArgumentError(
-      absl::StrCat("`ids` of the features of a table must be at most ", kMostInStep, " in a step, got ",
+      absl::StrCat("Ids of the features of a table must be at most ", kMostInStep, " in a step, got ",
                    size, ". Give smaller batches."));
 }
 

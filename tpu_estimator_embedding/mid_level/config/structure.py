@@ -40,12 +40,12 @@ def named_features(feature_config: Any) -> dict[str, FeatureConfig]:
     """
     _check_api(feature_config)
     leaves = nest.flatten_with_joined_string_paths(feature_config)
-    checks.check(bool(leaves), "feature_config", "of at least one FeatureConfig", feature_config)
+    checks.check(bool(leaves), "feature_config", "have at least one FeatureConfig", feature_config)
     for path, config in leaves:
         checks.check(is_feature_config(config), f"feature_config of {path or _ONLY!r}",
                      "a FeatureConfig", config)
     features = {path or _ONLY: config for path, config in leaves}
-    checks.check(len(features) == len(leaves), "feature_config", "of distinct paths",
+    checks.check(len(features) == len(leaves), "feature_config", "have distinct paths",
                  [path for path, _ in leaves])
     return features
 
@@ -109,8 +109,8 @@ def named_shapes(feature_config: Any, shapes: Any) -> dict[str, Any]:
             leaves = nest.flatten_up_to(feature_config, shapes)
         except (TypeError, ValueError) as error:
             raise type(error)(checks.complaint(
-                "per_replica_input_shapes", "in the structure of feature_config, or a list of a "
-                "TensorShape for each feature", shapes, str(error), sentence=_NOT_THE_SAME)
+                "per_replica_input_shapes", "have the structure of feature_config, or be a list of "
+                "a TensorShape for each feature", shapes, str(error), sentence=_NOT_THE_SAME)
                 ) from None
     return dict(zip(paths, leaves, strict=True))
 
@@ -129,7 +129,7 @@ def check_structure(argument: str, feature_config: Any, given: Any) -> None:
         nest.assert_same_structure(feature_config, given)
     except (TypeError, ValueError) as error:
         raise type(error)(checks.complaint(
-            argument, "in the structure of feature_config", type(given).__name__,
+            argument, "have the structure of feature_config", type(given).__name__,
             f"Missing: {missing}. Not configured: {extra}.", sentence=_NOT_THE_SAME)) from error
 
 

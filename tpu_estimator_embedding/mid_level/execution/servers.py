@@ -36,10 +36,10 @@ def check_not_pipelined(strategy: tf.distribute.Strategy | None, is_pipelined: b
 def check_no_cluster(strategy: tf.distribute.Strategy | None, what: str) -> None:
     """Raises RuntimeError for what works in one process only."""
     if is_cluster(strategy):
-        raise RuntimeError(checks.complaint(
-            "strategy", f"one of a single process for {what}, whose variables lie in one",
-            type(strategy).__name__,
-            "TPUEmbedding, in a scheduled function, trains tables on parameter servers."))
+        raise RuntimeError(
+            f"{what} must have a single-process strategy, got "
+            f"{type(strategy).__name__}. TPUEmbedding, in a scheduled function, trains tables on "
+            "parameter servers.")
 
 
 def check_kernels(plan: EmbeddingPlan, strategy: tf.distribute.Strategy | None) -> None:

@@ -107,7 +107,7 @@ def _from_sparse(path: str, value: tf.SparseTensor, weights: tf.SparseTensor | N
     static = value.shape.as_list()[:len(samples)]
     with tf.control_dependencies([] if static == list(samples) else require(
             tf.reduce_all(tf.equal(value.dense_shape[:len(samples)], list(samples))),
-            f"`batch of feature {path!r}` must be {list(samples)} as in earlier calls.",
+            f"Batch of feature {path!r} must be {list(samples)} as in earlier calls.",
             ValueError)):
         indices = tf.identity(value.indices)
     has_one_row = len(samples) == 1 and not (shape.sequence_length or layout.rows_per_sample[path])
@@ -130,7 +130,7 @@ def _from_ragged(path: str, value: tf.RaggedTensor, weights: tf.RaggedTensor | N
     expected = num_rows // (length or 1)
     with tf.control_dependencies([] if value.shape[0] is not None else require(
             tf.equal(value.nrows(), expected),
-            f"`batch of feature {path!r}` must be {expected} as in earlier calls.", ValueError)):
+            f"Batch of feature {path!r} must be {expected} as in earlier calls.", ValueError)):
         splits = tf.identity(value.row_splits)
     if layout.is_sequence(path) or (not length and not layout.rows_per_sample[path]):
         return to_enqueue_data(value, weights, places=splits)

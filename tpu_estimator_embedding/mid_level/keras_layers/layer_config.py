@@ -36,8 +36,8 @@ def features_to_dict(feature_config: Any) -> dict[str, Any]:
             return {"feature": _feature_to_dict(node, tables)}
         if type(node) is dict:
             return {"dict": {key: convert(value) for key, value in node.items()}}
-        checks.check(type(node) in (list, tuple), "feature_config", "of dictionaries, lists and "
-                     "tuples, to be saved", type(node).__name__, "Save weights instead.")
+        checks.check(type(node) in (list, tuple), "feature_config", "made of dictionaries, "
+                     "lists and tuples to be saved", type(node).__name__, "Save weights instead.")
         return {type(node).__name__: [convert(value) for value in node]}
 
     return {"structure": convert(feature_config),

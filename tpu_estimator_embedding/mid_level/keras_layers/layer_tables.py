@@ -80,7 +80,7 @@ class LayerTables(tf.__internal__.tracking.Trackable):
                              table_multipliers=table_multipliers)
         self._can_train = all(table.optimizer for table in self._plan.tables)
         self._replicas, self._batch_size = ReplicaCalls(), batch_size
-        check_no_cluster(self._replicas.strategy, "embedding layers")
+        check_no_cluster(self._replicas.strategy, "Embedding layers")
         if batch_size is not None:
             checks.check_positive_int("batch_size", batch_size)
             checks.check(batch_size % self._replicas.count == 0, "batch_size",

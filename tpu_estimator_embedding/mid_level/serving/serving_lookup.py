@@ -57,7 +57,8 @@ def serving_embedding_lookup(inputs: Any, weights: Any,
     features = named_features(feature_config)
     leaves = named_values(inputs)
     unknown = sorted({path for path, _ in leaves} - set(features))
-    checks.check(not unknown, "inputs", f"among the features {list(features)}", unknown)
+    checks.check(not unknown, "inputs", f"have features of feature_config only, {list(features)}",
+                 unknown)
     flat_weights: list[Any] = [None] * len(leaves)
     if weights is not None:
         tf.nest.assert_same_structure(inputs, weights)

@@ -184,14 +184,14 @@ def check_limits(config: SparseCoreEmbeddingConfig, stacks: Stacks) -> None:
     for argument in ("max_ids_per_table", "max_unique_ids_per_table"):
         names = sorted(getattr(config, argument) or {})
         checks.check(set(names) <= set(stacks.stacks), argument,
-                     f"keyed by the names of stacks, {sorted(stacks.stacks)}", names)
+                     f"have names of stacks as keys, among {sorted(stacks.stacks)}", names)
 
 
 def _check_limit(stack: str, argument: str, limit: int | None,
                  found: Tensor) -> list[tf.Operation]:
     if limit is None:
         return []
-    sentence = (f"`ids of stack {stack!r}` from one SparseCore to one partition must be at most "
+    sentence = (f"Ids of stack {stack!r} from one SparseCore to one partition must be at most "
                 f"{limit}, got <value>. Raise {argument} of the SparseCoreEmbeddingConfig.")
     return assert_that(found <= limit, sentence, found)
 
@@ -239,7 +239,7 @@ def _from_sparse(path: str, place: FeaturePlace, value: tf.SparseTensor,
     _check_batch(path, place, value.shape[:-1])
     with tf.control_dependencies(require(
             tf.equal(tf.reduce_prod(sizes), place.sample_count),
-            f"`batch of feature {path!r}` must fill output_shape {list(place.output_shape)}.",
+            f"Batch of feature {path!r} mustNone fill output_shape {list(place.output_shape)}.",
             ValueError)):
         rows = tf.identity(row_major(value.indices, sizes, value.shape.rank - 1))
     return to_enqueue_data(value, weights, places=rows)

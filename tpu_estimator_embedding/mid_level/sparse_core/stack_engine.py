@@ -295,7 +295,7 @@ def check_partitions(argument: str, partitions: Mapping[str, object],
                      stacks: Stacks) -> Partitions:
     """Raises ValueError unless there are ids for every stack; returns them in order."""
     names = list(stacks.stacks)
-    checks.check(sorted(partitions) == sorted(names), argument, f"keyed by the stacks {names}",
+    checks.check(sorted(partitions) == sorted(names), argument, f"have the stacks {names} as keys",
                  sorted(partitions))
     checked = {}
     for name in names:

@@ -151,7 +151,8 @@ def compare(legacy: StrPath, migrated: StrPath, arguments: Sequence[str] = (), *
             ended a step within `step_timeout`.
     """
     checks.check_positive_int("steps", steps)
-    checks.check(rtol >= 0 and (atol or 0) >= 0, "rtol", "at least 0, as atol must", (rtol, atol))
+    checks.check(rtol >= 0, "rtol", "at least 0", rtol)
+    checks.check((atol or 0) >= 0, "atol", "at least 0", atol)
     checks.check(step_timeout >= 0, "step_timeout", "at least 0 seconds", step_timeout)
     for program in (legacy, migrated):
         if not pathlib.Path(program).is_file():
