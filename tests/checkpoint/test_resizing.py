@@ -96,7 +96,7 @@ def test_values_of_accumulators_that_no_optimizer_can_have_are_refused(value):
 @pytest.mark.parametrize("text", ["normal:nan", "normal:-1", "constant:inf", "uniform:2,1",
                                   "truncated_normal:-1"])
 def test_initializers_of_impossible_numbers_are_refused(text):
-    with pytest.raises(ValueError, match=f"`initializer` must be .* got '{text}'"):
+    with pytest.raises(ValueError, match=f"`initializer` must .* got '{text}'"):
         row_initializer(text, 4)
 
 

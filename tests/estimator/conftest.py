@@ -9,6 +9,8 @@ import threading
 import pytest
 import tensorflow as tf
 
+import tpu_estimator_embedding.compat.upstream  # noqa: F401  (makes tensorflow_estimator importable)
+
 tf.compat.v1.logging.set_verbosity(tf.compat.v1.logging.ERROR)
 
 

@@ -170,7 +170,7 @@ def test_what_is_no_batch_is_refused(serialized):
 
 
 def test_nothing_to_parse_is_refused():
-    with pytest.raises(ValueError, match="of at least one feature"):
+    with pytest.raises(ValueError, match="have at least one feature"):
         io.parse_examples([b""], [])
 
 

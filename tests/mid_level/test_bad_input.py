@@ -143,7 +143,7 @@ def test_gradients(embeddings, gradients, error, message):
              "page": (gradients.get("page", right["page"][0]),)}
     with pytest.raises(error, match=message):
         embeddings.embedding.apply_gradients(given)
-    with pytest.raises(ValueError, match=r"`gradients` must be .*Missing: \['page/0'\]"):
+    with pytest.raises(ValueError, match=r"`gradients` must have .*Missing: \['page/0'\]"):
         embeddings.embedding.apply_gradients({"query": right["query"], "page": ()})
     with pytest.raises(TypeError, match="`gradients` must have the structure"):
         embeddings.embedding.apply_gradients({"query": right["query"], "page": [right["page"][0]]})

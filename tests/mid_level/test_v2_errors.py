@@ -105,7 +105,7 @@ def test_wrong_weights_are_refused(embedding, ids, weights, sentence):
 
 def test_weights_that_are_not_as_many_as_ids_are_refused(embedding):
     weights = tf.SparseTensor([[0, 0]], [1.0], [4, 1])
-    with pytest.raises(tf.errors.InvalidArgumentError, match="weights of feature .*title"):
+    with pytest.raises(tf.errors.InvalidArgumentError, match="Weights of feature .*title"):
         embedding(with_title(tf.sparse.from_dense([[1]] * 4)), {"title": weights, "more": [None]})
 
 

@@ -159,7 +159,7 @@ def test_combiner_sqrtn_is_refused(tmp_path):
 
 @pytest.mark.parametrize("change, sentence", [
     (lambda features: {**features, MASK: features["y"]},
-     f"`features` must be without the key '{MASK}', which is that of a mask"),
+     f"`features` must have no key '{MASK}', which is that of a mask"),
     (lambda features: {"y": features["y"]},
      r"`features` must have the embedding feature 'tiny', got \['y'\]. Return it from input_fn"),
     (lambda features: {**features, "tiny": tf.zeros([8, 2], tf.int64)},

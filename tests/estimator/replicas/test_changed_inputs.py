@@ -376,7 +376,7 @@ def test_object_that_may_hide_tensors_is_refused(tmp_path):
     class Batch:
         x = y = None
 
-    with pytest.raises(TypeError, match="the result of input_fn at '0/b'` must be a tensor, got"):
+    with pytest.raises(TypeError, match="The result of input_fn at '0/b' must be a tensor, got"):
         replicated(tmp_path, new_model_fn(popped), 1).train(
             lambda params: ({"y": tf.ones([8]), "b": Batch()}, None), steps=1)
 

@@ -91,7 +91,7 @@ def test_batch_in_the_middle_that_cannot_be_split_is_an_error(tmp_path):
             input_of(8)(params))
 
     with pytest.raises(tf.errors.InvalidArgumentError,
-                       match="`batch` must be divisible by the number of replicas, 4, got"):
+                       match="Batch size must be divisible by the number of replicas, 4, got"):
         finish(train, tmp_path, new_model_fn(linear), 4, input_fn, input_mode=V1)
 
 
@@ -200,11 +200,11 @@ def test_split_batch_follows_batch_axis_but_for_ids():
 
 @pytest.mark.parametrize("features, options, error, sentence", [
     (tf.zeros([3, 1]), {}, ValueError,
-     "`batch` must be divisible by the number of replicas, 2, got 3. Drop the remainder"),
+     "Batch size must be divisible by the number of replicas, 2, got 3. Drop the remainder"),
     ({"x": tf.zeros([4])}, {"batch_axis": [0, 0]}, ValueError,
      "`batch_axis` must have one entry for each of the 1 tensors"),
     (tf.zeros([4]), {"embedding_keys": ["ids"]}, TypeError,
-     "`features` must be a dictionary, to find embedding features by name")])
+     "`features` must be a dictionary, because embedding features are found")])
 def test_split_batch_refuses(features, options, error, sentence):
     with pytest.raises(error, match=sentence):
         split_batch(features, None, 2, **options)

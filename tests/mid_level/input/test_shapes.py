@@ -143,7 +143,7 @@ def test_built_shapes_serve_inputs_whose_batch_is_unknown(build):
     np.testing.assert_array_equal(ids, rows([5, 6]))
     with pytest.raises(tf.errors.InvalidArgumentError, match="as in earlier calls"):
         seen(tf.cast(sparse(MATRIX[:1]), tf.int64), tf.constant([5, 6], tf.int64))
-    with pytest.raises(tf.errors.InvalidArgumentError, match="samples of feature .*must be 2"):
+    with pytest.raises(tf.errors.InvalidArgumentError, match="Samples of feature .*must be 2"):
         seen(tf.cast(sparse(MATRIX), tf.int64), tf.constant([5], tf.int64))
 
 
