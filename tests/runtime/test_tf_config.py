@@ -21,8 +21,8 @@ def config(cluster=CLUSTER, task=CHIEF):
     ("{", r"`TF_CONFIG` must be a JSON object, got '\{'\. Its format is"),
     ("[]", "`TF_CONFIG` must be a JSON object"),
     ("chief", "`TF_CONFIG` must be a JSON object"),
-    ({"cluster": CLUSTER}, 'If "cluster" is set in TF_CONFIG, task type must be set. `type of '
-                           "task in TF_CONFIG` must be one of 'chief', 'worker', 'ps', "
+    ({"cluster": CLUSTER}, 'If "cluster" is set in TF_CONFIG, task type must be set. Type of '
+                           "task in TF_CONFIG must be one of 'chief', 'worker', 'ps', "
                            "'evaluator', got None. Its format is"),
     (config(task="chief"), "Task in TF_CONFIG must be an object with type and index"),
     (config(task={"type": "boss", "index": 0}),
