@@ -44,6 +44,31 @@ def test_columns_of_a_tf1_program_and_their_names_in_checkpoints(tmp_path):
     assert "'tbl_user': 'model/input_layer/user_embedding/embedding_weights'," in text
 
 
+EVALUATES = """\
+import tensorflow.compat.v1 as tf
+from tensorflow.python.tpu.tpu_embedding import AdagradParameters, FeatureConfig, TableConfig
+
+estimator = tf.estimator.tpu.TPUEstimator(
+    lambda features, labels, mode, params: tf.estimator.tpu.TPUEstimatorSpec(
+        mode, loss=tf.reduce_sum(features["word"])),
+    "model", tf.estimator.tpu.RunConfig(), eval_batch_size=2, train_batch_size=2,
+    embedding_config_spec=tf.estimator.tpu.experimental.EmbeddingConfigSpec(
+        table_to_config_dict={"words": TableConfig(5, 2)},
+        feature_to_config_dict={"word": FeatureConfig("words")},
+        optimization_parameters=AdagradParameters(0.1)))
+estimator.evaluate(lambda params: tf.data.Dataset.from_tensors({"word": [[1], [2]]}), steps=1)
+"""
+
+
+def test_slots_have_names_in_a_program_that_evaluates_first(tmp_path):
+    (tmp_path / "program.py").write_text(EVALUATES)
+    done = start([*MIGRATE, "--output", "new", "--capture-steps", "1", "program.py", "--capture"],
+                 cwd=tmp_path)
+    text = (tmp_path / "new/embedding_config.py").read_text()
+    assert done.returncode == 0, done.stderr
+    assert "    'words': 'words',\n    'words/accumulators': 'words/Adagrad',\n" in text
+
+
 def test_shared_columns_until_the_constructor(tmp_path):
     synthetic_data.write_sessions(tmp_path, 600)
     status, found, text = capture("two_tower", "--sessions=sessions.npz", "--model_dir=model",

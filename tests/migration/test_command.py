@@ -138,3 +138,14 @@ def test_verify_needs_two_programs(folder, capsys):
             cli.main(["migrate", "--verify", *arguments])
     assert "--verify needs --output" in (printed := capsys.readouterr().err)
     assert "--verify needs exactly one PROGRAM, got ['trainer']" in printed
+
+
+def test_verify_of_a_later_stage_needs_the_captured_configuration(folder, monkeypatch, capsys):
+    monkeypatch.setattr(verify, "run", lambda args: 0)
+    command = ["migrate", "--to", "tf2", "--output", "new", "--verify", "trainer/task.py"]
+    with pytest.raises(SystemExit):
+        cli.main(command)
+    assert "--verify at the stage tf2 needs --capture" in capsys.readouterr().err
+    (folder / "new").mkdir()
+    (folder / "new/embedding_config.py").write_text("")
+    assert cli.main(command) == 0

@@ -11,6 +11,7 @@ from collections.abc import Mapping, Sequence, Set
 from typing import Any
 
 import tpu_estimator_embedding
+from tpu_estimator_embedding.checkpoint.names import slot_variable_names
 from tpu_estimator_embedding.migration.value_sources import ProgramModule, Source, sources_of
 from tpu_estimator_embedding.plan.embedding_plan import EmbeddingPlan
 from tpu_estimator_embedding.runtime import capture as program_capture
@@ -75,8 +76,25 @@ def capture(path: str, arguments: Sequence[str] = (), *, is_tf1: bool = False,
     plan = spec_to_plan(found.spec, training=True,
                         num_hosts=found.constructor_arguments["num_hosts"] or 1)
     return CapturedConfig(pathlib.Path(path).name, plan,
-                          found.constructor_arguments["train_batch_size"], names,
+                          found.constructor_arguments["train_batch_size"],
+                          names and _with_slots(names, plan),
                           tuple(sources_of(_program_modules(path, earlier))))
+
+
+def _with_slots(names: Mapping[str, str], plan: EmbeddingPlan) -> dict[str, str]:
+    """Returns "table", and "table/slot" -> name; an evaluation of the program has no slots.
+
+    Args:
+        names: of the tables.
+        plan: of training.
+    """
+    found: dict[str, str] = {}
+    for table, name in names.items():
+        found[table] = name
+        if optimizer := plan.table_by_name[table].optimizer:
+            found.update({f"{table}/{slot}": variable for slot, variable in
+                          slot_variable_names(name, optimizer.rule).items()})
+    return found
 
 
 def _program_modules(path: str, earlier: Set[str]) -> list[ProgramModule]:
@@ -113,10 +131,7 @@ def _run_to_model_fn(run: Any, set_up: ProgramSetup) -> tuple[Any, Mapping[str, 
         made[id(estimator)] = program_capture.Captured(estimator, arguments)
 
     def stop(original: Any, estimator: Any, arguments: dict[str, Any]) -> None:
-        names = {}
-        for table, found in arguments["step"].names.items():
-            names[table] = found.table
-            names.update({f"{table}/{slot}": name for slot, name in found.slots.items()})
+        names = {table: found.table for table, found in arguments["step"].names.items()}
         reached.append((made[id(estimator)], names))
         raise _NamesKnown(names)
 

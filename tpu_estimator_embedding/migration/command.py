@@ -19,6 +19,7 @@ if TYPE_CHECKING:
 
 _PROGRAM = "tpu-estimator-embedding migrate"
 _VERIFY = "tpu-estimator-embedding verify"
+_CONFIG_FILE = "embedding_config.py"  # which programs of the later stages import
 FAILED = 1
 _USAGE = "%(prog)s [options] PROGRAM.py|DIRECTORY ... [--capture] [--verify] [-- ARGS ...]"
 # Relative tolerance of --verify: stage 1 runs the same ops, the others sum in another order.
@@ -95,6 +96,10 @@ def parse(parser: argparse.ArgumentParser, arguments: Sequence[str]) -> argparse
         parser.error("--capture-steps needs --capture")
     if args.verify and not args.output:
         parser.error("--verify needs --output: both programs must exist")
+    if args.verify and args.output and args.to != "imports" and not args.capture and not (
+            pathlib.Path(args.output, _CONFIG_FILE).exists()):
+        parser.error(f"--verify at the stage {args.to} needs --capture --capture-steps 1, which "
+                     f"writes {_CONFIG_FILE}, or that file in --output")
     for option, is_given in (("--capture", args.capture), ("--verify", args.verify)):
         if is_given and not _is_one_program(args):
             parser.error(f"{option} needs exactly one PROGRAM, got {args.paths}")

@@ -15,7 +15,7 @@ import importlib.util
 import os
 import random
 import sys
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Mapping
 from importlib.machinery import ModuleSpec
 from types import ModuleType
 from typing import Any
@@ -187,6 +187,16 @@ def _recorded_config(config: Any, settings: RecordingSettings) -> Any:
         tpu_config=config.tpu_config._replace(iterations_per_loop=1))
 
 
+def limited_steps(wanted: int, arguments: Mapping[str, Any]) -> int:
+    """Returns the steps to train: no more than a call of `train` does in an empty model directory.
+
+    >>> limited_steps(20, {"steps": None, "max_steps": 3}), limited_steps(20, {"steps": 40})
+    (3, 20)
+    """
+    limits = [arguments.get(name) for name in ("steps", "max_steps")]
+    return min([wanted, *(limit for limit in limits if limit is not None)])
+
+
 def _train(train: Any, estimator: Any, arguments: dict[str, Any], constructed: dict[str, Any],
            settings: RecordingSettings) -> RecordedResult:
     from tpu_estimator_embedding.estimator.embedding_config_spec import spec_to_plan
@@ -198,8 +208,7 @@ def _train(train: Any, estimator: Any, arguments: dict[str, Any], constructed: d
         StepCheckpoints,
     )
     replicas = estimator.config.tpu_config.num_shards or 1
-    limits = [arguments[name] for name in ("steps", "max_steps") if arguments[name] is not None]
-    steps = min([settings.steps, *limits])  # the model directory is empty
+    steps = limited_steps(settings.steps, arguments)
     notes = () if steps == settings.steps else (
         f"the program's first call of train has {steps} steps, fewer than {settings.steps}",)
     recorded = RecordedInput(arguments["input_fn"], settings,
