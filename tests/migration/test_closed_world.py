@@ -349,6 +349,31 @@ def test_changes_of_what_outlives_a_call_are_reported():
         "i0 = HISTORY.append", "number = next(COUNTER)"}
 
 
+@pytest.mark.parametrize("above, main", [
+    ("RATE = 0.1\n", "    global RATE\n    RATE = 0.2\n"),
+    ("RATE = {}\n", "    RATE['x'] = 0.2\n"),
+    ("RATE = FLAGS\n", "    RATE.x = 0.2\n"),
+    ("RATE = []\n", "    RATE.append(0.2)\n"),
+    ("for RATE in (1, 2):\n    run(RATE)\n", "    pass\n")])
+@pytest.mark.parametrize("old, new", [
+    (FORWARD, "    loss = loss * RATE"), ("exponential_decay(0.1", "exponential_decay(RATE"),
+    ("momentum=0.9", "momentum=RATE")])
+def test_variables_of_the_module_that_change_between_calls_are_reported(above, main, old, new):
+    program = PROGRAM.replace(old, new).replace("def model_fn", above + "\n\ndef model_fn").replace(
+        TRAIN, main + TRAIN)
+    lines = program.splitlines()
+    [one] = [one for one in rewrite(program, to="tf2").findings if one.about.kind in OPEN]
+    assert one.code == "TEE410" and "RATE" in lines[one.line - 1]
+    assert "`RATE` is changed in" in one.message
+
+
+def test_variables_of_the_module_that_stay_are_not_reported():
+    program = PROGRAM.replace(FORWARD, "    loss = loss * RATE * len(KEPT)").replace(
+        "def model_fn", "RATE = 0.1\nKEPT = []\nKEPT.append(1)\n\n\ndef model_fn").replace(
+            TRAIN, "    RATE = 2.0\n    KEPT = [RATE]\n    KEPT.append(2)\n" + TRAIN)
+    assert [one for one in rewrite(program, to="tf2").findings if one.about.kind in OPEN] == []
+
+
 def test_replaced_spec_is_reported():
     _, open_ = found(RETURN, RETURN.replace("return ", "spec = ") + "\n    return spec._replace()")
     assert "TEE410" in {code for code, _, _ in open_}

@@ -89,6 +89,10 @@ class NameTable:
         self.has_object_equality = any(
             (dotted(call.func) or ("",))[-1] in _OLD_EQUALITY for call in matchers.findall(
                 module, matchers.Call()) if isinstance(call, cst.Call))
+        inside = {one for node in matchers.findall(module, matchers.FunctionDef())
+                  for one in matchers.findall(node, matchers.For() | matchers.While())}
+        self._loops = [loop for loop in matchers.findall(
+            module, matchers.For() | matchers.While()) if loop not in inside]
         # Variable of the module -> its values.
         self.globals: dict[str, list[cst.BaseExpression]] = collections.defaultdict(list)
         for statement in module.body:
@@ -96,6 +100,23 @@ class NameTable:
                 for name, value, _ in bindings_in(statement):
                     if value is not None:
                         self.globals[name].append(value)
+
+    def changed_later(self) -> dict[str, str]:
+        """Returns variable of the module -> where it is changed after the module was imported."""
+        found: dict[str, str] = {}
+        for name, functions in (*self.functions.items(), *self.methods.items()):
+            for function in functions:
+                own = {*parameters(function), *assigned(function)}
+                declared = {item.name.value for node in matchers.findall(
+                    function.body, matchers.Global()) if isinstance(node, cst.Global)
+                    for item in node.names}
+                roots = {root.value for root in map(innermost, _changed_in(function.body))
+                         if isinstance(root, cst.Name)}
+                found.update(dict.fromkeys(
+                    declared | (roots & set(self.globals)) - own, f"`{name}`"))
+        for loop in self._loops:
+            found.update(dict.fromkeys({name for name, _, _ in bindings_in(loop)}, "a loop"))
+        return found
 
     def of_name(self, name: str) -> cst.FunctionDef:
         """Returns a function or method of the module that has a name."""
@@ -180,6 +201,7 @@ class Effects(cst.CSTVisitor):
         self._ignored = set(ignored)
         self.called: list[cst.FunctionDef] = []
         self._around: list[cst.FunctionDef] = []
+        self._changed_later = names.changed_later()
         self._callees: set[cst.CSTNode] = set()  # what `visit_Call` looks at
         self.problems: list[Problem] = []
         # (function, what it changes, problem unless the forward pass has made that)
@@ -219,6 +241,10 @@ class Effects(cst.CSTVisitor):
     def visit_Name(self, node: cst.Name) -> None:
         if node.value in self._names.functions:  # called here, or given to what calls it
             self._follow(self._names.functions[node.value])
+        elif node.value in self._changed_later and node.value not in self._locals():
+            self._add(node, "TEE410", f"`{node.value}` is changed in "
+                      f"{self._changed_later[node.value]}: a Trainer reads it when it traces a "
+                      "mode, the Estimator at every call of train")
 
     def visit_Arg(self, node: cst.Arg) -> bool:
         node.value.visit(self)
@@ -497,6 +523,16 @@ class Effects(cst.CSTVisitor):
 
     def _add(self, node: cst.CSTNode, code: str, message: str) -> None:
         self.problems.append(Problem(node, code, message))
+
+
+def _changed_in(body: cst.BaseSuite) -> list[cst.BaseExpression]:
+    """Returns what a function changes in place, by its form."""
+    targets = [getattr(node, "target") for node in matchers.findall(  # noqa: B009
+        body, matchers.AssignTarget() | matchers.AugAssign() | matchers.Del())]
+    return [target for target in targets if isinstance(target, (cst.Subscript, cst.Attribute))] + [
+        call.func.value for call in matchers.findall(body, matchers.Call())
+        if isinstance(call, cst.Call) and isinstance(call.func, cst.Attribute)
+        and call.func.attr.value in known_effects.CHANGING_METHODS]
 
 
 def _is_in(path: str, modules: Iterable[str]) -> bool:
