@@ -11,7 +11,7 @@ from tpu_estimator_embedding.kernels.compiler import CompilationError
 
 _EXAMPLES = """\
 examples:
-  python -m release wheel                        all versions of TensorFlow (about 6 minutes)
+  python -m release wheel                        all versions of TensorFlow (8 minutes of one core)
   python -m release wheel --tensorflow 2.21.0    a wheel to try, for one version
 """
 

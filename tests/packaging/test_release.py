@@ -1,7 +1,7 @@
 # SPDX-License-Identifier: Apache-2.0
 """The wheel that `python -m release wheel` builds: its bytes, its contents, and that it runs.
 
-The long form, which compiles and runs all minor versions of TensorFlow, takes about half an hour::
+The long form compiles for all minor versions of TensorFlow twice, and runs twelve releases::
 
     pytest tests/packaging/test_release.py -m soak -n 0
 """
@@ -28,7 +28,7 @@ from tpu_estimator_embedding.kernels import build, compiler, library, tensorflow
 pytestmark = pytest.mark.packaging
 
 KERNELS = "tpu_estimator_embedding/kernels"
-# Releases of one minor version, which share a library; and the Python that each is tried with.
+# Of each minor version the releases that share a library.
 PATCH_RELEASES = ("2.15.0", "2.15.1", "2.16.1", "2.16.2", "2.17.0", "2.17.1", "2.18.0", "2.18.1",
                   "2.19.0", "2.19.1", "2.20.0", "2.21.0")
 
