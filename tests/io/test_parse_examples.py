@@ -54,7 +54,7 @@ def outcome(parse, *arguments):
         found = re.search(SENTENCES, error.message)
         assert found, error.message
         return re.sub(r" \[Op:.*", "", found[0])
-    except UnicodeDecodeError:  # TensorFlow's, of the bytes that its message quotes
+    except UnicodeDecodeError:  # of the bytes that the message quotes
         return "Could not parse example input, value: '"
 
 
@@ -122,10 +122,21 @@ def test_error_of_the_first_wrong_example_of_many():
         io.parse_examples(serialized, [], {"a": tf.io.FixedLenFeature([2], tf.int64)})
 
 
-def test_error_shows_bytes_that_are_no_text(native):
-    with pytest.raises(tf.errors.InvalidArgumentError, match=re.escape(
-            r"Could not parse example input, value: 'a\xff\x00'. Name: <unknown>, Index: 1")):
-        io.parse_examples([b"", b"a\xff\0"], [], SPECIFICATION)
+@pytest.mark.parametrize("names", [None, ["first", "second"]])
+@pytest.mark.parametrize("where", ["map", "session"])
+def test_errors_in_graphs_are_those_of_tensorflow(where, names):
+    records = [b"", b"no example"]
+
+    def parsed(records):
+        return io.parse_examples(records, [], SPECIFICATION, names)["a"]
+
+    with pytest.raises(tf.errors.InvalidArgumentError,
+                       match="Could not parse example input, value: 'no example'"):
+        if where == "map":
+            list(tf.data.Dataset.from_tensors(records).map(parsed))
+        else:
+            with tf.Graph().as_default(), tf.compat.v1.Session() as session:
+                session.run(parsed(tf.constant(records)))
 
 
 def test_features_that_tensorflow_parses_are_parsed_too():

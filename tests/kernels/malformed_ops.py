@@ -109,7 +109,7 @@ def parse_call():
     """Returns a call that parses two records, with features of every kind."""
     record = bytes.fromhex("0a0f0a0d0a03696473") + bytes.fromhex("12061a040a020708")  # ids: 7, 8
     return "tpu_embedding_parse_examples", {
-        "serialized": tf.constant([record, b""]), "names": tf.constant(["first", "second"]),
+        "serialized": tf.constant([record, b""]),
         "dense_defaults": [tf.constant([0.5, 1.5]), tf.constant(["text"])],
         "dense_keys": ["price", "text"], "dense_shapes": [[2], []],
         "ragged_keys": ["ids", "words"], "ragged_types": [tf.int64, tf.string],

@@ -193,10 +193,13 @@ class NativeFeatures(NamedTuple):
         Args:
             ops: the module of the compiled ops.
             serialized: `[batch]` string.
-            example_names: `[batch]` string, or None.
+            example_names: `[batch]` string, for errors; or None.
+
+        Raises:
+            tf.errors.InvalidArgumentError: TensorFlow's own, if a record cannot be parsed.
         """
         parsed = ops.tpu_embedding_parse_examples(
-            serialized=serialized, names=[] if example_names is None else example_names,
+            serialized=serialized,
             dense_defaults=[_default(feature) for feature in self.dense.values()],
             dense_keys=list(self.dense),
             dense_shapes=[feature.shape for feature in self.dense.values()],
@@ -205,8 +208,26 @@ class NativeFeatures(NamedTuple):
             ragged_split_types=[feature.row_splits_dtype for feature in self.ragged.values()],
             sparse_keys=list(self.sparse), num_sparse=len(self.sparse),
             sparse_types=[feature.dtype for feature in self.sparse.values()])
+        checked = self._checked(parsed.is_valid, serialized, example_names)
+        with tf.control_dependencies([checked]):
+            parsed = tf.nest.map_structure(tf.identity, parsed)
         return {**dict(zip(self.dense, parsed.dense_values, strict=True)),
                 **self._ragged_tensors(parsed), **self._sparse_tensors(parsed)}
+
+    def _checked(self, is_valid: Tensor, serialized: Tensor, example_names: Any) -> Tensor:
+        """Returns True, or fails with the error of TensorFlow's op on the same records."""
+        def fail() -> Tensor:
+            features = {**self.dense, **self.ragged, **self.sparse}
+            parsed = tf.io.parse_example(serialized, features, example_names)
+            # Of the results, because Grappler drops control inputs from ops without effects.
+            sizes = [tf.size(part) for part in tf.nest.flatten(parsed, expand_composites=True)]
+            is_refused = tf.less(tf.add_n(sizes), 0)
+            with tf.control_dependencies([tf.debugging.Assert(is_refused, [
+                    "The native parser refuses records that TensorFlow accepts. Parse them with "
+                    "tf.io.parse_example."])]):
+                return tf.identity(is_refused)
+
+        return tf.cond(is_valid, lambda: tf.constant(True), fail)
 
     def _ragged_tensors(self, parsed: Any) -> dict[str, tf.RaggedTensor]:
         rows = zip(parsed.ragged_values, parsed.ragged_row_splits, strict=True)

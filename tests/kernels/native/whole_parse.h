@@ -14,7 +14,7 @@
 namespace tpu_estimator_embedding {
 
 struct ParsedBatch {
-  std::string complaint;
+  bool is_valid = true;
   std::vector<std::vector<int64_t>> ints, splits, indices;  // of every feature
   std::vector<std::vector<float>> floats;
   std::vector<std::vector<std::string>> strings;
@@ -45,17 +45,16 @@ ParsedBatch ParseBatch(const std::vector<std::string_view>& records, int64_t blo
   const int64_t ints[] = {1, 2};
   const float floats[] = {3, 4};
   std::vector<DefaultValues> defaults(features.size(), {ints, floats, {"five", "six"}});
-  ExampleRecords examples{records, {}};
   const int64_t batch_size = records.size();
   std::vector<ParsedBlock> blocks((batch_size + block_size - 1) / block_size);
   run(blocks.size(), [&](int64_t i) {
-    blocks[i] = ParseBlock(features, examples, i * block_size,
+    blocks[i] = ParseBlock(features, records, i * block_size,
                            std::min(batch_size, (i + 1) * block_size));
   });
   ParsedBatch batch;
   for (const ParsedBlock& block : blocks) {
-    if (block.complaint.empty()) continue;
-    batch.complaint = block.complaint;
+    if (block.is_valid) continue;
+    batch.is_valid = false;
     return batch;
   }
   std::vector<FeatureOutput<std::string>> outputs(features.size());
@@ -83,7 +82,7 @@ ParsedBatch ParseBatch(const std::vector<std::string_view>& records, int64_t blo
     outputs[i].indices = batch.indices[i].data();
   }
   run(blocks.size(), [&](int64_t i) {
-    WriteBlock(features, defaults, examples, blocks[i], i, outputs);
+    WriteBlock(features, defaults, records, blocks[i], i, outputs);
   });
   return batch;
 }

@@ -19,7 +19,6 @@ struct ExampleFeature {
   ValueType type = ValueType::kInt64;
   bool is_dense = false;
   int64_t num_values = 0;  // of a dense feature, as is the rest
-  std::string shape;       // for messages
   bool is_required = true;
 };
 

@@ -72,7 +72,6 @@ struct ParseAttributes {
       dense_shapes.push_back(shape);
       features[i].is_dense = true;
       features[i].num_values = shape.num_elements();
-      features[i].shape = shape.DebugString();
     }
     return absl::OkStatus();
   }

@@ -13,12 +13,6 @@
 
 namespace tpu_estimator_embedding {
 
-// The serialized examples of a batch.
-struct ExampleRecords {
-  std::vector<std::string_view> records;
-  std::vector<std::string_view> names;  // for messages; empty if they have none
-};
-
 // What was found. Lists are views of the records.
 struct ParsedBlock {
   int64_t first = 0;             // example
@@ -26,12 +20,12 @@ struct ParsedBlock {
   std::vector<ValueList> lists;  // of every feature of an example, example by example
   std::vector<int64_t> sizes;    // for each feature, its number of values in all examples
   std::vector<int64_t> longest;  // for each feature, the most values in one example
-  std::string complaint;         // empty: all examples could be parsed
+  bool is_valid = true;          // whether all examples could be parsed
 };
 
 // Parses the examples `first` to `end`, up to the first one that is malformed.
-ParsedBlock ParseBlock(const std::vector<ExampleFeature>& features, const ExampleRecords& examples,
-                       int64_t first, int64_t end);
+ParsedBlock ParseBlock(const std::vector<ExampleFeature>& features,
+                       const std::vector<std::string_view>& records, int64_t first, int64_t end);
 
 }  // namespace tpu_estimator_embedding
 

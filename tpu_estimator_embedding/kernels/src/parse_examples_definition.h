@@ -21,7 +21,8 @@ inline absl::Status ParseExamplesShapes(tensorflow::shape_inference::InferenceCo
   TF_RETURN_IF_ERROR(context->GetAttr("dense_shapes", &dense_shapes));
   TF_RETURN_IF_ERROR(context->GetAttr("ragged_types", &ragged_types));
   TF_RETURN_IF_ERROR(context->GetAttr("num_sparse", &num_sparse));
-  int output = 0;
+  context->set_output(0, context->Scalar());
+  int output = 1;
   for (const auto& shape : dense_shapes) {
     ShapeHandle of_example, of_batch;
     TF_RETURN_IF_ERROR(context->MakeShapeFromPartialTensorShape(shape, &of_example));
@@ -46,11 +47,12 @@ inline absl::Status ParseExamplesShapes(tensorflow::shape_inference::InferenceCo
 }  // namespace tpu_estimator_embedding
 
 // Parses a batch of serialized `tf.train.Example`s as TensorFlow's ParseExampleV2 does. A default
-// without values means that every example must have the feature.
+// without values means that every example must have the feature. Examples that ParseExampleV2
+// refuses are not valid; the outputs then are empty.
 REGISTER_OP("TpuEmbeddingParseExamples")
     .Input("serialized: string")
-    .Input("names: string")
     .Input("dense_defaults: dense_types")
+    .Output("is_valid: bool")
     .Output("dense_values: dense_types")
     .Output("ragged_values: ragged_types")
     .Output("ragged_row_splits: ragged_split_types")

@@ -30,27 +30,37 @@ class ParseExamplesOp : public tensorflow::OpKernel {
   static constexpr int64_t kLeastBlock = 32;      // examples; for fewer, a thread is not worth it
 
   absl::Status Run(tensorflow::OpKernelContext* context) {
-    ExampleRecords examples;
-    TF_RETURN_IF_ERROR(ViewRecords(context, &examples));
+    const tensorflow::Tensor* serialized;
+    TF_RETURN_IF_ERROR(context->input("serialized", &serialized));
+    TF_RETURN_IF_ERROR(CheckDims("serialized", *serialized, 1, 1));
+    const std::vector<std::string_view> records = View(*serialized);
     std::vector<ExampleFeature> features = attributes_.features;
     std::vector<DefaultValues> defaults(features.size());
     TF_RETURN_IF_ERROR(ViewDefaults(context, &features, &defaults));
-    const int64_t batch_size = examples.records.size();
+    const int64_t batch_size = records.size();
     const int64_t num_shares = kBlocksPerThread * NumThreads(context);
     const int64_t block_size = std::max(kLeastBlock, (batch_size + num_shares - 1) / num_shares);
     std::vector<ParsedBlock> blocks((batch_size + block_size - 1) / block_size);
     TF_RETURN_IF_ERROR(ParallelFor(context, blocks.size(), [&](int64_t i) {
-      blocks[i] = ParseBlock(features, examples, i * block_size,
+      blocks[i] = ParseBlock(features, records, i * block_size,
                              std::min(batch_size, (i + 1) * block_size));
     }));
-    for (const ParsedBlock& block : blocks) {
-      if (!block.complaint.empty()) return absl::InvalidArgumentError(block.complaint);
-    }
+    const bool is_valid = std::all_of(blocks.begin(), blocks.end(),
+                                      [](const ParsedBlock& block) { return block.is_valid; });
+    TF_RETURN_IF_ERROR(SetValid(context, is_valid));
+    if (!is_valid) return ParsedOutputs(attributes_, {}, 0).Allocate(context);  // nobody reads them
     ParsedOutputs outputs(attributes_, blocks, batch_size);
     TF_RETURN_IF_ERROR(outputs.Allocate(context));
     return ParallelFor(context, blocks.size(), [&](int64_t i) {
-      WriteBlock(features, defaults, examples, blocks[i], i, outputs.outputs());
+      WriteBlock(features, defaults, records, blocks[i], i, outputs.outputs());
     });
+  }
+
+  static absl::Status SetValid(tensorflow::OpKernelContext* context, bool is_valid) {
+    tensorflow::Tensor* output;
+    TF_RETURN_IF_ERROR(context->allocate_output("is_valid", {}, &output));
+    output->scalar<bool>()() = is_valid;
+    return absl::OkStatus();
   }
 
   static std::vector<std::string_view> View(const tensorflow::Tensor& tensor) {
@@ -61,18 +71,6 @@ class ParseExamplesOp : public tensorflow::OpKernel {
       views.emplace_back(strings(i).data(), strings(i).size());
     }
     return views;
-  }
-
-  static absl::Status ViewRecords(tensorflow::OpKernelContext* context, ExampleRecords* examples) {
-    const tensorflow::Tensor *serialized, *names;
-    TF_RETURN_IF_ERROR(context->input("serialized", &serialized));
-    TF_RETURN_IF_ERROR(context->input("names", &names));
-    TF_RETURN_IF_ERROR(CheckDims("serialized", *serialized, 1, 1));
-    examples->records = View(*serialized);
-    if (names->NumElements() == 0) return absl::OkStatus();
-    examples->names = View(*names);
-    return CheckCount("example_names", "example", examples->records.size(),
-                      examples->names.size());
   }
 
   absl::Status ViewDefaults(tensorflow::OpKernelContext* context,

@@ -5,6 +5,7 @@
 
 #include <algorithm>
 #include <cstdint>
+#include <string_view>
 #include <vector>
 
 #include "example_feature.h"
@@ -87,8 +88,9 @@ class FeatureWriter {
 // Different blocks may be written at the same time.
 template <class String>
 void WriteBlock(const std::vector<ExampleFeature>& features,
-                const std::vector<DefaultValues>& defaults, const ExampleRecords& examples,
-                const ParsedBlock& block, int64_t number, const std::vector<FeatureOutput<String>>& outputs) {
+                const std::vector<DefaultValues>& defaults,
+                const std::vector<std::string_view>& records, const ParsedBlock& block,
+                int64_t number, const std::vector<FeatureOutput<String>>& outputs) {
   std::vector<FeatureWriter<String>> writers;
   writers.reserve(features.size());
   for (size_t i = 0; i < features.size(); ++i) {
@@ -97,7 +99,7 @@ void WriteBlock(const std::vector<ExampleFeature>& features,
   }
   const ValueList* list = block.lists.data();
   for (int64_t example = 0; example < block.num_examples; ++example) {
-    const std::string_view record = examples.records[block.first + example];
+    const std::string_view record = records[block.first + example];
     const char* const end_of_record = record.data() + record.size();
     for (FeatureWriter<String>& writer : writers) writer.Write(*list++, end_of_record);
   }
