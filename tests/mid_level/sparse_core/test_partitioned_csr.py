@@ -107,7 +107,7 @@ SMALL = CsrFormat("clicks", num_shards=4, num_cores=4, rows_per_shard=8, sample_
 def test_ids_without_room_are_refused():
     ids = stack_ids([0, 1, 2], [0, 0, 0], [1.0] * 3, 4)
     with pytest.raises(tf.errors.InvalidArgumentError, match=(
-            r"Ids of stack .*clicks.* mustNone fit into 8 places, got 24. Raise "
+            r"Ids of stack .*clicks.* must fit into 8 places, got 24. Raise "
             "max_ids_per_chip_per_sample")):
         to_csr(sort_ids(ids, SMALL), SMALL)
 

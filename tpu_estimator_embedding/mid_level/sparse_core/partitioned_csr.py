@@ -215,7 +215,7 @@ def _fill(csr: CsrFormat, dtype: tf.DType, places: Tensor, kept: Tensor, values:
 
 
 def _check_room(used: Tensor, csr: CsrFormat) -> list[tf.Operation]:
-    sentence = (f"Ids of stack {csr.stack!r} mustNone fit into <value> places, got <value>. Raise "
+    sentence = (f"Ids of stack {csr.stack!r} must fit into <value> places, got <value>. Raise "
                 "max_ids_per_chip_per_sample of the SparseCoreEmbeddingConfig.")
     return assert_that(used <= csr.capacity, sentence, tf.constant(csr.capacity), used)
 

@@ -239,7 +239,7 @@ def _from_sparse(path: str, place: FeaturePlace, value: tf.SparseTensor,
     _check_batch(path, place, value.shape[:-1])
     with tf.control_dependencies(require(
             tf.equal(tf.reduce_prod(sizes), place.sample_count),
-            f"Batch of feature {path!r} mustNone fill output_shape {list(place.output_shape)}.",
+            f"Batch of feature {path!r} must fill output_shape {list(place.output_shape)}.",
             ValueError)):
         rows = tf.identity(row_major(value.indices, sizes, value.shape.rank - 1))
     return to_enqueue_data(value, weights, places=rows)
