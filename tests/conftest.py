@@ -72,7 +72,7 @@ def revision() -> str:
 
 def pytest_addoption(parser):
     parser.addoption("--cases", type=int, metavar="N", help="run at most N cases of each "
-                     "parametrized test, chosen by the seed")
+                     "parametrized test, chosen by the seed, but all of smoke tests")
 
 
 @pytest.fixture(scope="session")
@@ -118,7 +118,7 @@ def tensorflows_own():
         tpu_estimator_embedding.install()
 
 
-@pytest.hookimpl(tryfirst=True)  # before `-m` selects
+@pytest.hookimpl(wrapper=True)
 def pytest_collection_modifyitems(config, items):
     """Marks what depends on TensorFlow; leaves out long forms unless `-m` names them, and cases."""
     for item in items:
@@ -127,6 +127,7 @@ def pytest_collection_modifyitems(config, items):
             item.add_marker("every_tensorflow")
     if "soak" not in config.option.markexpr:
         _keep(config, items, {item for item in items if not item.get_closest_marker("soak")})
+    yield  # `-m` and `-k` select
     if config.option.cases:
         _keep(config, items, _some_cases(items, config.option.cases,
                                          config.option.hypothesis_seed))
@@ -138,10 +139,11 @@ def _keep(config, items, kept):
 
 
 def _some_cases(items, most, seed):
-    """Returns at most so many of the cases of each test."""
+    """Returns at most so many of the cases of each test, and all of smoke tests."""
     of_each_test = collections.defaultdict(list)
     for item in items:
-        of_each_test[item.nodeid.partition("[")[0]].append(item)
+        is_smoke = item.get_closest_marker("smoke")
+        of_each_test[item.nodeid if is_smoke else item.nodeid.partition("[")[0]].append(item)
     rng = random.Random(seed)
     return {item for cases in of_each_test.values()
             for item in rng.sample(cases, min(most, len(cases)))}
