@@ -2,6 +2,7 @@
 """The methods of TPUEstimator that a Trainer has, and what a forward function finds."""
 
 import itertools
+import logging
 import types
 
 import numpy as np
@@ -26,6 +27,13 @@ IDS = np.arange(8) % 5
 ROWS = np.float32([[1, 2], [3, 5], [7, 11], [13, 17], [19, 23]])
 SCALES = np.float32([1, 10, 100, 1000])
 LABELS = (np.arange(8) % 2).astype(np.float32)
+
+
+@pytest.fixture(autouse=True)
+def warnings_are_logged(caplog):
+    """Whatever level other tests have left."""
+    with caplog.at_level(logging.INFO, logger="tensorflow"):
+        yield
 
 
 def feature_config(global_step=None):
