@@ -308,6 +308,14 @@ def test_evaluation_and_prediction_look_up_as_training_does(cls, combiner, kind)
                                np.dot(expected, SCALES), rtol=1e-6)
 
 
+def test_a_batch_may_lack_features_of_tables():
+    config = {**feature_config(), "others": mid_level.FeatureConfig(mid_level.TableConfig(3, 1))}
+    embedding = mid_level.TPUEmbedding(config, None)
+    assert embedding.lookup_batch({}, {}) == {}
+    [(name, rows)] = embedding.lookup_batch({"words": tf.constant([4, 0, 1])}, {}).items()
+    assert name == "words" and rows.numpy().tolist() == [[0.5, 0.5]] * 3
+
+
 @pytest.mark.parametrize("cls", [Trainer, KerasTrainer])
 def test_every_batch_is_read_once(cls, caplog):
     """An input that cannot be read from its start again, as one of a queue cannot."""

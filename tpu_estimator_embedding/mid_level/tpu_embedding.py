@@ -287,6 +287,8 @@ class TPUEmbedding(TrackedTables):
             ValueError, TypeError: if an input is invalid.
             tf.errors.InvalidArgumentError: if an id is not in the vocabulary.
         """
+        if not ids:
+            return {}
         data = {path: batch_data(path, value, weights.get(path)) for path, value in ids.items()}
         batch_size = batch_size_of(next(iter(ids.values())))
         empty = {feature.name: empty_data(feature.max_sequence_length)
