@@ -16,9 +16,14 @@ NOT_SOURCE = shutil.ignore_patterns(".*", "build", "dist", "*.egg-info", "__pyca
 
 
 def run_pip(python: pathlib.Path, *arguments: str) -> subprocess.CompletedProcess:
-    """Runs pip for the environment of `python`, which needs no pip of its own."""
+    """Runs pip for the environment of `python`, which needs no pip of its own.
+
+    Runs it without PYTHONPATH, which names this checkout: if the checkout is installed as editable,
+    it holds an `.egg-info`, which pip takes for a package that is installed already.
+    """
     command = [sys.executable, "-m", "pip", "--python", str(python), *arguments]
-    return subprocess.run(command, capture_output=True, text=True)
+    environment = {name: value for name, value in os.environ.items() if name != "PYTHONPATH"}
+    return subprocess.run(command, capture_output=True, text=True, env=environment)
 
 
 def dry_run(python: pathlib.Path, source: pathlib.Path, *arguments: str) -> list[dict]:

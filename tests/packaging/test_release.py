@@ -79,6 +79,17 @@ def run_without_compiler(python, directory, *arguments, kernels=""):
                  TPU_ESTIMATOR_EMBEDDING_KERNELS=kernels)
 
 
+def check_trains_natively(python, directory):
+    """Trains a program with the kernels that are installed with the package."""
+    program = directory / "program.py"
+    program.write_text(textwrap.dedent(TRAINING))
+    done = run_without_compiler(python, directory, "run", program, kernels="native")
+    assert done.returncode == 0, done.stderr
+    assert done.stdout.splitlines()[-1] == "trained 3 steps: 0.875"
+    report = run_without_compiler(python, directory, "doctor").stdout
+    assert ", installed with the package" in report
+
+
 def test_two_wheels_of_the_same_sources_are_equal(made, libraries, tmp_path):
     old_umask = os.umask(0o077)
     try:
@@ -130,13 +141,7 @@ def test_wheel_that_needs_a_newer_system_is_refused(libraries, tmp_path):
 
 def test_wheel_trains_with_native_kernels_without_a_compiler(install, tmp_path):
     python, _ = install()
-    program = tmp_path / "program.py"
-    program.write_text(textwrap.dedent(TRAINING))
-    done = run_without_compiler(python, tmp_path, "run", program, kernels="native")
-    assert done.returncode == 0, done.stderr
-    assert done.stdout.splitlines()[-1] == "trained 3 steps: 0.875"
-    report = run_without_compiler(python, tmp_path, "doctor").stdout
-    assert ", installed with the package" in report
+    check_trains_natively(python, tmp_path)
     assert not (tmp_path / "cache" / "tpu_estimator_embedding").exists()
 
 
@@ -186,10 +191,4 @@ def test_complete_wheel_runs_with_every_release_of_tensorflow(complete, tmp_path
     done = run_pip(python, "install", str(complete), f"tensorflow=={release}")
     assert done.returncode == 0, done.stderr
     assert f"tensorflow {release}" in run_pip(python, "freeze").stdout.replace("==", " ")
-    program = tmp_path / "program.py"
-    program.write_text(textwrap.dedent(TRAINING))
-    done = run_without_compiler(python, tmp_path, "run", program, kernels="native")
-    assert done.returncode == 0, done.stderr
-    assert done.stdout.splitlines()[-1] == "trained 3 steps: 0.875"
-    report = run_without_compiler(python, tmp_path, "doctor").stdout
-    assert ", installed with the package" in report
+    check_trains_natively(python, tmp_path)
