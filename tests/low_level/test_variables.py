@@ -210,3 +210,18 @@ def test_hosts(arguments, hosts):
         {"words": te.TableConfig(10, 1)}, {"title": te.FeatureConfig("words")}, 2, te.TRAINING,
         optimization_parameters=te.AdagradParameters(0.1), **arguments)
     assert engine.hosts == hosts
+
+
+def test_cores_and_hosts_are_those_of_the_environment(monkeypatch):
+    monkeypatch.setenv("TPU_ESTIMATOR_EMBEDDING_CORES", "4")
+    monkeypatch.setenv("TPU_ESTIMATOR_EMBEDDING_HOSTS", "2")
+
+    def engine(**arguments):
+        return te.TPUEmbedding(
+            {"words": te.TableConfig(10, 1)}, {"title": te.FeatureConfig("words")}, 8, te.TRAINING,
+            optimization_parameters=te.AdagradParameters(0.1), **arguments)
+
+    found = engine(master="")
+    assert (found.num_cores, found.num_cores_per_host, found.batch_size_per_core) == (4, 2, 2)
+    assert found.hosts == [f"/job:localhost/replica:0/task:{task}/device:CPU:0" for task in (0, 1)]
+    assert engine(device_config=te.DeviceConfig(1, 2, "/job:worker")).num_cores == 2

@@ -42,6 +42,6 @@ def test_spawned_processes_are_installed_too(method, options, expected, tmp_path
 
 
 def test_setup_is_what_its_pickle_repeats():
-    function, arguments = ProgramSetup(True, "quiet", 8).__reduce__()
-    assert arguments == (True, "quiet", 8) and callable(function)
-    assert ProgramSetup() == ProgramSetup(False, "normal", None)
+    function, arguments = ProgramSetup(True, "quiet").__reduce__()
+    assert arguments == (True, "quiet") and callable(function)
+    assert ProgramSetup() == ProgramSetup(False, "normal")

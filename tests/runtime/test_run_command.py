@@ -7,6 +7,7 @@ import os
 import pytest
 
 from tpu_estimator_embedding.estimator.hooks import steps_per_run
+from tpu_estimator_embedding.low_level import chosen_cores
 from tpu_estimator_embedding.runtime import program_runner, run_command
 
 
@@ -25,6 +26,31 @@ def test_steps_of_a_run_are_limited_from_outside(monkeypatch):
     assert seen == [("train.py", ["--steps-per-run", "5"], "3", 3)]
 
 
+@pytest.mark.parametrize("options, expected", [
+    ((), (None, 1)), (("--cores", "8"), (8, 1)), (("--hosts", "4"), (4, 4)),
+    (("--cores", "16", "--hosts", "4"), (16, 4))])
+def test_cores_and_hosts_are_chosen_from_outside(options, expected, monkeypatch):
+    seen = []
+    for variable in (chosen_cores.CORES, chosen_cores.HOSTS):
+        monkeypatch.setenv(variable, "")
+    monkeypatch.setattr(program_runner, "run_file", lambda *_: seen.append(
+        (chosen_cores.num_cores(), chosen_cores.num_hosts())))
+    assert run_command.run(parse(*options, "train.py")) == 0
+    assert seen == [expected]
+
+
+@pytest.mark.parametrize("cores, hosts, sentence", [
+    ("6", "4", "`TPU_ESTIMATOR_EMBEDDING_CORES` must be a multiple of "
+               "TPU_ESTIMATOR_EMBEDDING_HOSTS, 4, got 6."),
+    ("", "many", "`TPU_ESTIMATOR_EMBEDDING_HOSTS` must be a positive number of hosts, got "
+                 "'many'.")])
+def test_program_is_not_started_with_wrong_hosts(cores, hosts, sentence, monkeypatch, capsys):
+    monkeypatch.setenv(chosen_cores.CORES, cores)
+    monkeypatch.setenv(chosen_cores.HOSTS, hosts)
+    assert run_command.run(parse("train.py")) == 2
+    assert sentence in capsys.readouterr().err
+
+
 @pytest.mark.parametrize("number", ["0", "-1", "many"])
 def test_limit_must_be_positive(number, capsys):
     with pytest.raises(SystemExit):
@@ -32,7 +58,8 @@ def test_limit_must_be_positive(number, capsys):
     assert "argument --steps-per-run" in capsys.readouterr().err
 
 
-@pytest.mark.parametrize("option", ["--cores", "--steps-per-run", "--checkpoint-num-hosts"])
+@pytest.mark.parametrize("option", [
+    "--cores", "--hosts", "--steps-per-run", "--checkpoint-num-hosts"])
 @pytest.mark.parametrize("value", ["0", "x", "2.5"])
 def test_number_below_1_or_no_integer_is_refused(option, value, capsys):
     with pytest.raises(SystemExit) as stopped:

@@ -7,6 +7,7 @@ from typing import Any, NamedTuple
 from tensorflow.python.tpu import tpu_system_metadata
 
 from tpu_estimator_embedding import checks
+from tpu_estimator_embedding.low_level import chosen_cores
 
 DeviceConfig = collections.namedtuple("DeviceConfig", ["num_hosts", "num_cores", "job_name"])
 DeviceConfig.__doc__ = """The hosts and cores of a program that does not query a TPU system.
@@ -41,24 +42,27 @@ class Cores(NamedTuple):
 
 def find_cores(master: str | None, cluster_def: Any, device_config: Any,
                master_job_name: str | None) -> Cores:
-    """Returns the hosts and cores of `device_config`; without it, one host with one core.
+    """Returns the hosts and cores of `device_config`; without it, those of this machine.
 
     On a TPU, a program without a device_config uses all cores of the TPU system at `master`.
-    Here this machine stands in for one core.
+    Here this machine stands in for one core, or for those that `run --cores` and `run --hosts`
+    choose.
 
     Raises:
         ValueError: if master, cluster_def and device_config are all None; if a count in
             device_config is not a positive int, or num_cores not a multiple of num_hosts; or
-            if cluster_def has several jobs and master_job_name is None.
+            if cluster_def has several jobs and master_job_name is None; or if the environment
+            variables of `run --cores` and `run --hosts` are wrong.
     """
     if device_config is not None:
         return _configured(device_config, master_job_name)
     checks.check(master is not None or cluster_def is not None, "device_config",
                  "given where master and cluster_def are None", device_config,
-                 "Pass master='' for one core, or device_config=DeviceConfig(num_hosts=1, "
-                 "num_cores=N, job_name='/job:localhost') for N.", sentence=
+                 "Pass master='' for the cores of this machine, or device_config=DeviceConfig("
+                 "num_hosts=1, num_cores=N, job_name='/job:localhost') for N.", sentence=
                  "When master and cluster_def are both None,device_config must be set but is not.")
-    return Cores((_host(f"/job:{master_job_name or _job(master, cluster_def)}", 0),), 1)
+    job = f"/job:{master_job_name or _job(master, cluster_def)}"
+    return Cores(_hosts(job, chosen_cores.num_hosts()), chosen_cores.num_cores() or 1)
 
 
 def _configured(device_config: Any, master_job_name: str | None) -> Cores:
@@ -69,11 +73,11 @@ def _configured(device_config: Any, master_job_name: str | None) -> Cores:
                  f"a multiple of num_hosts, {num_hosts}", num_cores, sentence=
                  f"num_hosts ({num_hosts}) should divide num_cores ({num_cores}) but does not.")
     job = f"/job:{master_job_name}" if master_job_name else job_name
-    return Cores(tuple(_host(job, task) for task in range(num_hosts)), num_cores)
+    return Cores(_hosts(job, num_hosts), num_cores)
 
 
-def _host(job: str, task: int) -> str:
-    return f"{job}/replica:0/task:{task}/device:CPU:0"
+def _hosts(job: str, number: int) -> tuple[str, ...]:
+    return tuple(f"{job}/replica:0/task:{task}/device:CPU:0" for task in range(number))
 
 
 def _job(master: str | None, cluster_def: Any) -> str:

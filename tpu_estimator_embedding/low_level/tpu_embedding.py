@@ -82,7 +82,8 @@ class TPUEmbedding(EngineConfiguration):
         feature_to_config_dict: feature name -> FeatureConfig.
         batch_size: samples of all cores in one step.
         mode: TRAINING or INFERENCE.
-        master: the session's master, such as "". This machine then acts as one core.
+        master: the session's master, such as "". This machine then acts as one core, or as the
+            cores and hosts that `run --cores` and `run --hosts` choose.
         optimization_parameters: the `*Parameters` of the tables that do not set their own;
             None in INFERENCE.
         cluster_def: the cluster of `master`.

@@ -31,13 +31,10 @@ class ProgramSetup:
     Attributes:
         is_tf1: whether `import tensorflow` provides the TensorFlow 1.x API.
         level: log level, one of `noise.LEVELS`.
-        cores: number of TPU cores that this machine stands in for; None keeps the environment
-            variable unchanged.
     """
 
     is_tf1: bool = False
     level: str = "normal"
-    cores: int | None = None
 
     def __call__(self) -> None:
         """Prepares this process, and the processes that it will spawn.
@@ -52,9 +49,6 @@ class ProgramSetup:
             if self.level == "quiet" and not any(map(os.path.exists, _GPU_DRIVERS)):
                 import tensorflow as tf
                 tf.config.list_physical_devices()  # logs that there is no GPU, once
-        if self.cores:  # in the environment, so that started processes inherit it
-            from tpu_estimator_embedding.compat.stubs import tpu_cores
-            os.environ[tpu_cores.VARIABLE] = str(self.cores)
         noise.set_level(self.level)
         if self.is_tf1:
             tf1.use()
@@ -64,7 +58,7 @@ class ProgramSetup:
 
     def __reduce__(self) -> tuple[Callable[..., Any], tuple[Any, ...]]:
         """Makes the process that unpickles this object call `_set_up`."""
-        return _set_up, (self.is_tf1, self.level, self.cores)
+        return _set_up, (self.is_tf1, self.level)
 
 
 # The setup of this process, which spawned processes receive.
@@ -77,5 +71,5 @@ def get_preparation_data(name: str) -> dict[str, Any]:
     return {**data, "tpu_estimator_embedding": _current[0]} if _current else data
 
 
-def _set_up(is_tf1: bool, level: str, cores: int | None) -> None:
-    ProgramSetup(is_tf1, level, cores)()
+def _set_up(is_tf1: bool, level: str) -> None:
+    ProgramSetup(is_tf1, level)()

@@ -8,6 +8,7 @@ import sys
 from tpu_estimator_embedding import checks
 from tpu_estimator_embedding.estimator.cluster import cluster_config
 from tpu_estimator_embedding.estimator.hooks import steps_per_run
+from tpu_estimator_embedding.low_level import chosen_cores
 from tpu_estimator_embedding.runtime import program_runner
 from tpu_estimator_embedding.statistics import settings
 
@@ -22,6 +23,7 @@ examples:
   tpu-estimator-embedding run train.py --steps 100
   tpu-estimator-embedding run --tf1 --quiet train.py
   tpu-estimator-embedding run --cores 8 train.py
+  tpu-estimator-embedding run --cores 16 --hosts 4 train.py
   tpu-estimator-embedding run --statistics every=100 train.py
   tpu-estimator-embedding run --steps-per-run 1 train.py
   tpu-estimator-embedding run --synchronous train.py
@@ -39,6 +41,9 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("--cores", type=checks.read_positive_int, metavar="N",
                         help="this machine stands in for a TPU with N cores: programs that leave "
                         "num_shards unset get N replicas")
+    parser.add_argument("--hosts", type=checks.read_positive_int, metavar="N",
+                        help="the cores are on N hosts, all of them this machine, for programs "
+                        "that place ops on the tasks of a TPU")
     parser.add_argument("--steps-per-run", type=checks.read_positive_int, metavar="N",
                         help="run hooks at least every N steps: a session run has at most N "
                         "steps, regardless of iterations_per_loop")
@@ -72,6 +77,14 @@ def run(args: argparse.Namespace) -> int:
         print(f"{program_runner.PREFIX}`run` needs a program: `run PROGRAM.py` or `run -m MODULE`. "
               "`run --help` lists the options.", file=sys.stderr)
         return 2
+    for variable, number in ((chosen_cores.CORES, args.cores), (chosen_cores.HOSTS, args.hosts)):
+        if number:
+            os.environ[variable] = str(number)
+    try:
+        chosen_cores.num_cores()
+    except ValueError as error:
+        print(f"{program_runner.PREFIX}{error}", file=sys.stderr)
+        return 2
     if args.checkpoint_num_hosts:  # in the environment, so that started processes inherit it
         from tpu_estimator_embedding.checkpoint.table_layouts import CHECKPOINT_NUM_HOSTS
         os.environ[CHECKPOINT_NUM_HOSTS] = str(args.checkpoint_num_hosts)
@@ -83,7 +96,7 @@ def run(args: argparse.Namespace) -> int:
         os.environ[steps_per_run.VARIABLE] = str(args.steps_per_run)
     start = program_runner.run_module if args.module else program_runner.run_file
     try:
-        start(name, arguments, program_runner.ProgramSetup(args.tf1, args.level, args.cores))
+        start(name, arguments, program_runner.ProgramSetup(args.tf1, args.level))
     except program_runner.NotStartedError as error:
         print(f"{program_runner.PREFIX}{error}", file=sys.stderr)
         return error.status

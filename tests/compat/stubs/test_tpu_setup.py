@@ -104,12 +104,18 @@ def test_number_of_cores_is_checked(monkeypatch, cores):
         TPUClusterResolver("").num_accelerators()
 
 
-@pytest.mark.parametrize("cores", [1, 2, 3, 8, 12, 32])
-def test_replicas_of_one_core_fill_the_topology(cores):
-    topology = tpu_cores.topology(cores)
-    assignment = tf.tpu.experimental.DeviceAssignment.build(topology, num_replicas=cores)
-    assert (topology.num_tasks, topology.num_tpus_per_task) == (1, cores)
-    assert (assignment.num_replicas, assignment.num_cores_per_replica) == (cores, 1)
+def test_hosts_are_those_of_the_variable_everywhere(monkeypatch):
+    monkeypatch.setenv(tpu_cores.VARIABLE, "16")
+    monkeypatch.setenv(tpu_cores.HOSTS_VARIABLE, "4")
+    resolver = TPUClusterResolver("", job_name="tpu_worker")
+    assert resolver.num_accelerators() == {"TPU": 4}
+    with tf.Graph().as_default(), v1.Session() as session:
+        assert resolver.get_tpu_system_metadata()[:3] == (16, 4, 4)
+        serialized = session.run(v1.tpu.initialize_system())
+    topology = tf.tpu.experimental.Topology(serialized=serialized)
+    assert (topology.num_tasks, topology.num_tpus_per_task) == (4, 4)
+    assert resolver.cluster_spec().task_indices("tpu_worker") == [0, 1, 2, 3]
+    assert tf.tpu.experimental.initialize_tpu_system(resolver).num_tasks == 4
 
 
 def test_resolver_takes_every_argument_and_starts_no_coordinator():

@@ -1,42 +1,74 @@
 # SPDX-License-Identifier: Apache-2.0
-"""The number of cores of this machine as a stub for a TPU, and their topology.
+"""The cores and hosts of this machine as a stub for a TPU, and their topology.
 
-An environment variable, which `run --cores` sets, defines the number; programs that leave
-`num_shards` unset then have as many replicas. Without it there is one core per GPU or, if there
-are no GPUs, per logical CPU.
+Environment variables, which `run --cores` and `run --hosts` set, define the numbers; programs that
+leave `num_shards` unset then have as many replicas. Without them there is one host, with one core
+per GPU or, if there are no GPUs, per logical CPU.
+
+The cores of all hosts are numbered in the order in which TensorFlow numbers replicas: first the
+cores of a chip, then chips along x, y and z. Host h has the cores from `h * cores_per_host` on, in
+this order. A `DeviceAssignment` of as many replicas of one core as there are cores therefore puts
+replica r on core r, so that a host's i-th replica has the ordinal i. Other assignments cannot:
+`DeviceOrderMode.RING`, and AUTO where it forms rings, order replicas of several cores along a ring,
+and fewer replicas than cores fill a corner of the mesh. There, `tpu_ordinal` and `host_device` of
+the assignment name the core of each replica, and `core_of` computes its number from them.
 """
 
 import itertools
-import os
+import math
 
 import tensorflow as tf
 from tensorflow.core.protobuf.tpu import topology_pb2
 
 from tpu_estimator_embedding import checks
+from tpu_estimator_embedding.low_level import chosen_cores
 
-VARIABLE = "TPU_ESTIMATOR_EMBEDDING_CORES"
+VARIABLE = chosen_cores.CORES
+HOSTS_VARIABLE = chosen_cores.HOSTS
 
 # The mesh of a TPU with as many cores, which upstream divides into replicas of several cores.
 _MESHES = {1: (1, 1, 1, 1), 2: (1, 1, 1, 2), 4: (1, 2, 1, 2), 8: (2, 2, 1, 2), 16: (4, 2, 1, 2),
-           32: (4, 4, 1, 2), 64: (8, 4, 1, 2), 128: (8, 8, 1, 2)}
+           32: (4, 4, 1, 2), 64: (8, 4, 1, 2), 128: (8, 8, 1, 2), 256: (16, 8, 1, 2),
+           512: (16, 16, 1, 2)}
 
-
-def chosen() -> int | None:
-    """Returns the number of cores in the environment variable; None if it is not set.
-
-    Raises:
-        ValueError: if it is not a positive int.
-    """
-    text = os.environ.get(VARIABLE, "")
-    if not text:
-        return None
-    checks.check(text.isdecimal() and int(text) > 0, VARIABLE, "a positive number of cores", text)
-    return int(text)
+chosen = chosen_cores.num_cores
+hosts = chosen_cores.num_hosts
 
 
 def count() -> int:
-    """Returns the number of cores of the stub, without initializing devices."""
+    """Returns the number of cores on all hosts of the stub, without initializing devices."""
     return chosen() or _num_devices("GPU") or _num_devices("CPU") or 1
+
+
+def core_of(device: str, ordinal: int, *, num_cores: int | None = None,
+            num_hosts: int | None = None) -> int:
+    """Returns the number, over all hosts, of a core that a device and an ordinal name.
+
+    Args:
+        device: name of a device on the host of the core; without a task it is on host 0.
+        ordinal: number of the core on its host; -1 on a device of type TPU means its index.
+        num_cores: number of cores on all hosts; by default those of this machine as a stub.
+        num_hosts: number of hosts; by default those of this machine as a stub.
+
+    Raises:
+        ValueError: if there is no such host, or it does not have such a core.
+
+    >>> core_of("/job:worker/task:1/device:CPU:0", 2, num_cores=8, num_hosts=2)
+    6
+    """
+    num_cores, num_hosts = num_cores or count(), num_hosts or hosts()
+    per_host = num_cores // num_hosts
+    place = tf.DeviceSpec.from_string(device)
+    task = place.task or 0
+    if ordinal == -1 and place.device_type == "TPU":
+        ordinal = place.device_index or 0
+    checks.check(task < num_hosts, f"task of device {device!r}",
+                 f"less than the number of hosts, {num_hosts}", task,
+                 f"Set {HOSTS_VARIABLE}, or run --hosts, to the number of hosts of the program.")
+    checks.check(0 <= ordinal < per_host, "device_ordinal",
+                 f"in [0, {per_host}), the cores of a host", ordinal,
+                 f"Set {VARIABLE}, or run --cores, to the number of cores on all hosts.")
+    return task * per_host + ordinal
 
 
 def devices(cores: int) -> list[str]:
@@ -57,24 +89,36 @@ def devices(cores: int) -> list[str]:
     return found[:cores]
 
 
-def topology(cores: int) -> tf.tpu.experimental.Topology:
-    """Returns the topology of one host.
+def topology(cores: int, hosts: int = 1) -> tf.tpu.experimental.Topology:
+    """Returns the topology of hosts that have an equal part of the cores.
 
-    >>> topology(8).num_tasks, topology(8).num_tpus_per_task, topology(8).mesh_shape.tolist()
-    (1, 8, [2, 2, 1, 2])
+    >>> found = topology(8, hosts=2)
+    >>> found.num_tasks, found.num_tpus_per_task, found.mesh_shape.tolist()
+    (2, 4, [2, 2, 1, 2])
+    >>> found.device_coordinates[0].tolist()
+    [[0, 0, 0, 0], [0, 0, 0, 1], [1, 0, 0, 0], [1, 0, 0, 1]]
     """
     shape = mesh(cores)
-    places = list(itertools.product(*map(range, shape)))
+    # In the order of replicas, see above: the last loop of a product is its fastest.
+    z_y_x_core = itertools.product(*(range(shape[axis]) for axis in (2, 1, 0, 3)))
     proto = topology_pb2.TopologyProto(
-        mesh_shape=shape, num_tasks=1, num_tpu_devices_per_task=cores,
-        device_coordinates=itertools.chain(*places))
+        mesh_shape=shape, num_tasks=hosts, num_tpu_devices_per_task=cores // hosts,
+        device_coordinates=itertools.chain(*((x, y, z, core) for z, y, x, core in z_y_x_core)))
     proto.tpu_hardware_feature.embedding_feature = topology_pb2.TPUHardwareFeature.V1
     return tf.tpu.experimental.Topology(serialized=proto.SerializeToString())
 
 
 def mesh(cores: int) -> list[int]:
-    """Returns the shape `[x, y, z, core]` of a mesh with this number of cores."""
-    return list(_MESHES.get(cores, (cores, 1, 1, 1)))
+    """Returns the shape `[x, y, z, core]` of a mesh with this number of cores.
+
+    A number that is not a power of two repeats, along x, the mesh of its largest power of two.
+
+    >>> mesh(8), mesh(24), mesh(3)
+    ([2, 2, 1, 2], [6, 2, 1, 2], [3, 1, 1, 1])
+    """
+    repeated = math.gcd(cores, max(_MESHES))
+    x, *others = _MESHES[repeated]
+    return [cores // repeated * x, *others]
 
 
 def _num_devices(kind: str) -> int:

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""TPUClusterResolver without a TPU: it describes this machine as one host.
+"""TPUClusterResolver without a TPU: it describes this machine, as one host or several.
 
 The class stays TensorFlow's, so that subclasses and `isinstance` work; these functions replace some
 of its methods. If a TPU answers, they behave like TensorFlow's.
@@ -45,23 +45,24 @@ def num_accelerators(self: Any, task_type: str | None = None, task_id: int | Non
                      config_proto: Any = None) -> dict[str, int]:
     """Returns device type -> number of cores on each host."""
     if tpu_system.is_this_machine(self):
-        return {"TPU": tpu_cores.count()}
+        return {"TPU": tpu_cores.count() // tpu_cores.hosts()}
     return _tensorflow_num_accelerators(self, task_type, task_id, config_proto)
 
 
 def get_tpu_system_metadata(self: Any) -> tf.tpu.experimental.TPUSystemMetadata:
-    """Returns the cores and hosts; this machine is one host with its own devices."""
+    """Returns the cores and hosts; those of this machine have its own devices."""
     found = _tensorflow_metadata(self)
     if tpu_system.is_this_machine(self):
-        cores = tpu_cores.count()
-        return found._replace(num_cores=cores, num_hosts=1, num_of_cores_per_host=cores)
+        cores, hosts = tpu_cores.count(), tpu_cores.hosts()
+        return found._replace(num_cores=cores, num_hosts=hosts,
+                              num_of_cores_per_host=cores // hosts)
     return found
 
 
 def cluster_spec(self: Any) -> tf.train.ClusterSpec:
-    """Returns the cluster; for this machine, it has one task without an address."""
+    """Returns the cluster; for this machine, its tasks have no address."""
     if tpu_system.is_this_machine(self):
-        return _OneTask(self.task_type)
+        return _ThisProcess(self.task_type, tpu_cores.hosts())
     return _tensorflow_cluster_spec(self)
 
 
@@ -74,23 +75,23 @@ class TPUClusterResolver(tf.distribute.cluster_resolver.TPUClusterResolver):
     cluster_spec = cluster_spec
 
 
-class _OneTask(tf.train.ClusterSpec):
-    """The cluster of this process: one task without an address."""
+class _ThisProcess(tf.train.ClusterSpec):
+    """The cluster of this process: one task without an address for each host."""
 
-    def __init__(self, job: str) -> None:
+    def __init__(self, job: str, hosts: int) -> None:
         super().__init__({})
-        self._job = job
+        self._job, self._hosts = job, hosts
 
     def num_tasks(self, job_name: str) -> int:
-        """Returns 1; ValueError for another job."""
+        """Returns the number of hosts; ValueError for another job."""
         return len(self.task_indices(job_name))
 
     def task_indices(self, job_name: str) -> list[int]:
-        """Returns `[0]`; ValueError for another job."""
+        """Returns `[0]`, or one index for each host; ValueError for another job."""
         if job_name != self._job:
             raise ValueError(f"No such job in cluster: {job_name!r}. The job of this machine is "
                              f"{self._job!r}.")
-        return [0]
+        return list(range(self._hosts))
 
 
 class _NoCloudClient:

@@ -31,7 +31,7 @@ def initialize_tpu_system_impl(cluster_resolver: Any = None, *arguments: Any) ->
     if tpu_system.is_present():
         return _tensorflow_initialize(cluster_resolver, *arguments)
     tpu_system.log_stub()
-    topology = tpu_cores.topology(tpu_cores.count())
+    topology = tpu_cores.topology(tpu_cores.count(), tpu_cores.hosts())
     if tf.inside_function():
         return tf.constant(topology.serialized())
     if hasattr(cluster_resolver, "set_tpu_topology"):
@@ -55,7 +55,8 @@ def configure_distributed_tpu(*arguments: Any, **named: Any) -> Tensor:
     if tpu_system.is_present():
         return _tensorflow_configure(*arguments, **named)
     tpu_system.log_stub()
-    return tf.constant(tpu_cores.topology(tpu_cores.count()).serialized(), name=named.get("name"))
+    topology = tpu_cores.topology(tpu_cores.count(), tpu_cores.hosts())
+    return tf.constant(topology.serialized(), name=named.get("name"))
 
 
 @functools.wraps(_tensorflow_configure_embedding)
