@@ -72,6 +72,26 @@ def samples_of_rows(row_splits: Tensor, count: Tensor) -> Tensor:
     return tf.cumsum(rows_begun)[:-1]
 
 
+def sequence_lengths(ids: tf.SparseTensor | tf.RaggedTensor, limit: int,
+                     batch_size: Tensor | int | None = None) -> Tensor:
+    """Returns `[batch]` int64: positions of each sample up to its last id, at most `limit`.
+
+    Args:
+        ids: `[batch, length]` integers.
+        limit: the largest length.
+        batch_size: samples, where `ids` may have fewer rows; None means its number of rows.
+    """
+    if isinstance(ids, tf.RaggedTensor):
+        lengths = ids.row_lengths()
+    else:
+        rows = ids.dense_shape[0] if batch_size is None else tf.cast(batch_size, tf.int64)
+        last = tf.math.unsorted_segment_max(ids.indices[:, 1] + 1, ids.indices[:, 0], rows)
+        lengths = tf.maximum(last, 0)  # a sample without ids has the lowest int64
+    lengths = tf.minimum(lengths, limit)
+    lengths.set_shape([batch_size if isinstance(batch_size, int) else None])
+    return lengths
+
+
 def row_major(indices: Tensor, sizes: Sequence[int] | Tensor, num_axes: int) -> Tensor:
     """Returns the row-major position of each index in an array.
 

@@ -6,6 +6,8 @@ from typing import Any
 
 import tensorflow as tf
 
+from tpu_estimator_embedding.ops.sparse_ids import sequence_lengths
+
 _WITHOUT_VARIABLES = ("NumericColumn", "BucketizedColumn", "IndicatorColumn")
 _LENGTH = "_seq_length_"  # after the name of a feature, as TPUEstimator calls it
 
@@ -86,9 +88,7 @@ def _sequence_lengths(ids: Mapping[str, Any],
     for name, value in ids.items():
         limit = getattr(feature_config[name], "max_sequence_length", 0)
         if limit:
-            if isinstance(value, tf.SparseTensor):
-                value = tf.RaggedTensor.from_sparse(value)
-            lengths[name + _LENGTH] = tf.minimum(value.row_lengths(), limit)
+            lengths[name + _LENGTH] = sequence_lengths(value, limit)
     return lengths
 
 

@@ -26,7 +26,7 @@ import tensorflow as tf
 
 from tpu_estimator_embedding import checks
 from tpu_estimator_embedding.engine.enqueue_data import AnyEnqueueData, EnqueueData, to_enqueue_data
-from tpu_estimator_embedding.ops import id_checks
+from tpu_estimator_embedding.ops import id_checks, sparse_ids
 from tpu_estimator_embedding.plan.embedding_plan import EmbeddingPlan, FeaturePlan
 from tpu_estimator_embedding.types import Tensor
 
@@ -76,7 +76,8 @@ def split_features(plan: EmbeddingPlan, features: Any, labels: Any = None) -> Sp
     batch_size = _common_batch_size(ids, static)
     for feature in plan.features:
         if feature.max_sequence_length:
-            lengths = sequence_lengths(ids[feature.name], feature.max_sequence_length, batch_size)
+            lengths = sparse_ids.sequence_lengths(ids[feature.name], feature.max_sequence_length,
+                                                  batch_size)
             lengths.set_shape([static])
             others[feature.name + SEQUENCE_LENGTH_SUFFIX] = lengths
     return SplitFeatures(datas, others, batch_size, static)
@@ -102,20 +103,6 @@ def static_batch_size(ids: list[Any], others: Any, labels: Any) -> int | None:
         if len(known) == 1:
             return known.pop()
     return None
-
-
-def sequence_lengths(ids: tf.SparseTensor | tf.RaggedTensor, limit: int,
-                     batch_size: Tensor | int) -> Tensor:
-    """Returns `[batch]` int64: positions of each sample up to its last id, at most `limit`."""
-    if isinstance(ids, tf.RaggedTensor):
-        lengths = ids.row_lengths()
-    else:
-        last = tf.math.unsorted_segment_max(ids.indices[:, 1] + 1, ids.indices[:, 0],
-                                            tf.cast(batch_size, tf.int64))
-        lengths = tf.maximum(last, 0)  # a sample without ids has the lowest int64
-    lengths = tf.minimum(lengths, limit)
-    lengths.set_shape([batch_size if isinstance(batch_size, int) else None])
-    return lengths
 
 
 def _ids_of(feature: FeaturePlan, features: Mapping[str, Any]) -> Any:
