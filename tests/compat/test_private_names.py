@@ -110,7 +110,7 @@ def test_code_touches_listed_names_only(path):
     "from tensorflow.python.tpu import tpu\ntpu.device_assignment",
     "import tensorflow as tf\ntf.__internal__.monitoring.Counter",
     "import tensorflow as tf\ntf.Graph()._nodes_by_id",
-    "def f(op):\n    op._set_device('x')", "def f(op):\n    op._device_code = 3",
+    "def f(op):\n    op._set_func_attr('x', 'y')", "def f(op):\n    op._device_code = 3",
     "def f(op):\n    return getattr(op, '_device_code', None)",
     "from tpu_estimator_embedding.compat import upstream\nupstream.tpu_estimator._Inputs",
     "from tpu_estimator_embedding.compat.upstream import tpu_estimator\n"

@@ -84,6 +84,15 @@ GRAPHS = (
               "_save_path", "the asynchronous hook saves to the same path"),
     *_names("tensorflow.python.client.session", "BaseSession.__init__",
             "a session uses this machine if no master answers"),
+    *_members("tensorflow.python.client.session", "BaseSession",
+              "_config _extend_graph _graph _target",
+              "a local session runs ops that are placed on the hosts of a TPU"),
+    *_names("tensorflow.python.eager.polymorphic_function.atomic_function", "from_func_graph",
+            "a function runs ops that are placed on the hosts of a TPU"),
+    *_members("tensorflow.python.framework.ops", "Graph", "_session_run_lock",
+              "ops are placed before a session has them"),
+    *_members("tensorflow.python.framework.ops", "Operation", "_set_device",
+              "this machine runs ops that are placed on the hosts of a TPU"),
 )
 
 COLUMNS = (

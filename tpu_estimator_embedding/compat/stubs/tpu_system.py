@@ -108,6 +108,11 @@ def log_stub(sought: str = "") -> None:
         tf.compat.v1.logging.warning("%s", _logged[0])
 
 
+def is_logged() -> bool:
+    """Whether `log_stub` was called: the program has met this machine as its TPU system."""
+    return bool(_logged)
+
+
 def is_this_machine(resolver: object) -> bool:
     """Whether a TPUClusterResolver found no TPU, so that this machine stands in for it."""
     return getattr(resolver, "is_this_machine", False)

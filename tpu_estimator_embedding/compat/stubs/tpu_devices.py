@@ -1,0 +1,99 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Ops that a program places on the hosts of a TPU run on this machine, which stands in for them.
+
+A program names the hosts, such as "/job:worker/task:1/device:CPU:0", but a local session has the
+devices of "/job:localhost/replica:0/task:0" only. An op keeps its device until a local session
+takes it over, because its host says which core it feeds; a function keeps those of its ops until
+its body is complete. Sessions with a cluster, and functions of eager programs, keep all devices.
+"""
+
+import functools
+import os
+import threading
+import weakref
+from collections.abc import Iterable
+from typing import Any
+
+import tensorflow as tf
+from tensorflow.python.client import session
+from tensorflow.python.eager.polymorphic_function import atomic_function
+
+from tpu_estimator_embedding.compat.stubs import tpu_cores, tpu_system
+
+_tensorflow_extend = session.BaseSession._extend_graph
+_tensorflow_function = atomic_function.from_func_graph
+
+# Graph -> its version, which is the number of its ops, when they were placed here.
+_placed: weakref.WeakKeyDictionary[tf.Graph, int] = weakref.WeakKeyDictionary()
+_placing = threading.Lock()
+
+
+@functools.wraps(_tensorflow_extend)
+def extend_graph(self: Any) -> None:
+    """Gives the session the new ops of its graph, those of a TPU's hosts as ops of this machine."""
+    if not _may_stand_in() or _placed.get(self._graph) == self._graph.version:
+        _tensorflow_extend(self)
+        return
+    with self._graph._session_run_lock():  # no other thread adds ops until the session has them
+        if _is_local(self) and _stands_in():
+            _place_new(self._graph)
+        _tensorflow_extend(self)
+
+
+@functools.wraps(_tensorflow_function)
+def from_func_graph(name: Any, graph: Any, *arguments: Any, **named: Any) -> Any:
+    """Makes a function of a graph; if sessions run it, its ops are on this machine."""
+    if _may_stand_in() and _stands_in():
+        with tf.init_scope():
+            is_run_by_sessions = not tf.executing_eagerly()
+        if is_run_by_sessions:
+            place_here(graph.get_operations())
+    return _tensorflow_function(name, graph, *arguments, **named)
+
+
+def place_here(operations: Iterable[tf.Operation]) -> None:
+    """Removes job, replica and task from devices that this process does not have."""
+    for operation in operations:
+        device = operation.device
+        if "/task:" in device or "/job:" in device or "TPU" in device:
+            operation._set_device(here(device))
+
+
+@functools.cache
+def here(device: str) -> str:
+    """Returns the device of this machine that stands in for the one of a TPU system.
+
+    >>> here("/job:worker/replica:0/task:3/device:CPU:0"), here("/job:worker/task:0")
+    ('/device:CPU:0', '')
+    >>> here("/job:localhost/task:0/device:CPU:1"), here("/task:1/device:TPU:2")
+    ('/job:localhost/task:0/device:CPU:1', '')
+    """
+    place = tf.DeviceSpec.from_string(device)
+    is_ours = place.job in (None, "localhost") and not place.replica and not place.task
+    is_tpu = (place.device_type or "").startswith("TPU")
+    if is_ours and not is_tpu:
+        return device
+    return tf.DeviceSpec(device_type=None if is_tpu else place.device_type,
+                         device_index=None if is_tpu else place.device_index).to_string()
+
+
+def _place_new(graph: tf.Graph) -> None:
+    with _placing:
+        operations = graph.get_operations()
+        place_here(operations[_placed.get(graph, 0):])
+        _placed[graph] = len(operations)
+
+
+def _may_stand_in() -> bool:
+    """Whether the program has met this machine as its TPU, or its environment asks for it."""
+    return tpu_system.is_logged() or tpu_cores.chosen() is not None
+
+
+def _stands_in() -> bool:
+    """Whether neither a TPU nor a cluster has the devices of the program."""
+    return "cluster" not in os.environ.get("TF_CONFIG", "") and not tpu_system.is_present()
+
+
+def _is_local(of: Any) -> bool:
+    is_here = tf.compat.as_str(of._target or "") in tpu_system.LOCAL
+    return is_here and not of._config.cluster_def.job
