@@ -44,10 +44,12 @@ from tpu_estimator_embedding.engine.partitioned_embedding import (
     PartitionedEmbedding,
     create_variables,
 )
+from tpu_estimator_embedding.engine.step import EnqueueDatas
 from tpu_estimator_embedding.low_level.core_queue import Share, core_ids
 from tpu_estimator_embedding.low_level.cores import find_cores
 from tpu_estimator_embedding.low_level.engine_configuration import (
     TRAINING,
+    BatchMode,
     EngineConfiguration,
     batch_mode,
 )
@@ -63,6 +65,9 @@ from tpu_estimator_embedding.low_level.variables_and_ops import (
     slot_variables,
 )
 from tpu_estimator_embedding.types import Tensor
+
+# The engine of ops that name none. A TPU system has one configuration too.
+_last_made: list["TPUEmbedding"] = []
 
 
 class TPUEmbedding(EngineConfiguration):
@@ -116,6 +121,7 @@ class TPUEmbedding(EngineConfiguration):
         self._share = Share(self._plan, self._batch_size_per_core, self.num_cores,
                             training=mode == TRAINING)
         self._graph_ops: dict[tf.Graph, GraphOps] = {}
+        _last_made[:] = [self]
 
     def create_variables_and_ops(
             self, embedding_variable_name_by_table: Mapping[str, str] | None = None,
@@ -166,13 +172,7 @@ class TPUEmbedding(EngineConfiguration):
         """
         mode = batch_mode(self._mode, mode_override)
         lists = checked_enqueue_list(self._plan, enqueue_datas_list, self._cores, ragged)
-        graph_ops = self._ops_for("generate_enqueue_ops")
-        ops = []
-        for core, datas in enumerate(lists):
-            with tf.device(CPU), tf.name_scope(f"enqueue_{core}"):
-                ids = core_ids(self._share, datas)
-                ops.append(graph_ops.queues[core].enqueue(ids, mode))
-        return ops
+        return [self._enqueue_core(core, datas, mode) for core, datas in enumerate(lists)]
 
     def get_activations(self) -> "collections.OrderedDict[str, Tensor]":
         """Dequeues the next batch of the next core and looks up its ids.
@@ -215,6 +215,12 @@ class TPUEmbedding(EngineConfiguration):
                                       self._batch_size_per_core)
         return self._ops_for("generate_send_gradients_op").send(gradients, step)
 
+    def _enqueue_core(self, core: int, datas: EnqueueDatas, mode: BatchMode) -> tf.Operation:
+        """Returns the op that checks the ids of one core and enqueues them."""
+        graph_ops = self._ops_for("generate_enqueue_ops")
+        with tf.device(CPU), tf.name_scope(f"enqueue_{core}"):
+            return graph_ops.queues[core].enqueue(core_ids(self._share, datas), mode)
+
     def _ops_for(self, method: str) -> GraphOps:
         """Returns the ops of the current graph; in a function, those of its outermost graph."""
         with tf.init_scope():
@@ -227,3 +233,8 @@ class TPUEmbedding(EngineConfiguration):
             if graph not in self._graph_ops:
                 self._graph_ops[graph] = GraphOps(self._share)
             return self._graph_ops[graph]
+
+
+def last_made() -> TPUEmbedding | None:
+    """Returns the TPUEmbedding of this process that was made last; None if there is none."""
+    return _last_made[0] if _last_made else None

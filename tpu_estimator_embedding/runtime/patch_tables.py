@@ -220,4 +220,12 @@ TPU_SYSTEM = (
             "has no kernel without a TPU; raises an error that says so")
       for name in ("infeed_dequeue", "infeed_dequeue_tuple", "infeed_enqueue",
                    "infeed_enqueue_tuple", "outfeed_dequeue", "outfeed_dequeue_tuple",
-                   "outfeed_enqueue", "outfeed_enqueue_tuple")))
+                   "outfeed_enqueue", "outfeed_enqueue_tuple")),
+    *(_stub("tensorflow.python.tpu.ops.tpu_ops", name, f"tpu_embedding_ops:{name}",
+            "has no kernel without a TPU; uses this package's tables")
+      for name in ("enqueue_tpu_embedding_arbitrary_tensor_batch",
+                   "enqueue_tpu_embedding_integer_batch",
+                   "enqueue_tpu_embedding_ragged_tensor_batch",
+                   "enqueue_tpu_embedding_sparse_batch",
+                   "enqueue_tpu_embedding_sparse_tensor_batch",
+                   "recv_tpu_embedding_activations", "send_tpu_embedding_gradients")))
