@@ -92,7 +92,10 @@ def add_model(draft: Draft) -> None:
     """Adds the forward pass."""
     width = draft.choose(3, 4)
     draft.model.append(f"net = {dense(draft, width, 'hidden')}")
-    for piece in [] if draft.is_plain else draft.some(*PIECES, most=3):
+    pieces = [] if draft.is_plain else draft.some(*PIECES, most=3)
+    if _recomputed in pieces and _gradient_penalty in pieces:
+        pieces.remove(_gradient_penalty)  # TensorFlow differentiates what it recomputes only once
+    for piece in pieces:
         draft.model += piece(draft, width)
     draft.model.append(f"logits = {dense(draft, 1, 'logits', 'None')}[:, 0]")
 
