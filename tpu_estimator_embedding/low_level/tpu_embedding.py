@@ -32,6 +32,7 @@ array([0.279, 0.279], dtype=float32)
 """
 
 import collections
+import weakref
 from collections.abc import Mapping, Sequence
 from typing import Any
 
@@ -66,8 +67,9 @@ from tpu_estimator_embedding.low_level.variables_and_ops import (
 )
 from tpu_estimator_embedding.types import Tensor
 
-# The engine of ops that name none. A TPU system has one configuration too.
-_last_made: list["TPUEmbedding"] = []
+# Global, because a TPU system has one configuration, and its ops name none.
+_made: "weakref.WeakSet[TPUEmbedding]" = weakref.WeakSet()
+_configured: list["TPUEmbedding"] = []
 
 
 class TPUEmbedding(EngineConfiguration):
@@ -121,7 +123,8 @@ class TPUEmbedding(EngineConfiguration):
         self._share = Share(self._plan, self._batch_size_per_core, self.num_cores,
                             training=mode == TRAINING)
         self._graph_ops: dict[tf.Graph, GraphOps] = {}
-        _last_made[:] = [self]
+        _made.add(self)
+        _configured[:] = [self]
 
     def create_variables_and_ops(
             self, embedding_variable_name_by_table: Mapping[str, str] | None = None,
@@ -235,6 +238,18 @@ class TPUEmbedding(EngineConfiguration):
             return self._graph_ops[graph]
 
 
-def last_made() -> TPUEmbedding | None:
-    """Returns the TPUEmbedding of this process that was made last; None if there is none."""
-    return _last_made[0] if _last_made else None
+def configured() -> TPUEmbedding | None:
+    """Returns the TPUEmbedding made or configured last; None if this process made none."""
+    return _configured[0] if _configured else None
+
+
+def configure(config: bytes) -> None:
+    """Configures the TPUEmbedding with this `config_proto`; the same one if none has it.
+
+    Args:
+        config: a serialized TPUEmbeddingConfiguration.
+    """
+    for engine in (*_configured, *_made):
+        if engine.config_proto.SerializeToString() == config:
+            _configured[:] = [engine]
+            return

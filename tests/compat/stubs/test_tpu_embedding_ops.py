@@ -7,6 +7,7 @@ import tensorflow as tf
 from tensorflow.python.tpu.ops import tpu_ops
 
 import tpu_estimator_embedding
+from tpu_estimator_embedding import tf_tpu
 from tpu_estimator_embedding.compat.modules import tpu_embedding as te
 from tpu_estimator_embedding.compat.stubs import tpu_cores, tpu_system
 from tpu_estimator_embedding.low_level import tpu_embedding as low_level
@@ -247,14 +248,29 @@ def test_config_of_tensorflow_2_has_a_tensor_for_each_feature():
         assert [tensor.shape.as_list() for tensor in by_table] == [[3, 2], [12, 3]]
 
 
-def test_engine_is_the_last_one(monkeypatch):
-    make_engine(cores=4)
-    last = make_engine()
-    assert low_level.last_made() is last
-    with tf.Graph().as_default(), pytest.raises(ValueError, match=r"`device_ordinal` must be in "
-                                                                  r"\[0, 1\), .*, got 1\."):
-        integer(random_batch(np.random.default_rng(1), True), device_ordinal=1)
-    monkeypatch.setattr(low_level, "_last_made", [])
+def ordinals_of_ops():
+    """The number of cores of the engine that ops without one use."""
+    with tf.Graph().as_default(), pytest.raises(ValueError) as refused:
+        integer(random_batch(np.random.default_rng(1), True), device_ordinal=99)
+    return str(refused.value).partition("), the cores")[0].rpartition(" ")[2]
+
+
+@pytest.mark.parametrize("initialize", [v1.tpu.initialize_system, tf_tpu.initialize_system])
+def test_engine_is_the_last_one_made_or_configured(initialize):
+    first, last = make_engine(cores=4), make_engine()
+    assert ordinals_of_ops() == "1"
+    with tf.Graph().as_default():
+        initialize(embedding_config=first.config_proto)
+    assert ordinals_of_ops() == "4"
+    with tf.Graph().as_default():
+        initialize()
+        assert ordinals_of_ops() == "4"
+        initialize(embedding_config=last.config_proto)
+    assert ordinals_of_ops() == "1"
+
+
+def test_ops_need_an_engine(monkeypatch):
+    monkeypatch.setattr(low_level, "_configured", [])
     with pytest.raises(RuntimeError, match="`tpu_ops.recv_tpu_embedding_activations` must be called"
                                            " after a TPUEmbedding was made, got none"):
         tpu_ops.recv_tpu_embedding_activations(num_outputs=2, config=b"")
@@ -326,7 +342,7 @@ THREE = [[0, 1, 2]]
     (lambda config: tpu_ops.recv_tpu_embedding_activations(2, b"no proto"),
      "`config` must be a serialized TPUEmbeddingConfiguration, got b'no proto'"),
     (lambda config: tpu_ops.recv_tpu_embedding_activations(2, b""),
-     r"`config` must be the configuration of the last TPUEmbedding, with the tables \[\('users'"),
+     r"`config` must be the configuration of the TPU, with the tables \[\('users'"),
     (lambda config: tpu_ops.send_tpu_embedding_gradients([tf.zeros([3, 2])] * 2, config),
      r"`inputs\[1\]` must be of shape \[12, 3\]"),
     (lambda config: tpu_ops.send_tpu_embedding_gradients([0], config, learning_rates=[0.1]),

@@ -1,10 +1,11 @@
 # SPDX-License-Identifier: Apache-2.0
 """The ops of a TPU's embedding tables, on this package's engine if there is no TPU.
 
-A TPU has one configuration of tables at a time. Here it is that of the v1 `TPUEmbedding` that was
-made last; its `create_variables_and_ops` creates the tables. Activations and gradients are one
-tensor for each table, see `tpu_embedding_rows`. If `config` lists features, as in TensorFlow 2, and
-the number of tensors is theirs, there is one for each feature instead, sorted by table and name.
+A TPU has one configuration of tables at a time. Here it is that of a v1 `TPUEmbedding`: the one
+whose `config_proto` went to `tpu.initialize_system`, unless another one was made later. Its
+`create_variables_and_ops` creates the tables. Activations and gradients are one tensor for each
+table, see `tpu_embedding_rows`. If `config` lists features, as in TensorFlow 2, and the number of
+tensors is theirs, there is one for each feature instead, sorted by table and name.
 """
 
 import functools
@@ -42,7 +43,7 @@ def _on_the_engine(function: Callable[..., Any]) -> Callable[..., Any]:
     def call(*arguments: Any, **named: Any) -> Any:
         if tpu_system.is_present() or tpu_util.enclosing_tpu_context() is not None:
             return on_a_tpu(*arguments, **named)
-        engine = tpu_embedding.last_made()
+        engine = tpu_embedding.configured()
         if engine is None:
             raise RuntimeError(f"`tpu_ops.{name}` must be called after a TPUEmbedding was made, "
                                "got none. Make one of the tables and features.")
@@ -297,7 +298,7 @@ def _is_by_feature(engine: TPUEmbedding, argument: str, number: int, config: byt
     own = [(table.name, table.dimension) for table in engine.config_proto.table_descriptor]
     given = [(table.name, table.dimension) for table in proto.table_descriptor]
     checks.check(given == own, "config",
-                 f"the configuration of the last TPUEmbedding, with the tables {own}", given)
+                 f"the configuration of the TPU, with the tables {own}", given)
     tables, features = len(engine.table_to_config_dict), len(engine.feature_to_config_dict)
     checks.check(number in (tables, features), argument,
                  f"{tables}, one for each table, or {features}, one for each feature", number)

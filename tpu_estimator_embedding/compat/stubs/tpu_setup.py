@@ -12,6 +12,7 @@ from tensorflow.python.tpu import tpu, tpu_name_util, tpu_strategy_util
 from tensorflow.python.tpu.ops import tpu_ops
 
 from tpu_estimator_embedding.compat.stubs import tpu_cores, tpu_system
+from tpu_estimator_embedding.low_level import tpu_embedding
 from tpu_estimator_embedding.types import Tensor
 
 _tensorflow_initialize = tpu_strategy_util.initialize_tpu_system_impl
@@ -55,16 +56,18 @@ def configure_distributed_tpu(*arguments: Any, **named: Any) -> Tensor:
     if tpu_system.is_present():
         return _tensorflow_configure(*arguments, **named)
     tpu_system.log_stub()
+    tpu_embedding.configure(named.get("embedding_config") or b"")
     topology = tpu_cores.topology(tpu_cores.count(), tpu_cores.hosts())
     return tf.constant(topology.serialized(), name=named.get("name"))
 
 
 @functools.wraps(_tensorflow_configure_embedding)
-def configure_tpu_embedding(*arguments: Any, **named: Any) -> Any:
-    """Does nothing, because the constructor configures this package's engine."""
+def configure_tpu_embedding(config: bytes, name: str | None = None) -> Any:
+    """Chooses the TPUEmbedding that ops without one use; its constructor has done the rest."""
     if tpu_system.is_present():
-        return _tensorflow_configure_embedding(*arguments, **named)
-    return tf.no_op(name=named.get("name"))
+        return _tensorflow_configure_embedding(config, name=name)
+    tpu_embedding.configure(config)
+    return tf.no_op(name=name)
 
 
 @functools.wraps(_tensorflow_shutdown_op)
