@@ -26,6 +26,7 @@ from tpu_estimator_embedding.migration.made_objects import (
     may_be_container,
     parameters,
 )
+from tpu_estimator_embedding.migration.node_search import find_all
 
 SPEC = "TPUEstimatorSpec"
 _ROOTS = ("tensorflow.compat.v1.", "tensorflow.compat.v2.", "tensorflow._api.v2.compat.v1.",
@@ -75,24 +76,23 @@ class NameTable:
         self.methods: dict[str, list[cst.FunctionDef]] = collections.defaultdict(list)
         self.classes: dict[str, list[cst.ClassDef]] = collections.defaultdict(list)
         of_classes = set()
-        for node in matchers.findall(module, matchers.ClassDef()):
-            assert isinstance(node, cst.ClassDef)
+        for node in find_all(module, cst.ClassDef):
             self.classes[node.name.value].append(node)
             for method in node.body.body:
                 if isinstance(method, cst.FunctionDef):
                     self.methods[method.name.value].append(method)
                     of_classes.add(method)
-        for node in matchers.findall(module, matchers.FunctionDef()):
-            if isinstance(node, cst.FunctionDef) and node not in of_classes:
-                self.functions[node.name.value].append(node)
+        for function in find_all(module, cst.FunctionDef):
+            if function not in of_classes:
+                self.functions[function.name.value].append(function)
         # Whether `==` of two tensors tells whether they are the same object, as in TF1.
         self.has_object_equality = any(
-            (dotted(call.func) or ("",))[-1] in _OLD_EQUALITY for call in matchers.findall(
-                module, matchers.Call()) if isinstance(call, cst.Call))
-        inside = {one for node in matchers.findall(module, matchers.FunctionDef())
-                  for one in matchers.findall(node, matchers.For() | matchers.While())}
-        self._loops = [loop for loop in matchers.findall(
-            module, matchers.For() | matchers.While()) if loop not in inside]
+            (dotted(call.func) or ("",))[-1] in _OLD_EQUALITY
+            for call in find_all(module, cst.Call))
+        inside = {one for node in find_all(module, cst.FunctionDef)
+                  for one in find_all(node, cst.For, cst.While)}
+        self._loops = [loop for loop in find_all(module, cst.For, cst.While)
+                       if loop not in inside]
         # Variable of the module -> its values.
         self.globals: dict[str, list[cst.BaseExpression]] = collections.defaultdict(list)
         for statement in module.body:
@@ -107,9 +107,8 @@ class NameTable:
         for name, functions in (*self.functions.items(), *self.methods.items()):
             for function in functions:
                 own = {*parameters(function), *assigned(function)}
-                declared = {item.name.value for node in matchers.findall(
-                    function.body, matchers.Global()) if isinstance(node, cst.Global)
-                    for item in node.names}
+                declared = {item.name.value for node in find_all(function.body, cst.Global)
+                            for item in node.names}
                 roots = {root.value for root in map(innermost, _changed_in(function.body))
                          if isinstance(root, cst.Name)}
                 found.update(dict.fromkeys(
@@ -430,8 +429,8 @@ class Effects(cst.CSTVisitor):
             return True
         made = self._names.functions.get(name) or self._names.methods.get(name, [])
         returned = [(line.value, one) for one in made if one not in seen
-                    for line in matchers.findall(one.body, matchers.Return())
-                    if isinstance(line, cst.Return) and line.value is not None]
+                    for line in find_all(one.body, cst.Return)
+                    if line.value is not None]
         return bool(returned) and all(
             self._is_known(one, maker, (*seen, function)) for one, maker in returned)
 
@@ -475,8 +474,8 @@ class Effects(cst.CSTVisitor):
         """Whether the checked function calls something itself, not in a function inside it."""
         function = self._around[0]
         return function is self.called[0] and not any(
-            holds(inner, call) for inner in matchers.findall(
-                function.body, matchers.FunctionDef() | matchers.Lambda()))
+            holds(inner, call)
+            for inner in find_all(function.body, cst.FunctionDef, cst.Lambda))
 
     def _by_name(self, call: cst.Call, name: str) -> None:
         if name == "getattr" and call.args and self._names.paths(call.args[0].value):
@@ -527,11 +526,11 @@ class Effects(cst.CSTVisitor):
 
 def _changed_in(body: cst.BaseSuite) -> list[cst.BaseExpression]:
     """Returns what a function changes in place, by its form."""
-    targets = [getattr(node, "target") for node in matchers.findall(  # noqa: B009
-        body, matchers.AssignTarget() | matchers.AugAssign() | matchers.Del())]
+    targets = [getattr(node, "target") for node in find_all(  # noqa: B009
+        body, cst.AssignTarget, cst.AugAssign, cst.Del)]
     return [target for target in targets if isinstance(target, (cst.Subscript, cst.Attribute))] + [
-        call.func.value for call in matchers.findall(body, matchers.Call())
-        if isinstance(call, cst.Call) and isinstance(call.func, cst.Attribute)
+        call.func.value for call in find_all(body, cst.Call)
+        if isinstance(call.func, cst.Attribute)
         and call.func.attr.value in known_effects.CHANGING_METHODS]
 
 
@@ -541,8 +540,8 @@ def _is_in(path: str, modules: Iterable[str]) -> bool:
 
 def _values(function: cst.FunctionDef, name: str) -> list[cst.BaseExpression]:
     """Returns what a function assigns to a name of its own."""
-    return [line.value for line in matchers.findall(function.body, matchers.Assign())
-            if isinstance(line, cst.Assign) and any(
+    return [line.value for line in find_all(function.body, cst.Assign)
+            if any(
                 isinstance(target.target, cst.Name) and target.target.value == name
                 for target in line.targets)]
 

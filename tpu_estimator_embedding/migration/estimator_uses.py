@@ -6,7 +6,6 @@ from __future__ import annotations
 from collections.abc import Iterable, Sequence
 
 import libcst as cst
-from libcst import matchers
 
 from tpu_estimator_embedding.migration.bindings import dotted
 from tpu_estimator_embedding.migration.constructor_arguments import (
@@ -16,6 +15,7 @@ from tpu_estimator_embedding.migration.constructor_arguments import (
 )
 from tpu_estimator_embedding.migration.effects import NameTable, Problem, text_of
 from tpu_estimator_embedding.migration.made_objects import parameters
+from tpu_estimator_embedding.migration.node_search import find_all
 
 _EXPORT = "export a tf.function with serving_embedding_lookup, as the page `export` does"
 
@@ -57,14 +57,13 @@ def problems(module: cst.Module, names: NameTable,
     found = [Problem(call, "TEE404", f"`{key}` of TPUEstimatorSpec: "
                      f"{_argument('TPUEstimatorSpec', key).text}") for key, call in dropped]
     estimators = _estimators(module)
-    for call in matchers.findall(module, matchers.Call()):
-        assert isinstance(call, cst.Call)
+    for call in find_all(module, cst.Call):
         found += _of_call(call, names)
         found += _of_constructor(call)
         found += _of_method(call, names)
         found += _passed_on(call, names, estimators)
-    for node in matchers.findall(module, matchers.Attribute()):
-        if isinstance(node, cst.Attribute) and isinstance(node.value, cst.Name) and (
+    for node in find_all(module, cst.Attribute):
+        if isinstance(node.value, cst.Name) and (
                 node.value.value in estimators) and node.attr.value not in (
                     *METHODS, *_MANUAL_STEPS, "model_dir", "params"):
             found.append(Problem(node, "TEE404", f"`{text_of(node)}`: Trainer has no such name"))
@@ -74,8 +73,7 @@ def problems(module: cst.Module, names: NameTable,
 def problems_elsewhere(module: cst.Module, names: NameTable) -> list[Problem]:
     """Returns what a module does with an Estimator that another one makes, as far as it shows."""
     found: list[Problem] = []
-    for call in matchers.findall(module, matchers.Call()):
-        assert isinstance(call, cst.Call)
+    for call in find_all(module, cst.Call):
         found += [one for one in _of_call(call, names) if one.code == "TEE404"]
         if any(argument.keyword is not None and argument.keyword.value in _HOOKS
                for argument in call.args):
@@ -85,7 +83,7 @@ def problems_elsewhere(module: cst.Module, names: NameTable) -> list[Problem]:
 
 def _uses_of_context(module: cst.Module) -> list[Problem]:
     return [Problem(node, "TEE404", "`params['context']` of TPUEstimator: Trainer gives none")
-            for node in matchers.findall(module, matchers.Subscript() | matchers.Call())
+            for node in find_all(module, cst.Subscript, cst.Call)
             if _key_of_params(node) == "context"]
 
 
@@ -170,14 +168,14 @@ def _parameters(value: cst.BaseExpression, names: NameTable) -> list[str]:
 def _estimators(module: cst.Module) -> set[str]:
     """Returns the variables that are assigned a TPUEstimator."""
     def makes(node: cst.CSTNode) -> bool:
-        return any(isinstance(call, cst.Call) and dotted(call.func)[-1:] == ("TPUEstimator",)
-                   for call in matchers.findall(node, matchers.Call()))
+        return any(dotted(call.func)[-1:] == ("TPUEstimator",)
+                   for call in find_all(node, cst.Call))
 
-    makers = {node.name.value for node in matchers.findall(module, matchers.FunctionDef())
-              if isinstance(node, cst.FunctionDef) and any(
-                  makes(line) for line in matchers.findall(node.body, matchers.Return()))}
-    return {target.target.value for line in matchers.findall(module, matchers.Assign())
-            if isinstance(line, cst.Assign) and isinstance(line.value, cst.Call) and (
+    makers = {node.name.value for node in find_all(module, cst.FunctionDef)
+              if any(
+                  makes(line) for line in find_all(node.body, cst.Return))}
+    return {target.target.value for line in find_all(module, cst.Assign)
+            if isinstance(line.value, cst.Call) and (
                 dotted(line.value.func)[-1:] == ("TPUEstimator",)
                 or dotted(line.value.func)[-1:] in [(name,) for name in makers])
             for target in line.targets if isinstance(target.target, cst.Name)}

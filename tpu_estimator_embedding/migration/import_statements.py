@@ -16,6 +16,7 @@ from libcst import matchers
 
 from tpu_estimator_embedding.migration.bindings import Bindings, dotted, module_of
 from tpu_estimator_embedding.migration.module_rewrite import ModuleRewrite
+from tpu_estimator_embedding.migration.node_search import find_all
 from tpu_estimator_embedding.migration.report import Finding
 from tpu_estimator_embedding.migration.source_file import SourceFile
 from tpu_estimator_embedding.migration.targets import PACKAGE, in_full, names_in
@@ -44,10 +45,9 @@ class _Import:
 def plan(rewriter: ModuleRewrite) -> dict[cst.CSTNode, Any]:
     """Returns the replacement of each import statement that changes."""
     edits: dict[cst.CSTNode, Any] = {}
-    lines = matchers.findall(rewriter.source.module, matchers.SimpleStatementLine())
-    suites = matchers.findall(rewriter.source.module, matchers.SimpleStatementSuite())
+    lines = find_all(rewriter.source.module, cst.SimpleStatementLine)
+    suites = find_all(rewriter.source.module, cst.SimpleStatementSuite)
     for line in (*lines, *suites):
-        assert isinstance(line, (cst.SimpleStatementLine, cst.SimpleStatementSuite))
         for statement in line.body:
             if isinstance(statement, (cst.Import, cst.ImportFrom)):
                 new = _rewritten(rewriter, statement)
@@ -314,7 +314,7 @@ def _imported_modules(statement: cst.CSTNode, *, inside: bool = False) -> list[s
     if isinstance(statement, cst.SimpleStatementLine):
         nodes: list[cst.CSTNode] = list(statement.body)
     elif inside and not isinstance(statement, (cst.FunctionDef, cst.ClassDef)):
-        nodes = list(matchers.findall(statement, matchers.Import() | matchers.ImportFrom()))
+        nodes = find_all(statement, cst.Import, cst.ImportFrom)
     else:
         nodes = []
     names = []

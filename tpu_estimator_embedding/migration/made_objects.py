@@ -13,10 +13,10 @@ from collections.abc import Iterator, Sequence
 from typing import TYPE_CHECKING
 
 import libcst as cst
-from libcst import matchers
 
 from tpu_estimator_embedding.migration.bindings import dotted
 from tpu_estimator_embedding.migration.forward_rewrite import holds
+from tpu_estimator_embedding.migration.node_search import find_all, find_names
 
 if TYPE_CHECKING:
     from tpu_estimator_embedding.migration.effects import NameTable
@@ -127,11 +127,12 @@ class MadeObjects:
             return name not in self._longer_lived
         if name in ("self", "cls"):
             return False
-        uses = [node for caller in self._called for node in matchers.findall(
-            caller.body, matchers.Name(function.name.value)) if node is not function.name]
-        calls = [(caller, call) for caller in self._called for call in matchers.findall(
-            caller.body, matchers.Call()) if isinstance(call, cst.Call)
-            and dotted(call.func)[-1:] == (function.name.value,)]
+        uses = [node for caller in self._called
+                for node in find_names(caller.body, function.name.value)
+                if node is not function.name]
+        calls = [(caller, call) for caller in self._called
+                 for call in find_all(caller.body, cst.Call)
+                 if dotted(call.func)[-1:] == (function.name.value,)]
         return 0 < len(uses) <= len(calls) and all(
             given is not None and self._is(given, caller, seen, all_of_it=all_of_it)
             for caller, call in calls for given in [_argument(call, function, name)])
@@ -151,8 +152,8 @@ class MadeObjects:
                     return True
                 given.append(call.func.value)
         if own:
-            returned = [(line.value, one) for one in own for line in matchers.findall(
-                one.body, matchers.Return()) if isinstance(line, cst.Return)]
+            returned = [(line.value, one) for one in own
+                        for line in find_all(one.body, cst.Return)]
             return all(value is None or self._is(value, one, seen, all_of_it=all_of_it)
                        for value, one in returned)
         if name in self._names.classes and not paths:
@@ -183,10 +184,9 @@ def bindings_in(node: cst.CSTNode) -> Iterator[tuple[str, cst.BaseExpression | N
 
     The value is None for what no variable of others is reached by: a function, a class, an import.
     """
-    kinds = (matchers.Assign() | matchers.AnnAssign() | matchers.NamedExpr() | matchers.For()
-             | matchers.CompFor() | matchers.WithItem() | matchers.AugAssign()
-             | matchers.FunctionDef() | matchers.ClassDef() | matchers.ImportAlias())
-    for one in matchers.findall(node, kinds):
+    for one in find_all(node, cst.Assign, cst.AnnAssign, cst.NamedExpr, cst.For, cst.CompFor,
+                        cst.WithItem, cst.AugAssign, cst.FunctionDef, cst.ClassDef,
+                        cst.ImportAlias):
         if isinstance(one, cst.Assign):
             for target in one.targets:
                 yield from _pairs(target.target, one.value)
@@ -226,8 +226,8 @@ def _pairs(target: cst.CSTNode,
 
 def _parts(value: cst.CSTNode) -> Iterator[cst.BaseExpression]:
     """Yields the expressions that a literal, an operation or a comprehension is made of."""
-    bound = {name.value for one in matchers.findall(value, matchers.CompFor())
-             if isinstance(one, cst.CompFor) for name in names_of_target(one.target)
+    bound = {name.value for one in find_all(value, cst.CompFor)
+             for name in names_of_target(one.target)
              if isinstance(name, cst.Name)}
     for child in value.children:
         if isinstance(child, (cst.Name, cst.Call, cst.Subscript, cst.Attribute)):

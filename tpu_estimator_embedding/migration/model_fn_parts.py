@@ -8,13 +8,13 @@ from collections.abc import Iterable, Iterator, Sequence
 from typing import Any
 
 import libcst as cst
-from libcst import matchers
 
 from tpu_estimator_embedding.migration.bindings import dotted
 from tpu_estimator_embedding.migration.constructor_arguments import SPEC_ORDER
 from tpu_estimator_embedding.migration.effects import SPEC, Effects, NameTable, Problem
 from tpu_estimator_embedding.migration.forward_rewrite import holds
 from tpu_estimator_embedding.migration.known_effects import CHANGING_METHODS
+from tpu_estimator_embedding.migration.node_search import find_all
 from tpu_estimator_embedding.migration.train_op import (
     STEP_CALLS,
     Line,
@@ -157,9 +157,8 @@ class _Splitter:
                  dropped: Iterable[cst.BaseExpression]) -> list[Problem]:
         """Returns what the forward pass, and the code of the learning rate, do besides."""
         steps = [call for line in (*gone, *dropped)
-                 for call in matchers.findall(line, matchers.Call())
-                 if isinstance(call, cst.Call) and self._names.of_tensorflow(
-                     call.func) in STEP_CALLS]
+                 for call in find_all(line, cst.Call)
+                 if self._names.of_tensorflow(call.func) in STEP_CALLS]
         headers = [item for statement in train.updates for item in statement.items]
         effects = Effects(self._names, [*(gone - self._chosen), *dropped, *steps, *headers])
         found = effects.check(
@@ -177,10 +176,10 @@ class _Splitter:
     def _unmoved_averages(self, train: TrainOp,
                           called: Sequence[cst.FunctionDef]) -> list[Problem]:
         """Reports batch normalization whose updates the train_op does not run."""
-        calls = {function: [call for call in matchers.findall(function, matchers.Call())
-                            if isinstance(call, cst.Call) and self._names.of_tensorflow(
-                                call.func) == "layers.batch_normalization"]
-                 for function in called}
+        calls = {function: [
+            call for call in find_all(function, cst.Call)
+            if self._names.of_tensorflow(call.func) == "layers.batch_normalization"]
+            for function in called}
         if train.updates_read is not None:
             makers = {function.name.value for function in called
                       if calls[function] and function is not self._function}
@@ -242,8 +241,7 @@ class _Splitter:
         for node in dict.fromkeys(self._changes(wanted & bound, self._function, set())):
             self._problem(node, "it changes what the arguments of its optimizer are computed from")
         statements = self._sliced(self._function.body, chosen, train)
-        calls = [call for node in (*chosen, *expressions) for call in matchers.findall(
-            node, matchers.Call()) if isinstance(call, cst.Call)]
+        calls = [call for node in (*chosen, *expressions) for call in find_all(node, cst.Call)]
         for call in calls:
             if self._names.of_tensorflow(call.func) in ("get_variable", "Variable"):
                 self._problem(call, "an argument of its optimizer is a variable, which its "
@@ -270,7 +268,7 @@ class _Splitter:
             own = [line for line in lines if not self._is_step(
                 getattr(line.statement, "value", None))]
             steps = [call for node in (*chosen - {line.node for line in own}, *expressions)
-                     for call in matchers.findall(node, matchers.Call()) if self._is_step(call)]
+                     for call in find_all(node, cst.Call) if self._is_step(call)]
             changed = own if len(steps) > len(lines) - len(own) else []
         for line in changed:
             self._problem(line.node, f"`{first}`, which the arguments of its optimizer need, is "
@@ -283,13 +281,12 @@ class _Splitter:
                  seen: set[tuple[cst.FunctionDef, str]]) -> Iterator[cst.CSTNode]:
         """Yields what changes the objects of variables in place, also in functions they reach."""
         seen |= {(function, name) for name in names}
-        aliases = {name for line in matchers.findall(function.body, matchers.Assign())
-                   if isinstance(line, cst.Assign) and isinstance(line.value, cst.Name)
+        aliases = {name for line in find_all(function.body, cst.Assign)
+                   if isinstance(line.value, cst.Name)
                    and line.value.value in names for target in line.targets
                    for name in _names(target)}
         names = names | aliases
-        for node in matchers.findall(function.body, matchers.Call() | matchers.AssignTarget()
-                                     | matchers.AugAssign() | matchers.Del()):
+        for node in find_all(function.body, cst.Call, cst.AssignTarget, cst.AugAssign, cst.Del):
             if isinstance(node, cst.Call):
                 words = dotted(node.func)
                 if len(words) > 1 and words[-1] in CHANGING_METHODS and words[0] in names:
@@ -365,9 +362,8 @@ class _Splitter:
 
 def returns_specs(function: cst.FunctionDef) -> bool:
     """Whether a function itself, not a nested one, constructs a TPUEstimatorSpec."""
-    inner = [node for node in matchers.findall(function.body, matchers.FunctionDef())
-             if isinstance(node, cst.FunctionDef)]
-    of_inner = {call for node in inner for call in _specs(node)}
+    of_inner = {call for node in find_all(function.body, cst.FunctionDef)
+                for call in _specs(node)}
     return any(call not in of_inner for call in _specs(function))
 
 
@@ -385,8 +381,8 @@ def _is_of_forward(problem: Problem) -> bool:
 
 
 def _specs(function: cst.FunctionDef) -> Iterator[cst.Call]:
-    for call in matchers.findall(function.body, matchers.Call()):
-        if isinstance(call, cst.Call) and dotted(call.func)[-1:] == (SPEC,):
+    for call in find_all(function.body, cst.Call):
+        if dotted(call.func)[-1:] == (SPEC,):
             yield call
 
 
@@ -423,8 +419,7 @@ def _bound(function: cst.FunctionDef) -> set[str]:
 def _assigned(function: cst.FunctionDef) -> set[str]:
     """Returns every name that a function binds, without its parameters."""
     names: set[str] = set()
-    for target in matchers.findall(function.body, matchers.AssignTarget() | matchers.AugAssign()
-                                   | matchers.AnnAssign()):
+    for target in find_all(function.body, cst.AssignTarget, cst.AugAssign, cst.AnnAssign):
         bound = getattr(target, "target")  # noqa: B009
         if not isinstance(bound, (cst.Attribute, cst.Subscript)):
             names |= _names(bound)

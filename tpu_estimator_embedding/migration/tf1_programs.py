@@ -9,9 +9,9 @@ import pathlib
 from collections.abc import Iterable, Mapping
 
 import libcst as cst
-from libcst import matchers
 
 from tpu_estimator_embedding.migration.bindings import Bindings, dotted, module_of
+from tpu_estimator_embedding.migration.node_search import find_all
 from tpu_estimator_embedding.migration.report import Finding
 from tpu_estimator_embedding.migration.source_file import SourceFile
 
@@ -108,10 +108,10 @@ def _own_note(source: SourceFile) -> Finding | None:
     used: list[tuple[str, cst.CSTNode]] = [
         (".".join((path, *chain.parts[1:])), chain.root) for chain in bindings.chains
         for path in bindings.meaning(chain.scope, chain.parts[0]).paths]
-    for node in matchers.findall(source.module, matchers.ImportFrom()):
-        if isinstance(node, cst.ImportFrom) and not isinstance(node.names, cst.ImportStar):
-            used += [(f"{module_of(node)}.{'.'.join(dotted(alias.name))}", node)
-                     for alias in node.names]
+    for line in find_all(source.module, cst.ImportFrom):
+        if not isinstance(line.names, cst.ImportStar):
+            used += [(f"{module_of(line)}.{'.'.join(dotted(alias.name))}", line)
+                     for alias in line.names]
     for path, node in used:
         if path.startswith("tensorflow.") and is_tf1_only(path.removeprefix("tensorflow.")):
             start = bindings.positions[node].start

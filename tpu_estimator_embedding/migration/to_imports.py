@@ -17,6 +17,7 @@ from libcst import matchers
 from tpu_estimator_embedding.migration import import_statements, text_names
 from tpu_estimator_embedding.migration.bindings import Chain, dotted
 from tpu_estimator_embedding.migration.module_rewrite import ModuleRewrite, Rewritten
+from tpu_estimator_embedding.migration.node_search import find_all
 from tpu_estimator_embedding.migration.source_file import SourceFile
 from tpu_estimator_embedding.migration.targets import Target
 
@@ -95,13 +96,11 @@ def _plan_removals(module: ModuleRewrite,
 
 def _report_cautions(module: ModuleRewrite) -> None:
     """Reports sessions with an address, TensorFlow passed on as a value, and Keras 3."""
-    for call in matchers.findall(module.source.module, matchers.Call()):
-        assert isinstance(call, cst.Call)
+    for call in find_all(module.source.module, cst.Call):
         _report_session(module, call)
         for argument in call.args:
             _report_value(module, call, argument.value)
-    for line in matchers.findall(module.source.module, matchers.Import()):
-        assert isinstance(line, cst.Import)
+    for line in find_all(module.source.module, cst.Import):
         if any(dotted(alias.name)[0] == "keras" for alias in line.names):
             _report_keras(module, line)
 

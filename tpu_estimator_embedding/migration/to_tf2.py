@@ -47,6 +47,7 @@ from tpu_estimator_embedding.migration.model_fn_parts import (
     Parts,
 )
 from tpu_estimator_embedding.migration.module_rewrite import Rewritten
+from tpu_estimator_embedding.migration.node_search import find_all
 from tpu_estimator_embedding.migration.report import Finding
 from tpu_estimator_embedding.migration.source_file import SourceFile, UnreadableError, parse
 from tpu_estimator_embedding.migration.train_op import STEP_CALLS
@@ -144,10 +145,10 @@ class _Writer:
 
     def run(self, elsewhere: Set[str]) -> bytes:
         module = self._source.module
-        calls = [call for call in _calls(module) if dotted(call.func)[-1:] == (_ESTIMATOR,)]
-        subclasses = [node for node in matchers.findall(module, matchers.ClassDef())
-                      if isinstance(node, cst.ClassDef) and any(
-                          dotted(base.value)[-1:] == (_ESTIMATOR,) for base in node.bases)]
+        calls = [call for call in find_all(module, cst.Call)
+                 if dotted(call.func)[-1:] == (_ESTIMATOR,)]
+        subclasses = [node for node in find_all(module, cst.ClassDef)
+                      if any(dotted(base.value)[-1:] == (_ESTIMATOR,) for base in node.bases)]
         if not calls and not subclasses:
             return self._source.data
         other = [call for call in calls if not self._names.means(call.func, _ESTIMATOR)]
@@ -161,8 +162,8 @@ class _Writer:
         self.report_all(self._other_uses(function, calls[0]))
         self.report_all(self._input_layers())
         self.report_all(self._column_layers())
-        for node in matchers.findall(module, matchers.Attribute()):
-            if isinstance(node, cst.Attribute) and is_value_of_size(node):
+        for node in find_all(module, cst.Attribute):
+            if is_value_of_size(node):
                 self.report(node, "TEE403", f"`{text_of(node)}`: sizes are ints in TF2")
         self.report_all(parts.problems)
         self.report_all(estimator_uses.problems(
@@ -186,8 +187,7 @@ class _Writer:
 
     def _check_not_hidden(self, written: cst.Module) -> None:
         """Rejects variables of functions that hide what is imported or defined for them."""
-        for function in matchers.findall(written, matchers.FunctionDef()):
-            assert isinstance(function, cst.FunctionDef)
+        for function in find_all(written, cst.FunctionDef):
             hidden = sorted({*parameters(function), *assigned(function)} & self._bound())
             if hidden:
                 raise NotSplitError(
@@ -230,10 +230,11 @@ class _Writer:
 
     def _layers(self) -> list[Problem]:
         """Returns the Keras layers that a forward pass would make anew at every call."""
-        stored = {call for store in _calls(self._source.module)
-                  if dotted(store.func)[-1:] == ("get_or_create_layer",) for call in _calls(store)}
-        layers = [(call, self._names.of_tensorflow(call.func)) for call in _calls(
-            self._source.module) if call not in stored]
+        stored = {call for store in find_all(self._source.module, cst.Call)
+                  if dotted(store.func)[-1:] == ("get_or_create_layer",)
+                  for call in find_all(store, cst.Call)}
+        layers = [(call, self._names.of_tensorflow(call.func))
+                  for call in find_all(self._source.module, cst.Call) if call not in stored]
         return [Problem(
             call, NotSplitError.code, f"`{'.'.join(dotted(call.func))}` makes new variables at "
             "every call of the forward pass: write `tf.compat.v1.keras.utils.get_or_create_layer("
@@ -246,10 +247,8 @@ class _Writer:
         """Returns the function that is named, or the one that a function around it returns."""
         given = arguments.get("model_fn")
         if isinstance(given, cst.Name) and given.value not in self._bindings.global_names:
-            values = [line.value for line in matchers.findall(
-                self._source.module, matchers.Assign(
-                    [matchers.AssignTarget(matchers.Name(given.value))]))
-                if isinstance(line, cst.Assign)]
+            values = [line.value for line in find_all(self._source.module, cst.Assign)
+                      if [dotted(one.target) for one in line.targets] == [(given.value,)]]
             given = values[0] if len(values) == 1 else given
         if isinstance(given, cst.Name):
             found = self._names.functions.get(given.value, [])
@@ -274,7 +273,7 @@ class _Writer:
     def _input_layers(self) -> list[Problem]:
         """Returns the calls of `input_layer` that `activations_of` does not stand for."""
         found = []
-        for call in _calls(self._source.module):
+        for call in find_all(self._source.module, cst.Call):
             is_one = self._names.of_tensorflow(call.func) == f"feature_column.{INPUT_LAYER_NAME}"
             if is_one and not is_input_layer(call, self._callables):
                 found.append(Problem(call, "TEE409", "`tf.feature_column.input_layer` by another "
@@ -286,7 +285,7 @@ class _Writer:
 
     def _column_layers(self) -> list[Problem]:
         """Returns the layers of columns that `activations_of` does not stand for."""
-        calls = _calls(self._source.module)
+        calls = find_all(self._source.module, cst.Call)
         at_once = {call.func for call in calls if column_layer(call, self._callables)
                    and takes_columns_at_once(call)}
         return [Problem(call, "TEE409", f"`{text_of(call)[:60]}` looks up again: write `Layer("
@@ -297,8 +296,8 @@ class _Writer:
     def _other_uses(self, function: cst.FunctionDef, call: cst.Call) -> list[Problem]:
         """Returns uses of the model_fn besides the one in its TPUEstimator."""
         name = function.name.value
-        returned = {node.value for node in matchers.findall(self._source.module, matchers.Return())
-                    if isinstance(node, cst.Return)}  # of the function around it
+        # A function around it may return it.
+        returned = {node.value for node in find_all(self._source.module, cst.Return)}
         known = {function.name, *returned}
         return [Problem(chain.root, "TEE409", f"`{name}` is used besides in its TPUEstimator: it "
                         "returns Outputs, without a train_op, from now on")
@@ -326,9 +325,8 @@ class _Writer:
         """Returns the only value of a variable, if it can be written in its place."""
         scope = self._bindings.scope_of(name)
         nodes = [getattr(one, "node", None) for one in scope[name.value]] if scope else []
-        lines = [line for line in matchers.findall(self._source.module, matchers.Assign())
-                 if isinstance(line, cst.Assign) and len(line.targets) == 1
-                 and [line.targets[0].target] == nodes]
+        lines = [line for line in find_all(self._source.module, cst.Assign)
+                 if len(line.targets) == 1 and [line.targets[0].target] == nodes]
         if scope is None or not lines:
             return None
         start, end = (self._bindings.positions[node].start.line for node in (lines[0], call))
@@ -392,9 +390,8 @@ class _Writer:
 
     def _check_free(self, parts: Parts, function: cst.FunctionDef) -> None:
         """Rejects an optimizer that needs variables of a function around model_fn."""
-        around = [node for node in matchers.findall(self._source.module, matchers.FunctionDef())
-                  if isinstance(node, cst.FunctionDef) and node is not function
-                  and holds(node, function)]
+        around = [node for node in find_all(self._source.module, cst.FunctionDef)
+                  if node is not function and holds(node, function)]
         local = {name for node in around for name in model_fn_parts.bound_names(node, function)}
         used = local & {name for node in (parts.optimizer, *parts.rate_statements,
                                           *parts.optimizer_statements)
@@ -404,14 +401,10 @@ class _Writer:
                                 parts.optimizer)
 
 
-def _calls(node: cst.CSTNode) -> list[cst.Call]:
-    return [call for call in matchers.findall(node, matchers.Call()) if isinstance(call, cst.Call)]
-
-
 def _callables(module: cst.Module, names: NameTable) -> Callables:
     """Returns what is called in a module and is one name of TensorFlow wherever it stands."""
     found: dict[tuple[str, ...], set[str]] = {}
-    for call in _calls(module):
+    for call in find_all(module, cst.Call):
         if words := dotted(call.func):
             found.setdefault(words, set()).add(names.of_tensorflow(call.func))
     return {words: next(iter(one)) for words, one in found.items() if len(one) == 1}
@@ -434,12 +427,12 @@ def _by_name(call: cst.Call, order: tuple[str, ...]) -> dict[str, cst.BaseExpres
 def _returned(function: cst.FunctionDef) -> cst.FunctionDef | None:
     """Returns the nested function that is all that a function returns."""
     inner = [node for node in function.body.body if isinstance(node, cst.FunctionDef)]
-    nested = {node for one in inner for node in matchers.findall(one, matchers.Return())}
-    returns = [node.value for node in matchers.findall(function.body, matchers.Return())
-               if isinstance(node, cst.Return) and node not in nested]
+    nested = {node for one in inner for node in find_all(one, cst.Return)}
+    returns = [node.value for node in find_all(function.body, cst.Return)
+               if node not in nested]
     found = [one for one in inner if isinstance(returns[0], cst.Name)
              and one.name.value == returns[0].value] if len(returns) == 1 else []
-    bound = [node for node in matchers.findall(function.body, matchers.AssignTarget())
+    bound = [node for node in find_all(function.body, cst.AssignTarget)
              if found and found[0].name.value in model_fn_parts.names_in(node)]
     return found[0] if len(found) == 1 and not bound else None
 

@@ -27,6 +27,7 @@ from tpu_estimator_embedding.migration.effects import (
 )
 from tpu_estimator_embedding.migration.forward_rewrite import holds
 from tpu_estimator_embedding.migration.made_objects import names_of_target
+from tpu_estimator_embedding.migration.node_search import find_all, find_names
 
 STEP_CALLS = ("train.get_global_step", "train.get_or_create_global_step")
 OPTIMIZERS = ("Adadelta", "Adagrad", "AdagradDA", "Adam", "Ftrl", "GradientDescent", "Momentum",
@@ -114,16 +115,13 @@ def targets_of(line: cst.BaseStatement) -> set[str]:
 
 def bound_otherwise(function: cst.FunctionDef) -> set[str]:
     """Returns the variables that a function binds in other ways than by `targets_of` a line."""
-    plain = {line.body[0] for line in matchers.findall(
-        function.body, matchers.SimpleStatementLine())
-        if isinstance(line, cst.SimpleStatementLine) and targets_of(line)}
+    plain = {line.body[0] for line in find_all(function.body, cst.SimpleStatementLine)
+             if targets_of(line)}
     known = {node for statement in plain for node in (statement, *statement.children)}
     names: set[str] = set()
-    for node in matchers.findall(function.body, matchers.For() | matchers.AsName()
-                                 | matchers.FunctionDef() | matchers.ClassDef()
-                                 | matchers.NamedExpr() | matchers.ImportAlias()
-                                 | matchers.AssignTarget() | matchers.AugAssign()
-                                 | matchers.AnnAssign()):
+    for node in find_all(function.body, cst.For, cst.AsName, cst.FunctionDef, cst.ClassDef,
+                         cst.NamedExpr, cst.ImportAlias, cst.AssignTarget, cst.AugAssign,
+                         cst.AnnAssign):
         if isinstance(node, (cst.FunctionDef, cst.ClassDef)):
             names.add(node.name.value)
         elif isinstance(node, cst.ImportAlias):
@@ -367,15 +365,15 @@ class TrainOp:
     def _report_changes(self, nodes: Iterable[cst.CSTNode]) -> None:
         """Reports the functions that usually change gradients, at their lines."""
         for node in nodes:
-            for call in matchers.findall(node, matchers.Call()):
-                name = self._names.of_tensorflow(call.func) if isinstance(call, cst.Call) else ""
+            for call in find_all(node, cst.Call):
+                name = self._names.of_tensorflow(call.func)
                 if name in ("gradients", "IndexedSlices") or name.startswith("clip_by"):
                     self._problem(call, f"`{name}` makes or changes gradients: override "
                                   "Trainer.transform_gradients")
 
     def _check_unchanged(self, applied: cst.Name, definition: Line) -> None:
         """Reports other uses of a list of gradients, which may change it in place."""
-        for node in matchers.findall(self._function.body, matchers.Name(applied.value)):
+        for node in find_names(self._function.body, applied.value):
             if node is not applied and not holds(definition.node, node):
                 self._problem(node, f"`{applied.value}`, the gradients, are used here too, which "
                               "may change them: override Trainer.transform_gradients")
@@ -463,8 +461,7 @@ def _mode(node: cst.BaseExpression) -> str | None:
 
 def _binds(line: cst.SimpleStatementLine, name: str) -> bool:
     """Whether a line assigns a variable in any way."""
-    found = matchers.findall(line, matchers.AssignTarget() | matchers.AugAssign()
-                             | matchers.AnnAssign() | matchers.NamedExpr())
+    found = find_all(line, cst.AssignTarget, cst.AugAssign, cst.AnnAssign, cst.NamedExpr)
     return any(isinstance(node, cst.Name) and node.value == name
                for target in found
                for node in names_of_target(getattr(target, "target")))  # noqa: B009

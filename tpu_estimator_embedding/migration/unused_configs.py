@@ -14,6 +14,7 @@ from libcst import matchers
 
 from tpu_estimator_embedding.migration.bindings import dotted
 from tpu_estimator_embedding.migration.made_objects import bindings_in
+from tpu_estimator_embedding.migration.node_search import find_all
 
 _MAKERS = ("RunConfig", "TPUConfig", "TPUClusterResolver", "EmbeddingConfigSpec", "TableConfig",
            "FeatureConfig")
@@ -47,15 +48,15 @@ def without_unused(module: cst.Module, elsewhere: Set[str] = frozenset(),
         counts.update(counts if "*" in elsewhere else elsewhere)
         unused = [line for line in module.body
                   if _is_unused_assignment(line, counts, moved, calls)]
-        for function in _all(module, matchers.FunctionDef()):
+        for function in find_all(module, cst.FunctionDef):
             inside = _counts(function)
-            unused += [line for line in _all(function, matchers.SimpleStatementLine())
+            unused += [line for line in find_all(function, cst.SimpleStatementLine)
                        if _is_unused_assignment(line, inside, moved, calls)]
         unused += [statement for statement in module.body
                    if isinstance(statement, cst.FunctionDef) and not statement.decorators
                    and counts[statement.name.value] == 1 and calls.are_all_of(statement.params)
                    and any(name.value == "EmbeddingConfigSpec"
-                           for name in _all(statement, matchers.Name()))]
+                           for name in find_all(statement, cst.Name))]
         if not unused:
             return module
         new = module.visit(_Remove(unused))
@@ -102,7 +103,7 @@ def read_by(others: Iterable[bytes], path: str) -> frozenset[str]:
 def with_imports(module: cst.Module, text: str) -> cst.Module:
     """Adds imports, given as text, and removes unused ones."""
     used = {name.value for statement in module.body if not _is_import(statement)
-            for name in _all(statement, matchers.Name())}
+            for name in find_all(statement, cst.Name)}
     body: list[Any] = []
     place = None
     for statement in module.body:
@@ -130,7 +131,7 @@ def with_imports(module: cst.Module, text: str) -> cst.Module:
 
 
 def _counts(node: cst.CSTNode) -> collections.Counter[str]:
-    return collections.Counter(name.value for name in _all(node, matchers.Name()))
+    return collections.Counter(name.value for name in find_all(node, cst.Name))
 
 
 def _is_unused_assignment(line: Any, counts: collections.Counter[str], moved: Collection[str],
@@ -164,7 +165,8 @@ class HarmlessCalls:
     def __init__(self, module: cst.Module) -> None:
         self._bound = {name for name, _, _ in bindings_in(module)}
         self._libraries: set[str] = set()  # names that libraries give
-        for line in _all(module, matchers.Import() | matchers.ImportFrom()):
+        lines: list[Any] = find_all(module, cst.Import, cst.ImportFrom)
+        for line in lines:
             for alias in () if isinstance(line.names, cst.ImportStar) else line.names:
                 source = dotted(line.module if isinstance(line, cst.ImportFrom) else alias.name)
                 if source[:1] in [(name,) for name in _LIBRARIES] and not getattr(
@@ -174,7 +176,7 @@ class HarmlessCalls:
 
     def are_all_of(self, value: cst.CSTNode) -> bool:
         """Whether all calls of an expression are such calls."""
-        return not matchers.findall(value, matchers.NamedExpr()) and all(
+        return not find_all(value, cst.NamedExpr) and all(
             map(self._has, _calls_now(value)))
 
     def make_configurations(self, call: cst.Call) -> bool:
@@ -203,9 +205,9 @@ def _last_word(call: cst.Call) -> str:
 
 def _calls_now(value: cst.CSTNode) -> list[cst.Call]:
     """Returns the calls of an expression without those of functions in it."""
-    later = {call for function in _all(value, matchers.Lambda())
-             for call in _all(function, matchers.Call())}
-    return [call for call in _all(value, matchers.Call()) if call not in later]
+    later = {call for function in find_all(value, cst.Lambda)
+             for call in find_all(function, cst.Call)}
+    return [call for call in find_all(value, cst.Call) if call not in later]
 
 
 def _used_import(statement: Any, used: set[str]) -> cst.BaseStatement | None:
@@ -227,10 +229,6 @@ def _used_import(statement: Any, used: set[str]) -> cst.BaseStatement | None:
 def _is_import(statement: cst.CSTNode) -> bool:
     return isinstance(statement, cst.SimpleStatementLine) and len(statement.body) == 1 and (
         isinstance(statement.body[0], (cst.Import, cst.ImportFrom)))
-
-
-def _all(node: cst.CSTNode, pattern: Any) -> list[Any]:
-    return list(matchers.findall(node, pattern))
 
 
 class _Remove(cst.CSTTransformer):
