@@ -89,6 +89,8 @@ GRAPHS = (
               "a local session runs ops that are placed on the hosts of a TPU"),
     *_names("tensorflow.python.eager.polymorphic_function.atomic_function", "from_func_graph",
             "a function runs ops that are placed on the hosts of a TPU"),
+    *_names("tensorflow.python.framework.function", "func_graph_from_py_func",
+            "a Defun runs ops that are placed on the hosts of a TPU"),
     *_members("tensorflow.python.framework.ops", "Graph", "_session_run_lock",
               "ops are placed before a session has them"),
     *_members("tensorflow.python.framework.ops", "Operation", "_set_device",

@@ -72,6 +72,16 @@ def batch_mode(mode: int, mode_override: str | None) -> BatchMode:
     return override
 
 
+def batch_modes(mode: int) -> dict[str, BatchMode]:
+    """Returns every `mode_override` that an engine of this mode accepts, with its mode.
+
+    >>> list(batch_modes(INFERENCE))
+    ['unspecified', 'inference']
+    """
+    return {override: batch_mode(mode, override) for override in ("unspecified", *_OVERRIDES)
+            if mode == TRAINING or override in ("unspecified", "inference")}
+
+
 class EngineConfiguration:
     """The arguments of a TPUEmbedding, lowered to a plan.
 

@@ -181,12 +181,12 @@ TPU_SYSTEM = (
           "a session waits for a master that does not answer", replaces=True),
     _stub("tensorflow.python.client.session:BaseSession", "__init__",
           "tpu_setup:initialize_session", "a session waits for a master that does not answer"),
-    *(_stub(module, name, f"tpu_devices:{function}",
+    *(_stub(module, name, f"tpu_devices:{name.lstrip('_')}",
             "fails for ops on the hosts of a TPU; this machine runs them")
-      for module, name, function in (
-          ("tensorflow.python.client.session:BaseSession", "_extend_graph", "extend_graph"),
-          ("tensorflow.python.eager.polymorphic_function.atomic_function", "from_func_graph",
-           "from_func_graph"))),
+      for module, name in (
+          ("tensorflow.python.client.session:BaseSession", "_extend_graph"),
+          ("tensorflow.python.eager.polymorphic_function.atomic_function", "from_func_graph"),
+          ("tensorflow.python.framework.function", "func_graph_from_py_func"))),
     *(_stub(module, name, f"tpu_setup:{name}", "fails without a TPU")
       for module, names in (
           ("tensorflow.python.tpu.tpu_strategy_util",

@@ -6,6 +6,7 @@ import threading
 
 import pytest
 import tensorflow as tf
+from tensorflow.python.framework import function
 
 import tpu_estimator_embedding
 from tpu_estimator_embedding.compat.stubs import tpu_cores, tpu_system
@@ -61,6 +62,15 @@ def function_with_a_device_inside():
     return double(tf.constant(2.0))
 
 
+def defun_with_a_device_inside():
+    @function.Defun(tf.float32)
+    def double(x):
+        with tf.device("/job:tpu_worker/task:3"):
+            return 2 * x
+
+    return double(tf.constant(2.0))
+
+
 def gradient_of_a_condition_in_a_function():
     weight = v1.get_variable("weight", initializer=3.0, use_resource=True)
 
@@ -93,6 +103,7 @@ def test_op_of_any_host_runs_here(device):
 
 @pytest.mark.parametrize("build, expected", [
     (dataset, [2, 3, 4, 4, 5, 6]), (function_with_a_device_inside, 4.0),
+    (defun_with_a_device_inside, 4.0),
     (gradient_of_a_condition_in_a_function, 2.0), (variable_of_version_1, 4.0), (queue, 1.0),
     (lambda: v1.while_loop(lambda i: i < 5, lambda i: i + 1, [tf.constant(0)]), 5),
     (lambda: tf.map_fn(lambda x: x + 1, tf.constant([1, 2])), [2, 3]),

@@ -28,8 +28,8 @@ FEATURES = [feature for table in ROWS.values() for feature in table]
 @pytest.fixture(autouse=True)
 def a_machine_without_a_tpu(monkeypatch):
     monkeypatch.setattr(tpu_system, "_answered", set())
-    for variable in (tpu_cores.VARIABLE, tpu_cores.HOSTS_VARIABLE):
-        monkeypatch.delenv(variable, raising=False)
+    monkeypatch.delenv(tpu_cores.HOSTS_VARIABLE, raising=False)
+    monkeypatch.setenv(tpu_cores.VARIABLE, "1")  # ops on the hosts of a TPU run here
 
 
 def make_engine(cores=1, hosts=1, mode=te.TRAINING, combiner="sum", **options):
@@ -197,15 +197,9 @@ class Program:
         return found, tables
 
 
-def run_stand_in(monkeypatch, cores, hosts):
-    monkeypatch.setenv(tpu_cores.VARIABLE, str(cores))
-    monkeypatch.setenv(tpu_cores.HOSTS_VARIABLE, str(hosts))
-
-
 @pytest.mark.parametrize("cores, hosts", [(1, 1), (2, 1), (4, 2)])
 @pytest.mark.parametrize("enqueue", FORMS, ids=lambda form: form.__name__)
-def test_batch_of_every_form_trains_the_tables(enqueue, cores, hosts, monkeypatch):
-    run_stand_in(monkeypatch, cores, hosts)
+def test_batch_of_every_form_trains_the_tables(enqueue, cores, hosts):
     rng = np.random.default_rng(cores)
     oracle = Oracle(rng)
     batches = [random_batch(rng, FORMS[enqueue]) for _ in range(cores)]
@@ -219,20 +213,53 @@ def test_batch_of_every_form_trains_the_tables(enqueue, cores, hosts, monkeypatc
         np.testing.assert_allclose(tables[name], expected, rtol=1e-5, atol=1e-5)
 
 
-@pytest.mark.parametrize("mode", ["inference", tf.constant])
-def test_batch_for_inference_changes_nothing(mode, monkeypatch):
-    run_stand_in(monkeypatch, 1, 1)
+def run_for_inference(enqueue):
     rng = np.random.default_rng(7)
     oracle = Oracle(rng)
     batch = random_batch(rng, True)
-    program = Program(
-        rng, make_engine(), lambda *args, mode_override, **named: integer(
-            *args, mode_override=mode(mode_override) if callable(mode) else mode, **named),
-        oracle.tables, [batch], mode_override="inference")
+    program = Program(rng, make_engine(), enqueue, oracle.tables, [batch],
+                      mode_override="inference")
     for _ in range(2):  # no gradients are due
         found, tables = program.run()
     np.testing.assert_allclose(found[0][1], oracle.activations(batch)[1], rtol=1e-5)
     np.testing.assert_allclose(tables["words"], oracle.tables["words"], rtol=1e-6)
+
+
+def test_batch_for_inference_changes_nothing():
+    run_for_inference(integer)
+
+
+@pytest.mark.parametrize("tensor", [
+    tf.constant, lambda mode: v1.placeholder_with_default(mode, [])], ids=["known", "placeholder"])
+def test_mode_may_be_a_tensor(tensor):
+    run_for_inference(lambda batch, mode_override, **options: integer(
+        batch, mode_override=tensor(mode_override), **options))
+
+
+def test_mode_that_is_known_when_the_op_runs_is_that_of_each_batch():
+    rng = np.random.default_rng(3)
+    oracle = Oracle(rng)
+    batch = random_batch(rng, True)
+    mode = []
+
+    def enqueue(batch, mode_override, **options):
+        mode.append(v1.placeholder(tf.string, []))
+        return integer(batch, mode_override=mode[0], **options)
+
+    program = Program(rng, make_engine(), enqueue, oracle.tables, [batch])
+    session, options = program.session, v1.RunOptions(timeout_in_ms=20_000)
+    for name in ("train", "inference", "unspecified", "inference", "training"):
+        session.run(program.enqueues, {mode[0]: name}, options=options)
+        is_training = name != "inference"
+        found, _ = session.run([program.activations, program.sends if is_training else []],
+                               options=options)
+        np.testing.assert_allclose(found[0][0], oracle.activations(batch)[0], rtol=1e-4, atol=1e-5)
+        if is_training:
+            oracle.update([batch], program.oracle_gradients)
+    with pytest.raises(tf.errors.InvalidArgumentError) as refused:
+        session.run(program.enqueues, {mode[0]: "eval"}, options=options)
+    assert sentence_of(str(refused.value)).startswith(
+        "`mode_override` must be one of 'unspecified', 'inference', 'train', 'training', ")
 
 
 def test_config_of_tensorflow_2_has_a_tensor_for_each_feature():
@@ -332,9 +359,6 @@ THREE = [[0, 1, 2]]
      "`sample_indices_or_row_splits` must be tensors of rank 1 or 2"),
     (lambda config: tpu_ops.enqueue_tpu_embedding_integer_batch([[0] * 3, [1] * 12], -1),
      r"`device_ordinal` must be in \[0, 1\), the cores of a host, got -1"),
-    (lambda config: tpu_ops.enqueue_tpu_embedding_integer_batch(
-        [[0] * 3, [1] * 12], 0, v1.placeholder(tf.string, [])),
-     "`mode_override` must be a string that is known when the op is built"),
     (lambda config: tpu_ops.enqueue_tpu_embedding_integer_batch([[0] * 3, [1] * 12], 0, "eval"),
      "`mode_override` must be one of 'unspecified', 'inference', 'train'"),
     (lambda config: tpu_ops.recv_tpu_embedding_activations(3, config),

@@ -17,11 +17,13 @@ from typing import Any
 import tensorflow as tf
 from tensorflow.python.client import session
 from tensorflow.python.eager.polymorphic_function import atomic_function
+from tensorflow.python.framework import function
 
 from tpu_estimator_embedding.compat.stubs import tpu_cores, tpu_system
 
 _tensorflow_extend = session.BaseSession._extend_graph
 _tensorflow_function = atomic_function.from_func_graph
+_tensorflow_defun = function.func_graph_from_py_func
 
 # Graph -> its version, which is the number of its ops, when they were placed here.
 _placed: weakref.WeakKeyDictionary[tf.Graph, int] = weakref.WeakKeyDictionary()
@@ -43,12 +45,16 @@ def extend_graph(self: Any) -> None:
 @functools.wraps(_tensorflow_function)
 def from_func_graph(name: Any, graph: Any, *arguments: Any, **named: Any) -> Any:
     """Makes a function of a graph; if sessions run it, its ops are on this machine."""
-    if _may_stand_in() and _stands_in():
-        with tf.init_scope():
-            is_run_by_sessions = not tf.executing_eagerly()
-        if is_run_by_sessions:
-            place_here(graph.get_operations())
+    _place_body(graph)
     return _tensorflow_function(name, graph, *arguments, **named)
+
+
+@functools.wraps(_tensorflow_defun)
+def func_graph_from_py_func(*arguments: Any, **named: Any) -> Any:
+    """Returns the graph of a Defun; if sessions run it, its ops are on this machine."""
+    graph = _tensorflow_defun(*arguments, **named)
+    _place_body(graph)
+    return graph
 
 
 def place_here(operations: Iterable[tf.Operation]) -> None:
@@ -75,6 +81,15 @@ def here(device: str) -> str:
         return device
     return tf.DeviceSpec(device_type=None if is_tpu else place.device_type,
                          device_index=None if is_tpu else place.device_index).to_string()
+
+
+def _place_body(graph: tf.Graph) -> None:
+    if not _may_stand_in() or not _stands_in():
+        return
+    with tf.init_scope():
+        is_run_by_sessions = not tf.executing_eagerly()
+    if is_run_by_sessions:
+        place_here(graph.get_operations())
 
 
 def _place_new(graph: tf.Graph) -> None:

@@ -27,8 +27,10 @@ from tpu_estimator_embedding.engine.enqueue_data import (
     RaggedEnqueueData,
 )
 from tpu_estimator_embedding.low_level import tpu_embedding
-from tpu_estimator_embedding.low_level.engine_configuration import batch_mode
+from tpu_estimator_embedding.low_level.engine_configuration import batch_mode, batch_modes
 from tpu_estimator_embedding.low_level.tpu_embedding import TPUEmbedding
+from tpu_estimator_embedding.ops.assertion import VALUE, assert_that
+from tpu_estimator_embedding.ops.ordering import after
 from tpu_estimator_embedding.types import Tensor
 
 _Config = tpu_embedding_configuration_pb2.TPUEmbeddingConfiguration
@@ -174,17 +176,26 @@ def _enqueue(engine: TPUEmbedding, datas: Mapping[str, AnyEnqueueData], device_o
     device = tf.no_op(name="device").device  # where the caller places its ops
     core = tpu_cores.core_of(device, device_ordinal, num_cores=engine.num_cores,
                              num_hosts=len(engine.hosts))
-    mode = batch_mode(engine.config_proto.mode, _static_mode(mode_override))
-    return engine._enqueue_core(core, datas, mode)
+    if tf.is_tensor(mode_override):
+        known = tf.get_static_value(mode_override)
+        if known is None:
+            return _enqueue_in_mode(engine, core, datas, mode_override)
+        mode_override = tf.compat.as_str(known.item())
+    return engine._enqueue_core(core, datas, batch_mode(engine.config_proto.mode, mode_override))
 
 
-def _static_mode(mode_override: Any) -> str | None:
-    if not tf.is_tensor(mode_override):
-        return mode_override
-    value = tf.get_static_value(mode_override)
-    checks.check(value is not None, "mode_override", "a string that is known when the op is built",
-                 mode_override, "Enqueue the batches of each mode with their own op.")
-    return tf.compat.as_str(value.item())
+def _enqueue_in_mode(engine: TPUEmbedding, core: int, datas: Mapping[str, AnyEnqueueData],
+                     mode_override: Tensor) -> tf.Operation:
+    """Enqueues the ids in a mode that is known when the op runs."""
+    modes = batch_modes(engine.config_proto.mode)
+    is_mode = tf.equal(mode_override, list(modes))
+    is_known = assert_that(tf.reduce_any(is_mode), "`mode_override` must be one of "
+                           f"{', '.join(map(repr, modes))}, got {VALUE}.", mode_override)
+    with tf.control_dependencies(is_known):
+        chosen = tf.argmax(tf.cast(is_mode, tf.int32), output_type=tf.int32)
+    branches = [lambda mode=mode: after(engine._enqueue_core(core, datas, mode))
+                for mode in modes.values()]
+    return tf.switch_case(chosen, branches).op
 
 
 def _features(engine: TPUEmbedding) -> list[str]:
