@@ -4,6 +4,7 @@
 import importlib.metadata
 import os
 import pathlib
+import shlex
 import shutil
 import sys
 import sysconfig
@@ -12,6 +13,7 @@ import zipfile
 
 import pytest
 
+from tests.kernel_choice import found_compiler
 from tests.packaging.conftest import NOT_SOURCE, ROOT, dry_run, run_pip
 from tests.subprocesses import start
 from tpu_estimator_embedding.compat import versions
@@ -136,7 +138,16 @@ def test_install_from_a_build_venv_sees_the_environment(source, make_environment
 
 
 @pytest.fixture(scope="module")
-def wheel(tmp_path_factory, package_index) -> pathlib.Path:
+def quick_compiler(tmp_path_factory) -> str:
+    """The compiler without optimization: what it compiles here is never run."""
+    script = tmp_path_factory.mktemp("compiler") / "c++"
+    script.write_text(f'#!/bin/sh\nexec {shlex.join(found_compiler())} "$@" -O0\n')
+    script.chmod(0o755)
+    return str(script)
+
+
+@pytest.fixture(scope="module")
+def wheel(tmp_path_factory, package_index, quick_compiler) -> pathlib.Path:
     """A wheel that is built where earlier builds left files behind."""
     directory = tmp_path_factory.mktemp("wheel")
     source = directory / "source"
@@ -148,8 +159,10 @@ def wheel(tmp_path_factory, package_index) -> pathlib.Path:
     for name in leftovers:
         (source / name).parent.mkdir(parents=True)
         (source / name).write_text("tpu_estimator_embedding/stale.py\n")
-    result = run_pip(pathlib.Path(sys.executable), "wheel", "--no-deps", "--wheel-dir",
-                     str(directory), str(source))
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setenv("CXX", quick_compiler)
+        result = run_pip(pathlib.Path(sys.executable), "wheel", "--no-deps", "--wheel-dir",
+                         str(directory), str(source))
     assert result.returncode == 0, result.stdout + result.stderr
     [wheel] = directory.glob("*.whl")
     return wheel
