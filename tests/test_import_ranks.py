@@ -16,7 +16,7 @@ ROOT = pathlib.Path(tpu_estimator_embedding.__file__).parent
 ORDER = (
     "",  # the package itself: the version, and public names that load when they are read
     "types", "checks", "figures", "json_text",
-    "other_api", "optimizers", "multipliers", "ops", "kernels", "plan", "engine",
+    "other_api", "optimizers", "multipliers", "ops", "kernels", "channels", "plan", "engine",
     "statistics", "checkpoint", "config", "feature_column", "mid_level", "low_level", "compat",
     "estimator", "io", "runtime", "tf_estimator", "tf_tpu", "trainer", "experiments", "cluster",
     "migration", "demo", "cli", "__main__")

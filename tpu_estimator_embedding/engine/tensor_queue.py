@@ -45,6 +45,10 @@ class TensorQueue:
             value.set_shape(component.shape)
         return with_tensors(self._structure, values)
 
+    def size(self) -> Tensor:
+        """Returns the number of elements, a scalar int32."""
+        return self.queue.size()
+
     def num_left(self, element: Any) -> Tensor:
         """Returns the number of elements left after `element` was removed, int32."""
         with tf.control_dependencies(tensors_of(element)):

@@ -47,6 +47,7 @@ class Kernels(NamedTuple):
         reason: why TensorFlow's own ops run although nobody chose them; else empty.
         rules: names of the update rules that are compiled.
         source: where the compiled ops are from; empty for TensorFlow's own.
+        functions: the C functions of the library, or None.
     """
 
     ops: Any
@@ -54,6 +55,7 @@ class Kernels(NamedTuple):
     reason: str = ""
     rules: frozenset[str] = frozenset()
     source: str = ""
+    functions: ctypes.CDLL | None = None
 
 
 def native_ops() -> Any:
@@ -171,7 +173,7 @@ def open_library(path: pathlib.Path) -> Kernels:
     records = _text(functions.tpu_embedding_rules).splitlines()
     return Kernels(ops, f"native ({level})",
                    rules=frozenset(record.partition("|")[0] for record in records),
-                   source=library.source(path))
+                   source=library.source(path), functions=functions)
 
 
 def _text(function: Any) -> str:

@@ -4,17 +4,20 @@
     enqueue ─▶ waiting ─ receive ─▶ due ─ take_due ─▶ gradients
     enqueue ───────────────▶ backward only ─ take_backward_only ─▶ gradients
 
-Batches are received in the order in which they were enqueued, also across sessions. Receiving
-blocks until there is a batch. Calls that would block forever on a TPU raise
+Batches are received in the order in which they were enqueued, also in another graph or session;
+without the native kernels, in the same graph and session only. Receiving blocks until there is a
+batch. Calls that would block forever on a TPU raise
 InvalidArgumentError: sending gradients of a batch for inference, and receiving a batch while
 gradients are due.
 """
 
 from collections.abc import Mapping, Sequence
-from typing import NamedTuple, cast
+from typing import Any, NamedTuple, cast
 
 import tensorflow as tf
 
+from tpu_estimator_embedding.channels import channel
+from tpu_estimator_embedding.channels.channel import Channel, NestChannel
 from tpu_estimator_embedding.engine.enqueue_data import EnqueueData, RaggedEnqueueData
 from tpu_estimator_embedding.engine.step import EnqueueDatas, StepIds
 from tpu_estimator_embedding.engine.step_ids import prepare_ids, prepare_replicas
@@ -37,12 +40,14 @@ class Share(NamedTuple):
         batch_size: samples of one core's share.
         num_cores: number of shares of a batch.
         training: whether the engine can be trained.
+        engine: name of the engine, in the names of its channels.
     """
 
     plan: EmbeddingPlan
     batch_size: int
     num_cores: int
     training: bool
+    engine: str
 
 
 class CoreIds(NamedTuple):
@@ -132,6 +137,13 @@ class Batch(NamedTuple):
     trains: Tensor
 
 
+def _queue_of(share: Share, name: str, element: Any) -> NestChannel | TensorQueue:
+    """Returns a queue of the process; without native kernels, of one graph and session."""
+    if channel.are_available():
+        return NestChannel(Channel(f"{share.engine} {name}", _BATCHES_WAITING), element)
+    return TensorQueue(element, capacity=_BATCHES_WAITING)
+
+
 class CoreQueue:
     """Keeps the batches of one core in order."""
 
@@ -140,16 +152,16 @@ class CoreQueue:
         self._core = core
         with tf.Graph().as_default():
             batch = Batch(example_ids(share), tf.compat.v1.placeholder(tf.bool, []))
-        self._waiting = TensorQueue(batch, capacity=_BATCHES_WAITING)
+        self._waiting = _queue_of(share, f"ids of core {core}", batch)
         self._due = TensorQueue(batch, capacity=1)
-        self._backward_only = TensorQueue(batch.ids, capacity=_BATCHES_WAITING)
+        self._backward_only = _queue_of(share, f"backward-pass-only ids of core {core}", batch.ids)
 
     def enqueue(self, ids: CoreIds, mode: BatchMode) -> tf.Operation:
         """Returns the op that enqueues a batch; it blocks while the queue is full."""
         if mode != BatchMode.BACKWARD_PASS_ONLY:
             return self._waiting.enqueue(Batch(ids, tf.constant(mode == BatchMode.TRAINING)))
         nothing_waits = assert_that(
-            tf.equal(self._waiting.queue.size(), 0),
+            tf.equal(self._waiting.size(), 0),
             "mode_override='backward_pass_only' must be enqueued after all earlier batches were "
             f"received, got batches of core {self._core} that were not received.")
         with tf.control_dependencies(nothing_waits):
@@ -158,7 +170,7 @@ class CoreQueue:
     def receive(self) -> Batch:
         """Dequeues the next batch; blocks until there is one."""
         with tf.control_dependencies([self._drop_inference_batch()]):
-            number_due = self._due.queue.size() + self._backward_only.queue.size()
+            number_due = self._due.size() + self._backward_only.size()
         nothing_due = assert_that(
             tf.equal(number_due, 0),
             f"Gradients of the previous batch must be sent before core {self._core} receives "
@@ -167,13 +179,20 @@ class CoreQueue:
         with tf.control_dependencies(nothing_due):
             return self._waiting.dequeue()
 
+    def receive_in_loop(self) -> Batch:
+        """Dequeues the next batch for a step whose graph sends its gradients too, if it trains."""
+        return self._waiting.dequeue()
+
     def set_due(self, batch: Batch) -> tf.Operation:
         """Returns the op that stores `batch` as the one whose gradients are due."""
         return self._due.enqueue(batch)
 
     def take_due(self) -> CoreIds:
         """Dequeues the ids of the received batch."""
-        batch = self._due.dequeue()
+        return self.trained_ids(self._due.dequeue())
+
+    def trained_ids(self, batch: Batch) -> CoreIds:
+        """Returns the ids of a batch; an error when they are evaluated if it is for inference."""
         is_expected = assert_that(
             batch.trains,
             f"Gradients must be sent for training batches only, got gradients of core "
@@ -194,4 +213,4 @@ class CoreQueue:
             return tf.cond(batch.trains, lambda: after(self._due.enqueue(batch)),
                            lambda: tf.constant(True))
 
-        return tf.cond(self._due.queue.size() > 0, drop_or_put_back, lambda: tf.constant(True))
+        return tf.cond(self._due.size() > 0, drop_or_put_back, lambda: tf.constant(True))

@@ -9,16 +9,19 @@ with mode_override="backward_pass_only".
 
 import itertools
 from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 import tensorflow as tf
 
+from tpu_estimator_embedding import checks
 from tpu_estimator_embedding.engine.partitioned_embedding import PartitionedEmbedding
 from tpu_estimator_embedding.engine.stacked_activations import split_activations, stack_gradients
 from tpu_estimator_embedding.low_level.core_queue import Batch, CoreQueue, Share
-from tpu_estimator_embedding.low_level.joint_update import JointUpdate
+from tpu_estimator_embedding.low_level.joint_update import JointUpdate, Sent
+from tpu_estimator_embedding.ops import replica_graphs
 from tpu_estimator_embedding.ops.gradient_tap import hide_from_searches, tap_graph_gradient
 from tpu_estimator_embedding.ops.graph_rewrites import late_tensor, set_late_tensor, wait_for
+from tpu_estimator_embedding.ops.replica_graphs import Replicas
 from tpu_estimator_embedding.plan.embedding_plan import TablePlan
 from tpu_estimator_embedding.types import Tensor
 
@@ -104,11 +107,17 @@ class GraphOps:
         self.captured = CapturedGradients(num_cores)
         self._receivers, self._senders = itertools.count(), itertools.count()
         self._receipts: list[list[Receipt]] = [[] for _ in range(num_cores)]
+        # Of computations for several replicas: batches without gradients yet, and the last update.
+        self._batches: dict[tf.Graph, list[dict[int, Batch]]] = {}
+        self._updates: dict[tf.Graph, list[tf.Operation]] = {}
         self._engine: PartitionedEmbedding | None = None
         self._builds: list[tuple[Build, list[Tensor]]] = []
 
     def receive(self) -> dict[str, Tensor]:
         """Returns feature name -> activations of the next core's next batch."""
+        replicas = replica_graphs.current()
+        if replicas is not None:
+            return self._receive_for_all(replicas)
         core = next(self._receivers) % len(self.queues)
         tables = self._plan.tables
         with tf.device(CPU), tf.name_scope(f"receive_activations_{core}"):
@@ -132,6 +141,9 @@ class GraphOps:
             gradients: feature name -> gradient, of the shape of the activation.
             step: scalar number, the global step.
         """
+        replicas = replica_graphs.current()
+        if replicas is not None:
+            return self._send_for_all(replicas, gradients, step)
         core = next(self._senders) % len(self.queues)
         receipts = self._own_receipts(core, gradients.values())
         _read_before(step, receipts)
@@ -143,6 +155,57 @@ class GraphOps:
             build = self.update.add(core, ids, stacked, step)
             return tf.group(*self._with_engine(lambda engine: [build(engine)],
                                                [tf.TensorSpec([], tf.bool)]))
+
+    def _receive_for_all(self, replicas: Replicas) -> dict[str, Tensor]:
+        """Receives a batch for each replica; returns the activations of the first one."""
+        self._check_has_a_core_for_each(replicas)
+        graph = tf.compat.v1.get_default_graph()
+        cores = replica_graphs.current_cores()
+        with tf.device(CPU), tf.name_scope("receive_activations"):
+            # After the update of a step that was built before in the same graph.
+            with tf.control_dependencies(self._updates.pop(graph, [])):
+                batches = [self.queues[core].receive_in_loop() for core in cores]
+            received = [self._looked_up(batch) for batch in batches]
+        self._batches.setdefault(graph, []).append(dict(zip(cores, batches, strict=True)))
+        replicas.add_inputs([list(activations.values()) for activations in received])
+        return received[0]
+
+    def _looked_up(self, batch: Batch) -> dict[str, Tensor]:
+        tables = self._plan.tables
+        values = self._with_engine(
+            lambda engine: _values(engine.lookup(batch.ids.own), tables),
+            [tf.TensorSpec([None, table.dimension]) for table in tables])
+        stacked = {table.name: value for table, value in zip(tables, values, strict=True)}
+        return {feature: tf.identity(activation) for feature, activation in split_activations(
+            self._plan, stacked, self._batch_size).items()}
+
+    def _send_for_all(self, replicas: Replicas, gradients: Mapping[str, Tensor],
+                      step: Tensor) -> tf.Operation:
+        """Returns the op that updates the tables once, with the gradients of all replicas."""
+        self._check_has_a_core_for_each(replicas)
+        graph = tf.compat.v1.get_default_graph()
+        copies = replicas.copies(list(gradients.values()))
+        received = self._batches.get(graph)
+        batches = received.pop(0) if received else None
+        with tf.device(CPU), tf.name_scope("send_gradients"):
+            sent = {core: Sent(
+                self.queues[core].take_backward_only() if batches is None
+                else self.queues[core].trained_ids(batches[core]),
+                stack_gradients(self._plan, [dict(zip(gradients, of_core, strict=True))]),
+                tf.cast(step, tf.float64))
+                for core, of_core in zip(replica_graphs.current_cores(), copies, strict=True)}
+            build = self.update.add_all([sent[core] for core in sorted(sent)], step.dtype)
+            updated = self._with_engine(lambda engine: [build(engine)],
+                                        [tf.TensorSpec([], tf.bool)])
+            self._updates[graph] = [replica_graphs.run_once(tf.group(*updated))]
+        return self._updates[graph][0]
+
+    def _check_has_a_core_for_each(self, replicas: Replicas) -> None:
+        checks.check(replicas.num_replicas == len(self.queues), "num_shards",
+                     f"the number of cores of the TPUEmbedding, {len(self.queues)}",
+                     replicas.num_replicas, "Run the program with --cores, or make the "
+                     "TPUEmbedding with device_config=DeviceConfig(num_hosts=1, num_cores="
+                     f"{replicas.num_replicas}, job_name='/job:localhost').")
 
     def set_engine(self, engine: PartitionedEmbedding) -> None:
         """Connects the tables to the ops that were built before the tables existed."""
@@ -202,10 +265,16 @@ def _values(by_table: Mapping[str, Tensor], tables: Sequence[TablePlan]) -> list
 
 def _read_before(step: Tensor, receipts: Iterable[Receipt]) -> None:
     """Reads the step before activations are received, so before the model increments it."""
-    starts = [receipt.start for receipt in receipts if receipt.start.graph is step.graph]
+    # A step from outside of a loop was read before; an edge into the loop would not be valid.
+    starts = [receipt.start for receipt in receipts if receipt.start.graph is step.graph
+              and _context(receipt.start) is _context(step.op)]
     if not needed_by([step.op], starts):
         for start in starts:
             wait_for(start, [step.op])
+
+
+def _context(op: tf.Operation) -> Any:
+    return op._get_control_flow_context()
 
 
 def needed_by(operations: Iterable[tf.Operation],

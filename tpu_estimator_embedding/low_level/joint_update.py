@@ -116,6 +116,20 @@ class JointUpdate:
                 self._functions[engine] = function.get_concrete_function()
         return self._functions[engine]
 
+    def add_all(self, sent: Sequence[Sent], step_dtype: tf.DType) -> Build:
+        """Returns the function that builds the update from the gradients of all cores at once."""
+        self._step_dtype = step_dtype
+        if self._delayed is None:
+            return lambda engine: self._update(engine, sent)
+
+        def build(engine: PartitionedEmbedding) -> Tensor:
+            # Locks after the lookups only, on which the gradients depend.
+            gradients = [value for core in sent for value in core.gradients.values()]
+            with tf.control_dependencies(gradients):
+                return self._lock.execute(lambda: self._update(engine, sent))
+
+        return build
+
     def _take_alone(self, engine: PartitionedEmbedding, sent: Sent) -> Tensor:
         if self._delayed is None:
             return self._update(engine, [sent])

@@ -32,6 +32,7 @@ array([0.279, 0.279], dtype=float32)
 """
 
 import collections
+import itertools
 import weakref
 from collections.abc import Mapping, Sequence
 from typing import Any
@@ -39,6 +40,7 @@ from typing import Any
 import tensorflow as tf
 
 from tpu_estimator_embedding import checks
+from tpu_estimator_embedding.channels import channel, waits
 from tpu_estimator_embedding.checkpoint.savers import teach_savers
 from tpu_estimator_embedding.config.to_plan import warn_of_profile_data
 from tpu_estimator_embedding.engine.partitioned_embedding import (
@@ -70,6 +72,7 @@ from tpu_estimator_embedding.types import Tensor
 # Global, because a TPU system has one configuration, and its ops name none.
 _made: "weakref.WeakSet[TPUEmbedding]" = weakref.WeakSet()
 _configured: list["TPUEmbedding"] = []
+_numbers = itertools.count(1)  # of the engines of this process, in the names of their channels
 
 
 class TPUEmbedding(EngineConfiguration):
@@ -120,8 +123,11 @@ class TPUEmbedding(EngineConfiguration):
             find_cores(master, cluster_def, device_config, master_job_name),
             pipelined=pipeline_execution_with_tensor_core, partition_strategy=partition_strategy)
         warn_of_profile_data(profile_data_directory)
+        name = f"TPUEmbedding {next(_numbers)}:"
         self._share = Share(self._plan, self._batch_size_per_core, self.num_cores,
-                            training=mode == TRAINING)
+                            training=mode == TRAINING, engine=name)
+        if channel.are_available():
+            weakref.finalize(self, waits.drop, name)
         self._graph_ops: dict[tf.Graph, GraphOps] = {}
         _made.add(self)
         _configured[:] = [self]

@@ -217,9 +217,10 @@ TPU_SYSTEM = (
       for module in ("tensorflow_estimator.python.estimator.tpu.tpu_estimator",
                      "tensorflow.python.tpu.tpu_estimator")),
     *(_stub("tensorflow.python.tpu.ops.tpu_ops", name, f"tpu_feeds:{name}",
-            "has no kernel without a TPU; raises an error that says so")
+            "has no kernel without a TPU; the feeds of this machine are channels")
       for name in ("infeed_dequeue", "infeed_dequeue_tuple", "infeed_enqueue",
-                   "infeed_enqueue_tuple", "outfeed_dequeue", "outfeed_dequeue_tuple",
+                   "infeed_enqueue_tuple", "infeed_enqueue_prelinearized_buffer", "prelinearize",
+                   "prelinearize_tuple", "outfeed_dequeue", "outfeed_dequeue_tuple",
                    "outfeed_enqueue", "outfeed_enqueue_tuple")),
     *(_stub("tensorflow.python.tpu.ops.tpu_ops", name, f"tpu_embedding_ops:{name}",
             "has no kernel without a TPU; uses this package's tables")
@@ -228,4 +229,6 @@ TPU_SYSTEM = (
                    "enqueue_tpu_embedding_ragged_tensor_batch",
                    "enqueue_tpu_embedding_sparse_batch",
                    "enqueue_tpu_embedding_sparse_tensor_batch",
-                   "recv_tpu_embedding_activations", "send_tpu_embedding_gradients")))
+                   "recv_tpu_embedding_activations", "send_tpu_embedding_gradients")),
+    _stub("tensorflow.python.client.session:BaseSession", "_do_run", "tpu_runs:do_run",
+          "a run that waits for another thread's would wait forever if that thread has failed"))

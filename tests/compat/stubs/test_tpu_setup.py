@@ -220,21 +220,6 @@ def test_scopes_and_outside_compilation_mean_what_they_say():
         assert session.run(doubled) == 6.0
 
 
-def test_feeds_of_a_tpu_are_refused_by_name():
-    from tensorflow.python.tpu import tpu_feed
-    with tf.Graph().as_default() as graph:
-        queue = tpu_feed.InfeedQueue(number_of_tuple_elements=1)
-        for call, name in (
-                (lambda: tpu_ops.infeed_enqueue(tf.constant(1.0)), "infeed_enqueue"),
-                (lambda: tpu_ops.outfeed_dequeue(tf.float32, []), "outfeed_dequeue"),
-                (lambda: queue.generate_enqueue_ops([[tf.constant(1.0)]]),
-                 "infeed_enqueue_tuple")):
-            with pytest.raises(NotImplementedError,
-                               match=rf"^`tpu_ops\.{name}` exchanges .* TPUEstimator feed its"):
-                call()
-        assert {op.type for op in graph.get_operations()} == {"Const"}
-
-
 # RunConfig.
 
 

@@ -7,7 +7,7 @@ import numpy as np
 import pytest
 import tensorflow as tf
 from tensorflow.core.protobuf.tpu import compilation_result_pb2
-from tensorflow.python.tpu import tpu
+from tensorflow.python.tpu import tpu, tpu_feed
 
 import tpu_estimator_embedding
 
@@ -224,8 +224,8 @@ def test_function_of_tensorflow_2():
      "^Length of input_shard_axes must be equal to the number of inputs"),
     (lambda: v1.tpu.shard(lambda x: x, [[1.0]], output_shard_axes=[0, 0]), ValueError,
      "^Length of output_shard_axes must be equal to the number of outputs"),
-    (lambda: v1.tpu.rewrite(lambda x: x, [1.0], infeed_queue=object()), NotImplementedError,
-     "^An `infeed_queue` needs a TPU, and there is none"),
+    (lambda: v1.tpu.rewrite(lambda x: x, [1.0], infeed_queue=tpu_feed.InfeedQueue(2)), TypeError,
+     "You specified 1 inputs and 2 additional inputs from infeed, but the computation needs"),
     (lambda: v1.tpu.replicate(
         lambda x: v1.tpu.replicate(lambda y: y, [[x], [x]]), [[1.0], [2.0]]), NotImplementedError,
      "^tpu_shard_context cannot be nested")])

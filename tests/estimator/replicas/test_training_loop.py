@@ -4,7 +4,7 @@
 import numpy as np
 import pytest
 import tensorflow as tf
-from tensorflow.python.tpu import training_loop
+from tensorflow.python.tpu import tpu_feed, training_loop
 
 import tpu_estimator_embedding
 from tests.estimator.replicas.test_tpu_computations import (
@@ -107,7 +107,7 @@ def test_errors_begin_as_tensorflows(num_shards, body, error, sentence):
         v1.tpu.shard(lambda: training_loop.repeat(2, body, [tf.constant(1)]), None, num_shards)
 
 
-def test_infeed_is_refused():
-    sentence = "An `infeed_queue` needs a TPU"
-    with tf.Graph().as_default(), pytest.raises(NotImplementedError, match=sentence):
-        training_loop.repeat(2, lambda x: x, [1], infeed_queue=object())
+def test_infeed_needs_replicas():
+    queue = tpu_feed.InfeedQueue(1)
+    with tf.Graph().as_default(), pytest.raises(ValueError, match="^Can't build training loop"):
+        training_loop.repeat(2, lambda x, fed: x, [1], infeed_queue=queue)

@@ -11,6 +11,7 @@ from tensorflow.python.eager import remote
 from tensorflow.python.tpu import tpu, tpu_name_util, tpu_strategy_util
 from tensorflow.python.tpu.ops import tpu_ops
 
+from tpu_estimator_embedding.channels import channel
 from tpu_estimator_embedding.compat.stubs import tpu_cores, tpu_system
 from tpu_estimator_embedding.low_level import tpu_embedding
 from tpu_estimator_embedding.types import Tensor
@@ -52,13 +53,14 @@ def shutdown_tpu_system_impl(cluster_resolver: Any = None, *arguments: Any) -> N
 
 @functools.wraps(_tensorflow_configure)
 def configure_distributed_tpu(*arguments: Any, **named: Any) -> Tensor:
-    """Returns the serialized topology of this machine, a string tensor."""
+    """Returns the serialized topology of this machine, a string tensor; empties all channels."""
     if tpu_system.is_present():
         return _tensorflow_configure(*arguments, **named)
     tpu_system.log_stub()
     tpu_embedding.configure(named.get("embedding_config") or b"")
     topology = tpu_cores.topology(tpu_cores.count(), tpu_cores.hosts())
-    return tf.constant(topology.serialized(), name=named.get("name"))
+    with tf.control_dependencies(_emptied_channels("initialized")):
+        return tf.constant(topology.serialized(), name=named.get("name"))
 
 
 @functools.wraps(_tensorflow_configure_embedding)
@@ -72,10 +74,14 @@ def configure_tpu_embedding(config: bytes, name: str | None = None) -> Any:
 
 @functools.wraps(_tensorflow_shutdown_op)
 def shutdown_distributed_tpu(*arguments: Any, **named: Any) -> Any:
-    """Does nothing, because there is no TPU system to shut down."""
+    """Empties all channels; there is no TPU system to shut down."""
     if tpu_system.is_present():
         return _tensorflow_shutdown_op(*arguments, **named)
-    return tf.no_op(name=named.get("name"))
+    return tf.group(*_emptied_channels("shut down"), name=named.get("name"))
+
+
+def _emptied_channels(event: str) -> list[tf.Operation]:
+    return [channel.reset(f"The TPU system was {event}.")] if channel.are_available() else []
 
 
 @functools.wraps(_tensorflow_system_device)

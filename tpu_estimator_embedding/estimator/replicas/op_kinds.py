@@ -9,7 +9,8 @@ from tensorflow.core.framework import attr_value_pb2, node_def_pb2
 _WRITES = re.compile(
     r"(Ref)?(Assign|Scatter(Add|Sub|Mul|Div|Min|Max|Update|Nd(Add|Sub|Update)$)|Apply|SparseApply|"
     r"Resource(Apply|SparseApply|Scatter|StridedSliceAssign|CountUpTo)|CountUpTo|Write\w*Summary|"
-    r"Queue\w*(Enqueue|Dequeue|Close)|LookupTable(Insert|Import|Remove)|\w*Initialize\w*Table)")
+    r"Queue\w*(Enqueue|Dequeue|Close)|LookupTable(Insert|Import|Remove)|\w*Initialize\w*Table|"
+    r"TpuEmbedding(Update|MeasuredUpdate|ResetChannels|Channel(Put|Take)))")
 # Ops of `tf.random.Generator`: every run advances the state of the generator.
 _GENERATOR = re.compile(r"Rng|Stateful(Uniform|StandardNormal|TruncatedNormal|Random)")
 _SEED_STEP = 1_000_003  # far from the small seeds that TF gives neighbouring ops

@@ -6,18 +6,16 @@ Estimator. A training loop runs all replicas in one loop, so it needs their copi
 inputs when it is built, and its body is such a graph again.
 """
 
-import contextlib
-from collections.abc import Iterator, Sequence
+from collections.abc import Sequence
+from typing import Any
 
 import tensorflow as tf
 from tensorflow.python.framework import func_graph
 
 from tpu_estimator_embedding.estimator.replicas import op_kinds, replicate_step
 from tpu_estimator_embedding.estimator.replicas.graph_copy import FunctionCopies
+from tpu_estimator_embedding.ops import replica_graphs
 from tpu_estimator_embedding.types import Tensor
-
-# The graphs under construction in this process, the innermost last, like TensorFlow's stack.
-_stack: list["ReplicatedGraph"] = []
 
 
 class ReplicatedGraph:
@@ -55,9 +53,13 @@ class ReplicatedGraph:
             self._add_captures()
             sums = replicate_step.cross_replica_sums(self._start)
             self.has_sums |= bool(sums)
+            made: list[dict[Any, Tensor]] = []
             outputs = [op.outputs[0] for op in sums]
-            replicas = replicate_step.replicate([*tensors, *outputs], self._inputs, sums)
-        self.add_known([of_replica[len(tensors):] for of_replica in replicas])
+            replicas = replicate_step.replicate([*tensors, *outputs], self._inputs, sums, made)
+        # Copied once: another copy might read a variable after it was written.
+        copied = list(made[0]) if made else []
+        self.add_known([[reference.deref() for reference in copied],
+                        *([of_replica[reference] for reference in copied] for of_replica in made)])
         return [of_replica[:len(tensors)] for of_replica in replicas]
 
     def add_known(self, replicas: Sequence[Sequence[Tensor]]) -> None:
@@ -65,6 +67,13 @@ class ReplicatedGraph:
         self._start = len(self._graph.get_operations())
         for inputs, of_replica in zip(self._inputs, replicas, strict=True):
             inputs.extend(of_replica)
+
+    def add_inputs(self, replicas: Sequence[Sequence[Tensor]]) -> None:
+        """Adds tensors that each replica receives; every one is the only output of its op."""
+        with self._graph.as_default():
+            if replicate_step.cross_replica_sums(self._start):
+                self.copies([])  # connects the sums so far
+            self.add_known(replicas)
 
     def writes(self) -> list[tf.Operation]:
         """Returns the ops built so far that write, except initializers of variables."""
@@ -78,10 +87,10 @@ class ReplicatedGraph:
         # A nested loop may capture a tensor of a graph further out.
         outside = [self._outer.seen(tensor) for tensor, _ in captures]
         replicas = self._outer.copies(outside)
-        for inputs, of_replica in zip(self._inputs, replicas, strict=True):
-            inputs.extend(
-                inside if own is first else self._graph.capture(own)
-                for (_, inside), first, own in zip(captures, outside, of_replica, strict=True))
+        for (_, inside), first, *others in zip(captures, *replicas, strict=True):
+            if any(own is not first for own in others):  # what all share is not copied
+                for inputs, own in zip(self._inputs, [first, *others], strict=True):
+                    inputs.append(inside if own is first else self._graph.capture(own))
         self._num_captured = len(self._graph.captures)
 
     def seen(self, tensor: Tensor) -> Tensor:
@@ -89,21 +98,6 @@ class ReplicatedGraph:
         if isinstance(self._graph, func_graph.FuncGraph):
             return self._graph.capture(tensor)
         return tensor
-
-
-def current() -> ReplicatedGraph | None:
-    """The innermost graph of several replicas that is being built."""
-    return _stack[-1] if _stack else None
-
-
-@contextlib.contextmanager
-def building(graph: ReplicatedGraph) -> Iterator[ReplicatedGraph]:
-    """Makes a graph the current one."""
-    _stack.append(graph)
-    try:
-        yield graph
-    finally:
-        _stack.pop()
 
 
 def writes_since(graph: tf.Graph, start: int) -> list[tf.Operation]:
@@ -117,7 +111,8 @@ def writes_since(graph: tf.Graph, start: int) -> list[tf.Operation]:
     initializers = _initializers(graph)
     return [op for op in graph.get_operations()[start:]
             if op not in initializers and op._get_control_flow_context() is context
-            and (op_kinds.writes(op.type) or functions.writes(op.node_def))]
+            and (op_kinds.writes(op.type) or replica_graphs.runs_once(op)
+                 or functions.writes(op.node_def))]
 
 
 def _initializers(graph: tf.Graph) -> set[tf.Operation]:

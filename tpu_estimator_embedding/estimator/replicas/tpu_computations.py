@@ -14,9 +14,10 @@ from tensorflow.python.compiler.xla import xla
 from tensorflow.python.distribute import tpu_util
 from tensorflow.python.tpu import tpu, tpu_function
 
-from tpu_estimator_embedding.compat.stubs import tpu_system
+from tpu_estimator_embedding.compat.stubs import tpu_cores, tpu_system
 from tpu_estimator_embedding.estimator.replicas import replicated_graph
 from tpu_estimator_embedding.estimator.replicas.replicated_graph import ReplicatedGraph
+from tpu_estimator_embedding.ops import replica_graphs
 from tpu_estimator_embedding.types import Tensor
 
 COMPILED = b""  # the serialized CompilationResultProto of a compilation without an error
@@ -59,9 +60,10 @@ def replicate(computation: Callable[..., Any], inputs: Any = None, infeed_queue:
     Args:
         computation: called once, with the inputs of the first replica.
         inputs: for each replica, the list of its inputs; None is one replica without any.
-        infeed_queue: must be None, because there is no infeed without a TPU.
-        device_assignment: is ignored, as are `name`, `padding_spec` and `xla_options`:
-            a replica has one device.
+        infeed_queue: an `InfeedQueue`, whose tensors the computation gets after its inputs.
+        device_assignment: says which core each replica is, whose infeed it receives; by default
+            replica r is core r.
+        name: is ignored, as are `padding_spec` and `xla_options`.
         maximum_shapes: is checked to have the structure of the inputs; nothing is padded.
 
     Returns:
@@ -90,7 +92,23 @@ def split_compile_and_replicate(
     _check_inputs(computation, inputs, infeed_queue, maximum_shapes)
     if not inputs:
         return [tf.constant(COMPILED), []]
-    return [tf.constant(COMPILED, name="compilation_status"), _build(computation, inputs)]
+    with replica_graphs.on_cores(_cores_of(device_assignment, len(inputs))):
+        outputs = _build(computation, inputs, infeed_queue)
+    return [tf.constant(COMPILED, name="compilation_status"), outputs]
+
+
+def _cores_of(device_assignment: Any, num_replicas: int) -> list[int]:
+    if device_assignment is None:
+        return list(range(num_replicas))
+    if device_assignment.num_replicas < num_replicas:
+        raise ValueError(
+            f"`device_assignment` must have the {num_replicas} replicas of the computation, got "
+            f"{device_assignment.num_replicas}. Build it with num_replicas={num_replicas}.")
+    topology = device_assignment.topology
+    return [tpu_cores.core_of(
+        device_assignment.host_device(replica), device_assignment.tpu_ordinal(replica),
+        num_cores=topology.num_tasks * topology.num_tpus_per_task, num_hosts=topology.num_tasks)
+        for replica in range(num_replicas)]
 
 
 def _check_graph() -> None:
@@ -99,17 +117,8 @@ def _check_graph() -> None:
                            "under tf.Graph().as_default() or in a tf.function.")
 
 
-def check_no_infeed(infeed_queue: Any) -> None:
-    """Raises NotImplementedError if a computation has an infeed queue."""
-    if infeed_queue is not None:
-        raise NotImplementedError(
-            "An `infeed_queue` needs a TPU, and there is none. Pass its tensors as `inputs`, or "
-            "let TPUEstimator feed its model_fn.")
-
-
 def _check_inputs(computation: Callable[..., Any], inputs: Any, infeed_queue: Any,
                   maximum_shapes: Any) -> None:
-    check_no_infeed(infeed_queue)
     if not isinstance(inputs, list) or not all(
             isinstance(of_replica, (list, tuple)) for of_replica in inputs):
         received = [type(of_replica) for of_replica in inputs] if isinstance(
@@ -124,13 +133,18 @@ def _check_inputs(computation: Callable[..., Any], inputs: Any, infeed_queue: An
         tf.nest.assert_same_structure(inputs[0], of_replica, expand_composites=True)
     if inputs and maximum_shapes:
         tf.nest.assert_same_structure(inputs[0], maximum_shapes, check_types=False)
-    needed = inputs and xla.check_function_argument_count(computation, len(inputs[0]), None)
+    needed = inputs and xla.check_function_argument_count(
+        computation, len(inputs[0]), infeed_queue)
     if needed:
+        fed = infeed_queue and (
+            f" and {infeed_queue.number_of_tuple_elements} additional inputs from infeed")
         raise TypeError("Supplied computation cannot be called with the specified inputs. You "
-                        f"specified {len(inputs[0])} inputs, but the computation needs {needed}.")
+                        f"specified {len(inputs[0])} inputs{fed or ''}, but the computation needs "
+                        f"{needed}.")
 
 
-def _build(computation: Callable[..., Any], inputs: Sequence[Any]) -> list[Any]:
+def _build(computation: Callable[..., Any], inputs: Sequence[Any],
+           infeed_queue: Any) -> list[Any]:
     """Builds the computation for the first replica, and copies it for the others."""
     flat = [[value if value is None else tf.convert_to_tensor(value) for value in
              tf.nest.flatten(of_replica, expand_composites=True)] for of_replica in inputs]
@@ -144,8 +158,8 @@ def _build(computation: Callable[..., Any], inputs: Sequence[Any]) -> list[Any]:
         [[value for value in of_replica if value is not None] for of_replica in (first, *flat[1:])])
     with _shards(len(flat)), _resource_variables(), contextlib.ExitStack() as stack:
         if replicas:
-            stack.enter_context(replicated_graph.building(replicas))
-        outputs = computation(*arguments)
+            stack.enter_context(replica_graphs.building(replicas))
+        outputs = computation(*arguments, *received(infeed_queue))
     structure, tensors, ops = _tensors_and_ops(outputs)
     wanted = [tensor for tensor in tensors if tensor is not None]
     copies = replicas.copies(wanted) if replicas else [wanted]
@@ -156,6 +170,23 @@ def _build(computation: Callable[..., Any], inputs: Sequence[Any]) -> list[Any]:
         return [tf.nest.pack_sequence_as(structure, _in_places(tensors, of_replica, replica),
                                          expand_composites=True)
                 for replica, of_replica in enumerate(copies)]
+
+
+def received(infeed_queue: Any) -> list[Tensor]:
+    """Returns the tensors that a replica receives in each run, none without an infeed queue.
+
+    Raises:
+        ValueError: there are no replicas to feed.
+    """
+    if infeed_queue is None:
+        return []
+    count = tpu_function.get_tpu_context().number_of_shards
+    if count is None:
+        raise ValueError("Can't build training loop with infeed when there is no "
+                         "tpu_shard_context. Build it in a computation of tpu.shard, "
+                         "tpu.replicate or tpu.rewrite.")
+    infeed_queue.set_number_of_shards(count)
+    return list(infeed_queue.generate_dequeue_op())
 
 
 def _check_dtypes(flat: Sequence[Sequence[Tensor | None]]) -> None:
@@ -266,8 +297,8 @@ def shard(computation: Callable[..., Any], inputs: Any = None, num_shards: int =
         outputs_from_all_shards: for each output, or for all, whether the outputs of all
             replicas are concatenated; otherwise the first one's is returned.
         output_shard_axes: for each output, the axis to concatenate along; by default 0.
-        infeed_queue: must be None, because there is no infeed without a TPU.
-        device_assignment: is ignored, as are `name` and `xla_options`.
+        infeed_queue, device_assignment: as in `replicate`.
+        name: is ignored, as is `xla_options`.
 
     Returns:
         The outputs; scalars are stacked. One op if there are none.

@@ -14,9 +14,10 @@ from tensorflow.python.tpu import training_loop
 from tpu_estimator_embedding.estimator.replicas import replicated_graph
 from tpu_estimator_embedding.estimator.replicas.replicated_graph import ReplicatedGraph
 from tpu_estimator_embedding.estimator.replicas.tpu_computations import (
-    check_no_infeed,
     is_for_a_tpu,
+    received,
 )
+from tpu_estimator_embedding.ops import replica_graphs
 from tpu_estimator_embedding.types import Tensor
 
 _tensorflow_while_loop = training_loop.while_loop
@@ -34,7 +35,7 @@ def while_loop(condition: Callable[..., Any], body: Callable[..., Any], inputs: 
         condition: maps the loop's tensors to whether to continue.
         body: maps the loop's tensors to their next values, optionally followed by ops.
         inputs: the first values.
-        infeed_queue: must be None, because there is no infeed without a TPU.
+        infeed_queue: an `InfeedQueue`, whose tensors `body` gets after the loop's.
         name: is ignored.
 
     Returns:
@@ -42,12 +43,12 @@ def while_loop(condition: Callable[..., Any], body: Callable[..., Any], inputs: 
 
     Raises:
         TypeError: `condition` or `body` does not take the inputs, or returns other types.
-        NotImplementedError: an infeed queue is given.
+        ValueError: there is an infeed queue, and no computation of replicas to feed.
     """
     if is_for_a_tpu():
         return _tensorflow_while_loop(condition, body, inputs, infeed_queue, name)
-    check_no_infeed(infeed_queue)
-    replicas = replicated_graph.current()
+    body = _receiving(body, infeed_queue)
+    replicas = replica_graphs.current()
     if replicas is None:
         return _tensorflow_while_loop(condition, _running_all(body), inputs)
     return _in_step(replicas, condition, body, [] if inputs is None else inputs)
@@ -67,6 +68,10 @@ def repeat(n: Any, body: Callable[..., Any], inputs: Any = None, infeed_queue: A
         lambda iteration, *values: [iteration + 1, *_as_list(body(*values))],
         [0, *([] if inputs is None else _as_list(inputs))], infeed_queue))
     return outputs[1:] or outputs[0].op
+
+
+def _receiving(body: Callable[..., Any], infeed_queue: Any) -> Callable[..., Any]:
+    return body if infeed_queue is None else lambda *values: body(*values, *received(infeed_queue))
 
 
 def _running_all(body: Callable[..., Any]) -> Callable[..., Any]:
@@ -108,7 +113,7 @@ def _conditions(outer: ReplicatedGraph, condition: Callable[..., Any],
                 before: Sequence[Sequence[Tensor]], arity: int) -> Tensor:
     """Returns whether each replica continues, `[replicas]` bools."""
     replicas = ReplicatedGraph(before, outer)
-    with replicated_graph.building(replicas):
+    with replica_graphs.building(replicas):
         going = tf.reshape(tf.convert_to_tensor(condition(*before[0][:arity])), [])
         return tf.stack([copy for (copy,) in replicas.copies([going])])
 
@@ -117,7 +122,7 @@ def _iteration(outer: ReplicatedGraph, body: Callable[..., Any], before: Sequenc
                going: Tensor, arity: int) -> list[Tensor]:
     """Returns the next tensors of all replicas; those of a finished replica do not change."""
     replicas = ReplicatedGraph(before, outer)
-    with replicated_graph.building(replicas):
+    with replica_graphs.building(replicas):
         outputs = _as_list(body(*before[0][:arity]))
         is_op = [isinstance(output, tf.Operation) for output in outputs]
         if is_op != sorted(is_op):

@@ -1,0 +1,118 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Programs that drive the TPU by hand, beside NumPy: infeed, loop, tables, outfeed."""
+
+import numpy as np
+import pytest
+
+import tpu_estimator_embedding
+from tests import oracle
+from tests.low_level.hand_driven_program import DENSE, FEATURES, RATE, HandDriven
+from tpu_estimator_embedding.channels import channel
+from tpu_estimator_embedding.compat.modules import tpu_embedding
+
+tpu_estimator_embedding.install()
+
+pytestmark = pytest.mark.skipif(not channel.are_available(), reason="channels need native kernels")
+
+BATCH, STEPS = 8, 4
+RULES = {
+    "SGD": (tpu_embedding.StochasticGradientDescentParameters(0.1),
+            oracle.Optimizer("SGD", 0.1)),
+    "Adagrad": (tpu_embedding.AdagradParameters(0.1), oracle.Optimizer("Adagrad", 0.1)),
+    "Adam": (tpu_embedding.AdamParameters(0.1, sum_inside_sqrt=True),
+             oracle.Optimizer("Adam", 0.1))}
+
+
+def new_tables():
+    rng = np.random.default_rng(1)
+    return {"words": rng.normal(size=[13, 3]).astype(np.float32),
+            "shops": rng.normal(size=[7, 2]).astype(np.float32)}
+
+
+def new_batches(steps=STEPS, seed=2):
+    rng = np.random.default_rng(seed)
+    rows = {"words": 13, "shops": 7}
+    return [{"ids": {name: rng.integers(0, rows[table], BATCH)
+                     for name, table in FEATURES.items()},
+             "x": rng.normal(size=[BATCH, 2]).astype(np.float32),
+             "y": rng.normal(size=BATCH).astype(np.float32)} for _ in range(steps)]
+
+
+class Reference:
+    """The same model in NumPy."""
+
+    def __init__(self, rule, cores, pipelined=False):
+        self.tables = oracle.Oracle(
+            [oracle.Table(name, values, "sum", RULES[rule][1])
+             for name, values in new_tables().items()],
+            [oracle.Feature(name, table) for name, table in FEATURES.items()], num_cores=cores)
+        self.dense, self.cores, self.pipelined = DENSE.astype(np.float64), cores, pipelined
+        self.step, self.pending = 0, None
+
+    def predict(self, batch):
+        activations = self.tables.activations(entries(batch))
+        prediction = batch["x"] @ self.dense + sum(
+            value.sum(1) for value in activations.values())
+        return prediction, np.mean(np.square(prediction - batch["y"]).reshape(self.cores, -1), 1)
+
+    def train(self, batch):
+        prediction, losses = self.predict(batch)
+        error = 2 * (prediction - batch["y"]) / BATCH  # of the mean over all cores
+        self.dense = self.dense - RATE * error @ batch["x"]
+        widths = {"words": 3, "shops": 2}
+        gradients = {name: np.repeat(error[:, np.newaxis], widths[table], 1)
+                     for name, table in FEATURES.items()}
+        update = entries(batch), gradients, self.step
+        self.step += 1
+        if self.pipelined:
+            update, self.pending = self.pending, update
+        if update:
+            self.tables.apply(*update)
+        return prediction, losses
+
+    def retrieve(self):
+        if self.pending:
+            self.tables.apply(*self.pending)
+            self.pending = None
+        return {name: table.values for name, table in self.tables.tables.items()}
+
+
+def entries(batch):
+    return {name: [[oracle.Entry(int(id))] for id in ids] for name, ids in batch["ids"].items()}
+
+
+def check(rule, cores, *, pipelined=False, **options):
+    program = HandDriven(new_tables(), RULES[rule][0], cores, BATCH,
+                         pipeline_execution_with_tensor_core=pipelined, **options)
+    reference = Reference(rule, cores, pipelined)
+    for seed in (2, 3):
+        losses, predictions = program.train(new_batches(seed=seed))
+        for step, batch in enumerate(new_batches(seed=seed)):
+            prediction, expected = reference.train(batch)
+            np.testing.assert_allclose(predictions[step], prediction, atol=2e-6, rtol=2e-6)
+        np.testing.assert_allclose(losses, expected, atol=2e-6, rtol=2e-6)
+        # Evaluation in a loop sees the updates that are not delayed.
+        losses, predictions = program.evaluate(new_batches(2, seed=9))
+        for step, batch in enumerate(new_batches(2, seed=9)):
+            prediction, expected = reference.predict(batch)
+            np.testing.assert_allclose(predictions[step], prediction, atol=2e-6, rtol=2e-6)
+        np.testing.assert_allclose(losses, expected, atol=2e-6, rtol=2e-6)
+    tables = program.tables()
+    for name, values in reference.retrieve().items():
+        np.testing.assert_allclose(tables[name][0], values, atol=2e-6, rtol=2e-6)
+    np.testing.assert_allclose(program.session.run(program.weights), reference.dense, atol=2e-6)
+    assert program.session.run(program.global_step) == 2 * STEPS
+
+
+@pytest.mark.parametrize("pipelined", [False, True])
+@pytest.mark.parametrize("cores", [1, 2, 4, 8])
+@pytest.mark.parametrize("rule", RULES)
+def test_trains_and_evaluates_as_numpy(rule, cores, pipelined):
+    check(rule, cores, pipelined=pipelined)
+
+
+@pytest.mark.parametrize("cores", [1, 2])
+@pytest.mark.parametrize("options", [
+    {"infeed_queue": "loop"}, {"dummies": True}, {"dummies": True, "pipelined": True}], ids=str)
+def test_other_ways_to_feed_and_to_differentiate(cores, options):
+    check("Adagrad", cores, **options)

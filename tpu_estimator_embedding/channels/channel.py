@@ -1,0 +1,122 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Ops that put tensors into a channel and take them out, in any graph or session of the process.
+
+A queue of TensorFlow belongs to one session. Programs that drive a TPU by hand enqueue batches,
+train and collect results in different graphs, sessions and threads. A channel keeps the order, hands
+out every element once, and waits without holding a thread; it needs the native kernels.
+
+>>> with tf.Graph().as_default(), tf.compat.v1.Session() as session:
+...     session.run(Channel("doctest", capacity=2).put([tf.constant([1, 2])]))
+>>> with tf.Graph().as_default(), tf.compat.v1.Session() as session:
+...     [values] = Channel("doctest", capacity=2).take([tf.TensorSpec([None], tf.int32)])
+...     session.run(values).tolist()
+[1, 2]
+"""
+
+from collections.abc import Sequence
+from typing import Any, NamedTuple
+
+import tensorflow as tf
+
+from tpu_estimator_embedding.kernels import load
+from tpu_estimator_embedding.ops.nests import tensors_of, with_tensors
+from tpu_estimator_embedding.types import Tensor
+
+PUT, TAKE = "TpuEmbeddingChannelPut", "TpuEmbeddingChannelTake"
+_CPU = "/device:CPU:0"
+_MARK = "_tpu_embedding_has_channels"
+
+
+class Channel(NamedTuple):
+    """A channel of the process.
+
+    Attributes:
+        name: says what it carries, in errors and logs too, such as "infeed of core 0".
+        capacity: elements that it holds; putting another one waits.
+    """
+
+    name: str
+    capacity: int
+
+    def put(self, values: Sequence[Tensor], name: str | None = None) -> tf.Operation:
+        """Returns the op that adds one element, a list of tensors; it waits for room."""
+        with _native_ops() as ops:
+            return ops.tpu_embedding_channel_put(values, self.name, self.capacity, name=name)
+
+    def take(self, specs: Sequence[tf.TensorSpec], name: str | None = None) -> list[Tensor]:
+        """Removes the first element; waits until there is one.
+
+        Args:
+            specs: dtypes and shapes of its tensors.
+            name: of the op.
+
+        Raises:
+            tf.errors.InvalidArgumentError: when the op runs, if the element has others.
+        """
+        with _native_ops() as ops:
+            return list(ops.tpu_embedding_channel_take(
+                [spec.dtype for spec in specs], [spec.shape for spec in specs], self.name,
+                name=name))
+
+    def size(self) -> Tensor:
+        """Returns the number of elements, a scalar int32."""
+        with _native_ops() as ops:
+            return ops.tpu_embedding_channel_size(self.name)
+
+
+class NestChannel:
+    """A channel for nests of one structure; leaves that are not tensors are constant."""
+
+    def __init__(self, channel: Channel, structure: Any):
+        """Takes the channel, and a nest with the structure and static shapes of all elements."""
+        self._channel, self._structure = channel, structure
+        self._specs = [tf.TensorSpec(component.shape, component.dtype)
+                       for component in tensors_of(structure)]
+
+    def enqueue(self, element: Any) -> tf.Operation:
+        """Returns the op that adds an element; it waits while the channel is full."""
+        return self._channel.put(tensors_of(element))
+
+    def dequeue(self) -> Any:
+        """Removes and returns the first element; waits while the channel is empty."""
+        return with_tensors(self._structure, self._channel.take(self._specs))
+
+    def size(self) -> Tensor:
+        """Returns the number of elements, a scalar int32."""
+        return self._channel.size()
+
+
+def are_available() -> bool:
+    """Whether the native kernels are loaded, or can be."""
+    return load.native_ops() is not None
+
+
+def reset(reason: str) -> tf.Operation:
+    """Returns the op that empties all channels; ops that wait at one fail with the reason."""
+    with _native_ops() as ops:
+        return ops.tpu_embedding_reset_channels(reason)
+
+
+def is_in(graph: tf.Graph) -> bool:
+    """Whether a graph, or a function that was built within it, has ops of channels."""
+    return getattr(graph, _MARK, False)
+
+
+class _native_ops:
+    """The context in which ops of channels are made."""
+
+    def __enter__(self) -> Any:
+        ops = load.native_ops()
+        if ops is None:
+            raise NotImplementedError(
+                "Tensors pass between graphs and sessions through the native kernels, and "
+                f"TensorFlow's own ops run here. Compile the kernels: `{load.COMMAND}`.")
+        with tf.init_scope():
+            if not tf.executing_eagerly():
+                setattr(tf.compat.v1.get_default_graph(), _MARK, True)
+        self._device = tf.device(_CPU)
+        self._device.__enter__()
+        return ops
+
+    def __exit__(self, *error: Any) -> None:
+        self._device.__exit__(*error)

@@ -1,0 +1,78 @@
+# SPDX-License-Identifier: Apache-2.0
+"""The graph of several replicas that is being built, if there is one.
+
+A computation for several replicas is built for the first one and copied for the others. An op
+that must exist once for each replica, such as one that receives that replica's input, finds the
+replicas here.
+"""
+
+import contextlib
+from collections.abc import Iterator, Sequence
+from typing import Protocol
+
+import tensorflow as tf
+from tensorflow.core.framework import attr_value_pb2
+
+from tpu_estimator_embedding.types import Tensor
+
+
+class Replicas(Protocol):
+    """A graph that several replicas share, built for the first of them."""
+
+    @property
+    def num_replicas(self) -> int:
+        """The number of replicas."""
+
+    def copies(self, tensors: Sequence[Tensor]) -> list[list[Tensor]]:
+        """Returns every replica's copies of tensors; the first replica has the tensors themselves."""
+
+    def add_inputs(self, replicas: Sequence[Sequence[Tensor]]) -> None:
+        """Adds tensors that each replica receives; every one is the only output of its op."""
+
+
+_RUNS_ONCE = "_runs_once_for_all_replicas"
+
+# Under construction in this process, the innermost last, like TensorFlow's stack of graphs.
+_graphs: list[Replicas] = []
+_cores: list[list[int]] = []
+
+
+def current() -> Replicas | None:
+    """Returns the innermost graph of several replicas that is being built."""
+    return _graphs[-1] if _graphs else None
+
+
+def current_cores() -> list[int]:
+    """Returns the core of each replica of the computation that is being built; `[0]` outside."""
+    return _cores[-1] if _cores else [0]
+
+
+@contextlib.contextmanager
+def building(graph: Replicas) -> Iterator[Replicas]:
+    """Makes a graph the current one."""
+    _graphs.append(graph)
+    try:
+        yield graph
+    finally:
+        _graphs.pop()
+
+
+@contextlib.contextmanager
+def on_cores(cores: list[int]) -> Iterator[None]:
+    """Makes these the cores of the replicas."""
+    _cores.append(cores)
+    try:
+        yield
+    finally:
+        _cores.pop()
+
+
+def run_once(op: tf.Operation) -> tf.Operation:
+    """Marks an op that does something for all replicas; neither it nor its inputs are copied."""
+    op._set_attr(_RUNS_ONCE, attr_value_pb2.AttrValue(b=True))
+    return op
+
+
+def runs_once(op: tf.Operation) -> bool:
+    """Whether `run_once` has marked the op."""
+    return op.node_def.attr[_RUNS_ONCE].b if op.type == "NoOp" else False
