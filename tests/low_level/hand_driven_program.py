@@ -53,7 +53,6 @@ class HandDriven:
     Args:
         tables: table name -> `[rows, dim]` initial values.
         parameters: `*Parameters` of the tables.
-        loops: whether steps are in a training loop, of the length of what is trained.
         infeed_queue: "loop" to pass the queue to the loop, "step" to dequeue in its body.
         dummies: whether gradients are those of dummy variables.
     """
@@ -187,7 +186,6 @@ class HandDriven:
                 yield np.concatenate([values for (values,) in session.run(outputs)])
 
     def tables(self):
-        """Retrieves the tables; returns table name -> rows."""
+        """Retrieves the tables; returns table name -> its parts."""
         self.session.run(self.retrieve)
-        parts = self.session.run(self.variables.embedding_variables_by_table)
-        return {name: values for name, values in parts.items()}
+        return self.session.run(self.variables.embedding_variables_by_table)

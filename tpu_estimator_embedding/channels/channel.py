@@ -2,8 +2,8 @@
 """Ops that put tensors into a channel and take them out, in any graph or session of the process.
 
 A queue of TensorFlow belongs to one session. Programs that drive a TPU by hand enqueue batches,
-train and collect results in different graphs, sessions and threads. A channel keeps the order, hands
-out every element once, and waits without holding a thread; it needs the native kernels.
+train and collect results in different graphs, sessions and threads. A channel keeps the order,
+hands out every element once, and waits without holding a thread; it needs the native kernels.
 
 >>> with tf.Graph().as_default(), tf.compat.v1.Session() as session:
 ...     session.run(Channel("doctest", capacity=2).put([tf.constant([1, 2])]))

@@ -24,7 +24,7 @@ class Replicas(Protocol):
         """The number of replicas."""
 
     def copies(self, tensors: Sequence[Tensor]) -> list[list[Tensor]]:
-        """Returns every replica's copies of tensors; the first replica has the tensors themselves."""
+        """Returns each replica's copies of tensors; those of the first are the tensors."""
 
     def add_inputs(self, replicas: Sequence[Sequence[Tensor]]) -> None:
         """Adds tensors that each replica receives; every one is the only output of its op."""

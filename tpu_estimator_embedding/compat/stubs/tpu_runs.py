@@ -100,8 +100,7 @@ def _needed(ops: Iterable[tf.Operation]) -> set[tf.Operation]:
 
 
 def _ends_of_nodes(graph: tf.Graph, ops: Iterable[tf.Operation]) -> Iterator[End]:
-    nodes = [op.node_def for op in ops if op.type in waits.OPS or any(
-        attribute.HasField("func") or attribute.list.func for attribute in op.node_def.attr.values())]
+    nodes = [op.node_def for op in ops]
     functions = {function.signature.name: function
                  for function in graph.as_graph_def().library.function}
     seen: set[str] = set()
@@ -195,8 +194,9 @@ class _Watch:
                     self._log(wait)
 
     def _pass_interrupt_on(self) -> None:
-        with contextlib.suppress(OSError, AttributeError):  # no byte yet, or the run has ended
-            if signal.SIGINT in self._interrupts.recv(100):
+        interrupts = self._interrupts
+        with contextlib.suppress(OSError):  # no byte yet, or the run has ended
+            if interrupts and signal.SIGINT in interrupts.recv(100):
                 waits.interrupt(True)
 
     def _verdict(self, wait: waits.Wait, found: Sequence[waits.Wait]) -> str | None:

@@ -5,7 +5,7 @@ Cross-replica sums in the body therefore sum over the same iteration of all repl
 """
 
 from collections.abc import Callable, Sequence
-from typing import Any
+from typing import Any, cast
 
 import tensorflow as tf
 from tensorflow.python.ops import while_v2
@@ -48,7 +48,7 @@ def while_loop(condition: Callable[..., Any], body: Callable[..., Any], inputs: 
     if is_for_a_tpu():
         return _tensorflow_while_loop(condition, body, inputs, infeed_queue, name)
     body = _receiving(body, infeed_queue)
-    replicas = replica_graphs.current()
+    replicas = cast(ReplicatedGraph | None, replica_graphs.current())
     if replicas is None:
         return _tensorflow_while_loop(condition, _running_all(body), inputs)
     return _in_step(replicas, condition, body, [] if inputs is None else inputs)

@@ -1,0 +1,264 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Infeeds and outfeeds of this machine, between graphs, sessions and threads."""
+
+import collections
+import os
+import signal
+import subprocess
+import sys
+import textwrap
+import threading
+
+import numpy as np
+import pytest
+import tensorflow as tf
+from tensorflow.python.tpu import device_assignment, tpu_feed, training_loop
+from tensorflow.python.tpu.ops import tpu_ops
+
+import tpu_estimator_embedding
+from tpu_estimator_embedding.channels import channel
+from tpu_estimator_embedding.compat.stubs import tpu_cores, tpu_feeds, tpu_runs
+
+tpu_estimator_embedding.install()
+
+pytestmark = pytest.mark.skipif(not channel.are_available(), reason="channels need native kernels")
+v1 = tf.compat.v1
+
+
+@pytest.fixture(autouse=True)
+def empty_channels():
+    run(v1.tpu.initialize_system)
+    yield
+    run(v1.tpu.shutdown_system)
+
+
+def run(build, seconds=20, **feeds):
+    """Runs what `build` returns in a graph and a session of its own."""
+    with tf.Graph().as_default(), v1.Session() as session:
+        return session.run(build(), options=v1.RunOptions(timeout_in_ms=int(1000 * seconds)))
+
+
+def feed(*values, core=0):
+    run(lambda: [tpu_ops.infeed_enqueue_tuple(
+        [tf.constant(value) for value in values], [np.shape(value) for value in values],
+        device_ordinal=core)])
+
+
+def take(*specs):
+    return run(lambda: tpu_ops.infeed_dequeue_tuple(
+        [dtype for dtype, _ in specs], [shape for _, shape in specs]))
+
+
+def test_elements_arrive_once_and_in_order():
+    for number in range(5):
+        feed(number, [0.5, number])
+    assert [take((tf.int32, []), (tf.float32, [2]))[0] for _ in range(5)] == list(range(5))
+    with pytest.raises(tf.errors.DeadlineExceededError):
+        run(lambda: tpu_ops.infeed_dequeue(tf.int32, []), seconds=0.3)
+
+
+@pytest.mark.parametrize("threads", [1, 4])
+def test_many_threads_neither_lose_nor_double_an_element(threads):
+    each = 40
+    found = collections.Counter()
+
+    def put(first):
+        with tf.Graph().as_default(), v1.Session() as session:
+            value = v1.placeholder(tf.int32, [])
+            enqueue = tpu_ops.infeed_enqueue(value)
+            for number in range(first, first + each):
+                session.run(enqueue, {value: number})
+
+    def get():
+        with tf.Graph().as_default(), v1.Session() as session:
+            dequeue = tpu_ops.infeed_dequeue(tf.int32, [])
+            found.update(session.run(dequeue).item() for _ in range(each))
+
+    workers = [threading.Thread(target=put, args=[each * index]) for index in range(threads)]
+    workers += [threading.Thread(target=get) for _ in range(threads)]
+    for worker in workers:
+        worker.start()
+    for worker in workers:
+        worker.join(60)
+    assert found == collections.Counter(range(each * threads))
+
+
+def test_infeed_holds_a_few_elements():
+    for number in range(tpu_feeds.DEPTH):
+        feed(number)
+    with pytest.raises(tf.errors.DeadlineExceededError):
+        run(lambda: [tpu_ops.infeed_enqueue(tf.constant(1))], seconds=0.3)
+    assert [take((tf.int32, []))[0] for _ in range(tpu_feeds.DEPTH)] == list(
+        range(tpu_feeds.DEPTH))  # the one that was cancelled is not among them
+
+
+def test_single_tensors_prelinearized_ones_and_the_outfeed():
+    run(lambda: [tpu_ops.infeed_enqueue(tf.constant([1.0, 2.0]), [2])])
+    run(lambda: [tpu_ops.infeed_enqueue_prelinearized_buffer(
+        tpu_ops.prelinearize(tf.constant([3.0, 4.0]), [2]))])
+    run(lambda: [tpu_ops.infeed_enqueue_prelinearized_buffer(
+        tpu_ops.prelinearize_tuple([tf.constant([5.0, 6.0])], [[2]]))])
+    assert [run(lambda: tpu_ops.infeed_dequeue(tf.float32, [2])).tolist()
+            for _ in range(3)] == [[1.0, 2.0], [3.0, 4.0], [5.0, 6.0]]
+    run(lambda: [tpu_ops.outfeed_enqueue(tf.constant(7.0))])
+    assert run(lambda: tpu_ops.outfeed_dequeue(tf.float32, [])) == 7.0
+
+
+@pytest.mark.parametrize("order", ["AUTO", "MESH"])
+def test_replicas_receive_by_their_device_assignment(order):
+    """Replica r receives what is enqueued for its ordinal and returns it on its outfeed."""
+    topology = tpu_cores.topology(8)
+    assignment = device_assignment.device_assignment(
+        topology, num_replicas=8, device_order_mode=getattr(
+            device_assignment.DeviceOrderMode, order))
+
+    def program():
+        queue = tpu_feed.InfeedQueue(tuple_types=[tf.int32], tuple_shapes=[[8]])
+        enqueue = queue.generate_enqueue_ops(
+            [[tf.constant([replica])] for replica in range(8)],
+            tpu_ordinal_function=lambda replica: assignment.tpu_ordinal(replica=replica),
+            placement_function=lambda replica: assignment.host_device(replica=replica))
+        with tf.control_dependencies(enqueue):
+            start = tf.constant([[10 * replica] for replica in range(8)])
+        return v1.tpu.shard(lambda start, fed: start + fed, [start], num_shards=8,
+                            infeed_queue=queue, device_assignment=assignment)
+
+    [values] = run(program)
+    assert values.ravel().tolist() == [11 * replica for replica in range(8)]
+
+
+@pytest.mark.parametrize("cores", [1, 2, 4])
+def test_loops_receive_a_batch_in_each_iteration(cores):
+    queue = tpu_feed.InfeedQueue(tuple_types=[tf.int32], tuple_shapes=[[cores]])
+    for number in range(3):
+        for core in range(cores):
+            feed([10 * number + core], core=core)
+
+    def loop():
+        def body(total, fed):
+            return total + fed, tpu_ops.outfeed_enqueue_tuple([fed])
+        return training_loop.repeat(3, body, [tf.zeros([1], tf.int32)], queue)
+
+    [totals] = run(lambda: v1.tpu.shard(loop, num_shards=cores))
+    assert totals.tolist() == [30 + 3 * core for core in range(cores)]
+    for number in range(3):
+        assert run(lambda: [tpu_ops.outfeed_dequeue(tf.int32, [1], core) for core in
+                            range(cores)]) == [[10 * number + core] for core in range(cores)]
+
+
+def test_element_of_other_tensors_is_refused():
+    feed([1.0, 2.0])
+    with pytest.raises(tf.errors.InvalidArgumentError,
+                       match=r"'?infeed of core 0'? got \(float \[2\]\), and .* dequeues "
+                       r"\(int32 \[3\], float \[\]\)"):
+        take((tf.int32, [3]), (tf.float32, []))
+
+
+def test_dtypes_ordinals_and_shapes_are_checked_when_the_graph_is_built(monkeypatch):
+    monkeypatch.setenv(tpu_cores.VARIABLE, "2")
+    with tf.Graph().as_default():
+        with pytest.raises(TypeError, match="is not a supported TPU infeed type"):
+            tpu_ops.infeed_dequeue(tf.string, [])
+        with pytest.raises(ValueError, match=r"device_ordinal.* must be in \[0, 2\)"):
+            tpu_ops.infeed_enqueue(tf.constant(1), device_ordinal=2)
+        with pytest.raises(ValueError, match="[Ss]hape"):
+            tpu_ops.infeed_enqueue(tf.constant([1, 2]), [3], device_ordinal=0)
+
+
+@pytest.mark.parametrize("event", ["initialize", "shutdown"])
+def test_new_start_of_the_system_empties_feeds(event):
+    feed(1)
+    run(getattr(v1.tpu, f"{event}_system"))
+    feed(2)
+    assert take((tf.int32, [])) == [2]
+
+
+def test_end_of_the_system_ends_what_waits():
+    errors = []
+
+    def wait():
+        try:
+            take((tf.int32, []))
+        except tf.errors.CancelledError as error:
+            errors.append(str(error))
+
+    thread = threading.Thread(target=wait)
+    thread.start()
+    while thread.is_alive():
+        run(v1.tpu.shutdown_system)
+        thread.join(0.2)
+    assert "The TPU system was shut down." in errors[0]
+
+
+# Who waits for a thread that is no longer there.
+
+
+def failing_feeder():
+    with tf.Graph().as_default(), v1.Session() as session:
+        value = tf.constant(1)
+        with tf.control_dependencies([tf.debugging.Assert(value > 1, ["the records are bad"])]):
+            session.run(tpu_ops.infeed_enqueue(value))
+
+
+def test_error_of_the_feeding_thread_ends_the_run_that_waits(monkeypatch):
+    monkeypatch.setattr(threading, "excepthook", lambda arguments: None)
+    monkeypatch.setattr(tpu_runs, "_AFTER_AN_ERROR", 2.5)
+    feeder = threading.Thread(target=failing_feeder, name="feeder")
+    feeder.start()
+    with pytest.raises(tf.errors.AbortedError, match=(
+            "'infeed of core 0' has no batch to dequeue. The last run at the other end, of "
+            ".*failed: InvalidArgumentError")):
+        take((tf.int32, []))
+    feeder.join()
+
+
+def test_thread_that_fed_too_little_is_named(monkeypatch):
+    monkeypatch.setattr(tpu_runs, "PATIENCE", 2.5)
+    feeder = threading.Thread(target=lambda: feed(1), name="short feeder")
+    feeder.start()
+    assert take((tf.int32, [])) == [1]
+    feeder.join()
+    with pytest.raises(tf.errors.AbortedError, match="Run as many batches at both ends"):
+        take((tf.int32, []))
+
+
+PROGRAM = """
+    import threading, time
+    import tensorflow.compat.v1 as tf
+    import tpu_estimator_embedding
+    tpu_estimator_embedding.install()
+    from tensorflow.python.tpu.ops import tpu_ops
+    tf.disable_eager_execution()
+    value = tpu_ops.infeed_dequeue(tf.int32, [])
+    print("ready", flush=True)
+"""
+
+
+def start(lines):
+    return subprocess.Popen(
+        [sys.executable, "-c", textwrap.dedent(PROGRAM) + textwrap.dedent(lines)],
+        stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True,
+        env={**os.environ, "TF_CPP_MIN_LOG_LEVEL": "3"})
+
+
+def test_ctrl_c_ends_a_program_that_waits():
+    program = start("""
+        threading.Thread(target=time.sleep, args=[600], daemon=True).start()
+        tf.Session().run(value)
+    """)
+    assert program.stdout.readline() == "ready\n"
+    while program.poll() is None:  # a signal before the run begins is Python's own matter
+        program.send_signal(signal.SIGINT)
+        try:
+            program.wait(3)
+        except subprocess.TimeoutExpired:
+            continue
+    assert "KeyboardInterrupt" in program.stderr.read()
+
+
+def test_program_that_nothing_feeds_ends_with_an_error():
+    program = start("tf.Session().run(value)")
+    _, errors = program.communicate(timeout=120)
+    assert program.returncode == 1
+    assert ("Nothing has enqueued there, and no thread is left that could. Start the thread that "
+            "does before the run that waits.") in errors
