@@ -25,21 +25,28 @@ _tensorflow_extend = session.BaseSession._extend_graph
 _tensorflow_function = atomic_function.from_func_graph
 _tensorflow_defun = function.func_graph_from_py_func
 
-# Graph -> its version, which is the number of its ops, when they were placed here.
+# Graph -> number of its ops that were placed here.
 _placed: weakref.WeakKeyDictionary[tf.Graph, int] = weakref.WeakKeyDictionary()
 _placing = threading.Lock()
+
+# Graph -> its version, and whether this machine stood in, when a local session had all of its ops:
+# nothing is left to do for the next run.
+_extended: weakref.WeakKeyDictionary[tf.Graph, tuple[int, bool]] = weakref.WeakKeyDictionary()
 
 
 @functools.wraps(_tensorflow_extend)
 def extend_graph(self: Any) -> None:
     """Gives the session the new ops of its graph, those of a TPU's hosts as ops of this machine."""
-    if not _may_stand_in() or _placed.get(self._graph) == self._graph.version:
+    graph = self._graph
+    state = (graph.version, tpu_system.is_logged())
+    if _extended.get(graph) == state or not _is_local(self):
         _tensorflow_extend(self)
         return
-    with self._graph._session_run_lock():  # no other thread adds ops until the session has them
-        if _is_local(self) and _stands_in():
-            _place_new(self._graph)
+    with graph._session_run_lock():  # no other thread adds ops until the session has them
+        if _stands_in():
+            _place_new(graph)
         _tensorflow_extend(self)
+    _extended[graph] = state
 
 
 @functools.wraps(_tensorflow_function)
@@ -84,7 +91,7 @@ def here(device: str) -> str:
 
 
 def _place_body(graph: tf.Graph) -> None:
-    if not _may_stand_in() or not _stands_in():
+    if not _stands_in():
         return
     with tf.init_scope():
         is_run_by_sessions = not tf.executing_eagerly()
@@ -99,14 +106,11 @@ def _place_new(graph: tf.Graph) -> None:
         _placed[graph] = len(operations)
 
 
-def _may_stand_in() -> bool:
-    """Whether the program has met this machine as its TPU, or its environment asks for it."""
-    return tpu_system.is_logged() or tpu_cores.chosen() is not None
-
-
 def _stands_in() -> bool:
-    """Whether neither a TPU nor a cluster has the devices of the program."""
-    return "cluster" not in os.environ.get("TF_CONFIG", "") and not tpu_system.is_present()
+    """Whether this machine stands in for a TPU, and no cluster has the devices of the program."""
+    is_asked_for = tpu_system.is_logged() or tpu_cores.chosen() is not None
+    return (is_asked_for and "cluster" not in os.environ.get("TF_CONFIG", "")
+            and not tpu_system.is_present())
 
 
 def _is_local(of: Any) -> bool:
