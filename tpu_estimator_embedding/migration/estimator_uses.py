@@ -7,14 +7,15 @@ from collections.abc import Iterable, Sequence
 
 import libcst as cst
 
+from tpu_estimator_embedding.migration.assignments import parameters
 from tpu_estimator_embedding.migration.bindings import dotted
 from tpu_estimator_embedding.migration.constructor_arguments import (
     ARGUMENTS,
     REPORTED,
     Argument,
 )
-from tpu_estimator_embedding.migration.effects import NameTable, Problem, text_of
-from tpu_estimator_embedding.migration.made_objects import parameters
+from tpu_estimator_embedding.migration.effects import Problem, text_of
+from tpu_estimator_embedding.migration.name_table import NameTable
 from tpu_estimator_embedding.migration.node_search import find_all
 
 _EXPORT = "export a tf.function with serving_embedding_lookup, as the page `export` does"

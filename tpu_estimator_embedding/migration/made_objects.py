@@ -6,20 +6,22 @@ pass is called more often than a model_fn. A variable is followed to every value
 through helpers' parameters and results.
 """
 
-from __future__ import annotations
-
 import builtins
 from collections.abc import Iterator, Sequence
-from typing import TYPE_CHECKING
 
 import libcst as cst
 
+from tpu_estimator_embedding.migration.assignments import (
+    assigned,
+    bindings_in,
+    innermost,
+    names_of_target,
+    parameters,
+)
 from tpu_estimator_embedding.migration.bindings import dotted
 from tpu_estimator_embedding.migration.forward_rewrite import holds
+from tpu_estimator_embedding.migration.name_table import NameTable
 from tpu_estimator_embedding.migration.node_search import find_all, find_names
-
-if TYPE_CHECKING:
-    from tpu_estimator_embedding.migration.effects import NameTable
 
 _DISPLAYS = (cst.List, cst.Dict, cst.Set, cst.Tuple, cst.BaseComp)
 # What returns a new object whatever it is called on.
@@ -179,51 +181,6 @@ def _argument(call: cst.Call, function: cst.FunctionDef, name: str) -> cst.BaseE
                                          *given.kwonly_params) if one.name.value == name), None)
 
 
-def bindings_in(node: cst.CSTNode) -> Iterator[tuple[str, cst.BaseExpression | None, bool]]:
-    """Yields (variable, its value, whether it is a part of the value) of every binding in a node.
-
-    The value is None for what no variable of others is reached by: a function, a class, an import.
-    """
-    for one in find_all(node, cst.Assign, cst.AnnAssign, cst.NamedExpr, cst.For, cst.CompFor,
-                        cst.WithItem, cst.AugAssign, cst.FunctionDef, cst.ClassDef,
-                        cst.ImportAlias):
-        if isinstance(one, cst.Assign):
-            for target in one.targets:
-                yield from _pairs(target.target, one.value)
-        elif isinstance(one, (cst.AnnAssign, cst.NamedExpr)):
-            if one.value is not None:
-                yield from _pairs(one.target, one.value)
-        elif isinstance(one, (cst.For, cst.CompFor)):
-            yield from ((name.value, one.iter, True) for name in names_of_target(one.target)
-                        if isinstance(name, cst.Name))
-        elif isinstance(one, cst.WithItem) and one.asname is not None:
-            yield from ((name.value, one.item, True) for name in names_of_target(one.asname.name)
-                        if isinstance(name, cst.Name))
-        elif isinstance(one, cst.AugAssign) and isinstance(one.target, cst.Name):
-            yield one.target.value, cst.Tuple([cst.Element(one.value)]), False
-        elif isinstance(one, (cst.FunctionDef, cst.ClassDef)):
-            yield one.name.value, None, False
-        elif isinstance(one, cst.ImportAlias):
-            bound = one.asname.name if one.asname else one.name
-            yield dotted(bound)[0], None, False
-
-
-def _pairs(target: cst.CSTNode,
-           value: cst.BaseExpression) -> Iterator[tuple[str, cst.BaseExpression, bool]]:
-    if isinstance(target, cst.Name):
-        yield target.value, value, False
-        return
-    if isinstance(target, (cst.Tuple, cst.List)):
-        parts = value.elements if isinstance(value, (cst.Tuple, cst.List)) else ()
-        if len(parts) == len(target.elements) and not any(
-                isinstance(one, cst.StarredElement) for one in (*parts, *target.elements)):
-            for one, part in zip(target.elements, parts, strict=True):
-                yield from _pairs(one.value, part.value)
-        else:
-            yield from ((name.value, value, True) for name in names_of_target(target)
-                        if isinstance(name, cst.Name))
-
-
 def _parts(value: cst.CSTNode) -> Iterator[cst.BaseExpression]:
     """Yields the expressions that a literal, an operation or a comprehension is made of."""
     bound = {name.value for one in find_all(value, cst.CompFor)
@@ -235,31 +192,6 @@ def _parts(value: cst.CSTNode) -> Iterator[cst.BaseExpression]:
                 yield child
         else:
             yield from _parts(child)
-
-
-def names_of_target(target: cst.CSTNode) -> list[cst.CSTNode]:
-    """Returns what an assignment to a target assigns, without its tuples and lists."""
-    if isinstance(target, (cst.Tuple, cst.List)):
-        return [node for element in target.elements for node in names_of_target(element.value)]
-    return [target.value] if isinstance(target, cst.StarredElement) else [target]
-
-
-def parameters(function: cst.FunctionDef) -> list[str]:
-    """Returns the names of a function's parameters."""
-    given = function.params
-    return [one.name.value for one in (*given.posonly_params, *given.params, *given.kwonly_params)]
-
-
-def assigned(function: cst.FunctionDef) -> set[str]:
-    """Returns the names that a function binds, without its parameters."""
-    return {name for name, _, _ in bindings_in(function.body)}
-
-
-def innermost(node: cst.CSTNode) -> cst.CSTNode:
-    """Returns what the attributes and the elements of an expression are taken of."""
-    while isinstance(node, (cst.Subscript, cst.Attribute)):
-        node = node.value
-    return node
 
 
 def may_be_container(value: cst.BaseExpression) -> bool:

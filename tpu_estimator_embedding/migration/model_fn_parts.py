@@ -11,9 +11,10 @@ import libcst as cst
 
 from tpu_estimator_embedding.migration.bindings import dotted
 from tpu_estimator_embedding.migration.constructor_arguments import SPEC_ORDER
-from tpu_estimator_embedding.migration.effects import SPEC, Effects, NameTable, Problem
+from tpu_estimator_embedding.migration.effects import SPEC, Effects, Problem
 from tpu_estimator_embedding.migration.forward_rewrite import holds
 from tpu_estimator_embedding.migration.known_effects import CHANGING_METHODS
+from tpu_estimator_embedding.migration.name_table import NameTable
 from tpu_estimator_embedding.migration.node_search import find_all
 from tpu_estimator_embedding.migration.train_op import (
     STEP_CALLS,

@@ -23,9 +23,10 @@ from tpu_estimator_embedding.migration import (
     model_fn_parts,
     unused_configs,
 )
+from tpu_estimator_embedding.migration.assignments import assigned, parameters
 from tpu_estimator_embedding.migration.bindings import Bindings, dotted
 from tpu_estimator_embedding.migration.constructor_arguments import OF_TRAINER, order_of
-from tpu_estimator_embedding.migration.effects import NameTable, Problem, text_of
+from tpu_estimator_embedding.migration.effects import Problem, text_of
 from tpu_estimator_embedding.migration.forward_rewrite import (
     COLUMN_LAYERS,
     INPUT_LAYER,
@@ -39,7 +40,6 @@ from tpu_estimator_embedding.migration.forward_rewrite import (
     is_value_of_size,
     takes_columns_at_once,
 )
-from tpu_estimator_embedding.migration.made_objects import assigned, parameters
 from tpu_estimator_embedding.migration.model_fn_parts import (
     OPTIMIZER_PARAMETERS,
     RATE_PARAMETERS,
@@ -47,6 +47,7 @@ from tpu_estimator_embedding.migration.model_fn_parts import (
     Parts,
 )
 from tpu_estimator_embedding.migration.module_rewrite import Rewritten
+from tpu_estimator_embedding.migration.name_table import NameTable
 from tpu_estimator_embedding.migration.node_search import find_all
 from tpu_estimator_embedding.migration.report import Finding
 from tpu_estimator_embedding.migration.source_file import SourceFile, UnreadableError, parse

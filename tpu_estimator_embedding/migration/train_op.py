@@ -19,14 +19,11 @@ from collections.abc import Iterable
 import libcst as cst
 from libcst import matchers
 
+from tpu_estimator_embedding.migration.assignments import names_of_target
 from tpu_estimator_embedding.migration.bindings import dotted
-from tpu_estimator_embedding.migration.effects import (
-    NameTable,
-    Problem,
-    text_of,
-)
+from tpu_estimator_embedding.migration.effects import Problem, text_of
 from tpu_estimator_embedding.migration.forward_rewrite import holds
-from tpu_estimator_embedding.migration.made_objects import names_of_target
+from tpu_estimator_embedding.migration.name_table import NameTable
 from tpu_estimator_embedding.migration.node_search import find_all, find_names
 
 STEP_CALLS = ("train.get_global_step", "train.get_or_create_global_step")

@@ -12,8 +12,8 @@ from typing import Any
 import libcst as cst
 from libcst import matchers
 
+from tpu_estimator_embedding.migration.assignments import bindings_in
 from tpu_estimator_embedding.migration.bindings import dotted
-from tpu_estimator_embedding.migration.made_objects import bindings_in
 from tpu_estimator_embedding.migration.node_search import find_all
 
 _MAKERS = ("RunConfig", "TPUConfig", "TPUClusterResolver", "EmbeddingConfigSpec", "TableConfig",
