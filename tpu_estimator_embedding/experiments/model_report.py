@@ -25,7 +25,6 @@ from tpu_estimator_embedding.experiments.event_files import (
     table_curves,
 )
 from tpu_estimator_embedding.experiments.files import write_text
-from tpu_estimator_embedding.experiments.table_labels import short_names
 from tpu_estimator_embedding.plan.format_bytes import format_bytes
 
 _TRIES = 5  # training deletes old checkpoints, possibly while one is read
@@ -149,7 +148,8 @@ def _of_tables(statistic: str, tables: Curves) -> Figure:
     """The figure of a statistic; of many tables, it shows those with the largest final values."""
     largest = sorted(tables, key=lambda table: -tables[table][-1][1])[:_MOST_TABLES_OF_FIGURE]
     shown = [table for table in tables if table in largest]
-    lines = {name: [tables[table]] for name, table in zip(short_names(shown), shown, strict=True)}
+    lines = {name: [tables[table]]
+             for name, table in zip(plots.short_names(shown), shown, strict=True)}
     words = statistic.replace("_", " ")
     more = "" if len(shown) == len(tables) else (
         f", of the {len(shown)} of {len(tables)} where it is largest at the end")
@@ -165,7 +165,7 @@ def _curve(file: str, title: str, labels: dict[str, str], curves: Curves) -> Fig
 
 def _table_figures(report: CheckpointReport) -> Figures:
     names = dict(zip([table.name for table in report.tables],
-                     short_names([table.name for table in report.tables]), strict=True))
+                     plots.short_names([table.name for table in report.tables]), strict=True))
     counts = {names[table.name]: table.statistics.histogram[1:-1] for table in report.tables
               if table.statistics is not None}
     planned: Figures = []
@@ -186,7 +186,7 @@ def _table_figures(report: CheckpointReport) -> Figures:
 def _table_rows(report: CheckpointReport) -> list[list[str]]:
     rows = [["table", "rows", "dim", "optimizer", "hosts", "partition", "size", "mean norm",
              "largest norm", "never trained"]]
-    names = short_names([table.name for table in report.tables])
+    names = plots.short_names([table.name for table in report.tables])
     for name, table in zip(names, report.tables, strict=True):
         statistics = table.statistics
         assert statistics is not None
@@ -203,7 +203,7 @@ def _neighbour_parts(contents: CheckpointContents) -> list[str]:
     rows = [["table", "hot id", "nearest ids (cosine)"]]
     tables = [table for table in contents.tables.values()
               if table.vocabulary_size > 1 and table.dimension > 1]
-    names = short_names([table.name for table in tables])
+    names = plots.short_names([table.name for table in tables])
     for name, table in list(zip(names, tables, strict=True))[:_MOST_TABLES_WITH_NEIGHBOURS]:
         rows += [[name, str(row.id), ", ".join(
             f"{other} ({cosine:.2f})" for other, cosine in row.neighbours)]

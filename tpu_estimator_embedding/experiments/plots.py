@@ -1,6 +1,7 @@
 # SPDX-License-Identifier: Apache-2.0
 """The figures of reports, as PNG, SVG and PDF."""
 
+import collections
 import contextlib
 import pathlib
 from collections.abc import Iterator, Mapping, Sequence
@@ -17,6 +18,8 @@ from tpu_estimator_embedding.experiments.files import write_bytes
 _COLORS = ("#0072B2", "#D55E00", "#009E73", "#CC79A7", "#000000", "#E69F00", "#56B4E9")
 _LINES = ("-", "--", "-.", ":", (0, (5, 1, 1, 1, 1, 1)))
 _MARKERS = ("o", "s", "^", "D", "v", "P", "X", "*")
+
+_OF_COLUMNS = "/embedding_weights"  # end of the key of a column's table
 
 Drawing = Mapping[str, bytes]  # format, one of FORMATS -> content of the file
 
@@ -39,6 +42,20 @@ def with_count(label: str, count: int) -> str:
     ('multiplier=1 (n = 2)', 'multiplier=1')
     """
     return f"{label} (n = {count})" if count > 1 else label
+
+
+def short_names(keys: Sequence[str]) -> list[str]:
+    """Returns a label for every key of a table: the part that distinguishes it from the others.
+
+    >>> short_names(["a/words_embedding/embedding_weights", "items"])
+    ['words_embedding', 'items']
+    >>> short_names(["a/words", "b/words"])
+    ['a/words', 'b/words']
+    """
+    shorter = [key.removesuffix(_OF_COLUMNS) for key in keys]
+    last = [key.rpartition("/")[2] for key in shorter]
+    counts = collections.Counter(last)
+    return [name if counts[name] == 1 else key for name, key in zip(last, shorter, strict=True)]
 
 
 def curves(title: str, x_label: str, y_label: str, groups: Groups) -> Drawing:

@@ -12,7 +12,6 @@ from tpu_estimator_embedding.experiments.event_files import TRAINING_LOSS, table
 from tpu_estimator_embedding.experiments.files import write_text
 from tpu_estimator_embedding.experiments.results import Results, rounded, summary_rows
 from tpu_estimator_embedding.experiments.setting import Setting
-from tpu_estimator_embedding.experiments.table_labels import short_names
 
 _STATISTICS = {"gradient_norm": "Norm of the gradients of each table",
                "update_ratio": "Update of each table relative to its rows"}
@@ -88,7 +87,7 @@ def _figures(results: Results) -> list[tuple[str, str, Callable[[], plots.Drawin
     if tables:
         found.append(("table_norms", "Mean Euclidean norm of each table's rows at the end.",
                       lambda: plots.bars("Rows of the tables at the end", "table",
-                                         "mean Euclidean norm of a row", short_names(tables),
+                                         "mean Euclidean norm of a row", plots.short_names(tables),
                                          _norms(results, tables))))
     for statistic, label in _STATISTICS.items():
         of_settings = _statistics(results, statistic)
@@ -116,7 +115,7 @@ def _drawing_bars(label: str, tables: Sequence[str], groups: Mapping[str, Mappin
                   ) -> Callable[[], plots.Drawing]:
     bars = {setting: [values.get(table, 0.0) for table in tables]
             for setting, values in groups.items()}
-    return lambda: plots.bars(label, "table", label, short_names(tables), bars)
+    return lambda: plots.bars(label, "table", label, plots.short_names(tables), bars)
 
 
 def _drawing_curves(curve: str, groups: plots.Groups) -> Callable[[], plots.Drawing]:
