@@ -46,7 +46,7 @@ _TRAILER_SIZE = 5  # compression and checksum after each block
 _DELTA = 0xA282EAD8  # of masked checksums
 
 
-def _message_classes() -> dict[str, Any]:
+def _message_classes() -> dict[str, type]:
     file = descriptor_pb2.FileDescriptorProto(name="bundle.proto", package="bundle")
     for name, fields in _MESSAGES.items():
         described = file.message_type.add(name=name)

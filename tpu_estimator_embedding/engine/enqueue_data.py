@@ -85,7 +85,8 @@ class RaggedEnqueueData(NamedTuple):
 AnyEnqueueData = EnqueueData | RaggedEnqueueData
 
 
-def to_enqueue_data(ids: Tensor | tf.SparseTensor | tf.RaggedTensor, weights: Any = None, *,
+def to_enqueue_data(ids: Tensor | tf.SparseTensor | tf.RaggedTensor,
+                    weights: Tensor | tf.SparseTensor | tf.RaggedTensor | None = None, *,
                     places: Tensor | None = None) -> AnyEnqueueData:
     """Converts the input of a feature, of any tensor type, to EnqueueData or RaggedEnqueueData.
 

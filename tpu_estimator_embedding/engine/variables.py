@@ -3,7 +3,7 @@
 
 import inspect
 from collections.abc import Mapping, Sequence
-from typing import Any, NamedTuple
+from typing import NamedTuple
 
 import numpy as np
 import tensorflow as tf
@@ -159,7 +159,8 @@ def computed_in_session(initializer: Initializer) -> Initializer:
     if not _is_of_one_value(initializer):
         return initializer
 
-    def fill(shape: Any, dtype: Any = tf.float32, partition_info: Any = None) -> Any:
+    def fill(shape: Sequence[int], dtype: tf.DType = tf.float32,
+             partition_info: object = None) -> Tensor:
         del partition_info  # all parts are equal
         # Stateful ops are never constant-folded, even if they have only one possible result.
         zero = tf.raw_ops.Empty(shape=[], dtype=tf.int32, init=True)

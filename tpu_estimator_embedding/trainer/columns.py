@@ -2,17 +2,22 @@
 """The inputs of the forward pass: ids and weights of a batch, and activations of columns."""
 
 from collections.abc import Mapping
-from typing import Any
+from typing import Any, TypeAlias
 
 import tensorflow as tf
 
 from tpu_estimator_embedding.ops.sparse_ids import sequence_lengths
+from tpu_estimator_embedding.types import Tensor
+
+FeatureTensor: TypeAlias = Tensor | tf.SparseTensor | tf.RaggedTensor
+Features: TypeAlias = Mapping[str, FeatureTensor]
+Weights: TypeAlias = dict[str, FeatureTensor | None]  # None: a feature without weights
 
 _WITHOUT_VARIABLES = ("NumericColumn", "BucketizedColumn", "IndicatorColumn")
 _LENGTH = "_seq_length_"  # after the name of a feature, as TPUEstimator calls it
 
 
-def activations_of(features: Mapping[str, Any], columns: Any) -> Any:
+def activations_of(features: Features, columns: Any) -> Tensor:
     """Concatenates the activations of embedding columns, as `input_layer` did.
 
     Args:
@@ -32,7 +37,7 @@ def activations_of(features: Mapping[str, Any], columns: Any) -> Any:
     return tf.concat([_dense_values(features, column) for column in columns], axis=1)
 
 
-def _dense_values(features: Mapping[str, Any], column: Any) -> Any:
+def _dense_values(features: Features, column: Any) -> Tensor:
     if hasattr(column, "get_feature_key_name"):
         return features[column.get_feature_key_name()]
     kind = type(column).__name__
@@ -43,7 +48,7 @@ def _dense_values(features: Mapping[str, Any], column: Any) -> Any:
     return tf.compat.v1.feature_column.input_layer(dict(features), [column])
 
 
-def sequences_of(features: Mapping[str, Any], columns: Any) -> tuple[Any, Any]:
+def sequences_of(features: Features, columns: Any) -> tuple[Tensor, Tensor]:
     """Returns the activations of a sequence column `[batch, length, dim]`, and lengths `[batch]`.
 
     Raises:
@@ -55,8 +60,8 @@ def sequences_of(features: Mapping[str, Any], columns: Any) -> tuple[Any, Any]:
     return features[key], features[key + _LENGTH]
 
 
-def ids_and_weights(features: Mapping[str, Any], feature_config: Mapping[str, Any],
-                    embedding_config: Any) -> tuple[dict[str, Any], dict[str, Any] | None]:
+def ids_and_weights(features: Features, feature_config: Mapping[str, Any],
+                    embedding_config: Any) -> tuple[dict[str, FeatureTensor], Weights | None]:
     """Returns feature -> ids, and feature -> weights, or None if no feature has weights."""
     ids = {name: _without_padding(features[name], name in embedding_config.ONE_ID_FEATURES)
            for name in feature_config if name in features}
@@ -65,9 +70,9 @@ def ids_and_weights(features: Mapping[str, Any], feature_config: Mapping[str, An
                  for name in ids} if keys else None
 
 
-def features_of_model(features: Mapping[str, Any], ids: Mapping[str, Any],
-                      activations: Mapping[str, Any], feature_config: Mapping[str, Any],
-                      embedding_config: Any) -> dict[str, Any]:
+def features_of_model(features: Features, ids: Features,
+                      activations: Mapping[str, Tensor], feature_config: Mapping[str, Any],
+                      embedding_config: Any) -> dict[str, FeatureTensor]:
     """Returns what the forward pass receives, in the order in which a model_fn received it.
 
     First the features without a table, except for weights, then lengths of sequences, then
@@ -81,8 +86,8 @@ def features_of_model(features: Mapping[str, Any], ids: Mapping[str, Any],
             **{name: activations[name] for name in order}}
 
 
-def _sequence_lengths(ids: Mapping[str, Any],
-                      feature_config: Mapping[str, Any]) -> dict[str, Any]:
+def _sequence_lengths(ids: Features,
+                      feature_config: Mapping[str, Any]) -> dict[str, Tensor]:
     """Returns the lengths of sequences, at most max_sequence_length."""
     lengths = {}
     for name, value in ids.items():
@@ -92,14 +97,14 @@ def _sequence_lengths(ids: Mapping[str, Any],
     return lengths
 
 
-def table_multiplier(table: str, step: Any, embedding_config: Any) -> Any:
+def table_multiplier(table: str, step: Tensor, embedding_config: Any) -> Tensor | None:
     """Returns the gradient multiplier of a table, a float32 scalar; None means 1."""
     multiplier = getattr(embedding_config, "TABLE_MULTIPLIERS", {}).get(
         table, getattr(embedding_config, "GRADIENT_MULTIPLIER", None))
     return None if multiplier is None else tf.cast(multiplier(step), tf.float32)
 
 
-def _without_padding(ids: Any, has_one_id: bool) -> Any:
+def _without_padding(ids: FeatureTensor, has_one_id: bool) -> FeatureTensor:
     """Drops zeros of dense ids that are combined, which TPUEstimator treated as padding."""
     if not isinstance(ids, tf.Tensor) or has_one_id:
         return ids

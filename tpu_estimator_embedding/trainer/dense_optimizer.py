@@ -3,9 +3,14 @@
 
 import re
 from collections.abc import Callable, Mapping, Sequence
-from typing import Any
+from typing import Any, TypeAlias
 
+import numpy as np
 import tensorflow as tf
+
+from tpu_estimator_embedding.types import Tensor
+
+Gradient: TypeAlias = Tensor | tf.IndexedSlices
 
 _POWER = re.compile(r"(^|/)beta[12]_power(_\d+)?$")  # of Adam
 
@@ -46,8 +51,8 @@ class DenseOptimizer:
         saved: what a checkpoint contains of it.
     """
 
-    def __init__(self, make_optimizer: Callable[..., Any], learning_rate: Callable[..., Any],
-                 params: Any, slots: Mapping[str, str]) -> None:
+    def __init__(self, make_optimizer: Callable[..., Any], learning_rate: Callable[..., Tensor],
+                 params: Mapping[str, Any], slots: Mapping[str, str]) -> None:
         self._params, self._learning_rate, self._slots = params, learning_rate, dict(slots)
         rate = tf.Variable(0.0, trainable=False)
         self._optimizer = make_optimizer(rate, params)
@@ -65,7 +70,7 @@ class DenseOptimizer:
             self._optimizer._create_slots(variables)
         self.saved.add(self._optimizer.variables())
 
-    def apply(self, gradients: Sequence[Any], variables: Sequence[tf.Variable],
+    def apply(self, gradients: Sequence[Gradient], variables: Sequence[tf.Variable],
               global_step: tf.Variable) -> None:
         """Updates variables with the rate of a step, and then counts the step."""
         self._rate.assign(self._learning_rate(global_step, self._params))
@@ -84,7 +89,7 @@ class DenseOptimizer:
         """Whether an optimizer of Keras computes from the step what the legacy one stored."""
         return not self._is_legacy and _POWER.search(name) is not None
 
-    def restore_estimator_slots(self, values: Callable[[str], Any],
+    def restore_estimator_slots(self, values: Callable[[str], np.ndarray],
                                 variables: Sequence[tf.Variable], step: int) -> None:
         """Gives an optimizer of Keras what the legacy one had learned.
 

@@ -2,10 +2,12 @@
 """The forward pass of a program, and what it returns."""
 
 import inspect
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from typing import Any, NamedTuple
 
 import tensorflow as tf
+
+from tpu_estimator_embedding.types import Tensor
 
 
 class ModeKeys:
@@ -47,7 +49,7 @@ class Forward(tf.Module):
         self._accepted = frozenset(inspect.signature(model_fn).parameters)
 
     @tf.compat.v1.keras.utils.track_tf1_style_variables
-    def __call__(self, features: Any, labels: Any, mode: str, params: Any,
+    def __call__(self, features: Any, labels: Any, mode: str, params: Mapping[str, Any],
                  global_step: tf.Variable) -> Outputs:
         """Returns the outputs of a batch in a mode, in the graph of a tf.function."""
         steps = tf.compat.v1.get_collection_ref(tf.compat.v1.GraphKeys.GLOBAL_STEP)
@@ -77,7 +79,8 @@ class _Getter:
         self._used: set[str] = set()
         self._places: dict[int, str] = {}  # where a loss would be that is collected again
 
-    def get(self, getter: Any, name: str, *args: Any, **options: Any) -> Any:
+    def get(self, getter: Callable[..., tf.Variable], name: str, *args: Any,
+            **options: Any) -> tf.Variable:
         """Returns a variable; adds the loss of its regularizer at its first use."""
         variable = getter(name, *args, **{**options, "partitioner": None})
         is_trained = options.get("trainable")
@@ -105,7 +108,7 @@ class _Getter:
                 "regularizer, and add the loss of the variable in the forward function.")
 
 
-def _regularization_losses() -> list[Any]:
+def _regularization_losses() -> list[Tensor]:
     losses: list[Any] = tf.compat.v1.get_collection_ref(
         tf.compat.v1.GraphKeys.REGULARIZATION_LOSSES)
     return losses

@@ -11,6 +11,7 @@ import tensorflow as tf
 from tpu_estimator_embedding.trainer import columns
 from tpu_estimator_embedding.trainer.forward import ModeKeys
 from tpu_estimator_embedding.trainer.trainer import Trainer, Variables
+from tpu_estimator_embedding.types import Tensor
 
 # Slot of a table -> attribute of a Keras optimizer with that slot of all its variables.
 _SLOTS = {"accumulators": "_accumulators", "momenta": "_momentums", "velocities": "_velocities"}
@@ -29,7 +30,7 @@ class KerasRsTrainer(Trainer):
         trainer.train(input_fn, steps=1000)
     """
 
-    def train_step(self, features: Any, labels: Any) -> Any:
+    def train_step(self, features: columns.Features, labels: Any) -> Tensor:
         """Looks up, computes the loss, updates tables and dense variables; returns the loss."""
         ids, weights = columns.ids_and_weights(features, self.feature_config, self.embedding_config)
         with tf.GradientTape(persistent=True) as tape:
@@ -77,7 +78,8 @@ class KerasRsTrainer(Trainer):
     def _saved(self) -> dict[str, Any]:
         return {**super()._saved(), "table_optimizers": self._table_optimizers}
 
-    def _lookup(self, ids: Mapping[str, Any], weights: Any, mode: str) -> dict[str, Any]:
+    def _lookup(self, ids: columns.Features, weights: columns.Weights | None,
+                mode: str) -> dict[str, Tensor]:
         looked_up = {name: _in_rows(value) for name, value in ids.items()}
         if weights is not None:
             weights = {name: _in_rows(weights[name]) if weights[name] is not None
@@ -87,7 +89,7 @@ class KerasRsTrainer(Trainer):
                                                      training=mode == ModeKeys.TRAIN)
         return activations
 
-    def _update_table(self, name: str, table: Any, gradient: Any) -> None:
+    def _update_table(self, name: str, table: Any, gradient: tf.IndexedSlices) -> None:
         config, optimizer = self.embedding_config, self._table_optimizers[name]
         gradient = _of_each_row_once(gradient)
         values = gradient.values
@@ -102,7 +104,8 @@ class KerasRsTrainer(Trainer):
             [tf.IndexedSlices(values, gradient.indices, gradient.dense_shape)], [table])
 
 
-def _with_zeros(gradients: Mapping[str, Any], activations: Mapping[str, Any]) -> dict[str, Any]:
+def _with_zeros(gradients: Mapping[str, Tensor | None],
+                activations: Mapping[str, Tensor]) -> dict[str, Tensor]:
     """Replaces missing gradients of activations by zeros, as TPUEstimator does."""
     without = sorted(name for name, gradient in gradients.items() if gradient is None)
     if without:
@@ -112,7 +115,7 @@ def _with_zeros(gradients: Mapping[str, Any], activations: Mapping[str, Any]) ->
             for name, gradient in gradients.items()}
 
 
-def _in_rows(value: Any) -> Any:
+def _in_rows(value: columns.FeatureTensor) -> columns.FeatureTensor:
     """Converts a sparse batch to a ragged one: Keras RS would look up id 0 in the gaps."""
     if not isinstance(value, tf.SparseTensor):
         return value
@@ -120,7 +123,7 @@ def _in_rows(value: Any) -> Any:
         value.values, value.indices[:, 0], nrows=value.dense_shape[0])
 
 
-def _of_each_row_once(gradient: Any) -> tf.IndexedSlices:
+def _of_each_row_once(gradient: tf.IndexedSlices) -> tf.IndexedSlices:
     """Sums the gradients of ids that repeat in a batch, which Keras 3 does not do."""
     ids, places = tf.unique(gradient.indices)
     return tf.IndexedSlices(

@@ -2,7 +2,7 @@
 """A Keras model of tables and a forward pass, with the methods of TPUEstimator."""
 
 import contextlib
-from collections.abc import Callable, Mapping
+from collections.abc import Callable
 from typing import Any
 
 import tensorflow as tf
@@ -17,6 +17,7 @@ from tpu_estimator_embedding.trainer.trainer import (
     check_steps,
     warn_of_no_batch,
 )
+from tpu_estimator_embedding.types import Tensor
 
 
 class KerasTrainer(Trainer):
@@ -55,7 +56,7 @@ class KerasTrainer(Trainer):
         self._end_training()
         return self
 
-    def train_step(self, features: Any, labels: Any) -> Any:
+    def train_step(self, features: columns.Features, labels: Any) -> Tensor:
         """Looks up, computes the loss, updates tables and dense variables; returns the loss."""
         ids, weights = columns.ids_and_weights(features, self.feature_config, self.embedding_config)
         with tf.GradientTape() as tape:
@@ -83,16 +84,17 @@ class KerasTrainer(Trainer):
         self.embedding._tables.complete()
         return dict(self.embedding._tables.variables)
 
-    def _lookup(self, ids: Mapping[str, Any], weights: Any, mode: str) -> dict[str, Any]:
+    def _lookup(self, ids: columns.Features, weights: columns.Weights | None,
+                mode: str) -> dict[str, Tensor]:
         activations: dict[str, Any] = self.embedding(ids, weights, training=False)
         return activations
 
-    def _with_multiplier(self, feature: str, activations: Any) -> Any:
+    def _with_multiplier(self, feature: str, activations: Tensor) -> Tensor:
         scale = columns.table_multiplier(self.feature_config[feature].table.name, self.global_step,
                                          self.embedding_config)
         return activations if scale is None else _with_scaled_gradient(activations, scale)
 
-    def _after_step(self, loss: Any) -> None:
+    def _after_step(self, loss: Tensor) -> None:
         self._saving.after_step(self._step(), loss)
 
 
@@ -103,7 +105,7 @@ class _Model(tf.keras.Model):
         super().__init__()
         self.embedding, self._step = embedding, step
 
-    def train_step(self, data: Any) -> dict[str, Any]:
+    def train_step(self, data: tuple[columns.Features, Any]) -> dict[str, Tensor]:
         """Runs one step of `fit`."""
         return {"loss": self._step(*data)}
 
@@ -119,5 +121,5 @@ class _AfterSteps(tf.keras.callbacks.Callback):
 
 
 @tf.custom_gradient
-def _with_scaled_gradient(value: Any, scale: Any) -> Any:
+def _with_scaled_gradient(value: Tensor, scale: Tensor) -> Any:
     return tf.identity(value), lambda gradient: (scale * gradient, None)

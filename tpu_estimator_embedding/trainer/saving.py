@@ -11,6 +11,7 @@ import tensorflow as tf
 
 from tpu_estimator_embedding.checkpoint.contents import CheckpointContents
 from tpu_estimator_embedding.checkpoint.reading import read_checkpoint
+from tpu_estimator_embedding.types import Tensor
 
 NOT_GIVEN: Any = object()  # the default, because None means no checkpoints, as in RunConfig
 _DEFAULT_SECONDS = 600
@@ -83,7 +84,7 @@ class Saving:
         self._status.assert_existing_objects_matched()
         self._restored = newest
 
-    def after_step(self, step: int, loss: Any) -> None:
+    def after_step(self, step: int, loss: Tensor) -> None:
         """Saves and logs, if it is time to."""
         self._has_trained = True
         now = time.monotonic()
@@ -104,7 +105,7 @@ class Saving:
             with self._completed():
                 self._manager.save(checkpoint_number=step)
 
-    def write_results(self, results: Mapping[str, Any], directory: str | None) -> None:
+    def write_results(self, results: Mapping[str, float], directory: str | None) -> None:
         """Writes the numbers of an evaluation for TensorBoard."""
         if directory is None:
             return

@@ -7,7 +7,7 @@ import inspect
 import itertools
 import os
 import tempfile
-from collections.abc import Callable, Iterable, Iterator, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from typing import Any
 
 import numpy as np
@@ -17,10 +17,11 @@ from tpu_estimator_embedding.compat import legacy_keras
 from tpu_estimator_embedding.mid_level.tpu_embedding import TPUEmbedding
 from tpu_estimator_embedding.ops.nests import own_containers
 from tpu_estimator_embedding.trainer import columns
-from tpu_estimator_embedding.trainer.dense_optimizer import DenseOptimizer, name_of
+from tpu_estimator_embedding.trainer.dense_optimizer import DenseOptimizer, Gradient, name_of
 from tpu_estimator_embedding.trainer.forward import Forward, ModeKeys, Outputs
 from tpu_estimator_embedding.trainer.metrics import StreamingMetrics, mean
 from tpu_estimator_embedding.trainer.saving import NOT_GIVEN, Saving, read_values
+from tpu_estimator_embedding.types import Tensor
 
 
 def check_steps(steps: int | None, max_steps: int | None = None) -> None:
@@ -32,7 +33,7 @@ def check_steps(steps: int | None, max_steps: int | None = None) -> None:
             raise ValueError(f"Must specify {name} > 0, given: {value}")
 
 
-def check_no_sessions(**given: Any) -> None:
+def check_no_sessions(**given: object) -> None:
     """Raises ValueError where hooks are given, which run in a session."""
     for name, value in given.items():
         if value:
@@ -42,7 +43,7 @@ def check_no_sessions(**given: Any) -> None:
                 "`train_step`.")
 
 
-def check_input(dataset: Any) -> tf.data.Dataset:
+def check_input(dataset: object) -> tf.data.Dataset:
     """Returns the result of an input_fn, which must be a Dataset."""
     if not isinstance(dataset, tf.data.Dataset):
         raise TypeError("`input_fn` must return a tf.data.Dataset, got "
@@ -105,7 +106,7 @@ class Trainer:
     """
 
     def __init__(self, model_fn: Callable[..., Outputs], embedding_config: Any,
-                 make_optimizer: Callable[..., Any], learning_rate: Callable[..., Any],
+                 make_optimizer: Callable[..., Any], learning_rate: Callable[..., Tensor],
                  params: Mapping[str, Any] | None = None, model_dir: str | None = None, *,
                  train_batch_size: int | None = None, eval_batch_size: int | None = None,
                  predict_batch_size: int | None = None,
@@ -174,7 +175,7 @@ class Trainer:
             self._end_training()
         return self
 
-    def train_step(self, features: Any, labels: Any) -> Any:
+    def train_step(self, features: columns.Features, labels: Any) -> Tensor:
         """Looks up, computes the loss, updates tables and dense variables; returns the loss."""
         ids, weights = columns.ids_and_weights(features, self.feature_config, self.embedding_config)
         self.embedding.enqueue(ids, weights, training=True)
@@ -189,7 +190,8 @@ class Trainer:
         self._apply_dense(gradients)
         return loss
 
-    def transform_gradients(self, gradients: list[Any], variables: list[tf.Variable]) -> list[Any]:
+    def transform_gradients(self, gradients: list[Gradient],
+                            variables: list[tf.Variable]) -> list[Gradient]:
         """Returns the gradients of dense variables to apply; the same ones unless overridden.
 
         A model that clipped them::
@@ -236,8 +238,9 @@ class Trainer:
         self._saving.write_results(results, self.eval_dir(name))
         return results
 
-    def predict(self, input_fn: Callable[..., tf.data.Dataset], predict_keys: Any = None,
-                hooks: Any = None, checkpoint_path: str | None = None,
+    def predict(self, input_fn: Callable[..., tf.data.Dataset],
+                predict_keys: Sequence[str] | None = None, hooks: Any = None,
+                checkpoint_path: str | None = None,
                 yield_single_examples: bool = True) -> Iterator[Any]:
         """Yields the predictions of every sample, or of every batch.
 
@@ -305,7 +308,8 @@ class Trainer:
         folder = f"eval_{name}" if name else "eval"
         return self.model_dir and os.path.join(self.model_dir, folder)
 
-    def restore_estimator_checkpoint(self, path: str, input_fn: Callable[..., Any]) -> None:
+    def restore_estimator_checkpoint(self, path: str,
+                                     input_fn: Callable[..., tf.data.Dataset]) -> None:
         """Restores a checkpoint of the Estimator: tables, slots, dense variables, step.
 
         Args:
@@ -344,14 +348,15 @@ class Trainer:
         return {"embedding": self.embedding, "forward": self.forward,
                 "global_step": self.global_step, "optimizer": self.optimizer.saved}
 
-    def _lookup(self, ids: Mapping[str, Any], weights: Any, mode: str) -> dict[str, Any]:
+    def _lookup(self, ids: columns.Features, weights: columns.Weights | None,
+                mode: str) -> dict[str, Tensor]:
         """Returns activations in a mode without training."""
         return dict(self.embedding.lookup_batch(ids, weights or {}))
 
     # What they share.
 
-    def _forward(self, features: Any, labels: Any, mode: str, ids: Mapping[str, Any],
-                 activations: Mapping[str, Any]) -> Outputs:
+    def _forward(self, features: columns.Features, labels: Any, mode: str, ids: columns.Features,
+                 activations: Mapping[str, Tensor]) -> Outputs:
         given = columns.features_of_model(features, ids, activations, self.feature_config,
                                           self.embedding_config)
         # The model_fn may change them in place, which a tf.function refuses for its arguments.
@@ -360,7 +365,7 @@ class Trainer:
         return self.forward(features, None if is_without else labels, mode,
                             copy.deepcopy(self.params), self.global_step)
 
-    def _outputs(self, features: Any, labels: Any, mode: str) -> Any:
+    def _outputs(self, features: columns.Features, labels: Any, mode: str) -> Any:
         """Returns the loss and the arguments of metrics; in PREDICT the predictions."""
         ids, weights = columns.ids_and_weights(features, self.feature_config, self.embedding_config)
         outputs = self._forward(features, labels, mode, ids, self._lookup(ids, weights, mode))
@@ -371,17 +376,17 @@ class Trainer:
         self._metric_fn, arguments = outputs.eval_metrics
         return outputs.loss, arguments
 
-    def _multiplied(self, feature: str, gradient: Any) -> Any:
+    def _multiplied(self, feature: str, gradient: Tensor | None) -> Tensor | None:
         scale = columns.table_multiplier(self.feature_config[feature].table.name, self.global_step,
                                          self.embedding_config)
         return gradient if scale is None or gradient is None else scale * gradient
 
-    def _apply_dense(self, gradients: list[Any]) -> None:
+    def _apply_dense(self, gradients: list[Gradient]) -> None:
         variables = self.forward.trainable_variables
         self.optimizer.apply(self.transform_gradients(gradients, variables), variables,
                              self.global_step)
 
-    def _dataset(self, input_fn: Callable[..., Any], mode: str) -> tf.data.Dataset:
+    def _dataset(self, input_fn: Callable[..., tf.data.Dataset], mode: str) -> tf.data.Dataset:
         params = {**copy.deepcopy(self.params), "batch_size": self._batch_sizes[mode]}
         given = {"params": params, "mode": mode}
         accepted = inspect.signature(input_fn).parameters
@@ -468,7 +473,7 @@ def _to_numpy(structure: Any) -> Any:
     return tf.nest.map_structure(lambda value: value.numpy(), structure)
 
 
-def _selected(arrays: Any, keys: Any) -> Any:
+def _selected(arrays: Any, keys: Sequence[str] | None) -> Any:
     if keys is None or not isinstance(arrays, Mapping):
         return arrays
     keys = [keys] if isinstance(keys, str) else list(keys)

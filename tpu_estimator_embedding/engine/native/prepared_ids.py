@@ -8,7 +8,7 @@ stored in a queue or passed to a `tf.function`.
 
 import contextlib
 from collections.abc import Sequence
-from typing import Any, NamedTuple
+from typing import NamedTuple
 
 import tensorflow as tf
 
@@ -31,6 +31,8 @@ from tpu_estimator_embedding.engine.step import Replicas, StepGradients, Variabl
 from tpu_estimator_embedding.kernels import load
 from tpu_estimator_embedding.plan.embedding_plan import EmbeddingPlan, FeaturePlan, TablePlan
 from tpu_estimator_embedding.types import Tensor
+
+OpInputs = dict[str, object]  # keyword -> input or attribute of an op
 
 IDS, ROWS, RUNS, WEIGHTS, SCALES = range(1, 6)  # columns of `sizes`
 
@@ -196,7 +198,7 @@ def _placement(data: EnqueueData | RaggedEnqueueData) -> str:
     return "row_splits" if isinstance(data, RaggedEnqueueData) else "coordinates"
 
 
-def _plan_attributes(plan: EmbeddingPlan) -> dict[str, Any]:
+def _plan_attributes(plan: EmbeddingPlan) -> OpInputs:
     position = {table.name: number for number, table in enumerate(plan.tables)}
     most_rows = max(max(plan.rows_per_host(table)) for table in plan.tables)
     return {
@@ -245,7 +247,7 @@ class Factors(NamedTuple):
     step: Tensor
 
 
-def update_and_measure(inputs: dict[str, Any], host_ids: PreparedHostIds,
+def update_and_measure(inputs: OpInputs, host_ids: PreparedHostIds,
                        marks: list[tf.Variable], measures: Tensor) -> HostMeasures:
     """Updates a host and measures it.
 
@@ -272,7 +274,7 @@ def step_measures(plan: EmbeddingPlan, hosts: list[HostMeasures], given_counts: 
 
 
 def update_inputs(plan: EmbeddingPlan, variables: Variables, host: int, host_ids: PreparedHostIds,
-                  gradients: list[Tensor], factors: Factors) -> dict[str, Any]:
+                  gradients: list[Tensor], factors: Factors) -> OpInputs:
     """Returns inputs and attributes of the update of a host.
 
     Args:
@@ -292,7 +294,7 @@ def update_inputs(plan: EmbeddingPlan, variables: Variables, host: int, host_ids
 
 
 def _lookup_inputs(variables: Variables, host_ids: PreparedHostIds, prepared: list[TablePlan],
-                   tables: list[TablePlan], host: int) -> dict[str, Any]:
+                   tables: list[TablePlan], host: int) -> OpInputs:
     return {
         "tables": [variables[table.name].parts[host].handle for table in tables],
         "sizes": host_ids.sizes, "ids": host_ids.ids, "row_ends": host_ids.row_ends,
@@ -302,7 +304,7 @@ def _lookup_inputs(variables: Variables, host_ids: PreparedHostIds, prepared: li
 
 
 def _inputs_from_step(plan: EmbeddingPlan, variables: Variables, ids: PreparedIds,
-                      step_gradients: StepGradients, host: int) -> dict[str, Any]:
+                      step_gradients: StepGradients, host: int) -> OpInputs:
     tables = tables_of_host(plan, host)
     factors = Factors(stack_values(step_gradients.learning_rates, tables),
                       stack_values(step_gradients.multipliers, tables),
@@ -316,7 +318,7 @@ def _inputs_from_step(plan: EmbeddingPlan, variables: Variables, ids: PreparedId
     return update_inputs(plan, variables, host, ids.hosts[host], gradients, factors)
 
 
-def _resources(tables: list[TablePlan], variables: Variables, host: int) -> dict[str, Any]:
+def _resources(tables: list[TablePlan], variables: Variables, host: int) -> OpInputs:
     of_tables = [variables[table.name] for table in tables]
     return {"tables": [table.parts[host].handle for table in of_tables],
             "slots": [parts[host].handle for table in of_tables

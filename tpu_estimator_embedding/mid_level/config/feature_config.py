@@ -3,7 +3,6 @@
 
 import dataclasses
 from collections.abc import Sequence
-from typing import Any
 
 import tensorflow as tf
 
@@ -56,7 +55,7 @@ class FeatureConfig:
         self.output_shape = tf.TensorShape(self.output_shape)
 
 
-def is_feature_config(value: Any) -> bool:
+def is_feature_config(value: object) -> bool:
     """Whether `value` is a FeatureConfig of the TF2 API, from this package or TensorFlow."""
     return hasattr(value, "table") and any(
         base.__name__ == FeatureConfig.__name__ for base in type(value).__mro__)

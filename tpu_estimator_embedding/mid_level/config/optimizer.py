@@ -77,12 +77,12 @@ class _Optimizer:
         return (-clipvalue, clipvalue)
 
 
-def is_optimizer(value: Any) -> bool:
+def is_optimizer(value: object) -> bool:
     """Whether `value` is an optimizer of the TF2 API, from this package or TensorFlow."""
     return any(base.__name__ == _Optimizer.__name__ for base in type(value).__mro__)
 
 
-def _check_flag(value: Any) -> None:
+def _check_flag(value: object) -> None:
     # In releases up to 2.4, this argument of gradient descent was the limit of the weights.
     checks.check(not isinstance(value, float) and value in (True, False),
                  "use_gradient_accumulation", "True or False", value,

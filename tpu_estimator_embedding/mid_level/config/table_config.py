@@ -112,7 +112,7 @@ class TableConfig:
                 and math.isclose(initializer.stddev, self._default_stddev))
 
 
-def is_table_config(value: Any) -> bool:
+def is_table_config(value: object) -> bool:
     """Whether `value` is a TableConfig of the TF2 API, from this package or TensorFlow.
 
     The v1 API has a class of the same name, with `dimension` instead of `dim`.
@@ -121,7 +121,7 @@ def is_table_config(value: Any) -> bool:
         base.__name__ == TableConfig.__name__ for base in type(value).__mro__)
 
 
-def _check_size(argument: str, value: Any) -> None:
+def _check_size(argument: str, value: object) -> None:
     checks.check_with_sentence(
         isinstance(value, int) and not isinstance(value, bool) and value >= 1,
         f"Argument {argument} must be an int and must be >= 1. Received: {value}")

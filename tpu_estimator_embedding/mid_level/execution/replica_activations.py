@@ -3,7 +3,6 @@
 
 import warnings
 from collections.abc import Sequence
-from typing import Any
 
 import tensorflow as tf
 
@@ -45,7 +44,8 @@ def activation_shape(plan: EmbeddingPlan, feature: FeaturePlan,
     return [*layout.shapes[feature.name].dims, plan.table_by_name[feature.table].dimension]
 
 
-def gradient_or_zeros(path: str, gradient: Any, shape: Sequence[int | None]) -> Tensor:
+def gradient_or_zeros(path: str, gradient: Tensor | tf.IndexedSlices | None,
+                      shape: Sequence[int | None]) -> Tensor:
     """Returns a gradient of a feature's activations as float32; zeros for None.
 
     Raises:

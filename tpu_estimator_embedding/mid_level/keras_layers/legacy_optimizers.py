@@ -29,7 +29,7 @@ class _RateOf:
         return self.optimizer._decayed_lr(tf.float32)
 
 
-def is_keras_optimizer(optimizer: Any) -> bool:
+def is_keras_optimizer(optimizer: object) -> bool:
     """Whether `optimizer` is a Keras optimizer, legacy or not, of any Keras.
 
     >>> is_keras_optimizer(optimizers.SGD(0.1))

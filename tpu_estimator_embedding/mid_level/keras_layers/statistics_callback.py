@@ -2,7 +2,7 @@
 """A Keras callback that logs statistics of tables during training."""
 
 import functools
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from typing import TYPE_CHECKING, Any
 
 import tensorflow as tf
@@ -60,17 +60,17 @@ class _StatisticsCallback(_Callback):
                          "Or pass the TPUEmbedding as `embedding`.")
             model.train_function = None  # that of an earlier fit does not measure
 
-    def on_train_begin(self, logs: Any = None) -> None:
+    def on_train_begin(self, logs: Mapping[str, float] | None = None) -> None:
         """Marks rows whose slots show that they were trained before, for the coverage."""
         for recorder in self._recorders.values():
             recorder.find_trained_rows()
 
-    def on_train_batch_begin(self, batch: int, logs: Any = None) -> None:
+    def on_train_batch_begin(self, batch: int, logs: Mapping[str, float] | None = None) -> None:
         """Starts measuring if this batch is to be measured."""
         self._batches += 1
         self._set_due(self._batches % self._every_n_batches == 0)
 
-    def on_train_batch_end(self, batch: int, logs: Any = None) -> None:
+    def on_train_batch_end(self, batch: int, logs: Mapping[str, float] | None = None) -> None:
         """Writes and logs the statistics of a measured batch."""
         if self._batches % self._every_n_batches:
             return
