@@ -53,15 +53,16 @@ class HandDriven:
     Args:
         tables: table name -> `[rows, dim]` initial values.
         parameters: `*Parameters` of the tables.
-        infeed_queue: "loop" to pass the queue to the loop, "step" to dequeue in its body.
+        loop: "queue" passes the queue to a training loop, "body" dequeues in its body, "nested"
+            does so in a loop within it, "while" in a `tf.while_loop`, "none" runs single steps.
         dummies: whether gradients are those of dummy variables.
     """
 
-    def __init__(self, tables, parameters, cores, batch_size, *, infeed_queue="step",
+    def __init__(self, tables, parameters, cores, batch_size, *, loop="body",
                  dummies=False, **options):
         self.cores, self.batch_size = cores, batch_size
         self.share = batch_size // cores
-        self.dummies, self.infeed_queue = dummies, infeed_queue
+        self.dummies, self.loop = dummies, loop
         self.engine = tpu_embedding.TPUEmbedding(
             {name: tpu_embedding.TableConfig(
                 *values.shape, initializer=v1.constant_initializer(values), combiner="sum")
@@ -91,13 +92,22 @@ class HandDriven:
     def shard(self, step):
         queue = self.new_queue()
 
-        def loop():
-            if self.infeed_queue == "loop":
-                return training_loop.repeat(self.steps, lambda loss, x, y: step(x, y), [0.0], queue)
-            return training_loop.repeat(
-                self.steps, lambda loss: step(*queue.generate_dequeue_op()), [0.0])
+        def fed_step(loss=None):
+            return step(*queue.generate_dequeue_op())
 
-        return v1.tpu.shard(loop, num_shards=self.cores, outputs_from_all_shards=True)
+        def repeated(loss=0.0):
+            return training_loop.repeat(self.steps, fed_step, [loss])
+
+        return v1.tpu.shard({
+            "body": repeated,
+            "queue": lambda: training_loop.repeat(
+                self.steps, lambda loss, x, y: step(x, y), [0.0], queue),
+            "nested": lambda: training_loop.repeat(1, repeated, [0.0]),
+            "while": lambda: tf.while_loop(
+                lambda number, loss: number < self.steps,
+                lambda number, loss: (number + 1, fed_step()), [0, 0.0],
+                parallel_iterations=1)[1],
+            "none": fed_step}[self.loop], num_shards=self.cores)
 
     def new_queue(self):
         queue = tpu_feed.InfeedQueue(
@@ -144,13 +154,15 @@ class HandDriven:
 
     def run(self, losses, batches, mode_override):
         """Returns `[cores]` last losses and `[steps, batch]` predictions."""
+        runs = len(batches) if self.loop == "none" else 1
         predictions = []
         threads = Threads(lambda: self.feed(batches, mode_override),
                           lambda: predictions.extend(self.collect(len(batches))))
         threads.start()
         try:
-            [values] = self.session.run(losses, {self.steps: len(batches)},
-                                        v1.RunOptions(timeout_in_ms=60_000))
+            for _ in range(runs):
+                [values] = self.session.run(losses, {self.steps: len(batches)},
+                                            v1.RunOptions(timeout_in_ms=60_000))
         finally:
             threads.join()
         return values, np.array(predictions)

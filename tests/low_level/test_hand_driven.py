@@ -3,6 +3,7 @@
 
 import numpy as np
 import pytest
+import tensorflow as tf
 
 import tpu_estimator_embedding
 from tests import oracle
@@ -13,6 +14,8 @@ from tpu_estimator_embedding.compat.modules import tpu_embedding
 tpu_estimator_embedding.install()
 
 pytestmark = pytest.mark.skipif(not channel.are_available(), reason="channels need native kernels")
+
+v1 = tf.compat.v1
 
 BATCH, STEPS = 8, 4
 RULES = {
@@ -111,8 +114,26 @@ def test_trains_and_evaluates_as_numpy(rule, cores, pipelined):
     check(rule, cores, pipelined=pipelined)
 
 
-@pytest.mark.parametrize("cores", [1, 2])
+@pytest.mark.parametrize("cores", [2, 4])
 @pytest.mark.parametrize("options", [
-    {"infeed_queue": "loop"}, {"dummies": True}, {"dummies": True, "pipelined": True}], ids=str)
-def test_other_ways_to_feed_and_to_differentiate(cores, options):
+    {"loop": "queue"}, {"loop": "nested"}, {"loop": "while"}, {"loop": "none"},
+    {"loop": "nested", "pipelined": True}, {"loop": "while", "pipelined": True},
+    {"dummies": True}, {"dummies": True, "pipelined": True}], ids=str)
+def test_other_ways_to_loop_and_to_differentiate(cores, options):
     check("Adagrad", cores, **options)
+
+
+def test_replicas_must_be_as_many_as_cores():
+    program = HandDriven(new_tables(), RULES["SGD"][0], 2, BATCH)
+    with program.graph.as_default(), pytest.raises(
+            ValueError, match="`num_shards` must be the number of cores of the TPUEmbedding, 2"):
+        v1.tpu.shard(lambda: program.engine.get_activations()["shop"], num_shards=4)
+
+
+def test_tables_cannot_be_used_in_a_condition_of_several_replicas():
+    program = HandDriven(new_tables(), RULES["SGD"][0], 2, BATCH)
+    with program.graph.as_default(), pytest.raises(
+            RuntimeError, match="get_activations must be called in a computation of 2 replicas"):
+        v1.tpu.shard(lambda: tf.cond(
+            program.steps > 1, lambda: program.engine.get_activations()["shop"],
+            lambda: tf.zeros([4, 2])), num_shards=2)

@@ -107,15 +107,15 @@ class GraphOps:
         self.captured = CapturedGradients(num_cores)
         self._receivers, self._senders = itertools.count(), itertools.count()
         self._receipts: list[list[Receipt]] = [[] for _ in range(num_cores)]
-        # Of computations for several replicas: batches without gradients yet, and the last update.
-        self._batches: dict[tf.Graph, list[dict[int, Batch]]] = {}
-        self._updates: dict[tf.Graph, list[tf.Operation]] = {}
+        # Of each computation for several replicas: batches without gradients yet; the last update.
+        self._batches: dict[Replicas, list[dict[int, Batch]]] = {}
+        self._updates: dict[Replicas, tf.Operation] = {}
         self._engine: PartitionedEmbedding | None = None
         self._builds: list[tuple[Build, list[Tensor]]] = []
 
     def receive(self) -> dict[str, Tensor]:
         """Returns feature name -> activations of the next core's next batch."""
-        replicas = replica_graphs.current()
+        replicas = replica_graphs.current_for_each("get_activations")
         if replicas is not None:
             return self._receive_for_all(replicas)
         core = next(self._receivers) % len(self.queues)
@@ -141,7 +141,7 @@ class GraphOps:
             gradients: feature name -> gradient, of the shape of the activation.
             step: scalar number, the global step.
         """
-        replicas = replica_graphs.current()
+        replicas = replica_graphs.current_for_each("generate_send_gradients_op")
         if replicas is not None:
             return self._send_for_all(replicas, gradients, step)
         core = next(self._senders) % len(self.queues)
@@ -159,14 +159,14 @@ class GraphOps:
     def _receive_for_all(self, replicas: Replicas) -> dict[str, Tensor]:
         """Receives a batch for each replica; returns the activations of the first one."""
         self._check_has_a_core_for_each(replicas)
-        graph = tf.compat.v1.get_default_graph()
         cores = replica_graphs.current_cores()
+        # After the update of a step that was built before in the same computation.
+        before = [self._updates[replicas]] if replicas in self._updates else []
         with tf.device(CPU), tf.name_scope("receive_activations"):
-            # After the update of a step that was built before in the same graph.
-            with tf.control_dependencies(self._updates.pop(graph, [])):
+            with tf.control_dependencies(before):
                 batches = [self.queues[core].receive_in_loop() for core in cores]
             received = [self._looked_up(batch) for batch in batches]
-        self._batches.setdefault(graph, []).append(dict(zip(cores, batches, strict=True)))
+        self._batches.setdefault(replicas, []).append(dict(zip(cores, batches, strict=True)))
         replicas.add_inputs([list(activations.values()) for activations in received])
         return received[0]
 
@@ -183,9 +183,8 @@ class GraphOps:
                       step: Tensor) -> tf.Operation:
         """Returns the op that updates the tables once, with the gradients of all replicas."""
         self._check_has_a_core_for_each(replicas)
-        graph = tf.compat.v1.get_default_graph()
         copies = replicas.copies(list(gradients.values()))
-        received = self._batches.get(graph)
+        received = self._batches.get(replicas)
         batches = received.pop(0) if received else None
         with tf.device(CPU), tf.name_scope("send_gradients"):
             sent = {core: Sent(
@@ -197,8 +196,8 @@ class GraphOps:
             build = self.update.add_all([sent[core] for core in sorted(sent)], step.dtype)
             updated = self._with_engine(lambda engine: [build(engine)],
                                         [tf.TensorSpec([], tf.bool)])
-            self._updates[graph] = [replica_graphs.run_once(tf.group(*updated))]
-        return self._updates[graph][0]
+            self._updates[replicas] = replica_graphs.run_once(tf.group(*updated))
+        return self._updates[replicas]
 
     def _check_has_a_core_for_each(self, replicas: Replicas) -> None:
         checks.check(replicas.num_replicas == len(self.queues), "num_shards",

@@ -16,8 +16,15 @@ from tensorflow.core.framework import attr_value_pb2
 from tpu_estimator_embedding.types import Tensor
 
 
+class InnerGraphError(RuntimeError):
+    """An op that each replica needs is built in a function, a condition or a loop of TensorFlow."""
+
+
 class Replicas(Protocol):
     """A graph that several replicas share, built for the first of them."""
+
+    def is_default(self) -> bool:
+        """Whether ops are built in this graph, not in a function, condition or loop within it."""
 
     @property
     def num_replicas(self) -> int:
@@ -40,6 +47,21 @@ _cores: list[list[int]] = []
 def current() -> Replicas | None:
     """Returns the innermost graph of several replicas that is being built."""
     return _graphs[-1] if _graphs else None
+
+
+def current_for_each(op: str) -> Replicas | None:
+    """Returns the current graph, for an op that is built for each of its replicas.
+
+    Raises:
+        InnerGraphError: the op is built in a function, a condition or a loop within the graph.
+    """
+    replicas = current()
+    if replicas is not None and not replicas.is_default():
+        raise InnerGraphError(
+            f"{op} must be called in a computation of {replicas.num_replicas} replicas itself, or "
+            "in a loop of it, got a call in a tf.function or tf.cond. Call it outside, and pass "
+            "the tensors on.")
+    return replicas
 
 
 def current_cores() -> list[int]:

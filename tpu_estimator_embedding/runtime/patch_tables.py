@@ -212,6 +212,10 @@ TPU_SYSTEM = (
                      *(() if name.startswith("split_") else _V1_TPU_APIS))),
     *(_computation("tensorflow.python.tpu.training_loop", name, f"training_loop:{name}")
       for name in ("repeat", "while_loop")),
+    *(Patch(module, "while_loop", f"{OURS}.estimator.replicas.training_loop:tensorflow_while_loop",
+            "a loop that receives from a feed cannot be copied for each replica", replaces=True)
+      for module in ("tensorflow.python.ops.while_loop", "tensorflow._api.v2.compat.v1",
+                     "tensorflow.compat.v1")),
     *(_computation(module, name, f"tpu_inference:{name}")
       for name in ("call_computation", "inference_on_tpu")
       for module in ("tensorflow_estimator.python.estimator.tpu.tpu_estimator",

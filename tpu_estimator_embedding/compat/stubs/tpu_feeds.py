@@ -184,9 +184,9 @@ def _dequeue_for_replicas(specs: Sequence[tf.TensorSpec], name: str | None) -> l
         if spec.dtype not in tpu_ops._SUPPORTED_INFEED_DTYPES:
             raise TypeError(f"{spec.dtype} is not a supported TPU infeed type. Supported types "
                             f"are: {list(tpu_ops._SUPPORTED_INFEED_DTYPES)}")
+    replicas = replica_graphs.current_for_each("tpu_ops.infeed_dequeue")
     taken = [[tf.identity(value) for value in _infeed(core).take(specs, name)]
              for core in replica_graphs.current_cores()]
-    replicas = replica_graphs.current()
     if replicas is not None:
         replicas.add_inputs(taken)
     return taken[0]
@@ -194,7 +194,7 @@ def _dequeue_for_replicas(specs: Sequence[tf.TensorSpec], name: str | None) -> l
 
 def _enqueue_of_replicas(inputs: Tensors, name: str | None) -> tf.Operation:
     inputs = [tf.convert_to_tensor(value) for value in inputs]
-    replicas = replica_graphs.current()
+    replicas = replica_graphs.current_for_each("tpu_ops.outfeed_enqueue")
     copies = [inputs] if replicas is None else replicas.copies(inputs)
     return tf.group(*[_outfeed(core).put(values, name) for core, values in zip(
         replica_graphs.current_cores(), copies, strict=True)])

@@ -32,6 +32,7 @@ class ReplicatedGraph:
     def __init__(self, inputs: Sequence[Sequence[Tensor]],
                  outer: "ReplicatedGraph | None" = None) -> None:
         self._graph = tf.compat.v1.get_default_graph()
+        self._context = self._graph._get_control_flow_context()
         self._start = self._first_op = len(self._graph.get_operations())
         self._inputs = [list(of_replica) for of_replica in inputs]
         self._outer = outer
@@ -42,6 +43,11 @@ class ReplicatedGraph:
     def num_replicas(self) -> int:
         """The number of replicas that share the graph."""
         return len(self._inputs)
+
+    def is_default(self) -> bool:
+        """Whether ops are built in this graph, not in a function, condition or loop within it."""
+        return (tf.compat.v1.get_default_graph() is self._graph
+                and self._graph._get_control_flow_context() is self._context)
 
     def copies(self, tensors: Sequence[Tensor]) -> list[list[Tensor]]:
         """Returns every replica's copies of tensors; the first replica has the tensors themselves.

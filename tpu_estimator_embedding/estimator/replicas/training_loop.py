@@ -1,13 +1,16 @@
 # SPDX-License-Identifier: Apache-2.0
-"""`tpu.training_loop` without a TPU: all replicas run each iteration of a loop together.
+"""Training loops without a TPU: all replicas run each iteration of a loop together.
 
 Cross-replica sums in the body therefore sum over the same iteration of all replicas.
 """
 
+import functools
+import inspect
 from collections.abc import Callable, Sequence
 from typing import Any, cast
 
 import tensorflow as tf
+from tensorflow.python.ops import while_loop as while_loop_ops
 from tensorflow.python.ops import while_v2
 from tensorflow.python.tpu import training_loop
 
@@ -22,6 +25,8 @@ from tpu_estimator_embedding.types import Tensor
 
 _tensorflow_while_loop = training_loop.while_loop
 _tensorflow_repeat = training_loop.repeat
+
+_tensorflow_loop = while_loop_ops.while_loop
 
 _DISAGREE = ("The replicas disagree whether the loop goes on, and its body sums over them or "
              "writes to a variable.")
@@ -68,6 +73,57 @@ def repeat(n: Any, body: Callable[..., Any], inputs: Any = None, infeed_queue: A
         lambda iteration, *values: [iteration + 1, *_as_list(body(*values))],
         [0, *([] if inputs is None else _as_list(inputs))], infeed_queue))
     return outputs[1:] or outputs[0].op
+
+
+@functools.wraps(_tensorflow_loop)
+def tensorflow_while_loop(cond: Callable[..., Any], body: Callable[..., Any], loop_vars: Any,
+                          *others: Any, **named: Any) -> Any:
+    """Builds TensorFlow's loop, or a loop of all replicas if its body receives or sends.
+
+    TensorFlow's own loop is copied for each replica; the feeds of a replica and its embedding
+    tables cannot be.
+    """
+    replicas = cast(ReplicatedGraph | None, replica_graphs.current())
+    try:
+        return _tensorflow_loop(cond, body, loop_vars, *others, **named)
+    except replica_graphs.InnerGraphError:
+        if replicas is None or not replicas.is_default():
+            raise
+    arguments = inspect.signature(_tensorflow_loop).bind(cond, body, loop_vars, *others, **named)
+    return _loop_of_replicas(replicas, **arguments.arguments)
+
+
+def _loop_of_replicas(replicas: ReplicatedGraph, cond: Callable[..., Any],
+                      body: Callable[..., Any], loop_vars: Any, shape_invariants: Any = None,
+                      maximum_iterations: Any = None, return_same_structure: bool = False,
+                      **_: Any) -> Any:
+    """Builds a loop of all replicas from the arguments of `tf.while_loop`.
+
+    Options of parallel iterations, memory and back-propagation have no effect: it is not
+    differentiated.
+    """
+    if shape_invariants is not None:
+        raise NotImplementedError(
+            "`shape_invariants` must be None for a loop that receives or sends in several "
+            f"replicas, got {shape_invariants!r}. Give its variables one shape.")
+    flat = tf.nest.flatten(loop_vars, expand_composites=True)
+
+    def packed(values: Sequence[Tensor]) -> Any:
+        return tf.nest.pack_sequence_as(loop_vars, list(values), expand_composites=True)
+
+    def goes_on(iteration: Tensor, *values: Tensor) -> Tensor:
+        more = cond(*packed(values))
+        return more if maximum_iterations is None else tf.logical_and(
+            more, iteration < maximum_iterations)
+
+    def next_values(iteration: Tensor, *values: Tensor) -> list[Any]:
+        after = body(*packed(values))
+        after = after if len(loop_vars) > 1 or isinstance(after, (list, tuple)) else [after]
+        return [iteration + 1, *tf.nest.flatten(after, expand_composites=True)]
+
+    _, *results = _in_step(replicas, goes_on, next_values, [0, *flat])
+    outputs = packed(results)
+    return outputs[0] if len(loop_vars) == 1 and not return_same_structure else outputs
 
 
 def _receiving(body: Callable[..., Any], infeed_queue: Any) -> Callable[..., Any]:
