@@ -164,9 +164,35 @@ def write_feed(directory: pathlib.Path, count: int = 40000) -> None:
              history=np.where(is_shown, history % 100, -1), finished=finished.astype(np.float32))
 
 
+def write_impressions(directory: pathlib.Path, num_train: int = 153600,
+                      num_eval: int = 16384) -> None:
+    """Writes `train.npz` and `eval.npz` of advertisements shown: numbers, categories, clicks.
+
+    Categories follow Zipf's law; `sizes` says how many there are of each kind. Log odds add up:
+    the categories, the numbers, and how well the first category goes with the second one.
+    """
+    random = np.random.default_rng(0)
+    sizes = np.array([40000, 25000, 12000, 9000, 4000, 2500, 1200, 600, 100, 30, 10, 3])
+    effects = [random.normal(0, 0.6, size) for size in sizes]
+    tastes, qualities = (random.normal(0, 0.7, [size, 2]) for size in sizes[:2])
+    slopes = random.normal(0, 0.3, 13)
+    for name, count in (("train", num_train), ("eval", num_eval)):
+        numbers = random.normal(0, 1, [count, 13])
+        # The logarithm of a rank by Zipf's law is uniform.
+        ranks = np.floor((sizes + 1) ** random.random([count, len(sizes)])).astype(np.int32) - 1
+        categories = np.minimum(ranks, sizes - 1).astype(np.int32)
+        log_odds = numbers @ slopes - 1 + sum(
+            effect[categories[:, kind]] for kind, effect in enumerate(effects)) + (
+            tastes[categories[:, 0]] * qualities[categories[:, 1]]).sum(1)
+        clicked = random.random(count) < 1 / (1 + np.exp(-log_odds))
+        np.savez(directory / f"{name}.npz", sizes=sizes, categories=categories,
+                 numbers=np.exp(numbers).astype(np.float32),
+                 clicked=clicked.astype(np.float32))
+
+
 WRITERS = {"clicks": write_clicks, "sessions": write_sessions, "sentences": write_sentences,
            "ratings": write_ratings, "purchases": write_purchases, "visits": write_visits,
-           "interactions": write_interactions, "feed": write_feed}
+           "interactions": write_interactions, "feed": write_feed, "impressions": write_impressions}
 
 
 def main(arguments: list[str]) -> None:
