@@ -56,10 +56,11 @@ class HandDriven:
         loop: "queue" passes the queue to a training loop, "body" dequeues in its body, "nested"
             does so in a loop within it, "while" in a `tf.while_loop`, "none" runs single steps.
         dummies: whether gradients are those of dummy variables.
+        session_config: of the session that trains.
     """
 
     def __init__(self, tables, parameters, cores, batch_size, *, loop="body",
-                 dummies=False, **options):
+                 dummies=False, session_config=None, **options):
         self.cores, self.batch_size = cores, batch_size
         self.share = batch_size // cores
         self.dummies, self.loop = dummies, loop
@@ -83,7 +84,7 @@ class HandDriven:
             self.trained = self.shard(self.train_step)
             self.evaluated = self.shard(self.evaluation_step)
             self.retrieve = self.variables.retrieve_ops()
-            self.session = v1.Session()
+            self.session = v1.Session(config=session_config)
             self.session.run(v1.global_variables_initializer())
             if dummies:
                 self.session.run(initializer)

@@ -137,3 +137,72 @@ def test_tables_cannot_be_used_in_a_condition_of_several_replicas():
         v1.tpu.shard(lambda: tf.cond(
             program.steps > 1, lambda: program.engine.get_activations()["shop"],
             lambda: tf.zeros([4, 2])), num_shards=2)
+
+
+def in_written_order():
+    """Returns the configuration of a session that does not reorder sums."""
+    config = v1.ConfigProto()
+    config.graph_options.rewrite_options.disable_meta_optimizer = True
+    return config
+
+
+def trained_by_estimator(rule, cores, pipelined, batches, model_dir):
+    """Returns the variables of the same model after it was trained through TPUEstimator."""
+    feature_column = tf.feature_column
+    words = v1.tpu.experimental.shared_embedding_columns(
+        [feature_column.categorical_column_with_identity(name, 13) for name in ("text", "title")],
+        3, "sum", v1.constant_initializer(new_tables()["words"]),
+        shared_embedding_collection_name="words")
+    shop = v1.tpu.experimental.embedding_column(
+        feature_column.categorical_column_with_identity("shop", 7), 2, "sum",
+        v1.constant_initializer(new_tables()["shops"]))
+
+    def input_fn(params):
+        dataset = tf.data.Dataset.from_tensor_slices({
+            key: np.concatenate([batch[key] for batch in batches]) for key in ("x", "y")} | {
+            name: np.concatenate([batch["ids"][name] for batch in batches]) for name in FEATURES})
+        places = [[row, 0] for row in range(params["batch_size"])]
+
+        def to_features(batch):
+            ids = {name: tf.SparseTensor(places, batch[name], [len(places), 1])
+                   for name in FEATURES}
+            return {"x": batch["x"], **ids}, batch["y"]
+
+        return dataset.batch(params["batch_size"], drop_remainder=True).map(to_features)
+
+    def model_fn(features, labels, mode, params):
+        prediction = tf.add_n([
+            tf.reduce_sum(tf.compat.v1.keras.layers.DenseFeatures([column])(features), 1)
+            for column in (shop, words[0], words[1])])
+        weights = v1.get_variable("dense", initializer=DENSE, use_resource=True)
+        prediction += tf.linalg.matvec(features["x"], weights)
+        loss = tf.reduce_mean(tf.square(prediction - labels))
+        optimizer = v1.tpu.CrossShardOptimizer(v1.train.GradientDescentOptimizer(RATE))
+        return v1.estimator.tpu.TPUEstimatorSpec(
+            mode, loss=loss, train_op=optimizer.minimize(loss, v1.train.get_global_step()))
+
+    estimator = v1.estimator.tpu.TPUEstimator(
+        model_fn, model_dir, v1.estimator.tpu.RunConfig(
+            session_config=in_written_order(), tpu_config=v1.estimator.tpu.TPUConfig(
+                iterations_per_loop=STEPS, num_shards=cores)), train_batch_size=BATCH,
+        embedding_config_spec=v1.estimator.tpu.experimental.EmbeddingConfigSpec(
+            [shop, *words], RULES[rule][0], pipeline_execution_with_tensor_core=pipelined))
+    estimator.train(input_fn, max_steps=len(batches))
+    return {name: estimator.get_variable_value(name) for name in estimator.get_variable_names()}
+
+
+@pytest.mark.parametrize("pipelined", [False, True])
+@pytest.mark.parametrize("cores", [1, 2])
+@pytest.mark.parametrize("rule", ["SGD", "Adagrad"])
+def test_tables_have_the_bits_of_tpu_estimator(rule, cores, pipelined, tmp_path):
+    batches = new_batches()
+    program = HandDriven(new_tables(), RULES[rule][0], cores, BATCH,
+                         session_config=in_written_order(),
+                         pipeline_execution_with_tensor_core=pipelined)
+    program.train(batches)
+    tables = program.tables()
+    expected = trained_by_estimator(rule, cores, pipelined, batches, str(tmp_path))
+    found = {name: values for name, values in expected.items() if np.ndim(values) == 2}
+    for table, shape in (("words", (13, 3)), ("shops", (7, 2))):
+        of_estimator = [values for values in found.values() if values.shape == shape]
+        assert of_estimator[0].tobytes() == tables[table][0].tobytes()
