@@ -190,9 +190,23 @@ def write_impressions(directory: pathlib.Path, num_train: int = 153600,
                  clicked=clicked.astype(np.float32))
 
 
+def write_images(directory: pathlib.Path, count: int = 4096) -> None:
+    """Writes `images.npz`: noise, with one of ten 5 × 5 patterns about the middle."""
+    random = np.random.default_rng(0)
+    patterns = random.choice([-1.0, 1.0], [10, 5, 5])
+    labels = random.integers(0, 10, count)
+    images = random.normal(0, 0.5, [count, 16, 16])
+    for image, label in zip(images, labels, strict=True):
+        row, column = random.integers(4, 8, 2)
+        image[row:row + 5, column:column + 5] += 2 * patterns[label]
+    np.savez(directory / "images.npz", images=images[..., np.newaxis].astype(np.float32),
+             labels=labels.astype(np.int32))
+
+
 WRITERS = {"clicks": write_clicks, "sessions": write_sessions, "sentences": write_sentences,
            "ratings": write_ratings, "purchases": write_purchases, "visits": write_visits,
-           "interactions": write_interactions, "feed": write_feed, "impressions": write_impressions}
+           "interactions": write_interactions, "feed": write_feed, "impressions": write_impressions,
+           "images": write_images}
 
 
 def main(arguments: list[str]) -> None:

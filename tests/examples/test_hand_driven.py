@@ -3,6 +3,7 @@
 
 import json
 import os
+import re
 import signal
 import subprocess
 import sys
@@ -80,3 +81,19 @@ def test_dlrm_has_equal_losses_on_1_and_2_cores(impressions):
                            cwd=impressions, options=["--cores", cores])[0])
                 for cores in ("1", "2"))
     assert_equal_rounds(one, two, rtol=1e-4)
+
+
+def test_images_are_classified_alike_on_1_and_2_cores(tmp_path):
+    synthetic_data.write_images(tmp_path)
+    outputs = [run("hand_driven_images.py", "--data_dir=.", f"--model_dir=on_{cores}",
+                   f"--num_cores={cores}", cwd=tmp_path, options=["--cores", cores])[0]
+               for cores in ("1", "2")]
+    one, two = ([float(value) for value in re.findall(r"\d+\.\d+", output)]
+                for output in outputs)
+    first_loss, last_loss, accuracy = one
+    assert last_loss < 0.3 < 2 < first_loss
+    assert accuracy > 0.9
+    np.testing.assert_allclose(one, two, atol=0.01)
+    some, others = (variables(tmp_path / f"on_{cores}/model.ckpt-80") for cores in (1, 2))
+    for name, value in some.items():
+        np.testing.assert_allclose(others[name], value, atol=0.01, err_msg=name)
