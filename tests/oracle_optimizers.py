@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""The ten update rules on one row, in NumPy, written down from their equations.
+"""The update rules on one row, in NumPy, written down from their equations.
 
 w: row, g: gradient summed over the step, lr: learning rate, h: hyperparameters.
 """

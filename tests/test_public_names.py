@@ -6,18 +6,15 @@ import pytest
 import tpu_estimator_embedding
 from tests.subprocesses import run_python
 from tpu_estimator_embedding import mid_level
+from tpu_estimator_embedding.optimizers.registry import records
 
 pytestmark = pytest.mark.every_tensorflow
 
 PUBLIC = {
-    "AdagradMomentumParameters", "AdagradParameters", "AdamParameters", "CrossShardOptimizer",
-    "ClusterConfig", "EmbeddingConfigSpec", "EmbeddingStatisticsHook", "FeatureConfig",
-    "FrequencyEstimatorParameters", "FtrlParameters",
-    "InputPipelineConfig", "MomentumParameters", "ProximalAdagradParameters",
-    "ProximalYogiParameters", "RMSPropParameters", "RunConfig",
-    "StochasticGradientDescentParameters", "TPUClusterResolver", "TPUConfig", "TPUEstimator",
-    "TPUEstimatorSpec", "TableConfig", "__version__", "embedding_column", "install",
-    "shared_embedding_columns", "uninstall"}
+    "CrossShardOptimizer", "ClusterConfig", "EmbeddingConfigSpec", "EmbeddingStatisticsHook",
+    "FeatureConfig", "InputPipelineConfig", "RunConfig", "TPUClusterResolver", "TPUConfig",
+    "TPUEstimator", "TPUEstimatorSpec", "TableConfig", "__version__", "embedding_column", "install",
+    "shared_embedding_columns", "uninstall", *(record.parameters for record in records())}
 
 ONLY_MID_LEVEL = sorted(set(mid_level.__all__) - PUBLIC)
 

@@ -2,6 +2,7 @@
 """The *Parameters: what they hold, and every error that they raise."""
 
 import copy
+import dataclasses
 import pickle
 
 import numpy as np
@@ -10,6 +11,7 @@ import tensorflow as tf
 
 from tpu_estimator_embedding.config import optimization_parameters
 from tpu_estimator_embedding.config.optimization_parameters import (
+    PARAMETERS,
     AdagradMomentumParameters,
     AdagradParameters,
     AdamParameters,
@@ -23,18 +25,11 @@ from tpu_estimator_embedding.config.optimization_parameters import (
     _OptimizationParameters,
 )
 
-# Class -> the arguments that have no default.
+# Class -> the arguments that have no default. FrequencyEstimatorParameters has no learning rate.
 REQUIRED = {
-    AdagradParameters: {"learning_rate": 0.1},
-    AdagradMomentumParameters: {"learning_rate": 0.1, "momentum": 0.9},
-    ProximalAdagradParameters: {"learning_rate": 0.1},
-    AdamParameters: {"learning_rate": 0.1},
-    FtrlParameters: {"learning_rate": 0.1},
-    ProximalYogiParameters: {},
-    MomentumParameters: {"learning_rate": 0.1, "momentum": 0.9},
-    RMSPropParameters: {"learning_rate": 0.1, "rho": 0.9, "momentum": 0.9, "epsilon": 1e-7},
-    StochasticGradientDescentParameters: {"learning_rate": 0.1},
-}
+    parameters: {field.name: 0.9 for field in dataclasses.fields(parameters)
+                 if field.default is dataclasses.MISSING}
+    for parameters in PARAMETERS.values() if parameters is not FrequencyEstimatorParameters}
 
 OUT_OF_RANGE = [
     (AdagradParameters, "initial_accumulator", 0.0, "above 0"),
@@ -177,11 +172,9 @@ def test_ftrl_has_the_initial_linear_value_that_tensorflow_gives_it():
 
 
 def test_every_class_is_listed_and_has_the_common_base():
-    names = {name for name in optimization_parameters.__all__ if not name.startswith("_")}
-    assert names == {parameters.__name__ for parameters in
-                     (*REQUIRED, FrequencyEstimatorParameters)}
-    assert all(issubclass(getattr(optimization_parameters, name), _OptimizationParameters)
-               for name in names)
+    of_module = {name for name, value in vars(optimization_parameters).items()
+                 if isinstance(value, type) and issubclass(value, _OptimizationParameters)}
+    assert of_module == set(optimization_parameters.__all__)
 
 
 def test_parameters_are_equal_to_themselves_only_and_may_be_changed():

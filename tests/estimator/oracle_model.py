@@ -15,19 +15,14 @@ from tests import oracle
 from tests.batches import many_ids
 from tests.estimator.counting import TPUEstimatorSpec
 from tests.estimator.replica_model import cross_shard_sgd, minimize, uniform, v1
-from tpu_estimator_embedding.config import optimization_parameters
 from tpu_estimator_embedding.config.feature_config import FeatureConfig
+from tpu_estimator_embedding.config.optimization_parameters import PARAMETERS
 from tpu_estimator_embedding.config.table_config import TableConfig
 from tpu_estimator_embedding.estimator.embedding_config_spec import EmbeddingConfigSpec
+from tpu_estimator_embedding.optimizers.registry import rule_named
 
 ROWS, DIM, X_SIZE, KERNEL_RATE = 9, 2, 2, 0.5
 COMBINERS = ["mean", "sum", "sqrtn"]
-
-PARAMETERS = {
-    "SGD": "StochasticGradientDescentParameters", "FTRL": "FtrlParameters",
-    "RMSProp": "RMSPropParameters", **{kind: f"{kind}Parameters" for kind in (
-        "Adagrad", "ProximalAdagrad", "AdagradMomentum", "Momentum", "Adam", "ProximalYogi",
-        "FrequencyEstimator")}}
 
 # Kind -> slot -> what the name of its variable has after the table's.
 SLOTS = {
@@ -44,7 +39,7 @@ SLOTS = {
 
 def to_parameters(optimizer):
     """Returns the `*Parameters` that say what an `oracle.Optimizer` says."""
-    parameters = getattr(optimization_parameters, PARAMETERS[optimizer.kind])
+    parameters = PARAMETERS[rule_named(optimizer.kind).record.parameters]
     given, rate = dict(optimizer.hyperparameters), optimizer.learning_rate
     if optimizer.kind == "FrequencyEstimator":  # which has no other settings
         return parameters(**given, weight_exponent=1.0)

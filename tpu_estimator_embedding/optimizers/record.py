@@ -6,14 +6,14 @@ slots, the configuration message, the lists of public names and of names that `i
 and the row of the table of counterparts are derived from this record. To add an optimizer:
 
 1. Write its rule in a module of this folder: the equation, the fields, `update`, `record`, and
-   `hyperparameters`, the arguments of its kernel. `registry` finds it there.
-2. Write a struct of the same name in kernels/src/rules.h, with the same names of slots and
+   `hyperparameters`, the arguments of its kernel. `registry` finds it there. Import TensorFlow
+   inside of `update`: records are read without it.
+2. Write its settings, by which users select it: the `*Parameters` class that the record names, in
+   config/optimization_parameters, and a class in mid_level/config/optimizers if the TF2 API has it.
+3. Write a struct of the same name in kernels/src/rules.h, with the same names of slots and
    hyperparameters, and add it to the list there. Tests and the op compare them.
-3. Add it to tests/oracle_optimizers.py and tests/optimizer_cases.py: the property tests and
-   those of the engine run over every case.
 
-Users select it with its public settings: a `*Parameters` class in config/, and a class in
-mid_level/config/optimizers if the TF2 API has it.
+CONTRIBUTING.rst lists the tests that need a line for it.
 """
 
 import dataclasses
