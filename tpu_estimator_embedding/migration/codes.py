@@ -54,6 +54,7 @@ CODES = {code.name: code for code in (
     Code("TEE209", DECISION, "session with an address"),
     Code("TEE210", DECISION, "Keras imported where this package may not be loaded yet"),
     Code("TEE211", DECISION, "tensorflow passed on as a value"),
+    Code("TEE212", LEFT, "program that drives the TPU by hand"),
     # Capture.
     Code("TEE301", CHANGED, "configuration captured"),
     Code("TEE302", LEFT, "value that has no source text"),

@@ -58,6 +58,10 @@ ADVICE = {
     "TEE210": "Import `tf_keras` instead, as long as the program uses Estimators.",
     "TEE211": "Check the function that receives the module: if it uses names of the legacy API, "
     "pass it this package's names instead.",
+    "TEE212": "Keep the file as it was, and start it with `tpu-estimator-embedding run`, or call "
+              "`install()` at its top: feeds and loops of cores replace TensorFlow's own there, "
+              "which need a TPU. In TF2, a `tf.function` that calls `mid_level.TPUEmbedding` needs "
+              "no feeds.",
     "TEE301": _NOTHING + " `embedding_config.py` builds the tables and features that the program "
               "built, which the tool has checked.",
     "TEE302": "Write the function or the initializer in `embedding_config.py`, at the place that "

@@ -27,6 +27,15 @@ _ROOTS = ("tensorflow", "tensorflow.compat.v1", "tensorflow.compat.v2")
 _LOOKING = ("getattr", "hasattr", "setattr", "print", "dir", "id", "reload", "str", "repr", "vars",
             "type", "getsource", "getfile", "isinstance", "dict", "super")
 
+# Functions of hand-driven programs, whose counterparts replace TensorFlow's only when patched.
+_BY_HAND = frozenset((
+    "InfeedQueue", "infeed_enqueue", "infeed_enqueue_tuple", "infeed_dequeue",
+    "infeed_dequeue_tuple", "outfeed_enqueue", "outfeed_enqueue_tuple", "outfeed_dequeue",
+    "outfeed_dequeue_tuple", "enqueue_tpu_embedding_integer_batch",
+    "enqueue_tpu_embedding_sparse_batch", "enqueue_tpu_embedding_sparse_tensor_batch",
+    "enqueue_tpu_embedding_ragged_tensor_batch", "enqueue_tpu_embedding_arbitrary_tensor_batch",
+    "recv_tpu_embedding_activations", "send_tpu_embedding_gradients"))
+
 
 def rewrite(source: SourceFile, is_tf1: bool) -> Rewritten:
     """Rewrites one module for explicit imports.
@@ -95,14 +104,27 @@ def _plan_removals(module: ModuleRewrite,
 
 
 def _report_cautions(module: ModuleRewrite) -> None:
-    """Reports sessions with an address, TensorFlow passed on as a value, and Keras 3."""
-    for call in find_all(module.source.module, cst.Call):
+    """Reports sessions with an address, TensorFlow passed on, Keras 3, and feeds of a TPU."""
+    calls = list(find_all(module.source.module, cst.Call))
+    _report_feeds(module, calls)
+    for call in calls:
         _report_session(module, call)
         for argument in call.args:
             _report_value(module, call, argument.value)
     for line in find_all(module.source.module, cst.Import):
         if any(dotted(alias.name)[0] == "keras" for alias in line.names):
             _report_keras(module, line)
+
+
+def _report_feeds(module: ModuleRewrite, calls: Sequence[cst.Call]) -> None:
+    """Reports the first call that feeds a TPU by hand."""
+    for call in calls:
+        if any(path.startswith("tensorflow") and path.rpartition(".")[2] in _BY_HAND
+               for path in _paths(module, call.func)):
+            module.report(call, "TEE212", f"`{'.'.join(dotted(call.func) or ())}` and the like "
+                          "work on the names that `run` and `install()` patch: start the file as "
+                          "it was by `tpu-estimator-embedding run`")
+            return
 
 
 def _report_session(module: ModuleRewrite, call: cst.Call) -> None:
