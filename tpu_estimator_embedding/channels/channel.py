@@ -60,7 +60,7 @@ class Channel(NamedTuple):
 
     def size(self) -> Tensor:
         """Returns the number of elements, a scalar int32."""
-        with _native_ops() as ops:
+        with _native_ops(waits=False) as ops:
             return ops.tpu_embedding_channel_size(self.name)
 
 
@@ -93,17 +93,20 @@ def are_available() -> bool:
 
 def reset(reason: str) -> tf.Operation:
     """Returns the op that empties all channels; ops that wait at one fail with the reason."""
-    with _native_ops() as ops:
+    with _native_ops(waits=False) as ops:
         return ops.tpu_embedding_reset_channels(reason)
 
 
 def is_in(graph: tf.Graph) -> bool:
-    """Whether a graph, or a function that was built within it, has ops of channels."""
+    """Whether a graph, or a function that was built within it, has ops that wait at channels."""
     return getattr(graph, _MARK, False)
 
 
 class _native_ops:
-    """The context in which ops of channels are made."""
+    """The context in which ops of channels are made; marks the graph of those that may wait."""
+
+    def __init__(self, *, waits: bool = True) -> None:
+        self._waits = waits
 
     def __enter__(self) -> Any:
         ops = load.native_ops()
@@ -112,7 +115,7 @@ class _native_ops:
                 "Tensors pass between graphs and sessions through the native kernels, and "
                 f"TensorFlow's own ops run here. Compile the kernels: `{load.COMMAND}`.")
         with tf.init_scope():
-            if not tf.executing_eagerly():
+            if self._waits and not tf.executing_eagerly():
                 setattr(tf.compat.v1.get_default_graph(), _MARK, True)
         self._device = tf.device(_CPU)
         self._device.__enter__()

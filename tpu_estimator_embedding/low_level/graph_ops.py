@@ -183,7 +183,7 @@ class GraphOps:
                       step: Tensor) -> tf.Operation:
         """Returns the op that updates the tables once, with the gradients of all replicas."""
         self._check_has_a_core_for_each(replicas)
-        copies = replicas.copies(list(gradients.values()))
+        copies = replicas.late_copies(list(gradients.values()))
         received = self._batches.get(replicas)
         batches = received.pop(0) if received else None
         with tf.device(CPU), tf.name_scope("send_gradients"):

@@ -30,8 +30,8 @@ class Replicas(Protocol):
     def num_replicas(self) -> int:
         """The number of replicas."""
 
-    def copies(self, tensors: Sequence[Tensor]) -> list[list[Tensor]]:
-        """Returns each replica's copies of tensors; those of the first are the tensors."""
+    def late_copies(self, tensors: Sequence[Tensor]) -> list[list[Tensor]]:
+        """Returns each replica's copies of tensors, made later; the first has the tensors."""
 
     def add_inputs(self, replicas: Sequence[Sequence[Tensor]]) -> None:
         """Adds tensors that each replica receives; every one is the only output of its op."""

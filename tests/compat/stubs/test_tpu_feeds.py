@@ -146,6 +146,35 @@ def test_loops_receive_a_batch_in_each_iteration(cores):
                             range(cores)]) == [[10 * number + core] for core in range(cores)]
 
 
+@pytest.mark.parametrize("v2_loops", [False, True])
+def test_gradient_of_a_loop_whose_result_is_an_output_of_each_replica(v2_loops):
+    """The loop is copied for the outfeed, and once more with what its gradient keeps."""
+    xs = np.random.default_rng(0).normal(size=[4, 3]).astype(np.float32)
+
+    def step(x):
+        weights = v1.get_variable("weights", initializer=np.full(3, 0.75, np.float32))
+        _, net = tf.while_loop(lambda i, net: i < 2, lambda i, net: (i + 1, net * weights), [0, x])
+        outfeed = tpu_ops.outfeed_enqueue(net)
+        loss = tf.reduce_mean(tf.reduce_sum(net, 1))
+        train = v1.tpu.CrossShardOptimizer(v1.train.GradientDescentOptimizer(1.0)).minimize(loss)
+        with tf.control_dependencies([train, outfeed]):
+            return tf.identity(loss)
+
+    is_v2 = v1.control_flow_v2_enabled()
+    (v1.enable_control_flow_v2 if v2_loops else v1.disable_control_flow_v2)()
+    try:
+        with tf.Graph().as_default(), v1.Session() as session:
+            losses = v1.tpu.shard(step, [tf.constant(xs)], num_shards=2)
+            session.run(v1.global_variables_initializer())
+            session.run(losses)
+            weights = session.run(v1.trainable_variables()[0])
+    finally:
+        (v1.enable_control_flow_v2 if is_v2 else v1.disable_control_flow_v2)()
+    np.testing.assert_allclose(weights, 0.75 - 2 * 0.75 * xs.mean(0), rtol=1e-5)
+    found = run(lambda: [tpu_ops.outfeed_dequeue(tf.float32, [2, 3], core) for core in (0, 1)])
+    np.testing.assert_allclose(np.concatenate(found), 0.75 ** 2 * xs, rtol=1e-6)
+
+
 def test_element_of_other_tensors_is_refused():
     feed([1.0, 2.0])
     with pytest.raises(tf.errors.InvalidArgumentError,

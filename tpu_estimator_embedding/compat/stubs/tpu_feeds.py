@@ -195,7 +195,7 @@ def _dequeue_for_replicas(specs: Sequence[tf.TensorSpec], name: str | None) -> l
 def _enqueue_of_replicas(inputs: Tensors, name: str | None) -> tf.Operation:
     inputs = [tf.convert_to_tensor(value) for value in inputs]
     replicas = replica_graphs.current_for_each("tpu_ops.outfeed_enqueue")
-    copies = [inputs] if replicas is None else replicas.copies(inputs)
+    copies = [inputs] if replicas is None else replicas.late_copies(inputs)
     return tf.group(*[_outfeed(core).put(values, name) for core, values in zip(
         replica_graphs.current_cores(), copies, strict=True)])
 

@@ -10,7 +10,7 @@ draws random numbers, is copied as the ops of a graph are."""
 
 from collections import deque
 from collections.abc import Callable, Iterable, Mapping, Sequence
-from typing import Any, NamedTuple
+from typing import Any
 
 import tensorflow as tf
 from tensorflow.core.framework import function_pb2, node_def_pb2
@@ -82,20 +82,8 @@ class FunctionCopies:
         return new_name
 
 
-class Copies(NamedTuple):
-    """A copy of a part of a graph.
-
-    Attributes:
-        targets: the copies of the wanted tensors.
-        made: every tensor that was copied -> its copy. Keys are references (`tensor.ref()`).
-    """
-
-    targets: list[Tensor]
-    made: dict[Any, Tensor]
-
-
 def copy_subgraph(targets: Sequence[Tensor], replaced: Mapping[Any, Tensor],
-                  scope: str, index: int) -> Copies:
+                  scope: str, index: int) -> list[Tensor]:
     """Copies the ops that compute `targets`, with other inputs.
 
     Args:
@@ -106,7 +94,7 @@ def copy_subgraph(targets: Sequence[Tensor], replaced: Mapping[Any, Tensor],
         index: the number of the copy, from 1; shifts the seeds of random ops.
 
     Returns:
-        The copies; a target that depends on no input is its own copy.
+        The copies of `targets`; a target that depends on no input is its own copy.
 
     Raises:
         ValueError: if the gradient of a `tf.py_function` is to be copied.
@@ -121,21 +109,19 @@ def copy_subgraph(targets: Sequence[Tensor], replaced: Mapping[Any, Tensor],
     ops = _ops_to_copy(targets, {graph.get_operation_by_name(name.split(":")[0])
                                  for name in inputs}, random)
     if not ops:
-        return Copies([inputs.get(target.name, target) for target in targets], {})
+        return [inputs.get(target.name, target) for target in targets]
     waits = _waits(ops, {node.name for node in graph_def.node if functions.writes(node)})
     _keep(graph_def, {op.name for op in ops}, functions, scope, index)
     outside = {tensor.name: inputs.get(tensor.name, tensor)
                for op in ops for tensor in op.inputs if tensor.op not in ops}
-    copied = sorted(ops, key=lambda op: op.name)
-    copies = dict(zip(copied, tf.import_graph_def(
-        graph_def, name=scope, input_map=outside, return_elements=[op.name for op in copied]),
-        strict=True))
-    for op, awaited in waits.items():
-        wait_for(copies[op], awaited)
-    made = {tensor.ref(): copy for op, op_copy in copies.items()
-            for tensor, copy in zip(op.outputs, op_copy.outputs, strict=True)}
-    return Copies([made.get(target.ref(), inputs.get(target.name, target)) for target in targets],
-                  made)
+    copied_targets = [target.name for target in targets if target.op in ops]
+    copies = tf.import_graph_def(graph_def, name=scope, input_map=outside, return_elements=[
+        *copied_targets, *(op.name for op in waits)])
+    for copy, awaited in zip(copies[len(copied_targets):], waits.values(), strict=True):
+        wait_for(copy, awaited)
+    copied = iter(copies)
+    return [next(copied) if target.op in ops else inputs.get(target.name, target)
+            for target in targets]
 
 
 def _check_can_copy(graph_def: tf.compat.v1.GraphDef) -> None:

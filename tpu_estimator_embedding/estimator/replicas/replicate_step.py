@@ -27,8 +27,7 @@ _EVAL = upstream.model_fn.ModeKeys.EVAL
 
 
 def replicate(tensors: Sequence[Tensor], inputs: Sequence[Sequence[Tensor]],
-              sums: Sequence[tf.Operation] | None = None,
-              made: list[dict[Any, Tensor]] | None = None) -> list[list[Tensor]]:
+              sums: Sequence[tf.Operation] | None = None) -> list[list[Tensor]]:
     """Copies the model for every replica and connects the cross-replica sums.
 
     Args:
@@ -36,8 +35,6 @@ def replicate(tensors: Sequence[Tensor], inputs: Sequence[Sequence[Tensor]],
         inputs: for each replica, its input tensors, in the same order. The model in the default
             graph was built on those of the first one.
         sums: the sums to connect; None means all in the default graph.
-        made: a list to which is appended, for each further replica, every tensor that was copied
-            (`tensor.ref()`) -> its copy.
 
     Returns:
         For each replica, its copies of `tensors`.
@@ -51,11 +48,8 @@ def replicate(tensors: Sequence[Tensor], inputs: Sequence[Sequence[Tensor]],
     copies = [targets]
     for index, replica_inputs in enumerate(inputs[1:], start=1):
         with tf.device(_device(index)):
-            copy = copy_subgraph(targets, _replacements(inputs[0], replica_inputs),
-                                 f"replica_{index}", index)
-        copies.append(copy.targets)
-        if made is not None:
-            made.append(copy.made)
+            copies.append(copy_subgraph(targets, _replacements(inputs[0], replica_inputs),
+                                        f"replica_{index}", index))
     wanted = [copy[:len(tensors)] for copy in copies]
     for position, op in enumerate(sums, start=len(tensors)):
         addends = [copy[position] for copy in copies]

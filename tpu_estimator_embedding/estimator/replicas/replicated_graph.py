@@ -7,7 +7,7 @@ inputs when it is built, and its body is such a graph again.
 """
 
 from collections.abc import Sequence
-from typing import Any
+from typing import NamedTuple
 
 import tensorflow as tf
 from tensorflow.python.framework import func_graph
@@ -15,7 +15,15 @@ from tensorflow.python.framework import func_graph
 from tpu_estimator_embedding.estimator.replicas import op_kinds, replicate_step
 from tpu_estimator_embedding.estimator.replicas.graph_copy import FunctionCopies
 from tpu_estimator_embedding.ops import replica_graphs
+from tpu_estimator_embedding.ops.graph_rewrites import late_tensor, set_late_tensor
 from tpu_estimator_embedding.types import Tensor
+
+
+class Late(NamedTuple):
+    """A tensor of the first replica, and the late tensors of its copies for the others."""
+
+    first: Tensor
+    others: list[Tensor]
 
 
 class ReplicatedGraph:
@@ -37,6 +45,7 @@ class ReplicatedGraph:
         self._inputs = [list(of_replica) for of_replica in inputs]
         self._outer = outer
         self._num_captured = 0
+        self._late: list[Late] = []
         self.has_sums = False
 
     @property
@@ -59,27 +68,38 @@ class ReplicatedGraph:
             self._add_captures()
             sums = replicate_step.cross_replica_sums(self._start)
             self.has_sums |= bool(sums)
-            made: list[dict[Any, Tensor]] = []
+            late, self._late = self._late, []
             outputs = [op.outputs[0] for op in sums]
-            replicas = replicate_step.replicate([*tensors, *outputs], self._inputs, sums, made)
-        # Copied once: another copy might read a variable after it was written.
-        copied = list(made[0]) if made else []
-        self.add_known([[reference.deref() for reference in copied],
-                        *([of_replica[reference] for reference in copied] for of_replica in made)])
+            replicas = replicate_step.replicate(
+                [*tensors, *(of_one.first for of_one in late), *outputs], self._inputs, sums)
+            for position, of_one in enumerate(late, start=len(tensors)):
+                for tensor, of_replica in zip(of_one.others, replicas[1:], strict=True):
+                    set_late_tensor(tensor, of_replica[position])
+        self.add_known([of_replica[len(tensors) + len(late):] for of_replica in replicas])
         return [of_replica[:len(tensors)] for of_replica in replicas]
+
+    def late_copies(self, tensors: Sequence[Tensor]) -> list[list[Tensor]]:
+        """Returns every replica's copies of tensors, which `copies` makes when it is called next.
+
+        What is copied at once is copied once. A second copy of a part of the graph would read
+        variables and draw random numbers a second time, and gradients may add outputs to a loop
+        after it was copied.
+        """
+        found = [Late(tensor, [late_tensor(tf.TensorSpec(tensor.shape, tensor.dtype))
+                               for _ in self._inputs[1:]]) for tensor in tensors]
+        self._late += found
+        return [list(tensors), *([of_one.others[replica] for of_one in found]
+                                 for replica in range(self.num_replicas - 1))]
 
     def add_known(self, replicas: Sequence[Sequence[Tensor]]) -> None:
         """Adds tensors that differ by replica; ops built so far are not copied again."""
         self._start = len(self._graph.get_operations())
-        for inputs, of_replica in zip(self._inputs, replicas, strict=True):
-            inputs.extend(of_replica)
+        self.add_inputs(replicas)
 
     def add_inputs(self, replicas: Sequence[Sequence[Tensor]]) -> None:
         """Adds tensors that each replica receives; every one is the only output of its op."""
-        with self._graph.as_default():
-            if replicate_step.cross_replica_sums(self._start):
-                self.copies([])  # connects the sums so far
-            self.add_known(replicas)
+        for inputs, of_replica in zip(self._inputs, replicas, strict=True):
+            inputs.extend(of_replica)
 
     def writes(self) -> list[tf.Operation]:
         """Returns the ops built so far that write, except initializers of variables."""
