@@ -251,6 +251,29 @@ def test_thread_that_fed_too_little_is_named(monkeypatch):
         take((tf.int32, []))
 
 
+def test_failed_run_ends_a_wait_even_where_its_thread_goes_on(monkeypatch):
+    monkeypatch.setattr(tpu_runs, "PATIENCE", 2.5)
+    errors = []
+
+    def collect():
+        try:
+            run(lambda: tpu_ops.outfeed_dequeue(tf.float32, []), seconds=60)
+        except tf.errors.AbortedError as error:
+            errors.append(str(error))
+
+    def failing():
+        value = tf.constant(1.0)
+        with tf.control_dependencies([tf.debugging.Assert(value > 1, ["the loss is bad"])]):
+            return [tpu_ops.outfeed_enqueue(tf.identity(value))]
+
+    with pytest.raises(tf.errors.InvalidArgumentError):
+        run(failing)
+    thread = threading.Thread(target=collect)
+    thread.start()
+    thread.join(60)
+    assert "failed: InvalidArgumentError" in errors[0]
+
+
 PROGRAM = """
     import threading, time
     import tensorflow.compat.v1 as tf

@@ -6,7 +6,8 @@ or ends, the others would wait forever. A thread of this module looks twice a se
 runs are active. An end of a channel that waits while no run is active at the other end
 
 * fails when every thread of the program waits like this, or is gone;
-* fails after `PATIENCE` when all threads that ran the other end have ended, sooner after an error;
+* fails after `PATIENCE` when all threads that ran the other end have ended, or the last run there
+  has failed; sooner when both are true;
 * logs who waits for what, every `PATIENCE`, otherwise.
 
 Ctrl-C ends all waits: Python's own handler runs only when the session returns.
@@ -56,10 +57,22 @@ class Past(NamedTuple):
     Attributes:
         threads: the threads that ran it.
         error: the error that ended the last run, or None.
+        end: when the last run ended, by `time.monotonic`.
     """
 
     threads: "weakref.WeakSet[threading.Thread]"
     error: BaseException | None
+    end: float
+
+    def gives_up(self, seconds: float, blocked: set[threading.Thread]) -> bool:
+        """Whether a wait of so many seconds at the other end is not expected to end."""
+        has_failed = self.error is not None and not isinstance(
+            self.error, tf.errors.OutOfRangeError)
+        is_alive = any(thread.is_alive() and thread not in blocked for thread in self.threads)
+        if is_alive and not has_failed:
+            return False
+        patience = _AFTER_AN_ERROR if has_failed and not is_alive else PATIENCE
+        return min(seconds, time.monotonic() - self.end) >= patience
 
 
 @functools.wraps(_tensorflow_do_run)
@@ -149,7 +162,7 @@ class _Watch:
                 for end in ends:
                     threads = self._past[end].threads if end in self._past else weakref.WeakSet()
                     threads.add(run.thread)
-                    self._past[end] = Past(threads, error)
+                    self._past[end] = Past(threads, error, time.monotonic())
                 if not self._runs:
                     self._has_runs.clear()
 
@@ -211,14 +224,8 @@ class _Watch:
                           if thread.is_alive() and thread not in blocked
                           and thread is not self._thread
                           and type(thread).__name__ not in _NOT_OF_PROGRAMS]
-        if not is_certain:
-            if past is None or any(thread.is_alive() and thread not in blocked
-                                   for thread in past.threads):
-                return None
-            patience = PATIENCE if past.error is None or isinstance(
-                past.error, tf.errors.OutOfRangeError) else _AFTER_AN_ERROR
-            if wait.seconds < patience:
-                return None
+        if not is_certain and not (past and past.gives_up(wait.seconds, blocked)):
+            return None
         return f"{wait.sentence} {_reason(other, past)}"
 
     def _log(self, wait: waits.Wait) -> None:
