@@ -13,6 +13,7 @@ from tqdm import tqdm
 from benchmarks import (
     baselines,
     cluster,
+    dlrm,
     exchange,
     machine,
     plots,
@@ -36,6 +37,7 @@ examples:
   python -m benchmarks scaling               time of a step against each size (about 10 minutes)
   python -m benchmarks cluster               W on parameter servers, all here (about 15 minutes)
   python -m benchmarks exchange              bytes of a step against servers (about 20 seconds)
+  python -m benchmarks dlrm                  a DLRM in several ways (about two minutes)
 """
 _QUICK_WORKLOADS = ("W", "W2")
 _CLUSTER_SECONDS = 15.0
@@ -44,13 +46,15 @@ _CLUSTER_SECONDS = 15.0
 def main(arguments: Sequence[str] | None = None) -> int:
     """Measures, prints, writes; returns the exit status."""
     args = _parser().parse_args(arguments)
-    entries = [] if args.what in ("cluster", "exchange", "startup") else _entries(args)
+    entries = [] if args.what in ("cluster", "dlrm", "exchange", "startup") else _entries(args)
     directory = pathlib.Path(args.output)
     directory.mkdir(parents=True, exist_ok=True)
     if args.what == "cluster":
         return _measure_clusters(directory, args)
     if args.what == "exchange":
         return _count_bytes(directory)
+    if args.what == "dlrm":
+        return _train_dlrm(directory, args.quick)
     if args.what == "startup":
         return _start_programs(directory, args.quick)
     if args.what == "scaling":
@@ -81,10 +85,12 @@ def _parser() -> argparse.ArgumentParser:
         "a CPU. Baselines that are not installed are skipped: pip install '.[bench]'.",
         formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("what", nargs="?", default="table",
-                        choices=("table", "startup", "scaling", "cluster", "exchange"),
+                        choices=("table", "startup", "scaling", "cluster", "exchange",
+                                 "dlrm"),
                         help="table: all peers on all workloads; startup: until the first step; "
                         "scaling: one size at a time; cluster: on parameter servers; "
-                        "exchange: bytes between a worker and its servers")
+                        "exchange: bytes between a worker and its servers; "
+                        "dlrm: one model by hand-driven program, TPUEstimator and others")
     parser.add_argument("--quick", action="store_true", help="fewer rounds, workloads and peers")
     parser.add_argument("--resume", action="store_true",
                         help="keep results that are already in the output directory")
@@ -197,6 +203,20 @@ def _count_bytes(directory: pathlib.Path) -> int:
         printed = exchange.text(exchange.measure(bar.update))
     print(printed)
     (directory / "exchange.txt").write_text(f"{printed}\n")
+    return 0
+
+
+def _train_dlrm(directory: pathlib.Path, is_quick: bool) -> int:
+    settings = dlrm.QUICK if is_quick else dlrm.Settings()
+    described = machine.describe()
+    with tqdm(total=len(dlrm.WAYS), unit="way", leave=False) as bar:
+        figures = dlrm.measure(settings, lambda way: (bar.set_description(way), bar.update()))
+    described |= machine.load("load after")
+    printed = "\n".join([", ".join(f"{name} {value}" for name, value in described.items()), "",
+                         dlrm.text(settings, figures)])
+    print(printed)
+    (directory / "dlrm.txt").write_text(f"{printed}\n")
+    (directory / "dlrm.json").write_text(json.dumps({"machine": described, "figures": figures}))
     return 0
 
 
