@@ -6,7 +6,7 @@ import pytest
 import tensorflow as tf
 
 import tpu_estimator_embedding
-from tests import oracle
+from tests import oracle, subprocesses
 from tests.low_level.hand_driven_program import DENSE, FEATURES, RATE, HandDriven
 from tpu_estimator_embedding.channels import channel
 from tpu_estimator_embedding.compat.modules import tpu_embedding
@@ -94,7 +94,7 @@ def check(rule, cores, *, pipelined=False, **options):
             prediction, expected = reference.train(batch)
             np.testing.assert_allclose(predictions[step], prediction, atol=2e-6, rtol=2e-6)
         np.testing.assert_allclose(losses, expected, atol=2e-6, rtol=2e-6)
-        # Evaluation in a loop sees the updates that are not delayed.
+        reference.retrieve()  # evaluation sees all updates, also where the last one was delayed
         losses, predictions = program.evaluate(new_batches(2, seed=9))
         for step, batch in enumerate(new_batches(2, seed=9)):
             prediction, expected = reference.predict(batch)
@@ -121,6 +121,42 @@ def test_trains_and_evaluates_as_numpy(rule, cores, pipelined):
     {"dummies": True}, {"dummies": True, "pipelined": True}], ids=str)
 def test_other_ways_to_loop_and_to_differentiate(cores, options):
     check("Adagrad", cores, **options)
+
+
+@pytest.mark.parametrize("cores", [2])
+def test_batches_for_training_need_gradients(cores):
+    program = HandDriven(new_tables(), RULES["SGD"][0], cores, BATCH)
+    program.feed(new_batches(1), None)
+    with pytest.raises(tf.errors.InvalidArgumentError, match="Gradients must be sent for a batch "
+                       "that was enqueued for training"):
+        program.session.run(program.evaluated, {program.steps: 1})
+
+
+def test_programs_in_the_default_graph():
+    assert subprocesses.run_python("""
+        import tensorflow.compat.v1 as tf
+        import tpu_estimator_embedding
+        tpu_estimator_embedding.install()
+        from tensorflow.python.tpu import tpu_embedding, training_loop
+        tf.disable_eager_execution()
+        engine = tpu_embedding.TPUEmbedding(
+            {"words": tpu_embedding.TableConfig(10, 1, tf.ones_initializer(), "sum")},
+            {"title": tpu_embedding.FeatureConfig("words")}, 4, tpu_embedding.TRAINING,
+            optimization_parameters=tpu_embedding.StochasticGradientDescentParameters(1.0),
+            device_config=tpu_embedding.DeviceConfig(1, 2, "/job:localhost"))
+        tables = engine.create_variables_and_ops()
+        ids = tpu_embedding.EnqueueData(tf.constant([3, 3]), tf.constant([[0, 0], [1, 0]]))
+        enqueue = engine.generate_enqueue_ops([{"title": ids}, {"title": ids}])
+        def step():
+            activations = engine.get_activations()["title"]
+            send = engine.generate_send_gradients_op({"title": tf.ones_like(activations)})
+            return send
+        train = tf.tpu.shard(lambda: training_loop.repeat(1, step), num_shards=2)
+        with tf.Session() as session:
+            session.run(tf.global_variables_initializer())
+            session.run([train, enqueue])
+            print(session.run(tables.embedding_variables_by_table["words"])[0][3])
+    """).stdout.strip() == "[-3.]"
 
 
 def test_replicas_must_be_as_many_as_cores():

@@ -20,6 +20,7 @@ import tensorflow as tf
 
 from tpu_estimator_embedding.kernels import load
 from tpu_estimator_embedding.ops.nests import tensors_of, with_tensors
+from tpu_estimator_embedding.ops.outermost_graph import outermost_graph
 from tpu_estimator_embedding.types import Tensor
 
 PUT, TAKE = "TpuEmbeddingChannelPut", "TpuEmbeddingChannelTake"
@@ -114,9 +115,9 @@ class _native_ops:
             raise NotImplementedError(
                 "Tensors pass between graphs and sessions through the native kernels, and "
                 f"TensorFlow's own ops run here. Compile the kernels: `{load.COMMAND}`.")
-        with tf.init_scope():
-            if self._waits and not tf.executing_eagerly():
-                setattr(tf.compat.v1.get_default_graph(), _MARK, True)
+        with outermost_graph() as graph:
+            if self._waits and graph is not None:
+                setattr(graph, _MARK, True)
         self._device = tf.device(_CPU)
         self._device.__enter__()
         return ops

@@ -21,12 +21,13 @@ _RAGGED_FIX = "Make it with RaggedEnqueueData.from_ragged_tensor for instance."
 
 
 def checked_enqueue_list(plan: EmbeddingPlan, enqueue_datas_list: Any, cores: Cores,
-                         ragged: bool) -> list[EnqueueDatas]:
-    """Converts the ids of every core to tensors.
+                         ragged: bool) -> dict[int, EnqueueDatas]:
+    """Converts the ids of every core, or of every core of one host, to tensors.
 
     Args:
         plan: the features.
-        enqueue_datas_list: for each core, feature name -> ids.
+        enqueue_datas_list: for each core, feature name -> ids. A list of as many dictionaries as
+            a host has cores is that of the host on whose device the ids are.
         cores: the number of cores and hosts.
         ragged: whether ids are RaggedEnqueueData instead of EnqueueData.
 
@@ -35,7 +36,8 @@ def checked_enqueue_list(plan: EmbeddingPlan, enqueue_datas_list: Any, cores: Co
             ids are of the wrong class, or if the ids of one host are on several devices.
     """
     is_list = isinstance(enqueue_datas_list, Sequence)
-    checks.check(is_list and len(enqueue_datas_list) == cores.num_cores, "enqueue_datas_list",
+    checks.check(is_list and len(enqueue_datas_list) in (cores.num_cores, cores.per_host),
+                 "enqueue_datas_list",
                  f"a list of {cores.num_cores} dictionaries, one for each core",
                  len(enqueue_datas_list) if is_list else enqueue_datas_list)
     lists = [_checked_core(plan, datas, core, ragged)
@@ -48,7 +50,19 @@ def checked_enqueue_list(plan: EmbeddingPlan, enqueue_datas_list: Any, cores: Co
                      f"{devices[first]!r}", device, "Keep the cores of a host together.", sentence=
                      "We expect the `enqueue_datas` which are on the same host to be contiguous "
                      "in `enqueue_datas_list`.")
-    return lists
+    first = 0 if len(lists) == cores.num_cores else _first_core(devices[0], cores)
+    return dict(enumerate(lists, start=first))
+
+
+def _first_core(device: str, cores: Cores) -> int:
+    """Returns the first core of the host that a device names."""
+    task = tf.DeviceSpec.from_string(device).task
+    checks.check(task is not None and task < len(cores.hosts), "enqueue_datas_list",
+                 f"on the device of one of the {len(cores.hosts)} hosts, if it has the "
+                 f"{cores.per_host} cores of a host only", device,
+                 "Make the tensors under tf.device('/job:worker/task:1/device:CPU:0'), for "
+                 "instance, or give the dictionaries of all cores.")
+    return task * cores.per_host
 
 
 def _checked_core(plan: EmbeddingPlan, datas: Mapping[str, Any], core: int,

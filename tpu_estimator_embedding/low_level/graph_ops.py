@@ -19,10 +19,10 @@ from tpu_estimator_embedding.engine.stacked_activations import split_activations
 from tpu_estimator_embedding.low_level.core_queue import Batch, CoreQueue, Share
 from tpu_estimator_embedding.low_level.joint_update import JointUpdate, Sent
 from tpu_estimator_embedding.ops import replica_graphs
+from tpu_estimator_embedding.ops.assertion import assert_that
 from tpu_estimator_embedding.ops.gradient_tap import hide_from_searches, tap_graph_gradient
 from tpu_estimator_embedding.ops.graph_rewrites import late_tensor, set_late_tensor, wait_for
 from tpu_estimator_embedding.ops.replica_graphs import Replicas
-from tpu_estimator_embedding.plan.embedding_plan import TablePlan
 from tpu_estimator_embedding.types import Tensor
 
 CPU = "/device:CPU:0"
@@ -108,7 +108,7 @@ class GraphOps:
         self._receivers, self._senders = itertools.count(), itertools.count()
         self._receipts: list[list[Receipt]] = [[] for _ in range(num_cores)]
         # Of each computation for several replicas: batches without gradients yet; the last update.
-        self._batches: dict[Replicas, list[dict[int, Batch]]] = {}
+        self._batches: dict[Replicas, list[tuple[Tensor, dict[int, Batch]]]] = {}
         self._updates: dict[Replicas, tf.Operation] = {}
         self._engine: PartitionedEmbedding | None = None
         self._builds: list[tuple[Build, list[Tensor]]] = []
@@ -124,7 +124,7 @@ class GraphOps:
             start = tf.no_op()
             batch = self._next_batch(core, start)
             values = self._with_engine(
-                lambda engine: _values(engine.lookup(batch.ids.own), tables),
+                lambda engine: self._lookup(engine, batch),
                 [tf.TensorSpec([None, table.dimension]) for table in tables])
             with tf.control_dependencies(values):
                 due = self.queues[core].set_due(batch)
@@ -160,24 +160,40 @@ class GraphOps:
         """Receives a batch for each replica; returns the activations of the first one."""
         self._check_has_a_core_for_each(replicas)
         cores = replica_graphs.current_cores()
+        sends = tf.identity(tf.constant(False), name="sends_gradients")  # until `send` is called
         # After the update of a step that was built before in the same computation.
         before = [self._updates[replicas]] if replicas in self._updates else []
         with tf.device(CPU), tf.name_scope("receive_activations"):
             with tf.control_dependencies(before):
                 batches = [self.queues[core].receive_in_loop() for core in cores]
-            received = [self._looked_up(batch) for batch in batches]
-        self._batches.setdefault(replicas, []).append(dict(zip(cores, batches, strict=True)))
+            is_trained = assert_that(
+                tf.logical_or(sends, tf.logical_not(batches[0].trains)),
+                "Gradients must be sent for a batch that was enqueued for training, got a "
+                "computation without generate_send_gradients_op. Send them, or enqueue with "
+                "mode_override='inference'.")
+            with tf.control_dependencies(is_trained):
+                received = [self._looked_up(batch) for batch in batches]
+        self._batches.setdefault(replicas, []).append(
+            (sends, dict(zip(cores, batches, strict=True))))
         replicas.add_inputs([list(activations.values()) for activations in received])
         return received[0]
 
     def _looked_up(self, batch: Batch) -> dict[str, Tensor]:
         tables = self._plan.tables
         values = self._with_engine(
-            lambda engine: _values(engine.lookup(batch.ids.own), tables),
+            lambda engine: self._lookup(engine, batch),
             [tf.TensorSpec([None, table.dimension]) for table in tables])
         stacked = {table.name: value for table, value in zip(tables, values, strict=True)}
         return {feature: tf.identity(activation) for feature, activation in split_activations(
             self._plan, stacked, self._batch_size).items()}
+
+    def _lookup(self, engine: PartitionedEmbedding, batch: Batch) -> list[Tensor]:
+        """Looks a batch up; returns the activations of each table."""
+        with tf.control_dependencies(self.update.apply_before_inference(engine, batch.trains)):
+            ids = tf.nest.map_structure(
+                lambda leaf: tf.identity(leaf) if tf.is_tensor(leaf) else leaf, batch.ids.own)
+        found = engine.lookup(ids)
+        return [found[table.name] for table in self._plan.tables]
 
     def _send_for_all(self, replicas: Replicas, gradients: Mapping[str, Tensor],
                       step: Tensor) -> tf.Operation:
@@ -185,7 +201,9 @@ class GraphOps:
         self._check_has_a_core_for_each(replicas)
         copies = replicas.late_copies(list(gradients.values()))
         received = self._batches.get(replicas)
-        batches = received.pop(0) if received else None
+        sends, batches = received.pop(0) if received else (None, None)
+        if sends is not None:
+            set_late_tensor(sends, tf.constant(True))
         with tf.device(CPU), tf.name_scope("send_gradients"):
             sent = {core: Sent(
                 self.queues[core].take_backward_only() if batches is None
@@ -256,10 +274,6 @@ class GraphOps:
                         for spec in specs]
         self._builds.append((build, placeholders))
         return placeholders
-
-
-def _values(by_table: Mapping[str, Tensor], tables: Sequence[TablePlan]) -> list[Tensor]:
-    return [by_table[table.name] for table in tables]
 
 
 def _read_before(step: Tensor, receipts: Iterable[Receipt]) -> None:

@@ -16,6 +16,7 @@ from tpu_estimator_embedding.engine.tensor_queue import TensorQueue
 from tpu_estimator_embedding.low_level.core_queue import CoreIds, Share, example_ids, join_cores
 from tpu_estimator_embedding.ops.assertion import assert_that
 from tpu_estimator_embedding.ops.ordering import after
+from tpu_estimator_embedding.ops.outermost_graph import outermost_graph
 from tpu_estimator_embedding.types import Tensor
 
 Build = Callable[[PartitionedEmbedding], Tensor]
@@ -96,6 +97,14 @@ class JointUpdate:
         delayed = self._delayed
         return self._lock.execute(lambda: delayed.apply(engine)) if delayed else after()
 
+    def apply_before_inference(self, engine: PartitionedEmbedding,
+                               trains: Tensor) -> list[Tensor]:
+        """Applies a delayed update before a batch for inference; returns what to wait for."""
+        if self._delayed is None:
+            return []
+        return [tf.cond(trains, lambda: tf.constant(True), lambda: tf.identity(
+            self.apply_delayed(engine)))]
+
     def drop_delayed(self) -> Tensor:
         """Drops a delayed update, if there is one; returns a tensor to wait for."""
         return self._lock.execute(self._delayed.drop) if self._delayed else after()
@@ -112,7 +121,7 @@ class JointUpdate:
             function = tf.function(
                 lambda: self._update(engine, [queue.dequeue() for queue in self._sent]),
                 autograph=False, experimental_attributes={"_noinline": True})
-            with tf.init_scope():
+            with outermost_graph():
                 self._functions[engine] = function.get_concrete_function()
         return self._functions[engine]
 

@@ -67,6 +67,7 @@ from tpu_estimator_embedding.low_level.variables_and_ops import (
     name_variables,
     slot_variables,
 )
+from tpu_estimator_embedding.ops.outermost_graph import outermost_graph
 from tpu_estimator_embedding.types import Tensor
 
 # Global, because a TPU system has one configuration, and its ops name none.
@@ -166,8 +167,8 @@ class TPUEmbedding(EngineConfiguration):
         """Returns one op per core that checks its ids and enqueues them.
 
         Args:
-            enqueue_datas_list: for each core, feature name -> EnqueueData of its
-                `batch_size_per_core` samples.
+            enqueue_datas_list: for each core, or for each core of the host on whose device the
+                tensors are, feature name -> EnqueueData of its `batch_size_per_core` samples.
             mode_override: "inference" for activations only, "train" or "training" for
                 activations and gradients, "backward_pass_only" for gradients only; None and
                 "unspecified" mean the engine's mode.
@@ -181,7 +182,7 @@ class TPUEmbedding(EngineConfiguration):
         """
         mode = batch_mode(self._mode, mode_override)
         lists = checked_enqueue_list(self._plan, enqueue_datas_list, self._cores, ragged)
-        return [self._enqueue_core(core, datas, mode) for core, datas in enumerate(lists)]
+        return [self._enqueue_core(core, datas, mode) for core, datas in lists.items()]
 
     def get_activations(self) -> "collections.OrderedDict[str, Tensor]":
         """Dequeues the next batch of the next core and looks up its ids.
@@ -232,13 +233,12 @@ class TPUEmbedding(EngineConfiguration):
 
     def _ops_for(self, method: str) -> GraphOps:
         """Returns the ops of the current graph; in a function, those of its outermost graph."""
-        with tf.init_scope():
-            if tf.executing_eagerly():
+        with outermost_graph() as graph:
+            if graph is None:
                 raise RuntimeError(
                     f"`{method}` must be called in graph mode, got eager execution. Call it "
                     "under `with tf.Graph().as_default():`, or call "
                     "tf.compat.v1.disable_eager_execution() first.")
-            graph = tf.compat.v1.get_default_graph()
             if graph not in self._graph_ops:
                 self._graph_ops[graph] = GraphOps(self._share)
             return self._graph_ops[graph]

@@ -160,11 +160,18 @@ def core_named(device_ordinal: Any) -> int:
         raise TypeError(f"`device_ordinal` must be an int, got {device_ordinal!r}. Make one op for "
                         "each core.")
     device = tf.no_op(name="core").device
-    if tpu_cores.chosen() or tpu_cores.hosts() > 1 or device_ordinal == -1 and "TPU" in device:
+    num_cores = tpu_cores.chosen() or 1
+    if device_ordinal == -1 and "TPU" not in device and num_cores > tpu_cores.hosts():
+        raise ValueError(
+            "`device_ordinal` must be the number of a core on its host where the op is not on a "
+            f"TPU, got -1, and {num_cores} cores. Pass device_ordinal, or the "
+            "tpu_ordinal_function of an InfeedQueue.")
+    device_ordinal = 0 if device_ordinal == -1 and "TPU" not in device else device_ordinal
+    if tpu_cores.chosen() or tpu_cores.hosts() > 1 or device_ordinal == -1:
         return tpu_cores.core_of(device, device_ordinal)
     # As many cores as the program has replicas, on one host.
-    checks.check(device_ordinal >= -1, "device_ordinal", "the number of a core", device_ordinal)
-    return max(device_ordinal, 0)
+    checks.check(device_ordinal >= 0, "device_ordinal", "the number of a core", device_ordinal)
+    return device_ordinal
 
 
 def _enqueue(inputs: Tensors, shapes: Any, device_ordinal: int,
@@ -175,8 +182,14 @@ def _enqueue(inputs: Tensors, shapes: Any, device_ordinal: int,
 
 def _with_shapes(inputs: Tensors, shapes: Any) -> list[Tensor]:
     inputs = [tf.convert_to_tensor(value) for value in inputs]
-    return inputs if shapes is None else [
-        tf.ensure_shape(value, shape) for value, shape in zip(inputs, shapes, strict=True)]
+    if shapes is None:
+        return inputs
+    checks.check(len(shapes) == len(inputs), "shapes", f"a shape for each of {len(inputs)} inputs",
+                 list(shapes))
+    for number, (value, shape) in enumerate(zip(inputs, shapes, strict=True)):
+        checks.check(value.shape.is_compatible_with(shape), f"inputs[{number}]",
+                     f"of the shape in `shapes`, {tf.TensorShape(shape)}", value)
+    return [tf.ensure_shape(value, shape) for value, shape in zip(inputs, shapes, strict=True)]
 
 
 def _dequeue_for_replicas(specs: Sequence[tf.TensorSpec], name: str | None) -> list[Tensor]:

@@ -28,6 +28,7 @@ from tensorflow.python.client import session
 
 from tpu_estimator_embedding.channels import channel, waits
 from tpu_estimator_embedding.channels.waits import End
+from tpu_estimator_embedding.ops.readable_errors import readable
 
 PATIENCE = 30.0  # seconds
 _LOOK_EVERY = 0.5
@@ -246,8 +247,9 @@ def _reason(other: End, past: Past | None) -> str:
     if past.error is None:
         return (f"No run is left that could end the wait; the last one was of {names}. Run as many "
                 f"batches at both ends.")
-    return (f"The last run at the other end, of {names}, failed: "
-            f"{type(past.error).__name__}: {str(past.error).splitlines()[0]}")
+    cause = str(readable(past.error) if isinstance(past.error, Exception) else past.error)
+    return (f"The last run at the other end, of {names}, failed: {type(past.error).__name__}: "
+            f"{cause}")
 
 
 _watch = _Watch()
