@@ -71,6 +71,11 @@ def fail(end: End, message: str) -> None:
         end.channel.encode(), int(end.side == "put"), message.encode())
 
 
+def drain(channel: str, message: str) -> None:
+    """Drops the elements of a channel, and ends all its waits with tf.errors.AbortedError."""
+    _function("tpu_embedding_drain_channel")(channel.encode(), message.encode())
+
+
 def interrupt(is_interrupted: bool) -> None:
     """Ends all waits with tf.errors.CancelledError, and further ones until called with False."""
     _function("tpu_embedding_interrupt_channels")(int(is_interrupted))

@@ -8,6 +8,7 @@ import subprocess
 import sys
 import textwrap
 import threading
+import time
 
 import numpy as np
 import pytest
@@ -16,7 +17,7 @@ from tensorflow.python.tpu import device_assignment, tpu_feed, training_loop
 from tensorflow.python.tpu.ops import tpu_ops
 
 import tpu_estimator_embedding
-from tpu_estimator_embedding.channels import channel
+from tpu_estimator_embedding.channels import channel, waits
 from tpu_estimator_embedding.compat.stubs import tpu_cores, tpu_feeds, tpu_runs
 
 tpu_estimator_embedding.install()
@@ -272,6 +273,50 @@ def test_failed_run_ends_a_wait_even_where_its_thread_goes_on(monkeypatch):
     thread.start()
     thread.join(60)
     assert "failed: InvalidArgumentError" in errors[0]
+
+
+def failing_dequeue(dtype):
+    """Returns ops that take a batch of core 0 and fail, and so leave that of core 1."""
+    value = tpu_ops.infeed_dequeue(dtype, [])
+    with tf.control_dependencies([tf.debugging.Assert(value > 1, ["the batch is bad"])]):
+        return tpu_ops.infeed_dequeue(dtype, [])
+
+
+def test_failed_run_leaves_no_part_of_a_batch():
+    for number in range(3):
+        feed(number)
+    with pytest.raises(tf.errors.InvalidArgumentError, match="the batch is bad"):
+        run(lambda: failing_dequeue(tf.int32))
+    feed(10)
+    assert take((tf.int32, [])) == [10]
+
+
+def test_time_limit_of_a_run_leaves_batches():
+    feed(1)
+    with pytest.raises(tf.errors.DeadlineExceededError):
+        run(lambda: tpu_ops.outfeed_dequeue(tf.int32, []), seconds=0.3)
+    assert take((tf.int32, [])) == [1]
+
+
+def test_failed_run_ends_the_wait_for_room():
+    errors = []
+
+    def feed_all():
+        try:
+            for number in range(2 * tpu_feeds.DEPTH):
+                feed(number)
+        except tf.errors.AbortedError as error:
+            errors.append(str(error))
+
+    feeder = threading.Thread(target=feed_all)
+    feeder.start()
+    while not [wait for wait in waits.waiting() if wait.end.side == "put"]:
+        time.sleep(0.01)
+    with pytest.raises(tf.errors.InvalidArgumentError, match="the batch is bad"):
+        run(lambda: failing_dequeue(tf.int32))
+    feeder.join(60)
+    if errors:  # else the first batch that was taken had made room for the last
+        assert "'infeed of core 0' was emptied" in errors[0]
 
 
 PROGRAM = """

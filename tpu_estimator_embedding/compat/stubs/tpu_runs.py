@@ -10,6 +10,10 @@ runs are active. An end of a channel that waits while no run is active at the ot
   has failed; sooner when both are true;
 * logs who waits for what, every `PATIENCE`, otherwise.
 
+A run that fails leaves parts of a batch behind: it took some tensors of it and not others. All
+channels that it dequeues are emptied, so that the next run does not join parts of two batches.
+Runs that reach their time limit or the end of the input, or are cancelled, leave them as they are.
+
 Ctrl-C ends all waits: Python's own handler runs only when the session returns.
 """
 
@@ -34,6 +38,8 @@ PATIENCE = 30.0  # seconds
 _LOOK_EVERY = 0.5
 _CERTAIN_AFTER = 2.0
 _AFTER_AN_ERROR = 5.0
+_LEAVE_CHANNELS = (tf.errors.OutOfRangeError, tf.errors.DeadlineExceededError,
+                   tf.errors.CancelledError)
 # Threads of libraries, which never run the program's sessions.
 _NOT_OF_PROGRAMS = ("_EventLoggerThread", "TMonitor", "_DummyThread")
 
@@ -156,6 +162,7 @@ class _Watch:
                 yield
         except BaseException as raised:
             error = raised
+            _drain_after(raised, run)
             raise
         finally:
             with self._lock:
@@ -239,6 +246,20 @@ class _Watch:
             wait.end.verb, wait.end.other.verb)
 
 
+def _drain_after(error: BaseException, run: Run) -> None:
+    if not isinstance(error, tf.errors.OpError) or isinstance(error, _LEAVE_CHANNELS):
+        return
+    for end in run.ends:
+        if end.side == "take":
+            waits.drain(end.channel, f"{end.channel!r} was emptied, because the run that dequeues "
+                        f"it, of {run.thread.name}, failed: {_described(error)}")
+
+
+def _described(error: BaseException) -> str:
+    cause = str(readable(error) if isinstance(error, Exception) else error)
+    return f"{type(error).__name__}: {cause}"
+
+
 def _reason(other: End, past: Past | None) -> str:
     if past is None:
         return (f"Nothing has {other.verb} there, and no thread is left that could. Start the "
@@ -247,9 +268,7 @@ def _reason(other: End, past: Past | None) -> str:
     if past.error is None:
         return (f"No run is left that could end the wait; the last one was of {names}. Run as many "
                 f"batches at both ends.")
-    cause = str(readable(past.error) if isinstance(past.error, Exception) else past.error)
-    return (f"The last run at the other end, of {names}, failed: {type(past.error).__name__}: "
-            f"{cause}")
+    return f"The last run at the other end, of {names}, failed: {_described(past.error)}"
 
 
 _watch = _Watch()

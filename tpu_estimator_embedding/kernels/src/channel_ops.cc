@@ -385,6 +385,10 @@ extern "C" void tpu_embedding_fail_channel(const char* name, int is_put, const c
       is_put ? End::kPut : End::kTake, absl::AbortedError(message));
 }
 
+extern "C" void tpu_embedding_drain_channel(const char* name, const char* message) {
+  tpu_estimator_embedding::ChannelNamed(name)->Drain(absl::AbortedError(message));
+}
+
 extern "C" void tpu_embedding_drop_channels(const char* prefix) {
   tpu_estimator_embedding::ResetChannels(
       prefix, absl::CancelledError("The TPUEmbedding was deleted."));
