@@ -231,7 +231,7 @@ def test_wrong_verb_is_an_error(arguments, sentence, capsys):
 
 def test_version(capsys):
     assert cli.main(["--version"]) == 0
-    assert re.fullmatch(r"\d+\.\d+\.\d+\n", capsys.readouterr().out)
+    assert re.fullmatch(r"\d+\.\d+\.\d+(rc\d+)?\n", capsys.readouterr().out)
 
 
 def test_demo_help_lists_its_options(capsys):
