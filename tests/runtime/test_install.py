@@ -90,7 +90,8 @@ def test_spellings_of_115_lead_to_tensorflows_own():
 def test_former_homes_show_todays(row):
     former, today = importlib.import_module(row.path), importlib.import_module(row.source)
     names = {"estimator": "Estimator", "model_fn": "EstimatorSpec", "run_config": "RunConfig",
-             "canned.head": "_Head", "inputs.numpy_io": "numpy_input_fn",
+             "canned.head": "_Head", "canned.dnn": "DNNClassifier", "keras": "model_to_estimator",
+             "inputs.numpy_io": "numpy_input_fn",
              "training.tracking.base": "Trackable", "training.tracking.util": "TrackableSaver",
              "training.tracking.graph_view": "ObjectGraphView",
              "training.tracking.tracking": "AutoTrackable"}

@@ -39,10 +39,11 @@ def _former(module: str, name: str, source: str) -> Patch:
     return Patch(module, name, source, "the name in TensorFlow 1.15")
 
 
-def _former_home(name: str) -> Patch:
+def _former_home(name: str, today: str | None = None) -> Patch:
+    today = name if today is None else today
     former = f"tensorflow.python.estimator{name and '.'}{name}"
     # Uses the full path, because views of modules forward assignments.
-    return Patch("", former, f"{_ESTIMATOR}{name and '.'}{name}",
+    return Patch("", former, f"{_ESTIMATOR}{today and '.'}{today}",
                  "second name of tensorflow_estimator's module, removed in TensorFlow 2.16",
                  is_module=True, is_lazy=True)
 
@@ -58,12 +59,14 @@ TRACKING = tuple(_former_tracking(*names) for names in (
     ("data_structures", "trackable.data_structures"), ("graph_view", "checkpoint.graph_view"),
     ("tracking", "trackable.autotrackable"), ("util", "checkpoint.checkpoint")))
 
-FORMER_HOMES = tuple(map(_former_home, (
+FORMER_HOMES = (*map(_former_home, (
     "", "estimator", "estimator_lib", "exporter", "gc", "model_fn", "run_config", "training",
-    "util", "canned", "canned.head", "canned.metric_keys", "canned.optimizers",
-    "canned.parsing_utils", "canned.prediction_keys", "export", "export.export",
-    "export.export_lib", "export.export_output", "inputs", "inputs.inputs",
-    "inputs.numpy_io", "inputs.pandas_io")))
+    "util", "canned", "canned.baseline", "canned.dnn", "canned.dnn_linear_combined", "canned.head",
+    "canned.linear", "canned.metric_keys", "canned.optimizers", "canned.parsing_utils",
+    "canned.prediction_keys", "export", "export.export", "export.export_lib",
+    "export.export_output", "inputs", "inputs.inputs", "inputs.numpy_io", "inputs.pandas_io",
+    "inputs.queues", "inputs.queues.feeding_functions", "inputs.queues.feeding_queue_runner")),
+    _former_home("keras", "keras_lib"))
 
 # Modules that copied names of tensorflow_estimator's modules come before those.
 ESTIMATOR = (
