@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Builds the documentation: `sphinx-build -W docs docs/_build`."""
+"""Builds the documentation: `python -m release docs`."""
 
 import difflib
 import os
@@ -24,6 +24,13 @@ extensions = ["sphinx.ext.autodoc", "sphinx.ext.napoleon"]
 html_theme = "furo"
 html_title = f"{project} {release}"
 exclude_patterns = ["_build", "_generated"]
+html_static_path = ["static"]
+html_css_files = ["narrow.css"]
+if tags.has("versions"):  # type: ignore[name-defined]  # noqa: F821 (Sphinx defines it)
+    templates_path = ["templates"]
+    html_sidebars = {"**": [
+        "sidebar/brand.html", "versions.html", "sidebar/search.html", "sidebar/scroll-start.html",
+        "sidebar/navigation.html", "sidebar/scroll-end.html"]}
 autodoc_member_order = "bysource"
 autodoc_typehints = "description"
 napoleon_google_docstring = True

@@ -3,7 +3,8 @@
 
     python docs/draw_experiment.py
 
-takes some minutes on 2 cores. With the directory of a sweep that has been run it only copies.
+takes some minutes on 2 cores. With the directory of a sweep that has been run it only copies. Needs
+Chromium, for the picture of the report (`apt-get install chromium`).
 """
 
 import pathlib
@@ -39,6 +40,11 @@ def copy(sweep: pathlib.Path) -> None:
     for name in PICTURES:
         shutil.copyfile(sweep / f"{name}.png", DOCS / "images" / f"experiment_{name}.png")
     shutil.copyfile(sweep / "results.csv", DOCS / "experiment.csv")
+    subprocess.run(
+        ["chromium", "--headless", "--no-sandbox", "--disable-gpu", "--hide-scrollbars",
+         "--virtual-time-budget=3000", "--window-size=1100,1100",
+         f"--screenshot={DOCS / 'images' / 'report.png'}", (sweep / "report.html").as_uri()],
+        check=True)
 
 
 if __name__ == "__main__":

@@ -12,8 +12,9 @@ import numpy as np
 import pytest
 import tensorflow as tf
 
+from tests import browser
 from tests.estimator import counting
-from tests.experiments import browser, tensorboard_server
+from tests.experiments import tensorboard_server
 from tpu_estimator_embedding import experiments, multipliers
 from tpu_estimator_embedding.experiments import Setting
 

@@ -4,8 +4,8 @@
 import numpy as np
 import pytest
 
+from tests import browser
 from tests.estimator import counting
-from tests.experiments import browser
 from tpu_estimator_embedding import cli
 from tpu_estimator_embedding.checkpoint.contents import Table
 from tpu_estimator_embedding.checkpoint.stored_tensor import ArrayTensor
