@@ -4,9 +4,10 @@
 import argparse
 import pathlib
 import sys
+import tempfile
 from collections.abc import Sequence
 
-from release import links, site, tensorflow_headers, wheel
+from release import checks, links, site, tensorflow_headers, wheel
 from tpu_estimator_embedding.kernels.compiler import CompilationError
 
 _EXAMPLES = """\
@@ -14,6 +15,7 @@ examples:
   python -m release wheel                        all versions of TensorFlow (8 minutes of one core)
   python -m release wheel --tensorflow 2.21.0    a wheel to try, for one version
   python -m release docs                         the documentation, beside that of earlier versions
+  python -m release check                        may what is in dist be published?
 """
 _ERRORS = (wheel.WheelError, CompilationError, tensorflow_headers.DownloadError, site.SiteError)
 
@@ -43,6 +45,18 @@ def _docs(args: argparse.Namespace) -> int:
     return int(bool(broken))
 
 
+def _check(args: argparse.Namespace) -> int:
+    with tempfile.TemporaryDirectory() as scratch:
+        release = checks.Release(args.dist, pathlib.Path(scratch))
+        names = args.only or list(checks.CHECKS)
+        failed = checks.run(release, names)
+    if failed:
+        print(f"{len(failed)} of {len(names)} checks failed: {', '.join(failed)}")
+    else:
+        print(f"{len(names)} checks passed")
+    return int(bool(failed))
+
+
 def _parser() -> argparse.ArgumentParser:
     parser = argparse.ArgumentParser(
         prog="python -m release", description=__doc__, epilog=_EXAMPLES,
@@ -66,6 +80,15 @@ def _parser() -> argparse.ArgumentParser:
                          help="directory of the site (default: %(default)s)")
     command.add_argument("--base", default="/", help="path of the site on its web server, for "
                          "404.html (default: %(default)s)")
+    command = commands.add_parser("check", help="check what is to be published: versions, "
+                                  "changelog, distributions, metadata, documentation, "
+                                  "installation, examples")
+    command.set_defaults(run=_check)
+    command.add_argument("--dist", type=pathlib.Path, default=pathlib.Path("dist"),
+                         help="directory with the wheel and the source distribution (default: "
+                              "%(default)s)")
+    command.add_argument("--only", nargs="+", choices=checks.CHECKS, metavar="NAME",
+                         help=f"only some of the checks: {', '.join(checks.CHECKS)}")
     return parser
 
 

@@ -29,8 +29,8 @@ _PAGE = """\
 <meta name="viewport" content="width=device-width, initial-scale=1">
 {head}<title>{title}</title>
 <style>
-body {{ font: 1rem/1.5 system-ui, sans-serif; margin: 3rem auto; max-width: 40rem; padding: 0 1rem }}
-@media (prefers-color-scheme: dark) {{ body {{ background: #131416; color: #eee }} a {{ color: #8bf }} }}
+:root {{ color-scheme: light dark }}
+body {{ font: 1rem/1.5 system-ui, sans-serif; max-width: 40rem; padding: 1rem; margin: auto }}
 </style>
 </head>
 <body>
