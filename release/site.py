@@ -31,6 +31,7 @@ _PAGE = """\
 <style>
 :root {{ color-scheme: light dark }}
 body {{ font: 1rem/1.5 system-ui, sans-serif; max-width: 40rem; padding: 1rem; margin: auto }}
+h1 {{ overflow-wrap: anywhere }}
 </style>
 </head>
 <body>
