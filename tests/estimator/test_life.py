@@ -1,6 +1,7 @@
 # SPDX-License-Identifier: Apache-2.0
 """The life of an estimator: trained again and again, evaluated between, stopped early."""
 
+import gc
 import json
 
 import numpy as np
@@ -32,6 +33,26 @@ def model_fn(features, labels, mode, params):
         features, labels, mode, params)
     return spec if mode != "infer" else spec._replace(export_outputs={
         "serving_default": tf_estimator.export.PredictOutput(spec.predictions)})
+
+
+def graphs_alive():
+    gc.collect()
+    return sum(isinstance(value, tf.Graph) for value in gc.get_objects())
+
+
+def test_graphs_do_not_outlive_calls(tmp_path):
+    """A notebook or a sweep makes hundreds of estimators in one process."""
+    def use(number):
+        estimator = new_estimator(tmp_path / str(number), model_fn)
+        estimator.train(input_of([0, 0, 1, 2]), steps=2)
+        estimator.evaluate(input_of([0, 1]), steps=1)
+        list(estimator.predict(input_of([0, 1])))
+
+    use(0)  # the graph of what TensorFlow used last may stay
+    before = graphs_alive()
+    for number in (1, 2):
+        use(number)
+    assert graphs_alive() <= before
 
 
 def test_training_and_evaluation_take_turns(tmp_path):

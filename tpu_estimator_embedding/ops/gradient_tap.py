@@ -7,6 +7,7 @@ trainable variables then computes the gradient of the activations, which is capt
 """
 
 import itertools
+import weakref
 from collections.abc import Callable, Sequence
 
 import tensorflow as tf
@@ -42,6 +43,7 @@ def tap_gradients(source: tf.Variable | Tensor, activations: Sequence[Tensor],
 
 
 _PASS_GRADIENT = "TpuEmbeddingPassGradient"
+_TAKES = "_tpu_embedding_gradient_takes"
 
 
 @tf.RegisterGradient(_PASS_GRADIENT)
@@ -65,6 +67,18 @@ def hide_from_searches(source: tf.Variable | Tensor) -> Tensor:
         return tf.stop_gradient(source)
 
 
+class _Takes(dict[str, Callable[[Tensor], None]]):
+    """What takes the gradients in a graph; belongs to the graph. Allows weak references."""
+
+
+def _takes_of(graph: tf.Graph) -> _Takes:
+    while getattr(graph, "building_function", False):  # TensorFlow may copy the function's graph
+        graph = graph.outer_graph
+    if not hasattr(graph, _TAKES):
+        setattr(graph, _TAKES, _Takes())
+    return getattr(graph, _TAKES)
+
+
 def tap_graph_gradient(source: tf.Variable | Tensor, activation: Tensor,
                        take: Callable[[Tensor], None]) -> Tensor:
     """Does the same for one activation in the graph of a session, where no tape records.
@@ -80,13 +94,18 @@ def tap_graph_gradient(source: tf.Variable | Tensor, activation: Tensor,
     (array([0.], dtype=float32), array([3.], dtype=float32))
     """
     name = f"TpuEmbeddingGradientTap{next(_numbers)}"
+    graph = tf.compat.v1.get_default_graph()
+    takes = _takes_of(graph)
+    takes[name] = take
+    takes_of_graph = weakref.ref(takes)
 
-    @tf.RegisterGradient(name)
+    @tf.RegisterGradient(name)  # for the life of the process, so it must not keep the graph alive
     def gradient(op: tf.Operation, of_source: Tensor, of_activation: Tensor):
         del op
-        take(tf.convert_to_tensor(of_activation))
+        takes = takes_of_graph()
+        assert takes is not None, "the graph of the op is gone"
+        takes[name](tf.convert_to_tensor(of_activation))
         return of_source, None  # zeros, because nothing reads the first output
 
-    graph = tf.compat.v1.get_default_graph()
     with graph.gradient_override_map({"IdentityN": name}):
         return tf.identity_n([source, activation])[1]
