@@ -65,6 +65,7 @@ EXTRAS = {
         "pyyaml",  # reads that example
         "build",  # makes the sdist and the wheel that tests look into
         "auditwheel>=6.8",  # checks the wheel that has the kernels
+        "uv",  # installs that wheel, as pip does
         PYARROW,  # what extra `parquet` needs
         "matplotlib",  # what extra `plots` needs
         "keras-rs",  # a stage of the migration, beside Keras 3
