@@ -24,22 +24,23 @@ def ints(*values):
     return np.array(values, np.int64)
 
 
-def new_plan():
-    """`a` and `b` share a table of 9 rows, `c` has its own of 4."""
-    optimizer = Optimizer("Adagrad", 0.5)
-    tables = [Table("t", np.zeros([9, 2]), "mean", optimizer),
-              Table("u", np.zeros([4, 2]), "mean", optimizer)]
+def new_plan(optimizer=None):
+    """`a` and `b` share a table of 9 rows, `c` has its own of 4, with the optimizer."""
+    adagrad = Optimizer("Adagrad", 0.5)
+    tables = [Table("t", np.zeros([9, 2]), "mean", adagrad),
+              Table("u", np.zeros([4, 2]), "mean", optimizer or adagrad)]
     return to_plan(tables, [Feature("a", "t"), Feature("b", "t"), Feature("c", "u")])
 
 
-def train_in_vain(runner_class, **overridden):
+def train_in_vain(runner_class, optimizer=None, **overridden):
     """Trains one step of two samples; returns the error after checking that nothing changed.
 
     Args:
+        optimizer: of the table of `c`.
         overridden: feature -> (kind, arrays); the others get good ids.
     """
     inputs = {name: overridden.get(name, ("dense", GOOD)) for name in ("a", "b", "c")}
-    runner = runner_class(new_plan(), {name: kind for name, (kind, _) in inputs.items()})
+    runner = runner_class(new_plan(optimizer), {name: kind for name, (kind, _) in inputs.items()})
     before = runner.read()
     with pytest.raises((ValueError, TypeError, tf.errors.InvalidArgumentError)) as caught:
         runner.train({name: arrays for name, (_, arrays) in inputs.items()},
@@ -54,6 +55,16 @@ def train_in_vain(runner_class, **overridden):
 @pytest.fixture(params=["session", "eager"])
 def runner(request):
     return RUNNERS[request.param]
+
+
+@pytest.mark.parametrize("rate", [
+    0.0, -0.1, lambda step: 0.1 * tf.cast(step, tf.float32)], ids=["zero", "negative", "schedule"])
+def test_ftrl_needs_a_learning_rate_above_0(runner, rate):
+    error, message = train_in_vain(runner, Optimizer("FTRL", rate))
+    assert error is tf.errors.InvalidArgumentError
+    assert "lr is not a positive scalar: " in message
+    assert "table 'u'" in message
+    assert "multiply_linear_by_learning_rate=True" in message
 
 
 WHEN_RUN = {

@@ -43,7 +43,8 @@ from tpu_estimator_embedding.engine.variables import (
     create_variables,
     default_names,
 )
-from tpu_estimator_embedding.plan.embedding_plan import EmbeddingPlan
+from tpu_estimator_embedding.ops.assertion import VALUE, assert_that
+from tpu_estimator_embedding.plan.embedding_plan import EmbeddingPlan, TablePlan
 from tpu_estimator_embedding.types import Tensor
 
 __all__ = ["PartitionedEmbedding", "StepIds", "create_variables", "default_names", "prepare_ids",
@@ -114,15 +115,19 @@ class PartitionedEmbedding:
 
         Raises:
             RuntimeError: if a table has no optimizer.
+            tf.errors.InvalidArgumentError: if an optimizer divides by a learning rate that is not
+                above 0.
         """
         self._check_has_optimizers()
-        rates: dict[str, Any] = {table.name: table.training_optimizer.learning_rate
-                                 for table in self.plan.tables}
-        functions = {name: rate for name, rate in rates.items() if callable(rate)}
         multipliers = {table.name: multiplier for table in self.plan.tables
                        if (multiplier := self.plan.multiplier_of(table))}
-        return StepGradients(gradients, rates | _evaluate(functions, step),
-                             _evaluate(multipliers, step), step)
+        rates: dict[str, Any] = {table.name: table.training_optimizer.learning_rate
+                                 for table in self.plan.tables}
+        rates |= _evaluate({name: rate for name, rate in rates.items() if callable(rate)}, step)
+        if checks := _rate_checks(self.plan, rates):
+            with tf.control_dependencies(checks):  # before any table or slot is updated
+                gradients = {name: tf.identity(value) for name, value in gradients.items()}
+        return StepGradients(gradients, rates, _evaluate(multipliers, step), step)
 
     def update(self, ids: StepIds, step_gradients: StepGradients) -> tf.Operation | None:
         """Updates tables like `apply_gradients`, with the result of `step_gradients`."""
@@ -159,6 +164,22 @@ def _check_for_training(ids: StepIds) -> None:
     if not ids.are_for_training:
         raise RuntimeError("`ids` must be made for training, got ids made for inference. "
                            "Call prepare_ids(..., training=True).")
+
+
+def _rate_checks(plan: EmbeddingPlan, rates: Mapping[str, Any]) -> list[tf.Operation]:
+    """Returns a check for each distinct learning rate that a rule divides by."""
+    dividing: dict[int, TablePlan] = {}
+    for table in plan.tables:
+        rate = rates[table.name]
+        is_known = isinstance(rate, float) and rate > 0
+        if table.training_optimizer.rule.divides_by_learning_rate and not is_known:
+            dividing.setdefault(id(rate), table)
+    return [check for table in dividing.values() for rate in [tf.convert_to_tensor(
+        rates[table.name], tf.float32)] for check in assert_that(
+            tf.greater(rate, 0), f"lr is not a positive scalar: {VALUE}. "
+            f"{type(table.training_optimizer.rule).__name__} divides by the learning rate of table "
+            f"{table.name!r}. Let the schedule begin above 0, or set "
+            "multiply_linear_by_learning_rate=True.", rate)]
 
 
 def _evaluate(functions: Mapping[str, Callable[[Tensor], Tensor]],

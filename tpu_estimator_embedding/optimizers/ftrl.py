@@ -24,8 +24,8 @@ class FTRL(UpdateRule):
         w  = (clip(z, -η l1, η l1) - z) / (a'^-p + β + 2 η l2)
 
     w: weights, g: summed gradient, a: slot `accumulators`, z: slot `linears`, η: learning
-    rate. Where the denominator is 0, that is for an accumulator, β and l2 of 0, w is 0, so
-    an accumulator may start at 0.
+    rate, above 0 in the first form. Where the denominator is 0, that is for an accumulator, β
+    and l2 of 0, w is 0, so an accumulator may start at 0.
 
     Attributes:
         learning_rate_power: p, at most 0; the rate falls as a^p, 0 keeps it fixed.
@@ -67,6 +67,10 @@ class FTRL(UpdateRule):
         return {"power": -self.learning_rate_power, "l1": self.l1_regularization_strength,
                 "l2": self.l2_regularization_strength, "beta": self.beta,
                 "multiply_linear_by_learning_rate": self.multiply_linear_by_learning_rate}
+
+    @property
+    def divides_by_learning_rate(self) -> bool:
+        return not self.multiply_linear_by_learning_rate
 
     def update(self, gradient: Tensor, row: Tensor, slots: SlotRows, learning_rate: Tensor,
                step: Tensor) -> tuple[Tensor, dict[str, Tensor]]:

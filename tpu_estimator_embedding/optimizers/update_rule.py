@@ -45,6 +45,11 @@ class UpdateRule(abc.ABC):
         """Whether a step also moves rows that no id of the step looked up."""
         return False
 
+    @property
+    def divides_by_learning_rate(self) -> bool:
+        """Whether a step needs a learning rate above 0."""
+        return False
+
     @abc.abstractmethod
     def update(self, gradient: Tensor, row: Tensor, slots: SlotRows, learning_rate: Tensor,
                step: Tensor) -> tuple[Tensor, dict[str, Tensor]]:
