@@ -33,8 +33,26 @@ NOT_COMPARED = {"beta1_power", "beta2_power", "kernel/Adam", "kernel/Adam_1",
                 "adagrad/learning_rate"}
 
 
-def run_stage(directory, stage):
-    pages = [page for page, found in PROGRAMS if found == stage]
+# Pages whose programs are compared with one another.
+COMPARED_WHOLE = ("evaluation", "export", "summaries")
+
+
+def selected_programs(items):
+    """Returns (page, stage) of the programs that these tests need."""
+    selected = set()
+    for item in items:
+        settings = item.callspec.params if hasattr(item, "callspec") else {}
+        if page := settings.get("page"):
+            selected |= {(page, "before"), (page, settings.get("stage", "after_imports"))}
+        else:
+            selected |= {program for program in PROGRAMS if program[0] in COMPARED_WHOLE}
+    return selected
+
+
+def run_stage(directory, stage, programs):
+    pages = [page for page, found in programs if found == stage]
+    if not pages:
+        return
     pages.sort(key=lambda page: page != "replicas")  # it splits the CPU before TensorFlow starts
     environment = {"KERAS_BACKEND": "tensorflow"} if stage == "after_keras_rs" else {}
     done = start([sys.executable, "-m", "tests.migration.guide.run_programs", directory, stage,
@@ -43,12 +61,14 @@ def run_stage(directory, stage):
 
 
 @pytest.fixture(name="runs", scope="module")
-def runs_of_all_programs(tmp_path_factory):
+def runs_of_selected_programs(tmp_path_factory, request):
+    programs = selected_programs(item for item in request.session.items
+                                 if item.path == request.path)
     directory = tmp_path_factory.mktemp("guide")
-    run_stage(directory, "before")
+    run_stage(directory, "before", programs)
     stages = ["after_imports", "after_tf2", "after_layers"] + ["after_keras_rs"] * HAS_KERAS_RS
     with concurrent.futures.ThreadPoolExecutor(2) as pool:
-        for _ in pool.map(lambda stage: run_stage(directory, stage), stages):
+        for _ in pool.map(lambda stage: run_stage(directory, stage, programs), stages):
             pass
     return directory
 
