@@ -10,6 +10,7 @@ from collections.abc import Iterator
 
 import tensorflow as tf
 
+from tpu_estimator_embedding.channels.channel import Channel, NestChannel
 from tpu_estimator_embedding.engine.partitioned_embedding import PartitionedEmbedding
 from tpu_estimator_embedding.engine.step import StepGradients, StepIds
 from tpu_estimator_embedding.engine.tensor_queue import TensorQueue
@@ -23,11 +24,17 @@ _STEP = tf.float64  # exact up to 2⁵³ for any dtype of the global step
 class DelayedUpdate:
     """The pending update of the previous batch; there is none at first."""
 
-    def __init__(self, plan: EmbeddingPlan, ids: StepIds):
-        """Creates a queue for one update of the tables of a plan by ids like `ids`."""
+    def __init__(self, plan: EmbeddingPlan, ids: StepIds, channel: Channel | None = None):
+        """Creates a queue for one update of the tables of a plan by ids like `ids`.
+
+        Args:
+            plan: the tables.
+            ids: have the structure of the ids of every batch.
+            channel: holds the update if the tables belong to the process, otherwise None.
+        """
         with tf.Graph().as_default():
             example = (ids, _example_gradients(plan))
-        self._queue = TensorQueue(example, capacity=1)
+        self._queue = NestChannel(channel, example) if channel else TensorQueue(example, capacity=1)
 
     def delay(self, engine: PartitionedEmbedding, ids: StepIds,
               step_gradients: StepGradients) -> Tensor:
@@ -45,8 +52,7 @@ class DelayedUpdate:
 
     def apply(self, engine: PartitionedEmbedding) -> Tensor:
         """Applies the pending update, if any; returns a tensor to wait for."""
-        return when(self._queue.queue.size() > 0,
-                    lambda: engine.update(*self._queue.dequeue()))
+        return when(self._queue.size() > 0, lambda: engine.update(*self._queue.dequeue()))
 
     @contextlib.contextmanager
     def applied(self, engine: PartitionedEmbedding) -> Iterator[None]:
@@ -55,7 +61,7 @@ class DelayedUpdate:
         A program that saves its tables then goes on as if it had not saved them: the next lookup
         still misses the update. While the context is open, changed tables are in memory twice.
         """
-        if not int(self._queue.queue.size()):
+        if not int(self._queue.size()):
             yield
             return
         pending = self._queue.dequeue()
@@ -72,8 +78,7 @@ class DelayedUpdate:
 
     def drop(self) -> Tensor:
         """Drops the pending update, if any; returns a tensor to wait for."""
-        return when(self._queue.queue.size() > 0, lambda: after(
-            self._queue.dequeue()[1].step))
+        return when(self._queue.size() > 0, lambda: after(self._queue.dequeue()[1].step))
 
 
 def _example_gradients(plan: EmbeddingPlan) -> StepGradients:

@@ -107,11 +107,13 @@ class PartitionedEmbedding:
         """
         return self.update(ids, self.step_gradients(gradients, step))
 
-    def step_gradients(self, gradients: Mapping[str, Tensor], step: Tensor) -> StepGradients:
+    def step_gradients(self, gradients: Mapping[str, Tensor], step: Tensor,
+                       learning_rates: Mapping[str, Tensor] | None = None) -> StepGradients:
         """Evaluates learning rates and multipliers now, so that the update can run later.
 
         Args:
             gradients, step: see `apply_gradients`.
+            learning_rates: table name -> scalar float32 that replaces the rate of the table.
 
         Raises:
             RuntimeError: if a table has no optimizer.
@@ -122,7 +124,7 @@ class PartitionedEmbedding:
         multipliers = {table.name: multiplier for table in self.plan.tables
                        if (multiplier := self.plan.multiplier_of(table))}
         rates: dict[str, Any] = {table.name: table.training_optimizer.learning_rate
-                                 for table in self.plan.tables}
+                                 for table in self.plan.tables} | dict(learning_rates or {})
         rates |= _evaluate({name: rate for name, rate in rates.items() if callable(rate)}, step)
         if checks := _rate_checks(self.plan, rates):
             with tf.control_dependencies(checks):  # before any table or slot is updated

@@ -41,6 +41,7 @@ class Share(NamedTuple):
         num_cores: number of shares of a batch.
         training: whether the engine can be trained.
         engine: name of the engine, in the names of its channels.
+        is_of_process: whether the tables belong to the process, not to a graph and session.
     """
 
     plan: EmbeddingPlan
@@ -48,6 +49,7 @@ class Share(NamedTuple):
     num_cores: int
     training: bool
     engine: str
+    is_of_process: bool = False
 
 
 class CoreIds(NamedTuple):
@@ -83,7 +85,7 @@ def core_ids(share: Share, enqueue_datas: EnqueueDatas) -> CoreIds:
     checked = [leaf for leaf in tf.nest.flatten(own) if leaf is not None]
     with tf.control_dependencies(checked):
         return CoreIds(own, {
-            feature.name: _with_all_parts(feature, enqueue_datas[feature.name])
+            feature.name: EnqueueData(*with_all_parts(feature, enqueue_datas[feature.name]))
             for feature in share.plan.features})
 
 
@@ -102,12 +104,14 @@ def example_ids(share: Share) -> CoreIds:
         tf.compat.v1.placeholder(tf.int64, [None, 2])) for feature in share.plan.features})
 
 
-def _with_all_parts(feature: FeaturePlan,
-                    data: EnqueueData | RaggedEnqueueData) -> EnqueueData:
+def with_all_parts(feature: FeaturePlan,
+                   data: EnqueueData | RaggedEnqueueData) -> tuple[Tensor, Tensor, Tensor]:
+    """Returns ids `[n]`, their samples `[n]` or places in sequences `[n, 2]`, and weights `[n]`."""
     ids, places, weights = data
     ids = tf.cast(tf.reshape(ids, [-1]), tf.int64)
-    weights = tf.ones_like(ids, tf.float32) if weights is None else sparse_ids.flat_weights(weights)
-    return EnqueueData(ids, _coordinates(feature, data, tf.size(ids, tf.int64), places), weights)
+    places = _coordinates(feature, data, tf.size(ids, tf.int64), places)
+    flat = None if weights is None else sparse_ids.flat_weights(weights)
+    return ids, places, tf.ones_like(ids, tf.float32) if flat is None else flat
 
 
 def _coordinates(feature: FeaturePlan, data: EnqueueData | RaggedEnqueueData, count: Tensor,
@@ -140,8 +144,13 @@ class Batch(NamedTuple):
 def _queue_of(share: Share, name: str, element: Any) -> NestChannel | TensorQueue:
     """Returns a queue of the process; without native kernels, of one graph and session."""
     if channel.are_available():
-        return NestChannel(Channel(f"{share.engine} {name}", _BATCHES_WAITING), element)
+        return NestChannel(channel_of(share, name, _BATCHES_WAITING), element)
     return TensorQueue(element, capacity=_BATCHES_WAITING)
+
+
+def channel_of(share: Share, name: str, capacity: int) -> Channel:
+    """Returns a channel of the engine, which ends with it."""
+    return Channel(f"{share.engine} {name}", capacity)
 
 
 class CoreQueue:

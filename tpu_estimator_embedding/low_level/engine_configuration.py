@@ -113,6 +113,10 @@ class EngineConfiguration:
             table_to_config_dict, feature_to_config_dict, self._optimization_parameters,
             partition_strategy=partition_strategy, num_hosts=len(self._cores.hosts),
             pipelined=pipelined)
+        self._table_to_features = {
+            table.name: [feature.name for feature in self._plan.features_of(table.name)]
+            for table in self._plan.tables}
+        self._feature_order = [feature.name for feature in self._plan.features]
         self._table_to_config_dict = _sorted_copy(table_to_config_dict)
         self._feature_to_config_dict = _sorted_copy(feature_to_config_dict)
         self._config_proto = to_config_proto(
@@ -158,8 +162,14 @@ class EngineConfiguration:
     def table_to_features_dict(self) -> "collections.OrderedDict[str, list[str]]":
         """Table name -> names of its features, all sorted, as a copy."""
         return collections.OrderedDict(
-            (table.name, [feature.name for feature in self._plan.features_of(table.name)])
-            for table in self._plan.tables)
+            (table, list(features)) for table, features in self._table_to_features.items())
+
+    @property
+    def _rate_tags(self) -> dict[str, int]:
+        """Table name -> tag of its learning rate, for tables whose rate is dynamic."""
+        rates = {table.name: table.optimization_parameters.learning_rate
+                 for table in self._config_proto.table_descriptor}
+        return {name: rate.dynamic.tag for name, rate in rates.items() if rate.HasField("dynamic")}
 
     @property
     def optimization_parameters(self) -> Any:
@@ -209,8 +219,8 @@ def to_config_proto(plan: EmbeddingPlan, table_to_config: Mapping[str, Any],
             vocabulary_size=max(table.vocabulary_size, len(cores.hosts)))
         if config.learning_rate_fn is not None:
             tags.setdefault(config.learning_rate_fn, len(tags))
-        _set_optimizer(descriptor.optimization_parameters, config,
-                       config.optimization_parameters or optimization_parameters, tags)
+        set_optimizer(descriptor.optimization_parameters, config,
+                      config.optimization_parameters or optimization_parameters, tags)
     _add_features(proto, plan, batch_size_per_core)
     return proto
 
@@ -224,7 +234,15 @@ def _add_features(proto: Any, plan: EmbeddingPlan, batch_size_per_core: int) -> 
             input_shape=[batch_size_per_core, length] if length else [batch_size_per_core])
 
 
-def _set_optimizer(proto: Any, config: Any, parameters: Any, tags: Mapping[Any, int]) -> None:
+def set_optimizer(proto: Any, config: Any, parameters: Any, tags: Mapping[Any, int]) -> None:
+    """Writes the optimizer of a table into its message.
+
+    Args:
+        proto: an empty OptimizationParameters message.
+        config: the TableConfig.
+        parameters: its `*Parameters`.
+        tags: learning rate function -> tag.
+    """
     if config.learning_rate_fn is not None:
         proto.learning_rate.dynamic.tag = tags[config.learning_rate_fn]
     else:
@@ -258,6 +276,4 @@ def _set_message(proto: Any, parameters: Any) -> None:
                   if base.__name__ in records)
     message = getattr(proto, record.proto)
     message.SetInParent()  # selects the optimizer even if it has no fields
-    for field, source in record.proto_fields.items():
-        value = source(parameters) if callable(source) else getattr(parameters, source)
-        setattr(message, field, value)
+    record.fill_message(message, parameters)

@@ -15,9 +15,10 @@ import tensorflow as tf
 
 from tpu_estimator_embedding import checks
 from tpu_estimator_embedding.engine.partitioned_embedding import PartitionedEmbedding
+from tpu_estimator_embedding.engine.process_variables import create_process_variables
 from tpu_estimator_embedding.engine.stacked_activations import split_activations, stack_gradients
 from tpu_estimator_embedding.low_level.core_queue import Batch, CoreQueue, Share
-from tpu_estimator_embedding.low_level.joint_update import JointUpdate, Sent
+from tpu_estimator_embedding.low_level.joint_update import JointUpdate
 from tpu_estimator_embedding.ops import replica_graphs
 from tpu_estimator_embedding.ops.assertion import assert_that
 from tpu_estimator_embedding.ops.gradient_tap import hide_from_searches, tap_graph_gradient
@@ -111,6 +112,9 @@ class GraphOps:
         self._batches: dict[Replicas, list[tuple[Tensor, dict[int, Batch]]]] = {}
         self._updates: dict[Replicas, tf.Operation] = {}
         self._engine: PartitionedEmbedding | None = None
+        if share.is_of_process:
+            self._engine = PartitionedEmbedding(
+                share.plan, create_process_variables(share.plan, share.engine))
         self._builds: list[tuple[Build, list[Tensor]]] = []
 
     def receive(self) -> dict[str, Tensor]:
@@ -134,16 +138,18 @@ class GraphOps:
                            for table, value in zip(tables, values, strict=True)}
             return split_activations(self._plan, stacked, self._batch_size)
 
-    def send(self, gradients: Mapping[str, Tensor], step: Tensor) -> tf.Operation:
+    def send(self, gradients: Mapping[str, Tensor], step: Tensor,
+             learning_rates: Mapping[str, Tensor]) -> tf.Operation:
         """Returns the op that sends the gradients of the next core's received batch.
 
         Args:
             gradients: feature name -> gradient, of the shape of the activation.
             step: scalar number, the global step.
+            learning_rates: table name -> rate, which replaces a function of the step.
         """
         replicas = replica_graphs.current_for_each("generate_send_gradients_op")
         if replicas is not None:
-            return self._send_for_all(replicas, gradients, step)
+            return self._send_for_all(replicas, gradients, step, learning_rates)
         core = next(self._senders) % len(self.queues)
         receipts = self._own_receipts(core, gradients.values())
         _read_before(step, receipts)
@@ -152,7 +158,7 @@ class GraphOps:
             queue = self.queues[core]
             with tf.control_dependencies([*stacked.values(), *(own.end for own in receipts)]):
                 ids = queue.take_due() if receipts else queue.take_backward_only()
-            build = self.update.add(core, ids, stacked, step)
+            build = self.update.add(core, ids, stacked, step, learning_rates)
             return tf.group(*self._with_engine(lambda engine: [build(engine)],
                                                [tf.TensorSpec([], tf.bool)]))
 
@@ -195,8 +201,8 @@ class GraphOps:
         found = engine.lookup(ids)
         return [found[table.name] for table in self._plan.tables]
 
-    def _send_for_all(self, replicas: Replicas, gradients: Mapping[str, Tensor],
-                      step: Tensor) -> tf.Operation:
+    def _send_for_all(self, replicas: Replicas, gradients: Mapping[str, Tensor], step: Tensor,
+                      learning_rates: Mapping[str, Tensor]) -> tf.Operation:
         """Returns the op that updates the tables once, with the gradients of all replicas."""
         self._check_has_a_core_for_each(replicas)
         copies = replicas.late_copies(list(gradients.values()))
@@ -205,13 +211,13 @@ class GraphOps:
         if sends is not None:
             set_late_tensor(sends, tf.constant(True))
         with tf.device(CPU), tf.name_scope("send_gradients"):
-            sent = {core: Sent(
-                self.queues[core].take_backward_only() if batches is None
-                else self.queues[core].trained_ids(batches[core]),
-                stack_gradients(self._plan, [dict(zip(gradients, of_core, strict=True))]),
-                tf.cast(step, tf.float64))
+            stacked = {core: stack_gradients(
+                self._plan, [dict(zip(gradients, of_core, strict=True))])
                 for core, of_core in zip(replica_graphs.current_cores(), copies, strict=True)}
-            build = self.update.add_all([sent[core] for core in sorted(sent)], step.dtype)
+            ids = [self.queues[core].take_backward_only() if batches is None
+                   else self.queues[core].trained_ids(batches[core]) for core in sorted(stacked)]
+            build = self.update.add_all(ids, [stacked[core] for core in sorted(stacked)], step,
+                                        learning_rates)
             updated = self._with_engine(lambda engine: [build(engine)],
                                         [tf.TensorSpec([], tf.bool)])
             self._updates[replicas] = replica_graphs.run_once(tf.group(*updated))
@@ -237,6 +243,17 @@ class GraphOps:
         """Returns an op that applies delayed updates, so that the tables hold all of them."""
         with tf.device(CPU):
             return tf.group(self.update.apply_delayed(engine))
+
+    def engine(self) -> PartitionedEmbedding:
+        """Returns the tables.
+
+        Raises:
+            RuntimeError: if they do not exist yet.
+        """
+        if self._engine is None:
+            raise RuntimeError("`create_variables_and_ops` must be called before tables are "
+                               "loaded or retrieved, got no call in this graph.")
+        return self._engine
 
     def load(self) -> tf.Operation:
         """Returns an op that drops delayed updates, so that the variables stay as assigned."""

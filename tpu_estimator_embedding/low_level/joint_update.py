@@ -13,10 +13,17 @@ import tensorflow as tf
 from tpu_estimator_embedding.engine.delayed_update import DelayedUpdate
 from tpu_estimator_embedding.engine.partitioned_embedding import PartitionedEmbedding
 from tpu_estimator_embedding.engine.tensor_queue import TensorQueue
-from tpu_estimator_embedding.low_level.core_queue import CoreIds, Share, example_ids, join_cores
+from tpu_estimator_embedding.low_level.core_queue import (
+    CoreIds,
+    Share,
+    channel_of,
+    example_ids,
+    join_cores,
+)
 from tpu_estimator_embedding.ops.assertion import assert_that
 from tpu_estimator_embedding.ops.ordering import after
 from tpu_estimator_embedding.ops.outermost_graph import outermost_graph
+from tpu_estimator_embedding.plan.embedding_plan import EmbeddingPlan
 from tpu_estimator_embedding.types import Tensor
 
 Build = Callable[[PartitionedEmbedding], Tensor]
@@ -29,11 +36,14 @@ class Sent(NamedTuple):
         ids: the ids whose activations have these gradients.
         gradients: table name -> `[num_rows, dim]` float32.
         step: scalar float64, the global step; exact up to 2⁵³.
+        learning_rates: table name -> scalar float32, of tables whose rate depends on the step;
+            zeros if they are computed from the step.
     """
 
     ids: CoreIds
     gradients: Mapping[str, Tensor]
     step: Tensor
+    learning_rates: Mapping[str, Tensor]
 
 
 class JointUpdate:
@@ -49,8 +59,11 @@ class JointUpdate:
         with tf.Graph().as_default():
             sent = Sent(example_ids(share).without_own(), {
                 table.name: tf.compat.v1.placeholder(tf.float32, [None, table.dimension])
-                for table in share.plan.tables}, tf.compat.v1.placeholder(tf.float64, []))
+                for table in share.plan.tables}, tf.compat.v1.placeholder(tf.float64, []),
+                {name: tf.compat.v1.placeholder(tf.float32, [])
+                 for name in _tables_with_functions(share.plan)})
         self._step_dtype = tf.int64
+        self._rates_are_sent = False
         self._sent = [TensorQueue(sent, capacity=1) for _ in range(share.num_cores)]
         self._lock = tf.CriticalSection()
         self._delayed = _delayed_update(share) if share.plan.pipelined else None
@@ -64,8 +77,8 @@ class JointUpdate:
             f"another step of core {core} while some cores have not sent theirs. Run the ops "
             "that generate_send_gradients_op returned for all cores.")
 
-    def add(self, core: int, ids: CoreIds, gradients: Mapping[str, Tensor],
-            step: Tensor) -> Build:
+    def add(self, core: int, ids: CoreIds, gradients: Mapping[str, Tensor], step: Tensor,
+            learning_rates: Mapping[str, Tensor]) -> Build:
         """Adds the gradients of one core to the step.
 
         Args:
@@ -73,14 +86,14 @@ class JointUpdate:
             ids: the ids of the core.
             gradients: table name -> `[num_rows, dim]` float32.
             step: scalar number, the global step.
+            learning_rates: table name -> rate, which replaces a function of the step.
 
         Returns:
             A function of the tables that builds the update and returns a tensor to wait for. If
             other cores have not sent their gradients yet, nothing is updated.
         """
-        self._step_dtype = step.dtype
         with tf.control_dependencies([leaf for leaf in tf.nest.flatten(ids) if tf.is_tensor(leaf)]):
-            sent = Sent(ids.without_own(), gradients, tf.cast(step, tf.float64))
+            sent = self._sent_by_core(ids.without_own(), gradients, step, learning_rates)
         if len(self._sent) == 1:
             return lambda engine: self._take_alone(engine, sent)
         with tf.control_dependencies(self.check_sent_by_all(core)):
@@ -125,9 +138,18 @@ class JointUpdate:
                 self._functions[engine] = function.get_concrete_function()
         return self._functions[engine]
 
-    def add_all(self, sent: Sequence[Sent], step_dtype: tf.DType) -> Build:
-        """Returns the function that builds the update from the gradients of all cores at once."""
-        self._step_dtype = step_dtype
+    def _sent_by_core(self, ids: CoreIds, gradients: Mapping[str, Tensor], step: Tensor,
+                      learning_rates: Mapping[str, Tensor]) -> Sent:
+        self._step_dtype, self._rates_are_sent = step.dtype, bool(learning_rates)
+        rates = learning_rates or {name: tf.zeros([])
+                                   for name in _tables_with_functions(self._share.plan)}
+        return Sent(ids, gradients, tf.cast(step, tf.float64), dict(rates))
+
+    def add_all(self, ids: Sequence[CoreIds], gradients: Sequence[Mapping[str, Tensor]],
+                step: Tensor, learning_rates: Mapping[str, Tensor]) -> Build:
+        """Returns the function that builds the update from all cores at once; see `add`."""
+        sent = [self._sent_by_core(*of_core, step, learning_rates)
+                for of_core in zip(ids, gradients, strict=True)]
         if self._delayed is None:
             return lambda engine: self._update(engine, sent)
 
@@ -152,7 +174,8 @@ class JointUpdate:
                      for values in [[core.gradients[table] for core in sent]]}
         # A core may have read the step after its model incremented it; the minimum is right.
         step = tf.reduce_min(tf.stack([core.step for core in sent]))
-        update = engine.step_gradients(gradients, tf.cast(step, self._step_dtype))
+        update = engine.step_gradients(gradients, tf.cast(step, self._step_dtype),
+                                       sent[0].learning_rates if self._rates_are_sent else None)
         if self._delayed is None:
             return after(engine.update(ids, update))
         return self._delayed.delay(engine, ids, update)
@@ -163,4 +186,11 @@ def _delayed_update(share: Share) -> DelayedUpdate | None:
         return None
     with tf.Graph().as_default():
         ids = join_cores(share, [example_ids(share) for _ in range(share.num_cores)])
-    return DelayedUpdate(share.plan, ids)
+    return DelayedUpdate(share.plan, ids, channel_of(share, "delayed update", 1)
+                         if share.is_of_process else None)
+
+
+def _tables_with_functions(plan: EmbeddingPlan) -> list[str]:
+    """Returns the tables whose learning rate is a function of the step."""
+    return [table.name for table in plan.tables
+            if table.optimizer and callable(table.optimizer.learning_rate)]

@@ -1,7 +1,7 @@
 # SPDX-License-Identifier: Apache-2.0
 """Checks the gradients and the global step that a program sends."""
 
-from collections.abc import Mapping
+from collections.abc import Collection, Mapping
 from typing import Any
 
 import tensorflow as tf
@@ -13,14 +13,19 @@ from tpu_estimator_embedding.plan.embedding_plan import EmbeddingPlan
 from tpu_estimator_embedding.types import Tensor
 
 
-def checked_step(plan: EmbeddingPlan, step: Any) -> Tensor:
+def checked_step(plan: EmbeddingPlan, step: Any, learning_rates: Collection[str]) -> Tensor:
     """Returns the step as a scalar tensor; 0 if it is None.
+
+    Args:
+        plan: the tables.
+        step: scalar, or None.
+        learning_rates: the tables whose learning rate is given.
 
     Raises:
         ValueError: if the step is None and the update of a table depends on it.
     """
     needing = [table.name for table in plan.tables if table.optimizer and (
-        callable(table.optimizer.learning_rate)
+        callable(table.optimizer.learning_rate) and table.name not in learning_rates
         or isinstance(table.optimizer.rule, FrequencyEstimator))]
     checks.check(step is not None or not needing, "step",
                  f"the global step, because updates of the tables {needing} depend on it",

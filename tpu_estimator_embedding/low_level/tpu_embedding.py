@@ -215,21 +215,25 @@ class TPUEmbedding(EngineConfiguration):
                 or if the step is required and None.
             tf.errors.InvalidArgumentError: when the op runs, if the batch was for inference.
         """
-        if self._mode != TRAINING:
-            raise RuntimeError(checks.complaint(
-                "mode", "TRAINING to send gradients", self._mode,
-                "Create the TPUEmbedding with mode=TRAINING, or send no gradients.", sentence=
-                "Only in training mode gradients need to be sent to TPU embedding."))
-        step = checked_step(self._plan, step)
-        gradients = checked_gradients(self._plan, feature_to_gradient_dict,
-                                      self._batch_size_per_core)
-        return self._ops_for("generate_send_gradients_op").send(gradients, step)
+        return self._send_gradients(feature_to_gradient_dict, step, {})
 
     def _enqueue_core(self, core: int, datas: EnqueueDatas, mode: BatchMode) -> tf.Operation:
         """Returns the op that checks the ids of one core and enqueues them."""
         graph_ops = self._ops_for("generate_enqueue_ops")
         with tf.device(CPU), tf.name_scope(f"enqueue_{core}"):
             return graph_ops.queues[core].enqueue(core_ids(self._share, datas), mode)
+
+    def _send_gradients(self, gradients: Mapping[str, Any], step: Any,
+                        learning_rates: Mapping[str, Tensor]) -> tf.Operation:
+        """Sends gradients, with rates that replace the learning_rate_fn of some tables."""
+        if self._mode != TRAINING:
+            raise RuntimeError(checks.complaint(
+                "mode", "TRAINING to send gradients", self._mode,
+                "Create the TPUEmbedding with mode=TRAINING, or send no gradients.", sentence=
+                "Only in training mode gradients need to be sent to TPU embedding."))
+        step = checked_step(self._plan, step, learning_rates)
+        checked = checked_gradients(self._plan, gradients, self._batch_size_per_core)
+        return self._ops_for("generate_send_gradients_op").send(checked, step, learning_rates)
 
     def _ops_for(self, method: str) -> GraphOps:
         """Returns the ops of the current graph; in a function, those of its outermost graph."""
@@ -249,13 +253,10 @@ def configured() -> TPUEmbedding | None:
     return _configured[0] if _configured else None
 
 
-def configure(config: bytes) -> None:
-    """Configures the TPUEmbedding with this `config_proto`; the same one if none has it.
-
-    Args:
-        config: a serialized TPUEmbeddingConfiguration.
-    """
+def choose(config_proto: Any) -> bool:
+    """Configures the TPUEmbedding with this `config_proto`; returns whether there is one."""
     for engine in (*_configured, *_made):
-        if engine.config_proto.SerializeToString() == config:
+        if engine.config_proto == config_proto:
             _configured[:] = [engine]
-            return
+            return True
+    return False

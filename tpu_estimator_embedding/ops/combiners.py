@@ -14,7 +14,8 @@ from tpu_estimator_embedding.ops.sparse_ids import SparseIds, weights_or_ones
 from tpu_estimator_embedding.types import Tensor
 
 
-def row_scales(combiner: str | None, sparse_ids: SparseIds, num_rows: Tensor) -> Tensor | None:
+def row_scales(combiner: str | None, sparse_ids: SparseIds,
+               num_rows: Tensor | int) -> Tensor | None:
     """Returns one over the denominator of each row of activations.
 
     Args:

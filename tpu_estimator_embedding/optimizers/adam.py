@@ -4,7 +4,7 @@
 import dataclasses
 from collections.abc import Mapping
 
-from tpu_estimator_embedding.optimizers.record import OptimizerRecord, Slot, same
+from tpu_estimator_embedding.optimizers.record import Negated, OptimizerRecord, Slot, same
 from tpu_estimator_embedding.optimizers.update_rule import UpdateRule
 from tpu_estimator_embedding.types import SlotRows, Tensor
 
@@ -45,7 +45,7 @@ class Adam(UpdateRule):
     record = OptimizerRecord(
         "AdamParameters", "adam",
         {**same("beta1", "beta2", "epsilon"), "use_sum_inside_sqrt": "sum_inside_sqrt",
-         "use_non_lazy_adam": lambda parameters: not parameters.lazy_adam},
+         "use_non_lazy_adam": Negated("lazy_adam")},
         (Slot("momenta", "Adam/m", "m"), Slot("velocities", "Adam/v", "v")),
         v2_attributes={"beta1": "beta_1", "beta2": "beta_2"})
 

@@ -17,7 +17,7 @@ CONTRIBUTING.rst lists the tests that need a line for it.
 """
 
 import dataclasses
-from collections.abc import Callable, Mapping
+from collections.abc import Mapping
 from typing import Any
 
 
@@ -42,6 +42,17 @@ class Slot:
 
 
 @dataclasses.dataclass(frozen=True)
+class Negated:
+    """A setting whose message field says the opposite.
+
+    Attributes:
+        setting: attribute of the settings.
+    """
+
+    setting: str
+
+
+@dataclasses.dataclass(frozen=True)
 class OptimizerRecord:
     """The names of an optimizer.
 
@@ -49,7 +60,7 @@ class OptimizerRecord:
         parameters: class of its settings in the v1 API. Fields of the rule are attributes of
             the settings.
         proto: its field in TensorFlow's `OptimizationParameters` message.
-        proto_fields: field of that message -> attribute or function of the settings.
+        proto_fields: field of that message -> attribute of the settings.
         slots: the slots, in the order of TPUEstimator's checkpoints.
         v2_attributes: field of the rule -> attribute of its settings in the TF2 API, if they
             differ; None if that API does not have the optimizer. Its class in that API has the
@@ -58,8 +69,7 @@ class OptimizerRecord:
 
     parameters: str
     proto: str
-    proto_fields: Mapping[str, str | Callable[[Any], Any]] = dataclasses.field(
-        default_factory=dict)
+    proto_fields: Mapping[str, str | Negated] = dataclasses.field(default_factory=dict)
     slots: tuple[Slot, ...] = ()
     v2_attributes: Mapping[str, str] | None = None
 
@@ -77,6 +87,23 @@ class OptimizerRecord:
     def slot_variables(self) -> str:
         """The class of its slot variables; TensorFlow's name of FTRL's is in the singular."""
         return "FtrlSlotVariable" if self.prefix == "Ftrl" else f"{self.prefix}SlotVariables"
+
+    def fill_message(self, message: Any, settings: Any) -> None:
+        """Writes the settings into the optimizer's message."""
+        for field, source in self.proto_fields.items():
+            setattr(message, field, not getattr(settings, source.setting)
+                    if isinstance(source, Negated) else getattr(settings, source))
+
+    def read_message(self, message: Any) -> dict[str, Any]:
+        """Returns the settings in the optimizer's message, by attribute."""
+        settings = {}
+        for field, source in self.proto_fields.items():
+            value = getattr(message, field)
+            if isinstance(source, Negated):
+                settings[source.setting] = not value
+            else:
+                settings[source] = value
+        return settings
 
 
 def same(*names: str) -> dict[str, str]:

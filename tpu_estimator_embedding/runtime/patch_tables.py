@@ -11,6 +11,7 @@ from typing import Any
 from tpu_estimator_embedding.compat.contrib import contents, modules
 from tpu_estimator_embedding.compat.patch import Patch
 from tpu_estimator_embedding.compat.patch_table import ESTIMATOR_API, EXPORTED, OURS, V1_API_MODULE
+from tpu_estimator_embedding.optimizers.registry import records
 
 _ESTIMATOR = "tensorflow_estimator.python.estimator"
 _V1_API = "tensorflow.compat.v1"
@@ -237,5 +238,11 @@ TPU_SYSTEM = (
                    "enqueue_tpu_embedding_sparse_batch",
                    "enqueue_tpu_embedding_sparse_tensor_batch",
                    "recv_tpu_embedding_activations", "send_tpu_embedding_gradients")),
+    *(_stub("tensorflow.python.tpu.ops.tpu_ops",
+            f"{verb}_tpu_embedding_{record.proto}_parameters{ending}",
+            f"tpu_embedding_tables:{verb}_tpu_embedding_{record.proto}_parameters{ending}",
+            "has no kernel without a TPU; uses this package's tables")
+      for record in records() for verb in ("load", "retrieve")
+      for ending in ("", "_grad_accum_debug")),
     _stub("tensorflow.python.client.session:BaseSession", "_do_run", "tpu_runs:do_run",
           "a run that waits for another thread's would wait forever if that thread has failed"))

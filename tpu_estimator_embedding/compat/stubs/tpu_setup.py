@@ -13,7 +13,7 @@ from tensorflow.python.tpu.ops import tpu_ops
 
 from tpu_estimator_embedding.channels import channel
 from tpu_estimator_embedding.compat.stubs import tpu_cores, tpu_system
-from tpu_estimator_embedding.low_level import tpu_embedding
+from tpu_estimator_embedding.low_level import configured_tables
 from tpu_estimator_embedding.types import Tensor
 
 _tensorflow_initialize = tpu_strategy_util.initialize_tpu_system_impl
@@ -57,7 +57,7 @@ def configure_distributed_tpu(*arguments: Any, **named: Any) -> Tensor:
     if tpu_system.is_present():
         return _tensorflow_configure(*arguments, **named)
     tpu_system.log_stub()
-    tpu_embedding.configure(named.get("embedding_config") or b"")
+    configured_tables.configure(tf.compat.as_bytes(named.get("embedding_config") or b""))
     topology = tpu_cores.topology(tpu_cores.count(), tpu_cores.hosts())
     with tf.control_dependencies(_emptied_channels("initialized")):
         return tf.constant(topology.serialized(), name=named.get("name"))
@@ -65,10 +65,10 @@ def configure_distributed_tpu(*arguments: Any, **named: Any) -> Tensor:
 
 @functools.wraps(_tensorflow_configure_embedding)
 def configure_tpu_embedding(config: bytes, name: str | None = None) -> Any:
-    """Chooses the TPUEmbedding that ops without one use; its constructor has done the rest."""
+    """Chooses the tables that ops without a TPUEmbedding use."""
     if tpu_system.is_present():
         return _tensorflow_configure_embedding(config, name=name)
-    tpu_embedding.configure(config)
+    configured_tables.configure(tf.compat.as_bytes(config))
     return tf.no_op(name=name)
 
 

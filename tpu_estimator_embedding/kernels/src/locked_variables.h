@@ -155,7 +155,7 @@ class LockedVariables {
     return absl::FailedPreconditionError(
         absl::StrCat("`", name,
                      "` must be initialized before it is looked up or updated. Run the "
-                     "initializer of the variable, or restore it."));
+                     "initializer of the variable, restore it, or load it."));
   }
 
   const Access access_;

@@ -1,0 +1,39 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Ops that use the tables of the TPU, which here are those of this package's engine.
+
+A TPU has one configuration of tables at a time. Here it is the last one that a `TPUEmbedding` made,
+or that went to `tpu.initialize_system` or `configure_tpu_embedding`.
+"""
+
+import functools
+from collections.abc import Callable
+from typing import Any
+
+import tensorflow as tf
+from tensorflow.python.distribute import tpu_util
+from tensorflow.python.tpu.ops import tpu_ops
+
+from tpu_estimator_embedding.compat.stubs import tpu_system
+from tpu_estimator_embedding.low_level import tpu_embedding
+
+
+def on_the_engine(function: Callable[..., Any]) -> Callable[..., Any]:
+    """Calls TensorFlow's function if there is a TPU, otherwise `function` with the engine."""
+    name = function.__name__
+    on_a_tpu = getattr(tpu_ops, name, None)  # None: TensorFlow has removed it
+
+    @functools.wraps(on_a_tpu or function)
+    def call(*arguments: Any, **named: Any) -> Any:
+        has_a_tpu = tpu_system.is_present() or tpu_util.enclosing_tpu_context() is not None
+        if has_a_tpu and on_a_tpu is not None:
+            return on_a_tpu(*arguments, **named)
+        engine = tpu_embedding.configured()
+        if engine is None:
+            raise RuntimeError(
+                f"`tpu_ops.{name}` must be called after a TPUEmbedding was made, got none. Make "
+                "one of the tables and features, or pass an embedding_config to "
+                "tpu.initialize_system.")
+        with tf.name_scope(named.get("name") or name):
+            return function(engine, *arguments, **named)
+
+    return call
