@@ -11,6 +11,7 @@ from tests.oracle_optimizers import DEFAULTS
 
 v1 = tf.compat.v1
 Config = tpu_embedding_configuration_pb2.TPUEmbeddingConfiguration
+OPTIONS = v1.RunOptions(timeout_in_ms=20_000)
 
 # In no alphabetical order, which is the order of a message.
 FEATURES = [oracle.Feature("history", "words", 3), oracle.Feature("shop", "shops"),
@@ -158,8 +159,12 @@ class OpsOnly:
 
     def train(self, batch, step):
         """Returns the activations of each core, in their order."""
+        self.enqueue_batch(batch)
+        return self.session.run([self.activations, self.sends], {self.step: step}, OPTIONS)[0]
+
+    def enqueue_batch(self, batch):
         share = self.proto.batch_size_per_tensor_core
-        feeds = {self.step: step}
+        feeds = {}
         for core, inputs in enumerate(self.inputs):
             for feature, tensors in zip(FEATURES, inputs, strict=True):
                 samples = batch[feature.name][core * share:(core + 1) * share]
@@ -169,9 +174,7 @@ class OpsOnly:
                                               for sample, entry in entries]).reshape([-1, 2])
                 feeds[tensors[1]] = [entry.id for _, entry in entries]
                 feeds[tensors[2]] = [entry.weight for _, entry in entries]
-        options = v1.RunOptions(timeout_in_ms=20_000)
-        self.session.run(self.enqueue, feeds, options)
-        return self.session.run([self.activations, self.sends], {self.step: step}, options)[0]
+        self.session.run(self.enqueue, feeds, OPTIONS)
 
 
 def gradient_of(activation):

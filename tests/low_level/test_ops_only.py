@@ -6,6 +6,8 @@ import dataclasses
 import numpy as np
 import pytest
 import tensorflow as tf
+from tensorflow.python.tpu import training_loop
+from tensorflow.python.tpu.ops import tpu_ops
 
 import tpu_estimator_embedding
 from tests import oracle
@@ -146,3 +148,237 @@ def test_loading_in_another_session_drops_the_delayed_update():
     pair.step(0, apply=False)
     pair.program.load(pair.oracle.tables.values())
     pair.check_tables()
+
+
+def as_features_by_number(proto):
+    """The message as TensorFlow 1.x has it: tables say how many features they have."""
+    del proto.feature_descriptor[:]
+    proto.table_descriptor[0].num_features = 4  # three positions and one more feature
+    proto.table_descriptor[1].num_features = 1
+    return proto
+
+
+@pytest.mark.parametrize("cores", [1, 2])
+def test_features_that_tables_count(cores):
+    rng = np.random.default_rng(7)
+    tables = random_tables(rng, CASES["Adagrad"])
+    program = OpsOnly(as_features_by_number(config(tables, SHARE, cores=cores)), tables)
+    reference = oracle.Oracle(tables, FEATURES, num_cores=cores)
+    batch = random_batch(rng, SHARE * cores)
+    expected = reference.activations(batch)
+    words, shops = (np.concatenate(of_table) for of_table in zip(*program.train(batch, 0),
+                                                                 strict=True))
+    words = words.reshape([SHARE * cores, 4, 4])
+    np.testing.assert_allclose(words[:, :3], expected["history"], **TOLERANCE)
+    np.testing.assert_allclose(words[:, 3], expected["clicked"], **TOLERANCE)
+    np.testing.assert_allclose(shops, expected["shop"], **TOLERANCE)
+    reference.apply(batch, {name: gradient_of(value) for name, value in expected.items()}, 0)
+    found = program.retrieve()
+    for name, table in reference.tables.items():
+        np.testing.assert_allclose(found[name]["parameters"][0], table.values, **TOLERANCE)
+
+
+@pytest.mark.parametrize("combiner", ["sum", "mean", "sqrtn"])
+def test_combiners_are_those_of_each_batch(combiner):
+    rng = np.random.default_rng(9)
+    tables = random_tables(rng, CASES["SGD"])
+    program = OpsOnly(config(tables, SHARE), tables)
+    batch = random_batch(rng, SHARE)
+    for table in tables:
+        table.combiner = combiner
+    expected = oracle.Oracle(tables, FEATURES).activations(batch)
+    with tf.Graph().as_default(), v1.Session() as session:
+        entries = [[(sample, entry) for sample, of_sample in enumerate(batch[feature.name])
+                    for entry in of_sample] for feature in FEATURES]
+        session.run(tpu_ops.enqueue_tpu_embedding_arbitrary_tensor_batch(
+            [np.array([[sample, entry.position, 0] for sample, entry in of_feature])
+             for of_feature in entries],
+            [np.array([entry.id for _, entry in of_feature]) for of_feature in entries],
+            [np.array([entry.weight for _, entry in of_feature], np.float32)
+             for of_feature in entries], 0, combiners=[combiner] * 2, mode_override="inference"))
+        received = session.run(tpu_ops.recv_tpu_embedding_activations(
+            3, program.proto.SerializeToString()))
+    for feature, found in zip(FEATURES, received, strict=True):
+        np.testing.assert_allclose(found, expected[feature.name], err_msg=feature.name, **TOLERANCE)
+
+
+def test_replicas_of_a_loop_train():
+    rng = np.random.default_rng(11)
+    tables = random_tables(rng, CASES["Adam"])
+    program = OpsOnly(config(tables, SHARE, cores=2), tables)
+    reference = oracle.Oracle(tables, FEATURES, num_cores=2)
+    serialized = program.proto.SerializeToString()
+
+    def step(total):
+        received = tpu_ops.recv_tpu_embedding_activations(3, serialized)
+        send = tpu_ops.send_tpu_embedding_gradients(list(map(gradient_of, received)), serialized)
+        with tf.control_dependencies([send]):
+            return total + tf.add_n([tf.reduce_sum(value) for value in received])
+
+    batches = [random_batch(rng, SHARE * 2) for _ in range(3)]
+    with tf.Graph().as_default(), v1.Session() as session:
+        totals = v1.tpu.shard(lambda: training_loop.repeat(3, step, [0.0]), num_shards=2)
+        for batch in batches:
+            program.enqueue_batch(batch)
+        found = session.run(totals, options=v1.RunOptions(timeout_in_ms=20_000))
+    expected = 0.0
+    for number, batch in enumerate(batches):
+        activations = reference.activations(batch)
+        expected += sum(values.sum() for values in activations.values())
+        reference.apply(batch, {name: gradient_of(value)
+                                for name, value in activations.items()}, number)
+    np.testing.assert_allclose(np.sum(found), expected, rtol=1e-4)
+    tables = program.retrieve()
+    for name, table in reference.tables.items():
+        np.testing.assert_allclose(tables[name]["parameters"][0], table.values, **TOLERANCE)
+
+
+def make(change=lambda proto: None, optimizer="Adagrad"):
+    """Configures tables; returns the message."""
+    proto = config(random_tables(np.random.default_rng(1), CASES[optimizer]), SHARE)
+    change(proto)
+    with tf.Graph().as_default():
+        tpu_ops.configure_tpu_embedding(proto.SerializeToString())
+    return proto
+
+
+def test_retrieving_with_waiting_gradients_returns_zeros():
+    make()
+    ones = np.ones([7, 3], np.float32)
+    shard = {"num_shards": 1, "shard_id": 0, "table_name": "shops"}
+    with tf.Graph().as_default(), v1.Session() as session:
+        load = tpu_ops.load_tpu_embedding_adagrad_parameters_grad_accum_debug
+        session.run(load(ones, 2 * ones, 1e-39 * ones, **shard))
+        retrieved = tpu_ops.retrieve_tpu_embedding_adagrad_parameters_grad_accum_debug(**shard)
+        found = session.run(retrieved)
+        assert found._fields == ("parameters", "accumulators", "gradient_accumulators")
+        for value, expected in zip(found, (1.0, 2.0, 0.0), strict=True):
+            np.testing.assert_array_equal(value, expected * ones)
+        with pytest.raises(tf.errors.InvalidArgumentError,
+                           match="`gradient_accumulators` must be zeros"):
+            session.run(load(ones, ones, ones, **shard))
+
+
+def test_same_message_keeps_the_tables_and_another_one_has_its_own():
+    def names(op):
+        return op(num_shards=1, shard_id=0, table_name="shops")
+
+    def values():
+        with tf.Graph().as_default(), v1.Session() as session:
+            return session.run(names(tpu_ops.retrieve_tpu_embedding_adagrad_parameters))[0]
+
+    make()
+    ones = np.ones([7, 3], np.float32)
+    with tf.Graph().as_default(), v1.Session() as session:
+        session.run(tpu_ops.load_tpu_embedding_adagrad_parameters(ones, ones, 1, 0, 1))
+    make()
+    np.testing.assert_array_equal(values(), ones)
+    make(optimizer="ProximalAdagrad")
+    make()
+    with pytest.raises(tf.errors.InvalidArgumentError,
+                       match="Tables must be loaded before they are retrieved"):
+        values()
+
+
+def test_tables_without_values_are_not_looked_up():
+    proto = make(change_table(name="texts"))
+    with tf.Graph().as_default(), v1.Session() as session:
+        ids = [np.zeros([SHARE, 2], np.int64)] * 3
+        session.run(tpu_ops.enqueue_tpu_embedding_arbitrary_tensor_batch(
+            [np.array([[sample, 0] for sample in range(SHARE)])] * 3,
+            [of_feature[:, 0] for of_feature in ids], [np.zeros(0, np.float32)] * 3, 0))
+        with pytest.raises(tf.errors.FailedPreconditionError,
+                           match=r"`shops/part_0` must be initialized before it is looked up"):
+            session.run(tpu_ops.recv_tpu_embedding_activations(3, proto.SerializeToString()))
+
+
+def set_optimizer(name, **fields):
+    def change(proto):
+        message = getattr(proto.table_descriptor[0].optimization_parameters, name)
+        message.SetInParent()
+        for field, value in fields.items():
+            setattr(message, field, value)
+    return change
+
+
+def change_feature(**fields):
+    def change(proto):
+        for name, value in fields.items():
+            if name == "input_shape":
+                proto.feature_descriptor[1].input_shape[:] = value
+            else:
+                setattr(proto.feature_descriptor[1], name, value)
+    return change
+
+
+def change_table(**fields):
+    return lambda proto: [setattr(proto.table_descriptor[0], name, value)
+                          for name, value in fields.items()]
+
+
+def clear_rate(proto):
+    proto.table_descriptor[1].optimization_parameters.ClearField("learning_rate")
+
+
+@pytest.mark.parametrize("change, sentence", [
+    (set_optimizer("adadelta", rho=0.5),
+     "Optimizer of table 'words' must be one of 'adagrad', .* got 'adadelta'"),
+    (set_optimizer("frequency_estimator", tau=0.5, max_delta=9.0, outlier_threshold=2.0),
+     "`learning_rate` of table 'words' must be dynamic under FrequencyEstimator"),
+    (set_optimizer("simulated_quantization", enabled=True),
+     "`optimization_parameters` of table 'words' must have only fields that .* honours, got "
+     r"\{'simulated_quantization': 'enabled: true'\}"),
+    (clear_rate, "`learning_rate` of table 'shops' must be constant or dynamic, got None"),
+    (change_feature(table_id=2), r"`table_id` of feature_descriptor\[1\] must be the number of one "
+     r"of the tables \['words', 'shops'\], got 2"),
+    (change_feature(name="clicked"), r"Name of feature_descriptor\[2\] must be that of no other"),
+    (change_feature(input_shape=[SHARE, 2, 2]),
+     r"`input_shape` of feature_descriptor\[1\] must be \[3\], or \[3, length\] for a sequence, "
+     r"got \[3, 2, 2\]"),
+    (change_table(name="shops"), "`table_descriptor` must be tables with distinct names"),
+    (change_table(vocabulary_size=0), "`vocabulary_size` must be an int of at least 1, got 0"),
+    (lambda proto: setattr(proto, "mode", 0), "`mode` must be TRAINING"),
+    (lambda proto: setattr(proto, "num_tensor_cores", 0), "`num_cores` must be an int of at least"),
+    (lambda proto: setattr(proto.spmd_sharding, "enabled", True),
+     "`spmd_sharding` must be disabled"),
+])
+def test_field_that_is_not_honoured_is_refused(change, sentence):
+    with pytest.raises(ValueError, match=sentence):
+        make(change)
+
+
+def test_fields_that_change_no_number_are_taken():
+    def change(proto):
+        for table in proto.table_descriptor:
+            table.optimization_parameters.low_dimensional_packing_status = 1
+            table.optimization_parameters.hot_id_replication_configuration.status = 3
+        proto.batch_size_per_tensor_core = 0  # as TensorFlow 2.15 leaves it
+    make(change)
+
+
+ONES = np.ones([7, 3], np.float32)
+
+
+@pytest.mark.parametrize("call, sentence", [
+    (lambda: tpu_ops.load_tpu_embedding_adam_parameters(ONES, ONES, ONES, 1, 0, table_name="shops"),
+     "Optimizer of table 'shops' must be Adam for load_tpu_embedding_adam_parameters, got "
+     "'Adagrad'. Call load_tpu_embedding_adagrad_parameters"),
+    (lambda: tpu_ops.load_tpu_embedding_adagrad_parameters(ONES, ONES, 2, 0, table_name="shops"),
+     "`num_shards` must be the number of hosts of the configuration, 1, got 2"),
+    (lambda: tpu_ops.load_tpu_embedding_adagrad_parameters(ONES, ONES, 1, 1, table_name="shops"),
+     r"`shard_id` must be in \[0, 1\), the shards of table 'shops', got 1"),
+    (lambda: tpu_ops.load_tpu_embedding_adagrad_parameters(ONES[:5], ONES, 1, 0, 1),
+     r"`parameters` must be a float32 tensor of shape \(7, 3\)"),
+    (lambda: tpu_ops.retrieve_tpu_embedding_adagrad_parameters(1, 0),
+     "`table_name` must be given where table_id is not, and only there"),
+    (lambda: tpu_ops.retrieve_tpu_embedding_adagrad_parameters(1, 0, 0, "shops"),
+     "`table_name` must be given where table_id is not, and only there"),
+    (lambda: tpu_ops.retrieve_tpu_embedding_adagrad_parameters(1, 0, 2),
+     r"`table_id` must be the number of one of the tables \['words', 'shops'\], got 2"),
+    (lambda: tpu_ops.retrieve_tpu_embedding_adagrad_parameters(1, 0, table_name="names"),
+     "`table_name` must be one of 'words', 'shops', got 'names'"),
+])
+def test_wrong_argument_is_named(call, sentence):
+    make()
+    with tf.Graph().as_default(), pytest.raises(ValueError, match=sentence):
+        call()

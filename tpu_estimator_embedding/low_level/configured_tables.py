@@ -142,15 +142,15 @@ def _table(descriptor: Any) -> TableConfig:
     kind = message.learning_rate.WhichOneof("learning_rate")
     checks.check(kind is not None, f"learning_rate of table {descriptor.name!r}",
                  "constant or dynamic", kind)
+    checks.check(kind == "dynamic" or message.WhichOneof("parameters") != "frequency_estimator",
+                 f"learning_rate of table {descriptor.name!r}",
+                 "dynamic under FrequencyEstimator, where it is the step", kind)
     table = TableConfig(
         descriptor.vocabulary_size, descriptor.dimension, combiner=None,
         learning_rate_fn=(TaggedRate(message.learning_rate.dynamic.tag) if kind == "dynamic"
                           else None),
         optimization_parameters=_parameters(message, argument))
     _check_is_honoured(table, message, argument)
-    checks.check(kind == "dynamic" or message.WhichOneof("parameters") != "frequency_estimator",
-                 f"learning_rate of table {descriptor.name!r}",
-                 "dynamic under FrequencyEstimator, where it is the step", kind)
     return table
 
 

@@ -275,6 +275,63 @@ def test_config_of_tensorflow_2_has_a_tensor_for_each_feature():
         assert [tensor.shape.as_list() for tensor in by_table] == [[3, 2], [12, 3]]
 
 
+@pytest.mark.parametrize("cores", [1, 2])
+@pytest.mark.parametrize("are_given", [True, False])
+def test_learning_rates_by_tag(cores, are_given):
+    """Rates that are given replace the functions of the tables, by the tags of the message."""
+    def of_users(step):
+        return tf.cast(step, tf.float32) + 2.0
+
+    def of_words(step):
+        return tf.cast(step, tf.float32) + 3.0
+
+    engine = te.TPUEmbedding(
+        {"users": te.TableConfig(4, 1, combiner="sum", learning_rate_fn=of_users,
+                                 initializer=v1.zeros_initializer()),
+         "words": te.TableConfig(4, 1, combiner="sum", learning_rate_fn=of_words,
+                                 initializer=v1.zeros_initializer())},
+        {"user": te.FeatureConfig("users"), "word": te.FeatureConfig("words")}, 2 * cores,
+        te.TRAINING, optimization_parameters=te.StochasticGradientDescentParameters(1.0),
+        device_config=te.DeviceConfig(1, cores, "/job:worker"))
+    tags = [table.optimization_parameters.learning_rate.dynamic.tag
+            for table in engine.config_proto.table_descriptor]
+    rates = [0.25, 0.5]
+    config = engine.config_proto.SerializeToString()
+    with tf.Graph().as_default(), v1.Session() as session:
+        tables = engine.create_variables_and_ops().embedding_variables_by_table
+        step = v1.train.get_or_create_global_step()
+        enqueues = [tpu_ops.enqueue_tpu_embedding_integer_batch([[0, 1], [2, 3]], core)
+                    for core in range(cores)]
+        received = [tpu_ops.recv_tpu_embedding_activations(2, config) for _ in range(cores)]
+        sends = [tpu_ops.send_tpu_embedding_gradients(
+            [tf.ones_like(value) for value in of_core], config,
+            learning_rates=rates if are_given else None) for of_core in received]
+        session.run(v1.global_variables_initializer())
+        session.run(step.assign(4))
+        session.run([enqueues, sends], options=v1.RunOptions(timeout_in_ms=20_000))
+        users, words = session.run([tables[name][0] for name in ("users", "words")])
+    expected = [rates[tag] for tag in tags] if are_given else [6.0, 7.0]
+    np.testing.assert_allclose(users[:, 0], np.array([-1, -1, 0, 0]) * cores * expected[0])
+    np.testing.assert_allclose(words[:, 0], np.array([0, 0, -1, -1]) * cores * expected[1])
+
+
+def test_ops_load_and_retrieve_the_tables_of_a_tpu_embedding():
+    engine = make_engine()
+    ones = np.ones(SHAPES["words"], np.float32)
+    shard = {"num_shards": 1, "shard_id": 0, "table_name": "words"}
+    with tf.Graph().as_default(), v1.Session() as session:
+        with pytest.raises(RuntimeError, match="`create_variables_and_ops` must be called before"):
+            tpu_ops.load_tpu_embedding_stochastic_gradient_descent_parameters(ones, **shard)
+        [part] = engine.create_variables_and_ops().embedding_variables_by_table["words"]
+        session.run(tpu_ops.load_tpu_embedding_stochastic_gradient_descent_parameters(
+            ones, **shard))
+        np.testing.assert_array_equal(session.run(part), ones)
+        session.run(part.assign(2 * ones))
+        np.testing.assert_array_equal(session.run(
+            tpu_ops.retrieve_tpu_embedding_stochastic_gradient_descent_parameters(**shard)),
+            2 * ones)
+
+
 def ordinals_of_ops():
     """The number of cores of the engine that ops without one use."""
     with tf.Graph().as_default(), pytest.raises(ValueError) as refused:
@@ -370,7 +427,7 @@ THREE = [[0, 1, 2]]
     (lambda config: tpu_ops.send_tpu_embedding_gradients([tf.zeros([3, 2])] * 2, config),
      r"`inputs\[1\]` must be of shape \[12, 3\]"),
     (lambda config: tpu_ops.send_tpu_embedding_gradients([0], config, learning_rates=[0.1]),
-     r"`learning_rates` must be empty, got \[0\.1\]\. Call TPUEmbedding\.generate_send"),
+     r"`learning_rates` must be a list of 0, one for each dynamic learning rate, got \[0\.1\]"),
 ])
 def test_wrong_argument_is_named(call, sentence):
     engine = make_engine()
