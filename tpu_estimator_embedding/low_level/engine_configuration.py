@@ -164,9 +164,8 @@ class EngineConfiguration:
         return collections.OrderedDict(
             (table, list(features)) for table, features in self._table_to_features.items())
 
-    @property
     def _rate_tags(self) -> dict[str, int]:
-        """Table name -> tag of its learning rate, for tables whose rate is dynamic."""
+        """Returns table name -> tag of its learning rate, for tables whose rate is dynamic."""
         rates = {table.name: table.optimization_parameters.learning_rate
                  for table in self._config_proto.table_descriptor}
         return {name: rate.dynamic.tag for name, rate in rates.items() if rate.HasField("dynamic")}

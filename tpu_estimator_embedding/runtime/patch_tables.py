@@ -239,10 +239,12 @@ TPU_SYSTEM = (
                    "enqueue_tpu_embedding_sparse_tensor_batch",
                    "recv_tpu_embedding_activations", "send_tpu_embedding_gradients")),
     *(_stub("tensorflow.python.tpu.ops.tpu_ops",
-            f"{verb}_tpu_embedding_{record.proto}_parameters{ending}",
-            f"tpu_embedding_tables:{verb}_tpu_embedding_{record.proto}_parameters{ending}",
+            f"{verb}_tpu_embedding_{record.proto}_parameters",
+            f"tpu_embedding_tables:{verb}_tpu_embedding_{record.proto}_parameters",
             "has no kernel without a TPU; uses this package's tables")
+      for record in records() for verb in ("load", "retrieve")),
+    *(_former("tensorflow.python.tpu.ops.tpu_ops", name, f"{_STUBS}.tpu_embedding_tables:{name}")
       for record in records() for verb in ("load", "retrieve")
-      for ending in ("", "_grad_accum_debug")),
+      for name in [f"{verb}_tpu_embedding_{record.proto}_parameters_grad_accum_debug"]),
     _stub("tensorflow.python.client.session:BaseSession", "_do_run", "tpu_runs:do_run",
           "a run that waits for another thread's would wait forever if that thread has failed"))

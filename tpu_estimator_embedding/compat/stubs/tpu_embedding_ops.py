@@ -152,7 +152,7 @@ def send_tpu_embedding_gradients(engine: TPUEmbedding, inputs: Sequence[Any], co
 
 def _rates(engine: TPUEmbedding, learning_rates: Sequence[Any] | None) -> dict[str, Tensor]:
     """Returns table name -> learning rate, of the tables whose rate is dynamic."""
-    tags = engine._rate_tags
+    tags = engine._rate_tags()
     number = 1 + max(tags.values(), default=-1)
     given = list(learning_rates or ())
     checks.check(len(given) == number or not (given or engine._share.is_of_process),
@@ -166,7 +166,7 @@ def _step(engine: TPUEmbedding, rates: Mapping[str, Tensor]) -> Any:
     """Returns the global step, which the rates of FrequencyEstimator tables are."""
     estimating = [table.name for table in engine._plan.tables if table.optimizer and isinstance(
         table.optimizer.rule, FrequencyEstimator) and table.name in rates]
-    tags = {engine._rate_tags[table] for table in estimating}
+    tags = {engine._rate_tags()[table] for table in estimating}
     checks.check(len(tags) < 2, "learning_rates", "the same for all tables of "
                  "FrequencyEstimator, the step", sorted(tags), "Give these tables one tag.")
     if estimating:
