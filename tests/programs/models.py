@@ -136,7 +136,8 @@ def _cond_on_step(draft: Draft, width: int) -> list[str]:
 
 def _cond_on_data(draft: Draft, width: int) -> list[str]:
     draft.exclude("the condition is one of the batch", "split")
-    return ["net = tf.cond(tf.reduce_mean(net) > 0.0, lambda: 0.5 * net, lambda: tf.tanh(net))"]
+    # A net that its mean was subtracted from has a mean of 0, whose sign is that of rounding.
+    return ["net = tf.cond(tf.reduce_mean(net) > 0.01, lambda: 0.5 * net, lambda: tf.tanh(net))"]
 
 
 def _while_loop(draft: Draft, width: int) -> list[str]:
