@@ -32,6 +32,10 @@ from tpu_estimator_embedding.types import Tensor
 _BATCHES_WAITING = 100  # enqueueing blocks while the queue is full, as on a TPU
 
 
+# Ends the name of the channel of an update that waits for the next batch: a part of the tables.
+DELAYED_UPDATE = "delayed update"
+
+
 class Share(NamedTuple):
     """How batches are split over cores.
 

@@ -14,6 +14,7 @@ from tpu_estimator_embedding.engine.delayed_update import DelayedUpdate
 from tpu_estimator_embedding.engine.partitioned_embedding import PartitionedEmbedding
 from tpu_estimator_embedding.engine.tensor_queue import TensorQueue
 from tpu_estimator_embedding.low_level.core_queue import (
+    DELAYED_UPDATE,
     CoreIds,
     Share,
     channel_of,
@@ -186,7 +187,7 @@ def _delayed_update(share: Share) -> DelayedUpdate | None:
         return None
     with tf.Graph().as_default():
         ids = join_cores(share, [example_ids(share) for _ in range(share.num_cores)])
-    return DelayedUpdate(share.plan, ids, channel_of(share, "delayed update", 1)
+    return DelayedUpdate(share.plan, ids, channel_of(share, DELAYED_UPDATE, 1)
                          if share.is_of_process else None)
 
 

@@ -19,6 +19,7 @@ from tensorflow.python.tpu.ops import tpu_ops
 import tpu_estimator_embedding
 from tpu_estimator_embedding.channels import channel, waits
 from tpu_estimator_embedding.compat.stubs import tpu_cores, tpu_feeds, tpu_runs
+from tpu_estimator_embedding.low_level import core_queue
 
 tpu_estimator_embedding.install()
 
@@ -289,6 +290,20 @@ def test_failed_run_leaves_no_part_of_a_batch():
         run(lambda: failing_dequeue(tf.int32))
     feed(10)
     assert take((tf.int32, [])) == [10]
+
+
+def test_failed_run_leaves_a_delayed_update():
+    feed(1)
+    pending = channel.Channel(f"engine {core_queue.DELAYED_UPDATE}", 1)
+    run(lambda: pending.put([tf.constant(5)]))
+
+    def update():
+        with tf.control_dependencies([failing_dequeue(tf.int32)]):
+            return pending.take([tf.TensorSpec([], tf.int32)])
+
+    with pytest.raises(tf.errors.InvalidArgumentError, match="the batch is bad"):
+        run(update)
+    assert run(lambda: pending.take([tf.TensorSpec([], tf.int32)])) == [5]
 
 
 def test_time_limit_of_a_run_leaves_batches():

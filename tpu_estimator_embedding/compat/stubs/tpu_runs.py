@@ -11,7 +11,8 @@ runs are active. An end of a channel that waits while no run is active at the ot
 * logs who waits for what, every `PATIENCE`, otherwise.
 
 A run that fails leaves parts of a batch behind: it took some tensors of it and not others. All
-channels that it dequeues are emptied, so that the next run does not join parts of two batches.
+feeds that it dequeues are emptied, so that the next run does not join parts of two batches. An
+update that pipelined execution has delayed stays.
 Runs that reach their time limit or the end of the input, or are cancelled, leave them as they are.
 
 Ctrl-C ends all waits: Python's own handler runs only when the session returns.
@@ -32,6 +33,7 @@ from tensorflow.python.client import session
 
 from tpu_estimator_embedding.channels import channel, waits
 from tpu_estimator_embedding.channels.waits import End
+from tpu_estimator_embedding.low_level.core_queue import DELAYED_UPDATE
 from tpu_estimator_embedding.ops.readable_errors import readable
 
 PATIENCE = 30.0  # seconds
@@ -250,7 +252,7 @@ def _drain_after(error: BaseException, run: Run) -> None:
     if not isinstance(error, tf.errors.OpError) or isinstance(error, _LEAVE_CHANNELS):
         return
     for end in run.ends:
-        if end.side == "take":
+        if end.side == "take" and not end.channel.endswith(DELAYED_UPDATE):
             waits.drain(end.channel, f"{end.channel!r} was emptied, because the run that dequeues "
                         f"it, of {run.thread.name}, failed: {_described(error)}")
 
