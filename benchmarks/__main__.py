@@ -33,6 +33,7 @@ examples:
   python -m benchmarks --resume              continue an interrupted run
   python -m benchmarks --quick               W and W2, engine level, in under two minutes
   python -m benchmarks --workloads W --only native,stock_graph
+  python -m benchmarks --quick --simd avx2   with AVX-512 and with AVX2, side by side
   python -m benchmarks startup               install(), and start to first step (about 5 minutes)
   python -m benchmarks scaling               time of a step against each size (about 10 minutes)
   python -m benchmarks cluster               W on parameter servers, all here (about 15 minutes)
@@ -97,6 +98,9 @@ def _parser() -> argparse.ArgumentParser:
     parser.add_argument("--workloads", nargs="+", choices=sorted(ALL), help="instead of all")
     parser.add_argument("--only", help="names of baselines, separated by commas: "
                         f"{', '.join(baselines.ALL)}")
+    parser.add_argument("--simd", nargs="+", choices=sorted(baselines.SIMD), default=[],
+                        help="measure the native kernels with this instruction set, too, as on "
+                        "processors that have no wider one")
     parser.add_argument("--output", default="benchmark_results", help="directory for JSON, "
                         "figures and logs (default: %(default)s)")
     return parser
@@ -110,7 +114,10 @@ def _entries(args: argparse.Namespace) -> list[Entry]:
             sys.exit(f"--only must name some of {', '.join(baselines.ALL)}, got {unknown}.")
         chosen = [baselines.ALL[name] for name in args.only.split(",")]
     else:
-        chosen = list(baselines.QUICK if args.quick else baselines.ALL.values())
+        chosen = list(baselines.QUICK if args.quick
+                      else (*baselines.ENGINE, *baselines.END_TO_END))
+    chosen += [baselines.SIMD[name] for name in args.simd
+               if not (name == "avx2" and not machine.has_avx512())]
     for entry in chosen:
         if entry.missing:
             print(f"{entry.title}: skipped, {', '.join(entry.missing)} is not installed "
@@ -135,7 +142,7 @@ def _measure(workload: Workload, entries: Sequence[Entry], workers: dict[str, Wo
     """Measures baselines without a model, then those that train one."""
     chosen = [entry for entry in entries if entry.runs(workload)]
     groups = [[entry for entry in group if entry in chosen]
-              for group in (baselines.ENGINE, baselines.END_TO_END)]
+              for group in ((*baselines.ENGINE, *baselines.SIMD.values()), baselines.END_TO_END)]
     groups = [group for group in groups if group]
     total = sum(timing.num_calls(workload, group, settings) for group in groups)
     results = []

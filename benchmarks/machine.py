@@ -6,6 +6,7 @@ import os
 import pathlib
 import platform
 import re
+from collections.abc import Sequence
 
 _SOFTWARE = ("tensorflow", "tf-keras", "tf-estimator-nightly", "tensorflow-estimator", "torch",
              "fbgemm-gpu-cpu", "numpy")
@@ -20,14 +21,52 @@ def available_bytes() -> int:
 
 
 def describe() -> dict[str, str]:
-    """Returns processor, cores, memory and the versions of the measured libraries."""
+    """Returns what decides the speed of a step, and the versions of the measured libraries."""
     memory = os.sysconf("SC_PHYS_PAGES") * os.sysconf("SC_PAGE_SIZE")
-    return {"processor": _colon_separated("/proc/cpuinfo").get("model name", platform.machine()),
+    processor = _colon_separated("/proc/cpuinfo")
+    return {"processor": processor.get("model name", platform.machine()),
+            "instructions": _widest_instructions(processor.get("flags", "").split()),
+            "caches": caches(),
             "cores": str(len(os.sched_getaffinity(0))),
             "memory": f"{memory / 2 ** 30:.0f} GiB",
+            "huge pages": _huge_pages(),
             **load("load before"),
             "python": platform.python_version(),
             **{name: version for name in _SOFTWARE if (version := _version(name))}}
+
+
+def has_avx512() -> bool:
+    """Whether the processor has what the kernels for AVX-512 need."""
+    return "avx512f" in _colon_separated("/proc/cpuinfo").get("flags", "").split()
+
+
+def caches(directory: str = "/sys/devices/system/cpu/cpu0/cache") -> str:
+    """Returns the caches of the first core, such as "L1 48K L2 2048K L3 32768K"."""
+    found = []
+    for path in sorted(pathlib.Path(directory).glob("index*")):
+        kind, level, size = (_line(path / name) for name in ("type", "level", "size"))
+        if kind != "Instruction":
+            found.append(f"L{level} {size}")
+    return " ".join(found) or "unknown"
+
+
+def _widest_instructions(flags: Sequence[str]) -> str:
+    known = {"avx512f": "AVX-512", "avx2": "AVX2"}
+    return next((name for flag, name in known.items() if flag in flags), "neither AVX2 nor AVX-512")
+
+
+def _huge_pages() -> str:
+    """Returns the setting of transparent huge pages: always, madvise or never."""
+    setting = re.search(r"\[(\w+)\]", _line(pathlib.Path(
+        "/sys/kernel/mm/transparent_hugepage/enabled")))
+    return setting[1] if setting else "unknown"
+
+
+def _line(path: pathlib.Path) -> str:
+    try:
+        return path.read_text(encoding="utf-8").strip()
+    except OSError:
+        return ""
 
 
 def load(when: str) -> dict[str, str]:

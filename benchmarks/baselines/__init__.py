@@ -57,6 +57,7 @@ class Entry:
 
 
 _KERNELS = "TPU_ESTIMATOR_EMBEDDING_KERNELS"
+_SIMD = "TPU_ESTIMATOR_EMBEDDING_SIMD"
 _NATIVE = ((_KERNELS, "native"),)
 _FILES = ("W", "tiny")
 _SMALL = tuple(workload.name for workload in SMALL)
@@ -115,7 +116,11 @@ END_TO_END = (
     Entry("stock_parsing", "parsing", "reading and parsing the files, stock TensorFlow",
           options=(("is_stock", True),), workloads=_FILES, settling_steps=6),
 )
+# By instruction set, as processors without AVX-512 have it; measured on request.
+SIMD = {name: Entry(f"native_{name}", "engine", f"this package, native kernels, {title}",
+                    environment=(*_NATIVE, (_SIMD, name)), moves_tables=True)
+        for name, title in (("avx2", "AVX2"), ("baseline", "SSE"))}
 # One of each kind: the front doors and variants are left out.
 QUICK = tuple(entry for entry in ENGINE if not entry.workloads
               and entry.name not in ("native_statistics", "bound_l1"))
-ALL = {entry.name: entry for entry in (*ENGINE, *END_TO_END)}
+ALL = {entry.name: entry for entry in (*ENGINE, *SIMD.values(), *END_TO_END)}

@@ -104,11 +104,30 @@ def test_ratios_are_compared_with_what_they_should_be(measured, monkeypatch):
     monkeypatch.setattr(targets.importlib.metadata, "version", lambda _: "2.21.0")
     text = report.text(measured, {"cores": "2"})
     [against_stock] = [line for line in text.splitlines() if "W: native against stock" in line]
-    assert against_stock.split()[-4:] == ["13.0x", "9.0x", "NOT", "REACHED"]
+    assert against_stock.split()[-5:] == ["13.0x", "9.0x", "9.0x", "NOT", "REACHED"]
     [share] = [line for line in text.splitlines() if "W: native against bound " in line]
-    assert share.split()[-3:] == ["70%", "80%", "reached"]
+    assert share.split()[-4:] == ["70%", "80%", "80%", "reached"]
     [other] = [line for line in text.splitlines() if "W1: native against stock" in line]
     assert other.endswith("not measured")
+
+
+def test_ratios_in_turns_and_of_medians_are_both_printed(measured, monkeypatch):
+    monkeypatch.setattr(targets.importlib.metadata, "version", lambda _: "2.21.0")
+    measured["W"]["stock_graph"].reference = 0.005  # native was twice as fast beside it
+    [line] = [line for line in report.text(measured, {}).splitlines()
+              if "W: native against stock" in line]
+    assert line.split()[-4:] == ["13.0x", "18.0x", "9.0x", "reached"]
+
+
+def test_caches_of_the_machine_are_listed_without_that_of_instructions(tmp_path):
+    for number, (kind, level, size) in enumerate([
+            ("Data", 1, "48K"), ("Instruction", 1, "32K"), ("Unified", 2, "2048K")]):
+        index = tmp_path / f"index{number}"
+        index.mkdir()
+        for name, value in (("type", kind), ("level", level), ("size", size)):
+            (index / name).write_text(f"{value}\n")
+    assert machine.caches(str(tmp_path)) == "L1 48K L2 2048K"
+    assert machine.caches(str(tmp_path / "nothing")) == "unknown"
 
 
 def test_targets_of_old_tensorflow_are_its_own(monkeypatch):
