@@ -8,6 +8,7 @@ in vocabularies of its sizes, up to a limit. Labels are drawn from a hidden mode
 
 import dataclasses
 import importlib
+import importlib.util
 import json
 import subprocess
 import sys
@@ -15,12 +16,38 @@ from collections.abc import Callable, Mapping, Sequence
 
 import numpy as np
 
-WAYS = {"hand_driven": "program that drives the TPU by hand",
-        "estimator": "TPUEstimator, this package",
-        "mid_level": "mid_level.TPUEmbedding in a tf.function",
-        "stock_graph": "stock TensorFlow, v1 graph"}
+
+@dataclasses.dataclass(frozen=True)
+class Way:
+    """One way of training the model.
+
+    Attributes:
+        title: description in the table.
+        function: "module:function", which is called with the settings, the batches of training
+            and those of evaluation.
+        needs: modules that must be installed.
+    """
+
+    title: str
+    function: str
+    needs: tuple[str, ...] = ("tensorflow",)
+
+    @property
+    def missing(self) -> list[str]:
+        """The required modules that are not installed."""
+        return [name for name in self.needs if importlib.util.find_spec(name) is None]
+
+
+WAYS = {
+    "hand_driven": Way("program that drives the TPU by hand", "dlrm_ways:hand_driven"),
+    "estimator": Way("TPUEstimator, this package", "dlrm_ways:estimator"),
+    "mid_level": Way("mid_level.TPUEmbedding in a tf.function", "dlrm_ways:mid_level"),
+    "stock_graph": Way("stock TensorFlow, v1 graph", "dlrm_ways:stock_graph"),
+    "keras": Way("stock Keras 2, layers and fit", "dlrm_keras:train", ("tensorflow", "tf_keras")),
+    "fbgemm": Way("PyTorch, FBGEMM's tables", "dlrm_torch:train", ("torch", "fbgemm_gpu"))}
 NUM_NUMBERS = 13
 LEARNING_RATE = 0.05
+INITIAL_ACCUMULATOR = 0.1
 _SIZES = (39_884_406, 39_043, 17_289, 7_420, 20_263, 3, 7_120, 1_543, 63, 38_532_951, 2_953_546,
           403_346, 10, 2_208, 11_938, 155, 4, 976, 14, 39_979_771, 25_641_295, 39_664_984,
           585_935, 12_972, 108, 36)
@@ -105,10 +132,12 @@ def area_under_curve(labels: np.ndarray, scores: np.ndarray) -> float:
 
 
 def measure(settings: Settings, progress: Callable[[str], None]) -> dict[str, Figures]:
-    """Trains in every way, one after another; `progress` is called with each."""
+    """Trains in every way that is installed, one after another; calls `progress` with each."""
     figures = {}
     for way in WAYS:
         progress(way)
+        if WAYS[way].missing:
+            continue
         done = subprocess.run(
             [sys.executable, "-m", __name__, way, json.dumps(dataclasses.asdict(settings))],
             check=True, stdout=subprocess.PIPE, stderr=subprocess.DEVNULL, text=True)
@@ -117,12 +146,17 @@ def measure(settings: Settings, progress: Callable[[str], None]) -> dict[str, Fi
 
 
 def text(settings: Settings, figures: Mapping[str, Figures]) -> str:
-    """Returns a table of the ways."""
+    """Returns a table of the ways; those that were not measured say what they miss."""
     lines = [f"DLRM, 26 tables of up to {settings.limit:,} rows × {settings.dim}, "
              f"{settings.batch_size} samples per step, {settings.steps} steps",
              f"  {'':<42}{'examples/s':>12}{'AUC':>8}"]
-    lines += [f"  {WAYS[way]:<42}{each['examples_per_second']:>12,.0f}{each['auc']:>8.4f}"
-              for way, each in figures.items()]
+    for way, described in WAYS.items():
+        if way in figures:
+            speed, auc = figures[way]["examples_per_second"], figures[way]["auc"]
+            lines.append(f"  {described.title:<42}{speed:>12,.0f}{auc:>8.4f}")
+        else:
+            missing = " and ".join(described.missing or described.needs)
+            lines.append(f"  {described.title:<42}  not measured: it needs {missing}")
     return "\n".join(lines)
 
 
@@ -131,8 +165,9 @@ def main(arguments: Sequence[str]) -> None:
     way, given = arguments
     settings = Settings(**json.loads(given))
     training, evaluation = make_batches(settings)
-    ways = importlib.import_module("benchmarks.dlrm_ways")
-    seconds, log_odds = getattr(ways, way)(settings, training, evaluation)
+    module, _, function = WAYS[way].function.partition(":")
+    train = getattr(importlib.import_module(f"benchmarks.{module}"), function)
+    seconds, log_odds = train(settings, training, evaluation)
     labels = np.concatenate([batch[2] for batch in evaluation])
     print(json.dumps({
         "examples_per_second": (settings.steps - settings.loop) * settings.batch_size / seconds,

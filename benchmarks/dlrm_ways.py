@@ -1,5 +1,8 @@
 # SPDX-License-Identifier: Apache-2.0
-"""The ways of training a DLRM: each returns seconds after the first loop, and log odds."""
+"""The ways of training a DLRM with v1 graphs and this package.
+
+Each returns seconds after the first loop, and the log odds of the evaluation.
+"""
 
 import tempfile
 import threading
@@ -11,7 +14,9 @@ import numpy as np
 import tensorflow.compat.v1 as tf
 
 import tpu_estimator_embedding
+from benchmarks import dlrm_model as model
 from benchmarks.dlrm import (
+    INITIAL_ACCUMULATOR,
     LEARNING_RATE,
     NUM_NUMBERS,
     Batch,
@@ -22,24 +27,6 @@ from benchmarks.dlrm import (
 
 tpu_estimator_embedding.install()
 Trained = tuple[float, np.ndarray]
-
-
-def _log_odds(numbers: Any, vectors: Sequence[Any], weights: Sequence[Any]) -> Any:
-    kernels, biases = weights[::2], weights[1::2]
-    bottom = numbers
-    for kernel, bias in zip(kernels[:2], biases[:2], strict=True):
-        bottom = tf.nn.relu(bottom @ kernel + bias)
-    vectors = [bottom, *vectors]
-    stacked = tf.stack(vectors, axis=1)
-    products = tf.reshape(tf.matmul(stacked, stacked, transpose_b=True), [-1, len(vectors) ** 2])
-    pairs = np.flatnonzero(np.tri(len(vectors), k=-1))
-    top = tf.concat([tf.gather(products, pairs, axis=1), *vectors], axis=1)
-    top = tf.nn.relu(top @ kernels[2] + biases[2])
-    return (top @ kernels[3] + biases[3])[:, 0]
-
-
-def _mean_loss(log_odds: Any, labels: Any) -> Any:
-    return tf.reduce_mean(tf.nn.sigmoid_cross_entropy_with_logits(labels=labels, logits=log_odds))
 
 
 def _weights(settings: Settings) -> list[Any]:
@@ -64,8 +51,8 @@ def stock_graph(settings: Settings, training: Sequence[Batch],
                                   use_resource=True) for table, size in enumerate(settings.sizes)]
         vectors = [tf.nn.embedding_lookup(table, ids[number])
                    for number, table in enumerate(tables)]
-        log_odds = _log_odds(numbers, vectors, _weights(settings))
-        train = tf.train.AdagradOptimizer(LEARNING_RATE).minimize(_mean_loss(log_odds, labels))
+        log_odds = model.log_odds(numbers, vectors, _weights(settings))
+        train = tf.train.AdagradOptimizer(LEARNING_RATE).minimize(model.mean_loss(log_odds, labels))
         session.run(tf.global_variables_initializer())
         for step, batch in enumerate(training):
             if step == settings.loop:
@@ -121,7 +108,8 @@ def hand_driven(settings: Settings, training: Sequence[Batch],
         def train() -> Any:
             numbers, labels = tpu_ops.infeed_dequeue_tuple([tf.float32] * 2, shapes)
             activations = engine.get_activations()
-            loss = _mean_loss(_log_odds(numbers, list(activations.values()), weights), labels)
+            log_odds = model.log_odds(numbers, list(activations.values()), weights)
+            loss = model.mean_loss(log_odds, labels)
             optimizer = tf.train.AdagradOptimizer(LEARNING_RATE)
             gradients = tpu_embedding_gradient.get_gradients_through_compute_gradients(
                 optimizer, loss, activations)
@@ -131,7 +119,7 @@ def hand_driven(settings: Settings, training: Sequence[Batch],
         def predict() -> Any:
             numbers, _ = tpu_ops.infeed_dequeue_tuple([tf.float32] * 2, shapes)
             return tpu_ops.outfeed_enqueue(
-                _log_odds(numbers, list(engine.get_activations().values()), weights))
+                model.log_odds(numbers, list(engine.get_activations().values()), weights))
 
         trained = tf.tpu.shard(lambda: training_loop.repeat(settings.loop, train))
         predicted = tf.tpu.shard(lambda: training_loop.repeat(settings.eval_steps, predict))
@@ -187,11 +175,11 @@ def estimator(settings: Settings, training: Sequence[Batch],
         return input_fn
 
     def model_fn(features: Any, labels: Any, mode: str, params: Any) -> Any:
-        log_odds = _log_odds(features["numbers"], [features[name] for name in tables],
-                             _weights(settings))
+        log_odds = model.log_odds(features["numbers"], [features[name] for name in tables],
+                                  _weights(settings))
         if mode == tf.estimator.ModeKeys.PREDICT:
             return api.TPUEstimatorSpec(mode, predictions={"log_odds": log_odds})
-        loss = _mean_loss(log_odds, labels)
+        loss = model.mean_loss(log_odds, labels)
         optimizer = tf.tpu.CrossShardOptimizer(tf.train.AdagradOptimizer(LEARNING_RATE))
         return api.TPUEstimatorSpec(mode, loss=loss, train_op=optimizer.minimize(
             loss, tf.train.get_global_step()))
@@ -221,9 +209,10 @@ def mid_level(settings: Settings, training: Sequence[Batch],
         size, settings.dim, _initializer(size, settings.dim), combiner="sum",
         name=_name(table)), output_shape=[settings.batch_size])
         for table, size in enumerate(settings.sizes)}
-    embedding = tf2.TPUEmbedding(configs, tf2.Adagrad(LEARNING_RATE, 0.1))
+    embedding = tf2.TPUEmbedding(configs, tf2.Adagrad(LEARNING_RATE, INITIAL_ACCUMULATOR))
     weights = [tf.Variable(values) for values in initial_weights(settings)]
-    accumulators = [tf.Variable(np.full_like(values, 0.1)) for values in initial_weights(settings)]
+    accumulators = [tf.Variable(np.full_like(values, INITIAL_ACCUMULATOR))
+                    for values in initial_weights(settings)]
 
     def features(ids: Any) -> Any:
         return {name: ids[table][:, tf.newaxis] for table, name in enumerate(configs)}
@@ -234,8 +223,8 @@ def mid_level(settings: Settings, training: Sequence[Batch],
         activations = embedding.dequeue()
         with tf.GradientTape() as tape:
             tape.watch(activations)
-            loss = _mean_loss(_log_odds(numbers, [activations[name] for name in configs],
-                                        weights), labels)
+            log_odds = model.log_odds(numbers, [activations[name] for name in configs], weights)
+            loss = model.mean_loss(log_odds, labels)
         of_weights, of_activations = tape.gradient(loss, (weights, activations))
         embedding.apply_gradients(of_activations)
         for weight, accumulator, gradient in zip(weights, accumulators, of_weights, strict=True):
@@ -246,7 +235,7 @@ def mid_level(settings: Settings, training: Sequence[Batch],
     def predict(numbers: Any, ids: Any) -> Any:
         embedding.enqueue(features(ids), training=False)
         activations = embedding.dequeue()
-        return _log_odds(numbers, [activations[name] for name in configs], weights)
+        return model.log_odds(numbers, [activations[name] for name in configs], weights)
 
     for step, batch in enumerate(training):
         if step == settings.loop:

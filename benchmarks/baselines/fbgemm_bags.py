@@ -26,6 +26,24 @@ from benchmarks.workloads import (
 _POOLING = {"sum": PoolingMode.SUM, "mean": PoolingMode.MEAN}
 
 
+def new_bags(shapes: Sequence[tuple[int, int]], combiner: str, learning_rate: float,
+             initial_accumulator: float) -> SplitTableBatchedEmbeddingBagsCodegen:
+    """Returns tables that Adagrad updates in the backward pass.
+
+    Args:
+        shapes: rows and columns of each table.
+        combiner: "sum" or "mean".
+        learning_rate, initial_accumulator: of Adagrad.
+    """
+    bags = SplitTableBatchedEmbeddingBagsCodegen(
+        [(*shape, EmbeddingLocation.HOST, ComputeDevice.CPU) for shape in shapes],
+        optimizer=EmbOptimType.EXACT_ADAGRAD, learning_rate=learning_rate, eps=0.0,
+        pooling_mode=_POOLING[combiner], device=torch.device("cpu"))
+    for states in bags.split_optimizer_states():
+        states[0].fill_(initial_accumulator)
+    return bags
+
+
 class Baseline:
     """One module for the tables of each combiner, because a module has one pooling mode."""
 
@@ -64,15 +82,10 @@ class _Group:
 
     def __init__(self, workload: Workload, numbers: list[int], batches: Sequence[Batch]):
         self.numbers = numbers
-        self.module = SplitTableBatchedEmbeddingBagsCodegen(
-            [(workload.rows, workload.dim, EmbeddingLocation.HOST, ComputeDevice.CPU)
-             for _ in numbers],
-            optimizer=EmbOptimType.EXACT_ADAGRAD, learning_rate=LEARNING_RATE, eps=0.0,
-            pooling_mode=_POOLING[workload.combiner(numbers[0])], device=torch.device("cpu"))
+        self.module = new_bags([(workload.rows, workload.dim) for _ in numbers],
+                               workload.combiner(numbers[0]), LEARNING_RATE, INITIAL_ACCUMULATOR)
         for weights in self.module.split_embedding_weights():
             weights.detach().fill_(INITIAL_VALUE)
-        for states in self.module.split_optimizer_states():
-            states[0].fill_(INITIAL_ACCUMULATOR)
         self.inputs = [self._input(batch) for batch in batches]
         gradients = make_gradients(workload)
         self.gradient = torch.from_numpy(np.concatenate(

@@ -13,7 +13,8 @@ SMALL = dlrm.Settings(batch_size=512, steps=60, loop=20, eval_steps=8, limit=30,
 @pytest.mark.skipif(not channel.are_available(), reason="channels need native kernels")
 def test_all_ways_learn_the_same():
     figures = dlrm.measure(SMALL, lambda way: None)
-    assert figures.keys() == dlrm.WAYS.keys()
+    assert list(figures) == [name for name, way in dlrm.WAYS.items() if not way.missing]
+    assert {"hand_driven", "estimator", "mid_level", "stock_graph", "keras"} <= set(figures)
     auc = [each["auc"] for each in figures.values()]
     np.testing.assert_allclose(auc, auc[0], atol=2e-3)
     assert auc[0] > 0.55
@@ -31,6 +32,7 @@ def test_ids_are_in_their_tables_and_small_ones_are_frequent():
 
 def test_table_has_a_line_for_each_way():
     printed = dlrm.text(SMALL, {way: {"examples_per_second": 1234.5, "auc": 0.75}
-                                for way in dlrm.WAYS})
+                                for way in dlrm.WAYS if way != "fbgemm"})
     assert len(printed.splitlines()) == 2 + len(dlrm.WAYS)
     assert printed.splitlines()[2].split()[-2:] == ["1,234", "0.7500"]
+    assert "not measured: it needs " in printed.splitlines()[-1]
