@@ -230,6 +230,9 @@ TPU_SYSTEM = (
                    "infeed_enqueue_tuple", "infeed_enqueue_prelinearized_buffer", "prelinearize",
                    "prelinearize_tuple", "outfeed_dequeue", "outfeed_dequeue_tuple",
                    "outfeed_enqueue", "outfeed_enqueue_tuple")),
+    _stub("tensorflow.python.tpu.tpu_feed:_PartitionedInfeedQueue", "generate_enqueue_ops",
+          "tpu_partitioned_feeds:generate_enqueue_ops",
+          "splits the input over cores that this machine computes as one"),
     *(_stub("tensorflow.python.tpu.ops.tpu_ops", name, f"tpu_embedding_ops:{name}",
             "has no kernel without a TPU; uses this package's tables")
       for name in ("enqueue_tpu_embedding_arbitrary_tensor_batch",

@@ -224,6 +224,60 @@ def test_end_of_the_system_ends_what_waits():
 # Who waits for a thread that is no longer there.
 
 
+def partitioned_queue(host, assignment, dims):
+    return tpu_feed._PartitionedInfeedQueue(
+        number_of_tuple_elements=2, device_assignment=assignment, host_id=host,
+        input_partition_dims=dims)
+
+
+@pytest.mark.parametrize("hosts", [1, 2])
+@pytest.mark.parametrize("dims", [[[2, 1], None], [[1, 2], [2]], [[1, 1], [1]]])
+def test_replicas_of_several_cores_receive_their_whole_input(hosts, dims, monkeypatch):
+    monkeypatch.setenv(tpu_cores.VARIABLE, "8")
+    monkeypatch.setenv(tpu_cores.HOSTS_VARIABLE, str(hosts))
+    assignment = device_assignment.DeviceAssignment.build(
+        tpu_cores.topology(8, hosts), computation_shape=[1, 1, 1, 2], num_replicas=4)
+    rng = np.random.default_rng(3)
+    inputs = [(rng.normal(size=[4, 6]).astype(np.float32), rng.normal(size=[6]).astype(np.float32))
+              for _ in range(4)]
+
+    def enqueue(host):
+        replicas = assignment.lookup_replicas(task_id=host, logical_core=0)
+        return partitioned_queue(host, assignment, dims).generate_enqueue_ops(
+            [[tf.constant(value) for value in inputs[replica]] for replica in replicas])
+
+    def compute():
+        queue = partitioned_queue(0, assignment, dims)
+        queue.set_tuple_types([tf.float32, tf.float32])
+        queue.set_tuple_shapes([[16, 6], [24]])
+        queue.set_number_of_shards(4)
+
+        def product():
+            matrix, vector = queue.generate_dequeue_op()
+            return tf.linalg.matvec(matrix, vector)
+
+        return v1.tpu.replicate(product, [[]] * 4, device_assignment=assignment)
+
+    for host in range(hosts):
+        run(lambda host=host: enqueue(host))
+    for [found], (matrix, vector) in zip(run(compute), inputs, strict=True):
+        np.testing.assert_allclose(found, matrix @ vector, rtol=1e-5)
+
+
+@pytest.mark.parametrize("dims, sentence", [
+    ([[4, 1], None], "The product of each input partition dim should equal to"),
+    ([[2], None], "Input partition dims must have the same number of dimensions"),
+    ([[2, 1]], r"`input_partition_dims` must be a list of 2, one for each input, got \[\[2, 1\]\]"),
+])
+def test_partitions_that_do_not_fit_are_refused(dims, sentence, monkeypatch):
+    monkeypatch.setenv(tpu_cores.VARIABLE, "2")
+    assignment = device_assignment.DeviceAssignment.build(
+        tpu_cores.topology(2), computation_shape=[1, 1, 1, 2], num_replicas=1)
+    with tf.Graph().as_default(), pytest.raises(ValueError, match=sentence):
+        partitioned_queue(0, assignment, dims).generate_enqueue_ops(
+            [[tf.zeros([4, 6]), tf.zeros([6])]])
+
+
 def failing_feeder():
     with tf.Graph().as_default(), v1.Session() as session:
         value = tf.constant(1)
