@@ -156,6 +156,8 @@ TPU_SYSTEM = (
     *_names("tensorflow.python.tpu.ops.tpu_ops",
             "configure_distributed_tpu configure_tpu_embedding shutdown_distributed_tpu",
             "sets up a TPU that answers"),
+    *_names("tensorflow.python.tpu.ops.tpu_ops", "infeed_enqueue_tuple",
+            "the input of a replica of several cores"),
     *_names("tensorflow.python.tpu.tpu", "_tpu_system_device_name", "the device of a TPU system"),
     *_names("tensorflow.python.tpu.tpu_embedding_v1", "TPUEmbeddingV0",
             "the class for a TPU, where there is one"),
@@ -167,7 +169,8 @@ TPU_SYSTEM = (
             "the number of replicas over which a CrossShardOptimizer sums"),
     *_names("tensorflow.python.tpu.tpu_name_util", "core", "names a core of a TPU that answers"),
     *_members("tensorflow.python.tpu.tpu_feed", "_PartitionedInfeedQueue",
-              "_check_input_partition_dims _device_assignment _host_id _input_partition_dims",
+              "_check_input_partition_dims _device_assignment _host_id _input_partition_dims "
+              "generate_enqueue_ops",
               "the inputs of replicas of several cores"),
     *_names("tensorflow.python.tpu.tpu_strategy_util",
             "initialize_tpu_system_impl shutdown_tpu_system_impl", "sets up a TPU that answers"),
