@@ -51,11 +51,6 @@ def use() -> None:
             patch.apply(row)
 
 
-def package() -> str:
-    """Returns the package of Keras 2 that `tf.keras` is."""
-    return "tf_keras" if _is_needed() or os.environ.get(VARIABLE) in _TRUE else "keras"
-
-
 def import_patches() -> tuple[patch.Patch, ...]:
     """The patches that must be applied while tensorflow_estimator is imported."""
     if not _is_needed():
@@ -86,7 +81,8 @@ def seeded_initializers(seed: int | None) -> Iterator[None]:
     takes one from Python's `random`, so that every run of a program starts from other values. A
     program that has called `tf.keras.utils.set_random_seed` keeps its seeds.
     """
-    state = importlib.import_module(f"{package()}.src.backend")._SEED_GENERATOR
+    package = "tf_keras" if _is_needed() or os.environ.get(VARIABLE) in _TRUE else "keras"
+    state = importlib.import_module(f"{package}.src.backend")._SEED_GENERATOR
     if seed is None or getattr(state, "generator", None):
         yield
         return
@@ -138,7 +134,7 @@ def _no_deps() -> str:
 
 def found() -> str:
     """Returns which Keras `tf.keras` is, or would be when it is first used."""
-    if package() == "keras":
+    if not _is_needed() and os.environ.get(VARIABLE) not in _TRUE:
         return f"keras {versions.installed_version('keras', 'keras-nightly')}"
     version = versions.installed_version("tf-keras", "tf-keras-nightly")
     return f"tf-keras {version}" if version else "none"

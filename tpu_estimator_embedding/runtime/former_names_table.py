@@ -5,12 +5,13 @@ Libraries from the time of `tf.estimator` still read them where they were. The v
 of the first TensorFlow without the former name.
 """
 
-from tpu_estimator_embedding.compat import legacy_keras
+from tpu_estimator_embedding.compat import versions
 from tpu_estimator_embedding.compat.patch import Patch
 
 _PYTHON = "tensorflow.python"
 _OURS = "tpu_estimator_embedding.compat"
-_KERAS_2 = f"{legacy_keras.package()}.src"
+_KERAS_2 = ("tf_keras.src" if versions.tensorflow_minor() > versions.LAST_WITH_ESTIMATOR
+            else "keras.src")
 _KERAS = "moved in Keras 2.13"
 
 
@@ -32,8 +33,8 @@ def _module(version: str, parent: str, name: str, home: str) -> Patch:
 
 def _legacy_layers(name: str) -> Patch:
     # Replaces, because looking for the module would import tf_keras.
-    return Patch("", f"tf_keras.legacy_tf_layers.{name}", f"{_KERAS_2}.legacy_tf_layers.{name}",
-                 _KERAS, is_module=True, is_lazy=True, replaces=True)
+    return Patch("", f"tf_keras.legacy_tf_layers.{name}", f"tf_keras.src.legacy_tf_layers.{name}",
+                 _KERAS, is_module=True, is_lazy=True, replaces=True, since=(2, 16))
 
 
 FORMER_NAMES = (
@@ -80,7 +81,7 @@ FORMER_NAMES = (
             "ops.resource_variables_toggle"),
     _module("2.16", "training", "training_ops", "ops.gen_training_ops"),
     _module("2.16", "training", "gen_training_ops", "ops.gen_training_ops"),
-    Patch("tf_keras", "legacy_tf_layers", f"{_KERAS_2}.legacy_tf_layers", _KERAS, is_module=True,
-          is_lazy=True, replaces=True),
+    Patch("tf_keras", "legacy_tf_layers", "tf_keras.src.legacy_tf_layers", _KERAS, is_module=True,
+          is_lazy=True, replaces=True, since=(2, 16)),
     *map(_legacy_layers, ("base", "convolutional", "core", "migration_utils", "normalization",
                           "pooling", "variable_scope_shim")))
