@@ -87,12 +87,27 @@ def test_learning_rate_of_zero_changes_no_weight(case):
     np.testing.assert_array_equal(state["table"], oracle.tables["t"].values.astype(np.float32))
 
 
+def divides_by_rate(optimizer):
+    return optimizer.kind == "FTRL" and not optimizer.hyperparameters.get(
+        "multiply_linear_by_learning_rate")
+
+
 @pytest.mark.parametrize("case", [name for name, optimizer in CASES.items()
-                                  if optimizer.kind in MOVED_WITHOUT_A_RATE])
+                                  if optimizer.kind in MOVED_WITHOUT_A_RATE
+                                  and not divides_by_rate(optimizer)])
 def test_what_moves_without_a_learning_rate_is_listed_rightly(case):
     oracle = new_oracle(dataclasses.replace(CASES[case], learning_rate=0.0))
     state = run(oracle, new_batches())
+    assert np.isfinite(state["table"]).all()
     assert not np.array_equal(state["table"], oracle.tables["t"].values.astype(np.float32))
+
+
+@pytest.mark.parametrize("case", [name for name, optimizer in CASES.items()
+                                  if divides_by_rate(optimizer)])
+def test_learning_rate_of_zero_is_refused_where_a_rule_divides_by_it(case):
+    oracle = new_oracle(dataclasses.replace(CASES[case], learning_rate=0.0))
+    with pytest.raises(tf.errors.InvalidArgumentError, match="lr is not a positive scalar: 0"):
+        run(oracle, new_batches())
 
 
 @pytest.mark.parametrize("num_hosts", [1, 3])
