@@ -27,7 +27,18 @@ SAID_ONCE = [
 EVERY_TENSORFLOW = [ROOT / "tests" / folder for folder in (
     "compat", "estimator", "feature_column", "mid_level", "runtime", "error_parity",
     "low_level")]
-assert all(folder.is_dir() for folder in EVERY_TENSORFLOW), "a folder was renamed"
+
+# Files whose tests mostly start processes that train or install for ten seconds and more.
+LONG = [ROOT / "tests" / file for file in (
+    "benchmarks/test_cluster.py", "benchmarks/test_dlrm.py", "checkpoint/test_keras_rs_jax.py",
+    "cluster/test_coordinator.py",
+    "cluster/test_faults.py", "cluster/test_synchronous.py", "cluster/test_training.py",
+    "examples/test_contrib_ranking.py", "examples/test_hand_driven.py", "examples/test_programs.py",
+    "examples/test_rating_ensemble.py", "experiments/test_explorer.py",
+    "experiments/test_search.py", "migration/test_examples_imports.py",
+    "migration/test_examples_tf2.py", "migration/test_examples_verified.py",
+    "migration/test_keras3.py", "packaging/test_pip.py")]
+assert all(path.exists() for path in EVERY_TENSORFLOW + LONG), "a folder or file was renamed"
 
 os.environ.setdefault("TF_CPP_MIN_LOG_LEVEL", "3")  # read when TensorFlow loads
 # One Keras in this process, whichever test comes first: some call install(), some use tf.keras.
@@ -72,7 +83,8 @@ def revision() -> str:
 
 def pytest_addoption(parser):
     parser.addoption("--cases", type=int, metavar="N", help="run at most N cases of each "
-                     "parametrized test, chosen by the seed, but all of smoke tests")
+                     "parametrized test and half of the tests marked long, chosen by the seed, "
+                     "but all of smoke tests")
 
 
 @pytest.fixture(scope="session")
@@ -120,11 +132,13 @@ def tensorflows_own():
 
 @pytest.hookimpl(wrapper=True)
 def pytest_collection_modifyitems(config, items):
-    """Marks what depends on TensorFlow; leaves out long forms unless `-m` names them, and cases."""
+    """Marks tests by folder and file; leaves out soak tests unless `-m` names them, and cases."""
     for item in items:
         if item.get_closest_marker("smoke") or any(
                 folder in item.path.parents for folder in EVERY_TENSORFLOW):
             item.add_marker("every_tensorflow")
+        if item.path in LONG:
+            item.add_marker("long")
     if "soak" not in config.option.markexpr:
         _keep(config, items, {item for item in items if not item.get_closest_marker("soak")})
     yield  # `-m` and `-k` select
@@ -139,11 +153,14 @@ def _keep(config, items, kept):
 
 
 def _some_cases(items, most, seed):
-    """Returns at most so many of the cases of each test, and all of smoke tests."""
+    """Returns some of the cases of each test, half of the long tests, and all of smoke tests."""
     of_each_test = collections.defaultdict(list)
     for item in items:
         is_smoke = item.get_closest_marker("smoke")
         of_each_test[item.nodeid if is_smoke else item.nodeid.partition("[")[0]].append(item)
     rng = random.Random(seed)
-    return {item for cases in of_each_test.values()
+    long_tests = [test for test, [case, *_] in of_each_test.items()
+                  if case.get_closest_marker("long") and not case.get_closest_marker("smoke")]
+    left_out = set(rng.sample(long_tests, len(long_tests) // 2))
+    return {item for test, cases in of_each_test.items() if test not in left_out
             for item in rng.sample(cases, min(most, len(cases)))}
