@@ -55,6 +55,11 @@ for distribution in importlib.metadata.distributions():
 # Version 26 needs NumPy 2, which TensorFlow 2.15 does not accept; 23 runs with both.
 PYARROW = "pyarrow<24"
 
+INTERACTIVE = [
+    "plotly>=6",  # its bundle is embedded in reports: figures with hover, zoom and toggling
+    "itables>=2.4",  # DataTables' bundle likewise: a table that sorts and filters
+]
+
 EXTRAS = {
     "test": [
         "pytest",  # runs the tests and the doctests
@@ -68,6 +73,9 @@ EXTRAS = {
         "uv",  # installs that wheel, as pip does
         PYARROW,  # what extra `parquet` needs
         "matplotlib",  # what extra `plots` needs
+        "optuna",  # what extra `search` needs
+        *INTERACTIVE,
+        "websocket-client",  # speaks to the browser that tests a report; of kubernetes, too
         "keras-rs",  # a stage of the migration, beside Keras 3
         "tf-slim==1.1.0",  # what tf.contrib.slim and tf.contrib.layers became; its last release
     ],
@@ -77,12 +85,24 @@ EXTRAS = {
     "parquet": [
         PYARROW,  # writes tables of a checkpoint to Parquet; the format's reference library
     ],
+    "orbax": [
+        "tensorstore",  # reads and writes the arrays of Orbax's checkpoints; Orbax's own library
+    ],
+    "jax": [  # what a program of the migration's last stage runs on, and its tests
+        "keras-rs",  # the layer with the tables, and Keras 3
+        "jax[cpu]",  # one of the backends
+        "orbax-checkpoint",  # saves on that backend
+    ],
     "docs": [
         "sphinx",  # builds the documentation
         "furo",  # its theme, which reads well on narrow screens
     ],
     "plots": [
         "matplotlib",  # draws the figures of the benchmarks, and norms in a checkpoint
+    ],
+    "interactive": INTERACTIVE,
+    "search": [
+        "optuna",  # chooses the settings of a sweep, and stops hopeless runs
     ],
     "bench": [
         "matplotlib",  # draws the figures
@@ -247,7 +267,10 @@ def main() -> None:
         python_requires=">=3.11",
         packages=find_packages(include=["tpu_estimator_embedding", "tpu_estimator_embedding.*"]),
         package_data={"tpu_estimator_embedding": ["py.typed"],
-                      "tpu_estimator_embedding.kernels": ["src/*.cc", "src/*.h"]},
+                      "tpu_estimator_embedding.kernels": ["src/*.cc", "src/*.h"],
+                      "tpu_estimator_embedding.experiments": ["explorer.js"],
+                      # What `migrate` writes beside programs: no module of this package.
+                      "tpu_estimator_embedding.migration": ["emitted/*.py"]},
         include_package_data=False,
         zip_safe=False,
         entry_points={"console_scripts": [

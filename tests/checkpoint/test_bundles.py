@@ -2,12 +2,16 @@
 """Checkpoints read and written without TensorFlow, against TensorFlow."""
 
 import pathlib
+import sys
+import textwrap
 
 import numpy as np
 import pytest
 import tensorflow as tf
 
 from tests.checkpoint.saved import save_v1, values_of, variables
+from tests.subprocesses import start
+from tpu_estimator_embedding import checkpoint
 from tpu_estimator_embedding.checkpoint.bundle import read_bundle, write_bundle
 from tpu_estimator_embedding.checkpoint.stored_tensor import (
     BLOCK_BYTES,
@@ -181,3 +185,23 @@ def test_changed_byte_is_found_whichever_rows_are_read(tmp_path):
     flip(tmp_path / "model.data-00000-of-00001", tensor.pieces[0].entry.offset)
     with pytest.raises(ValueError, match="with a changed byte"):
         tensor.read_rows(9, 10)
+
+
+LIMITED = """
+    import resource, sys
+    from tpu_estimator_embedding import checkpoint
+    source, output, size = sys.argv[1:]
+    resource.setrlimit(resource.RLIMIT_FSIZE, (int(size), int(size)))
+    checkpoint.convert(source, output)
+"""
+
+
+def test_a_disk_without_room_for_the_last_byte_is_an_error(tmp_path):
+    """The write that reaches the limit succeeds, and takes less than it was given."""
+    source = save_v1(tmp_path / "v1", variables())
+    checkpoint.convert(source, tmp_path / "whole")
+    [data] = tmp_path.glob("whole.data-*")
+    done = start([sys.executable, "-c", textwrap.dedent(LIMITED), source, tmp_path / "out",
+                  str(data.stat().st_size - 1)])
+    assert done.returncode == 1 and "`output` must be writable" in done.stderr, done.stderr
+    assert not list(tmp_path.glob("*out*"))

@@ -106,3 +106,16 @@ def test_slot_values_are_refused_where_slots_are_left_out(tmp_path):
         checkpoint.convert(source, tmp_path / "out", without_slots=True, resize={
             "words": checkpoint.Resize(20, slot_values={"accumulators": 1.0})})
     assert not list(tmp_path.glob("*out*"))
+
+
+def test_table_of_a_column_is_found_by_the_name_of_the_column(tmp_path):
+    table = "input_layer/words_embedding/embedding_weights"
+    saved = variables(table=table)
+    source = save_v1(tmp_path / "v1", saved)
+    checkpoint.convert(source, tmp_path / "grown", resize={"words": 20})
+    grown = values_of(tmp_path / "grown")[table]
+    assert grown.shape == (20, 4)
+    np.testing.assert_array_equal(grown[:13], saved.tables[table])
+    with pytest.raises(ValueError, match="`resize` must be of different tables, got 'input_layer"):
+        checkpoint.convert(source, tmp_path / "twice", resize={"words": 20, table: 30})
+    assert not list(tmp_path.glob("twice*"))

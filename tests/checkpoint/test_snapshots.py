@@ -1,6 +1,7 @@
 # SPDX-License-Identifier: Apache-2.0
 """Checkpoints of servers hold tables and slots of one step while threads train them."""
 
+import ctypes
 import threading
 import time
 
@@ -40,10 +41,12 @@ def trained(monkeypatch):
         update = engine.apply_gradients(
             ids, {table.name: tf.ones([3, 2]) for table in tables}, step=tf.constant(0))
         session.run(tf.compat.v1.global_variables_initializer())
+        session.steps = []  # of all threads
 
         def train():
             while not stop.is_set():
                 session.run(update)
+                session.steps.append(1)
 
         threads = [threading.Thread(target=train) for _ in range(3)]
         for thread in threads:
@@ -104,3 +107,61 @@ def test_only_initialized_tables_have_a_snapshot(monkeypatch):
         with pytest.raises(tf.errors.InvalidArgumentError,
                            match=r"`vector` must be float32 of two dimensions, got float"):
             session.run(both[1])
+
+
+def begin(session, variables, most_bytes):
+    """Begins a snapshot that is read while updates go on; returns its number."""
+    return int(session.run(load.native_ops().tpu_embedding_begin_snapshot(
+        [variable.handle for variable in variables], tf.constant(most_bytes, tf.int64))))
+
+
+def read(number, part, row, rows=1):
+    values = np.full([rows, 2], np.nan, np.float32)
+    functions = load.kernels().functions
+    functions.tpu_embedding_snapshot_read.restype = ctypes.c_bool
+    is_read = functions.tpu_embedding_snapshot_read(
+        *map(ctypes.c_int64, (number, part, row, rows)), values.ctypes.data_as(ctypes.c_void_p))
+    return values if is_read else None
+
+
+def end(number):
+    load.kernels().functions.tpu_embedding_snapshot_end.restype = ctypes.c_int64
+    return load.kernels().functions.tpu_embedding_snapshot_end(ctypes.c_int64(number))
+
+
+def test_rows_that_are_read_while_threads_train_are_of_one_step(trained):
+    session, variables = trained
+    for _ in range(20):
+        number = begin(session, variables, 1 << 30)
+        values = [np.concatenate([read(number, part, row) for row in range(3)])
+                  for part in range(len(variables))]
+        assert is_of_one_step(values) and np.isfinite(values).all()
+        assert read(number, 0, 0) is None  # which is read already
+        assert end(number) >= 0 and end(number) == -1
+
+
+def test_updates_wait_for_memory(trained):
+    session, variables = trained
+    number = begin(session, variables, 0)
+    begun = len(session.steps)
+    for _ in range(6):
+        wait()
+    waited = len(session.steps)
+    assert end(number) > 0
+    # Each thread may have ended a step that it had begun, and one that kept the first rows.
+    assert waited - begun <= 6
+    while len(session.steps) < waited + 10:
+        wait()
+
+
+def test_a_snapshot_excludes_another_of_its_tables(trained):
+    session, variables = trained
+    number = begin(session, variables[:2], 1 << 30)
+    with pytest.raises(tf.errors.FailedPreconditionError, match="still being written"):
+        begin(session, variables[1:3], 1 << 30)
+    end(number)
+    end(begin(session, variables, 1 << 30))
+    with pytest.raises(tf.errors.InvalidArgumentError, match="`most_bytes` must be"):
+        begin(session, variables, -1)
+    with pytest.raises(tf.errors.InvalidArgumentError, match="must be given once"):
+        begin(session, [variables[0], variables[0]], 0)

@@ -174,9 +174,10 @@ def test_wheel_holds_every_module_and_nothing_stale(wheel):
     modules = {str(path.relative_to(ROOT)) for path in package.rglob("*.py")}
     sources = {str(path.relative_to(ROOT)) for kind in ("cc", "h")
                for path in (package / "kernels" / "src").glob(f"*.{kind}")}
+    others = {"tpu_estimator_embedding/py.typed", "tpu_estimator_embedding/experiments/explorer.js"}
     held = {name for name in names if ".dist-info/" not in name}
     libraries = {name for name in held if name.endswith(".so")}
-    assert held - libraries == modules | sources | {"tpu_estimator_embedding/py.typed"}
+    assert held - libraries == modules | sources | others
     assert libraries <= {f"{KERNELS}/lib/{library.name(tensorflow_build.find())}"}
     assert any(name.endswith("licenses/LICENSE") for name in names)
 

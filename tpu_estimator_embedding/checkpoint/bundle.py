@@ -252,7 +252,7 @@ def _pieces(key: bytes, entry: Entry, entries: Mapping[bytes, Entry],
     return sorted(pieces, key=lambda piece: piece.extents)
 
 
-class _Region:
+class Region:
     """The region of one tensor, or one part of a table, in the data file."""
 
     def __init__(self, offset: int, size: int):
@@ -261,7 +261,9 @@ class _Region:
 
     def write(self, file: BinaryIO, content: bytes | memoryview) -> None:
         file.seek(self._offset + self._written)
-        file.write(content)
+        rest = memoryview(content)
+        while rest:  # a disk that becomes full takes a part, and refuses the rest
+            rest = rest[file.write(rest):]
         self._crc = crc32c(content, self._crc)
         self._written += len(content)
 
@@ -305,7 +307,7 @@ def write_bundle(prefix: pathlib.Path, tensors: Mapping[str, StoredTensor],
 
 def _write_whole(key: str, tensor: StoredTensor, offset: int, file: BinaryIO,
                  advance: Advance) -> Iterator[tuple[bytes, Entry]]:
-    region, crc = _Region(offset, tensor.size), None
+    region, crc = Region(offset, tensor.size), None
     for chunk in tensor.chunks():
         region.write(file, chunk)
         advance(len(chunk))
@@ -318,7 +320,7 @@ def _write_table(key: str, tensor: StoredTensor, layout: TableLayout, offset: in
                  file: BinaryIO, advance: Advance) -> Iterator[tuple[bytes, Entry]]:
     starts = part_starts(layout)
     sizes = [stop - start for start, stop in zip(starts, starts[1:], strict=False)]
-    regions = [_Region(offset + start * tensor.row_bytes, size * tensor.row_bytes)
+    regions = [Region(offset + start * tensor.row_bytes, size * tensor.row_bytes)
                for start, size in zip(starts, sizes, strict=False)]
     for start, stop in tensor.row_blocks():
         for part, rows in rows_by_part(layout, start, tensor.read_rows(start, stop)):

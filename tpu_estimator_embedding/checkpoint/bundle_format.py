@@ -15,7 +15,7 @@ tensorflow/core/protobuf/tensor_bundle.proto.
 
 import dataclasses
 import struct
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator, Mapping, Sequence
 from typing import Any
 
 import google_crc32c
@@ -238,16 +238,23 @@ def _block_items(content: bytes, offset: int, size: int) -> Iterator[tuple[bytes
 def encode_string(text: bytes) -> tuple[bytes, int]:
     """Returns the bytes of a scalar string for the data file, and their masked checksum.
 
-    The bytes are the length, a checksum of the length, and the text.
-
     >>> stored, crc = encode_string(b"words")
     >>> decode_strings(stored, count=1) == ([b"words"], crc)
     True
     """
-    lengths_crc = _crc_of_lengths([len(text)])
-    stored_crc = struct.pack("<I", masked(lengths_crc))
-    return (varint(len(text)) + stored_crc + text,
-            masked(crc32c(text, crc32c(stored_crc, lengths_crc))))
+    return encode_strings([text])
+
+
+def encode_strings(texts: Sequence[bytes]) -> tuple[bytes, int]:
+    """Returns the bytes of a string tensor for the data file, and their masked checksum.
+
+    The bytes are the lengths, a checksum of the lengths, and the texts.
+    """
+    lengths = [len(text) for text in texts]
+    lengths_crc = _crc_of_lengths(lengths)
+    stored_crc, content = struct.pack("<I", masked(lengths_crc)), b"".join(texts)
+    return (b"".join(map(varint, lengths)) + stored_crc + content,
+            masked(crc32c(content, crc32c(stored_crc, lengths_crc))))
 
 
 def decode_strings(stored: bytes, count: int) -> tuple[list[bytes], int]:

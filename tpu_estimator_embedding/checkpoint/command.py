@@ -47,7 +47,7 @@ exit status:
   2  error: nothing was written
 """
 
-_FORMATS = ("v1", "tf2", "tpu-embedding-layer", "keras-rs", "npz")
+_FORMATS = ("v1", "tf2", "tpu-embedding-layer", "keras-rs", "keras-rs-jax", "npz")
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:

@@ -67,7 +67,8 @@ class CheckpointContents:
 
     Attributes:
         path: path of the checkpoint.
-        form: "v1", "tf2", "tpu-embedding-layer", "keras-rs" or "npz".
+        form: "v1", "tf2", "tpu-embedding-layer", "keras-rs", "keras-rs-jax"
+            or "npz".
         tables: name -> table.
         variables: name -> variable, for all other variables including the global step.
         others: keys that belong to the format itself, such as its object graph.

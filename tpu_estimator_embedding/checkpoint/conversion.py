@@ -24,6 +24,13 @@ from tpu_estimator_embedding.checkpoint.files import (
 from tpu_estimator_embedding.checkpoint.keras_rs_format import keras_rs_tensors
 from tpu_estimator_embedding.checkpoint.names import Names, slots_of, unique
 from tpu_estimator_embedding.checkpoint.npz_format import write_npz
+from tpu_estimator_embedding.checkpoint.orbax_files import OrbaxDirectory, write_orbax
+from tpu_estimator_embedding.checkpoint.orbax_format import (
+    check_shapes,
+    find_template,
+    keras_rs_jax_tensors,
+    output_directory,
+)
 from tpu_estimator_embedding.checkpoint.reading import (
     FORMATS,
     Reading,
@@ -49,6 +56,12 @@ StrPath = str | os.PathLike[str]
 Partitioning = tuple[int, str]  # number of hosts, partition strategy
 
 _NAMED_FORMATS = ("v1", "npz")  # with the names of TPUEstimator
+_WHOLE_FORMATS = ("npz", "keras-rs-jax")  # one file or directory, without an index beside it
+# How a Keras program writes the template of a format, after its model was built and compiled.
+_TEMPLATES = {
+    "keras-rs": "tf.train.Checkpoint(model=model).save('template')",
+    "keras-rs-jax": "with orbax.checkpoint.StandardCheckpointer() as checkpointer: "
+                    "checkpointer.save(path, model.get_state_tree())"}
 # What TensorFlow accepts in a graph, without the parts `.` and `..`.
 _VARIABLE_NAME = re.compile(
     r"(?!.*(?:^|/)\.{1,2}(?:/|$))[A-Za-z0-9.][\w.>-]*(?:/[\w.>-]+)*", re.ASCII)
@@ -88,13 +101,14 @@ def convert(checkpoint: StrPath, output: StrPath, to: str | None = None, *,
     Args:
         checkpoint: the source: a checkpoint, a directory with one, or an `.npz` file.
         output: a new path. For an existing directory, a suitable name in it is chosen.
-        to: "v1", "tf2", "tpu-embedding-layer", "keras-rs" or "npz"; None keeps the format.
+        to: "v1", "tf2", "tpu-embedding-layer", "keras-rs", "keras-rs-jax" or "npz"; None keeps
+            the format.
         from_: the format that the checkpoint must have; None accepts any format.
         names: name in TPUEstimator -> name of the table, or path of the variable, in TF2.
         template: a checkpoint of the program that will restore the output.
         reading: facts that the checkpoint does not contain.
         layout: for "v1": number of hosts, and "div" or "mod"; None keeps the layout.
-        resize: name of a table -> its new number of rows.
+        resize: name of a table, in TPUEstimator or in TF2 -> its new number of rows.
         global_step: the step to write; None keeps the step of the source.
         without_slots: whether to omit the slots of all tables.
         progress: whether to show a progress bar.
@@ -113,12 +127,14 @@ def convert(checkpoint: StrPath, output: StrPath, to: str | None = None, *,
     _check_combination(contents.form, to, template, layout)
     check_used(reading, contents)
     _check_names(table_names, contents, to, template)
-    contents = _changed(contents, resize or {}, global_step, without_slots)
+    contents = _changed(contents, _by_former_name(resize or {}, contents, table_names),
+                        global_step, without_slots)
     outputs = _converted(contents, to, table_names, template, reading or Reading())
     path = _output_path(local_path("output", output), to, contents)
-    check_absent([path if to == "npz" else index_file(path)])
-    _write(path, to, contents, outputs, layout, progress)
-    is_newest = to != "npz" and write_state(path)
+    check_absent([path if to in _WHOLE_FORMATS else index_file(path)])
+    place = _orbax_template(contents, to, template)
+    _write(path, to, contents, outputs, layout, place, progress)
+    is_newest = to not in _WHOLE_FORMATS and write_state(path)
     return Conversion(path, contents, outputs.left_out, outputs.kept, is_newest)
 
 
@@ -147,11 +163,10 @@ def _check_combination(format: str, to: str, template: StrPath | None,
     if template is not None and to in _NAMED_FORMATS:
         raise ValueError(f"`template` does not apply where `to` is {to!r}, got {str(template)!r}. "
                          "Leave it out.")
-    if template is None and to == "keras-rs" != format:
-        raise ValueError(f"`template` is required to convert {format!r} to 'keras-rs': a "
+    if template is None and to in _TEMPLATES and to != format:
+        raise ValueError(f"`template` is required to convert {format!r} to {to!r}: a "
                          "checkpoint of the Keras model. Write one in the Keras program, after the "
-                         "model was built and compiled: "
-                         "tf.train.Checkpoint(model=model).save('template').")
+                         f"model was built and compiled: {_TEMPLATES[to]}.")
     if layout is not None:
         if to != "v1":
             raise ValueError(f"`layout` applies only where `to` is 'v1', got {layout} where `to` "
@@ -200,12 +215,20 @@ def _v1_tensors(contents: CheckpointContents) -> ConvertedTensors:
     return ConvertedTensors(tensors)
 
 
-def _changed(contents: CheckpointContents, resize: Mapping[str, int | Resize],
-             global_step: int | None, without_slots: bool) -> CheckpointContents:
-    unknown = sorted(resize.keys() - contents.tables.keys())
+def _by_former_name(resize: Mapping[str, int | Resize], contents: CheckpointContents,
+                    names: Names) -> dict[str, int | Resize]:
+    """Returns name of a table in TPUEstimator -> its new size; the given names may be of TF2."""
+    found = {name: names.find_tables(contents.tables, name) for name in resize}
+    unknown = sorted(name for name, tables in found.items() if len(tables) != 1)
     if unknown:
         raise ValueError(f"`resize` has {unknown}, which are no tables of {contents.path}. It has "
                          f"the tables {sorted(contents.tables)}.")
+    return unique(((found[name][0], size) for name, size in resize.items()), "resize",
+                  "of different tables", "Resize each table once.")
+
+
+def _changed(contents: CheckpointContents, resize: Mapping[str, int | Resize],
+             global_step: int | None, without_slots: bool) -> CheckpointContents:
     slot_values = {name: dict(size.slot_values) for name, size in resize.items()
                    if isinstance(size, Resize) and size.slot_values}
     if without_slots and slot_values:
@@ -233,6 +256,12 @@ def _converted(contents: CheckpointContents, to: str, names: Names, template: St
             raise ValueError(f"{contents.path} has no global step, without which TPUEstimator "
                              "restores nothing. Pass the step as `global_step`.")
         return _v1_tensors(contents)
+    place = _orbax_template(contents, to, template)
+    if place is not None:
+        outputs = keras_rs_jax_tensors(contents, place, names)
+        if template is not None:
+            check_shapes(outputs.tensors, place)
+        return outputs
     if template is None and contents.form != to:
         return tf2_tensors(contents, to, names)
     # A checkpoint that keeps its format is its own template.
@@ -248,10 +277,21 @@ def _converted(contents: CheckpointContents, to: str, names: Names, template: St
     return outputs
 
 
+def _orbax_template(contents: CheckpointContents, to: str,
+                    template: StrPath | None) -> OrbaxDirectory | None:
+    """Returns the checkpoint of Orbax whose structure the output gets; None for other formats."""
+    if to != "keras-rs-jax":
+        return None
+    return find_template(contents.path if template is None else local_path("template", template))
+
+
 def _write(path: pathlib.Path, to: str, contents: CheckpointContents, outputs: ConvertedTensors,
-           layout: Partitioning | None, progress: bool) -> None:
+           layout: Partitioning | None, place: OrbaxDirectory | None, progress: bool) -> None:
     total = sum(tensor.size for tensor in outputs.tensors.values())
     with progress_bar(f"Writing {path.name}", total, progress) as bar:
+        if place is not None:
+            write_orbax(path, place, outputs.tensors, bar.update)
+            return
         if to not in _NAMED_FORMATS:
             write_bundle(path, outputs.tensors, {}, bar.update)
             return
@@ -276,6 +316,8 @@ def _layout(table: Table, layout: Partitioning | None) -> TableLayout:
 def _output_path(output: pathlib.Path, to: str, contents: CheckpointContents) -> pathlib.Path:
     if to == "npz":
         checks.check(output.suffix == ".npz", "output", "a name that ends in .npz", str(output))
+    elif to == "keras-rs-jax":
+        return output_directory(output, contents)
     elif output.is_dir():
         return output / (f"model.ckpt-{contents.global_step}" if to == "v1" else "ckpt-1")
     else:

@@ -7,7 +7,7 @@ from collections.abc import Callable, Iterator, Mapping
 import numpy as np
 
 from tpu_estimator_embedding import checks
-from tpu_estimator_embedding.checkpoint.contents import PARAMETERS, CheckpointContents, Table
+from tpu_estimator_embedding.checkpoint.contents import PARAMETERS
 from tpu_estimator_embedding.checkpoint.conversion import StrPath
 from tpu_estimator_embedding.checkpoint.files import local_path, new_files, progress_bar
 from tpu_estimator_embedding.checkpoint.names import Names
@@ -61,7 +61,9 @@ def extract(checkpoint: StrPath, table: str, output: StrPath, *, slots: bool = F
     contents = read_checkpoint(checkpoint, from_, table_names, reading)
     check_used(reading, contents)
     table_names.check_known(contents.tables, contents.variables)
-    found = _find(contents, table, table_names)
+    former = table_names.find_tables(contents.tables, table)
+    checks.check(len(former) == 1, "table", f"one of {sorted(former or contents.tables)}", table)
+    found = contents.tables[former[0]]
     start, stop = rows or (0, found.vocabulary_size)
     checks.check(0 <= start < stop <= found.vocabulary_size, "rows",
                  f"a range within 0:{found.vocabulary_size}", f"{start}:{stop}")
@@ -81,13 +83,6 @@ def extract(checkpoint: StrPath, table: str, output: StrPath, *, slots: bool = F
             f"Extracting {found.name}", size, progress) as bar:
         _WRITERS[path.suffix](unfinished, blocks())
     return stop - start
-
-
-def _find(contents: CheckpointContents, name: str, names: Names) -> Table:
-    found = [former for former in contents.tables if former == name] or [
-        former for former in contents.tables if names.of_table(former) == name]
-    checks.check(len(found) == 1, "table", f"one of {sorted(found or contents.tables)}", name)
-    return contents.tables[found[0]]
 
 
 def _write_tsv(path: pathlib.Path, blocks: _Blocks) -> None:

@@ -125,6 +125,58 @@ def new_files(paths: Sequence[pathlib.Path], size: int) -> Iterator[list[pathlib
         raise
 
 
+@contextlib.contextmanager
+def new_directory(path: pathlib.Path, size: int) -> Iterator[pathlib.Path]:
+    """Yields a temporary directory to write to, which is renamed to `path` at the end.
+
+    Args:
+        path: final path of the directory, whose parent is created.
+        size: approximate total number of bytes.
+
+    Raises:
+        FileExistsError: if the path exists.
+        OSError: if the disk is full or the parent is not writable.
+    """
+    check_absent([path])
+    unfinished = path.with_name(f".{path.name}.incomplete-{os.getpid()}")
+    try:
+        unfinished.mkdir(parents=True)
+        _check_space(unfinished, size)
+        yield unfinished
+        check_absent([path])
+        for file in unfinished.rglob("*"):
+            _flush(file)
+        unfinished.rename(path)
+    except BaseException as error:
+        shutil.rmtree(unfinished, ignore_errors=True)
+        if isinstance(error, OSError) and error.errno is not None:
+            raise OSError(f"`output` must be writable, got {path}: {error.strerror}.") from error
+        raise
+
+
+@contextlib.contextmanager
+def replaced_files(paths: Sequence[pathlib.Path]) -> Iterator[list[pathlib.Path]]:
+    """Yields temporary paths to write to, which replace `paths` in order at the end.
+
+    A temporary path follows from the path, so that the next attempt overwrites what a process that
+    was killed has left.
+
+    Raises:
+        OSError: if the disk is full or the directory is not writable; nothing is replaced.
+    """
+    unfinished = [path.with_name(f"{path.name}.tempstate") for path in paths]
+    try:
+        yield unfinished
+        for path in unfinished:
+            _flush(path)
+        for source, path in zip(unfinished, paths, strict=True):
+            source.replace(path)
+    except BaseException:
+        for path in unfinished:
+            path.unlink(missing_ok=True)
+        raise
+
+
 def check_absent(paths: Sequence[pathlib.Path]) -> None:
     """Raises FileExistsError if one of the files exists."""
     for path in paths:

@@ -122,7 +122,8 @@ class CheckpointReport:
 
     Attributes:
         path: path of the checkpoint.
-        form: "v1", "tf2", "tpu-embedding-layer", "keras-rs" or "npz".
+        form: "v1", "tf2", "tpu-embedding-layer", "keras-rs", "keras-rs-jax"
+            or "npz".
         global_step: its step; None if it does not contain one.
         size: number of bytes of all values.
         tables: its tables, sorted by name.

@@ -1,9 +1,10 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Checkpoints of a Keras 3 model on TensorFlow with the tables of Keras RS.
+"""Checkpoints of a Keras 3 model with the tables of Keras RS.
 
-`tf.train.Checkpoint(model=model)` saves the variables of a built and compiled model under their
-Keras paths: `distributed_embedding/words/embeddings` for a table, and
-`adagrad/distributed_embedding_words_embeddings_accumulator` for a slot of the optimizer.
+A built and compiled model saves its variables under their Keras paths, on every backend:
+`distributed_embedding/words/embeddings` for a table, and
+`adagrad/distributed_embedding_words_embeddings_accumulator` for a slot of the optimizer. On
+TensorFlow they are in a `tf.train.Checkpoint(model=model)`; `orbax_format` has those of JAX.
 """
 
 import collections
@@ -81,12 +82,34 @@ class SavedOptimizer:
         return {slot: f"{self.name}/{flat}_{end}" for slot, end in endings.items()}
 
 
-def find_optimizer(values: list[Value]) -> SavedOptimizer:
-    """Returns the optimizer of a model; its name is empty if the model has none."""
+def find_optimizers(values: list[Value]) -> list[SavedOptimizer]:
+    """Returns the optimizers of a model, one of which can train others by more than one."""
     names = [value.full_name.removesuffix(f"/{_ITERATION}") for value in values
              if value.full_name.endswith(f"/{_ITERATION}")]
-    name = names[0] if names else ""
-    return SavedOptimizer(name, re.sub(r"_\d+$", "", name))
+    return [SavedOptimizer(name, re.sub(r"_\d+$", "", name)) for name in names]
+
+
+def optimizer_of(table: str, values: list[Value]) -> SavedOptimizer:
+    """Returns the optimizer of a table, given its full name; its name is empty if it has none.
+
+    Of several optimizers it is the one with slots of the table, or else one without slots.
+    """
+    saved, optimizers = {value.full_name for value in values}, find_optimizers(values)
+    if len(optimizers) <= 1:
+        return optimizers[0] if optimizers else SavedOptimizer("", "")
+    without = SavedOptimizer("", "")
+    for optimizer in optimizers:
+        rule, endings = OPTIMIZERS.get(optimizer.kind, (None, {}))
+        if endings and set(optimizer.slots(table, endings).values()) <= saved:
+            return optimizer
+        without = optimizer if rule and not endings else without
+    return without
+
+
+def find_steps(values: list[Value]) -> list[Value]:
+    """Returns the steps that the optimizers count."""
+    names = [f"{optimizer.name}/{_ITERATION}" for optimizer in find_optimizers(values)]
+    return [value for value in values if value.full_name in names]
 
 
 def find_tables(values: list[Value]) -> dict[tuple[str, str], Value]:
@@ -106,13 +129,13 @@ def find_tables(values: list[Value]) -> dict[tuple[str, str], Value]:
                              "make it a functional model, keras.Model(inputs, outputs), as in "
                              "migration_guide/keras_rs.rst, and save it again.")
     by_name = {value.full_name: value for value in values}
-    optimizer = find_optimizer(values)
-    _, endings = OPTIMIZERS.get(optimizer.kind, (None, {}))
     found: dict[tuple[str, str], Value] = {}
     for full_name, value in by_name.items():
         table = _TABLE.search(full_name)
         if table is None:
             continue
+        optimizer = optimizer_of(full_name, values)
+        _, endings = OPTIMIZERS.get(optimizer.kind, (None, {}))
         found[table[1], PARAMETERS] = value
         found.update({(table[1], slot): by_name[name]
                       for slot, name in optimizer.slots(full_name, endings).items()
@@ -122,25 +145,47 @@ def find_tables(values: list[Value]) -> dict[tuple[str, str], Value]:
 
 def find_others(values: list[Value], names: Names) -> dict[str, Value]:
     """Returns name in TPUEstimator -> values, for all variables except tables and slots."""
-    of_tables = {value.key for value in find_tables(values).values()}
+    # All optimizers count the same steps.
+    of_tables = {value.key for value in (*find_tables(values).values(), *find_steps(values)[1:])}
     counts = collections.Counter(value.full_name for value in values)
     others = {value.full_name if counts[value.full_name] == 1 else object_path(value.path): value
               for value in values if value.key not in of_tables}
-    optimizer = find_optimizer(values)
-    formers = {f"{optimizer.name}/{_ITERATION}": "global_step"}
+    optimizers = find_optimizers(values)
+    formers = {f"{optimizer.name}/{_ITERATION}": "global_step" for optimizer in optimizers}
     for full_name in others:
         former = names.former(full_name) or formers.get(full_name) or full_name
         formers[full_name] = former
-        endings = _DENSE_SLOTS.get(optimizer.kind, {})
-        formers.update({slot: f"{former}/{suffix}" for suffix, slot in optimizer.slots(
-            full_name, endings).items()})
+        for optimizer in optimizers:
+            endings = _DENSE_SLOTS.get(optimizer.kind, {})
+            formers.update({slot: f"{former}/{suffix}" for suffix, slot in optimizer.slots(
+                full_name, endings).items()})
     return unique(((formers[full_name], value) for full_name, value in others.items()), "names",
                   "different for different variables")
 
 
 def read_keras_rs(path: pathlib.Path, tensors: Mapping[str, BundleTensor], values: list[Value],
                   names: Names) -> CheckpointContents:
-    """Returns the contents of the checkpoint, with the names of TPUEstimator.
+    """Returns the contents of a checkpoint of TensorFlow, with the names of TPUEstimator.
+
+    Raises:
+        ValueError: if the checkpoint has no tables.
+    """
+    return model_contents(path, "keras-rs", tensors, values, names, (GRAPH_KEY,), _WAY_OUT)
+
+
+def model_contents(path: pathlib.Path, form: str, tensors: Mapping[str, StoredTensor],
+                   values: list[Value], names: Names, bookkeeping: tuple[str, ...],
+                   way_out: str) -> CheckpointContents:
+    """Returns the contents of a checkpoint of any backend, with the names of TPUEstimator.
+
+    Args:
+        path: path of the checkpoint.
+        form: its format.
+        tensors: key -> tensor.
+        values: the variables of the model and its optimizer.
+        names: names of tables and variables that differ.
+        bookkeeping: keys that belong to the format itself.
+        way_out: how to save a checkpoint that has tables.
 
     Raises:
         ValueError: if the checkpoint has no tables.
@@ -149,22 +194,22 @@ def read_keras_rs(path: pathlib.Path, tensors: Mapping[str, BundleTensor], value
     found = find_tables(values)
     if not found:
         raise ValueError(f"{path} has no tables of a compiled Keras model with a "
-                         f"DistributedEmbedding. {_WAY_OUT}")
-    optimizer = find_optimizer(values)
+                         f"DistributedEmbedding. {way_out}")
     tables, paths = [], {}
     for name in sorted({table for table, _ in found}):
         slots = {slot: tensors[value.key] for (table, slot), value in found.items()
                  if table == name}
         rows, former = slots.pop(PARAMETERS), names.former(name) or name
         paths[name] = former
+        optimizer = optimizer_of(found[name, PARAMETERS].full_name, values)
         tables.append((former, Table(former, rows, slots, optimizer.rule_name if slots else None,
                                      TableLayout("div", 1, rows.shape[0]))))
     others = find_others(values, names)
     counter = others.pop(SAVE_COUNTER, None)
     return CheckpointContents(
-        path, "keras-rs", unique(tables, "names", "different for different tables"),
+        path, form, unique(tables, "names", "different for different tables"),
         {name: tensors[value.key] for name, value in others.items()},
-        (GRAPH_KEY, *([counter.key] if counter else [])),
+        (*bookkeeping, *([counter.key] if counter else [])),
         {**{value.full_name: name for name, value in others.items()}, **paths})
 
 
@@ -187,19 +232,38 @@ def keras_rs_tensors(contents: CheckpointContents, template: Mapping[str, Bundle
     values = [value for value in parse_graph(template[GRAPH_KEY].text())
               if value.key in template]
     check_compiled(values, "`template`")
+    return fill_model(contents, template, values, names)
+
+
+def fill_model(contents: CheckpointContents, template: Mapping[str, StoredTensor],
+               values: list[Value], names: Names) -> ConvertedTensors:
+    """Returns the tensors of a model, of any backend, with the values of the source.
+
+    Args:
+        contents: the contents to write.
+        template: key -> tensor of the model's checkpoint.
+        values: the variables of the model and its optimizer.
+        names: names of tables and variables that differ.
+
+    Raises:
+        ValueError: see `keras_rs_tensors`.
+    """
     places = find_tables(values)
     by_name = names.tables(contents.tables)
     check_same_names("tables", set(by_name), {table for table, _ in places})
-    optimizer = find_optimizer(values)
     tensors: list[tuple[str, StoredTensor]] = []
     for name, table in by_name.items():
-        _check_optimizer(name, table.optimizer, optimizer)
+        _check_optimizer(name, table.optimizer, optimizer_of(places[name, PARAMETERS].full_name,
+                                                             values))
         tensors += [(places[name, slot].key, tensor) for slot, tensor in table.tensors()]
     others = find_others(values, names)
     names.check_found([value.full_name for value in others.values()],
                       contents.variables.keys(), "template")
     tensors += [(others[name].key, tensor) for name, tensor in contents.variables.items()
                 if name in others]
+    if "global_step" in contents.variables:
+        tensors += [(value.key, contents.variables["global_step"])
+                    for value in find_steps(values)[1:]]
     return ConvertedTensors(
         {**template, **unique(tensors, "names", "different for different variables")},
         tuple(sorted(contents.variables.keys() - others.keys())),

@@ -127,6 +127,18 @@ class Names:
         column = _OF_COLUMN.search(name)
         return self.given.get(name) or (column[1] if column else name)
 
+    def find_tables(self, tables: Collection[str], name: str) -> list[str]:
+        """Returns the tables, by their names in TPUEstimator, that a user's name may mean.
+
+        The name in TPUEstimator goes before the name in TF2.
+
+        >>> names = Names({"embedding/doc": "document"})
+        >>> names.find_tables(["embedding/doc", "words_embedding"], "document")
+        ['embedding/doc']
+        """
+        return [former for former in tables if former == name] or [
+            former for former in tables if self.of_table(former) == name]
+
     def tables(self, tables: Mapping[str, _Value]) -> dict[str, _Value]:
         """Returns name in TF2 -> table, for the tables by their names in TPUEstimator.
 

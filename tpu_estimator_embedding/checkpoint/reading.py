@@ -24,6 +24,8 @@ from tpu_estimator_embedding.checkpoint.keras_rs_format import (
 )
 from tpu_estimator_embedding.checkpoint.names import SHARED_SUFFIXES, SLOT_SUFFIXES, Names, slots_of
 from tpu_estimator_embedding.checkpoint.npz_format import read_npz
+from tpu_estimator_embedding.checkpoint.orbax_files import find_orbax
+from tpu_estimator_embedding.checkpoint.orbax_format import read_keras_rs_jax
 from tpu_estimator_embedding.checkpoint.stored_tensor import StoredTensor, rows_by_id
 from tpu_estimator_embedding.checkpoint.table_layouts import (
     TABLE_LAYOUTS_KEY,
@@ -38,7 +40,7 @@ from tpu_estimator_embedding.checkpoint.tf2_format import (
     read_objects,
 )
 
-FORMATS = ("v1", "tf2", "tpu-embedding-layer", "keras-rs", "npz")
+FORMATS = ("v1", "tf2", "tpu-embedding-layer", "keras-rs", "keras-rs-jax", "npz")
 Tensors = Mapping[str, StoredTensor]
 
 _OWN_SUFFIXES = frozenset(suffix for slots in SLOT_SUFFIXES.values()
@@ -73,7 +75,8 @@ def read_checkpoint(path: str | os.PathLike[str], format: str | None = None,
     """Returns the contents of a checkpoint; values are read on demand.
 
     Args:
-        path: a checkpoint, a directory whose file `checkpoint` names one, or an `.npz` file.
+        path: a checkpoint, a directory whose file `checkpoint` names one, an `.npz` file, or a
+            directory of Orbax.
         format: the format that it must have, one of FORMATS; None accepts any format.
         names: names that differ between TPUEstimator and TF2.
         reading: facts that the checkpoint does not contain.
@@ -89,15 +92,17 @@ def read_checkpoint(path: str | os.PathLike[str], format: str | None = None,
     found = local_path("checkpoint", path)
     if found.is_file() and zipfile.is_zipfile(found) or found.suffix == ".npz":
         return _check_format(_read_npz(found, reading), format)
+    place = find_orbax(found)
+    if place is not None:
+        _check_no_hosts(reading)
+        return _check_format(read_keras_rs_jax(place, names), format)
     found = find_checkpoint(found)
     tensors = read_bundle(found)
     if GRAPH_KEY not in tensors or format == "v1":
         record = tensors.pop(TABLE_LAYOUTS_KEY, None)
         text = None if record is None else record.text()
         return _check_format(_read_names(found, "v1", tensors, text, reading), format)
-    if reading.from_hosts is not None:
-        raise ValueError("`from_hosts` does not apply to a checkpoint of TF2, whose rows are in "
-                         f"the order of ids, got {reading.from_hosts}. Leave it out.")
+    _check_no_hosts(reading)
     if format == "keras-rs":
         return read_keras_rs(found, tensors, _values(tensors), names)
     contents = read_objects(found, tensors, names, reading.objects, reading.optimizers)
@@ -128,6 +133,12 @@ def check_used(reading: Reading | None, *contents: CheckpointContents) -> None:
         raise ValueError(f"`optimizers` has {unknown}, which are no tables of a TF2 checkpoint "
                          f"(found: {sorted(tables)}). Other checkpoints contain the optimizer of "
                          "each slot.")
+
+
+def _check_no_hosts(reading: Reading) -> None:
+    if reading.from_hosts is not None:
+        raise ValueError("`from_hosts` does not apply to a checkpoint of TF2 or Keras, whose rows "
+                         f"are in the order of ids, got {reading.from_hosts}. Leave it out.")
 
 
 def _values(tensors: Mapping[str, BundleTensor]) -> list[Value]:

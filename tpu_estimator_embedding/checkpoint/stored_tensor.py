@@ -8,7 +8,7 @@ import ml_dtypes
 import numpy as np
 from tensorboard.compat.proto import types_pb2
 
-from tpu_estimator_embedding.checkpoint.bundle_format import encode_string
+from tpu_estimator_embedding.checkpoint.bundle_format import encode_strings
 from tpu_estimator_embedding.checkpoint.table_layouts import TableLayout, part_starts
 
 STRING: int = types_pb2.DT_STRING
@@ -124,15 +124,17 @@ class ArrayTensor(StoredTensor):
         return self._values[start:stop]
 
     def chunks(self) -> Iterator[bytes | memoryview]:
-        yield self._values.tobytes()
+        content = bytes_of(self._values)
+        for start in range(0, len(content), BLOCK_BYTES):
+            yield content[start:start + BLOCK_BYTES]
 
 
 class TextTensor(StoredTensor):
-    """A scalar string in memory, such as a record or an object graph."""
+    """Strings in memory, such as a record or an object graph."""
 
-    def __init__(self, text: bytes):
-        super().__init__(STRING, ())
-        self._stored, _ = encode_string(text)
+    def __init__(self, *texts: bytes, shape: tuple[int, ...] = ()):
+        super().__init__(STRING, shape)
+        self._stored, _ = encode_strings(texts)
 
     @property
     def size(self) -> int:

@@ -81,7 +81,10 @@ GRAPHS = (
               "_current_tensors _log_at_end _log_tensors",
               "logs values of the last step without consuming an extra batch"),
     *_members("tensorflow.python.training.basic_session_run_hooks", "CheckpointSaverHook",
-              "_save_path", "the asynchronous hook saves to the same path"),
+              "_get_saver _global_step_tensor _listeners _save _save_graph_def _save_path "
+              "_summary_writer _timer", "the asynchronous hook saves the same at the same time"),
+    *_names("tensorflow.python.client.session", "SessionInterface",
+            "the asynchronous hook runs a Saver without a session"),
     *_names("tensorflow.python.client.session", "BaseSession.__init__",
             "a session uses this machine if no master answers"),
     *_members("tensorflow.python.client.session", "BaseSession",

@@ -7,11 +7,13 @@ from typing import Any
 import tensorflow as tf
 from tensorflow.python.training import evaluation
 
+from tpu_estimator_embedding.checkpoint.asynchronous_saving import saved_at_the_end
 from tpu_estimator_embedding.compat import upstream
 from tpu_estimator_embedding.estimator.cluster.recovery import recovering, shard_savers
 from tpu_estimator_embedding.estimator.cluster.tasks import Cluster
 from tpu_estimator_embedding.estimator.estimator_spec import check_steps, check_train_steps
 from tpu_estimator_embedding.estimator.hooks import loop_length
+from tpu_estimator_embedding.estimator.hooks.asynchronous_saving import save_asynchronously
 from tpu_estimator_embedding.estimator.hooks.embedding_statistics import statistics_hooks
 from tpu_estimator_embedding.estimator.hooks.interrupts import StopOnSignal
 from tpu_estimator_embedding.estimator.hooks.session_runs import StepLoop, Steps
@@ -58,6 +60,7 @@ class LoopingEstimator(upstream.tpu_estimator.TPUEstimator):
     _use_engine: bool
     _stop: StopOnSignal
     _cluster: Cluster
+    _async_checkpoints: bool
 
     def _training_loop(self) -> loop_length.LoopLength:
         if self._cluster.servers:  # whose workers share the steps: others count them as well
@@ -85,9 +88,13 @@ class LoopingEstimator(upstream.tpu_estimator.TPUEstimator):
                 loop_length.LoopLength(steps=1) if measures else self._training_loop(),
                 self._config.tpu_config.experimental_host_call_every_n_steps,
                 is_stopping=lambda: self._stop.received is not None))
+        if self._async_checkpoints:
+            estimator_spec = save_asynchronously(estimator_spec, [*worker_hooks, *hooks],
+                                                 self._config, self.model_dir)
         if not self._cluster.servers:
-            return super()._train_with_estimator_spec(
-                estimator_spec, worker_hooks, hooks, global_step_tensor, saving_listeners)
+            with saved_at_the_end([*estimator_spec.training_chief_hooks, *worker_hooks, *hooks]):
+                return super()._train_with_estimator_spec(
+                    estimator_spec, worker_hooks, hooks, global_step_tensor, saving_listeners)
         shard_savers(estimator_spec.scaffold,
                      [*worker_hooks, *hooks, *estimator_spec.training_hooks])
         with recovering(self._config, estimator_spec.train_op) as own_hooks:

@@ -37,7 +37,7 @@ from tpu_estimator_embedding.estimator.estimator_spec import (
     params_for,
     to_estimator_spec,
 )
-from tpu_estimator_embedding.estimator.hooks import embedding_statistics
+from tpu_estimator_embedding.estimator.hooks import embedding_statistics, saving_choice
 from tpu_estimator_embedding.estimator.hooks.input_end import (
     OnlyInputEnds,
     logging_without_input,
@@ -106,7 +106,7 @@ class TPUEstimator(LoopingEstimator):
     export; `params['use_tpu']` is True in all of them. With `use_tpu=False` it behaves as in
     TensorFlow: columns are ordinary variables that the model's optimizer trains.
 
-    The constructor's arguments are TensorFlow's, in the same order, followed by three more:
+    The constructor's arguments are TensorFlow's, in the same order, followed by four more:
 
     Args:
         num_hosts: parts into which every table is split, each a separate variable; 1 if None.
@@ -116,6 +116,8 @@ class TPUEstimator(LoopingEstimator):
             or by an earlier version of this package. Only `mod` needs it.
         cluster_config: a `ClusterConfig`: whether the workers of a cluster update together.
             By default what `run --synchronous` says, else each updates on its own.
+        async_checkpoints: whether training goes on while a checkpoint is written, which see
+            `docs/checkpoints.rst`. By default what `run --async-checkpoints` says, else steps wait.
 
     Raises:
         ValueError: in upstream's cases, except those that only make sense on a TPU:
@@ -135,7 +137,8 @@ class TPUEstimator(LoopingEstimator):
                  embedding_config_spec: Any = None,
                  export_saved_model_api_version: Any = _EXPORT_API_V1, *,
                  num_hosts: int | None = None, checkpoint_num_hosts: int | None = None,
-                 cluster_config: ClusterConfig | None = None):
+                 cluster_config: ClusterConfig | None = None,
+                 async_checkpoints: bool | None = None):
         config = copy.deepcopy(config)
         batch_axis = None if batch_axis is None else list(batch_axis)
         # A text of a flag, such as "False", is true.
@@ -158,6 +161,7 @@ class TPUEstimator(LoopingEstimator):
         self._cluster.num_hosts(num_hosts)
         self._checkpoint_num_hosts = checkpoint_num_hosts
         self._workers = workers_of(config if use_tpu else None, chosen_config(cluster_config))
+        self._async_checkpoints = saving_choice.is_asynchronous(async_checkpoints)
         self._plans: dict[bool, EmbeddingPlan] = {}  # keyed by whether it is for training
         self._user_model_fn: Any = model_fn
         self._batch_axis = batch_axis

@@ -7,7 +7,7 @@ import sys
 
 from tpu_estimator_embedding import checks
 from tpu_estimator_embedding.estimator.cluster import cluster_config
-from tpu_estimator_embedding.estimator.hooks import steps_per_run
+from tpu_estimator_embedding.estimator.hooks import saving_choice, steps_per_run
 from tpu_estimator_embedding.low_level import chosen_cores
 from tpu_estimator_embedding.runtime import program_runner
 from tpu_estimator_embedding.statistics import settings
@@ -27,6 +27,7 @@ examples:
   tpu-estimator-embedding run --statistics every=100 train.py
   tpu-estimator-embedding run --steps-per-run 1 train.py
   tpu-estimator-embedding run --synchronous train.py
+  tpu-estimator-embedding run --async-checkpoints train.py
   tpu-estimator-embedding run -m trainer.task --model_dir /tmp/model
 """
 
@@ -64,6 +65,9 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("--synchronous", action="store_true",
                         help="the workers of a cluster make one update in every step, of the sum "
                         "of their gradients, unless the program gives a ClusterConfig")
+    parser.add_argument("--async-checkpoints", action="store_true",
+                        help="go on training while a checkpoint is written, unless the program "
+                        "gives TPUEstimator `async_checkpoints`")
     parser.add_argument("-m", dest="module", nargs=argparse.REMAINDER, metavar="MODULE",
                         help="run a module, as `python -m MODULE` does")
     parser.add_argument("program", nargs=argparse.REMAINDER, metavar="PROGRAM.py",
@@ -92,6 +96,8 @@ def run(args: argparse.Namespace) -> int:
         os.environ[settings.VARIABLE] = args.statistics
     if args.synchronous:
         os.environ[cluster_config.VARIABLE] = "1"
+    if args.async_checkpoints:
+        os.environ[saving_choice.VARIABLE] = "1"
     if args.steps_per_run:
         os.environ[steps_per_run.VARIABLE] = str(args.steps_per_run)
     start = program_runner.run_module if args.module else program_runner.run_file

@@ -41,3 +41,20 @@ def test_failed_save_is_an_error(small_disk, use_tpu, kind, step, sentence):
         assert tf.train.load_variable(str(small_disk), "global_step") == 0
     else:
         assert not [name for name in left if name.startswith("model.ckpt")], left
+
+
+@pytest.mark.parametrize("kind, sentence", [("disk", "No space left on device"),
+                                            ("limit", "File too large")])
+def test_save_that_fails_while_training_goes_on_is_an_error(small_disk, kind, sentence):
+    done = start([sys.executable, PROGRAM, small_disk, True, kind, 2],
+                 TPU_ESTIMATOR_EMBEDDING_ASYNC_CHECKPOINTS="1")
+    assert done.returncode == 1, done.stderr
+    errors = [line for line in done.stderr.splitlines() if "Error: " in line]
+    assert tf.strings.regex_full_match(
+        errors[-1], f".*{small_disk}/model.ckpt-[246].*{sentence}.*"), errors
+    left = {path.name for path in small_disk.iterdir()}
+    assert not [name for name in left if "temp" in name], left
+    # A checkpoint may be on its way while the disk becomes full.
+    newest = tf.train.latest_checkpoint(str(small_disk))
+    assert tf.train.load_variable(newest, "counts").shape == (100_000, 8)
+    assert newest.endswith(f"-{tf.train.load_variable(newest, 'global_step')}")

@@ -8,10 +8,12 @@
 #include <functional>
 #include <string>
 #include <unordered_map>
+#include <utility>
 #include <vector>
 
 #include "absl/strings/str_cat.h"
 #include "parallel_for.h"
+#include "row_snapshots.h"
 #include "tensorflow/core/framework/op_kernel.h"
 #include "tensorflow/core/framework/resource_mgr.h"
 #include "tensorflow/core/framework/resource_var.h"
@@ -100,18 +102,33 @@ class LockedVariables {
     return absl::OkStatus();
   }
 
-  // Copies the buffers that others share: a value that was read, a checkpoint that is being
-  // written, or the constant of the initializer. In copy-on-read mode there is no sharing.
+  tensorflow::core::RefCountPtr<tensorflow::Var> Reference(int i) const {
+    variables_[i]->Ref();
+    return tensorflow::core::RefCountPtr<tensorflow::Var>(variables_[i].get());
+  }
+
+  // Copies the buffers that others share: a value that was read, or the constant of the initializer.
+  // In copy-on-read mode there is no sharing. Of a buffer that only a snapshot shares, the caller
+  // keeps the rows that it writes: see `snapshot`.
   absl::Status CopyOnWrite(tensorflow::OpKernelContext* context) {
-    for (const auto& variable : variables_) {
+    snapshots_.assign(variables_.size(), {});
+    for (size_t i = 0; i < variables_.size(); ++i) {
+      tensorflow::Var* const variable = variables_[i].get();
       tensorflow::Tensor* value = variable->tensor();
       if (variable->copy_on_read_mode.load() || value->RefCountIsOne()) continue;
+      SnapshotPart part = StepSnapshots::Get().Find(variable);
+      if (part.rows != nullptr && part.rows->IsOnlyOtherOwner(*value)) {
+        snapshots_[i] = std::move(part);
+        continue;
+      }
       tensorflow::Tensor copy;
       TF_RETURN_IF_ERROR(Copy(context, *value, &copy));
       *value = copy;
     }
     return absl::OkStatus();
   }
+  // The snapshot that shares the buffer of variable i after `CopyOnWrite`, if any.
+  const SnapshotPart& snapshot(int i) const { return snapshots_[i]; }
 
  private:
   static absl::Status Copy(tensorflow::OpKernelContext* context, const tensorflow::Tensor& from,
@@ -163,6 +180,7 @@ class LockedVariables {
   std::vector<tensorflow::core::RefCountPtr<tensorflow::Var>> variables_;
   std::vector<int> firsts_;
   std::vector<tensorflow::Var*> locked_;
+  std::vector<SnapshotPart> snapshots_;
 };
 
 }  // namespace tpu_estimator_embedding

@@ -11,6 +11,7 @@
 #include "absl/strings/str_cat.h"
 #include "attribute_checks.h"
 #include "huge_pages.h"
+#include "keep_rows.h"
 #include "locked_variables.h"
 #include "optimizer_attributes.h"
 #include "parallel_for.h"
@@ -74,6 +75,7 @@ class UpdateOp : public tensorflow::OpKernel {
     TF_RETURN_IF_ERROR(CheckIds(context, ids));
     std::vector<RowOptimizer> optimizers;
     TF_RETURN_IF_ERROR(attributes_.ForStep(context, &optimizers));
+    StepSnapshots::Get().WaitForMemory();
     LockedVariables variables(Access::kWrite);
     TF_RETURN_IF_ERROR(Lock(context, &variables));
     TF_RETURN_IF_ERROR(CheckShapes(ids, variables));
@@ -82,7 +84,9 @@ class UpdateOp : public tensorflow::OpKernel {
     TF_RETURN_IF_ERROR(ViewGradients(context, ids, variables, &gradients));
     TF_RETURN_IF_ERROR(variables.CopyOnWrite(context));
     TF_RETURN_IF_ERROR(MoveBuffers(context, &variables));
-    return RunTasks(context, Tasks(ids, gradients, optimizers, &variables));
+    const std::vector<Update<Id>> tasks = Tasks(ids, gradients, optimizers, &variables);
+    TF_RETURN_IF_ERROR(KeepRows(context, tasks, variables));
+    return RunTasks(context, tasks);
   }
 
   static absl::Status CheckIds(tensorflow::OpKernelContext* context, const Ids& ids) {
@@ -202,6 +206,21 @@ class UpdateOp : public tensorflow::OpKernel {
     }
     if (!buffers_.has_pieces()) return absl::OkStatus();
     return ParallelFor(context, NumThreads(context), [this](int64_t) { buffers_.MoveSome(); });
+  }
+
+  absl::Status KeepRows(tensorflow::OpKernelContext* context, const std::vector<Update<Id>>& tasks,
+                        const LockedVariables& variables) const {
+    RowsToKeep<Id> rows;
+    int slot = static_cast<int>(tasks.size());
+    for (size_t i = 0; i < tasks.size(); ++i) {
+      const auto add = [&](int variable) {
+        const SnapshotPart& part = variables.snapshot(variable);
+        if (part.rows != nullptr) rows.Add(tasks[i], part);
+      };
+      add(static_cast<int>(i));
+      for (int k = 0; k < attributes_.num_slots(i); ++k) add(slot++);
+    }
+    return rows.Keep(context);
   }
 
   std::vector<Update<Id>> Tasks(const Ids& ids, const std::vector<Gradients>& gradients,
