@@ -65,7 +65,8 @@ def sweep(make_estimator: Callable[[], Any], settings: Iterable[Any], *,
             _run(run, train_and_evaluate)
             directory.check_metric(run)
     finally:
-        results = directory.write_report([name])
+        results = directory.results()
+        directory.write_report(results, [name])
     return results
 
 

@@ -8,11 +8,17 @@ from typing import Any
 
 
 def write_bytes(path: pathlib.Path, content: bytes) -> None:
-    """Replaces a file, or keeps the old one if that fails."""
+    """Replaces a file, or keeps the old one if that fails.
+
+    Raises:
+        OSError: with the path, if it cannot be written.
+    """
     unfinished = path.with_name(f"{path.name}.{os.getpid()}.unfinished")
     try:
         unfinished.write_bytes(content)
         unfinished.replace(path)
+    except OSError as error:
+        raise OSError(error.errno, error.strerror, str(path)) from error
     finally:
         unfinished.unlink(missing_ok=True)
 

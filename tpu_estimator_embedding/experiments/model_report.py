@@ -16,7 +16,7 @@ from tpu_estimator_embedding.checkpoint.files import find_checkpoint
 from tpu_estimator_embedding.checkpoint.inspection import NORM_EDGES, CheckpointReport, inspect
 from tpu_estimator_embedding.checkpoint.names import GROWING_SLOTS
 from tpu_estimator_embedding.checkpoint.reading import read_checkpoint
-from tpu_estimator_embedding.experiments import html_page, plots
+from tpu_estimator_embedding.experiments import explorer, html_page, plots
 from tpu_estimator_embedding.experiments.event_files import (
     TABLE_STATISTICS,
     TRAINING_LOSS,
@@ -58,24 +58,30 @@ def write_report(model_dir: pathlib.Path, out: pathlib.Path) -> list[pathlib.Pat
     out.mkdir(parents=True, exist_ok=True)
     parts = [html_page.paragraph(_opening(model_dir, curves, found and found[0]))]
     files = []
-    planned = _curve_figures(curves)
+    planned = _curve_figures({name: points for name, points in curves.items()
+                              if len(points) > 1})
     if found is not None:
         parts += [html_page.heading("Tables"), html_page.table(_table_rows(found[0]))]
         planned += _table_figures(found[0])
     pictures = []
     if figures.can_draw():
-        for name, caption, draw in planned:
+        for file, caption, draw in planned:
             drawing = draw()
-            files += plots.write(out, name, drawing)
+            files += plots.write(out, file, drawing)
             pictures.append(html_page.figure(drawing["png"], caption))
     else:
         pictures.append(html_page.paragraph(f"Figures need matplotlib: {figures.HOW_TO_GET}."))
-    parts += [html_page.heading("Curves"), *pictures]
+    name = f"{model_dir.parent.name}/{model_dir.name}"
+    parts += explorer.section([explorer.ExploredRun(
+        name, name, {}, {metric: points[-1][1] for metric, points in curves.items()
+                         if not metric.startswith("training/") or metric == TRAINING_LOSS},
+        curves)], TRAINING_LOSS, has_seeds=False)
+    parts += [html_page.heading("Curves"), *pictures, *_single_values(curves)]
     if found is not None:
         parts += _neighbour_parts(found[1])
     parts += [html_page.heading("Versions"), html_page.table(_versions())]
     page = out / "report.html"
-    write_text(page, html_page.page(f"Model in {model_dir.parent.name}/{model_dir.name}", parts))
+    write_text(page, html_page.page(f"Model in {name}", parts))
     return [page, *files]
 
 
@@ -106,7 +112,7 @@ def _opening(model_dir: pathlib.Path, curves: Curves, report: CheckpointReport |
 def _curve_figures(curves: Curves) -> Figures:
     planned: Figures = []
     for metric, members in _evaluations(curves).items():
-        planned.append(_curve(f"evaluation_{_file_name(metric)}", metric, members, curves))
+        planned.append(_curve(f"evaluation_{file_name(metric)}", metric, members, curves))
     if TRAINING_LOSS in curves:
         planned.insert(0, _curve("training_loss", "training loss", {
             TRAINING_LOSS: "training loss"}, curves))
@@ -117,8 +123,16 @@ def _curve_figures(curves: Curves) -> Figures:
     planned += [_of_tables(statistic, tables)
                 for statistic, tables in table_curves(curves).items()]
     for group, members in _groups(curves).items():
-        planned.append(_curve(f"training_{_file_name(group)}", group, members, curves))
+        planned.append(_curve(f"training_{file_name(group)}", group, members, curves))
     return planned
+
+
+def _single_values(curves: Curves) -> list[str]:
+    """The scalars that were recorded once, as numbers: one point is no curve."""
+    rows = [[name, f"{points[0][1]:.6g}", f"{points[0][0]:,}"]
+            for name, points in curves.items() if len(points) == 1]
+    return [html_page.paragraph("Recorded at one step only:"),
+            html_page.table([["scalar", "value", "step"], *rows])] if rows else []
 
 
 def _evaluations(curves: Curves) -> dict[str, dict[str, str]]:
@@ -153,7 +167,7 @@ def _of_tables(statistic: str, tables: Curves) -> Figure:
     words = statistic.replace("_", " ")
     more = "" if len(shown) == len(tables) else (
         f", of the {len(shown)} of {len(tables)} where it is largest at the end")
-    return f"tables_{_file_name(statistic)}", f"Tables: {words} over steps{more}.", lambda: (
+    return f"tables_{file_name(statistic)}", f"Tables: {words} over steps{more}.", lambda: (
         plots.curves(f"Tables: {words}", "global step", words, lines))
 
 
@@ -176,7 +190,7 @@ def _table_figures(report: CheckpointReport) -> Figures:
     trained = {names[table.name]: 1 - table.statistics.never_trained / table.rows
                for table in report.tables
                if table.statistics is not None and table.statistics.never_trained is not None}
-    if trained:
+    if len(trained) > 1:  # the table has the one
         planned.append(("coverage", "Share of the rows that were ever trained.", lambda: plots.bars(
             "Coverage: rows that were ever trained", "table", "share of the rows, %",
             list(trained), {"": [100 * share for share in trained.values()]})))
@@ -227,7 +241,8 @@ def _versions() -> list[list[str]]:
     return rows
 
 
-def _file_name(name: str) -> str:
+def file_name(name: str) -> str:
+    """Returns a name of a scalar as that of a file."""
     return "".join(letter if letter.isalnum() or letter in "-_." else "_" for letter in name)
 
 

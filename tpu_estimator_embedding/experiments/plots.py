@@ -3,8 +3,9 @@
 
 import collections
 import contextlib
+import dataclasses
 import pathlib
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from typing import Any
 
 import numpy as np
@@ -17,7 +18,11 @@ from tpu_estimator_embedding.experiments.files import write_bytes
 # styles and markers have different periods, so that their combinations are unique.
 _COLORS = ("#0072B2", "#D55E00", "#009E73", "#CC79A7", "#000000", "#E69F00", "#56B4E9")
 _LINES = ("-", "--", "-.", ":", (0, (5, 1, 1, 1, 1, 1)))
+_PLOTLY_DASHES = ("solid", "dash", "dashdot", "dot", "longdashdot")  # the same of Plotly
 _MARKERS = ("o", "s", "^", "D", "v", "P", "X", "*")
+
+# A standard deviation of two values says next to nothing of the spread of others.
+FEWEST_OF_SPREAD = 3
 
 _OF_COLUMNS = "/embedding_weights"  # end of the key of a column's table
 
@@ -36,12 +41,12 @@ def write(directory: pathlib.Path, name: str, drawing: Drawing) -> list[pathlib.
 
 
 def with_count(label: str, count: int) -> str:
-    """Adds the number of seeds to the label of their mean.
+    """Adds the number of seeds to the label of what is drawn of them.
 
-    >>> with_count("multiplier=1", 2), with_count("multiplier=1", 1)
-    ('multiplier=1 (n = 2)', 'multiplier=1')
+    >>> with_count("multiplier=1", 2)
+    'multiplier=1 (n = 2)'
     """
-    return f"{label} (n = {count})" if count > 1 else label
+    return f"{label} (n = {count})"
 
 
 def short_names(keys: Sequence[str]) -> list[str]:
@@ -58,14 +63,23 @@ def short_names(keys: Sequence[str]) -> list[str]:
     return [name if counts[name] == 1 else key for name, key in zip(last, shorter, strict=True)]
 
 
-def curves(title: str, x_label: str, y_label: str, groups: Groups) -> Drawing:
-    """Draws the mean of every group as a line, and each of its curves as a thin line."""
+def curves(title: str, x_label: str, y_label: str, groups: Groups,
+           settings: Sequence[str] | None = None) -> Drawing:
+    """Draws the mean of every group as a line, and each of its curves as a thin line.
+
+    Args:
+        settings: all settings of a sweep, of which groups are some: each has its own colour, and
+            the legend says how many seeds. Without it, groups are what else has a curve.
+    """
+    order = list(groups if settings is None else settings)
     with _figure() as (figure, axis):
-        for index, (label, members) in enumerate(groups.items()):
-            color, line, marker = _style(index)
-            mean = _mean(members)
-            axis.plot(*zip(*mean, strict=True), label=with_count(label, len(members)),
-                      color=color, linestyle=line, linewidth=2, markersize=5,
+        means = {label: _mean(members) for label, members in groups.items()}
+        for label, members in groups.items():
+            color, line, marker = _style(order.index(label))
+            mean = means[label]
+            axis.plot(*zip(*mean, strict=True), color=color, linestyle=line,
+                      label=label if settings is None else with_count(label, len(members)),
+                      linewidth=2 + 3 * _equal_after(label, means), markersize=5,
                       marker=marker if len(mean) <= 20 else None)
             for member in members if len(members) > 1 else ():
                 axis.plot(*zip(*member, strict=True), color=color, linestyle=line, linewidth=0.7,
@@ -75,29 +89,38 @@ def curves(title: str, x_label: str, y_label: str, groups: Groups) -> Drawing:
         return _drawing(figure)
 
 
+def _equal_after(label: str, means: Mapping[str, Any]) -> int:
+    """How many later lines are the same: they are drawn thinner, on top, so that all are seen."""
+    labels = list(means)
+    return sum(means[other] == means[label] for other in labels[labels.index(label) + 1:])
+
+
 def dots(title: str, x_label: str, y_label: str, values: Mapping[str, Sequence[float]],
-         baseline: str | None = None) -> Drawing:
-    """Draws the values of each label and, of several, their mean with standard deviation.
+         baseline: str | None = None, settings: Sequence[str] | None = None) -> Drawing:
+    """Draws the values of each label and, of three or more, their mean with standard deviation.
 
     Args:
         baseline: label whose mean is drawn as a horizontal line for comparison.
+        settings: the labels of all settings of a sweep, as in `curves`.
     """
+    order = list(values if settings is None else settings)
+    colors = [_style(order.index(label))[0] for label in values]
     with _figure() as (figure, axis):
         for place, item in enumerate(values.values()):
-            axis.plot([place] * len(item), item, linestyle="", marker="o", color=_COLORS[6],
-                      markersize=5, label="one seed" if place == 0 else None)
-        several = {place: item for place, item in enumerate(values.values()) if len(item) > 1}
-        if several:
-            axis.errorbar(list(several), [np.mean(item) for item in several.values()],
-                          [np.std(item, ddof=1) for item in several.values()], linestyle="",
-                          marker="D", capsize=6, markersize=7, color=_COLORS[0],
-                          label="mean ± standard deviation of n seeds")
+            axis.plot([place] * len(item), item, linestyle="", marker="o", color=colors[place],
+                      markersize=5, alpha=0.6, label="one seed, in the colour of its setting"
+                      if place == 0 else None)
+        several = {place: item for place, item in enumerate(values.values())
+                   if len(item) >= FEWEST_OF_SPREAD}
+        for place, item in several.items():
+            axis.errorbar([place], [np.mean(item)], [np.std(item, ddof=1)], linestyle="",
+                          marker="D", capsize=6, markersize=7, color=colors[place],
+                          label="mean ± standard deviation of n seeds"
+                          if place == min(several) else None)
         if baseline is not None and baseline in values:
-            axis.axhline(np.mean(values[baseline]), color=_COLORS[1], linestyle="--",
-                         linewidth=1, label=with_count(f"{x_label} {baseline}",
-                                                       len(values[baseline])))
-        labels = [f"{label}\nn = {len(item)}" if several else label
-                  for label, item in values.items()]
+            axis.axhline(np.mean(values[baseline]), color="#666666", linestyle="--", linewidth=1,
+                         label=with_count(f"mean of {x_label} {baseline}", len(values[baseline])))
+        labels = [f"{label}\nn = {len(item)}" for label, item in values.items()]
         axis.set_xticks(range(len(labels)), labels, rotation=30 if _are_long(values) else 0,
                         ha="right" if _are_long(values) else "center")
         axis.set_xlim(-0.5, len(values) - 0.5)
@@ -107,17 +130,39 @@ def dots(title: str, x_label: str, y_label: str, values: Mapping[str, Sequence[f
         return _drawing(figure)
 
 
+def points(title: str, x_label: str, y_label: str, values: Sequence[tuple[float, float]],
+           is_logarithmic: bool) -> Drawing:
+    """Draws (x, y) pairs as dots; `is_logarithmic` is of the horizontal axis."""
+    with _figure() as (figure, axis):
+        axis.plot(*zip(*values, strict=True), linestyle="", marker="o", color=_COLORS[0],
+                  markersize=5)
+        if is_logarithmic:
+            axis.set_xscale("log")
+        axis.set(title=title, xlabel=x_label, ylabel=y_label)
+        return _drawing(figure)
+
+
 def bars(title: str, x_label: str, y_label: str, labels: Sequence[str],
-         groups: Mapping[str, Sequence[float]], is_logarithmic: bool = False) -> Drawing:
-    """Draws grouped bars: one group per label, with one bar per entry of `groups`."""
+         groups: Mapping[str, Sequence[float]], is_logarithmic: bool = False,
+         counts: Mapping[str, int] | None = None, settings: Sequence[str] | None = None
+         ) -> Drawing:
+    """Draws grouped bars: one group per label, with one bar per entry of `groups`.
+
+    Args:
+        counts: entry of `groups` -> number of seeds, for the legend.
+        settings: all settings of a sweep, as in `curves`.
+    """
+    order = list(groups if settings is None else settings)
     width = max(7.5, 1.5 + 0.25 * len(labels) * len(groups))
     height = 4.5 + (0.04 * max(map(len, labels)) if _are_long(labels) else 0.0)
     with _figure(width, height) as (figure, axis):
         places, thickness = np.arange(len(labels)), min(0.3, 0.8 / len(groups))
         for index, (name, values) in enumerate(groups.items()):
+            of_style = order.index(name)
             axis.bar(places + (index - (len(groups) - 1) / 2) * thickness, values, thickness,
-                     label=name, color=_COLORS[index % len(_COLORS)], edgecolor="white",
-                     hatch=("", "//", "..", "xx")[index // len(_COLORS) % 4])
+                     label=with_count(name, counts[name]) if counts else name,
+                     color=_COLORS[of_style % len(_COLORS)], edgecolor="white",
+                     hatch=("", "//", "..", "xx")[of_style // len(_COLORS) % 4])
         axis.set_xlim(-0.5, len(labels) - 0.5)
         axis.set_xticks(places, list(labels), rotation=30 if _are_long(labels) else 0,
                         ha="right" if _are_long(labels) else "center")
@@ -159,6 +204,21 @@ def smoothed(points: Sequence[tuple[int, float]], count: int = 200) -> list[tupl
         return [(float(step), value) for step, value in points]
     parts = np.array_split(np.asarray(points, np.float64), count)
     return [(float(part[:, 0].mean()), float(part[:, 1].mean())) for part in parts]
+
+
+@dataclasses.dataclass(frozen=True)
+class Style:
+    """How the values of a setting look."""
+
+    color: str
+    plotly_dash: str
+
+
+def styles(labels: Iterable[str]) -> dict[str, Style]:
+    """Returns label -> style, by the order in which the labels come first."""
+    return {label: Style(_COLORS[index % len(_COLORS)],
+                         _PLOTLY_DASHES[index % len(_PLOTLY_DASHES)])
+            for index, label in enumerate(dict.fromkeys(labels))}
 
 
 def _style(index: int) -> tuple[str, Any, str]:

@@ -9,7 +9,7 @@ import signal
 import subprocess
 import sys
 import time
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Collection, Iterable, Iterator, Sequence
 
 # An interrupted estimator finishes its step and saves a checkpoint before it ends.
 _GRACE_SECONDS = 60.0
@@ -25,8 +25,8 @@ class Job:
     log: pathlib.Path
 
 
-def run_all(jobs: Sequence[Job], at_once: int, ended: Callable[[Job, int], None],
-            waiting: Callable[[list[Job]], None] = lambda running: None,
+def run_all(jobs: Iterable[Job], at_once: int, ended: Callable[[Job, int], None],
+            waiting: Callable[[list[Job]], Collection[str] | None] = lambda running: None,
             started: Callable[[Job, int], Sequence[str]] | None = None) -> None:
     """Runs jobs in order, at most `at_once` at a time.
 
@@ -34,31 +34,40 @@ def run_all(jobs: Sequence[Job], at_once: int, ended: Callable[[Job, int], None]
     are interrupted, and killed if they do not end within a minute or Ctrl-C is pressed again.
 
     Args:
-        jobs: the jobs to run.
+        jobs: the jobs to run; each is asked for when there is a process for it.
         at_once: maximum number of simultaneous processes.
         ended: called with a job and its exit status.
-        waiting: called ten times a second with the running jobs.
+        waiting: called ten times a second with the running jobs; returns the names of those to
+            interrupt, which are killed if they do not end within a minute.
         started: called with a job and its slot, in [0, at_once), before it starts; returns
             arguments to append to its command.
 
     Raises:
         KeyboardInterrupt: after the children have ended.
     """
-    queue = list(jobs)
+    queue, is_empty = iter(jobs), False
     running: dict[int, tuple[Job, subprocess.Popen[bytes]]] = {}
+    told_at: dict[int, float] = {}  # process -> when it was interrupted
     with sigterm_as_interrupt():
         try:
-            while queue or running:
+            while running or not is_empty:
                 for place in range(at_once):
-                    if queue and place not in running:
-                        job = queue.pop(0)
+                    if not is_empty and place not in running:
+                        job = next(queue, None)
+                        if job is None:
+                            is_empty = True
+                            break
                         added = started(job, place) if started else ()
                         running[place] = (job, _start(job, added))
                 for place, (job, process) in list(running.items()):
                     if process.poll() is not None:
                         del running[place]
+                        told_at.pop(process.pid, None)
                         ended(job, process.returncode)
-                waiting([job for job, _ in running.values()])
+                unwanted = waiting([job for job, _ in running.values()]) or ()
+                for job, process in running.values():
+                    if job.name in unwanted:
+                        _interrupt(process, told_at)
                 time.sleep(_POLL_SECONDS)
         finally:
             _end([process for _, process in running.values()])
@@ -76,6 +85,15 @@ def _start(job: Job, added: Sequence[str]) -> subprocess.Popen[bytes]:
         return subprocess.Popen([*job.command, *added], stdin=subprocess.DEVNULL, stdout=log,
                                 stderr=subprocess.STDOUT, start_new_session=True,
                                 env={**os.environ, "PYTHONUNBUFFERED": "1"})
+
+
+def _interrupt(process: subprocess.Popen[bytes], told_at: dict[int, float]) -> None:
+    """Interrupts a process once, and kills it when it has had its time."""
+    if process.pid not in told_at:
+        told_at[process.pid] = time.monotonic()
+        _signal(process, signal.SIGINT)
+    elif time.monotonic() > told_at[process.pid] + _GRACE_SECONDS:
+        _signal(process, signal.SIGKILL)
 
 
 def _end(processes: Sequence[subprocess.Popen[bytes]]) -> None:

@@ -67,27 +67,31 @@ def run_missing(sweep: SweepDirectory, program: Program, jobs: int) -> None:
     with tqdm.tqdm(total=len(sweep.runs), initial=len(sweep.runs) - len(missing), unit="run",
                    desc="Sweep") as line:
         def started(job: processes.Job, place: int) -> list[str]:
-            run = run_of[job.name]
-            run.start_over()
-            path = run.directory / "job.json"
-            write_json(path, _job(sweep, program, run, shares[place]))
-            return [str(path)]
+            return start(sweep, program, run_of[job.name], shares[place])
 
         def ended(job: processes.Job, status: int) -> None:
             run = run_of[job.name]
-            _note_end(run, status)
-            line.set_postfix_str("", refresh=False)  # of the runs before
-            line.update()
-            outcome = run.outcome or {}
-            line.write(f"{run.name}: {outcome.get('error', 'done')}")
+            note_end(run, status)
+            show_end(line, run)
             sweep.check_metric(run)
 
-        for run in missing:
-            run.directory.mkdir(parents=True, exist_ok=True)
         processes.run_all(
-            [processes.Job(run.name, processes.python_module(_CHILD), run.log) for run in missing],
-            jobs, ended, lambda running: _show_progress(
+            list(map(job_of, missing)), jobs, ended, lambda running: show_progress(
                 line, [run_of[job.name] for job in running]), started)
+
+
+def job_of(run: Run) -> processes.Job:
+    """Returns the process of a run, whose directory exists afterwards."""
+    run.directory.mkdir(parents=True, exist_ok=True)
+    return processes.Job(run.name, processes.python_module(_CHILD), run.log)
+
+
+def start(sweep: SweepDirectory, program: Program, run: Run, cores: Sequence[int]) -> list[str]:
+    """Writes what the process of a run is to do; returns the process's arguments."""
+    run.start_over()
+    path = run.directory / "job.json"
+    write_json(path, _job(sweep, program, run, cores))
+    return [str(path)]
 
 
 def share_cores(jobs: int) -> list[list[int]]:
@@ -110,10 +114,24 @@ def _job(sweep: SweepDirectory, program: Program, run: Run, cores: Sequence[int]
             "arguments": program.arguments_of(run), "cores": list(cores), "parent": os.getpid()}
 
 
-def _note_end(run: Run, status: int) -> None:
+def note_end(run: Run, status: int, pruned_at: int | None = None) -> None:
+    """Records how a run ended if its process could not.
+
+    Args:
+        run: the run.
+        status: exit status of its process.
+        pruned_at: the step at which the process was asked to stop, as a hopeless one.
+
+    Raises:
+        ValueError: if no setting can be applied to the program.
+    """
     reason = processes.last_words(run.log)
     if status == CANNOT_OVERRIDE:
         raise ValueError(reason.partition(": ")[2])
+    if pruned_at is not None:
+        if run.outcome is None:  # else it was done before it was told to stop
+            run.end({"pruned": pruned_at})
+        return
     if status < 0:
         reason = f"ended by {signal.Signals(-status).name}" + (
             ", possibly because memory ran out" if status == -signal.SIGKILL else "")
@@ -121,7 +139,17 @@ def _note_end(run: Run, status: int) -> None:
         run.end({"error": f"{reason} (exit status {status})"})
 
 
-def _show_progress(line: Any, running: Sequence[Run]) -> None:
+def show_end(line: Any, run: Run) -> None:
+    """Writes how a run ended, above the line of progress."""
+    line.set_postfix_str("", refresh=False)  # of the runs before
+    line.update()
+    outcome = run.outcome or {}
+    pruned = f"pruned at step {outcome['pruned']:,}" if "pruned" in outcome else "done"
+    line.write(f"{run.name}: {outcome.get('error', pruned)}")
+
+
+def show_progress(line: Any, running: Sequence[Run]) -> None:
+    """Shows the steps of the running programs on the line of progress."""
     # A terminal redraws the line in place; other outputs get a new line each time, which shows at
     # least that a run has started, and that it has begun to train.
     seconds = 1.0 if sys.stderr.isatty() else 60.0

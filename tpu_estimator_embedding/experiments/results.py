@@ -15,6 +15,7 @@ from typing import Any
 from tpu_estimator_embedding import checks
 from tpu_estimator_embedding.experiments.event_files import TRAINING_LOSS, Curves, read_scalars
 from tpu_estimator_embedding.experiments.files import write_text
+from tpu_estimator_embedding.experiments.plots import FEWEST_OF_SPREAD
 from tpu_estimator_embedding.experiments.run_directory import Run
 from tpu_estimator_embedding.experiments.setting import Setting
 from tpu_estimator_embedding.json_text import json_text
@@ -34,7 +35,8 @@ class RunResult:
 
     Attributes:
         run: the run.
-        error: why it failed; "interrupted" or "not run" if it has not ended; otherwise None.
+        error: why it failed; "interrupted" or "not run" if it has not ended; "pruned at step N"
+            if a search stopped it; otherwise None.
         curves: name of a metric -> (step, value) pairs in the order of steps.
         examples_per_second: speed of training, without the first step of each `train` call.
         tables: key of a table in the checkpoint -> rows, dim, mean_norm, never_trained.
@@ -50,6 +52,16 @@ class RunResult:
     def has_ended(self) -> bool:
         """Whether the run has ended, successfully or not."""
         return self.run.outcome is not None
+
+    @property
+    def is_pruned(self) -> bool:
+        """Whether a search stopped the run as hopeless."""
+        return "pruned" in (self.run.outcome or {})
+
+    @property
+    def has_failed(self) -> bool:
+        """Whether the run was to reach its end and did not."""
+        return bool(self.error) and not self.is_pruned
 
     def final(self, metric: str) -> float | None:
         """The last value of a metric; None if it was never evaluated."""
@@ -140,7 +152,8 @@ def collect(run: Run) -> RunResult:
     if outcome is None:
         return RunResult(run, "interrupted" if run.directory.exists() else "not run", curves,
                          None, {})
-    return RunResult(run, outcome.get("error"), curves, outcome.get("examples_per_second"),
+    error = f"pruned at step {outcome['pruned']:,}" if "pruned" in outcome else outcome.get("error")
+    return RunResult(run, error, curves, outcome.get("examples_per_second"),
                      outcome.get("tables", {}))
 
 
@@ -188,20 +201,29 @@ def is_lower_better(metric: str) -> bool:
 
 
 def mean_and_spread(values: Sequence[float]) -> str:
-    """Formats the mean and, for several values, the sample standard deviation.
+    """Formats the mean and, for three or more values, the sample standard deviation.
 
     The deviation has two significant digits, and the mean as many decimals.
 
-    >>> mean_and_spread([0.5]), mean_and_spread([1.0, 2.0]), mean_and_spread([])
-    ('0.5', '1.50 ± 0.71', '-')
+    >>> mean_and_spread([0.5]), mean_and_spread([1.0, 2.0]), mean_and_spread([1.0, 2.0, 3.0])
+    ('0.5', '1.5', '2.0 ± 1.0')
+    >>> mean_and_spread([])
+    '-'
     """
     if not values:
         return "-"
-    mean, spread = statistics.fmean(values), statistics.stdev(values) if len(values) > 1 else 0.0
+    mean, spread = statistics.fmean(values), spread_of(values)
+    if spread is None:
+        return f"{mean:.4g}"
     decimals = 1 - math.floor(math.log10(spread)) if 0 < spread < math.inf else -1
-    if len(values) == 1 or not 0 <= decimals <= _MOST_DECIMALS:
-        return f"{mean:.4g}" + (f" ± {spread:.2g}" if len(values) > 1 else "")
+    if not 0 <= decimals <= _MOST_DECIMALS:
+        return f"{mean:.4g} ± {spread:.2g}"
     return f"{mean:.{decimals}f} ± {spread:.{decimals}f}"
+
+
+def spread_of(values: Sequence[float]) -> float | None:
+    """Returns the sample standard deviation; None of fewer values than it takes to say one."""
+    return statistics.stdev(values) if len(values) >= FEWEST_OF_SPREAD else None
 
 
 def _is_reached(metric: str, target: float) -> Any:
@@ -257,7 +279,7 @@ def write_tables(results: Results) -> None:
         "settings": [{
             "setting": summary.setting.texts, "values": summary.values,
             "mean": statistics.fmean(summary.values) if summary.values else None,
-            "spread": statistics.stdev(summary.values) if len(summary.values) > 1 else None,
+            "spread": spread_of(summary.values),
             "steps_to_target": summary.steps_to_target,
             "examples_per_second": summary.examples_per_second, "errors": summary.errors}
             for summary in results.summaries()],

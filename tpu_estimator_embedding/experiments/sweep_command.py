@@ -2,16 +2,18 @@
 """`tpu-estimator-embedding sweep`: one program, several settings, one report."""
 
 import argparse
+import dataclasses
 import os
 import pathlib
 import sys
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 
 from tpu_estimator_embedding import checks, figures
-from tpu_estimator_embedding.experiments import program_sweep
+from tpu_estimator_embedding.experiments import program_search, program_sweep, search
 from tpu_estimator_embedding.experiments.program_arguments import add_program, parse, program_of
 from tpu_estimator_embedding.experiments.results import Results, format_rows, summary_rows
-from tpu_estimator_embedding.experiments.setting import grid
+from tpu_estimator_embedding.experiments.search_space import is_range, search_space
+from tpu_estimator_embedding.experiments.setting import Setting, grid
 from tpu_estimator_embedding.experiments.sweep_directory import SweepDirectory
 from tpu_estimator_embedding.multipliers.text_format import FORMATS
 
@@ -19,13 +21,16 @@ DESCRIPTION = """\
 Runs an unmodified program once for every setting and seed, in separate processes
 with separate model_dirs, overrides only that setting of the tables, and reports
 the results. Run the same command again to continue an interrupted sweep, or with
-more settings or seeds to extend it.
+more settings or seeds to extend it. With --search, Optuna chooses the settings.
 """
 
 _EPILOG = f"""\
 A multiplier scales every gradient of the tables. It is {FORMATS}.
 --table sets the multiplier of single tables: KEY is a table's name, a glob (user*)
 or re: and a regular expression. A KEY with several M is tried with each of them.
+
+With --search optuna a setting may have a range instead of values: uniform:LOW:HIGH,
+or log:LOW:HIGH, which is uniform in the logarithm. Several values are a choice.
 
 In ARGS, {{model_dir}}, {{run_dir}} and {{seed}} are replaced with those of the run.
 
@@ -36,8 +41,11 @@ examples:
       'user*=0.1' 'user*=1' --metric auc -- --data logs/
   tpu-estimator-embedding sweep -m trainer.task --learning-rate 0.05 0.1 0.2 \\
       --jobs 2 --target 0.75 --metric auc -- --model_dir {{model_dir}}
+  tpu-estimator-embedding sweep train.py --search optuna --trials 30 --metric auc \
+      --multiplier log:0.01:10 --table 'user*=uniform:0:1' -- --data logs/
 """
 
+_TRIALS = 20
 _PREFIX = "tpu-estimator-embedding sweep: "
 
 __all__ = ["DESCRIPTION", "add_arguments", "parse", "run"]
@@ -51,9 +59,9 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
                         help="gradient multipliers of the tables, see below")
     parser.add_argument("--table", nargs="+", action="extend", default=[], metavar="KEY=M",
                         help="multipliers of the tables that KEY matches, see below")
-    parser.add_argument("--learning-rate", nargs="+", type=float, default=[], metavar="RATE",
+    parser.add_argument("--learning-rate", nargs="+", default=[], metavar="RATE",
                         help="learning rates of all tables")
-    parser.add_argument("--clipping-limit", nargs="+", type=float, default=[], metavar="LIMIT",
+    parser.add_argument("--clipping-limit", nargs="+", default=[], metavar="LIMIT",
                         help="limits of the absolute value of rows' summed gradients")
     parser.add_argument("--seeds", type=int, default=1, metavar="N",
                         help="runs of each setting: with the program's own seed, that seed plus "
@@ -64,6 +72,12 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
                         "NAME/METRIC of evaluate(name=NAME), or training/TAG (loss)")
     parser.add_argument("--target", type=float, metavar="VALUE",
                         help="also compare the steps until the metric reaches this value")
+    parser.add_argument("--search", choices=["optuna"],
+                        help="let Optuna choose the settings, instead of every combination")
+    parser.add_argument("--trials", type=int, metavar="N",
+                        help=f"runs of a search, those of before included ({_TRIALS})")
+    parser.add_argument("--no-pruning", action="store_true",
+                        help="let a search run every trial to its end, hopeless ones too")
     parser.add_argument("--out", default="sweep", metavar="DIR",
                         help="directory of the sweep (%(default)s)")
 
@@ -72,27 +86,90 @@ def run(args: argparse.Namespace) -> int:
     """Runs the command; returns the exit status: 1 if a run failed, 130 after Ctrl-C."""
     try:
         program = program_of(args)
-        sweep = SweepDirectory(
-            pathlib.Path(args.out).resolve(),
-            tuple(grid(args.multiplier, args.learning_rate, args.clipping_limit,
-                       _by_key(args.table))),
-            args.seeds, args.metric, args.target)
-        program_sweep.share_cores(args.jobs)
         _check_alone()
-        sweep.keep({"program": program.words})
+        program_sweep.share_cores(args.jobs)
+        task = _search_of(args, program) if args.search else _grid_of(args, program)
     except ValueError as error:
         print(f"{_PREFIX}{error}", file=sys.stderr)
         return 2
     if not figures.can_draw():
         print(f"There will be no figures: they need matplotlib, {figures.HOW_TO_GET}.",
               file=sys.stderr)
-    return _run(sweep, program, args.jobs)
+    return _run(task)
 
 
-def _run(sweep: SweepDirectory, program: program_sweep.Program, jobs: int) -> int:
+@dataclasses.dataclass(frozen=True)
+class _Task:
+    """What to run, what came of it, and how to report on that."""
+
+    run: Callable[[], None]
+    results: Callable[[], Results]
+    report: Callable[[Results], None]
+
+
+def _grid_of(args: argparse.Namespace, program: program_sweep.Program) -> _Task:
+    for option in ("trials", "no_pruning"):
+        checks.check(not getattr(args, option), f"--{option.replace('_', '-')}",
+                     "used with --search optuna only", getattr(args, option))
+    texts = _texts(args)
+    for name, values in texts.items():
+        for value in filter(is_range, values):
+            raise ValueError(f"{value!r} is a range of {name}, which only a search can use. Add "
+                             "`--search optuna`, or pass values.")
+    sweep = _directory(args, tuple(grid(
+        args.multiplier, _numbers("--learning-rate", args.learning_rate),
+        _numbers("--clipping-limit", args.clipping_limit), _by_key(args.table))))
+    sweep.keep({"program": program.words, "search": None})
+    return _Task(lambda: program_sweep.run_missing(sweep, program, args.jobs),
+                 sweep.results, lambda results: sweep.write_report(results, program.words))
+
+
+def _search_of(args: argparse.Namespace, program: program_sweep.Program) -> _Task:
+    search.check_installed()
+    checks.check(args.metric is not None, "--metric", "given: a search needs to know what to "
+                 "improve", args.metric)
+    checks.check(args.seeds == 1, "--seeds", "1 with --search; run the best settings with several "
+                 "seeds afterwards, without it", args.seeds)
+    trials = _TRIALS if args.trials is None else args.trials
+    checks.check_positive_int("--trials", trials)
+    space = search_space(_texts(args))
+    sweep = _directory(args, (Setting(),))
+    sweep.keep({"program": program.words, "search": {
+        "metric": args.metric, **{name: item.text for name, item in space.items()}}})
+    found = search.Search(sweep.path, space, args.metric)
+
+    def tried() -> SweepDirectory:
+        return dataclasses.replace(sweep, settings=tuple(found.settings) or sweep.settings)
+
+    return _Task(lambda: program_search.run_trials(
+        sweep, program, args.jobs, found, trials, not args.no_pruning),
+        lambda: tried().results(),
+        lambda results: tried().write_report(results, program.words, found.report()))
+
+
+def _directory(args: argparse.Namespace, settings: tuple[Setting, ...]) -> SweepDirectory:
+    return SweepDirectory(pathlib.Path(args.out).resolve(), settings, args.seeds, args.metric,
+                          args.target)
+
+
+def _texts(args: argparse.Namespace) -> dict[str, list[str]]:
+    """Returns name of a setting -> the values of its option."""
+    return {"multiplier": args.multiplier, "learning_rate": args.learning_rate,
+            "clipping_limit": args.clipping_limit,
+            **{f"table:{key}": values for key, values in _by_key(args.table).items()}}
+
+
+def _numbers(option: str, texts: Sequence[str]) -> list[float]:
+    try:
+        return [float(text) for text in texts]
+    except ValueError:
+        raise ValueError(checks.complaint(option, "numbers", list(texts))) from None
+
+
+def _run(task: _Task) -> int:
     status = 0
     try:
-        program_sweep.run_missing(sweep, program, jobs)
+        task.run()
     except ValueError as error:
         print(f"{_PREFIX}{error}", file=sys.stderr)
         return 2
@@ -104,22 +181,28 @@ def _run(sweep: SweepDirectory, program: program_sweep.Program, jobs: int) -> in
               file=sys.stderr)
         status = 1
     try:
-        results = sweep.write_report(program.words)
+        results = task.results()
     except (OSError, ValueError) as error:
         print(f"{_PREFIX}{error}", file=sys.stderr)
         return status or 2
     _show(results)
-    return status or int(any(result.error for result in results.runs))
+    try:
+        task.report(results)
+    except OSError as error:  # most likely a full disk
+        print(f"{_PREFIX}the report is not complete: {error}. Run the same command again.",
+              file=sys.stderr)
+        return status or 1
+    print(f"report   {results.directory / 'report.html'}\n"
+          f"results  {results.directory / 'results.csv'}\n"
+          f"curves   tensorboard --logdir {results.directory}")
+    return status or int(any(result.has_failed for result in results.runs))
 
 
 def _show(results: Results) -> None:
     print("", format_rows(summary_rows(results)), "", sep="\n")
     for result in results.runs:
-        if result.error and result.has_ended:
+        if result.has_failed and result.has_ended:
             print(f"{result.run.name} failed: {result.error}\n  its log: {result.run.log}")
-    print(f"report   {results.directory / 'report.html'}\n"
-          f"results  {results.directory / 'results.csv'}\n"
-          f"curves   tensorboard --logdir {results.directory}")
 
 
 def _by_key(texts: Sequence[str]) -> dict[str, list[str]]:

@@ -91,10 +91,9 @@ class SweepDirectory:
         runs = tuple(collect(run) for run in by_setting)
         return Results(self.path, runs, choose_metric(self.metric, runs), self.target)
 
-    def write_report(self, subject: Sequence[str]) -> Results:
+    def write_report(self, results: Results, subject: Sequence[str],
+                     search: sweep_report.SearchReport | None = None) -> None:
         """Writes tables, figures, summaries and the page of the complete runs."""
-        results = self.results()
         write_tables(results)
         hparams.write_hparams(results)
-        sweep_report.write_report(results, subject)
-        return results
+        sweep_report.write_report(results, subject, search)

@@ -1,39 +1,61 @@
 # SPDX-License-Identifier: Apache-2.0
 """The page and the figures about a sweep."""
 
+import dataclasses
 import pathlib
 import shlex
 import statistics
 from collections.abc import Callable, Mapping, Sequence
 
 from tpu_estimator_embedding import figures
-from tpu_estimator_embedding.experiments import html_page, plots
+from tpu_estimator_embedding.experiments import explorer, html_page, plots
 from tpu_estimator_embedding.experiments.event_files import TRAINING_LOSS, table_curves
 from tpu_estimator_embedding.experiments.files import write_text
-from tpu_estimator_embedding.experiments.results import Results, rounded, summary_rows
+from tpu_estimator_embedding.experiments.results import Results, RunResult, rounded, summary_rows
 from tpu_estimator_embedding.experiments.setting import Setting
 
 _STATISTICS = {"gradient_norm": "Norm of the gradients of each table",
                "update_ratio": "Update of each table relative to its rows"}
 
+Figures = list[tuple[str, str, Callable[[], plots.Drawing]]]  # name, caption, drawing function
+
 _SINGLE = "; thin lines are single seeds, and thick ones the means of n seeds"
 
 
-def write_report(results: Results, subject: Sequence[str]) -> None:
+@dataclasses.dataclass(frozen=True)
+class SearchReport:
+    """What a report says about the search that chose the settings.
+
+    Attributes:
+        numbers: the settings that had a range, with whether it was logarithmic.
+        importances: setting -> its share of the metric's variance; empty if that is not known.
+        complete: number of trials that ran to their end, of which the shares are.
+    """
+
+    numbers: Mapping[str, bool]
+    importances: Mapping[str, float]
+    complete: int
+
+
+def write_report(results: Results, subject: Sequence[str], search: SearchReport | None = None
+                 ) -> None:
     """Writes `report.html` and its figures.
 
     Args:
         results: the results of the sweep.
         subject: the program with its arguments, or the name of the function that was run.
+        search: the search that chose the settings, if one did.
     """
     parts = [html_page.paragraph(_opening(results)),
              html_page.table(summary_rows(results)),
              html_page.paragraph(
-                 "± is the standard deviation of n runs with different seeds, of which the column "
-                 "runs has the number. A program's own seed is seed 0. "
-                 "examples/s excludes the first step of each training session.")]
+                 "± is the standard deviation of three or more runs with different seeds. The "
+                 "column runs has their number n. A program's own seed is seed 0. "
+                 "examples/s excludes the first step of each training session."),
+             *explorer.section(_explored(results), results.metric, has_seeds=True)]
+    parts.append(html_page.heading("Figures"))
     if figures.can_draw():
-        for name, caption, draw in _figures(results):
+        for name, caption, draw in [*_search_figures(results, search), *_figures(results)]:
             drawing = draw()
             plots.write(results.directory, name, drawing)
             parts.append(html_page.figure(drawing["png"], caption))
@@ -46,6 +68,22 @@ def write_report(results: Results, subject: Sequence[str]) -> None:
               html_page.preformatted(f"tensorboard --logdir {shlex.quote(str(results.directory))}")]
     write_text(results.directory / "report.html",
                html_page.page(f"Sweep of {_name(subject)}", parts))
+
+
+def _explored(results: Results) -> list[explorer.ExploredRun]:
+    return [explorer.ExploredRun(
+        result.run.name, result.run.setting.label,
+        {**result.run.setting.texts, "seed": str(result.run.seed)},
+        _finals(results, result), result.curves, result.error or "") for result in results.runs]
+
+
+def _finals(results: Results, result: RunResult) -> dict[str, float]:
+    """The last values, of runs that ended: those of a run that was stopped do not compare."""
+    finals = {} if result.error else {
+        name: value for name in dict.fromkeys([results.metric, *results.metric_names])
+        if (value := result.final(name)) is not None}
+    rate = result.examples_per_second
+    return finals if rate is None else {**finals, "examples/s": float(f"{rate:.3g}")}
 
 
 def _name(subject: Sequence[str]) -> str:
@@ -65,15 +103,16 @@ def _opening(results: Results) -> str:
     return f"{text} The {extreme} mean {results.metric} is that of {best.setting.label}."
 
 
-def _figures(results: Results) -> list[tuple[str, str, Callable[[], plots.Drawing]]]:
+def _figures(results: Results) -> Figures:
     """(name, caption, drawing function) of the figures for which there are values."""
-    found: list[tuple[str, str, Callable[[], plots.Drawing]]] = []
+    found: Figures = []
     metric = results.metric
     values = {_tick(summary.setting): summary.values for summary in results.summaries()
               if summary.values}
-    if values:
+    if sum(map(len, values.values())) > 1:  # one number is in the table
         found.append(("final_metric", f"Final {metric} of every setting.", lambda: plots.dots(
-            f"Final {metric}", _axis(results), metric, values, baseline="1")))
+            f"Final {metric}", _axis(results), metric, values, baseline="1",
+            settings=[_tick(summary.setting) for summary in results.summaries()])))
     for name, curve, is_shown in (
             ("metric_over_steps", metric, lambda points: len(points) > 1),
             ("loss_over_steps", TRAINING_LOSS, lambda points: len(points) > 1 and (
@@ -82,45 +121,97 @@ def _figures(results: Results) -> list[tuple[str, str, Callable[[], plots.Drawin
         if groups:
             found.append((name, f"{_capitalized(_words(curve))} over steps"
                           f"{_SINGLE if any(map(_are_several, groups.values())) else ''}.",
-                          _drawing_curves(curve, groups)))
+                          _drawing_curves(curve, groups, _labels(results))))
     tables = sorted({key for result in results.runs for key in result.tables})
-    if tables:
+    norms = _norms(results, tables)
+    if len(tables) * len(norms) > 1:
         found.append(("table_norms", "Mean Euclidean norm of each table's rows at the end.",
-                      lambda: plots.bars("Rows of the tables at the end", "table",
-                                         "mean Euclidean norm of a row", plots.short_names(tables),
-                                         _norms(results, tables))))
+                      _drawing_bars("Rows of the tables at the end",
+                                    "mean Euclidean norm of a row", tables, norms, results)))
     for statistic, label in _STATISTICS.items():
-        of_settings = _statistics(results, statistic)
-        names = sorted({table for values in of_settings.values() for table in values})
+        of_settings, steps = _statistics(results, statistic)
+        names = sorted({table for measured in of_settings.values() for table in measured.values})
         if names:
-            found.append((f"table_{statistic}", f"{label}, mean over training.",
-                          _drawing_bars(label, names, of_settings)))
+            found.append((f"table_{statistic}", f"{label}, mean over the {len(steps)} steps "
+                          f"measured, from {min(steps):,} to {max(steps):,}.",
+                          _drawing_bars(label, label, names, of_settings, results)))
     return found
 
 
-def _statistics(results: Results, statistic: str) -> dict[str, dict[str, float]]:
-    """Setting -> table -> mean of a statistic over all measured steps and seeds."""
-    groups: dict[str, dict[str, list[float]]] = {}
+def _search_figures(results: Results, search: SearchReport | None) -> Figures:
+    """Importance of every setting, and the metric against each one that has numbers."""
+    if search is None:
+        return []
+    found: Figures = []
+    if search.importances:
+        names = list(search.importances)
+        label = f"share of the variance of {results.metric}"
+        found.append(("importance", f"Importance of the settings: {label}, estimated by PED-ANOVA "
+                      f"from n = {search.complete} trials.", lambda: plots.bars(
+                          f"Importance of the settings (n = {search.complete} trials)", "setting",
+                          label, names, {"": [search.importances[name] for name in names]})))
+    for name, is_log in search.numbers.items():
+        points = [(float(result.run.setting.texts[name]), value) for result in results.runs
+                  if not result.error and name in result.run.setting.texts
+                  and (value := result.final(results.metric)) is not None]
+        if points:
+            found.append((f"{results.metric}_by_{name}".replace("/", "_").replace(":", "_"),
+                          f"Final {results.metric} of every trial that ran to its end, by {name}; "
+                          f"n = {len(points)}.", _drawing_points(results.metric, name, points,
+                                                                 is_log)))
+    return found
+
+
+def _drawing_points(metric: str, name: str, points: Sequence[tuple[float, float]], is_log: bool
+                    ) -> Callable[[], plots.Drawing]:
+    return lambda: plots.points(f"Final {metric} by {name} (n = {len(points)})", name, metric,
+                                points, is_log)
+
+
+@dataclasses.dataclass(frozen=True)
+class _Measured:
+    """Table -> mean of what was measured of it in the n runs of a setting."""
+
+    values: Mapping[str, float]
+    count: int
+
+
+def _statistics(results: Results, statistic: str) -> tuple[dict[str, _Measured], set[int]]:
+    """Setting -> means of a statistic over all measured steps and seeds; and those steps."""
+    found: dict[str, _Measured] = {}
+    steps: set[int] = set()
     for setting in dict.fromkeys(result.run.setting for result in results.runs):
-        found = [curves for result in results.of(setting)
-                 if (curves := table_curves(result.curves).get(statistic))]
-        tables = groups.setdefault(plots.with_count(setting.label, len(found)), {})
-        for table, points in (item for curves in found for item in curves.items()):
+        runs = [curves for result in results.of(setting)
+                if (curves := table_curves(result.curves).get(statistic))]
+        tables: dict[str, list[float]] = {}
+        for table, points in (item for curves in runs for item in curves.items()):
             tables.setdefault(table, []).extend(value for _, value in points)
-    return {label: {table: statistics.fmean(values) for table, values in tables.items()}
-            for label, tables in groups.items() if tables}
+            steps.update(step for step, _ in points)
+        if tables:
+            found[setting.label] = _Measured({
+                table: statistics.fmean(values) for table, values in tables.items()}, len(runs))
+    return found, steps
 
 
-def _drawing_bars(label: str, tables: Sequence[str], groups: Mapping[str, Mapping[str, float]]
+def _drawing_bars(title: str, label: str, tables: Sequence[str],
+                  groups: Mapping[str, _Measured], results: Results
                   ) -> Callable[[], plots.Drawing]:
-    bars = {setting: [values.get(table, 0.0) for table in tables]
-            for setting, values in groups.items()}
-    return lambda: plots.bars(label, "table", label, plots.short_names(tables), bars)
+    bars = {setting: [measured.values.get(table, 0.0) for table in tables]
+            for setting, measured in groups.items()}
+    counts = {setting: measured.count for setting, measured in groups.items()}
+    return lambda: plots.bars(title, "table", label, plots.short_names(tables), bars,
+                              counts=counts, settings=_labels(results))
 
 
-def _drawing_curves(curve: str, groups: plots.Groups) -> Callable[[], plots.Drawing]:
+def _drawing_curves(curve: str, groups: plots.Groups, settings: Sequence[str]
+                    ) -> Callable[[], plots.Drawing]:
     return lambda: plots.curves(f"{_capitalized(_words(curve))} over steps", "global step",
-                                _words(curve), groups)
+                                _words(curve), groups, settings)
+
+
+def _labels(results: Results) -> list[str]:
+    """All settings, by whose order each has its colour in every figure."""
+    return list(dict.fromkeys(result.run.setting.label for result in results.runs))
 
 
 def _groups(results: Results, curve: str, is_shown: Callable[[Sequence[object]], bool]
@@ -131,14 +222,14 @@ def _groups(results: Results, curve: str, is_shown: Callable[[Sequence[object]],
     return {label: members for label, members in groups.items() if members}
 
 
-def _norms(results: Results, tables: Sequence[str]) -> dict[str, list[float]]:
+def _norms(results: Results, tables: Sequence[str]) -> dict[str, _Measured]:
     groups = {}
     for summary in results.summaries():
         measured = [result.tables for result in results.of(summary.setting) if result.tables]
         if measured:
-            groups[plots.with_count(summary.setting.label, len(measured))] = [
-                sum(item.get(key, {}).get("mean_norm", 0.0) for item in measured) / len(measured)
-                for key in tables]
+            groups[summary.setting.label] = _Measured({
+                key: sum(item.get(key, {}).get("mean_norm", 0.0) for item in measured)
+                / len(measured) for key in tables}, len(measured))
     return groups
 
 

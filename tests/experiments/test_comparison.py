@@ -1,0 +1,49 @@
+# SPDX-License-Identifier: Apache-2.0
+"""`report A B`: several models in one report, from event files as Estimators write them."""
+
+import re
+
+import pytest
+
+from tests import browser
+from tpu_estimator_embedding import cli
+from tpu_estimator_embedding.experiments.event_files import write_summaries
+
+
+def write_model(directory, losses, accuracy):
+    from tensorboard.compat.proto import summary_pb2
+    for name, tag, values in (("", "loss", losses), ("eval", "accuracy", accuracy)):
+        write_summaries(directory / name, "1", [
+            (10 * place, summary_pb2.Summary(value=[
+                summary_pb2.Summary.Value(tag=tag, simple_value=value)]))
+            for place, value in enumerate(values, 1)])
+
+
+@pytest.fixture
+def models(tmp_path, monkeypatch):
+    monkeypatch.chdir(tmp_path)
+    write_model(tmp_path / "before", [0.75, 0.5], [0.25])
+    write_model(tmp_path / "after", [0.75, 0.5, 0.125], [0.625])
+    return tmp_path
+
+
+def test_several_models_share_a_table_and_figures(models, capsys):
+    assert cli.main(["report", "before", "after"]) == 0
+    assert str(models / "report" / "report.html") in capsys.readouterr().out
+    page = (models / "report" / "report.html").read_text()
+    [table] = re.findall("(?s)<tr><th>model</th>.*?</table>", page)
+    rows = [re.findall("<t[dh][^>]*>([^<]*)<", row) for row in table.splitlines()[:3]]
+    assert rows == [["model", "last step", "accuracy", "training/loss"],
+                    ["before", "20", "0.25", "0.5"], ["after", "30", "0.625", "0.125"]]
+    figure = (models / "report" / "training_loss.svg").read_text()
+    assert "before" in figure and "after" in figure
+    assert not (models / "report" / "accuracy.svg").exists()  # one value is a number
+    browser.check_report(models / "report" / "report.html", models)
+
+
+@pytest.mark.parametrize("directories, reason", [
+    (["before", "nothing"], "got 'nothing'"), (["before", "./before"], "different directories")])
+def test_what_cannot_be_compared_is_refused(models, directories, reason, capsys):
+    assert cli.main(["report", *directories]) == 2
+    assert reason in capsys.readouterr().err
+    assert not (models / "report").exists()

@@ -1,0 +1,167 @@
+# SPDX-License-Identifier: Apache-2.0
+"""The part of a report that one can work in, worked in as a reader does: by mouse and keyboard."""
+
+import json
+import math
+import pathlib
+import re
+import shutil
+import subprocess
+
+import pytest
+
+from tpu_estimator_embedding.experiments import explorer, html_page
+from tpu_estimator_embedding.experiments.explorer import ExploredRun
+
+pytest.importorskip("plotly", reason="the extra `interactive` has it")
+pytest.importorskip("itables", reason="the extra `interactive` has it")
+devtools = pytest.importorskip("tests.devtools", reason="it needs websocket-client")
+
+READY = "document.documentElement?.dataset.explorer === 'ready'"
+VALUES = {("0.01", 0): [0.1, 0.3, 0.2], ("0.01", 1): [0.2, 0.25, 0.3],
+          ("1", 0): [0.4, 0.6, 0.8], ("warmup:10", 0): [0.5, math.nan, 0.7]}
+
+
+def runs():
+    return [ExploredRun(
+        f"multiplier={multiplier},seed={seed}", f"multiplier={multiplier}",
+        {"multiplier": multiplier, "seed": str(seed)}, {"auc": values[-1], "loss": 1 - values[-1]},
+        {"auc": [(10 * place, value) for place, value in enumerate(values, 1)],
+         "</script><b>": [(1, 1.0)]}) for (multiplier, seed), values in VALUES.items()]
+
+
+@pytest.fixture(scope="module")
+def page(tmp_path_factory):
+    directory = tmp_path_factory.mktemp("explorer")
+    path = directory / "report.html"
+    path.write_text(html_page.page("A sweep", explorer.section(runs(), "auc", True)), "utf-8")
+    with devtools.open_browser(directory) as page:
+        page.path = path
+        yield page
+        assert page.console == []
+        assert {re.match("[a-z]+:", address)[0] for address in page.requests} <= {
+            "file:", "blob:", "data:"}
+
+
+@pytest.fixture(scope="module")
+def wide(page):
+    """The page in a wide window, which every test leaves as it was."""
+    page.open(page.path, 1280, READY)
+    return page
+
+
+def lines(page):
+    return page.evaluate("document.getElementById('curve-plot').data.map("
+                         "line => [line.name, line.y, line.line.color])")
+
+
+def rows(page):
+    return page.evaluate("[...document.querySelectorAll('#runs tbody tr')].map("
+                         "row => row.cells[0].textContent)")
+
+
+def test_no_button_sends_data_anywhere(wide):
+    buttons = wide.evaluate("[...document.querySelectorAll('.modebar-btn')].map("
+                            "button => button.dataset.title || button.ariaLabel)")
+    assert len(buttons) > 6 and not any(re.search("(?i)cloud|share|edit", str(text))
+                                        for text in buttons), buttons
+
+
+def test_hovering_over_a_point_says_what_it_is(wide):
+    point = "document.querySelectorAll('#curve-plot .scatterlayer .trace')[2]" \
+            ".querySelectorAll('.points path')[1]"
+    wide.mouse("Moved", *wide.middle(point))
+    wide.wait_for("document.querySelector('#curve-plot .hovertext')")
+    text = wide.evaluate("document.querySelector('#curve-plot .hovertext').textContent")
+    assert "multiplier=1,seed=0" in text and "step 20: 0.6" in text
+
+
+def test_filter_of_the_table_is_that_of_the_figures(wide):
+    assert len(rows(wide)) == 4
+    assert [name for name, _, _ in lines(wide)] == [
+        "multiplier=0.01 (n = 2)", "multiplier=0.01 (n = 2)", "multiplier=1 (n = 1)",
+        "multiplier=warmup:10 (n = 1)"]
+    wide.click("document.querySelector('input[type=search]')")
+    wide.type("warmup")
+    wide.wait_for("document.querySelectorAll('#runs tbody tr').length === 1")
+    [[name, values, color]] = lines(wide)
+    assert (name, values) == ("multiplier=warmup:10 (n = 1)", [0.5, None, 0.7])
+    assert wide.evaluate("document.getElementById('scatter-plot').data[0].y") == [0.7]
+    assert "n = 1 of 4" in wide.evaluate("document.getElementById('parallel-count').textContent")
+    for _ in "warmup":
+        wide.press("Backspace", 8)
+    wide.wait_for("document.querySelectorAll('#runs tbody tr').length === 4")
+    assert lines(wide)[3][2] == color  # the filter changes no colour
+
+
+def test_header_sorts_the_table_with_the_keyboard(wide):
+    header = "document.querySelectorAll('#runs thead th')[3]"  # auc
+    wide.evaluate(f"({header}.querySelector('[tabindex]') || {header}).focus()")
+    for first in ("multiplier=0.01,seed=0", "multiplier=1,seed=0"):  # ascending and descending
+        wide.press("Enter", 13, "\r")
+        wide.wait_for(f"document.querySelector('#runs tbody td').textContent === '{first}'")
+
+
+def test_legend_hides_a_setting(wide):
+    wide.click("document.querySelector('#curve-plot .legendtoggle')")
+    wide.wait_for("document.querySelectorAll('#curve-plot .scatterlayer .trace').length === 2")
+    wide.click("document.querySelector('#curve-plot .legendtoggle')")
+    wide.wait_for("document.querySelectorAll('#curve-plot .scatterlayer .trace').length === 4")
+
+
+def test_smoothing_is_an_exponential_mean_and_axes_become_logarithmic_by_keyboard(wide):
+    wide.evaluate("document.getElementById('smoothing').focus()")
+    wide.press("End", 35)
+    wide.wait_for("document.getElementById('smoothing-value').textContent === '0.95'")
+    for (_, found, _), values in zip(lines(wide), VALUES.values(), strict=True):
+        for place, value in enumerate(found):
+            before = [item for item in values[:place + 1] if not math.isnan(item)]
+            weights = [0.95 ** (len(before) - 1 - index) for index in range(len(before))]
+            expected = sum(map(math.prod, zip(weights, before, strict=True))) / sum(weights)
+            assert value is None if math.isnan(values[place]) else math.isclose(
+                value, expected, rel_tol=1e-6)
+    wide.evaluate("document.getElementById('curve-log').focus()")
+    wide.type(" ")
+    wide.wait_for("document.getElementById('curve-plot').layout.yaxis.type === 'log'")
+    wide.type(" ")
+    wide.evaluate("document.getElementById('smoothing').focus()")
+    wide.press("Home", 36)
+
+
+def test_any_setting_is_shown_against_any_metric(wide):
+    for name, value in (("scatter-x", "seed"), ("scatter-y", "loss")):
+        wide.evaluate(f"(() => {{ const e = document.getElementById('{name}'); "
+                      f"e.value = '{value}'; e.dispatchEvent(new Event('input')); }})()")
+    found = wide.evaluate("(({x, y}) => [x, y])(document.getElementById('scatter-plot').data[0])")
+    assert found[0] == [0, 1, 0, 0]
+    assert found[1] == pytest.approx([1 - values[-1] for values in VALUES.values()])
+    assert wide.evaluate("document.querySelectorAll('#parallel-plot .axis-title').length") == 4
+
+
+def test_accessibility_checker_finds_nothing(wide, tmp_path):
+    """Contrast, names of controls, what the keyboard reaches: the rules of WCAG 2 A and AA."""
+    if shutil.which("npm") is None:
+        pytest.skip("npm gets the checker, and is not installed")
+    got = subprocess.run(["npm", "pack", "axe-core@4", "--silent"], cwd=tmp_path, timeout=120,
+                         capture_output=True, text=True, check=False)
+    if got.returncode:
+        pytest.skip(f"npm could not get the checker: {got.stderr[-200:]}")
+    shutil.unpack_archive(tmp_path / got.stdout.strip(), tmp_path)
+    wide.evaluate(pathlib.Path(tmp_path, "package", "axe.min.js").read_text("utf-8"))
+    found = wide.evaluate(
+        "axe.run({runOnly: ['wcag2a', 'wcag2aa', 'wcag21a', 'wcag21aa']}).then(result => "
+        "result.violations.map(each => [each.id, each.nodes.map(node => node.html)]))")
+    assert not found, json.dumps(found, indent=1)[:3000]
+
+
+def test_page_fits_its_window(wide):
+    assert wide.evaluate("document.documentElement.scrollWidth") <= 1280
+    wide.open(wide.path, 390, READY)
+    assert wide.evaluate("document.documentElement.scrollWidth") <= 390
+    assert len(lines(wide)) == 4
+
+
+def test_without_the_libraries_it_says_how_to_get_them(monkeypatch):
+    monkeypatch.setattr(explorer.importlib.util, "find_spec", lambda name: None)
+    [part] = explorer.section(runs(), "auc", True)
+    assert "[interactive]" in part
