@@ -52,8 +52,8 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     """Adds the options of the command."""
     parser.usage, parser.epilog = _USAGE, _EPILOG
     parser.add_argument("paths", nargs="+", metavar="PROGRAM", help="files and directories")
-    parser.add_argument("--to", choices=["imports", "tf2", "layers", "keras-rs"], default="imports",
-                        help="the stage to migrate to (default: %(default)s)")
+    parser.add_argument("--to", choices=["imports", "tf2", "layers", "keras-rs", "keras3"],
+                        default="imports", help="the stage to migrate to (default: %(default)s)")
     parser.add_argument("--dense-optimizer", choices=["legacy", "keras"], default="legacy",
                         help="with --to tf2 or layers: keep the optimizer of tf.train for dense "
                         "variables, or take one of tf_keras with the same hyperparameters, whose "
@@ -94,6 +94,9 @@ def parse(parser: argparse.ArgumentParser, arguments: Sequence[str]) -> argparse
         parser.error("--dense-optimizer keras needs --to tf2 or --to layers")
     if args.capture_steps and not args.capture:
         parser.error("--capture-steps needs --capture")
+    if args.verify and args.to == "keras3":
+        parser.error("--verify does not know the stage keras3: migration_guide/jax.rst compares "
+                     "checkpoints")
     if args.verify and not args.output:
         parser.error("--verify needs --output: both programs must exist")
     if args.verify and args.output and args.to != "imports" and not args.capture and not (
@@ -122,7 +125,7 @@ def run(args: argparse.Namespace) -> int:
         print(f"{_PROGRAM}: {error}", file=sys.stderr)
         return FAILED
     print(found.to_text(), end="", file=sys.stderr)
-    if args.output and _is_one_program(args):
+    if args.output and _is_one_program(args) and args.to != "keras3":
         arguments = _verify_arguments(args, is_tf1=_is_tf1(args, files))
         if args.verify and not found.left:
             return found.exit_status if _verify(arguments) == 0 else FAILED
@@ -159,7 +162,7 @@ def _verify(arguments: Sequence[str]) -> int:
 
 def _migrate(args: argparse.Namespace) -> list[MigratedFile]:
     from tpu_estimator_embedding.migration import programs
-    from tpu_estimator_embedding.migration.rewrite import rewrite_files
+    from tpu_estimator_embedding.migration.rewrite import MigratedFile, rewrite_files
     found = programs.find(args.paths)
     files = rewrite_files(found, args.is_tf1, args.to, args.dense_optimizer)
     if args.capture:
@@ -168,6 +171,12 @@ def _migrate(args: argparse.Namespace) -> list[MigratedFile]:
         path, name = found[0]
         files.append(captured_file.capture_file(path, name, args.program_arguments, is_tf1=is_tf1,
                                                 steps=args.capture_steps, stage=args.to))
+    if args.to == "keras3":
+        from tpu_estimator_embedding.migration import to_keras3
+        path, name = found[0]
+        new = path.with_name(to_keras3.RUNTIME)
+        files.append(MigratedFile(new, name.with_name(to_keras3.RUNTIME), b"",
+                                  to_keras3.runtime(), ()))
     return files
 
 

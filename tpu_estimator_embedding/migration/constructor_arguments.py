@@ -76,7 +76,9 @@ ARGUMENTS: dict[str, tuple[Argument, ...]] = {
         _no_effect("num_hosts", "the tables of a Trainer are whole, with the same numbers"),
         _no_effect("checkpoint_num_hosts", "the tables of a Trainer are whole; `checkpoint "
                    "convert` reads every partition"),
-        _reported("cluster_config", "a Trainer runs in one process")),
+        _reported("cluster_config", "a Trainer runs in one process"),
+        _no_effect("async_checkpoints", "the checkpoints are the same; a program with a Trainer "
+                   "saves them itself")),
     "RunConfig": (
         _carried("tpu_config", "see `TPUConfig`"),
         _no_effect("evaluation_master", "there is no TPU to connect to"),

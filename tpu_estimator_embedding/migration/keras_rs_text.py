@@ -131,3 +131,20 @@ def _initializer(initializer: Any, texts: Texts) -> str:
     texts.imports.setdefault("keras", "import keras")
     arguments = ", ".join(f"{key}={value!r}" for key, value in config.items())
     return f"keras.initializers.{name}({arguments})"
+
+
+class Keras3Writer(KerasRsWriter):
+    """Writes the module for a program of the stage `keras3`, which trains with `fit`."""
+
+    def write(self) -> str:
+        """Returns the text of the module; settings that the program cannot have are reported."""
+        text = super().write()
+        for name, setting in (("LEARNING_RATES", "a learning rate that is a function of the step"),
+                              ("GRADIENT_LIMITS", "limits of gradients"),
+                              ("GRADIENT_MULTIPLIER", "a gradient multiplier"),
+                              ("TABLE_MULTIPLIERS", "gradient multipliers of tables")):
+            if any(line.startswith(f"{name} = ") and not line.endswith("= {}")
+                   for line in text.splitlines()):
+                self._report("TEE503", f"{setting} ({name}), which `keras_training` does not have: "
+                             "stay at --to keras-rs")
+        return text

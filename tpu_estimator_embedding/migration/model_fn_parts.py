@@ -99,7 +99,7 @@ class _Splitter:
         self._problems.append(Problem(node, NotSplitError.code, message))
 
     def run(self) -> Parts:
-        specs = [(call, _arguments(call)) for call in _specs(self._function)]
+        specs = [(call, arguments_of_spec(call)) for call in _specs(self._function)]
         if not specs:
             raise NotSplitError("it returns no TPUEstimatorSpec itself", self._function)
         self._check_signature()
@@ -387,7 +387,12 @@ def _specs(function: cst.FunctionDef) -> Iterator[cst.Call]:
             yield call
 
 
-def _arguments(call: cst.Call) -> dict[str, cst.BaseExpression]:
+def arguments_of_spec(call: cst.Call) -> dict[str, cst.BaseExpression]:
+    """Returns argument of a TPUEstimatorSpec -> its value.
+
+    Raises:
+        NotSplitError: it has * or ** arguments.
+    """
     if any(argument.star for argument in call.args):
         raise NotSplitError("its TPUEstimatorSpec has * or ** arguments", call)
     return {argument.keyword.value if argument.keyword else SPEC_ORDER[index]: argument.value
@@ -471,7 +476,8 @@ class _Forward(cst.CSTTransformer):
     def leave_Call(self, original_node: cst.Call, updated_node: cst.Call) -> cst.BaseExpression:
         if dotted(original_node.func)[-1:] != (SPEC,):
             return updated_node
-        given = {key: value for key, value in _arguments(updated_node).items() if key in _KEPT}
+        given = {key: value for key, value in arguments_of_spec(updated_node).items()
+                 if key in _KEPT}
         arguments = [cst.Arg(value, keyword=cst.Name(key), equal=cst.AssignEqual(
             cst.SimpleWhitespace(""), cst.SimpleWhitespace(""))) for key, value in given.items()]
         return updated_node.with_changes(func=cst.Name("Outputs"), args=arguments)

@@ -14,6 +14,7 @@ from tpu_estimator_embedding.migration import (
     quick_scan,
     source_file,
     to_imports,
+    to_keras3,
     to_tf2,
 )
 from tpu_estimator_embedding.migration.module_rewrite import Rewritten
@@ -23,7 +24,8 @@ from tpu_estimator_embedding.migration.source_file import SourceFile, Unreadable
 from tpu_estimator_embedding.migration.targets import PACKAGE, is_legacy_word
 from tpu_estimator_embedding.migration.tf1_programs import tf1_notes
 
-STAGES = ("imports", *to_tf2.TRAINERS)
+LATER_STAGES = (*to_tf2.TRAINERS, to_keras3.STAGE)
+STAGES = ("imports", *LATER_STAGES)
 
 
 @dataclasses.dataclass(frozen=True)
@@ -89,7 +91,7 @@ def rewrite_files(files: Sequence[tuple[pathlib.Path, pathlib.PurePath]],
     given = {path.resolve() for path, _ in files}
     beside = [path.read_bytes() for folder in sorted({path.parent for path in given})
               for path in sorted(folder.glob("*.py")) if path not in given and path.is_file()
-              ] if to in to_tf2.TRAINERS else []
+              ] if to in LATER_STAGES else []
     results = _rewrite_all([(str(path), data) for path, _, data in read], is_tf1, to,
                            dense_optimizer, beside)
     return [MigratedFile(path, name, data, result.data, result.findings)
@@ -115,18 +117,19 @@ def _rewrite_all(files: Sequence[tuple[str, bytes]], is_tf1: bool | None,
         source = _parse(path, data)
         results.append(to_imports.rewrite(source, is_old) if isinstance(source, SourceFile)
                        else source)
-    if any(PACKAGE.encode() in result.data for result in results):
+    if to != to_keras3.STAGE and any(PACKAGE.encode() in result.data for result in results):
         chooses = any(re.search(rb"%s(\.| import .*)tf_(estimator|tpu)\b" % PACKAGE.encode(),
                                 result.data) for result in results)
         results = [_with_loader(path, result, is_chosen=chooses)
                    if path in scans and scans[path].uses_keras else result
                    for (path, _), result in zip(files, results, strict=True)]
-    if to in to_tf2.TRAINERS:
+    if to in LATER_STAGES:
+        make = to_keras3.writer if to == to_keras3.STAGE else None
         has_estimator = any(b"TPUEstimator" in result.data for result in results)
         results = [to_tf2.report_uses(result, data, path)
                    if has_estimator and b"TPUEstimator" not in result.data
                    else to_tf2.rewrite(result, data, path, to, dense_optimizer, [
-                       *beside, *(text for other, text in files if other != path)])
+                       *beside, *(text for other, text in files if other != path)], make)
                    for (path, data), result in zip(files, results, strict=True)]
     return [dataclasses.replace(result, findings=(
         *result.findings, *([notes[path]] if path in notes else [])))

@@ -12,7 +12,7 @@ from __future__ import annotations
 
 import dataclasses
 import difflib
-from collections.abc import Iterable, Mapping, Sequence, Set
+from collections.abc import Callable, Iterable, Mapping, Sequence, Set
 
 import libcst as cst
 from libcst import matchers
@@ -73,7 +73,8 @@ os.environ.setdefault("KERAS_BACKEND", "tensorflow")  # before Keras RS is impor
 
 
 def rewrite(imports: Rewritten, original: bytes, path: str, stage: str, dense_optimizer: str,
-            others: Sequence[bytes] = ()) -> Rewritten:
+            others: Sequence[bytes] = (),
+            make: Callable[[SourceFile], Writer] | None = None) -> Rewritten:
     """Rewrites a module that has explicit imports; one without a TPUEstimator is unchanged.
 
     Args:
@@ -82,11 +83,12 @@ def rewrite(imports: Rewritten, original: bytes, path: str, stage: str, dense_op
         path: its name in the findings.
         stage, dense_optimizer: as for `rewrite.rewrite`.
         others: the texts of the other modules, which may read its configurations.
+        make: makes the writer of a stage that is not one of TRAINERS.
     """
     if b"TPUEstimator" not in imports.data:
         return imports
     source = parse(imports.data, path)
-    writer = _Writer(source, stage, dense_optimizer == KERAS)
+    writer = Writer(source, dense_optimizer, stage) if make is None else make(source)
     try:
         data = writer.run(unused_configs.read_by(others, path))
     except NotSplitError as error:
@@ -124,10 +126,19 @@ def _original_lines(before: bytes, after: bytes) -> dict[int, int]:
     return lines
 
 
-class _Writer:
-    def __init__(self, source: SourceFile, stage: str, is_keras: bool) -> None:
-        self._trainer = TRAINERS[stage]
-        self._is_keras = is_keras
+class Writer:
+    """Writes a program of a stage of TF2.
+
+    Attributes:
+        trainer: the class in the place of TPUEstimator.
+        findings: what was changed and what is left to do.
+    """
+
+    trainer = ""
+
+    def __init__(self, source: SourceFile, dense_optimizer: str, stage: str = "") -> None:
+        self._trainer = self.trainer or TRAINERS[stage]
+        self._is_keras = dense_optimizer == KERAS
         self._source = source
         self._bindings = Bindings(source)
         self._names = NameTable(source.module, self._bindings)
@@ -135,6 +146,7 @@ class _Writer:
         self.findings: list[Finding] = []
 
     def report(self, node: cst.CSTNode, code: str, message: str) -> None:
+        """Adds a finding about a node."""
         start = self._bindings.positions[node].start
         self.findings.append(
             Finding(self._source.path, start.line, start.column + 1, code, message))
@@ -145,6 +157,11 @@ class _Writer:
             self.report(problem.node, problem.code, problem.message)
 
     def run(self, elsewhere: Set[str]) -> bytes:
+        """Returns the text of the program; `elsewhere` has names that other modules read of it.
+
+        Raises:
+            NotSplitError: it has an unsupported form.
+        """
         module = self._source.module
         calls = [call for call in find_all(module, cst.Call)
                  if dotted(call.func)[-1:] == (_ESTIMATOR,)]
@@ -170,7 +187,7 @@ class _Writer:
         self.report_all(estimator_uses.problems(
             module, self._names, parts.dropped))
         config = self._config(arguments, calls[0])
-        forward = module.code_for_node(parts.forward)
+        forward = self._forward(parts, function)
         below = self._definitions(parts, function)
         place = next(statement for statement in module.body if holds(statement, function))
         if place is function:
@@ -185,6 +202,10 @@ class _Writer:
         body = unused_configs.without_unused(body, elsewhere, OF_TRAINER if config else ())
         self._check_not_hidden(body)
         return unused_configs.with_imports(body, self._imports(module)).bytes
+
+    def _forward(self, parts: Parts, function: cst.FunctionDef) -> str:
+        """Returns the text in the place of the model_fn."""
+        return self._source.module.code_for_node(parts.forward)
 
     def _check_not_hidden(self, written: cst.Module) -> None:
         """Rejects variables of functions that hide what is imported or defined for them."""

@@ -1,0 +1,131 @@
+# SPDX-License-Identifier: Apache-2.0
+"""The stage of Keras 3: a model with a DistributedEmbedding, without this package.
+
+model_fn becomes functions of Keras 3, and its TPUEstimator a `KerasTraining` of the module
+`keras_training`, which is written beside the program. What the functions do not have a
+counterpart for is reported, and the program is left unchanged.
+"""
+
+from __future__ import annotations
+
+import importlib.resources
+from collections.abc import Set
+
+import libcst as cst
+from libcst import matchers
+
+from tpu_estimator_embedding.migration import keras3_functions, keras_optimizer, to_tf2
+from tpu_estimator_embedding.migration.constructor_arguments import OF_TRAINER
+from tpu_estimator_embedding.migration.effects import text_of
+from tpu_estimator_embedding.migration.estimator_uses import METHODS
+from tpu_estimator_embedding.migration.model_fn_parts import NotSplitError, Parts
+from tpu_estimator_embedding.migration.node_search import find_all
+from tpu_estimator_embedding.migration.source_file import SourceFile
+
+STAGE = "keras3"
+RUNTIME = "keras_training.py"
+_TRAINER = "KerasTraining"
+_ARGUMENTS = ("model_dir", "params", "train_batch_size", "eval_batch_size", "predict_batch_size",
+              "save_checkpoints_steps", "keep_checkpoint_max", "tf_random_seed")
+_OPTIMIZERS = ("GradientDescentOptimizer", "AdagradOptimizer", "AdamOptimizer")
+# Method of KerasTraining -> its arguments besides input_fn, given by name.
+_METHODS = {"train": ("steps", "max_steps"), "evaluate": ("steps",), "predict": ()}
+_REPORTED = ("hooks", "saving_listeners", "input_fn")  # those of the first two by all stages
+_PACKAGE = "tpu_estimator_embedding"
+
+
+class Keras3Writer(to_tf2.Writer):
+    """Writes a program of this stage."""
+
+    trainer = _TRAINER
+
+    def run(self, elsewhere: Set[str]) -> bytes:
+        """Returns the text of the program.
+
+        Raises:
+            NotSplitError: it has a part without a counterpart.
+        """
+        written = super().run(elsewhere)
+        if written is not self._source.data and _PACKAGE.encode() in written:
+            line = next(line for line in written.decode().splitlines() if _PACKAGE in line)
+            raise NotSplitError(f"it would still use this package: `{line.strip()[:80]}`",
+                                self._source.module.body[0])
+        return written
+
+    def _layers(self) -> list[to_tf2.Problem]:
+        return []  # Keras layers have no counterpart in the functions anyway
+
+    def _bound(self) -> set[str]:
+        return {*keras3_functions.WRITTEN, "keras", "keras_training", "embedding_config"}
+
+    def _imports(self, module: cst.Module) -> str:
+        return "import keras\nimport keras_training\nimport embedding_config\n"
+
+    def _forward(self, parts: Parts, function: cst.FunctionDef) -> str:
+        if function not in self._source.module.body:
+            raise NotSplitError("a model_fn inside of another function has no counterpart: make it "
+                                "a function of the module", function)
+        text, problems = keras3_functions.write(function, self._names)
+        if problems:
+            raise NotSplitError.of(problems)
+        return text
+
+    def _definitions(self, parts: Parts, function: cst.FunctionDef) -> list[str]:
+        name = parts.optimizer.func.attr.value if isinstance(
+            parts.optimizer.func, cst.Attribute) else ""
+        if name not in _OPTIMIZERS:
+            raise NotSplitError(f"`{name}` has no counterpart known in full: those that have one "
+                                f"are {', '.join(_OPTIMIZERS)}", parts.optimizer)
+        code = self._source.module.code_for_node
+        statements = [*parts.rate_statements, *parts.optimizer_statements]
+        for node in (*statements, parts.rate.value):
+            if any(self._names.of_tensorflow(call.func) for call in find_all(node, cst.Call)):
+                raise NotSplitError("a learning rate that depends on the step has no counterpart "
+                                    "here", parts.optimizer)
+        made = keras_optimizer.written(parts.optimizer, code)
+        self.report(parts.optimizer, "TEE406", made.difference.replace("tf.keras", "keras"))
+        self._check_free(parts, function)
+        return ["def make_optimizer(params):\n"
+                '    """Returns the optimizer of the dense variables."""\n'
+                f"{self._indented(statements)}    learning_rate = {code(parts.rate.value)}\n"
+                f"    return {made.call.removeprefix('tf_v2.')}\n"]
+
+    def _other_uses(self, function: cst.FunctionDef, call: cst.Call) -> list[to_tf2.Problem]:
+        found = super()._other_uses(function, call)
+        for one in find_all(self._source.module, cst.Call):
+            if not isinstance(one.func, cst.Attribute) or self._names.paths(one.func):
+                continue
+            name = one.func.attr.value
+            if name in METHODS and name not in _METHODS:
+                found.append(to_tf2.Problem(one, "TEE404", f"`{name}`: {_TRAINER} has no such "
+                                            "method; its attribute `model` is the keras.Model"))
+            elif name in _METHODS:
+                odd = [argument for argument in one.args[1:] if argument.keyword is None
+                       or argument.keyword.value not in (*_METHODS[name], *_REPORTED)]
+                found += [to_tf2.Problem(argument, "TEE404", f"`{text_of(argument)[:60]}`: "
+                                         f"`{name}` of {_TRAINER} has the arguments input_fn, "
+                                         f"{', '.join(_METHODS[name])}") for argument in odd]
+        return found
+
+    def _trainer_call(self, arguments: dict[str, cst.BaseExpression],
+                      config: dict[str, cst.BaseExpression]) -> str:
+        given = {**config, **{name: value for name, value in arguments.items()
+                              if not matchers.matches(value, matchers.Name("None"))}}
+        code = self._source.module.code_for_node
+        for name in OF_TRAINER:
+            if name in given and name not in _ARGUMENTS:
+                self.report(given[name], "TEE408", f"`{name}`: {_TRAINER} has no such argument")
+        parts = [f"({', '.join(keras3_functions.WRITTEN)})", "embedding_config"]
+        parts += [f"{name}={code(given[name])}" for name in _ARGUMENTS if name in given]
+        return f"keras_training.{_TRAINER}(\n    " + ",\n    ".join(parts) + ")"
+
+
+def writer(source: SourceFile) -> Keras3Writer:
+    """Returns the writer of a module."""
+    return Keras3Writer(source, to_tf2.LEGACY)
+
+
+def runtime() -> bytes:
+    """Returns the text of the module that every program of this stage imports."""
+    return importlib.resources.files(f"{_PACKAGE}.migration").joinpath(
+        "emitted", RUNTIME).read_bytes()
