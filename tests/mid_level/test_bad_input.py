@@ -167,3 +167,11 @@ def test_errors_of_a_function_leave_the_tables():
     assert (embedding.embedding_tables[table].numpy() == 1.0).all()
     step(tf.constant([1, 2]))
     assert (embedding.embedding_tables[table].numpy() < 1.0).sum() == 2
+
+
+def test_first_batch_has_samples():
+    embedding = TPUEmbedding({"a": FeatureConfig(TableConfig(10, 2))}, Adagrad(0.1))
+    with pytest.raises(ValueError, match=r"Batch of feature 'a' must have at least 1 sample, got "):
+        embedding.enqueue({"a": tf.zeros([0], tf.int64)})
+    embedding.enqueue({"a": tf.constant([1])})
+    assert embedding.dequeue()["a"].shape == (1, 2)

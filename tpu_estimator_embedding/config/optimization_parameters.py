@@ -12,14 +12,17 @@ got False.
 """
 
 import dataclasses
-import math
-import numbers
 from collections.abc import Mapping
-from typing import Any, cast
+from typing import Any
 
 from tpu_estimator_embedding import checks, other_api
 from tpu_estimator_embedding.config.former_keywords import former_keywords
 from tpu_estimator_embedding.optimizers.registry import records
+from tpu_estimator_embedding.optimizers.setting_checks import (
+    check_finite_rate,
+    check_limits,
+    check_settings,
+)
 
 _NO_PARAMETERS = "`optimization_parameters` must inherit from `_OptimizationParameters`."
 
@@ -60,14 +63,8 @@ class _OptimizationParameters:
 
     def __post_init__(self) -> None:
         check_learning_rate(self.learning_rate)
-        _check_flag(self.use_gradient_accumulation)
-        for field in dataclasses.fields(cast(Any, self)):  # every subclass is a dataclass
-            _check_value(field, getattr(self, field.name))
-        for least, most in (("clip_weight_min", "clip_weight_max"),
-                            ("clip_gradient_min", "clip_gradient_max")):
-            limits = getattr(self, least), getattr(self, most)
-            checks.check(None in limits or limits[0] <= limits[1], least, f"at most {most}",
-                         limits)
+        check_settings(self)
+        check_limits("clip_gradient", self.clip_gradient_min, self.clip_gradient_max)
         clips_gradient = not (self.clip_gradient_min is None and self.clip_gradient_max is None)
         checks.check(
             self.use_gradient_accumulation or not clips_gradient, "use_gradient_accumulation",
@@ -95,11 +92,9 @@ def check_optimization_parameters(argument: str, value: Any, *,
 
 def check_learning_rate(value: Any) -> None:
     """Raises TypeError unless `value` is a number, ValueError unless it is finite."""
-    checks.check_type(
-        numbers.Real, "learning_rate", "a number", value,
-        "Pass a function of the global step as learning_rate_fn of TableConfig or of "
-        "embedding_column for a rate that changes.")
-    checks.check(math.isfinite(value), "learning_rate", "finite", value)
+    check_finite_rate(
+        value, "a number", "Pass a function of the global step as learning_rate_fn of TableConfig "
+        "or of embedding_column for a rate that changes.")
 
 
 def check_at_least_0(argument: str, value: float) -> None:
@@ -117,31 +112,6 @@ def check_decay_rate(argument: str, value: float) -> None:
     """Raises ValueError unless `value` is in [0, 1)."""
     checks.check(0 <= value < 1, argument, "in [0, 1)", value,
                  sentence=f"{argument} must be between 0. and 1.")
-
-
-def _check_flag(value: Any) -> None:
-    # The releases up to 2.4 had no such argument for gradient descent, and a weight limit
-    # stood in its place: a number there is a call written for one of them.
-    checks.check(
-        _is_flag(value), "use_gradient_accumulation", "True or False", value,
-        "Pass clip_weight_min and clip_weight_max by keyword.")
-
-
-def _is_flag(value: Any) -> bool:
-    return not isinstance(value, float) and value in (True, False)
-
-
-def _check_value(field: dataclasses.Field[Any], value: Any) -> None:
-    """Checks a value against the field's annotation: a number that is not NaN, or a flag."""
-    if field.type not in (float, bool, float | None, bool | None):
-        return  # of a program's subclass
-    if value is None and field.type in (float | None, bool | None):
-        return
-    if field.type in (bool, bool | None):
-        checks.check(_is_flag(value), field.name, "True or False", value)
-    else:
-        checks.check_type(numbers.Real, field.name, "a number", value)
-        checks.check(not math.isnan(value), field.name, "a number", value)
 
 
 @dataclasses.dataclass(eq=False)

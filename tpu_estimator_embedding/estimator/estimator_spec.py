@@ -56,7 +56,12 @@ def call_model_fn(model_fn: Callable[..., Any], features: Any, labels: Any, mode
 
 def params_for(model_fn: Any, params: Any) -> Any:
     """Returns {} for no parameters, of which Estimator warns though `batch_size` is always passed.
+
+    Raises:
+        ValueError: if `model_fn` is None.
     """
+    checks.check(model_fn is not None, "model_fn", "a function", model_fn,
+                 sentence="model_fn must be provided to Estimator.")
     return {} if params is None and callable(model_fn) and "params" in fn_args(model_fn) else params
 
 

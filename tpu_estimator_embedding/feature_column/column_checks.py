@@ -89,7 +89,8 @@ def check_device(device: Any, tensor_core_shape: Any, columns: Sequence[Any]) ->
     """Raises ValueError unless the columns can be looked up on the device."""
     checks.check_one_of("embedding_lookup_device", (None, *LOOKUP_DEVICES), device,
                         sentence=f"If set, embedding_lookup_device must be in {LOOKUP_DEVICES}.")
-    checks.check(not tensor_core_shape or len(tensor_core_shape) == 2, "tensor_core_shape",
+    checks.check(not tensor_core_shape or (isinstance(tensor_core_shape, Sequence)
+                                           and len(tensor_core_shape) == 2), "tensor_core_shape",
                  "[batch, ids] or None", tensor_core_shape,
                  sentence="tensor_core_shape must be size 2.")
     if device != "tpu_tensor_core":

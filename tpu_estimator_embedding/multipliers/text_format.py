@@ -35,12 +35,14 @@ def parse(text: str) -> Schedule:
     Raises:
         ValueError: if the schedule is unknown (the message has the closest names), or its
             numbers are invalid.
+        TypeError: if `text` is not a str.
 
     >>> parse("warmup:1000"), parse("0.1*freeze_until:500")
     (linear_warmup(0→1, 1000 steps), constant(0.1) * freeze_until(step 500))
     >>> parse("warmup:1000,then:5000:cosine:0.1:10000")
     linear_warmup(0→1, 1000 steps).then(5000, cosine(1→0.1, 10000 steps))
     """
+    checks.check_type(str, "text", "a schedule such as '0.1' or 'warmup:1000'", text)
     reader = _Reader(text)
     result = reader.schedule()
     reader.check(reader.position == len(text))

@@ -2,6 +2,7 @@
 """The config classes of the TF2 API: signatures, checks, equality; both constructor calls."""
 
 import inspect
+import math
 
 import numpy as np
 import pytest
@@ -95,6 +96,13 @@ def table(**options):
     (lambda: SGD(0.1, -1.0), "`use_gradient_accumulation` must be True or False, got -1.0. Pass"),
     (lambda: SGD(use_gradient_accumulation=False, clipvalue=1.0), "`clipvalue` must be None if"),
     (lambda: SGD(clipvalue=(1.0,)), "`clipvalue` must be a number, .min, max. or None"),
+    (lambda: SGD(clipvalue=-1), "`clipvalue` must be at least 0, got -1"),
+    (lambda: SGD(clipvalue=(1, -1)), "`clipvalue` must be a number, or .min, max. with min at mo"),
+    (lambda: SGD(clipvalue=(None, math.nan)), "`clipvalue` must be a number, got nan"),
+    (lambda: SGD(clip_weight_min=1, clip_weight_max=0), "`clip_weight_min` must be at most clip_w"),
+    (lambda: SGD(math.nan), "`learning_rate` must be finite, got nan"),
+    (lambda: Adam(weight_decay_factor=math.nan), "`weight_decay_factor` must be a number, got nan"),
+    (lambda: AdagradMomentum(use_nesterov=2), "`use_nesterov` must be True or False, got 2"),
     (lambda: Adagrad(initial_accumulator_value=0), "`initial_accumulator_value` must be a pos"),
     (lambda: Adagrad(slot_variable_creation_fn=1), "`slot_variable_creation_fn` must be either"),
     (lambda: AdagradMomentum(epsilon=0), "`epsilon` must be above 0, got 0"),
@@ -113,9 +121,15 @@ def test_values_out_of_range_are_refused(make, message):
         make()
 
 
-def test_learning_rate_is_a_number_or_a_function():
-    with pytest.raises(TypeError, match="`learning_rate` must be a number or a function without"):
-        SGD("fast")
+@pytest.mark.parametrize("settings, message", [
+    ({"learning_rate": "fast"}, "`learning_rate` must be a number or a function without"),
+    ({"clipvalue": "1"}, "`clipvalue` must be a number, got '1'"),
+    ({"clipvalue": [-1, 1]}, "`clipvalue` must be a number, got "),
+    ({"clip_weight_max": "1"}, "`clip_weight_max` must be a number, got '1'"),
+])
+def test_settings_that_are_no_numbers_are_refused(settings, message):
+    with pytest.raises(TypeError, match=message):
+        SGD(**settings)
 
 
 @pytest.mark.parametrize("clipvalue, limits", [

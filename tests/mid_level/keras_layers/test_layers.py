@@ -124,6 +124,11 @@ def test_checkpoint_of_a_pipelined_layer_misses_no_update(keras, tmp_path):
     assert table_of(layer)[1, 0] == 0.75
 
 
+def test_threshold_is_an_int_or_none():
+    with pytest.raises(TypeError, match="`size_threshold` must be an int or None, got 'all'"):
+        partial(tf.keras, size_threshold="all")
+
+
 @pytest.mark.parametrize("threshold, small", [
     (0, set()), (4, set()), (5, {"small"}), (49, {"small"}), (50, {"small", "large"}),
     (None, {"small", "large"})])

@@ -2,6 +2,7 @@
 """How the workers of a parameter-server cluster train together."""
 
 import dataclasses
+import numbers
 import os
 
 from tpu_estimator_embedding import checks
@@ -20,7 +21,8 @@ class ClusterConfig:
         timeout_seconds: how long a synchronous step waits for a worker before training fails.
 
     Raises:
-        ValueError: if `timeout_seconds` is not positive.
+        ValueError: if `timeout_seconds` is not positive, or `synchronous` not a flag.
+        TypeError: if `timeout_seconds` is not a number.
 
     >>> ClusterConfig(synchronous=True)
     ClusterConfig(synchronous=True, timeout_seconds=1800.0)
@@ -30,6 +32,8 @@ class ClusterConfig:
     timeout_seconds: float = 1800.0
 
     def __post_init__(self) -> None:
+        checks.check_one_of("synchronous", (True, False), self.synchronous)
+        checks.check_type(numbers.Real, "timeout_seconds", "a number", self.timeout_seconds)
         checks.check(self.timeout_seconds > 0, "timeout_seconds", "positive", self.timeout_seconds)
 
 

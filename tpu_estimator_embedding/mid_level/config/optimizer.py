@@ -2,10 +2,14 @@
 """The base class of the optimizers of the TF2 API."""
 
 import dataclasses
-import numbers
 from typing import Any
 
 from tpu_estimator_embedding import checks
+from tpu_estimator_embedding.optimizers.setting_checks import (
+    check_finite_rate,
+    check_number,
+    check_settings,
+)
 
 # The maximum absolute value of a gradient, or its minimum and maximum.
 ClipValue = float | tuple[float | None, float | None]
@@ -44,16 +48,13 @@ class _Optimizer:
     def __post_init__(self) -> None:
         settings: Any = self
         if not callable(settings.learning_rate):
-            checks.check_type(numbers.Real, "learning_rate",
-                              "a number or a function without arguments",
-                              settings.learning_rate)
-        _check_flag(settings.use_gradient_accumulation)
+            check_finite_rate(settings.learning_rate, "a number or a function without arguments")
+        check_settings(self)
         checks.check(settings.use_gradient_accumulation or settings.clipvalue is None,
                      "clipvalue", "None if use_gradient_accumulation is False",
                      settings.clipvalue, sentence="When `use_gradient_accumulation` is False, "
                      "gradient clipping cannot be used and `clipvalue` should be left as None.")
-        checks.check(not isinstance(settings.clipvalue, tuple) or len(settings.clipvalue) == 2,
-                     "clipvalue", "a number, (min, max) or None", settings.clipvalue)
+        _check_clipvalue(settings.clipvalue)
         create = getattr(self, "slot_variable_creation_fn", None)
         checks.check_with_sentence(
             create is None or callable(create), "Argument `slot_variable_creation_fn` must be "
@@ -82,8 +83,15 @@ def is_optimizer(value: object) -> bool:
     return any(base.__name__ == _Optimizer.__name__ for base in type(value).__mro__)
 
 
-def _check_flag(value: object) -> None:
-    # In releases up to 2.4, this argument of gradient descent was the limit of the weights.
-    checks.check(not isinstance(value, float) and value in (True, False),
-                 "use_gradient_accumulation", "True or False", value,
-                 "Pass clip_weight_min and clip_weight_max by keyword.")
+def _check_clipvalue(clipvalue: Any) -> None:
+    if isinstance(clipvalue, tuple):
+        checks.check(len(clipvalue) == 2, "clipvalue", "a number, (min, max) or None", clipvalue)
+        for limit in clipvalue:
+            if limit is not None:
+                check_number("clipvalue", limit)
+        checks.check(None in clipvalue or clipvalue[0] <= clipvalue[1], "clipvalue",
+                     "a number, or (min, max) with min at most max", clipvalue)
+    elif clipvalue is not None:
+        check_number("clipvalue", clipvalue)
+        checks.check(clipvalue >= 0, "clipvalue", "at least 0", clipvalue,
+                     "The limits are -clipvalue and clipvalue.")

@@ -63,6 +63,7 @@ def resolve(shapes: Mapping[str, OutputShape]) -> RowLayout:
 
     Raises:
         RuntimeError: if the batch size cannot be inferred, or another size is unknown.
+        ValueError: if a batch is empty.
     """
     batch_size = _common_batch_size(shapes)
     known = {path: shape if shape.is_stated or shape.dims[0] is not None
@@ -74,6 +75,8 @@ def resolve(shapes: Mapping[str, OutputShape]) -> RowLayout:
                 f"batch size of feature {path!r}", "known", list(shape.dims),
                 "Batch with drop_remainder=True, or call build(per_replica_batch_size=...) "
                 "before the first enqueue."))
+        checks.check(0 not in shape.dims, f"batch of feature {path!r}", "have at least 1 sample",
+                     list(shape.dims), "An empty batch does not say what later batches hold.")
     return RowLayout(known)
 
 

@@ -82,6 +82,7 @@ class _PartialLayer(_Layer):
     Raises:
         ValueError: if feature_config is not a dictionary of FeatureConfigs, or
             TPUEmbeddingLayer refuses an argument.
+        TypeError: if size_threshold is neither an int nor None.
     """
 
     def __init__(self, feature_config: dict[str, Any], optimizer: Any,
@@ -96,6 +97,7 @@ class _PartialLayer(_Layer):
         checks.check(not other_api.is_of_estimator_api(optimizer), "optimizer",
                      "an optimizer that TPUEmbeddingLayer accepts", optimizer,
                      other_api.tf2_import(optimizer))
+        checks.check_type((int, type(None)), "size_threshold", "an int or None", size_threshold)
         self._settings = PartialLayerSettings(own_configs(feature_config), optimizer,
                                               bool(pipeline_execution_with_tensor_core), batch_size,
                                               size_threshold, combine_small_tables,

@@ -1,0 +1,61 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Checks of an optimizer's settings that both APIs make, whatever the optimizer."""
+
+import dataclasses
+import math
+import numbers
+from typing import Any, cast
+
+from tpu_estimator_embedding import checks
+
+
+def check_settings(settings: object) -> None:
+    """Checks the numbers and flags of a dataclass against the annotations of its fields.
+
+    Raises:
+        ValueError: a number is NaN, a flag is neither True nor False, or a lower limit of the
+            weights is above the upper one.
+        TypeError: a setting is not a number.
+    """
+    for field in dataclasses.fields(cast(Any, settings)):
+        _check_value(field, getattr(settings, field.name))
+    check_limits("clip_weight", *(getattr(settings, f"clip_weight_{end}")
+                                  for end in ("min", "max")))
+
+
+def check_limits(name: str, least: float | None, most: float | None) -> None:
+    """Raises ValueError if the lower one of two limits is above the upper one."""
+    checks.check(least is None or most is None or least <= most, f"{name}_min",
+                 f"at most {name}_max", (least, most))
+
+
+def check_finite_rate(value: Any, rule: str, way_out: str = "") -> None:
+    """Raises TypeError with the rule unless a learning rate is a number, ValueError if infinite."""
+    checks.check_type(numbers.Real, "learning_rate", rule, value, way_out)
+    checks.check(math.isfinite(value), "learning_rate", "finite", value)
+
+
+def check_number(name: str, value: Any) -> None:
+    """Raises TypeError unless `value` is a number, ValueError if it is NaN."""
+    checks.check_type(numbers.Real, name, "a number", value)
+    checks.check(not math.isnan(value), name, "a number", value)
+
+
+def _check_value(field: dataclasses.Field[Any], value: Any) -> None:
+    if field.type not in (float, bool, float | None, bool | None):
+        return  # of a program's subclass, or with a check of its own
+    if value is None and field.type in (float | None, bool | None):
+        return
+    if field.type not in (bool, bool | None):
+        check_number(field.name, value)
+    elif field.name == "use_gradient_accumulation":
+        # The releases up to 2.4 had no such argument for gradient descent, and a weight limit
+        # stood in its place: a number there is a call written for one of them.
+        checks.check(_is_flag(value), field.name, "True or False", value,
+                     "Pass clip_weight_min and clip_weight_max by keyword.")
+    else:
+        checks.check(_is_flag(value), field.name, "True or False", value)
+
+
+def _is_flag(value: Any) -> bool:
+    return not isinstance(value, float) and value in (True, False)
