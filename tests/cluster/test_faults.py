@@ -16,23 +16,36 @@ SAVES = "Saving checkpoints for"
 RESTORES = "Restoring parameters from"
 
 
-def test_every_task_dies(tmp_path):
+def kill_trainers(cluster):
+    cluster.wait_for("worker 0", TRAINS)
+    cluster.kill("worker 0")
+    cluster.kill("chief 0")
+    cluster.start("worker 0", "chief 0")
+    cluster.wait_for("chief 0", "the servers hold all variables of this training")
+    cluster.wait_for("worker 0", TRAINS, count=2)
+    assert "Restoring" not in cluster["chief 0"].text
+
+
+def kill_server(cluster):
+    cluster.wait_for("worker 0", TRAINS)
+    cluster.wait_for("chief 0", SAVES, count=2)
+    cluster.kill("ps 1")
+    cluster.start("ps 1")
+    cluster.wait_for("chief 0", RESTORES)
+    cluster.wait_for("worker 0", "Done running local_init_op", count=2)
+
+
+def kill_all(cluster):
+    cluster.wait_for("chief 0", SAVES, count=2)
+    cluster.kill(*cluster.tasks)
+    cluster.start(*cluster.tasks)
+    cluster.wait_for("chief 0", RESTORES)
+
+
+@pytest.mark.parametrize("fault", [kill_trainers, kill_server, kill_all])
+def test_tasks_die(tmp_path, fault):
     with training(tmp_path, STEPS) as cluster:
-        cluster.wait_for("worker 0", TRAINS)
-        cluster.kill("worker 0")
-        cluster.kill("chief 0")
-        cluster.start("worker 0", "chief 0")
-        cluster.wait_for("chief 0", "the servers hold all variables of this training")
-        cluster.wait_for("worker 0", TRAINS, count=2)
-        assert "Restoring" not in cluster["chief 0"].text
-        cluster.wait_for("chief 0", SAVES, count=3)
-        cluster.kill("ps 1")
-        cluster.start("ps 1")
-        cluster.wait_for("chief 0", RESTORES)
-        cluster.wait_for("worker 0", "Done running local_init_op", count=3)
-        cluster.kill(*cluster.tasks)
-        cluster.start(*cluster.tasks)
-        cluster.wait_for("chief 0", RESTORES, count=2)
+        fault(cluster)
         cluster.hurry()
         cluster.wait_for_end()
     check_checkpoints(tmp_path, STEPS)

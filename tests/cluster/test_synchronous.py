@@ -86,6 +86,10 @@ def test_others_update_on_their_own(monkeypatch, job, jobs):
 def test_cluster_config_is_checked():
     with pytest.raises(ValueError, match="`timeout_seconds` must be positive, got 0"):
         tpu_estimator_embedding.ClusterConfig(timeout_seconds=0)
+    with pytest.raises(TypeError, match="`timeout_seconds` must be a number, got '5'"):
+        tpu_estimator_embedding.ClusterConfig(timeout_seconds="5")
+    with pytest.raises(ValueError, match="`synchronous` must be one of True, False, got 'no'"):
+        tpu_estimator_embedding.ClusterConfig(synchronous="no")
     tpu_estimator_embedding.install()
     with pytest.raises(TypeError, match="`cluster_config` must be"):
         train.new_estimator("/tmp/unused", "mod", cluster_config=True)

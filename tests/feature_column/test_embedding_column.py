@@ -71,7 +71,7 @@ def test_unknown_device_raises(make):
 
 
 @BOTH
-@pytest.mark.parametrize("shape", [[3], [None, 3, 4]])
+@pytest.mark.parametrize("shape", [[3], [None, 3, 4], 3])
 def test_tensor_core_shape_of_another_rank_raises(make, shape):
     with pytest.raises(ValueError, match=r"`tensor_core_shape` must be \[batch, ids\] or None"):
         make(embedding_lookup_device="tpu_tensor_core", tensor_core_shape=shape)

@@ -81,6 +81,11 @@ FORMER_NAMES = (
             "ops.resource_variables_toggle"),
     _module("2.16", "training", "training_ops", "ops.gen_training_ops"),
     _module("2.16", "training", "gen_training_ops", "ops.gen_training_ops"),
+    # TensorFlow 2.15 looks for a module that tf_keras 2.15 does not have. TensorFlow's own Keras is
+    # Keras 2 there, and tf_keras beside it would take over the optimizers of Keras models.
+    *([Patch(f"{_PYTHON}.layers.normalization", "normalization",
+             "keras.src.legacy_tf_layers.normalization", _KERAS, is_lazy=True, replaces=True)]
+      if versions.tensorflow_minor() == versions.LAST_WITH_ESTIMATOR else []),
     Patch("tf_keras", "legacy_tf_layers", "tf_keras.src.legacy_tf_layers", _KERAS, is_module=True,
           is_lazy=True, replaces=True, since=(2, 16)),
     *map(_legacy_layers, ("base", "convolutional", "core", "migration_utils", "normalization",

@@ -17,9 +17,6 @@ layers = tf.contrib.layers
 RANDOM = np.random.default_rng(0)
 IMAGES = RANDOM.normal(1, 2, [4, 5, 5, 3]).astype(np.float32)
 ROWS = RANDOM.normal(1, 2, [6, 3]).astype(np.float32)
-needs_216 = pytest.mark.skipif(
-    tf.__version__.startswith("2.15."), reason="With TF_USE_LEGACY_KERAS=1, which all tests have, "
-    "tf-slim reads tf_keras.legacy_tf_layers, which install() restores from TensorFlow 2.16 on")
 
 
 @pytest.fixture(autouse=True)
@@ -48,7 +45,6 @@ def convolved(images, kernel):
                for y in range(kernel.shape[0]) for x in range(kernel.shape[1]))
 
 
-@needs_216
 @pytest.mark.parametrize("fused", [True, False])
 def test_conv2d_with_batch_norm(session, fused):
     arguments = {"decay": 0.9, "scale": True, "fused": fused}
@@ -80,7 +76,6 @@ def test_conv2d_with_batch_norm(session, fused):
         np.maximum((expected - mean) / np.sqrt(variance + 1e-3), 0), rtol=1e-4, atol=1e-5)
 
 
-@needs_216
 def test_separable_conv2d(session):
     outputs = slim.separable_conv2d(tf.constant(IMAGES), 4, 2, depth_multiplier=2,
                                     normalizer_fn=slim.batch_norm, activation_fn=None,
@@ -194,7 +189,6 @@ def test_decoder_of_examples(session):
     np.testing.assert_allclose(boxes, [0.5, 0.25])
 
 
-@needs_216
 def test_net_in_an_arg_scope(session):
     from tensorflow.contrib.slim.python.slim.nets import resnet_utils, resnet_v2
     with slim.arg_scope(resnet_utils.resnet_arg_scope(weight_decay=0.1)):
