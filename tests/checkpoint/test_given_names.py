@@ -147,6 +147,11 @@ def test_names_that_a_template_has_no_free_place_for_are_refused(names, convert,
     assert not (tmp_path / "out").exists()
 
 
+def test_file_of_names_that_is_missing_is_an_error(convert, tmp_path, capsys):
+    assert convert("v1", "tf2", {}, "--names", str(tmp_path / "nosuch")) == 2
+    assert "`names` must be a file that can be read, got" in capsys.readouterr().err
+
+
 def test_names_of_a_template_carry_the_values_to_their_places(convert, tmp_path):
     names = {"words": "terms", KERNEL: "program/tower"}
     assert convert("v1", "tf2", names, "--template", "program", ADAGRAD) == 1  # the bias is left

@@ -170,6 +170,12 @@ def test_wrong_batch_size(tmp_path, batch_size):
         elements(record_batches(numbered(tmp_path / "one", 3), batch_size))
 
 
+@pytest.mark.parametrize("batch_size", [1.5, "4", None])
+def test_batch_size_that_is_no_integer(tmp_path, batch_size):
+    with pytest.raises(TypeError, match=f"`batch_size` must be an integer, got {batch_size!r}"):
+        record_batches(numbered(tmp_path / "one", 3), batch_size)
+
+
 def test_wrong_buffer_size(tmp_path):
     path = numbered(tmp_path / "one", 3)
     with pytest.raises(ValueError, match="`buffer_size` must be at least 0, which means no buffer, "

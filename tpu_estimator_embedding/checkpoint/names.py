@@ -184,10 +184,13 @@ def read_names(path: pathlib.Path) -> dict[str, str]:
     """Returns the names in a JSON file.
 
     Raises:
-        ValueError: if the file is not a JSON object of strings.
+        ValueError: if the file cannot be read, or is not a JSON object of strings.
     """
     try:
         names = json.loads(path.read_text(encoding="utf-8"), object_pairs_hook=_object)
+    except OSError as error:
+        raise ValueError(f"`names` must be a file that can be read, got {path}: "
+                         f"{error.strerror}.") from error
     except ValueError as error:
         raise ValueError(f"`names` must be a JSON file, got {path}: "
                          f"{str(error).rstrip('.')}.") from error

@@ -9,7 +9,7 @@ Like TensorFlow's, a Saver restores the slice of each part in the present layout
 has another layout, the rows are then read again according to that layout.
 
 A save that fails removes its files. TensorFlow writes to a folder `PREFIX_temp`, or to files
-`*.tempstate*`, and renames them at the end. If the disk is full, they stay and occupy the space
+`*.tempstate*` and `*.meta.tmp*`, and renames them at the end. If the disk is full, they stay and occupy the space
 that the next attempt needs.
 
 On servers, workers continue training during a save. A Saver reads one variable after another, and
@@ -51,7 +51,7 @@ _restore = saver.Saver.restore
 _saver_save = saver.Saver.save
 _set_initializer = checkpoint_utils._set_checkpoint_initializer
 
-_LEFT_BEHIND = ("*_temp", "*.tempstate*")  # by a save of TensorFlow that failed
+_LEFT_BEHIND = ("*_temp", "*.tempstate*", "*.meta.tmp*")  # by a save of TensorFlow that failed
 _UPDATES = ("TpuEmbeddingUpdate", "TpuEmbeddingMeasuredUpdate")
 
 
@@ -265,7 +265,14 @@ def save(own: Any, sess: Any, save_path: str, *args: Any, **kwargs: Any) -> str 
     except tf.errors.OpError as error:
         for path in _left_behind(save_path) - before:
             tf.io.gfile.rmtree(path) if tf.io.gfile.isdir(path) else tf.io.gfile.remove(path)
-        raise readable(error, f"The checkpoint {save_path} was not saved: ") from None
+        raise readable(error, _what_was_saved(str(save_path), error.message or "")) from None
+
+
+def _what_was_saved(save_path: str, message: str) -> str:
+    if ".meta" in message:  # which TensorFlow writes last, when the checkpoint is complete
+        return (f"The checkpoint {save_path} was saved, but its graph was not, which tf.train."
+                "import_meta_graph reads: ")
+    return f"The checkpoint {save_path} was not saved: "
 
 
 def _left_behind(save_path: str) -> set[str]:

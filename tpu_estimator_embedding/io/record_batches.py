@@ -46,6 +46,7 @@ def record_batches(filenames: Any, batch_size: Any, drop_remainder: Any = False,
 
     Raises:
         ValueError: `compression_type` is none of those, or `buffer_size` is negative.
+        TypeError: `batch_size` is no integer.
         tf.errors.InvalidArgumentError: `batch_size` is not positive.
         tf.errors.NotFoundError: while reading: there is no such file.
         tf.errors.DataLossError: while reading: a file is truncated, or not of TFRecords; the next
@@ -64,6 +65,8 @@ def record_batches(filenames: Any, batch_size: Any, drop_remainder: Any = False,
     """
     checks.check_one_of("compression_type", _COMPRESSION_TYPES, compression_type)
     compression_type = compression_type or ""
+    if batch_size is None or not tf.convert_to_tensor(batch_size).dtype.is_integer:
+        raise TypeError(checks.complaint("batch_size", "an integer", batch_size))
     if isinstance(filenames, tf.data.Dataset):
         return filenames.flat_map(lambda some: record_batches(
             some, batch_size, False, compression_type, buffer_size)).rebatch(

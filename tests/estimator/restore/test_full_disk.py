@@ -5,10 +5,12 @@ import pathlib
 import subprocess
 import sys
 
+import numpy as np
 import pytest
 import tensorflow as tf
 
 from tests.subprocesses import start
+from tpu_estimator_embedding.checkpoint import savers
 
 PROGRAM = pathlib.Path(__file__).with_name("full_disk_program.py")
 
@@ -41,6 +43,21 @@ def test_failed_save_is_an_error(small_disk, use_tpu, kind, step, sentence):
         assert tf.train.load_variable(str(small_disk), "global_step") == 0
     else:
         assert not [name for name in left if name.startswith("model.ckpt")], left
+
+
+def test_checkpoint_whose_graph_has_no_room_is_saved(small_disk):
+    savers.teach_savers()
+    path = f"{small_disk}/model.ckpt"
+    with tf.Graph().as_default(), tf.compat.v1.Session() as session:
+        tf.constant(np.arange(13 << 20, dtype=np.uint8))
+        variable = tf.compat.v1.get_variable("weights", [3])
+        session.run(variable.initializer)
+        with pytest.raises(tf.errors.OpError, match=f"The checkpoint {path} was saved, but its "
+                           "graph was not, .*No space left on device"):
+            tf.compat.v1.train.Saver().save(session, path, 1)
+    assert tf.train.latest_checkpoint(str(small_disk)) == f"{path}-1"
+    assert tf.train.load_variable(f"{path}-1", "weights").shape == (3,)
+    assert not list(small_disk.glob("*.tmp*"))
 
 
 @pytest.mark.parametrize("kind, sentence", [("disk", "No space left on device"),

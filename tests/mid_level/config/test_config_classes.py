@@ -86,6 +86,8 @@ def table(**options):
     (lambda: table(combiner=None), "`combiner` must be one of 'mean', 'sum', 'sqrtn', got None"),
     (lambda: table(combiner="max", name="t"), "Combiner of table 't' must be one of"),
     (lambda: table(layout=object()), "`layout` must be None"),
+    (lambda: table(name=""), "`name` must be a string that is not empty, or None, got ''"),
+    (lambda: SparseCoreEmbeddingConfig("x"), "`disable_table_stacking` must be one of True, False"),
     (lambda: table(dtype=tf.int32), "`dtype` must be tf.float32, the only trainable dtype, got "),
     (lambda: FeatureConfig("words"), "`table` must be a TableConfig, got 'words'"),
     (lambda: FeatureConfig(table(), -1), "`max_sequence_length` must be an int and must be"),
@@ -130,6 +132,16 @@ def test_values_out_of_range_are_refused(make, message):
 def test_settings_that_are_no_numbers_are_refused(settings, message):
     with pytest.raises(TypeError, match=message):
         SGD(**settings)
+
+
+@pytest.mark.parametrize("settings, message", [
+    ({"name": 3}, "`name` must be a string or None, got 3"),
+    ({"name": "t", "quantization_config": 3},
+     "`quantization_config` of table 't' must be a QuantizationConfig or None, got 3"),
+])
+def test_settings_of_tables_of_other_types_are_refused(settings, message):
+    with pytest.raises(TypeError, match=message):
+        table(**settings)
 
 
 @pytest.mark.parametrize("clipvalue, limits", [

@@ -127,6 +127,10 @@ def test_checkpoint_of_a_pipelined_layer_misses_no_update(keras, tmp_path):
 def test_threshold_is_an_int_or_none():
     with pytest.raises(TypeError, match="`size_threshold` must be an int or None, got 'all'"):
         partial(tf.keras, size_threshold="all")
+    with pytest.raises(ValueError, match="`size_threshold` must be at least 0, or None, got -1"):
+        partial(tf.keras, size_threshold=-1)
+    with pytest.raises(TypeError, match="`batch_size` must be an int or None, got 'x'"):
+        partial(tf.keras, batch_size="x")
 
 
 @pytest.mark.parametrize("threshold, small", [
@@ -188,6 +192,7 @@ def test_wrong_inputs_change_no_table(keras, inputs, sentence):
 
 @pytest.mark.parametrize("small, sentence", [
     (None, "Input of feature 'small' must be a Tensor, SparseTensor or RaggedTensor, got 'None"),
+    (tf.constant([1.5, 2.0]), "Ids of feature 'small' must be integers, got 'float32'"),
     (tf.ragged.constant([[[1]], [[2]]]), "Only rank 2 ragged tensor is supported, but got rank 3")])
 def test_wrong_inputs_of_small_tables_are_refused(keras, small, sentence):
     layer, ids = partial(keras, size_threshold=None), tf.constant([1, 2])

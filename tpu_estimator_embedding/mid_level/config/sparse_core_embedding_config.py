@@ -4,6 +4,8 @@
 import dataclasses
 from collections.abc import Mapping
 
+from tpu_estimator_embedding import checks
+
 
 @dataclasses.dataclass(frozen=True)
 class SparseCoreEmbeddingConfig:
@@ -20,6 +22,9 @@ class SparseCoreEmbeddingConfig:
         enable_fast_table_initialization: how a TPU computes initial values. It does not affect
             results.
 
+    Raises:
+        ValueError: if a flag is neither True nor False.
+
     >>> SparseCoreEmbeddingConfig(disable_table_stacking=True).max_ids_per_chip_per_sample
     64
     """
@@ -31,3 +36,8 @@ class SparseCoreEmbeddingConfig:
     allow_id_dropping: bool = False
     initialize_tables_on_host: bool = True
     enable_fast_table_initialization: bool = False
+
+    def __post_init__(self) -> None:
+        for flag in ("disable_table_stacking", "allow_id_dropping", "initialize_tables_on_host",
+                     "enable_fast_table_initialization"):
+            checks.check_one_of(flag, (True, False), getattr(self, flag))

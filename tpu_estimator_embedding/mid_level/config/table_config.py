@@ -63,6 +63,7 @@ class TableConfig:
 
     Raises:
         ValueError: if a value is outside its range.
+        TypeError: if `name` or `quantization_config` has another type.
 
     >>> table = TableConfig(vocabulary_size=1000, dim=16, combiner="sum", name="words")
     >>> table.initializer((2, 16), tf.float32).shape
@@ -87,6 +88,8 @@ class TableConfig:
             f"Argument `initializer` must be a callable (or None). Received: {self.initializer}")
         checks.check(not other_api.is_of_estimator_api(self.optimizer), "optimizer",
                      "an optimizer or None", self.optimizer, other_api.tf2_import(self.optimizer))
+        checks.check_type((str, type(None)), "name", "a string or None", self.name)
+        checks.check(self.name != "", "name", "a string that is not empty, or None", self.name)
         check_supported(self)
         if self.initializer is None:
             self.initializer = tf.compat.v1.truncated_normal_initializer(
@@ -128,7 +131,7 @@ def _check_size(argument: str, value: object) -> None:
 
 
 def check_supported(table: Any) -> None:
-    """Raises ValueError if `table` uses a setting that only SparseCores support."""
+    """Raises ValueError or TypeError if `table` uses a setting that is not supported."""
     label = f" of table {table.name!r}" if table.name else ""
     checks.check(
         isinstance(table.combiner, str) and table.combiner in TABLE_COMBINERS,
@@ -137,6 +140,10 @@ def check_supported(table: Any) -> None:
         "A CustomCombiner is compiled by XLA for a SparseCore. Instead, look up the ids as a "
         "sequence and combine the activations in the model.",
         sentence=f"Argument `combiner` must be one of {TABLE_COMBINERS}.")
+    quantization = getattr(table, "quantization_config", None)
+    checks.check_type((QuantizationConfig, tf.tpu.experimental.embedding.QuantizationConfig,
+                       type(None)), f"quantization_config{label}", "a QuantizationConfig or None",
+                      quantization)
     checks.check(getattr(table, "layout", None) is None, f"layout{label}", "None",
                  getattr(table, "layout", None), "Layouts are computed from the tables.")
     checks.check(getattr(table, "dtype", tf.float32) == tf.float32, f"dtype{label}",

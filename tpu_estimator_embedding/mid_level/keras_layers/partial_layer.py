@@ -80,9 +80,9 @@ class _PartialLayer(_Layer):
         **kwargs: arguments of Keras' Layer.
 
     Raises:
-        ValueError: if feature_config is not a dictionary of FeatureConfigs, or
-            TPUEmbeddingLayer refuses an argument.
-        TypeError: if size_threshold is neither an int nor None.
+        ValueError: if feature_config is not a dictionary of FeatureConfigs, size_threshold is
+            negative, or TPUEmbeddingLayer refuses an argument.
+        TypeError: if size_threshold or batch_size is neither an int nor None.
     """
 
     def __init__(self, feature_config: dict[str, Any], optimizer: Any,
@@ -98,6 +98,9 @@ class _PartialLayer(_Layer):
                      "an optimizer that TPUEmbeddingLayer accepts", optimizer,
                      other_api.tf2_import(optimizer))
         checks.check_type((int, type(None)), "size_threshold", "an int or None", size_threshold)
+        checks.check((size_threshold or 0) >= 0, "size_threshold", "at least 0, or None",
+                     size_threshold)
+        checks.check_type((int, type(None)), "batch_size", "an int or None", batch_size)
         self._settings = PartialLayerSettings(own_configs(feature_config), optimizer,
                                               bool(pipeline_execution_with_tensor_core), batch_size,
                                               size_threshold, combine_small_tables,
@@ -207,6 +210,8 @@ class _PartialLayer(_Layer):
                                             {name: feature})[name]
         checks.check(tf.is_tensor(value), f"input of feature {name!r}",
                      "a Tensor, SparseTensor or RaggedTensor", type(value).__name__)
+        checks.check(value.dtype.is_integer, f"ids of feature {name!r}", "integers",
+                     value.dtype.name)
         if combines and (value.shape.rank or 0) >= 2 and value.shape[-1] == 1:
             value = tf.squeeze(value, -1)
         return layer(value)
