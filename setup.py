@@ -55,6 +55,11 @@ for distribution in importlib.metadata.distributions():
 # Version 26 needs NumPy 2, which TensorFlow 2.15 does not accept; 23 runs with both.
 PYARROW = "pyarrow<24"
 
+DOCS = [
+    "sphinx",  # builds the documentation
+    "furo",  # its theme, which reads well on narrow screens
+]
+
 INTERACTIVE = [
     "plotly>=6",  # its bundle is embedded in reports: figures with hover, zoom and toggling
     "itables>=2.4",  # DataTables' bundle likewise: a table that sorts and filters
@@ -93,16 +98,19 @@ EXTRAS = {
         "jax[cpu]",  # one of the backends
         "orbax-checkpoint",  # saves on that backend
     ],
-    "docs": [
-        "sphinx",  # builds the documentation
-        "furo",  # its theme, which reads well on narrow screens
-    ],
+    "docs": DOCS,
     "plots": [
         "matplotlib",  # draws the figures of the benchmarks, and norms in a checkpoint
     ],
     "interactive": INTERACTIVE,
     "search": [
         "optuna",  # chooses the settings of a sweep, and stops hopeless runs
+    ],
+    "release": [  # what `python -m release` runs
+        "build",  # makes the sdist and the wheel
+        "auditwheel>=6.8",  # checks that the wheel runs on every system of its platform
+        "twine",  # checks that an index accepts the metadata
+        *DOCS,
     ],
     "bench": [
         "matplotlib",  # draws the figures

@@ -125,8 +125,8 @@ def metadata(release: Release) -> None:
         [sys.executable, "-m", "twine", "check", "--strict", str(release.wheel()),
          str(release.sdist())], capture_output=True, text=True)
     if done.returncode:
-        raise Failure("`twine check` refuses the distributions (needs `pip install twine`):\n"
-                      f"{done.stdout}{done.stderr}")
+        raise Failure("`twine check` refuses the distributions (needs `pip install "
+                      f"'.[release]'`):\n{done.stdout}{done.stderr}")
 
 
 def documentation(release: Release) -> None:
@@ -135,7 +135,8 @@ def documentation(release: Release) -> None:
     try:
         site.build(directory)
     except site.SiteError as error:
-        raise Failure(f"{error}Mend the pages in docs/ (needs `pip install '.[docs]'`).") from error
+        raise Failure(f"{error}Mend the pages in docs/ (needs `pip install "
+                      "'.[release]'`).") from error
     broken = links.broken(directory)
     if broken:
         raise Failure("These links are broken:\n" + "\n".join(broken))

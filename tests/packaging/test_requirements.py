@@ -1,6 +1,7 @@
 # SPDX-License-Identifier: Apache-2.0
 """The requirements as a function of what is installed: no pip, no build."""
 
+import re
 import runpy
 import sys
 
@@ -56,6 +57,13 @@ def test_only_pip_builds_for_the_environment_found(monkeypatch, variables, expec
     for name, value in variables.items():
         monkeypatch.setenv(name, value)
     assert SETUP["is_built_for_this_environment"]() is expected
+
+
+def test_extra_release_has_the_tools_of_its_commands():
+    sources = "".join(path.read_text() for path in (ROOT / "release").glob("*.py"))
+    tools = set(re.findall(r'sys\.executable, "-m", "(\w+)"', sources)) - {"pip"}
+    assert {"build", "auditwheel", "twine", "sphinx"} <= tools
+    assert tools <= {re.match(r"\w+", line)[0] for line in SETUP["EXTRAS"]["release"]}
 
 
 def test_libraries_to_put_into_a_wheel_must_be_there(tmp_path):
