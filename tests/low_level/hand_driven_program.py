@@ -56,11 +56,12 @@ class HandDriven:
         loop: "queue" passes the queue to a training loop, "body" dequeues in its body, "nested"
             does so in a loop within it, "while" in a `tf.while_loop`, "none" runs single steps.
         dummies: whether gradients are those of dummy variables.
+        tables_last: whether the tables are created, and named, after the loops that use them.
         session_config: of the session that trains.
     """
 
     def __init__(self, tables, parameters, cores, batch_size, *, loop="body",
-                 dummies=False, session_config=None, **options):
+                 dummies=False, tables_last=False, session_config=None, **options):
         self.cores, self.batch_size = cores, batch_size
         self.share = batch_size // cores
         self.dummies, self.loop = dummies, loop
@@ -75,7 +76,8 @@ class HandDriven:
         self.graph = tf.Graph()
         with self.graph.as_default():
             self.steps = v1.placeholder(tf.int32, [])
-            self.variables = self.engine.create_variables_and_ops()
+            if not tables_last:
+                self.variables = self.engine.create_variables_and_ops()
             self.weights = v1.get_variable("dense", initializer=DENSE, use_resource=True)
             self.global_step = v1.train.get_or_create_global_step()
             if dummies:
@@ -83,6 +85,9 @@ class HandDriven:
                     tpu_embedding_gradient.create_dummy_table_variables(self.engine))
             self.trained = self.shard(self.train_step)
             self.evaluated = self.shard(self.evaluation_step)
+            if tables_last:
+                self.variables = self.engine.create_variables_and_ops(
+                    {name: f"tower/{name}" for name in tables})
             self.retrieve = self.variables.retrieve_ops()
             self.session = v1.Session(config=session_config)
             self.session.run(v1.global_variables_initializer())

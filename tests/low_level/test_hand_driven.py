@@ -105,6 +105,7 @@ def check(rule, cores, *, pipelined=False, **options):
         np.testing.assert_allclose(tables[name][0], values, atol=2e-6, rtol=2e-6)
     np.testing.assert_allclose(program.session.run(program.weights), reference.dense, atol=2e-6)
     assert program.session.run(program.global_step) == 2 * STEPS
+    return program
 
 
 @pytest.mark.parametrize("pipelined", [False, True])
@@ -121,6 +122,16 @@ def test_trains_and_evaluates_as_numpy(rule, cores, pipelined):
     {"dummies": True}, {"dummies": True, "pipelined": True}], ids=str)
 def test_other_ways_to_loop_and_to_differentiate(cores, options):
     check("Adagrad", cores, **options)
+
+
+@pytest.mark.parametrize("cores", [1, 2, 4])
+@pytest.mark.parametrize("options", [
+    {"loop": "body"}, {"loop": "body", "pipelined": True}, {"loop": "nested"}, {"loop": "while"},
+    {"loop": "queue", "dummies": True}, {"loop": "none"}], ids=str)
+def test_tables_are_created_after_the_loops(cores, options):
+    program = check("Adagrad", cores, tables_last=True, **options)
+    [words] = program.variables.embedding_variables_by_table["words"]
+    assert words.op.name == "tower/words/part_0"
 
 
 @pytest.mark.parametrize("cores", [2])

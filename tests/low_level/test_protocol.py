@@ -4,10 +4,21 @@
 import pytest
 import tensorflow as tf
 
+from tests.kernel_choice import choose_kernels
 from tests.low_level.small_program import SmallProgram, make_engine
 from tpu_estimator_embedding.compat.modules import tpu_embedding
 
 InvalidArgument = tf.errors.InvalidArgumentError
+
+
+@pytest.fixture(params=[True, False], ids=["control flow v2", "control flow v1"])
+def control_flow(request):
+    before = tf.compat.v1.control_flow_v2_enabled()
+    choose = {True: tf.compat.v1.enable_control_flow_v2,
+              False: tf.compat.v1.disable_control_flow_v2}
+    choose[request.param]()
+    yield
+    choose[before]()
 
 
 def test_a_run_of_everything_is_one_update():
@@ -212,62 +223,67 @@ def ancestors(op):
     return found
 
 
-@pytest.mark.parametrize("is_v2", [True, False], ids=["control flow v2", "control flow v1"])
-def test_both_generations_of_control_flow(is_v2):
-    before = tf.compat.v1.control_flow_v2_enabled()
-    (tf.compat.v1.enable_control_flow_v2 if is_v2 else tf.compat.v1.disable_control_flow_v2)()
-    try:
-        program = SmallProgram(num_cores=2, pipeline_execution_with_tensor_core=True)
-        for _ in range(3):
-            program.run(program.activations, program.sends, program.enqueue)
-        assert program.row(3) == 1.0 - 8
-        with program.graph.as_default():
-            retrieve = program.variables.retrieve_ops()
-        program.run(retrieve)
-        assert program.row(3) == 1.0 - 12
-    finally:
-        (tf.compat.v1.enable_control_flow_v2 if before
-         else tf.compat.v1.disable_control_flow_v2)()
+@pytest.mark.usefixtures("control_flow")
+def test_both_generations_of_control_flow():
+    program = SmallProgram(num_cores=2, pipeline_execution_with_tensor_core=True)
+    for _ in range(3):
+        program.run(program.activations, program.sends, program.enqueue)
+    assert program.row(3) == 1.0 - 8
+    with program.graph.as_default():
+        retrieve = program.variables.retrieve_ops()
+    program.run(retrieve)
+    assert program.row(3) == 1.0 - 12
 
 
-def test_steps_in_a_loop():
+@pytest.mark.parametrize("tables_last", [False, True])
+@pytest.mark.parametrize("optimizer", [
+    tpu_embedding.StochasticGradientDescentParameters(1.0),
+    tpu_embedding.AdamParameters(1.0, beta1=0.5, beta2=0.5, lazy_adam=False)], ids=["SGD", "Adam"])
+@pytest.mark.parametrize("kernels", ["tf", "native"])
+@pytest.mark.usefixtures("control_flow")
+def test_steps_in_a_loop(optimizer, tables_last, kernels, monkeypatch):
+    choose_kernels(kernels, monkeypatch)
     with tf.Graph().as_default(), tf.compat.v1.Session() as session:
-        engine = make_engine()
-        variables = engine.create_variables_and_ops()
+        engine = make_engine(optimization_parameters=optimizer)
+        if not tables_last:
+            variables = engine.create_variables_and_ops()
         enqueue = engine.generate_enqueue_ops([{"title": tpu_embedding.EnqueueData(
             tf.constant([3, 3]), tf.constant([0, 1]))}])
+        global_step = tf.compat.v1.placeholder_with_default(0, [])  # made outside of the loop
 
         def step(count, _):
             activations = engine.get_activations()["title"]
-            send = engine.generate_send_gradients_op({"title": tf.ones_like(activations)})
+            send = engine.generate_send_gradients_op({"title": tf.ones_like(activations)},
+                                                     global_step)
             with tf.control_dependencies([send]):
                 return count + 1, tf.identity(activations)
 
         loop = tf.while_loop(lambda count, _: count < 3, step, [0, tf.zeros([2, 1])])
+        if tables_last:
+            variables = engine.create_variables_and_ops()
         session.run(tf.compat.v1.global_variables_initializer())
         for _ in range(3):
             session.run(enqueue)
-        assert session.run(loop)[1].tolist() == [[1.0 - 4]] * 2
+        last = session.run(loop)[1]
         (table,) = session.run(variables.embedding_variables_by_table["words"])
-    assert table[3, 0] == 1.0 - 6
+    if isinstance(optimizer, tpu_embedding.StochasticGradientDescentParameters):
+        assert last.tolist() == [[1.0 - 4]] * 2
+        assert table[3, 0] == 1.0 - 6
+    else:
+        assert table[3, 0] < last[0, 0] < 1.0
 
 
-def test_loop_before_variables():
-    with tf.Graph().as_default():
-        engine = make_engine()
-        with pytest.raises(RuntimeError, match="`create_variables_and_ops` must be called before "
-                                               "activations or gradients are used inside a loop"):
-            tf.while_loop(lambda x: tf.reduce_sum(x) < 3,
-                          lambda x: engine.get_activations()["title"], [tf.zeros([2, 1])])
-
-
-def test_variables_never_created():
+@pytest.mark.parametrize("in_loop", [False, True])
+def test_variables_never_created(in_loop):
     with tf.Graph().as_default(), tf.compat.v1.Session() as session:
         engine = make_engine()
         enqueue = engine.generate_enqueue_ops([{"title": tpu_embedding.EnqueueData(
             tf.constant([3, 3]), tf.constant([0, 1]))}])
         with pytest.raises(InvalidArgument, match="create_variables_and_ops_was_not_called"):
-            session.run([engine.get_activations(), enqueue])
+            session.run([tf.while_loop(
+                lambda count, _: count < 1,
+                lambda count, _: (count + 1, engine.get_activations()["title"]),
+                [0, tf.zeros([2, 1])]) if in_loop else engine.get_activations(), enqueue])
 
 
 def test_a_graph_has_separate_queues():

@@ -8,12 +8,13 @@ with mode_override="backward_pass_only".
 """
 
 import itertools
-from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
+from collections.abc import Collection, Iterable, Mapping
 from typing import Any, NamedTuple
 
 import tensorflow as tf
 
 from tpu_estimator_embedding import checks
+from tpu_estimator_embedding.engine.late_variables import late_variables, set_late_variables
 from tpu_estimator_embedding.engine.partitioned_embedding import PartitionedEmbedding
 from tpu_estimator_embedding.engine.process_variables import create_process_variables
 from tpu_estimator_embedding.engine.stacked_activations import split_activations, stack_gradients
@@ -22,13 +23,12 @@ from tpu_estimator_embedding.low_level.joint_update import JointUpdate
 from tpu_estimator_embedding.ops import replica_graphs
 from tpu_estimator_embedding.ops.assertion import assert_that
 from tpu_estimator_embedding.ops.gradient_tap import hide_from_searches, tap_graph_gradient
-from tpu_estimator_embedding.ops.graph_rewrites import late_tensor, set_late_tensor, wait_for
+from tpu_estimator_embedding.ops.graph_rewrites import set_late_tensor, wait_for
+from tpu_estimator_embedding.ops.outermost_graph import outermost_graph
 from tpu_estimator_embedding.ops.replica_graphs import Replicas
 from tpu_estimator_embedding.types import Tensor
 
 CPU = "/device:CPU:0"
-
-Build = Callable[[PartitionedEmbedding], list[Tensor]]
 
 
 class CapturedGradients:
@@ -115,7 +115,7 @@ class GraphOps:
         if share.is_of_process:
             self._engine = PartitionedEmbedding(
                 share.plan, create_process_variables(share.plan, share.engine))
-        self._builds: list[tuple[Build, list[Tensor]]] = []
+        self._late: PartitionedEmbedding | None = None
 
     def receive(self) -> dict[str, Tensor]:
         """Returns feature name -> activations of the next core's next batch."""
@@ -127,9 +127,7 @@ class GraphOps:
         with tf.device(CPU), tf.name_scope(f"receive_activations_{core}"):
             start = tf.no_op()
             batch = self._next_batch(core, start)
-            values = self._with_engine(
-                lambda engine: self._lookup(engine, batch),
-                [tf.TensorSpec([None, table.dimension]) for table in tables])
+            values = self._lookup(batch)
             with tf.control_dependencies(values):
                 due = self.queues[core].set_due(batch)
             self._receipts[core].append(Receipt(start, due))
@@ -159,8 +157,7 @@ class GraphOps:
             with tf.control_dependencies([*stacked.values(), *(own.end for own in receipts)]):
                 ids = queue.take_due() if receipts else queue.take_backward_only()
             build = self.update.add(core, ids, stacked, step, learning_rates)
-            return tf.group(*self._with_engine(lambda engine: [build(engine)],
-                                               [tf.TensorSpec([], tf.bool)]))
+            return tf.group(build(self._tables()))
 
     def _receive_for_all(self, replicas: Replicas) -> dict[str, Tensor]:
         """Receives a batch for each replica; returns the activations of the first one."""
@@ -185,20 +182,21 @@ class GraphOps:
         return received[0]
 
     def _looked_up(self, batch: Batch) -> dict[str, Tensor]:
-        tables = self._plan.tables
-        values = self._with_engine(
-            lambda engine: self._lookup(engine, batch),
-            [tf.TensorSpec([None, table.dimension]) for table in tables])
-        stacked = {table.name: value for table, value in zip(tables, values, strict=True)}
+        values = self._lookup(batch)
+        stacked = {table.name: value
+                   for table, value in zip(self._plan.tables, values, strict=True)}
         return {feature: tf.identity(activation) for feature, activation in split_activations(
             self._plan, stacked, self._batch_size).items()}
 
-    def _lookup(self, engine: PartitionedEmbedding, batch: Batch) -> list[Tensor]:
+    def _lookup(self, batch: Batch) -> list[Tensor]:
         """Looks a batch up; returns the activations of each table."""
+        engine = self._tables()
         with tf.control_dependencies(self.update.apply_before_inference(engine, batch.trains)):
             ids = tf.nest.map_structure(
                 lambda leaf: tf.identity(leaf) if tf.is_tensor(leaf) else leaf, batch.ids.own)
         found = engine.lookup(ids)
+        for table in self._plan.tables:  # late tables have no static shape
+            found[table.name].set_shape([None, table.dimension])
         return [found[table.name] for table in self._plan.tables]
 
     def _send_for_all(self, replicas: Replicas, gradients: Mapping[str, Tensor], step: Tensor,
@@ -218,9 +216,7 @@ class GraphOps:
                    else self.queues[core].trained_ids(batches[core]) for core in sorted(stacked)]
             build = self.update.add_all(ids, [stacked[core] for core in sorted(stacked)], step,
                                         learning_rates)
-            updated = self._with_engine(lambda engine: [build(engine)],
-                                        [tf.TensorSpec([], tf.bool)])
-            self._updates[replicas] = replica_graphs.run_once(tf.group(*updated))
+            self._updates[replicas] = replica_graphs.run_once(tf.group(build(self._tables())))
         return self._updates[replicas]
 
     def _check_has_a_core_for_each(self, replicas: Replicas) -> None:
@@ -233,11 +229,9 @@ class GraphOps:
     def set_engine(self, engine: PartitionedEmbedding) -> None:
         """Connects the tables to the ops that were built before the tables existed."""
         self._engine = engine
-        with tf.init_scope(), tf.device(CPU), tf.name_scope("tpu_embedding"):
-            for build, placeholders in self._builds:
-                for placeholder, value in zip(placeholders, build(engine), strict=True):
-                    set_late_tensor(placeholder, value)
-        self._builds.clear()
+        if self._late is not None:
+            set_late_variables(self._late.variables, engine.variables)
+            self._late = None
 
     def retrieve(self, engine: PartitionedEmbedding) -> tf.Operation:
         """Returns an op that applies delayed updates, so that the tables hold all of them."""
@@ -279,18 +273,15 @@ class GraphOps:
                                 if receipt not in own]
         return own
 
-    def _with_engine(self, build: Build, specs: Sequence[tf.TensorSpec]) -> list[Tensor]:
-        """Calls `build` with the tables; returns late tensors if the tables do not exist yet."""
+    def _tables(self) -> PartitionedEmbedding:
+        """Returns the tables; late ones, outside of all loops, if they do not exist yet."""
         if self._engine is not None:
-            return build(self._engine)
-        graph = tf.compat.v1.get_default_graph()
-        if graph.building_function or graph._get_control_flow_context() is not None:
-            raise RuntimeError("`create_variables_and_ops` must be called before activations or "
-                               "gradients are used inside a loop, condition or function.")
-        placeholders = [late_tensor(spec, missing="create_variables_and_ops_was_not_called")
-                        for spec in specs]
-        self._builds.append((build, placeholders))
-        return placeholders
+            return self._engine
+        if self._late is None:
+            with outermost_graph(), tf.name_scope("tpu_embedding"):
+                self._late = PartitionedEmbedding(self._plan, late_variables(
+                    self._plan, missing="create_variables_and_ops_was_not_called"))
+        return self._late
 
 
 def _read_before(step: Tensor, receipts: Iterable[Receipt]) -> None:
