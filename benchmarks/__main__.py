@@ -4,6 +4,7 @@
 import argparse
 import contextlib
 import json
+import math
 import pathlib
 import sys
 from collections.abc import Iterator, Sequence
@@ -12,6 +13,7 @@ from tqdm import tqdm
 
 from benchmarks import (
     baselines,
+    checkpoints,
     cluster,
     dlrm,
     exchange,
@@ -39,15 +41,17 @@ examples:
   python -m benchmarks cluster               W on parameter servers, all here (about 15 minutes)
   python -m benchmarks exchange              bytes of a step against servers (about 20 seconds)
   python -m benchmarks dlrm                  a DLRM in several ways (about two minutes)
+  python -m benchmarks checkpoints           save and restore 2 GiB (about 15 minutes)
 """
 _QUICK_WORKLOADS = ("W", "W2")
 _CLUSTER_SECONDS = 15.0
+_WITHOUT_BASELINES = ("checkpoints", "cluster", "dlrm", "exchange", "startup")
 
 
 def main(arguments: Sequence[str] | None = None) -> int:
     """Measures, prints, writes; returns the exit status."""
     args = _parser().parse_args(arguments)
-    entries = [] if args.what in ("cluster", "dlrm", "exchange", "startup") else _entries(args)
+    entries = [] if args.what in _WITHOUT_BASELINES else _entries(args)
     directory = pathlib.Path(args.output)
     directory.mkdir(parents=True, exist_ok=True)
     if args.what == "cluster":
@@ -56,6 +60,8 @@ def main(arguments: Sequence[str] | None = None) -> int:
         return _count_bytes(directory)
     if args.what == "dlrm":
         return _train_dlrm(directory, args.quick)
+    if args.what == "checkpoints":
+        return _save_and_restore(directory, args)
     if args.what == "startup":
         return _start_programs(directory, args.quick)
     if args.what == "scaling":
@@ -87,11 +93,12 @@ def _parser() -> argparse.ArgumentParser:
         formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("what", nargs="?", default="table",
                         choices=("table", "startup", "scaling", "cluster", "exchange",
-                                 "dlrm"),
+                                 "dlrm", "checkpoints"),
                         help="table: all peers on all workloads; startup: until the first step; "
                         "scaling: one size at a time; cluster: on parameter servers; "
                         "exchange: bytes between a worker and its servers; "
-                        "dlrm: one model by hand-driven program, TPUEstimator and others")
+                        "dlrm: one model by hand-driven program, TPUEstimator and others; "
+                        "checkpoints: GB/s, and how long training waits")
     parser.add_argument("--quick", action="store_true", help="fewer rounds, workloads and peers")
     parser.add_argument("--resume", action="store_true",
                         help="keep results that are already in the output directory")
@@ -101,9 +108,19 @@ def _parser() -> argparse.ArgumentParser:
     parser.add_argument("--simd", nargs="+", choices=sorted(baselines.SIMD), default=[],
                         help="measure the native kernels with this instruction set, too, as on "
                         "processors that have no wider one")
+    parser.add_argument("--table-gib", type=_gib, metavar="N",
+                        help="size of the tables of `checkpoints`, without their slots (default: "
+                        f"{checkpoints.GIB}, with --quick {checkpoints.QUICK_GIB})")
     parser.add_argument("--output", default="benchmark_results", help="directory for JSON, "
                         "figures and logs (default: %(default)s)")
     return parser
+
+
+def _gib(text: str) -> float:
+    value = float(text)
+    if not 0 < value < math.inf:
+        raise argparse.ArgumentTypeError(f"must be a positive number of GiB, got {text}")
+    return value
 
 
 def _entries(args: argparse.Namespace) -> list[Entry]:
@@ -224,6 +241,23 @@ def _train_dlrm(directory: pathlib.Path, is_quick: bool) -> int:
     print(printed)
     (directory / "dlrm.txt").write_text(f"{printed}\n")
     (directory / "dlrm.json").write_text(json.dumps({"machine": described, "figures": figures}))
+    return 0
+
+
+def _save_and_restore(directory: pathlib.Path, args: argparse.Namespace) -> int:
+    gib = args.table_gib or (checkpoints.QUICK_GIB if args.quick else checkpoints.GIB)
+    rounds = 1 if args.quick else checkpoints.ROUNDS
+    described = machine.describe()
+    with tqdm(total=rounds * len(checkpoints.WAYS), unit="turn", leave=False) as bar:
+        measured = checkpoints.measure(
+            gib, rounds, directory, lambda way: (bar.set_description(way), bar.update()))
+    described |= machine.load("load after")
+    printed = "\n".join([", ".join(f"{name} {value}" for name, value in described.items()), "",
+                         checkpoints.text(gib, measured)])
+    print(printed)
+    (directory / "checkpoints.txt").write_text(f"{printed}\n")
+    (directory / "checkpoints.json").write_text(json.dumps(
+        {"machine": described, "table_gib": gib, "measured": measured}))
     return 0
 
 

@@ -6,19 +6,17 @@ and this package selects its kernels once per process. Baselines in one process 
 other. A worker that waits for its turn uses no CPU time.
 """
 
-import ctypes
 import gc
 import importlib
 import multiprocessing
 import os
 import pathlib
-import resource
 import sys
 import time
 import traceback
 from typing import Any
 
-from benchmarks import batches
+from benchmarks import batches, memory
 from benchmarks.baselines import Entry
 from benchmarks.workloads import Workload
 
@@ -135,8 +133,8 @@ class _Served:
 
     def open(self, workload: Workload, options: dict[str, Any]) -> dict[str, Any]:
         made = batches.make_batches(workload, DISTINCT_BATCHES)
-        _reset_peak()
-        self._before_tables = _peak_bytes()
+        memory.reset_peak()
+        self._before_tables = memory.peak_bytes()
         self._workload = workload
         self._baseline = self._module.Baseline(
             workload, made, **dict(self._entry.options), **options)
@@ -157,20 +155,12 @@ class _Served:
 
     def memory_over_tables(self) -> int:
         assert self._workload is not None
-        return _peak_bytes() - self._before_tables - self._workload.bytes
+        return memory.peak_bytes() - self._before_tables - self._workload.bytes
 
     def close(self) -> None:
         self._baseline.close()
         self._baseline = None
         gc.collect()
-
-
-def _peak_bytes() -> int:
-    status = pathlib.Path("/proc/self/status")
-    if not status.exists():
-        return resource.getrusage(resource.RUSAGE_SELF).ru_maxrss * 1024
-    [line] = [line for line in status.read_text().splitlines() if line.startswith("VmHWM:")]
-    return int(line.split()[1]) * 1024
 
 
 def _bytes_in_huge_pages() -> int:
@@ -179,12 +169,3 @@ def _bytes_in_huge_pages() -> int:
         return 0
     fields = dict(line.split()[:2] for line in rollup.read_text().splitlines()[1:])
     return int(fields["AnonHugePages:"]) * 1024
-
-
-def _reset_peak() -> None:
-    """Resets the peak of memory use, if the C library and the kernel can."""
-    try:
-        ctypes.CDLL(None).malloc_trim(0)  # freed memory would hide the memory of the tables
-        pathlib.Path("/proc/self/clear_refs").write_text("5")
-    except (OSError, AttributeError):
-        return

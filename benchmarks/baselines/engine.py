@@ -37,12 +37,7 @@ class Baseline(SessionSteps):
                  threads: int = 0):
         def build(feeds: Feeds) -> tuple[list[Parts], tf.Operation]:
             engine = self._make_engine(workload, num_hosts)
-            inputs = next_batch(batches, lambda batch: tuple(
-                zip(batch.ids, batch.splits, strict=True)), feeds)
-            gradients = [tf.compat.v1.get_variable(
-                f"gradient_{table}", initializer=fed(gradient, feeds), trainable=False,
-                use_resource=True) for table, gradient in enumerate(make_gradients(workload))]
-            return parts_of(engine), train_step(engine, workload, inputs, gradients)
+            return parts_of(engine), build_step(engine, workload, batches, feeds)
 
         super().__init__(build, len(batches), threads)
         self.description = load.description()
@@ -71,6 +66,17 @@ def to_plan(workload: Workload, num_hosts: int) -> EmbeddingPlan:
 def parts_of(engine: PartitionedEmbedding) -> list[Parts]:
     """Returns the parts of every table, in the order of the workload."""
     return [engine.variables[table.name].parts for table in engine.plan.tables]
+
+
+def build_step(engine: PartitionedEmbedding, workload: Workload, batches: Sequence[Batch],
+               feeds: Feeds) -> tf.Operation:
+    """Returns the op of a step that reads batches from memory."""
+    inputs = next_batch(batches, lambda batch: tuple(
+        zip(batch.ids, batch.splits, strict=True)), feeds)
+    gradients = [tf.compat.v1.get_variable(
+        f"gradient_{table}", initializer=fed(gradient, feeds), trainable=False,
+        use_resource=True) for table, gradient in enumerate(make_gradients(workload))]
+    return train_step(engine, workload, inputs, gradients)
 
 
 def train_step(engine: PartitionedEmbedding, workload: Workload,

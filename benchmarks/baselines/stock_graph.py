@@ -28,12 +28,13 @@ class Baseline(SessionSteps):
     """`embedding_column`s, `input_layer` and `AdagradOptimizer` in a session."""
 
     def __init__(self, workload: Workload, batches: Sequence[Batch], threads: int = 0):
-        super().__init__(lambda feeds: _build_step(workload, batches, feeds), len(batches),
+        super().__init__(lambda feeds: build_step(workload, batches, feeds), len(batches),
                          threads)
 
 
-def _build_step(workload: Workload, batches: Sequence[Batch], feeds: Feeds
-                ) -> tuple[list[Parts], list[tf.Operation]]:
+def build_step(workload: Workload, batches: Sequence[Batch], feeds: Feeds
+               ) -> tuple[list[Parts], list[tf.Operation]]:
+    """Returns the tables, and the ops of a step."""
     features = next_batch(batches, lambda batch: {
         feature(table): to_sparse(ids, splits)
         for table, (ids, splits) in enumerate(zip(batch.ids, batch.splits, strict=True))}, feeds)
