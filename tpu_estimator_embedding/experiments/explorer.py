@@ -22,12 +22,18 @@ from collections.abc import Mapping, Sequence
 from typing import Any
 
 from tpu_estimator_embedding.experiments import html_page, plots
-from tpu_estimator_embedding.experiments.event_files import Curves
+from tpu_estimator_embedding.experiments.event_files import (
+    TABLE_STATISTICS,
+    Curves,
+    steps_measured,
+    table_curves,
+)
 
 HOW_TO_GET = "pip install 'tpu_estimator_embedding[interactive]'"
 
 _MOST_POINTS = 1_000_000  # of all curves; about 15 MB of the page
 _FEWEST_POINTS, _POINTS = 50, 1000  # of one curve
+_TABLES_AT_FIRST = 5
 
 _STYLE = """\
 .controls { display: flex; flex-wrap: wrap; gap: .5rem 1.5rem; }
@@ -80,6 +86,8 @@ def section(runs: Sequence[ExploredRun], metric: str | None, has_seeds: bool) ->
              _element("style", _STYLE + _library("itables", "html/dt_bundle.css"))]
     if metrics:
         parts.append(_curves_part(metrics, data["most_points"]))
+    if data["tables"]:
+        parts.append(_tables_part(data["tables"]))
     if settings and finals:
         parts.append(_settings_part(settings, _first(finals, metric)))
     parts += [_table(runs, settings, _first(finals, metric)),
@@ -107,9 +115,24 @@ def _data(runs: Sequence[ExploredRun], metric: str | None, has_seeds: bool) -> d
         "runs": [{"label": html.escape(run.label), "group": html.escape(run.group),
                   "color": styles[run.group].color, "dash": styles[run.group].plotly_dash,
                   "values": _values(run)} for run in runs],
-        "curves": curves, "has_seeds": has_seeds, "most_points": points,
+        "curves": curves, "tables": _tables(runs), "has_seeds": has_seeds, "most_points": points,
         "dimensions": [*(name for name in settings if len({
             run.settings.get(name) for run in runs}) > 1), *reversed(_first(finals, metric)[:4])]}
+
+
+def _tables(runs: Sequence[ExploredRun]) -> dict[str, Any]:
+    """Returns statistic -> when it was measured, and for each table its curve and its style."""
+    found: dict[str, Curves] = {}
+    for run in runs:
+        for statistic, tables in table_curves(run.curves).items():
+            for table, points in tables.items():
+                merged = found.setdefault(statistic, {})
+                merged[table] = [*merged.get(table, []), *points]
+    styles = plots.styles(sorted({table for tables in found.values() for table in tables}))
+    return {statistic: {"measured": steps_measured(tables), "curves": {
+        table: {"curve": f"{TABLE_STATISTICS}{table}/{statistic}", "color": styles[table].color,
+                "dash": styles[table].plotly_dash} for table in sorted(tables)}}
+        for statistic, tables in found.items()}
 
 
 def _values(run: ExploredRun) -> dict[str, float | str]:
@@ -146,6 +169,21 @@ def _curves_part(metrics: Sequence[str], points: int) -> str:
             "Drag to zoom, double-click to see all; click the legend to hide lines. Smoothing is "
             "the weight of an exponential mean of the values before. A curve of more than "
             f"{points:,} points is drawn as that many means of consecutive ones."))
+
+
+def _tables_part(tables: Mapping[str, Any]) -> str:
+    names = sorted({table for statistic in tables.values() for table in statistic["curves"]})
+    options = "".join(f"<option{' selected' if place < _TABLES_AT_FIRST else ''}>"
+                      f"{html.escape(name)}</option>" for place, name in enumerate(names))
+    return (
+        "<h3>Statistics of tables</h3>\n"
+        f'<p class="controls">{_select("table-statistic", "Statistic", sorted(tables))}'
+        f'<label>Tables <select id="table-names" multiple size="{min(6, len(names))}">{options}'
+        "</select></label></p>\n"
+        '<div id="table-plot" class="plot" role="group" aria-label="Statistics of tables over '
+        'steps"></div>\n<p>It was <span id="table-steps"></span>. Choose several tables with Ctrl '
+        "or Shift. Of one run every table has a colour; of several, the colour is that of the "
+        "run, and the line style that of the table.</p>")
 
 
 def _settings_part(settings: Sequence[str], metrics: Sequence[str]) -> str:

@@ -7,7 +7,7 @@ from collections.abc import Sequence
 
 _STYLE = """\
 body { font: 16px/1.5 system-ui, sans-serif; color: #1a1a1a; background: #fff;
-       max-width: 1080px; margin: 2rem auto; padding: 0 1.5rem; }
+       max-width: 1080px; margin: 2rem auto; padding: 0 1.5rem; overflow-wrap: break-word; }
 h1 { font-size: 1.7rem; line-height: 1.25; } h2 { font-size: 1.25rem; margin-top: 2.5rem; }
 figure { margin: 1.5rem 0; } img { max-width: 100%; height: auto; }
 figcaption { color: #444; font-size: .9rem; }
@@ -42,8 +42,8 @@ def paragraph(text: str) -> str:
 
 
 def preformatted(text: str) -> str:
-    """Returns text that keeps its columns."""
-    return f"<pre>{html.escape(text)}</pre>"
+    """Returns text that keeps its columns; where it is wide, the keyboard can scroll it."""
+    return f"<pre tabindex=\"0\">{html.escape(text)}</pre>"
 
 
 def table(rows: Sequence[Sequence[str]]) -> str:
@@ -53,8 +53,9 @@ def table(rows: Sequence[Sequence[str]]) -> str:
     '<tr><td>words</td><td class="number">1,000</td></tr>'
     """
     headline, *body = rows
-    lines = ['<div class="wide"><table>', "<tr>" + "".join(
-        f"<th>{html.escape(cell)}</th>" for cell in headline) + "</tr>"]
+    # It can have the focus, so that the keyboard scrolls it where it is wider than the window.
+    lines = ['<div class="wide" tabindex="0" role="group" aria-label="Table"><table>',
+             "<tr>" + "".join(f"<th>{html.escape(cell)}</th>" for cell in headline) + "</tr>"]
     for row in body:
         cells = "".join(f"<td{_alignment(cell)}>{html.escape(cell)}</td>" for cell in row)
         lines.append(f"<tr>{cells}</tr>")
