@@ -81,6 +81,7 @@ EXTRAS = {
         "optuna",  # what extra `search` needs
         *INTERACTIVE,
         "websocket-client",  # speaks to the browser that tests a report; of kubernetes, too
+        "axe-core-python",  # brings the accessibility checker of reports, where npm cannot
         "keras-rs",  # a stage of the migration, beside Keras 3
         "tf-slim==1.1.0",  # what tf.contrib.slim and tf.contrib.layers became; its last release
     ],
@@ -111,6 +112,12 @@ EXTRAS = {
         "auditwheel>=6.8",  # checks that the wheel runs on every system of its platform
         "twine",  # checks that an index accepts the metadata
         *DOCS,
+    ],
+    "mlflow": [
+        "mlflow",  # a store that teams look at; mlflow-skinny lacks what a local one needs
+    ],
+    "wandb": [
+        "wandb",  # the same, of Weights & Biases
     ],
     "bench": [
         "matplotlib",  # draws the figures

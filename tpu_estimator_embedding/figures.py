@@ -55,8 +55,8 @@ def figure(width: float, height: float, settings: Mapping[Any, Any] | None = Non
         yield drawn
 
 
-def content(drawn: Any, kind: str) -> bytes:
-    """Returns the file of a figure in a format, one of FORMATS."""
+def content(drawn: Any, kind: str, dpi: int = 120) -> bytes:
+    """Returns the file of a figure in a format, one of FORMATS; `dpi` is of PNG."""
     file = io.BytesIO()
-    drawn.savefig(file, format=kind, dpi=120, metadata=_METADATA[kind])
+    drawn.savefig(file, format=kind, dpi=dpi, metadata=_METADATA[kind])
     return file.getvalue()

@@ -1,22 +1,44 @@
 # SPDX-License-Identifier: Apache-2.0
 """What the figures of a sweep show: how many seeds are behind a mean, and no spread of one seed."""
 
+import re
+import shutil
+import struct
+import subprocess
+
+import numpy as np
 import pytest
 
 from tpu_estimator_embedding.experiments import plots
+from tpu_estimator_embedding.experiments.looks import SCREEN, paper, read_formats
+from tpu_estimator_embedding.figures import FORMATS
 
 pytest.importorskip("matplotlib")
 from matplotlib.colors import to_hex  # noqa: E402
 
 SETTINGS = ["as it is", "0", "1", "2"]
 CURVE = [(0, 1.0), (10, 0.5)]
+MANY = [f"multiplier={number},learning_rate=0.0{number}" for number in range(9)]
 FIGURES = {
-    "dots": lambda values: plots.dots("Final auc", "gradient multiplier", "auc", values, "1",
-                                      SETTINGS),
-    "curves": lambda values: plots.curves("auc", "step", "auc", {
-        label: [CURVE] * len(item) for label, item in values.items()}, SETTINGS),
-    "bars": lambda values: plots.bars("auc", "table", "auc", ["users"], {
-        label: [1.0] for label in values}, settings=SETTINGS)}
+    "dots": lambda values, look=SCREEN: plots.dots(
+        "Final auc", "gradient multiplier", "auc", values, "1", SETTINGS, look),
+    "curves": lambda values, look=SCREEN: plots.curves("auc", "step", "auc", {
+        label: [CURVE] * len(item) for label, item in values.items()}, SETTINGS, look),
+    "bars": lambda values, look=SCREEN: plots.bars("auc", "table", "auc", ["users"], {
+        label: [1.0] for label in values}, settings=SETTINGS, look=look)}
+FOR_PAPER = {
+    **{name: lambda look, draw=draw: draw({"0": [0.5, 0.6, 0.7], "1": [0.7]}, look)
+       for name, draw in FIGURES.items()},
+    "many curves": lambda look: plots.curves(
+        "auc", "step", "auc", {label: [CURVE] for label in MANY}, MANY, look),
+    "many bars": lambda look: plots.bars(
+        "Norms", "table", "mean norm", [f"table_of_words_{number}" for number in range(12)],
+        {label: [1.0] * 12 for label in MANY[:4]}, counts=dict.fromkeys(MANY, 3), look=look),
+    "many dots": lambda look: plots.dots(
+        "Final auc", "setting", "auc", {label: [0.1, 0.2, 0.3] for label in MANY}, look=look),
+    "points": lambda look: plots.points("auc", "rate", "auc", [(0.001, 1.0), (1, 2.0)], True, look),
+    "histograms": lambda look: plots.histograms(
+        "norm", "rows", np.logspace(-3, 3, 13), {name: np.arange(12) for name in "abc"}, look)}
 
 
 @pytest.fixture
@@ -24,7 +46,8 @@ def axis_of(monkeypatch):
     """A function that returns the axis, and the labels of the legend, of a figure."""
     figures = []
     drawing = plots._drawing
-    monkeypatch.setattr(plots, "_drawing", lambda figure: figures.append(figure) or drawing(figure))
+    monkeypatch.setattr(plots, "_drawing", lambda figure, look: (
+        figures.append(figure) or drawing(figure, look)))
 
     def axis_of(kind, values):
         FIGURES[kind](values)
@@ -67,10 +90,40 @@ def test_setting_has_one_colour_in_all_figures(axis_of):
 
 
 def test_figures_come_in_every_format_and_the_same_values_give_the_same_files(tmp_path):
-    first, second = (FIGURES["dots"]({"0": [0.5, 0.6]}) for _ in range(2))
+    first, second = (FIGURES["dots"]({"0": [0.5, 0.6]}, paper(FORMATS)) for _ in range(2))
     assert first == second
     paths = plots.write(tmp_path, "final", first)
     assert [path.name for path in paths] == ["final.png", "final.svg", "final.pdf"]
     for path, start in zip(paths, (b"\x89PNG", b"<?xml", b"%PDF"), strict=True):
         assert path.read_bytes().startswith(start)
     assert "gradient multiplier" in paths[1].read_text()  # as text, not as outlines
+    assert list(FIGURES["dots"]({"0": [0.5]}, paper(["pdf"]))) == ["pdf"]
+
+
+@pytest.mark.parametrize("name", FOR_PAPER)
+def test_file_for_a_paper_is_what_a_journal_takes(name, tmp_path):
+    """The width of a column or a page, text of 7 points that is text, TrueType fonts inside."""
+    drawing = FOR_PAPER[name](paper(FORMATS))
+    width = float(re.search(rb"/MediaBox \[ ?0 0 ([0-9.]+) ", drawing["pdf"])[1])
+    assert width / 72 == pytest.approx(
+        7.0 if "many" in name or name == "histograms" else 3.33, abs=0.01)
+    assert b"/FontFile2" in drawing["pdf"] and b"/Type3" not in drawing["pdf"]
+    svg = drawing["svg"].decode()
+    assert f'width="{width:g}pt"' in svg
+    sizes = [float(size) for size in re.findall(r"font(?:-size)?: (?:[a-z]+ )*([0-9.]+)px", svg)]
+    exponents = svg.count(f"{0.7 * 7:g}px")  # of powers of ten on a logarithmic axis
+    assert len(sizes) > 2 * exponents and sorted(sizes)[exponents] >= 7, sizes
+    header = drawing["png"].index(b"pHYs") + 4
+    dots, _, unit = struct.unpack(">IIB", drawing["png"][header:header + 9])
+    assert (round(dots * 0.0254), unit) == (600, 1)
+    if shutil.which("pdffonts"):
+        path = tmp_path / "figure.pdf"
+        path.write_bytes(drawing["pdf"])
+        fonts = subprocess.run(["pdffonts", path], capture_output=True, text=True, check=True)
+        assert "TrueType" in fonts.stdout and "Type 3" not in fonts.stdout
+
+
+def test_formats_are_named_with_commas():
+    for text in ("pdf,eps", "", "pdf,pdf", "pdf, svg"):
+        with pytest.raises(ValueError, match="`--figures` must be some of png,svg,pdf, with"):
+            read_formats(text)

@@ -48,6 +48,16 @@ def test_page_has_curves_tables_and_versions(model_dir, tmp_path, capsys):
     browser.check_report(tmp_path / "out" / "report.html", tmp_path)
 
 
+def test_figures_come_in_the_formats_asked_for(model_dir, tmp_path, capsys):
+    assert cli.main(["report", str(model_dir), "--out", str(tmp_path), "--figures", "pdf"]) == 0
+    assert {path.suffix for path in tmp_path.iterdir()} == {".html", ".pdf"}
+    files = len(list(tmp_path.glob("*.pdf")))
+    assert (tmp_path / "report.html").read_text().count("<figure><img") == files
+    assert f"figures  {files} beside it, each as PDF" in capsys.readouterr().out
+    assert cli.main(["report", str(model_dir), "--figures", "pdf,eps"]) == 2
+    assert "`--figures` must be some of png,svg,pdf" in capsys.readouterr().err
+
+
 def test_directory_that_is_being_trained_into(model_dir, tmp_path):
     """Half an event at the end, and no checkpoint yet."""
     directory = tmp_path / "young"
@@ -113,9 +123,10 @@ def test_statistics_of_tables_are_figures_with_a_line_for_each_table():
               for table in ("user", "item") for name in ("update_ratio", "coverage")}
     curves["training/embedding/global_gradient_norm"] = [(10, 1.0)]
     figures = {name: caption for name, caption, _ in model_report._curve_figures(curves)}
+    measured = "measured at 2 steps, from 10 to 20"
     assert figures == {
-        "tables_update_ratio": "Tables: update ratio over steps.",
-        "tables_coverage": "Tables: coverage over steps.",
+        "tables_update_ratio": f"Tables: update ratio over steps, {measured}.",
+        "tables_coverage": f"Tables: coverage over steps, {measured}.",
         "training_embedding": "embedding over steps."}
 
 

@@ -2,35 +2,41 @@
 """The report that compares several models, from their event files, also while they are trained."""
 
 import pathlib
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
+from functools import partial
 
 from tpu_estimator_embedding import checks, figures
-from tpu_estimator_embedding.experiments import explorer, html_page, plots
+from tpu_estimator_embedding.experiments import explorer, html_page, pictures, plots
 from tpu_estimator_embedding.experiments.event_files import TRAINING_LOSS, Curves, read_scalars
 from tpu_estimator_embedding.experiments.files import write_text
 from tpu_estimator_embedding.experiments.model_report import file_name
 from tpu_estimator_embedding.experiments.results import is_of_training
 
 
-def write_report(model_dirs: Sequence[pathlib.Path], out: pathlib.Path) -> list[pathlib.Path]:
+def write_report(model_dirs: Sequence[pathlib.Path], out: pathlib.Path,
+                 formats: Sequence[str] = figures.FORMATS) -> list[pathlib.Path]:
     """Writes `report.html` and its figures.
 
     Args:
         model_dirs: directories of Estimators, which may be training.
         out: directory of the files.
+        formats: formats of the figures beside the page, some of `figures.FORMATS`.
 
     Returns:
         The paths of the files, starting with the page.
 
     Raises:
-        ValueError: if a directory is given twice, or has no event file with a scalar.
+        ValueError: if a directory is given twice.
+        FileNotFoundError: if a directory has no event file with a scalar.
     """
     names = [str(path) for path in model_dirs]
     checks.check(len({path.resolve() for path in model_dirs}) == len(names), "MODEL_DIR",
                  "different directories", names)
     curves_of = {name: read_scalars(path) for name, path in zip(names, model_dirs, strict=True)}
     for name, curves in curves_of.items():
-        checks.check(bool(curves), "MODEL_DIR", "directories with event files, each", name)
+        if not curves:
+            raise FileNotFoundError(checks.complaint(
+                "MODEL_DIR", "directories with event files, each", name))
     out.mkdir(parents=True, exist_ok=True)
     metrics = _metrics(curves_of)
     parts = [html_page.paragraph("Last values. Each model is one run, so n = 1 of every number."),
@@ -40,20 +46,22 @@ def write_report(model_dirs: Sequence[pathlib.Path], out: pathlib.Path) -> list[
                                   if metric in curves}, curves)
                  for name, curves in curves_of.items()], metrics[0], has_seeds=False),
              html_page.heading("Figures")]
-    files = []
-    if figures.can_draw():
-        for metric in metrics:
-            lines = {name: [plots.smoothed(curves[metric])] for name, curves in curves_of.items()
-                     if len(curves.get(metric, ())) > 1}
-            if lines:
-                drawing = plots.curves(f"{metric} over steps", "global step", metric, lines)
-                files += plots.write(out, file_name(metric), drawing)
-                parts.append(html_page.figure(drawing["png"], f"{metric} over steps."))
-    else:
-        parts.append(html_page.paragraph(f"Figures need matplotlib: {figures.HOW_TO_GET}."))
+    drawn, files = pictures.draw(_planned(curves_of, metrics), out, formats)
+    parts += drawn
     page = out / "report.html"
     write_text(page, html_page.page(f"Comparison of {len(names)} models", parts))
     return [page, *files]
+
+
+def _planned(curves_of: Mapping[str, Curves], metrics: Sequence[str]) -> Iterator[plots.Figure]:
+    """The figures of the metrics that have a curve: one value is a number in the table."""
+    for metric in metrics:
+        lines = {name: [plots.smoothed(curves[metric])] for name, curves in curves_of.items()
+                 if len(curves.get(metric, ())) > 1}
+        if lines:
+            title = f"{metric} over steps"
+            yield file_name(metric), f"{title}.", partial(
+                plots.curves, title, "global step", metric, lines)
 
 
 def _metrics(curves_of: Mapping[str, Curves]) -> list[str]:

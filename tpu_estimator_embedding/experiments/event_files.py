@@ -66,6 +66,18 @@ def table_curves(curves: Curves) -> dict[str, Curves]:
     return found
 
 
+def steps_measured(tables: Curves) -> str:
+    """Says when a statistic was measured, of which `table_curves` has the curves.
+
+    >>> steps_measured({"user": [(100, 0.5), (1200, 0.25)], "item": [(1200, 0.5)]})
+    'measured at 2 steps, from 100 to 1,200'
+    """
+    steps = {step for points in tables.values() for step, _ in points}
+    if len(steps) == 1:
+        return f"measured at step {min(steps):,}"
+    return f"measured at {len(steps):,} steps, from {min(steps):,} to {max(steps):,}"
+
+
 def _prefix(directory: str) -> str:
     if directory == ".":
         return "training/"

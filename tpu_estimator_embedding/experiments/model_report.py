@@ -5,7 +5,8 @@ import dataclasses
 import importlib.metadata
 import pathlib
 import platform
-from collections.abc import Callable
+from collections.abc import Sequence
+from functools import partial
 
 import numpy as np
 
@@ -16,12 +17,13 @@ from tpu_estimator_embedding.checkpoint.files import find_checkpoint
 from tpu_estimator_embedding.checkpoint.inspection import NORM_EDGES, CheckpointReport, inspect
 from tpu_estimator_embedding.checkpoint.names import GROWING_SLOTS
 from tpu_estimator_embedding.checkpoint.reading import read_checkpoint
-from tpu_estimator_embedding.experiments import explorer, html_page, plots
+from tpu_estimator_embedding.experiments import explorer, html_page, pictures, plots
 from tpu_estimator_embedding.experiments.event_files import (
     TABLE_STATISTICS,
     TRAINING_LOSS,
     Curves,
     read_scalars,
+    steps_measured,
     table_curves,
 )
 from tpu_estimator_embedding.experiments.files import write_text
@@ -33,16 +35,17 @@ _MOST_TABLES_OF_FIGURE = 10
 _SPEEDS = {"training/examples/sec": "examples/s", "training/global_step/sec": "steps/s"}
 _DISTRIBUTIONS = ("tensorflow", "tf-keras", "tf-estimator-nightly", "tensorflow-estimator", "numpy")
 
-Figure = tuple[str, str, Callable[[], plots.Drawing]]  # name, caption, drawing function
-Figures = list[Figure]
+Figures = list[plots.Figure]
 
 
-def write_report(model_dir: pathlib.Path, out: pathlib.Path) -> list[pathlib.Path]:
+def write_report(model_dir: pathlib.Path, out: pathlib.Path,
+                 formats: Sequence[str] = figures.FORMATS) -> list[pathlib.Path]:
     """Writes `report.html` and its figures.
 
     Args:
         model_dir: directory of an Estimator, which may be training.
         out: directory of the files.
+        formats: formats of the figures beside the page, some of `figures.FORMATS`.
 
     Returns:
         The paths of the files, starting with the page.
@@ -57,26 +60,18 @@ def write_report(model_dir: pathlib.Path, out: pathlib.Path) -> list[pathlib.Pat
             "MODEL_DIR", "a directory with a checkpoint or event files", str(model_dir)))
     out.mkdir(parents=True, exist_ok=True)
     parts = [html_page.paragraph(_opening(model_dir, curves, found and found[0]))]
-    files = []
     planned = _curve_figures({name: points for name, points in curves.items()
                               if len(points) > 1})
     if found is not None:
         parts += [html_page.heading("Tables"), html_page.table(_table_rows(found[0]))]
         planned += _table_figures(found[0])
-    pictures = []
-    if figures.can_draw():
-        for file, caption, draw in planned:
-            drawing = draw()
-            files += plots.write(out, file, drawing)
-            pictures.append(html_page.figure(drawing["png"], caption))
-    else:
-        pictures.append(html_page.paragraph(f"Figures need matplotlib: {figures.HOW_TO_GET}."))
+    drawn, files = pictures.draw(planned, out, formats)
     name = f"{model_dir.parent.name}/{model_dir.name}"
     parts += explorer.section([explorer.ExploredRun(
         name, name, {}, {metric: points[-1][1] for metric, points in curves.items()
                          if not metric.startswith("training/") or metric == TRAINING_LOSS},
         curves)], TRAINING_LOSS, has_seeds=False)
-    parts += [html_page.heading("Curves"), *pictures, *_single_values(curves)]
+    parts += [html_page.heading("Curves"), *drawn, *_single_values(curves)]
     if found is not None:
         parts += _neighbour_parts(found[1])
     parts += [html_page.heading("Versions"), html_page.table(_versions())]
@@ -158,7 +153,7 @@ def _groups(curves: Curves) -> dict[str, dict[str, str]]:
     return groups
 
 
-def _of_tables(statistic: str, tables: Curves) -> Figure:
+def _of_tables(statistic: str, tables: Curves) -> plots.Figure:
     """The figure of a statistic; of many tables, it shows those with the largest final values."""
     largest = sorted(tables, key=lambda table: -tables[table][-1][1])[:_MOST_TABLES_OF_FIGURE]
     shown = [table for table in tables if table in largest]
@@ -167,14 +162,15 @@ def _of_tables(statistic: str, tables: Curves) -> Figure:
     words = statistic.replace("_", " ")
     more = "" if len(shown) == len(tables) else (
         f", of the {len(shown)} of {len(tables)} where it is largest at the end")
-    return f"tables_{file_name(statistic)}", f"Tables: {words} over steps{more}.", lambda: (
-        plots.curves(f"Tables: {words}", "global step", words, lines))
+    caption = f"Tables: {words} over steps, {steps_measured(tables)}{more}."
+    return f"tables_{file_name(statistic)}", caption, partial(
+        plots.curves, f"Tables: {words}", "global step", words, lines)
 
 
-def _curve(file: str, title: str, labels: dict[str, str], curves: Curves) -> Figure:
+def _curve(file: str, title: str, labels: dict[str, str], curves: Curves) -> plots.Figure:
     lines = {label: [plots.smoothed(curves[name])] for name, label in labels.items()}
-    return file, f"{title} over steps.", lambda: plots.curves(
-        f"{title} over steps", "global step", title, lines)
+    return file, f"{title} over steps.", partial(
+        plots.curves, f"{title} over steps", "global step", title, lines)
 
 
 def _table_figures(report: CheckpointReport) -> Figures:
@@ -185,14 +181,14 @@ def _table_figures(report: CheckpointReport) -> Figures:
     planned: Figures = []
     if counts:
         planned.append(("row_norms", "Distribution of the Euclidean norms of the tables' rows.",
-                        lambda: plots.histograms("Euclidean norm of a row", "rows", NORM_EDGES,
-                                                 counts)))
+                        partial(plots.histograms, "Euclidean norm of a row", "rows", NORM_EDGES,
+                                counts)))
     trained = {names[table.name]: 1 - table.statistics.never_trained / table.rows
                for table in report.tables
                if table.statistics is not None and table.statistics.never_trained is not None}
     if len(trained) > 1:  # the table has the one
-        planned.append(("coverage", "Share of the rows that were ever trained.", lambda: plots.bars(
-            "Coverage: rows that were ever trained", "table", "share of the rows, %",
+        planned.append(("coverage", "Share of the rows that were ever trained.", partial(
+            plots.bars, "Coverage: rows that were ever trained", "table", "share of the rows, %",
             list(trained), {"": [100 * share for share in trained.values()]})))
     return planned
 

@@ -15,6 +15,7 @@ from tpu_estimator_embedding import figures
 from tpu_estimator_embedding.estimator.embedding_config_spec import can_train, spec_to_plan
 from tpu_estimator_embedding.experiments import id_statistics, plots
 from tpu_estimator_embedding.experiments.files import write_bytes
+from tpu_estimator_embedding.experiments.looks import SCREEN, Look
 from tpu_estimator_embedding.experiments.results import format_rows
 from tpu_estimator_embedding.plan.embedding_plan import EmbeddingPlan, TablePlan
 from tpu_estimator_embedding.plan.format_bytes import format_bytes
@@ -216,7 +217,9 @@ def _show_sample(plan: EmbeddingPlan, steps: list[dict[str, id_statistics.BatchI
     strategy, reason = id_statistics.recommend(plan, num_hosts, steps)
     print(f"\npartition_strategy={strategy!r}: {reason}.")
     if figures.can_draw():
-        write_bytes(file, _figure(plan, num_hosts, steps)[file.suffix[1:]])
+        kind = file.suffix[1:]
+        look = dataclasses.replace(SCREEN, formats=(kind,))
+        write_bytes(file, _figure(plan, num_hosts, steps, look)[kind])
         print(f"load per host: {file}")
     else:
         print(f"No figure: it needs matplotlib, {figures.HOW_TO_GET}.")
@@ -245,12 +248,12 @@ def _table_rows(plan: EmbeddingPlan, steps: list[dict[str, id_statistics.BatchId
     return rows
 
 
-def _figure(plan: EmbeddingPlan, num_hosts: int, steps: list[dict[str, id_statistics.BatchIds]]
-            ) -> plots.Drawing:
+def _figure(plan: EmbeddingPlan, num_hosts: int, steps: list[dict[str, id_statistics.BatchIds]],
+            look: Look) -> plots.Drawing:
     loads = {strategy: id_statistics.loads(plan, num_hosts, strategy, steps)
              for strategy in ("div", "mod")}
     return plots.bars(
         "Load of the hosts in a step", "host", "values looked up (rows × columns)",
         [str(host) for host in range(num_hosts)],
         {f"{strategy}: the busiest has {id_statistics.imbalance(load):.2f} × the average":
-         np.asarray(load).tolist() for strategy, load in loads.items()})
+         np.asarray(load).tolist() for strategy, load in loads.items()}, look=look)

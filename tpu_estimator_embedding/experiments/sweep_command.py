@@ -9,7 +9,8 @@ import sys
 from collections.abc import Callable, Sequence
 
 from tpu_estimator_embedding import checks, figures
-from tpu_estimator_embedding.experiments import program_search, program_sweep, search
+from tpu_estimator_embedding.experiments import program_search, program_sweep, run_records, search
+from tpu_estimator_embedding.experiments.looks import add_figures, read_formats
 from tpu_estimator_embedding.experiments.program_arguments import add_program, parse, program_of
 from tpu_estimator_embedding.experiments.results import Results, format_rows, summary_rows
 from tpu_estimator_embedding.experiments.search_space import is_range, search_space
@@ -78,6 +79,10 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
                         help=f"runs of a search, those of before included ({_TRIALS})")
     parser.add_argument("--no-pruning", action="store_true",
                         help="let a search run every trial to its end, hopeless ones too")
+    add_figures(parser)
+    parser.add_argument("--log", nargs="+", choices=run_records.TRACKERS, default=[],
+                        help="also write the runs to a tracker on this machine: MLflow, or Weights "
+                        "& Biases")
     parser.add_argument("--out", default="sweep", metavar="DIR",
                         help="directory of the sweep (%(default)s)")
 
@@ -88,14 +93,17 @@ def run(args: argparse.Namespace) -> int:
         program = program_of(args)
         _check_alone()
         program_sweep.share_cores(args.jobs)
-        task = _search_of(args, program) if args.search else _grid_of(args, program)
+        formats = read_formats(args.figures)
+        for tracker in args.log:
+            run_records.check_installed(tracker)
+        task = (_search_of if args.search else _grid_of)(args, program, formats)
     except ValueError as error:
         print(f"{_PREFIX}{error}", file=sys.stderr)
         return 2
     if not figures.can_draw():
         print(f"There will be no figures: they need matplotlib, {figures.HOW_TO_GET}.",
               file=sys.stderr)
-    return _run(task)
+    return _run(task, args.log)
 
 
 @dataclasses.dataclass(frozen=True)
@@ -104,10 +112,11 @@ class _Task:
 
     run: Callable[[], None]
     results: Callable[[], Results]
-    report: Callable[[Results], None]
+    report: Callable[[Results], list[pathlib.Path]]
 
 
-def _grid_of(args: argparse.Namespace, program: program_sweep.Program) -> _Task:
+def _grid_of(args: argparse.Namespace, program: program_sweep.Program, formats: Sequence[str]
+             ) -> _Task:
     for option in ("trials", "no_pruning"):
         checks.check(not getattr(args, option), f"--{option.replace('_', '-')}",
                      "used with --search optuna only", getattr(args, option))
@@ -121,10 +130,12 @@ def _grid_of(args: argparse.Namespace, program: program_sweep.Program) -> _Task:
         _numbers("--clipping-limit", args.clipping_limit), _by_key(args.table))))
     sweep.keep({"program": program.words, "search": None})
     return _Task(lambda: program_sweep.run_missing(sweep, program, args.jobs),
-                 sweep.results, lambda results: sweep.write_report(results, program.words))
+                 sweep.results, lambda results: sweep.write_report(
+                     results, program.words, formats=formats))
 
 
-def _search_of(args: argparse.Namespace, program: program_sweep.Program) -> _Task:
+def _search_of(args: argparse.Namespace, program: program_sweep.Program, formats: Sequence[str]
+               ) -> _Task:
     search.check_installed()
     checks.check(args.metric is not None, "--metric", "given: a search needs to know what to "
                  "improve", args.metric)
@@ -144,7 +155,8 @@ def _search_of(args: argparse.Namespace, program: program_sweep.Program) -> _Tas
     return _Task(lambda: program_search.run_trials(
         sweep, program, args.jobs, found, trials, not args.no_pruning),
         lambda: tried().results(),
-        lambda results: tried().write_report(results, program.words, found.report()))
+        lambda results: tried().write_report(
+            results, program.words, found.report(), formats))
 
 
 def _directory(args: argparse.Namespace, settings: tuple[Setting, ...]) -> SweepDirectory:
@@ -166,7 +178,7 @@ def _numbers(option: str, texts: Sequence[str]) -> list[float]:
         raise ValueError(checks.complaint(option, "numbers", list(texts))) from None
 
 
-def _run(task: _Task) -> int:
+def _run(task: _Task, trackers: Sequence[str]) -> int:
     status = 0
     try:
         task.run()
@@ -187,7 +199,7 @@ def _run(task: _Task) -> int:
         return status or 2
     _show(results)
     try:
-        task.report(results)
+        paths = task.report(results)
     except OSError as error:  # most likely a full disk
         print(f"{_PREFIX}the report is not complete: {error}. Run the same command again.",
               file=sys.stderr)
@@ -195,6 +207,12 @@ def _run(task: _Task) -> int:
     print(f"report   {results.directory / 'report.html'}\n"
           f"results  {results.directory / 'results.csv'}\n"
           f"curves   tensorboard --logdir {results.directory}")
+    for tracker in dict.fromkeys(trackers):
+        try:
+            print(f"{tracker:8} {run_records.write(tracker, results, paths)}")
+        except (OSError, run_records.TrackerError) as error:
+            print(f"{_PREFIX}{error}. Run the same command again.", file=sys.stderr)
+            status = status or 1
     return status or int(any(result.has_failed for result in results.runs))
 
 

@@ -6,7 +6,7 @@ import pathlib
 from collections.abc import Sequence
 from typing import Any
 
-from tpu_estimator_embedding import checks
+from tpu_estimator_embedding import checks, figures
 from tpu_estimator_embedding.experiments import hparams, sweep_report
 from tpu_estimator_embedding.experiments.files import read_json, write_json
 from tpu_estimator_embedding.experiments.results import (
@@ -92,8 +92,9 @@ class SweepDirectory:
         return Results(self.path, runs, choose_metric(self.metric, runs), self.target)
 
     def write_report(self, results: Results, subject: Sequence[str],
-                     search: sweep_report.SearchReport | None = None) -> None:
-        """Writes tables, figures, summaries and the page of the complete runs."""
+                     search: sweep_report.SearchReport | None = None,
+                     formats: Sequence[str] = figures.FORMATS) -> list[pathlib.Path]:
+        """Writes tables, figures, summaries and the page; returns the page and the figures."""
         write_tables(results)
         hparams.write_hparams(results)
-        sweep_report.write_report(results, subject, search)
+        return sweep_report.write_report(results, subject, search, formats)

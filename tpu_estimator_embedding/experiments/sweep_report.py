@@ -6,9 +6,10 @@ import pathlib
 import shlex
 import statistics
 from collections.abc import Callable, Mapping, Sequence
+from functools import partial
 
 from tpu_estimator_embedding import figures
-from tpu_estimator_embedding.experiments import explorer, html_page, plots
+from tpu_estimator_embedding.experiments import explorer, html_page, pictures, plots
 from tpu_estimator_embedding.experiments.event_files import TRAINING_LOSS, table_curves
 from tpu_estimator_embedding.experiments.files import write_text
 from tpu_estimator_embedding.experiments.results import Results, RunResult, rounded, summary_rows
@@ -17,7 +18,7 @@ from tpu_estimator_embedding.experiments.setting import Setting
 _STATISTICS = {"gradient_norm": "Norm of the gradients of each table",
                "update_ratio": "Update of each table relative to its rows"}
 
-Figures = list[tuple[str, str, Callable[[], plots.Drawing]]]  # name, caption, drawing function
+Figures = list[plots.Figure]
 
 _SINGLE = "; thin lines are single seeds, and thick ones the means of n seeds"
 
@@ -37,15 +38,21 @@ class SearchReport:
     complete: int
 
 
-def write_report(results: Results, subject: Sequence[str], search: SearchReport | None = None
-                 ) -> None:
+def write_report(results: Results, subject: Sequence[str], search: SearchReport | None = None,
+                 formats: Sequence[str] = figures.FORMATS) -> list[pathlib.Path]:
     """Writes `report.html` and its figures.
 
     Args:
         results: the results of the sweep.
         subject: the program with its arguments, or the name of the function that was run.
         search: the search that chose the settings, if one did.
+        formats: formats of the figures beside the page, some of `figures.FORMATS`.
+
+    Returns:
+        The paths of the files, starting with the page.
     """
+    drawn, files = pictures.draw([*_search_figures(results, search), *_figures(results)],
+                                 results.directory, formats)
     parts = [html_page.paragraph(_opening(results)),
              html_page.table(summary_rows(results)),
              html_page.paragraph(
@@ -53,21 +60,14 @@ def write_report(results: Results, subject: Sequence[str], search: SearchReport 
                  "column runs has their number n. A program's own seed is seed 0. "
                  "examples/s excludes the first step of each training session."),
              *explorer.section(_explored(results), results.metric, has_seeds=True)]
-    parts.append(html_page.heading("Figures"))
-    if figures.can_draw():
-        for name, caption, draw in [*_search_figures(results, search), *_figures(results)]:
-            drawing = draw()
-            plots.write(results.directory, name, drawing)
-            parts.append(html_page.figure(drawing["png"], caption))
-    else:
-        parts.append(html_page.paragraph(
-            f"Figures need matplotlib: {figures.HOW_TO_GET}, and the same command again."))
-    parts += [html_page.heading("What was run"), html_page.preformatted(shlex.join(subject)),
+    parts += [html_page.heading("Figures"), *drawn,
+              html_page.heading("What was run"), html_page.preformatted(shlex.join(subject)),
               html_page.table(_run_rows(results)),
               html_page.paragraph("TensorBoard shows the curves, the tables and the settings:"),
               html_page.preformatted(f"tensorboard --logdir {shlex.quote(str(results.directory))}")]
-    write_text(results.directory / "report.html",
-               html_page.page(f"Sweep of {_name(subject)}", parts))
+    page = results.directory / "report.html"
+    write_text(page, html_page.page(f"Sweep of {_name(subject)}", parts))
+    return [page, *files]
 
 
 def _explored(results: Results) -> list[explorer.ExploredRun]:
@@ -110,8 +110,8 @@ def _figures(results: Results) -> Figures:
     values = {_tick(summary.setting): summary.values for summary in results.summaries()
               if summary.values}
     if sum(map(len, values.values())) > 1:  # one number is in the table
-        found.append(("final_metric", f"Final {metric} of every setting.", lambda: plots.dots(
-            f"Final {metric}", _axis(results), metric, values, baseline="1",
+        found.append(("final_metric", f"Final {metric} of every setting.", partial(
+            plots.dots, f"Final {metric}", _axis(results), metric, values, baseline="1",
             settings=[_tick(summary.setting) for summary in results.summaries()])))
     for name, curve, is_shown in (
             ("metric_over_steps", metric, lambda points: len(points) > 1),
@@ -146,10 +146,11 @@ def _search_figures(results: Results, search: SearchReport | None) -> Figures:
     if search.importances:
         names = list(search.importances)
         label = f"share of the variance of {results.metric}"
+        title = f"Importance of the settings (n = {search.complete} trials)"
         found.append(("importance", f"Importance of the settings: {label}, estimated by PED-ANOVA "
-                      f"from n = {search.complete} trials.", lambda: plots.bars(
-                          f"Importance of the settings (n = {search.complete} trials)", "setting",
-                          label, names, {"": [search.importances[name] for name in names]})))
+                      f"from n = {search.complete} trials.", partial(
+                          plots.bars, title, "setting", label, names,
+                          {"": [search.importances[name] for name in names]})))
     for name, is_log in search.numbers.items():
         points = [(float(result.run.setting.texts[name]), value) for result in results.runs
                   if not result.error and name in result.run.setting.texts
@@ -163,9 +164,9 @@ def _search_figures(results: Results, search: SearchReport | None) -> Figures:
 
 
 def _drawing_points(metric: str, name: str, points: Sequence[tuple[float, float]], is_log: bool
-                    ) -> Callable[[], plots.Drawing]:
-    return lambda: plots.points(f"Final {metric} by {name} (n = {len(points)})", name, metric,
-                                points, is_log)
+                    ) -> Callable[..., plots.Drawing]:
+    return partial(plots.points, f"Final {metric} by {name} (n = {len(points)})", name, metric,
+                   points, is_log)
 
 
 @dataclasses.dataclass(frozen=True)
@@ -195,18 +196,18 @@ def _statistics(results: Results, statistic: str) -> tuple[dict[str, _Measured],
 
 def _drawing_bars(title: str, label: str, tables: Sequence[str],
                   groups: Mapping[str, _Measured], results: Results
-                  ) -> Callable[[], plots.Drawing]:
+                  ) -> Callable[..., plots.Drawing]:
     bars = {setting: [measured.values.get(table, 0.0) for table in tables]
             for setting, measured in groups.items()}
     counts = {setting: measured.count for setting, measured in groups.items()}
-    return lambda: plots.bars(title, "table", label, plots.short_names(tables), bars,
-                              counts=counts, settings=_labels(results))
+    return partial(plots.bars, title, "table", label, plots.short_names(tables), bars,
+                   counts=counts, settings=_labels(results))
 
 
 def _drawing_curves(curve: str, groups: plots.Groups, settings: Sequence[str]
-                    ) -> Callable[[], plots.Drawing]:
-    return lambda: plots.curves(f"{_capitalized(_words(curve))} over steps", "global step",
-                                _words(curve), groups, settings)
+                    ) -> Callable[..., plots.Drawing]:
+    return partial(plots.curves, f"{_capitalized(_words(curve))} over steps", "global step",
+                   _words(curve), groups, settings)
 
 
 def _labels(results: Results) -> list[str]:
