@@ -9,8 +9,8 @@ Like TensorFlow's, a Saver restores the slice of each part in the present layout
 has another layout, the rows are then read again according to that layout.
 
 A save that fails removes its files. TensorFlow writes to a folder `PREFIX_temp`, or to files
-`*.tempstate*` and `*.meta.tmp*`, and renames them at the end. If the disk is full, they stay and occupy the space
-that the next attempt needs.
+`*.tempstate*` and `*.meta.tmp*`, and renames them at the end. If the disk is full, they stay and
+occupy the space that the next attempt needs.
 
 On servers, workers continue training during a save. A Saver reads one variable after another, and
 an update of all tables may run between two reads. `TpuEmbeddingSnapshot` locks all tables and slots
