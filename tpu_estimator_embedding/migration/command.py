@@ -22,8 +22,9 @@ _VERIFY = "tpu-estimator-embedding verify"
 _CONFIG_FILE = "embedding_config.py"  # which programs of the later stages import
 FAILED = 1
 _USAGE = "%(prog)s [options] PROGRAM.py|DIRECTORY ... [--capture] [--verify] [-- ARGS ...]"
-# Relative tolerance of --verify: stage 1 runs the same ops, the others sum in another order.
-_RTOL = {"imports": 0.0}
+# Relative tolerance of --verify: stage 1 runs the same ops, the others sum in another order, and
+# Keras 3 has other formulas of the same loss and of AUC.
+_RTOL = {"imports": 0.0, "keras3": 1e-4}
 _LATER_RTOL = 1e-5
 DESCRIPTION = """\
 Rewrites programs that use tf.estimator, TPUEstimator and tf.contrib.tpu so that
@@ -94,9 +95,6 @@ def parse(parser: argparse.ArgumentParser, arguments: Sequence[str]) -> argparse
         parser.error("--dense-optimizer keras needs --to tf2 or --to layers")
     if args.capture_steps and not args.capture:
         parser.error("--capture-steps needs --capture")
-    if args.verify and args.to == "keras3":
-        parser.error("--verify does not know the stage keras3: migration_guide/jax.rst compares "
-                     "checkpoints")
     if args.verify and not args.output:
         parser.error("--verify needs --output: both programs must exist")
     if args.verify and args.output and args.to != "imports" and not args.capture and not (
@@ -125,7 +123,7 @@ def run(args: argparse.Namespace) -> int:
         print(f"{_PROGRAM}: {error}", file=sys.stderr)
         return FAILED
     print(found.to_text(), end="", file=sys.stderr)
-    if args.output and _is_one_program(args) and args.to != "keras3":
+    if args.output and _is_one_program(args):
         arguments = _verify_arguments(args, is_tf1=_is_tf1(args, files))
         if args.verify and not found.left:
             return found.exit_status if _verify(arguments) == 0 else FAILED

@@ -14,8 +14,8 @@ Proves that a migrated program trains as the legacy program does. Runs both unti
 they have trained some steps, from the same initial values and on the same
 batches, and compares loss, activations, tables, slots and dense variables after
 every step, and the results of the first evaluation after that. The migrated
-program may be of any stage: explicit imports, a TF2 training loop, or Keras
-layers in Model.fit."""
+program may be of any stage: explicit imports, a TF2 training loop, Keras layers
+in Model.fit, or Keras 3 on the backend that KERAS_BACKEND names."""
 _EPILOG = """\
 Estimators train in temporary model directories. What both programs do after the
 last step is run up to the first evaluation, of which at most 10 batches are
@@ -23,12 +23,15 @@ compared, or to another use of the model. What they write by themselves, a
 host_call's summaries or the checkpoints of a TF2 program for example, goes where
 ARGS say: give a --model_dir of no worth. The disk must hold the checkpoints of
 every step. A TF2 program runs its first step twice, so it needs one step more. A
-second `--` gives the migrated program arguments of its own.
+program of the stage keras3 starts from what `checkpoint convert` makes of the
+legacy program's values; activations are not compared. A second `--` gives the
+migrated program arguments of its own.
 
 examples:
   %(prog)s train.py new/train.py -- --data logs/
   %(prog)s --steps 5 --rtol 1e-5 --keep runs/ train.py new/train.py
   %(prog)s --rtol 1e-5 --names names.json --plot differences.png train.py tf2.py
+  KERAS_BACKEND=jax %(prog)s --rtol 1e-4 train.py new/train.py -- logs/
 
 exit status: 0 they agree, 1 they differ, 2 they could not be compared"""
 
@@ -48,7 +51,8 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("--tf1", action="store_true", dest="is_tf1",
                         help="`import tensorflow` means TensorFlow 1.x in LEGACY.py")
     parser.add_argument("--names", metavar="FILE", help='JSON object: dense variable in the legacy '
-                        "checkpoint -> name of the variable in a TF2 program, where they differ")
+                        "checkpoint -> name of the variable in a program of a later stage, where "
+                        "they differ")
     parser.add_argument("--step-timeout", type=float, default=600.0, metavar="SECONDS",
                         help="fail where a step of a TF2 program takes longer; 0 means no limit "
                         "(default: %(default)s)")

@@ -14,6 +14,7 @@ from tpu_estimator_embedding import checks
 from tpu_estimator_embedding.checkpoint.report import describe_comparison, format_table
 from tpu_estimator_embedding.migration.verify import plan_values, recording, steps
 from tpu_estimator_embedding.migration.verify.recording import (
+    ESTIMATOR,
     INITIAL,
     TF2,
     RecordedResult,
@@ -127,6 +128,10 @@ def compare(legacy: StrPath, migrated: StrPath, arguments: Sequence[str] = (), *
     A TF2 program takes one batch from a tf.data.Dataset for each step. Its first step is run one
     extra time, so that all its variables exist before they are set.
 
+    A program of the stage `keras3` runs on the backend that KERAS_BACKEND names. It restores what
+    `checkpoint.convert` makes of the legacy program's initial values, and what it saves after each
+    step is converted back. Activations are not compared.
+
     Args:
         legacy: the program, as `tpu-estimator-embedding run` runs it.
         migrated: the migrated program.
@@ -139,7 +144,7 @@ def compare(legacy: StrPath, migrated: StrPath, arguments: Sequence[str] = (), *
         is_tf1: whether `import tensorflow` means TensorFlow 1.x in the legacy program.
         directory: where to save both runs, with a checkpoint of every step; None saves nothing.
         names: dense variable in a checkpoint of the legacy program -> name of the variable in a
-            TF2 program, where they differ.
+            TF2 program, or its path in a Keras 3 program, where they differ.
         migrated_arguments: of the migrated program, where they differ.
         step_timeout: seconds that one step of a TF2 program may take; 0 means no limit.
 
@@ -175,19 +180,19 @@ def compare_runs(old: pathlib.Path, a: RecordedResult, new: pathlib.Path, b: Rec
     """Compares two recorded runs, by their directories and results."""
     # Not above: `verify --help` does not need TensorFlow.
     from tpu_estimator_embedding.migration.verify import evaluation
-    is_tf2 = b.stage == TF2
-    compared = [] if is_tf2 else [
+    is_other = b.stage != ESTIMATOR  # which restores no checkpoint of a TPUEstimator by itself
+    compared = [] if is_other else [
         steps.compare_values(0, old / INITIAL, new / INITIAL, rtol, atol)]
     compared += [steps.compare_step(
-        step, old, new, (None if is_tf2 and a.num_replicas > 1 else losses[0], losses[1]),
+        step, old, new, (None if is_other and a.num_replicas > 1 else losses[0], losses[1]),
         rtol, atol,
-        excused=lambda name: is_tf2)  # variables missing in a TF2 program are in its `differences`
+        excused=lambda name: is_other)  # those of a later stage are in its `differences`
         for step, losses in enumerate(zip(a.losses, b.losses, strict=False), start=1)]
     inputs, notes = _compare_inputs(a, b)
-    if is_tf2 and a.num_replicas > 1:
+    if is_other and a.num_replicas > 1:
         notes = (*notes, f"the legacy program reports the loss of one of {a.num_replicas} "
                  "replicas, so losses were not compared")
-    plans = plan_values.of_tables(a.plan, b.plan) if is_tf2 else (a.plan, b.plan)
+    plans = plan_values.of_tables(a.plan, b.plan) if is_other else (a.plan, b.plan)
     evaluated: tuple[str, ...] = ()
     if a.evaluation and b.evaluation is not None:
         evaluated = evaluation.differences(a.evaluation, b.evaluation, rtol, atol)

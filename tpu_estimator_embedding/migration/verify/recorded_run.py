@@ -2,7 +2,7 @@
 """Runs a program until it has trained some steps, in a separate process.
 
 A legacy program, and one with explicit imports, trains a TPUEstimator; a TF2 program has its own
-training loop.
+training loop, and one of the stage keras3 a KerasTraining.
 
 `compare` starts it as `python -m tpu_estimator_embedding.migration.verify.recorded_run FILE`.
 """
@@ -15,7 +15,7 @@ import importlib.util
 import os
 import random
 import sys
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterator
 from importlib.machinery import ModuleSpec
 from types import ModuleType
 from typing import Any
@@ -25,7 +25,14 @@ import tensorflow as tf
 
 from tpu_estimator_embedding.compat import patch, patch_table
 from tpu_estimator_embedding.migration.verify import evaluation
-from tpu_estimator_embedding.migration.verify.recording import RecordedResult, RecordingSettings
+from tpu_estimator_embedding.migration.verify.keras3_run import RUNTIME, Keras3Run
+from tpu_estimator_embedding.migration.verify.recording import (
+    READ_AHEAD,
+    RecordedResult,
+    RecordingSettings,
+    TrainedError,
+    limited_steps,
+)
 from tpu_estimator_embedding.migration.verify.tf2_run import StepsDoneError, TF2Run
 from tpu_estimator_embedding.runtime import program_runner
 from tpu_estimator_embedding.runtime.capture import NoEstimatorError
@@ -76,11 +83,6 @@ class _Finder(importlib.abc.MetaPathFinder):
 _ESTIMATOR = "tpu_estimator_embedding.estimator.tpu_estimator"
 _SEED = 1
 _AFTER_TRAINING = ("predict", "export_saved_model")  # what ends the program then
-_READ_AHEAD = 3  # batches that are read but not trained on
-
-
-class _Trained(BaseException):
-    """Ends the program; its `except Exception` clauses do not catch it."""
 
 
 def run(settings: RecordingSettings) -> None:
@@ -106,7 +108,7 @@ def run(settings: RecordingSettings) -> None:
         if arguments_of[estimator]["embedding_config_spec"] is None:
             return original(**arguments)
         if results:
-            raise _Trained
+            raise TrainedError
         results.append(_train(original, estimator, arguments, arguments_of[estimator], settings))
         return estimator
 
@@ -116,16 +118,18 @@ def run(settings: RecordingSettings) -> None:
         if results[0].num_replicas == 1:
             results[0] = dataclasses.replace(results[0], evaluation=evaluation.of_estimator(
                 original, arguments, settings, len(results[0].losses)))
-        raise _Trained
+        raise TrainedError
 
     def end(original: Any, estimator: Any, arguments: dict[str, Any]) -> Any:
         if results:
-            raise _Trained
+            raise TrainedError
         return original(**arguments)
 
     failure = ""
     with contextlib.ExitStack() as stack:
         tf2_run = TF2Run(settings) if settings.reference else None
+        keras3_run = Keras3Run(settings) if settings.reference else None
+        of_tf2 = stack.enter_context(contextlib.ExitStack())
 
         def watch_estimator() -> None:
             stack.enter_context(replaced("__init__", construct))
@@ -133,6 +137,11 @@ def run(settings: RecordingSettings) -> None:
             stack.enter_context(replaced("evaluate", evaluate))
             for method in _AFTER_TRAINING:
                 stack.enter_context(replaced(method, end))
+
+        def watch_keras3() -> None:
+            assert keras3_run is not None
+            of_tf2.close()  # the batches of `fit` and its updates are seen in other ways
+            stack.enter_context(keras3_run.following())
 
         def set_up() -> None:
             if settings.is_legacy:
@@ -142,7 +151,8 @@ def run(settings: RecordingSettings) -> None:
             stack.enter_context(after_import(_ESTIMATOR, watch_estimator))
             if tf2_run:
                 tf.random.set_seed(_SEED)
-                stack.enter_context(tf2_run.following())
+                of_tf2.enter_context(tf2_run.following())
+                stack.enter_context(after_import(RUNTIME, watch_keras3))
                 for module in tf2_run.trainers:
                     stack.enter_context(after_import(module, functools.partial(
                         lambda name: stack.enter_context(tf2_run.watching_trainer(name)), module)))
@@ -150,13 +160,13 @@ def run(settings: RecordingSettings) -> None:
         try:
             program_runner.run_file(settings.program, settings.arguments, set_up)
         except BaseException as error:
-            if not results and not (tf2_run and tf2_run.result):
+            if not results and not any(one and one.result for one in (tf2_run, keras3_run)):
                 raise
             failure = _failure(error)
         if tf2_run:
             tf2_run.finish()
-            results += [dataclasses.replace(tf2_run.result, failure=failure)
-                        ] if tf2_run.result else []
+        results += [dataclasses.replace(one.result, failure=failure)
+                    for one in (tf2_run, keras3_run) if one and one.result]
     if not results:
         raise NoEstimatorError(
             f"{settings.program} ended before a TPUEstimator with an embedding_config_spec has "
@@ -171,7 +181,7 @@ def _failure(error: BaseException | None) -> str:
     while error is not None:
         texts.append(f"{type(error).__name__}: {error}")
         # TensorFlow raises errors of a Dataset's Python code anew, with their text.
-        if isinstance(error, (_Trained, SystemExit)) or StepsDoneError.__name__ in texts[-1]:
+        if isinstance(error, (TrainedError, SystemExit)) or StepsDoneError.__name__ in texts[-1]:
             return ""
         error = error.__cause__ or error.__context__
     return texts[0]
@@ -185,16 +195,6 @@ def _recorded_config(config: Any, settings: RecordingSettings) -> Any:
         model_dir=os.path.join(settings.directory, "model"), tf_random_seed=seed,
         save_checkpoints_secs=None, save_checkpoints_steps=None,
         tpu_config=config.tpu_config._replace(iterations_per_loop=1))
-
-
-def limited_steps(wanted: int, arguments: Mapping[str, Any]) -> int:
-    """Returns the steps to train: no more than a call of `train` does in an empty model directory.
-
-    >>> limited_steps(20, {"steps": None, "max_steps": 3}), limited_steps(20, {"steps": 40})
-    (3, 20)
-    """
-    limits = [arguments.get(name) for name in ("steps", "max_steps")]
-    return min([wanted, *(limit for limit in limits if limit is not None)])
 
 
 def _train(train: Any, estimator: Any, arguments: dict[str, Any], constructed: dict[str, Any],
@@ -212,7 +212,7 @@ def _train(train: Any, estimator: Any, arguments: dict[str, Any], constructed: d
     notes = () if steps == settings.steps else (
         f"the program's first call of train has {steps} steps, fewer than {settings.steps}",)
     recorded = RecordedInput(arguments["input_fn"], settings,
-                             (settings.steps + _READ_AHEAD) * replicas)
+                             (settings.steps + READ_AHEAD) * replicas)
     with step_checkpoints.collected() as found:
         checkpoints = StepCheckpoints(settings.directory, settings.reference, found)
         of_model = ModelVariables()

@@ -18,12 +18,27 @@ RESULT = "run.json"
 _ACTIVATIONS = "activations"  # directory: one file for each step
 SETTINGS = "settings.json"
 
-ESTIMATOR, TF2 = "estimator", "tf2"
+READ_AHEAD = 3  # batches that are read but not trained on
+ESTIMATOR, TF2, KERAS3 = "estimator", "tf2", "keras3"
+
+
+class TrainedError(BaseException):
+    """Ends the program; its `except Exception` clauses do not catch it."""
 
 
 def step_name(step: int) -> str:
     """Returns the name of the checkpoint that a run writes after a step."""
     return f"step-{step}"
+
+
+def limited_steps(wanted: int, arguments: Mapping[str, Any]) -> int:
+    """Returns the steps to train: no more than a call of `train` does in an empty model directory.
+
+    >>> limited_steps(20, {"steps": None, "max_steps": 3}), limited_steps(20, {"steps": 40})
+    (3, 20)
+    """
+    limits = [arguments.get(name) for name in ("steps", "max_steps")]
+    return min([wanted, *(limit for limit in limits if limit is not None)])
 
 
 @dataclasses.dataclass(frozen=True)
@@ -79,7 +94,7 @@ class RecordedResult:
         digests: for each call of the input_fn, a digest of each batch.
         is_repeatable: whether a second reading of the input gave the same batches.
         is_seedless: whether a reading with another seed did, too.
-        stage: ESTIMATOR or TF2: the kind of training.
+        stage: ESTIMATOR, TF2 or KERAS3: the kind of training.
         tables: "table" or "table/slot" of the plan -> its name in a checkpoint.
         trainable: dense variables that are trained, in the order in which they were made.
         of_hooks: variables that hooks have made, after model_fn.

@@ -81,7 +81,7 @@ def compare_step(step: int, old: pathlib.Path, new: pathlib.Path, losses: Losses
         old, new: the directories of the legacy and of the migrated run.
         losses: of both.
         rtol, atol: values agree if `|a - b| ≤ atol + rtol |b|`; None as for `compare`.
-        excused: whether the migrated program may lack a variable.
+        excused: whether one of the programs may lack a variable.
     """
     compared = compare_values(step, old / step_name(step), new / step_name(step), rtol, atol,
                               excused)
@@ -100,8 +100,10 @@ def compare_values(step: int, a: pathlib.Path, b: pathlib.Path, rtol: float,
         found = checkpoint.compare(a, b, rtol=rtol, atol=atol)
     except ValueError as error:  # a table, a slot or a shape
         return Step(step, None, True, None, str(error))
-    return Step(step, None, True, dataclasses.replace(found, only_in_a=tuple(
-        name for name in found.only_in_a if not excused(name))))
+    only = [tuple(name for name in names if not excused(name))
+            for names in (found.only_in_a, found.only_in_b)]
+    return Step(step, None, True, dataclasses.replace(
+        found, only_in_a=only[0], only_in_b=only[1]))
 
 
 def _are_close(losses: Losses, rtol: float, atol: float | None) -> bool:

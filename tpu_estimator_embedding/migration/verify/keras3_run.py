@@ -1,0 +1,198 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Follows a program of the stage `keras3` while its KerasTraining trains, on any backend.
+
+`checkpoint convert` takes the legacy program's initial values to the program, and what the
+program saves after every step back to the names of TPUEstimator.
+"""
+
+import contextlib
+import dataclasses
+import functools
+import inspect
+import pathlib
+import shutil
+import sys
+from collections.abc import Iterator
+from typing import Any
+
+import tensorflow as tf
+
+from tpu_estimator_embedding import checkpoint
+from tpu_estimator_embedding.checkpoint.contents import PARAMETERS, CheckpointContents
+from tpu_estimator_embedding.checkpoint.names import Names
+from tpu_estimator_embedding.checkpoint.reading import read_checkpoint
+from tpu_estimator_embedding.migration.verify import evaluation
+from tpu_estimator_embedding.migration.verify.batches import RecordedInput
+from tpu_estimator_embedding.migration.verify.recording import (
+    INITIAL,
+    KERAS3,
+    READ_AHEAD,
+    RecordedResult,
+    RecordingSettings,
+    TrainedError,
+    limited_steps,
+    step_name,
+)
+from tpu_estimator_embedding.migration.verify.tf2_run import start_difference
+from tpu_estimator_embedding.migration.verify.watched_tables import wrapped
+
+RUNTIME = "keras_training"  # the module that every program of this stage imports
+_FORMATS = {"jax": "keras-rs-jax", "tensorflow": "keras-rs"}
+_TEMPLATE, _START, _SAVED = "template", "start", "saved"
+
+
+class Keras3Run:
+    """A program that trains with `keras_training`.
+
+    Attributes:
+        result: None until the program has trained.
+    """
+
+    def __init__(self, settings: RecordingSettings) -> None:
+        self._settings = settings
+        self._directory = pathlib.Path(settings.directory)
+        self._reference = pathlib.Path(settings.reference or "")
+        self._names: dict[str, str] = {}  # in a legacy checkpoint -> in one of Keras
+        self._losses: list[float | None] = []
+        self.result: RecordedResult | None = None
+
+    @contextlib.contextmanager
+    def following(self) -> Iterator[None]:
+        """Watches the trainings of the module, which was imported."""
+        training = sys.modules[RUNTIME].KerasTraining
+        with (wrapped(training, "__init__", self._construct),
+              wrapped(training, "train", self._train),
+              wrapped(training, "evaluate", self._evaluate),
+              wrapped(training, "predict", self._end)):
+            yield
+
+    def _construct(self, original: Any, training: Any, *args: Any, **kwargs: Any) -> None:
+        original(training, *args, **{**kwargs, "save_checkpoints_steps": None,
+                                     "model_dir": str(self._directory / "model")})
+
+    def _end(self, original: Any, training: Any, *args: Any, **kwargs: Any) -> Any:
+        if self.result is not None:
+            raise TrainedError
+        return original(training, *args, **kwargs)
+
+    def _evaluate(self, original: Any, training: Any, input_fn: Any, **kwargs: Any) -> Any:
+        if self.result is None:
+            return original(training, input_fn, **kwargs)
+        found = evaluation.of_trainer(functools.partial(original, training), input_fn,
+                                      self._settings)
+        self.result = dataclasses.replace(
+            self.result, evaluation=found.results,
+            differences=(*self.result.differences, *filter(None, [found.problem])),
+            notes=(*self.result.notes, *filter(None, [found.note])))
+        raise TrainedError
+
+    def _train(self, original: Any, training: Any, input_fn: Any, *, steps: Any = None,
+               max_steps: Any = None) -> Any:
+        if self.result is not None:
+            raise TrainedError
+        if steps is not None and max_steps is not None:  # it raises its own error
+            return original(training, input_fn, steps=steps, max_steps=max_steps)
+        legacy = RecordedResult.load(self._reference)
+        if legacy.num_replicas > 1:
+            raise NotImplementedError(
+                f"The legacy program shares a batch among {legacy.num_replicas} replicas, each of "
+                "which has its own loss; a program of the stage keras3 has one. verify compares "
+                "them with num_shards=1 in the legacy program.")
+        count = limited_steps(self._settings.steps, {"steps": steps, "max_steps": max_steps})
+        training.build(input_fn)
+        notes, differences = self._set_start(training, legacy)
+        recorded = RecordedInput(input_fn, self._settings, self._settings.steps + READ_AHEAD)
+        import keras  # type: ignore[import-untyped]
+        with wrapped(keras.Model, "fit", functools.partial(self._fit, keras, training)):
+            original(training, _replayed(input_fn, recorded), max_steps=count)
+        self.result = RecordedResult(
+            tuple(self._losses), {}, tuple(recorded.inputs), tuple(recorded.digests), True,
+            stage=KERAS3, tables=legacy.tables, differences=differences, notes=(
+                f"the migrated program ran on Keras's backend {keras.backend.backend()}", *notes))
+        return training
+
+    # The start of both programs.
+
+    def _set_start(self, training: Any, legacy: RecordedResult) -> tuple[tuple[str, ...],
+                                                                         tuple[str, ...]]:
+        """Lets the program start from the legacy one's values; returns notes and differences."""
+        own = {feature.table.name for feature in training._features.values()}
+        self._names = {**{variable: table for table, variable in legacy.tables.items()
+                          if table in own and Names().of_table(variable) != table},
+                       **dict(self._settings.names)}
+        template, start = (self._directory / name for name in (_TEMPLATE, _START))
+        training.save(str(template))
+        done = checkpoint.convert(self._reference / INITIAL, start, _format(training),
+                                  template=template, names=self._names)
+        training.restore(str(start))
+        differences = [f"initial value of {name}: {found}" for name, found in _start_differences(
+            done.contents, read_checkpoint(template, None, Names(self._names)))]
+        weights = {weight.path for weight in training.model.weights}
+        differences += [f"variable {name!r} of the migrated program has no counterpart"
+                        for name in done.kept if name in weights]
+        notes = []
+        for name in done.left_out:
+            is_slot = name.endswith("_power") or any(
+                name.startswith(f"{other}/") for other in legacy.trainable)
+            if name in legacy.of_hooks or is_slot:
+                notes.append(f"variable {name!r} has no counterpart")
+            else:
+                differences.append(f"variable {name!r} has no counterpart; --names says which one "
+                                   "it is")
+        return tuple(notes), tuple(differences)
+
+    # Every step.
+
+    def _fit(self, keras: Any, training: Any, original: Any, model: Any, *args: Any,
+             callbacks: Any = (), **kwargs: Any) -> Any:
+        def on_train_batch_end(batch: int, logs: Any) -> None:
+            if keras.backend.backend() == "jax":
+                model.jax_state_sync()  # the state is in the loop of `fit`
+            self._losses.append(float(logs["loss"]))
+            self._save(training)
+            model.reset_metrics()  # so that the next loss is that of its step alone
+
+        callback = keras.callbacks.LambdaCallback(on_train_batch_end=on_train_batch_end)
+        return original(model, *args, callbacks=[*callbacks, callback], **kwargs)
+
+    def _save(self, training: Any) -> None:
+        folder = self._directory / _SAVED
+        folder.mkdir()
+        training.save(str(folder / _SAVED))
+        checkpoint.convert(folder / _SAVED, self._directory / step_name(len(self._losses)), "v1",
+                           names=self._names)
+        shutil.rmtree(folder)
+
+
+def _replayed(input_fn: Any, recorded: RecordedInput) -> Any:
+    """Returns an input_fn with the legacy program's batches."""
+    accepted = inspect.signature(input_fn).parameters
+
+    def replayed(params: Any, config: Any, mode: Any) -> Any:
+        given = {"params": params, "config": config, "mode": mode}
+        own = input_fn(**{name: value for name, value in given.items() if name in accepted})
+        if not isinstance(own, tf.data.Dataset):  # which the program refuses
+            return own
+        return recorded.input_fn(params, config, mode)
+
+    return replayed
+
+
+def _format(training: Any) -> str:
+    backend = sys.modules[type(training).__module__].BACKEND
+    if backend not in _FORMATS:
+        raise NotImplementedError(f"KERAS_BACKEND must be one of {', '.join(_FORMATS)}, got "
+                                  f"{backend}.")
+    return _FORMATS[backend]
+
+
+def _start_differences(legacy: CheckpointContents,
+                       own: CheckpointContents) -> Iterator[tuple[str, str]]:
+    """Yields what has initial values that an equal initializer cannot produce."""
+    tensors = [{**{table.key(slot) if slot != PARAMETERS else name: tensor
+                   for name, table in contents.tables.items()
+                   for slot, tensor in table.tensors()}, **contents.variables}
+               for contents in (legacy, own)]
+    for name in sorted(tensors[0].keys() & tensors[1].keys()):
+        if found := start_difference(*(one[name].read() for one in tensors)):
+            yield name, found
