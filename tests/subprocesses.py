@@ -18,9 +18,9 @@ def run_python(code: str, **environment: str) -> subprocess.CompletedProcess[str
 
 
 def start(command: Sequence[str], cwd: str | os.PathLike[str] | None = None,
-          **environment: str) -> subprocess.CompletedProcess[str]:
+          timeout: float = TIMEOUT, **environment: str) -> subprocess.CompletedProcess[str]:
     """Runs a command to its end, whatever its exit status."""
     inherited = {name: value for name, value in os.environ.items()
                  if name != "TF_USE_LEGACY_KERAS"}  # what this process decided is not theirs
     return subprocess.run(list(map(str, command)), env={**inherited, **environment}, cwd=cwd,
-                          capture_output=True, text=True, timeout=TIMEOUT, check=False)
+                          capture_output=True, text=True, timeout=timeout, check=False)

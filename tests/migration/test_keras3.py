@@ -93,6 +93,7 @@ def test_program_computes_what_the_legacy_one_computed(backend, migrated, tmp_pa
 
 
 LAYER = 'net = tf.layers.dense(net, params["hidden"], activation=tf.nn.relu, name="hidden")'
+COLUMNS, NUMERIC = "tf.feature_column.input_layer", "tf.feature_column.numeric_column"
 LOSS = "loss = tf.losses.sigmoid_cross_entropy(labels, logits)"
 
 
@@ -105,8 +106,21 @@ LOSS = "loss = tf.losses.sigmoid_cross_entropy(labels, logits)"
     (LAYER, LAYER.replace('params["hidden"]', "UNITS"), "TEE402", "`UNITS` has no counterpart"),
     (LAYER, f"if mode == tf.estimator.ModeKeys.TRAIN:\n        {LAYER}", "TEE402",
      "`net` differs from mode to mode"),
-    (LAYER, f"for _ in range(2):\n        {LAYER}", "TEE402",
+    (LAYER, f"while net is None:\n        {LAYER}", "TEE402",
      "`net` is assigned in a statement of a kind that has no counterpart"),
+    (LAYER, f"for _ in range(2):\n        net += 1.0\n        {LAYER}", "TEE402",
+     "`net` is assigned in a statement of a kind that has no counterpart"),
+    (LAYER, f"for units in open('sizes'):\n        {LAYER}", "TEE402", "`open` has no counterpart"),
+    (LAYER, "net = tf.matmul(net, net, adjoint_b=True)", "TEE402", "`adjoint_b=True` of"),
+    (LAYER, "net = tf.matmul(net, net, transpose_b=mode)", "TEE402", "that is no constant"),
+    (LAYER, f"net = {COLUMNS}(features, make_columns(3))", "TEE402",
+     "the columns: `make_columns(3)` is not known in full"),
+    (LAYER, f"net = {COLUMNS}(params, [{NUMERIC}('age')])", "TEE402",
+     "columns of something else than `features`"),
+    (LAYER, f"net = {COLUMNS}(features, [tf.feature_column.crossed_column(['age'], 9)])",
+     "TEE402", "is not known in full"),
+    (LAYER, f"net = {COLUMNS}(features, [{NUMERIC}('age', normalizer_fn=tf.log1p)])", "TEE402",
+     "is not known in full"),
     (LAYER, f'{LAYER}\n    net += features["age"]', "TEE402", "write `net = ...`"),
     ("training=is_training", "training=True", "TEE402", "not known to be true in training only"),
     (LOSS, LOSS.replace("logits)", "logits, weights=labels)"), "TEE402", "`weights=labels` of"),
@@ -152,6 +166,19 @@ def test_other_programs_are_reported_and_nothing_is_half_written(old, new, code,
      "keras.initializers.RandomNormal(stddev=0.1))(net)"),
     (LAYER, 'net = tf.concat([features[key] for key in ["words", "users"]], 1)[:, 1:]',
      'keras.ops.concatenate([features[key] for key in ["words", "users"]], axis=1)[:, 1:]'),
+    (LAYER, "for units in [8, 4]:\n        net = tf.layers.dense(net, units)",
+     "for units in [8, 4]: net = keras.layers.Dense(units)(net)"),
+    (LAYER, "for i, units in enumerate([8, 4]):\n        net = tf.layers.dense(net, units, "
+     "name='net_%d' % i)", "Dense(units, name=('net_%d' % i))(net)"),
+    (LAYER, "net = tf.matmul(net[:, :, tf.newaxis], net[:, :, None], transpose_a=True)[:, 0, :]",
+     "net = keras.ops.matmul(keras.ops.swapaxes(net[:, :, None], -1, -2), net[:, :, None])"),
+    (LAYER, "both = {key: features[key] for key in sorted(['words', 'users'])}\n"
+     "    net = tf.gather(both['words'], [1, 0], axis=1)",
+     "both = {key: features[key] for key in sorted(['words', 'users'])} "
+     "net = keras.ops.take(both['words'], [1, 0], axis=1)"),
+    (LAYER, f"net = {COLUMNS}(features, [{NUMERIC}('closeness', shape=[2]), {NUMERIC}('age')])",
+     "keras.ops.concatenate([keras.ops.reshape(keras.ops.cast(features['age'], 'float32'), (-1, "
+     "1)), keras.ops.reshape(keras.ops.cast(features['closeness'], 'float32'), (-1, 2))], axis=1)"),
     (", training=is_training", "", "keras.layers.BatchNormalization(momentum=0.9)(net, "
      "training=False)"),
     (LOSS, "loss = tf.reduce_mean(tf.nn.sparse_softmax_cross_entropy_with_logits(labels=tf.cast("

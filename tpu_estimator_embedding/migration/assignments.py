@@ -73,7 +73,7 @@ def parameters(function: cst.FunctionDef) -> list[str]:
     return [one.name.value for one in (*given.posonly_params, *given.params, *given.kwonly_params)]
 
 
-def changed_in(body: cst.BaseSuite) -> list[cst.BaseExpression]:
+def changed_in(body: cst.CSTNode) -> list[cst.BaseExpression]:
     """Returns what statements change in place, by their form."""
     targets = [getattr(node, "target") for node in find_all(  # noqa: B009
         body, cst.AssignTarget, cst.AugAssign, cst.Del)]

@@ -13,8 +13,11 @@ from collections.abc import Callable, Collection, Mapping
 import libcst as cst
 
 from tpu_estimator_embedding.migration.bindings import dotted
+from tpu_estimator_embedding.migration.column_features import UnknownColumnsError, columns_of
 from tpu_estimator_embedding.migration.effects import Problem, text_of
+from tpu_estimator_embedding.migration.forward_rewrite import takes_columns_at_once
 from tpu_estimator_embedding.migration.name_table import NameTable
+from tpu_estimator_embedding.migration.node_search import find_all
 
 CODE = "TEE402"
 REQUIRED = None
@@ -84,7 +87,10 @@ OPS: dict[str, Op] = {
     "transpose": _op("a perm=None", "keras.ops.transpose({a}, {perm})"),
     "cast": _op("x dtype", "keras.ops.cast({x}, {dtype})"),
     "to_float": _op("x", "keras.ops.cast({x}, 'float32')"),
-    "matmul": _op("a b", "keras.ops.matmul({a}, {b})"),
+    "gather": _op("params indices validate_indices=None axis=0 batch_dims=0",
+                  "keras.ops.take({params}, {indices}, axis={axis})",
+                  "validate_indices batch_dims"),
+    "identity": _op("input", "{input}"),
     "one_hot": _op("indices depth", "keras.ops.one_hot({indices}, {depth})"),
     "argmax": _op("input axis=None dimension=None output_type=None",
                   "keras.ops.argmax({input}, axis={axis})", "dimension output_type"),
@@ -132,6 +138,14 @@ _INITIALIZERS = {
 # Defaults of tf.compat.v1's initializers that Keras 3 has otherwise.
 _STDDEV = {"RandomNormal": "1.0", "TruncatedNormal": "1.0"}
 
+# A transposed argument is another text.
+MATMUL = _op("a b transpose_a=False transpose_b=False adjoint_a=False adjoint_b=False "
+             "a_is_sparse=False b_is_sparse=False output_type=None", "",
+             "adjoint_a adjoint_b a_is_sparse b_is_sparse output_type")
+_MATMULS = ("matmul", "linalg.matmul")
+INPUT_LAYER = _op("features feature_columns", "")
+_INPUT_LAYER, _COLUMN_LAYER = "feature_column.input_layer", "keras.layers.DenseFeatures"
+_BUILTINS = ("range", "enumerate", "zip", "len", "sorted", "reversed", "list")
 DENSE = _op("inputs units activation=None use_bias=True kernel_initializer=None "
             "bias_initializer=None kernel_regularizer=None bias_regularizer=None "
             "activity_regularizer=None kernel_constraint=None bias_constraint=None trainable=True "
@@ -152,6 +166,18 @@ FLATTEN = _op("inputs", "keras.layers.Flatten()({inputs})")
 LAYERS = {"layers.dense": DENSE, "layers.batch_normalization": BATCH_NORM,
           "layers.dropout": DROPOUT, "layers.flatten": FLATTEN}
 _DTYPES = ("float16", "float32", "float64", "int32", "int64", "bool", "bfloat16")
+
+
+def names_of_loop(target: cst.BaseExpression) -> list[str]:
+    """Returns the variables of a loop: a name, or a tuple of names; otherwise nothing.
+
+    >>> names_of_loop(cst.parse_expression("name, size")), names_of_loop(
+    ...     cst.parse_expression("sizes[0]"))
+    (['name', 'size'], [])
+    """
+    nodes = [one.value for one in target.elements] if isinstance(target, cst.Tuple) else [target]
+    names = [node.value for node in nodes if isinstance(node, cst.Name)]
+    return names if len(names) == len(nodes) else []
 
 
 class UntranslatedError(Exception):
@@ -175,6 +201,7 @@ class Translator:
                  is_training: Callable[[cst.BaseExpression], bool]) -> None:
         self._names, self._constants, self._is_training = names, constants, is_training
         self.known: set[str] = {"params"}  # variables that the written function has
+        self.local: Mapping[str, cst.BaseExpression] = {}  # variable of model_fn -> its only value
         self.layers_allowed = True
 
     def text(self, node: cst.BaseExpression) -> str:
@@ -193,6 +220,13 @@ class Translator:
             return self._elements(node)
         if isinstance(node, cst.Dict):
             return self._dictionary(node)
+        if isinstance(node, cst.FormattedString):
+            return self._formatted(node)
+        if isinstance(node, cst.Attribute) and self._names.of_tensorflow(node) == "newaxis":
+            return "None"
+        if isinstance(node, cst.BinaryOperation) and isinstance(
+                node.operator, cst.Modulo) and isinstance(node.left, cst.SimpleString):
+            return f"({text_of(node.left)} % {self.text(node.right)})"
         if isinstance(node, cst.UnaryOperation) and isinstance(node.operator, cst.Minus):
             return f"-{self.text(node.expression)}"
         if isinstance(node, cst.BinaryOperation) and isinstance(node.operator, (
@@ -205,7 +239,7 @@ class Translator:
             [part] = node.comparisons
             operator = text_of(part.operator).strip()
             return f"({self.text(node.left)} {operator} {self.text(part.comparator)})"
-        if isinstance(node, cst.ListComp):
+        if isinstance(node, (cst.ListComp, cst.DictComp)):
             return self._comprehension(node)
         if isinstance(node, cst.Subscript):
             return self._subscript(node)
@@ -258,11 +292,87 @@ class Translator:
             return {"layers.dense": self._dense, "layers.dropout": self._dropout,
                     "layers.batch_normalization": self._batch_norm}.get(
                         name, lambda _: self.filled(call, LAYERS[name]))(given)
+        if name in _MATMULS:
+            return self._matmul(call)
+        if self.layers_allowed and (columns := self._column_arguments(call)) is not None:
+            return self._input_layer(call, *columns)
         words = dotted(call.func)
+        if len(words or ()) == 1 and words[0] in _BUILTINS and not self._is_bound(words[0]) and all(
+                not one.star and not one.keyword for one in call.args):
+            return f"{words[0]}({', '.join(self.text(one.value) for one in call.args)})"
+        if isinstance(call.func, cst.Attribute) and call.func.attr.value == "format" and isinstance(
+                call.func.value, cst.SimpleString) and all(
+                    not one.star and not one.keyword for one in call.args):
+            return (f"{text_of(call.func.value)}.format("
+                    f"{', '.join(self.text(one.value) for one in call.args)})")
         if words == ("params", "get") and all(not one.star and not one.keyword
                                               for one in call.args):
             return f"params.get({', '.join(self.text(one.value) for one in call.args)})"
         raise UntranslatedError(call, f"`{text_of(call.func)}` has no counterpart known in full")
+
+    def _is_bound(self, name: str) -> bool:
+        """Whether the program has a name of its own."""
+        return bool(name in self.known or self._names.functions.get(name)
+                    or self._names.classes.get(name) or self._names.globals.get(name))
+
+    def _matmul(self, call: cst.Call) -> str:
+        given = self.arguments(call, MATMUL)
+        texts = []
+        for key in ("a", "b"):
+            is_transposed = given[f"transpose_{key}"]
+            text = self._text(given, key)
+            if is_transposed is not None and text_of(is_transposed) not in ("True", "False"):
+                raise UntranslatedError(is_transposed, f"`transpose_{key}` that is no constant")
+            texts.append(f"keras.ops.swapaxes({text}, -1, -2)" if is_transposed is not None
+                         and text_of(is_transposed) == "True" else text)
+        return f"keras.ops.matmul({', '.join(texts)})"
+
+    def _column_arguments(self, call: cst.Call) -> tuple[cst.BaseExpression,
+                                                         cst.BaseExpression] | None:
+        """Returns features and columns of `input_layer` or `DenseFeatures(columns)(features)`."""
+        if self._names.of_tensorflow(call.func) == _INPUT_LAYER:
+            given = self.arguments(call, INPUT_LAYER)
+            assert given["features"] is not None and given["feature_columns"] is not None
+            return given["features"], given["feature_columns"]
+        if isinstance(call.func, cst.Call) and self._names.of_tensorflow(
+                call.func.func) == _COLUMN_LAYER and takes_columns_at_once(call):
+            return call.args[0].value, call.func.args[0].value
+        return None
+
+    def _input_layer(self, call: cst.Call, features: cst.BaseExpression,
+                     columns: cst.BaseExpression) -> str:
+        """Returns the activations and values of columns, concatenated by the columns' names."""
+        if text_of(features) != "features":
+            raise UntranslatedError(call, "columns of something else than `features`")
+        try:
+            found = columns_of(columns, self._names, self.local)
+        except UnknownColumnsError as error:
+            raise UntranslatedError(columns, f"the columns: {error}") from error
+        parts = [f"features[{column.key!r}]" if column.is_embedding else
+                 f"keras.ops.reshape(keras.ops.cast(features[{column.key!r}], 'float32'), "
+                 f"(-1, {column.size}))" for column in found]
+        return parts[0] if len(parts) == 1 else (
+            f"keras.ops.concatenate([{', '.join(parts)}], axis=1)")
+
+    def columns_in(self, node: cst.CSTNode) -> list[cst.CSTNode]:
+        """Returns the columns in a node, which are not written."""
+        found: list[cst.CSTNode] = []
+        for call in find_all(node, cst.Call):
+            try:
+                given = self._column_arguments(call)
+            except UntranslatedError:  # which is raised again where the call is written
+                continue
+            found += [] if given is None else [given[1]]
+        return found
+
+    def _formatted(self, node: cst.FormattedString) -> str:
+        """Returns an f-string whose values are expressions of known kinds."""
+        for part in node.parts:
+            if isinstance(part, cst.FormattedStringExpression):
+                self.text(part.expression)
+                if find_all(part.expression, cst.Call, cst.Attribute) or part.format_spec:
+                    raise UntranslatedError(node, f"`{text_of(node)[:60]}` is not known in full")
+        return text_of(node)
 
     def _dense(self, given: Mapping[str, cst.BaseExpression | None]) -> str:
         parts = [self._text(given, "units")]
@@ -346,17 +456,21 @@ class Translator:
             raise UntranslatedError(node, "a `**` in a dictionary")
         return f"{{{', '.join(f'{key}: {value}' for key, value in parts)}}}"
 
-    def _comprehension(self, node: cst.ListComp) -> str:
+    def _comprehension(self, node: cst.ListComp | cst.DictComp) -> str:
         loop = node.for_in
-        if not isinstance(loop.target, cst.Name) or loop.ifs or loop.inner_for_in:
+        names = names_of_loop(loop.target)
+        if not names or loop.ifs or loop.inner_for_in:
             raise UntranslatedError(node, "a comprehension with conditions or several loops")
-        values, name = self.text(loop.iter), loop.target.value
-        is_new = name not in self.known
-        self.known.add(name)
+        values = self.text(loop.iter)
+        new = set(names) - self.known
+        self.known |= new
         try:
-            return f"[{self.text(node.elt)} for {name} in {values}]"
+            head = f"for {', '.join(names)} in {values}"
+            if isinstance(node, cst.DictComp):
+                return f"{{{self.text(node.key)}: {self.text(node.value)} {head}}}"
+            return f"[{self.text(node.elt)} {head}]"
         finally:
-            self.known -= {name} if is_new else set()
+            self.known -= new
 
     def _subscript(self, node: cst.Subscript) -> str:
         parts = []

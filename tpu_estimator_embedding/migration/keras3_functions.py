@@ -8,6 +8,7 @@ are for.
 
 from __future__ import annotations
 
+import collections
 import dataclasses
 import re
 import textwrap
@@ -23,6 +24,7 @@ from tpu_estimator_embedding.migration.keras3_expressions import (
     Op,
     Translator,
     UntranslatedError,
+    names_of_loop,
     signature,
 )
 from tpu_estimator_embedding.migration.model_fn_parts import arguments_of_spec, names_in
@@ -60,10 +62,10 @@ _METRICS = {
 
 @dataclasses.dataclass(frozen=True)
 class _Line:
-    """An assignment, and the modes in which it is executed."""
+    """An assignment, and the modes in which it is executed; a loop is one for each variable."""
 
     target: str
-    value: cst.BaseExpression
+    value: cst.BaseExpression | cst.For
     modes: frozenset[str]
     node: cst.CSTNode
 
@@ -105,6 +107,10 @@ class _Functions:
                 self._problem(parameter, "`config` has no counterpart")
         if self.problems:
             return "", self.problems
+        counts = collections.Counter(line.target for line in self._lines)
+        self._translator.local = {
+            line.target: line.value for line in self._lines if counts[line.target] == 1
+            and isinstance(line.value, cst.BaseExpression) and line.value is not _UNKNOWN}
         of_labels = self._of_labels()
         loss = self._loss()
         metrics = self._argument("eval_metrics", EVAL)
@@ -134,6 +140,8 @@ class _Functions:
                 self._inner[statement.name.value] = statement
             elif isinstance(statement, cst.If):
                 modes = self._read_if(statement, modes)
+            elif isinstance(statement, cst.For) and (targets := _targets_of_loop(statement)):
+                self._lines += [_Line(target, statement, modes, statement) for target in targets]
             elif isinstance(statement, cst.SimpleStatementLine):
                 for small in statement.body:
                     modes = self._read_small(small, modes)
@@ -269,8 +277,9 @@ class _Functions:
         wanted = set(wanted)
         for line in reversed(lines):
             if line.target in wanted:
-                chosen.insert(0, line)
-                wanted |= names_in(line.value)
+                if not chosen or chosen[0].node is not line.node:  # once for all of a loop's
+                    chosen.insert(0, line)
+                wanted |= names_in(line.value, self._translator.columns_in(line.value))
         return chosen
 
     def _body(self, expressions: Iterable[cst.BaseExpression], of_labels: set[str],
@@ -308,8 +317,19 @@ class _Functions:
         if line.value is _UNKNOWN:
             raise UntranslatedError(line.node, f"`{line.target}` is assigned in a statement of a "
                                     "kind that has no counterpart: write `name = ...`")
+        if isinstance(line.value, cst.For):
+            return self._loop(line.value)
         text = f"    {line.target} = {self._translator.text(line.value)}\n"
         self._translator.known.add(line.target)
+        return text
+
+    def _loop(self, loop: cst.For) -> str:
+        values, names = self._translator.text(loop.iter), names_of_loop(loop.target)
+        text = f"    for {', '.join(names)} in {values}:\n"
+        self._translator.known |= set(names)
+        for target, value in _lines_of_loop(loop):
+            text += f"        {target} = {self._translator.text(value)}\n"
+            self._translator.known.add(target)
         return text
 
     def _loss_text(self, loss: cst.BaseExpression, of_labels: set[str]) -> str:
@@ -335,8 +355,7 @@ class _Functions:
         if predictions is None:
             return f"{head}    return dict(outputs)\n"
         if isinstance(predictions, cst.Name):
-            values = [line.value for line in self._lines if line.target == predictions.value]
-            predictions = values[0] if len(values) == 1 else predictions
+            predictions = self._translator.local.get(predictions.value, predictions)
             self._lines = [line for line in self._lines if line.value is not predictions]
         if names_in(predictions) & of_labels:
             raise UntranslatedError(predictions, "predictions that need labels")
@@ -352,8 +371,7 @@ class _Functions:
         if metrics is None:
             return None, []
         if isinstance(metrics, cst.Name):
-            values = [line.value for line in self._lines if line.target == metrics.value]
-            metrics = values[0] if len(values) == 1 else metrics
+            metrics = self._translator.local.get(metrics.value, metrics)
             self._lines = [line for line in self._lines if line.value is not metrics]
         if not isinstance(metrics, cst.Tuple) or len(metrics.elements) != 2:
             raise UntranslatedError(metrics, "eval_metrics that are not `(function, tensors)`")
@@ -413,6 +431,24 @@ class _Functions:
                  for key, value in given.items() if key not in op.fixed and key != "name"}
         key = self._translator.text(element.key)
         return (f"{key}: {kind.format(key=key, **texts)}", f"{key}: {update.format(**texts)}")
+
+
+def _targets_of_loop(loop: cst.For) -> list[str]:
+    """Returns the variables that a loop of assignments assigns; nothing for other loops."""
+    names, lines = names_of_loop(loop.target), _lines_of_loop(loop)
+    if loop.orelse is not None or loop.asynchronous is not None or not names or not lines:
+        return []
+    return list(dict.fromkeys([*names, *(target for target, _ in lines)]))
+
+
+def _lines_of_loop(loop: cst.For) -> list[tuple[str, cst.BaseExpression]]:
+    """Returns (variable, value) of each line of a loop; nothing if a line is something else."""
+    smalls: list[cst.CSTNode] = [small for statement in loop.body.body for small in (
+        statement.body if isinstance(statement, cst.SimpleStatementLine) else [statement])]
+    found = [(small.targets[0].target.value, small.value) for small in smalls
+             if isinstance(small, cst.Assign) and len(small.targets) == 1
+             and isinstance(small.targets[0].target, cst.Name)]
+    return found if len(found) == len(smalls) else []
 
 
 def _wrapped(line: str) -> str:

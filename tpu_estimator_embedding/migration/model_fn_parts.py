@@ -399,9 +399,9 @@ def arguments_of_spec(call: cst.Call) -> dict[str, cst.BaseExpression]:
             for index, argument in enumerate(call.args)}
 
 
-def names_in(node: cst.CSTNode) -> set[str]:
-    """Returns every name in a node."""
-    return _names(node)
+def names_in(node: cst.CSTNode, but: Iterable[cst.CSTNode] = ()) -> set[str]:
+    """Returns every name in a node, but not in some nodes below it."""
+    return _names(node, but)
 
 
 def _names(node: cst.CSTNode, but: Iterable[cst.CSTNode] = ()) -> set[str]:

@@ -54,11 +54,16 @@ class NameTable:
                        if loop not in inside]
         # Variable of the module -> its values.
         self.globals: dict[str, list[cst.BaseExpression]] = collections.defaultdict(list)
+        # Those of which the value is a part, or is changed in place while the module is imported.
+        self.unclear: set[str] = set()
         for statement in module.body:
             if not isinstance(statement, (cst.FunctionDef, cst.ClassDef)):
-                for name, value, _ in bindings_in(statement):
+                for name, value, is_part in bindings_in(statement):
                     if value is not None:
                         self.globals[name].append(value)
+                    self.unclear |= {name} if is_part else set()
+                self.unclear |= {root.value for root in map(innermost, changed_in(statement))
+                                 if isinstance(root, cst.Name)}
 
     def changed_later(self) -> dict[str, str]:
         """Returns variable of the module -> where it is changed after the module was imported."""

@@ -18,6 +18,8 @@ from tpu_estimator_embedding.migration.node_search import find_all
 
 _MAKERS = ("RunConfig", "TPUConfig", "TPUClusterResolver", "EmbeddingConfigSpec", "TableConfig",
            "FeatureConfig")
+# What an uncalled function makes that was there for the Estimator only.
+_OF_TPU = ("EmbeddingConfigSpec", "embedding_column", "shared_embedding_columns")
 _PARAMETERS = "Parameters"  # end of the names of classes
 # What a configuration may call besides: builtins, methods of texts, and names of TensorFlow.
 _BUILTINS = ("dict", "list", "tuple", "range", "zip", "enumerate", "sorted", "int", "float", "len",
@@ -34,8 +36,8 @@ def without_unused(module: cst.Module, elsewhere: Set[str] = frozenset(),
     """Removes unused configurations, until there are none.
 
     These are assignments of a configuration, or a container of some, to a variable that is used
-    nowhere else, and uncalled top-level functions that construct an EmbeddingConfigSpec. One that
-    calls what may have an effect stays.
+    nowhere else, and uncalled top-level functions that construct an EmbeddingConfigSpec, or columns
+    of a TPU. One that calls what may have an effect stays.
 
     Args:
         module: the module.
@@ -55,8 +57,7 @@ def without_unused(module: cst.Module, elsewhere: Set[str] = frozenset(),
         unused += [statement for statement in module.body
                    if isinstance(statement, cst.FunctionDef) and not statement.decorators
                    and counts[statement.name.value] == 1 and calls.are_all_of(statement.params)
-                   and any(name.value == "EmbeddingConfigSpec"
-                           for name in find_all(statement, cst.Name))]
+                   and any(name.value in _OF_TPU for name in find_all(statement, cst.Name))]
         if not unused:
             return module
         new = module.visit(_Remove(unused))
