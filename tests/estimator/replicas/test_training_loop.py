@@ -51,6 +51,26 @@ def test_loop_without_values_runs_its_ops(session, num_shards):
     assert session.run(count) == 6
 
 
+@pytest.mark.parametrize("num_shards", [1, 2])
+def test_outside_compilation_is_part_of_every_iteration(session, num_shards):
+    seen = []
+
+    def doubled(value):
+        seen.append(float(value))
+        return 2 * value
+
+    def body(value):
+        value = v1.tpu.outside_compilation(
+            lambda value: tf.ensure_shape(tf.numpy_function(doubled, [value], tf.float32), []),
+            value)
+        return [value + 1]
+
+    result = run(session, v1.tpu.shard(
+        lambda: training_loop.repeat(3, body, [tf.constant(1.0)]), num_shards=num_shards))
+    np.testing.assert_array_equal(np.ravel(result), [15.0] * num_shards)
+    assert seen == sorted([1.0, 3.0, 7.0] * num_shards)
+
+
 def test_replicas_end_when_their_own_condition_says(session):
     def computation(limit):
         return training_loop.while_loop(
