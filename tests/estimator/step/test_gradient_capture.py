@@ -232,6 +232,31 @@ def test_activations_in_a_loop_and_a_branch(tmp_path):
     assert counts(estimator) == counts_of(*[0, 1, 1] * 4)
 
 
+@pytest.mark.parametrize("is_v2", [True, False], ids=["functions", "control flow of TF1"])
+@pytest.mark.parametrize("around", [
+    lambda minimize: tf.cond(step() < 9, minimize, tf.no_op),
+    lambda minimize: tf.while_loop(lambda i: i < 2, lambda i: [minimize(), i + 1][1:], [0])[0].op,
+], ids=["cond", "while_loop"])
+def test_minimizing_in_a_branch_or_a_loop_raises(tmp_path, is_v2, around):
+    """TensorFlow's own errors come from ops of the engine that no program names."""
+    before = v1.control_flow_v2_enabled()
+
+    def model_fn(features, labels, mode, params):
+        (v1.enable_control_flow_v2 if is_v2 else v1.disable_control_flow_v2)()
+        try:
+            loss = -tf.reduce_sum(features["id"])
+            return TPUEstimatorSpec(mode, loss=loss, train_op=around(
+                lambda: descent().minimize(loss, global_step=step())))
+        finally:
+            (v1.enable_control_flow_v2 if before else v1.disable_control_flow_v2)()
+
+    with pytest.raises(RuntimeError, match="must be computed outside of tf.cond, tf.while_loop and "
+                       "tf.function, got those of feature 'id' of table 'counts' inside '.*"
+                       "(cond|while)"):
+        new_estimator(tmp_path, model_fn).train(input_of([0, 1]), max_steps=1)
+    assert not list(tmp_path.glob("model.ckpt*"))
+
+
 def test_two_losses_over_features_of_one_table(tmp_path):
     """Two towers with an optimizer each share a table; each computes its own gradients."""
     spec = EmbeddingConfigSpec(

@@ -57,7 +57,23 @@ class GradientCapture:
                 f"{feature.table!r}. Compute gradients over all trainable variables once and "
                 f"reuse them, or leave the variable '{DUMMY_VARIABLE_NAME}_{feature.table}' out "
                 "of the var_list of all optimizers but one.")
+        self._check_place(feature, gradient)
         self._gradients[feature.name] = gradient
+
+    def _check_place(self, feature: FeaturePlan, gradient: Tensor) -> None:
+        """Raises RuntimeError for a gradient that a step may not have, or have several times."""
+        activation = self._activations[feature.name]
+        context = gradient.op._get_control_flow_context()
+        if gradient.graph is activation.graph and (
+                context is activation.op._get_control_flow_context()):
+            return
+        place = context if gradient.graph is activation.graph else gradient.graph
+        raise RuntimeError(
+            "The gradients of embedding activations must be computed outside of tf.cond, "
+            f"tf.while_loop and tf.function, got those of feature {feature.name!r} of table "
+            f"{feature.table!r} inside {getattr(place, 'name', 'another graph')!r}. Minimize in "
+            "every step, and multiply the loss by a tensor that is 0 where nothing is to be "
+            "learned.")
 
     def captured(self, needless: Collection[str] = ()) -> dict[str, Tensor]:
         """Returns the gradient of every feature's activation.
