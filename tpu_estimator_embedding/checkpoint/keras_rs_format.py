@@ -32,6 +32,9 @@ OPTIMIZERS: Mapping[str, tuple[str, Mapping[str, str]]] = {
     "adagrad": ("Adagrad", {"accumulators": "accumulator"}),
     "adam": ("Adam", {"momenta": "momentum", "velocities": "velocity"}),
     "sgd": ("SGD", {}),
+    # Those of `keras_training.py`, which `migrate --to keras3` writes, with a TPU's arithmetic.
+    "table_adam": ("Adam", {"momenta": "momentum", "velocities": "velocity"}),
+    "table_ftrl": ("FTRL", {"accumulators": "accumulator", "linears": "linear"}),
 }
 # Keras' optimizer -> suffix of a dense variable's slot in a legacy optimizer -> suffix in Keras.
 _DENSE_SLOTS = {"adagrad": {"Adagrad": "accumulator"},
@@ -271,11 +274,11 @@ def fill_model(contents: CheckpointContents, template: Mapping[str, StoredTensor
 
 
 def _check_optimizer(table: str, source: str | None, keras: SavedOptimizer) -> None:
-    if source == "FTRL" or keras.kind == "ftrl":
+    if keras.kind == "ftrl" or source == "FTRL" and keras.rule_name != source:
         raise ValueError(f"Table {table!r} cannot be trained with FTRL in Keras RS: Keras 3's Ftrl "
                          "computes every row anew from its slots, also rows that were never looked "
-                         "up. Convert without the slots (`--without-slots`) to an optimizer such "
-                         "as Adagrad.")
+                         "up. `migrate --to keras3` writes a TableFtrl that does not; or convert "
+                         "without the slots (`--without-slots`) to an optimizer such as Adagrad.")
     if source not in (None, keras.rule_name):
         raise ValueError(f"Table {table!r} has the slots of {source}, but the model of the "
                          f"template was compiled with {keras.kind or 'no optimizer'}. Compile the "

@@ -2,6 +2,7 @@
 """Writes `embedding_config.py` for Keras RS: its configs, and a Keras optimizer for each table."""
 
 import dataclasses
+from collections.abc import Collection
 from typing import Any
 
 from tpu_estimator_embedding.migration.captured_config import CapturedConfig
@@ -25,6 +26,7 @@ class KerasRsWriter(ConfigWriter):
     """Writes the module for one captured program."""
 
     imports = {"keras": "import keras", "keras_rs": "import keras_rs"}
+    rules: tuple[str, ...] = ("SGD", "Adagrad", "Adam")  # for which there is an optimizer
     checked = "builds equal\ntables and features"
 
     def __init__(self, captured: CapturedConfig) -> None:
@@ -79,7 +81,7 @@ class KerasRsWriter(ConfigWriter):
     def _keras_optimizer(self, table: TablePlan) -> str:
         optimizer = table.training_optimizer
         rule, name = type(optimizer.rule).__name__, table.name
-        if reason := _refusal(optimizer):
+        if reason := _refusal(optimizer, self.rules):
             code = "TEE501" if rule == "FTRL" else "TEE503"
             self._report(code, f"table {name!r}: {reason}")
             self._texts.definitions["refused"] = (
@@ -91,24 +93,27 @@ class KerasRsWriter(ConfigWriter):
         if callable(rate):
             self._rates[name] = self._function(rate, f"learning_rate_of_{self._tables[name]}")
             rate = 0.0  # the training step assigns it
-        settings = optimizer.rule
-        if rule == "Adagrad":
+        return self._made(name, rate, optimizer.rule)
+
+    def _made(self, table: str, rate: float, rule: Any) -> str:
+        """Returns the expression that makes the optimizer of a table."""
+        kind = type(rule).__name__
+        if kind == "Adagrad":
             return (f"keras.optimizers.Adagrad({rate!r}, initial_accumulator_value="
-                    f"{getattr(settings, 'initial_accumulator')!r}, epsilon=0.0)")  # noqa: B009
-        if rule == "Adam":
-            self._report("TEE502", f"table {name!r}: {_ADAM}")
-            beta1, beta2, epsilon = (getattr(settings, field)
-                                     for field in ("beta1", "beta2", "epsilon"))
-            return f"keras.optimizers.Adam({rate!r}, {beta1!r}, {beta2!r}, epsilon={epsilon!r})"
+                    f"{rule.initial_accumulator!r}, epsilon=0.0)")
+        if kind == "Adam":
+            self._report("TEE502", f"table {table!r}: {_ADAM}")
+            return (f"keras.optimizers.Adam({rate!r}, {rule.beta1!r}, {rule.beta2!r}, "
+                    f"epsilon={rule.epsilon!r})")
         return f"keras.optimizers.SGD({rate!r})"
 
 
-def _refusal(optimizer: RowOptimizer) -> str:
+def _refusal(optimizer: RowOptimizer, rules: Collection[str]) -> str:
     """Returns why Keras 3 cannot train a table equally; empty if it can."""
     rule = type(optimizer.rule).__name__
-    if rule == "FTRL":
+    if rule == "FTRL" and rule not in rules:
         return _FTRL
-    if rule not in ("SGD", "Adagrad", "Adam"):
+    if rule not in rules:
         return f"Keras RS has no {rule}"
     plain = dataclasses.replace(
         optimizer, learning_rate=0.0, gradient_limits=(None, None))
@@ -136,6 +141,8 @@ def _initializer(initializer: Any, texts: Texts) -> str:
 class Keras3Writer(KerasRsWriter):
     """Writes the module for a program of the stage `keras3`, which trains with `fit`."""
 
+    rules = (*KerasRsWriter.rules, "FTRL")
+
     def write(self) -> str:
         """Returns the text of the module; settings that the program cannot have are reported."""
         text = super().write()
@@ -148,3 +155,18 @@ class Keras3Writer(KerasRsWriter):
                 self._report("TEE503", f"{setting} ({name}), which `keras_training` does not have: "
                              "stay at --to keras-rs")
         return text
+
+    def _made(self, table: str, rate: float, rule: Any) -> str:
+        kind = type(rule).__name__
+        if kind not in ("Adam", "FTRL"):
+            return super()._made(table, rate, rule)
+        self._texts.imports["keras_training"] = "import keras_training"
+        if kind == "Adam":
+            return (f"keras_training.TableAdam(\n            {rate!r}, {rule.beta1!r}, "
+                    f"{rule.beta2!r}, {rule.epsilon!r}, is_lazy={rule.lazy_adam!r}, "
+                    f"sum_inside_sqrt={rule.sum_inside_sqrt!r})")
+        settings = (rule.learning_rate_power, rule.initial_accumulator_value,
+                    rule.l1_regularization_strength, rule.l2_regularization_strength, rule.beta)
+        return (f"keras_training.TableFtrl(\n            {rate!r}, "
+                f"{', '.join(map(repr, settings))},\n            multiply_linear_by_learning_rate="
+                f"{rule.multiply_linear_by_learning_rate!r})")

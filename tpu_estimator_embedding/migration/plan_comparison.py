@@ -56,7 +56,7 @@ def keras_rs_differences(captured: CapturedConfig, text: str) -> list[str]:
         Exception: whatever the text raises.
     """
     module = ModuleType("embedding_config")
-    with _tensorflow_2():
+    with _tensorflow_2(), _runtime(text):
         exec(compile(text, "embedding_config.py", "exec"), vars(module))
         config = module.feature_config()
     found, plan = [], captured.plan
@@ -66,6 +66,25 @@ def keras_rs_differences(captured: CapturedConfig, text: str) -> list[str]:
                 new.name, new.vocabulary_size, new.embedding_dim, new.combiner):
             found.append(f"table {table.name!r}")
     return found
+
+
+@contextlib.contextmanager
+def _runtime(text: str) -> Iterator[None]:
+    """Lets a module import `keras_training`, which `migrate` writes beside it."""
+    if "import keras_training" not in text:
+        yield
+        return
+    from tpu_estimator_embedding.migration import to_keras3
+    name = to_keras3.RUNTIME.removesuffix(".py")
+    module, earlier = ModuleType(name), sys.modules.get(name)
+    exec(compile(to_keras3.runtime(), to_keras3.RUNTIME, "exec"), vars(module))
+    sys.modules[name] = module
+    try:
+        yield
+    finally:
+        del sys.modules[name]
+        if earlier is not None:
+            sys.modules[name] = earlier
 
 
 @contextlib.contextmanager

@@ -252,6 +252,106 @@ class TableOptimizers(keras.optimizers.Optimizer):
         self._iterations.assign_add(1)
 
 
+class _RowOptimizer(keras.optimizers.Optimizer):
+    """Changes the rows of a table that have a gradient, with the arithmetic of a TPU.
+
+    A row whose gradient is 0 counts as one that no sample looks up, as the rows of padding do.
+    """
+
+    def __init__(self, learning_rate, slots, settings, *, is_lazy=True, name=None):
+        """Stores slot -> its initial value, and the settings that `get_config` returns."""
+        super().__init__(learning_rate=learning_rate, name=name)
+        self._initial, self._settings, self._is_lazy = slots, settings, is_lazy
+
+    def build(self, variables):
+        if self.built:
+            return
+        super().build(variables)
+        self._slots = self.add_optimizer_variables(
+            variables, list(self._initial),
+            [keras.initializers.Constant(value) for value in self._initial.values()])
+
+    def get_config(self):
+        return {**super().get_config(), **self._settings}
+
+    def update_step(self, gradient, variable, learning_rate):
+        places = [variable, *(of[self._get_variable_index(variable)] for of in self._slots)]
+        ids = None
+        if BACKEND == "tensorflow" and isinstance(gradient, tf.IndexedSlices):
+            ids = gradient.indices if self._is_lazy else None
+            gradient = tf.convert_to_tensor(gradient) if ids is None else gradient.values
+        old = [keras.ops.convert_to_tensor(one) if ids is None else tf.gather(
+            one.value if isinstance(one, keras.Variable) else one, ids) for one in places]
+        new = self.updated(gradient, learning_rate, *old)
+        if self._is_lazy:
+            has_gradient = keras.ops.any(keras.ops.not_equal(gradient, 0.0), axis=-1,
+                                         keepdims=True)
+            new = [keras.ops.where(has_gradient, *pair) for pair in zip(new, old, strict=True)]
+        for place, value in zip(places, new, strict=True):
+            self.assign(place, value if ids is None else tf.IndexedSlices(value, ids))
+
+
+class TableAdam(_RowOptimizer):
+    """Adam of a TPU: no correction of the bias, rows without a gradient stay as they are.
+
+        m = beta_1 m + (1 - beta_1) g,  v = beta_2 v + (1 - beta_2) g^2
+        w = w - rate m / sqrt(v + epsilon^2)  or  rate m / (sqrt(v) + epsilon)
+    """
+
+    def __init__(self, learning_rate, beta_1, beta_2, epsilon, *, is_lazy=True,
+                 sum_inside_sqrt=True, name=None):
+        """Takes the settings of AdamParameters; without `is_lazy` all rows move at every step."""
+        super().__init__(
+            learning_rate, {"momentum": 0.0, "velocity": 0.0},
+            {"beta_1": beta_1, "beta_2": beta_2, "epsilon": epsilon, "is_lazy": is_lazy,
+             "sum_inside_sqrt": sum_inside_sqrt}, is_lazy=is_lazy, name=name)
+        self._betas, self._epsilon, self._is_inside = (beta_1, beta_2), epsilon, sum_inside_sqrt
+
+    def updated(self, gradient, rate, row, momentum, velocity):
+        beta_1, beta_2 = self._betas
+        momentum = beta_1 * momentum + (1.0 - beta_1) * gradient
+        velocity = beta_2 * velocity + (1.0 - beta_2) * gradient * gradient
+        scale = (keras.ops.sqrt(velocity + self._epsilon**2) if self._is_inside
+                 else keras.ops.sqrt(velocity) + self._epsilon)
+        return row - rate * momentum / scale, momentum, velocity
+
+
+class TableFtrl(_RowOptimizer):
+    """FTRL of a TPU, which computes the rows with a gradient only.
+
+        a' = a + g^2,  z = z + g - (a'^-p - a^-p) w / rate
+        w = (clip(z, -l1, l1) - z) / ((a'^-p + beta) / rate + 2 l2)
+    """
+
+    def __init__(self, learning_rate, learning_rate_power=-0.5, initial_accumulator_value=0.1,
+                 l1_regularization_strength=0.0, l2_regularization_strength=0.0, beta=0.0, *,
+                 multiply_linear_by_learning_rate=False, name=None):
+        """Takes the settings of FtrlParameters; the last one has z and l1 times the rate."""
+        settings = {"learning_rate_power": learning_rate_power,
+                    "initial_accumulator_value": initial_accumulator_value,
+                    "l1_regularization_strength": l1_regularization_strength,
+                    "l2_regularization_strength": l2_regularization_strength, "beta": beta,
+                    "multiply_linear_by_learning_rate": multiply_linear_by_learning_rate}
+        super().__init__(learning_rate, {"accumulator": initial_accumulator_value, "linear": 0.0},
+                         settings, name=name)
+        self._power, self._beta = -learning_rate_power, beta
+        self._l1, self._l2 = l1_regularization_strength, l2_regularization_strength
+        self._is_multiplied = multiply_linear_by_learning_rate
+
+    def updated(self, gradient, rate, row, accumulator, linear):
+        grown = accumulator + gradient * gradient
+        power, before = grown**self._power, accumulator**self._power
+        if self._is_multiplied:
+            linear = linear + rate * gradient - (power - before) * row
+            l1, scale = rate * self._l1, power + self._beta + 2.0 * rate * self._l2
+        else:
+            linear = linear + gradient - (power - before) * row / rate
+            l1, scale = self._l1, (power + self._beta) / rate + 2.0 * self._l2
+        row = (keras.ops.maximum(keras.ops.minimum(linear, l1), -l1) - linear) / keras.ops.where(
+            scale == 0.0, 1.0, scale)
+        return keras.ops.where(scale == 0.0, 0.0, row), grown, linear
+
+
 class _Model(keras.Model):
     """A functional model with the loss and the metrics of a model_fn."""
 
