@@ -25,12 +25,12 @@ PROGRAMS = {
         lambda directory: synthetic_data.write_clicks(directory, 2000, 64),
         ["--data_dir=.", "--num_shards=1", f"--train_steps={STEPS}", "--mode=train",
          "--train_batch_size=64", "--eval_batch_size=64"],
-        {"TEE401", "TEE403", "TEE404", "TEE405", "TEE408"},
+        {"TEE401", "TEE403", "TEE404", "TEE405", "TEE408", "TEE411"},
         "program.create_estimator()", "program.make_input_fn('train-*.tfrecord', True)"),
     "rating_tables": (
         lambda directory: synthetic_data.write_ratings(directory, 6000),
         ["--ratings=ratings.npz", "--num_shards=1", f"--train_steps={STEPS}"],
-        {"TEE401", "TEE403", "TEE404", "TEE408"},
+        {"TEE401", "TEE403", "TEE404", "TEE408", "TEE411"},
         "program.Trainer(program.model_fn, embedding_config, program.make_optimizer, "
         "program.dense_learning_rate, train_batch_size=512, eval_batch_size=512)",
         "program.train_input_fn"),

@@ -74,7 +74,7 @@ CODES = {code.name: code for code in (
     Code("TEE408", DECISION, "argument that is not carried over"),
     Code("TEE409", LEFT, "effect that differs in TF2"),
     Code("TEE410", DECISION, "code whose effect is not known"),
-    Code("TEE411", NOTE, "random numbers that are drawn anew"),
+    Code("TEE411", DECISION, "random numbers that are drawn anew"),
     # Keras RS.
     Code("TEE501", LEFT, "refused: other arithmetic"),
     Code("TEE502", DECISION, "arithmetic that differs by a stated amount"),

@@ -96,8 +96,12 @@ ADVICE = {
     "TEE410": "The tool accepts only code that it knows in full. Check that what the message names "
               "only computes its result, or makes variables by their names. Anything else, such as "
               "assignments, has to be written in the training step.",
-    "TEE411": "Nothing to do, unless you compare runs: random numbers are others in TF2, even with "
-              "the same seed.",
+    "TEE411": "Decide whether other random numbers matter: no run of the new program repeats one "
+              "of the legacy program. Initial values are the same only from initializers with a "
+              "`seed` of their own, and what is drawn in every step only until the program is "
+              "started again. To compare two runs, start the new one from a checkpoint of the "
+              "legacy program, as `verify` does. Without `tf_random_seed` the legacy program draws "
+              "other initial values in every run, and nothing is reported for them.",
     "TEE501": "Choose another optimizer, or stay at stage 2. `keras_rs.rst` has the reasons in "
               "numbers.",
     "TEE502": "Decide whether the difference matters. `keras_rs.rst` has a table of differences.",

@@ -51,6 +51,8 @@ _NO_SESSION = "TF2 has no sessions: use `tf.config`"
 _NO_STRATEGY = "a Trainer runs on one machine: build it in the scope of a tf.distribute strategy"
 _NO_TPU = "of a TPU's layout, which this package checks and does not need"
 _HOOKS = "hooks run in sessions, which TF2 does not have"
+_SEED = ("of `Trainer`; initial values without a seed of their own are others in TF2, which is "
+         "reported as TEE411")
 _CAPTURED = "captured in `embedding_config.py`, which `--capture` writes"
 
 # Constructor -> its arguments, in order; those below "*" are given by name only.
@@ -85,7 +87,7 @@ ARGUMENTS: dict[str, tuple[Argument, ...]] = {
         _no_effect("master", "there is no TPU to connect to"),
         _no_effect("cluster", "there is no TPU to connect to"),
         _carried("model_dir"),
-        _carried("tf_random_seed"),
+        _carried("tf_random_seed", _SEED),
         _no_effect("save_summary_steps", "a TPUEstimator writes no summaries of model_fn"),
         _carried("save_checkpoints_steps"),
         _carried("save_checkpoints_secs"),
@@ -152,7 +154,7 @@ SPEC_ORDER = tuple(argument.name for argument in ARGUMENTS["TPUEstimatorSpec"])
 # Arguments of the RunConfig, and of TPUEstimator, that Trainer has too.
 OF_TRAINER = ("params", *dict.fromkeys(
     argument.name for name in ("TPUEstimator", "RunConfig") for argument in ARGUMENTS[name]
-    if argument.fate == CARRIED and argument.text == "of `Trainer`" and (
+    if argument.fate == CARRIED and argument.text in ("of `Trainer`", _SEED) and (
         argument.name != "params")))
 
 

@@ -343,7 +343,7 @@ class Effects(cst.CSTVisitor):
                     self._add(call, "TEE409", f"`{name}` makes variables, which the forward pass "
                               "in TF2 cannot make for it: call it in the function of eval_metrics")
                 elif known_effects.is_random(name):
-                    self._add(call, "TEE411", f"`{name}`")
+                    self._add(call, "TEE411", f"`{name}` draws other numbers than in the Estimator")
                 elif not is_pure_name(name) and not name.startswith("keras.layers."):
                     self._add(call, "TEE410", f"`{name}` of TensorFlow is not one that is known to "
                               "do the same in TF2")

@@ -38,6 +38,7 @@ class Keras3Writer(to_tf2.Writer):
     """Writes a program of this stage."""
 
     trainer = _TRAINER
+    keeps_seeded_draws = False
 
     def run(self, elsewhere: Set[str]) -> bytes:
         """Returns the text of the program.

@@ -21,6 +21,7 @@ from tpu_estimator_embedding.migration import (
     estimator_uses,
     keras_optimizer,
     model_fn_parts,
+    random_draws,
     unused_configs,
 )
 from tpu_estimator_embedding.migration.assignments import assigned, parameters
@@ -131,10 +132,12 @@ class Writer:
 
     Attributes:
         trainer: the class in the place of TPUEstimator.
+        keeps_seeded_draws: whether an initializer with a seed of its own draws the same values.
         findings: what was changed and what is left to do.
     """
 
     trainer = ""
+    keeps_seeded_draws = True
 
     def __init__(self, source: SourceFile, dense_optimizer: str, stage: str = "") -> None:
         self._trainer = self.trainer or TRAINERS[stage]
@@ -187,6 +190,7 @@ class Writer:
         self.report_all(estimator_uses.problems(
             module, self._names, parts.dropped))
         config = self._config(arguments, calls[0])
+        self._seed(config.get("tf_random_seed"))
         forward = self._forward(parts, function)
         below = self._definitions(parts, function)
         place = next(statement for statement in module.body if holds(statement, function))
@@ -342,6 +346,22 @@ class Writer:
         self.report(call, "TEE404", "its RunConfig is made elsewhere: give Trainer model_dir and "
                     "save_checkpoints_steps")
         return {}
+
+    def _seed(self, seed: cst.BaseExpression | None) -> None:
+        """Reports a seed of the whole program from which other numbers follow."""
+        if seed is None or matchers.matches(seed, matchers.Name("None")):
+            return
+        call = random_draws.unseeded(self._source.module, self._names)
+        if call is not None:
+            what = f"`{text_of(call)[:60]}` draws initial values without a seed of its own"
+        elif not random_draws.makes_tables(self._source.module):
+            what = "the tables, which another module makes, may draw initial values without one"
+        elif not self.keeps_seeded_draws:
+            what = "Keras 3 draws other values from the same seed"
+        else:
+            return
+        self.report(seed, "TEE411", f"`tf_random_seed={text_of(seed)[:60]}` is kept, but gives "
+                    f"other numbers: {what}")
 
     def _assigned(self, name: cst.Name, call: cst.Call) -> cst.BaseExpression | None:
         """Returns the only value of a variable, if it can be written in its place."""

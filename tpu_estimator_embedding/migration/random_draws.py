@@ -1,0 +1,79 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Finds initial values that follow from the seed of the whole program.
+
+An initializer with a seed of its own draws the same in TF1 and in TF2. Without one, TensorFlow
+derives its seed from that of the program and from the number of operations made before, which
+differs in TF2.
+"""
+
+import libcst as cst
+
+from tpu_estimator_embedding.migration.bindings import dotted
+from tpu_estimator_embedding.migration.name_table import NameTable
+from tpu_estimator_embedding.migration.node_search import find_all
+
+# Layers that have no initial values, or constant ones.
+_WITHOUT_VALUES = ("flatten", "dropout", "pooling", "normalization", "features", "input",
+                   "activation", "concatenate", "add", "reshape", "relu", "lambda", "noise")
+# Words in the names of initializers that draw.
+_DRAWING = ("random", "truncated_normal", "truncatednormal", "glorot", "xavier", "he_", "lecun_",
+            "henormal", "heuniform", "lecun", "variance_scaling", "variancescaling", "orthogonal",
+            "unit_scaling", "unitscaling")
+# Callable that makes a variable or a table -> the place of its initializer, from 0.
+_MAKES_A_VARIABLE = {"get_variable": 3}
+_MAKES_A_TABLE = {"TableConfig": 2, "embedding_column": 3, "shared_embedding_columns": 3,
+                  "shared_embeddings": 3}
+
+
+def unseeded(module: cst.Module, names: NameTable) -> cst.Call | None:
+    """Returns a call of a module that draws initial values without a seed of its own, if any."""
+    return next((call for call in find_all(module, cst.Call)
+                 if _is_unseeded(call, names)), None)
+
+
+def makes_tables(module: cst.Module) -> bool:
+    """Whether a module makes the tables, so that `unseeded` has seen their initializers."""
+    return any(dotted(call.func)[-1:] == (name,)
+               for call in find_all(module, cst.Call) for name in _MAKES_A_TABLE)
+
+
+def _is_unseeded(call: cst.Call, names: NameTable) -> bool:
+    last = (dotted(call.func) or ("",))[-1]
+    name = names.of_tensorflow(call.func)
+    if last in _MAKES_A_TABLE:
+        return not _has_initializer(call, names, _MAKES_A_TABLE[last])
+    if name in _MAKES_A_VARIABLE:
+        return not _has_initializer(call, names, _MAKES_A_VARIABLE[name])
+    if name.startswith(("layers.", "keras.layers.", "nn.rnn_cell.")) and not any(
+            word in last.lower() for word in _WITHOUT_VALUES):
+        return not _has_initializer(call, names)
+    return _draws(name) and _argument(call, "seed") is None
+
+
+def _draws(name: str) -> bool:
+    """Whether a name of TensorFlow is an initializer that draws."""
+    last = name.rpartition(".")[2].lower()
+    return ("initializer" in name.lower()) and any(word in last for word in _DRAWING)
+
+
+def _has_initializer(call: cst.Call, names: NameTable, place: int | None = None) -> bool:
+    """Whether a call is given initializers, none of which draws by its own name alone."""
+    given = [argument.value for index, argument in enumerate(call.args)
+             if (argument.keyword.value.endswith("initializer") and not argument.keyword.value
+                 .startswith("bias") if argument.keyword else index == place)]
+    return bool(given) and not any(_is_name_of_one(value, names) for value in given)
+
+
+def _is_name_of_one(value: cst.BaseExpression, names: NameTable) -> bool:
+    """Whether a value is the name of an initializer, with which no seed can be given."""
+    if isinstance(value, cst.SimpleString):
+        return any(word in value.raw_value.lower() for word in _DRAWING)
+    return isinstance(value, cst.Name) and value.value == "None" or _draws(
+        names.of_tensorflow(value))
+
+
+def _argument(call: cst.Call, name: str) -> cst.BaseExpression | None:
+    found = [argument.value for argument in call.args
+             if argument.keyword is not None and argument.keyword.value == name]
+    return found[0] if found and not (
+        isinstance(found[0], cst.Name) and found[0].value == "None") else None
