@@ -69,6 +69,46 @@ def test_slots_have_names_in_a_program_that_evaluates_first(tmp_path):
     assert "    'words': 'words',\n    'words/accumulators': 'words/Adagrad',\n" in text
 
 
+def test_a_program_whose_model_fn_fails_is_reported_with_what_its_text_shows(tmp_path):
+    """As a `tf.cond` around `minimize`, which no Estimator with embeddings trains."""
+    lines = FAILS.splitlines()
+    (tmp_path / "program.py").write_text(FAILS)
+    done = start([*MIGRATE, "--to", "tf2", "--output", "new", "--report", "report.json",
+                  "--capture-steps", "1", "program.py", "--capture"], cwd=tmp_path)
+    assert done.returncode == 2, done.stderr
+    found = json.loads((tmp_path / "report.json").read_text())["findings"]
+    [left] = [one for one in found if one["code"] == "TEE402"]
+    assert "tf.cond(" in lines[left["line"] - 1] and "tf.cond(" in left["message"]
+    [names] = [one for one in found if one["code"] == "TEE303"]
+    assert f"fails before they are known: line {left['line']}: RuntimeError: The gradients of embedding " \
+        "activations must be computed outside of tf.cond" in names["message"]
+    assert "def feature_config" in (tmp_path / "new/embedding_config.py").read_text()
+
+
+FAILS = """\
+import tensorflow.compat.v1 as tf
+from tensorflow.python.tpu.tpu_embedding import FeatureConfig, TableConfig
+
+def model_fn(features, labels, mode, params):
+    loss = tf.reduce_sum(features["word"])
+    optimizer = tf.train.GradientDescentOptimizer(0.1)
+    step = tf.train.get_global_step()
+    train_op = tf.cond(loss > 0.1, lambda: optimizer.minimize(loss, global_step=step), tf.no_op)
+    return tf.estimator.tpu.TPUEstimatorSpec(mode, loss=loss, train_op=train_op)
+
+def input_fn(params):
+    return tf.data.Dataset.from_tensors({"word": [[1], [2]]})
+
+estimator = tf.estimator.tpu.TPUEstimator(
+    model_fn, "model", tf.estimator.tpu.RunConfig(), train_batch_size=2,
+    embedding_config_spec=tf.estimator.tpu.experimental.EmbeddingConfigSpec(
+        table_to_config_dict={"words": TableConfig(5, 2)},
+        feature_to_config_dict={"word": FeatureConfig("words")},
+        optimization_parameters=tf.tpu.experimental.AdagradParameters(0.1)))
+estimator.train(input_fn, max_steps=1)
+"""
+
+
 def test_shared_columns_until_the_constructor(tmp_path):
     synthetic_data.write_sessions(tmp_path, 600)
     status, found, text = capture("two_tower", "--sessions=sessions.npz", "--model_dir=model",

@@ -7,6 +7,7 @@ import os
 import pathlib
 import sys
 import sysconfig
+import traceback
 from collections.abc import Mapping, Sequence, Set
 from typing import Any
 
@@ -29,7 +30,8 @@ class CapturedConfig:
         plan: for training.
         batch_size: of training, over all replicas; None if it was not given.
         table_variables: "table" or "table/slot" -> its name in a checkpoint of the Estimator;
-            None if the program was stopped before its model_fn chose it.
+            None if the program was stopped before its model_fn chose it, or failed.
+        failure: the error with which it failed before; None if it did not.
         sources: the expressions that its constructors got.
     """
 
@@ -37,6 +39,7 @@ class CapturedConfig:
     plan: EmbeddingPlan
     batch_size: int | None = None
     table_variables: Mapping[str, str] | None = None
+    failure: str | None = None
     sources: tuple[Source, ...] = ()
 
 
@@ -62,14 +65,14 @@ def capture(path: str, arguments: Sequence[str] = (), *, is_tf1: bool = False,
     Raises:
         runtime.capture.NoEstimatorError: the program ends before.
         runtime.program_runner.NotStartedError: it cannot be started.
-        BaseException: whatever the program raises before.
+        BaseException: whatever the program raises before its TPUEstimator is constructed.
     """
     run = functools.partial(program_runner.run_file, path, arguments)
     set_up = ProgramSetup(is_tf1)
-    names = None
+    names = failure = None
     earlier = frozenset(sys.modules)
     if steps:
-        found, names = _run_to_model_fn(run, set_up)
+        found, names, failure = _run_to_model_fn(run, set_up, path)
     else:
         found = program_capture.capture(run, set_up)
     from tpu_estimator_embedding.estimator.embedding_config_spec import spec_to_plan
@@ -77,7 +80,7 @@ def capture(path: str, arguments: Sequence[str] = (), *, is_tf1: bool = False,
                         num_hosts=found.constructor_arguments["num_hosts"] or 1)
     return CapturedConfig(pathlib.Path(path).name, plan,
                           found.constructor_arguments["train_batch_size"],
-                          names and _with_slots(names, plan),
+                          names and _with_slots(names, plan), failure,
                           tuple(sources_of(_program_modules(path, earlier))))
 
 
@@ -122,7 +125,9 @@ def _program_modules(path: str, earlier: Set[str]) -> list[ProgramModule]:
     return found
 
 
-def _run_to_model_fn(run: Any, set_up: ProgramSetup) -> tuple[Any, Mapping[str, str]]:
+def _run_to_model_fn(run: Any, set_up: ProgramSetup,
+                     path: str) -> tuple[Any, Mapping[str, str] | None, str | None]:
+    """Returns what was captured, and the names of its tables or the error before they are known."""
     made: dict[int, program_capture.Captured] = {}
     reached: list[tuple[program_capture.Captured, Mapping[str, str]]] = []
 
@@ -142,11 +147,21 @@ def _run_to_model_fn(run: Any, set_up: ProgramSetup) -> tuple[Any, Mapping[str, 
 
     try:
         run_watched(set_up)
-    except (_NamesKnown, Exception):
-        if not reached:
+    except (_NamesKnown, Exception) as error:
+        if not reached and not made:
             raise
+        if not reached:
+            return [*made.values()][-1], None, _told(error, path)
     if not reached:
         raise program_capture.NoEstimatorError(
             "The program ended without a TPUEstimator that calls its model_fn: the names of its "
             "tables are not known. Its own arguments come after `--`.")
-    return reached[0]
+    return (*reached[0], None)
+
+
+def _told(error: BaseException, path: str) -> str:
+    """Returns the line of a program, or of what it calls, that raised an error, and the error."""
+    frames = traceback.extract_tb(error.__traceback__)
+    own = [frame for frame in frames if os.path.abspath(frame.filename) == os.path.abspath(path)]
+    line = f"line {own[-1].lineno}: " if own else ""
+    return f"{line}{type(error).__name__}: {error}"

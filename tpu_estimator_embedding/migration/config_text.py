@@ -128,7 +128,9 @@ class ConfigWriter:
             lines.append("# Table, or table/slot -> its name in checkpoints of the Estimator.\n"
                          f"TABLE_VARIABLES = {_pretty(dict(captured.table_variables))}")
         else:
-            self._report("TEE303", "run again with `--capture-steps 1` for a TABLE_VARIABLES")
+            self._report("TEE303", "run again with `--capture-steps 1` for a TABLE_VARIABLES"
+                         if captured.failure is None else
+                         f"the program fails before they are known: {captured.failure}")
         multiplier = plan.gradient_multiplier_fn
         if multiplier is not None:
             lines.append("# Function of the step that scales every gradient of the tables.\n"
