@@ -80,8 +80,8 @@ def test_a_program_whose_model_fn_fails_is_reported_with_what_its_text_shows(tmp
     [left] = [one for one in found if one["code"] == "TEE402"]
     assert "tf.cond(" in lines[left["line"] - 1] and "tf.cond(" in left["message"]
     [names] = [one for one in found if one["code"] == "TEE303"]
-    assert f"fails before they are known: line {left['line']}: RuntimeError: The gradients of embedding " \
-        "activations must be computed outside of tf.cond" in names["message"]
+    assert f"fails before they are known: line {left['line']}: RuntimeError" in names["message"]
+    assert "must be computed outside of tf.cond" in names["message"]
     assert "def feature_config" in (tmp_path / "new/embedding_config.py").read_text()
 
 

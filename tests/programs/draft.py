@@ -28,6 +28,9 @@ class Draft:
         is_plain: whether the model_fn is one that `migrate` can rewrite in full.
         is_sum: whether the loss is a sum over the batch.
         is_v2: whether the input is PER_HOST_V2: every replica takes a batch of its own.
+        samples: expression of how many there are.
+        last_batch: how many of them are in a last batch that is smaller; 0 if there is none.
+        swaps: whether evaluation takes moving averages in the place of variables.
         before: what comes before `net`.
         excluded: names of ways that may give other numbers, each with the reason.
     """
@@ -48,6 +51,9 @@ class Draft:
     is_plain: bool = False
     is_sum: bool = False
     is_v2: bool = False
+    samples: str = "BATCH * STEPS"
+    last_batch: int = 0
+    swaps: bool = False
     label: str | None = None
     last_seed: int = 0
 

@@ -60,7 +60,8 @@ def _head(draft: Draft, seed: int, ways: tuple[str, ...]) -> list[str]:
     draft.functions[:] = [part for part in draft.functions if part not in helpers]
     return [f'"""Program {seed} of the generated tests.\n\nWays: {", ".join(ways)}\n{reasons}"""\n'
             f"{imports}\n"
-            f"BATCH, STEPS, SAMPLES = {BATCH}, {STEPS}, {BATCH * STEPS}\n"
+            f"BATCH, STEPS = {BATCH}, {STEPS}\nSAMPLES = {draft.samples}\n"
+            f"EVALUATED = {None if draft.last_batch else 2}  # steps\n"
             f"NUM_SHARDS, ITERATIONS, PIPELINED, RECORDS = 1, 1, False, None\n",
             *("\n" + helper for helper in helpers), "\n" + data + "\n\nDATA = new_data()"]
 
@@ -112,11 +113,14 @@ def _reading(draft: Draft) -> str:
 
         """)
     form = draft.choose(*_BATCHES, "slices")
+    if form != "repeated" and draft.maybe(3):
+        _end_with_smaller_batch(draft)
     if form == "generator":
         lines += ("def rows():\n    for index in range(len(DATA[\"y\"])):\n"
                   "        yield {name: values[index] for name, values in DATA.items()}\n\n\n")
     after = draft.choose("", ".prefetch(2)", ".cache()") if form != "repeated" else ""
-    text = _BATCHES[form].format(drop=draft.choose("", ", drop_remainder=True"), after=after)
+    drop = "" if draft.last_batch else draft.choose("", ", drop_remainder=True")
+    text = _BATCHES[form].format(drop=drop, after=after)
     body = textwrap.indent(text, "    ")
     if form == "slices" and draft.maybe(3):
         body = ("    if RECORDS:\n        dataset = tf.data.TFRecordDataset(RECORDS)"
@@ -131,7 +135,17 @@ def _reading(draft: Draft) -> str:
                        "dataset.map(to_features)" if draft.is_plain or (
                            draft.is_v2 and not draft.maybe(9)) else
                        "tf.data.make_one_shot_iterator(dataset.map(to_features)).get_next()")
+    if draft.last_batch and draft.is_v2:
+        draft.exclude("not every replica has a batch in the last step", "split", "tiled")
     return f"{lines}def input_fn(params):\n{body}\n    return {end}\n"
+
+
+def _end_with_smaller_batch(draft: Draft) -> None:
+    """Lets the input end with a smaller batch, in training or after its last step."""
+    draft.last_batch = draft.choose(1, 4, 4, 5)
+    draft.samples = f"BATCH * {draft.choose('STEPS', '(STEPS - 1)')} + {draft.last_batch}"
+    if draft.last_batch != 4:
+        draft.exclude("the smaller batch is not divisible among the replicas", "split")
 
 
 def _model_fn(draft: Draft, train_op: list[str], outputs: tuple[str, str, str]) -> str:
@@ -181,7 +195,7 @@ _MAIN = """\
 def main(model_dir):
     estimator = new_estimator(model_dir)
     estimator.train(input_fn, max_steps=STEPS)
-    print(estimator.evaluate(input_fn, steps=2))
+    print(estimator.evaluate(input_fn, steps=EVALUATED))
 
 
 if __name__ == "__main__":

@@ -6,10 +6,13 @@ gradients of the activations and the update of the model's own variables, and th
 updates the tables. Pipelined, it looks up one update later. Nothing of the package takes part,
 but for the sum over replicas, which is the identity for one replica, and columns, which
 return their activation.
+
+To finish, it evaluates and predicts likewise, from the last values; it evaluates with averages in
+the place of variables where the program restores them so.
 """
 
 import types
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
 from typing import Any
 
 import numpy as np
@@ -23,6 +26,7 @@ from tests.programs.ways import load_program, quiet, whole_name
 from tpu_estimator_embedding.compat.stubs import tpu_ops
 
 v1 = tf.compat.v1
+SWAP = "variables_to_restore()"  # of moving averages, for evaluation
 DUMMY = "tpu_embedding_dummy_table_variable"
 KINDS = {"StochasticGradientDescent": "SGD", "Ftrl": "FTRL"}
 LIMITS = ("clip_gradient_min", "clip_gradient_max", "clip_weight_min", "clip_weight_max")
@@ -161,7 +165,8 @@ def _samples(ids: Any, weights: Any) -> list[list[oracle.Entry]]:
 class _Model:
     """The program's model in a stock graph, fed with activations."""
 
-    def __init__(self, module: types.ModuleType, spec: Any, embeddings: Embeddings) -> None:
+    def __init__(self, module: types.ModuleType, embeddings: Embeddings,
+                 mode: str = "train") -> None:
         self.gradients: dict[str, Any] = {}
         v1.train.create_global_step()
         dataset = module.input_fn({"batch_size": module.BATCH})
@@ -186,7 +191,12 @@ class _Model:
         params = {"batch_size": module.BATCH, "use_tpu": True, "context": context}
         arguments = {"labels": labels} if labels is not None else {}
         with tpu_function.tpu_shard_context(1), tpu_ops.stubs_installed():
-            self.spec = module.model_fn(features=features, mode="train", params=params, **arguments)
+            self.spec = module.model_fn(features=features, mode=mode, params=params, **arguments)
+
+    def feed(self, batch: Any, activations: Mapping[str, Any]) -> dict[Any, Any]:
+        """Returns placeholder -> value."""
+        return {**dict(zip(self.fed, _flat(batch), strict=True)),
+                **{self.activations[name]: value for name, value in activations.items()}}
 
     def _tapped(self, name: str) -> tf.Tensor:
         """Returns an activation whose gradient is noted when the model computes it."""
@@ -216,25 +226,85 @@ def _lengths(ids: Any, most: int) -> tf.Tensor:
     return tf.clip_by_value(last + 1, 0, most)
 
 
-def run_reference(source: str, first: Mapping[str, Any], *, pipelined: bool = False) -> Outcome:
-    """Trains the program as it must be trained, from the values `first`."""
+def run_reference(source: str, first: Mapping[str, Any], *, pipelined: bool = False,
+                  finish: bool = False) -> Outcome:
+    """Trains the program as it must be trained, from the values `first`.
+
+    Args:
+        source: of the program.
+        first: name -> value of every variable before the first step.
+        pipelined: whether lookups lack the update of the step before.
+        finish: whether to evaluate and predict.
+    """
     module = load_program(source, "reference_program", PIPELINED=pipelined)
     with quiet():
-        spec = module.new_estimator(None)._spec
-    embeddings = Embeddings(spec, first)
+        embeddings = Embeddings(module.new_estimator(None)._spec, first)
     outcome = Outcome({}, {})
     with tf.Graph().as_default(), quiet():
         v1.set_random_seed(1)
-        model = _Model(module, spec, embeddings)
+        model = _Model(module, embeddings)
         variables = model.variables()
         with v1.Session() as session:
-            session.run([v1.global_variables_initializer(), v1.local_variables_initializer(),
-                         v1.tables_initializer()])
-            for name, parts in variables.items():
-                _load(parts, np.asarray(first[name]), session)
+            _start(session, variables, first)
             outcome.states[0] = {**session_values(session, variables), **embeddings.state()}
             _train(module, model, embeddings, session, outcome, variables, pipelined)
+    if finish:
+        last = outcome.states[module.STEPS]
+        averages = {name: last[f"{name}/ExponentialMovingAverage"] for name in last
+                    if f"{name}/ExponentialMovingAverage" in last}
+        outcome.metrics = _evaluated(module, embeddings,
+                                     {**last, **averages} if SWAP in source else last)
+        outcome.predictions = _predicted(module, embeddings, last)
     return outcome
+
+
+def _start(session: v1.Session, variables: Mapping[str, list[Any]],
+           values: Mapping[str, Any]) -> None:
+    session.run([v1.global_variables_initializer(), v1.local_variables_initializer(),
+                 v1.tables_initializer()])
+    for name, parts in variables.items():
+        _load(parts, np.asarray(values[name]), session)
+
+
+def _evaluated(module: Any, embeddings: Embeddings, values: Mapping[str, Any]) -> dict[str, Any]:
+    """Returns the metrics and the mean of the batches' losses."""
+    with tf.Graph().as_default(), quiet():
+        v1.set_random_seed(1)
+        model = _Model(module, embeddings, "eval")
+        function, tensors = model.spec.eval_metrics
+        metrics = function(**tensors) if isinstance(tensors, dict) else function(*tensors)
+        updates = [update for _, update in metrics.values()]
+        with v1.Session() as session:
+            _start(session, model.variables(), values)
+            losses = [loss for loss, _ in _runs(module, model, embeddings, session,
+                                                [model.spec.loss, updates])]
+            found = session.run({name: value for name, (value, _) in metrics.items()})
+    return {**found, "loss": np.mean(losses), "global_step": module.STEPS}
+
+
+def _predicted(module: Any, embeddings: Embeddings, values: Mapping[str, Any]) -> dict[str, Any]:
+    """Returns the predictions of the samples that a program is asked for."""
+    with tf.Graph().as_default(), quiet():
+        v1.set_random_seed(1)
+        model = _Model(module, embeddings, "infer")
+        with v1.Session() as session:
+            _start(session, model.variables(), values)
+            found = list(_runs(module, model, embeddings, session, model.spec.predictions))
+    size = module.BATCH if module.EVALUATED else None
+    return {name: np.concatenate([one[name] for one in found])[:size] for name in found[0]}
+
+
+def _runs(module: Any, model: _Model, embeddings: Embeddings, session: v1.Session,
+          fetches: Any) -> Iterator[Any]:
+    """Yields what is fetched for every batch of an evaluation."""
+    for _ in range(module.EVALUATED or len(module.DATA["y"])):
+        try:
+            batch = session.run(model.batch)
+        except tf.errors.OutOfRangeError:
+            return
+        features = batch[0] if isinstance(batch, tuple) else batch
+        activations = embeddings.oracle.activations(embeddings.batch(features))
+        yield session.run(fetches, model.feed(batch, activations))
 
 
 def session_values(session: v1.Session, variables: Mapping[str, list[Any]]) -> dict[str, Any]:
@@ -265,10 +335,8 @@ def _train(module: Any, model: _Model, embeddings: Embeddings, session: v1.Sessi
             embeddings.oracle.apply(*pending)
         if pending:
             outcome.states[step] = {**dense, **embeddings.state()}
-        feed = dict(zip(model.fed, _flat(batch), strict=True))
-        feed.update({model.activations[name]: value for name, value in activations.items()})
         loss, gradients, _ = session.run([model.spec.loss, model.gradients, model.spec.train_op],
-                                         feed)
+                                         model.feed(batch, activations))
         outcome.losses[step + 1] = float(loss)
         gradients = {name: gradients.get(name, np.zeros_like(value))
                      for name, value in activations.items()}

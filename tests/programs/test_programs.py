@@ -31,6 +31,13 @@ PLANTS = {
 }
 
 
+# The same for evaluations and predictions.
+EVALUATIONS = {
+    "averages": ("variables_to_restore()", "variables_to_restore(None)"),
+    "smaller batch": ("EVALUATED = None", "EVALUATED = 3"),
+}
+
+
 @pytest.fixture(autouse=True)
 def installed():
     """Programs of stage 0 need `install()`."""
@@ -78,10 +85,20 @@ def test_planted_lag_is_found(tmp_path):
     assert differences(outcome, run_reference(source, outcome.states[0], pipelined=True))
 
 
-def first_run(text, directory):
+@pytest.mark.parametrize("fault", EVALUATIONS)
+def test_planted_fault_of_an_evaluation_is_found(fault, tmp_path):
+    text, other = EVALUATIONS[fault]
+    source, outcome = first_run(text, tmp_path, finish=True)
+    assert not differences(outcome, run_reference(source, outcome.states[0], finish=True))
+    planted = run_reference(source.replace(text, other), outcome.states[0], finish=True)
+    assert differences(outcome, planted)
+
+
+def first_run(text, directory, *, finish=False):
     """Returns the first program with this text that is not refused, and its outcome."""
     for program in map(new_program, range(1000)):
         if text in program.source and "reference" in program.ways:
             with contextlib.suppress(RuntimeError, TypeError):
-                return program.source, run_program(program.source, directory / str(program.seed))
+                return program.source, run_program(program.source, directory / str(program.seed),
+                                                   finish=finish)
     raise AssertionError(f"No program has the text {text!r}.")

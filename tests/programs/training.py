@@ -71,6 +71,7 @@ def add_training(draft: Draft) -> None:
 
 def add_train_op(draft: Draft) -> list[str]:
     """Returns the lines that end with `train_op`."""
+    draft.swaps = draft.maybe(4) and not draft.is_plain
     lines = ["step = tf.train." + draft.choose("get_global_step()", "get_or_create_global_step()")]
     lines.append(f"optimizer = {_optimizer(draft, lines)}")
     form = draft.choose("minimize", "minimize", _apply, _scaled, _clipped_by_value,
@@ -86,9 +87,21 @@ def add_train_op(draft: Draft) -> list[str]:
         body = ["with tf.control_dependencies(tf.get_collection(tf.GraphKeys.UPDATE_OPS)):",
                 *(f"    {line}" for line in body)]
     lines += body
-    for extra in draft.some(_average, _counter, _assertion, _counter_in_cond, _printed, most=1):
+    extras = [_counter, _assertion, _counter_in_cond, _printed]
+    for extra in draft.some(*extras, *[_average] * (not draft.swaps), most=1):
         lines += extra(draft)
-    return lines
+    return lines + _swap(draft) if draft.swaps else lines
+
+
+def _swap(draft: Draft) -> list[str]:
+    """Evaluation restores the moving averages in the place of the variables."""
+    draft.training += draft.choose(
+        ["average = tf.train.ExponentialMovingAverage(0.75)"],
+        ["average = tf.train.ExponentialMovingAverage(", "    0.9, tf.train.get_global_step())"])
+    draft.training += ["def averaged():", "    return tf.train.Scaffold(saver=tf.train.Saver("
+                       "average.variables_to_restore()))"]
+    return ["with tf.control_dependencies([train_op]):",
+            "    train_op = average.apply(tf.trainable_variables())"]
 
 
 def _optimizer(draft: Draft, lines: list[str]) -> str:
@@ -243,4 +256,7 @@ def add_outputs(draft: Draft) -> tuple[str, str, str]:
     if draft.maybe(6):
         draft.functions.append("def scaffold_fn():\n    return tf.train.Scaffold()\n")
         train += ", scaffold_fn=scaffold_fn"
-    return f"predictions={predictions}", f"loss=loss, eval_metrics=(metric_fn, {tensors})", train
+    evaluate = f"loss=loss, eval_metrics=(metric_fn, {tensors})"
+    if draft.swaps:
+        evaluate += ",\n        scaffold_fn=averaged"
+    return f"predictions={predictions}", evaluate, train

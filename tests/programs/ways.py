@@ -131,7 +131,8 @@ def run_program(source: str, directory: pathlib.Path, *, kernels: str = "native"
             outcome.states = {module.STEPS: {
                 name: estimator.get_variable_value(name) for name in last}}
         if finish:
-            outcome.metrics = dict(estimator.evaluate(module.input_fn, steps=2))
+            outcome.metrics = dict(estimator.evaluate(
+                module.input_fn, steps=getattr(module, "EVALUATED", 2)))
             outcome.predictions = _predictions(estimator, module)
     return outcome
 
@@ -145,7 +146,7 @@ def _predictions(estimator: Any, module: types.ModuleType) -> dict[str, np.ndarr
     found = []
     for prediction in estimator.predict(module.input_fn):
         found.append(prediction)
-        if len(found) == module.BATCH:
+        if len(found) == module.BATCH and getattr(module, "EVALUATED", 2):
             break
     return {name: np.stack([prediction[name] for prediction in found]) for name in found[0]}
 
