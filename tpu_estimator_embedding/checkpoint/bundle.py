@@ -51,11 +51,11 @@ class Piece:
     Attributes:
         entry: its entry in the index.
         extents: (start, length) on each axis of the whole tensor.
+        path: the data file.
     """
 
     def __init__(self, path: pathlib.Path, entry: Entry, extents: tuple[tuple[int, int], ...]):
-        self.entry, self.extents = entry, extents
-        self._path = path
+        self.entry, self.extents, self.path = entry, extents, path
         self._checked, self._crc = 0, 0  # number of bytes that _crc covers
 
     def read_into(self, buffer: memoryview, offset: int) -> None:
@@ -66,7 +66,7 @@ class Piece:
         """
         if self._checked != self.entry.size and offset != self._checked:
             self._check_all()
-        with self._path.open("rb", buffering=0) as file:
+        with self.path.open("rb", buffering=0) as file:
             self._fill(file, buffer, offset)
         if offset == self._checked:
             self._extend(buffer)
@@ -90,7 +90,7 @@ class Piece:
     def stored_strings(self) -> bytes:
         """Returns the stored bytes of a string tensor, after checking them."""
         stored = bytearray(self.entry.size)
-        with self._path.open("rb", buffering=0) as file:
+        with self.path.open("rb", buffering=0) as file:
             self._fill(file, memoryview(stored), 0)
         _, crc = decode_strings(bytes(stored), int(np.prod(self.entry.shape, dtype=np.int64)))
         self._check(crc)
@@ -101,7 +101,7 @@ class Piece:
         while buffer:
             count = file.readinto(buffer)
             if not count:
-                raise ValueError(f"`checkpoint` must be whole, got {self._path} truncated.")
+                raise ValueError(f"`checkpoint` must be whole, got {self.path} truncated.")
             buffer = buffer[count:]
 
     def _extend(self, buffer: memoryview) -> None:
@@ -113,7 +113,7 @@ class Piece:
     def _check(self, masked_crc: int) -> None:
         if masked_crc != self.entry.masked_crc:
             self._checked = self._crc = 0
-            raise ValueError(f"`checkpoint` must be as it was written, got {self._path} with a "
+            raise ValueError(f"`checkpoint` must be as it was written, got {self.path} with a "
                              f"changed byte: the checksum of bytes {self.entry.offset} to "
                              f"{self.entry.offset + self.entry.size} does not match.")
 

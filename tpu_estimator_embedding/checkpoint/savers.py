@@ -19,7 +19,8 @@ same step. Updates after that copy the buffers that they change.
 """
 
 import glob
-from collections.abc import Iterator, Mapping, Sequence
+import itertools
+from collections.abc import Iterator, Mapping, Sequence, Set
 from typing import Any
 
 import tensorflow as tf
@@ -28,10 +29,12 @@ from tensorflow.python.training.saving import saveable_object, saveable_object_u
 
 from tpu_estimator_embedding.checkpoint.moved_rows import (
     TablePart,
+    WaitingOp,
     add_waiting_op,
     fill,
     waiting_ops,
 )
+from tpu_estimator_embedding.checkpoint.stored_parts import StoredPart
 from tpu_estimator_embedding.checkpoint.table_layouts import (
     TABLE_LAYOUTS_KEY,
     TableLayout,
@@ -123,6 +126,18 @@ def save_op(builder: Any, filename_tensor: Tensor, saveables: Sequence[Any]) -> 
     return _save_op(builder, filename_tensor, [*others, *of_one_step(tables), *record])
 
 
+class TableByTable(saver.BulkSaverBuilder):
+    """Builds Savers with an op for each part of a table, which a restore may leave out."""
+
+    def bulk_restore(self, filename_tensor: Tensor, saveables: Sequence[Any], *args: Any
+                     ) -> list[Tensor]:
+        others = [each for each in saveables if not isinstance(each, TableSaveable)]
+        together = iter(super().bulk_restore(filename_tensor, others, *args) if others else ())
+        return [tensor for each in saveables for tensor in (
+            super(TableByTable, self).bulk_restore(filename_tensor, [each], *args)
+            if isinstance(each, TableSaveable) else itertools.islice(together, len(each.specs)))]
+
+
 def restore(own: Any, sess: Any, save_path: str) -> None:
     """Restores like a Saver, with the rows of tables in the present layout.
 
@@ -133,20 +148,74 @@ def restore(own: Any, sess: Any, save_path: str) -> None:
     if save_path is None or tf.executing_eagerly() or own.saver_def is None:
         _restore(own, sess, save_path)
         return
+    restore_parts(own, sess, save_path, stored_parts(own, sess, save_path))
+
+
+def stored_parts(own: Any, sess: Any, save_path: str) -> list[StoredPart]:
+    """Returns the parts of tables that a Saver restores, with their layouts in a checkpoint.
+
+    Raises:
+        ValueError: see `restore`.
+    """
     # Without a checkpoint, TensorFlow raises its own error.
     exists = tf.compat.v1.train.checkpoint_exists(save_path)
     layouts = saved_layouts(save_path) if exists else {}
-    scope = own.saver_def.restore_op_name.rpartition("/")[0]
-    scope = f"{scope}/" if scope else ""
-    waiting = list(waiting_ops(sess.graph, scope))
-    _check_in_order(layouts, _restored_keys(sess.graph, scope)
+    waiting = _waiting_ops(own, sess)
+    _check_in_order(layouts, _restored_keys(sess.graph, _scope(own))
                     - {each.part.key for each in waiting}, save_path)
-    stored = [layout_in(save_path, layouts, each.part.key, each.part.layout,
-                        each.part.checkpoint_num_hosts) for each in waiting if exists]
-    _restore(own, sess, save_path)
-    for each, layout in zip(waiting, stored, strict=False):
-        if not same_order(each.part.layout, layout):
-            each.run(sess, save_path, layout)
+    return [StoredPart(each.op.inputs[0], each.part, layout_in(
+        save_path, layouts, each.part.key, each.part.layout, each.part.checkpoint_num_hosts))
+        for each in waiting if exists]
+
+
+def restore_parts(own: Any, sess: Any, save_path: str, parts: Sequence[StoredPart],
+                  without: Sequence[StoredPart] = ()) -> None:
+    """Restores like a Saver, but for some parts.
+
+    Args:
+        own: the Saver.
+        sess: the session.
+        save_path: path of the checkpoint.
+        parts: the result of `stored_parts`.
+        without: those of them that keep the values that they have.
+    """
+    left_out = {part.handle.ref() for part in without}
+    _restore(own, _WithoutParts(sess, own.saver_def.restore_op_name, left_out) if without else sess,
+             save_path)
+    for each, part in zip(_waiting_ops(own, sess), parts, strict=False):
+        if part.handle.ref() not in left_out and not same_order(each.part.layout, part.stored):
+            each.run(sess, save_path, part.stored)
+
+
+def _scope(own: Any) -> str:
+    scope = own.saver_def.restore_op_name.rpartition("/")[0]
+    return f"{scope}/" if scope else ""
+
+
+def _waiting_ops(own: Any, sess: Any) -> list[WaitingOp]:
+    return list(waiting_ops(sess.graph, _scope(own)))
+
+
+class _WithoutParts:
+    """A session that runs the op of a Saver that restores, but for some parts."""
+
+    def __init__(self, session: Any, restore_op: str, handles: Set[Any]):
+        self.graph = session.graph
+        self._session, self._restore_op, self._handles = session, restore_op, handles
+
+    def run(self, fetches: Any, feed_dict: Any) -> Any:
+        if fetches == self._restore_op:
+            fetches = [op for op in _assignments(self.graph.get_operation_by_name(fetches))
+                       if not op.inputs or op.inputs[0].ref() not in self._handles]
+        return self._session.run(fetches, feed_dict)
+
+
+def _assignments(op: tf.Operation) -> Iterator[tf.Operation]:
+    """Yields the ops that a group of groups runs."""
+    if op.type != "NoOp":
+        yield op
+    for each in op.control_inputs if op.type == "NoOp" else ():
+        yield from _assignments(each)
 
 
 def set_initializer(variable: Any, ckpt_file: str, tensor_name: str, slice_spec: str,

@@ -88,7 +88,7 @@ class SnapshotOps:
             return "they are not on a disk of this machine"
         if saver is None or saver.saver_def is None:
             return "there is no Saver of variables"
-        saves = _save_ops(graph, saver)
+        saves = save_ops(graph, saver)
         if not saves or any(op.type != "SaveV2" or not _is_here(op.device) for op in saves):
             return "their Saver writes on servers, in the format V1 or in a way of its own"
         dtypes = {tensor.dtype.base_dtype for op in saves for tensor in op.inputs[3:]}
@@ -101,19 +101,20 @@ class SnapshotOps:
 
     def take(self, session: Any, saver: Any) -> StepSnapshot:
         """Returns the values that a Saver would save now; no step runs meanwhile."""
-        shards = [[self._described(*each) for each in _inputs(save)]
-                  for save in sorted(_save_ops(session.graph, saver), key=_shard)]
+        shards = [[self._described(*each) for each in saved_inputs(save)]
+                  for save in sorted(save_ops(session.graph, saver), key=shard_of)]
         read = {each.tensor.name: each.tensor for shard in shards for each in shard
                 if each.part is None}
         values = session.run(read)
         number = self._number(session) if any(
             each.part is not None for shard in shards for each in shard) else 0
         return StepSnapshot([
-            [SavedTensor(each.key, _values(each, number, values), *_place(each)) for each in shard]
+            [SavedTensor(each.key, _values(each, number, values), *place_of(each.slice_spec))
+             for each in shard]
             for shard in shards], lambda: _end(number) if number else 0)
 
     def _described(self, key: str, slice_spec: str, tensor: Tensor) -> _Saved:
-        variable = _variable_read(tensor)
+        variable = variable_read(tensor)
         part = self._parts.get(variable.name) if variable and self._begin is not None else None
         return _Saved(key, slice_spec, tensor, part)
 
@@ -178,7 +179,7 @@ def _is_here(device: str) -> bool:
     return tf.DeviceSpec.from_string(device or "").job in (None, "localhost")
 
 
-def _save_ops(graph: tf.Graph, saver: Any) -> list[tf.Operation]:
+def save_ops(graph: tf.Graph, saver: Any) -> list[tf.Operation]:
     """Returns the ops that write a checkpoint, and those that are none of TensorFlow's Saver's."""
     found: dict[str, tf.Operation] = {}
     waiting = [graph.as_graph_element(saver.saver_def.save_tensor_name).op]
@@ -191,18 +192,20 @@ def _save_ops(graph: tf.Graph, saver: Any) -> list[tf.Operation]:
     return list(found.values())
 
 
-def _shard(save: tf.Operation) -> int:
+def shard_of(save: tf.Operation) -> int:
+    """Returns the number of the data file that an op writes."""
     name = save.inputs[0].op
     return int(tf.get_static_value(name.inputs[1])) if name.type == "ShardedFilename" else 0
 
 
-def _inputs(save: tf.Operation) -> Iterator[tuple[str, str, Tensor]]:
+def saved_inputs(save: tf.Operation) -> Iterator[tuple[str, str, Tensor]]:
+    """Yields the key, slice and tensor of all that an op writes, in order."""
     keys, slices = (tf.get_static_value(tensor) for tensor in save.inputs[1:3])
     for key, slice_spec, tensor in zip(keys, slices, save.inputs[3:], strict=True):
         yield key.decode(), slice_spec.decode(), tensor
 
 
-def _variable_read(tensor: Tensor) -> tf.Operation | None:
+def variable_read(tensor: Tensor) -> tf.Operation | None:
     """Returns the op of the variable's handle that a tensor is read from, if it is so."""
     op = tensor.op
     while op.type == "Identity":
@@ -213,14 +216,20 @@ def _variable_read(tensor: Tensor) -> tf.Operation | None:
 def _values(saved: _Saved, number: int, values: Mapping[str, Any]) -> StoredTensor:
     if saved.part is not None:
         return _RowsOfSnapshot(number, saved.part, tuple(saved.tensor.shape.as_list()))
-    if saved.tensor.dtype.base_dtype == tf.string:
-        texts = np.asarray(values[saved.tensor.name], object)  # as bytes, zeros would end them
+    return in_memory(saved.tensor, values[saved.tensor.name])
+
+
+def in_memory(tensor: Tensor, value: Any) -> StoredTensor:
+    """Returns the value of a tensor that a Saver saves."""
+    if tensor.dtype.base_dtype == tf.string:
+        texts = np.asarray(value, object)  # as bytes, zeros would end them
         return TextTensor(*texts.reshape(-1).tolist(), shape=texts.shape)
-    value = np.asarray(values[saved.tensor.name])
-    if _variable_read(saved.tensor) is None:
+    value = np.asarray(value)
+    if variable_read(tensor) is None:
         value = value.copy()  # the buffer of a reference variable, which changes in place
     return ArrayTensor(value)
 
 
-def _place(saved: _Saved) -> tuple[tuple[int, ...], tuple[tuple[int, int], ...]]:
-    return parse_slice(saved.slice_spec) if saved.slice_spec else ((), ())
+def place_of(slice_spec: str) -> tuple[tuple[int, ...], tuple[tuple[int, int], ...]]:
+    """Returns what `SavedTensor` says about a slice; empty for a whole tensor."""
+    return parse_slice(slice_spec) if slice_spec else ((), ())

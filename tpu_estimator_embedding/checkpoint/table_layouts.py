@@ -191,17 +191,22 @@ def moves(part: int, present: TableLayout, stored: TableLayout) -> Iterator[RowM
     RowMove(offset=3, size=2, source=range(0, 1), target=range(1, 2, 3))
     RowMove(offset=5, size=2, source=range(0, 1), target=range(2, 3, 3))
     """
-    wanted = _ids_of_part(part, present)
+    wanted = ids_of_part(part, present)
     offset = 0
     for stored_part, size in enumerate(part_sizes(stored.vocabulary_size, stored.num_hosts)):
-        ids = _ids_of_part(stored_part, stored)
+        ids = ids_of_part(stored_part, stored)
         common = _common_ids(wanted, ids)
         if common:
             yield RowMove(offset, size, _rows_of(common, ids), _rows_of(common, wanted))
         offset += size
 
 
-def _ids_of_part(part: int, layout: TableLayout) -> range:
+def ids_of_part(part: int, layout: TableLayout) -> range:
+    """Returns the ids of the rows of one part, in the order of its rows.
+
+    >>> ids_of_part(1, TableLayout("mod", 3, 13)), ids_of_part(1, TableLayout("div", 3, 13))
+    (range(1, 13, 3), range(5, 9))
+    """
     sizes = part_sizes(layout.vocabulary_size, layout.num_hosts)
     if layout.partition_strategy == "mod":
         return range(part, layout.vocabulary_size, len(sizes))

@@ -194,6 +194,8 @@ CHECKPOINTS = (
             "a warm start converts the layout of rows"),
     *_members("tensorflow.python.training.saver", "BaseSaverBuilder", "save_op",
               "a saver also saves the layouts of tables"),
+    *_members("tensorflow.python.training.saver", "BulkSaverBuilder", "bulk_restore",
+              "an export restores all but tables"),
     *_members("tensorflow.python.training.saver", "Saver", "save",
               "removes the files of a failed save"),
     *_names("tensorflow.python.client.pywrap_tf_session",

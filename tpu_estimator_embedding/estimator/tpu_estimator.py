@@ -10,6 +10,7 @@ import tensorflow as tf
 
 from tpu_estimator_embedding import checks
 from tpu_estimator_embedding.checkpoint.savers import teach_savers
+from tpu_estimator_embedding.checkpoint.streamed_export import ExportSaver
 from tpu_estimator_embedding.checkpoint.table_layouts import TABLE_LAYOUTS_KEY
 from tpu_estimator_embedding.compat import legacy_keras, upstream
 from tpu_estimator_embedding.compat.stubs import tpu_ops
@@ -340,7 +341,11 @@ class TPUEstimator(LoopingEstimator):
                         else self._added_params(mode))
         model_fn = functools.partial(call_model_fn, self._user_model_fn, mode=mode, config=config,
                                      params=params, added_params=added_params)
-        return self._engine_spec(inputs, mode, model_fn)
+        spec = self._engine_spec(inputs, mode, model_fn)
+        if not inputs.is_export or not inputs.plan.tables or spec.scaffold.saver is not None:
+            return spec
+        return spec._replace(scaffold=tf.compat.v1.train.Scaffold(
+            saver=ExportSaver(), copy_from_scaffold=spec.scaffold))
 
     def _engine_spec(self, inputs: ModelInput, mode: str, model_fn: Any) -> Any:
         training = mode == ModeKeys.TRAIN
