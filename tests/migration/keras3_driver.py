@@ -16,6 +16,8 @@ sys.path.insert(0, sys.argv[1])
 
 import before as program  # noqa: E402  # as `migrate` has written it
 import keras  # noqa: E402
+import keras_training  # noqa: E402
+import numpy as np  # noqa: E402
 import tensorflow as tf  # noqa: E402
 
 
@@ -45,11 +47,18 @@ metrics = training.evaluate(program.input_fn, steps=5)
 [first, *_] = training.predict(lambda params: program.input_fn(params).take(1))
 again = program.make_estimator(f"{directory}/model")  # which goes on where this one ended
 again.build(program.input_fn)
+images = program.make_estimator(f"{directory}/images")
+images._forward = lambda features, params: keras.layers.BatchNormalization()(
+    keras.ops.expand_dims(keras.ops.expand_dims(features["users"], 1), 1))
+accuracies = [float(keras.ops.mean(keras_training.equal(np.array(labels), np.array(predictions))))
+              for labels, predictions in ([[[1], [0], [1]], [1, 0, 0]], [[1, 0], [[1], [1]]])]
 with open(f"{directory}/results.json", "w", encoding="utf-8") as file:
     json.dump({"metrics": {name: float(value) for name, value in metrics.items()},
                "prediction": float(first["probabilities"]), "again": again.step,
                "backend": keras.backend.backend(),
                "wrong_ids": message_of(training.evaluate, with_wrong_ids, steps=1),
                "both_limits": message_of(training.train, program.input_fn, steps=1, max_steps=2),
+               "accuracies": accuracies, "images": message_of(images.build, program.input_fn),
+               "unequal": message_of(keras_training.equal, np.zeros([3, 2]), np.zeros([3, 4])),
                "is_alone": not any(name.startswith("tpu_estimator") for name in sys.modules)},
               file)

@@ -6,6 +6,7 @@ import subprocess
 
 import pytest
 
+from tests import docs
 from tpu_estimator_embedding import cli
 from tpu_estimator_embedding.migration.verify import command as verify
 
@@ -149,3 +150,17 @@ def test_verify_of_a_later_stage_needs_the_captured_configuration(folder, monkey
     (folder / "new").mkdir()
     (folder / "new/embedding_config.py").write_text("")
     assert cli.main(command) == 0
+
+
+@pytest.mark.parametrize("stage", ["tf2", "keras3"])
+def test_program_without_the_captured_module_has_work_left(folder, stage, capsys):
+    """Its settings of tables would be lost without a word."""
+    program = (docs.ROOT / "migration_guide" / "jax" / "before.py").read_text()
+    (folder / "program.py").write_text(program)
+    arguments = ["migrate", "--to", stage, "--output", "new", "program.py"]
+    assert cli.main(arguments) == 2
+    printed = capsys.readouterr().err
+    assert "TEE308" in printed and "run the tool with --capture" in printed
+    (folder / "embedding_config.py").write_text("")
+    cli.main(arguments[:4] + ["other", "program.py"])
+    assert "TEE308" not in capsys.readouterr().err

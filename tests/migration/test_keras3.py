@@ -83,6 +83,9 @@ def test_program_computes_what_the_legacy_one_computed(backend, migrated, tmp_pa
     assert results["again"] == 20
     assert results["is_alone"]
     assert "Ids of feature users must be below 20." in results["wrong_ids"]
+    assert results["accuracies"] == [pytest.approx(2 / 3), 0.5]  # labels of [batch, 1], too
+    assert "must have equal shapes" in results["unequal"]
+    assert "normalizes an input of 4 dimensions" in results["images"]
     assert results["both_limits"] == "Can not provide both steps and max_steps, got 1 and 2."
     legacy = {name: float(value) for name, value in re.findall(
         r"'(\w+)': (?:np\.\w+\()?([\d.]+)", (migrated / "metrics.txt").read_text())}

@@ -63,6 +63,7 @@ CODES = {code.name: code for code in (
     Code("TEE305", LEFT, "captured configuration builds another plan"),
     Code("TEE306", NOTE, "setting that only the Estimator has"),
     Code("TEE307", DECISION, "value of one run"),
+    Code("TEE308", LEFT, "configuration not captured"),
     # TF2 training loops and Keras layers.
     Code("TEE401", CHANGED, "model_fn split into a forward function and a training step"),
     Code("TEE402", LEFT, "model_fn that cannot be split"),

@@ -76,6 +76,8 @@ ADVICE = {
     "TEE306": "Nothing to do, unless you need the setting: the results are the same.",
     "TEE307": "`embedding_config.py` has the value that the program had in the captured run. "
               "Decide whether it is the one to keep, or write the expression there by hand.",
+    "TEE308": "Run the tool again with `--capture`. Without `embedding_config.py` the program does "
+              "not start, and the settings of its tables are lost.",
     "TEE401": "Read the training step once. See `columns.rst`.",
     "TEE402": "The module is at stage 1. Change what the message names, then run the tool again; "
               "or write the training step by hand, as the pages of this guide do.",

@@ -4,6 +4,7 @@
 from __future__ import annotations
 
 import argparse
+import dataclasses
 import importlib.util
 import os
 import pathlib
@@ -169,6 +170,8 @@ def _migrate(args: argparse.Namespace) -> list[MigratedFile]:
         path, name = found[0]
         files.append(captured_file.capture_file(path, name, args.program_arguments, is_tf1=is_tf1,
                                                 steps=args.capture_steps, stage=args.to))
+    elif args.to != "imports":
+        files = [_reported_without_config(file, args.output) for file in files]
     if args.to == "keras3":
         from tpu_estimator_embedding.migration import to_keras3
         path, name = found[0]
@@ -176,6 +179,19 @@ def _migrate(args: argparse.Namespace) -> list[MigratedFile]:
         files.append(MigratedFile(new, name.with_name(to_keras3.RUNTIME), b"",
                                   to_keras3.runtime(), ()))
     return files
+
+
+def _reported_without_config(file: MigratedFile, output: str | None) -> MigratedFile:
+    """Adds a finding to a program that imports the captured module where there is none."""
+    from tpu_estimator_embedding.migration.report import Finding
+    beside = [file.path.parent, pathlib.Path(output, file.name).parent] if output else [
+        file.path.parent]
+    if (f"import {pathlib.Path(_CONFIG_FILE).stem}".encode() not in file.after
+            or any((folder / _CONFIG_FILE).exists() for folder in beside)):
+        return file
+    return dataclasses.replace(file, findings=(*file.findings, Finding(
+        os.fspath(file.path), 0, 0, "TEE308", f"the tables and features of the Estimator, which "
+        f"the program imports from {_CONFIG_FILE}: run the tool with --capture")))
 
 
 def _put_out(args: argparse.Namespace, files: Sequence[MigratedFile]) -> None:

@@ -234,11 +234,11 @@ class Effects(cst.CSTVisitor):
     def _key(self, node: cst.CSTNode, of: cst.BaseExpression, key: cst.BaseExpression) -> None:
         text = key.raw_value if isinstance(key, cst.SimpleString) else None
         if text == "batch_size" and matchers.matches(of, matchers.Name("params")):
-            self._add(node, "TEE409", "`params['batch_size']` of TPUEstimator, which Trainer gives "
-                      "to the input_fn only: use the shape of a feature")
+            self._add(node, "TEE409", "`params['batch_size']` of TPUEstimator, which only the "
+                      "input_fn is given in TF2: use the shape of a feature")
         elif text == "batch_size":
             self._add(node, "TEE410", f"'batch_size' of `{text_of(of)[:60]}`: if these are params "
-                      "of TPUEstimator, Trainer gives it to the input_fn only")
+                      "of TPUEstimator, only the input_fn is given it in TF2")
 
     def _target(self, target: cst.BaseExpression) -> None:
         if isinstance(target, (cst.Tuple, cst.List)):

@@ -36,7 +36,17 @@ def sparse_softmax_cross_entropy(labels, logits):
 
 
 def equal(labels, predictions):
-    """Returns 1.0 where a prediction, in the type of the labels, is the label."""
+    """Returns 1.0 where a prediction, in the type of the labels, is the label.
+
+    One of them may have a last dimension of 1, as in tf.metrics.accuracy.
+    """
+    if len(labels.shape) == len(predictions.shape) + 1:
+        labels = keras.ops.squeeze(labels, -1)
+    elif len(predictions.shape) == len(labels.shape) + 1:
+        predictions = keras.ops.squeeze(predictions, -1)
+    if tuple(labels.shape[1:]) != tuple(predictions.shape[1:]):
+        raise ValueError(f"labels and predictions of accuracy must have equal shapes, got "
+                         f"{labels.shape} and {predictions.shape}.")
     return keras.ops.cast(keras.ops.equal(labels, keras.ops.cast(predictions, labels.dtype)),
                           "float32")
 
@@ -143,6 +153,12 @@ class KerasTraining:
         used = {name: value for name, value in inputs.items()
                 if name in (*ids, *map(_weights, ids)) or name in features.read}
         self.model = _Model(used, outputs, name="model")
+        for layer in self.model.layers:
+            if isinstance(layer, keras.layers.BatchNormalization) and len(layer.input.shape) > 3:
+                raise NotImplementedError(
+                    f"{layer.name} normalizes an input of {len(layer.input.shape)} dimensions. "
+                    "TensorFlow has another variance there, by Bessel's correction: reshape it to "
+                    "two dimensions, or stay at --to tf2.")
         self.model.set_functions(self._loss_of, self._metric_values, self._new_metrics(),
                                  self.params)
         self.optimizer = TableOptimizers(self._config.optimizers(),
