@@ -175,3 +175,11 @@ def test_first_batch_has_samples():
         embedding.enqueue({"a": tf.zeros([0], tf.int64)})
     embedding.enqueue({"a": tf.constant([1])})
     assert embedding.dequeue()["a"].shape == (1, 2)
+
+
+@pytest.mark.parametrize("shape", [[10, 3], [5, 2], [2]])
+def test_initializers_return_the_shape_of_the_table(shape):
+    table = TableConfig(10, 2, lambda *_, **__: tf.ones(shape), name="words")
+    with pytest.raises(ValueError, match="Value of the initializer of table 'words' must be of "
+                       rf"shape \[10, 2\], got {re.escape(str(shape))}"):
+        TPUEmbedding({"a": FeatureConfig(table)}, Adagrad(0.1)).build(2)

@@ -9,6 +9,7 @@ import numpy as np
 import tensorflow as tf
 from tensorflow.python.trackable.base import ShardInfo
 
+from tpu_estimator_embedding import checks
 from tpu_estimator_embedding.engine.placement import THIS_PROCESS, by_part, placed_initializer
 from tpu_estimator_embedding.plan.embedding_plan import EmbeddingPlan, TablePlan
 from tpu_estimator_embedding.types import Initializer, Tensor
@@ -130,8 +131,11 @@ def _create_parts(name: str, table: TablePlan, sizes: list[int], initializer: In
 def _create_eagerly(name: str, initializer: Initializer, sizes: list[int], part: int,
                     dimension: int, device: str) -> tf.Variable:
     with tf.device(device):  # the value is computed there too
-        return tf.Variable(part_value(initializer, sizes, part, dimension), trainable=False,
-                           name=name)
+        value = part_value(initializer, sizes, part, dimension)
+        shape = [sizes[part], dimension]
+        checks.check(list(value.shape) == shape, "value of the initializer of table "
+                     f"{name.rpartition('/part_')[0]!r}", f"of shape {shape}", list(value.shape))
+        return tf.Variable(value, trainable=False, name=name)
 
 
 def _say_how_rows_lie(plan: EmbeddingPlan, parts: list[tf.Variable],

@@ -35,8 +35,9 @@ def write_report(model_dirs: Sequence[pathlib.Path], out: pathlib.Path,
     curves_of = {name: read_scalars(path) for name, path in zip(names, model_dirs, strict=True)}
     for name, curves in curves_of.items():
         if not curves:
-            raise FileNotFoundError(checks.complaint(
-                "MODEL_DIR", "directories with event files, each", name))
+            raise FileNotFoundError(
+                f"No event file in {name} has a scalar. Give directories of models that have "
+                "recorded their loss, or leave it out.")
     out.mkdir(parents=True, exist_ok=True)
     metrics = _metrics(curves_of)
     parts = [html_page.paragraph("Last values. Each model is one run, so n = 1 of every number."),
