@@ -42,7 +42,8 @@ def test_several_models_share_a_table_and_figures(models, capsys):
 
 
 @pytest.mark.parametrize("directories, reason", [
-    (["before", "nothing"], "No event file in nothing has a scalar"), (["before", "./before"], "different directories")])
+    (["before", "nothing"], "No event file in nothing has a scalar"),
+    (["before", "./before"], "different directories")])
 def test_what_cannot_be_compared_is_refused(models, directories, reason, capsys):
     assert cli.main(["report", *directories]) == 2
     assert reason in capsys.readouterr().err
