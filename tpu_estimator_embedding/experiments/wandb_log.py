@@ -53,7 +53,7 @@ def _new_run(directory: pathlib.Path, name: str, identity: str | None, settings:
         project=os.environ.get("WANDB_PROJECT", _PROJECT), group=directory.name, name=name,
         id=identity, config=settings, dir=str(directory),
         job_type=_REPORT if identity is None else "run",
-        mode=os.environ.get("WANDB_MODE", "offline"),  # type: ignore[arg-type]
+        mode=os.environ.get("WANDB_MODE", "offline"),
         settings=wandb.Settings(silent=True, console="off", x_disable_stats=True, save_code=False,
                                 disable_git=True))
 
