@@ -22,6 +22,7 @@ from tpu_estimator_embedding.compat import versions as supported
 
 ROOT = pathlib.Path(__file__).parent.parent
 PACKAGE = "tpu_estimator_embedding"
+_INSTALLED = (".py", ".js", ".cc", ".h")  # the endings of what a wheel takes from the package
 OLDEST, NEWEST = tensorflow_headers.RELEASES[0], tensorflow_headers.RELEASES[-1]
 # TensorFlow and Python. TensorFlow 2.15 has no wheels for later ones.
 PAIRS = ((OLDEST, "3.11"), (NEWEST, "3.11"), (NEWEST, "3.12"), (NEWEST, "3.13"))
@@ -100,10 +101,10 @@ def dated_changelog(release: Release) -> None:
 
 
 def distributions(release: Release) -> None:
-    """The wheel has this checkout's modules and kernels for every TensorFlow."""
+    """The wheel has this checkout's files, and kernels for every TensorFlow."""
     with zipfile.ZipFile(release.wheel()) as archive:
         held = {name: archive.read(name) for name in archive.namelist()}
-    for path in sorted((ROOT / PACKAGE).rglob("*.py")):
+    for path in sorted(path for path in (ROOT / PACKAGE).rglob("*") if path.suffix in _INSTALLED):
         if held.get(str(path.relative_to(ROOT))) != path.read_bytes():
             raise Failure(f"{release.wheel().name} was built from another {path.name}. Run "
                           "`python -m release wheel`.")

@@ -69,9 +69,10 @@ def write_wheel(release, changed=None, without=None):
     path = release.distributions / (
         f"tpu_estimator_embedding-{VERSION}-py3-none-{wheel.PLATFORM}.whl")
     with zipfile.ZipFile(path, "w") as archive:
-        for module in (ROOT / "tpu_estimator_embedding").rglob("*.py"):
-            name = str(module.relative_to(ROOT))
-            archive.writestr(name, b"" if name == changed else module.read_bytes())
+        for file in (ROOT / "tpu_estimator_embedding").rglob("*.*"):
+            if file.suffix in (".py", ".js", ".cc", ".h"):
+                name = str(file.relative_to(ROOT))
+                archive.writestr(name, b"" if name == changed else file.read_bytes())
         for version in tensorflow_headers.RELEASES:
             minor = version.rpartition(".")[0]
             if minor != without:
@@ -83,9 +84,10 @@ def test_distributions_have_to_be_there(release):
         checks.distributions(release)
 
 
-def test_wheel_of_other_modules(release):
-    write_wheel(release, changed="tpu_estimator_embedding/cli.py")
-    with pytest.raises(checks.Failure, match=r"was built from another cli\.py"):
+@pytest.mark.parametrize("name", ["cli.py", "experiments/explorer.js", "kernels/src/rules.h"])
+def test_wheel_of_other_files(release, name):
+    write_wheel(release, changed=f"tpu_estimator_embedding/{name}")
+    with pytest.raises(checks.Failure, match=f"was built from another {name.rpartition('/')[2]}"):
         checks.distributions(release)
 
 
