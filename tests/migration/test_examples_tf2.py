@@ -37,7 +37,7 @@ PROGRAMS = {
     "two_tower": (
         lambda directory: synthetic_data.write_sessions(directory, 6000),
         ["--sessions=sessions.npz", f"--steps={STEPS}", "--output=vectors.npz"],
-        {"TEE401", "TEE403", "TEE408"},
+        {"TEE401", "TEE403", "TEE408", "TEE411"},
         "program.build_estimator(program.item_columns(), True)",
         "program.make_input_fn({name: value.astype('int64')[600:] for name, value in "
         "np.load('sessions.npz').items()}, True)"),  # the first tenth is held out

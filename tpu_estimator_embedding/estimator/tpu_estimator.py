@@ -10,7 +10,6 @@ import tensorflow as tf
 
 from tpu_estimator_embedding import checks
 from tpu_estimator_embedding.checkpoint.savers import teach_savers
-from tpu_estimator_embedding.checkpoint.streamed_export import ExportSaver
 from tpu_estimator_embedding.checkpoint.table_layouts import TABLE_LAYOUTS_KEY
 from tpu_estimator_embedding.compat import legacy_keras, upstream
 from tpu_estimator_embedding.compat.stubs import tpu_ops
@@ -344,6 +343,8 @@ class TPUEstimator(LoopingEstimator):
         spec = self._engine_spec(inputs, mode, model_fn)
         if not inputs.is_export or not inputs.plan.tables or spec.scaffold.saver is not None:
             return spec
+        # Only here, because it loads what reads checkpoints: `install()` does not wait for that.
+        from tpu_estimator_embedding.checkpoint.streamed_export import ExportSaver
         return spec._replace(scaffold=tf.compat.v1.train.Scaffold(
             saver=ExportSaver(), copy_from_scaffold=spec.scaffold))
 
