@@ -43,6 +43,20 @@ class TablePart:
     checkpoint_num_hosts: int | None
 
 
+class StoredPart(NamedTuple):
+    """A part of a table, and where its rows are.
+
+    Attributes:
+        handle: the handle of the variable.
+        part: the part.
+        stored: the layout of the table in the checkpoint.
+    """
+
+    handle: Tensor
+    part: TablePart
+    stored: TableLayout
+
+
 class WaitingOp(NamedTuple):
     """An op that restores a part after the layout of the checkpoint is known."""
 

@@ -28,13 +28,13 @@ from tensorflow.python.training import checkpoint_utils, saver
 from tensorflow.python.training.saving import saveable_object, saveable_object_util
 
 from tpu_estimator_embedding.checkpoint.moved_rows import (
+    StoredPart,
     TablePart,
     WaitingOp,
     add_waiting_op,
     fill,
     waiting_ops,
 )
-from tpu_estimator_embedding.checkpoint.stored_parts import StoredPart
 from tpu_estimator_embedding.checkpoint.table_layouts import (
     TABLE_LAYOUTS_KEY,
     TableLayout,

@@ -3,17 +3,24 @@
 
 An export restores the variables of a graph and saves them again; nothing runs in between. So the
 rows of a table can go from file to file, a few at a time and in the order that the graph has them.
-The data files have the bytes that TensorFlow's Saver would write.
+The data files have the bytes that TensorFlow's Saver would write. The environment variable
+TPU_ESTIMATOR_EMBEDDING_TABLES_IN_PLACE=off makes exports restore tables.
 """
 
+import contextlib
+import os
 import pathlib
-from collections.abc import Mapping
+import sys
+from collections.abc import Iterator, Mapping
 from typing import Any
 
 import numpy as np
 import tensorflow as tf
 
-from tpu_estimator_embedding.checkpoint.bundle import BundleTensor
+from tpu_estimator_embedding import checks
+from tpu_estimator_embedding.checkpoint.bundle import BundleTensor, read_bundle
+from tpu_estimator_embedding.checkpoint.files import index_file
+from tpu_estimator_embedding.checkpoint.moved_rows import StoredPart
 from tpu_estimator_embedding.checkpoint.saved_step import SavedTensor, write_step
 from tpu_estimator_embedding.checkpoint.savers import (
     TableByTable,
@@ -29,15 +36,11 @@ from tpu_estimator_embedding.checkpoint.step_snapshot import (
     shard_of,
     variable_read,
 )
-from tpu_estimator_embedding.checkpoint.stored_parts import (
-    StoredPart,
-    is_table_in,
-    not_replaced,
-    read_in_place,
-)
 from tpu_estimator_embedding.checkpoint.stored_tensor import StoredTensor, rows_by_id
 from tpu_estimator_embedding.checkpoint.table_layouts import ids_of_part, part_starts, same_order
 from tpu_estimator_embedding.types import Tensor
+
+TABLES_IN_PLACE = "TPU_ESTIMATOR_EMBEDDING_TABLES_IN_PLACE"
 
 
 class ExportSaver(tf.compat.v1.train.Saver):
@@ -120,3 +123,50 @@ class PartOfTable(StoredTensor):
 def _can_stream(part: StoredPart, tensors: Mapping[str, BundleTensor]) -> bool:
     present = part.part.layout
     return is_table_in(tensors, part) and (present.is_by_id or same_order(present, part.stored))
+
+
+def read_in_place(checkpoint: str) -> Mapping[str, BundleTensor]:
+    """Returns the tensors of a checkpoint by their keys; none if they cannot be read in place.
+
+    Raises:
+        ValueError: if the value of the environment variable is not known.
+    """
+    choice = os.environ.get(TABLES_IN_PLACE, "")
+    if choice:
+        checks.check_one_of(TABLES_IN_PLACE, ("off",), choice, "Unset it to read them in place.")
+    if choice or "://" in checkpoint or sys.byteorder != "little":
+        return {}
+    try:
+        return read_bundle(pathlib.Path(checkpoint))
+    except (OSError, ValueError):  # TensorFlow's restore raises its own
+        return {}
+
+
+def is_table_in(tensors: Mapping[str, BundleTensor], part: StoredPart) -> bool:
+    """Whether a checkpoint has the rows of a table, of float32 and one after another."""
+    tensor = tensors.get(part.part.key)
+    return (tensor is not None and tensor.dtype == tf.float32.as_datatype_enum
+            and tensor.is_in_rows
+            and tensor.shape == (part.part.layout.vocabulary_size, part.part.dimension))
+
+
+@contextlib.contextmanager
+def not_replaced(checkpoint: str) -> Iterator[None]:
+    """Raises RuntimeError if the files of a checkpoint were replaced within the context.
+
+    It may be deleted: what was opened keeps its content.
+    """
+    before = _identity(checkpoint)
+    yield
+    after = _identity(checkpoint)
+    if after not in (None, before):
+        raise RuntimeError("`checkpoint` must stay as it is while it is restored, got "
+                           f"{checkpoint} replaced meanwhile. Restore it again.")
+
+
+def _identity(checkpoint: str) -> tuple[int, ...] | None:
+    try:
+        found = index_file(pathlib.Path(checkpoint)).stat()
+    except FileNotFoundError:
+        return None
+    return found.st_dev, found.st_ino, found.st_size, found.st_mtime_ns
