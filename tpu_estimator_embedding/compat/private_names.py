@@ -194,6 +194,8 @@ CHECKPOINTS = (
             "a warm start converts the layout of rows"),
     *_members("tensorflow.python.training.saver", "BaseSaverBuilder", "save_op",
               "a saver also saves the layouts of tables"),
+    *_names("tensorflow.python.training.saver", "BulkSaverBuilder",
+            "an export restores all but tables"),
     *_members("tensorflow.python.training.saver", "BulkSaverBuilder", "bulk_restore",
               "an export restores all but tables"),
     *_members("tensorflow.python.training.saver", "Saver", "save",

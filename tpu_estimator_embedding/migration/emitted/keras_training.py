@@ -265,7 +265,7 @@ class TableOptimizers(keras.optimizers.Optimizer):
         for one, positions in self._parts:
             one.apply([_summed(grads[position]) for position in positions],
                       [variables[position] for position in positions])
-        self._iterations.assign_add(1)
+        self.iterations.assign_add(1)
 
 
 class _RowOptimizer(keras.optimizers.Optimizer):
