@@ -18,7 +18,7 @@ from tests.programs.ways import run_program
 
 FOUND = sorted(pathlib.Path(__file__).parent.glob("found/*.py"))
 PROGRAMS = 8  # about a minute
-RESULTS = []  # of all ways of the generated programs
+RESULTS = []  # a list of its ways' results for each generated program
 
 # Name of a fault -> text of a program, and what takes its place in the reference.
 PLANTS = {
@@ -48,11 +48,13 @@ def installed():
 @pytest.mark.parametrize("offset", range(PROGRAMS))
 def test_generated_program_agrees_in_all_ways(seed, offset):
     program = new_program(1_000 * seed + offset)
-    RESULTS.extend(check(program.source, chosen_ways(program, 3)))
+    RESULTS.append(check(program.source, chosen_ways(program, 3)))
 
 
 def test_some_generated_program_is_not_refused():
-    assert EQUAL in RESULTS or not RESULTS  # empty if only this test runs
+    if len(RESULTS) < PROGRAMS:
+        pytest.skip("A few programs may all be refused: it takes all of them.")
+    assert any(EQUAL in results for results in RESULTS)
 
 
 @pytest.mark.parametrize("path", FOUND, ids=lambda path: path.stem)

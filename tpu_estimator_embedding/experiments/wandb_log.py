@@ -49,11 +49,12 @@ def write(directory: pathlib.Path, runs: Sequence[RunRecord], files: Sequence[pa
 def _new_run(directory: pathlib.Path, name: str, identity: str | None, settings: dict[str, str]
              ) -> Any:
     import wandb
+    mode: Any = os.environ.get("WANDB_MODE", "offline")  # wandb checks it
     return wandb.init(
         project=os.environ.get("WANDB_PROJECT", _PROJECT), group=directory.name, name=name,
         id=identity, config=settings, dir=str(directory),
         job_type=_REPORT if identity is None else "run",
-        mode=os.environ.get("WANDB_MODE", "offline"),
+        mode=mode,
         settings=wandb.Settings(silent=True, console="off", x_disable_stats=True, save_code=False,
                                 disable_git=True))
 

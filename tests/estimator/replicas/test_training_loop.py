@@ -57,7 +57,7 @@ def test_outside_compilation_is_part_of_every_iteration(session, num_shards):
 
     def doubled(value):
         seen.append(float(value))
-        return 2 * value
+        return np.float32(2) * value  # an int would make it a double before NumPy 2
 
     def body(value):
         value = v1.tpu.outside_compilation(
