@@ -23,6 +23,7 @@ from typing import Any, NamedTuple
 import tensorflow as tf
 
 from tpu_estimator_embedding.kernels import (
+    arenas,
     build,
     compiler,
     library,
@@ -36,6 +37,7 @@ from tpu_estimator_embedding.kernels.tensorflow_build import TensorFlowBuild
 VARIABLE = settings.KERNELS
 COMMAND = "tpu-estimator-embedding build-kernels"
 LOADING_ERRORS = (OSError, AttributeError, tf.errors.OpError)
+arenas.share()  # before TensorFlow starts the threads of a session
 
 
 class Kernels(NamedTuple):
@@ -84,7 +86,7 @@ def kernels() -> Kernels:
         ValueError: if the value of a variable of `settings` is unknown.
         RuntimeError: if `native` was chosen and the compiled ops cannot run.
     """
-    for variable in (settings.SIMD, settings.HUGE_PAGES):
+    for variable in (settings.SIMD, settings.HUGE_PAGES, settings.ONE_ARENA):
         settings.value(variable)
     return _kernels(choice())
 

@@ -9,12 +9,14 @@ from tpu_estimator_embedding import checks
 KERNELS = "TPU_ESTIMATOR_EMBEDDING_KERNELS"
 SIMD = "TPU_ESTIMATOR_EMBEDDING_SIMD"
 HUGE_PAGES = "TPU_ESTIMATOR_EMBEDDING_HUGE_PAGES"
+ONE_ARENA = "TPU_ESTIMATOR_EMBEDDING_ONE_ARENA"
 
 _VALUES: dict[str, tuple[Sequence[str], str]] = {
     KERNELS: (("native", "tf", "off"), "Unset it to run the compiled ops where possible."),
     SIMD: (("baseline", "avx2", "avx512"),
            "Unset it to run the best instruction set of the machine."),
     HUGE_PAGES: (("on", "off"), "Unset it to move trained tables into huge pages."),
+    ONE_ARENA: (("on", "off"), "Unset it to let all threads allocate from one arena."),
 }
 
 

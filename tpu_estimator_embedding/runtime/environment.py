@@ -44,7 +44,7 @@ def resources() -> list[Diagnosis]:
     import tensorflow as tf
     devices = Counter(device.device_type for device in tf.config.list_physical_devices())
     counts = ", ".join(f"{count} {kind}" for kind, count in sorted(devices.items()))
-    return [_kernels(), _huge_pages(), Diagnosis("Devices", counts)]
+    return [_kernels(), _huge_pages(), _arenas(), Diagnosis("Devices", counts)]
 
 
 def _kernels() -> Diagnosis:
@@ -64,6 +64,11 @@ def _huge_pages() -> Diagnosis:
         return Diagnosis("Huge pages", settings.huge_pages())
     except ValueError as error:
         return Diagnosis("Huge pages", "none", str(error))
+
+
+def _arenas() -> Diagnosis:
+    from tpu_estimator_embedding.kernels import arenas
+    return Diagnosis("Memory arenas", arenas.share())
 
 
 def _tensorflow() -> Diagnosis:

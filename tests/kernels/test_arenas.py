@@ -1,0 +1,57 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Threads of TensorFlow allocate from one arena, unless a variable or the system says otherwise."""
+
+import platform
+import re
+
+import pytest
+
+from tests.subprocesses import run_python
+
+pytestmark = pytest.mark.skipif(platform.libc_ver()[0] != "glibc", reason="counts glibc's arenas")
+
+PROGRAM = """
+import ctypes
+import tpu_estimator_embedding.kernels.load
+from tpu_estimator_embedding.kernels import arenas
+import tensorflow.compat.v1 as tf
+
+with tf.Graph().as_default(), tf.Session() as session:  # its ops run in threads
+    session.run([tf.reduce_sum(tf.random_normal([300, 300])) for _ in range(100)])
+print(arenas.share())
+ctypes.CDLL(None).malloc_stats()
+"""
+
+
+def run(**environment):
+    """Returns what `share` says, and how many arenas there are."""
+    done = run_python(PROGRAM, **environment)
+    return done.stdout.splitlines()[-1], len(re.findall(r"^Arena \d+:$", done.stderr, re.MULTILINE))
+
+
+def test_sessions_make_no_arena():
+    said, arenas = run(TPU_ESTIMATOR_EMBEDDING_ONE_ARENA="on")
+    assert said == "one"
+    assert arenas == 1
+
+
+@pytest.mark.parametrize("environment, reason", [
+    ({"TPU_ESTIMATOR_EMBEDDING_ONE_ARENA": "off"}, "TPU_ESTIMATOR_EMBEDDING_ONE_ARENA=off"),
+    ({"MALLOC_ARENA_MAX": "4"}, "the environment chooses a number"),
+    ({"GLIBC_TUNABLES": "glibc.malloc.arena_max=4"}, "the environment chooses a number")])
+def test_arenas_are_left_alone(environment, reason):
+    said, arenas = run(**environment)
+    assert said == f"as many as the system makes: {reason}"
+    assert arenas > 1
+
+
+def test_an_unknown_value_is_an_error_with_the_first_table():
+    done = run_python("""
+        from tpu_estimator_embedding.kernels import load
+        try:
+            load.kernels()
+        except ValueError as error:
+            print(error)
+        """, TPU_ESTIMATOR_EMBEDDING_ONE_ARENA="yes")
+    assert "TPU_ESTIMATOR_EMBEDDING_ONE_ARENA" in done.stdout
+    assert "'yes'" in done.stdout
