@@ -16,7 +16,7 @@ from tests import browser
 from tests.estimator import counting
 from tests.experiments import tensorboard_server
 from tpu_estimator_embedding import experiments, multipliers
-from tpu_estimator_embedding.experiments import Setting
+from tpu_estimator_embedding.experiments import Setting, run_records
 
 STEPS = 6
 IDS = [0, 1, 1, 1, 2, 3]  # two in a step; each of the two calls of train sees all of them
@@ -157,6 +157,37 @@ def test_unknown_table_is_a_row_with_the_nearest_name(sweep):
     [error] = [result.error for result in results.runs]
     assert error.endswith("must be the name of a table, or match one, got 'conts'. "
                           "Nearest: counts.")
+
+
+def test_figures_and_trackers_are_those_that_are_asked_for(sweep, tmp_path, monkeypatch):
+    out, written = tmp_path / "out", []
+    monkeypatch.setattr(run_records, "check_installed", lambda tracker, option: None)
+    monkeypatch.setattr(run_records, "write", lambda *arguments: written.append(arguments))
+    results = sweep([0, 1], figures=["svg"], log=["mlflow", "mlflow"])
+    assert {path.suffix for path in out.glob("*_over_steps.*")} == {".svg"}
+    [(tracker, logged, files)] = written
+    assert tracker == "mlflow" and logged == results
+    assert {path.name for path in files} == {"report.html", *(
+        path.name for path in out.glob("*.svg"))}
+    for path in out.glob("*.svg"):
+        path.unlink()
+    sweep([0, 1], figures=[])
+    assert not [path for kind in ("png", "svg", "pdf") for path in out.glob(f"*.{kind}")]
+    assert len(written) == 1
+
+
+@pytest.mark.parametrize("options, sentence", [
+    ({"figures": "pdf"}, "`figures` must be some of png,svg,pdf in a list, got 'pdf'."),
+    ({"figures": ["gif"]}, "`figures` must be some of png,svg,pdf in a list, got \\['gif'\\]."),
+    ({"log": "mlflow"}, "`log` must be some of mlflow, wandb in a list, got 'mlflow'."),
+    ({"log": ["comet"]}, "`log` must be some of mlflow, wandb in a list, got \\['comet'\\]."),
+    ({"log": ["wandb"]}, "`log=\\['wandb'\\]` needs wandb, which is not installed.")])
+def test_wrong_figures_and_trackers_are_refused_before_anything_runs(
+        options, sentence, sweep, tmp_path, monkeypatch):
+    monkeypatch.setattr(run_records.importlib.util, "find_spec", lambda name: None)
+    with pytest.raises(ValueError, match=sentence):
+        sweep([0], **options)
+    assert not (tmp_path / "out").exists()
 
 
 def test_another_sweep_is_not_mixed_in(sweep, tmp_path):

@@ -2,28 +2,35 @@
 """A sweep from Python, which runs every setting in this process, one after the other."""
 
 import pathlib
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Sequence
 from typing import Any
 
 from tpu_estimator_embedding import checks
-from tpu_estimator_embedding.experiments import table_summaries
+from tpu_estimator_embedding.experiments import run_records, table_summaries
+from tpu_estimator_embedding.experiments.looks import check_formats
 from tpu_estimator_embedding.experiments.overrides import CannotOverrideError, Overrides
 from tpu_estimator_embedding.experiments.results import Results
 from tpu_estimator_embedding.experiments.run_directory import Run
 from tpu_estimator_embedding.experiments.setting import settings_of
 from tpu_estimator_embedding.experiments.sweep_directory import SweepDirectory
+from tpu_estimator_embedding.figures import FORMATS
 
 
 def sweep(make_estimator: Callable[[], Any], settings: Iterable[Any], *,
           train_input_fn: Callable[..., Any], eval_input_fn: Callable[..., Any],
           max_steps: int, evaluations: int = 5, eval_steps: int | None = None,
           out: str | pathlib.Path = "sweep", seeds: int = 1, metric: str | None = None,
-          target: float | None = None) -> Results:
+          target: float | None = None, figures: Sequence[str] = FORMATS,
+          log: Sequence[str] = ()) -> Results:
     """Trains and evaluates an estimator once for every setting and seed.
 
     Successful runs are not repeated, so calling it again continues an interrupted sweep, or adds
     settings or seeds. A failed run is a row of the results with the error. Besides the runs, `out`
     gets `report.html`, figures, `results.csv`, `results.json` and event files for TensorBoard.
+
+        results = sweep(make_estimator, [0, 0.1, 1, "warmup:1000"], train_input_fn=train_input_fn,
+                        eval_input_fn=eval_input_fn, max_steps=5000, seeds=3, metric="auc",
+                        figures=["pdf"], log=["mlflow"])
 
     Args:
         make_estimator: returns a new TPUEstimator with an embedding_config_spec. The sweep
@@ -38,14 +45,21 @@ def sweep(make_estimator: Callable[[], Any], settings: Iterable[Any], *,
         seeds: number of runs of each setting.
         metric: metric by which settings are compared; None means the loss.
         target: a value of the metric; the report also compares the steps until it is reached.
+        figures: formats of the figures for papers beside the page: some of `png`, `svg` and
+            `pdf`; none for the page only.
+        log: trackers that also get the runs and the report: some of `mlflow` and `wandb`.
 
     Raises:
         ValueError: if an argument is invalid, no setting can be applied to the estimator, the
-            metric does not exist, or `out` contains another sweep.
+            metric does not exist, `out` contains another sweep, or a tracker is not installed.
+        RuntimeError: if a tracker does not take the runs; the report was written. Another call
+            tries again.
         KeyboardInterrupt: after the report was written.
     """
     checks.check_positive_int("max_steps", max_steps)
     checks.check_positive_int("evaluations", evaluations)
+    check_formats(figures)
+    run_records.check_trackers(log)
     directory = SweepDirectory(pathlib.Path(out).resolve(), tuple(settings_of(settings)), seeds,
                                metric, target)
     name = f"{make_estimator.__module__}.{make_estimator.__qualname__}"
@@ -66,7 +80,9 @@ def sweep(make_estimator: Callable[[], Any], settings: Iterable[Any], *,
             directory.check_metric(run)
     finally:
         results = directory.results()
-        directory.write_report(results, [name])
+        paths = directory.write_report(results, [name], formats=figures)
+        for tracker in dict.fromkeys(log):
+            run_records.write(tracker, results, paths)
     return results
 
 

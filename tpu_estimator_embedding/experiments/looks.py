@@ -89,7 +89,16 @@ def read_formats(text: str | None, default: Sequence[str] = figures.FORMATS) -> 
     if text is None:
         return tuple(default)
     formats = tuple(text.split(","))
-    checks.check(set(formats) <= set(figures.FORMATS) and len(set(formats)) == len(formats),
-                 "--figures", f"some of {','.join(figures.FORMATS)}, with commas between them",
-                 text)
+    _check_formats(formats, "--figures", ", with commas between them", text)
     return formats
+
+
+def check_formats(formats: Sequence[str]) -> None:
+    """Raises ValueError unless the argument `figures` names formats, each once."""
+    _check_formats(None if isinstance(formats, str) else formats, "figures", " in a list", formats)
+
+
+def _check_formats(formats: Sequence[str] | None, name: str, how: str, given: object) -> None:
+    checks.check(formats is not None and set(formats) <= set(figures.FORMATS)
+                 and len(set(formats)) == len(formats), name,
+                 f"some of {','.join(figures.FORMATS)}{how}", given)

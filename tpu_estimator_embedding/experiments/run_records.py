@@ -10,6 +10,7 @@ import pathlib
 from collections.abc import Sequence
 from typing import Any
 
+from tpu_estimator_embedding import checks
 from tpu_estimator_embedding.experiments.event_files import Curves
 from tpu_estimator_embedding.experiments.results import Results, RunResult
 
@@ -60,10 +61,18 @@ def _record(result: RunResult) -> RunRecord:
         hashlib.sha256(json.dumps(content).encode("utf-8")).hexdigest()[:16])
 
 
-def check_installed(tracker: str) -> None:
-    """Raises ValueError if a tracker is not installed."""
+def check_trackers(names: Sequence[str]) -> None:
+    """Raises ValueError unless the argument `log` names trackers that are installed."""
+    checks.check(not isinstance(names, str) and set(names) <= set(TRACKERS), "log",
+                 f"some of {', '.join(TRACKERS)} in a list", names)
+    for name in names:
+        check_installed(name, f"log={list(names)}")
+
+
+def check_installed(tracker: str, option: str) -> None:
+    """Raises ValueError if a tracker, which an option asks for, is not installed."""
     if importlib.util.find_spec(tracker) is None:
-        raise ValueError(f"`--log {tracker}` needs {tracker}, which is not installed. Run "
+        raise ValueError(f"`{option}` needs {tracker}, which is not installed. Run "
                          f"`pip install 'tpu_estimator_embedding[{tracker}]'`.")
 
 

@@ -95,7 +95,7 @@ def run(args: argparse.Namespace) -> int:
         program_sweep.share_cores(args.jobs)
         formats = read_formats(args.figures)
         for tracker in args.log:
-            run_records.check_installed(tracker)
+            run_records.check_installed(tracker, f"--log {tracker}")
         task = (_search_of if args.search else _grid_of)(args, program, formats)
     except ValueError as error:
         print(f"{_PREFIX}{error}", file=sys.stderr)
