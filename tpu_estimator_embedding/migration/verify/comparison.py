@@ -224,6 +224,8 @@ def _are_equal(a: str, b: str) -> bool:
 
 def _compare_inputs(a: RecordedResult,
                     b: RecordedResult) -> tuple[tuple[str, ...], tuple[str, ...]]:
+    if not b.losses and b.differences:  # which say why it could not train
+        return (), ()
     if len(a.losses) != len(b.losses):
         return (f"the legacy program trained {len(a.losses)} steps, the migrated one "
                 f"{len(b.losses)}",), ()
@@ -261,6 +263,8 @@ def _place(step: Step) -> str:
 def _details(step: Step) -> str:
     if step.checkpoint is None:
         return step.problem
-    lines = [f"activations of {name}: {difference:.4g}" for name, (difference, agrees)
+    lines = [] if step.loss_agrees or step.losses is None else [
+        "loss: {:.9g}, migrated {:.9g}".format(*step.losses)]
+    lines += [f"activations of {name}: {difference:.4g}" for name, (difference, agrees)
              in step.activations.items() if not agrees]
     return "\n".join([*lines, describe_comparison(step.checkpoint)])

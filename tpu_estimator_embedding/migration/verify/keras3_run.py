@@ -21,6 +21,7 @@ from tpu_estimator_embedding import checkpoint
 from tpu_estimator_embedding.checkpoint.contents import PARAMETERS, CheckpointContents
 from tpu_estimator_embedding.checkpoint.names import Names
 from tpu_estimator_embedding.checkpoint.reading import read_checkpoint
+from tpu_estimator_embedding.checkpoint.stored_tensor import StoredTensor
 from tpu_estimator_embedding.migration.verify import evaluation
 from tpu_estimator_embedding.migration.verify.batches import RecordedInput
 from tpu_estimator_embedding.migration.verify.recording import (
@@ -100,6 +101,13 @@ class Keras3Run:
                 "them with num_shards=1 in the legacy program.")
         count = limited_steps(self._settings.steps, {"steps": steps, "max_steps": max_steps})
         training.build(input_fn)
+        shapes = self._other_shapes(training, legacy)
+        if shapes:
+            self.result = RecordedResult(
+                (), {}, (), (), True, stage=KERAS3, differences=shapes, notes=(
+                    "the migrated program cannot start from values of other shapes, so it was not "
+                    "trained",))
+            raise TrainedError
         notes, differences = self._set_start(training, legacy)
         recorded = RecordedInput(input_fn, self._settings, self._settings.steps + READ_AHEAD)
         import keras  # type: ignore[import-untyped]
@@ -113,15 +121,27 @@ class Keras3Run:
 
     # The start of both programs.
 
-    def _set_start(self, training: Any, legacy: RecordedResult) -> tuple[tuple[str, ...],
-                                                                         tuple[str, ...]]:
-        """Lets the program start from the legacy one's values; returns notes and differences."""
+    def _other_shapes(self, training: Any, legacy: RecordedResult) -> tuple[str, ...]:
+        """Saves the program's own initial values; returns those of another shape, but for slots."""
         own = {feature.table.name for feature in training._features.values()}
         self._names = {**{variable: table for table, variable in legacy.tables.items()
                           if table in own and Names().of_table(variable) != table},
                        **dict(self._settings.names)}
-        template, start = (self._directory / name for name in (_TEMPLATE, _START))
+        template = self._directory / _TEMPLATE
         training.save(str(template))
+        shapes = [{name: list(tensor.shape) for name, tensor in _tensors(contents).items()}
+                  for contents in (read_checkpoint(self._reference / INITIAL),
+                                   read_checkpoint(template, None, Names(self._names)))]
+        return tuple(f"shape of {name}: {shape}, migrated {shapes[1][name]}"
+                     for name, shape in sorted(shapes[0].items())
+                     if shapes[1].get(name, shape) != shape and not _is_slot(name, legacy)
+                     and name not in {variable for key, variable in legacy.tables.items()
+                                      if "/" in key})
+
+    def _set_start(self, training: Any, legacy: RecordedResult) -> tuple[tuple[str, ...],
+                                                                         tuple[str, ...]]:
+        """Lets the program start from the legacy one's values; returns notes and differences."""
+        template, start = (self._directory / name for name in (_TEMPLATE, _START))
         done = checkpoint.convert(self._reference / INITIAL, start, _format(training),
                                   template=template, names=self._names)
         training.restore(str(start))
@@ -132,9 +152,7 @@ class Keras3Run:
                         for name in done.kept if name in weights]
         notes = []
         for name in done.left_out:
-            is_slot = name.endswith("_power") or any(
-                name.startswith(f"{other}/") for other in legacy.trainable)
-            if name in legacy.of_hooks or is_slot:
+            if name in legacy.of_hooks or _is_slot(name, legacy):
                 notes.append(f"variable {name!r} has no counterpart")
             else:
                 differences.append(f"variable {name!r} has no counterpart; --names says which one "
@@ -186,13 +204,23 @@ def _format(training: Any) -> str:
     return _FORMATS[backend]
 
 
+def _is_slot(name: str, legacy: RecordedResult) -> bool:
+    """Whether a variable belongs to the optimizer of dense variables."""
+    return name.endswith("_power") or any(
+        name.startswith(f"{other}/") for other in legacy.trainable)
+
+
+def _tensors(contents: CheckpointContents) -> dict[str, StoredTensor]:
+    """Returns name in a checkpoint of TPUEstimator -> table, slot or variable."""
+    return {**{table.key(slot) if slot != PARAMETERS else name: tensor
+               for name, table in contents.tables.items()
+               for slot, tensor in table.tensors()}, **contents.variables}
+
+
 def _start_differences(legacy: CheckpointContents,
                        own: CheckpointContents) -> Iterator[tuple[str, str]]:
     """Yields what has initial values that an equal initializer cannot produce."""
-    tensors = [{**{table.key(slot) if slot != PARAMETERS else name: tensor
-                   for name, table in contents.tables.items()
-                   for slot, tensor in table.tensors()}, **contents.variables}
-               for contents in (legacy, own)]
+    tensors = [_tensors(contents) for contents in (legacy, own)]
     for name in sorted(tensors[0].keys() & tensors[1].keys()):
         if found := start_difference(*(one[name].read() for one in tensors)):
             yield name, found
