@@ -4,7 +4,9 @@
 import importlib.util
 import json
 import pathlib
+import re
 import shutil
+import signal
 import sys
 
 import numpy as np
@@ -167,3 +169,60 @@ def test_a_step_beyond_int32_is_refused_and_a_damaged_source_leaves_nothing(temp
     with pytest.raises(ValueError, match="does not match"):
         checkpoint.convert(v1, tmp_path / "new", "keras-rs-jax", template=templates / "Adagrad")
     assert not (tmp_path / "new").exists() and not list(tmp_path.glob(".*"))
+
+
+@pytest.mark.parametrize("is_of_steps", [False, True])
+def test_the_same_command_again_leaves_the_first_output_as_it_is(is_of_steps, templates, tmp_path):
+    v1 = save_v1(tmp_path / "v1", variables(), num_hosts=3, strategy="mod")
+    output = tmp_path / "new"
+    if is_of_steps:
+        output.mkdir()
+    done = checkpoint.convert(v1, output, "keras-rs-jax", template=templates / "Adagrad")
+    assert done.output == (output / "1234" if is_of_steps else output)
+    before = {path: path.stat().st_mtime_ns for path in output.rglob("*")}
+    with pytest.raises(FileExistsError, match=re.escape(f"got {done.output}, which exists")):
+        checkpoint.convert(v1, output, "keras-rs-jax", template=templates / "Adagrad")
+    assert {path: path.stat().st_mtime_ns for path in output.rglob("*")} == before
+    assert checkpoint.compare(v1, output, tables_only=True).agree
+
+
+def test_what_is_missing_is_named_and_nothing_is_written(templates, tmp_path):
+    v1 = save_v1(tmp_path / "v1", variables())
+    for source, template, error, named in (
+            (tmp_path / "no", templates / "Adagrad", FileNotFoundError, "no"),
+            (v1, tmp_path / "none", ValueError, "none"),
+            (v1, None, ValueError, "`template` is required")):
+        with pytest.raises(error, match=named):
+            checkpoint.convert(source, tmp_path / "new" / "er", "keras-rs-jax", template=template)
+        assert not (tmp_path / "new").exists()
+
+
+KILLED = """
+import os, signal, sys
+from tpu_estimator_embedding import checkpoint
+from tpu_estimator_embedding.checkpoint import orbax_files
+written = orbax_files._write_array
+def write(item, leaf, *arguments):
+    written(item, leaf, *arguments)
+    if leaf.endswith("words.embeddings"):
+        os.kill(os.getpid(), signal.SIGKILL)
+orbax_files._write_array = write
+checkpoint.convert(sys.argv[1], sys.argv[2], "keras-rs-jax", template=sys.argv[3])
+"""
+
+
+def test_what_a_killed_conversion_leaves_is_taken_for_nothing(templates, tmp_path):
+    import orbax.checkpoint as ocp
+    v1 = save_v1(tmp_path / "v1", variables())
+    output = tmp_path / "steps"
+    output.mkdir()
+    killed = start([sys.executable, "-c", KILLED, v1, output, templates / "Adagrad"])
+    assert killed.returncode == -signal.SIGKILL, killed.stderr
+    [half] = output.iterdir()
+    assert (half / "_METADATA").exists()
+    with pytest.raises(FileNotFoundError):
+        checkpoint.inspect(output)
+    assert ocp.CheckpointManager(output).latest_step() is None
+    whole = checkpoint.convert(v1, output, "keras-rs-jax", template=templates / "Adagrad")
+    assert whole.output == output / "1234"
+    assert checkpoint.compare(v1, output, tables_only=True).agree

@@ -105,14 +105,24 @@ def find_orbax(path: pathlib.Path) -> OrbaxDirectory | None:
 
     Returns None if the path is something else.
     """
-    if (path / METADATA).is_file():
-        return OrbaxDirectory(path, path)
-    if (path / _ITEM / METADATA).is_file():
-        return OrbaxDirectory(path, path / _ITEM)
+    if (own := _orbax_at(path)) is not None:
+        return own
     steps = [step for step in path.glob("*") if step.name.isdecimal()
-             and (step / _ITEM / METADATA).is_file()] if path.is_dir() else []
+             and _orbax_at(step) is not None] if path.is_dir() else []
     newest = max(steps, key=lambda step: int(step.name), default=None)
-    return None if newest is None else OrbaxDirectory(newest, newest / _ITEM)
+    return None if newest is None else _orbax_at(newest)
+
+
+def is_orbax(path: pathlib.Path) -> bool:
+    """Whether a path is a checkpoint of Orbax itself, and not a directory of steps."""
+    return _orbax_at(path) is not None
+
+
+def _orbax_at(path: pathlib.Path) -> OrbaxDirectory | None:
+    for item in (path, path / _ITEM):
+        if (item / METADATA).is_file():
+            return OrbaxDirectory(path, item)
+    return None
 
 
 def read_orbax(place: OrbaxDirectory) -> dict[tuple[str, ...], OrbaxTensor]:

@@ -23,6 +23,7 @@ from tpu_estimator_embedding.checkpoint.names import Names
 from tpu_estimator_embedding.checkpoint.orbax_files import (
     OrbaxDirectory,
     find_orbax,
+    is_orbax,
     leaf_name,
     read_orbax,
 )
@@ -132,8 +133,9 @@ def _fitting(step: StoredTensor, place: StoredTensor) -> StoredTensor:
 
 
 def output_directory(output: pathlib.Path, contents: CheckpointContents) -> pathlib.Path:
-    """Returns the directory to write; below an existing one, it is called as a step."""
-    return output / str(contents.global_step or 0) if output.is_dir() else output
+    """Returns the directory to write; in an existing one of steps, it is called as a step."""
+    is_of_steps = output.is_dir() and not is_orbax(output)
+    return output / str(contents.global_step or 0) if is_of_steps else output
 
 
 def check_shapes(tensors: Mapping[str, StoredTensor], place: OrbaxDirectory) -> None:
