@@ -33,6 +33,8 @@ def main(job_path):
         started.write(f"{run.name}\n")
     directory = run.directory / "model" / "eval"
     directory.mkdir(parents=True, exist_ok=True)
+    if "PLANTED_ERROR" in os.environ:
+        raise RuntimeError(os.environ["PLANTED_ERROR"])
     multiplier = float(job["setting"]["multiplier"])
     with (directory / "events.out.tfevents.1").open("wb") as file:
         writer = RecordWriter(file)

@@ -96,6 +96,38 @@ def test_run_that_is_worse_than_the_median_of_the_others_is_stopped(tmp_path):
     assert f"{9 - pruned} of 9 runs were successful" in (out / "report.html").read_text()
 
 
+def test_program_that_always_crashes_is_not_run_for_all_trials(tmp_path):
+    command = [*COMMAND, "--trials", "20", "--multiplier", "log:0.01:10", "--out", "out"]
+    done = start(command, cwd=tmp_path, PLANTED_ERROR="no data")
+    assert done.returncode == 2
+    assert "The first 5 trials failed, the last one with 'RuntimeError: no data" in done.stderr
+    first = starts(tmp_path / "out")
+    assert len(first) == 5
+    assert start([*command[:-4], "--trials", "6", *command[-4:]], cwd=tmp_path).returncode == 0
+    again = starts(tmp_path / "out")[5:]  # now they have their chance
+    assert len(again) == 6 and set(first) < set(again)
+    assert len(rows(tmp_path / "out")) == 6
+
+
+def test_half_of_a_line_that_a_killed_search_left_does_no_harm(tmp_path):
+    command = [*COMMAND, "--multiplier", "log:0.01:10", "--out", "out"]
+    assert start([*command, "--trials", "2"], cwd=tmp_path).returncode == 0
+    with (tmp_path / "out" / "search.journal").open("a") as file:
+        file.write('{"op_code":4,"worker_id":"')
+    for trials in ("3", "4"):
+        done = start([*command, "--trials", trials], cwd=tmp_path)
+        assert done.returncode == 0, done.stderr
+        assert len(starts(tmp_path / "out")) == len(rows(tmp_path / "out")) == int(trials)
+
+
+def test_metric_that_no_run_has_is_said_after_the_first(tmp_path):
+    done = start([*COMMAND[:-1], "auc", "--trials", "6", "--multiplier", "log:0.01:10", "--out",
+                  "out"], cwd=tmp_path)
+    assert done.returncode == 2
+    assert "`--metric` must be one of loss, got 'auc'" in done.stderr
+    assert len(starts(tmp_path / "out")) == 1
+
+
 def test_search_of_a_real_program(tmp_path):
     done = run("sweep", PROGRAM, "--search", "optuna", "--trials", "2", "--jobs", "2", "--metric",
                "auc", "--learning-rate", "log:0.05:1", "--table", "tbl_user=0", "tbl_user=1",

@@ -8,13 +8,14 @@ from collections.abc import Iterator
 import tqdm
 
 from tpu_estimator_embedding.experiments import processes, program_sweep
-from tpu_estimator_embedding.experiments.results import collect
+from tpu_estimator_embedding.experiments.results import RunResult, collect
 from tpu_estimator_embedding.experiments.run_directory import Run
 from tpu_estimator_embedding.experiments.search import Search
 from tpu_estimator_embedding.experiments.sweep_directory import SweepDirectory
 
 _LEAST_SECONDS = 1.0  # between two looks at the event files of a run
 _SHARE_OF_TIME = 0.05  # that may be spent on reading them
+_MOST_FAILURES = 5  # before any success: then it is the program that is wrong, not the settings
 
 
 def run_trials(sweep: SweepDirectory, program: program_sweep.Program, jobs: int, search: Search,
@@ -30,12 +31,14 @@ def run_trials(sweep: SweepDirectory, program: program_sweep.Program, jobs: int,
         prune: whether to stop runs that are hopeless.
 
     Raises:
-        ValueError: if no setting can be applied to the program, or the metric does not exist.
+        ValueError: if no setting can be applied to the program, the metric does not exist, or
+            only failures come first.
         KeyboardInterrupt: after the children have ended. The search can go on.
     """
     shares = program_sweep.share_cores(jobs)
     search.resume()
     run_of: dict[str, Run] = {}
+    ends: list[RunResult] = []
     watch = _Watch(search)
     with tqdm.tqdm(total=trials, initial=min(search.count, trials), unit="trial",
                    desc="Search") as line:
@@ -54,12 +57,21 @@ def run_trials(sweep: SweepDirectory, program: program_sweep.Program, jobs: int,
             sweep.check_metric(run)
             search.tell(run, result)
             program_sweep.show_end(line, run)
+            ends.append(result)
+            if len(ends) == _MOST_FAILURES and not search.has_successes:
+                raise ValueError(_failures(result))
 
         def waiting(running: list[processes.Job]) -> list[str]:
             program_sweep.show_progress(line, [run_of[job.name] for job in running])
             return [job.name for job in running if prune and watch.is_hopeless(run_of[job.name])]
 
         processes.run_all(next_jobs(), jobs, ended, waiting, started)
+
+
+def _failures(last: RunResult) -> str:
+    return (f"The first {_MOST_FAILURES} trials failed, the last one with {last.error!r}; its log "
+            f"is {last.run.log}. Mend the program, or choose other ranges, and run the same "
+            "command again: it repeats these trials.")
 
 
 @dataclasses.dataclass

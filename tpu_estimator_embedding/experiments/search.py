@@ -51,8 +51,10 @@ class Search:
         optuna.logging.set_verbosity(optuna.logging.WARNING)  # progress is on the sweep's line
         self.directory, self.space, self.metric = directory, space, metric
         directory.mkdir(parents=True, exist_ok=True)
+        trials = directory / "search.journal"
+        _cut_unfinished_line(trials)
         self._study = optuna.create_study(
-            storage=JournalStorage(journal.JournalFileBackend(str(directory / "search.journal"))),
+            storage=JournalStorage(journal.JournalFileBackend(str(trials))),
             study_name=_NAME, load_if_exists=True,
             direction="minimize" if is_lower_better(metric) else "maximize",
             pruner=optuna.pruners.MedianPruner(n_startup_trials=_FIRST_TRIALS, n_warmup_steps=0))
@@ -90,6 +92,14 @@ class Search:
     def count(self) -> int:
         """How many trials there are, each of which counts once, however often it was repeated."""
         return sum(_CONTINUES not in trial.user_attrs for trial in self._study.trials)
+
+    @property
+    def has_successes(self) -> bool:
+        """Whether any trial has run to its end, or was pruned."""
+        import optuna
+
+        states = optuna.trial.TrialState
+        return bool(self._study.get_trials(False, (states.COMPLETE, states.PRUNED)))
 
     @property
     def _waiting(self) -> int:
@@ -164,3 +174,15 @@ class Search:
 
     def _run(self, setting: Setting) -> Run:
         return Run(self.directory, setting, 0)
+
+
+def _cut_unfinished_line(journal: pathlib.Path) -> None:
+    """Removes the half of a line that a full disk or a killed process has left.
+
+    Optuna skips it, but would then write behind it, and could never read that line again.
+    """
+    if not journal.exists():
+        return
+    with journal.open("r+b") as file:
+        content = file.read()
+        file.truncate(content.rfind(b"\n") + 1)
