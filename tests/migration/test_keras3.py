@@ -141,7 +141,8 @@ LOSS = "loss = tf.losses.sigmoid_cross_entropy(labels, logits)"
     ("estimator = make_", "table = tpu_embedding.TableConfig(1, 4)\n    estimator = make_",
      None, ""),
     ("    print(estimator", "    print(tpu_embedding.AdamParameters(0.1))\n    print(estimator",
-     "TEE402", "it would still use this package"),
+     "TEE402", "it would still use this package: `tpu_embedding` in "
+     "`print(tpu_embedding.AdamParameters(0.1))`"),
     ("evaluate(input_fn, steps=5)", "evaluate(input_fn, 5)", "TEE404", "`5`: `evaluate` of"),
     ("evaluate(input_fn, steps=5)", 'get_variable_value("users")', "TEE404",
      "`get_variable_value`: KerasTraining has no such method"),
@@ -159,6 +160,15 @@ def test_other_programs_are_reported_and_nothing_is_half_written(old, new, code,
     assert re.search(re.escape(sentence), found.message), found.message
     assert found.line > 1 or "still" in sentence
     assert (b"keras_training" in result.data) == (code == "TEE404")
+
+
+def test_name_of_a_program_for_a_module_that_it_needs_no_longer_goes():
+    text = BEFORE.replace("tf.estimator.tpu.", "tpu.").replace(
+        "WORDS, USERS = 50, 20\n", "WORDS, USERS = 50, 20\ntpu = tf.estimator.tpu\n")
+    assert "return tpu.TPUEstimator(" in text
+    written = rewrite(text, "program.py", to="keras3").data
+    assert written == rewrite(BEFORE, "program.py", to="keras3").data
+    assert b"tpu_estimator" not in written
 
 
 @pytest.mark.parametrize("old, new, written", [

@@ -8,6 +8,7 @@ counterpart for is reported, and the program is left unchanged.
 
 from __future__ import annotations
 
+import ast
 import importlib.resources
 from collections.abc import Set
 
@@ -48,8 +49,7 @@ class Keras3Writer(to_tf2.Writer):
         """
         written = super().run(elsewhere)
         if written is not self._source.data and _PACKAGE.encode() in written:
-            line = next(line for line in written.decode().splitlines() if _PACKAGE in line)
-            raise NotSplitError(f"it would still use this package: `{line.strip()[:80]}`",
+            raise NotSplitError(f"it would still use this package: {_first_use(written.decode())}",
                                 self._source.module.body[0])
         return written
 
@@ -119,6 +119,21 @@ class Keras3Writer(to_tf2.Writer):
         parts = [f"({', '.join(keras3_functions.WRITTEN)})", "embedding_config"]
         parts += [f"{name}={code(given[name])}" for name in _ARGUMENTS if name in given]
         return f"keras_training.{_TRAINER}(\n    " + ",\n    ".join(parts) + ")"
+
+
+def _first_use(text: str) -> str:
+    """Returns the first line of a program that uses this package, and what it uses."""
+    lines, nodes = text.splitlines(), list(ast.walk(ast.parse(text)))
+    imported = {(alias.asname or alias.name).partition(".")[0] for node in nodes
+                if isinstance(node, (ast.Import, ast.ImportFrom))
+                and _PACKAGE in ast.unparse(node) for alias in node.names}
+    uses = [(node.lineno, node.id) for node in nodes
+            if isinstance(node, ast.Name) and node.id in imported]
+    if uses:
+        number, name = min(uses)
+        return f"`{name}` in `{lines[number - 1].strip()[:80]}`"
+    line = next(line for line in lines if _PACKAGE in line)
+    return f"`{line.strip()[:80]}`"
 
 
 def writer(source: SourceFile) -> Keras3Writer:

@@ -27,7 +27,8 @@ _BUILTINS = ("dict", "list", "tuple", "range", "zip", "enumerate", "sorted", "in
 _METHODS = ("format", "join")
 _OF_TENSORFLOW = ("ConfigProto", "GPUOptions")
 _READ_BY_GET = (("os", "environ"), ("params",))
-_LIBRARIES = ("tensorflow", "tpu_estimator_embedding")
+_PACKAGE = "tpu_estimator_embedding"
+_LIBRARIES = ("tensorflow", _PACKAGE)
 _FROM = matchers.SimpleStatementLine([matchers.ImportFrom()])
 
 
@@ -35,8 +36,8 @@ def without_unused(module: cst.Module, elsewhere: Set[str] = frozenset(),
                    moved: Collection[str] = ()) -> cst.Module:
     """Removes unused configurations, until there are none.
 
-    These are assignments of a configuration, or a container of some, to a variable that is used
-    nowhere else, and uncalled top-level functions that construct an EmbeddingConfigSpec, or columns
+    These are assignments of a configuration, a container of some, or a name of this package, to a
+    variable that is used nowhere else, and uncalled top-level functions that construct an EmbeddingConfigSpec, or columns
     of a TPU. One that calls what may have an effect stays.
 
     Args:
@@ -109,9 +110,9 @@ def with_imports(module: cst.Module, text: str) -> cst.Module:
     place = None
     for statement in module.body:
         code = module.code_for_node(statement) if _is_import(statement) else ""
-        if "tensorflow" in code or "tpu_estimator_embedding" in code:
+        if "tensorflow" in code or _PACKAGE in code:
             place = len(body) if place is None else place
-        if "tpu_estimator_embedding" in code:
+        if _PACKAGE in code:
             left = _used_import(statement, used)
             body += [left] if left is not None else []
             continue
@@ -144,7 +145,8 @@ def _is_unused_assignment(line: Any, counts: collections.Counter[str], moved: Co
         return False
     target, value = assign.targets[0].target, assign.value
     return (len(assign.targets) == 1 and isinstance(target, cst.Name)
-            and counts[target.value] == 1 and _is_configuration(value, moved, calls))
+            and counts[target.value] == _counts(line)[target.value]  # `tpu = tf_estimator.tpu`
+            and (calls.is_alias(value) or _is_configuration(value, moved, calls)))
 
 
 def _is_configuration(value: cst.BaseExpression, moved: Collection[str],
@@ -165,15 +167,15 @@ class HarmlessCalls:
 
     def __init__(self, module: cst.Module) -> None:
         self._bound = {name for name, _, _ in bindings_in(module)}
-        self._libraries: set[str] = set()  # names that libraries give
+        self._libraries: dict[str, str] = {}  # name -> the library that gives it
         lines: list[Any] = find_all(module, cst.Import, cst.ImportFrom)
         for line in lines:
             for alias in () if isinstance(line.names, cst.ImportStar) else line.names:
                 source = dotted(line.module if isinstance(line, cst.ImportFrom) else alias.name)
                 if source[:1] in [(name,) for name in _LIBRARIES] and not getattr(
                         line, "relative", ()):
-                    self._libraries.add(
-                        dotted(alias.asname.name if alias.asname else alias.name)[0])
+                    name = dotted(alias.asname.name if alias.asname else alias.name)[0]
+                    self._libraries[name] = source[0]
 
     def are_all_of(self, value: cst.CSTNode) -> bool:
         """Whether all calls of an expression are such calls."""
@@ -184,6 +186,10 @@ class HarmlessCalls:
         """Whether a call makes a configuration of the Estimator or of its tables."""
         name = _last_word(call)
         return self._is_of_library(call) and (name in _MAKERS or name.endswith(_PARAMETERS))
+
+    def is_alias(self, value: cst.BaseExpression) -> bool:
+        """Whether an expression only reads a name of this package: `tf_estimator.tpu`."""
+        return self._libraries.get("".join(dotted(value)[:1])) == _PACKAGE
 
     def _has(self, call: cst.Call) -> bool:
         name = _last_word(call)
