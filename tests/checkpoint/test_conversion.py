@@ -172,7 +172,7 @@ def test_template_has_every_variable_where_the_program_has_it(tmp_path):
 
 
 @pytest.mark.parametrize("change, sentence", [
-    ({"words": None}, "other tables .*'tags'.* instead of .*'tags', 'words'"),
+    ({"words": None}, "other tables .*'tags'.* instead of .*'tags', 'words'.* `names` maps"),
     ({"words": ("words", 14, 4)}, r"'embedding/words.*\[14, 4\] in the template, .*\[13, 4\]"),
     ({"more": ("more", 3, 2)}, "other tables .*'more'"),
     ({"optimizer": "Adam"}, "other slots of table 'tags'")])

@@ -17,6 +17,7 @@ READY = "document.documentElement?.dataset.explorer === 'ready'"
 VALUES = {("0.01", 0): [0.1, 0.3, 0.2], ("0.01", 1): [0.2, 0.25, 0.3],
           ("1", 0): [0.4, 0.6, 0.8], ("warmup:10", 0): [0.5, math.nan, 0.7]}
 
+LONG = "training/the_scope_of_a_layer/the_name_of_another/what_it_has_measured/of_ids_by_frequency"
 SHARES = {"item": 0.5, "user": 0.75}
 
 
@@ -25,7 +26,7 @@ def runs():
         f"multiplier={multiplier},seed={seed}", f"multiplier={multiplier}",
         {"multiplier": multiplier, "seed": str(seed)}, {"auc": values[-1], "loss": 1 - values[-1]},
         {"auc": [(10 * place, value) for place, value in enumerate(values, 1)],
-         "</script><b>": [(1, 1.0)],
+         "</script><b>": [(1, 1.0)], LONG: [(1, 1.0)],
          **{f"training/embedding/{table}/update_ratio": [(5, 0.25), (15, share)]
             for table, share in SHARES.items()}}) for (multiplier, seed), values in VALUES.items()]
 
@@ -148,6 +149,26 @@ def test_statistics_of_the_tables_chosen_are_shown_with_their_steps(wide):
     wide.wait_for(f"JSON.stringify({shares}) === '[0.75,0.75,0.75,0.75]'")
     assert wide.evaluate("document.getElementById('table-plot').data[0].name") == (
         "user, multiplier=0.01,seed=0")
+
+
+def test_equal_lines_and_points_of_several_settings_are_all_seen(wide):
+    wide.evaluate("(() => { const e = document.getElementById('table-names'); for (const one of "
+                  "e.options) one.selected = true; e.dispatchEvent(new Event('input')); })()")
+    found = wide.evaluate("document.getElementById('table-plot').data.map("
+                          "line => [line.line.color, line.line.width, line.marker.size])")
+    assert len(found) == 8
+    for of_table in (found[:4], found[4:]):  # two seeds of the first setting have its colour
+        assert of_table[0] == of_table[1]
+        for larger, smaller in zip(of_table[1:], of_table[2:], strict=False):
+            assert larger[0] != smaller[0]
+            assert larger[1] > smaller[1] and larger[2] > smaller[2]
+    for name in ("scatter-x", "scatter-y"):
+        wide.evaluate(f"(() => {{ const e = document.getElementById('{name}'); "
+                      "e.value = 'seed'; e.dispatchEvent(new Event('input')); })()")
+    sizes = wide.evaluate("document.getElementById('scatter-plot').data[0].marker.size")
+    assert sizes[0] > sizes[2] > sizes[3] == sizes[1]
+    assert wide.evaluate("document.getElementById('scatter-plot').layout.xaxis.title.text") == (
+        "seed (n = 4 runs)")
 
 
 def test_page_fits_its_window(wide):

@@ -9,6 +9,7 @@ evaluation and predictions give.
 """
 
 import json
+import pathlib
 import subprocess
 import sys
 
@@ -47,6 +48,10 @@ metrics = training.evaluate(program.input_fn, steps=5)
 [first, *_] = training.predict(lambda params: program.input_fn(params).take(1))
 again = program.make_estimator(f"{directory}/model")  # which goes on where this one ended
 again.build(program.input_fn)
+(pathlib.Path(again.model_dir) / "checkpoints.json").unlink()  # killed before it was written
+saved_again = message_of(again.save_in_model_dir)
+third = program.make_estimator(f"{directory}/model")
+third.build(program.input_fn)
 images = program.make_estimator(f"{directory}/images")
 images._forward = lambda features, params: keras.layers.BatchNormalization()(
     keras.ops.expand_dims(keras.ops.expand_dims(features["users"], 1), 1))
@@ -55,6 +60,7 @@ accuracies = [float(keras.ops.mean(keras_training.equal(np.array(labels), np.arr
 with open(f"{directory}/results.json", "w", encoding="utf-8") as file:
     json.dump({"metrics": {name: float(value) for name, value in metrics.items()},
                "prediction": float(first["probabilities"]), "again": again.step,
+               "saved_again": saved_again, "third": third.step,
                "backend": keras.backend.backend(),
                "wrong_ids": message_of(training.evaluate, with_wrong_ids, steps=1),
                "both_limits": message_of(training.train, program.input_fn, steps=1, max_steps=2),

@@ -80,7 +80,8 @@ def test_program_computes_what_the_legacy_one_computed(backend, migrated, tmp_pa
     assert len(found.tensors) > 15 and not found.only_in_a
     results = json.loads((tmp_path / "results.json").read_text())
     assert results["backend"] == backend
-    assert results["again"] == 20
+    assert results["again"] == results["third"] == 20
+    assert results["saved_again"] == ""
     assert results["is_alone"]
     assert "Ids of feature users must be below 20." in results["wrong_ids"]
     assert results["accuracies"] == [pytest.approx(2 / 3), 0.5]  # labels of [batch, 1], too

@@ -409,7 +409,9 @@ def check_same_names(what: str, source: set[str], template: set[str]) -> None:
     """Raises ValueError unless source and template have the same tables or slots."""
     if source != template:
         raise ValueError(f"The template has other {what} than the checkpoint: {sorted(template)} "
-                         f"instead of {sorted(source)}.")
+                         f"instead of {sorted(source)}."
+                         + (" If they are the same ones, `names` maps names in TPUEstimator to "
+                            "those in the template." if what == "tables" else ""))
 
 
 def check_same_shapes(tensors: Mapping[str, StoredTensor],

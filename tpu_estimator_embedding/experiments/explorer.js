@@ -29,6 +29,22 @@
     });
   }
 
+  // Equal lines and points of other colours cover each other: the first is drawn the largest.
+  function equalAfter(items, isEqual, color) {
+    return items.map((item, index) => new Set(items.slice(index + 1).filter(
+      other => isEqual(item, other) && color(other) !== color(item)).map(color)).size);
+  }
+
+  function withAllSeen(lines) {
+    const texts = new Map(lines.map(line => [line, JSON.stringify([line.x, line.y])]));
+    equalAfter(lines, (a, b) => texts.get(a) === texts.get(b), line => line.line.color).forEach(
+      (count, index) => {
+        lines[index].line.width = 2 + 3 * count;
+        lines[index].marker = {size: 6 + 4 * count};
+      });
+    return lines;
+  }
+
   function drawCurves() {
     const metric = element("curve-metric").value, weight = Number(element("smoothing").value);
     element("smoothing-value").value = weight.toFixed(2);
@@ -46,7 +62,7 @@
       const count = lines.filter(other => other.legendgroup === line.legendgroup).length;
       if (data.has_seeds) line.name = `${line.legendgroup} (n = ${count})`;
     }
-    Plotly.react("curve-plot", lines, layout("global step", metric, {
+    Plotly.react("curve-plot", withAllSeen(lines), layout("global step", metric, {
       showlegend: true, uirevision: metric,
       yaxis: {title: {text: metric}, automargin: true,
               type: element("curve-log").checked ? "log" : "linear"}}), config);
@@ -70,7 +86,7 @@
       }
     }
     const statistic = element("table-statistic").value.replaceAll("_", " ");
-    Plotly.react("table-plot", lines, layout("global step", statistic), config);
+    Plotly.react("table-plot", withAllSeen(lines), layout("global step", statistic), config);
   }
 
   function drawScatter() {
@@ -78,14 +94,16 @@
     const runs = data.runs.filter((run, index) => shown.has(index) && run.values[x] !== undefined
       && run.values[y] !== undefined);
     const numbers = runs.every(run => typeof run.values[x] === "number");
+    const covered = equalAfter(
+      runs, (a, b) => a.values[x] === b.values[x] && a.values[y] === b.values[y],
+      run => run.color);
     Plotly.react("scatter-plot", [{
       x: runs.map(run => run.values[x]), y: runs.map(run => run.values[y]), mode: "markers",
       type: "scatter", text: runs.map(run => run.label),
-      marker: {color: runs.map(run => run.color), size: 9},
+      marker: {color: runs.map(run => run.color), size: covered.map(count => 9 + 6 * count)},
       hovertemplate: `%{text}<br>${x}: %{x}<br>${y}: %{y:.6g}<extra></extra>`}],
     layout(x, y, {
-      title: {text: `n = ${runs.length} runs`, font: {size: 13}},
-      xaxis: {title: {text: x}, automargin: true, type: !numbers ? "category" :
+      xaxis: {title: {text: `${x} (n = ${runs.length} runs)`}, automargin: true, type: !numbers ? "category" :
               element("scatter-log").checked ? "log" : "linear"}}), config);
   }
 

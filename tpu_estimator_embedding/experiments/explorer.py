@@ -37,6 +37,7 @@ _TABLES_AT_FIRST = 5
 
 _STYLE = """\
 .controls { display: flex; flex-wrap: wrap; gap: .5rem 1.5rem; }
+.controls label { max-width: 100%; }
 .controls select { max-width: 100%; font: inherit; }
 .plot { width: 100%; min-height: 420px; overflow-x: auto; }
 """

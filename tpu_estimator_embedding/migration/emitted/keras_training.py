@@ -197,9 +197,12 @@ class KerasTraining:
         if name in known:
             return
         directory.mkdir(parents=True, exist_ok=True)
+        _remove(directory, name)  # which a killed process had not recorded
         self.save(str(directory / name))
         kept = [*known, name][-self._keep:] if self._keep else [*known, name]
-        record.write_text(json.dumps(kept))
+        new = record.with_suffix(".new")
+        new.write_text(json.dumps(kept))
+        new.replace(record)
         for old in set(known) - set(kept):
             _remove(directory, old)
 
