@@ -120,6 +120,26 @@ def test_half_of_a_line_that_a_killed_search_left_does_no_harm(tmp_path):
         assert len(starts(tmp_path / "out")) == len(rows(tmp_path / "out")) == int(trials)
 
 
+def test_search_ends_on_ctrl_c_with_a_report_and_goes_on(tmp_path):
+    out = tmp_path / "out"
+    command = list(map(str, [*COMMAND, "--trials", "4", "--multiplier", "log:0.01:10", "--out",
+                             out]))
+    process = subprocess.Popen(command, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True,
+                               env={**os.environ, "PLANTED_SECONDS": "60"})
+    deadline = time.monotonic() + 120
+    while not starts(out) and time.monotonic() < deadline:
+        time.sleep(0.02)
+    process.send_signal(signal.SIGINT)
+    said, _ = process.communicate(timeout=120)
+    assert process.returncode == 130
+    assert "Interrupted. Run the same command again to continue." in said
+    [first] = starts(out)
+    assert "0 of 1 runs were successful" in (out / "report.html").read_text()
+    done = start(command, cwd=tmp_path)
+    assert done.returncode == 0, done.stderr
+    assert starts(out)[:2] == [first, first] and len(rows(out)) == 4
+
+
 def test_metric_that_no_run_has_is_said_after_the_first(tmp_path):
     done = start([*COMMAND[:-1], "auc", "--trials", "6", "--multiplier", "log:0.01:10", "--out",
                   "out"], cwd=tmp_path)

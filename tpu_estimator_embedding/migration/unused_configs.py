@@ -37,8 +37,8 @@ def without_unused(module: cst.Module, elsewhere: Set[str] = frozenset(),
     """Removes unused configurations, until there are none.
 
     These are assignments of a configuration, a container of some, or a name of this package, to a
-    variable that is used nowhere else, and uncalled top-level functions that construct an EmbeddingConfigSpec, or columns
-    of a TPU. One that calls what may have an effect stays.
+    variable that is used nowhere else, and uncalled top-level functions that construct an
+    EmbeddingConfigSpec, or columns of a TPU. One that calls what may have an effect stays.
 
     Args:
         module: the module.
