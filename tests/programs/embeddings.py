@@ -182,8 +182,10 @@ def _add_columns(draft: Draft) -> None:
         kind = draft.choose("sparse", "weighted", "sequence", "shared")
         rows, dimension = draft.choose(5, 9, 12), draft.choose(1, 2, 3)
         options = f"dimension={dimension}, initializer={draft.uniform()}"
-        options += f', combiner="{draft.choose("mean", "sum", "sqrtn")}"'
-        if kind != "shared" and draft.maybe(5):
+        device = _device(draft, kind)
+        combiners = ["mean", "sum"] if "tpu_tensor_core" in device else ["mean", "sum", "sqrtn"]
+        options += f', combiner="{draft.choose(*combiners)}"{device}'
+        if kind != "shared" and "tpu_tensor_core" not in device and draft.maybe(5):
             options += f", learning_rate_fn={schedule(draft, *RATES)}"
         if kind == "shared":
             _add_shared(draft, name, rows, options)
@@ -208,6 +210,25 @@ def _add_columns(draft: Draft) -> None:
     else:
         for name in plain:
             _add_input_layer(draft, f"[{name}]", f"{name}_layer")
+
+
+def _device(draft: Draft, kind: str) -> str:
+    """Returns the arguments of a column that say where it is looked up, after others.
+
+    A TensorCore trains a variable with the model's own optimizer, from a few ids of every sample.
+    """
+    devices = ["", "", "", "tpu_embedding_core"]
+    if kind in ("sparse", "shared"):  # the others are refused
+        devices += ["tpu_tensor_core"] * 3
+        devices += ["cpu"] * draft.maybe(10)  # refused, because it is for serving
+    device = draft.choose(*devices)
+    if not device:
+        return ""
+    options = f',\n    embedding_lookup_device="{device}"'
+    if device == "tpu_tensor_core" or draft.maybe(2):
+        batch, ids = draft.choose("None", "BATCH"), draft.choose(1, 2, 2, 3, 4)
+        options += f", tensor_core_shape=[{batch}, {ids}]"
+    return options
 
 
 def _add_input_layer(draft: Draft, columns: str, scope: str) -> None:

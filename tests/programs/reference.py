@@ -5,7 +5,8 @@ The oracle holds the tables. For every batch it looks up, the graph computes the
 gradients of the activations and the update of the model's own variables, and the oracle
 updates the tables. Pipelined, it looks up one update later. Nothing of the package takes part,
 but for the sum over replicas, which is the identity for one replica, and columns, which
-return their activation.
+return their activation. Columns for a TensorCore are TensorFlow's own: they look up the first
+ids of every sample in a variable of the graph.
 
 To finish, it evaluates and predicts likewise, from the last values; it evaluates with averages in
 the place of variables where the program restores them so.
@@ -27,6 +28,7 @@ from tpu_estimator_embedding.compat.stubs import tpu_ops
 
 v1 = tf.compat.v1
 SWAP = "variables_to_restore()"  # of moving averages, for evaluation
+MASK = "__TENSOR_CORE_MASK"  # what TensorFlow's columns for a TensorCore read, too
 DUMMY = "tpu_embedding_dummy_table_variable"
 KINDS = {"StochasticGradientDescent": "SGD", "Ftrl": "FTRL"}
 LIMITS = ("clip_gradient_min", "clip_gradient_max", "clip_weight_min", "clip_weight_max")
@@ -60,6 +62,8 @@ class Embeddings:
                 self.names[table] = _variable_of(table, first)
                 optimizer = to_optimizer(spec, config)
                 tables.append(_with_slots(table, self.names[table], config, optimizer, first))
+        self.widths = {column.get_feature_key_name(): column._tensor_core_shape[1]
+                       for column in spec.tensor_core_feature_columns or ()}
         self.multiplier = spec.experimental_gradient_multiplier_fn
         self.oracle = oracle.Oracle(tables, self.features,
                                     _of_step(self.multiplier) if self.multiplier else None)
@@ -187,6 +191,8 @@ class _Model:
             features[feature.name] = self._tapped(feature.name)
             if feature.length:
                 features[f"{feature.name}_seq_length_"] = _lengths(ids, feature.length)
+        for name, width in embeddings.widths.items():
+            features[name], features[name + MASK] = _padded(features[name], width)
         context = types.SimpleNamespace(num_replicas=1)
         params = {"batch_size": module.BATCH, "use_tpu": True, "context": context}
         arguments = {"labels": labels} if labels is not None else {}
@@ -224,6 +230,13 @@ class _Model:
 def _lengths(ids: Any, most: int) -> tf.Tensor:
     last = tf.math.unsorted_segment_max(ids.indices[:, 1], ids.indices[:, 0], ids.dense_shape[0])
     return tf.clip_by_value(last + 1, 0, most)
+
+
+def _padded(ids: tf.SparseTensor, width: int) -> tuple[tf.Tensor, tf.Tensor]:
+    """Returns `[batch, width]` ids, 0 where there is none, and 1 where there is one."""
+    table = tf.pad(tf.sparse.to_dense(ids, -1), [[0, 0], [0, width]], constant_values=-1)
+    table = tf.ensure_shape(table[:, :width], [None, width])
+    return tf.maximum(table, 0), tf.cast(table >= 0, tf.float32)
 
 
 def run_reference(source: str, first: Mapping[str, Any], *, pipelined: bool = False,

@@ -27,6 +27,9 @@ PLANTS = {
     "weight decay": ("weight_decay_factor=0.125", "weight_decay_factor=0.25"),
     "multiplier": ("return 0.5 /", "return 0.75 /"),
     "moving average": ("ExponentialMovingAverage(0.75)", "ExponentialMovingAverage(0.5)"),
+    "ids for a TensorCore": ("tensor_core_shape=[None, 2]", "tensor_core_shape=[None, 1]"),
+    "combiner on a TensorCore": ('combiner="sum",\n    embedding_lookup_device="tpu_tensor_core"',
+                                 'combiner="mean",\n    embedding_lookup_device="tpu_tensor_core"'),
     "loss": ("tf.square(logits - y)", "tf.abs(logits - y)"),
 }
 

@@ -27,6 +27,7 @@ REFUSALS = (
     "must be computed once per model_fn",
     "cross_replica_sum must be called outside of tf.function, tf.while_loop and tf.cond",
     "must be a Dataset with PER_HOST_V2",
+    'TPUEmbeddingColumn with embedding_lookup_device="cpu" during training is not supported',
 )
 
 
