@@ -16,6 +16,7 @@ from tpu_estimator_embedding.config.to_plan import (
     warn_of_profile_data,
 )
 from tpu_estimator_embedding.feature_column.column_checks import (
+    check_tensor_core_columns,
     is_plain_column,
     is_tensor_core_column,
     is_tpu_column,
@@ -102,6 +103,9 @@ class EmbeddingConfigSpec(collections.namedtuple("EmbeddingConfigSpec", [
                             pipeline_execution_with_tensor_core)
         checks.check_callable_or_none("experimental_gradient_multiplier_fn",
                                       experimental_gradient_multiplier_fn)
+        if experimental_gradient_multiplier_fn is not None:
+            checks.check_takes(["global_step"], "experimental_gradient_multiplier_fn",
+                               experimental_gradient_multiplier_fn)
         engine_columns = tensor_core_columns = None
         if feature_columns:
             columns = _check_columns(feature_columns)
@@ -109,6 +113,7 @@ class EmbeddingConfigSpec(collections.namedtuple("EmbeddingConfigSpec", [
                                           sentence=_NO_OPTIMIZER)
             tensor_core_columns = [c for c in columns if is_tensor_core_column(c)]
             engine_columns = [c for c in columns if not is_tensor_core_column(c)]
+            check_tensor_core_columns(tensor_core_columns, engine_columns)
         else:
             feature_to_config_dict = dict(feature_to_config_dict)
             table_to_config_dict = dict(table_to_config_dict)

@@ -46,6 +46,9 @@ def is_plain_column(column: Any) -> bool:
     return isinstance(column, _PLAIN_COLUMNS) and not is_tpu_column(column)
 
 
+_ON_TENSOR_CORE = "embedding_lookup_device is 'tpu_tensor_core'"
+_COPY = "Give the second column a copy of the feature under another key."
+
 LOOKUP_DEVICES = ("cpu", "tpu_tensor_core", "tpu_embedding_core")
 
 
@@ -59,6 +62,8 @@ def check_table(dimension: Any, combiner: Any, initializer: Any, learning_rate_f
     checks.check_callable_or_none("initializer", initializer,
                                   sentence="initializer must be callable if specified.")
     checks.check_callable_or_none("learning_rate_fn", learning_rate_fn)
+    if learning_rate_fn is not None:
+        checks.check_takes(["global_step"], "learning_rate_fn", learning_rate_fn)
 
 
 def check_categorical_column(argument: str, column: Any, function: str) -> None:
@@ -104,6 +109,41 @@ def check_device(device: Any, tensor_core_shape: Any, columns: Sequence[Any]) ->
                  f"other than 'tpu_tensor_core' for the sequence columns {sequences}", device,
                  sentence="embedding_lookup_device=tpu_tensor_core currently does not support "
                  "sequence columns.")
+
+
+def check_tensor_core_columns(columns: Sequence[Any], engine_columns: Sequence[Any]) -> None:
+    """Raises ValueError unless columns for a TensorCore can be looked up as they say.
+
+    TensorFlow's columns ignore weights and learning rates; a feature has one set of padded ids.
+
+    Args:
+        columns: columns of a spec for which `is_tensor_core_column` holds.
+        engine_columns: its other columns.
+    """
+    weights = {column.get_feature_key_name(): key for column in columns
+               if (key := column.get_weight_key_name()) is not None}
+    checks.check(not weights, "feature_columns", f"have no weights where {_ON_TENSOR_CORE}, which "
+                 "ignores them", weights, "Use embedding_lookup_device='tpu_embedding_core'.")
+    rates = [column.get_feature_key_name() for column in columns
+             if column.get_learning_rate_fn() is not None]
+    checks.check(not rates, "feature_columns", f"have no learning_rate_fn where {_ON_TENSOR_CORE}, "
+                 "because the model's optimizer trains them", rates)
+    combiners = {column.get_feature_key_name(): column.get_combiner() for column in columns}
+    checks.check(set(combiners.values()) <= {"mean", "sum"}, "feature_columns",
+                 f"have combiner 'mean' or 'sum' where {_ON_TENSOR_CORE}", combiners,
+                 "Use embedding_lookup_device='tpu_embedding_core' for others.", sentence=
+                 "Dense TPU Embedding does not support combiner other than sum and mean.")
+    widths: dict[str, set[int]] = {}
+    for column in columns:
+        width = column._tensor_core_shape[1]
+        checks.check_positive_int("tensor_core_shape[1]", width)
+        widths.setdefault(column.get_feature_key_name(), set()).add(width)
+    several = {key: sorted(found) for key, found in widths.items() if len(found) > 1}
+    checks.check(not several, "feature_columns", "have one number of ids in tensor_core_shape for "
+                 "all columns of a feature", several, _COPY)
+    keys = {column.get_feature_key_name() for column in engine_columns if is_tpu_column(column)}
+    checks.check(not widths.keys() & keys, "feature_columns", f"have no other column of a feature "
+                 f"where {_ON_TENSOR_CORE}", sorted(widths.keys() & keys), _COPY)
 
 
 def is_sequence(column: Any) -> bool:

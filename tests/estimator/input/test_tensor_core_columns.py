@@ -1,6 +1,8 @@
 # SPDX-License-Identifier: Apache-2.0
 """Columns with `embedding_lookup_device="tpu_tensor_core"`: the model's optimizer trains them."""
 
+import functools
+
 import numpy as np
 import pytest
 import tensorflow as tf
@@ -153,8 +155,43 @@ def example_of(**features):
 
 
 def test_combiner_sqrtn_is_refused(tmp_path):
-    with pytest.raises(ValueError, match="does not support combiner other than sum and mean"):
-        new(tmp_path, [tensor_core_column("sqrtn")]).train(input_fn, max_steps=1)
+    with pytest.raises(ValueError, match="^Dense TPU Embedding does not support combiner other "
+                       "than sum and mean. `feature_columns` must have combiner 'mean' or 'sum' "
+                       "where embedding_lookup_device is 'tpu_tensor_core', got {'tiny': 'sqrtn'}"):
+        new(tmp_path, [tensor_core_column("sqrtn")])
+
+
+def of_tensorflow(width, categorical=None, rate=None):
+    return v1.tpu.experimental.embedding_column(
+        categorical or tf.feature_column.categorical_column_with_identity("tiny", ROWS), DIM, "sum",
+        learning_rate_fn=rate, embedding_lookup_device="tpu_tensor_core",
+        tensor_core_shape=[None, width])
+
+
+def weighted():
+    return tf.feature_column.weighted_categorical_column(
+        tf.feature_column.categorical_column_with_identity("tiny", ROWS), "w")
+
+
+@pytest.mark.parametrize("columns, sentence", [
+    (lambda: [of_tensorflow(2, weighted())],
+     "`feature_columns` must have no weights where embedding_lookup_device is 'tpu_tensor_core', "
+     "which ignores them, got {'tiny': 'w'}. Use embedding_lookup_device='tpu_embedding_core'"),
+    (lambda: [of_tensorflow(2, rate=lambda step: 0.1)],
+     "`feature_columns` must have no learning_rate_fn where embedding_lookup_device is "
+     r"'tpu_tensor_core', because the model's optimizer trains them, got \['tiny'\]"),
+    (lambda: [of_tensorflow(1), of_tensorflow(3)],
+     "`feature_columns` must have one number of ids in tensor_core_shape for all columns of a "
+     r"feature, got {'tiny': \[1, 3\]}. Give the second column a copy of the feature"),
+    (lambda: [tensor_core_column(), tensor_core_column(device=None)],
+     "`feature_columns` must have no other column of a feature where embedding_lookup_device is "
+     r"'tpu_tensor_core', got \['tiny'\]. Give the second column a copy"),
+    *((functools.partial(lambda width: [of_tensorflow(width)], width),
+       rf"`tensor_core_shape\[1\]` must be an int of at least 1, got {width!r}")
+      for width in (0, None, "3"))])
+def test_columns_that_would_look_up_something_else_are_refused(tmp_path, columns, sentence):
+    with pytest.raises(ValueError, match=sentence):
+        new(tmp_path, columns())
 
 
 @pytest.mark.parametrize("change, sentence", [
@@ -170,3 +207,15 @@ def test_features_that_cannot_be_padded_are_refused(tmp_path, change, sentence):
     with pytest.raises(ValueError, match=sentence):
         new(tmp_path, [tensor_core_column()]).train(
             lambda params: input_fn(params).map(change), max_steps=1)
+
+
+def test_sample_outside_of_the_dense_shape_is_named(tmp_path):
+    def outside(features):
+        indices = tf.concat([features["tiny"].indices[:-1], [[9, 0]]], 0)
+        return {**features, "tiny": tf.SparseTensor(
+            indices, features["tiny"].values, features["tiny"].dense_shape)}
+
+    with pytest.raises(tf.errors.InvalidArgumentError, match=r"^Sample indices of feature 'tiny' "
+                       r"must be in \[0, 8\), by its dense_shape, got \[0 9\]"):
+        new(tmp_path, [tensor_core_column()]).train(
+            lambda params: input_fn(params).map(outside), max_steps=1)
