@@ -2,7 +2,9 @@
 """Checks of arguments, and the sentence in which most of them complain."""
 
 import argparse
-from collections.abc import Collection
+import inspect
+import os
+from collections.abc import Callable, Collection
 from typing import Any
 
 
@@ -77,11 +79,57 @@ def read_positive_int(text: str) -> int:
     return int(text)
 
 
+def check_can_be_directory(argument: str, path: Any) -> None:
+    """Raises an error if a path of this machine, or one above it, is no directory.
+
+    Paths of other file systems, such as `gs://...`, and None are not checked.
+
+    Raises:
+        TypeError: if it is no path.
+        ValueError: if a file is in the way.
+
+    >>> check_can_be_directory("model_dir", "/nonexistent/model")
+    """
+    if path is None:
+        return
+    check_type((str, bytes, os.PathLike), argument, "a path", path)
+    given = os.path.abspath(os.fspath(path))
+    existing = given
+    while not os.path.lexists(existing):
+        existing = os.path.dirname(existing)
+    check(os.path.isdir(existing), argument, "a directory or a new path", os.fspath(path),
+          f"{'It' if existing == given else repr(existing)} is a file. Give another path, or move "
+          "the file away.")
+
+
 def check_one_of(argument: str, allowed: Collection[Any], value: Any, fix: str = "", *,
                  sentence: str = "") -> None:
     """Raises ValueError unless `value` is among `allowed`."""
     names = ", ".join(repr(item) for item in allowed)
     check(value in allowed, argument, f"one of {names}", value, fix, sentence=sentence)
+
+
+def check_takes(arguments: Collection[str], argument: str, function: Callable[..., Any],
+                fix: str = "") -> None:
+    """Raises ValueError if a function can not be called with these arguments, by position.
+
+    Args:
+        arguments: what it is called with, in words.
+        argument: the name under which the function was given.
+        function: one whose signature may be unknown; then nothing is checked.
+        fix: a sentence about the way out.
+
+    >>> check_takes(["the global step"], "learning_rate_fn", lambda step: 0.1)
+    """
+    try:
+        signature = inspect.signature(function)
+    except (TypeError, ValueError):  # of a builtin, for instance
+        return
+    try:
+        signature.bind(*arguments)
+    except TypeError:
+        expected = ", ".join(arguments) or "no arguments"
+        check(False, argument, f"a function of {expected}", f"a function of {signature}", fix)
 
 
 def check_callable_or_none(argument: str, value: Any, *, sentence: str = "") -> None:

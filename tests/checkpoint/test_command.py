@@ -137,7 +137,6 @@ ERRORS = {
                      "`output` must be the name of a checkpoint without the ending of a file"),
     "name of the state": ("convert model new/checkpoint --to tf2", "`output` must be the name of"),
     "hosts alone": ("convert model out --hosts 2", "`--hosts` and `--partition` must be given"),
-    "no hosts": ("reshard model out --hosts 0 --partition div", "`num_hosts` must be an int of"),
     "wrong from-hosts": ("reshard model out --hosts 2 --partition div --from-hosts 5",
                          "`from_hosts` is 5, but '"),
     "no table": ("convert model out --resize terms=5", "`resize` has ['terms']"),
@@ -280,3 +279,18 @@ def test_wrong_usage_exits_with_2(command, capsys):
         run(command)
     assert exit_.value.code == 2
     assert "usage: tpu-estimator-embedding checkpoint" in capsys.readouterr().err
+
+
+@pytest.mark.parametrize("command", [
+    "convert model out --hosts {} --partition div", "reshard model out --hosts {} --partition mod",
+    "inspect model --from-hosts {}", "compare model model --from-hosts-b {}"])
+@pytest.mark.parametrize("number", ["0", "-1", "two", "2.0"])
+def test_hosts_are_at_least_one(command, number, model, capsys):
+    before = files()
+    option = next(word for word in command.split() if word.endswith(("hosts", "hosts-b")))
+    with pytest.raises(SystemExit) as exit_:
+        run(command.format(number))
+    assert exit_.value.code == 2
+    assert (f"argument {option}: must be an integer of at least 1, got {number!r}"
+            in capsys.readouterr().err)
+    assert files() == before

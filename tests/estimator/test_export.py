@@ -243,3 +243,13 @@ def test_export_of_evaluation_computes_loss_and_metrics(tmp_path):
         loss = session.run(signature.outputs["loss"].name, {
             signature.inputs["id"].name: [0, 3], signature.inputs["label"].name: [1, 1]})
     assert loss == -3.0
+
+
+def test_export_below_a_file_is_refused(tmp_path):
+    estimator = new_estimator(tmp_path / "model", counting_model_fn)
+    estimator.train(input_of([0, 1]), max_steps=1)
+    (tmp_path / "file").write_text("mine")
+    with pytest.raises(ValueError, match="`export_dir_base` must be a directory or a new path, got "
+                                         ".*/file'. It is a file. Give another path"):
+        estimator.export_saved_model(str(tmp_path / "file"), lambda: None)
+    assert (tmp_path / "file").read_text() == "mine"

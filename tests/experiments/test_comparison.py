@@ -48,3 +48,16 @@ def test_what_cannot_be_compared_is_refused(models, directories, reason, capsys)
     assert cli.main(["report", *directories]) == 2
     assert reason in capsys.readouterr().err
     assert not (models / "report").exists()
+
+
+@pytest.mark.parametrize("command", [
+    ["report", "before"], ["report", "before", "after"],
+    ["sweep", "program.py", "--multiplier", "1"]])
+def test_output_that_is_a_file_is_refused(models, command, capsys):
+    (models / "file").write_text("mine")
+    (models / "program.py").write_text("")
+    out = models / "file" / "below"
+    assert cli.main([command[0], "--out", str(out), *command[1:]]) == 2
+    assert (f"`--out` must be a directory or a new path, got {str(out)!r}. "
+            f"{str(models / 'file')!r} is a file." in capsys.readouterr().err)
+    assert (models / "file").read_text() == "mine"

@@ -70,7 +70,15 @@ def test_kinds_and_shapes_of_input(embeddings, features, message):
         embeddings.enqueue(**features)
 
 
+TEXTS = tf.SparseTensor([[0, 0], [1, 0]], ["1", "2"], [2, 1])
+COMPLEX = tf.SparseTensor([[0, 0], [1, 0]], [1j, 2j], [2, 1])
+
+
 @pytest.mark.parametrize("features, weights, message", [
+    ({}, {"words": TEXTS},
+     "^Cast string to float is not supported. Weights of feature 'query/words' must be numbers, "
+     "floats for instance, got 'string'. Convert them in input_fn, strings with tf.strings.to_num"),
+    ({}, {"page": COMPLEX}, "Weights of feature 'page/0' must be numbers.* got 'complex128'"),
     ({}, {"title": tf.ones([2])},
      "Weight specified for dense input query/title, which is not allowed"),
     ({}, {"words": tf.ones([2])},
@@ -124,6 +132,38 @@ def test_device_of_no_replica_is_refused(embeddings, device):
     with pytest.raises(ValueError, match=f"`device` must be None, one of .* got '{device}'"):
         embeddings.embedding.enqueue({"query": {"title": TITLE, "words": WORDS},
                                       "page": (WORDS,)}, device=device)
+
+
+@pytest.mark.parametrize("device, error", [
+    (3, TypeError), (b"/TPU:0", TypeError), (["/TPU:0"], TypeError), ("nonsense", ValueError)])
+def test_device_that_is_no_name_of_a_device_is_refused(embeddings, device, error):
+    features = {"query": {"title": TITLE, "words": WORDS}, "page": (WORDS,)}
+    start = re.escape(f"Non-TPU device {device} passed to enqueue. `device` must be None, one of [")
+    end = re.escape(f"], or '/TPU:0' to '/TPU:0' for the replicas in order, got {device!r}.")
+    with pytest.raises(error, match=f"{start}'.*device:CPU:0'{end}"):
+        embeddings.embedding.enqueue(features, device=device)
+
+
+@pytest.mark.parametrize("rate, received", [
+    (lambda: [0.1, 0.2], r"\[0.1, 0.2\]"), (lambda: "0.1", "'0.1'"), (lambda: None, "None"),
+    (lambda: tf.constant([0.1, 0.2]), r"<tf.Tensor.* shape=\(2,\)")])
+def test_learning_rate_that_is_no_number_is_refused(rate, received):
+    table = TableConfig(10, 2, tf.ones_initializer(), name="words")
+    embedding = TPUEmbedding([FeatureConfig(table)], Adagrad(rate))
+    embedding.enqueue([TITLE])
+    with pytest.raises(ValueError, match="Result of the learning rate function of table 'words' "
+                       f"must be one number, a scalar, got {received}.* `learning_rate` of a TF2 "):
+        embedding.apply_gradients(embedding.dequeue())
+    assert (embedding.embedding_tables[table].numpy() == 1.0).all()
+
+
+def test_schedule_of_the_step_as_learning_rate_is_refused():
+    schedule = tf.keras.optimizers.schedules.ExponentialDecay(0.1, 1, 0.5)
+    table = TableConfig(10, 2, name="words")
+    with pytest.raises(ValueError, match="^`learning_rate` of the optimizer of table 'words' must "
+                       r"be a function of no arguments, got 'a function of \(step\)'. Pass a "
+                       r"schedule of the step as `lambda: schedule\(step\)`"):
+        TPUEmbedding([FeatureConfig(table)], Adagrad(schedule))
 
 
 @pytest.mark.parametrize("gradients, error, message", [

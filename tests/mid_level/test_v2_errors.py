@@ -115,6 +115,17 @@ def test_device_must_be_a_tpu_or_of_the_strategy(embedding):
     for device in ("/CPU:1", "/GPU:0"):
         with pytest.raises(ValueError, match=f"^Non-TPU device {device} passed to enqueue. "):
             embedding.enqueue(IDS, device=device)
+    for device, error in ((3, TypeError), ("nonsense", ValueError)):
+        with pytest.raises(error, match=f"Non-TPU device {device} passed to enqueue. `device` must "
+                                        "be None, a TPU, or a device of the strategy, .* got "):
+            embedding.enqueue(IDS, device=device)
+
+
+def test_weights_that_are_texts_are_refused(embedding):
+    weights = tf.SparseTensor([[0, 0]], ["1"], [4, 1])
+    with pytest.raises(ValueError, match="^Cast string to float is not supported. Weights of "
+                                         "feature 'title' must be numbers.* got 'string'"):
+        embedding(with_title(tf.sparse.from_dense([[1]] * 4)), {"title": weights, "more": [None]})
 
 
 def test_dequeue_takes_what_enqueue_returns(embedding):

@@ -499,3 +499,11 @@ def test_variable_that_only_training_trains_is_refused_after_another_mode():
     trainer.evaluate(input_fn, steps=1)
     with pytest.raises(NotImplementedError, match="'kernel' has trainable=False from an earlier"):
         trainer.train(input_fn, steps=1)
+
+
+def test_model_dir_that_is_a_file_is_refused(tmp_path):
+    (tmp_path / "model").write_text("mine")
+    with pytest.raises(ValueError, match="`model_dir` must be a directory or a new path, got "
+                                         ".*model'. It is a file. Give another path"):
+        make(model_dir=tmp_path / "model")
+    assert (tmp_path / "model").read_text() == "mine"

@@ -77,7 +77,7 @@ def _epilog(commands: Iterable[str]) -> str:
 
 def _add_reading(parser: argparse.ArgumentParser) -> None:
     group = parser.add_argument_group("facts that a checkpoint does not contain")
-    group.add_argument("--from-hosts", type=int, metavar="H",
+    group.add_argument("--from-hosts", type=checks.read_positive_int, metavar="H",
                        help="a TPU wrote it with partition_strategy='mod' on H hosts")
     group.add_argument("--tables", metavar="KEY,...", help="keys of the tables of a v1 "
                        "checkpoint without a record of layouts; default: recognized by names")
@@ -114,7 +114,8 @@ def _add_convert(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("--to", choices=_FORMATS, help="default: the format that it has")
     parser.add_argument("--template", metavar="CHECKPOINT", help="checkpoint of the TF2 or Keras "
                         "program that will restore the output; the output gets its structure")
-    parser.add_argument("--hosts", type=int, metavar="M", help="v1: hosts that share the tables")
+    parser.add_argument("--hosts", type=checks.read_positive_int, metavar="M",
+                        help="v1: hosts that share the tables")
     parser.add_argument("--partition", choices=("div", "mod"), help="v1: how they share them")
     parser.add_argument("--resize", action="append", default=[], metavar="TABLE=ROWS",
                         help="another vocabulary size")
@@ -131,7 +132,7 @@ def _add_convert(parser: argparse.ArgumentParser) -> None:
 
 def _add_reshard(parser: argparse.ArgumentParser) -> None:
     _add_output(parser)
-    parser.add_argument("--hosts", type=int, required=True, metavar="M",
+    parser.add_argument("--hosts", type=checks.read_positive_int, required=True, metavar="M",
                         help="number of hosts that will share every table")
     parser.add_argument("--partition", choices=("div", "mod"), required=True)
 
@@ -141,7 +142,8 @@ def _add_compare(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("--rtol", type=float, default=0.0, help="relative tolerance (default 0)")
     parser.add_argument("--atol", type=float, default=0.0, help="absolute tolerance (default 0)")
     parser.add_argument("--tables-only", action="store_true", help="leave other variables out")
-    parser.add_argument("--from-hosts-b", type=int, metavar="H", help="--from-hosts for B")
+    parser.add_argument("--from-hosts-b", type=checks.read_positive_int, metavar="H",
+                        help="--from-hosts for B")
     parser.add_argument("--json", action="store_true", help="print JSON")
 
 

@@ -266,7 +266,8 @@ ESTIMATOR = (
     *_members(f"{_UPSTREAM}.estimator", "Estimator",
               "_add_meta_graph_for_mode _assert_members_are_not_overridden _call_input_fn "
               "_call_model_fn _config _convert_eval_steps_to_hooks _convert_train_steps_to_hooks "
-              "_evaluate_run _get_features_and_labels_from_input_fn _get_features_from_input_fn "
+              "_evaluate_run _export_all_saved_models _get_features_and_labels_from_input_fn "
+              "_get_features_from_input_fn "
               "_train_with_estimator_spec _warm_start_settings",
               "inserts the engine between input_fn and model_fn"),
     *_members(f"{_UPSTREAM}.run_config", "RunConfig",

@@ -93,3 +93,5 @@ def _check_learning_rates(learning_rate: Any, learning_rate_fn: Any) -> None:
     checks.check(learning_rate_fn is None or callable(learning_rate_fn), "learning_rate_fn",
                  "a function of the global step or None", learning_rate_fn,
                  "Release 1.15 had `learning_rate_key` instead.")
+    if learning_rate_fn is not None:
+        checks.check_takes(["global_step"], "learning_rate_fn", learning_rate_fn)

@@ -70,6 +70,9 @@ def to_plan(table_to_config: Mapping[str, TableConfig],
         check_optimization_parameters("optimization_parameters", optimization_parameters)
     check_clipping_limit(clipping_limit)
     checks.check_callable_or_none("gradient_multiplier_fn", gradient_multiplier_fn)
+    if gradient_multiplier_fn is not None:
+        checks.check_takes(["global_step"], "experimental_gradient_multiplier_fn",
+                           gradient_multiplier_fn)
     multipliers = TableMultipliers.of(table_multipliers)
     multipliers.resolve(table_to_config)  # checks the keys
     optimizers = {}
@@ -144,7 +147,7 @@ def _to_row_optimizer(name: str, config: TableConfig, parameters: Any,
                    "tf.pow(activation / max_delta, weight_exponent) in model_fn for weights.")
     decay = parameters.weight_decay_factor or 0.0
     return RowOptimizer(
-        rule, _learning_rate(config, parameters),
+        rule, _learning_rate(name, config, parameters),
         use_gradient_accumulation=bool(parameters.use_gradient_accumulation),
         gradient_limits=_gradient_limits(parameters, clipping_limit),
         weight_limits=(parameters.clip_weight_min, parameters.clip_weight_max),
@@ -164,8 +167,10 @@ def _to_rule(parameters: Any) -> UpdateRule:
                    for field in dataclasses.fields(rule)})
 
 
-def _learning_rate(config: TableConfig, parameters: Any) -> LearningRate:
+def _learning_rate(table: str, config: TableConfig, parameters: Any) -> LearningRate:
     if config.learning_rate_fn is not None:
+        checks.check_takes(["global_step"], f"learning_rate_fn of table {table!r}",
+                           config.learning_rate_fn)
         return config.learning_rate_fn
     return float(config.learning_rate or parameters.learning_rate)
 

@@ -140,7 +140,8 @@ def feature_tensors(feature: FeaturePlan, data: Any) -> EnqueueData | RaggedEnqu
 
     Raises:
         TypeError: if `data` is neither an EnqueueData nor a RaggedEnqueueData.
-        ValueError: if ids are not integers, or a sequence has no positions.
+        ValueError: if ids are not integers, weights are not numbers, or a sequence has no
+            positions.
     """
     name = feature.name
     checks.check_type((EnqueueData, RaggedEnqueueData), f"ids of feature {name!r}",
@@ -150,6 +151,7 @@ def feature_tensors(feature: FeaturePlan, data: Any) -> EnqueueData | RaggedEnqu
     ids = tf.convert_to_tensor(ids)
     checks.check(ids.dtype.is_integer, f"ids of feature {name!r}", "integers",
                  ids.dtype.name, "Map strings to ids in input_fn, with tf.lookup for instance.")
+    sparse_ids.check_weights_are_numbers(weights, name)
     if places is not None:
         places = _of_usual_width(tf.convert_to_tensor(places))
     if feature.max_sequence_length:

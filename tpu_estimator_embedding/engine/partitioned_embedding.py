@@ -28,7 +28,7 @@ in `tf.function` and in eager execution.
 [0.503 0.503]
 """
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from typing import Any
 
 import tensorflow as tf
@@ -37,6 +37,7 @@ from tensorflow.python.saved_model import save_context
 from tpu_estimator_embedding.engine.measures import Marks, MeasureRecorder, StepMeasures
 from tpu_estimator_embedding.engine.stacked_activations import split_activations
 from tpu_estimator_embedding.engine.step import JoinableStepIds, StepGradients, StepIds
+from tpu_estimator_embedding.engine.step_functions import MULTIPLIER, RATE, scalar, values_at
 from tpu_estimator_embedding.engine.step_ids import prepare_ids, prepare_replicas
 from tpu_estimator_embedding.engine.variables import (
     TableVariables,
@@ -124,12 +125,14 @@ class PartitionedEmbedding:
         multipliers = {table.name: multiplier for table in self.plan.tables
                        if (multiplier := self.plan.multiplier_of(table))}
         rates: dict[str, Any] = {table.name: table.training_optimizer.learning_rate
-                                 for table in self.plan.tables} | dict(learning_rates or {})
-        rates |= _evaluate({name: rate for name, rate in rates.items() if callable(rate)}, step)
+                                 for table in self.plan.tables}
+        rates |= {name: scalar(rate, name, RATE) for name, rate in (learning_rates or {}).items()}
+        rates |= values_at({name: rate for name, rate in rates.items() if callable(rate)}, step,
+                           RATE)
         if checks := _rate_checks(self.plan, rates):
             with tf.control_dependencies(checks):  # before any table or slot is updated
                 gradients = {name: tf.identity(value) for name, value in gradients.items()}
-        return StepGradients(gradients, rates, _evaluate(multipliers, step), step)
+        return StepGradients(gradients, rates, values_at(multipliers, step, MULTIPLIER), step)
 
     def update(self, ids: StepIds, step_gradients: StepGradients) -> tf.Operation | None:
         """Updates tables like `apply_gradients`, with the result of `step_gradients`."""
@@ -182,11 +185,3 @@ def _rate_checks(plan: EmbeddingPlan, rates: Mapping[str, Any]) -> list[tf.Opera
             f"{type(table.training_optimizer.rule).__name__} divides by the learning rate of table "
             f"{table.name!r}. Let the schedule begin above 0, or set "
             "multiply_linear_by_learning_rate=True.", rate)]
-
-
-def _evaluate(functions: Mapping[str, Callable[[Tensor], Tensor]],
-              step: Tensor) -> dict[str, Tensor]:
-    """Calls every distinct function of the step once; returns float32 by the same names."""
-    values = {id(function): tf.cast(function(step), tf.float32)
-              for function in {id(function): function for function in functions.values()}.values()}
-    return {name: values[id(function)] for name, function in functions.items()}

@@ -147,6 +147,7 @@ class TPUEstimator(LoopingEstimator):
             checks.check_positive_int("num_hosts", num_hosts)
         if checkpoint_num_hosts is not None:
             checks.check_positive_int("checkpoint_num_hosts", checkpoint_num_hosts)
+        checks.check_can_be_directory("model_dir", model_dir or getattr(config, "model_dir", None))
         check_spec(embedding_config_spec)
         embedding_config_spec = embedding_config_spec and own_spec(embedding_config_spec)
         if use_tpu:
@@ -404,6 +405,10 @@ class TPUEstimator(LoopingEstimator):
                               self._training_loop(), self.model_dir)
         return spec._replace(train_op=tf.group(*updates),
                              training_hooks=(*step.hooks, *spec.training_hooks, *hooks))
+
+    def _export_all_saved_models(self, export_dir_base: Any, *args: Any, **options: Any) -> Any:
+        checks.check_can_be_directory("export_dir_base", export_dir_base)
+        return super()._export_all_saved_models(export_dir_base, *args, **options)
 
     def _add_meta_graph_for_mode(self, builder: Any,
                                  input_receiver_fn_map: Mapping[str, Callable[[], Any]],

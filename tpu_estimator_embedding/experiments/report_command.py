@@ -59,6 +59,7 @@ def run(args: argparse.Namespace) -> int:
 def _write(args: argparse.Namespace, formats: Sequence[str]) -> list[pathlib.Path]:
     """Writes the report; returns the paths of the page and of the figures."""
     from tpu_estimator_embedding.experiments import comparison_report, model_report
+    checks.check_can_be_directory("--out", args.out)
     if len(args.model_dir) == 1:
         [model_dir] = args.model_dir
         out = args.out or model_dir / "report"

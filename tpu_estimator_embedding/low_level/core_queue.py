@@ -114,7 +114,8 @@ def with_all_parts(feature: FeaturePlan,
     ids, places, weights = data
     ids = tf.cast(tf.reshape(ids, [-1]), tf.int64)
     places = _coordinates(feature, data, tf.size(ids, tf.int64), places)
-    flat = None if weights is None else sparse_ids.flat_weights(weights)
+    sparse_ids.check_weights_are_numbers(weights, feature.name)
+    flat = sparse_ids.flat_weights(weights)
     return ids, places, tf.ones_like(ids, tf.float32) if flat is None else flat
 
 

@@ -185,7 +185,7 @@ class TPUEmbedding(TrackedTables):
         Raises:
             ValueError: if the structure or the type of an input differs, weights and ids do not
                 match, shapes differ from earlier calls, or no replica has the device.
-            TypeError: if the type of a sequence in the structure differs.
+            TypeError: if the type of a sequence in the structure differs, or device is no string.
             RuntimeError: if the batch size is unknown, training is True and a table has no
                 optimizer, the gradients of the previous batch are missing, 16 batches were not
                 dequeued, or only some devices have ids.

@@ -42,6 +42,24 @@ def check_samples(samples: Tensor, batch_size: Tensor, feature: str) -> list[tf.
         f"{VALUE}. Give every feature the same batch size.", batch_size, outermost)
 
 
+def in_batch(tensor: tf.SparseTensor, feature: str, axis: int = 0) -> tf.SparseTensor:
+    """Returns a SparseTensor that fails with InvalidArgumentError if a sample is not in the batch.
+
+    TensorFlow's own ops on it name no feature, and some of them leave such samples out.
+
+    >>> in_batch(tf.SparseTensor([[1, 0]], [3], [2, 4]), "words").values.numpy().tolist()
+    [3]
+    """
+    samples, size = tensor.indices[:, axis], tensor.dense_shape[axis]
+    ends = tf.stack([tf.reduce_min(samples), tf.reduce_max(samples)])
+    with tf.control_dependencies(assert_that(
+            tf.reduce_all((samples >= 0) & (samples < size)),
+            f"Sample indices of feature {feature!r} must be in [0, {VALUE}), by its dense_shape, "
+            f"got {VALUE}. Make the SparseTensor with a dense_shape that has all of its indices.",
+            size, ends)):
+        return tf.SparseTensor(tf.identity(tensor.indices), tensor.values, tensor.dense_shape)
+
+
 def check_sample_count(count: Tensor, batch_size: Tensor, feature: str) -> list[tf.Operation]:
     """Fails with InvalidArgumentError unless a feature has `batch_size` samples."""
     return assert_that(

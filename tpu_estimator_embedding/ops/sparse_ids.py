@@ -2,10 +2,11 @@
 """Ids in coordinate (COO) format, the common format of every kind of input."""
 
 from collections.abc import Sequence
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 import tensorflow as tf
 
+from tpu_estimator_embedding import checks
 from tpu_estimator_embedding.types import Tensor
 
 
@@ -144,6 +145,18 @@ def weights_or_ones(sparse_ids: SparseIds) -> Tensor:
     if sparse_ids.weights is not None:
         return sparse_ids.weights
     return tf.ones_like(sparse_ids.ids, dtype=tf.float32)
+
+
+def check_weights_are_numbers(weights: Any, feature: str) -> None:
+    """Raises ValueError unless weights, in any kind of tensor, are None or real numbers."""
+    if weights is None:
+        return
+    dtype = tf.as_dtype(weights.dtype if hasattr(weights, "dtype")
+                        else tf.convert_to_tensor(weights).dtype)
+    checks.check(dtype.is_floating or dtype.is_integer or dtype.is_bool,
+                 f"weights of feature {feature!r}", "numbers, floats for instance", dtype.name,
+                 "Convert them in input_fn, strings with tf.strings.to_number.",
+                 sentence=f"Cast {dtype.name} to float is not supported.")
 
 
 def flat_weights(weights: Tensor | None) -> Tensor | None:

@@ -13,6 +13,7 @@ from typing import Any
 import numpy as np
 import tensorflow as tf
 
+from tpu_estimator_embedding import checks
 from tpu_estimator_embedding.compat import legacy_keras
 from tpu_estimator_embedding.mid_level.tpu_embedding import TPUEmbedding
 from tpu_estimator_embedding.ops.nests import own_containers
@@ -116,6 +117,7 @@ class Trainer:
                  keep_checkpoint_every_n_hours: float = 10000,
                  log_step_count_steps: int | None = 100, tf_random_seed: int | None = None,
                  dense_slots: Mapping[str, str] | None = None) -> None:
+        checks.check_can_be_directory("model_dir", model_dir)
         if tf_random_seed is not None:
             tf.random.set_seed(tf_random_seed)
         self._seed = tf_random_seed

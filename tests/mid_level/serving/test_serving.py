@@ -64,6 +64,8 @@ def test_lookups_are_those_of_tensorflow(value, weights, options, combiner):
     ("text", None, {}, "Input a/0 is type .* Tensor, SparseTensor or RaggedTensor expected"),
     (DENSE, DENSE, {}, "Weight specified for a/0, but input is dense"),
     (SPARSE, RAGGED, {}, "Weight for a/0 is of type .* but it does not match type of the input"),
+    (PLAIN, like(PLAIN, ["1"] * 3), {},
+     "^Cast string to float is not supported. Weights of feature 'a/0' must be numbers, floats"),
     (PLAIN, like(PLAIN, [1.0] * 3), {"max_sequence_length": 2},
      "Weight specified for a/0, but this is a sequence feature"),
     (DENSE, None, {"max_sequence_length": 2}, "Feature a/0 is a sequence feature but a den"),

@@ -25,6 +25,7 @@ from tensorflow.python.util import nest
 from tpu_estimator_embedding import checks
 from tpu_estimator_embedding.compat.upstream import tpu_context
 from tpu_estimator_embedding.estimator.input.machine_context import MachineContext
+from tpu_estimator_embedding.ops.id_checks import in_batch
 from tpu_estimator_embedding.types import Tensor
 
 _LEAVES = (tf.Tensor, composite_tensor.CompositeTensor, tf.Variable, np.ndarray, np.generic, bool,
@@ -239,8 +240,8 @@ def split_batch(features: Any, labels: Any, num_replicas: int,
 
 
 def _split(structure: Any, num_replicas: int, axes: Sequence[int] | None) -> list[Any]:
-    leaves = tf.nest.flatten(structure)
-    tensors = [leaf for leaf in leaves if leaf is not None]
+    leaves = nest.flatten_with_joined_string_paths(structure)
+    tensors = [leaf for _, leaf in leaves if leaf is not None]
     if axes is None:
         axes = [0] * len(tensors)
     checks.check(len(axes) == len(tensors), "batch_axis",
@@ -248,18 +249,19 @@ def _split(structure: Any, num_replicas: int, axes: Sequence[int] | None) -> lis
                  axes)
     remaining = iter(axes)
     parts = [[None] * num_replicas if leaf is None
-             else _split_tensor(leaf, num_replicas, next(remaining)) for leaf in leaves]
+             else _split_tensor(name, leaf, num_replicas, next(remaining))
+             for name, leaf in leaves]
     return [tf.nest.pack_sequence_as(structure, list(share))
             for share in zip(*parts, strict=True)] if parts else [structure] * num_replicas
 
 
-def _split_tensor(tensor: Any, num_replicas: int, axis: int) -> list[Any]:
+def _split_tensor(name: str, tensor: Any, num_replicas: int, axis: int) -> list[Any]:
     size = tf.compat.dimension_value(tensor.shape[axis])
     checks.check(size is None or size % num_replicas == 0, "batch size",
                  f"divisible by the number of replicas, {num_replicas}", size,
                  "Drop the remainder in input_fn.")
     if isinstance(tensor, tf.SparseTensor):
-        return tf.sparse.split(tensor, num_replicas, axis=axis)
+        return tf.sparse.split(in_batch(tensor, name, axis), num_replicas, axis=axis)
     if isinstance(tensor, tf.RaggedTensor):
         share = tensor.nrows() // num_replicas
         return [tensor[replica * share:(replica + 1) * share] for replica in range(num_replicas)]

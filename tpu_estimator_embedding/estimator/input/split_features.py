@@ -76,8 +76,8 @@ def split_features(plan: EmbeddingPlan, features: Any, labels: Any = None) -> Sp
     batch_size = _common_batch_size(ids, static)
     for feature in plan.features:
         if feature.max_sequence_length:
-            lengths = sparse_ids.sequence_lengths(ids[feature.name], feature.max_sequence_length,
-                                                  batch_size)
+            lengths = sparse_ids.sequence_lengths(
+                _in_batch(ids[feature.name], feature.name), feature.max_sequence_length, batch_size)
             lengths.set_shape([static])
             others[feature.name + SEQUENCE_LENGTH_SUFFIX] = lengths
     return SplitFeatures(datas, others, batch_size, static)
@@ -147,6 +147,10 @@ def _enqueue_data(plan: EmbeddingPlan, feature: FeaturePlan, ids: Any,
     return _without_zeros(feature, ids)
 
 
+def _in_batch(ids: Any, feature: str) -> Any:
+    return id_checks.in_batch(ids, feature) if isinstance(ids, tf.SparseTensor) else ids
+
+
 def _cut(values: Any, feature: FeaturePlan) -> Any:
     """Returns the positions of a sequence that are looked up; later ones are not checked."""
     limit = feature.max_sequence_length
@@ -196,6 +200,7 @@ def _weights_of(feature: FeaturePlan, ids: Any, features: Mapping[str, Any]) -> 
                  sentence="" if not isinstance(ids, tf.Tensor) else
                  f"Found weights {key} for weighted_categorical_column, which is notcompatible "
                  f"with sparse feature {feature.name} enqueued as dense tensor.")
+    sparse_ids.check_weights_are_numbers(weights, feature.name)
     return tf.cast(weights, tf.float32)
 
 
@@ -262,6 +267,7 @@ def _pad(key: str, ids: Any, length: int, batch_size: int | None) -> tuple[Tenso
     """Returns ids `[batch, length]` int32 and mask `[batch, length]` float32."""
     is_sparse_ids = isinstance(ids, tf.SparseTensor) and ids.dtype.is_integer
     checks.check(is_sparse_ids, f"ids of feature {key!r}", "a SparseTensor of integers", ids)
+    ids = id_checks.in_batch(ids, key)
     kept = tf.where(ids.indices[:, 1] < length)[:, 0]
     places = tf.gather(ids.indices, kept)
     shape = tf.stack([ids.dense_shape[0], length])

@@ -147,7 +147,7 @@ def _to_row_optimizer(table: str, optimizer: Any, rates: "_LearningRates") -> Ro
                          for field in dataclasses.fields(rule_class)})
     decay = optimizer.weight_decay_factor or 0.0
     return RowOptimizer(
-        rule, rates.of(optimizer.learning_rate),
+        rule, rates.of(table, optimizer.learning_rate),
         use_gradient_accumulation=bool(optimizer.use_gradient_accumulation),
         gradient_limits=(optimizer.clip_gradient_min, optimizer.clip_gradient_max),
         weight_limits=(optimizer.clip_weight_min, optimizer.clip_weight_max),
@@ -162,7 +162,10 @@ class _LearningRates:
     def __init__(self) -> None:
         self._functions: dict[Callable[[], Any], Callable[[Tensor], Tensor]] = {}
 
-    def of(self, rate: Any) -> LearningRate:
+    def of(self, table: str, rate: Any) -> LearningRate:
         if not callable(rate):
             return float(rate)
+        checks.check_takes([], f"learning_rate of the optimizer of table {table!r}", rate,
+                           "Pass a schedule of the step as `lambda: schedule(step)`, where step "
+                           "is a tf.Variable that counts.")
         return self._functions.setdefault(rate, lambda step: rate())

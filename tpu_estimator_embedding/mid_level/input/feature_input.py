@@ -12,10 +12,11 @@ import tensorflow as tf
 
 from tpu_estimator_embedding import checks
 from tpu_estimator_embedding.engine.enqueue_data import AnyEnqueueData, EnqueueData, to_enqueue_data
+from tpu_estimator_embedding.mid_level.input.enqueue_device import parse_device, refusal
 from tpu_estimator_embedding.mid_level.input.output_shapes import OutputShape
 from tpu_estimator_embedding.mid_level.input.row_layout import RowLayout
 from tpu_estimator_embedding.ops.assertion import require
-from tpu_estimator_embedding.ops.sparse_ids import row_major
+from tpu_estimator_embedding.ops.sparse_ids import check_weights_are_numbers, row_major
 from tpu_estimator_embedding.types import Tensor
 
 Leaves = Sequence[Any]
@@ -73,7 +74,7 @@ def batch_size_of(value: Any) -> Tensor:
 
 
 def check_weights(path: str, value: Any, weights: Any) -> None:
-    """Raises ValueError unless weights are None or have the tensor type of non-dense ids."""
+    """Raises ValueError unless weights are None or numbers in the tensor type of sparse ids."""
     if weights is None:
         return
     checks.check_with_sentence(
@@ -85,6 +86,7 @@ def check_weights(path: str, value: Any, weights: Any) -> None:
         isinstance(weights, kind), f"Weight for {path} is type {type(weights)} which does not "
         f"match type input which is {kind.__name__}.",
         "Pass both as the same type of tensor, with the same indices.")
+    check_weights_are_numbers(weights, path)
 
 
 def _from_dense(path: str, value: Tensor, layout: RowLayout) -> AnyEnqueueData:
@@ -193,6 +195,7 @@ class DeviceShares:
             The shares of all replicas if this was the last one, else None.
 
         Raises:
+            TypeError: if the device is no string.
             ValueError: if no replica has the device, a device is given inside `strategy.run` or
                 together with distributed values, or `training` differs between the shares.
             RuntimeError: if the device already has its share, or another function left shares.
@@ -220,14 +223,15 @@ class DeviceShares:
                            "The ids of the other devices are dropped.")
 
     def _replica(self, device: str) -> int:
-        spec = tf.DeviceSpec.from_string(device)
         specs = [tf.DeviceSpec.from_string(name) for name in self._devices]
+        rule = (f"None, one of {self._devices}, or '/TPU:0' to '/TPU:{len(specs) - 1}' for the "
+                "replicas in order")
+        spec = parse_device(device, rule)
         found = [replica for replica, own in enumerate(specs)
                  if (spec.device_type, spec.device_index) in (
                      (own.device_type, own.device_index), ("TPU", replica))]
-        checks.check(bool(found), "device", f"None, one of {self._devices}, or '/TPU:0' to "
-                     f"'/TPU:{len(specs) - 1}' for the replicas in order", device,
-                     sentence=f"Non-TPU device {device} passed to enqueue.")
+        if not found:
+            raise ValueError(refusal(device, rule))
         return found[0]
 
     def _missing(self) -> list[str]:

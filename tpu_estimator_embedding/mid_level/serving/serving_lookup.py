@@ -20,6 +20,7 @@ from tpu_estimator_embedding.mid_level.config.structure import named_features, n
 from tpu_estimator_embedding.mid_level.config.table_config import TableConfig
 from tpu_estimator_embedding.mid_level.input import output_shapes
 from tpu_estimator_embedding.ops.autograph import not_converted
+from tpu_estimator_embedding.ops.sparse_ids import check_weights_are_numbers
 from tpu_estimator_embedding.types import Tensor
 
 _KINDS = (tf.Tensor, tf.SparseTensor, tf.RaggedTensor)
@@ -91,6 +92,7 @@ def check_input(path: str, config: FeatureConfig, value: Any, weights: Any) -> N
         weights is None or type(weights) is type(value), f"Weight for {path} is of type "
         f"{type(weights)} but it does not match type of the input which is {type(value)}.",
         "Pass weights of the tensor type of the ids, with the same indices.")
+    check_weights_are_numbers(weights, path)
     checks.check_with_sentence(
         weights is None or not is_sequence, f"Weight specified for {path}, but this is a sequence "
         "feature.", "Multiply the activations by them.")
@@ -147,8 +149,8 @@ def _sequence(ids: tf.RaggedTensor, table: tf.Variable, batch_size: int | None,
 
 def _combine(ids: tf.RaggedTensor, weights: tf.RaggedTensor | None, table: tf.Variable,
              combiner: str) -> Tensor:
-    weights = tf.ones_like(ids, tf.float32) if weights is None else weights
     rows = tf.nn.embedding_lookup(table, ids)
+    weights = tf.ones_like(ids, tf.float32) if weights is None else tf.cast(weights, tf.float32)
     total = tf.reduce_sum(rows * tf.expand_dims(weights, 2), 1)
     if combiner == "sum":
         return total

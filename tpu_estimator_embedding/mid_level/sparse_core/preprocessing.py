@@ -15,6 +15,7 @@ from tpu_estimator_embedding.engine.step import EnqueueDatas
 from tpu_estimator_embedding.mid_level.config.sparse_core_embedding_config import (
     SparseCoreEmbeddingConfig,
 )
+from tpu_estimator_embedding.mid_level.input.enqueue_device import parse_device, refusal
 from tpu_estimator_embedding.mid_level.sparse_core.partitioned_csr import (
     CsrFormat,
     PartitionedCsrFormatTensor,
@@ -28,7 +29,7 @@ from tpu_estimator_embedding.mid_level.sparse_core.stack_ids import by_core, sta
 from tpu_estimator_embedding.mid_level.sparse_core.to_stacks import FeaturePlace, Stacks
 from tpu_estimator_embedding.ops.assertion import assert_that, require
 from tpu_estimator_embedding.ops.ordering import when
-from tpu_estimator_embedding.ops.sparse_ids import row_major
+from tpu_estimator_embedding.ops.sparse_ids import check_weights_are_numbers, row_major
 from tpu_estimator_embedding.types import Tensor
 
 Formats = Mapping[str, CsrFormat]
@@ -168,15 +169,20 @@ def _num_ids(datas: EnqueueDatas, stacks: Stacks, name: str) -> Tensor:
 
 
 def check_device(device: str | None, workers: Sequence[str]) -> None:
-    """Raises ValueError unless a device is a TPU, a device of the workers, or None."""
+    """Raises an error unless a device is a TPU, a device of the workers, or None.
+
+    Raises:
+        TypeError: if it is no string.
+        ValueError: if it is another device.
+    """
     if device is None:
         return
-    spec = tf.DeviceSpec.from_string(device)
+    rule = f"None, a TPU, or a device of the strategy, {list(workers)}"
+    spec = parse_device(device, rule)
     known = [tf.DeviceSpec.from_string(worker) for worker in workers]
     if spec.device_type != "TPU" and (spec.device_type, spec.device_index) not in [
             (worker.device_type, worker.device_index) for worker in known]:
-        raise ValueError(f"Non-TPU device {device} passed to enqueue. `device` must be None, a "
-                         f"TPU, or a device of the strategy, {list(workers)}.")
+        raise ValueError(refusal(device, rule))
 
 
 def check_limits(config: SparseCoreEmbeddingConfig, stacks: Stacks) -> None:
@@ -219,6 +225,7 @@ def feature_ids(path: str, place: FeaturePlace, value: Any,
     checks.check(weights is None or isinstance(weights, kind), f"weights of feature {path!r}",
                  "of the tensor type of the ids, or None", type(weights).__name__, sentence=
                  f"Expect weight to be {kind.__name__} type but got {type(weights)}.")
+    check_weights_are_numbers(weights, path)
     return _CONVERSIONS[kind](path, place, value, weights)
 
 

@@ -1,0 +1,63 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Calls the functions of the global step that users give: learning rates and multipliers."""
+
+from collections.abc import Callable, Mapping
+from typing import Any
+
+import tensorflow as tf
+
+from tpu_estimator_embedding import checks
+from tpu_estimator_embedding.types import Tensor
+
+RATE = ("result of the learning rate function",
+        "Return one number from `learning_rate_fn` of the TableConfig or column, or from "
+        "`learning_rate` of a TF2 optimizer.")
+MULTIPLIER = ("result of the gradient multiplier",
+              "Return one number from `experimental_gradient_multiplier_fn`.")
+
+
+def values_at(functions: Mapping[str, Callable[[Tensor], Any]], step: Tensor,
+              kind: tuple[str, str]) -> dict[str, Tensor]:
+    """Calls every distinct function of the step once.
+
+    Args:
+        functions: table name -> function.
+        step: scalar, the global step.
+        kind: RATE or MULTIPLIER, for errors.
+
+    Returns:
+        Table name -> scalar float32.
+
+    Raises:
+        ValueError: if a result is not one number.
+
+    >>> values_at({"words": lambda step: 0.5 * step}, 3, RATE)["words"].numpy()
+    1.5
+    """
+    first = {id(function): name for name, function in reversed(functions.items())}
+    values = {identity: scalar(functions[name](step), name, kind)
+              for identity, name in reversed(first.items())}
+    return {name: values[id(function)] for name, function in functions.items()}
+
+
+def scalar(value: Any, table: str, kind: tuple[str, str]) -> Tensor:
+    """Returns a number as a scalar float32 tensor.
+
+    Args:
+        value: a number, or what a function of the step returned.
+        table: the table that it is for.
+        kind: see `values_at`.
+
+    Raises:
+        ValueError: if it is not one number.
+    """
+    try:
+        tensor = tf.convert_to_tensor(value)
+    except (TypeError, ValueError):  # no tensor at all
+        tensor = None
+    is_number = (tensor is not None and tensor.shape.rank in (0, None)
+                 and (tensor.dtype.is_floating or tensor.dtype.is_integer))
+    what, fix = kind
+    checks.check(is_number, f"{what} of table {table!r}", "one number, a scalar", value, fix)
+    number = tf.cast(tensor, tf.float32)
+    return number if number.shape.rank == 0 else tf.ensure_shape(number, [])
