@@ -6,6 +6,7 @@ Prints every program that gave another number or an internal error, and counts.
 
 import argparse
 import collections
+import contextlib
 import gc
 import os
 import pathlib
@@ -56,10 +57,11 @@ def ways_of(source: str) -> tuple[str, ...]:
 def run_random(args: argparse.Namespace, tally: "Tally") -> None:
     """Runs the programs of successive numbers, each in some of its ways."""
     end = time.monotonic() + 60 * args.minutes
-    for seed in range(args.seed, args.seed + args.count):
-        if time.monotonic() < end:
-            program = new_program(seed)
-            tally.run(program._replace(ways=chosen_ways(program, args.most, args.slow_every)))
+    with contextlib.suppress(KeyboardInterrupt):  # Ctrl-C leaves the summary
+        for seed in range(args.seed, args.seed + args.count):
+            if time.monotonic() < end:
+                program = new_program(seed)
+                tally.run(program._replace(ways=chosen_ways(program, args.most, args.slow_every)))
 
 
 def chosen_ways(program: Program, most: int, slow_every: int = 0) -> tuple[str, ...]:

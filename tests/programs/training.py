@@ -98,8 +98,19 @@ def _swap(draft: Draft) -> list[str]:
     draft.training += draft.choose(
         ["average = tf.train.ExponentialMovingAverage(0.75)"],
         ["average = tf.train.ExponentialMovingAverage(", "    0.9, tf.train.get_global_step())"])
-    draft.training += ["def averaged():", "    return tf.train.Scaffold(saver=tf.train.Saver("
-                       "average.variables_to_restore()))"]
+    draft.training.append("def averaged():")
+    if any("partitioner" in line for line in draft.model):  # TensorFlow names the parts
+        draft.training += [
+            "    names = {}",
+            "    for name, part in average.variables_to_restore().items():",
+            '        name = name.replace("/part_0", "").replace("/part_1", "")',
+            "        names.setdefault(name, []).append(part)",
+            "    return tf.train.Scaffold(saver=tf.train.Saver({",
+            "        name: parts if len(parts) > 1 else parts[0]",
+            "        for name, parts in names.items()}))"]
+    else:
+        draft.training.append("    return tf.train.Scaffold(saver=tf.train.Saver("
+                              "average.variables_to_restore()))")
     return ["with tf.control_dependencies([train_op]):",
             "    train_op = average.apply(tf.trainable_variables())"]
 

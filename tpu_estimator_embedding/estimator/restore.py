@@ -67,6 +67,12 @@ def _explain_shape(checkpoint: str, name: str, ours: str, saved: str) -> str:
 
 def _explain(key: str, checkpoint: str) -> str | None:
     saved = [name for name, _ in tf.train.list_variables(checkpoint)]
+    whole = re.sub(r"/part_\d+", "", key)
+    if whole != key and whole in saved:  # as `ExponentialMovingAverage.variables_to_restore` has it
+        return checks.complaint(
+            "var_list of the Saver", "names of variables, not of parts of them", key,
+            "A checkpoint has all parts under one name: give the Saver "
+            f"{{{whole!r}: [the parts]}}.")
     owners = [name for name in saved if key.startswith(f"{name}/")]
     if not owners:
         return None

@@ -70,3 +70,39 @@ def test_truncated_data_file_is_named(tmp_path):
     os.truncate(next(tmp_path.glob("cut.data*")), 1)
     with pytest.raises(tf.errors.DataLossError, match=f"{tmp_path}/cut is truncated.* earlier"):
         savers.saved_layouts(str(tmp_path / "cut"))
+
+
+def test_averages_of_parts_name_what_the_saver_needs(tmp_path):
+    """As in stock TensorFlow, `variables_to_restore` has a name for every part."""
+    v1 = tf.compat.v1
+
+    def model_fn(features, labels, mode, params):
+        with v1.variable_scope("wide", partitioner=v1.fixed_size_partitioner(2)):
+            kernel = v1.get_variable("kernel", [4], initializer=v1.ones_initializer())
+        loss = tf.reduce_sum(tf.convert_to_tensor(kernel))
+        average = v1.train.ExponentialMovingAverage(0.9)
+        if mode == "eval":
+            return counting.TPUEstimatorSpec(mode, loss=loss, scaffold_fn=lambda: v1.train.Scaffold(
+                saver=v1.train.Saver(params["names"](average.variables_to_restore()))))
+        step = v1.train.get_global_step()
+        train_op = v1.train.GradientDescentOptimizer(0.1).minimize(loss, step)
+        with tf.control_dependencies([train_op]):
+            train_op = average.apply(v1.trainable_variables())
+        return counting.TPUEstimatorSpec(mode, loss=loss, train_op=train_op)
+
+    def whole(names):
+        parts = [names[f"wide/kernel/part_{part}/ExponentialMovingAverage"] for part in range(2)]
+        return {"global_step": names["global_step"],
+                "wide/kernel/ExponentialMovingAverage": parts}
+
+    estimators = [counting.new_estimator(
+        tmp_path, model_fn, embedding_config_spec=None, params={"names": names})
+                  for names in (dict, whole)]
+    estimators[0].train(counting.input_of([0, 1]), max_steps=1)
+    with pytest.raises(ValueError, match="`var_list` of the Saver must be names of variables, not "
+                       "of parts of them, got 'wide/kernel/part_[01]/ExponentialMovingAverage'. "
+                       "A checkpoint has all parts under one name: give the Saver "
+                       r"{'wide/kernel/ExponentialMovingAverage': \[the parts\]}"):
+        estimators[0].evaluate(counting.input_of([0, 1]))
+    assert estimators[1].evaluate(counting.input_of([0, 1]))["loss"] == pytest.approx(
+        4 * (0.9 * 1.0 + 0.1 * 0.9))
