@@ -2,11 +2,12 @@
 """A TPUEstimator program with tf-slim's layers and training ops, against NumPy."""
 
 import json
+import sys
 
 import numpy as np
 import pytest
 
-from tests.subprocesses import run_python
+from tests.subprocesses import run_python, start
 
 BATCH, STEPS, RATE, DECAY, WEIGHT_DECAY = 8, 3, 0.5, 0.75, 0.02
 
@@ -115,8 +116,31 @@ def expected(train, replicas):
 def test_slim_model_trains_with_one_and_two_replicas():
     done = run_python(f"BATCH, STEPS, RATE, DECAY, WEIGHT_DECAY = "
                       f"{BATCH, STEPS, RATE, DECAY, WEIGHT_DECAY}\n{PROGRAM}")
-    results = json.loads(done.stdout.splitlines()[-1])
-    assert len(results) == 4
+    check(done.stdout, 4)
+
+
+@pytest.mark.parametrize("environment", [{}, {"TF_USE_LEGACY_KERAS": "1"}], ids=["unset", "legacy"])
+def test_slim_model_runs_with_either_keras(environment, tmp_path):
+    """On TensorFlow 2.15 its layers belong to `keras`, and `tf.keras` may be `tf_keras`."""
+    text = PROGRAM
+    for old, new in (("import tpu_estimator_embedding\ntpu_estimator_embedding.install()\n", ""),
+                     ("(train_with_slim, train_with_layers)", "(train_with_slim,)"),
+                     ("(1, 2)", "(1,)")):
+        assert old in text
+        text = text.replace(old, new)
+    (tmp_path / "program.py").write_text(
+        f"BATCH, STEPS, RATE, DECAY, WEIGHT_DECAY = {BATCH, STEPS, RATE, DECAY, WEIGHT_DECAY}\n"
+        f"{text}")
+    done = start([sys.executable, "-m", "tpu_estimator_embedding", "run", tmp_path / "program.py"],
+                 **environment)
+    assert done.returncode == 0, done.stderr
+    check(done.stdout, 1)
+
+
+def check(output, cases):
+    """Compares what the program printed last with NumPy."""
+    results = json.loads(output.splitlines()[-1])
+    assert len(results) == cases
     for case, found in results.items():
         train, replicas = case.split()
         wanted = expected(train, int(replicas))
