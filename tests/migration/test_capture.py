@@ -156,3 +156,21 @@ def test_wrong_use_is_reported(tmp_path, monkeypatch, capsys, arguments, sentenc
     with pytest.raises(SystemExit, match="2"):
         cli.main(["migrate", *arguments])
     assert sentence in capsys.readouterr().err
+
+
+TENSOR_CORE = EVALUATES.replace("""        table_to_config_dict={"words": TableConfig(5, 2)},
+        feature_to_config_dict={"word": FeatureConfig("words")},
+""", """        feature_columns=[tf.tpu.experimental.embedding_column(
+            tf.feature_column.categorical_column_with_identity(name, 5), 2,
+            embedding_lookup_device=device, tensor_core_shape=[None, 2])
+            for name, device in (("word", None), ("tag", "tpu_tensor_core"))],
+""")
+
+
+def test_columns_for_a_tensor_core_are_reported(tmp_path):
+    """`migrate` once said that nothing was left, of a program that failed then."""
+    (tmp_path / "program.py").write_text(TENSOR_CORE)
+    done = start([*MIGRATE, "--to", "tf2", "--output", "new", "program.py", "--capture"],
+                 cwd=tmp_path)
+    assert done.returncode == 2, done.stderr
+    assert "TEE309 column for a TensorCore: the columns of the features ['tag']" in done.stderr

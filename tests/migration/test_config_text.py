@@ -197,6 +197,17 @@ def test_combiner_none_becomes_sum_with_a_note():
     assert "combiner='sum'" in text
 
 
+@pytest.mark.parametrize("stage, codes", [
+    ("imports", []), ("tf2", ["TEE309"]), ("layers", ["TEE309"]), ("keras-rs", ["TEE309"])])
+def test_columns_for_a_tensor_core_are_left_to_do(stage, codes):
+    config = dataclasses.replace(captured(), tensor_core_features=("user",))
+    _, findings = written(config, stage)
+    assert [code for code in codes_of(findings) if code == "TEE309"] == codes
+    for finding in findings:
+        if finding.code == "TEE309":
+            assert "the columns of the features ['user'], which no table here has" in str(finding)
+
+
 def test_unknown_names_in_checkpoints_are_a_decision():
     config = dataclasses.replace(captured(), table_variables=None)
     assert codes_of(written(config)[1]) == ["TEE303", "TEE301"]

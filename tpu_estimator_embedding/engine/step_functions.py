@@ -34,9 +34,10 @@ def values_at(functions: Mapping[str, Callable[[Tensor], Any]], step: Tensor,
     >>> values_at({"words": lambda step: 0.5 * step}, 3, RATE)["words"].numpy()
     1.5
     """
-    first = {id(function): name for name, function in reversed(functions.items())}
-    values = {identity: scalar(functions[name](step), name, kind)
-              for identity, name in reversed(first.items())}
+    values: dict[int, Tensor] = {}
+    for name, function in functions.items():
+        if id(function) not in values:
+            values[id(function)] = scalar(function(step), name, kind)
     return {name: values[id(function)] for name, function in functions.items()}
 
 

@@ -33,6 +33,7 @@ class CapturedConfig:
             None if the program was stopped before its model_fn chose it, or failed.
         failure: the error with which it failed before; None if it did not.
         sources: the expressions that its constructors got.
+        tensor_core_features: those whose columns are for a TensorCore, and not in the plan.
     """
 
     program: str
@@ -41,6 +42,7 @@ class CapturedConfig:
     table_variables: Mapping[str, str] | None = None
     failure: str | None = None
     sources: tuple[Source, ...] = ()
+    tensor_core_features: tuple[str, ...] = ()
 
 
 class _NamesKnown(BaseException):
@@ -81,7 +83,9 @@ def capture(path: str, arguments: Sequence[str] = (), *, is_tf1: bool = False,
     return CapturedConfig(pathlib.Path(path).name, plan,
                           found.constructor_arguments["train_batch_size"],
                           names and _with_slots(names, plan), failure,
-                          tuple(sources_of(_program_modules(path, earlier))))
+                          tuple(sources_of(_program_modules(path, earlier))),
+                          tuple(column.get_feature_key_name() for column in
+                                found.spec.tensor_core_feature_columns or ()))
 
 
 def _with_slots(names: Mapping[str, str], plan: EmbeddingPlan) -> dict[str, str]:

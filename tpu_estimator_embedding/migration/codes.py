@@ -64,6 +64,7 @@ CODES = {code.name: code for code in (
     Code("TEE306", NOTE, "setting that only the Estimator has"),
     Code("TEE307", DECISION, "value of one run"),
     Code("TEE308", LEFT, "configuration not captured"),
+    Code("TEE309", LEFT, "column for a TensorCore"),
     # TF2 training loops and Keras layers.
     Code("TEE401", CHANGED, "model_fn split into a forward function and a training step"),
     Code("TEE402", LEFT, "model_fn that cannot be split"),

@@ -78,6 +78,10 @@ ADVICE = {
               "Decide whether it is the one to keep, or write the expression there by hand.",
     "TEE308": "Run the tool again with `--capture`. Without `embedding_config.py` the program does "
               "not start, and the settings of its tables are lost.",
+    "TEE309": "The TF2 classes and Keras RS look up what the embedding engine does. Look such a "
+              "feature up in the forward pass, in a variable that the model's optimizer trains, or "
+              "give its column `embedding_lookup_device='tpu_embedding_core'` and an optimizer of "
+              "tables first. Stage 1 keeps it as it is.",
     "TEE401": "Read the training step once. See `columns.rst`.",
     "TEE402": "The module is at stage 1. Change what the message names, then run the tool again; "
               "or write the training step by hand, as the pages of this guide do.",
