@@ -49,6 +49,16 @@ def test_random_examples_are_parsed_cleanly(sanitizer, tmp_path):
     assert done.stdout == "refused some\n"
 
 
+@pytest.mark.parametrize("sanitizer", FLAGS)
+def test_rows_are_read_from_files_cleanly(sanitizer, tmp_path):
+    program = sanitized.compile_program("stored_rows", tmp_path, FLAGS[sanitizer],
+                                        found_compiler(), is_alone=True)
+    (tmp_path / "files").mkdir()
+    done = start([program, tmp_path / "files"])
+    assert done.returncode == 0, done.stderr
+    assert done.stdout == "/1 changed meanwhile\n"
+
+
 def test_sanitizer_sees_a_write_beyond_the_end(tmp_path):
     command = found_compiler()
     (tmp_path / "wrong.cc").write_text(

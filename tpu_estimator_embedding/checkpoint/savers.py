@@ -192,6 +192,12 @@ def _scope(own: Any) -> str:
     return f"{scope}/" if scope else ""
 
 
+def table_parts(own: Any, graph: tf.Graph) -> Iterator[tuple[Tensor, TablePart]]:
+    """Yields the handles and the parts of tables that a Saver restores."""
+    for each in waiting_ops(graph, _scope(own)):
+        yield each.op.inputs[0], each.part
+
+
 def _waiting_ops(own: Any, sess: Any) -> list[WaitingOp]:
     return list(waiting_ops(sess.graph, _scope(own)))
 

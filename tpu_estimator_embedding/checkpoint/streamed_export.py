@@ -59,7 +59,7 @@ class ExportSaver(tf.compat.v1.train.Saver):
             RuntimeError, ValueError: see `savers.restore`.
         """
         parts = stored_parts(self, sess, save_path)
-        tensors = read_in_place(save_path)
+        tensors, _ = read_in_place(save_path)
         streamed = [part for part in parts if _can_stream(part, tensors)]
         if not streamed:
             restore(self, sess, save_path)
@@ -125,8 +125,8 @@ def _can_stream(part: StoredPart, tensors: Mapping[str, BundleTensor]) -> bool:
     return is_table_in(tensors, part) and (present.is_by_id or same_order(present, part.stored))
 
 
-def read_in_place(checkpoint: str) -> Mapping[str, BundleTensor]:
-    """Returns the tensors of a checkpoint by their keys; none if they cannot be read in place.
+def read_in_place(checkpoint: str) -> tuple[Mapping[str, BundleTensor], str]:
+    """Returns the tensors of a checkpoint by their keys, or why they cannot be read in place.
 
     Raises:
         ValueError: if the value of the environment variable is not known.
@@ -134,12 +134,15 @@ def read_in_place(checkpoint: str) -> Mapping[str, BundleTensor]:
     choice = os.environ.get(TABLES_IN_PLACE, "")
     if choice:
         checks.check_one_of(TABLES_IN_PLACE, ("off",), choice, "Unset it to read them in place.")
-    if choice or "://" in checkpoint or sys.byteorder != "little":
-        return {}
+        return {}, f"{TABLES_IN_PLACE}={choice}"
+    if "://" in checkpoint:
+        return {}, "the checkpoint is in a storage service"
+    if sys.byteorder != "little":
+        return {}, "this machine is big-endian"
     try:
-        return read_bundle(pathlib.Path(checkpoint))
-    except (OSError, ValueError):  # TensorFlow's restore raises its own
-        return {}
+        return read_bundle(pathlib.Path(checkpoint)), ""
+    except (OSError, ValueError) as error:  # TensorFlow's restore raises its own
+        return {}, str(error).rstrip(".")
 
 
 def is_table_in(tensors: Mapping[str, BundleTensor], part: StoredPart) -> bool:

@@ -18,12 +18,19 @@ from tpu_estimator_embedding.checkpoint.names import table_of
 from tpu_estimator_embedding.checkpoint.savers import layout_in, saved_layouts
 from tpu_estimator_embedding.checkpoint.table_layouts import TableLayout
 from tpu_estimator_embedding.engine.variables import TableNames, TableVariables
+from tpu_estimator_embedding.kernels import load
 from tpu_estimator_embedding.plan.embedding_plan import EmbeddingPlan
 from tpu_estimator_embedding.plan.partition_strategy import saved_rows
 
 # TensorFlow's message about a table, or another variable that is saved in parts.
 _OTHER_SHAPE = re.compile(r"tensor_name = (\S+); shape in shape_and_slice spec \[([\d,]+)\] does "
                           r"not match the shape stored in checkpoint: \[([\d,]+)\]")
+
+# TensorFlow's message about a table that is read in place.
+_READ_IN_PLACE = re.compile(r"[Tt]rying to read variable with wrong dtype. Expected float got "
+                            r"variant")
+
+LOADED_BYTES = 64 << 20  # of small tables, all together, which are loaded
 
 
 @contextlib.contextmanager
@@ -52,6 +59,57 @@ def explained_restore(model_dir: str) -> Iterator[None]:
         if explanation is None:
             raise
         raise ValueError(explanation) from error
+
+
+@contextlib.contextmanager
+def explained_reads() -> Iterator[None]:
+    """Says how to read a whole table in a session whose tables are read in place.
+
+    Raises:
+        tf.errors.InvalidArgumentError: if the session fetches such a table.
+    """
+    try:
+        yield
+    except tf.errors.InvalidArgumentError as error:
+        if not _READ_IN_PLACE.search(error.message or ""):
+            raise
+        raise tf.errors.InvalidArgumentError(
+            error.node_def, None, "A large table can only be looked up where it is read in place, "
+            "got a session that fetches one. The environment variable "
+            f"TPU_ESTIMATOR_EMBEDDING_TABLES_IN_PLACE=off loads tables. ({error.message})"
+        ) from None
+
+
+def saver_in_place(plan: EmbeddingPlan, scaffold: Any, *, is_export: bool, training: bool) -> Any:
+    """Returns a Saver that does not load tables; None if the session's own one is to restore them.
+
+    Args:
+        plan: the tables.
+        scaffold: the Scaffold of the model.
+        is_export: whether the graph is exported.
+        training: whether it trains the tables.
+    """
+    if not plan.tables or (is_export and scaffold.saver is not None):
+        return None
+    # The modules are loaded only here, because they load what reads checkpoints: `install()` does
+    # not wait for that.
+    if is_export:
+        from tpu_estimator_embedding.checkpoint.streamed_export import ExportSaver
+        return ExportSaver()
+    size = sum(4 * table.vocabulary_size * table.dimension for table in plan.tables)
+    if training or size <= LOADED_BYTES:
+        return None
+    reason = ""
+    if scaffold.saver is not None or tf.compat.v1.get_collection(tf.compat.v1.GraphKeys.SAVERS):
+        reason = "the model_fn gives a saver"
+    elif load.native_ops() is None:
+        reason = "only the native kernels can read rows in place"
+    if reason:
+        tf.compat.v1.logging.info(
+            "tpu_estimator_embedding: tables are loaded, not read in place: %s", reason)
+        return None
+    from tpu_estimator_embedding.checkpoint.tables_in_place import InPlaceSaver
+    return InPlaceSaver(LOADED_BYTES)
 
 
 def _explain_shape(checkpoint: str, name: str, ours: str, saved: str) -> str:

@@ -63,7 +63,9 @@ from tpu_estimator_embedding.estimator.input.step_input import (
 from tpu_estimator_embedding.estimator.looping_estimator import LoopingEstimator
 from tpu_estimator_embedding.estimator.replicas.replicate_step import replica_tensors
 from tpu_estimator_embedding.estimator.restore import (
+    explained_reads,
     explained_restore,
+    saver_in_place,
     value_by_id,
     warm_start_tables,
     without_tables,
@@ -219,7 +221,7 @@ class TPUEstimator(LoopingEstimator):
 
         `steps=None` evaluates the whole input, a step in each run.
         """
-        with (explained_restore(self.model_dir), explained_ids(),
+        with (explained_restore(self.model_dir), explained_ids(), explained_reads(),
               collecting_once_started() as collect, self._stop.obeying_at_once()):
             return super().evaluate(input_fn, steps, [collect, *self._hooks(hooks)],
                                     checkpoint_path, name)
@@ -228,7 +230,7 @@ class TPUEstimator(LoopingEstimator):
                 checkpoint_path: str | None = None,
                 yield_single_examples: bool = True) -> Iterator[Any]:
         """Predicts as `Estimator.predict`, every sample of the input once and in order."""
-        with explained_ids():
+        with explained_ids(), explained_reads():
             yield from super().predict(input_fn, predict_keys, self._hooks(hooks),
                                        checkpoint_path, yield_single_examples)
 
@@ -342,12 +344,10 @@ class TPUEstimator(LoopingEstimator):
         model_fn = functools.partial(call_model_fn, self._user_model_fn, mode=mode, config=config,
                                      params=params, added_params=added_params)
         spec = self._engine_spec(inputs, mode, model_fn)
-        if not inputs.is_export or not inputs.plan.tables or spec.scaffold.saver is not None:
-            return spec
-        # Only here, because it loads what reads checkpoints: `install()` does not wait for that.
-        from tpu_estimator_embedding.checkpoint.streamed_export import ExportSaver
-        return spec._replace(scaffold=tf.compat.v1.train.Scaffold(
-            saver=ExportSaver(), copy_from_scaffold=spec.scaffold))
+        saver = saver_in_place(inputs.plan, spec.scaffold, is_export=inputs.is_export,
+                               training=mode == ModeKeys.TRAIN)
+        return spec if saver is None else spec._replace(scaffold=tf.compat.v1.train.Scaffold(
+            saver=saver, copy_from_scaffold=spec.scaffold))
 
     def _engine_spec(self, inputs: ModelInput, mode: str, model_fn: Any) -> Any:
         training = mode == ModeKeys.TRAIN

@@ -4,6 +4,7 @@
 #define TPU_ESTIMATOR_EMBEDDING_LOOKUP_OP_H_
 
 #include <atomic>
+#include <utility>
 #include <vector>
 
 #include "attribute_checks.h"
@@ -11,6 +12,7 @@
 #include "parallel_for.h"
 #include "prepared_ids.h"
 #include "row_kernels.h"
+#include "stored_variables.h"
 
 namespace tpu_estimator_embedding {
 
@@ -65,11 +67,18 @@ class LookupOp : public tensorflow::OpKernel {
     LockedVariables variables(Access::kRead);
     TF_RETURN_IF_ERROR(variables.Lock(context, inputs));
     std::vector<Lookup<Id>> tasks(ids.size());
+    StoredLookups<Id> in_checkpoint;
     for (size_t i = 0; i < ids.size(); ++i) {
+      tasks[i] = {ids[i], dims_[i], nullptr, nullptr, dims_[i]};
+      if (auto table = FindStoredTable(variables.tensor(i))) {
+        TF_RETURN_IF_ERROR(in_checkpoint.Add(std::move(table), variables.name(i), &tasks[i]));
+        continue;
+      }
       TF_RETURN_IF_ERROR(variables.CheckShape(i, ids[i].num_table_rows, dims_[i]));
-      tasks[i] = {ids[i], dims_[i], variables.data(i), nullptr, dims_[i]};
+      tasks[i].table = variables.data(i);
     }
     TF_RETURN_IF_ERROR(Allocate(context, &tasks));
+    TF_RETURN_IF_ERROR(in_checkpoint.Fetch(context));
     return RunTasks(context, tasks);
   }
 
