@@ -44,7 +44,7 @@ def new_spec(strategy):
         table_to_config_dict={"words": TableConfig(WORDS, 4, normal, combiner="mean"),
                               "kinds": TableConfig(KINDS, 3, normal)},
         feature_to_config_dict={"word": FeatureConfig("words"), "kind": FeatureConfig("kinds")},
-        optimization_parameters=StochasticGradientDescentParameters(0.5),
+        optimization_parameters=StochasticGradientDescentParameters(0.01),
         partition_strategy=strategy)
 
 
@@ -87,8 +87,8 @@ def trained(directory, *layout, **options):
 
 
 def data_of(estimator):
-    [path] = pathlib.Path(estimator.model_dir).glob("*.data-*")
-    return path
+    [piece] = read_bundle(pathlib.Path(estimator.latest_checkpoint()))["words"].pieces
+    return piece.path
 
 
 def numbers(estimator, hooks=()):
@@ -103,13 +103,14 @@ def loaded_numbers(estimator):
 
 
 class AfterStart(v1.train.SessionRunHook):
-    """Calls a function between the start of a session and its first step."""
+    """Calls a function once, between the start of a session and its first step."""
 
     def __init__(self, function):
         self._function = function
 
-    def after_create_session(self, session, coord):
-        self._function(session)
+    def before_run(self, run_context):
+        function, self._function = self._function, lambda session: None
+        function(run_context.session)
 
 
 @pytest.fixture
@@ -199,11 +200,13 @@ def test_data_file_that_is_replaced_keeps_its_rows(tmp_path):
 def test_data_file_that_is_written_to_is_an_error(tmp_path, size, what):
     estimator = trained(tmp_path)
 
+    data = data_of(estimator)
+
     def write(session):
         if size is None:
-            data_of(estimator).write_bytes(bytes(data_of(estimator).stat().st_size))
+            data.write_bytes(bytes(data.stat().st_size))
         else:
-            os.truncate(data_of(estimator), size)
+            os.truncate(data, size)
 
     with pytest.raises(tf.errors.DataLossError, match=f"`checkpoint` must stay .* {what} mean"):
         estimator.evaluate(input_of(2), steps=3, hooks=[AfterStart(write)])
@@ -255,12 +258,14 @@ def test_table_that_another_op_reads_is_loaded(tmp_path, messages):
 
 
 def test_fetch_of_a_table_says_how_to_load_it(tmp_path):
+    def fetch():
+        return AfterStart(lambda session: session.run(v1.global_variables("words")))
+
     estimator = trained(tmp_path)
-    fetch = AfterStart(lambda session: session.run(v1.global_variables("words")))
     with pytest.raises(tf.errors.InvalidArgumentError, match=f"{TABLES_IN_PLACE}=off loads"):
-        estimator.evaluate(input_of(2), steps=3, hooks=[fetch])
+        estimator.evaluate(input_of(2), steps=3, hooks=[fetch()])
     with pytest.raises(tf.errors.InvalidArgumentError, match=f"{TABLES_IN_PLACE}=off loads"):
-        numbers(estimator, [fetch])
+        numbers(estimator, [fetch()])
 
 
 def test_saver_of_the_model_loads_tables(tmp_path, messages):
