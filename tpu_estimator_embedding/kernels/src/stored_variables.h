@@ -75,7 +75,11 @@ class StoredLookups {
     absl::Status status;
     each->rows = each->table->Fetch(
         ids.ids, ids.num_ids, each->places.get(),
-        [&](int64_t count, const auto& work) { status = ParallelFor(context, count, work); },
+        [&](int64_t count, const auto& work) {
+          constexpr int64_t kNanosecondsOfShare = 64000;
+          status = ParallelFor(context, NumThreads(context, count * kNanosecondsOfShare), count,
+                               work);
+        },
         &problem);
     TF_RETURN_IF_ERROR(status);
     if (!problem.empty()) {
