@@ -102,6 +102,8 @@ def saver_in_place(plan: EmbeddingPlan, scaffold: Any, *, is_export: bool, train
     reason = ""
     if scaffold.saver is not None or tf.compat.v1.get_collection(tf.compat.v1.GraphKeys.SAVERS):
         reason = "the model_fn gives a saver"
+    elif type(scaffold) is not tf.compat.v1.train.Scaffold:  # which a copy would not be
+        reason = f"the Scaffold of the model_fn is a {type(scaffold).__name__}"
     elif load.native_ops() is None:
         reason = "only the native kernels can read rows in place"
     if reason:

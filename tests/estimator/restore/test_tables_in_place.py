@@ -196,6 +196,33 @@ def test_data_file_that_is_replaced_keeps_its_rows(tmp_path):
     assert np.array_equal(numbers(estimator, [AfterStart(replace)]), expected)
 
 
+def test_ops_of_the_scaffold_stay(tmp_path):
+    called = []
+
+    def with_scaffold(features, labels, mode, params):
+        return model_fn(features, labels, mode, params)._replace(
+            scaffold_fn=lambda: v1.train.Scaffold(local_init_op=tf.group(
+                v1.train.Scaffold.default_local_init_op(),
+                tf.py_function(lambda: called.append(1), [], []))))
+
+    estimator = trained(tmp_path, model_fn=with_scaffold)
+    called.clear()
+    numbers(estimator)
+    assert called == [1]
+
+
+def test_files_are_closed_with_the_session(tmp_path):
+    def open_files(session=None):
+        links = [f"/proc/self/fd/{name}" for name in os.listdir("/proc/self/fd")]
+        opened.append(sum(os.path.realpath(link) == str(data) for link in links))
+
+    opened, estimator = [], trained(tmp_path)
+    data = data_of(estimator).resolve()
+    estimator.evaluate(input_of(2), steps=3, hooks=[AfterStart(open_files)])
+    open_files()
+    assert opened == [1, 0]
+
+
 @pytest.mark.parametrize("size, what", [(100, "truncated"), (None, "changed")])
 def test_data_file_that_is_written_to_is_an_error(tmp_path, size, what):
     estimator = trained(tmp_path)
@@ -285,6 +312,24 @@ def test_saver_of_the_model_loads_tables(tmp_path, messages):
     assert len(restored) == 1
     assert messages() == ["tables are loaded, not read in place: the model_fn gives a saver"]
     assert np.array_equal(found, numbers(estimator_of(tmp_path)))
+
+
+def test_scaffold_of_another_class_stays(tmp_path, messages):
+    ready = []
+
+    class OwnScaffold(v1.train.Scaffold):
+        def finalize(self):
+            ready.append(self)
+            return super().finalize()
+
+    def with_scaffold(features, labels, mode, params):
+        return model_fn(features, labels, mode, params)._replace(scaffold_fn=OwnScaffold)
+
+    estimator = trained(tmp_path, model_fn=with_scaffold)
+    ready.clear()
+    numbers(estimator)
+    assert len(ready) == 1
+    assert messages()[-1].endswith("in place: the Scaffold of the model_fn is a OwnScaffold")
 
 
 def test_ops_of_tensorflow_load_tables(tmp_path, monkeypatch, messages):
