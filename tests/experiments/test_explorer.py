@@ -175,6 +175,9 @@ def test_page_fits_its_window(wide):
     assert wide.evaluate("document.documentElement.scrollWidth") <= 1280
     wide.open(wide.path, 390, READY)
     assert wide.evaluate("document.documentElement.scrollWidth") <= 390
+    # Its numbers and names stay in one piece; the table scrolls.
+    assert wide.evaluate("Math.max(...[...document.querySelectorAll('#runs td')].map("
+                         "cell => cell.getClientRects()[0].height))") < 50
     assert len(lines(wide)) == 4
 
 

@@ -35,6 +35,11 @@
       other => isEqual(item, other) && color(other) !== color(item)).map(color)).size);
   }
 
+  function areNear(a, b) {  // so that they share a place on any axis
+    return a === b || typeof a === "number" && typeof b === "number"
+      && Math.abs(a - b) <= 1e-3 * Math.max(Math.abs(a), Math.abs(b));
+  }
+
   function withAllSeen(lines) {
     const texts = new Map(lines.map(line => [line, JSON.stringify([line.x, line.y])]));
     equalAfter(lines, (a, b) => texts.get(a) === texts.get(b), line => line.line.color).forEach(
@@ -94,17 +99,18 @@
     const runs = data.runs.filter((run, index) => shown.has(index) && run.values[x] !== undefined
       && run.values[y] !== undefined);
     const numbers = runs.every(run => typeof run.values[x] === "number");
-    const covered = equalAfter(
-      runs, (a, b) => a.values[x] === b.values[x] && a.values[y] === b.values[y],
-      run => run.color);
+    const covered = equalAfter(runs, (a, b) => [x, y].every(
+      name => areNear(a.values[name], b.values[name])), run => run.color);
     Plotly.react("scatter-plot", [{
       x: runs.map(run => run.values[x]), y: runs.map(run => run.values[y]), mode: "markers",
       type: "scatter", text: runs.map(run => run.label),
-      marker: {color: runs.map(run => run.color), size: covered.map(count => 9 + 6 * count)},
+      marker: {color: runs.map(run => run.color),
+               size: covered.map(count => 9 + 6 * count), opacity: 1},
       hovertemplate: `%{text}<br>${x}: %{x}<br>${y}: %{y:.6g}<extra></extra>`}],
     layout(x, y, {
-      xaxis: {title: {text: `${x} (n = ${runs.length} runs)`}, automargin: true, type: !numbers ? "category" :
-              element("scatter-log").checked ? "log" : "linear"}}), config);
+      xaxis: {title: {text: `${x} (n = ${runs.length} runs)`}, automargin: true,
+              type: !numbers ? "category" : element("scatter-log").checked ? "log" : "linear"}}),
+    config);
   }
 
   function isWide(values) {  // so that only a logarithmic axis tells them apart

@@ -14,7 +14,7 @@ figcaption { color: #444; font-size: .9rem; }
 .wide { overflow-x: auto; }
 table { border-collapse: collapse; font-size: .9rem; }
 th, td { text-align: left; padding: .3rem .8rem; border-bottom: 1px solid #ccc;
-         vertical-align: top; overflow-wrap: anywhere; }
+         vertical-align: top; }
 th { background: #f2f2f2; white-space: nowrap; }
 td.number { text-align: right; font-variant-numeric: tabular-nums; white-space: nowrap; }
 pre { background: #f6f6f6; padding: .8rem; overflow-x: auto; font-size: .85rem; }
