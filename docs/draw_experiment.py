@@ -15,7 +15,7 @@ import tempfile
 
 DOCS = pathlib.Path(__file__).parent
 COMMAND = (
-    "sweep -m tpu_estimator_embedding --multiplier 0 0.1 1 warmup:100 --seeds 3 --jobs 2 "
+    "sweep -m tpu_estimator_embedding --multiplier 0 0.1 1 warmup:100 --seeds 2 --jobs 2 "
     "--metric auc --target 0.7 --out {out} -- demo --examples 200000 --model-dir {data}")
 PICTURES = ("final_metric", "metric_over_steps", "loss_over_steps", "table_norms")
 
