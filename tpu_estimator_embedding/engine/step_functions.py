@@ -31,7 +31,7 @@ def values_at(functions: Mapping[str, Callable[[Tensor], Any]], step: Tensor,
     Raises:
         ValueError: if a result is not one number.
 
-    >>> values_at({"words": lambda step: 0.5 * step}, 3, RATE)["words"].numpy()
+    >>> float(values_at({"words": lambda step: 0.5 * step}, 3, RATE)["words"])
     1.5
     """
     values: dict[int, Tensor] = {}
