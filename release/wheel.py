@@ -48,9 +48,12 @@ def build(versions: Sequence[str], output: pathlib.Path, headers: pathlib.Path) 
         CompilationError, DownloadError, WheelError: if it cannot be built.
     """
     with tempfile.TemporaryDirectory() as directory:
-        libraries = pathlib.Path(directory, "libraries")
+        libraries, objects = pathlib.Path(directory, "libraries"), pathlib.Path(directory, "objects")
+        objects.mkdir()
+        arithmetic = kernels_build.compile_arithmetic(objects)
         with concurrent.futures.ThreadPoolExecutor(_AT_ONCE) as pool:
-            for made in pool.map(lambda version: _compile(version, libraries, headers), versions):
+            for made in pool.map(lambda version: kernels_build.build(
+                    tensorflow_headers.fetch(version, headers), libraries, arithmetic), versions):
                 print(f"compiled {made.name}", flush=True)
         made = pack(libraries, pathlib.Path(directory, "dist"))
         check(made)
@@ -113,10 +116,6 @@ def contents(wheel: pathlib.Path) -> str:
         modules = sum(name.endswith(".py") for name in archive.namelist())
     lines = [f"  {entry.file_size:>9,}  {entry.filename}" for entry in shown]
     return "\n".join([f"{wheel}: {wheel.stat().st_size:,} bytes, {modules} modules", *lines])
-
-
-def _compile(version: str, directory: pathlib.Path, headers: pathlib.Path) -> pathlib.Path:
-    return kernels_build.build(tensorflow_headers.fetch(version, headers), directory)
 
 
 def _copy_sources(directory: pathlib.Path) -> None:

@@ -30,7 +30,7 @@ _OTHER_SHAPE = re.compile(r"tensor_name = (\S+); shape in shape_and_slice spec \
 _READ_IN_PLACE = re.compile(r"[Tt]rying to read variable with wrong dtype. Expected float got "
                             r"variant")
 
-LOADED_BYTES = 64 << 20  # of small tables, all together, which are loaded
+LOADED_BYTES = 512 << 20  # of small tables, all together: loading them takes a second
 
 
 @contextlib.contextmanager

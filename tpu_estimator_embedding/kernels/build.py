@@ -6,7 +6,7 @@ import os
 import pathlib
 import shlex
 import tempfile
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 
 from tpu_estimator_embedding.kernels import compiler, library, units
 from tpu_estimator_embedding.kernels.compiler import CompilationError
@@ -15,7 +15,8 @@ from tpu_estimator_embedding.kernels.tensorflow_build import TensorFlowBuild
 NO_COMPILER = "no C++17 compiler was found: apt-get install g++, or set CXX to one"
 
 
-def build(tensorflow: TensorFlowBuild, directory: pathlib.Path) -> pathlib.Path:
+def build(tensorflow: TensorFlowBuild, directory: pathlib.Path,
+          arithmetic: Sequence[pathlib.Path] = ()) -> pathlib.Path:
     """Compiles the library for `tensorflow` into `directory`, atomically.
 
     Any number of processes may do so at once: each renames a finished file of its own.
@@ -23,6 +24,8 @@ def build(tensorflow: TensorFlowBuild, directory: pathlib.Path) -> pathlib.Path:
     Args:
         tensorflow: what to compile for.
         directory: where to put the library; made if it is not there.
+        arithmetic: what `compile_arithmetic` returned, for libraries of several TensorFlows; empty
+            compiles it.
 
     Returns:
         The library.
@@ -40,7 +43,10 @@ def build(tensorflow: TensorFlowBuild, directory: pathlib.Path) -> pathlib.Path:
     directory.mkdir(mode=0o755, parents=True, exist_ok=True)
     target = directory / library.name(tensorflow)
     with tempfile.TemporaryDirectory() as objects:
-        compiled = _compile(command, tensorflow, pathlib.Path(objects))
+        compiled = [*_compile(command, {  # TensorFlow's come first: they take longest
+            **units.tensorflow_units(tensorflow),
+            **({} if arithmetic else units.arithmetic_units())}, pathlib.Path(objects)),
+            *arithmetic]
         with _replacing(target) as unfinished:
             compiler.run([*command, "-shared", "-s", "-pthread", *map(str, compiled),
                           *_link_flags(tensorflow), "-o", str(unfinished)])
@@ -56,10 +62,20 @@ def build_once(tensorflow: TensorFlowBuild, directory: pathlib.Path) -> pathlib.
         return target if library.is_fit(target) else build(tensorflow, directory)
 
 
-def _compile(command: Sequence[str], tensorflow: TensorFlowBuild,
+def compile_arithmetic(directory: pathlib.Path) -> list[pathlib.Path]:
+    """Compiles the units that are the same for every TensorFlow into `directory`; returns them.
+
+    Raises:
+        CompilationError: if there is no compiler, or it refuses.
+    """
+    command = compiler.find()
+    if command is None:
+        raise CompilationError(NO_COMPILER)
+    return _compile(command, units.arithmetic_units(), directory)
+
+
+def _compile(command: Sequence[str], flags_of_units: Mapping[pathlib.Path, Sequence[str]],
              objects: pathlib.Path) -> list[pathlib.Path]:
-    flags_of_units = {  # TensorFlow's come first: they take longest
-        **units.tensorflow_units(tensorflow), **units.arithmetic_units()}
     compiled = {unit: objects / f"{unit.stem}.o" for unit in flags_of_units}
     compiler.run_all([[*command, "-c", str(unit), *flags, "-o", str(compiled[unit])]
                       for unit, flags in flags_of_units.items()])
