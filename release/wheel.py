@@ -48,7 +48,8 @@ def build(versions: Sequence[str], output: pathlib.Path, headers: pathlib.Path) 
         CompilationError, DownloadError, WheelError: if it cannot be built.
     """
     with tempfile.TemporaryDirectory() as directory:
-        libraries, objects = pathlib.Path(directory, "libraries"), pathlib.Path(directory, "objects")
+        libraries = pathlib.Path(directory, "libraries")
+        objects = pathlib.Path(directory, "objects")
         objects.mkdir()
         arithmetic = kernels_build.compile_arithmetic(objects)
         with concurrent.futures.ThreadPoolExecutor(_AT_ONCE) as pool:

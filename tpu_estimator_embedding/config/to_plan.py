@@ -86,7 +86,8 @@ def to_plan(table_to_config: Mapping[str, TableConfig],
         [FeaturePlan(name, config.table_id, config.max_sequence_length, config.weight_key)
          for name, config in feature_to_config.items()],
         num_hosts=num_hosts, partition_strategy=partition_strategy,
-        pipelined=training and bool(pipelined),
+        # Without tables no update would make the step look up, and take, the next input.
+        pipelined=training and bool(pipelined) and bool(table_to_config),
         gradient_multiplier_fn=gradient_multiplier_fn if training else None,
     ).with_multipliers(multipliers if training else TableMultipliers())
 

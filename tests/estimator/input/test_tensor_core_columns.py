@@ -117,6 +117,25 @@ def test_the_optimizer_of_the_model_trains_the_table(tmp_path, combiner, num_rep
     np.testing.assert_allclose(actual, predictions, 1e-4, 1e-5)
 
 
+def test_pipelined_execution_changes_nothing_without_tables_of_the_engine(tmp_path):
+    """It once trained on the first batch in every step."""
+    def two_batches(params):
+        second = {**features_of(), "y": tf.linspace(3.0, 5.0, len(SAMPLES))}
+        return tf.data.Dataset.from_tensors(features_of()).concatenate(
+            tf.data.Dataset.from_tensors(second))
+
+    values = []
+    for is_pipelined in (False, True):
+        estimator = new_replicated(
+            tmp_path / str(is_pipelined), new_model_fn([tensor_core_column()]), 1,
+            spec=EmbeddingConfigSpec([tensor_core_column()], AdagradParameters(0.1),
+                                     pipeline_execution_with_tensor_core=is_pipelined))
+        estimator.train(two_batches, max_steps=100)
+        assert estimator.get_variable_value("global_step") == 2
+        values.append(estimator.get_variable_value("take0/tiny_embedding/embedding_weights"))
+    np.testing.assert_array_equal(*values)
+
+
 def test_columns_of_both_kinds_train_side_by_side(tmp_path):
     """The engine's table has a slot of its own optimizer, the other one has none."""
     columns = [tensor_core_column(), engine_column()]
