@@ -38,7 +38,8 @@ LONG = [ROOT / "tests" / file for file in (
     "experiments/test_search.py", "migration/test_examples_imports.py",
     "migration/test_dlrm.py", "migration/test_examples_tf2.py",
     "migration/test_examples_verified.py", "migration/test_keras3.py",
-    "migration/test_keras3_optimizers.py", "packaging/test_pip.py")]
+    "migration/test_keras3_optimizers.py", "migration/verify/test_keras3_verified.py",
+    "packaging/test_pip.py")]
 assert all(path.exists() for path in EVERY_TENSORFLOW + LONG), "a folder or file was renamed"
 
 os.environ.setdefault("TF_CPP_MIN_LOG_LEVEL", "3")  # read when TensorFlow loads

@@ -13,6 +13,7 @@ import collections
 import json
 import re
 import sys
+import tempfile
 
 import numpy as np
 import tensorflow as tf
@@ -34,7 +35,9 @@ from tpu_estimator_embedding.plan.embedding_plan import EmbeddingPlan, FeaturePl
 
 # What is too large for the memory is refused for that; so are tensors that end too early.
 REFUSALS = (tf.errors.InvalidArgumentError, tf.errors.FailedPreconditionError,
-            tf.errors.ResourceExhaustedError, ValueError, TypeError, OverflowError)
+            tf.errors.ResourceExhaustedError, tf.errors.DataLossError, ValueError, TypeError,
+            OverflowError)
+OPEN, LOOK_UP = "tpu_embedding_open_stored_table", "tpu_embedding_look_up"
 ENDS = (-2 ** 63, -2 ** 31, -1, 0, 1, 2, 3, 7, 2 ** 31 - 1, 2 ** 31, 2 ** 62, 2 ** 63 - 1)
 # By these a size may grow and its product with 4 or 8 columns stay the same number of 64 bits.
 STEPS = (-2, -1, 1, 2, 2 ** 61, 2 ** 62)
@@ -191,14 +194,43 @@ def call_changed(rng, ops, calls):
     arguments = dict(arguments)
     for key in rng.choice(list(arguments), size=rng.integers(1, 4)):
         arguments[key] = changed(rng, arguments[key])
+    return name, outcome_of(ops, name, arguments)
+
+
+def outcome_of(ops, name, arguments):
+    """Returns what comes of a call: skipped, made, or the sentence that refuses it."""
     if not is_moderate(arguments):
-        return name, "skipped"
+        return "skipped"
     try:
         getattr(ops, name)(**arguments)
     except REFUSALS as error:
         sentence = re.sub(r"\{\{.*?\}\} |\[Op:.*", "", str(error))
-        return name, f"{type(error).__name__}: {re.sub(NUMBER, 'N', sentence)}"[:80]
-    return name, "made"
+        return f"{type(error).__name__}: {re.sub(NUMBER, 'N', sentence)}"[:80]
+    return "made"
+
+
+def open_changed(rng, ops, path, lookup):
+    """Opens a table of 9 rows in a file, and looks up in it; yields ops and what came of them.
+
+    Args:
+        path: of a file with 90 numbers.
+        lookup: arguments of a lookup in a table of the same size.
+    """
+    table = tf.Variable(np.ones([9, 4], np.float32)).handle
+    opening = {"table": table, "files": tf.constant([path]),
+               "pieces": tf.constant([[0, 5, 0, 0], [5, 4, 0, 80]], tf.int64),
+               "order": tf.constant([9, 0, 1, 9, 1 + rng.integers(3)], tf.int64),
+               "kept_bytes": tf.constant(rng.choice([0, 100, 10000]), tf.int64), "dim": 4}
+    for key in rng.choice(["files", "pieces", "order", "kept_bytes", "dim"],
+                          size=rng.integers(0, 3)):
+        opening[key] = changed(rng, opening[key])
+    outcome = outcome_of(ops, OPEN, opening)
+    yield OPEN, outcome
+    if outcome == "made":
+        lookup = {**lookup, "tables": [table, *lookup["tables"][1:]]}
+        key = rng.choice([key for key in lookup if key != "tables"])
+        lookup[key] = changed(rng, lookup[key])
+        yield LOOK_UP, outcome_of(ops, LOOK_UP, lookup)
 
 
 OTHER_HANDLES = []
@@ -216,8 +248,12 @@ def main(seed, num_calls):
     calls = [call for of_plan, _ in kept for call in of_plan] + 2 * [parse_call()]
     outcomes = collections.Counter()
     for _ in range(num_calls):
-        name, outcome = call_changed(rng, ops, calls)
-        outcomes[name, outcome] += 1
+        outcomes[call_changed(rng, ops, calls)] += 1
+    lookup = next(arguments for name, arguments in kept[0][0] if name == LOOK_UP)
+    with tempfile.NamedTemporaryFile() as file:
+        np.arange(90, dtype=np.float32).tofile(file.name)
+        for _ in range(num_calls // 8):
+            outcomes.update(open_changed(rng, ops, file.name, lookup))
     names = sorted({name for name, _ in outcomes})
     print(json.dumps({
         name: {"made": outcomes[name, "made"],
