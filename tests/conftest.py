@@ -85,8 +85,10 @@ def revision() -> str:
 
 def pytest_addoption(parser):
     parser.addoption("--cases", type=int, metavar="N", help="run at most N cases of each "
-                     "parametrized test and half of the tests marked long, chosen by the seed, "
-                     "but all of smoke tests")
+                     "parametrized test and a third of the tests marked long, chosen by the "
+                     "seed, but all of smoke tests")
+    parser.addoption("--share", type=int, metavar="N", default=1, help="with --cases: of N tests "
+                     "run one, chosen by the seed, but all smoke tests")
 
 
 @pytest.fixture(scope="session")
@@ -145,7 +147,7 @@ def pytest_collection_modifyitems(config, items):
         _keep(config, items, {item for item in items if not item.get_closest_marker("soak")})
     yield  # `-m` and `-k` select
     if config.option.cases:
-        _keep(config, items, _some_cases(items, config.option.cases,
+        _keep(config, items, _some_cases(items, config.option.cases, config.option.share,
                                          config.option.hypothesis_seed))
 
 
@@ -154,15 +156,18 @@ def _keep(config, items, kept):
     items[:] = [item for item in items if item in kept]
 
 
-def _some_cases(items, most, seed):
-    """Returns some of the cases of each test, half of the long tests, and all of smoke tests."""
+def _some_cases(items, most, share, seed):
+    """Returns cases of one in `share` tests, a third of long ones, and all of smoke tests."""
     of_each_test = collections.defaultdict(list)
     for item in items:
         is_smoke = item.get_closest_marker("smoke")
         of_each_test[item.nodeid if is_smoke else item.nodeid.partition("[")[0]].append(item)
     rng = random.Random(seed)
-    long_tests = [test for test, [case, *_] in of_each_test.items()
-                  if case.get_closest_marker("long") and not case.get_closest_marker("smoke")]
-    left_out = set(rng.sample(long_tests, len(long_tests) // 2))
+    left_out = set()
+    for is_long, kept in ((True, max(share, 3)), (False, share)):
+        tests = [test for test, [case, *_] in of_each_test.items()
+                 if bool(case.get_closest_marker("long")) == is_long
+                 and not case.get_closest_marker("smoke")]
+        left_out |= set(rng.sample(tests, len(tests) - -(-len(tests) // kept)))
     return {item for test, cases in of_each_test.items() if test not in left_out
             for item in rng.sample(cases, min(most, len(cases)))}
