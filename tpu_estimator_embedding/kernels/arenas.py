@@ -2,8 +2,8 @@
 """Has all threads allocate from one arena, in which memory that a step frees stays mapped.
 
 glibc gives each thread of TensorFlow's pools an arena of its own. It returns the memory of large
-tensors to Linux when they are freed there, so every step faults them in again, page by page: 40 % of
-the CPU time of a DLRM's step. The main arena adapts to what a program frees, and keeps it.
+tensors to Linux when they are freed there, so every step faults them in again, page by page: 40 %
+of the CPU time of a DLRM's step. The main arena adapts to what a program frees, and keeps it.
 """
 
 import ctypes
