@@ -145,6 +145,9 @@ def pytest_collection_modifyitems(config, items):
             item.add_marker("long")
     if "soak" not in config.option.markexpr:
         _keep(config, items, {item for item in items if not item.get_closest_marker("soak")})
+    if config.option.share < 1 or (config.option.share > 1 and not config.option.cases):
+        raise pytest.UsageError("`--share` must be at least 1, and needs `--cases`, got "
+                                f"{config.option.share}.")
     yield  # `-m` and `-k` select
     if config.option.cases:
         _keep(config, items, _some_cases(items, config.option.cases, config.option.share,

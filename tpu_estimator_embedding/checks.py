@@ -132,7 +132,10 @@ def check_takes(arguments: Collection[str], argument: str, function: Callable[..
         check(False, argument, f"a function of {expected}", f"a function of {signature}", fix)
 
 
-def check_callable_or_none(argument: str, value: Any, *, sentence: str = "") -> None:
-    """Raises ValueError unless `value` is None or can be called."""
+def check_callable_or_none(argument: str, value: Any, *, takes: Collection[str] | None = None,
+                           sentence: str = "") -> None:
+    """Raises ValueError unless `value` is None or can be called, with `takes` if that is given."""
     check(value is None or callable(value), argument, "a callable or None", value,
           sentence=sentence)
+    if value is not None and takes is not None:
+        check_takes(takes, argument, value)

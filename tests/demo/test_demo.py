@@ -157,3 +157,11 @@ def test_a_cluster_trains_what_the_demo_then_evaluates_and_serves(tmp_path):
     found = {name: float(value) for name, value in metrics(done.stdout).items()}
     assert found["AUC, trained tables"] > found["AUC, untrained tables"] + 0.02
     assert "largest difference" in done.stdout
+
+
+def test_file_in_the_way_of_the_directory_is_refused(tmp_path):
+    (tmp_path / "taken").write_text("kept")
+    done = run_demo(tmp_path / "taken" / "run")
+    assert done.returncode == 2
+    assert "`--model-dir` must be a directory or a new path, got " in done.stderr
+    assert (tmp_path / "taken").read_text() == "kept"

@@ -45,6 +45,30 @@ def test_arenas_are_left_alone(environment, reason):
     assert arenas > 1
 
 
+@pytest.mark.parametrize("environment, cores, most", [
+    ({}, 16, "one"), ({}, 17, "as many as the system makes: more than 16 cores; "
+                      "TPU_ESTIMATOR_EMBEDDING_ONE_ARENA=on limits them to one"),
+    ({"TPU_ESTIMATOR_EMBEDDING_ONE_ARENA": "on"}, 64, "one")])
+def test_many_cores_have_many_arenas_unless_a_variable_says_one(environment, cores, most):
+    done = run_python(f"""
+        import os
+        os.sched_getaffinity = lambda process: range({cores})
+        from tpu_estimator_embedding.kernels import arenas
+        print(arenas.share())
+        """, **environment)
+    assert done.stdout.strip() == most
+
+
+def test_another_system_is_left_alone():
+    done = run_python("""
+        import sys
+        sys.platform = "darwin"
+        from tpu_estimator_embedding.kernels import arenas
+        print(arenas.share())
+        """)
+    assert done.stdout.strip() == "as many as the system makes: its C library is not glibc"
+
+
 def test_an_unknown_value_is_an_error_with_the_first_table():
     done = run_python("""
         from tpu_estimator_embedding.kernels import load

@@ -69,10 +69,8 @@ def to_plan(table_to_config: Mapping[str, TableConfig],
     if optimization_parameters is not None:
         check_optimization_parameters("optimization_parameters", optimization_parameters)
     check_clipping_limit(clipping_limit)
-    checks.check_callable_or_none("gradient_multiplier_fn", gradient_multiplier_fn)
-    if gradient_multiplier_fn is not None:
-        checks.check_takes(["global_step"], "experimental_gradient_multiplier_fn",
-                           gradient_multiplier_fn)
+    checks.check_callable_or_none("gradient_multiplier_fn", gradient_multiplier_fn,
+                                  takes=["global_step"])
     multipliers = TableMultipliers.of(table_multipliers)
     multipliers.resolve(table_to_config)  # checks the keys
     optimizers = {}

@@ -102,10 +102,7 @@ class EmbeddingConfigSpec(collections.namedtuple("EmbeddingConfigSpec", [
         checks.check_one_of("pipeline_execution_with_tensor_core", (True, False, None),
                             pipeline_execution_with_tensor_core)
         checks.check_callable_or_none("experimental_gradient_multiplier_fn",
-                                      experimental_gradient_multiplier_fn)
-        if experimental_gradient_multiplier_fn is not None:
-            checks.check_takes(["global_step"], "experimental_gradient_multiplier_fn",
-                               experimental_gradient_multiplier_fn)
+                                      experimental_gradient_multiplier_fn, takes=["global_step"])
         engine_columns = tensor_core_columns = None
         if feature_columns:
             columns = _check_columns(feature_columns)

@@ -61,9 +61,7 @@ def check_table(dimension: Any, combiner: Any, initializer: Any, learning_rate_f
     checks.check_one_of("combiner", COMBINERS, combiner)
     checks.check_callable_or_none("initializer", initializer,
                                   sentence="initializer must be callable if specified.")
-    checks.check_callable_or_none("learning_rate_fn", learning_rate_fn)
-    if learning_rate_fn is not None:
-        checks.check_takes(["global_step"], "learning_rate_fn", learning_rate_fn)
+    checks.check_callable_or_none("learning_rate_fn", learning_rate_fn, takes=["global_step"])
 
 
 def check_categorical_column(argument: str, column: Any, function: str) -> None:

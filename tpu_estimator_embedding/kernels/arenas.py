@@ -13,7 +13,7 @@ import sys
 
 from tpu_estimator_embedding.kernels import settings
 
-MOST_CORES = 16  # the lock of one arena was not measured with more
+_MOST_CORES = 16  # the lock of one arena was not measured with more
 _M_ARENA_MAX = -8  # of glibc's malloc.h
 
 
@@ -41,6 +41,6 @@ def _reason_against() -> str:
         return "its C library is not glibc"
     if "MALLOC_ARENA_MAX" in os.environ or "arena" in os.environ.get("GLIBC_TUNABLES", ""):
         return "the environment chooses a number"
-    if chosen != "on" and len(os.sched_getaffinity(0)) > MOST_CORES:
-        return f"more than {MOST_CORES} cores; {settings.ONE_ARENA}=on limits them to one"
+    if chosen != "on" and len(os.sched_getaffinity(0)) > _MOST_CORES:
+        return f"more than {_MOST_CORES} cores; {settings.ONE_ARENA}=on limits them to one"
     return ""
