@@ -211,7 +211,7 @@ checkpoint.convert(sys.argv[1], sys.argv[2], "keras-rs-jax", template=sys.argv[3
 """
 
 
-def test_what_a_killed_conversion_leaves_is_taken_for_nothing(templates, tmp_path):
+def test_what_a_killed_conversion_leaves_is_taken_for_nothing(templates, tmp_path, caplog):
     import orbax.checkpoint as ocp
     v1 = save_v1(tmp_path / "v1", variables())
     output = tmp_path / "steps"
@@ -226,3 +226,6 @@ def test_what_a_killed_conversion_leaves_is_taken_for_nothing(templates, tmp_pat
     whole = checkpoint.convert(v1, output, "keras-rs-jax", template=templates / "Adagrad")
     assert whole.output == output / "1234"
     assert checkpoint.compare(v1, output, tables_only=True).agree
+    assert list(output.iterdir()) == [whole.output]
+    assert caplog.messages == [
+        f"Removed from {output} what conversions that were killed had left: {half.name}."]

@@ -2,10 +2,12 @@
 """The files of a checkpoint: their paths, outputs that get their names when complete, progress."""
 
 import contextlib
+import logging
 import os
 import pathlib
 import re
 import shutil
+import socket
 from collections.abc import Iterator, Sequence
 
 import tqdm
@@ -15,6 +17,7 @@ from tpu_estimator_embedding import checks
 STATE_FILE = "checkpoint"  # contains the name of the newest checkpoint of a directory
 _FILE_ENDING = re.compile(r"\.(index|data-\d{5}-of-\d{5})$")
 _DELAY = 1  # seconds; shorter work shows no progress bar
+_LOG = logging.getLogger("tpu_estimator_embedding")
 
 
 def index_file(prefix: pathlib.Path) -> pathlib.Path:
@@ -94,6 +97,8 @@ def write_state(prefix: pathlib.Path) -> bool:
 def new_files(paths: Sequence[pathlib.Path], size: int) -> Iterator[list[pathlib.Path]]:
     """Yields temporary paths to write to, which are renamed to `paths` in order at the end.
 
+    What killed processes of this machine have left under the same names is removed.
+
     Args:
         paths: final paths of the files, all in one directory, which is created.
         size: approximate total number of bytes.
@@ -104,8 +109,9 @@ def new_files(paths: Sequence[pathlib.Path], size: int) -> Iterator[list[pathlib
     """
     directory = paths[0].parent
     check_absent(paths)
-    unfinished = [path.with_name(f".{path.name}.incomplete-{os.getpid()}") for path in paths]
+    unfinished = [_unfinished(path, os.getpid()) for path in paths]
     done: list[pathlib.Path] = []
+    _remove_left_overs(paths)
     try:
         directory.mkdir(parents=True, exist_ok=True)
         _check_space(directory, size)
@@ -129,6 +135,8 @@ def new_files(paths: Sequence[pathlib.Path], size: int) -> Iterator[list[pathlib
 def new_directory(path: pathlib.Path, size: int) -> Iterator[pathlib.Path]:
     """Yields a temporary directory to write to, which is renamed to `path` at the end.
 
+    What killed processes of this machine have left under the same name is removed.
+
     Args:
         path: final path of the directory, whose parent is created.
         size: approximate total number of bytes.
@@ -138,7 +146,8 @@ def new_directory(path: pathlib.Path, size: int) -> Iterator[pathlib.Path]:
         OSError: if the disk is full or the parent is not writable.
     """
     check_absent([path])
-    unfinished = path.with_name(f".{path.name}.incomplete-{os.getpid()}")
+    unfinished = _unfinished(path, os.getpid())
+    _remove_left_overs([path])
     try:
         unfinished.mkdir(parents=True)
         _check_space(unfinished, size)
@@ -182,6 +191,59 @@ def check_absent(paths: Sequence[pathlib.Path]) -> None:
     for path in paths:
         if os.path.lexists(path):  # also a symbolic link to nothing
             raise FileExistsError(f"`output` must be a new name, got {path}, which exists.")
+
+
+def _unfinished(path: pathlib.Path, process: int | str) -> pathlib.Path:
+    """Returns where a process writes what is to become `path`."""
+    return path.with_name(f".{path.name}.incomplete-{_machine()}-{process}")
+
+
+def _machine() -> str:
+    """Names the machine, and in it the namespace that gives process ids their meaning.
+
+    Containers and machines may share a disk, where a process of one is not seen by another.
+    """
+    try:
+        namespace = os.stat("/proc/self/ns/pid").st_ino
+    except OSError:  # not Linux
+        namespace = 0
+    return f"{socket.gethostname()}-{namespace:x}"
+
+
+def _remove_left_overs(paths: Sequence[pathlib.Path]) -> None:
+    """Removes what processes that have ended left where `paths` were to be written."""
+    beginnings = tuple(_unfinished(path, "").name for path in paths)
+    found = [one for one in _entries(paths[0].parent) if one.name.startswith(beginnings)
+             and _has_ended(one.name.rpartition("-")[2])]
+    for one in found:
+        if one.is_dir() and not one.is_symlink():
+            shutil.rmtree(one, ignore_errors=True)
+        else:
+            with contextlib.suppress(OSError):
+                one.unlink()
+    removed = [one.name for one in found if not os.path.lexists(one)]
+    if removed:
+        _LOG.warning("Removed from %s what conversions that were killed had left: %s.",
+                     paths[0].parent, ", ".join(removed))
+
+
+def _entries(directory: pathlib.Path) -> list[pathlib.Path]:
+    try:
+        return sorted(directory.iterdir())
+    except OSError:  # not there, or not to be read; writing to it says so
+        return []
+
+
+def _has_ended(process: str) -> bool:
+    if not process.isdecimal() or int(process) == 0:  # 0 is the own process group
+        return False
+    try:
+        os.kill(int(process), 0)
+    except ProcessLookupError:
+        return True
+    except (OSError, OverflowError):  # of another user, or no process id of this machine
+        return False
+    return False
 
 
 def _check_space(directory: pathlib.Path, size: int) -> None:
