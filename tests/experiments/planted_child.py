@@ -14,7 +14,7 @@ import time
 from tensorboard.compat.proto import event_pb2, summary_pb2
 from tensorboard.summary.writer.record_writer import RecordWriter
 
-from tpu_estimator_embedding.experiments import files
+from tpu_estimator_embedding.experiments import child, files
 from tpu_estimator_embedding.experiments.run_directory import Run
 from tpu_estimator_embedding.experiments.setting import setting_of
 
@@ -28,6 +28,7 @@ def loss(multiplier, limit, step):
 
 def main(job_path):
     job = files.read_json(pathlib.Path(job_path))
+    child._end_with_parent(job["parent"])
     run = Run(pathlib.Path(job["sweep_directory"]), setting_of(job["setting"]), job["seed"])
     with (run.directory.parent / "started.txt").open("a") as started:
         started.write(f"{run.name}\n")

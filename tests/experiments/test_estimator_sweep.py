@@ -7,6 +7,7 @@ its id, all exact in float32.
 
 import functools
 import json
+import os
 
 import numpy as np
 import pytest
@@ -194,6 +195,22 @@ def test_another_sweep_is_not_mixed_in(sweep, tmp_path):
     sweep([1])
     with pytest.raises(ValueError, match="Or choose another --out"):
         sweep([1], max_steps=7)
+
+
+def test_a_sweep_that_runs_keeps_others_out_of_its_directory(sweep, tmp_path):
+    refusals = []
+
+    def estimator_of_a_sweep_in_a_sweep():
+        with pytest.raises(ValueError, match="no other sweep runs") as refusal:
+            sweep([1])
+        refusals.append(str(refusal.value))
+        return make_estimator()
+
+    results = sweep.func(estimator_of_a_sweep_in_a_sweep, [1], **sweep.keywords)
+    assert [result.error for result in results.runs] == [None]
+    [refusal] = refusals
+    assert f"got '{tmp_path / 'out'}'. Process {os.getpid()} runs one there" in refusal
+    assert len(sweep.func(estimator_of_a_sweep_in_a_sweep, [1], **sweep.keywords).runs) == 1
 
 
 @pytest.mark.parametrize("options, sentence", [

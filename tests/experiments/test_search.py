@@ -18,7 +18,12 @@ from tests.experiments.sweeps import PROGRAM, run
 from tests.subprocesses import start
 from tpu_estimator_embedding import cli
 from tpu_estimator_embedding.experiments import search
-from tpu_estimator_embedding.experiments.search_space import Choice, Range, setting_at
+from tpu_estimator_embedding.experiments.search_space import (
+    Choice,
+    Range,
+    search_space,
+    setting_at,
+)
 
 pytest.importorskip("optuna", reason="a search needs Optuna, which the extra `search` has")
 
@@ -146,6 +151,60 @@ def test_metric_that_no_run_has_is_said_after_the_first(tmp_path):
     assert done.returncode == 2
     assert "`--metric` must be one of loss, got 'auc'" in done.stderr
     assert len(starts(tmp_path / "out")) == 1
+
+
+def test_mistyped_metric_costs_nothing(tmp_path):
+    out = tmp_path / "out"
+    command = [*COMMAND[:-1], "lsos", "--trials", "3", "--multiplier", "log:0.01:10", "--out", out]
+    done = start(command, cwd=tmp_path)
+    assert done.returncode == 2
+    assert ("`--metric` must be one of loss, got 'lsos'. Nearest: loss. What has run is kept: run "
+            "the same command again with that metric.") in done.stderr
+    [first] = starts(out)
+
+    other_ranges = start([*COMMAND, "--multiplier", "log:0.1:10", "--out", out], cwd=tmp_path)
+    assert other_ranges.returncode == 2 and "Or choose another --out." in other_ranges.stderr
+    command[len(COMMAND) - 1] = "loss"
+    done = start(command, cwd=tmp_path)
+    assert done.returncode == 0, done.stderr
+    assert "No run has the metric 'lsos': the search begins again with 'loss'," in done.stdout
+    assert len(rows(out)) == len(starts(out)) == 3
+    assert starts(out).count(first) == 1
+    assert first == f"multiplier={rows(out)[0]['multiplier']},seed=0"
+    found = search.Search(out, search_space({"multiplier": ["log:0.01:10"]}), "loss")
+    assert found._study.direction.name == "MINIMIZE"
+
+    command[len(COMMAND) - 1] = "auc"  # the search has values of its metric now
+    refused = start(command, cwd=tmp_path)
+    assert refused.returncode == 2 and "Or choose another --out." in refused.stderr
+    command[len(COMMAND) - 1] = "loss"
+    assert start(command, cwd=tmp_path).returncode == 0 and len(starts(out)) == 3
+
+
+def test_second_sweep_in_a_directory_is_refused_until_the_first_is_killed(tmp_path):
+    out = tmp_path / "out"
+    command = list(map(str, [*COMMAND, "--multiplier", "log:0.01:10", "--out", out, "--trials"]))
+    first = subprocess.Popen(
+        [*command, "20"], stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL,
+        env={**os.environ, "PLANTED_SECONDS": "10"})
+    try:
+        deadline = time.monotonic() + 120
+        while not starts(out) and time.monotonic() < deadline:
+            time.sleep(0.02)
+        second = start([*command, "20"], cwd=tmp_path)
+        grid = start([*COMMAND[:5], "--multiplier", "1", "--out", out], cwd=tmp_path)
+        assert first.poll() is None
+    finally:
+        first.kill()
+        first.wait()
+    for refused in (second, grid):
+        assert refused.returncode == 2
+        assert (f"`--out` must be a directory in which no other sweep runs, got '{out}'. Process "
+                f"{first.pid} runs one there: wait for its end, or choose another --out."
+                ) in refused.stderr
+    assert len(starts(out)) == 1
+    done = start([*command, "2"], cwd=tmp_path)
+    assert done.returncode == 0, done.stderr
 
 
 def test_search_of_a_real_program(tmp_path):

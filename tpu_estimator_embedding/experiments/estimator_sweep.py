@@ -6,7 +6,7 @@ from collections.abc import Callable, Iterable, Sequence
 from typing import Any
 
 from tpu_estimator_embedding import checks
-from tpu_estimator_embedding.experiments import run_records, table_summaries
+from tpu_estimator_embedding.experiments import directory_lock, run_records, table_summaries
 from tpu_estimator_embedding.experiments.looks import check_formats
 from tpu_estimator_embedding.experiments.overrides import CannotOverrideError, Overrides
 from tpu_estimator_embedding.experiments.results import Results
@@ -51,7 +51,8 @@ def sweep(make_estimator: Callable[[], Any], settings: Iterable[Any], *,
 
     Raises:
         ValueError: if an argument is invalid, no setting can be applied to the estimator, the
-            metric does not exist, `out` contains another sweep, or a tracker is not installed.
+            metric does not exist, `out` contains another sweep or is that of one that runs, or a
+            tracker is not installed.
         RuntimeError: if a tracker does not take the runs; the report was written. Another call
             tries again.
         KeyboardInterrupt: after the report was written.
@@ -63,7 +64,6 @@ def sweep(make_estimator: Callable[[], Any], settings: Iterable[Any], *,
     directory = SweepDirectory(pathlib.Path(out).resolve(), tuple(settings_of(settings)), seeds,
                                metric, target)
     name = f"{make_estimator.__module__}.{make_estimator.__qualname__}"
-    directory.keep({"make_estimator": name, "max_steps": max_steps})
     stops = [max(1, max_steps * number // evaluations) for number in range(1, evaluations + 1)]
 
     def train_and_evaluate(changes: Overrides) -> None:
@@ -73,16 +73,18 @@ def sweep(make_estimator: Callable[[], Any], settings: Iterable[Any], *,
             estimator.train(train_input_fn, max_steps=stop)
             estimator.evaluate(eval_input_fn, steps=eval_steps)
 
-    directory.check_metric(*directory.runs)
-    try:
-        for run in directory.missing_runs:
-            _run(run, train_and_evaluate)
-            directory.check_metric(run)
-    finally:
-        results = directory.results()
-        paths = directory.write_report(results, [name], formats=figures)
-        for tracker in dict.fromkeys(log):
-            run_records.write(tracker, results, paths)
+    with directory_lock.held(directory.path):
+        directory.keep({"make_estimator": name, "max_steps": max_steps})
+        directory.check_metric(*directory.runs)
+        try:
+            for run in directory.missing_runs:
+                _run(run, train_and_evaluate)
+                directory.check_metric(run)
+        finally:
+            results = directory.results()
+            paths = directory.write_report(results, [name], formats=figures)
+            for tracker in dict.fromkeys(log):
+                run_records.write(tracker, results, paths)
     return results
 
 

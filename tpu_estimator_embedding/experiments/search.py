@@ -9,12 +9,15 @@ search goes on after its process was killed.
 import importlib.util
 import math
 import pathlib
+from typing import Any
 
 from tpu_estimator_embedding.experiments.event_files import Curves
+from tpu_estimator_embedding.experiments.files import read_json, write_json
 from tpu_estimator_embedding.experiments.results import RunResult, collect, is_lower_better
 from tpu_estimator_embedding.experiments.run_directory import Run
 from tpu_estimator_embedding.experiments.search_space import Range, SearchSpace, setting_at
 from tpu_estimator_embedding.experiments.setting import Setting, setting_of
+from tpu_estimator_embedding.experiments.sweep_directory import RECORD
 from tpu_estimator_embedding.experiments.sweep_report import SearchReport
 
 HOW_TO_GET = "pip install 'tpu_estimator_embedding[search]'"
@@ -24,6 +27,7 @@ HOW_TO_GET = "pip install 'tpu_estimator_embedding[search]'"
 _FIRST_TRIALS = 5
 
 _NAME = "sweep"
+_JOURNAL = "search.journal"
 _SETTING = "setting"  # what a trial keeps beside the values: the overrides of its run
 _CONTINUES = "continues"  # and the number of the trial whose run was not finished
 
@@ -33,6 +37,33 @@ def check_installed() -> None:
     if importlib.util.find_spec("optuna") is None:
         raise ValueError(f"`--search optuna` needs Optuna, which is not installed. Run "
                          f"`{HOW_TO_GET}`.")
+
+
+def replace_unseen_metric(directory: pathlib.Path, space: SearchSpace, what: dict[str, Any]) -> str:
+    """Begins a search again if only its metric is another, and no run has the one of before.
+
+    So a mistyped metric costs nothing. The runs are kept, and are those of the first trials again,
+    whose random settings follow from their numbers.
+
+    Args:
+        directory: directory of the sweep.
+        space: what to choose from.
+        what: the record of the sweep, with the new metric.
+
+    Returns:
+        The metric of before; empty if nothing was to be done.
+    """
+    path = directory / RECORD
+    noted = read_json(path)
+    before = ((noted or {}).get("search") or {}).get("metric")
+    if before in (None, what["search"]["metric"]) or noted != {
+            **what, "search": {**what["search"], "metric": before}}:
+        return ""
+    if Search(directory, space, before).has_values:
+        return ""
+    (directory / _JOURNAL).unlink(missing_ok=True)
+    write_json(path, what)
+    return str(before)
 
 
 class Search:
@@ -51,7 +82,7 @@ class Search:
         optuna.logging.set_verbosity(optuna.logging.WARNING)  # progress is on the sweep's line
         self.directory, self.space, self.metric = directory, space, metric
         directory.mkdir(parents=True, exist_ok=True)
-        trials = directory / "search.journal"
+        trials = directory / _JOURNAL
         _cut_unfinished_line(trials)
         self._study = optuna.create_study(
             storage=JournalStorage(journal.JournalFileBackend(str(trials))),
@@ -100,6 +131,12 @@ class Search:
 
         states = optuna.trial.TrialState
         return bool(self._study.get_trials(False, (states.COMPLETE, states.PRUNED)))
+
+    @property
+    def has_values(self) -> bool:
+        """Whether the metric was seen in any run."""
+        return any(trial.value is not None or trial.intermediate_values
+                   for trial in self._study.trials)
 
     @property
     def _waiting(self) -> int:

@@ -2,6 +2,7 @@
 """`tpu-estimator-embedding sweep`: one program, several settings, one report."""
 
 import argparse
+import contextlib
 import dataclasses
 import os
 import pathlib
@@ -9,7 +10,13 @@ import sys
 from collections.abc import Callable, Sequence
 
 from tpu_estimator_embedding import checks, figures
-from tpu_estimator_embedding.experiments import program_search, program_sweep, run_records, search
+from tpu_estimator_embedding.experiments import (
+    directory_lock,
+    program_search,
+    program_sweep,
+    run_records,
+    search,
+)
 from tpu_estimator_embedding.experiments.looks import add_figures, read_formats
 from tpu_estimator_embedding.experiments.program_arguments import add_program, parse, program_of
 from tpu_estimator_embedding.experiments.results import Results, format_rows, summary_rows
@@ -89,21 +96,22 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
 
 def run(args: argparse.Namespace) -> int:
     """Runs the command; returns the exit status: 1 if a run failed, 130 after Ctrl-C."""
-    try:
-        program = program_of(args)
-        _check_alone()
-        program_sweep.share_cores(args.jobs)
-        formats = read_formats(args.figures)
-        for tracker in args.log:
-            run_records.check_installed(tracker, f"--log {tracker}")
-        task = (_search_of if args.search else _grid_of)(args, program, formats)
-    except ValueError as error:
-        print(f"{_PREFIX}{error}", file=sys.stderr)
-        return 2
-    if not figures.can_draw():
-        print(f"There will be no figures: they need matplotlib, {figures.HOW_TO_GET}.",
-              file=sys.stderr)
-    return _run(task, args.log)
+    with contextlib.ExitStack() as until_end:
+        try:
+            program = program_of(args)
+            _check_alone()
+            program_sweep.share_cores(args.jobs)
+            formats = read_formats(args.figures)
+            for tracker in args.log:
+                run_records.check_installed(tracker, f"--log {tracker}")
+            task = (_search_of if args.search else _grid_of)(args, program, formats, until_end)
+        except ValueError as error:
+            print(f"{_PREFIX}{error}", file=sys.stderr)
+            return 2
+        if not figures.can_draw():
+            print(f"There will be no figures: they need matplotlib, {figures.HOW_TO_GET}.",
+                  file=sys.stderr)
+        return _run(task, args.log)
 
 
 @dataclasses.dataclass(frozen=True)
@@ -115,8 +123,8 @@ class _Task:
     report: Callable[[Results], list[pathlib.Path]]
 
 
-def _grid_of(args: argparse.Namespace, program: program_sweep.Program, formats: Sequence[str]
-             ) -> _Task:
+def _grid_of(args: argparse.Namespace, program: program_sweep.Program, formats: Sequence[str],
+             until_end: contextlib.ExitStack) -> _Task:
     for option in ("trials", "no_pruning"):
         checks.check(not getattr(args, option), f"--{option.replace('_', '-')}",
                      "used with --search optuna only", getattr(args, option))
@@ -128,14 +136,15 @@ def _grid_of(args: argparse.Namespace, program: program_sweep.Program, formats: 
     sweep = _directory(args, tuple(grid(
         args.multiplier, _numbers("--learning-rate", args.learning_rate),
         _numbers("--clipping-limit", args.clipping_limit), _by_key(args.table))))
+    until_end.enter_context(directory_lock.held(sweep.path))
     sweep.keep({"program": program.words, "search": None})
     return _Task(lambda: program_sweep.run_missing(sweep, program, args.jobs),
                  sweep.results, lambda results: sweep.write_report(
                      results, program.words, formats=formats))
 
 
-def _search_of(args: argparse.Namespace, program: program_sweep.Program, formats: Sequence[str]
-               ) -> _Task:
+def _search_of(args: argparse.Namespace, program: program_sweep.Program, formats: Sequence[str],
+               until_end: contextlib.ExitStack) -> _Task:
     search.check_installed()
     checks.check(args.metric is not None, "--metric", "given: a search needs to know what to "
                  "improve", args.metric)
@@ -145,8 +154,13 @@ def _search_of(args: argparse.Namespace, program: program_sweep.Program, formats
     checks.check_positive_int("--trials", trials)
     space = search_space(_texts(args))
     sweep = _directory(args, (Setting(),))
-    sweep.keep({"program": program.words, "search": {
-        "metric": args.metric, **{name: item.text for name, item in space.items()}}})
+    what = {"program": program.words, "search": {
+        "metric": args.metric, **{name: item.text for name, item in space.items()}}}
+    until_end.enter_context(directory_lock.held(sweep.path))
+    if before := search.replace_unseen_metric(sweep.path, space, what):
+        print(f"No run has the metric {before!r}: the search begins again with {args.metric!r}, "
+              "and keeps the runs.")
+    sweep.keep(what)
     found = search.Search(sweep.path, space, args.metric)
 
     def tried() -> SweepDirectory:

@@ -19,6 +19,8 @@ from tpu_estimator_embedding.experiments.results import (
 from tpu_estimator_embedding.experiments.run_directory import Run
 from tpu_estimator_embedding.experiments.setting import Setting
 
+RECORD = "sweep.json"  # what a directory has a sweep of
+
 
 @dataclasses.dataclass(frozen=True)
 class SweepDirectory:
@@ -59,7 +61,7 @@ class SweepDirectory:
         Raises:
             ValueError: if the directory contains a sweep of something else.
         """
-        path = self.path / "sweep.json"
+        path = self.path / RECORD
         noted = read_json(path)
         if noted is None:
             self.path.mkdir(parents=True, exist_ok=True)
@@ -83,7 +85,11 @@ class SweepDirectory:
             if not result.curves:
                 raise ValueError(f"`--metric` is {self.metric!r}, but {run.name} wrote no metrics "
                                  f"to {run.directory}: it neither evaluated nor logged the loss.")
-            choose_metric(self.metric, [result])
+            try:
+                choose_metric(self.metric, [result])
+            except ValueError as error:
+                raise ValueError(f"{error} What has run is kept: run the same command again with "
+                                 "that metric.") from None
 
     def results(self) -> Results:
         """Returns the results so far."""
