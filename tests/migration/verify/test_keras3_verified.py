@@ -19,6 +19,8 @@ RTOL = 1e-4
 TIMEOUT = 900
 
 RATE_OF_WORDS = "'words': keras.optimizers.Adagrad(0.1,"
+OF_WORDS = RATE_OF_WORDS + " initial_accumulator_value=0.1, epsilon=0.0)"
+SHAPE_OF_WORDS = "'words', words, input_shape=(None, None), output_shape=(None, 4)"
 LOSS = "return keras.ops.mean("
 HIDDEN = 'keras.layers.Dense(params["hidden"], activation=\'relu\', name="hidden")(net)'
 
@@ -32,6 +34,13 @@ PLANTS = {
     "units": [(HIDDEN, HIDDEN.replace('params["hidden"]', "9"))],
     "name of a layer": OTHER_NAME,
     "given name of a layer": OTHER_NAME,
+    "settings of a table": [
+        (OF_WORDS, OF_WORDS.replace("epsilon=0.0", "epsilon=1e-3, clipvalue=0.01")),
+        ("combiner='mean'", "combiner='sum'")],
+    "optimizer of a table": [(OF_WORDS, "'words': keras.optimizers.SGD(0.1)")],
+    "size of a table": [
+        ("vocabulary_size=50, embedding_dim=4", "vocabulary_size=60, embedding_dim=8"),
+        (SHAPE_OF_WORDS, SHAPE_OF_WORDS.replace("4", "8"))],
     "initial values, input and metric": [
         (HIDDEN, HIDDEN.replace("activation=", "kernel_initializer='ones', activation=")),
         (RATE_OF_WORDS + " initial_accumulator_value=0.1",
@@ -132,6 +141,8 @@ def test_other_learning_rate_of_a_table_is_found_by_the_command(runs):
     assert "The first difference is after step 1:" in done.stdout
     found = runs.compared("learning rate", runs.directory / "runs/migrated")
     assert differing(found.first) == {"words, parameters"}
+    assert found.configuration == (
+        "table of words: optimizer.learning_rate: 0.1, migrated 0.2",)
     assert found.to_text() == done.stdout.removesuffix("\n")
 
 
@@ -150,6 +161,36 @@ def test_other_activation_of_a_layer_is_found(runs):
     assert not found.configuration and not found.inputs and found.first.step == 1
     assert "hidden/kernel" in differing(found.first)
     assert not found.first.loss_agrees
+
+
+def test_other_settings_of_a_table_are_named_as_at_every_stage(runs):
+    found = runs.compared("settings of a table")
+    assert set(found.configuration) == {
+        "table of words: combiner: 'mean', migrated 'sum'",
+        "table of words: optimizer.epsilon: missing, migrated 0.001",
+        "table of words: optimizer.gradient_limits[0]: None, migrated -0.01",
+        "table of words: optimizer.gradient_limits[1]: None, migrated 0.01"}
+    assert "configuration differs: table of words: combiner:" in found.to_text()
+    assert "words, parameters" in differing(found.first)
+
+
+def test_other_optimizer_of_a_table_is_named(runs):
+    found = runs.compared("optimizer of a table")
+    assert not found.agree and not found.steps and not found.inputs
+    rule, accumulator, values = found.configuration
+    assert rule == "table of words: optimizer.rule: Adagrad, migrated SGD"
+    assert accumulator == (
+        "table of words: optimizer.rule.initial_accumulator: 0.1, migrated missing")
+    assert values.startswith("initial values: Table 'words' has the slots of Adagrad, but ")
+    assert "cannot start from values of another optimizer, so it was not trained" in found.to_text()
+
+
+def test_other_size_of_a_table_is_named(runs):
+    found = runs.compared("size of a table")
+    assert not found.agree and not found.steps
+    assert {"table of words: vocabulary_size: 50, migrated 60",
+            "table of words: dimension: 4, migrated 8",
+            "shape of words: [50, 4], migrated [60, 8]"} <= set(found.configuration)
 
 
 def test_other_size_of_a_layer_names_its_variables_and_not_their_slots(runs):
@@ -177,7 +218,8 @@ def test_other_initial_values_input_and_metric_are_found_though_the_training_agr
     found = runs.compared("initial values, input and metric")
     assert set(found.configuration) == {
         "initial value of hidden/kernel: random, migrated constant 1",
-        "initial value of words/Adagrad: mean 0.1, migrated 0.2"}
+        "initial value of words/Adagrad: mean 0.1, migrated 0.2",
+        "table of words: optimizer.rule.initial_accumulator: 0.1, migrated 0.2"}
     assert found.inputs == ("batch 0 of call 0 of the input_fn has other values",)
     [metric] = found.evaluation
     assert metric.startswith("accuracy: ")

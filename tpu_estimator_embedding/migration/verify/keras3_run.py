@@ -13,7 +13,7 @@ import pathlib
 import shutil
 import sys
 from collections.abc import Iterator
-from typing import Any
+from typing import Any, NoReturn
 
 import tensorflow as tf
 
@@ -24,6 +24,8 @@ from tpu_estimator_embedding.checkpoint.reading import read_checkpoint
 from tpu_estimator_embedding.checkpoint.stored_tensor import StoredTensor
 from tpu_estimator_embedding.migration.verify import evaluation
 from tpu_estimator_embedding.migration.verify.batches import RecordedInput
+from tpu_estimator_embedding.migration.verify.keras3_plan import keras3_plan_values
+from tpu_estimator_embedding.migration.verify.plan_values import of_tables
 from tpu_estimator_embedding.migration.verify.recording import (
     INITIAL,
     KERAS3,
@@ -101,23 +103,34 @@ class Keras3Run:
                 "them with num_shards=1 in the legacy program.")
         count = limited_steps(self._settings.steps, {"steps": steps, "max_steps": max_steps})
         training.build(input_fn)
+        optimizer = training.optimizer
+        plan = keras3_plan_values(training._features, lambda table: optimizer._of_tables.get(
+            table, optimizer._dense))
         shapes = self._other_shapes(training, legacy)
         if shapes:
-            self.result = RecordedResult(
-                (), {}, (), (), True, stage=KERAS3, differences=shapes, notes=(
-                    "the migrated program cannot start from values of other shapes, so it was not "
-                    "trained",))
-            raise TrainedError
-        notes, differences = self._set_start(training, legacy)
+            self._end_untrained(plan, shapes, "of other shapes")
+        try:
+            notes, differences = self._set_start(training, legacy)
+        except ValueError as error:  # slots of another optimizer cannot be converted
+            if not _has_other_optimizer(legacy, plan):
+                raise
+            self._end_untrained(plan, (f"initial values: {error}",), "of another optimizer")
         recorded = RecordedInput(input_fn, self._settings, self._settings.steps + READ_AHEAD)
         import keras  # type: ignore[import-untyped]
         with wrapped(keras.Model, "fit", functools.partial(self._fit, keras, training)):
             original(training, _replayed(input_fn, recorded), max_steps=count)
         self.result = RecordedResult(
-            tuple(self._losses), {}, tuple(recorded.inputs), tuple(recorded.digests), True,
+            tuple(self._losses), plan, tuple(recorded.inputs), tuple(recorded.digests), True,
             stage=KERAS3, tables=legacy.tables, differences=differences, notes=(
                 f"the migrated program ran on Keras's backend {keras.backend.backend()}", *notes))
         return training
+
+    def _end_untrained(self, plan: dict[str, str], differences: tuple[str, ...],
+                       which: str) -> NoReturn:
+        self.result = RecordedResult(
+            (), plan, (), (), True, stage=KERAS3, differences=differences, notes=(
+                f"the migrated program cannot start from values {which}, so it was not trained",))
+        raise TrainedError
 
     # The start of both programs.
 
@@ -202,6 +215,12 @@ def _format(training: Any) -> str:
         raise NotImplementedError(f"KERAS_BACKEND must be one of {', '.join(_FORMATS)}, got "
                                   f"{backend}.")
     return _FORMATS[backend]
+
+
+def _has_other_optimizer(legacy: RecordedResult, plan: dict[str, str]) -> bool:
+    old, new = of_tables(legacy.plan, plan)
+    return any(rule != new.get(path, rule) for path, rule in old.items()
+               if path.endswith("optimizer.rule"))
 
 
 def _is_slot(name: str, legacy: RecordedResult) -> bool:

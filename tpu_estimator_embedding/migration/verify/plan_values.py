@@ -7,8 +7,11 @@ import re
 from collections.abc import Callable, Iterator, Mapping
 from typing import Any
 
+import numpy as np
+
 from tpu_estimator_embedding.plan.embedding_plan import EmbeddingPlan
 
+SEEN_IN_VALUES = "[seen in the values]"  # of a setting that cannot be compared as such
 _STEPS = (0, 1, 7, 100, 1000, 12345)  # at which functions of the step are evaluated
 
 
@@ -25,19 +28,29 @@ def plan_values(plan: EmbeddingPlan, *, evaluate: bool = True) -> dict[str, str]
 
 def of_tables(legacy: Mapping[str, str],
               migrated: Mapping[str, str]) -> tuple[dict[str, str], dict[str, str]]:
-    """Returns of two plans what a TF2 program has, too: tables and sequence lengths.
+    """Returns of two plans what a program of a later stage has, too: tables and sequence lengths.
 
     Tables are called as the features that look them up, because their own names may differ.
     Learning rates that are functions show in the numbers, as does a gradient multiplier. A table
-    that a TF2 program adds up may take one row for each sample in the legacy program.
+    that a later program adds up may take one row for each sample in the legacy program. Keras
+    keeps learning rates in float32.
     """
     old, new = _by_feature(legacy), _by_feature(migrated)
     for path in old.keys() & new.keys():
-        is_function = path.endswith("learning_rate") and old[path].startswith("[")
-        if is_function or (path.endswith("combiner") and (old[path], new[path]) == (
-                "None", "'sum'")):
+        if (new[path] == SEEN_IN_VALUES
+                or (path.endswith("combiner") and (old[path], new[path]) == ("None", "'sum'"))
+                or (path.endswith("learning_rate") and _is_same_rate(old[path], new[path]))):
             new[path] = old[path]
     return old, new if new else old
+
+
+def _is_same_rate(legacy: str, migrated: str) -> bool:
+    if legacy.startswith("["):  # a function
+        return True
+    try:
+        return np.float32(legacy) == np.float32(migrated)
+    except ValueError:
+        return False
 
 
 def _by_feature(plan: Mapping[str, str]) -> dict[str, str]:
