@@ -44,8 +44,9 @@ def keras3_plan_values(features: Mapping[str, Any],
     tables = {feature.table.name: feature.table for feature in features.values()}
     optimizers = {name: optimizer_of(name) for name in tables}
     plan = EmbeddingPlan.build(
-        [TablePlan(name, table.vocabulary_size, table.embedding_dim, None, table.combiner,
-                   _row_optimizer(optimizers[name])) for name, table in tables.items()],
+        [TablePlan(name, table.vocabulary_size, table.embedding_dim, table.initializer,
+                   table.combiner, _row_optimizer(optimizers[name]))
+         for name, table in tables.items()],
         [FeaturePlan(name, feature.table.name) for name, feature in features.items()])
     values = plan_values(plan)
     for name, optimizer in optimizers.items():
