@@ -43,11 +43,12 @@ def axe(tmp_path_factory):
 
 @pytest.fixture(scope="module")
 def reports(tmp_path_factory):
-    """The pages of `sweep` and of `report`."""
+    """The pages of `sweep`, of `report`, and of `report` of several models."""
     out = tmp_path_factory.mktemp("reports")
     for multiplier, losses in LOSSES.items():
         write_run(out / "sweep", multiplier, losses)
-    for model in (out / "sweep" / "runs").glob("*/model"):
+    models = sorted((out / "sweep" / "runs").glob("*/model"))
+    for model in models:
         write_summaries(model, "2", [(step, summary_pb2.Summary(value=[
             summary_pb2.Summary.Value(tag=f"embedding/{table}/update_ratio", simple_value=0.5)
             for table in ("user", "item")])) for step in (5, 15)])
@@ -56,7 +57,9 @@ def reports(tmp_path_factory):
     assert cli.main(["sweep", str(program), "--multiplier", *LOSSES, "--figures", "svg",
                      "--out", str(out / "sweep")]) == 0
     assert cli.main(["report", str(model), "--figures", "svg", "--out", str(out / "model")]) == 0
-    return [out / name / "report.html" for name in ("sweep", "model")]
+    assert cli.main(["report", *map(str, models), "--figures", "svg",
+                     "--out", str(out / "models")]) == 0
+    return [out / name / "report.html" for name in ("sweep", "model", "models")]
 
 
 @pytest.fixture(scope="module")

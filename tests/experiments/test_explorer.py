@@ -77,6 +77,24 @@ def test_hovering_over_a_point_says_what_it_is(wide):
     assert "multiplier=1,seed=0" in text and "step 20: 0.6" in text
 
 
+def test_dragging_zooms_and_a_double_click_shows_all_again(wide):
+    x, y = wide.middle("document.querySelector('#curve-plot .nsewdrag')")
+    width = "(([low, high]) => high - low)(document.getElementById('curve-plot').layout.{}.range)"
+    whole = [wide.evaluate(width.format(axis)) for axis in ("xaxis", "yaxis")]
+    wide.mouse("Moved", x - 60, y - 30)
+    wide.mouse("Pressed", x - 60, y - 30, button="left", clickCount=1)
+    for place in (-20, 20, 60):
+        wide.mouse("Moved", x + place, y + place / 2, button="left", buttons=1)
+    wide.mouse("Released", x + 60, y + 30, button="left", clickCount=1)
+    for axis, before in zip(("xaxis", "yaxis"), whole, strict=True):
+        wide.wait_for(f"{width.format(axis)} < {before / 2}")
+    for count in (1, 2):
+        for kind in ("Pressed", "Released"):
+            wide.mouse(kind, x, y, button="left", clickCount=count)
+    for axis, before in zip(("xaxis", "yaxis"), whole, strict=True):
+        wide.wait_for(f"Math.abs({width.format(axis)} - {before}) < {before / 1e6}")
+
+
 def test_filter_of_the_table_is_that_of_the_figures(wide):
     assert len(rows(wide)) == 4
     assert [name for name, _, _ in lines(wide)] == [

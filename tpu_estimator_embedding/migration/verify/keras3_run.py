@@ -103,9 +103,8 @@ class Keras3Run:
                 "them with num_shards=1 in the legacy program.")
         count = limited_steps(self._settings.steps, {"steps": steps, "max_steps": max_steps})
         training.build(input_fn)
-        optimizer = training.optimizer
-        plan = keras3_plan_values(training._features, lambda table: optimizer._of_tables.get(
-            table, optimizer._dense))
+        plan = keras3_plan_values(training._features,
+                                  functools.partial(_optimizer_of, training.optimizer))
         shapes = self._other_shapes(training, legacy)
         if shapes:
             self._end_untrained(plan, shapes, "of other shapes")
@@ -215,6 +214,11 @@ def _format(training: Any) -> str:
         raise NotImplementedError(f"KERAS_BACKEND must be one of {', '.join(_FORMATS)}, got "
                                   f"{backend}.")
     return _FORMATS[backend]
+
+
+def _optimizer_of(whole: Any, table: str) -> Any:
+    """Returns the optimizer of a table; of a program that has one for all variables, that one."""
+    return getattr(whole, "_of_tables", {}).get(table, getattr(whole, "_dense", whole))
 
 
 def _has_other_optimizer(legacy: RecordedResult, plan: dict[str, str]) -> bool:
