@@ -19,6 +19,7 @@ from typing import Any
 from tpu_estimator_embedding.compat import legacy_keras, upstream
 from tpu_estimator_embedding.compat.module_view import ModuleView
 from tpu_estimator_embedding.config import optimization_parameters
+from tpu_estimator_embedding.estimator.added_metrics import add_metrics
 from tpu_estimator_embedding.estimator.embedding_config_spec import EmbeddingConfigSpec
 from tpu_estimator_embedding.estimator.tpu_estimator import TPUEstimator
 from tpu_estimator_embedding.runtime import run_config
@@ -42,7 +43,7 @@ tpu = ModuleView(f"{__name__}.tpu", lambda: _v1.tpu, {
         "EmbeddingConfigSpec": EmbeddingConfigSpec,
         **{name: getattr(optimization_parameters, name) for name in _EXPORTED}})})
 
-v2 = ModuleView(f"{__name__}.v2", lambda: _v2, {"tpu": tpu})
+v2 = ModuleView(f"{__name__}.v2", lambda: _v2, {"add_metrics": add_metrics, "tpu": tpu})
 
 
 def __getattr__(name: str) -> Any:

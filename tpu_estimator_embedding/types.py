@@ -100,6 +100,9 @@ LearningRate = float | Callable[[Tensor], Tensor]
 # How the ids of one sample become one activation; None: a sample has exactly one id.
 COMBINERS = ("mean", "sum", "sqrtn", None)
 
+# Before the name of a feature column, the name of its table.
+COLUMN_TABLE_PREFIX = "tbl_"
+
 # Slot name -> rows of that slot, `[rows, dim]` float32 each.
 SlotRows = Mapping[str, Tensor]
 

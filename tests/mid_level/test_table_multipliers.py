@@ -136,8 +136,8 @@ def test_constant_multipliers_leave_checkpoints_as_they_are(way, tmp_path):
 
 @pytest.mark.parametrize("way", WAYS)
 def test_unknown_table_is_an_error_that_names_the_nearest(way):
-    with pytest.raises(ValueError, match="`table` must be the name of a table, or match one, got "
-                                         "'usr'. Nearest: user."):
+    with pytest.raises(ValueError, match="`table_multipliers` must be keyed by names of tables, or "
+                                         "patterns that match one, got 'usr'. Nearest: user."):
         way({"usr": 0.1})
 
 

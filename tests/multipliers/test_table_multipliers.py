@@ -38,21 +38,32 @@ def test_a_name_with_the_signs_of_a_glob_is_a_name_first():
     ("usr", "Nearest: user, user_home, user_city."), ("itemz*", "Nearest: items."),
     ("re:item", "Nearest: items."), ("xyz", "Nearest: items, user, user_city, user_home.")])
 def test_key_that_matches_nothing_names_the_nearest(key, nearest):
-    with pytest.raises(ValueError, match="`table` must be the name of a table, or match one"
-                       ) as raised:
+    with pytest.raises(ValueError, match="`table_multipliers` must be keyed by names of "
+                                         "tables, or patterns that match one") as raised:
         m.TableMultipliers.of({key: 1}).resolve(TABLES)
     assert str(raised.value).endswith(nearest)
 
 
 @pytest.mark.parametrize("mapping, kind, sentence", [
-    ({"re:(": 1}, ValueError, "`table` must be a regular expression after 're:'"),
+    ({"re:(": 1}, ValueError, "`table_multipliers` must be keyed by regular expressions after 're:'"),
     ({"user": "wramup:1"}, ValueError, "Nearest to 'wramup': warmup"),
     ([("user", 1)], TypeError, "`table_multipliers` must be a mapping from tables to multipliers"),
-    ({3: 1.0}, TypeError, "`table` must be a name, a glob or a regular expression, got 3"),
+    ({3: 1.0}, TypeError, "`table_multipliers` must be keyed by names, globs or regular expressions, got 3"),
     ({"user": None}, TypeError, "`multiplier` must be a number or a schedule, got None")])
 def test_bad_mapping_is_an_error(mapping, kind, sentence):
     with pytest.raises(kind, match=sentence):
         m.TableMultipliers.of(mapping)
+
+
+@pytest.mark.parametrize("key", ["user", "user*", "us?r", "re:us.*", "tbl_user", "tbl_*"])
+def test_table_of_a_column_answers_to_the_name_of_the_column(key):
+    found = m.TableMultipliers.of({key: 0.1}).resolve(["tbl_user", "items"])
+    assert found == {"tbl_user": m.constant(0.1)}
+
+
+def test_own_name_of_a_table_of_a_column_overrides_a_pattern():
+    mapping = {"us*": 0.5, "user": 0.1}
+    assert m.TableMultipliers.of(mapping).resolve(["tbl_user"])["tbl_user"] == m.constant(0.1)
 
 
 def test_none_and_itself_are_taken_too():

@@ -327,6 +327,10 @@ class TPUEstimator(LoopingEstimator):
             mode = ModeKeys.PREDICT if is_for_tpu else mode
             with tpu_ops.stubs_installed():  # model_fn may sum over replicas
                 if self._use_engine:
+                    checks.check_type(
+                        ModelInput, "features", "what train(), evaluate(), predict() and "
+                        "export_saved_model() of the TPUEstimator pass: to extend a model, wrap "
+                        "the model_fn that the constructor takes", features)
                     return self._with_engine(features, mode, config, params, is_for_tpu)
                 teach_savers()  # which reject rows that are not in the order of ids
                 log_start(f"{mode} without the embedding engine (use_tpu=False): tables of "
@@ -335,6 +339,13 @@ class TPUEstimator(LoopingEstimator):
                 return without_engine(features, labels, mode, config, params)
 
         return augmented
+
+    def _with_model_fn(self, model_fn: Callable[..., Any]) -> "TPUEstimator":
+        """Returns a copy with another model_fn, on the same directory."""
+        changed = copy.copy(self)
+        changed._user_model_fn = model_fn
+        changed._model_fn = changed._augment_model_fn(model_fn, self._batch_axis)
+        return changed
 
     def _with_engine(self, inputs: ModelInput, mode: str, config: Any, params: dict[str, Any],
                      is_for_tpu: bool) -> Any:

@@ -13,8 +13,7 @@ from tpu_estimator_embedding.feature_column.column_checks import (
     is_tensor_core_column,
     is_tpu_column,
 )
-
-TABLE_NAME_PREFIX = "tbl_"
+from tpu_estimator_embedding.types import COLUMN_TABLE_PREFIX
 
 
 def columns_to_configs(
@@ -61,7 +60,7 @@ def columns_to_configs(
 
 def table_name_of(column: Any) -> str:
     """Returns the name of a column's table in the plan."""
-    return TABLE_NAME_PREFIX + column.get_embedding_var_name()
+    return COLUMN_TABLE_PREFIX + column.get_embedding_var_name()
 
 
 def _check_kind(column: Any) -> None:

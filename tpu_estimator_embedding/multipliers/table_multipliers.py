@@ -11,6 +11,7 @@ from typing import Any
 from tpu_estimator_embedding import checks
 from tpu_estimator_embedding.multipliers.schedule import Schedule, to_schedule
 from tpu_estimator_embedding.multipliers.text_format import parse
+from tpu_estimator_embedding.types import COLUMN_TABLE_PREFIX
 
 _REGEX = "re:"
 
@@ -21,7 +22,8 @@ class TableMultipliers:
 
     A key is a table's name, a glob (`user*`) or, after `re:`, a regular expression that has
     to match the whole name. An exact name takes precedence over patterns; of several
-    patterns the first match is used.
+    patterns the first match is used. The table of a feature column is called `tbl_` and the
+    name of the column; keys may leave `tbl_` out.
 
     Attributes:
         items: (key, schedule) in the order given.
@@ -30,6 +32,8 @@ class TableMultipliers:
     >>> multipliers = TableMultipliers.of({"user*": 0.1, "user_city": "warmup:100"})
     >>> multipliers.resolve(["items", "user", "user_city"])
     {'user': constant(0.1), 'user_city': linear_warmup(0→1, 100 steps)}
+    >>> multipliers.resolve(["tbl_user_city"])
+    {'tbl_user_city': linear_warmup(0→1, 100 steps)}
     """
 
     items: tuple[tuple[str, Schedule], ...] = ()
@@ -50,7 +54,8 @@ class TableMultipliers:
         checks.check_type(Mapping, "table_multipliers", "a mapping from tables to multipliers",
                           mapping)
         for key in mapping:
-            checks.check_type(str, "table", "a name, a glob or a regular expression", key)
+            checks.check_type(str, "table_multipliers", "keyed by names, globs or regular "
+                              "expressions", key)
             _check_regex(key)
         return cls(tuple(
             (key, parse(value) if isinstance(value, str) else to_schedule(value))
@@ -69,14 +74,15 @@ class TableMultipliers:
         """
         names = list(tables)
         for key, _ in self.items:
-            checks.check(any(_matches(key, name) for name in names), "table",
-                         "the name of a table, or match one", key, _nearest(key, names))
+            checks.check(any(_matches(key, name) for name in names), "table_multipliers",
+                         "keyed by names of tables, or patterns that match one", key,
+                         _nearest(key, names))
         found = {name: self._schedule_of(name) for name in names}
         return (self.otherwise.resolve(names) if self.otherwise else {}) | {
             name: schedule for name, schedule in found.items() if schedule is not None}
 
     def _schedule_of(self, name: str) -> Schedule | None:
-        own = [schedule for key, schedule in self.items if key == name]
+        own = [schedule for key, schedule in self.items if key in _names(name)]
         matching = [schedule for key, schedule in self.items if _matches(key, name)]
         return next(iter(own + matching), None)
 
@@ -85,10 +91,15 @@ class TableMultipliers:
 Multipliers = TableMultipliers | Mapping[str, Any] | None
 
 
-def _matches(key: str, name: str) -> bool:
+def _names(table: str) -> tuple[str, ...]:
+    """Returns what a key may call a table."""
+    return (table, table.removeprefix(COLUMN_TABLE_PREFIX))
+
+
+def _matches(key: str, table: str) -> bool:
     if key.startswith(_REGEX):
-        return re.fullmatch(key.removeprefix(_REGEX), name) is not None
-    return key == name or fnmatch.fnmatchcase(name, key)
+        return any(re.fullmatch(key.removeprefix(_REGEX), name) for name in _names(table))
+    return any(key == name or fnmatch.fnmatchcase(name, key) for name in _names(table))
 
 
 def _check_regex(key: str) -> None:
@@ -97,7 +108,8 @@ def _check_regex(key: str) -> None:
             re.compile(key.removeprefix(_REGEX))
         except re.error as error:
             raise ValueError(checks.complaint(
-                "table", f"a regular expression after {_REGEX!r} ({error})", key)) from error
+                "table_multipliers", f"keyed by regular expressions after {_REGEX!r} ({error})",
+                key)) from error
 
 
 def _nearest(key: str, names: Collection[str]) -> str:

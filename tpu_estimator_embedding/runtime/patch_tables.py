@@ -81,6 +81,11 @@ ESTIMATOR = (
       for name in ("tpu_estimator", "_tpu_estimator_embedding")),
     _ours("tensorflow.python.tpu.tpu_estimator", "TPUEstimator",
           "estimator.tpu_estimator:TPUEstimator"),
+    *(Patch(module, "add_metrics", f"{OURS}.estimator.added_metrics:add_metrics",
+            "returns a TPUEstimator for a TPUEstimator", replaces=True)
+      for module in (f"{_ESTIMATOR}.extenders", f"{_ESTIMATOR}.estimator_lib",
+                     *(f"{api}{version}.estimator" for version in ("v1", "v2")
+                       for api in (f"{ESTIMATOR_API}._", "tensorflow_estimator._api.")))),
     _estimator("tensorflow", "_v2"),
     *(_estimator(f"tensorflow.compat.{version}", f"_{version}") for version in ("v2", "v1")),
     # `tf.compat.v1` where `tf` itself is `tensorflow.compat.v1` or `.v2`, and so on.

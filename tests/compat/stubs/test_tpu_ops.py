@@ -149,12 +149,21 @@ def test_collective_permute_of_one_replica(pairs, expected):
         assert types_without_kernel(graph) == set()
 
 
-def test_exchange_between_several_replicas_is_refused():
-    with tf.Graph().as_default(), tpu_function.tpu_shard_context(2):
-        with pytest.raises(RuntimeError, match="all_to_all exchanges rows between 2 replicas"):
-            tensorflow_tpu_ops.all_to_all(tf.constant([1.0]), 0, 0, 2)
-        with pytest.raises(RuntimeError, match="collective_permute exchanges .* `num_shards=1`"):
-            tensorflow_tpu_ops.collective_permute(tf.constant([1.0]), [[0, 1]])
+@pytest.mark.parametrize("call, message", [
+    (lambda x: tensorflow_tpu_ops.all_to_all(x, 0, 0, 2, [[0, 1]]),
+     r"`group_assignment` must be groups of split_count=2 replicas that are all of 4, each once, "
+     r"got \[\[0, 1\]\]"),
+    (lambda x: tensorflow_tpu_ops.all_to_all(x, 0, 0, 4, [[0, 1, 2, 2]]), "each once"),
+    (lambda x: tensorflow_tpu_ops.all_to_all(x, 0, 0, 4), "an axis with a multiple of "
+     "split_count=4 entries"),
+    (lambda x: tensorflow_tpu_ops.collective_permute(x, [[0, 4]]), "pairs of 4 replicas"),
+    (lambda x: tensorflow_tpu_ops.collective_permute(x, [[0, 1], [2, 1]]), "once a target"),
+    (lambda x: tensorflow_tpu_ops.collective_permute(
+        x, tf.compat.v1.placeholder(tf.int32, [1, 2])), "known when the graph is built")])
+def test_wrong_exchange_between_replicas_is_an_error(call, message):
+    with tf.Graph().as_default(), tpu_function.tpu_shard_context(4):
+        with pytest.raises(ValueError, match=message):
+            call(tf.constant([1.0, 2.0]))
 
 
 def test_exchange_steps_aside_in_a_tpu_context(tpu_is_there):

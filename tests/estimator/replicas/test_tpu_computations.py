@@ -7,7 +7,8 @@ import numpy as np
 import pytest
 import tensorflow as tf
 from tensorflow.core.protobuf.tpu import compilation_result_pb2
-from tensorflow.python.tpu import tpu, tpu_feed
+from tensorflow.python.tpu import tpu, tpu_feed, training_loop
+from tensorflow.python.tpu.ops import tpu_ops
 
 import tpu_estimator_embedding
 
@@ -104,6 +105,73 @@ def test_groups_sum_among_themselves(session):
     results = v1.tpu.replicate(
         lambda x: v1.tpu.cross_replica_sum(x, [[0, 2], [1, 3]]), [[1.0], [2.0], [4.0], [8.0]])
     assert run(session, results) == [[5], [10], [5], [10]]
+
+
+def all_to_all(parts, groups, concat, split):
+    """What each replica receives, by NumPy."""
+    received = list(parts)
+    for group in groups:
+        pieces = [np.split(parts[replica], len(group), split) for replica in group]
+        for place, replica in enumerate(group):
+            received[replica] = np.concatenate([piece[place] for piece in pieces], concat)
+    return received
+
+
+@pytest.mark.parametrize("groups, concat, split", [
+    ([[0, 1, 2, 3]], 0, 0), ([[0, 1, 2, 3]], 0, 1), ([[3, 1], [2, 0]], 1, 0),
+    ([[1, 0, 3, 2]], -1, 0), ([[0], [1], [2], [3]], 0, 1)])
+def test_all_to_all_moves_pieces_and_gradients_back(session, groups, concat, split):
+    parts = np.random.default_rng(2).normal(size=(4, 4, 8)).astype(np.float32)
+    weights = np.random.default_rng(3).normal(
+        size=(4, *all_to_all(parts, groups, concat, split)[0].shape)).astype(np.float32)
+
+    def computation(x, weight):
+        y = tpu_ops.all_to_all(x, concat, split, len(groups[0]), groups)
+        assert y.shape == weights.shape[1:]
+        [gradient] = tf.gradients(y * weight, x)
+        return 2 * y, gradient
+
+    results = run(session, v1.tpu.replicate(computation, [
+        [tf.constant(part), tf.constant(weight)]
+        for part, weight in zip(parts, weights, strict=True)]))
+    expected = all_to_all(parts, groups, concat, split)
+    back = all_to_all(weights, groups, split, concat)
+    for (value, gradient), wanted, wanted_gradient in zip(results, expected, back, strict=True):
+        np.testing.assert_array_equal(value, 2 * wanted)
+        np.testing.assert_array_equal(gradient, wanted_gradient)
+
+
+def test_collective_permute_moves_tensors_and_gradients_back(session):
+    pairs = [[0, 1], [1, 0], [3, 2]]
+
+    def computation(x, weight):
+        y = tpu_ops.collective_permute(x, pairs)
+        [gradient] = tf.gradients(y * weight, x)
+        return y, gradient
+
+    results = run(session, v1.tpu.replicate(
+        computation, [[tf.constant([x, x + 0.5]), 10 * x] for x in (1.0, 2.0, 3.0, 4.0)]))
+    assert [value.tolist() for value, _ in results] == [[2, 2.5], [1, 1.5], [4, 4.5], [0, 0]]
+    assert [gradient.tolist() for _, gradient in results] == [
+        [20, 20], [10, 10], [0, 0], [30, 30]]
+
+
+def test_replicas_exchange_in_every_iteration_of_a_loop(session):
+    def computation(x):
+        return training_loop.repeat(
+            3, lambda x: tpu_ops.collective_permute(x, [[0, 1], [1, 2], [2, 0]]) + 1, [x])
+
+    results = run(session, v1.tpu.replicate(computation, [[1.0], [20.0], [300.0]]))
+    assert np.ravel(results).tolist() == [4, 23, 303]
+
+
+def test_sums_and_exchanges_of_each_other(session):
+    def computation(x):
+        received = tpu_ops.collective_permute(2 * v1.tpu.cross_replica_sum(x) + x, [[0, 1], [1, 0]])
+        return v1.tpu.cross_replica_sum(received * x)
+
+    results = run(session, v1.tpu.replicate(computation, [[1.0], [2.0]]))
+    assert np.ravel(results).tolist() == [8 + 14, 8 + 14]
 
 
 def test_two_computations_of_a_graph_do_not_meet(session):

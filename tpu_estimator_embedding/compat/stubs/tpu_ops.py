@@ -5,10 +5,15 @@ A session refuses a graph that contains an op without a kernel, even if the op i
 `tf.compat.v1.tpu.cross_replica_sum`, `CrossShardOptimizer` and the gradients of both create the
 op CrossReplicaSum through `gen_tpu_ops.cross_replica_sum`, so the stub replaces this function.
 The two other collective ops that a model can call are replaced too.
+
+A stub passes its input on. Where a model is copied for several replicas, the copies of a stub are
+connected: see `estimator.replicas.replicate_step`.
 """
 
 import contextlib
+import dataclasses
 import json
+from collections.abc import Sequence
 from typing import Any
 
 import tensorflow as tf
@@ -26,6 +31,8 @@ SCOPE = "cross_replica_sum_stub"
 GRADIENT = "CrossReplicaSumStandIn"
 GROUPS = "_group_assignment"
 GATHERED = "_gathered"
+EXCHANGE_GRADIENT = "ReplicaExchangeStandIn"
+EXCHANGE = "_exchange"
 
 _tpu_cross_replica_sum = gen_tpu_ops.cross_replica_sum
 _tpu_all_to_all = gen_tpu_ops.all_to_all
@@ -53,13 +60,14 @@ def stubs_installed() -> contextlib.AbstractContextManager[None]:
 
 
 def is_stub(op: tf.Operation) -> bool:
-    """Whether `op` stands in for a sum over replicas."""
+    """Whether `op` stands in for a sum over replicas, or for an exchange between them."""
     return op.type == "Identity" and is_stub_node(op.node_def)
 
 
 def is_stub_node(node: node_def_pb2.NodeDef) -> bool:
     """Whether a node, of a graph or a function, is such an op."""
-    return node.op == "Identity" and node.attr["_gradient_op_type"].s == GRADIENT.encode()
+    return node.op == "Identity" and node.attr["_gradient_op_type"].s.decode() in (
+        GRADIENT, EXCHANGE_GRADIENT)
 
 
 def group_assignment(op: tf.Operation) -> list[list[int]] | None:
@@ -96,34 +104,147 @@ def cross_replica_sum(input: Any, group_assignment: Any = None, name: str | None
         return _marked_identity(input, group_assignment, name)
 
 
+@dataclasses.dataclass(frozen=True)
+class Exchange:
+    """What replicas send to each other.
+
+    Attributes:
+        groups: for `all_to_all`, the replicas that exchange with each other.
+        concat_dimension: the axis along which what a replica receives is concatenated.
+        split_dimension: the axis along which what it sends is split, in the order of its group.
+        pairs: for `collective_permute`, (source, target) of what is sent; groups are empty.
+    """
+
+    groups: Sequence[Sequence[int]] = ()
+    concat_dimension: int = 0
+    split_dimension: int = 0
+    pairs: Sequence[Sequence[int]] = ()
+
+    def reversed(self) -> "Exchange":
+        """Returns the exchange that sends everything back, as gradients are."""
+        return Exchange(self.groups, self.split_dimension, self.concat_dimension,
+                        [[target, source] for source, target in self.pairs])
+
+    def received(self, sent: Sequence[Tensor]) -> list[Tensor]:
+        """Returns what each replica receives if replica i sends `sent[i]`."""
+        if not self.groups:
+            source_of = {target: source for source, target in self.pairs}
+            return [sent[source_of[replica]] if replica in source_of else tf.zeros_like(own)
+                    for replica, own in enumerate(sent)]
+        results = list(sent)
+        for group in self.groups:
+            pieces = [tf.split(sent[replica], len(group), self.split_dimension)
+                      for replica in group]
+            for place, replica in enumerate(group):
+                results[replica] = tf.concat([piece[place] for piece in pieces],
+                                             self.concat_dimension)
+        return results
+
+
+def exchange(op: tf.Operation) -> Exchange | None:
+    """The exchange that a stub stands in for; None if it is a sum."""
+    text = op.node_def.attr[EXCHANGE].s
+    return Exchange(**json.loads(text)) if text else None
+
+
 def all_to_all(input: Any, group_assignment: Any, concat_dimension: int, split_dimension: int,
                split_count: int, name: str | None = None) -> Tensor:
     """Returns the pieces of `input` that the replicas send to this one; with one, `input`.
 
+    Replica i of a group receives the i-th piece of every replica of the group.
+
+    Args:
+        input: tensor whose axis `split_dimension` has a multiple of `split_count` entries.
+        group_assignment: `[groups, split_count]` integers: the replicas that exchange pieces.
+        concat_dimension: axis along which the pieces received are concatenated.
+        split_dimension: axis along which `input` is split.
+        split_count: pieces, one for every replica of a group.
+        name: name of the op.
+
     Raises:
-        ValueError: if `split_count` is not 1, the size of a group with one replica.
-        RuntimeError: if the graph is built for several replicas.
+        ValueError: if `split_count` is not the size of a group, or the groups are not all
+            replicas, each once.
     """
     if _is_in_tpu_context():
         return _tpu_all_to_all(input, group_assignment, concat_dimension, split_dimension,
                                split_count, name=name)
-    _check_one_replica("all_to_all")
-    checks.check(split_count == 1, "split_count", "1 where there is one replica", split_count)
-    return tf.identity(input, name=name)
+    if _num_replicas() == 1:
+        checks.check(split_count == 1, "split_count", "1 where there is one replica", split_count)
+        return tf.identity(input, name=name)
+    groups = _integers("group_assignment", group_assignment)
+    checks.check(
+        all(len(group) == split_count for group in groups)
+        and sorted(sum(groups, [])) == list(range(_num_replicas())), "group_assignment",
+        f"groups of split_count={split_count} replicas that are all of {_num_replicas()}, each "
+        "once", groups)
+    value = tf.convert_to_tensor(input)
+    rank = value.shape.rank
+    concat_dimension, split_dimension = (
+        axis + rank if axis < 0 and rank else axis for axis in (concat_dimension, split_dimension))
+    sizes = None if rank is None else value.shape.as_list()
+    if sizes is not None:
+        checks.check(max(concat_dimension, split_dimension) < rank
+                     and (sizes[split_dimension] or 0) % split_count == 0, "split_dimension",
+                     f"an axis with a multiple of split_count={split_count} entries, and "
+                     "`concat_dimension` an axis", (split_dimension, concat_dimension, sizes))
+        for axis, factor in ((split_dimension, 1 / split_count), (concat_dimension, split_count)):
+            sizes[axis] = None if sizes[axis] is None else round(sizes[axis] * factor)
+    return _marked_exchange(value, Exchange(groups, concat_dimension, split_dimension), sizes, name)
 
 
 def collective_permute(input: Any, source_target_pairs: Any, name: str | None = None) -> Tensor:
-    """Returns the tensor that the pairs send to this replica; with one, `input` or zeros.
+    """Returns the tensor that the pairs send to this replica; zeros if none does.
+
+    Args:
+        input: tensor of any shape.
+        source_target_pairs: `[pairs, 2]` integers: which replica sends its tensor to which.
+        name: name of the op.
 
     Raises:
-        RuntimeError: if the graph is built for several replicas.
+        ValueError: with several replicas, if a pair has another replica, or one sends or receives
+            twice.
     """
     if _is_in_tpu_context():
         return _tpu_collective_permute(input, source_target_pairs, name=name)
-    _check_one_replica("collective_permute")
-    pairs = tf.reshape(tf.convert_to_tensor(source_target_pairs, tf.int32), [-1, 2])
-    is_sent = tf.reduce_any(tf.reduce_all(tf.equal(pairs, 0), axis=1))
-    return tf.where(is_sent, input, tf.zeros_like(input), name=name)
+    if _num_replicas() == 1:
+        pairs = tf.reshape(tf.convert_to_tensor(source_target_pairs, tf.int32), [-1, 2])
+        is_sent = tf.reduce_any(tf.reduce_all(tf.equal(pairs, 0), axis=1))
+        return tf.where(is_sent, input, tf.zeros_like(input), name=name)
+    sent = _integers("source_target_pairs", source_target_pairs)
+    sources, targets = ([pair[side] for pair in sent] for side in (0, 1))
+    checks.check(
+        all(len(set(side)) == len(side) and set(side) <= set(range(_num_replicas()))
+            for side in (sources, targets)), "source_target_pairs",
+        f"pairs of {_num_replicas()} replicas, each at most once a source and once a target", sent)
+    value = tf.convert_to_tensor(input)
+    return _marked_exchange(value, Exchange(pairs=sent),
+                            None if value.shape.rank is None else value.shape.as_list(), name)
+
+
+def _integers(argument: str, matrix: Any) -> list[list[int]]:
+    values = tf.get_static_value(matrix) if tf.is_tensor(matrix) else matrix
+    checks.check(values is not None, argument, "known when the graph is built, where there are "
+                 "several replicas", matrix)
+    return [[int(value) for value in row] for row in values]
+
+
+def _marked_exchange(value: Tensor, what: Exchange, shape: Any, name: str | None) -> Tensor:
+    # What is received may have another shape than what is sent.
+    sent = tf.compat.v1.placeholder_with_default(
+        value, None if value.shape.rank is None else [None] * value.shape.rank)
+    with tf.compat.v1.get_default_graph().gradient_override_map({"Identity": EXCHANGE_GRADIENT}):
+        result = tf.identity(sent, name=name)
+    text = json.dumps(dataclasses.asdict(what))
+    result.op._set_attr(EXCHANGE, attr_value_pb2.AttrValue(s=text.encode()))
+    result.set_shape(shape)
+    return result
+
+
+@tf.RegisterGradient(EXCHANGE_GRADIENT)
+def _gradient_of_exchange(op: tf.Operation, gradient: Any) -> Any:
+    value = op.inputs[0].op.inputs[0]
+    return _marked_exchange(tf.convert_to_tensor(gradient), exchange(op).reversed(),
+                            None if value.shape.rank is None else value.shape.as_list(), None)
 
 
 def _is_in_tpu_context() -> bool:
@@ -133,13 +254,6 @@ def _is_in_tpu_context() -> bool:
 
 def _num_replicas() -> int:
     return tpu_function.get_tpu_context().number_of_shards or 1
-
-
-def _check_one_replica(function: str) -> None:
-    replicas = _num_replicas()
-    if replicas > 1:
-        raise RuntimeError(f"{function} exchanges rows between {replicas} replicas, which only a "
-                           f"TPU does here. Set `num_shards=1` in the TPUConfig.")
 
 
 def _sum_of_slices(slices: tf.IndexedSlices, groups: Any, name: str | None) -> tf.IndexedSlices:

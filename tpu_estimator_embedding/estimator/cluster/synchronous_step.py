@@ -202,7 +202,8 @@ def _sums_of_update(train_op: tf.Operation) -> list[tf.Operation]:
         "sum.", "Wrap its optimizer in tf.compat.v1.tpu.CrossShardOptimizer.")
     before = _ancestors([op.inputs[0].op for op in sums])
     nested = [op.name for op in sums
-              if op in before or len(tpu_ops.group_assignment(op) or [()]) > 1]
+              if op in before or len(tpu_ops.group_assignment(op) or [()]) > 1
+              or tpu_ops.exchange(op)]
     checks.check_with_sentence(
         not nested, "Where workers train synchronously, cross_replica_sum must sum gradients, over "
         f"all replicas, got {nested}.", "Normalize per worker, or train in one process.")

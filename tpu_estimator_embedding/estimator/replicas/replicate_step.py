@@ -2,8 +2,9 @@
 """Runs a model that was built for one replica on several replicas.
 
 A model_fn is called once, as on a TPU. The ops that depend on its inputs are copied for every
-further replica, and every cross-replica sum adds the values of all copies. Only the first
-replica updates the model's variables, summaries and the global step.
+further replica, and every cross-replica sum adds the values of all copies; what replicas exchange
+goes from copy to copy. Only the first replica updates the model's variables, summaries and the
+global step.
 
 Tensors of `eval_metrics` and `host_call` are concatenated along their first axis, so that
 metrics are those of the whole batch. The loss of an evaluation is the mean over replicas;
@@ -54,7 +55,12 @@ def replicate(tensors: Sequence[Tensor], inputs: Sequence[Sequence[Tensor]],
     for position, op in enumerate(sums, start=len(tensors)):
         addends = [copy[position] for copy in copies]
         outputs = [copy[position + len(sums)] for copy in copies]
-        _connect_sum(addends, outputs, tpu_ops.group_assignment(op), tpu_ops.is_gathered(op))
+        exchange = tpu_ops.exchange(op)
+        if exchange is None:
+            _connect_sum(addends, outputs, tpu_ops.group_assignment(op), tpu_ops.is_gathered(op))
+            continue
+        for output, received in zip(outputs, exchange.received(addends), strict=True):
+            set_input(output.op, 0, received)
     return wanted
 
 
@@ -68,10 +74,13 @@ def has_cross_replica_sum() -> bool:
 
 
 def cross_replica_sums(start: int = 0) -> list[tf.Operation]:
-    """Returns the sums among the ops of the default graph, from the op numbered `start` on.
+    """Returns the sums and exchanges among the ops of the default graph.
+
+    Args:
+        start: number of the first op to look at.
 
     Raises:
-        ValueError: if a function, a loop or a condition sums over replicas.
+        ValueError: if one is in a function, a loop or a condition.
     """
     graph = tf.compat.v1.get_default_graph()
     ops = graph.get_operations()[start:]

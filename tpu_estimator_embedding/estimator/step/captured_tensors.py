@@ -81,7 +81,8 @@ def check_host_is_given(num_ops: int, given: Iterable[Tensor], first: Iterable[T
     inputs = {tensor.op for tensor in first}
 
     def is_of_all(op: tf.Operation) -> bool:
-        is_sum = tpu_ops.is_stub(op) and len(tpu_ops.group_assignment(op) or [[]]) == 1
+        is_sum = (tpu_ops.is_stub(op) and not tpu_ops.exchange(op)
+                  and len(tpu_ops.group_assignment(op) or [[]]) == 1)
         return is_sum or op in of_all
 
     for reference, op in used.items():

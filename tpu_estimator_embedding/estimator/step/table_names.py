@@ -17,8 +17,8 @@ from tensorflow.python.tpu import feature_column as tpu_fc
 from tpu_estimator_embedding.checkpoint.names import slot_variable_names
 from tpu_estimator_embedding.engine.variables import TableNames
 from tpu_estimator_embedding.plan.embedding_plan import EmbeddingPlan, TablePlan
+from tpu_estimator_embedding.types import COLUMN_TABLE_PREFIX
 
-_COLUMN_TABLE_PREFIX = "tbl_"  # of tables that come from feature columns
 _NAME_IN_OWN_SCOPE = "embedding_weights"  # the name of an unshared table within its scope
 
 
@@ -48,7 +48,7 @@ def check_all_used(plan: EmbeddingPlan, names: Mapping[str, TableNames]) -> None
 def _variable_name(table: TablePlan, scopes: Mapping[str, str] | None) -> str | None:
     if scopes is None:
         return table.name
-    return scopes.get(table.name.removeprefix(_COLUMN_TABLE_PREFIX))
+    return scopes.get(table.name.removeprefix(COLUMN_TABLE_PREFIX))
 
 
 def _slot_names(table: TablePlan, variable_name: str) -> dict[str, str]:
