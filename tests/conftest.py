@@ -28,18 +28,23 @@ EVERY_TENSORFLOW = [ROOT / "tests" / folder for folder in (
     "compat", "estimator", "feature_column", "mid_level", "runtime", "error_parity",
     "low_level")]
 
-# Files whose tests mostly start processes that train or install for ten seconds and more.
+# Files whose tests mostly start processes that train, install or compile for ten seconds and more.
+# Others mark single tests.
 LONG = [ROOT / "tests" / file for file in (
     "benchmarks/test_cluster.py", "benchmarks/test_dlrm.py", "checkpoint/test_keras_rs_jax.py",
     "cluster/test_coordinator.py",
     "cluster/test_faults.py", "cluster/test_synchronous.py", "cluster/test_training.py",
     "examples/test_contrib_ranking.py", "examples/test_hand_driven.py", "examples/test_programs.py",
-    "examples/test_rating_ensemble.py", "experiments/test_explorer.py",
-    "experiments/test_search.py", "migration/test_examples_imports.py",
+    "examples/test_rating_ensemble.py", "experiments/test_estimator_sweep.py",
+    "experiments/test_explorer.py", "experiments/test_search.py", "experiments/test_sweep.py",
+    "experiments/test_watching.py", "kernels/test_malformed_ops.py",
+    "kernels/test_sanitizers.py", "mid_level/test_v2_strategies.py",
+    "migration/guide/test_pairs.py", "migration/test_capture.py",
+    "migration/test_examples_imports.py",
     "migration/test_dlrm.py", "migration/test_examples_tf2.py",
     "migration/test_examples_verified.py", "migration/test_keras3.py",
     "migration/test_keras3_optimizers.py", "migration/verify/test_keras3_verified.py",
-    "packaging/test_pip.py")]
+    "migration/verify/test_verify.py", "packaging/test_pip.py", "packaging/test_release.py")]
 assert all(path.exists() for path in EVERY_TENSORFLOW + LONG), "a folder or file was renamed"
 
 os.environ.setdefault("TF_CPP_MIN_LOG_LEVEL", "3")  # read when TensorFlow loads

@@ -98,6 +98,7 @@ def test_ends_by_pointing_at_its_report_and_the_next_experiment(first_run, model
     assert "sweep -m tpu_estimator_embedding --multiplier 0 0.1 1 --metric auc" in first_run.stdout
 
 
+@pytest.mark.long
 def test_run_again_keeps_logs_and_model(first_run, model_dir):
     again = run_demo(model_dir)
     assert again.returncode == 0, again.stderr
@@ -133,6 +134,7 @@ def wait_for_a_checkpoint(directory: pathlib.Path, process: subprocess.Popen) ->
         time.sleep(0.02)
 
 
+@pytest.mark.long
 def test_interrupted_run_resumes_and_ends_where_the_other_did(first_run, tmp_path):
     process = subprocess.Popen(demo_command(tmp_path), stdout=subprocess.PIPE,
                                stderr=subprocess.PIPE, text=True)
@@ -149,6 +151,7 @@ def test_interrupted_run_resumes_and_ends_where_the_other_did(first_run, tmp_pat
     assert metrics(resumed.stdout) == metrics(first_run.stdout)
 
 
+@pytest.mark.long
 def test_a_cluster_trains_what_the_demo_then_evaluates_and_serves(tmp_path):
     done = run_demo(tmp_path, *OPTIONS, "--cluster")
     assert done.returncode == 0, done.stdout + done.stderr

@@ -157,6 +157,7 @@ def test_instruction_sets_are_those_of_the_machine(sources, monkeypatch):
     assert unit.name == "level.cc" and "-DTPU_EMBEDDING_BASELINE_ONLY" in flags
 
 
+@pytest.mark.long
 def test_code_for_one_instruction_set_is_in_no_symbol_that_the_linker_may_choose(tmp_path):
     """Of weak symbols it keeps one, and a machine without that instruction set would run it."""
     units_of_one = [(unit, flags) for unit, flags in units.arithmetic_units().items()

@@ -45,10 +45,10 @@ def test_key_that_matches_nothing_names_the_nearest(key, nearest):
 
 
 @pytest.mark.parametrize("mapping, kind, sentence", [
-    ({"re:(": 1}, ValueError, "`table_multipliers` must be keyed by regular expressions after 're:'"),
+    ({"re:(": 1}, ValueError, "keyed by regular expressions after 're:'"),
     ({"user": "wramup:1"}, ValueError, "Nearest to 'wramup': warmup"),
     ([("user", 1)], TypeError, "`table_multipliers` must be a mapping from tables to multipliers"),
-    ({3: 1.0}, TypeError, "`table_multipliers` must be keyed by names, globs or regular expressions, got 3"),
+    ({3: 1.0}, TypeError, "keyed by names, globs or regular expressions, got 3"),
     ({"user": None}, TypeError, "`multiplier` must be a number or a schedule, got None")])
 def test_bad_mapping_is_an_error(mapping, kind, sentence):
     with pytest.raises(kind, match=sentence):

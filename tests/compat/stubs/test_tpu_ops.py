@@ -154,16 +154,16 @@ def test_collective_permute_of_one_replica(pairs, expected):
      r"`group_assignment` must be groups of split_count=2 replicas that are all of 4, each once, "
      r"got \[\[0, 1\]\]"),
     (lambda x: tensorflow_tpu_ops.all_to_all(x, 0, 0, 4, [[0, 1, 2, 2]]), "each once"),
-    (lambda x: tensorflow_tpu_ops.all_to_all(x, 0, 0, 4), "an axis with a multiple of "
-     "split_count=4 entries"),
+    (lambda x: tensorflow_tpu_ops.all_to_all(x, 0, 0, 4), "with a multiple of split_count=4 "
+     "entries, got 0"),
     (lambda x: tensorflow_tpu_ops.collective_permute(x, [[0, 4]]), "pairs of 4 replicas"),
     (lambda x: tensorflow_tpu_ops.collective_permute(x, [[0, 1], [2, 1]]), "once a target"),
     (lambda x: tensorflow_tpu_ops.collective_permute(
         x, tf.compat.v1.placeholder(tf.int32, [1, 2])), "known when the graph is built")])
 def test_wrong_exchange_between_replicas_is_an_error(call, message):
-    with tf.Graph().as_default(), tpu_function.tpu_shard_context(4):
-        with pytest.raises(ValueError, match=message):
-            call(tf.constant([1.0, 2.0]))
+    with (tf.Graph().as_default(), tpu_function.tpu_shard_context(4),
+          pytest.raises(ValueError, match=message)):
+        call(tf.constant([1.0, 2.0]))
 
 
 def test_exchange_steps_aside_in_a_tpu_context(tpu_is_there):

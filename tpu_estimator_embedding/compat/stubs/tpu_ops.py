@@ -178,17 +178,18 @@ def all_to_all(input: Any, group_assignment: Any, concat_dimension: int, split_d
         f"groups of split_count={split_count} replicas that are all of {_num_replicas()}, each "
         "once", groups)
     value = tf.convert_to_tensor(input)
-    rank = value.shape.rank
-    concat_dimension, split_dimension = (
-        axis + rank if axis < 0 and rank else axis for axis in (concat_dimension, split_dimension))
-    sizes = None if rank is None else value.shape.as_list()
+    sizes = _size_by_axis(value)
     if sizes is not None:
-        checks.check(max(concat_dimension, split_dimension) < rank
-                     and (sizes[split_dimension] or 0) % split_count == 0, "split_dimension",
-                     f"an axis with a multiple of split_count={split_count} entries, and "
-                     "`concat_dimension` an axis", (split_dimension, concat_dimension, sizes))
-        for axis, factor in ((split_dimension, 1 / split_count), (concat_dimension, split_count)):
-            sizes[axis] = None if sizes[axis] is None else round(sizes[axis] * factor)
+        axes = range(-len(sizes), len(sizes))
+        checks.check(concat_dimension in axes, "concat_dimension", f"an axis of {value.shape}",
+                     concat_dimension)
+        checks.check(split_dimension in axes and (sizes[split_dimension] or 0) % split_count == 0,
+                     "split_dimension", f"an axis of {value.shape} with a multiple of split_count="
+                     f"{split_count} entries", split_dimension)
+        if sizes[split_dimension] is not None:
+            sizes[split_dimension] //= split_count
+        if sizes[concat_dimension] is not None:
+            sizes[concat_dimension] *= split_count
     return _marked_exchange(value, Exchange(groups, concat_dimension, split_dimension), sizes, name)
 
 
@@ -217,8 +218,7 @@ def collective_permute(input: Any, source_target_pairs: Any, name: str | None = 
             for side in (sources, targets)), "source_target_pairs",
         f"pairs of {_num_replicas()} replicas, each at most once a source and once a target", sent)
     value = tf.convert_to_tensor(input)
-    return _marked_exchange(value, Exchange(pairs=sent),
-                            None if value.shape.rank is None else value.shape.as_list(), name)
+    return _marked_exchange(value, Exchange(pairs=sent), _size_by_axis(value), name)
 
 
 def _integers(argument: str, matrix: Any) -> list[list[int]]:
@@ -226,6 +226,10 @@ def _integers(argument: str, matrix: Any) -> list[list[int]]:
     checks.check(values is not None, argument, "known when the graph is built, where there are "
                  "several replicas", matrix)
     return [[int(value) for value in row] for row in values]
+
+
+def _size_by_axis(value: Tensor) -> list[Any] | None:
+    return None if value.shape.rank is None else value.shape.as_list()
 
 
 def _marked_exchange(value: Tensor, what: Exchange, shape: Any, name: str | None) -> Tensor:
@@ -242,9 +246,11 @@ def _marked_exchange(value: Tensor, what: Exchange, shape: Any, name: str | None
 
 @tf.RegisterGradient(EXCHANGE_GRADIENT)
 def _gradient_of_exchange(op: tf.Operation, gradient: Any) -> Any:
-    value = op.inputs[0].op.inputs[0]
-    return _marked_exchange(tf.convert_to_tensor(gradient), exchange(op).reversed(),
-                            None if value.shape.rank is None else value.shape.as_list(), None)
+    what = exchange(op)
+    assert what is not None
+    sent = op.inputs[0].op.inputs[0]
+    return _marked_exchange(tf.convert_to_tensor(gradient), what.reversed(), _size_by_axis(sent),
+                            None)
 
 
 def _is_in_tpu_context() -> bool:
