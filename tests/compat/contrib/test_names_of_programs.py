@@ -33,7 +33,7 @@ PRESENT = {
                   "AllReduceCrossTowerOps DistributeConfig initialize_tpu_system",
     "estimator": "stop_if_no_decrease_hook stop_if_no_increase_hook InMemoryEvaluatorHook "
                  "add_metrics regression_head multi_class_head binary_classification_head "
-                 "make_early_stopping_hook",
+                 "make_early_stopping_hook forward_features clip_gradients_by_norm",
     "feature_column": "sequence_numeric_column sequence_categorical_column_with_identity",
     "framework": "arg_scope add_arg_scope arg_scoped_arguments nest is_tensor get_name_scope "
                  "deprecated deprecated_args get_or_create_global_step get_global_step "

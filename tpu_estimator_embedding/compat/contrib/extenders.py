@@ -1,0 +1,143 @@
+# SPDX-License-Identifier: Apache-2.0
+"""The functions of `tf.contrib.estimator` that extend an estimator or an optimizer."""
+
+from collections.abc import Callable, Mapping, Sequence
+from typing import Any
+
+import tensorflow as tf
+
+from tpu_estimator_embedding import checks
+from tpu_estimator_embedding.compat import upstream
+from tpu_estimator_embedding.estimator.estimator_spec import call_model_fn
+from tpu_estimator_embedding.estimator.tpu_estimator import TPUEstimator
+
+v1 = tf.compat.v1
+_ModeKeys = upstream.model_fn.ModeKeys
+
+
+def forward_features(estimator: Any, keys: str | Sequence[str] | None = None,
+                     sparse_default_values: Mapping[str, Any] | None = None) -> Any:
+    """Returns an estimator whose predictions contain features, such as the key of an example.
+
+    Exported signatures that return the predictions return them, too.
+
+    Args:
+        estimator: an Estimator or a TPUEstimator; its predictions are a dictionary.
+        keys: names of the features. None means all, except those of a TPUEstimator's tables,
+            whose model_fn gets activations instead of ids.
+        sparse_default_values: name of a sparse feature -> what stands for a missing value.
+
+    Raises:
+        TypeError: if `keys` is of another type.
+        ValueError: when predicting: if a feature does not exist or is one of the tables, the model
+            predicts something of the same name, or predictions are not a dictionary.
+    """
+    names = [keys] if isinstance(keys, str) else keys
+    for name in names or ():
+        checks.check_type(str, "keys", "a name or a list of names", name)
+    defaults = dict(sparse_default_values or {})
+    has_engine = isinstance(estimator, TPUEstimator) and estimator._use_engine
+    of_tables = ({feature.name for feature in estimator._plan(training=False).features}
+                 if has_engine else set())
+
+    def extended(call: Callable[[], Any], features: Any, mode: str) -> Any:
+        given = dict(features) if isinstance(features, Mapping) else features
+        spec = call()
+        if mode != _ModeKeys.PREDICT:
+            return spec
+        return _with_predictions(spec, {
+            name: _dense(value, defaults.get(name))
+            for name, value in _chosen(given, names, of_tables).items()})
+
+    if has_engine:
+        model_fn = estimator._user_model_fn
+
+        def of_engine(features: Any, labels: Any, mode: str, config: Any, params: Any) -> Any:
+            return extended(lambda: call_model_fn(model_fn, features, labels, mode, config, params,
+                                                  {}), features, mode)
+
+        return estimator._with_model_fn(of_engine)
+
+    def of_estimator(features: Any, labels: Any, mode: str, config: Any) -> Any:
+        return extended(lambda: estimator.model_fn(features, labels, mode, config), features, mode)
+
+    return upstream.estimator.Estimator(
+        of_estimator, estimator.model_dir, estimator.config,
+        warm_start_from=estimator._warm_start_settings)
+
+
+def _chosen(features: Any, names: Sequence[str] | None, of_tables: set[str]) -> dict[str, Any]:
+    checks.check(isinstance(features, dict), "features", "a dictionary, to forward some", features)
+    if names is None:
+        return {name: value for name, value in features.items() if name not in of_tables}
+    checks.check(not of_tables & set(names), "keys", "other features than those of tables, of "
+                 "which the model_fn gets activations, not ids", sorted(of_tables & set(names)),
+                 "Give the ids a second time, under a name of their own.")
+    missing = [name for name in names if name not in features]
+    checks.check(not missing, "keys", f"features, which are {sorted(features)}", missing)
+    return {name: features[name] for name in names}
+
+
+def _with_predictions(spec: Any, forwarded: Mapping[str, Any]) -> Any:
+    checks.check(isinstance(spec.predictions, Mapping), "predictions",
+                 "a dictionary, to add features to them", spec.predictions)
+    taken = sorted(forwarded.keys() & spec.predictions.keys())
+    checks.check(not taken, "keys", "other names than those of predictions", taken)
+    outputs = {
+        name: (v1.estimator.export.PredictOutput({**output.outputs, **forwarded})
+               if isinstance(output, v1.estimator.export.PredictOutput) else output)
+        for name, output in (spec.export_outputs or {}).items()}
+    return type(spec)(**{
+        **spec._asdict(), "predictions": {**spec.predictions, **forwarded},
+        "export_outputs": outputs or spec.export_outputs})
+
+
+def _dense(value: Any, default: Any) -> Any:
+    if not isinstance(value, tf.SparseTensor):
+        return value
+    if default is None:
+        return tf.sparse.to_dense(value)
+    return tf.sparse.to_dense(value, default)
+
+
+def clip_gradients_by_norm(optimizer: Any, clip_norm: float) -> Any:
+    """Returns an optimizer that scales gradients down to a global norm of at most `clip_norm`.
+
+    `g := g * clip_norm / max(clip_norm, sqrt(sum of all g**2))`, then the update of `optimizer`.
+
+    Args:
+        optimizer: an optimizer of `tf.compat.v1.train`.
+        clip_norm: the largest global norm, positive.
+    """
+    return _ClippingOptimizer(optimizer, clip_norm)
+
+
+class _ClippingOptimizer(tf.compat.v1.train.Optimizer):
+    """Clips the gradients that another optimizer applies."""
+
+    def __init__(self, optimizer: Any, clip_norm: float) -> None:
+        super().__init__(use_locking=False, name=f"ClipByNorm{optimizer.get_name()}")
+        self._optimizer, self._clip_norm = optimizer, clip_norm
+
+    def compute_gradients(self, *args: Any, **kwargs: Any) -> Any:
+        """Computes the gradients of a loss, which are not clipped yet."""
+        return self._optimizer.compute_gradients(*args, **kwargs)
+
+    def apply_gradients(self, grads_and_vars: Any, *args: Any, **kwargs: Any) -> Any:
+        """Clips gradients by their global norm, and applies them."""
+        gradients, variables = zip(*grads_and_vars, strict=True)
+        clipped, _ = tf.clip_by_global_norm(gradients, self._clip_norm)
+        return self._optimizer.apply_gradients(list(zip(clipped, variables, strict=True)), *args,
+                                               **kwargs)
+
+    def get_slot(self, *args: Any, **kwargs: Any) -> Any:
+        """Returns a slot of the other optimizer."""
+        return self._optimizer.get_slot(*args, **kwargs)
+
+    def get_slot_names(self, *args: Any, **kwargs: Any) -> Any:
+        """Returns the names of the other optimizer's slots."""
+        return self._optimizer.get_slot_names(*args, **kwargs)
+
+    def variables(self) -> Any:
+        """Returns the variables of the other optimizer."""
+        return self._optimizer.variables()
