@@ -6,7 +6,9 @@ batch n. Here these gradients are stored, with the learning rates and multiplier
 """
 
 import contextlib
+import functools
 from collections.abc import Iterator
+from typing import Any
 
 import tensorflow as tf
 
@@ -35,6 +37,13 @@ class DelayedUpdate:
         with tf.Graph().as_default():
             example = (ids, _example_gradients(plan))
         self._queue = NestChannel(channel, example) if channel else TensorQueue(example, capacity=1)
+
+    @functools.cached_property
+    def exported(self) -> tf.saved_model.experimental.TrackableResource:
+        """What stands for the queue in a SavedModel, where it stays empty."""
+        if not isinstance(self._queue, TensorQueue):
+            raise AssertionError("Tables of the process are not exported by objects.")
+        return _ExportedQueue(self._queue.queue)
 
     def delay(self, engine: PartitionedEmbedding, ids: StepIds,
               step_gradients: StepGradients) -> Tensor:
@@ -79,6 +88,16 @@ class DelayedUpdate:
     def drop(self) -> Tensor:
         """Drops the pending update, if any; returns a tensor to wait for."""
         return when(self._queue.size() > 0, lambda: after(self._queue.dequeue()[1].step))
+
+
+class _ExportedQueue(tf.saved_model.experimental.TrackableResource):
+    def __init__(self, queue: Any):
+        super().__init__()
+        self._dtypes, self._resource_handle = queue.dtypes, queue.queue_ref
+
+    def _create_resource(self) -> Tensor:
+        # tf.queue.FIFOQueue would leave the function that creates it.
+        return tf.raw_ops.FIFOQueueV2(component_types=self._dtypes, capacity=1)
 
 
 def _example_gradients(plan: EmbeddingPlan) -> StepGradients:

@@ -4,6 +4,9 @@
 from collections.abc import Callable, Mapping
 from typing import Any
 
+import tensorflow as tf
+
+from tpu_estimator_embedding.engine.delayed_update import DelayedUpdate
 from tpu_estimator_embedding.engine.exportable_functions import ExportableFunctions
 from tpu_estimator_embedding.engine.measures import MeasureRecorder
 from tpu_estimator_embedding.engine.partitioned_embedding import PartitionedEmbedding
@@ -76,6 +79,16 @@ class ExportableEmbedding:
     def prepare_for_update(self, inputs: Any) -> StepIds:
         """Returns the prepared ids of `inputs` for a delayed update, which is not exported."""
         return self._prepare(inputs, True, False)
+
+    def apply(self, delayed: DelayedUpdate) -> Tensor:
+        """Applies a delayed update, if there is one; returns a tensor to wait for.
+
+        A SavedModel has none: what saves an object applies its updates before.
+        """
+        applied, _ = self._functions.call(
+            lambda _: (delayed.apply(self.engine), ()), lambda _: (tf.constant(False), ()), (),
+            [*self._handles(), delayed.exported.resource_handle], is_for_export=False)
+        return applied
 
     def _prepare(self, inputs: Any, training: bool, portable: bool) -> StepIds:
         return prepare_replicas(self.engine.plan, self._to_replicas(inputs), training=training,

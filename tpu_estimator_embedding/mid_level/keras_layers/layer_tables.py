@@ -8,10 +8,12 @@ gradients of the layer's trainable variables, with one update per computation.
 """
 
 import contextlib
+import logging
 from collections.abc import Iterator, Mapping, Sequence
 from typing import Any, NamedTuple
 
 import tensorflow as tf
+from tensorflow.python.eager import record
 from tensorflow.python.saved_model import save_context
 
 from tpu_estimator_embedding import checks
@@ -19,10 +21,9 @@ from tpu_estimator_embedding.engine.delayed_update import DelayedUpdate
 from tpu_estimator_embedding.engine.exportable_embedding import ExportableEmbedding
 from tpu_estimator_embedding.engine.exportable_functions import ExportableFunctions
 from tpu_estimator_embedding.engine.measures import MeasureRecorder
-from tpu_estimator_embedding.engine.partitioned_embedding import PartitionedEmbedding
 from tpu_estimator_embedding.engine.stacked_activations import split_activations, stack_gradients
 from tpu_estimator_embedding.engine.step import EnqueueDatas, Replicas, StepIds
-from tpu_estimator_embedding.engine.step_ids import prepare_replicas
+from tpu_estimator_embedding.engine.step_ids import can_be_native, prepare_replicas
 from tpu_estimator_embedding.mid_level.config.structure import (
     check_structure,
     named_features,
@@ -52,6 +53,7 @@ from tpu_estimator_embedding.plan.embedding_plan import EmbeddingPlan
 from tpu_estimator_embedding.types import Tensor
 
 Inputs = Mapping[str, LayerInput]
+_LOG = logging.getLogger("tpu_estimator_embedding")
 
 
 class LayerTables(tf.__internal__.tracking.Trackable):
@@ -86,7 +88,8 @@ class LayerTables(tf.__internal__.tracking.Trackable):
             checks.check(batch_size % self._replicas.count == 0, "batch_size",
                          f"a multiple of the {self._replicas.count} replicas", batch_size)
         # Keys: rows per sample of the features, and whether native kernels are used.
-        self._delayed: dict[Any, tuple[DelayedUpdate, PartitionedEmbedding]] = {}
+        self._delayed: dict[Any, tuple[DelayedUpdate, ExportableEmbedding]] = {}
+        self._has_graphs_for_inference = False
         self._parts = create_tables(self._plan, slot_functions(self.tables, optimizer),
                                     self._replicas.scoped_strategy)
         self._update_count = UpdateCount(self._plan)
@@ -116,14 +119,15 @@ class LayerTables(tf.__internal__.tracking.Trackable):
         batch_size = self._check_batch(inputs)
         plan = with_sequence_lengths(self._plan, {
             path: given.rows_per_sample for path, given in inputs.items()})
-        trains = self._can_train and training is not False
+        trains = self._can_train and not _is_inference(training)
         call = _LayerCall(
             ExportableEmbedding(plan, self._parts, self._functions, lambda replicas: replicas,
                                 self._recorder),
             ({path: given.data for path, given in inputs.items()}, batch_size),
             is_for_export=training is not True)
-        stacked, ids = call.embedding.lookup([call.datas], training=trains,
-                                             is_for_export=call.is_for_export)
+        with tf.control_dependencies([] if trains else self._complete_before(call)):
+            stacked, ids = call.embedding.lookup([call.datas], training=trains,
+                                                 is_for_export=call.is_for_export)
         by_path = split_activations(plan, stacked, batch_size)
         flat = [_reshape(by_path[path], inputs[path]) for path in self._features]
         if trains:
@@ -148,8 +152,8 @@ class LayerTables(tf.__internal__.tracking.Trackable):
     def completed(self) -> Iterator[None]:
         """Applies the update that pipelining has delayed within the context only."""
         with contextlib.ExitStack() as stack:
-            for delayed, engine in self._delayed.values():
-                stack.enter_context(delayed.applied(engine))
+            for delayed, embedding in self._delayed.values():
+                stack.enter_context(delayed.applied(embedding.engine))
             yield
 
     # Saving applies pending updates; restoring drops them.
@@ -157,9 +161,11 @@ class LayerTables(tf.__internal__.tracking.Trackable):
     def _trackable_children(self, save_type: str = "checkpoint", **options: Any) -> Any:
         self.complete()
         children = super()._trackable_children(save_type, **options)
-        if save_type == "savedmodel" and self._recorder is not None:
-            children = {**children, **self._recorder.children}
-        return children
+        if save_type != "savedmodel":
+            return children
+        return {**children, **(self._recorder.children if self._recorder else {}),
+                **{f"delayed_update_{number}": delayed.exported
+                   for number, (delayed, _) in enumerate(self._delayed.values())}}
 
     def _lookup_dependency(self, *args: Any, **kwargs: Any) -> Any:
         with tf.init_scope():
@@ -218,23 +224,55 @@ class LayerTables(tf.__internal__.tracking.Trackable):
         engine, datas = call.embedding.engine, [given for given, _ in replicas]
         update = engine.step_gradients(
             stack_gradients(engine.plan, [of for _, of in replicas]), self._update_count.next())
-        if not self._plan.pipelined:
+        # A loaded model has no pipeline.
+        if not self._plan.pipelined or save_context.in_save_context():
             call.embedding.update(datas, ids, update, is_for_export=call.is_for_export)
             return
         if ids is None:
             ids = prepare_replicas(engine.plan, datas, training=True, uniform=True)
-        key = (engine.plan.features, ids.is_native)
-        if key not in self._delayed:
-            with outside_strategies():
-                example = _example(engine.plan, datas, portable=not ids.is_native)
-                self._delayed[key] = (DelayedUpdate(engine.plan, example), engine)
+        delayed = self._delayed_update(call, ids.is_native, trains=True)
         self._apply_delayed()
-        delayed, _ = self._delayed[key]
         delayed.delay(engine, ids, update)
 
+    def _delayed_update(self, call: "_LayerCall", is_native: bool, *,
+                        trains: bool) -> DelayedUpdate:
+        """Returns what delays the updates of calls with these features."""
+        plan = call.embedding.engine.plan
+        key = (plan.features, is_native)
+        if key not in self._delayed:
+            if self._has_graphs_for_inference and trains:
+                _LOG.warning(
+                    "A pipelined layer is trained with features of other shapes than a function "
+                    "that was traced for inference before: that function does not see the last of "
+                    "these updates. Read `embedding_tables` before it runs, or trace it later.")
+            with outside_strategies():
+                example = _example(plan, [call.datas] * self._replicas.count,
+                                   portable=not is_native)
+                self._delayed[key] = (DelayedUpdate(plan, example), call.embedding)
+        delayed, _ = self._delayed[key]
+        self._delayed[key] = (delayed, call.embedding)  # which may measure by now
+        return delayed
+
+    def _complete_before(self, call: "_LayerCall") -> list[Tensor]:
+        """Applies delayed updates before a lookup for inference; returns tensors to wait for."""
+        if not (self._plan.pipelined and self._can_train) or save_context.in_save_context():
+            return []
+        # Now, because a function of Keras that is traced now also runs after trainings.
+        self._delayed_update(call, can_be_native(call.embedding.engine.plan), trains=False)
+        self._has_graphs_for_inference |= not tf.executing_eagerly()
+        applied: list[Tensor] = []
+
+        def apply(shares: Sequence[Any]) -> list[None]:
+            applied.extend(embedding.apply(delayed)
+                           for delayed, embedding in self._delayed.values())
+            return [None] * len(shares)
+
+        self._replicas.together("call", apply, [], from_outside=True)
+        return applied if self._replicas.count == 1 else []
+
     def _apply_delayed(self) -> None:
-        for delayed, engine in self._delayed.values():
-            delayed.apply(engine)
+        for delayed, embedding in self._delayed.values():
+            delayed.apply(embedding.engine)
 
 
 class _LayerCall(NamedTuple):
@@ -249,6 +287,12 @@ class _LayerCall(NamedTuple):
     embedding: ExportableEmbedding
     datas: tuple[EnqueueDatas, Tensor | int]
     is_for_export: bool
+
+
+def _is_inference(training: bool | None) -> bool:
+    """Whether no gradient can follow a call."""
+    return training is False or (
+        training is None and tf.executing_eagerly() and not record.could_possibly_record())
 
 
 def _example(plan: EmbeddingPlan, replicas: Replicas, *, portable: bool) -> StepIds:
