@@ -32,6 +32,7 @@ EVERY_TENSORFLOW = [ROOT / "tests" / folder for folder in (
 # Others mark single tests.
 LONG = [ROOT / "tests" / file for file in (
     "benchmarks/test_cluster.py", "benchmarks/test_dlrm.py", "checkpoint/test_keras_rs_jax.py",
+    "checkpoint/test_keras_rs_sparse_cores.py",
     "cluster/test_coordinator.py",
     "cluster/test_faults.py", "cluster/test_synchronous.py", "cluster/test_training.py",
     "examples/test_contrib_ranking.py", "examples/test_hand_driven.py", "examples/test_programs.py",

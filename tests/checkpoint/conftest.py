@@ -1,4 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
 """What of this folder is not collected."""
 
-collect_ignore = ["jax_model.py"]  # a program, which needs JAX and Keras 3
+# Programs, which need JAX and Keras 3.
+collect_ignore = ["jax_model.py", "sparse_core_model.py"]

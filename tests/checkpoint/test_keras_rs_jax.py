@@ -142,11 +142,12 @@ def test_a_template_not_understood_is_refused(damage, sentence, template, tmp_pa
     assert not (tmp_path / "new").exists() and not list(tmp_path.glob(".*"))
 
 
-def test_names_of_groups_and_of_sparsecores_are_refused(tmp_path):
+def test_other_groups_and_slots_without_a_table_are_refused(tmp_path):
     import tensorstore
     for group, name, sentence in (
             ("params", "table", "groups are trainable_variables, .* got 'params'"),
-            ("trainable_variables", "var:words:table:slot:accumulator", "SparseCores of a TPU")):
+            ("trainable_variables", "var:words:table:slot:accumulator",
+             "slots of 'words' without the table")):
         path = tmp_path / group
         path.mkdir()
         (path / "_METADATA").write_text(json.dumps({"use_ocdbt": True, "tree_metadata": {"": {

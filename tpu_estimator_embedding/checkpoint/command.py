@@ -85,6 +85,10 @@ def _add_reading(parser: argparse.ArgumentParser) -> None:
                        'of other variables: {"dense/kernel": "model/dense/kernel"}')
     group.add_argument("--object", action="append", default=[], metavar="PATH",
                        help="path of an object with tables in a TF2 checkpoint")
+    group.add_argument("--from-sparse-cores", metavar="DEVICESxCORES", help="keras-rs-jax: the "
+                       "tables were on so many devices with so many SparseCores each, 4x2")
+    group.add_argument("--stacks", metavar="FILE.json", help="sizes of the tables on SparseCores: "
+                       '{"TABLE": [ROWS, DIM]}, or with the stacks, {"STACK": {"TABLE": ...}}')
     group.add_argument("--optimizer", action="append", default=[], metavar="TABLE=OPTIMIZER",
                        help="needed if several optimizers have such slots, as Adagrad and "
                        "ProximalAdagrad do")
@@ -114,6 +118,8 @@ def _add_convert(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("--to", choices=_FORMATS, help="default: the format that it has")
     parser.add_argument("--template", metavar="CHECKPOINT", help="checkpoint of the TF2 or Keras "
                         "program that will restore the output; the output gets its structure")
+    parser.add_argument("--sparse-cores", metavar="DEVICESxCORES", help="keras-rs-jax: devices, "
+                        "and SparseCores of each, that the template was built for, such as 4x2")
     parser.add_argument("--hosts", type=checks.read_positive_int, metavar="M",
                         help="v1: hosts that share the tables")
     parser.add_argument("--partition", choices=("div", "mod"), help="v1: how they share them")
@@ -144,6 +150,8 @@ def _add_compare(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("--tables-only", action="store_true", help="leave other variables out")
     parser.add_argument("--from-hosts-b", type=checks.read_positive_int, metavar="H",
                         help="--from-hosts for B")
+    parser.add_argument("--from-sparse-cores-b", metavar="DEVICESxCORES",
+                        help="--from-sparse-cores for B; default: the same")
     parser.add_argument("--json", action="store_true", help="print JSON")
 
 
@@ -212,6 +220,7 @@ def _convert(options: argparse.Namespace) -> int:
     return _report(conversion.convert(
         options.checkpoint, options.output, options.to, from_=options.from_,
         names=_names(options), template=options.template, reading=_reading(options),
+        sparse_cores=_sparse_cores(options.sparse_cores),
         layout=None if options.hosts is None else (options.hosts, options.partition),
         resize=_resize(options), global_step=options.global_step,
         without_slots=options.without_slots, progress=True))
@@ -232,7 +241,9 @@ def _compare(options: argparse.Namespace) -> int:
     result = comparison.compare(
         options.checkpoint, options.other, rtol=options.rtol, atol=options.atol,
         names=_names(options), reading_a=reading,
-        reading_b=dataclasses.replace(reading, from_hosts=options.from_hosts_b),
+        reading_b=dataclasses.replace(
+            reading, from_hosts=options.from_hosts_b,
+            sparse_cores=_sparse_cores(options.from_sparse_cores_b) or reading.sparse_cores),
         tables_only=options.tables_only, progress=True)
     print(json_text({**dataclasses.asdict(result), "agree": result.agree})
           if options.json else report.describe_comparison(result))
@@ -256,11 +267,18 @@ def _report(conversion: Conversion) -> int:
 
 
 def _reading(options: argparse.Namespace) -> Reading:
-    from tpu_estimator_embedding.checkpoint import reading
+    from tpu_estimator_embedding.checkpoint import reading, sparse_core_layout
+    stacks = options.stacks and sparse_core_layout.read_stacks(pathlib.Path(options.stacks))
     return reading.Reading(
         tables=tuple(options.tables.split(",")) if options.tables else None,
         from_hosts=options.from_hosts, objects=tuple(options.object),
-        optimizers=read_pairs("--optimizer", "TABLE=OPTIMIZER", options.optimizer))
+        optimizers=read_pairs("--optimizer", "TABLE=OPTIMIZER", options.optimizer),
+        sparse_cores=_sparse_cores(options.from_sparse_cores), stacks=stacks)
+
+
+def _sparse_cores(text: str | None) -> tuple[int, int] | None:
+    from tpu_estimator_embedding.checkpoint import sparse_core_layout
+    return sparse_core_layout.read_sparse_cores(text) if text else None
 
 
 def _names(options: argparse.Namespace) -> Mapping[str, str] | None:

@@ -10,6 +10,7 @@ import pathlib
 from collections.abc import Iterator, Mapping
 
 from tpu_estimator_embedding.checkpoint.names import SLOT_SUFFIXES
+from tpu_estimator_embedding.checkpoint.sparse_core_layout import SparseCores
 from tpu_estimator_embedding.checkpoint.stored_tensor import StoredTensor
 from tpu_estimator_embedding.checkpoint.table_layouts import TableLayout
 
@@ -73,6 +74,7 @@ class CheckpointContents:
         variables: name -> variable, for all other variables including the global step.
         others: keys that belong to the format itself, such as its object graph.
         paths: in the formats of TF2, path of a variable or name of a table -> its name above.
+        sparse_cores: the SparseCores that share its tables, if there are such.
     """
 
     path: pathlib.Path
@@ -81,6 +83,7 @@ class CheckpointContents:
     variables: Mapping[str, StoredTensor]
     others: tuple[str, ...] = ()
     paths: Mapping[str, str] = dataclasses.field(default_factory=dict)
+    sparse_cores: SparseCores | None = None
 
     @property
     def size(self) -> int:

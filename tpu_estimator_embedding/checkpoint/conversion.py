@@ -10,6 +10,7 @@ from collections.abc import Mapping
 import numpy as np
 
 from tpu_estimator_embedding import checks
+from tpu_estimator_embedding.checkpoint import sparse_core_layout
 from tpu_estimator_embedding.checkpoint.bundle import read_bundle, write_bundle
 from tpu_estimator_embedding.checkpoint.contents import CheckpointContents, Table
 from tpu_estimator_embedding.checkpoint.files import (
@@ -38,6 +39,7 @@ from tpu_estimator_embedding.checkpoint.reading import (
     read_checkpoint,
 )
 from tpu_estimator_embedding.checkpoint.resizing import Resize, resize_table
+from tpu_estimator_embedding.checkpoint.sparse_core_layout import SparseCores
 from tpu_estimator_embedding.checkpoint.stored_tensor import ArrayTensor, TextTensor
 from tpu_estimator_embedding.checkpoint.table_layouts import (
     TABLE_LAYOUTS_KEY,
@@ -90,6 +92,7 @@ class Conversion:
 def convert(checkpoint: StrPath, output: StrPath, to: str | None = None, *,
             from_: str | None = None, names: Mapping[str, str] | None = None,
             template: StrPath | None = None, reading: Reading | None = None,
+            sparse_cores: tuple[int, int] | None = None,
             layout: Partitioning | None = None, resize: Mapping[str, int | Resize] | None = None,
             global_step: int | None = None, without_slots: bool = False,
             progress: bool = False) -> Conversion:
@@ -107,6 +110,9 @@ def convert(checkpoint: StrPath, output: StrPath, to: str | None = None, *,
         names: name in TPUEstimator -> name of the table, or path of the variable, in TF2.
         template: a checkpoint of the program that will restore the output.
         reading: facts that the checkpoint does not contain.
+        sparse_cores: for "keras-rs-jax" with tables on SparseCores: number of devices, and of
+            SparseCores of each, for which the template was built; None without a template keeps
+            those of the source.
         layout: for "v1": number of hosts, and "div" or "mod"; None keeps the layout.
         resize: name of a table, in TPUEstimator or in TF2 -> its new number of rows.
         global_step: the step to write; None keeps the step of the source.
@@ -125,11 +131,13 @@ def convert(checkpoint: StrPath, output: StrPath, to: str | None = None, *,
     contents = read_checkpoint(checkpoint, from_, table_names, reading)
     to = to or contents.form
     _check_combination(contents.form, to, template, layout)
+    cores = _sparse_cores(sparse_cores, contents, to, template)
     check_used(reading, contents)
+    _check_stacks(reading, contents, cores, table_names)
     _check_names(table_names, contents, to, template)
     contents = _changed(contents, _by_former_name(resize or {}, contents, table_names),
                         global_step, without_slots)
-    outputs = _converted(contents, to, table_names, template, reading or Reading())
+    outputs = _converted(contents, to, table_names, template, reading or Reading(), cores)
     path = _output_path(local_path("output", output), to, contents)
     check_absent([path if to in _WHOLE_FORMATS else index_file(path)])
     place = _orbax_template(contents, to, template)
@@ -173,6 +181,35 @@ def _check_combination(format: str, to: str, template: StrPath | None,
                              f"is {to!r}. Leave it out.")
         checks.check_positive_int("num_hosts", layout[0])
         checks.check_one_of("partition_strategy", ("div", "mod"), layout[1])
+
+
+def _sparse_cores(given: tuple[int, int] | None, contents: CheckpointContents, to: str,
+                  template: StrPath | None) -> SparseCores | None:
+    """Returns the SparseCores of the output."""
+    if given is None:
+        return contents.sparse_cores if to == contents.form and template is None else None
+    cores = sparse_core_layout.sparse_cores("sparse_cores", given)
+    if to != "keras-rs-jax":
+        raise ValueError(f"`sparse_cores` applies only where `to` is 'keras-rs-jax', got {given} "
+                         f"where `to` is {to!r}. Leave it out.")
+    if template is None and contents.sparse_cores != cores:
+        raise ValueError(f"`template` is required for `sparse_cores`, got {given} without one: a "
+                         f"checkpoint of the model on these. Write one: {_TEMPLATES[to]}.")
+    return cores
+
+
+def _check_stacks(reading: Reading | None, contents: CheckpointContents,
+                  cores: SparseCores | None, names: Names) -> None:
+    """Raises ValueError if an entry of `stacks` would have no effect."""
+    stacks = reading.stacks if reading else None
+    if stacks is None or contents.sparse_cores is not None:
+        return
+    if cores is None:
+        raise ValueError(f"`stacks` applies only to tables on SparseCores, got {dict(stacks)}. "
+                         "Leave it out, or pass `sparse_cores`, too.")
+    tables = names.tables(contents.tables)
+    unknown = sorted(sparse_core_layout.parse_stacks(stacks)[0].keys() - tables.keys())
+    checks.check(not unknown, "stacks", f"made of the tables {sorted(tables)}", unknown)
 
 
 def _check_names(names: Names, contents: CheckpointContents, to: str,
@@ -250,7 +287,7 @@ def _changed(contents: CheckpointContents, resize: Mapping[str, int | Resize],
 
 
 def _converted(contents: CheckpointContents, to: str, names: Names, template: StrPath | None,
-               reading: Reading) -> ConvertedTensors:
+               reading: Reading, cores: SparseCores | None) -> ConvertedTensors:
     if to in _NAMED_FORMATS:
         if to == "v1" and "global_step" not in contents.variables:
             raise ValueError(f"{contents.path} has no global step, without which TPUEstimator "
@@ -258,7 +295,7 @@ def _converted(contents: CheckpointContents, to: str, names: Names, template: St
         return _v1_tensors(contents)
     place = _orbax_template(contents, to, template)
     if place is not None:
-        outputs = keras_rs_jax_tensors(contents, place, names)
+        outputs = keras_rs_jax_tensors(contents, place, names, cores, reading.stacks)
         if template is not None:
             check_shapes(outputs.tensors, place)
         return outputs

@@ -178,7 +178,7 @@ def read_keras_rs(path: pathlib.Path, tensors: Mapping[str, BundleTensor], value
 
 def model_contents(path: pathlib.Path, form: str, tensors: Mapping[str, StoredTensor],
                    values: list[Value], names: Names, bookkeeping: tuple[str, ...],
-                   way_out: str) -> CheckpointContents:
+                   way_out: str, on_cores: Mapping[str, Table] | None = None) -> CheckpointContents:
     """Returns the contents of a checkpoint of any backend, with the names of TPUEstimator.
 
     Args:
@@ -189,13 +189,14 @@ def model_contents(path: pathlib.Path, form: str, tensors: Mapping[str, StoredTe
         names: names of tables and variables that differ.
         bookkeeping: keys that belong to the format itself.
         way_out: how to save a checkpoint that has tables.
+        on_cores: name in Keras RS -> table, for those that no value is of.
 
     Raises:
         ValueError: if the checkpoint has no tables.
     """
     values = [value for value in values if value.key in tensors]
-    found = find_tables(values)
-    if not found:
+    found, on_cores = find_tables(values), on_cores or {}
+    if not found and not on_cores:
         raise ValueError(f"{path} has no tables of a compiled Keras model with a "
                          f"DistributedEmbedding. {way_out}")
     tables, paths = [], {}
@@ -207,6 +208,9 @@ def model_contents(path: pathlib.Path, form: str, tensors: Mapping[str, StoredTe
         optimizer = optimizer_of(found[name, PARAMETERS].full_name, values)
         tables.append((former, Table(former, rows, slots, optimizer.rule_name if slots else None,
                                      TableLayout("div", 1, rows.shape[0]))))
+    for name, table in on_cores.items():
+        paths[name] = names.former(name) or name
+        tables.append((paths[name], dataclasses.replace(table, name=paths[name])))
     others = find_others(values, names)
     counter = others.pop(SAVE_COUNTER, None)
     return CheckpointContents(

@@ -187,7 +187,7 @@ def read_names(path: pathlib.Path) -> dict[str, str]:
         ValueError: if the file cannot be read, or is not a JSON object of strings.
     """
     try:
-        names = json.loads(path.read_text(encoding="utf-8"), object_pairs_hook=_object)
+        names = json.loads(path.read_text(encoding="utf-8"), object_pairs_hook=distinct_keys)
     except OSError as error:
         raise ValueError(f"`names` must be a file that can be read, got {path}: "
                          f"{error.strerror}.") from error
@@ -218,7 +218,8 @@ def unique(pairs: Iterable[tuple[_Key, _Value]], argument: str, rule: str,
     return found
 
 
-def _object(pairs: list[tuple[str, object]]) -> dict[str, object]:
+def distinct_keys(pairs: list[tuple[str, object]]) -> dict[str, object]:
+    """Returns an object of JSON, which must have each key once."""
     keys = [key for key, _ in pairs]
     twice = sorted({key for key in keys if keys.count(key) > 1})
     if twice:

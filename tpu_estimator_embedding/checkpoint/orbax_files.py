@@ -7,8 +7,11 @@ Orbax's own storage library, reads and writes both without JAX. A `CheckpointMan
 directory, called `default`, below one directory per step.
 """
 
+import base64
+import binascii
 import dataclasses
 import json
+import math
 import pathlib
 import re
 import shutil
@@ -29,8 +32,9 @@ from tpu_estimator_embedding.checkpoint.stored_tensor import (
 METADATA = "_METADATA"
 _ITEM = "default"  # the name that a CheckpointManager gives to its only item
 _ARRAY_METADATA = "array_metadatas"
+_SHARDING = "_sharding"
 _DATABASE = re.compile(r"manifest\.ocdbt|d|ocdbt\.process_\d+")  # files that hold the arrays
-_OTHER_FILES = {_ARRAY_METADATA, METADATA, "_CHECKPOINT_METADATA", "_sharding",
+_OTHER_FILES = {_ARRAY_METADATA, METADATA, "_CHECKPOINT_METADATA", _SHARDING,
                 "commit_success.txt"}
 _STEP_FILES = {"_CHECKPOINT_METADATA", "commit_success.txt", _ITEM}
 _ARRAYS = ("jax.Array", "np.ndarray")
@@ -148,6 +152,26 @@ def read_orbax(place: OrbaxDirectory) -> dict[tuple[str, ...], OrbaxTensor]:
             raise ValueError(f"{place.item} must be a tree of dictionaries of arrays, got "
                              f"{'/'.join(path)!r}, a {kind}. Save model.get_state_tree().")
         found[path] = _open(place.item, leaf_name(path))
+    return found
+
+
+def devices_of(place: OrbaxDirectory) -> dict[str, int]:
+    """Returns leaf -> number of devices that shared it, for those of which Orbax recorded it.
+
+    Raises:
+        ValueError: if the record is damaged.
+    """
+    path, found = place.item / _SHARDING, {}
+    if not path.is_file():
+        return {}
+    try:
+        for name, text in _read_json(path).items():
+            sharding = json.loads(text)
+            if sharding["sharding_type"] == "NamedSharding":
+                leaf = base64.b64decode(name, validate=True).decode()
+                found[leaf] = math.prod(sharding["shape"])
+    except (TypeError, KeyError, binascii.Error) as error:
+        raise ValueError(f"`checkpoint` must be whole, got a damaged {path}: {error!r}") from error
     return found
 
 

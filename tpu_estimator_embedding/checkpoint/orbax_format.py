@@ -6,8 +6,8 @@ What is saved is `model.get_state_tree()`: a dictionary of groups (`trainable_va
 parts of a variable's path are nested dictionaries. Paths are those of the backend TensorFlow.
 """
 
+import dataclasses
 import pathlib
-import re
 from collections.abc import Mapping
 
 import numpy as np
@@ -16,6 +16,7 @@ from tpu_estimator_embedding.checkpoint.contents import CheckpointContents
 from tpu_estimator_embedding.checkpoint.keras_rs_format import (
     fill_model,
     find_steps,
+    find_tables,
     is_keras_rs,
     model_contents,
 )
@@ -26,6 +27,17 @@ from tpu_estimator_embedding.checkpoint.orbax_files import (
     is_orbax,
     leaf_name,
     read_orbax,
+)
+from tpu_estimator_embedding.checkpoint.sparse_core_format import (
+    OnSparseCores,
+    find_stacks,
+    stacked_tensors,
+    unstacked_tables,
+)
+from tpu_estimator_embedding.checkpoint.sparse_core_layout import (
+    SparseCores,
+    Stacks,
+    without_stacks,
 )
 from tpu_estimator_embedding.checkpoint.stored_tensor import ArrayTensor, StoredTensor
 from tpu_estimator_embedding.checkpoint.tf2_format import (
@@ -38,26 +50,52 @@ FORMAT = "keras-rs-jax"
 _METRICS = "metrics_variables"  # of an evaluation under way: neither read nor changed
 _GROUPS = ("trainable_variables", "non_trainable_variables", "optimizer_variables", _METRICS)
 _STEP = "global_step"
-_SPARSECORE = re.compile(r"^var:.*:table(:slot:.*)?$")
 WAY_OUT = ("Call model.compile(...) and model.optimizer.build(model.trainable_variables), then "
            "save the model: with orbax.checkpoint.StandardCheckpointer() as checkpointer: "
            "checkpointer.save(path, model.get_state_tree()).")
 
 
-def read_keras_rs_jax(place: OrbaxDirectory, names: Names) -> CheckpointContents:
+@dataclasses.dataclass(frozen=True)
+class _State:
+    """The leaves of a checkpoint.
+
+    Attributes:
+        tensors: leaf -> tensor.
+        values: the variables of the model and its optimizer, without those on SparseCores.
+        bookkeeping: the leaves that are no variables.
+        on_cores: the variables on SparseCores.
+    """
+
+    tensors: Mapping[str, StoredTensor]
+    values: list[Value]
+    bookkeeping: tuple[str, ...]
+    on_cores: OnSparseCores
+
+
+def read_keras_rs_jax(place: OrbaxDirectory, names: Names, cores: SparseCores | None = None,
+                      stacks: Stacks | None = None) -> CheckpointContents:
     """Returns the contents of the checkpoint, with the names of TPUEstimator.
 
+    Args:
+        place: the checkpoint.
+        names: names of tables and variables that differ.
+        cores: the SparseCores that share its tables, if there are such.
+        stacks: the shapes of these tables.
+
     Raises:
-        ValueError: if the checkpoint has no tables, or those of SparseCores.
+        ValueError: if the checkpoint has no tables, or `cores` or `stacks` do not fit them.
     """
-    tensors, values, bookkeeping = _read(place)
-    contents = model_contents(place.path, FORMAT, tensors, values, names, bookkeeping, WAY_OUT)
+    state = _read(place)
+    has_stacks = bool(state.on_cores.stacks)
+    tables = unstacked_tables(place, state.on_cores, state.tensors, cores,
+                              stacks) if has_stacks else {}
+    contents = model_contents(place.path, FORMAT, state.tensors, state.values, names,
+                              state.bookkeeping, WAY_OUT, tables)
+    contents = dataclasses.replace(contents, sparse_cores=cores if has_stacks else None)
     if _STEP not in contents.variables:
         return contents
     step = ArrayTensor(contents.variables[_STEP].read().astype(np.int64))  # int32 on JAX
-    return CheckpointContents(
-        contents.path, contents.form, contents.tables, {**contents.variables, _STEP: step},
-        contents.others, contents.paths)
+    return dataclasses.replace(contents, variables={**contents.variables, _STEP: step})
 
 
 def find_template(path: pathlib.Path) -> OrbaxDirectory:
@@ -73,54 +111,61 @@ def find_template(path: pathlib.Path) -> OrbaxDirectory:
     return place
 
 
-def keras_rs_jax_tensors(contents: CheckpointContents, template: OrbaxDirectory,
-                         names: Names) -> ConvertedTensors:
+def keras_rs_jax_tensors(contents: CheckpointContents, template: OrbaxDirectory, names: Names,
+                         cores: SparseCores | None = None,
+                         stacks: Stacks | None = None) -> ConvertedTensors:
     """Returns the leaves of the template with the values of the source.
 
     Args:
         contents: the contents to write.
         template: a checkpoint of the model.
         names: names of tables and variables that differ.
+        cores: the SparseCores for which the template was built, if there are such.
+        stacks: tables of those stacks whose names leave that open.
 
     Raises:
         ValueError: if a table is missing on either side, Keras 3 does not have the optimizer of
-            the slots, or the step does not fit.
+            the slots, or the step or `cores` do not fit.
     """
-    tensors, values, _ = _read(template)
-    if not is_keras_rs(values):
+    state = _read(template)
+    if not is_keras_rs(state.values) and not state.on_cores.stacks:
         raise ValueError("`template` has no tables of a compiled Keras model with a "
                          f"DistributedEmbedding. {WAY_OUT}")
-    outputs = fill_model(contents, tensors, values, names)
-    if _STEP not in contents.variables:
-        return outputs
-    steps = {value.key: _fitting(contents.variables[_STEP], tensors[value.key])
-             for value in find_steps(values)}
-    return ConvertedTensors({**outputs.tensors, **steps}, outputs.left_out, outputs.kept)
+    step = contents.variables.get(_STEP)
+    stacked: dict[str, StoredTensor] = {}
+    if state.on_cores.stacks:
+        others = {table for table, _ in find_tables(state.values)}
+        on_cores = {name: table for name, table in names.tables(contents.tables).items()
+                    if name not in others}
+        if contents.sparse_cores is not None:  # those of the source, which may have other stacks
+            stacks = without_stacks(stacks or {}, state.on_cores.stacks)
+        stacked = stacked_tensors(template, state.on_cores, state.tensors, on_cores, step, cores,
+                                  stacks)
+        contents = dataclasses.replace(contents, tables={
+            former: table for former, table in contents.tables.items()
+            if names.of_table(former) in others})
+    elif cores is not None:
+        raise ValueError(f"`sparse_cores` is {cores}, but `template` {template.path} has no tables "
+                         "on SparseCores. Leave it out, or save the template on the TPU.")
+    outputs = fill_model(contents, state.tensors, state.values, names)
+    steps = {value.key: _fitting(step, state.tensors[value.key])
+             for value in find_steps(state.values)} if step is not None else {}
+    return ConvertedTensors({**outputs.tensors, **stacked, **steps}, outputs.left_out, outputs.kept)
 
 
-def _read(place: OrbaxDirectory) -> tuple[dict[str, StoredTensor], list[Value], tuple[str, ...]]:
-    """Returns leaf -> tensor, the variables, and the leaves that are no variables of the model."""
+def _read(place: OrbaxDirectory) -> _State:
     leaves = read_orbax(place)
     for path in leaves:
-        _check_path(place, path)
+        if path[0] not in _GROUPS:
+            raise ValueError(f"{place.path} must be the state of a Keras model, whose groups are "
+                             f"{', '.join(_GROUPS)}, got {path[0]!r}. {WAY_OUT}")
+    on_cores = find_stacks(path for path in leaves if path[0] != _METRICS)
     values = [Value(path, "/".join(path[1:]), leaf_name(path)) for path in leaves
-              if path[0] != _METRICS]
-    bookkeeping = tuple(leaf_name(path) for path in leaves if path[0] == _METRICS)
-    return {leaf_name(path): tensor for path, tensor in leaves.items()}, values, bookkeeping
-
-
-def _check_path(place: OrbaxDirectory, path: tuple[str, ...]) -> None:
-    if path[0] not in _GROUPS:
-        raise ValueError(f"{place.path} must be the state of a Keras model, whose groups are "
-                         f"{', '.join(_GROUPS)}, got {path[0]!r}. {WAY_OUT}")
-    if any(_SPARSECORE.match(part) for part in path):
-        raise ValueError(
-            f"{place.path} has {'/'.join(path)!r}, tables as SparseCores of a TPU hold them: "
-            "stacked, padded, and in an order that depends on their number, which the checkpoint "
-            "does not contain. On the TPU, layer.get_embedding_tables() returns them by id, and "
-            "layer.set_embedding_tables(tables) takes them, as `checkpoint convert --to npz` "
-            "writes them. Or build the model where there is no TPU, or with "
-            "TableConfig(placement='default_device').")
+              if path[0] != _METRICS and leaf_name(path) not in on_cores.leaves]
+    bookkeeping = tuple(leaf_name(path) for path in leaves
+                        if path[0] == _METRICS or leaf_name(path) in on_cores.iterations)
+    return _State({leaf_name(path): tensor for path, tensor in leaves.items()}, values,
+                  bookkeeping, on_cores)
 
 
 def _fitting(step: StoredTensor, place: StoredTensor) -> StoredTensor:
@@ -140,4 +185,4 @@ def output_directory(output: pathlib.Path, contents: CheckpointContents) -> path
 
 def check_shapes(tensors: Mapping[str, StoredTensor], place: OrbaxDirectory) -> None:
     """Raises ValueError unless values have the shapes and types of the template."""
-    check_same_shapes(tensors, _read(place)[0])
+    check_same_shapes(tensors, _read(place).tensors)

@@ -26,6 +26,12 @@ from tpu_estimator_embedding.checkpoint.names import SHARED_SUFFIXES, SLOT_SUFFI
 from tpu_estimator_embedding.checkpoint.npz_format import read_npz
 from tpu_estimator_embedding.checkpoint.orbax_files import find_orbax
 from tpu_estimator_embedding.checkpoint.orbax_format import read_keras_rs_jax
+from tpu_estimator_embedding.checkpoint.sparse_core_layout import (
+    SparseCores,
+    Stacks,
+    parse_stacks,
+    sparse_cores,
+)
 from tpu_estimator_embedding.checkpoint.stored_tensor import StoredTensor, rows_by_id
 from tpu_estimator_embedding.checkpoint.table_layouts import (
     TABLE_LAYOUTS_KEY,
@@ -57,16 +63,25 @@ class Reading:
         from_hosts: number of hosts, if a TPU wrote the checkpoint with `mod`; None means `div`.
         objects: paths of the objects with tables in a TF2 checkpoint; () finds them.
         optimizers: table -> optimizer, needed if several optimizers have such slots.
+        sparse_cores: number of devices, and of SparseCores of each, that share the tables of a
+            model of Keras RS on JAX.
+        stacks: shapes of these tables: table -> [rows, dim], or stack -> {table -> [rows, dim]}.
     """
 
     tables: tuple[str, ...] | None = None
     from_hosts: int | None = None
     objects: tuple[str, ...] = ()
     optimizers: Mapping[str, str] = dataclasses.field(default_factory=dict)
+    sparse_cores: tuple[int, int] | None = None
+    stacks: Stacks | None = None
 
     def __post_init__(self) -> None:
         if self.from_hosts is not None:
             checks.check_positive_int("from_hosts", self.from_hosts)
+        if self.sparse_cores is not None:
+            sparse_cores("sparse_cores", self.sparse_cores)
+        if self.stacks is not None:
+            parse_stacks(self.stacks)
 
 
 def read_checkpoint(path: str | os.PathLike[str], format: str | None = None,
@@ -95,7 +110,9 @@ def read_checkpoint(path: str | os.PathLike[str], format: str | None = None,
     place = find_orbax(found)
     if place is not None:
         _check_no_hosts(reading)
-        return _check_format(read_keras_rs_jax(place, names), format)
+        return _check_format(read_keras_rs_jax(
+            place, names, reading.sparse_cores and SparseCores(*reading.sparse_cores),
+            reading.stacks), format)
     found = find_checkpoint(found)
     tensors = read_bundle(found)
     if GRAPH_KEY not in tensors or format == "v1":
@@ -126,6 +143,10 @@ def check_used(reading: Reading | None, *contents: CheckpointContents) -> None:
     if reading.objects and not objects:
         raise ValueError("`objects` applies only to checkpoints of TF2, got "
                          f"{list(reading.objects)}. Leave it out.")
+    if reading.sparse_cores is not None and not any(one.sparse_cores for one in contents):
+        raise ValueError("`sparse_cores` of `reading` (--from-sparse-cores) applies only to "
+                         "keras-rs-jax checkpoints with tables on SparseCores, got "
+                         f"{reading.sparse_cores}. Leave it out.")
     tables = {name for one in contents if one.form in objects for name in one.tables}
     known = tables | {Names().of_table(name) for name in tables}
     unknown = sorted(reading.optimizers.keys() - known)
