@@ -4,6 +4,7 @@
 The table has 512 MiB, and 4 GiB with `-m soak`, which needs 35 GB of disk.
 """
 
+import json
 import shutil
 import sys
 import textwrap
@@ -80,7 +81,7 @@ def large_table(request, tmp_path_factory):
 TEMPLATE = """
     import json, pathlib, sys
     import tensorstore
-    leaves = {("trainable_variables", "distributed_embedding", "words", "embeddings"):
+    leaves = {("trainable_variables", "distributed_embedding", *sys.argv[3:]):
               [int(sys.argv[2]), 64], ("optimizer_variables", "sgd", "iteration"): []}
     path = pathlib.Path(sys.argv[1]).absolute()
     path.mkdir()
@@ -112,6 +113,13 @@ OF_ORBAX = {
     "compare": "compare mod back --from-hosts 3",
 }
 
+OF_CORES = {
+    "to cores": "convert mod cores --from-hosts 3 --to keras-rs-jax --template template_of_cores "
+                "--sparse-cores 8x4",
+    "from cores": "convert cores of_cores --to v1 --from-sparse-cores 8x4 --stacks stacks.json",
+    "compare": "compare mod of_cores --from-hosts 3",
+}
+
 
 def test_memory_holds_no_table(large):
     """One after another, as each reads what one before wrote."""
@@ -123,8 +131,16 @@ def test_memory_holds_no_table(large):
 def test_memory_holds_no_table_of_orbax(large):
     pytest.importorskip("tensorstore", reason="needs the extra `orbax`")
     directory, rows = large
-    run(directory, TEMPLATE, "template", rows)
+    run(directory, TEMPLATE, "template", rows, "words", "embeddings")
     check_growths(directory, OF_ORBAX)
+
+
+def test_memory_holds_no_table_of_sparse_cores(large):
+    pytest.importorskip("tensorstore", reason="needs the extra `orbax`")
+    directory, rows = large
+    run(directory, TEMPLATE, "template_of_cores", rows, "var:words:table")
+    (directory / "stacks.json").write_text(json.dumps({"words": [rows, 64]}))
+    check_growths(directory, OF_CORES)
 
 
 def check_growths(directory, commands):
