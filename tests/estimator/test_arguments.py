@@ -58,6 +58,7 @@ TESTED = {
                                 "checkpoint_that_does_not_say",
         "cluster_config": "tests.cluster.test_synchronous."
                           "test_workers_train_as_replicas",
+        "async_checkpoints": "test_asynchronous_saving.test_every_checkpoint_has_the_same_bytes",
     },
     TPUConfig.__new__: {
         "iterations_per_loop": "test_iterations_per_loop.test_hooks_see_the_last_step_of_each_"

@@ -145,6 +145,30 @@ def _explain(key: str, checkpoint: str) -> str | None:
             f"warm_start_from={checkpoint!r}.")
 
 
+def tell_of_unused_slots(model_dir: str, tables: Mapping[str, TableNames]) -> None:
+    """Warns if training goes on without slots that the latest checkpoint has.
+
+    Args:
+        model_dir: directory of the checkpoints.
+        tables: table name -> names of its variables.
+    """
+    checkpoint = tf.train.latest_checkpoint(model_dir)
+    if checkpoint is None:
+        return
+    used = {re.sub(r"/part_\d+$", "", variable.op.name)
+            for variable in tf.compat.v1.global_variables()}
+    for names in tables.values():
+        used |= {names.table, *names.slots.values()}
+    unused = sorted(
+        name for name, _ in tf.train.list_variables(checkpoint) if name not in used
+        and any(name.startswith(f"{names.table}/") for names in tables.values()))
+    if unused:
+        tf.compat.v1.logging.warning(
+            "tpu_estimator_embedding: training goes on without %s of %s, which the optimizer of "
+            "this program does not use. Later checkpoints do not have them: keep a copy of this "
+            "one to go back to the former optimizer.", unused, checkpoint)
+
+
 def value_by_id(checkpoint: str, name: str, plan: EmbeddingPlan,
                 checkpoint_num_hosts: int | None) -> Any:
     """Returns the value of a variable; row i of a table or slot is that of id i.

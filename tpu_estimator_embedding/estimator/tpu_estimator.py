@@ -66,6 +66,7 @@ from tpu_estimator_embedding.estimator.restore import (
     explained_reads,
     explained_restore,
     saver_in_place,
+    tell_of_unused_slots,
     value_by_id,
     warm_start_tables,
     without_tables,
@@ -145,6 +146,9 @@ class TPUEstimator(LoopingEstimator):
         batch_axis = None if batch_axis is None else list(batch_axis)
         # A text of a flag, such as "False", is true.
         checks.check_one_of("use_tpu", (True, False, None), use_tpu)
+        for name, flag in (("eval_on_tpu", eval_on_tpu), ("export_to_tpu", export_to_tpu),
+                           ("export_to_cpu", export_to_cpu)):
+            checks.check_one_of(name, (True, False, None), flag)
         if num_hosts is not None:
             checks.check_positive_int("num_hosts", num_hosts)
         if checkpoint_num_hosts is not None:
@@ -408,6 +412,7 @@ class TPUEstimator(LoopingEstimator):
             self._warm_start_settings = without_tables(settings, step.names)
 
     def _with_update(self, spec: Any, step: EngineStep) -> Any:
+        tell_of_unused_slots(self.model_dir, step.names)
         updates = [op for op in (spec.train_op, step.update) if op is not None]
         with tf.control_dependencies(updates):
             steps_done = tf.identity(tf.compat.v1.train.get_global_step().read_value())

@@ -48,6 +48,7 @@ from tpu_estimator_embedding.mid_level.sparse_core.stacked_tables import Stacked
 from tpu_estimator_embedding.mid_level.sparse_core.to_stacks import given_stacks, to_stacks
 from tpu_estimator_embedding.multipliers.table_multipliers import Multipliers
 from tpu_estimator_embedding.ops.autograph import not_converted
+from tpu_estimator_embedding.optimizers.setting_checks import check_flag
 from tpu_estimator_embedding.plan.table_stacking import SparseCores
 from tpu_estimator_embedding.types import Tensor
 
@@ -96,7 +97,12 @@ class TPUEmbeddingV2(StackedTables):
                  sparse_core_embedding_config: SparseCoreEmbeddingConfig | None = None, *,
                  num_chips: int = 1, num_sc_per_chip: int = 4,
                  table_multipliers: Multipliers = None):
-        config = copy.deepcopy(sparse_core_embedding_config) or SparseCoreEmbeddingConfig()
+        check_flag("pipeline_execution_with_tensor_core", pipeline_execution_with_tensor_core)
+        config = SparseCoreEmbeddingConfig()
+        if sparse_core_embedding_config is not None:  # of this package or of TensorFlow
+            config = copy.deepcopy(sparse_core_embedding_config)
+            checks.check(hasattr(config, "disable_table_stacking"), "sparse_core_embedding_config",
+                         "a SparseCoreEmbeddingConfig or None", config)
         super().__init__(named_tables(feature_config), to_stacks(
             feature_config, optimizer, SparseCores(num_chips, num_sc_per_chip),
             stacking=not config.disable_table_stacking, table_multipliers=table_multipliers))

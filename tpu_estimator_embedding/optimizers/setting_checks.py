@@ -6,15 +6,19 @@ import math
 import numbers
 from typing import Any, cast
 
+import numpy as np
+
 from tpu_estimator_embedding import checks
+
+_LARGEST = float(np.finfo(np.float32).max)
 
 
 def check_settings(settings: object) -> None:
     """Checks the numbers and flags of a dataclass against the annotations of its fields.
 
     Raises:
-        ValueError: a number is NaN, a flag is neither True nor False, or a lower limit of the
-            weights is above the upper one.
+        ValueError: a number is NaN or, other than a limit, not finite in float32, a flag is
+            neither True nor False, or a lower limit of the weights is above the upper one.
         TypeError: a setting is not a number.
     """
     for field in dataclasses.fields(cast(Any, settings)):
@@ -27,12 +31,14 @@ def check_limits(name: str, least: float | None, most: float | None) -> None:
     """Raises ValueError if the lower one of two limits is above the upper one."""
     checks.check(least is None or most is None or least <= most, f"{name}_min",
                  f"at most {name}_max", (least, most))
+    checks.check(least is None or least < math.inf, f"{name}_min", "below infinity", least)
+    checks.check(most is None or most > -math.inf, f"{name}_max", "above -infinity", most)
 
 
 def check_finite_rate(value: Any, rule: str, way_out: str = "") -> None:
     """Raises TypeError with the rule unless a learning rate is a number, ValueError if infinite."""
     checks.check_type(numbers.Real, "learning_rate", rule, value, way_out)
-    checks.check(math.isfinite(value), "learning_rate", "finite", value)
+    check_finite_number("learning_rate", value)
 
 
 def check_number(name: str, value: Any) -> None:
@@ -41,21 +47,35 @@ def check_number(name: str, value: Any) -> None:
     checks.check(not math.isnan(value), name, "a number", value)
 
 
+def check_finite_number(name: str, value: Any) -> None:
+    """Raises TypeError unless `value` is a number, ValueError if float32 cannot have it."""
+    checks.check_type(numbers.Real, name, "a number", value)
+    checks.check(math.isfinite(value), name, "finite", value)
+    checks.check(abs(value) <= _LARGEST, name, f"at most {_LARGEST:.7g}, as float32 is", value)
+
+
+def check_flag(name: str, value: Any, fix: str = "") -> None:
+    """Raises ValueError unless `value` is True or False; a text, such as "False", is true."""
+    checks.check(_is_flag(value), name, "True or False", value, fix)
+
+
 def _check_value(field: dataclasses.Field[Any], value: Any) -> None:
     if field.type not in (float, bool, float | None, bool | None):
         return  # of a program's subclass, or with a check of its own
     if value is None and field.type in (float | None, bool | None):
         return
     if field.type not in (bool, bool | None):
+        is_limit = field.name.startswith("clip_")  # an infinite one limits nothing
         check_number(field.name, value)
+        if not is_limit:
+            check_finite_number(field.name, value)
     elif field.name == "use_gradient_accumulation":
         # The releases up to 2.4 had no such argument for gradient descent, and a weight limit
         # stood in its place: a number there is a call written for one of them.
-        checks.check(_is_flag(value), field.name, "True or False", value,
-                     "Pass clip_weight_min and clip_weight_max by keyword.")
+        check_flag(field.name, value, "Pass clip_weight_min and clip_weight_max by keyword.")
     else:
-        checks.check(_is_flag(value), field.name, "True or False", value)
+        check_flag(field.name, value)
 
 
 def _is_flag(value: Any) -> bool:
-    return not isinstance(value, float) and value in (True, False)
+    return isinstance(value, (int, np.bool_)) and value in (True, False)

@@ -4,6 +4,7 @@
 import os
 import re
 import shlex
+from unittest import mock
 
 import numpy as np
 import pytest
@@ -14,12 +15,15 @@ from tests.estimator import counting
 from tpu_estimator_embedding import checkpoint, cli
 from tpu_estimator_embedding.checkpoint import savers
 from tpu_estimator_embedding.config.feature_config import FeatureConfig
-from tpu_estimator_embedding.config.optimization_parameters import AdagradParameters
+from tpu_estimator_embedding.config.optimization_parameters import (
+    AdagradParameters,
+    StochasticGradientDescentParameters,
+)
 from tpu_estimator_embedding.config.table_config import TableConfig
 from tpu_estimator_embedding.estimator.embedding_config_spec import EmbeddingConfigSpec
 
 
-def train(model_dir, rows, dim=2, steps=1, strategy="div"):
+def train(model_dir, rows, dim=2, steps=1, strategy="div", optimizer=AdagradParameters(0.5)):
     """Trains one table on the id 1."""
     def model_fn(features, labels, mode, params):
         loss = tf.reduce_sum(features["word"])
@@ -33,7 +37,7 @@ def train(model_dir, rows, dim=2, steps=1, strategy="div"):
     spec = EmbeddingConfigSpec(
         table_to_config_dict={"words": TableConfig(rows, dim, combiner=None)},
         feature_to_config_dict={"word": FeatureConfig("words")},
-        optimization_parameters=AdagradParameters(0.5), partition_strategy=strategy)
+        optimization_parameters=optimizer, partition_strategy=strategy)
     estimator = counting.new_estimator(model_dir, model_fn, spec=spec, batch_size=2)
     estimator.train(input_fn, steps=steps)
     return estimator
@@ -56,6 +60,17 @@ def test_other_vocabulary_names_the_command_that_helps(rows, tmp_path):
     for name, values in saved.items():
         np.testing.assert_array_equal(found[name][untouched], values[untouched])
     assert after.get_variable_value("global_step") == 2
+
+
+def test_slots_that_training_goes_on_without_are_named_once(tmp_path):
+    train(tmp_path, 5)
+    with mock.patch.object(tf.compat.v1.logging, "warning") as warning:
+        train(tmp_path, 5, steps=2)
+        for _ in range(2):  # after the first time, checkpoints have no slots
+            train(tmp_path, 5, optimizer=StochasticGradientDescentParameters(0.5))
+    said = [call.args[0] % call.args[1:] for call in warning.call_args_list]
+    [line] = [line for line in said if "goes on without" in line]
+    assert f"training goes on without ['words/Adagrad'] of {tmp_path}/model.ckpt-3," in line
 
 
 def test_other_dimension_has_no_command(tmp_path):

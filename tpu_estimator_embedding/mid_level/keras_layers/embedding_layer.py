@@ -38,6 +38,7 @@ from tpu_estimator_embedding.mid_level.keras_layers.legacy_optimizers import (
 from tpu_estimator_embedding.mid_level.serving.serving_lookup import serving_embedding_lookup
 from tpu_estimator_embedding.multipliers.table_multipliers import Multipliers, TableMultipliers
 from tpu_estimator_embedding.ops.autograph import not_converted
+from tpu_estimator_embedding.optimizers.setting_checks import check_flag
 
 if TYPE_CHECKING:
     _Layer: Any
@@ -99,6 +100,7 @@ class _EmbeddingLayer(_Layer):
                                 ("sparse_core_embedding_config", sparse_core_embedding_config)):
             checks.check(value is None, argument, "None", value,
                          "TPUEmbeddingV2 lays tables out for SparseCores.")
+        check_flag("pipeline_execution_with_tensor_core", pipeline_execution_with_tensor_core)
         self.supports_jit = False  # XLA cannot compile the update of rows
         self._settings = LayerSettings(own_configs(feature_config), optimizer,
                                        bool(pipeline_execution_with_tensor_core), batch_size,

@@ -37,6 +37,7 @@ from tpu_estimator_embedding.mid_level.keras_layers.layer_config import (
 from tpu_estimator_embedding.mid_level.serving.serving_lookup import serving_embedding_lookup
 from tpu_estimator_embedding.multipliers.table_multipliers import Multipliers, TableMultipliers
 from tpu_estimator_embedding.ops.autograph import not_converted
+from tpu_estimator_embedding.optimizers.setting_checks import check_flag
 from tpu_estimator_embedding.types import Tensor
 
 if TYPE_CHECKING:
@@ -101,6 +102,8 @@ class _PartialLayer(_Layer):
         checks.check((size_threshold or 0) >= 0, "size_threshold", "at least 0, or None",
                      size_threshold)
         checks.check_type((int, type(None)), "batch_size", "an int or None", batch_size)
+        check_flag("pipeline_execution_with_tensor_core", pipeline_execution_with_tensor_core)
+        check_flag("combine_small_tables", combine_small_tables)
         self._settings = PartialLayerSettings(own_configs(feature_config), optimizer,
                                               bool(pipeline_execution_with_tensor_core), batch_size,
                                               size_threshold, combine_small_tables,
