@@ -169,8 +169,8 @@ def _some_cases(items, most, share, seed):
     """Returns cases of one in `share` tests, a third of long ones, and all of smoke tests."""
     of_each_test = collections.defaultdict(list)
     for item in items:
-        is_smoke = item.get_closest_marker("smoke")
-        of_each_test[item.nodeid if is_smoke else item.nodeid.partition("[")[0]].append(item)
+        is_whole = item.get_closest_marker("smoke") or item.get_closest_marker("all_cases")
+        of_each_test[item.nodeid if is_whole else item.nodeid.partition("[")[0]].append(item)
     rng = random.Random(seed)
     left_out = set()
     for is_long, kept in ((True, max(share, 3)), (False, share)):

@@ -129,6 +129,7 @@ TESTED = {
 }
 
 
+@pytest.mark.all_cases
 @pytest.mark.parametrize("function", TESTED, ids=lambda function: function.__qualname__)
 def test_every_argument_has_its_test(function):
     tests = TESTED[function]

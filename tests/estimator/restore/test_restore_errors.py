@@ -23,7 +23,7 @@ from tpu_estimator_embedding.config.table_config import TableConfig
 from tpu_estimator_embedding.estimator.embedding_config_spec import EmbeddingConfigSpec
 
 
-def train(model_dir, rows, dim=2, steps=1, strategy="div", optimizer=AdagradParameters(0.5)):
+def train(model_dir, rows, dim=2, steps=1, strategy="div", optimizer=None):
     """Trains one table on the id 1."""
     def model_fn(features, labels, mode, params):
         loss = tf.reduce_sum(features["word"])
@@ -37,7 +37,8 @@ def train(model_dir, rows, dim=2, steps=1, strategy="div", optimizer=AdagradPara
     spec = EmbeddingConfigSpec(
         table_to_config_dict={"words": TableConfig(rows, dim, combiner=None)},
         feature_to_config_dict={"word": FeatureConfig("words")},
-        optimization_parameters=optimizer, partition_strategy=strategy)
+        optimization_parameters=optimizer or AdagradParameters(0.5),
+        partition_strategy=strategy)
     estimator = counting.new_estimator(model_dir, model_fn, spec=spec, batch_size=2)
     estimator.train(input_fn, steps=steps)
     return estimator
