@@ -327,7 +327,8 @@ class TPUEmbedding(TrackedTables):
     def _built(self, method: str) -> EngineBatches:
         if self._batches is None:
             raise RuntimeError(f"{method} called on unbuilt TPUEmbedding object. Please either "
-                               "call enqueue first or manually call the build method.")
+                               "call enqueue first or manually call the build method. A build "
+                               "without shapes creates the tables only.")
         return self._batches
 
     def _check_optimizers(self) -> None:

@@ -94,6 +94,11 @@ def table(**options):
     (lambda: FeatureConfig(table(), 0, "title"), "`validate_weights_and_indices` must be a boolean."
                                                  " Received: 'title'. Releases up to 2.4 had `"),
     (lambda: QuantizationConfig(1, 0.0, 1.0), "`num_buckets` must be at least 2, got 1"),
+    (lambda: QuantizationConfig(4, 0.0, math.inf), "`upper` must be finite, got inf"),
+    (lambda: SparseCoreEmbeddingConfig(max_ids_per_chip_per_sample=-1),
+     "`max_ids_per_chip_per_sample` must be an int of at least 1, got -1"),
+    (lambda: SparseCoreEmbeddingConfig(max_unique_ids_per_table={"t": math.nan}),
+     "`max_unique_ids_per_table` must be an int of at least 1, got nan"),
     (lambda: QuantizationConfig(2, 1.0, 1.0), "`lower` must be below upper, 1.0, got 1.0"),
     (lambda: SGD(0.1, -1.0), "`use_gradient_accumulation` must be True or False, got -1.0. Pass"),
     (lambda: SGD(use_gradient_accumulation=False, clipvalue=1.0), "`clipvalue` must be None if"),
@@ -124,6 +129,16 @@ def table(**options):
 ])
 def test_values_out_of_range_are_refused(make, message):
     with pytest.raises(ValueError, match=message):
+        make()
+
+
+@pytest.mark.parametrize("make, message", [
+    (lambda: QuantizationConfig("x", 0.0, 1.0), "`num_buckets` must be an int, got 'x'"),
+    (lambda: QuantizationConfig(4, None, 1.0), "`lower` must be a number, got None"),
+    (lambda: SparseCoreEmbeddingConfig(max_ids_per_table=3),
+     "`max_ids_per_table` must be stack name -> limit, or None, got 3")])
+def test_values_of_other_types_are_refused(make, message):
+    with pytest.raises(TypeError, match=message):
         make()
 
 

@@ -23,7 +23,8 @@ class SparseCoreEmbeddingConfig:
             results.
 
     Raises:
-        ValueError: if a flag is neither True nor False.
+        ValueError: if a flag is neither True nor False, or a limit is not an int of at least 1.
+        TypeError: if limits are not a mapping.
 
     >>> SparseCoreEmbeddingConfig(disable_table_stacking=True).max_ids_per_chip_per_sample
     64
@@ -41,3 +42,9 @@ class SparseCoreEmbeddingConfig:
         for flag in ("disable_table_stacking", "allow_id_dropping", "initialize_tables_on_host",
                      "enable_fast_table_initialization"):
             checks.check_one_of(flag, (True, False), getattr(self, flag))
+        checks.check_positive_int("max_ids_per_chip_per_sample", self.max_ids_per_chip_per_sample)
+        for name in ("max_ids_per_table", "max_unique_ids_per_table"):
+            limits = getattr(self, name)
+            checks.check_type((Mapping, type(None)), name, "stack name -> limit, or None", limits)
+            for limit in (limits or {}).values():
+                checks.check_positive_int(name, limit)

@@ -8,6 +8,7 @@ from typing import Any
 import tensorflow as tf
 
 from tpu_estimator_embedding import checks, other_api
+from tpu_estimator_embedding.optimizers.setting_checks import check_finite_number
 from tpu_estimator_embedding.types import Initializer
 
 TABLE_COMBINERS = ("mean", "sum", "sqrtn")
@@ -26,6 +27,7 @@ class QuantizationConfig:
 
     Raises:
         ValueError: if a value is outside its range.
+        TypeError: if a value is not a number.
 
     >>> QuantizationConfig(num_buckets=256, lower=-1.0, upper=1.0)
     QuantizationConfig(num_buckets=256, lower=-1.0, upper=1.0)
@@ -36,9 +38,12 @@ class QuantizationConfig:
     upper: float
 
     def __post_init__(self) -> None:
+        checks.check_type(int, "num_buckets", "an int", self.num_buckets)
         checks.check(self.num_buckets >= 2, "num_buckets", "at least 2", self.num_buckets,
                      sentence=f"num_buckets is {self.num_buckets}, must be at least 2 for "
                      "simulated quantization.")
+        check_finite_number("lower", self.lower)
+        check_finite_number("upper", self.upper)
         checks.check(self.lower < self.upper, "lower", f"below upper, {self.upper!r}", self.lower)
 
 

@@ -165,7 +165,8 @@ def output_shape(path: str, config: FeatureConfig, cores: SparseCores) -> tuple[
     sizes = tuple(shape.as_list())
     checks.check(math.prod(sizes) % cores.num_sc_per_chip == 0,
                  f"samples of feature {path!r}", "a multiple of the SparseCores of a chip, "
-                 f"{cores.num_sc_per_chip}", math.prod(sizes))
+                 f"{cores.num_sc_per_chip}", math.prod(sizes),
+                 "Change FeatureConfig(output_shape=...), or pass num_sc_per_chip.")
     return sizes
 
 
