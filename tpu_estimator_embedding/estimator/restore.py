@@ -30,6 +30,8 @@ _OTHER_SHAPE = re.compile(r"tensor_name = (\S+); shape in shape_and_slice spec \
 _READ_IN_PLACE = re.compile(r"[Tt]rying to read variable with wrong dtype. Expected float got "
                             r"variant")
 
+_INDEX = re.compile(r"model\.ckpt-(\d+)\.index")
+
 LOADED_BYTES = 512 << 20  # of small tables, all together: loading them takes a second
 
 
@@ -59,6 +61,26 @@ def explained_restore(model_dir: str) -> Iterator[None]:
         if explanation is None:
             raise
         raise ValueError(explanation) from error
+
+
+def warn_of_unnamed_checkpoints(model_dir: str) -> None:
+    """Warns of checkpoints in `model_dir` that TensorFlow does not see, and starts anew beside.
+
+    It knows checkpoints by the file `checkpoint` only, which copies of a directory may lack.
+    """
+    has_state = tf.io.gfile.exists(os.path.join(model_dir, "checkpoint"))
+    if has_state or not tf.io.gfile.isdir(model_dir):
+        return
+    steps = [int(found[1]) for found in map(_INDEX.fullmatch, tf.io.gfile.listdir(model_dir))
+             if found]
+    if steps:
+        newest = os.path.join(model_dir, f"model.ckpt-{max(steps)}")
+        tf.compat.v1.logging.warning(
+            "tpu_estimator_embedding: %s has %s, but no file `checkpoint`, which names the "
+            "checkpoint to load. As in TensorFlow, nothing is loaded: training starts at step 0 "
+            "and overwrites checkpoints, and other calls use initial values. To load this one, "
+            "write the file: tf.compat.v1.train.update_checkpoint_state(%r, %r)",
+            model_dir, os.path.basename(newest), model_dir, newest)
 
 
 @contextlib.contextmanager

@@ -68,6 +68,7 @@ from tpu_estimator_embedding.estimator.restore import (
     saver_in_place,
     value_by_id,
     warm_start_tables,
+    warn_of_unnamed_checkpoints,
     without_tables,
 )
 from tpu_estimator_embedding.estimator.step.captured_tensors import (
@@ -201,6 +202,7 @@ class TPUEstimator(LoopingEstimator):
         Ctrl-C and SIGTERM stop after the current step, and a checkpoint is saved. A program's
         own handlers stay in place, and signals are handled in the main thread only.
         """
+        warn_of_unnamed_checkpoints(self.model_dir)
         if not self._use_engine:
             with explained_restore(self.model_dir):
                 return super().train(input_fn, hooks, steps, max_steps, saving_listeners)
@@ -221,6 +223,8 @@ class TPUEstimator(LoopingEstimator):
 
         `steps=None` evaluates the whole input, a step in each run.
         """
+        if checkpoint_path is None:
+            warn_of_unnamed_checkpoints(self.model_dir)
         with (explained_restore(self.model_dir), explained_ids(), explained_reads(),
               collecting_once_started() as collect, self._stop.obeying_at_once()):
             return super().evaluate(input_fn, steps, [collect, *self._hooks(hooks)],
@@ -230,6 +234,8 @@ class TPUEstimator(LoopingEstimator):
                 checkpoint_path: str | None = None,
                 yield_single_examples: bool = True) -> Iterator[Any]:
         """Predicts as `Estimator.predict`, every sample of the input once and in order."""
+        if checkpoint_path is None:
+            warn_of_unnamed_checkpoints(self.model_dir)
         with explained_ids(), explained_reads():
             yield from super().predict(input_fn, predict_keys, self._hooks(hooks),
                                        checkpoint_path, yield_single_examples)
