@@ -15,7 +15,7 @@ import tensorflow as tf
 
 from tpu_estimator_embedding import checks
 from tpu_estimator_embedding.checkpoint.names import table_of
-from tpu_estimator_embedding.checkpoint.savers import layout_in, saved_layouts
+from tpu_estimator_embedding.checkpoint.savers import WAY_OUT_OF_DAMAGE, layout_in, saved_layouts
 from tpu_estimator_embedding.checkpoint.table_layouts import TableLayout
 from tpu_estimator_embedding.engine.variables import TableNames, TableVariables
 from tpu_estimator_embedding.kernels import load
@@ -30,6 +30,9 @@ _OTHER_SHAPE = re.compile(r"tensor_name = (\S+); shape in shape_and_slice spec \
 _READ_IN_PLACE = re.compile(r"[Tt]rying to read variable with wrong dtype. Expected float got "
                             r"variant")
 
+# TensorFlow's message where the file `checkpoint` names what is not there.
+_NO_INDEX = "The passed save_path is not a valid checkpoint"
+
 _INDEX = re.compile(r"model\.ckpt-(\d+)\.index")
 
 LOADED_BYTES = 512 << 20  # of small tables, all together: loading them takes a second
@@ -40,9 +43,9 @@ def explained_restore(model_dir: str) -> Iterator[None]:
     """Turns errors about missing or different values in `model_dir`'s checkpoint into ValueErrors.
 
     Raises:
-        ValueError: if the checkpoint lacks a slot, or a table has a different shape there. The
-            engine and a model's optimizer share the slot names of some optimizers (Adagrad),
-            but not of all (Adam).
+        ValueError: if the checkpoint lacks its index or a slot, or a table has a different shape
+            there. The engine and a model's optimizer share the slot names of some optimizers
+            (Adagrad), but not of all (Adam).
     """
     try:
         yield
@@ -61,6 +64,10 @@ def explained_restore(model_dir: str) -> Iterator[None]:
         if explanation is None:
             raise
         raise ValueError(explanation) from error
+    except ValueError as error:
+        if _NO_INDEX not in str(error):
+            raise
+        raise ValueError(f"{error}: its index is missing. {WAY_OUT_OF_DAMAGE}") from error
 
 
 def warn_of_unnamed_checkpoints(model_dir: str) -> None:

@@ -87,6 +87,26 @@ def test_truncated_data_file_is_named(tmp_path):
         savers.saved_layouts(str(tmp_path / "cut"))
 
 
+@pytest.mark.parametrize("damage, sentence", [
+    (lambda index, data: os.truncate(index, 20), "file is too short to be an sstable: {0} is "
+     "damaged, or lacks a file"),
+    (lambda index, data: index.write_bytes(bytes(200)), r"not an sstable \(bad magic number\): "
+     "{0} is damaged, or lacks a file"),
+    (lambda index, data: data.unlink(), r"{0}\.data\S+; No such file or directory: {0} is damaged, "
+     "or lacks a file"),
+    (lambda index, data: index.unlink(), "The passed save_path is not a valid checkpoint: {0}: its "
+     "index is missing")])
+def test_damaged_checkpoint_names_the_way_out(damage, sentence, tmp_path):
+    estimator = train(tmp_path, 5)
+    damage(tmp_path / "model.ckpt-1.index", max(tmp_path.glob("*ckpt-1.data*")))
+    calls = CALLS if (tmp_path / "model.ckpt-1.index").exists() else ["train"]
+    for call in calls:
+        with pytest.raises((tf.errors.OpError, ValueError), match="^" + sentence.format(
+                rf"{tmp_path}/model\.ckpt-1") + r"\. Restore its files, or write the name of an "
+                "earlier checkpoint into the file `checkpoint` of its directory"):
+            CALLS[call](estimator)
+
+
 @pytest.mark.parametrize("call", CALLS)
 def test_checkpoints_without_their_state_file_are_named(call, tmp_path, monkeypatch):
     estimator = train(tmp_path, 5, steps=12)
