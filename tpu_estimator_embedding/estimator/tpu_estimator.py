@@ -31,6 +31,7 @@ from tpu_estimator_embedding.estimator.embedding_config_spec import (
 from tpu_estimator_embedding.estimator.estimator_spec import (
     ModeKeys,
     call_model_fn,
+    check_are_numbers,
     describe_start,
     log_hooks,
     log_start,
@@ -202,6 +203,7 @@ class TPUEstimator(LoopingEstimator):
         Ctrl-C and SIGTERM stop after the current step, and a checkpoint is saved. A program's
         own handlers stay in place, and signals are handled in the main thread only.
         """
+        check_are_numbers({"Train steps": steps, "Train max_steps": max_steps})
         warn_of_unnamed_checkpoints(self.model_dir)
         if not self._use_engine:
             with explained_restore(self.model_dir):
@@ -223,6 +225,7 @@ class TPUEstimator(LoopingEstimator):
 
         `steps=None` evaluates the whole input, a step in each run.
         """
+        check_are_numbers({"Eval steps": steps})
         if checkpoint_path is None:
             warn_of_unnamed_checkpoints(self.model_dir)
         with (explained_restore(self.model_dir), explained_ids(), explained_reads(),
