@@ -105,6 +105,23 @@ def test_a_missing_file_is_named(folder, capsys):
     assert (folder / "trainer/task.py").read_text() == BEFORE
 
 
+@pytest.mark.parametrize("options, error", [
+    (["--output", "/dev/null"], "`--output` must be a directory or a new path, got '/dev/null'. It "
+     "is a file"),
+    (["--output", "new", "--report", "nowhere/r.json"], "`--report` must be a file in a directory "
+     "that exists, got 'nowhere/r.json'. There is no directory"),
+    (["--output", "new", "--report", "trainer"], "`--report` must be a file, got 'trainer'")])
+def test_outputs_are_checked_before_anything_is_written(folder, capsys, options, error):
+    assert cli.main(["migrate", "trainer", *options]) == 1
+    assert error in capsys.readouterr().err
+    assert not (folder / "new").exists()
+
+
+def test_report_may_be_in_the_new_output(folder):
+    assert cli.main(["migrate", "trainer", "--output", "new", "--report", "new/r.json"]) == 0
+    assert (folder / "new/r.json").exists()
+
+
 @pytest.mark.parametrize("stage, rtol", [("imports", ""), ("tf2", "--rtol=1e-05 ")])
 def test_the_command_that_compares_is_printed(folder, capsys, stage, rtol):
     assert cli.main(["migrate", "--to", stage, "--output", "new", "trainer/task.py"]) == 0

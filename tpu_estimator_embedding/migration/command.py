@@ -13,6 +13,7 @@ import sys
 from collections.abc import Sequence
 from typing import TYPE_CHECKING
 
+from tpu_estimator_embedding import checks
 from tpu_estimator_embedding.migration import report
 
 if TYPE_CHECKING:
@@ -115,6 +116,11 @@ def run(args: argparse.Namespace) -> int:
               "pip install 'tpu_estimator_embedding[migrate]'", file=sys.stderr)
         return FAILED
     try:
+        _check_outputs(args)
+    except ValueError as error:
+        print(f"{_PROGRAM}: {error}", file=sys.stderr)
+        return FAILED
+    try:
         files = _migrate(args)
         found = report.Report.of(finding for file in files for finding in file.findings)
         _put_out(args, files)
@@ -132,6 +138,13 @@ def run(args: argparse.Namespace) -> int:
             "To compare the programs step by step,")
         print(f"{when} run {_VERIFY} {shlex.join(arguments)}", file=sys.stderr)
     return found.exit_status
+
+
+def _check_outputs(args: argparse.Namespace) -> None:
+    checks.check_can_be_directory("--output", args.output)
+    if args.report and not (args.output and pathlib.Path(args.report).absolute().is_relative_to(
+            pathlib.Path(args.output).absolute())):  # whose folders are made
+        checks.check_can_be_file("--report", args.report)
 
 
 def _is_one_program(args: argparse.Namespace) -> bool:
