@@ -39,8 +39,12 @@ LOADED_BYTES = 512 << 20  # of small tables, all together: loading them takes a 
 
 
 @contextlib.contextmanager
-def explained_restore(model_dir: str) -> Iterator[None]:
+def explained_restore(model_dir: str, warm_start: Any = None) -> Iterator[None]:
     """Turns errors about missing or different values in `model_dir`'s checkpoint into ValueErrors.
+
+    Args:
+        model_dir: the directory of the model.
+        warm_start: `tf.estimator.WarmStartSettings` of a model without a checkpoint, or None.
 
     Raises:
         ValueError: if the checkpoint lacks its index or a slot, or a table has a different shape
@@ -54,7 +58,13 @@ def explained_restore(model_dir: str) -> Iterator[None]:
         if found is None:
             raise
         checkpoint = tf.train.latest_checkpoint(model_dir)
-        raise ValueError(_explain_shape(checkpoint or model_dir, *found.groups())) from error
+        if checkpoint is None and warm_start:
+            source = os.fspath(warm_start.ckpt_to_initialize_from)
+            message = _explain_shape(tf.train.latest_checkpoint(source) or source, *found.groups(),
+                                     warm_starts=True)
+        else:
+            message = _explain_shape(checkpoint or model_dir, *found.groups(), warm_starts=False)
+        raise ValueError(message) from error
     except tf.errors.NotFoundError as error:
         key = re.search(r"Key (\S+) not found in checkpoint", error.message or "")
         checkpoint = tf.train.latest_checkpoint(model_dir)
@@ -143,14 +153,18 @@ def saver_in_place(plan: EmbeddingPlan, scaffold: Any, *, is_export: bool, train
     return InPlaceSaver(LOADED_BYTES)
 
 
-def _explain_shape(checkpoint: str, name: str, ours: str, saved: str) -> str:
+def _explain_shape(checkpoint: str, name: str, ours: str, saved: str, *, warm_starts: bool) -> str:
     complaint = checks.complaint(f"shape of {name!r} in {checkpoint}",
                                  f"[{ours}], as in this program", [*map(int, saved.split(","))])
     rows, *dimension = ours.split(",")
     if dimension != saved.split(",")[1:]:
-        return f"{complaint} Its dimension cannot change: train in a new model_dir."
-    return (f"{complaint} To grow or shrink the vocabulary, write a checkpoint for a new "
-            f"model_dir: `tpu-estimator-embedding checkpoint convert {checkpoint} NEW_MODEL_DIR/"
+        way_out = ("leave it out of `vars_to_warm_start`" if warm_starts else
+                   "train in a new model_dir")
+        return f"{complaint} Its dimension cannot change: {way_out}."
+    folder, use = ("NEW_DIR", "for warm_start_from") if warm_starts else (
+        "NEW_MODEL_DIR", "for a new model_dir")
+    return (f"{complaint} To grow or shrink the vocabulary, write a checkpoint {use}: "
+            f"`tpu-estimator-embedding checkpoint convert {checkpoint} {folder}/"
             f"{os.path.basename(checkpoint)} --resize {table_of(name)}={rows}`.")
 
 

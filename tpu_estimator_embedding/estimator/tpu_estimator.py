@@ -1,6 +1,7 @@
 # SPDX-License-Identifier: Apache-2.0
 """TPUEstimator without a TPU."""
 
+import contextlib
 import copy
 import functools
 from collections.abc import Callable, Iterator, Mapping
@@ -206,11 +207,11 @@ class TPUEstimator(LoopingEstimator):
         check_are_numbers({"Train steps": steps, "Train max_steps": max_steps})
         warn_of_unnamed_checkpoints(self.model_dir)
         if not self._use_engine:
-            with explained_restore(self.model_dir):
+            with self._explained_restore():
                 return super().train(input_fn, hooks, steps, max_steps, saving_listeners)
         if self._cluster.servers:
             meet_servers(self._config, self._plan(training=True))
-        with (explained_restore(self.model_dir), explained_ids(),
+        with (self._explained_restore(), explained_ids(),
               collecting_once_started() as collect,
               telling_of_slow_start(self._plan(training=True)) as slow_start,
               self._stop.noting_signals()):
@@ -228,7 +229,7 @@ class TPUEstimator(LoopingEstimator):
         check_are_numbers({"Eval steps": steps})
         if checkpoint_path is None:
             warn_of_unnamed_checkpoints(self.model_dir)
-        with (explained_restore(self.model_dir), explained_ids(), explained_reads(),
+        with (self._explained_restore(checkpoint_path), explained_ids(), explained_reads(),
               collecting_once_started() as collect, self._stop.obeying_at_once()):
             return super().evaluate(input_fn, steps, [collect, *self._hooks(hooks)],
                                     checkpoint_path, name)
@@ -253,6 +254,11 @@ class TPUEstimator(LoopingEstimator):
             return super().get_variable_value(name)  # raises its error
         return value_by_id(self.model_dir, name, self._plan(training=False),
                            self._checkpoint_num_hosts)
+
+    def _explained_restore(self, checkpoint_path: str | None = None
+                           ) -> contextlib.AbstractContextManager[None]:
+        return explained_restore(self.model_dir,
+                                 None if checkpoint_path else self._all_warm_start_settings)
 
     def _hooks(self, hooks: Any) -> list[Any]:
         return logging_without_input(hooks) if self._use_engine else list(hooks or [])

@@ -19,7 +19,7 @@ from tpu_estimator_embedding.config.table_config import TableConfig
 from tpu_estimator_embedding.estimator.embedding_config_spec import EmbeddingConfigSpec
 
 
-def new_estimator(model_dir, rows, dim=2, strategy="div"):
+def new_estimator(model_dir, rows, dim=2, strategy="div", **options):
     """One table."""
     def model_fn(features, labels, mode, params):
         if mode == "infer":
@@ -35,7 +35,7 @@ def new_estimator(model_dir, rows, dim=2, strategy="div"):
         table_to_config_dict={"words": TableConfig(rows, dim, combiner=None)},
         feature_to_config_dict={"word": FeatureConfig("words")},
         optimization_parameters=AdagradParameters(0.5), partition_strategy=strategy)
-    return counting.new_estimator(model_dir, model_fn, spec=spec, batch_size=2)
+    return counting.new_estimator(model_dir, model_fn, spec=spec, batch_size=2, **options)
 
 
 def input_fn(params):
@@ -85,6 +85,26 @@ def test_truncated_data_file_is_named(tmp_path):
     os.truncate(next(tmp_path.glob("cut.data*")), 1)
     with pytest.raises(tf.errors.DataLossError, match=f"{tmp_path}/cut is truncated.* earlier"):
         savers.saved_layouts(str(tmp_path / "cut"))
+
+
+@pytest.mark.parametrize("is_directory", [True, False])
+def test_warm_start_from_another_vocabulary_names_the_source(is_directory, tmp_path):
+    before = train(tmp_path / "old", 5)
+    source = str(tmp_path / "old") if is_directory else before.latest_checkpoint()
+    with pytest.raises(ValueError, match=r"Shape of 'words\S*' in \S+/old/model\.ckpt-1 must be "
+                       r"\[9,2\], as in this program, got \[5, 2\]\.") as error:
+        new_estimator(tmp_path / "new", 9, warm_start_from=source).train(input_fn, steps=1)
+    [command] = re.findall("for warm_start_from: `(tpu-estimator-embedding .*?)`", str(error.value))
+    command = command.replace("NEW_DIR", str(tmp_path / "resized"))
+    assert cli.main(shlex.split(command)[1:]) == 0
+    after = new_estimator(tmp_path / "new", 9, warm_start_from=str(tmp_path / "resized"))
+    after.train(input_fn, steps=1)
+    np.testing.assert_array_equal(after.get_variable_value("words")[2:5],
+                                  before.get_variable_value("words")[2:5])
+    assert after.get_variable_value("global_step") == 1
+    with pytest.raises(ValueError, match=r"old/model\.ckpt-1 .* Its dimension cannot change: "
+                       "leave it out of `vars_to_warm_start`"):
+        new_estimator(tmp_path / "other", 5, 3, warm_start_from=source).train(input_fn, steps=1)
 
 
 @pytest.mark.parametrize("damage, sentence", [
