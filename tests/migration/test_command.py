@@ -99,6 +99,18 @@ def test_a_file_that_cannot_be_parsed_stops_no_other(folder):
     assert (folder / "trainer/broken.py").read_text() == "import tensorflow as tf\nprint 'x'\n"
 
 
+@pytest.mark.parametrize("content, code", [
+    (b"x = = 1\n", "broken.py:1:5: TEE207"), (b"\x00\xff\x93 = 1\n", "broken.py: TEE207"),
+    (b"# \xff\xfe\n", "broken.py: TEE208"), (b"print 'x'\n", "broken.py:1:1: TEE206")])
+def test_a_program_that_is_not_python_is_reported(folder, capsys, content, code):
+    (folder / "trainer/broken.py").write_bytes(content)
+    assert cli.main(["migrate", "trainer/broken.py"]) == 2
+    printed = capsys.readouterr().err
+    assert f"trainer/{code}" in printed
+    assert "1 thing left to do by hand" in printed
+    assert cli.main(["migrate", "trainer"]) == 0  # it does not use TensorFlow
+
+
 def test_a_missing_file_is_named(folder, capsys):
     assert cli.main(["migrate", "--write", "trainer", "nowhere.py"]) == 1
     assert "There is no file or directory 'nowhere.py'." in capsys.readouterr().err

@@ -176,7 +176,9 @@ def _migrate(args: argparse.Namespace) -> list[MigratedFile]:
     from tpu_estimator_embedding.migration import programs
     from tpu_estimator_embedding.migration.rewrite import MigratedFile, rewrite_files
     found = programs.find(args.paths)
-    files = rewrite_files(found, args.is_tf1, args.to, args.dense_optimizer)
+    given = {pathlib.Path(path) for path in args.paths}
+    files = [_reported_if_unreadable(file) if file.path in given else file
+             for file in rewrite_files(found, args.is_tf1, args.to, args.dense_optimizer)]
     if args.capture:
         from tpu_estimator_embedding.migration import captured_file  # which loads TensorFlow
         is_tf1 = _is_tf1(args, files)
@@ -192,6 +194,21 @@ def _migrate(args: argparse.Namespace) -> list[MigratedFile]:
         files.append(MigratedFile(new, name.with_name(to_keras3.RUNTIME), b"",
                                   to_keras3.runtime(), ()))
     return files
+
+
+def _reported_if_unreadable(file: MigratedFile) -> MigratedFile:
+    """Adds a finding to a program that is not Python, which only those with TensorFlow have yet.
+
+    Directories may have such files that are of no concern.
+    """
+    from tpu_estimator_embedding.migration import source_file
+    if file.findings:
+        return file
+    try:
+        source_file.check_is_python(file.before, os.fspath(file.path))
+    except source_file.UnreadableError as error:
+        return dataclasses.replace(file, findings=(error.finding,))
+    return file
 
 
 def _reported_without_config(file: MigratedFile, output: str | None) -> MigratedFile:
