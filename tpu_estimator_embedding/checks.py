@@ -102,6 +102,18 @@ def check_can_be_directory(argument: str, path: Any) -> None:
           "the file away.")
 
 
+def check_can_be_file(argument: str, path: str) -> None:
+    """Raises ValueError if no file of this machine can be written at a path.
+
+    >>> check_can_be_file("--report", "/tmp/report.json")
+    """
+    check(not os.path.isdir(path), argument, "a file", path,
+          "It is a directory. Give the path of a file in it.")
+    folder = os.path.dirname(os.path.abspath(path))
+    check(os.path.isdir(folder), argument, "a file in a directory that exists", path,
+          f"There is no directory {folder!r}. Make it, or give another path.")
+
+
 def check_one_of(argument: str, allowed: Collection[Any], value: Any, fix: str = "", *,
                  sentence: str = "") -> None:
     """Raises ValueError unless `value` is among `allowed`."""

@@ -77,6 +77,17 @@ def test_steps_or_max_steps_are_needed_to_train(tmp_path):
             new_estimator(tmp_path).train(input_of([0]), **stop)
 
 
+@pytest.mark.parametrize("use_tpu", [True, False])
+def test_steps_as_text_are_refused(tmp_path, use_tpu):
+    estimator = new_estimator(tmp_path, use_tpu=use_tpu)
+    for call, stop, name in ((estimator.train, "steps", "Train steps"),
+                             (estimator.train, "max_steps", "Train max_steps"),
+                             (estimator.evaluate, "steps", "Eval steps")):
+        with pytest.raises(TypeError, match=f"^{name} must be int, got <class 'str'>. Pass an int "
+                                            "of at least 1, got '3'"):
+            call(input_of([0]), **{stop: "3"})
+
+
 @pytest.mark.parametrize("stop", [
     {"steps": 1, "max_steps": 1}, {"steps": 0}, {"max_steps": -1}])
 def test_steps_out_of_their_range_are_refused(tmp_path, stop):

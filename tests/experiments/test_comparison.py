@@ -7,7 +7,7 @@ import pytest
 
 from tests import browser
 from tpu_estimator_embedding import cli
-from tpu_estimator_embedding.experiments.event_files import write_summaries
+from tpu_estimator_embedding.experiments.event_files import read_scalars, write_summaries
 
 
 def write_model(directory, losses, accuracy):
@@ -39,6 +39,30 @@ def test_several_models_share_a_table_and_figures(models, capsys):
     assert "before" in figure and "after" in figure
     assert not (models / "report" / "accuracy.svg").exists()  # one value is a number
     browser.check_report(models / "report" / "report.html", models)
+
+
+@pytest.mark.parametrize("damage, what, left", [
+    (lambda content: b"not an event file at all, just text of some length", "length at byte 0", []),
+    (lambda content: content[:-1] + bytes([content[-1] ^ 1]), r"record at byte \d+", [(10, 0.75)]),
+    (lambda content: content + bytes(50), r"length at byte \d+", [(10, 0.75), (20, 0.5)])])
+def test_damaged_event_file_is_named_and_the_rest_of_it_skipped(models, damage, what, left):
+    [path] = (models / "before").glob("*tfevents*")
+    path.write_bytes(damage(path.read_bytes()))
+    with pytest.warns(UserWarning, match=rf"{path} is damaged, or no event file: the {what} does "
+                      "not match its checksum. The rest of it is left out") as warned:
+        curves = read_scalars(models / "before")
+    assert len(warned) == 1
+    assert curves["accuracy"] == [(10, 0.25)]
+    assert curves.get("training/loss", []) == left
+
+
+def test_event_that_is_being_written_is_skipped_silently(models, recwarn):
+    [path] = (models / "before").glob("*tfevents*")
+    content = path.read_bytes()
+    for missing in range(1, 30):  # cuts the checksum, the record, its length
+        path.write_bytes(content[:-missing])
+        assert read_scalars(models / "before")["training/loss"] == [(10, 0.75)]
+    assert not recwarn.list
 
 
 @pytest.mark.parametrize("directories, reason", [

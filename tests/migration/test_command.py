@@ -99,10 +99,39 @@ def test_a_file_that_cannot_be_parsed_stops_no_other(folder):
     assert (folder / "trainer/broken.py").read_text() == "import tensorflow as tf\nprint 'x'\n"
 
 
+@pytest.mark.parametrize("content, code", [
+    (b"x = = 1\n", "broken.py:1:5: TEE207"), (b"\x00\xff\x93 = 1\n", "broken.py: TEE207"),
+    (b"# \xff\xfe\n", "broken.py: TEE208"), (b"print 'x'\n", "broken.py:1:1: TEE206")])
+def test_a_program_that_is_not_python_is_reported(folder, capsys, content, code):
+    (folder / "trainer/broken.py").write_bytes(content)
+    assert cli.main(["migrate", "trainer/broken.py"]) == 2
+    printed = capsys.readouterr().err
+    assert f"trainer/{code}" in printed
+    assert "1 thing left to do by hand" in printed
+    assert cli.main(["migrate", "trainer"]) == 0  # it does not use TensorFlow
+
+
 def test_a_missing_file_is_named(folder, capsys):
     assert cli.main(["migrate", "--write", "trainer", "nowhere.py"]) == 1
     assert "There is no file or directory 'nowhere.py'." in capsys.readouterr().err
     assert (folder / "trainer/task.py").read_text() == BEFORE
+
+
+@pytest.mark.parametrize("options, error", [
+    (["--output", "/dev/null"], "`--output` must be a directory or a new path, got '/dev/null'. It "
+     "is a file"),
+    (["--output", "new", "--report", "nowhere/r.json"], "`--report` must be a file in a directory "
+     "that exists, got 'nowhere/r.json'. There is no directory"),
+    (["--output", "new", "--report", "trainer"], "`--report` must be a file, got 'trainer'")])
+def test_outputs_are_checked_before_anything_is_written(folder, capsys, options, error):
+    assert cli.main(["migrate", "trainer", *options]) == 1
+    assert error in capsys.readouterr().err
+    assert not (folder / "new").exists()
+
+
+def test_report_may_be_in_the_new_output(folder):
+    assert cli.main(["migrate", "trainer", "--output", "new", "--report", "new/r.json"]) == 0
+    assert (folder / "new/r.json").exists()
 
 
 @pytest.mark.parametrize("stage, rtol", [("imports", ""), ("tf2", "--rtol=1e-05 ")])

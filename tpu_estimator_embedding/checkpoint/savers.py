@@ -54,6 +54,9 @@ _restore = saver.Saver.restore
 _saver_save = saver.Saver.save
 _set_initializer = checkpoint_utils._set_checkpoint_initializer
 
+WAY_OUT_OF_DAMAGE = ("Restore its files, or write the name of an earlier checkpoint into the file "
+                     "`checkpoint` of its directory.")
+
 _LEFT_BEHIND = ("*_temp", "*.tempstate*", "*.meta.tmp*")  # by a save of TensorFlow that failed
 _UPDATES = ("TpuEmbeddingUpdate", "TpuEmbeddingMeasuredUpdate")
 
@@ -288,17 +291,21 @@ def saved_layouts(checkpoint: str) -> dict[str, TableLayout]:
         checkpoint: a checkpoint, or a directory, whose latest checkpoint is read.
 
     Raises:
-        tf.errors.DataLossError: if a data file is truncated.
+        tf.errors.DataLossError: if a file is truncated, damaged or missing.
     """
-    reader = tf.train.load_checkpoint(checkpoint)
-    if not reader.has_tensor(TABLE_LAYOUTS_KEY):
-        return {}
     try:
+        reader = tf.train.load_checkpoint(checkpoint)
+        if not reader.has_tensor(TABLE_LAYOUTS_KEY):
+            return {}
         record = reader.get_tensor(TABLE_LAYOUTS_KEY)
     except IndexError as error:  # what TensorFlow's reader makes of its OutOfRangeError
-        raise tf.errors.DataLossError(
-            None, None, f"{checkpoint} is truncated: {error}. Restore its data files, or write the "
-            "name of an earlier checkpoint into the file `checkpoint` of its directory.") from error
+        raise tf.errors.DataLossError(None, None, f"{checkpoint} is truncated: {error}. "
+                                      f"{WAY_OUT_OF_DAMAGE}") from error
+    except tf.errors.NotFoundError:  # no checkpoint
+        raise
+    except tf.errors.OpError as error:
+        raise tf.errors.DataLossError(None, None, f"{error.message}: {checkpoint} is damaged, or "
+                                      f"lacks a file. {WAY_OUT_OF_DAMAGE}") from error
     return parse_table_layouts(record)
 
 

@@ -6,6 +6,7 @@ Also what `train` and `evaluate` check before they start, and what they log.
 
 import copy
 import math
+import numbers
 from collections.abc import Callable, Mapping
 from typing import Any
 
@@ -162,6 +163,20 @@ def check_steps(name: str, value: Any) -> None:
         upstream.check_positive_integer(value, name)
     except (TypeError, ValueError) as error:
         raise type(error)(f"{error}. Pass an int of at least 1, got {value!r}.") from None
+
+
+def check_are_numbers(steps: Mapping[str, Any]) -> None:
+    """Checks that numbers of steps are numbers, before Estimator compares them with others.
+
+    Args:
+        steps: name -> number of steps, or None.
+
+    Raises:
+        TypeError: if one is anything else.
+    """
+    for name, value in steps.items():
+        if not isinstance(value, numbers.Real):
+            check_steps(name, value)
 
 
 def describe_start(mode: str, plan: EmbeddingPlan, num_replicas: int, *, portable: bool) -> str:

@@ -15,7 +15,7 @@ import tensorflow as tf
 
 from tpu_estimator_embedding import checks
 from tpu_estimator_embedding.checkpoint.names import table_of
-from tpu_estimator_embedding.checkpoint.savers import layout_in, saved_layouts
+from tpu_estimator_embedding.checkpoint.savers import WAY_OUT_OF_DAMAGE, layout_in, saved_layouts
 from tpu_estimator_embedding.checkpoint.table_layouts import TableLayout
 from tpu_estimator_embedding.engine.variables import TableNames, TableVariables
 from tpu_estimator_embedding.kernels import load
@@ -30,17 +30,26 @@ _OTHER_SHAPE = re.compile(r"tensor_name = (\S+); shape in shape_and_slice spec \
 _READ_IN_PLACE = re.compile(r"[Tt]rying to read variable with wrong dtype. Expected float got "
                             r"variant")
 
+# TensorFlow's message where the file `checkpoint` names what is not there.
+_NO_INDEX = "The passed save_path is not a valid checkpoint"
+
+_INDEX = re.compile(r"model\.ckpt-(\d+)\.index")
+
 LOADED_BYTES = 512 << 20  # of small tables, all together: loading them takes a second
 
 
 @contextlib.contextmanager
-def explained_restore(model_dir: str) -> Iterator[None]:
+def explained_restore(model_dir: str, warm_start: Any = None) -> Iterator[None]:
     """Turns errors about missing or different values in `model_dir`'s checkpoint into ValueErrors.
 
+    Args:
+        model_dir: the directory of the model.
+        warm_start: `tf.estimator.WarmStartSettings` of a model without a checkpoint, or None.
+
     Raises:
-        ValueError: if the checkpoint lacks a slot, or a table has a different shape there. The
-            engine and a model's optimizer share the slot names of some optimizers (Adagrad),
-            but not of all (Adam).
+        ValueError: if the checkpoint lacks its index or a slot, or a table has a different shape
+            there. The engine and a model's optimizer share the slot names of some optimizers
+            (Adagrad), but not of all (Adam).
     """
     try:
         yield
@@ -49,7 +58,13 @@ def explained_restore(model_dir: str) -> Iterator[None]:
         if found is None:
             raise
         checkpoint = tf.train.latest_checkpoint(model_dir)
-        raise ValueError(_explain_shape(checkpoint or model_dir, *found.groups())) from error
+        if checkpoint is None and warm_start:
+            source = os.fspath(warm_start.ckpt_to_initialize_from)
+            message = _explain_shape(tf.train.latest_checkpoint(source) or source, *found.groups(),
+                                     warm_starts=True)
+        else:
+            message = _explain_shape(checkpoint or model_dir, *found.groups(), warm_starts=False)
+        raise ValueError(message) from error
     except tf.errors.NotFoundError as error:
         key = re.search(r"Key (\S+) not found in checkpoint", error.message or "")
         checkpoint = tf.train.latest_checkpoint(model_dir)
@@ -59,6 +74,30 @@ def explained_restore(model_dir: str) -> Iterator[None]:
         if explanation is None:
             raise
         raise ValueError(explanation) from error
+    except ValueError as error:
+        if _NO_INDEX not in str(error):
+            raise
+        raise ValueError(f"{error}: its index is missing. {WAY_OUT_OF_DAMAGE}") from error
+
+
+def warn_of_unnamed_checkpoints(model_dir: str) -> None:
+    """Warns of checkpoints in `model_dir` that TensorFlow does not see, and starts anew beside.
+
+    It knows checkpoints by the file `checkpoint` only, which copies of a directory may lack.
+    """
+    has_state = tf.io.gfile.exists(os.path.join(model_dir, "checkpoint"))
+    if has_state or not tf.io.gfile.isdir(model_dir):
+        return
+    steps = [int(found[1]) for found in map(_INDEX.fullmatch, tf.io.gfile.listdir(model_dir))
+             if found]
+    if steps:
+        newest = os.path.join(model_dir, f"model.ckpt-{max(steps)}")
+        tf.compat.v1.logging.warning(
+            "tpu_estimator_embedding: %s has %s, but no file `checkpoint`, which names the "
+            "checkpoint to load. As in TensorFlow, nothing is loaded: training starts at step 0 "
+            "and overwrites checkpoints, and other calls use initial values. To load this one, "
+            "write the file: tf.compat.v1.train.update_checkpoint_state(%r, %r)",
+            model_dir, os.path.basename(newest), model_dir, newest)
 
 
 @contextlib.contextmanager
@@ -114,14 +153,18 @@ def saver_in_place(plan: EmbeddingPlan, scaffold: Any, *, is_export: bool, train
     return InPlaceSaver(LOADED_BYTES)
 
 
-def _explain_shape(checkpoint: str, name: str, ours: str, saved: str) -> str:
+def _explain_shape(checkpoint: str, name: str, ours: str, saved: str, *, warm_starts: bool) -> str:
     complaint = checks.complaint(f"shape of {name!r} in {checkpoint}",
                                  f"[{ours}], as in this program", [*map(int, saved.split(","))])
     rows, *dimension = ours.split(",")
     if dimension != saved.split(",")[1:]:
-        return f"{complaint} Its dimension cannot change: train in a new model_dir."
-    return (f"{complaint} To grow or shrink the vocabulary, write a checkpoint for a new "
-            f"model_dir: `tpu-estimator-embedding checkpoint convert {checkpoint} NEW_MODEL_DIR/"
+        way_out = ("leave it out of `vars_to_warm_start`" if warm_starts else
+                   "train in a new model_dir")
+        return f"{complaint} Its dimension cannot change: {way_out}."
+    folder, use = ("NEW_DIR", "for warm_start_from") if warm_starts else (
+        "NEW_MODEL_DIR", "for a new model_dir")
+    return (f"{complaint} To grow or shrink the vocabulary, write a checkpoint {use}: "
+            f"`tpu-estimator-embedding checkpoint convert {checkpoint} {folder}/"
             f"{os.path.basename(checkpoint)} --resize {table_of(name)}={rows}`.")
 
 

@@ -1,6 +1,7 @@
 # SPDX-License-Identifier: Apache-2.0
 """TPUEstimator without a TPU."""
 
+import contextlib
 import copy
 import functools
 from collections.abc import Callable, Iterator, Mapping
@@ -31,6 +32,7 @@ from tpu_estimator_embedding.estimator.embedding_config_spec import (
 from tpu_estimator_embedding.estimator.estimator_spec import (
     ModeKeys,
     call_model_fn,
+    check_are_numbers,
     describe_start,
     log_hooks,
     log_start,
@@ -69,6 +71,7 @@ from tpu_estimator_embedding.estimator.restore import (
     tell_of_unused_slots,
     value_by_id,
     warm_start_tables,
+    warn_of_unnamed_checkpoints,
     without_tables,
 )
 from tpu_estimator_embedding.estimator.step.captured_tensors import (
@@ -205,12 +208,14 @@ class TPUEstimator(LoopingEstimator):
         Ctrl-C and SIGTERM stop after the current step, and a checkpoint is saved. A program's
         own handlers stay in place, and signals are handled in the main thread only.
         """
+        check_are_numbers({"Train steps": steps, "Train max_steps": max_steps})
+        warn_of_unnamed_checkpoints(self.model_dir)
         if not self._use_engine:
-            with explained_restore(self.model_dir):
+            with self._explained_restore():
                 return super().train(input_fn, hooks, steps, max_steps, saving_listeners)
         if self._cluster.servers:
             meet_servers(self._config, self._plan(training=True))
-        with (explained_restore(self.model_dir), explained_ids(),
+        with (self._explained_restore(), explained_ids(),
               collecting_once_started() as collect,
               telling_of_slow_start(self._plan(training=True)) as slow_start,
               self._stop.noting_signals()):
@@ -225,7 +230,10 @@ class TPUEstimator(LoopingEstimator):
 
         `steps=None` evaluates the whole input, a step in each run.
         """
-        with (explained_restore(self.model_dir), explained_ids(), explained_reads(),
+        check_are_numbers({"Eval steps": steps})
+        if checkpoint_path is None:
+            warn_of_unnamed_checkpoints(self.model_dir)
+        with (self._explained_restore(checkpoint_path), explained_ids(), explained_reads(),
               collecting_once_started() as collect, self._stop.obeying_at_once()):
             return super().evaluate(input_fn, steps, [collect, *self._hooks(hooks)],
                                     checkpoint_path, name)
@@ -234,6 +242,8 @@ class TPUEstimator(LoopingEstimator):
                 checkpoint_path: str | None = None,
                 yield_single_examples: bool = True) -> Iterator[Any]:
         """Predicts as `Estimator.predict`, every sample of the input once and in order."""
+        if checkpoint_path is None:
+            warn_of_unnamed_checkpoints(self.model_dir)
         with explained_ids(), explained_reads():
             yield from super().predict(input_fn, predict_keys, self._hooks(hooks),
                                        checkpoint_path, yield_single_examples)
@@ -248,6 +258,11 @@ class TPUEstimator(LoopingEstimator):
             return super().get_variable_value(name)  # raises its error
         return value_by_id(self.model_dir, name, self._plan(training=False),
                            self._checkpoint_num_hosts)
+
+    def _explained_restore(self, checkpoint_path: str | None = None
+                           ) -> contextlib.AbstractContextManager[None]:
+        return explained_restore(self.model_dir,
+                                 None if checkpoint_path else self._all_warm_start_settings)
 
     def _hooks(self, hooks: Any) -> list[Any]:
         return logging_without_input(hooks) if self._use_engine else list(hooks or [])

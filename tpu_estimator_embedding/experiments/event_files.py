@@ -2,16 +2,20 @@
 """Reads scalars from event files, including unfinished ones, without TensorFlow."""
 
 import io
+import os
 import pathlib
 import struct
 import time
+import warnings
 from collections.abc import Iterable, Iterator
 from typing import Any
 
+from google.protobuf import message
 from tensorboard.compat.proto import event_pb2, summary_pb2
 from tensorboard.summary.writer.record_writer import RecordWriter
 from tensorboard.util import tensor_util
 
+from tpu_estimator_embedding.checkpoint.bundle_format import crc32c, masked
 from tpu_estimator_embedding.experiments.files import write_bytes
 
 # Name of a curve -> (step, value) pairs in the order of steps.
@@ -26,7 +30,7 @@ TABLE_STATISTICS = "training/embedding/"
 _SECOND_NAME_OF_LOSS = "training/loss_1"
 
 _LENGTH = struct.Struct("<Q")
-_CHECKSUM_BYTES = 4
+_CHECKSUM = struct.Struct("<I")
 
 
 def read_scalars(model_dir: pathlib.Path) -> Curves:
@@ -87,17 +91,44 @@ def _prefix(directory: str) -> str:
 
 
 def _events(path: pathlib.Path) -> Iterator[event_pb2.Event]:
-    """Yields complete events; skips an incomplete one at the end."""
+    """Yields complete events; skips an incomplete one at the end.
+
+    Warns of a file that is damaged, or that is none of events, and skips the rest of it.
+    """
+    try:
+        for record in _records(path):
+            yield event_pb2.Event.FromString(record)
+    except (ValueError, message.DecodeError) as error:
+        warnings.warn(f"{path} is damaged, or no event file: {error}. The rest of it is left out "
+                      "of the report. Move the file away if it is not of this model.", stacklevel=2)
+
+
+def _records(path: pathlib.Path) -> Iterator[bytes]:
+    """Yields complete records.
+
+    Raises:
+        ValueError: if a checksum is wrong.
+    """
     with path.open("rb") as file:
         while True:
-            header = file.read(_LENGTH.size + _CHECKSUM_BYTES)
-            if len(header) < _LENGTH.size + _CHECKSUM_BYTES:
+            place = file.tell()
+            header = file.read(_LENGTH.size)
+            checksum = file.read(_CHECKSUM.size)
+            if len(checksum) < _CHECKSUM.size:
                 return
-            [length] = _LENGTH.unpack_from(header)
-            record = file.read(length + _CHECKSUM_BYTES)
-            if len(record) < length + _CHECKSUM_BYTES:
-                return
-            yield event_pb2.Event.FromString(record[:length])
+            # Before the length is used: that of text would be exabytes.
+            _check(header, checksum, f"the length at byte {place}")
+            [length] = _LENGTH.unpack(header)
+            if os.fstat(file.fileno()).st_size < file.tell() + length + _CHECKSUM.size:
+                return  # it is still being written
+            record = file.read(length)
+            _check(record, file.read(_CHECKSUM.size), f"the record at byte {place}")
+            yield record
+
+
+def _check(content: bytes, checksum: bytes, what: str) -> None:
+    if checksum != _CHECKSUM.pack(masked(crc32c(content))):
+        raise ValueError(f"{what} does not match its checksum")
 
 
 def _scalar(value: summary_pb2.Summary.Value) -> float | None:

@@ -13,6 +13,7 @@ import sys
 from collections.abc import Sequence
 from typing import TYPE_CHECKING
 
+from tpu_estimator_embedding import checks
 from tpu_estimator_embedding.migration import report
 
 if TYPE_CHECKING:
@@ -115,6 +116,11 @@ def run(args: argparse.Namespace) -> int:
               "pip install 'tpu_estimator_embedding[migrate]'", file=sys.stderr)
         return FAILED
     try:
+        _check_outputs(args)
+    except ValueError as error:
+        print(f"{_PROGRAM}: {error}", file=sys.stderr)
+        return FAILED
+    try:
         files = _migrate(args)
         found = report.Report.of(finding for file in files for finding in file.findings)
         _put_out(args, files)
@@ -132,6 +138,13 @@ def run(args: argparse.Namespace) -> int:
             "To compare the programs step by step,")
         print(f"{when} run {_VERIFY} {shlex.join(arguments)}", file=sys.stderr)
     return found.exit_status
+
+
+def _check_outputs(args: argparse.Namespace) -> None:
+    checks.check_can_be_directory("--output", args.output)
+    if args.report and not (args.output and pathlib.Path(args.report).absolute().is_relative_to(
+            pathlib.Path(args.output).absolute())):  # whose folders are made
+        checks.check_can_be_file("--report", args.report)
 
 
 def _is_one_program(args: argparse.Namespace) -> bool:
@@ -163,7 +176,9 @@ def _migrate(args: argparse.Namespace) -> list[MigratedFile]:
     from tpu_estimator_embedding.migration import programs
     from tpu_estimator_embedding.migration.rewrite import MigratedFile, rewrite_files
     found = programs.find(args.paths)
-    files = rewrite_files(found, args.is_tf1, args.to, args.dense_optimizer)
+    given = {pathlib.Path(path) for path in args.paths}
+    files = [_reported_if_unreadable(file) if file.path in given else file
+             for file in rewrite_files(found, args.is_tf1, args.to, args.dense_optimizer)]
     if args.capture:
         from tpu_estimator_embedding.migration import captured_file  # which loads TensorFlow
         is_tf1 = _is_tf1(args, files)
@@ -179,6 +194,21 @@ def _migrate(args: argparse.Namespace) -> list[MigratedFile]:
         files.append(MigratedFile(new, name.with_name(to_keras3.RUNTIME), b"",
                                   to_keras3.runtime(), ()))
     return files
+
+
+def _reported_if_unreadable(file: MigratedFile) -> MigratedFile:
+    """Adds a finding to a program that is not Python, which only those with TensorFlow have yet.
+
+    Directories may have such files that are of no concern.
+    """
+    from tpu_estimator_embedding.migration import source_file
+    if file.findings:
+        return file
+    try:
+        source_file.check_is_python(file.before, os.fspath(file.path))
+    except source_file.UnreadableError as error:
+        return dataclasses.replace(file, findings=(error.finding,))
+    return file
 
 
 def _reported_without_config(file: MigratedFile, output: str | None) -> MigratedFile:

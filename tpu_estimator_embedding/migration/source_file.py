@@ -3,7 +3,9 @@
 
 import ast
 import dataclasses
+import io
 import re
+import tokenize
 import warnings
 
 import libcst as cst
@@ -21,6 +23,8 @@ _PYTHON_2_LINE = re.compile(
     rb"|\bexcept\s+[\w.]+\s*,\s*\w+\s*:|\b\d+[lL]\b")
 _ADVICE = ("convert the file to Python 3 first, for example with `2to3 -w` of a Python before "
            "3.13 or with the package `modernize`; it was left as it is")
+
+_DECODING = "declare its encoding or save it as UTF-8"
 
 
 class UnreadableError(Exception):
@@ -55,21 +59,13 @@ def parse(data: bytes, path: str) -> SourceFile:
     >>> parse(b"x = 1", "a.py").module.body[0].body[0].targets[0].target.value
     'x'
     """
-    try:
-        with warnings.catch_warnings():
-            warnings.simplefilter("ignore", SyntaxWarning)  # for example of escapes in strings
-            tree = ast.parse(data, path)
-    except SyntaxError as error:
-        raise UnreadableError(_syntax_finding(error, data, path)) from error
-    except (ValueError, UnicodeError) as error:
-        raise UnreadableError(Finding(path, 0, 0, "TEE208", str(error))) from error
+    tree = check_is_python(data, path)
     _check_no_print_statement(tree, path)
     try:
         module = cst.parse_module(data)
     except (SyntaxError, UnicodeError, LookupError) as error:  # bytes of another encoding
         raise UnreadableError(Finding(
-            path, 0, 0, "TEE208", f"{error}; declare its encoding or save it as UTF-8"
-        )) from error
+            path, 0, 0, "TEE208", f"{error}; {_DECODING}")) from error
     except cst.ParserSyntaxError as error:
         reason = str(error).partition("\n")[0]
         raise UnreadableError(Finding(path, 0, 0, "TEE207", reason)) from error
@@ -78,6 +74,30 @@ def parse(data: bytes, path: str) -> SourceFile:
             path, 0, 0, "TEE208", "it does not come out as it was read; remove its byte order "
             "mark or save it as UTF-8"))
     return SourceFile(path, data, module)
+
+
+def check_is_python(data: bytes, path: str) -> ast.Module:
+    """Returns the tree of Python's own parser, which is faster and keeps no comments.
+
+    Raises:
+        UnreadableError: it is not Python 3, or cannot be decoded.
+    """
+    if b"\0" in data:  # at which some of Python's parsers stop
+        raise UnreadableError(Finding(path, 0, 0, "TEE207", "it has null bytes; it was left as it "
+                                      "is"))
+    try:
+        with warnings.catch_warnings():
+            warnings.simplefilter("ignore", SyntaxWarning)  # for example of escapes in strings
+            tree = ast.parse(data, path)
+    except SyntaxError as error:
+        raise UnreadableError(_syntax_finding(error, data, path)) from error
+    except (ValueError, UnicodeError) as error:
+        raise UnreadableError(Finding(path, 0, 0, "TEE208", str(error))) from error
+    try:  # Python's parser does not decode comments
+        data.decode(tokenize.detect_encoding(io.BytesIO(data).readline)[0])
+    except (SyntaxError, UnicodeError) as error:
+        raise UnreadableError(Finding(path, 0, 0, "TEE208", f"{error}; {_DECODING}")) from error
+    return tree
 
 
 def _syntax_finding(error: SyntaxError, data: bytes, path: str) -> Finding:

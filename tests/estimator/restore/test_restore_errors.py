@@ -23,25 +23,40 @@ from tpu_estimator_embedding.config.table_config import TableConfig
 from tpu_estimator_embedding.estimator.embedding_config_spec import EmbeddingConfigSpec
 
 
-def train(model_dir, rows, dim=2, steps=1, strategy="div", optimizer=None):
-    """Trains one table on the id 1."""
+def new_estimator(model_dir, rows, dim=2, strategy="div", optimizer=None):
+    """One table."""
     def model_fn(features, labels, mode, params):
+        if mode == "infer":
+            return counting.TPUEstimatorSpec(mode, predictions={"word": features["word"]})
         loss = tf.reduce_sum(features["word"])
+        if mode == "eval":
+            return counting.TPUEstimatorSpec(mode, loss=loss)
         train_op = tf.compat.v1.train.GradientDescentOptimizer(0.1).minimize(
             loss, tf.compat.v1.train.get_global_step())
         return counting.TPUEstimatorSpec(mode, loss=loss, train_op=train_op)
-
-    def input_fn(params):
-        return tf.data.Dataset.from_tensors(({"word": [1, 1]}, [0.0, 0.0])).repeat()
 
     spec = EmbeddingConfigSpec(
         table_to_config_dict={"words": TableConfig(rows, dim, combiner=None)},
         feature_to_config_dict={"word": FeatureConfig("words")},
         optimization_parameters=optimizer or AdagradParameters(0.5),
         partition_strategy=strategy)
-    estimator = counting.new_estimator(model_dir, model_fn, spec=spec, batch_size=2)
+    return counting.new_estimator(model_dir, model_fn, spec=spec, batch_size=2)
+
+
+def input_fn(params):
+    return tf.data.Dataset.from_tensors(({"word": [1, 1]}, [0.0, 0.0])).repeat()
+
+
+def train(model_dir, rows, dim=2, steps=1, strategy="div", optimizer=None):
+    """Trains one table on the id 1."""
+    estimator = new_estimator(model_dir, rows, dim, strategy, optimizer)
     estimator.train(input_fn, steps=steps)
     return estimator
+
+
+CALLS = {"train": lambda estimator: estimator.train(input_fn, steps=1),
+         "evaluate": lambda estimator: estimator.evaluate(input_fn, steps=1),
+         "predict": lambda estimator: next(estimator.predict(input_fn))}
 
 
 @pytest.mark.parametrize("rows", [9, 3])
@@ -86,6 +101,66 @@ def test_truncated_data_file_is_named(tmp_path):
     os.truncate(next(tmp_path.glob("cut.data*")), 1)
     with pytest.raises(tf.errors.DataLossError, match=f"{tmp_path}/cut is truncated.* earlier"):
         savers.saved_layouts(str(tmp_path / "cut"))
+
+
+@pytest.mark.parametrize("is_directory", [True, False])
+def test_warm_start_from_another_vocabulary_names_the_source(is_directory, tmp_path):
+    before = train(tmp_path / "old", 5)
+    source = str(tmp_path / "old") if is_directory else before.latest_checkpoint()
+    with pytest.raises(ValueError, match=r"Shape of 'words\S*' in \S+/old/model\.ckpt-1 must be "
+                       r"\[9,2\], as in this program, got \[5, 2\]\.") as error:
+        new_estimator(tmp_path / "new", 9, warm_start_from=source).train(input_fn, steps=1)
+    [command] = re.findall("for warm_start_from: `(tpu-estimator-embedding .*?)`", str(error.value))
+    command = command.replace("NEW_DIR", str(tmp_path / "resized"))
+    assert cli.main(shlex.split(command)[1:]) == 0
+    after = new_estimator(tmp_path / "new", 9, warm_start_from=str(tmp_path / "resized"))
+    after.train(input_fn, steps=1)
+    np.testing.assert_array_equal(after.get_variable_value("words")[2:5],
+                                  before.get_variable_value("words")[2:5])
+    assert after.get_variable_value("global_step") == 1
+    with pytest.raises(ValueError, match=r"old/model\.ckpt-1 .* Its dimension cannot change: "
+                       "leave it out of `vars_to_warm_start`"):
+        new_estimator(tmp_path / "other", 5, 3, warm_start_from=source).train(input_fn, steps=1)
+
+
+@pytest.mark.parametrize("damage, sentence", [
+    (lambda index, data: os.truncate(index, 20), "file is too short to be an sstable: {0} is "
+     "damaged, or lacks a file"),
+    (lambda index, data: index.write_bytes(bytes(200)), r"not an sstable \(bad magic number\): "
+     "{0} is damaged, or lacks a file"),
+    (lambda index, data: data.unlink(), r"{0}\.data\S+; No such file or directory: {0} is damaged, "
+     "or lacks a file"),
+    (lambda index, data: index.unlink(), "The passed save_path is not a valid checkpoint: {0}: its "
+     "index is missing")])
+def test_damaged_checkpoint_names_the_way_out(damage, sentence, tmp_path):
+    estimator = train(tmp_path, 5)
+    damage(tmp_path / "model.ckpt-1.index", max(tmp_path.glob("*ckpt-1.data*")))
+    calls = CALLS if (tmp_path / "model.ckpt-1.index").exists() else ["train"]
+    for call in calls:
+        with pytest.raises((tf.errors.OpError, ValueError), match="^" + sentence.format(
+                rf"{tmp_path}/model\.ckpt-1") + r"\. Restore its files, or write the name of an "
+                "earlier checkpoint into the file `checkpoint` of its directory"):
+            CALLS[call](estimator)
+
+
+@pytest.mark.parametrize("call", CALLS)
+def test_checkpoints_without_their_state_file_are_named(call, tmp_path, monkeypatch):
+    estimator = train(tmp_path, 5, steps=12)
+    for step in (2, 9):
+        tf.io.gfile.copy(f"{tmp_path}/model.ckpt-12.index", f"{tmp_path}/model.ckpt-{step}.index")
+    (tmp_path / "checkpoint").unlink()
+    warnings = []
+    monkeypatch.setattr(tf.compat.v1.logging, "warning", lambda text, *values: warnings.append(
+        text % values) if "no file `checkpoint`" in text else None)
+    estimator.evaluate(input_fn, steps=1, checkpoint_path=f"{tmp_path}/model.ckpt-12")
+    assert not warnings
+    CALLS[call](estimator)
+    assert len(warnings) == 1
+    assert f"{tmp_path} has model.ckpt-12, but" in warnings[0]
+    # The way out, as it stands there.
+    eval(warnings.pop().partition("write the file: ")[2], {"tf": tf})
+    assert estimator.evaluate(input_fn, steps=1)["global_step"] == 12
+    assert not warnings
 
 
 def test_averages_of_parts_name_what_the_saver_needs(tmp_path):
