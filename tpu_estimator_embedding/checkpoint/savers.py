@@ -20,6 +20,7 @@ same step. Updates after that copy the buffers that they change.
 
 import glob
 import itertools
+import re
 from collections.abc import Iterator, Mapping, Sequence, Set
 from typing import Any
 
@@ -56,6 +57,9 @@ _set_initializer = checkpoint_utils._set_checkpoint_initializer
 
 WAY_OUT_OF_DAMAGE = ("Restore its files, or write the name of an earlier checkpoint into the file "
                      "`checkpoint` of its directory.")
+
+_FULL_DISK = re.compile("No space left on device|Disk quota exceeded")
+_HINT_ABOUT_MEMORY = re.compile(r"\s*Hint: If you want to see a list of allocated tensors[^\n]*")
 
 _LEFT_BEHIND = ("*_temp", "*.tempstate*", "*.meta.tmp*")  # by a save of TensorFlow that failed
 _UPDATES = ("TpuEmbeddingUpdate", "TpuEmbeddingMeasuredUpdate")
@@ -347,7 +351,18 @@ def save(own: Any, sess: Any, save_path: str, *args: Any, **kwargs: Any) -> str 
     except tf.errors.OpError as error:
         for path in _left_behind(save_path) - before:
             tf.io.gfile.rmtree(path) if tf.io.gfile.isdir(path) else tf.io.gfile.remove(path)
-        raise readable(error, _what_was_saved(str(save_path), error.message or "")) from None
+        shown = readable(error, _what_was_saved(str(save_path), error.message or ""))
+        raise _with_way_out(shown) from None
+
+
+def _with_way_out(error: Any) -> Any:
+    """Says what helps where a disk is full, instead of TensorFlow's hint about memory."""
+    if not _FULL_DISK.search(error.message):
+        return error
+    message = _HINT_ABOUT_MEMORY.sub("", error.message).rstrip(". \n")
+    return type(error)(error.node_def, None, f"{message}. Free space, keep fewer checkpoints with "
+                       "`keep_checkpoint_max` of RunConfig, or train in a model_dir on another "
+                       "disk; a copy of this one goes on at its last checkpoint.")
 
 
 def _what_was_saved(save_path: str, message: str) -> str:
