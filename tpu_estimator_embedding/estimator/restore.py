@@ -198,6 +198,7 @@ def tell_of_unused_slots(model_dir: str, tables: Mapping[str, TableNames]) -> No
     checkpoint = tf.train.latest_checkpoint(model_dir)
     if checkpoint is None:
         return
+    saved_layouts(checkpoint)  # says so if the checkpoint is damaged
     used = {re.sub(r"/part_\d+$", "", variable.op.name)
             for variable in tf.compat.v1.global_variables()}
     for names in tables.values():

@@ -81,7 +81,7 @@ ESTIMATOR = (
       for name in ("tpu_estimator", "_tpu_estimator_embedding")),
     _ours("tensorflow.python.tpu.tpu_estimator", "TPUEstimator",
           "estimator.tpu_estimator:TPUEstimator"),
-    *(Patch(module, "add_metrics", f"{OURS}.estimator.added_metrics:add_metrics",
+    *(Patch(module, "add_metrics", f"{OURS}.estimator.extenders:add_metrics",
             "returns a TPUEstimator for a TPUEstimator", replaces=True)
       for module in (f"{_ESTIMATOR}.extenders", f"{_ESTIMATOR}.estimator_lib",
                      *(f"{api}{version}.estimator" for version in ("v1", "v2")

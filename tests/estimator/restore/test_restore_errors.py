@@ -23,7 +23,7 @@ from tpu_estimator_embedding.config.table_config import TableConfig
 from tpu_estimator_embedding.estimator.embedding_config_spec import EmbeddingConfigSpec
 
 
-def new_estimator(model_dir, rows, dim=2, strategy="div", optimizer=None):
+def new_estimator(model_dir, rows, dim=2, strategy="div", optimizer=None, **options):
     """One table."""
     def model_fn(features, labels, mode, params):
         if mode == "infer":
@@ -40,7 +40,7 @@ def new_estimator(model_dir, rows, dim=2, strategy="div", optimizer=None):
         feature_to_config_dict={"word": FeatureConfig("words")},
         optimization_parameters=optimizer or AdagradParameters(0.5),
         partition_strategy=strategy)
-    return counting.new_estimator(model_dir, model_fn, spec=spec, batch_size=2)
+    return counting.new_estimator(model_dir, model_fn, spec=spec, batch_size=2, **options)
 
 
 def input_fn(params):

@@ -141,7 +141,8 @@ CONTENTS = {
     "estimator": Contents(
         {**_all_in(f"{_OURS}.heads", "binary_classification_head", "multi_class_head",
                    "regression_head"),
-         **_all_in(f"{_OURS}.extenders", "clip_gradients_by_norm", "forward_features"),
+         **_all_in("tpu_estimator_embedding.estimator.extenders", "clip_gradients_by_norm",
+                   "forward_features"),
          "add_metrics": f"{_V1}.estimator:add_metrics"},
         (f"{_V1}.estimator.experimental",)),
     "feature_column": Contents(_all_in(
