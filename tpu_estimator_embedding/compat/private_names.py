@@ -53,6 +53,10 @@ GRAPHS = (
               "lets what servers do wait for its inputs only, but not outside of a branch"),
     *_members("tensorflow.python.framework.ops", "Operation", "_set_attr",
               "marks the stub for a sum over replicas"),
+    *_names("tensorflow.python.eager.record", "could_possibly_record",
+            "whether a gradient may follow an eager call of a layer"),
+    *_members("tensorflow.python.trackable.resource", "CapturableResource", "_create_resource",
+              "what stands for a queue in a SavedModel"),
     *_names("tensorflow.python.eager.context", "eager_mode",
             "creates variables eagerly while a function is traced"),
     *_names("tensorflow.python.ops.resources", "local_resources report_uninitialized_resources "
@@ -277,6 +281,8 @@ ESTIMATOR = (
               "the properties that the restored estimator_training sets"),
     *_members(f"{_UPSTREAM}.estimator", "Estimator", "_distribute_coordinator_mode",
               "an attribute of its RunConfig, which estimator_training sets"),
+    *_names(f"{_UPSTREAM}.extenders", "add_metrics _call_metric_fn _verify_metric_fn_args",
+            "add_metrics, which returns a TPUEstimator for a TPUEstimator"),
     *_names(f"{_UPSTREAM}.canned.head",
             "_binary_logistic_head_with_sigmoid_cross_entropy_loss "
             "_multi_class_head_with_softmax_cross_entropy_loss _regression_head",

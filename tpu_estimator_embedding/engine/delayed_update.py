@@ -93,11 +93,15 @@ class DelayedUpdate:
 class _ExportedQueue(tf.saved_model.experimental.TrackableResource):
     def __init__(self, queue: Any):
         super().__init__()
-        self._dtypes, self._resource_handle = queue.dtypes, queue.queue_ref
+        self._waiting = queue
+
+    @property
+    def resource_handle(self) -> Tensor:
+        return self._waiting.queue_ref
 
     def _create_resource(self) -> Tensor:
         # tf.queue.FIFOQueue would leave the function that creates it.
-        return tf.raw_ops.FIFOQueueV2(component_types=self._dtypes, capacity=1)
+        return tf.raw_ops.FIFOQueueV2(component_types=self._waiting.dtypes, capacity=1)
 
 
 def _example_gradients(plan: EmbeddingPlan) -> StepGradients:
