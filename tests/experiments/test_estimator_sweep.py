@@ -156,8 +156,8 @@ def test_metric_that_does_not_exist_stops_after_the_first_run(sweep, tmp_path):
 def test_unknown_table_is_a_row_with_the_nearest_name(sweep):
     results = sweep([Setting(tables={"conts": 1})])
     [error] = [result.error for result in results.runs]
-    assert error.endswith("must be the name of a table, or match one, got 'conts'. "
-                          "Nearest: counts.")
+    assert error.endswith("must be keyed by names of tables, or patterns that match one, got "
+                          "'conts'. Nearest: counts.")
 
 
 def test_figures_and_trackers_are_those_that_are_asked_for(sweep, tmp_path, monkeypatch):

@@ -264,7 +264,7 @@ def test_program_that_cannot_be_swept_reports_why_and_stops(tmp_path):
     (["-m", "another"], "Pass one program"),
     (["--table", "user"], "`--table` must be KEY=M, a table and its multiplier, got 'user'."),
     (["--table", "user=wramup:5"], "Nearest to 'wramup': warmup"),
-    (["--table", "re:(=1"], "must be a regular expression after 're:'")])
+    (["--table", "re:(=1"], "must be keyed by regular expressions after 're:'")])
 def test_bad_arguments_are_errors_before_anything_is_written(arguments, sentence, tmp_path,
                                                              monkeypatch, capsys):
     from tpu_estimator_embedding import cli

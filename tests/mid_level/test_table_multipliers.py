@@ -150,5 +150,5 @@ def test_a_layer_is_saved_with_its_multipliers():
 
 def test_a_small_table_of_keras_has_no_multiplier():
     _, config = features()
-    with pytest.raises(ValueError, match="must be the name of a table"):
+    with pytest.raises(ValueError, match="must be keyed by names of tables"):
         partial_layer_class(tf.keras)(config, SGD(1.0), table_multipliers={"user": 0.5})
