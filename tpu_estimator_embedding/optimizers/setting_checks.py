@@ -6,11 +6,9 @@ import math
 import numbers
 from typing import Any, cast
 
-import numpy as np
-
 from tpu_estimator_embedding import checks
 
-_LARGEST = float(np.finfo(np.float32).max)
+_LARGEST = (2 - 2 ** -23) * 2.0 ** 127  # of float32
 
 
 def check_settings(settings: object) -> None:
@@ -78,4 +76,6 @@ def _check_value(field: dataclasses.Field[Any], value: Any) -> None:
 
 
 def _is_flag(value: Any) -> bool:
-    return isinstance(value, (int, np.bool_)) and value in (True, False)
+    # The latter are NumPy's, which `--help` does without.
+    is_scalar = isinstance(value, int) or type(value).__name__ in ("bool_", "bool")
+    return is_scalar and value in (True, False)
