@@ -5,6 +5,7 @@ import json
 
 import pytest
 import tensorflow as tf
+from tensorflow.python.tpu.ops import tpu_ops
 
 import tpu_estimator_embedding
 from tests.cluster import train as program
@@ -163,7 +164,11 @@ def sum_of_some(gradient):
     return tf.compat.v1.tpu.cross_replica_sum(gradient, group_assignment=[[0], [1]])
 
 
-@pytest.mark.parametrize("summed", [sum_of_sums, sum_of_some])
+def exchange(gradient):
+    return tpu_ops.collective_permute(gradient, [[0, 1], [1, 0]])
+
+
+@pytest.mark.parametrize("summed", [sum_of_sums, sum_of_some, exchange])
 def test_synchronous_workers_refuse_sums_of_sums_and_of_some(monkeypatch, new_estimator, summed):
     set_task(monkeypatch, "worker")
     estimator = new_estimator(cluster_config=SYNCHRONOUS)

@@ -115,5 +115,5 @@ def test_wrong_argument_of_the_function_is_named(tmp_path):
 def test_model_fn_of_the_estimator_says_what_it_takes(tmp_path):
     estimator = new_estimator(tmp_path)
     with tf.Graph().as_default(), pytest.raises(
-            TypeError, match="`features` must be what .* wrap the model_fn"):
+            TypeError, match="`features` must be the input that train.* build, got .* wrap the "):
         estimator.model_fn({"a": tf.zeros([4, 2])}, tf.zeros([4]), "eval", estimator.config)

@@ -199,10 +199,11 @@ class _ClippingOptimizer(tf.compat.v1.train.Optimizer):
 
     def apply_gradients(self, grads_and_vars: Any, *args: Any, **kwargs: Any) -> Any:
         """Clips gradients by their global norm, and applies them."""
-        gradients, variables = zip(*grads_and_vars, strict=True)
-        clipped, _ = tf.clip_by_global_norm(gradients, self._clip_norm)
-        return self._optimizer.apply_gradients(list(zip(clipped, variables, strict=True)), *args,
-                                               **kwargs)
+        pairs = list(grads_and_vars)
+        clipped, _ = tf.clip_by_global_norm([gradient for gradient, _ in pairs], self._clip_norm)
+        return self._optimizer.apply_gradients(
+            [(gradient, variable) for gradient, (_, variable) in zip(clipped, pairs, strict=True)],
+            *args, **kwargs)
 
     def get_slot(self, *args: Any, **kwargs: Any) -> Any:
         """Returns a slot of the other optimizer."""

@@ -208,9 +208,9 @@ def tell_of_unused_slots(model_dir: str, tables: Mapping[str, TableNames]) -> No
         and any(name.startswith(f"{names.table}/") for names in tables.values()))
     if unused:
         tf.compat.v1.logging.warning(
-            "tpu_estimator_embedding: training goes on without %s of %s, which the optimizer of "
-            "this program does not use. Later checkpoints do not have them: keep a copy of this "
-            "one to go back to the former optimizer.", unused, checkpoint)
+            "tpu_estimator_embedding: training goes on without %s of %s, which this program does "
+            "not use. Later checkpoints do not have them: keep a copy of this one to go back to "
+            "the former optimizer.", unused, checkpoint)
 
 
 def value_by_id(checkpoint: str, name: str, plan: EmbeddingPlan,

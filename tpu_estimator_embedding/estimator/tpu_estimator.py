@@ -347,9 +347,9 @@ class TPUEstimator(LoopingEstimator):
             with tpu_ops.stubs_installed():  # model_fn may sum over replicas
                 if self._use_engine:
                     checks.check_type(
-                        ModelInput, "features", "what train(), evaluate(), predict() and "
-                        "export_saved_model() of the TPUEstimator pass: to extend a model, wrap "
-                        "the model_fn that the constructor takes", features)
+                        ModelInput, "features", "the input that train(), evaluate(), predict() "
+                        "and export_saved_model() of the TPUEstimator build", features,
+                        "To extend a model, wrap the model_fn that the constructor takes.")
                     return self._with_engine(features, mode, config, params, is_for_tpu)
                 teach_savers()  # which reject rows that are not in the order of ids
                 log_start(f"{mode} without the embedding engine (use_tpu=False): tables of "

@@ -119,8 +119,8 @@ class TPUEmbedding(TrackedTables):
         self._feature_config = own_configs(call.feature_config)
         self._features = named_features(self._feature_config)
         self._replicas = ReplicaCalls()
-        is_pipelined = call.pipeline_execution_with_tensor_core
-        check_flag("pipeline_execution_with_tensor_core", is_pipelined)
+        check_flag("pipeline_execution_with_tensor_core", call.pipeline_execution_with_tensor_core)
+        is_pipelined = bool(call.pipeline_execution_with_tensor_core)
         check_not_pipelined(self._replicas.strategy, is_pipelined)
         self._plan = to_plan(call.feature_config, call.optimizer, pipelined=is_pipelined,
                              num_hosts=len(servers_of(self._replicas.strategy)) or 1,
@@ -195,7 +195,7 @@ class TPUEmbedding(TrackedTables):
                 also replaces errors that depend on values.
         """
         check_structure("features", self._feature_config, features)
-        check_flag("training", training, "It is a value of Python.")
+        check_flag("training", training, "Pass a bool of Python.")
         if training and any(table.optimizer is None for table in self._plan.tables):
             raise RuntimeError("Tables without an optimizer cannot be trained. Pass "
                                "training=False, or give TPUEmbedding an optimizer.")

@@ -49,12 +49,16 @@ def check_finite_number(name: str, value: Any) -> None:
     """Raises TypeError unless `value` is a number, ValueError if float32 cannot have it."""
     checks.check_type(numbers.Real, name, "a number", value)
     checks.check(math.isfinite(value), name, "finite", value)
-    checks.check(abs(value) <= _LARGEST, name, f"at most {_LARGEST:.7g}, as float32 is", value)
+    checks.check(abs(value) <= _LARGEST, name,
+                 f"at most {_LARGEST:.7g} in magnitude, the range of float32", value)
 
 
 def check_flag(name: str, value: Any, fix: str = "") -> None:
-    """Raises ValueError unless `value` is True or False; a text, such as "False", is true."""
-    checks.check(_is_flag(value), name, "True or False", value, fix)
+    """Raises ValueError unless `value` is True, False or None, which counts as False.
+
+    Other values have a truth value, too: that of the text "False" is True.
+    """
+    checks.check(value is None or _is_flag(value), name, "True or False", value, fix)
 
 
 def _check_value(field: dataclasses.Field[Any], value: Any) -> None:
@@ -70,12 +74,13 @@ def _check_value(field: dataclasses.Field[Any], value: Any) -> None:
     elif field.name == "use_gradient_accumulation":
         # The releases up to 2.4 had no such argument for gradient descent, and a weight limit
         # stood in its place: a number there is a call written for one of them.
-        check_flag(field.name, value, "Pass clip_weight_min and clip_weight_max by keyword.")
+        checks.check(_is_flag(value), field.name, "True or False", value,
+                     "Pass clip_weight_min and clip_weight_max by keyword.")
     else:
-        check_flag(field.name, value)
+        checks.check(_is_flag(value), field.name, "True or False", value)
 
 
 def _is_flag(value: Any) -> bool:
-    # The latter are NumPy's, which `--help` does without.
-    is_scalar = isinstance(value, int) or type(value).__name__ in ("bool_", "bool")
-    return is_scalar and value in (True, False)
+    # By name, because this module must not import NumPy: builds and `--help` import it without.
+    is_bool_of_numpy = type(value).__name__ in ("bool_", "bool")
+    return (isinstance(value, numbers.Integral) or is_bool_of_numpy) and value in (True, False)

@@ -89,6 +89,20 @@ def test_wrong_keys_are_errors(contrib, tmp_path, keys, error, message):
         list(contrib.forward_features(with_tables(tmp_path), keys).predict(input_fn))
 
 
+@pytest.mark.parametrize("features, predictions, message", [
+    ([[1.0]], lambda features: {"x": features}, "`features` must be a dictionary"),
+    ({"key": [1.0]}, lambda features: features["key"], "`predictions` must be a dictionary")])
+def test_without_dictionaries_there_is_nothing_to_forward(contrib, tmp_path, features, predictions,
+                                                          message):
+    def without(features, labels, mode, params):
+        return v1.estimator.EstimatorSpec(mode, predictions=predictions(features))
+
+    estimator = contrib.forward_features(
+        v1.estimator.Estimator(without, str(tmp_path), params={}), "key")
+    with pytest.raises(ValueError, match=message):
+        list(estimator.predict(lambda: tf.data.Dataset.from_tensors(features)))
+
+
 def test_name_of_a_prediction_is_an_error(contrib, tmp_path):
     def same_name(features, labels, mode, params):
         return v1.estimator.EstimatorSpec(mode, predictions={"key": features["value"]})
@@ -135,4 +149,6 @@ def test_gradients_have_at_most_the_norm(contrib, across):
         assert session.run(v1.train.get_global_step()) == 1
         session.run(small)
         np.testing.assert_allclose(session.run(a[0]), -0.63, rtol=1e-6)
+        with pytest.raises(ValueError, match="No variables provided"):
+            contrib.clip_gradients_by_norm(optimizer, 1.0).apply_gradients([])
         assert optimizer.get_slot_names() == ["momentum"]

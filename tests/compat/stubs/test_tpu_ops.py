@@ -151,7 +151,7 @@ def test_collective_permute_of_one_replica(pairs, expected):
 
 @pytest.mark.parametrize("call, message", [
     (lambda x: tensorflow_tpu_ops.all_to_all(x, 0, 0, 2, [[0, 1]]),
-     r"`group_assignment` must be groups of split_count=2 replicas that are all of 4, each once, "
+     r"`group_assignment` must be groups of split_count=2 replicas that cover all 4, each once, "
      r"got \[\[0, 1\]\]"),
     (lambda x: tensorflow_tpu_ops.all_to_all(x, 0, 0, 4, [[0, 1, 2, 2]]), "each once"),
     (lambda x: tensorflow_tpu_ops.all_to_all(x, 0, 0, 4), "with a multiple of split_count=4 "

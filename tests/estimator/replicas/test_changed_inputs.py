@@ -15,6 +15,7 @@ import logging
 import numpy as np
 import pytest
 import tensorflow as tf
+from tensorflow.python.tpu.ops import tpu_ops
 
 from tests.estimator.counting import TPUEstimatorSpec, new_estimator, new_spec, run_config
 from tests.estimator.replica_model import V1, V2, Values, v1
@@ -443,7 +444,9 @@ def test_summaries_of_the_input_take_no_batch(tmp_path, caplog):
 @pytest.mark.parametrize("name", ["eval_metrics", "host_call"])
 @pytest.mark.parametrize("capture", [lambda features: features["x"],
                                      lambda features: 2 * tf.nn.relu(features["inner"]["x"]),
-                                     lambda features: features["id"]])
+                                     lambda features: features["id"],
+                                     lambda features: tpu_ops.collective_permute(
+                                         features["x"], [[0, 0]])])
 def test_host_function_that_captures_a_tensor_is_refused(tmp_path, name, capture):
     """It would be that of the first replica. One replica has all."""
     def model_fn(features, labels, mode, params):

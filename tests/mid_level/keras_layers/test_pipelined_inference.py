@@ -80,8 +80,10 @@ def test_training_stays_one_step_late(keras):
         seen.append(float(activations[0, 0]))
         tape.gradient(loss, layer.trainable_variables)
     assert seen == [1.0, 1.0, 0.75]
-    with tf.GradientTape():
-        assert float(layer({"f": tf.constant([0])}, training=False)["f"][0, 0]) == 0.25
+    for training in (False, 0, np.bool_(False)):
+        with tf.GradientTape():
+            activations = layer({"f": tf.constant([0])}, training=training)["f"]
+        assert float(activations[0, 0]) == 0.25
 
 
 def test_shapes_that_training_did_not_have(keras, caplog):

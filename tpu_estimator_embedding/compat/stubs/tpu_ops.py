@@ -175,7 +175,7 @@ def all_to_all(input: Any, group_assignment: Any, concat_dimension: int, split_d
     checks.check(
         all(len(group) == split_count for group in groups)
         and sorted(sum(groups, [])) == list(range(_num_replicas())), "group_assignment",
-        f"groups of split_count={split_count} replicas that are all of {_num_replicas()}, each "
+        f"groups of split_count={split_count} replicas that cover all {_num_replicas()}, each "
         "once", groups)
     value = tf.convert_to_tensor(input)
     sizes = _size_by_axis(value)

@@ -2,7 +2,9 @@
 """Settings of the SparseCore layout of TPUEmbeddingV2."""
 
 import dataclasses
+import numbers
 from collections.abc import Mapping
+from typing import Any
 
 from tpu_estimator_embedding import checks
 
@@ -42,9 +44,15 @@ class SparseCoreEmbeddingConfig:
         for flag in ("disable_table_stacking", "allow_id_dropping", "initialize_tables_on_host",
                      "enable_fast_table_initialization"):
             checks.check_one_of(flag, (True, False), getattr(self, flag))
-        checks.check_positive_int("max_ids_per_chip_per_sample", self.max_ids_per_chip_per_sample)
+        _check_limit("max_ids_per_chip_per_sample", self.max_ids_per_chip_per_sample)
         for name in ("max_ids_per_table", "max_unique_ids_per_table"):
             limits = getattr(self, name)
             checks.check_type((Mapping, type(None)), name, "stack name -> limit, or None", limits)
             for limit in (limits or {}).values():
-                checks.check_positive_int(name, limit)
+                _check_limit(name, limit)
+
+
+def _check_limit(name: str, value: Any) -> None:
+    # Limits are often computed with NumPy, whose integers are no ints.
+    is_positive = isinstance(value, numbers.Integral) and int(value) >= 1
+    checks.check(is_positive, name, "an int of at least 1", value)

@@ -3,6 +3,7 @@
 
 import dataclasses
 import math
+import numbers
 from typing import Any
 
 import tensorflow as tf
@@ -38,7 +39,7 @@ class QuantizationConfig:
     upper: float
 
     def __post_init__(self) -> None:
-        checks.check_type(int, "num_buckets", "an int", self.num_buckets)
+        checks.check_type(numbers.Integral, "num_buckets", "an int", self.num_buckets)
         checks.check(self.num_buckets >= 2, "num_buckets", "at least 2", self.num_buckets,
                      sentence=f"num_buckets is {self.num_buckets}, must be at least 2 for "
                      "simulated quantization.")

@@ -291,8 +291,9 @@ class _LayerCall(NamedTuple):
 
 def _is_inference(training: bool | None) -> bool:
     """Whether no gradient can follow a call."""
-    return training is False or (
-        training is None and tf.executing_eagerly() and not record.could_possibly_record())
+    if training is None:
+        return tf.executing_eagerly() and not record.could_possibly_record()
+    return not tf.is_tensor(training) and not training
 
 
 def _example(plan: EmbeddingPlan, replicas: Replicas, *, portable: bool) -> StepIds:
