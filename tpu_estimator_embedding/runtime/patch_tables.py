@@ -81,16 +81,18 @@ ESTIMATOR = (
       for name in ("tpu_estimator", "_tpu_estimator_embedding")),
     _ours("tensorflow.python.tpu.tpu_estimator", "TPUEstimator",
           "estimator.tpu_estimator:TPUEstimator"),
-    *(Patch(module, "add_metrics", f"{OURS}.estimator.extenders:add_metrics",
-            "returns a TPUEstimator for a TPUEstimator", replaces=True)
-      for module in (f"{_ESTIMATOR}.extenders", f"{_ESTIMATOR}.estimator_lib",
-                     *(f"{api}{version}.estimator" for version in ("v1", "v2")
-                       for api in (f"{ESTIMATOR_API}._", "tensorflow_estimator._api.")))),
     _estimator("tensorflow", "_v2"),
     *(_estimator(f"tensorflow.compat.{version}", f"_{version}") for version in ("v2", "v1")),
     # `tf.compat.v1` where `tf` itself is `tensorflow.compat.v1` or `.v2`, and so on.
     *(_estimator(f"tensorflow._api.v2{outer}.compat.{version}", f"_{version}")
       for outer in ("", ".compat.v1", ".compat.v2") for version in ("v2", "v1")),
+    *(Patch(module, "add_metrics", f"{OURS}.estimator.extenders:add_metrics",
+            "returns a TPUEstimator for a TPUEstimator", replaces=True)
+      # A module of its own in TensorFlow 2.15, which copies the name when it is first imported.
+      for module in (f"{_V1_API}.estimator", f"{_ESTIMATOR}.extenders",
+                     f"{_ESTIMATOR}.estimator_lib",
+                     *(f"{api}{version}.estimator" for version in ("v1", "v2")
+                       for api in (f"{ESTIMATOR_API}._", "tensorflow_estimator._api.")))),
     *(Patch(f"{_V1_API}.estimator{parent}", name, f"{ESTIMATOR_API}._v1.estimator{parent}.{name}",
             "one module for both of its names, so that both have this package's classes",
             is_module=True, replaces=True)
