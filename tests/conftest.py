@@ -31,21 +31,22 @@ EVERY_TENSORFLOW = [ROOT / "tests" / folder for folder in (
 # Files whose tests mostly start processes that train, install or compile for ten seconds and more.
 # Others mark single tests.
 LONG = [ROOT / "tests" / file for file in (
-    "benchmarks/test_cluster.py", "benchmarks/test_dlrm.py", "checkpoint/test_keras_rs_jax.py",
-    "checkpoint/test_keras_rs_sparse_cores.py",
-    "cluster/test_coordinator.py",
-    "cluster/test_faults.py", "cluster/test_synchronous.py", "cluster/test_training.py",
+    "benchmarks/test_checkpoints.py", "benchmarks/test_cluster.py", "benchmarks/test_command.py",
+    "benchmarks/test_dlrm.py", "checkpoint/test_keras_rs_jax.py",
+    "checkpoint/test_keras_rs_sparse_cores.py", "checkpoint/test_memory.py",
+    "cluster/test_coordinator.py", "cluster/test_examples.py", "cluster/test_faults.py",
+    "cluster/test_synchronous.py", "cluster/test_training.py", "engine/test_same_bits.py",
     "examples/test_contrib_ranking.py", "examples/test_hand_driven.py", "examples/test_programs.py",
-    "examples/test_rating_ensemble.py", "experiments/test_estimator_sweep.py",
-    "experiments/test_explorer.py", "experiments/test_search.py", "experiments/test_sweep.py",
-    "experiments/test_watching.py", "kernels/test_malformed_ops.py",
-    "kernels/test_sanitizers.py", "mid_level/test_v2_strategies.py",
-    "migration/guide/test_pairs.py", "migration/test_capture.py",
-    "migration/test_examples_imports.py",
-    "migration/test_dlrm.py", "migration/test_examples_tf2.py",
-    "migration/test_examples_verified.py", "migration/test_keras3.py",
-    "migration/test_keras3_optimizers.py", "migration/verify/test_keras3_verified.py",
-    "migration/verify/test_verify.py", "packaging/test_pip.py", "packaging/test_release.py")]
+    "examples/test_rating_ensemble.py", "experiments/test_accessibility.py",
+    "experiments/test_estimator_sweep.py", "experiments/test_explorer.py",
+    "experiments/test_search.py", "experiments/test_sweep.py", "experiments/test_watching.py",
+    "kernels/test_malformed_ops.py", "kernels/test_sanitizers.py",
+    "mid_level/test_v2_strategies.py", "migration/guide/test_pairs.py", "migration/test_capture.py",
+    "migration/test_dlrm.py", "migration/test_examples_imports.py",
+    "migration/test_examples_tf2.py", "migration/test_examples_verified.py",
+    "migration/test_keras3.py", "migration/test_keras3_optimizers.py",
+    "migration/verify/test_keras3_verified.py", "migration/verify/test_verify.py",
+    "packaging/test_pip.py", "packaging/test_release.py")]
 assert all(path.exists() for path in EVERY_TENSORFLOW + LONG), "a folder or file was renamed"
 
 os.environ.setdefault("TF_CPP_MIN_LOG_LEVEL", "3")  # read when TensorFlow loads
@@ -91,7 +92,7 @@ def revision() -> str:
 
 def pytest_addoption(parser):
     parser.addoption("--cases", type=int, metavar="N", help="run at most N cases of each "
-                     "parametrized test and a third of the tests marked long, chosen by the "
+                     "parametrized test and a sixth of the tests marked long, chosen by the "
                      "seed, but all of smoke tests")
     parser.addoption("--share", type=int, metavar="N", default=1, help="with --cases: of N tests "
                      "run one, chosen by the seed, but all smoke tests")
@@ -166,14 +167,14 @@ def _keep(config, items, kept):
 
 
 def _some_cases(items, most, share, seed):
-    """Returns cases of one in `share` tests, a third of long ones, and all of smoke tests."""
+    """Returns cases of one in `share` tests, a sixth of long ones, and all of smoke tests."""
     of_each_test = collections.defaultdict(list)
     for item in items:
         is_whole = item.get_closest_marker("smoke") or item.get_closest_marker("all_cases")
         of_each_test[item.nodeid if is_whole else item.nodeid.partition("[")[0]].append(item)
     rng = random.Random(seed)
     left_out = set()
-    for is_long, kept in ((True, max(share, 3)), (False, share)):
+    for is_long, kept in ((True, max(share, 6)), (False, share)):
         tests = [test for test, [case, *_] in of_each_test.items()
                  if bool(case.get_closest_marker("long")) == is_long
                  and not case.get_closest_marker("smoke")]

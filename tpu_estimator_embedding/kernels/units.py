@@ -24,6 +24,8 @@ _ROW_FLAGS = {
     "_avx2": ("-O2", "-mavx2", "-mfma"),
     "_avx512": ("-O2", "-mavx512f", "-mavx512vl", "-mavx512dq", "-mavx512bw", "-mavx2", "-mfma"),
 }
+# Compiled as one unit: TensorFlow's headers take longer than the code of all of these.
+_TOGETHER = ("channel_ops", "input_ops", "process_variable_ops", "snapshot_ops", "stored_table_ops")
 
 
 def is_tensorflow_unit(source: pathlib.Path) -> bool:
@@ -47,16 +49,24 @@ def arithmetic_units() -> dict[pathlib.Path, tuple[str, ...]]:
 
 
 def tensorflow_units(tensorflow: TensorFlowBuild) -> dict[pathlib.Path, tuple[str, ...]]:
-    """Returns source -> flags of the units with TensorFlow's headers."""
+    """Returns source -> flags of the units with TensorFlow's headers.
+
+    The flags of a unit that several sources make include the other ones.
+    """
     flags = (f"-isystem{tensorflow.include}", *tensorflow.flags, "-O2", "-fPIC", "-Wall",
              _source_names(), f"-ffile-prefix-map={tensorflow.include}=tensorflow/include")
-    return {source: flags for source in sorted(SOURCES.glob("*.cc")) if is_tensorflow_unit(source)}
+    sources = [source for source in sorted(SOURCES.glob("*.cc")) if is_tensorflow_unit(source)]
+    together = [source for source in sources if source.stem in _TOGETHER]
+    units = {source: flags for source in sources if source not in together}
+    if together:
+        units[together[-1]] = (*flags, *(f"-include{source}" for source in together[:-1]))
+    return units
 
 
 def digest(tensorflow: TensorFlowBuild) -> str:
     """Returns 16 hexadecimal digits that change with anything that changes the library."""
     state = hashlib.sha256(tensorflow.identity.encode())
-    state.update(repr((ARITHMETIC_FLAGS, _ROW_FLAGS, platform.machine())).encode())
+    state.update(repr((ARITHMETIC_FLAGS, _ROW_FLAGS, _TOGETHER, platform.machine())).encode())
     for source in sorted([*SOURCES.glob("*.cc"), *SOURCES.glob("*.h")]):
         state.update(f"{source.name}\n".encode() + source.read_bytes())
     return state.hexdigest()[:16]
