@@ -56,6 +56,7 @@ _RATIOS = {  # (candidate, peer) -> W, W1, W2
     ("native", "fbgemm"): (7, 8, 8),
     ("native", "bound"): (0.7, 0.7, 0.5),
     ("native", "bound_l1"): (0.7, 0.7, 0.5),
+    ("native", "bound_ids"): (0.7, 0.7, 0.5),
     ("tf_ops", "stock_graph"): (1.3, 2, 4),
     ("native_avx2", "stock_graph"): (13, 22, 40),
     ("native_avx2", "fbgemm"): (7, 7, 6),

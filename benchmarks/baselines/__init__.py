@@ -94,6 +94,7 @@ ENGINE = (
     Entry("bound", "memory_bound", "random rows of this memory", needs=()),
     Entry("bound_l1", "memory_bound", "random rows, fetched into the first cache", needs=(),
           options=(("is_first_level", True),)),
+    Entry("bound_ids", "presorted_step", "lookup and Adagrad alone, ids sorted before", needs=()),
 )
 END_TO_END = (
     Entry("estimator", "estimator", "TPUEstimator.train, this package, from memory",

@@ -14,7 +14,6 @@ from benchmarks.workloads import Workload
 from tpu_estimator_embedding.kernels import compiler
 from tpu_estimator_embedding.kernels.units import ARITHMETIC_FLAGS
 
-_SOURCE = pathlib.Path(__file__).with_suffix(".cc")
 _POINTER = ctypes.c_void_p
 _LINE = 64  # bytes
 
@@ -28,14 +27,14 @@ class Baseline:
         self._dim = workload.dim
         self._is_first_level = is_first_level
         size = workload.num_tables * workload.rows * workload.dim
-        self._rows, self._slots = _filled(size, 1.0), _filled(size, 1.0)
+        self._rows, self._slots = aligned(size, 1.0), aligned(size, 1.0)
         self._met = [_rows_of_all_tables(workload, batch) for batch in batches]
         self._sorted = [np.sort(rows) for rows in self._met]
         values = workload.batch_size * workload.num_tables * workload.dim
         ids = sum(ids.size for ids in batches[0].ids)
-        self._written = _filled(values, 0.0)
-        self._read = _filled(values + 2 * ids, 0.0)  # an id is as large as two floats
-        self._run_steps = _compile().RunSteps
+        self._written = aligned(values, 0.0)
+        self._read = aligned(values + 2 * ids, 0.0)  # an id is as large as two floats
+        self._run_steps = compiled(pathlib.Path(__file__).with_suffix(".cc")).RunSteps
         self._run_steps.restype = ctypes.c_double
 
     def run(self, first: int, count: int) -> float:
@@ -58,8 +57,8 @@ class Baseline:
         self._rows = self._slots = np.zeros(0, np.float32)
 
 
-def _filled(size: int, value: float) -> np.ndarray:
-    """Returns an array that is aligned to a cache line, like TensorFlow's tensors."""
+def aligned(size: int, value: float) -> np.ndarray:
+    """Returns an array `[size]` that is aligned to a cache line, like TensorFlow's tensors."""
     room = np.full(size + _LINE // 4, value, np.float32)
     first = -room.ctypes.data % _LINE // 4
     return room[first:first + size]
@@ -70,14 +69,15 @@ def _rows_of_all_tables(workload: Workload, batch: Batch) -> np.ndarray:
                            for table, rows in enumerate(unique_rows(workload, batch))])
 
 
-def _compile() -> ctypes.CDLL:
+def compiled(source: pathlib.Path) -> ctypes.CDLL:
+    """Compiles a source for this machine; returns its library."""
     command = compiler.find()
     if command is None:
-        raise RuntimeError("the memory bound needs a C++17 compiler, and none was found: "
+        raise RuntimeError("the bounds need a C++17 compiler, and none was found: "
                            "apt-get install g++")
     with tempfile.TemporaryDirectory() as directory:
-        library = pathlib.Path(directory, "memory_bound.so")
-        compiler.run([*command, *ARITHMETIC_FLAGS, "-O3", "-march=native", "-shared", str(_SOURCE),
+        library = pathlib.Path(directory, f"{source.stem}.so")
+        compiler.run([*command, *ARITHMETIC_FLAGS, "-O3", "-march=native", "-shared", str(source),
                       "-o", str(library)])
         return ctypes.CDLL(str(library))
 

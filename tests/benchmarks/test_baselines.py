@@ -93,3 +93,24 @@ def test_memory_bound_updates_every_distinct_row_once_a_step():
     assert (slots == slots[:, :1]).all()
     np.testing.assert_array_equal(slots[:, 0] - 1, counts)
     baseline.close()
+
+
+def test_presorted_step_is_a_lookup_and_a_step_of_adagrad():
+    found_compiler()
+    baseline = make(baselines.ALL["bound_ids"])
+    assert baseline.run(0, STEPS) > 0
+    rows = np.full((TINY.num_tables, TINY.rows, TINY.dim), INITIAL_VALUE)
+    slots = np.full_like(rows, INITIAL_ACCUMULATOR)
+    looked_up = np.zeros((TINY.num_tables, TINY.batch_size, TINY.dim))
+    for step in range(STEPS):
+        for table, gradients in enumerate(make_gradients(TINY)):
+            of_samples = BATCHES[step % 2].ids[table].reshape(TINY.batch_size, -1)
+            looked_up[table] = rows[table][of_samples].sum(1)
+            sums = np.zeros((TINY.rows, TINY.dim))
+            np.add.at(sums, of_samples, gradients[:, None])
+            slots[table] += sums ** 2
+            rows[table] -= LEARNING_RATE * sums / np.sqrt(slots[table])
+    np.testing.assert_allclose(baseline.activations(), looked_up.reshape(-1, TINY.dim), rtol=1e-4,
+                               atol=1e-5)
+    np.testing.assert_allclose(baseline.rows(), rows.reshape(-1, TINY.dim), rtol=1e-4, atol=1e-5)
+    baseline.close()
