@@ -26,7 +26,7 @@ def values(model_dir):
             for name, dtype in reader.get_variable_to_dtype_map().items() if dtype != tf.string}
 
 
-def train_in_one_process(model_dir, num_workers, pipelined):
+def train_in_one_process(model_dir, num_workers, pipelined, num_batches):
     """Trains with a replica for each worker, from the batches of all."""
     tpu_estimator_embedding.install()
     estimator = tf.compat.v1.estimator.tpu.TPUEstimator(
@@ -36,12 +36,12 @@ def train_in_one_process(model_dir, num_workers, pipelined):
         train_batch_size=num_workers * train.BATCH_SIZE, eval_batch_size=train.BATCH_SIZE,
         embedding_config_spec=train.embedding_config_spec(
             "mod", pipeline_execution_with_tensor_core=pipelined), num_hosts=2)
-    estimator.train(lambda params: train_together.batches_of(range(num_workers),
-                                                             params["batch_size"]),
+    estimator.train(lambda params: train_together.batches_of(
+        range(num_workers), params["batch_size"], num_batches),
                     max_steps=STEPS)
 
 
-@pytest.mark.parametrize("num_workers, options", [(2, ["deaths"]), (3, ["pipelined"])])
+@pytest.mark.parametrize("num_workers, options", [(2, []), (2, ["deaths"]), (3, ["pipelined"])])
 def test_workers_train_as_replicas(tmp_path, num_workers, options):
     done = subprocesses.start([
         *COMMAND, "--workers", num_workers - 1, "--ps", "2", "--restart", "1", "--",
@@ -51,7 +51,8 @@ def test_workers_train_as_replicas(tmp_path, num_workers, options):
     restored = re.findall(r"\[chief 0\] .*Restoring parameters from", done.stdout)
     # A part of an update was made when the chief died, and none when the worker did.
     assert (died, len(restored)) == ((["chief", "worker"], 1) if "deaths" in options else ([], 0))
-    train_in_one_process(tmp_path / "alone", num_workers, "pipelined" in options)
+    train_in_one_process(tmp_path / "alone", num_workers, "pipelined" in options,
+                         1 if "deaths" in options else train_together.NUM_BATCHES)
     together, alone = values(tmp_path / "together"), values(tmp_path / "alone")
     assert together.keys() == alone.keys()
     for name, value in alone.items():

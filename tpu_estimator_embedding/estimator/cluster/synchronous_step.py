@@ -47,12 +47,12 @@ class SynchronousHook(tf.compat.v1.train.SessionRunHook):
     def __init__(self, workers: Workers, slots: ServerSlots):
         """Adds the ops that the hook runs to the current graph."""
         self._workers = workers
-        self._new_life = tf.compat.v1.placeholder(tf.int64, [])
-        self._start_life = slots.start_life(self._new_life)
-        self._time_out = slots.time_out()
-        self._has_life = slots.has_life()
         step = tf.compat.v1.train.get_global_step()
-        with tf.control_dependencies(None):
+        with tf.control_dependencies(None):  # a dependency on lookups would take a batch
+            self._new_life = tf.compat.v1.placeholder(tf.int64, [])
+            self._start_life = slots.start_life(self._new_life)
+            self._time_out = slots.time_out()
+            self._has_life = slots.has_life()
             self._current = slots.current(step.read_value())
             self._tags = [slots.tag(number) for number in range(workers.size)]
         self._last_step = time.monotonic()
