@@ -22,16 +22,41 @@ def keras(request):
     return importlib.import_module(request.param)
 
 
-def new_model(keras, layer_class=embedding_layer_class, optimizer=None, **options):
+def new_model(keras, layer_class=embedding_layer_class, optimizer=None, subclass=None, **options):
     """Returns a layer of one value per id, 1 at first, whose gradient is 1 in every step."""
     table = mid_level.TableConfig(5, 1, tf.compat.v1.ones_initializer(),
                                   optimizer or mid_level.SGD(1.0), "sum", name="t")
     layer = layer_class(keras)({"f": mid_level.FeatureConfig(table)}, None, **options,
                                pipeline_execution_with_tensor_core=True)
     ids = keras.Input([], dtype="int64", name="f")
-    model = keras.Model({"f": ids}, layer({"f": ids})["f"])
+    model = (subclass(keras)(layer) if subclass
+             else keras.Model({"f": ids}, layer({"f": ids})["f"]))
     model.compile(keras.optimizers.SGD(0.1), loss=lambda y, p: tf.reduce_mean(p, -1) / 1.0)
     return layer, model
+
+
+def without_training(keras):
+    """Returns a class of models that Keras 3 never tells whether they train."""
+    class Model(keras.Model):
+        def __init__(self, layer):
+            super().__init__()
+            self.layer = layer
+
+        def call(self, inputs):
+            return self.layer(inputs)["f"]
+    return Model
+
+
+def with_own_steps(keras):
+    """Returns the same with steps of its own, which AutoGraph converts."""
+    class Model(without_training(keras)):
+        def test_step(self, data):
+            return super().test_step(data)
+
+        def predict_step(self, data):
+            ids, _ = data
+            return self(ids)
+    return Model
 
 
 def seen_by_evaluate(model):
@@ -60,8 +85,20 @@ def test_all_updates_are_seen_before_and_after_training(keras, seen, layer_class
         assert [seen(model), seen(model)] == [1 - 3 * trained] * 2
 
 
-def test_validation_sees_the_epoch_before_it(keras):
-    validated, model = new_model(keras)
+@pytest.mark.parametrize("seen", [seen_by_evaluate, seen_by_predict])
+@pytest.mark.parametrize("subclass", [without_training, with_own_steps])
+@pytest.mark.parametrize("layer_class", [embedding_layer_class, partial_layer_class])
+def test_models_whose_call_takes_no_training_see_all_updates(keras, layer_class, subclass, seen):
+    options = {"size_threshold": 1} if layer_class is partial_layer_class else {}
+    _, model = new_model(keras, layer_class, subclass=subclass, **options)
+    for trained in (1, 2):
+        model.fit(DATA, verbose=0)
+        assert [seen(model), seen(model)] == [1 - 3 * trained] * 2
+
+
+@pytest.mark.parametrize("subclass", [None, without_training])
+def test_validation_sees_the_epoch_before_it(keras, subclass):
+    validated, model = new_model(keras, subclass=subclass)
     history = model.fit(DATA, epochs=3, validation_data=DATA.take(1), verbose=0)
     assert history.history["val_loss"] == [-2, -5, -8]
     # The first step of an epoch sees what validation has applied.
@@ -126,11 +163,12 @@ def test_fitted_model_is_exported_with_all_updates(keras, export, tmp_path):
     assert seen_by_call(model) == -5
 
 
+@pytest.mark.parametrize("subclass", [None, without_training])
 @pytest.mark.parametrize("seen", [seen_by_evaluate, seen_by_predict])
-def test_replicas_see_all_updates(keras, seen):
+def test_replicas_see_all_updates(keras, seen, subclass):
     strategy = tf.distribute.MirroredStrategy(["CPU:0"] * 1)
     with strategy.scope():
-        _, model = new_model(keras)
+        _, model = new_model(keras, subclass=subclass)
     assert seen(model) == 1
     model.fit(DATA, verbose=0)
     assert seen(model) == -2

@@ -8,6 +8,7 @@ gradients of the layer's trainable variables, with one update per computation.
 """
 
 import contextlib
+import inspect
 import logging
 from collections.abc import Iterator, Mapping, Sequence
 from typing import Any, NamedTuple
@@ -54,6 +55,8 @@ from tpu_estimator_embedding.types import Tensor
 
 Inputs = Mapping[str, LayerInput]
 _LOG = logging.getLogger("tpu_estimator_embedding")
+_STEPS_FOR_INFERENCE = ("test_step", "predict_step")  # methods of a Keras model
+_CONVERTED = "tf__"  # before the names of functions that AutoGraph has converted
 
 
 class LayerTables(tf.__internal__.tracking.Trackable):
@@ -291,9 +294,25 @@ class _LayerCall(NamedTuple):
 
 def _is_inference(training: bool | None) -> bool:
     """Whether no gradient can follow a call."""
-    if training is None:
-        return tf.executing_eagerly() and not record.could_possibly_record()
-    return not tf.is_tensor(training) and not training
+    if training is not None:
+        return not tf.is_tensor(training) and not training
+    if tf.executing_eagerly():
+        return not record.could_possibly_record()
+    return _is_in_step_for_inference()
+
+
+def _is_in_step_for_inference() -> bool:
+    """Whether a model's `test_step` or `predict_step` is being traced.
+
+    Keras 3 says so to a model whose `call` takes `training`, and to no other one.
+    """
+    frame = inspect.currentframe()
+    while frame is not None:
+        if frame.f_code.co_name.removeprefix(_CONVERTED) in _STEPS_FOR_INFERENCE:
+            model = frame.f_locals.get("self")
+            return all(hasattr(model, step) for step in _STEPS_FOR_INFERENCE)
+        frame = frame.f_back
+    return False
 
 
 def _example(plan: EmbeddingPlan, replicas: Replicas, *, portable: bool) -> StepIds:
