@@ -21,6 +21,7 @@ constexpr int64_t kMaxPrefetched = 512;  // beyond it the hardware prefetches
 TPU_EMBEDDING_INLINE void Prefetch(const float* row, int64_t dim) {
   constexpr int kToRead = 0, kSecondLevel = 2;
   const int64_t end = dim < kMaxPrefetched ? dim : kMaxPrefetched;
+#pragma GCC unroll 8
   for (int64_t i = 0; i < end; i += kFloatsPerLine) {
     __builtin_prefetch(row + i, kToRead, kSecondLevel);
   }

@@ -16,6 +16,7 @@ constexpr int32_t kLookupAhead = 64;
 template <class Id>
 struct SumColumns {
   const Lookup<Id>& task;
+  int64_t dim;
   int32_t begin, end;  // ids of the row
   float scale;
   float* row;
@@ -25,7 +26,7 @@ struct SumColumns {
     T sums[kCount] = {};
     const float* table = task.table + column;
     for (int32_t i = begin; i < end; ++i) {
-      const float* from = table + static_cast<int64_t>(task.ids.ids[i]) * task.dim;
+      const float* from = table + static_cast<int64_t>(task.ids.ids[i]) * dim;
       if (task.ids.weights == nullptr) {
         AddScaled<T, kCount, false>(from, 1.0f, sums);
       } else {
@@ -37,23 +38,35 @@ struct SumColumns {
 };
 
 template <class Id>
-void LookupRows(const Lookup<Id>& given, int64_t begin_row, int64_t end_row) {
-  const Lookup<Id> task = given;
+TPU_EMBEDDING_INLINE void LookupRowsOf(const Lookup<Id> task, const int64_t dim, int64_t begin_row,
+                                       int64_t end_row) {
   const LookupIds<Id>& ids = task.ids;
   const int32_t last = begin_row < end_row ? ids.row_ends[end_row - 1] : 0;
   int32_t begin = begin_row == 0 ? 0 : ids.row_ends[begin_row - 1];
   for (int32_t i = begin; i < last && i < begin + kLookupAhead; ++i) {
-    Prefetch(task.table + static_cast<int64_t>(ids.ids[i]) * task.dim, task.dim);
+    Prefetch(task.table + static_cast<int64_t>(ids.ids[i]) * dim, dim);
   }
   for (int64_t row = begin_row; row < end_row; ++row) {
     const int32_t end = ids.row_ends[row];
     for (int32_t i = begin + kLookupAhead; i < last && i < end + kLookupAhead; ++i) {
-      Prefetch(task.table + static_cast<int64_t>(ids.ids[i]) * task.dim, task.dim);
+      Prefetch(task.table + static_cast<int64_t>(ids.ids[i]) * dim, dim);
     }
     const float scale = ids.scales == nullptr ? 1.0f : ids.scales[row];
-    ForEachBlock(task.dim,
-                 SumColumns<Id>{task, begin, end, scale, task.activations + row * task.stride});
+    ForEachBlock(dim, SumColumns<Id>{task, dim, begin, end, scale,
+                                     task.activations + row * task.stride});
     begin = end;
+  }
+}
+
+// Compiled for each of the usual dimensions, which are a fifth faster than others.
+template <class Id>
+void LookupRows(const Lookup<Id>& task, int64_t begin_row, int64_t end_row) {
+  switch (task.dim) {
+    case 16: return LookupRowsOf<Id>(task, 16, begin_row, end_row);
+    case 32: return LookupRowsOf<Id>(task, 32, begin_row, end_row);
+    case 64: return LookupRowsOf<Id>(task, 64, begin_row, end_row);
+    case 128: return LookupRowsOf<Id>(task, 128, begin_row, end_row);
+    default: return LookupRowsOf<Id>(task, task.dim, begin_row, end_row);
   }
 }
 
