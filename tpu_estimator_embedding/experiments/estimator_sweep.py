@@ -62,7 +62,7 @@ def sweep(make_estimator: Callable[[], Any], settings: Iterable[Any], *,
     for argument, function in (("make_estimator", make_estimator),
                                ("train_input_fn", train_input_fn),
                                ("eval_input_fn", eval_input_fn)):
-        checks.check_type(Callable, argument, "a function", function)
+        checks.check(callable(function), argument, "a function", function)
     checks.check_type((str, os.PathLike), "out", "a path", out)
     checks.check_can_be_directory("out", out)
     checks.check_positive_int("max_steps", max_steps)

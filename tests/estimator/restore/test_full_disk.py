@@ -81,7 +81,7 @@ def test_save_that_fails_while_training_goes_on_is_an_error(small_disk, kind, se
     assert newest.endswith(f"-{tf.train.load_variable(newest, 'global_step')}")
 
 
-def test_export_that_fails_names_the_file_and_the_way_out(small_disk):
+def test_export_that_fails_names_the_file_and_the_way_out(small_disk, tmp_path_factory):
     def model_fn(features, labels, mode, params):
         spec = counting.model_fn(features, labels, mode, params)
         return spec._replace(export_outputs={"serving_default": tf_estimator.export.PredictOutput(
@@ -91,7 +91,7 @@ def test_export_that_fails_names_the_file_and_the_way_out(small_disk):
         ids = tf.compat.v1.placeholder(tf.int64, [None])
         return tf_estimator.export.ServingInputReceiver({"id": ids}, {"id": ids})
 
-    estimator = counting.new_estimator(small_disk / "model", model_fn)
+    estimator = counting.new_estimator(tmp_path_factory.mktemp("model"), model_fn)
     estimator.train(counting.input_of([0, 1]), max_steps=1)
     full_disk_program.fill(small_disk, "disk")
     with pytest.raises(OSError, match=rf"The variables {small_disk}/export/\S+/variables were not "
