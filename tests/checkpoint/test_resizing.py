@@ -75,6 +75,14 @@ def test_wrong_arguments(resize, sentence, tmp_path):
     assert not list(tmp_path.glob("*out*"))
 
 
+@pytest.mark.parametrize("rows", [10**13, 2**59, 2**62, 2**63, 2**70])
+def test_sizes_that_no_disk_has_are_refused(rows, tmp_path):
+    source = save_v1(tmp_path / "v1", variables())
+    with pytest.raises(OSError, match=r"`output` must be on a disk with \d{14,} bytes free"):
+        checkpoint.convert(source, tmp_path / "new/out", resize={"words": rows})
+    assert not list(tmp_path.glob("new*"))
+
+
 @pytest.mark.parametrize("text, low, high, std", [
     ("zeros", 0, 0, 0), ("constant:3", 3, 3, 0), ("uniform:1,3", 1, 3, 2 / np.sqrt(12)),
     ("normal", -9, 9, 0.5), ("normal:2", -99, 99, 2), ("truncated_normal", -1, 1, 0.44),

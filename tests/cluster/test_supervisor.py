@@ -2,6 +2,7 @@
 """The launcher's processes, with programs that exit in a given way, without TensorFlow."""
 
 import json
+import re
 import signal
 import socket
 import subprocess
@@ -157,3 +158,13 @@ def wait_until(condition):
 def test_cluster_needs_a_program(capsys):
     assert cli.main(["cluster", "--ps", "2"]) == 2
     assert "`cluster` needs a program: `cluster PROGRAM.py`" in capsys.readouterr().err
+
+
+@pytest.mark.parametrize("arguments, sentence", [
+    (["missing.py"], r"can't open file '.*/missing\.py': \[Errno 2\] No such file"),
+    (["--", "--tf1", "--cores", "2", "missing.py", "--steps", "3"], r"can't open file '.*/missing"),
+    (["--", "--tf1"], "`run` needs a program")])
+def test_a_program_that_cannot_be_read_starts_no_task(arguments, sentence, capfd, monkeypatch):
+    monkeypatch.setattr("tpu_estimator_embedding.cluster.command.supervise", None)
+    assert cli.main(["cluster", "--ps", "1", *arguments]) == 2
+    assert re.match(f"tpu-estimator-embedding: {sentence}", capfd.readouterr().err)

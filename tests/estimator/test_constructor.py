@@ -15,6 +15,7 @@ from tests.estimator.counting import (
     new_spec,
     run_config,
 )
+from tpu_estimator_embedding.checkpoint.in_place_choice import TABLES_IN_PLACE
 from tpu_estimator_embedding.compat import upstream
 from tpu_estimator_embedding.estimator.tpu_estimator import TPUEstimator
 
@@ -66,6 +67,17 @@ def test_argument_out_of_its_range_is_refused(tmp_path, arguments, sentence):
                "predict_batch_size": 2, "embedding_config_spec": new_spec(), **arguments}
     with pytest.raises(ValueError, match=sentence):
         TPUEstimator(model_fn, str(tmp_path), **options)
+
+
+def test_model_dir_of_bytes_is_refused():
+    with pytest.raises(TypeError, match="`model_dir` must be a string or a path object, got b'm'"):
+        TPUEstimator(model_fn, b"m", config=run_config(), train_batch_size=2)
+
+
+def test_unknown_value_of_the_variable_is_refused_at_once(tmp_path, monkeypatch):
+    monkeypatch.setenv(TABLES_IN_PLACE, "no")
+    with pytest.raises(ValueError, match=f"`{TABLES_IN_PLACE}` must be one of 'off', got 'no'"):
+        new_estimator(tmp_path, model_fn)
 
 
 def test_steps_or_max_steps_are_needed_to_train(tmp_path):

@@ -245,6 +245,16 @@ def test_export_of_evaluation_computes_loss_and_metrics(tmp_path):
     assert loss == -3.0
 
 
+@pytest.mark.parametrize("use_tpu", [True, False])
+def test_receiver_function_that_returns_nothing_is_refused(use_tpu, tmp_path):
+    new_estimator(tmp_path / "model").train(input_of([0, 1]), max_steps=1)
+    estimator = new_estimator(tmp_path / "model", use_tpu=use_tpu, embedding_config_spec=(
+        counting.new_spec() if use_tpu else None))
+    with pytest.raises(ValueError, match="Result of the input receiver function must be a Serving"
+                       "InputReceiver or SupervisedInputReceiver, got None"):
+        estimator.export_saved_model(str(tmp_path / "export"), lambda: None)
+
+
 def test_export_below_a_file_is_refused(tmp_path):
     estimator = new_estimator(tmp_path / "model", counting_model_fn)
     estimator.train(input_of([0, 1]), max_steps=1)

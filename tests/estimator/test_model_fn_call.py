@@ -90,3 +90,12 @@ def test_model_fn_may_be_any_callable_and_take_what_it_likes(tmp_path, model_fn)
     estimator = new_estimator(tmp_path, model_fn)
     estimator.train(input_of([0, 1]), max_steps=1)
     assert counts(estimator) == counts_of(0, 1)
+
+
+@pytest.mark.parametrize("returned", [None, 5, {"loss": 1}])
+def test_model_fn_that_returns_no_spec_is_told_so_in_training(tmp_path, returned):
+    """Before gradients are looked for, which it does not compute either."""
+    estimator = new_estimator(tmp_path, lambda features, labels, mode, params: returned)
+    with pytest.raises(ValueError, match=r"model_fn should return an EstimatorSpec\. .* mode "
+                       f"'train', got {type(returned).__name__}"):
+        estimator.train(input_of([0, 1]), max_steps=1)

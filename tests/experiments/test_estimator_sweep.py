@@ -191,6 +191,22 @@ def test_wrong_figures_and_trackers_are_refused_before_anything_runs(
     assert not (tmp_path / "out").exists()
 
 
+@pytest.mark.parametrize("options, sentence", [
+    ({"target": "x"}, "`target` must be a number, got 'x'."),
+    ({"target": float("nan")}, "`target` must be a number, got nan."),
+    ({"make_estimator": None}, "`make_estimator` must be a function, got None."),
+    ({"train_input_fn": None}, "`train_input_fn` must be a function, got None."),
+    ({"eval_input_fn": 3}, "`eval_input_fn` must be a function, got 3."),
+    ({"out": 3}, "`out` must be a path, got 3."),
+    ({"out": None}, "`out` must be a path, got None.")])
+def test_arguments_of_other_types_are_refused_before_anything_runs(
+        options, sentence, sweep, tmp_path):
+    make = options.pop("make_estimator", make_estimator)
+    with pytest.raises((TypeError, ValueError), match=sentence):
+        sweep.func(make, [0], **{**sweep.keywords, **options})
+    assert not (tmp_path / "out").exists()
+
+
 def test_another_sweep_is_not_mixed_in(sweep, tmp_path):
     sweep([1])
     with pytest.raises(ValueError, match="Or choose another --out"):

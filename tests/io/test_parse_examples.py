@@ -185,6 +185,14 @@ def test_nothing_to_parse_is_refused():
         io.parse_examples([b""], [])
 
 
+@pytest.mark.parametrize("features, sentence", [
+    ("p", "`features` must be a mapping of keys to specifications, or None, got 'p'"),
+    ({1: tf.io.FixedLenFeature([1], tf.float32)}, "`features` must be keyed by strings, got {1:")])
+def test_features_that_are_no_specifications_are_refused(features, sentence):
+    with pytest.raises((TypeError, ValueError), match=sentence):
+        io.parse_examples([b""], [], features)
+
+
 def test_specifications_that_tensorflow_refuses_get_its_errors():
     with pytest.raises(ValueError, match="First dimension of shape for feature a unknown"):
         io.parse_examples([b""], [], {"a": tf.io.FixedLenFeature([None], tf.int64)})

@@ -84,6 +84,12 @@ def test_fit_with_the_callback_is_bit_for_bit_that_without(tmp_path):
     assert rows[0].tobytes() == rows[1].tobytes()
 
 
+@pytest.mark.parametrize("log_dir", [None, 3, b"logs"])
+def test_directory_that_is_no_path_is_refused(log_dir):
+    with pytest.raises(TypeError, match=f"`log_dir` must be a path, got {log_dir}"):
+        statistics_callback_class(tf.keras)(log_dir)
+
+
 def test_model_without_tables_is_an_error(tmp_path):
     inputs = tf.keras.Input([1])
     model = tf.keras.Model(inputs, tf.keras.layers.Dense(1)(inputs))

@@ -12,7 +12,6 @@ called, in the order of the checkpoints, before a training ends.
 """
 
 import contextlib
-import errno
 import threading
 import weakref
 from collections.abc import Iterable, Iterator
@@ -21,10 +20,10 @@ from typing import TYPE_CHECKING, Any
 import tensorflow as tf
 from tensorflow.python.client import session as session_module
 
+from tpu_estimator_embedding.checkpoint.savers import ERRORS_OF_A_FULL_DISK
+
 if TYPE_CHECKING:
     from tpu_estimator_embedding.checkpoint.step_snapshot import SnapshotOps, StepSnapshot
-
-_IS_FULL = (errno.ENOSPC, errno.EDQUOT, errno.EFBIG)
 
 
 class AsynchronousSaverHook(tf.compat.v1.train.CheckpointSaverHook):
@@ -222,7 +221,7 @@ class _WritesSnapshot(session_module.SessionInterface):
         try:
             self._snapshot.write(path)
         except OSError as error:
-            kind = (tf.errors.ResourceExhaustedError if error.errno in _IS_FULL
+            kind = (tf.errors.ResourceExhaustedError if error.errno in ERRORS_OF_A_FULL_DISK
                     else tf.errors.UnknownError)
             raise kind(None, None, f"{path}: {error.strerror or error}.") from error
         self._snapshot.end()

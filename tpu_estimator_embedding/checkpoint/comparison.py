@@ -3,6 +3,7 @@
 
 import dataclasses
 import math
+import numbers
 from collections.abc import Callable, Iterable, Iterator, Mapping
 
 import numpy as np
@@ -97,9 +98,12 @@ def compare(a: StrPath, b: StrPath, *, rtol: float = 0.0, atol: float | None = 0
 
     Raises:
         FileNotFoundError: if a file is missing.
+        TypeError: if an argument has another type.
         ValueError: if a table or slot is missing on one side, shapes differ, or a checkpoint
             is damaged or in another format.
     """
+    for name, tolerance in (("rtol", rtol), ("atol", atol or 0)):
+        checks.check_type(numbers.Real, name, "a number", tolerance)
     checks.check(rtol >= 0, "rtol", "at least 0", rtol)
     checks.check((atol or 0) >= 0, "atol", "at least 0", atol)
     table_names = Names(names)

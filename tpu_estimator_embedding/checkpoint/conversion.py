@@ -123,10 +123,13 @@ def convert(checkpoint: StrPath, output: StrPath, to: str | None = None, *,
         FileNotFoundError: if a file is missing.
         FileExistsError: if the output exists.
         OSError: if the output cannot be written.
+        TypeError: if an argument has another type.
         ValueError: if an argument is invalid, or the checkpoint is damaged or in another format.
     """
     if to is not None:
         checks.check_one_of("to", FORMATS, to)
+    checks.check_type((Mapping, type(None)), "resize",
+                      "a mapping of tables to numbers of rows, or None", resize)
     table_names = Names(names)
     contents = read_checkpoint(checkpoint, from_, table_names, reading)
     to = to or contents.form
@@ -280,8 +283,8 @@ def _changed(contents: CheckpointContents, resize: Mapping[str, int | Resize],
                   for name, table in tables.items()}
     variables = dict(contents.variables)
     if global_step is not None:
-        checks.check(isinstance(global_step, int | np.integer) and global_step >= 0, "global_step",
-                     "an int of at least 0", global_step)
+        checks.check(isinstance(global_step, int | np.integer) and 0 <= global_step < 2**63,
+                     "global_step", "an int of at least 0 and below 2**63", global_step)
         variables["global_step"] = ArrayTensor(np.array(global_step, np.int64))
     return dataclasses.replace(contents, tables=tables, variables=variables)
 

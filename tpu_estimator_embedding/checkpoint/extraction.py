@@ -1,8 +1,10 @@
 # SPDX-License-Identifier: Apache-2.0
 """Extracts one table of a checkpoint to Parquet, or to TSV for the embedding projector."""
 
+import numbers
 import pathlib
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from typing import Any
 
 import numpy as np
 
@@ -49,6 +51,7 @@ def extract(checkpoint: StrPath, table: str, output: StrPath, *, slots: bool = F
         FileExistsError: if the output exists.
         ImportError: if pyarrow is needed and missing.
         OSError: if the output cannot be written.
+        TypeError: if an argument has another type.
         ValueError: if an argument is invalid, or the checkpoint is damaged or in another format.
     """
     path = local_path("output", output)
@@ -57,6 +60,8 @@ def extract(checkpoint: StrPath, table: str, output: StrPath, *, slots: bool = F
     if slots and path.suffix == ".tsv":
         raise ValueError(f"`slots` applies only to .parquet, got slots={slots} for {output}. Leave "
                          "it out, or write .parquet.")
+    checks.check(rows is None or _is_pair_of_ints(rows), "rows",
+                 "(first id, last id + 1), or None", rows)
     table_names = Names(names)
     contents = read_checkpoint(checkpoint, from_, table_names, reading)
     check_used(reading, contents)
@@ -83,6 +88,11 @@ def extract(checkpoint: StrPath, table: str, output: StrPath, *, slots: bool = F
             f"Extracting {found.name}", size, progress) as bar:
         _WRITERS[path.suffix](unfinished, blocks())
     return stop - start
+
+
+def _is_pair_of_ints(value: Any) -> bool:
+    return (isinstance(value, Sequence) and len(value) == 2
+            and all(isinstance(item, numbers.Integral) for item in value))
 
 
 def _write_tsv(path: pathlib.Path, blocks: _Blocks) -> None:

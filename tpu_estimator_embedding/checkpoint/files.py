@@ -38,9 +38,11 @@ def local_path(argument: str, path: str | os.PathLike[str]) -> pathlib.Path:
     """Converts a local path.
 
     Raises:
+        TypeError: if it is no path.
         ValueError: if the path is empty, or belongs to a storage service, such as
             `gs://bucket/model`.
     """
+    checks.check_type((str, os.PathLike), argument, "a path", path)
     checks.check(os.fspath(path) != "", argument, "a path of at least one character", "",
                  "'.' is the current directory.")
     checks.check("://" not in os.fspath(path), argument, "a path on this machine", os.fspath(path),
@@ -112,6 +114,7 @@ def new_files(paths: Sequence[pathlib.Path], size: int) -> Iterator[list[pathlib
     unfinished = [_unfinished(path, os.getpid()) for path in paths]
     done: list[pathlib.Path] = []
     _remove_left_overs(paths)
+    missing = _missing(directory)
     try:
         directory.mkdir(parents=True, exist_ok=True)
         _check_space(directory, size)
@@ -125,6 +128,7 @@ def new_files(paths: Sequence[pathlib.Path], size: int) -> Iterator[list[pathlib
         for path in (*unfinished, *done):
             with contextlib.suppress(OSError):
                 path.unlink()
+        _remove_empty(missing)
         if isinstance(error, OSError) and error.errno is not None:
             raise OSError(f"`output` must be writable, got {paths[0]}: "
                           f"{error.strerror}.") from error
@@ -148,6 +152,7 @@ def new_directory(path: pathlib.Path, size: int) -> Iterator[pathlib.Path]:
     check_absent([path])
     unfinished = _unfinished(path, os.getpid())
     _remove_left_overs([path])
+    missing = _missing(path.parent)
     try:
         unfinished.mkdir(parents=True)
         _check_space(unfinished, size)
@@ -158,6 +163,7 @@ def new_directory(path: pathlib.Path, size: int) -> Iterator[pathlib.Path]:
         unfinished.rename(path)
     except BaseException as error:
         shutil.rmtree(unfinished, ignore_errors=True)
+        _remove_empty(missing)
         if isinstance(error, OSError) and error.errno is not None:
             raise OSError(f"`output` must be writable, got {path}: {error.strerror}.") from error
         raise
@@ -184,6 +190,17 @@ def replaced_files(paths: Sequence[pathlib.Path]) -> Iterator[list[pathlib.Path]
         for path in unfinished:
             path.unlink(missing_ok=True)
         raise
+
+
+def _missing(directory: pathlib.Path) -> list[pathlib.Path]:
+    """Returns a directory and those above it, as far as they do not exist, from the inside out."""
+    return [path for path in (directory, *directory.parents) if not os.path.lexists(path)]
+
+
+def _remove_empty(directories: Sequence[pathlib.Path]) -> None:
+    for path in directories:
+        with contextlib.suppress(OSError):  # it has what others wrote, or was never made
+            path.rmdir()
 
 
 def check_absent(paths: Sequence[pathlib.Path]) -> None:

@@ -108,10 +108,14 @@ class Names:
         """Stores the names of tables and paths of variables that differ from the default.
 
         Raises:
+            TypeError: if it is no mapping.
             ValueError: if two variables get one name, or a name cannot be stored in a file.
         """
+        checks.check_type((Mapping, type(None)), "names", "a mapping of names, or None", given)
         self.given: Mapping[str, str] = dict(given or {})
         for old, new in self.given.items():
+            checks.check(isinstance(old, str) and isinstance(new, str), "names",
+                         "a mapping of texts to texts", {old: new})
             if not (_can_be_stored(old) and _can_be_stored(new)):
                 raise ValueError("`names` must have at least one character, and be valid Unicode "
                                  f"without NUL, got {old!r} and {new!r}.")

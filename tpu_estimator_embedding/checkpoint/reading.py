@@ -98,11 +98,13 @@ def read_checkpoint(path: str | os.PathLike[str], format: str | None = None,
 
     Raises:
         FileNotFoundError: if a file is missing.
+        TypeError: if an argument has another type.
         ValueError: if it is damaged, in no known format or in another than `format`, or `reading`
             does not apply to it.
     """
     if format is not None:
         checks.check_one_of("from_", FORMATS, format)
+    checks.check_type((Reading, type(None)), "reading", "a checkpoint.Reading or None", reading)
     names, reading = names or Names(), reading or Reading()
     found = local_path("checkpoint", path)
     if found.is_file() and zipfile.is_zipfile(found) or found.suffix == ".npz":

@@ -30,7 +30,12 @@ class ResizedRows(StoredTensor):
         if start < border:
             rows[:border - start] = self._saved.read_rows(start, border)
         if border < stop:
-            rows[border - start:] = self._new_rows((stop - border, self.shape[1]))
+            shape = (stop - border, self.shape[1])
+            new_rows = self._new_rows(shape)
+            checks.check(np.shape(new_rows) == shape, "initializer",
+                         f"a function that returns {shape} for (rows, dim) = {shape}",
+                         np.shape(new_rows))
+            rows[border - start:] = new_rows
         return rows
 
 

@@ -18,6 +18,7 @@ of a server at once and outputs their buffers without copying them, so that they
 same step. Updates after that copy the buffers that they change.
 """
 
+import errno
 import glob
 import itertools
 import re
@@ -58,6 +59,7 @@ _set_initializer = checkpoint_utils._set_checkpoint_initializer
 WAY_OUT_OF_DAMAGE = ("Restore its files, or write the name of an earlier checkpoint into the file "
                      "`checkpoint` of its directory.")
 
+ERRORS_OF_A_FULL_DISK = (errno.ENOSPC, errno.EDQUOT, errno.EFBIG)
 _FULL_DISK = re.compile("No space left on device|Disk quota exceeded")
 _HINT_ABOUT_MEMORY = re.compile(r"\s*Hint: If you want to see a list of allocated tensors[^\n]*")
 

@@ -2,6 +2,7 @@
 """A tensor in a file of any format, or in memory: reads rows, or all bytes."""
 
 import abc
+import math
 from collections.abc import Iterator
 
 import ml_dtypes
@@ -89,12 +90,12 @@ class StoredTensor(abc.ABC):
     @property
     def row_bytes(self) -> int:
         """Number of bytes of one row."""
-        return int(np.prod(self.shape[1:], dtype=np.int64)) * self.numpy_dtype.itemsize
+        return math.prod(self.shape[1:]) * self.numpy_dtype.itemsize
 
     @property
     def size(self) -> int:
         """Number of bytes of all values."""
-        return int(np.prod(self.shape, dtype=np.int64)) * self.numpy_dtype.itemsize
+        return math.prod(self.shape) * self.numpy_dtype.itemsize
 
 
 def bytes_of(values: np.ndarray) -> memoryview:

@@ -8,7 +8,6 @@ TPU_ESTIMATOR_EMBEDDING_TABLES_IN_PLACE=off makes exports restore tables.
 """
 
 import contextlib
-import os
 import pathlib
 import sys
 from collections.abc import Iterator, Mapping
@@ -17,12 +16,13 @@ from typing import Any
 import numpy as np
 import tensorflow as tf
 
-from tpu_estimator_embedding import checks
+from tpu_estimator_embedding.checkpoint import in_place_choice
 from tpu_estimator_embedding.checkpoint.bundle import BundleTensor, read_bundle
 from tpu_estimator_embedding.checkpoint.files import index_file
 from tpu_estimator_embedding.checkpoint.moved_rows import StoredPart
 from tpu_estimator_embedding.checkpoint.saved_step import SavedTensor, write_step
 from tpu_estimator_embedding.checkpoint.savers import (
+    ERRORS_OF_A_FULL_DISK,
     TableByTable,
     restore,
     restore_parts,
@@ -39,8 +39,6 @@ from tpu_estimator_embedding.checkpoint.step_snapshot import (
 from tpu_estimator_embedding.checkpoint.stored_tensor import StoredTensor, rows_by_id
 from tpu_estimator_embedding.checkpoint.table_layouts import ids_of_part, part_starts, same_order
 from tpu_estimator_embedding.types import Tensor
-
-TABLES_IN_PLACE = "TPU_ESTIMATOR_EMBEDDING_TABLES_IN_PLACE"
 
 
 class ExportSaver(tf.compat.v1.train.Saver):
@@ -89,6 +87,12 @@ class ExportSaver(tf.compat.v1.train.Saver):
         except FileNotFoundError as error:
             raise RuntimeError(f"`checkpoint` must exist until it is exported, got "
                                f"{self._checkpoint} deleted meanwhile. Export another.") from error
+        except OSError as error:
+            is_full = error.errno in ERRORS_OF_A_FULL_DISK
+            way_out = "Free space, or export to another disk." if is_full else (
+                "Export to a directory that can be written.")
+            raise OSError(f"The variables {save_path} were not saved: "
+                          f"{error.strerror or error}. {way_out}") from error
         return save_path
 
     def _shards(self, session: Any) -> list[list[SavedTensor]]:
@@ -131,10 +135,8 @@ def read_in_place(checkpoint: str) -> tuple[Mapping[str, BundleTensor], str]:
     Raises:
         ValueError: if the value of the environment variable is not known.
     """
-    choice = os.environ.get(TABLES_IN_PLACE, "")
-    if choice:
-        checks.check_one_of(TABLES_IN_PLACE, ("off",), choice, "Unset it to read them in place.")
-        return {}, f"{TABLES_IN_PLACE}={choice}"
+    if given := in_place_choice.choice():
+        return {}, f"{in_place_choice.TABLES_IN_PLACE}={given}"
     if "://" in checkpoint:
         return {}, "the checkpoint is in a storage service"
     if sys.byteorder != "little":

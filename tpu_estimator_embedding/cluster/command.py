@@ -7,6 +7,8 @@ import sys
 from tpu_estimator_embedding import checks
 from tpu_estimator_embedding.cluster.supervisor import supervise
 from tpu_estimator_embedding.cluster.task import new_tasks, run_command
+from tpu_estimator_embedding.runtime.program_runner import PREFIX, NotStartedError
+from tpu_estimator_embedding.runtime.run_command import check_can_start
 
 DESCRIPTION = """\
 Runs a program as the tasks of a parameter-server cluster on this machine: a
@@ -46,6 +48,11 @@ def run(args: argparse.Namespace) -> int:
         print("tpu-estimator-embedding: `cluster` needs a program: `cluster PROGRAM.py`. "
               "`cluster --help` lists the options.", file=sys.stderr)
         return 2
+    try:
+        check_can_start(arguments)
+    except NotStartedError as error:
+        print(f"{PREFIX}{error}", file=sys.stderr)
+        return error.status
     tasks = new_tasks(run_command(arguments), workers=args.workers, servers=args.ps,
                       evaluator=args.evaluator)
     try:

@@ -74,22 +74,20 @@ def _with(params: Any, added: Mapping[str, Any]) -> Any:
     return params
 
 
-def to_estimator_spec(spec: Any, mode: str, *, allow_estimator_spec: bool) -> Any:
-    """Returns an `EstimatorSpec`; `host_call` and `eval_metrics` become ops and hooks.
-
-    Call it after the tables exist: `scaffold_fn` runs here and may initialize them.
+def check_is_spec(spec: Any, mode: str, *, allow_estimator_spec: bool) -> None:
+    """Checks what a model_fn returned.
 
     Args:
-        spec: a `TPUEstimatorSpec` or an `EstimatorSpec`.
+        spec: what it returned.
         mode: TRAIN, EVAL or PREDICT.
         allow_estimator_spec: whether an `EstimatorSpec` is allowed outside of TRAIN.
 
     Raises:
         RuntimeError: for anything else where a `TPUEstimatorSpec` is needed.
-        ValueError: for anything else in other modes, or if `training_chief_hooks` are set.
+        ValueError: for anything else in other modes.
     """
     if isinstance(spec, upstream.model_fn._TPUEstimatorSpec):
-        return spec.as_estimator_spec()
+        return
     if mode != ModeKeys.TRAIN and not allow_estimator_spec:
         what = "evaluation" if mode == ModeKeys.EVAL else "prediction"
         raise RuntimeError(f"estimator_spec used by TPU {what} must have type`TPUEstimatorSpec`. "
@@ -98,7 +96,22 @@ def to_estimator_spec(spec: Any, mode: str, *, allow_estimator_spec: bool) -> An
     checks.check_with_sentence(
         isinstance(spec, upstream.model_fn.EstimatorSpec),
         "model_fn should return an EstimatorSpec.",
-        f"Return a TPUEstimatorSpec in mode {mode!r}, got {type(spec)}.")
+        f"Return a TPUEstimatorSpec in mode {mode!r}, got {type(spec).__name__}.")
+
+
+def to_estimator_spec(spec: Any) -> Any:
+    """Returns an `EstimatorSpec`; `host_call` and `eval_metrics` become ops and hooks.
+
+    Call it after the tables exist: `scaffold_fn` runs here and may initialize them.
+
+    Args:
+        spec: a `TPUEstimatorSpec` or an `EstimatorSpec`.
+
+    Raises:
+        ValueError: if `training_chief_hooks` are set.
+    """
+    if isinstance(spec, upstream.model_fn._TPUEstimatorSpec):
+        return spec.as_estimator_spec()
     checks.check_with_sentence(
         not spec.training_chief_hooks,
         "training_chief_hooks returned by EstimatorSpec is not supported in TPUEstimator.",

@@ -84,20 +84,30 @@ def warn_of_unnamed_checkpoints(model_dir: str) -> None:
     """Warns of checkpoints in `model_dir` that TensorFlow does not see, and starts anew beside.
 
     It knows checkpoints by the file `checkpoint` only, which copies of a directory may lack.
+
+    Raises:
+        ValueError: if TensorFlow cannot read that file, because it is empty, for instance.
     """
-    has_state = tf.io.gfile.exists(os.path.join(model_dir, "checkpoint"))
-    if has_state or not tf.io.gfile.isdir(model_dir):
+    if not tf.io.gfile.isdir(model_dir):
         return
     steps = [int(found[1]) for found in map(_INDEX.fullmatch, tf.io.gfile.listdir(model_dir))
              if found]
-    if steps:
-        newest = os.path.join(model_dir, f"model.ckpt-{max(steps)}")
+    newest = os.path.join(model_dir, f"model.ckpt-{max(steps)}") if steps else ""
+    way_out = ("To load this one, write the file: "
+               f"tf.compat.v1.train.update_checkpoint_state({model_dir!r}, {newest!r})")
+    try:
+        state = tf.train.get_checkpoint_state(model_dir)
+    except ValueError as error:
+        what = (f"{model_dir} has {os.path.basename(newest)}. {way_out}" if steps else
+                "There is no checkpoint. Remove the file.")
+        raise ValueError(f"{error}: its file `checkpoint` is damaged. {what}") from error
+    if state is None and steps:
+        has_file = tf.io.gfile.exists(os.path.join(model_dir, "checkpoint"))
         tf.compat.v1.logging.warning(
-            "tpu_estimator_embedding: %s has %s, but no file `checkpoint`, which names the "
+            "tpu_estimator_embedding: %s has %s, but %s file `checkpoint`, which names the "
             "checkpoint to load. As in TensorFlow, nothing is loaded: training starts at step 0 "
-            "and overwrites checkpoints, and other calls use initial values. To load this one, "
-            "write the file: tf.compat.v1.train.update_checkpoint_state(%r, %r)",
-            model_dir, os.path.basename(newest), model_dir, newest)
+            "and overwrites checkpoints, and other calls use initial values. %s", model_dir,
+            os.path.basename(newest), "a damaged" if has_file else "no", way_out)
 
 
 @contextlib.contextmanager

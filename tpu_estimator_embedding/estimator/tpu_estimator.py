@@ -4,12 +4,14 @@
 import contextlib
 import copy
 import functools
+import os
 from collections.abc import Callable, Iterator, Mapping
 from typing import Any, NamedTuple
 
 import tensorflow as tf
 
 from tpu_estimator_embedding import checks
+from tpu_estimator_embedding.checkpoint import in_place_choice
 from tpu_estimator_embedding.checkpoint.savers import teach_savers
 from tpu_estimator_embedding.checkpoint.table_layouts import TABLE_LAYOUTS_KEY
 from tpu_estimator_embedding.compat import legacy_keras, upstream
@@ -33,6 +35,7 @@ from tpu_estimator_embedding.estimator.estimator_spec import (
     ModeKeys,
     call_model_fn,
     check_are_numbers,
+    check_is_spec,
     describe_start,
     log_hooks,
     log_start,
@@ -156,6 +159,8 @@ class TPUEstimator(LoopingEstimator):
             checks.check_positive_int("num_hosts", num_hosts)
         if checkpoint_num_hosts is not None:
             checks.check_positive_int("checkpoint_num_hosts", checkpoint_num_hosts)
+        checks.check_type((str, os.PathLike, type(None)), "model_dir", "a string or a path object",
+                          model_dir)
         checks.check_can_be_directory("model_dir", model_dir or getattr(config, "model_dir", None))
         check_spec(embedding_config_spec)
         embedding_config_spec = embedding_config_spec and own_spec(embedding_config_spec)
@@ -171,6 +176,7 @@ class TPUEstimator(LoopingEstimator):
         self._cluster.num_hosts(num_hosts)
         self._checkpoint_num_hosts = checkpoint_num_hosts
         self._workers = workers_of(config if use_tpu else None, chosen_config(cluster_config))
+        in_place_choice.choice()  # refuses an unknown value before a training, not after it
         self._async_checkpoints = saving_choice.is_asynchronous(async_checkpoints)
         self._plans: dict[bool, EmbeddingPlan] = {}  # keyed by whether it is for training
         self._user_model_fn: Any = model_fn
@@ -322,7 +328,7 @@ class TPUEstimator(LoopingEstimator):
 
     def _received_input(self, receiver_fn: Callable[[], Any], mode: str) -> "_ReceivedInput":
         """Returns the input of a graph to export, as an input_receiver_fn receives it."""
-        receiver = receiver_fn()
+        receiver = _received(receiver_fn)
         training = mode == ModeKeys.TRAIN
         return _ReceivedInput(
             received_input(self._plan(training=training), receiver.features,
@@ -371,8 +377,14 @@ class TPUEstimator(LoopingEstimator):
         # As upstream, but with activations as features, as a model expects on a TPU.
         added_params = ({"use_tpu": is_for_tpu or bool(inputs.plan.tables)} if inputs.is_export
                         else self._added_params(mode))
-        model_fn = functools.partial(call_model_fn, self._user_model_fn, mode=mode, config=config,
-                                     params=params, added_params=added_params)
+
+        def model_fn(features: Any, labels: Any) -> Any:
+            spec = call_model_fn(self._user_model_fn, features, labels, mode, config, params,
+                                 added_params)
+            check_is_spec(spec, mode,
+                          allow_estimator_spec=inputs.is_export or not self._eval_on_tpu)
+            return spec
+
         spec = self._engine_spec(inputs, mode, model_fn)
         saver = saver_in_place(inputs.plan, spec.scaffold, is_export=inputs.is_export,
                                training=mode == ModeKeys.TRAIN)
@@ -395,8 +407,7 @@ class TPUEstimator(LoopingEstimator):
             check_input_is_given(num_ops, tensors_of(inputs.step))
             self._use_step(step)
         num_ops = len(graph.get_operations())
-        spec = to_estimator_spec(
-            step.spec, mode, allow_estimator_spec=inputs.is_export or not self._eval_on_tpu)
+        spec = to_estimator_spec(step.spec)
         if num_replicas > 1:
             check_host_is_given(num_ops, tensors_of(replica_tensors(step.spec)), step.inputs)
         spec = spec._replace(
@@ -447,16 +458,24 @@ class TPUEstimator(LoopingEstimator):
                                  mode: str = ModeKeys.PREDICT, export_tags: Any = None,
                                  check_variables: bool = True,
                                  strip_default_attrs: bool = True) -> None:
-        if self._use_engine:
-            input_receiver_fn_map = {
-                key: functools.partial(self._received_input, receiver_fn, key)
-                for key, receiver_fn in input_receiver_fn_map.items()}
+        input_receiver_fn_map = {
+            key: functools.partial(self._received_input, receiver_fn, key) if self._use_engine
+            else functools.partial(_received, receiver_fn)
+            for key, receiver_fn in input_receiver_fn_map.items()}
         add = functools.partial(
             upstream.estimator.Estimator._add_meta_graph_for_mode, self, builder,
             checkpoint_path=checkpoint_path, strip_default_attrs=strip_default_attrs)
         add_meta_graphs(add, input_receiver_fn_map, mode, for_cpu=self._export_to_cpu,
                         for_tpu=self._export_to_tpu, save_variables=save_variables,
                         export_tags=export_tags, check_variables=check_variables)
+
+
+def _received(receiver_fn: Callable[[], Any]) -> Any:
+    receiver = receiver_fn()
+    checks.check(hasattr(receiver, "features") and hasattr(receiver, "receiver_tensors"),
+                 "result of the input receiver function",
+                 "a ServingInputReceiver or SupervisedInputReceiver", receiver)
+    return receiver
 
 
 def add_meta_graphs(add_for_mode: Callable[..., None], input_receiver_fns: Mapping[str, Any],

@@ -1,6 +1,7 @@
 # SPDX-License-Identifier: Apache-2.0
 """A sweep from Python, which runs every setting in this process, one after the other."""
 
+import os
 import pathlib
 from collections.abc import Callable, Iterable, Sequence
 from typing import Any
@@ -50,6 +51,7 @@ def sweep(make_estimator: Callable[[], Any], settings: Iterable[Any], *,
         log: trackers that also get the runs and the report: some of `mlflow` and `wandb`.
 
     Raises:
+        TypeError: if an argument has another type.
         ValueError: if an argument is invalid, no setting can be applied to the estimator, the
             metric does not exist, `out` contains another sweep or is that of one that runs, or a
             tracker is not installed.
@@ -57,6 +59,12 @@ def sweep(make_estimator: Callable[[], Any], settings: Iterable[Any], *,
             tries again.
         KeyboardInterrupt: after the report was written.
     """
+    for argument, function in (("make_estimator", make_estimator),
+                               ("train_input_fn", train_input_fn),
+                               ("eval_input_fn", eval_input_fn)):
+        checks.check(callable(function), argument, "a function", function)
+    checks.check_type((str, os.PathLike), "out", "a path", out)
+    checks.check_can_be_directory("out", out)
     checks.check_positive_int("max_steps", max_steps)
     checks.check_positive_int("evaluations", evaluations)
     check_formats(figures)

@@ -18,6 +18,7 @@ from tpu_estimator_embedding.experiments.results import (
 )
 from tpu_estimator_embedding.experiments.run_directory import Run
 from tpu_estimator_embedding.experiments.setting import Setting
+from tpu_estimator_embedding.optimizers.setting_checks import check_number
 
 RECORD = "sweep.json"  # what a directory has a sweep of
 
@@ -43,6 +44,8 @@ class SweepDirectory:
     def __post_init__(self) -> None:
         checks.check_positive_int("seeds", self.seeds)
         checks.check(bool(self.settings), "settings", "at least one", list(self.settings))
+        if self.target is not None:
+            check_number("target", self.target)
 
     @property
     def runs(self) -> list[Run]:

@@ -52,7 +52,7 @@ def parse_examples(serialized: Any, embeddings: Any,
 
     Raises:
         ValueError: `serialized` is no batch, or there is nothing to parse.
-        TypeError: `embeddings` is of no known kind.
+        TypeError: `embeddings` is of no known kind, or `features` no mapping.
         tf.errors.InvalidArgumentError: a record is malformed, lacks a required feature, or has
             values of another type or number. The message begins as that of
             `tf.io.parse_example` and gives the index of the record in the batch.
@@ -69,6 +69,10 @@ def parse_examples(serialized: Any, embeddings: Any,
     (<tf.RaggedTensor [[7, 300]]>, [[1.0]])
     """
     serialized = _batch("serialized", serialized)
+    checks.check_type((Mapping, type(None)), "features",
+                      "a mapping of keys to specifications, or None", features)
+    checks.check(all(isinstance(key, str) for key in features or ()), "features",
+                 "keyed by strings", features)
     wanted = {**embedding_features(embeddings), **(features or {})}
     checks.check(bool(wanted), "embeddings and features", "have at least one feature", wanted)
     ops = load.native_ops()

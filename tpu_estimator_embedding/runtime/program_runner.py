@@ -37,18 +37,27 @@ def run_file(path: str, arguments: Sequence[str],
         NotStartedError: if the file cannot be read, or `install` raises an error.
         BaseException: any exception of the program, including SystemExit.
     """
-    file = os.path.abspath(path)
-    try:
-        with io.open_code(file) as stream:
-            source = stream.read()
-    except OSError as error:
-        raise NotStartedError(
-            f"can't open file {file!r}: [Errno {error.errno}] {error.strerror}", 2) from error
+    file, source = os.path.abspath(path), read_program(path)
     _install(os.path.dirname(os.path.realpath(path)), set_up)
     sys.argv = [path, *arguments]
     main = _new_main(file)
     vars(main)["__loader__"] = importlib.machinery.SourceFileLoader("__main__", file)
     _execute(main, lambda: compile(source, file, "exec", dont_inherit=True))
+
+
+def read_program(path: str) -> bytes:
+    """Returns the content of a file.
+
+    Raises:
+        NotStartedError: if the file cannot be read.
+    """
+    file = os.path.abspath(path)
+    try:
+        with io.open_code(file) as stream:
+            return stream.read()
+    except OSError as error:
+        raise NotStartedError(
+            f"can't open file {file!r}: [Errno {error.errno}] {error.strerror}", 2) from error
 
 
 def run_module(name: str, arguments: Sequence[str],

@@ -4,6 +4,7 @@
 import argparse
 import os
 import sys
+from collections.abc import Sequence
 
 from tpu_estimator_embedding import checks
 from tpu_estimator_embedding.estimator.cluster import cluster_config
@@ -76,19 +77,48 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
 
 def run(args: argparse.Namespace) -> int:
     """Runs the program; returns the exit status if it cannot be started."""
-    name, *arguments = args.module or args.program or [""]
-    if not name or name.startswith("-"):
-        print(f"{program_runner.PREFIX}`run` needs a program: `run PROGRAM.py` or `run -m MODULE`. "
-              "`run --help` lists the options.", file=sys.stderr)
-        return 2
+    try:
+        _start(args)
+    except program_runner.NotStartedError as error:
+        print(f"{program_runner.PREFIX}{error}", file=sys.stderr)
+        return error.status
+    return 0
+
+
+def check_can_start(arguments: Sequence[str]) -> None:
+    """Checks arguments of `run`, for a command that starts it several times.
+
+    Raises:
+        NotStartedError: if they name no program, or a file that cannot be read.
+        SystemExit: if an option is unknown or has a wrong value.
+    """
+    parser = argparse.ArgumentParser("tpu-estimator-embedding run", allow_abbrev=False)
+    add_arguments(parser)
+    args = parser.parse_args(arguments)
+    name, *_ = _program(args)
+    if not args.module:
+        program_runner.read_program(name)
+
+
+def _program(args: argparse.Namespace) -> list[str]:
+    """Returns the program and its arguments."""
+    program: list[str] = args.module or args.program or [""]
+    if not program[0] or program[0].startswith("-"):
+        raise program_runner.NotStartedError(
+            "`run` needs a program: `run PROGRAM.py` or `run -m MODULE`. `run --help` lists the "
+            "options.", 2)
+    return program
+
+
+def _start(args: argparse.Namespace) -> None:
+    name, *arguments = _program(args)
     for variable, number in ((chosen_cores.CORES, args.cores), (chosen_cores.HOSTS, args.hosts)):
         if number:
             os.environ[variable] = str(number)
     try:
         chosen_cores.num_cores()
     except ValueError as error:
-        print(f"{program_runner.PREFIX}{error}", file=sys.stderr)
-        return 2
+        raise program_runner.NotStartedError(str(error), 2) from error
     if args.checkpoint_num_hosts:  # in the environment, so that started processes inherit it
         from tpu_estimator_embedding.checkpoint.table_layouts import CHECKPOINT_NUM_HOSTS
         os.environ[CHECKPOINT_NUM_HOSTS] = str(args.checkpoint_num_hosts)
@@ -101,12 +131,7 @@ def run(args: argparse.Namespace) -> int:
     if args.steps_per_run:
         os.environ[steps_per_run.VARIABLE] = str(args.steps_per_run)
     start = program_runner.run_module if args.module else program_runner.run_file
-    try:
-        start(name, arguments, program_runner.ProgramSetup(args.tf1, args.level))
-    except program_runner.NotStartedError as error:
-        print(f"{program_runner.PREFIX}{error}", file=sys.stderr)
-        return error.status
-    return 0
+    start(name, arguments, program_runner.ProgramSetup(args.tf1, args.level))
 
 
 def _statistics(text: str) -> str:

@@ -148,6 +148,11 @@ def test_number_of_steps_is_checked(every):
         EmbeddingStatisticsHook(every)
 
 
+def test_directory_that_is_no_path_is_refused():
+    with pytest.raises(TypeError, match="`output_dir` must be a path, got 3"):
+        EmbeddingStatisticsHook(output_dir=3)
+
+
 def test_the_environment_adds_a_hook_unless_there_is_one(tmp_path, monkeypatch):
     monkeypatch.setenv(settings.VARIABLE, "every=2")
     train(tmp_path / "a")

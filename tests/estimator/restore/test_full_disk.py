@@ -8,7 +8,10 @@ import sys
 import numpy as np
 import pytest
 import tensorflow as tf
+from tensorflow_estimator import estimator as tf_estimator
 
+from tests.estimator import counting
+from tests.estimator.restore import full_disk_program
 from tests.subprocesses import start
 from tpu_estimator_embedding.checkpoint import savers
 
@@ -76,3 +79,21 @@ def test_save_that_fails_while_training_goes_on_is_an_error(small_disk, kind, se
     newest = tf.train.latest_checkpoint(str(small_disk))
     assert tf.train.load_variable(newest, "counts").shape == (100_000, 8)
     assert newest.endswith(f"-{tf.train.load_variable(newest, 'global_step')}")
+
+
+def test_export_that_fails_names_the_file_and_the_way_out(small_disk, tmp_path_factory):
+    def model_fn(features, labels, mode, params):
+        spec = counting.model_fn(features, labels, mode, params)
+        return spec._replace(export_outputs={"serving_default": tf_estimator.export.PredictOutput(
+            {"count": features["id"]})}, predictions={"count": features["id"]})
+
+    def receive():
+        ids = tf.compat.v1.placeholder(tf.int64, [None])
+        return tf_estimator.export.ServingInputReceiver({"id": ids}, {"id": ids})
+
+    estimator = counting.new_estimator(tmp_path_factory.mktemp("model"), model_fn)
+    estimator.train(counting.input_of([0, 1]), max_steps=1)
+    full_disk_program.fill(small_disk, "disk")
+    with pytest.raises(OSError, match=rf"The variables {small_disk}/export/\S+/variables were not "
+                       "saved: No space left on device. Free space, or export to another disk"):
+        estimator.export_saved_model(str(small_disk / "export"), receive)

@@ -143,24 +143,47 @@ def test_damaged_checkpoint_names_the_way_out(damage, sentence, tmp_path):
             CALLS[call](estimator)
 
 
+@pytest.mark.parametrize("content, what", [(None, "no"), ("junk", "a damaged"),
+                                           ('model_checkpoint_path: "mod', "a damaged")])
 @pytest.mark.parametrize("call", CALLS)
-def test_checkpoints_without_their_state_file_are_named(call, tmp_path, monkeypatch):
+def test_checkpoints_that_no_state_file_names_are_named(call, content, what, tmp_path, monkeypatch):
     estimator = train(tmp_path, 5, steps=12)
     for step in (2, 9):
         tf.io.gfile.copy(f"{tmp_path}/model.ckpt-12.index", f"{tmp_path}/model.ckpt-{step}.index")
     (tmp_path / "checkpoint").unlink()
+    if content:
+        (tmp_path / "checkpoint").write_text(content)
     warnings = []
     monkeypatch.setattr(tf.compat.v1.logging, "warning", lambda text, *values: warnings.append(
-        text % values) if "no file `checkpoint`" in text else None)
+        text % values) if "file `checkpoint`" in text else None)
     estimator.evaluate(input_fn, steps=1, checkpoint_path=f"{tmp_path}/model.ckpt-12")
     assert not warnings
     CALLS[call](estimator)
     assert len(warnings) == 1
-    assert f"{tmp_path} has model.ckpt-12, but" in warnings[0]
+    assert f"{tmp_path} has model.ckpt-12, but {what} file `checkpoint`," in warnings[0]
     # The way out, as it stands there.
     eval(warnings.pop().partition("write the file: ")[2], {"tf": tf})
     assert estimator.evaluate(input_fn, steps=1)["global_step"] == 12
     assert not warnings
+
+
+@pytest.mark.parametrize("call", CALLS)
+@pytest.mark.parametrize("content, sentence", [
+    (b"", "Invalid checkpoint state loaded from {0}"), (b"\xff", "'utf-8' codec can't decode")])
+def test_state_file_that_tensorflow_cannot_read_names_the_way_out(
+        content, sentence, call, tmp_path):
+    estimator = train(tmp_path, 5)
+    (tmp_path / "checkpoint").write_bytes(content)
+    with pytest.raises(ValueError, match=f"^{sentence.format(tmp_path)}.*: its file `checkpoint` "
+                       f"is damaged. {tmp_path} has model.ckpt-1. To load") as error:
+        CALLS[call](estimator)
+    eval(str(error.value).partition("write the file: ")[2], {"tf": tf})
+    assert estimator.evaluate(input_fn, steps=1)["global_step"] == 1
+    for path in tmp_path.glob("model.ckpt*"):
+        path.unlink()
+    (tmp_path / "checkpoint").write_bytes(content)
+    with pytest.raises(ValueError, match="There is no checkpoint. Remove the file"):
+        CALLS[call](estimator)
 
 
 def test_averages_of_parts_name_what_the_saver_needs(tmp_path):

@@ -10,7 +10,7 @@ from tensorflow_estimator import estimator as tf_estimator
 from tests.estimator import counting
 from tests.estimator.counting import counts_of, input_of, new_estimator, new_spec
 from tpu_estimator_embedding.checkpoint.bundle import read_bundle
-from tpu_estimator_embedding.checkpoint.streamed_export import TABLES_IN_PLACE
+from tpu_estimator_embedding.checkpoint.in_place_choice import TABLES_IN_PLACE
 
 v1 = tf.compat.v1
 IDS = [0, 1, 1, 5, 7, 7, 7, 11]

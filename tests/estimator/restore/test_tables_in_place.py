@@ -15,9 +15,9 @@ from tests.kernel_choice import choose_kernels
 from tpu_estimator_embedding.checkpoint import tables_in_place
 from tpu_estimator_embedding.checkpoint.bundle import read_bundle
 from tpu_estimator_embedding.checkpoint.bundle_format import HEADER_KEY, format_index, parse_index
+from tpu_estimator_embedding.checkpoint.in_place_choice import TABLES_IN_PLACE
 from tpu_estimator_embedding.checkpoint.saved_step import SavedTensor, write_step
 from tpu_estimator_embedding.checkpoint.stored_tensor import ArrayTensor, TextTensor
-from tpu_estimator_embedding.checkpoint.streamed_export import TABLES_IN_PLACE
 from tpu_estimator_embedding.config.feature_config import FeatureConfig
 from tpu_estimator_embedding.config.optimization_parameters import (
     StochasticGradientDescentParameters,

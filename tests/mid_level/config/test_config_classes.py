@@ -200,6 +200,8 @@ def test_row_id_initializer_starts_at_the_part():
 
     assert RowIdInitializer()([2, 2], tf.float32, shard_info=Part).numpy().tolist() == [
         [7.0, 7.0], [8.0, 8.0]]
+    with pytest.raises(TypeError, match="`offset` must be a number, got 'x'"):
+        RowIdInitializer("x")
     if hasattr(upstream, "RowIdInitializer"):
         np.testing.assert_array_equal(RowIdInitializer(3)([4, 2], tf.float32),
                                       upstream.RowIdInitializer(3)([4, 2], tf.float32))

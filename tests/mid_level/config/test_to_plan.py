@@ -154,3 +154,18 @@ def test_missing_engine_is_not_replaced_by_another_object():
     """)
     assert done.stdout == ("`initialize_tpu_embedding` must be True if there is no other "
                            "TPUEmbedding, got False.\nKerasLazyLoader\n")
+
+
+def test_initializer_that_takes_no_dtype_is_refused():
+    table = TableConfig(10, 2, lambda shape: tf.zeros(shape), name="words")
+    with pytest.raises(ValueError, match="Initializer of table 'words' must be a function of shape "
+                       "and dtype, got <function.*Give it an argument `dtype`"):
+        to_plan(FeatureConfig(table), SGD(1.0))
+
+
+@pytest.mark.parametrize("values", [None, "zeros"])
+def test_initializer_that_returns_no_numbers_is_refused(values):
+    table = TableConfig(10, 2, lambda shape, dtype: values, name="words")
+    with pytest.raises(ValueError, match="Initializer of table 'words' must be a function that "
+                       f"returns numbers, got {values!r}"):
+        mid_level.TPUEmbedding(FeatureConfig(table), SGD(1.0)).build()

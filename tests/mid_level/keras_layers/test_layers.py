@@ -131,6 +131,8 @@ def test_threshold_is_an_int_or_none():
         partial(tf.keras, size_threshold=-1)
     with pytest.raises(TypeError, match="`batch_size` must be an int or None, got 'x'"):
         partial(tf.keras, batch_size="x")
+    with pytest.raises(ValueError, match="`batch_size` must be an int of at least 1, got 0"):
+        partial(tf.keras, batch_size=0, size_threshold=None)
 
 
 @pytest.mark.parametrize("threshold, small", [

@@ -134,3 +134,14 @@ def test_exports_load_without_the_package(kind, tmp_path):
     program.write_text(LOAD.replace("tf.constant([1, 2])", "tf.constant([1, 2], tf.int64)"))
     done = subprocesses.start([sys.executable, program, tmp_path], cwd=tmp_path, PYTHONPATH="")
     assert done.stdout == "[[0.5, 0.5], [1.0, 1.0]] (10, 2) False\n", done.stderr
+
+
+def test_tables_that_lack_one_are_refused():
+    table, other = TableConfig(10, 2, name="words"), TableConfig(10, 2, name="other")
+    with pytest.raises(TypeError, match="`tables` must be a mapping of TableConfigs to variables, "
+                                        "got None.*`embedding_tables`"):
+        serving_embedding_lookup({"a": DENSE}, None, None, {"a": FeatureConfig(table)})
+    with pytest.raises(ValueError, match="`tables` must have the table of feature 'a', TableConfig"
+                       ".*'words'.*, got .*'other'"):
+        serving_embedding_lookup({"a": DENSE}, None, {other: tf.Variable(VALUES)},
+                                 {"a": FeatureConfig(table)})

@@ -55,11 +55,13 @@ class EmbeddingStatisticsHook(tf.compat.v1.train.SessionRunHook):
         output_dir: directory of the event files; None means the model's directory.
 
     Raises:
-        ValueError: if every_n_steps is not a positive int.
+        TypeError: if output_dir is no path.
+        ValueError: if every_n_steps is not a positive int, or output_dir a file.
     """
 
     def __init__(self, every_n_steps: int = 100, output_dir: str | None = None):
         checks.check_positive_int("every_n_steps", every_n_steps)
+        checks.check_can_be_directory("output_dir", output_dir)
         self._every_n_steps, self._output_dir = every_n_steps, output_dir
         self._step: MeasuredStep | None = None
         self._is_left_to_chief = False

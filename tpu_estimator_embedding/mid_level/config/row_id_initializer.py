@@ -6,6 +6,7 @@ from typing import Any
 
 import tensorflow as tf
 
+from tpu_estimator_embedding.optimizers.setting_checks import check_number
 from tpu_estimator_embedding.types import Tensor
 
 
@@ -17,11 +18,17 @@ class RowIdInitializer:
         offset: value of the first row. If the caller passes `shard_info`, the offset of the
             part replaces it.
 
+    Raises:
+        TypeError: if `offset` is no number.
+
     >>> RowIdInitializer(5)((2, 3), tf.float32).numpy().tolist()
     [[5.0, 5.0, 5.0], [6.0, 6.0, 6.0]]
     """
 
     offset: int = 0
+
+    def __post_init__(self) -> None:
+        check_number("offset", self.offset)
 
     def __call__(self, shape: Any, dtype: tf.DType = tf.float32, *, shard_info: Any = None,
                  **unused: Any) -> Tensor:

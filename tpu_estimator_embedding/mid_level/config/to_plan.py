@@ -7,6 +7,7 @@ Arguments are not modified.
 
 import dataclasses
 import functools
+import inspect
 from collections.abc import Callable, Mapping
 from typing import Any
 
@@ -105,8 +106,8 @@ def slot_functions(tables: Mapping[str, TableConfig],
 
 def _to_table(name: str, config: Any, for_all: Any, rates: "_LearningRates") -> TablePlan:
     optimizer = table_optimizer(name, config, for_all)
-    return TablePlan(name, config.vocabulary_size, config.dim, _float32(config.initializer),
-                     config.combiner,
+    return TablePlan(name, config.vocabulary_size, config.dim,
+                     _float32(name, config.initializer), config.combiner,
                      None if optimizer is None else _to_row_optimizer(name, optimizer, rates),
                      _to_quantization(getattr(config, "quantization_config", None)))
 
@@ -116,11 +117,30 @@ def _to_quantization(config: QuantizationConfig | None) -> Quantization | None:
         config.num_buckets, config.lower, config.upper)
 
 
-def _float32(initializer: Initializer) -> Initializer:
+def _float32(table: str, initializer: Initializer) -> Initializer:
+    argument = f"initializer of table {table!r}"
+    checks.check(_takes_dtype(initializer), argument, "a function of shape and dtype", initializer,
+                 "Give it an argument `dtype`.")
+
     @functools.wraps(initializer)  # keeps the signature, which callers inspect
     def initialize(shape: Any, dtype: tf.DType = tf.float32, **options: Any) -> Tensor:
-        return tf.cast(initializer(shape, dtype=dtype, **options), tf.float32)
+        values = initializer(shape, dtype=dtype, **options)
+        checks.check(values is not None and tf.convert_to_tensor(values).dtype != tf.string,
+                     argument, "a function that returns numbers", values)
+        return tf.cast(values, tf.float32)
     return initialize
+
+
+def _takes_dtype(initializer: Initializer) -> bool:
+    try:
+        signature = inspect.signature(initializer)
+    except (TypeError, ValueError):  # of a builtin, for instance
+        return True
+    try:
+        signature.bind((1, 1), dtype=tf.float32)
+    except TypeError:
+        return False
+    return True
 
 
 def _rules() -> dict[str, type[UpdateRule]]:

@@ -82,7 +82,7 @@ class _PartialLayer(_Layer):
 
     Raises:
         ValueError: if feature_config is not a dictionary of FeatureConfigs, size_threshold is
-            negative, or TPUEmbeddingLayer refuses an argument.
+            negative, batch_size is not positive, or TPUEmbeddingLayer refuses an argument.
         TypeError: if size_threshold or batch_size is neither an int nor None.
     """
 
@@ -102,6 +102,8 @@ class _PartialLayer(_Layer):
         checks.check((size_threshold or 0) >= 0, "size_threshold", "at least 0, or None",
                      size_threshold)
         checks.check_type((int, type(None)), "batch_size", "an int or None", batch_size)
+        if batch_size is not None:
+            checks.check_positive_int("batch_size", batch_size)
         check_flag("pipeline_execution_with_tensor_core", pipeline_execution_with_tensor_core)
         check_flag("combine_small_tables", combine_small_tables)
         self._settings = PartialLayerSettings(own_configs(feature_config), optimizer,

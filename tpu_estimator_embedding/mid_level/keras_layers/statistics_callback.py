@@ -2,6 +2,7 @@
 """A Keras callback that logs statistics of tables during training."""
 
 import functools
+import os
 from collections.abc import Iterator, Mapping
 from typing import TYPE_CHECKING, Any
 
@@ -35,12 +36,15 @@ class _StatisticsCallback(_Callback):
         **kwargs: arguments of Keras' Callback.
 
     Raises:
-        ValueError: if every_n_batches is not a positive int.
+        TypeError: if log_dir is no path.
+        ValueError: if every_n_batches is not a positive int, or log_dir a file.
     """
 
     def __init__(self, log_dir: str, every_n_batches: int = 100, embedding: Any = None,
                  **kwargs: Any):
         super().__init__(**kwargs)
+        checks.check_type((str, os.PathLike), "log_dir", "a path", log_dir)
+        checks.check_can_be_directory("log_dir", log_dir)
         checks.check_positive_int("every_n_batches", every_n_batches)
         self._every_n_batches, self._batches = every_n_batches, 0
         self._writer = tf.summary.create_file_writer(str(log_dir))

@@ -50,16 +50,24 @@ def serving_embedding_lookup(inputs: Any, weights: Any,
         followed by dim.
 
     Raises:
-        ValueError: if a feature is not configured, an input has another type, weights and ids
-            differ in tensor type, a sequence has weights, or a sequence is dense.
+        TypeError: if `tables` is no mapping.
+        ValueError: if a feature is not configured or its table is missing, an input has another
+            type, weights and ids differ in tensor type, a sequence has weights, or a sequence is
+            dense.
 
     Source: documentation of `tf.tpu.experimental.embedding.serving_embedding_lookup`.
     """
+    checks.check_type(Mapping, "tables", "a mapping of TableConfigs to variables", tables,
+                      "`embedding_tables` of TPUEmbedding or TPUEmbeddingForServing is one.")
     features = named_features(feature_config)
     leaves = named_values(inputs)
     unknown = sorted({path for path, _ in leaves} - set(features))
     checks.check(not unknown, "inputs", f"have features of feature_config only, {list(features)}",
                  unknown)
+    for path, _ in leaves:
+        table = features[path].table
+        checks.check(table in tables, "tables", f"have the table of feature {path!r}, {table}",
+                     [*tables], "Pass the very TableConfig of feature_config as the key.")
     flat_weights: list[Any] = [None] * len(leaves)
     if weights is not None:
         tf.nest.assert_same_structure(inputs, weights)
