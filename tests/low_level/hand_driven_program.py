@@ -56,15 +56,21 @@ class HandDriven:
         loop: "queue" passes the queue to a training loop, "body" dequeues in its body, "nested"
             does so in a loop within it, "while" in a `tf.while_loop`, "none" runs single steps.
         dummies: whether gradients are those of dummy variables.
+        linear: whether the loss is the mean of the errors, and gradients of activations are sent
+            as constants, which depend on no activation.
+        sends_after: what gradients are sent after: "activations" and "train" for control
+            dependencies, None.
         tables_last: whether the tables are created, and named, after the loops that use them.
         session_config: of the session that trains.
     """
 
     def __init__(self, tables, parameters, cores, batch_size, *, loop="body",
-                 dummies=False, tables_last=False, session_config=None, **options):
+                 dummies=False, linear=False, sends_after=None, tables_last=False,
+                 session_config=None, **options):
         self.cores, self.batch_size = cores, batch_size
         self.share = batch_size // cores
         self.dummies, self.loop = dummies, loop
+        self.linear, self.sends_after = linear, sends_after
         self.engine = tpu_embedding.TPUEmbedding(
             {name: tpu_embedding.TableConfig(
                 *values.shape, initializer=v1.constant_initializer(values), combiner="sum")
@@ -129,7 +135,9 @@ class HandDriven:
                 self.engine, activations, self.dummy_variables)
         prediction = tf.add_n([tf.reduce_sum(value, 1) for value in activations.values()])
         prediction += tf.linalg.matvec(x, self.weights)
-        return activations, prediction, tf.reduce_mean(tf.square(prediction - y))
+        errors = prediction - y
+        return activations, prediction, tf.reduce_mean(
+            errors if self.linear else tf.square(errors))
 
     def train_step(self, x, y):
         activations, prediction, loss = self.model(x, y)
@@ -142,7 +150,12 @@ class HandDriven:
             gradients = tpu_embedding_gradient.get_gradients_through_compute_gradients(
                 optimizer, loss, activations)
             train = optimizer.minimize(loss, self.global_step, [self.weights])
-        send = self.engine.generate_send_gradients_op(gradients, self.global_step)
+        if self.linear:
+            gradients = {feature: tf.fill(value.shape, 1 / self.batch_size)
+                         for feature, value in activations.items()}
+        with tf.control_dependencies({None: [], "activations": activations.values(),
+                                      "train": [train]}[self.sends_after]):
+            send = self.engine.generate_send_gradients_op(gradients, self.global_step)
         outfeed = tpu_ops.outfeed_enqueue_tuple([prediction])
         with tf.control_dependencies([train, send, outfeed]):
             return tf.identity(loss)

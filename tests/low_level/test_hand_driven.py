@@ -1,6 +1,8 @@
 # SPDX-License-Identifier: Apache-2.0
 """Programs that drive the TPU by hand, beside NumPy: infeed, loop, tables, outfeed."""
 
+import time
+
 import numpy as np
 import pytest
 import tensorflow as tf
@@ -10,6 +12,7 @@ from tests import oracle, subprocesses
 from tests.low_level.hand_driven_program import DENSE, FEATURES, RATE, HandDriven
 from tpu_estimator_embedding.channels import channel
 from tpu_estimator_embedding.compat.modules import tpu_embedding
+from tpu_estimator_embedding.engine.partitioned_embedding import PartitionedEmbedding
 
 tpu_estimator_embedding.install()
 
@@ -44,23 +47,27 @@ def new_batches(steps=STEPS, seed=2):
 class Reference:
     """The same model in NumPy."""
 
-    def __init__(self, rule, cores, pipelined=False):
+    def __init__(self, rule, cores, pipelined=False, linear=False):
         self.tables = oracle.Oracle(
             [oracle.Table(name, values, "sum", RULES[rule][1])
              for name, values in new_tables().items()],
             [oracle.Feature(name, table) for name, table in FEATURES.items()], num_cores=cores)
         self.dense, self.cores, self.pipelined = DENSE.astype(np.float64), cores, pipelined
-        self.step, self.pending = 0, None
+        self.step, self.pending, self.linear = 0, None, linear
 
     def predict(self, batch):
         activations = self.tables.activations(entries(batch))
         prediction = batch["x"] @ self.dense + sum(
             value.sum(1) for value in activations.values())
-        return prediction, np.mean(np.square(prediction - batch["y"]).reshape(self.cores, -1), 1)
+        errors = prediction - batch["y"]
+        losses = errors if self.linear else np.square(errors)
+        return prediction, np.mean(losses.reshape(self.cores, -1), 1)
 
     def train(self, batch):
         prediction, losses = self.predict(batch)
         error = 2 * (prediction - batch["y"]) / BATCH  # of the mean over all cores
+        if self.linear:
+            error = np.full(BATCH, 1 / BATCH)
         self.dense = self.dense - RATE * error @ batch["x"]
         widths = {"words": 3, "shops": 2}
         gradients = {name: np.repeat(error[:, np.newaxis], widths[table], 1)
@@ -84,10 +91,10 @@ def entries(batch):
     return {name: [[oracle.Entry(int(id))] for id in ids] for name, ids in batch["ids"].items()}
 
 
-def check(rule, cores, *, pipelined=False, **options):
-    program = HandDriven(new_tables(), RULES[rule][0], cores, BATCH,
+def check(rule, cores, *, pipelined=False, linear=False, **options):
+    program = HandDriven(new_tables(), RULES[rule][0], cores, BATCH, linear=linear,
                          pipeline_execution_with_tensor_core=pipelined, **options)
-    reference = Reference(rule, cores, pipelined)
+    reference = Reference(rule, cores, pipelined, linear)
     for seed in (2, 3):
         losses, predictions = program.train(new_batches(seed=seed))
         for step, batch in enumerate(new_batches(seed=seed)):
@@ -122,6 +129,37 @@ def test_trains_and_evaluates_as_numpy(rule, cores, pipelined):
     {"dummies": True}, {"dummies": True, "pipelined": True}], ids=str)
 def test_other_ways_to_loop_and_to_differentiate(cores, options):
     check("Adagrad", cores, **options)
+
+
+@pytest.fixture
+def slow_lookups(monkeypatch):
+    """Lookups that come last, if nothing waits for them."""
+    lookup = PartitionedEmbedding.lookup
+
+    def slow_lookup(engine, ids):
+        with tf.control_dependencies([tf.numpy_function(lambda: time.sleep(0.03), [], [])]):
+            return lookup(engine, ids)
+
+    monkeypatch.setattr(PartitionedEmbedding, "lookup", slow_lookup)
+
+
+@pytest.mark.parametrize("cores", [1, 2, 4])
+@pytest.mark.parametrize("options", [
+    {"loop": "none"}, {"loop": "none", "pipelined": True}, {"loop": "queue"}, {"loop": "nested"},
+    {"loop": "while", "pipelined": True}], ids=str)
+def test_update_waits_for_lookups_on_which_no_gradient_depends(options, cores, slow_lookups):
+    # More threads than lookups, so that some are left for the update.
+    config = v1.ConfigProto(use_per_session_threads=True, inter_op_parallelism_threads=8)
+    check("SGD", cores, linear=True, session_config=config, **options)
+
+
+@pytest.mark.parametrize("cores", [1, 2, 4])
+@pytest.mark.parametrize("options", [
+    {"loop": "none"}, {"loop": "none", "linear": True}, {"loop": "queue", "pipelined": True},
+    {"loop": "while"}], ids=str)
+@pytest.mark.parametrize("sends_after", ["activations", "train"])
+def test_gradients_are_sent_after_other_ops(sends_after, options, cores):
+    check("SGD", cores, sends_after=sends_after, **options)
 
 
 @pytest.mark.parametrize("cores", [1, 2, 4])

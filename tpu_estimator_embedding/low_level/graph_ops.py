@@ -8,7 +8,7 @@ with mode_override="backward_pass_only".
 """
 
 import itertools
-from collections.abc import Collection, Iterable, Mapping
+from collections.abc import Collection, Iterable, Mapping, Sequence
 from typing import Any, NamedTuple
 
 import tensorflow as tf
@@ -90,6 +90,22 @@ class Receipt(NamedTuple):
     end: tf.Operation
 
 
+class Received(NamedTuple):
+    """A batch that all replicas of a computation receive.
+
+    Attributes:
+        sends: scalar bool, whether the computation sends gradients of the batch; a late tensor.
+        sent: True, the value of `sends` once it does.
+        batches: core -> its share.
+        activations: of all cores.
+    """
+
+    sends: Tensor
+    sent: Tensor
+    batches: Mapping[int, Batch]
+    activations: Sequence[Tensor]
+
+
 class GraphOps:
     """The inputs and outputs of all cores, and the tables after they were created.
 
@@ -109,7 +125,7 @@ class GraphOps:
         self._receivers, self._senders = itertools.count(), itertools.count()
         self._receipts: list[list[Receipt]] = [[] for _ in range(num_cores)]
         # Of each computation for several replicas: batches without gradients yet; the last update.
-        self._batches: dict[Replicas, list[tuple[Tensor, dict[int, Batch]]]] = {}
+        self._received: dict[Replicas, list[Received]] = {}
         self._updates: dict[Replicas, tf.Operation] = {}
         self._engine: PartitionedEmbedding | None = None
         if share.is_of_process:
@@ -164,6 +180,8 @@ class GraphOps:
         self._check_has_a_core_for_each(replicas)
         cores = replica_graphs.current_cores()
         sends = tf.identity(tf.constant(False), name="sends_gradients")  # until `send` is called
+        # Made here: in `send` it would wait for what `send` waits for, such as activations.
+        sent = tf.constant(True)
         # After the update of a step that was built before in the same computation.
         before = [self._updates[replicas]] if replicas in self._updates else []
         with tf.device(CPU), tf.name_scope("receive_activations"):
@@ -175,11 +193,13 @@ class GraphOps:
                 "computation without generate_send_gradients_op. Send them, or enqueue with "
                 "mode_override='inference'.")
             with tf.control_dependencies(is_trained):
-                received = [self._looked_up(batch) for batch in batches]
-        self._batches.setdefault(replicas, []).append(
-            (sends, dict(zip(cores, batches, strict=True))))
-        replicas.add_inputs([list(activations.values()) for activations in received])
-        return received[0]
+                found = [self._looked_up(batch) for batch in batches]
+        by_replica = [list(activations.values()) for activations in found]
+        self._received.setdefault(replicas, []).append(Received(
+            sends, sent, dict(zip(cores, batches, strict=True)),
+            list(itertools.chain(*by_replica))))
+        replicas.add_inputs(by_replica)
+        return found[0]
 
     def _looked_up(self, batch: Batch) -> dict[str, Tensor]:
         values = self._lookup(batch)
@@ -204,16 +224,19 @@ class GraphOps:
         """Returns the op that updates the tables once, with the gradients of all replicas."""
         self._check_has_a_core_for_each(replicas)
         copies = replicas.late_copies(list(gradients.values()))
-        received = self._batches.get(replicas)
-        sends, batches = received.pop(0) if received else (None, None)
-        if sends is not None:
-            set_late_tensor(sends, tf.constant(True))
-        with tf.device(CPU), tf.name_scope("send_gradients"):
+        waiting = self._received.get(replicas)
+        received = waiting.pop(0) if waiting else None
+        if received is not None:
+            set_late_tensor(received.sends, received.sent)
+        # Gradients need not depend on the activations of their batch.
+        lookups = [] if received is None else received.activations
+        with tf.device(CPU), tf.name_scope("send_gradients"), tf.control_dependencies(lookups):
             stacked = {core: stack_gradients(
                 self._plan, [dict(zip(gradients, of_core, strict=True))])
                 for core, of_core in zip(replica_graphs.current_cores(), copies, strict=True)}
-            ids = [self.queues[core].take_backward_only() if batches is None
-                   else self.queues[core].trained_ids(batches[core]) for core in sorted(stacked)]
+            ids = [self.queues[core].take_backward_only() if received is None
+                   else self.queues[core].trained_ids(received.batches[core])
+                   for core in sorted(stacked)]
             build = self.update.add_all(ids, [stacked[core] for core in sorted(stacked)], step,
                                         learning_rates)
             self._updates[replicas] = replica_graphs.run_once(tf.group(build(self._tables())))

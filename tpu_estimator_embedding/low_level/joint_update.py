@@ -155,7 +155,7 @@ class JointUpdate:
             return lambda engine: self._update(engine, sent)
 
         def build(engine: PartitionedEmbedding) -> Tensor:
-            # Locks after the lookups only, on which the gradients depend.
+            # Locks after the lookups only, for which the caller and the gradients wait.
             gradients = [value for core in sent for value in core.gradients.values()]
             with tf.control_dependencies(gradients):
                 return self._lock.execute(lambda: self._update(engine, sent))
