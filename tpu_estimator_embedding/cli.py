@@ -8,6 +8,7 @@ It may have `parse(parser, arguments)`, where the arguments are not argparse's a
 
 import argparse
 import importlib
+import sys
 from collections.abc import Sequence
 
 PROGRAM = "tpu-estimator-embedding"
@@ -59,12 +60,16 @@ def main(argv: Sequence[str] | None = None) -> int:
                                        in sorted(VERBS.items())))
     parser.add_argument("arguments", nargs=argparse.REMAINDER,
                         help=f"arguments of the verb; `{PROGRAM} <verb> --help` lists them")
-    args = parser.parse_args(argv)
+    given = list(sys.argv[1:] if argv is None else argv)
+    # Apart, because argparse drops a `--` in front of the arguments of the verb.
+    end = next((place + 1 for place, word in enumerate(given) if not word.startswith("-")),
+               len(given))
+    args = parser.parse_args(given[:end])
     if args.version:
         return _version()
     if args.verb is None:
         parser.error("a verb is needed")
-    return _run_verb(args.verb, args.arguments)
+    return _run_verb(args.verb, given[end:])
 
 
 def _run_verb(verb: str, arguments: Sequence[str]) -> int:

@@ -166,5 +166,5 @@ def test_cluster_needs_a_program(capsys):
     (["--", "--tf1"], "`run` needs a program")])
 def test_a_program_that_cannot_be_read_starts_no_task(arguments, sentence, capfd, monkeypatch):
     monkeypatch.setattr("tpu_estimator_embedding.cluster.command.supervise", None)
-    assert cli.main(["cluster", "--ps", "1", *arguments]) == 2
+    assert cli.main(["cluster", *arguments]) == 2
     assert re.match(f"tpu-estimator-embedding: {sentence}", capfd.readouterr().err)

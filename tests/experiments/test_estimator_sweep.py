@@ -153,6 +153,11 @@ def test_metric_that_does_not_exist_stops_after_the_first_run(sweep, tmp_path):
     assert not (tmp_path / "out" / "runs" / "multiplier=1,seed=0").exists()
 
 
+def test_estimators_may_be_made_by_a_partial(sweep):
+    results = sweep.func(functools.partial(make_estimator), [1], **sweep.keywords)
+    assert [result.error for result in results.runs] == [None]
+
+
 def test_unknown_table_is_a_row_with_the_nearest_name(sweep):
     results = sweep([Setting(tables={"conts": 1})])
     [error] = [result.error for result in results.runs]

@@ -71,7 +71,8 @@ def sweep(make_estimator: Callable[[], Any], settings: Iterable[Any], *,
     run_records.check_trackers(log)
     directory = SweepDirectory(pathlib.Path(out).resolve(), tuple(settings_of(settings)), seeds,
                                metric, target)
-    name = f"{make_estimator.__module__}.{make_estimator.__qualname__}"
+    made_by = getattr(make_estimator, "func", make_estimator)  # of a functools.partial
+    name = f"{made_by.__module__}.{getattr(made_by, '__qualname__', type(made_by).__qualname__)}"
     stops = [max(1, max_steps * number // evaluations) for number in range(1, evaluations + 1)]
 
     def train_and_evaluate(changes: Overrides) -> None:
