@@ -208,6 +208,19 @@ def test_columns_for_a_tensor_core_are_left_to_do(stage, codes):
             assert "the columns of the features ['user'], which no table here has" in str(finding)
 
 
+@pytest.mark.parametrize("stage, codes", [
+    ("tf2", []), ("layers", []), ("keras-rs", ["TEE411"]), ("keras3", ["TEE411"])])
+@pytest.mark.parametrize("seed", [None, 0, 3])
+def test_seeds_from_which_keras_3_draws_other_values_are_a_decision(stage, codes, seed):
+    table = TableConfig(1000, 8, tf.compat.v1.random_uniform_initializer(-1, 1, seed=seed), "sum")
+    text, findings = written(captured(table=table), stage)
+    found = [finding for finding in findings if finding.code == "TEE411"]
+    assert codes_of(found) == ([] if seed is None else codes)
+    for finding in found:
+        assert "the initializers of the tables ['words'] have seeds" in finding.message
+        assert f"seed={seed}" in text.splitlines()[finding.line - 1]
+
+
 def test_unknown_names_in_checkpoints_are_a_decision():
     config = dataclasses.replace(captured(), table_variables=None)
     assert codes_of(written(config)[1]) == ["TEE303", "TEE301"]

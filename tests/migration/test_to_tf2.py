@@ -142,6 +142,17 @@ def test_what_is_not_understood_is_left_at_explicit_imports(old, new, reason):
     assert text == rewrite(program).data.decode()
 
 
+@pytest.mark.parametrize("merged", [
+    "tf.keras.layers.multiply([net, net])", "tf.keras.layers.concatenate([net, net], axis=1)",
+    "tf.keras.layers.Add()([net, net])"])
+def test_merges_have_no_variables_and_stay(merged):
+    program = PROGRAM.replace("tf.layers.dense(net, 1)", f"tf.layers.dense({merged}, 1)")
+    assert program != PROGRAM
+    found = rewrite(program, to="tf2")
+    assert f"tf.layers.dense({merged}, 1)" in found.data.decode()
+    assert not {"TEE402", "TEE410"} & {one.code for one in found.findings}
+
+
 def test_subclass_of_the_estimator_is_left():
     _, found = migrated(PROGRAM + "\nclass Own(tf.estimator.tpu.TPUEstimator):\n    pass\n")
     assert codes_of(found) == ["TEE402"]

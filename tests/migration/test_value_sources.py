@@ -230,3 +230,22 @@ def test_flags_and_variables_of_imported_modules_are_followed_or_reported(tmp_pa
         print(table.vocabulary_size, table.dim, table.optimizer.learning_rate)
         """, cwd=tmp_path, ROWS="70")
     assert done.stdout.split()[-3:] == ["70", "8", "1.5"], done.stderr
+
+
+@pytest.mark.parametrize("is_installed", [True, False])
+def test_a_distribution_below_the_program_is_not_followed(is_installed, tmp_path):
+    for name, text in MODULES.items():
+        path = tmp_path / ("train.py" if name == "train.py" else f"extra/{name}")
+        path.parent.mkdir(exist_ok=True)
+        path.write_text(textwrap.dedent(text))
+    for name, record in {"whole": "tables.py,,\nsettings.py,,\n", "other": "other.py,,\n"}.items():
+        if is_installed or name == "other":
+            (tmp_path / f"extra/{name}-1.0.dist-info").mkdir()
+            (tmp_path / f"extra/{name}-1.0.dist-info/RECORD").write_text(record)
+    done = run_python("""
+        import sys
+        sys.path.append("extra")
+        from tpu_estimator_embedding.migration.captured_config import capture
+        print(sorted({source.path for source in capture("train.py", ["--rate=0.4"]).sources}))
+        """, cwd=tmp_path)
+    assert done.stdout == ("[]\n" if is_installed else "['extra/tables.py']\n"), done.stderr

@@ -354,6 +354,41 @@ def test_a_seed_is_that_of_layers_too():
     assert np.any(first != other)
 
 
+@pytest.mark.parametrize("cls", [Trainer, KerasTrainer])
+def test_initializers_with_equal_seeds_draw_the_values_of_a_graph(cls):
+    """Tables, variables of get_variable and of layers; an eager op would go on with its seed."""
+    draw = v1.random_uniform_initializer(-1.0, 1.0, seed=5)
+    with tf.Graph().as_default(), v1.Session() as session:
+        v1.set_random_seed(3)
+        expected = {shape: session.run(draw(shape)) for shape in ((5, 2), (2, 1))}
+    tables = [mid_level.TableConfig(5, 2, draw, mid_level.SGD(0.5), name=name) for name in "ab"]
+    of_keras = v1.keras.initializers.RandomUniform(-1.0, 1.0, seed=5)
+
+    def forward(features, labels, mode, params):
+        total = 0.0
+        for name in "ab":
+            dense = v1.keras.utils.get_or_create_layer(
+                f"keras_{name}", lambda: v1.keras.layers.Dense(1, kernel_initializer=of_keras))
+            rows = features[name]
+            total += dense(rows) + rows @ v1.get_variable(f"of_{name}", [2, 1], initializer=draw)
+            total += v1.layers.dense(rows, 1, kernel_initializer=draw, name=f"layer_{name}")
+        return Outputs(mode, loss=tf.reduce_mean(total))
+
+    trainer = make(cls, forward, types.SimpleNamespace(
+        feature_config=lambda step: {table.name: mid_level.FeatureConfig(table)
+                                     for table in tables},
+        PIPELINED=False, WEIGHT_KEYS={}, ONE_ID_FEATURES=["a", "b"], TABLE_VARIABLES={}),
+        tf_random_seed=3)
+    trainer.evaluate(lambda params: tf.data.Dataset.from_tensors(
+        ({"a": IDS[:4], "b": IDS[:4]}, LABELS[:4])))
+    drawn = [name for name in trainer.get_variable_names() if "bias" not in name]
+    assert len(drawn) == 2 + 6 + 1
+    for name in set(drawn) - {"global_step"}:
+        value = trainer.get_variable_value(name)
+        np.testing.assert_array_equal(value, expected[value.shape], err_msg=name)
+    assert tables[0].initializer is draw
+
+
 def test_no_checkpoints_where_run_config_has_none(tmp_path):
     make(model_dir=tmp_path, save_checkpoints_secs=None).train(input_fn, steps=1)
     assert not list(tmp_path.glob("ckpt*"))

@@ -59,6 +59,10 @@ GRAPHS = (
               "what stands for a queue in a SavedModel"),
     *_names("tensorflow.python.eager.context", "eager_mode",
             "creates variables eagerly while a function is traced"),
+    *_names("tensorflow.python.eager.context", "context",
+            "initializers with equal seeds draw equal values, as in a graph"),
+    *_members("tensorflow.python.eager.context", "Context", "clear_kernel_cache",
+              "initializers with equal seeds draw equal values, as in a graph"),
     *_names("tensorflow.python.ops.resources", "local_resources report_uninitialized_resources "
             "shared_resources", "the readiness that a Scaffold reports"),
     *_names("tensorflow.python.ops.summary_op_util", "summary_scope",

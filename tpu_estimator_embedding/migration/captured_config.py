@@ -3,6 +3,7 @@
 
 import dataclasses
 import functools
+import importlib.metadata
 import os
 import pathlib
 import sys
@@ -115,18 +116,26 @@ def _program_modules(path: str, earlier: Set[str]) -> list[ProgramModule]:
     libraries = [pathlib.Path(sysconfig.get_path(name)).resolve()
                  for name in ("stdlib", "platstdlib", "purelib", "platlib")]
     libraries.append(pathlib.Path(tpu_estimator_embedding.__file__).resolve().parent)
+    installed = functools.cache(_installed_files)
     found = [ProgramModule(path, "__main__", pathlib.Path(path).read_bytes(),
                            vars(sys.modules["__main__"]))]
     for name, module in sorted(sys.modules.items()):
         file = pathlib.Path(getattr(module, "__file__", None) or "").resolve()
         if name == "__main__" or file.suffix != ".py" or any(
-                file.is_relative_to(library) for library in libraries):
+                file.is_relative_to(library) for library in libraries) or any(
+                    file in installed(above) for above in file.parents):
             continue
         if name not in earlier or file.is_relative_to(folder):
             shown = os.path.join(os.path.dirname(path), os.path.relpath(file, folder))
             found.append(ProgramModule(os.path.normpath(shown), name, file.read_bytes(),
                                        vars(module)))
     return found
+
+
+def _installed_files(folder: pathlib.Path) -> set[pathlib.Path]:
+    """Returns the files of the distributions that were installed into a folder."""
+    return {folder / path for found in folder.glob("*.dist-info")
+            for path in importlib.metadata.PathDistribution(found).files or ()}
 
 
 def _run_to_model_fn(run: Any, set_up: ProgramSetup,

@@ -49,6 +49,9 @@ class KerasRsWriter(ConfigWriter):
                 self._report("TEE503", f"feature {feature.name!r} is a sequence, which a "
                              "DistributedEmbedding combines; use keras.layers.Embedding")
         tables = "".join(map(self._table, plan.tables))
+        if seeded := [table.name for table in plan.tables if _seed(table.initializer) is not None]:
+            self._report("TEE411", f"the initializers of the tables {seeded} have seeds, from "
+                         "which Keras 3 draws other values", "initializer=")
         optimizers = "".join(f"        {table.name!r}: {self._keras_optimizer(table)},\n"
                              for table in plan.tables)
         rates = "".join(f"    {name!r}: {rate},\n" for name, rate in self._rates.items())
@@ -122,6 +125,10 @@ def _refusal(optimizer: RowOptimizer, rules: Collection[str]) -> str:
         if getattr(plain, field) != default:
             return f"Keras RS has no {field} for single rows, which is {getattr(plain, field)}"
     return ""
+
+
+def _seed(initializer: Any) -> Any:
+    return initializer.get_config().get("seed") if hasattr(initializer, "get_config") else None
 
 
 def _initializer(initializer: Any, texts: Texts) -> str:

@@ -60,6 +60,8 @@ TRAINERS = {"tf2": "Trainer", "layers": "KerasTrainer", "keras-rs": "KerasRsTrai
 LEGACY, KERAS = DENSE_OPTIMIZERS = "legacy", "keras"
 
 _ESTIMATOR = "TPUEstimator"
+# Functions of `tf.keras.layers`, and in capitals classes, without variables.
+_MERGES = ("add", "average", "concatenate", "dot", "maximum", "minimum", "multiply", "subtract")
 _IMPORTED = ("ModeKeys", "Outputs", "activations_of", "sequences_of")
 _BOUND = (*_IMPORTED, "dense_learning_rate", "embedding_config", "make_optimizer")
 _IMPORTS = """\
@@ -266,7 +268,8 @@ class Writer:
             "every call of the forward pass: write `tf.compat.v1.keras.utils.get_or_create_layer("
             "name, lambda: ...)` around it, with a name for each layer")
             for call, name in layers if name.startswith("keras.layers.") and name.rpartition(
-                ".")[2] not in ("DenseFeatures", "SequenceFeatures", "Input", "InputLayer")]
+                ".")[2] not in ("DenseFeatures", "SequenceFeatures", "Input", "InputLayer")
+            and name.rpartition(".")[2].lower() not in _MERGES]
 
     def _model_fn(self, arguments: dict[str, cst.BaseExpression],
                   call: cst.Call) -> cst.FunctionDef:

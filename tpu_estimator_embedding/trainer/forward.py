@@ -7,6 +7,7 @@ from typing import Any, NamedTuple
 
 import tensorflow as tf
 
+from tpu_estimator_embedding.trainer import initial_values
 from tpu_estimator_embedding.types import Tensor
 
 
@@ -57,8 +58,9 @@ class Forward(tf.Module):
         given = {"labels": labels, "mode": mode, "params": params, "config": None}
         getter = _Getter(is_training=mode == ModeKeys.TRAIN)
         # Enters the root scope again, so that every call finds the variables of the first call.
-        with tf.compat.v1.variable_scope(tf.compat.v1.get_variable_scope(),
-                                         auxiliary_name_scope=False, custom_getter=getter.get):
+        with (tf.variable_creator_scope(initial_values.create_variable),
+              tf.compat.v1.variable_scope(tf.compat.v1.get_variable_scope(),
+                                          auxiliary_name_scope=False, custom_getter=getter.get)):
             outputs = self._model_fn(features, **{
                 name: value for name, value in given.items() if name in self._accepted})
         getter.check()

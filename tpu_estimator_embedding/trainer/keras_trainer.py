@@ -8,7 +8,7 @@ from typing import Any
 import tensorflow as tf
 
 from tpu_estimator_embedding import mid_level
-from tpu_estimator_embedding.trainer import columns
+from tpu_estimator_embedding.trainer import columns, initial_values
 from tpu_estimator_embedding.trainer.forward import ModeKeys
 from tpu_estimator_embedding.trainer.trainer import (
     Trainer,
@@ -71,7 +71,8 @@ class KerasTrainer(Trainer):
 
     def _make_tables(self) -> None:
         config = self.embedding_config
-        self.feature_config = config.feature_config(self.global_step)
+        self.feature_config = initial_values.with_own_draws(
+            config.feature_config(self.global_step))
         self.embedding = mid_level.TPUEmbeddingLayer(
             self.feature_config, None, pipeline_execution_with_tensor_core=config.PIPELINED)
         self.model = _Model(self.embedding, self.train_step)

@@ -17,7 +17,7 @@ from tpu_estimator_embedding import checks
 from tpu_estimator_embedding.compat import legacy_keras
 from tpu_estimator_embedding.mid_level.tpu_embedding import TPUEmbedding
 from tpu_estimator_embedding.ops.nests import own_containers
-from tpu_estimator_embedding.trainer import columns
+from tpu_estimator_embedding.trainer import columns, initial_values
 from tpu_estimator_embedding.trainer.dense_optimizer import DenseOptimizer, Gradient, name_of
 from tpu_estimator_embedding.trainer.forward import Forward, ModeKeys, Outputs
 from tpu_estimator_embedding.trainer.metrics import StreamingMetrics, mean
@@ -325,7 +325,8 @@ class Trainer:
 
     def _make_tables(self) -> None:
         config = self.embedding_config
-        self.feature_config = config.feature_config(self.global_step)
+        self.feature_config = initial_values.with_own_draws(
+            config.feature_config(self.global_step))
         self.embedding: Any = TPUEmbedding(
             self.feature_config, None, pipeline_execution_with_tensor_core=config.PIPELINED)
         self.embedding.build(per_replica_batch_size=self._batch_sizes[ModeKeys.TRAIN])
