@@ -125,22 +125,20 @@ def _float32(table: str, initializer: Initializer) -> Initializer:
     @functools.wraps(initializer)  # keeps the signature, which callers inspect
     def initialize(shape: Any, dtype: tf.DType = tf.float32, **options: Any) -> Tensor:
         values = initializer(shape, dtype=dtype, **options)
-        checks.check(values is not None and tf.convert_to_tensor(values).dtype != tf.string,
-                     argument, "a function that returns numbers", values)
+        values = None if values is None else tf.convert_to_tensor(values)
+        checks.check(values is not None and values.dtype != tf.string, argument,
+                     "a function that returns numbers", values)
         return tf.cast(values, tf.float32)
     return initialize
 
 
 def _takes_dtype(initializer: Initializer) -> bool:
     try:
-        signature = inspect.signature(initializer)
+        parameters = inspect.signature(initializer).parameters
     except (TypeError, ValueError):  # of a builtin, for instance
         return True
-    try:
-        signature.bind((1, 1), dtype=tf.float32)
-    except TypeError:
-        return False
-    return True
+    return "dtype" in parameters or any(
+        parameter.kind == parameter.VAR_KEYWORD for parameter in parameters.values())
 
 
 def _rules() -> dict[str, type[UpdateRule]]:
