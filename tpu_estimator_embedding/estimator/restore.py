@@ -102,12 +102,13 @@ def warn_of_unnamed_checkpoints(model_dir: str) -> None:
                 "There is no checkpoint. Remove the file.")
         raise ValueError(f"{error}: its file `checkpoint` is damaged. {what}") from error
     if state is None and steps:
-        has_file = tf.io.gfile.exists(os.path.join(model_dir, "checkpoint"))
+        lack = ("but a damaged file `checkpoint`, which names"
+                if tf.io.gfile.exists(os.path.join(model_dir, "checkpoint"))
+                else "but no file `checkpoint`, which names")
         tf.compat.v1.logging.warning(
-            "tpu_estimator_embedding: %s has %s, but %s file `checkpoint`, which names the "
-            "checkpoint to load. As in TensorFlow, nothing is loaded: training starts at step 0 "
-            "and overwrites checkpoints, and other calls use initial values. %s", model_dir,
-            os.path.basename(newest), "a damaged" if has_file else "no", way_out)
+            "tpu_estimator_embedding: %s has %s, %s the checkpoint to load. As in TensorFlow, "
+            "nothing is loaded: training starts at step 0 and overwrites checkpoints, and other "
+            "calls use initial values. %s", model_dir, os.path.basename(newest), lack, way_out)
 
 
 @contextlib.contextmanager

@@ -155,7 +155,7 @@ def test_checkpoints_that_no_state_file_names_are_named(call, content, what, tmp
         (tmp_path / "checkpoint").write_text(content)
     warnings = []
     monkeypatch.setattr(tf.compat.v1.logging, "warning", lambda text, *values: warnings.append(
-        text % values) if "file `checkpoint`" in text else None)
+        text % values) if "file `checkpoint`" in text % values else None)
     estimator.evaluate(input_fn, steps=1, checkpoint_path=f"{tmp_path}/model.ckpt-12")
     assert not warnings
     CALLS[call](estimator)

@@ -124,10 +124,10 @@ def _float32(table: str, initializer: Initializer) -> Initializer:
 
     @functools.wraps(initializer)  # keeps the signature, which callers inspect
     def initialize(shape: Any, dtype: tf.DType = tf.float32, **options: Any) -> Tensor:
-        values = initializer(shape, dtype=dtype, **options)
-        values = None if values is None else tf.convert_to_tensor(values)
+        given = initializer(shape, dtype=dtype, **options)
+        values = None if given is None else tf.convert_to_tensor(given)
         checks.check(values is not None and values.dtype != tf.string, argument,
-                     "a function that returns numbers", values)
+                     "a function that returns numbers", given)
         return tf.cast(values, tf.float32)
     return initialize
 
