@@ -58,16 +58,11 @@ TPU_EMBEDDING_INLINE void LookupRowsOf(const Lookup<Id> task, const int64_t dim,
   }
 }
 
-// Compiled for each of the usual dimensions, which are a fifth faster than others.
 template <class Id>
 void LookupRows(const Lookup<Id>& task, int64_t begin_row, int64_t end_row) {
-  switch (task.dim) {
-    case 16: return LookupRowsOf<Id>(task, 16, begin_row, end_row);
-    case 32: return LookupRowsOf<Id>(task, 32, begin_row, end_row);
-    case 64: return LookupRowsOf<Id>(task, 64, begin_row, end_row);
-    case 128: return LookupRowsOf<Id>(task, 128, begin_row, end_row);
-    default: return LookupRowsOf<Id>(task, task.dim, begin_row, end_row);
-  }
+  WithDim(task.dim, [&](int64_t dim) TPU_EMBEDDING_INLINE_LAMBDA {
+    LookupRowsOf<Id>(task, dim, begin_row, end_row);
+  });
 }
 
 }  // namespace

@@ -15,6 +15,7 @@ namespace {
 
 // Few enough rows to stay in the cache, with slots and gradients, until they are compared.
 constexpr int64_t kRunsOfBlock = 64;
+constexpr int64_t kRunsAhead = 16;  // prefetch distance
 
 inline float Total(float value) { return value; }
 inline float Total(Vector values) {

@@ -97,47 +97,75 @@ void ForEachKey(const TableIds<Id> table, const Cores& cores, int64_t begin, int
   }
 }
 
-template <class Word>
-class EntrySorter {
+// The digits of keys, for a radix sort that begins with the least significant one. Every pass is
+// stable, and entries are created in the order of their places.
+class Digits {
  public:
-  EntrySorter(Word* entries, Word* buffer, int64_t size, int key_bits, int place_bits)
-      : from_(entries), to_(buffer), size_(size), key_bits_(key_bits), place_bits_(place_bits) {}
+  explicit Digits(int key_bits)
+      : number_((key_bits + kMaxDigitBits - 1) / kMaxDigitBits),
+        bits_((key_bits + number_ - 1) / number_),
+        positions_(static_cast<size_t>(number_) << bits_, 0) {}
 
-  // Sorts by key, least significant digit first; returns a pointer to the result. Every pass is
-  // stable, and entries are created in the order of their places.
-  const Word* Sort() {
-    if (size_ < kFewEntries) {
-      std::sort(from_, from_ + size_);
-      return from_;
+  int number() const { return number_; }
+
+  // Counts the keys key(0), ..., key(size - 1) by each digit, two digits in a pass over the keys.
+  template <class Key>
+  void Count(int64_t size, const Key& key) {
+    for (int digit = 0; digit < number_; digit += 2) {
+      uint32_t* const low = Positions(digit);
+      uint32_t* const high = digit + 1 < number_ ? Positions(digit + 1) : nullptr;
+      for (int64_t i = 0; i < size; ++i) {
+        const uint64_t value = key(i);
+        ++low[Value(value, digit)];
+        if (high != nullptr) ++high[Value(value, digit + 1)];
+      }
     }
-    const int num_digits = (key_bits_ + kMaxDigitBits - 1) / kMaxDigitBits;
-    const int digit_bits = (key_bits_ + num_digits - 1) / num_digits;
-    for (int digit = 0; digit < num_digits; ++digit) {
-      SortByDigit(from_, to_, place_bits_ + digit * digit_bits, digit_bits);
-      std::swap(from_, to_);
-    }
-    return from_;
+    for (int digit = 0; digit < number_; ++digit) ToPositions(Positions(digit));
   }
+
+  // Returns the place of an entry among those sorted by a digit.
+  class Places {
+   public:
+    Places(uint32_t* next, int shift, uint64_t mask) : next_(next), shift_(shift), mask_(mask) {}
+    uint32_t operator()(uint64_t key) const { return next_[(key >> shift_) & mask_]++; }
+
+   private:
+    uint32_t* const next_;
+    const int shift_;
+    const uint64_t mask_;
+  };
+  Places places(int digit) { return {Positions(digit), digit * bits_, (uint64_t{1} << bits_) - 1}; }
 
  private:
-  void SortByDigit(const Word* from, Word* to, int shift, int bits) const {
-    const Word mask = (Word{1} << bits) - 1;
-    const int64_t size = size_;
-    std::array<uint32_t, 1 << kMaxDigitBits> ends{};
-    for (int64_t i = 0; i < size; ++i) ++ends[(from[i] >> shift) & mask];
-    uint32_t start = 0;
-    for (int value = 0; value < (1 << bits); ++value) {
-      const uint32_t count = ends[value];
-      ends[value] = start;
-      start += count;
+  uint32_t* Positions(int digit) { return positions_.data() + (static_cast<size_t>(digit) << bits_); }
+  uint64_t Value(uint64_t key, int digit) const {
+    return (key >> (digit * bits_)) & ((uint64_t{1} << bits_) - 1);
+  }
+  void ToPositions(uint32_t* counts) const {
+    uint32_t begin = 0;
+    for (int value = 0; value < (1 << bits_); ++value) {
+      const uint32_t count = counts[value];
+      counts[value] = begin;
+      begin += count;
     }
-    for (int64_t i = 0; i < size; ++i) to[ends[(from[i] >> shift) & mask]++] = from[i];
   }
 
-  Word *from_, *to_;
-  const int64_t size_;
-  const int key_bits_, place_bits_;
+  const int number_, bits_;
+  std::vector<uint32_t> positions_;
 };
+
+// Sorts entries from the digit `first` on; returns a pointer to the result, which is one of both.
+template <class Word>
+const Word* SortFrom(int first, Word* from, Word* to, int64_t size, int place_bits, Digits* digits) {
+  for (int digit = first; digit < digits->number(); ++digit) {
+    const Digits::Places place = digits->places(digit);
+    for (int64_t i = 0; i < size; ++i) {
+      to[place(static_cast<uint64_t>(from[i] >> place_bits))] = from[i];
+    }
+    std::swap(from, to);
+  }
+  return from;
+}
 
 // Splits sorted entries into runs, without an unpredictable branch on the beginning of a run.
 // Returns the number of runs.
@@ -243,8 +271,8 @@ void RunSorter<Id>::MakeEntries(int64_t begin, int64_t end, const Place& place) 
   const int place_bits = place_bits_;
   ForEachKey(table_, cores_, begin, end, [=](int64_t i, int64_t row, uint64_t key) {
     if (rows != nullptr) rows[i] = static_cast<int32_t>(row);
-    entries[place(i)] = static_cast<Word>(key) << place_bits |
-                        static_cast<Word>(rows != nullptr ? i : row);
+    entries[place(i, key)] = static_cast<Word>(key) << place_bits |
+                             static_cast<Word>(rows != nullptr ? i : row);
   });
 }
 
@@ -254,21 +282,44 @@ void RunSorter<Id>::Scatter(int64_t i) {
   const uint16_t* const shares = shares_.template as<uint16_t>();
   WithWord([&](auto word) {
     MakeEntries<decltype(word)>(PartBegin(i), PartBegin(i + 1),
-                                [=](int64_t id) { return next[shares[id]]++; });
+                                [=](int64_t id, uint64_t) { return next[shares[id]]++; });
   });
+}
+
+template <class Id>
+template <class Word>
+const Word* RunSorter<Id>::SortEntries(int64_t first, int64_t size) {
+  Word* const entries = entries_.template as<Word>() + first;
+  Word* const buffer = entries + table_.num_ids;
+  const bool keys_are_ids = cores_.number() == 1, is_small = size < kFewEntries;
+  if (!is_shared() && (is_small || !keys_are_ids)) {
+    MakeEntries<Word>(0, size, [](int64_t id, uint64_t) { return id; });
+  }
+  if (is_small) {
+    std::sort(entries, entries + size);
+    return entries;
+  }
+  Digits digits(key_bits_);
+  const int place_bits = place_bits_;
+  if (is_shared() || !keys_are_ids) {
+    digits.Count(size, [=](int64_t i) { return static_cast<uint64_t>(entries[i] >> place_bits); });
+    return SortFrom(0, entries, buffer, size, place_bits, &digits);
+  }
+  const Id* const ids = table_.ids;
+  digits.Count(size, [=](int64_t i) { return static_cast<uint64_t>(ids[i]); });
+  // The entries are created in the order of their first digit.
+  const Digits::Places place = digits.places(0);
+  MakeEntries<Word>(0, size, [=](int64_t, uint64_t key) { return place(key); });
+  return SortFrom(1, entries, buffer, size, place_bits, &digits);
 }
 
 template <class Id>
 void RunSorter<Id>::Sort(int64_t i) {
   if (!is_shared()) AllocateEntries();
   WithWord([&](auto word) {
-    using Word = decltype(word);
-    if (!is_shared()) MakeEntries<Word>(0, table_.num_ids, [](int64_t id) { return id; });
     const int64_t first = ShareBegin(i), size = share_ends_[i] - first;
-    Word* const entries = entries_.template as<Word>() + first;
-    EntrySorter<Word> sorter(entries, entries + table_.num_ids, size, key_bits_, place_bits_);
-    run_counts_[i] =
-        CutIntoRuns(table_, Keys(cores_), sorter.Sort(), first, size, place_bits_);
+    const auto* sorted = SortEntries<decltype(word)>(first, size);
+    run_counts_[i] = CutIntoRuns(table_, Keys(cores_), sorted, first, size, place_bits_);
     if (table_.weights != nullptr) {
       FindRowsAndWeights(table_, rows_.template as<int32_t>(), first, size);
     }

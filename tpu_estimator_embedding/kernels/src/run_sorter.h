@@ -56,9 +56,12 @@ class RunSorter {
   // Calls work(number) with a number of the entries' type.
   template <class Work>
   auto WithWord(const Work& work) const;
-  // Creates the entries of the ids from `begin` to `end`; the entry of id i is at place(i).
+  // Creates the entries of the ids from `begin` to `end`; the entry of id i is at place(i, key).
   template <class Word, class Place>
   void MakeEntries(int64_t begin, int64_t end, const Place& place);
+  // Sorts the entries of a share, which it creates if there is only one share.
+  template <class Word>
+  const Word* SortEntries(int64_t first, int64_t size);
 
   int64_t PartBegin(int64_t i) const { return table_.num_ids * i / num_shares(); }
   int64_t ShareBegin(int64_t i) const { return i == 0 ? 0 : share_ends_[i - 1]; }
