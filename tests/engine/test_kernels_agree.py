@@ -78,18 +78,21 @@ def test_every_optimizer(monkeypatch, case):
         assert_same(*runs, RELATIVE_TO_LARGEST_OF_CASE.get(case, RELATIVE_TO_LARGEST))
 
 
-@pytest.mark.parametrize("dimension", [1, 2, 5, 8, 16, 20, 32, 64, 100, 128, 2000])
-def test_every_dimension(monkeypatch, dimension):
-    assert_same(*[trained(choice, monkeypatch, "Adagrad", dimension=dimension)
+@pytest.mark.parametrize("case", ["Adagrad", "Adam, not lazy"])
+@pytest.mark.parametrize("dimension", [1, 2, 5, 8, 16, 20, 32, 64, 100, 128, 1024, 1025, 2100])
+def test_every_dimension(monkeypatch, dimension, case):
+    """The kernels sum the gradients of 1,024 columns at once."""
+    assert_same(*[trained(choice, monkeypatch, case, dimension=dimension)
                   for choice in ("native", "tf")])
 
 
 @pytest.mark.parametrize("combiner", ["sum", "mean", "sqrtn", None])
 @pytest.mark.parametrize("weighted", [(), ("a", "c")])
-def test_every_combiner(monkeypatch, combiner, weighted):
+@pytest.mark.parametrize("dimension", [3, 32])
+def test_every_combiner(monkeypatch, combiner, weighted, dimension):
     setting = Setting(KINDS, weighted=weighted, ids_dtype=np.int32)
-    assert_same(*[trained(choice, monkeypatch, "Adagrad", dimension=3, combiner=combiner,
-                          setting=setting) for choice in ("native", "tf")])
+    assert_same(*[trained(choice, monkeypatch, "Adagrad", dimension=dimension,
+                          combiner=combiner, setting=setting) for choice in ("native", "tf")])
 
 
 @pytest.mark.parametrize("strategy", ["div", "mod"])
