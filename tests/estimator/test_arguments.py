@@ -59,6 +59,8 @@ TESTED = {
         "cluster_config": "tests.cluster.test_synchronous."
                           "test_workers_train_as_replicas",
         "async_checkpoints": "test_asynchronous_saving.test_every_checkpoint_has_the_same_bytes",
+        "checkpoint_at_start": "test_checkpoint_at_start."
+                               "test_other_checkpoints_and_calls_are_the_same",
     },
     TPUConfig.__new__: {
         "iterations_per_loop": "test_iterations_per_loop.test_hooks_see_the_last_step_of_each_"

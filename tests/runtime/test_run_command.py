@@ -6,7 +6,7 @@ import os
 
 import pytest
 
-from tpu_estimator_embedding.estimator.hooks import steps_per_run
+from tpu_estimator_embedding.estimator.hooks import saving_choice, steps_per_run
 from tpu_estimator_embedding.low_level import chosen_cores
 from tpu_estimator_embedding.runtime import program_runner, run_command
 
@@ -24,6 +24,17 @@ def test_steps_of_a_run_are_limited_from_outside(monkeypatch):
         (name, arguments, os.environ[steps_per_run.VARIABLE], steps_per_run.limit())))
     assert run_command.run(parse("--steps-per-run", "3", "train.py", "--steps-per-run", "5")) == 0
     assert seen == [("train.py", ["--steps-per-run", "5"], "3", 3)]
+
+
+def test_saving_is_chosen_from_outside(monkeypatch):
+    seen = []
+    for variable in (saving_choice.ASYNC_CHECKPOINTS, saving_choice.CHECKPOINT_AT_START):
+        monkeypatch.setenv(variable, "")
+    monkeypatch.setattr(program_runner, "run_file",
+                        lambda *_: seen.append(tuple(saving_choice.chosen(None, None))))
+    for options in ((), ("--no-checkpoint-at-start",), ("--async-checkpoints",)):
+        assert run_command.run(parse(*options, "train.py")) == 0
+    assert seen == [(False, True), (False, False), (True, False)]
 
 
 @pytest.mark.parametrize("options, expected", [

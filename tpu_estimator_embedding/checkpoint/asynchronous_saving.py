@@ -20,13 +20,14 @@ from typing import TYPE_CHECKING, Any
 import tensorflow as tf
 from tensorflow.python.client import session as session_module
 
+from tpu_estimator_embedding.checkpoint.saver_hook import SaverHook
 from tpu_estimator_embedding.checkpoint.savers import ERRORS_OF_A_FULL_DISK
 
 if TYPE_CHECKING:
     from tpu_estimator_embedding.checkpoint.step_snapshot import SnapshotOps, StepSnapshot
 
 
-class AsynchronousSaverHook(tf.compat.v1.train.CheckpointSaverHook):
+class AsynchronousSaverHook(SaverHook):
     """A `tf.train.CheckpointSaverHook` that writes checkpoints while training goes on.
 
     The values are those of the step by which a checkpoint is named. The last checkpoint is complete
@@ -70,7 +71,7 @@ class AsynchronousSaverHook(tf.compat.v1.train.CheckpointSaverHook):
     def end(self, session: tf.compat.v1.Session) -> None:
         """Saves the last step, and returns when its checkpoint is complete."""
         step = session.run(self._global_step_tensor)
-        if step != self._timer.last_triggered_step():
+        if step != self._timer.last_triggered_step() or step == self._left_out:
             self._timer.update_last_triggered_step(step)
             self._save(session, step)
         self._finish(session)
@@ -84,14 +85,14 @@ class AsynchronousSaverHook(tf.compat.v1.train.CheckpointSaverHook):
         with contextlib.suppress(Exception):  # logged where it arose
             writing.result()
 
-    def _save(self, session: tf.compat.v1.Session, step: int) -> bool:
+    def _write(self, session: tf.compat.v1.Session, step: int) -> bool:
         """Begins to save; returns whether a listener has requested a stop."""
         saver = self._get_saver()
         reason = self._ops.why_not(session.graph, saver, self._save_path)
         stops = self._finish(session)
         if reason:
             self._tell(reason)
-            return bool(super()._save(session, step)) or stops
+            return super()._write(session, step) or stops
         for listener in self._listeners:
             listener.before_save(session, step)
         _Writing.wait_for_newest(session.graph)

@@ -13,9 +13,10 @@ from tpu_estimator_embedding.estimator.cluster.recovery import recovering, shard
 from tpu_estimator_embedding.estimator.cluster.tasks import Cluster
 from tpu_estimator_embedding.estimator.estimator_spec import check_steps, check_train_steps
 from tpu_estimator_embedding.estimator.hooks import loop_length
-from tpu_estimator_embedding.estimator.hooks.asynchronous_saving import save_asynchronously
 from tpu_estimator_embedding.estimator.hooks.embedding_statistics import statistics_hooks
 from tpu_estimator_embedding.estimator.hooks.interrupts import StopOnSignal
+from tpu_estimator_embedding.estimator.hooks.saver_hooks import with_saver_hooks
+from tpu_estimator_embedding.estimator.hooks.saving_choice import SavingChoice
 from tpu_estimator_embedding.estimator.hooks.session_runs import StepLoop, Steps
 from tpu_estimator_embedding.estimator.input.feeding import EmbeddingHook
 from tpu_estimator_embedding.types import Tensor
@@ -60,7 +61,7 @@ class LoopingEstimator(upstream.tpu_estimator.TPUEstimator):
     _use_engine: bool
     _stop: StopOnSignal
     _cluster: Cluster
-    _async_checkpoints: bool
+    _saving: SavingChoice
 
     def _training_loop(self) -> loop_length.LoopLength:
         if self._cluster.servers:  # whose workers share the steps: others count them as well
@@ -88,9 +89,8 @@ class LoopingEstimator(upstream.tpu_estimator.TPUEstimator):
                 loop_length.LoopLength(steps=1) if measures else self._training_loop(),
                 self._config.tpu_config.experimental_host_call_every_n_steps,
                 is_stopping=lambda: self._stop.received is not None))
-        if self._async_checkpoints:
-            estimator_spec = save_asynchronously(estimator_spec, [*worker_hooks, *hooks],
-                                                 self._config, self.model_dir)
+        estimator_spec = with_saver_hooks(estimator_spec, [*worker_hooks, *hooks], self._config,
+                                          self.model_dir, self._saving)
         if not self._cluster.servers:
             with saved_at_the_end([*estimator_spec.training_chief_hooks, *worker_hooks, *hooks]):
                 return super()._train_with_estimator_spec(

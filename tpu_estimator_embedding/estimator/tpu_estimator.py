@@ -127,6 +127,9 @@ class TPUEstimator(LoopingEstimator):
             By default what `run --synchronous` says, else each updates on its own.
         async_checkpoints: whether training goes on while a checkpoint is written, which see
             `docs/checkpoints.rst`. By default what `run --async-checkpoints` says, else steps wait.
+        checkpoint_at_start: whether a training saves when its session begins, as TensorFlow does.
+            With False it does not save what initializers or the checkpoint that it restored have
+            just given. By default what `run --no-checkpoint-at-start` says, else True.
 
     Raises:
         ValueError: in upstream's cases, except those that only make sense on a TPU:
@@ -147,7 +150,7 @@ class TPUEstimator(LoopingEstimator):
                  export_saved_model_api_version: Any = _EXPORT_API_V1, *,
                  num_hosts: int | None = None, checkpoint_num_hosts: int | None = None,
                  cluster_config: ClusterConfig | None = None,
-                 async_checkpoints: bool | None = None):
+                 async_checkpoints: bool | None = None, checkpoint_at_start: bool | None = None):
         config = copy.deepcopy(config)
         batch_axis = None if batch_axis is None else list(batch_axis)
         # A text of a flag, such as "False", is true.
@@ -177,7 +180,7 @@ class TPUEstimator(LoopingEstimator):
         self._checkpoint_num_hosts = checkpoint_num_hosts
         self._workers = workers_of(config if use_tpu else None, chosen_config(cluster_config))
         in_place_choice.choice()  # refuses an unknown value before a training, not after it
-        self._async_checkpoints = saving_choice.is_asynchronous(async_checkpoints)
+        self._saving = saving_choice.chosen(async_checkpoints, checkpoint_at_start)
         self._plans: dict[bool, EmbeddingPlan] = {}  # keyed by whether it is for training
         self._user_model_fn: Any = model_fn
         self._batch_axis = batch_axis

@@ -80,7 +80,8 @@ ARGUMENTS: dict[str, tuple[Argument, ...]] = {
                    "convert` reads every partition"),
         _reported("cluster_config", "a Trainer runs in one process"),
         _no_effect("async_checkpoints", "the checkpoints are the same; a program with a Trainer "
-                   "saves them itself")),
+                   "saves them itself"),
+        _no_effect("checkpoint_at_start", "a program with a Trainer saves itself")),
     "RunConfig": (
         _carried("tpu_config", "see `TPUConfig`"),
         _no_effect("evaluation_master", "there is no TPU to connect to"),

@@ -69,6 +69,10 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("--async-checkpoints", action="store_true",
                         help="go on training while a checkpoint is written, unless the program "
                         "gives TPUEstimator `async_checkpoints`")
+    parser.add_argument("--no-checkpoint-at-start", action="store_true",
+                        help="do not save the values that initializers, or the restored "
+                        "checkpoint, have just given, unless the program gives TPUEstimator "
+                        "`checkpoint_at_start`")
     parser.add_argument("-m", dest="module", nargs=argparse.REMAINDER, metavar="MODULE",
                         help="run a module, as `python -m MODULE` does")
     parser.add_argument("program", nargs=argparse.REMAINDER, metavar="PROGRAM.py",
@@ -127,7 +131,9 @@ def _start(args: argparse.Namespace) -> None:
     if args.synchronous:
         os.environ[cluster_config.VARIABLE] = "1"
     if args.async_checkpoints:
-        os.environ[saving_choice.VARIABLE] = "1"
+        os.environ[saving_choice.ASYNC_CHECKPOINTS] = "1"
+    if args.no_checkpoint_at_start:
+        os.environ[saving_choice.CHECKPOINT_AT_START] = "0"
     if args.steps_per_run:
         os.environ[steps_per_run.VARIABLE] = str(args.steps_per_run)
     start = program_runner.run_module if args.module else program_runner.run_file

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""The hooks that save the checkpoints of a training while it goes on."""
+"""The hooks that save the checkpoints of a training in another way than TensorFlow's."""
 
 from collections.abc import Sequence
 from typing import Any
@@ -7,11 +7,13 @@ from typing import Any
 import tensorflow as tf
 
 from tpu_estimator_embedding.checkpoint.asynchronous_saving import AsynchronousSaverHook
+from tpu_estimator_embedding.checkpoint.saver_hook import SaverHook
+from tpu_estimator_embedding.estimator.hooks.saving_choice import SavingChoice
 
 
-def save_asynchronously(estimator_spec: Any, hooks: Sequence[Any], config: Any,
-                        model_dir: str) -> Any:
-    """Returns the spec of a training whose checkpoints are saved while it goes on.
+def with_saver_hooks(estimator_spec: Any, hooks: Sequence[Any], config: Any, model_dir: str,
+                     choice: SavingChoice) -> Any:
+    """Returns the spec of a training that saves as chosen.
 
     A CheckpointSaverHook that a program has made is changed in place, as the program may use it
     elsewhere. Without one there is the one that the configuration wants.
@@ -21,21 +23,29 @@ def save_asynchronously(estimator_spec: Any, hooks: Sequence[Any], config: Any,
         hooks: all hooks of the training that the spec does not have.
         config: its RunConfig.
         model_dir: the directory of its checkpoints.
+        choice: how it saves.
     """
+    if choice.is_tensorflows:
+        return estimator_spec
+    own_class = AsynchronousSaverHook if choice.is_asynchronous else SaverHook
     savers = [hook for hook in (*hooks, *estimator_spec.training_chief_hooks)
               if isinstance(hook, tf.compat.v1.train.CheckpointSaverHook)]
     for saver in savers:
         if type(saver) is tf.compat.v1.train.CheckpointSaverHook:
-            saver.__class__ = AsynchronousSaverHook
-        elif not isinstance(saver, AsynchronousSaverHook):
+            saver.__class__ = own_class
+        if isinstance(saver, SaverHook):
+            saver.saves_at_start = choice.at_start
+        if not isinstance(saver, own_class):
             tf.compat.v1.logging.warning(
-                "tpu_estimator_embedding: %s saves checkpoints between steps, not while training "
-                "goes on, as it is a class of its own.", type(saver).__name__)
+                "tpu_estimator_embedding: %s, a class of its own, saves %s.", type(saver).__name__,
+                "between steps, not while training goes on" if choice.is_asynchronous
+                else "at the start of a training, too")
     if savers or not (config.save_checkpoints_secs or config.save_checkpoints_steps):
         return estimator_spec
-    own = AsynchronousSaverHook(
+    own = own_class(
         model_dir, save_secs=config.save_checkpoints_secs,
         save_steps=config.save_checkpoints_steps, scaffold=estimator_spec.scaffold,
         save_graph_def=config.checkpoint_save_graph_def)
+    own.saves_at_start = choice.at_start
     return estimator_spec._replace(
         training_chief_hooks=[own, *estimator_spec.training_chief_hooks])
