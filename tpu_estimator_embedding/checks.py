@@ -5,10 +5,9 @@ import argparse
 import inspect
 import os
 from collections.abc import Callable, Collection
-from typing import Any
 
 
-def complaint(argument: str, rule: str, value: Any, fix: str = "", *, sentence: str = "") -> str:
+def complaint(argument: str, rule: str, value: object, fix: str = "", *, sentence: str = "") -> str:
     """Says which argument broke which rule, with what value, and the way out.
 
     Args:
@@ -42,7 +41,7 @@ def _subject(argument: str) -> str:
     return f"`{first}` {rest}" if rest.startswith(("of ", "in ", "at ")) else f"`{argument}`"
 
 
-def check(holds: bool, argument: str, rule: str, value: Any, fix: str = "", *,
+def check(holds: bool, argument: str, rule: str, value: object, fix: str = "", *,
           sentence: str = "") -> None:
     """Raises ValueError with the house sentence unless `holds`."""
     if not holds:
@@ -55,14 +54,14 @@ def check_with_sentence(holds: bool, sentence: str, way_out: str = "") -> None:
         raise ValueError(f"{sentence} {way_out}".rstrip())
 
 
-def check_type(types: type | tuple[type, ...], argument: str, rule: str, value: Any,
+def check_type(types: type | tuple[type, ...], argument: str, rule: str, value: object,
                fix: str = "", *, sentence: str = "") -> None:
     """Raises TypeError with the house sentence unless `value` is one of `types`."""
     if not isinstance(value, types):
         raise TypeError(complaint(argument, rule, value, fix, sentence=sentence))
 
 
-def check_positive_int(argument: str, value: Any, *, sentence: str = "") -> None:
+def check_positive_int(argument: str, value: object, *, sentence: str = "") -> None:
     """Raises ValueError unless `value` is an int of at least 1 (a bool is not)."""
     is_positive = isinstance(value, int) and not isinstance(value, bool) and value >= 1
     check(is_positive, argument, "an int of at least 1", value, sentence=sentence)
@@ -79,7 +78,8 @@ def read_positive_int(text: str) -> int:
     return int(text)
 
 
-def check_can_be_directory(argument: str, path: Any) -> None:
+def check_can_be_directory(argument: str,
+                           path: str | bytes | os.PathLike[str] | os.PathLike[bytes] | None)-> None:
     """Raises an error if a path of this machine, or one above it, is no directory.
 
     Paths of other file systems, such as `gs://...`, and None are not checked.
@@ -114,14 +114,14 @@ def check_can_be_file(argument: str, path: str) -> None:
           f"There is no directory {folder!r}. Make it, or give another path.")
 
 
-def check_one_of(argument: str, allowed: Collection[Any], value: Any, fix: str = "", *,
+def check_one_of(argument: str, allowed: Collection[object], value: object, fix: str = "", *,
                  sentence: str = "") -> None:
     """Raises ValueError unless `value` is among `allowed`."""
     names = ", ".join(repr(item) for item in allowed)
     check(value in allowed, argument, f"one of {names}", value, fix, sentence=sentence)
 
 
-def check_takes(arguments: Collection[str], argument: str, function: Callable[..., Any],
+def check_takes(arguments: Collection[str], argument: str, function: Callable[..., object],
                 fix: str = "") -> None:
     """Raises ValueError if a function can not be called with these arguments, by position.
 
@@ -144,8 +144,8 @@ def check_takes(arguments: Collection[str], argument: str, function: Callable[..
         check(False, argument, f"a function of {expected}", f"a function of {signature}", fix)
 
 
-def check_callable_or_none(argument: str, value: Any, *, takes: Collection[str] | None = None,
-                           sentence: str = "") -> None:
+def check_callable_or_none(argument: str, value: Callable[..., object] | None, *,
+                           takes: Collection[str] | None = None, sentence: str = "")-> None:
     """Raises ValueError unless `value` is None or can be called, with `takes` if that is given."""
     check(value is None or callable(value), argument, "a callable or None", value,
           sentence=sentence)

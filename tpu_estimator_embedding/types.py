@@ -1,7 +1,7 @@
 # SPDX-License-Identifier: Apache-2.0
 """The aliases that signatures in this package share."""
 
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from typing import Any, NamedTuple, Protocol
 
 
@@ -113,3 +113,84 @@ class Quantization(NamedTuple):
     num_buckets: int
     lower: float
     upper: float
+
+
+# A nested structure of a program: features, labels, params, predictions. Its leaves are the
+# program's, so it can be anything.
+Structure = Any
+
+
+class FeatureColumn(Protocol):
+    """What this package uses of any feature column; their classes are TensorFlow's."""
+
+    @property
+    def name(self) -> str: ...
+
+    @property
+    def parse_example_spec(self) -> Mapping[str, Any]: ...
+
+
+class RunConfig(Protocol):
+    """What this package uses of tensorflow_estimator's `RunConfig`, and that for a TPU."""
+
+    @property
+    def model_dir(self) -> str: ...
+
+    @property
+    def session_config(self) -> Any: ...
+
+    @property
+    def cluster_spec(self) -> Any: ...
+
+    @property
+    def master(self) -> str: ...
+
+    @property
+    def task_type(self) -> str: ...
+
+    @property
+    def task_id(self) -> int: ...
+
+    @property
+    def is_chief(self) -> bool: ...
+
+    @property
+    def num_ps_replicas(self) -> int: ...
+
+    @property
+    def num_worker_replicas(self) -> int: ...
+
+    @property
+    def save_checkpoints_secs(self) -> float | None: ...
+
+    @property
+    def save_checkpoints_steps(self) -> int | None: ...
+
+    def replace(self, **changes: Any) -> "RunConfig": ...
+
+
+class EstimatorSpec(Protocol):
+    """What this package uses of an `EstimatorSpec` or `TPUEstimatorSpec`."""
+
+    @property
+    def mode(self) -> str: ...
+
+    @property
+    def predictions(self) -> Any: ...
+
+    @property
+    def loss(self) -> Any: ...
+
+    @property
+    def train_op(self) -> Any: ...
+
+    @property
+    def training_hooks(self) -> Sequence[Any] | None: ...
+
+    @property
+    def evaluation_hooks(self) -> Sequence[Any] | None: ...
+
+    @property
+    def prediction_hooks(self) -> Sequence[Any] | None: ...
+
+    def _replace(self, **changes: Any) -> "EstimatorSpec": ...

@@ -14,6 +14,7 @@ hands out every element once, and waits without holding a thread; it needs the n
 """
 
 from collections.abc import Sequence
+from types import ModuleType
 from typing import Any, NamedTuple
 
 import tensorflow as tf
@@ -109,7 +110,7 @@ class _native_ops:
     def __init__(self, *, waits: bool = True) -> None:
         self._waits = waits
 
-    def __enter__(self) -> Any:
+    def __enter__(self) -> ModuleType:
         ops = load.native_ops()
         if ops is None:
             raise NotImplementedError(
@@ -122,5 +123,5 @@ class _native_ops:
         self._device.__enter__()
         return ops
 
-    def __exit__(self, *error: Any) -> None:
+    def __exit__(self, *error: object) -> None:
         self._device.__exit__(*error)

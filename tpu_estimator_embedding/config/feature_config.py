@@ -2,7 +2,7 @@
 """A feature of the v1 API."""
 
 import collections
-from typing import Any, Self
+from typing import Self
 
 from tpu_estimator_embedding import checks, other_api
 
@@ -37,6 +37,6 @@ class FeatureConfig(collections.namedtuple(
         return super().__new__(cls, table_id, max_sequence_length, weight_key)
 
 
-def is_feature_config(value: Any) -> bool:
+def is_feature_config(value: object) -> bool:
     """Whether `value` is a FeatureConfig, of this package or TensorFlow 2.15's."""
     return getattr(value, "_fields", None) == FeatureConfig._fields

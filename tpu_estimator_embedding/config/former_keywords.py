@@ -3,12 +3,14 @@
 
 import functools
 from collections.abc import Callable
-from typing import Any
+from typing import Any, TypeVar
 
 from tpu_estimator_embedding import checks
 
+_Called = TypeVar("_Called", bound=Callable[..., Any])
 
-def former_keywords(**replacements: str) -> Callable[[Any], Any]:
+
+def former_keywords(**replacements: str) -> Callable[[_Called], _Called]:
     """Makes a function or class name the replacement of a removed keyword.
 
     The signature does not change. Other wrong keywords raise Python's own TypeError.

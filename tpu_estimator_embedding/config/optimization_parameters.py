@@ -73,7 +73,7 @@ class _OptimizationParameters:
             sentence="When using gradient clipping limits, gradient  accumulation must be enabled.")
 
 
-def is_optimization_parameters(value: Any) -> bool:
+def is_optimization_parameters(value: object) -> bool:
     """Whether `value` is one of the `*Parameters`, of this package or of TensorFlow's.
 
     TensorFlow 2.15 has classes of the same names and attributes. A program has instances of
@@ -82,7 +82,7 @@ def is_optimization_parameters(value: Any) -> bool:
     return any(base.__name__ == _OptimizationParameters.__name__ for base in type(value).__mro__)
 
 
-def check_optimization_parameters(argument: str, value: Any, *,
+def check_optimization_parameters(argument: str, value: object, *,
                                   sentence: str = _NO_PARAMETERS) -> None:
     """Raises ValueError unless `value` is one of the `*Parameters`."""
     checks.check(is_optimization_parameters(value), argument,

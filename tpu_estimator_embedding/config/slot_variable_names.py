@@ -10,12 +10,11 @@ descent has no slots and no tuple.
 
 from collections import namedtuple
 from collections.abc import Mapping
-from typing import Any
 
 from tpu_estimator_embedding.optimizers.registry import records
 
 # Name of the tuple -> the tuple; all of them are names of this module.
-SLOT_VARIABLE_NAMES: Mapping[str, Any] = {
+SLOT_VARIABLE_NAMES: Mapping[str, type[tuple[str, ...]]] = {
     record.slot_variable_names: namedtuple(
         record.slot_variable_names, [slot.field for slot in record.slots], module=__name__)
     for record in records(with_slots=True)}

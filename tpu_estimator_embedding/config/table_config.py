@@ -4,13 +4,14 @@
 import collections
 import math
 from collections.abc import Callable
-from typing import Any, Self
+from typing import Self
 
 import tensorflow as tf
 
 from tpu_estimator_embedding import checks
 from tpu_estimator_embedding.config.former_keywords import former_keywords
 from tpu_estimator_embedding.config.optimization_parameters import (
+    _OptimizationParameters,
     check_learning_rate,
     check_optimization_parameters,
 )
@@ -53,7 +54,7 @@ class TableConfig(collections.namedtuple("TableConfig", [
                 combiner: str | None = "mean", hot_id_replication: bool = False,
                 learning_rate: float | None = None,
                 learning_rate_fn: Callable[[Tensor], Tensor] | None = None,
-                optimization_parameters: Any = None) -> Self:
+                optimization_parameters: _OptimizationParameters | None = None) -> Self:
         checks.check_positive_int("vocabulary_size", vocabulary_size,
                                   sentence="vocabulary_size must >= 1.")
         checks.check_positive_int("dimension", dimension,
@@ -71,12 +72,12 @@ class TableConfig(collections.namedtuple("TableConfig", [
             optimization_parameters)
 
 
-def default_initializer(dimension: int) -> Any:
+def default_initializer(dimension: int) -> Initializer:
     """Returns a normal initializer of deviation 1/√dimension, truncated at two deviations."""
     return tf.compat.v1.truncated_normal_initializer(mean=0.0, stddev=1 / math.sqrt(dimension))
 
 
-def is_table_config(value: Any) -> bool:
+def is_table_config(value: object) -> bool:
     """Whether `value` is a TableConfig, of this package or TensorFlow 2.15's.
 
     `tf.tpu.experimental.embedding.TableConfig` has the same name, but is a different class.
@@ -84,7 +85,8 @@ def is_table_config(value: Any) -> bool:
     return bool(getattr(value, "_fields", None) == TableConfig._fields)
 
 
-def _check_learning_rates(learning_rate: Any, learning_rate_fn: Any) -> None:
+def _check_learning_rates(learning_rate: float | None,
+                          learning_rate_fn: Callable[[Tensor], Tensor] | None)-> None:
     if learning_rate is not None:
         check_learning_rate(learning_rate)
         checks.check(learning_rate_fn is None, "learning_rate_fn",

@@ -18,9 +18,12 @@ import tensorflow as tf
 
 from tpu_estimator_embedding import checks, other_api
 from tpu_estimator_embedding.config.feature_config import FeatureConfig, is_feature_config
-from tpu_estimator_embedding.config.optimization_parameters import check_optimization_parameters
+from tpu_estimator_embedding.config.optimization_parameters import (
+    _OptimizationParameters,
+    check_optimization_parameters,
+)
 from tpu_estimator_embedding.config.table_config import TableConfig, is_table_config
-from tpu_estimator_embedding.multipliers.table_multipliers import TableMultipliers
+from tpu_estimator_embedding.multipliers.table_multipliers import Multipliers, TableMultipliers
 from tpu_estimator_embedding.optimizers.frequency_estimator import FrequencyEstimator
 from tpu_estimator_embedding.optimizers.registry import rules
 from tpu_estimator_embedding.optimizers.row_optimizer import Limits, RowOptimizer
@@ -31,10 +34,12 @@ from tpu_estimator_embedding.types import LearningRate, Tensor
 
 def to_plan(table_to_config: Mapping[str, TableConfig],
             feature_to_config: Mapping[str, FeatureConfig],
-            optimization_parameters: Any = None, *, training: bool = True,
-            partition_strategy: str = "div", num_hosts: int = 1, pipelined: bool = False,
+            optimization_parameters: _OptimizationParameters | None = None, *,
+            training: bool = True, partition_strategy: str = "div", num_hosts: int = 1,
+            pipelined: bool = False,
             gradient_multiplier_fn: Callable[[Tensor], Tensor] | None = None,
-            table_multipliers: Any = None, clipping_limit: float | None = None) -> EmbeddingPlan:
+            table_multipliers: Multipliers = None,
+            clipping_limit: float | None = None) -> EmbeddingPlan:
     """Lowers tables and features to a plan.
 
     Args:
@@ -97,14 +102,14 @@ def check_clipping_limit(value: Any) -> None:
         checks.check(0 < value < math.inf, "clipping_limit", "a positive number or None", value)
 
 
-def warn_of_profile_data(directory: Any) -> None:
+def warn_of_profile_data(directory: str | None) -> None:
     """Logs once that nothing is written to a `profile_data_directory`."""
     if directory is not None:
         _log_once(directory)
 
 
-def _check_configs(table_to_config: Mapping[str, Any],
-                   feature_to_config: Mapping[str, Any]) -> None:
+def _check_configs(table_to_config: Mapping[str, object],
+                   feature_to_config: Mapping[str, object]) -> None:
     for name, config in table_to_config.items():
         checks.check(is_table_config(config), f"table_to_config_dict[{name!r}]",
                      "a TableConfig", config, other_api.estimator_import(config), sentence=
@@ -114,12 +119,14 @@ def _check_configs(table_to_config: Mapping[str, Any],
                      "a FeatureConfig", config, other_api.estimator_import(config))
 
 
-def _parameters_of_tables(table_to_config: Mapping[str, TableConfig],
-                          for_all: Any) -> dict[str, Any]:
+def _parameters_of_tables(
+        table_to_config: Mapping[str, TableConfig],
+        for_all: _OptimizationParameters | None) -> dict[str, _OptimizationParameters]:
     """Returns table name -> its own `*Parameters`, or else those for all tables."""
-    parameters = {name: config.optimization_parameters or for_all
-                  for name, config in table_to_config.items()}
-    without = sorted(name for name, value in parameters.items() if value is None)
+    given = {name: config.optimization_parameters or for_all
+             for name, config in table_to_config.items()}
+    parameters = {name: value for name, value in given.items() if value is not None}
+    without = sorted(given.keys() - parameters.keys())
     checks.check_with_sentence(
         not without, "`optimization_parameters` is missing.",
         f"Give them to the TableConfig of each of the tables {without}, or for all tables.")
@@ -134,7 +141,7 @@ def _to_table(name: str, config: TableConfig, optimizer: RowOptimizer | None) ->
                      config.combiner, optimizer)
 
 
-def _to_row_optimizer(name: str, config: TableConfig, parameters: Any,
+def _to_row_optimizer(name: str, config: TableConfig, parameters: _OptimizationParameters,
                       clipping_limit: float | None) -> RowOptimizer:
     rule = _to_rule(parameters)
     if isinstance(rule, FrequencyEstimator):
@@ -155,7 +162,7 @@ def _to_row_optimizer(name: str, config: TableConfig, parameters: Any,
             decay and parameters.multiply_weight_decay_factor_by_learning_rate))
 
 
-def _to_rule(parameters: Any) -> UpdateRule:
+def _to_rule(parameters: _OptimizationParameters) -> UpdateRule:
     by_settings = {rule.record.parameters: rule for rule in rules()}
     names = [base.__name__ for base in type(parameters).__mro__]  # a program may subclass
     known = [name for name in names if name in by_settings]
@@ -166,7 +173,8 @@ def _to_rule(parameters: Any) -> UpdateRule:
                    for field in dataclasses.fields(rule)})
 
 
-def _learning_rate(table: str, config: TableConfig, parameters: Any) -> LearningRate:
+def _learning_rate(table: str, config: TableConfig,
+                   parameters: _OptimizationParameters)-> LearningRate:
     if config.learning_rate_fn is not None:
         checks.check_takes(["global_step"], f"learning_rate_fn of table {table!r}",
                            config.learning_rate_fn)
@@ -174,7 +182,7 @@ def _learning_rate(table: str, config: TableConfig, parameters: Any) -> Learning
     return float(config.learning_rate or parameters.learning_rate)
 
 
-def _gradient_limits(parameters: Any, clipping_limit: float | None) -> Limits:
+def _gradient_limits(parameters: _OptimizationParameters, clipping_limit: float | None) -> Limits:
     own = (parameters.clip_gradient_min, parameters.clip_gradient_max)
     if clipping_limit is None or own != (None, None):
         return own

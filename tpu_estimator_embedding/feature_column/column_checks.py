@@ -2,8 +2,8 @@
 """Checks common to single and shared embedding columns."""
 
 import numbers
-from collections.abc import Sequence
-from typing import Any
+from collections.abc import Callable, Sequence
+from typing import Any, Protocol, TypeGuard
 
 from tensorflow.python.feature_column import feature_column as fc_v1
 from tensorflow.python.feature_column import feature_column_v2 as fc_v2
@@ -11,7 +11,7 @@ from tensorflow.python.tpu import feature_column as tpu_fc_v1
 from tensorflow.python.tpu import feature_column_v2 as tpu_fc_v2
 
 from tpu_estimator_embedding import checks
-from tpu_estimator_embedding.types import COMBINERS
+from tpu_estimator_embedding.types import COMBINERS, FeatureColumn, Initializer, Tensor
 
 _TPU_COLUMNS = (tpu_fc_v1._TPUBaseEmbeddingColumn,)
 _PLAIN_COLUMNS = (
@@ -19,7 +19,29 @@ _PLAIN_COLUMNS = (
     fc_v1._EmbeddingColumn, fc_v1._SharedEmbeddingColumn, fc_v1._NumericColumn)
 
 
-def is_tpu_column(column: Any) -> bool:
+class EmbeddingColumn(FeatureColumn, Protocol):
+    """What this package uses of a TPU embedding column, of TensorFlow's classes."""
+
+    _tensor_core_shape: Sequence[Any]  # of those for a TensorCore
+
+    def get_combiner(self) -> str: ...
+
+    def get_embedding_table_size(self) -> tuple[int, int]: ...
+
+    def get_embedding_var_name(self) -> str: ...
+
+    def get_feature_key_name(self) -> str: ...
+
+    def get_initializer(self) -> Initializer | None: ...
+
+    def get_learning_rate_fn(self) -> Callable[[Tensor], Tensor] | None: ...
+
+    def get_max_sequence_length(self) -> int: ...
+
+    def get_weight_key_name(self) -> str | None: ...
+
+
+def is_tpu_column(column: object) -> TypeGuard[EmbeddingColumn]:
     """Whether the column is a TPU embedding column: single or shared, for either kind of core.
 
     >>> import tensorflow as tf
@@ -32,7 +54,7 @@ def is_tpu_column(column: Any) -> bool:
     return isinstance(column, _TPU_COLUMNS)
 
 
-def is_tensor_core_column(column: Any) -> bool:
+def is_tensor_core_column(column: object) -> TypeGuard[EmbeddingColumn]:
     """Whether the model's own optimizer trains the column on a TensorCore.
 
     Such a column is made with `embedding_lookup_device="tpu_tensor_core"`.
@@ -41,7 +63,7 @@ def is_tensor_core_column(column: Any) -> bool:
     return is_tpu_column(column) and device == tpu_fc_v2.EmbeddingDevice.TPU_TENSOR_CORE
 
 
-def is_plain_column(column: Any) -> bool:
+def is_plain_column(column: object) -> bool:
     """Whether the column is an ordinary embedding or a number, which needs no TPU."""
     return isinstance(column, _PLAIN_COLUMNS) and not is_tpu_column(column)
 
@@ -52,7 +74,8 @@ _COPY = "Give the second column a copy of the feature under another key."
 LOOKUP_DEVICES = ("cpu", "tpu_tensor_core", "tpu_embedding_core")
 
 
-def check_table(dimension: Any, combiner: Any, initializer: Any, learning_rate_fn: Any) -> None:
+def check_table(dimension: object, combiner: object, initializer: Initializer | None,
+                learning_rate_fn: Callable[[Tensor], Tensor] | None) -> None:
     """Raises ValueError unless the arguments describe a valid table."""
     is_dimension = (not isinstance(dimension, bool) and isinstance(dimension, numbers.Integral)
                     and int(dimension) >= 1)
@@ -64,7 +87,7 @@ def check_table(dimension: Any, combiner: Any, initializer: Any, learning_rate_f
     checks.check_callable_or_none("learning_rate_fn", learning_rate_fn, takes=["global_step"])
 
 
-def check_categorical_column(argument: str, column: Any, function: str) -> None:
+def check_categorical_column(argument: str, column: object, function: str) -> None:
     """Raises TypeError unless `column`, an argument of `function`, is a categorical column."""
     checks.check_type(
         fc_v2.CategoricalColumn, argument, "a categorical column", column,
@@ -72,7 +95,7 @@ def check_categorical_column(argument: str, column: Any, function: str) -> None:
         sentence=f"categorical_column for tpu {function} must be type CategoricalColumn.")
 
 
-def check_max_sequence_length(argument: str, length: Any, column: Any) -> None:
+def check_max_sequence_length(argument: str, length: Any, column: FeatureColumn) -> None:
     """Raises ValueError unless the length is positive for a sequence column, and 0 otherwise."""
     is_int = isinstance(length, int) and not isinstance(length, bool)
     if is_sequence(column):
@@ -88,7 +111,8 @@ def check_max_sequence_length(argument: str, length: Any, column: Any) -> None:
                      f"{column.name}.")
 
 
-def check_device(device: Any, tensor_core_shape: Any, columns: Sequence[Any]) -> None:
+def check_device(device: object, tensor_core_shape: Sequence[int | None] | None,
+                 columns: Sequence[FeatureColumn]) -> None:
     """Raises ValueError unless the columns can be looked up on the device."""
     checks.check_one_of("embedding_lookup_device", (None, *LOOKUP_DEVICES), device,
                         sentence=f"If set, embedding_lookup_device must be in {LOOKUP_DEVICES}.")
@@ -109,7 +133,8 @@ def check_device(device: Any, tensor_core_shape: Any, columns: Sequence[Any]) ->
                  "sequence columns.")
 
 
-def check_tensor_core_columns(columns: Sequence[Any], engine_columns: Sequence[Any]) -> None:
+def check_tensor_core_columns(columns: Sequence[EmbeddingColumn],
+                              engine_columns: Sequence[FeatureColumn]) -> None:
     """Raises ValueError unless columns for a TensorCore can be looked up as they say.
 
     TensorFlow's columns ignore weights and learning rates; a feature has one set of padded ids.
@@ -144,7 +169,7 @@ def check_tensor_core_columns(columns: Sequence[Any], engine_columns: Sequence[A
                  f"where {_ON_TENSOR_CORE}", sorted(widths.keys() & keys), _COPY)
 
 
-def is_sequence(column: Any) -> bool:
+def is_sequence(column: object) -> bool:
     """Whether a categorical column keeps the positions of its ids, as a sequence column does.
 
     >>> import tensorflow as tf

@@ -10,14 +10,15 @@ from tpu_estimator_embedding import checks
 from tpu_estimator_embedding.config.feature_config import FeatureConfig
 from tpu_estimator_embedding.config.table_config import TableConfig
 from tpu_estimator_embedding.feature_column.column_checks import (
+    EmbeddingColumn,
     is_tensor_core_column,
     is_tpu_column,
 )
 from tpu_estimator_embedding.types import COLUMN_TABLE_PREFIX
 
 
-def columns_to_configs(
-        columns: Sequence[Any]) -> tuple[dict[str, TableConfig], dict[str, FeatureConfig]]:
+def columns_to_configs(columns: Sequence[EmbeddingColumn]
+                       ) -> tuple[dict[str, TableConfig], dict[str, FeatureConfig]]:
     """Returns the tables and features of columns that the engine embeds.
 
     Args:
@@ -58,12 +59,12 @@ def columns_to_configs(
     return tables, features
 
 
-def table_name_of(column: Any) -> str:
+def table_name_of(column: EmbeddingColumn) -> str:
     """Returns the name of a column's table in the plan."""
     return COLUMN_TABLE_PREFIX + column.get_embedding_var_name()
 
 
-def _check_kind(column: Any) -> None:
+def _check_kind(column: object) -> None:
     if not is_tpu_column(column) or is_tensor_core_column(column):
         raise TypeError(checks.complaint(
             "feature_columns", "columns for the embedding engine", column,
@@ -72,7 +73,7 @@ def _check_kind(column: Any) -> None:
             sentence=f"Unsupported feature column {type(column)}."))
 
 
-def _to_table_config(column: Any) -> TableConfig:
+def _to_table_config(column: EmbeddingColumn) -> TableConfig:
     vocabulary_size, dimension = column.get_embedding_table_size()
     return TableConfig(int(vocabulary_size), int(dimension), column.get_initializer(),
                        column.get_combiner(), learning_rate_fn=column.get_learning_rate_fn())

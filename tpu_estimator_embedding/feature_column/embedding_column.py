@@ -2,20 +2,20 @@
 """The embedding column of a feature with its own table."""
 
 from collections.abc import Callable, Sequence
-from typing import Any
 
 import tensorflow as tf
 
 from tpu_estimator_embedding.feature_column import column_checks
-from tpu_estimator_embedding.types import Initializer, Tensor
+from tpu_estimator_embedding.types import FeatureColumn, Initializer, Tensor
 
 
-def embedding_column(categorical_column: Any, dimension: int, combiner: str | None = "mean",
-                     initializer: Initializer | None = None, max_sequence_length: int = 0,
+def embedding_column(categorical_column: FeatureColumn, dimension: int,
+                     combiner: str | None = "mean", initializer: Initializer | None = None,
+                     max_sequence_length: int = 0,
                      learning_rate_fn: Callable[[Tensor], Tensor] | None = None,
                      embedding_lookup_device: str | None = None,
                      tensor_core_shape: Sequence[int | None] | None = None,
-                     use_safe_embedding_lookup: bool = True) -> Any:
+                     use_safe_embedding_lookup: bool = True) -> FeatureColumn:
     """Creates a column for `EmbeddingConfigSpec(feature_columns=...)`.
 
     Args:

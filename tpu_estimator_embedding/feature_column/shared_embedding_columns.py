@@ -8,18 +8,18 @@ import tensorflow as tf
 
 from tpu_estimator_embedding import checks
 from tpu_estimator_embedding.feature_column import column_checks
-from tpu_estimator_embedding.types import Initializer, Tensor
+from tpu_estimator_embedding.types import FeatureColumn, Initializer, Tensor
 
 
 def shared_embedding_columns(
-        categorical_columns: Sequence[Any], dimension: int, combiner: str | None = "mean",
+        categorical_columns: Sequence[FeatureColumn], dimension: int, combiner: str | None = "mean",
         initializer: Initializer | None = None,
         shared_embedding_collection_name: str | None = None,
         max_sequence_lengths: Sequence[int] | None = None,
         learning_rate_fn: Callable[[Tensor], Tensor] | None = None,
         embedding_lookup_device: str | None = None,
         tensor_core_shape: Sequence[int | None] | None = None,
-        use_safe_embedding_lookup: bool = True) -> list[Any]:
+        use_safe_embedding_lookup: bool = True) -> list[FeatureColumn]:
     """Creates columns that share one table, for `EmbeddingConfigSpec(feature_columns=...)`.
 
     Args:
@@ -60,7 +60,7 @@ def shared_embedding_columns(
         learning_rate_fn, embedding_lookup_device, tensor_core_shape, use_safe_embedding_lookup)
 
 
-def _check_share_a_table(columns: list[Any]) -> None:
+def _check_share_a_table(columns: Sequence[Any]) -> None:
     checks.check(bool(columns), "categorical_columns", "have at least one column", columns)
     for index, column in enumerate(columns):
         column_checks.check_categorical_column(f"categorical_columns[{index}]", column,

@@ -2,8 +2,9 @@
 """Parses serialized records: the features that a configuration of embeddings names, and others."""
 
 from collections import Counter
-from collections.abc import Iterable, Mapping
-from typing import Any, NamedTuple
+from collections.abc import Iterable, Mapping, Sequence
+from types import ModuleType
+from typing import TYPE_CHECKING, Any, NamedTuple
 
 import tensorflow as tf
 
@@ -12,7 +13,10 @@ from tpu_estimator_embedding.feature_column.column_checks import is_tpu_column
 from tpu_estimator_embedding.kernels import load
 from tpu_estimator_embedding.mid_level.config.structure import named_features
 from tpu_estimator_embedding.plan.embedding_plan import EmbeddingPlan
-from tpu_estimator_embedding.types import Tensor
+from tpu_estimator_embedding.types import FeatureColumn, Tensor
+
+if TYPE_CHECKING:
+    from tpu_estimator_embedding.estimator.embedding_config_spec import EmbeddingConfigSpec
 
 Specifications = dict[str, Any]  # key -> what tf.io.parse_example takes
 
@@ -21,9 +25,9 @@ _KINDS = ("a list of feature columns, an EmbeddingConfigSpec, a feature_config o
 _DTYPES = (tf.int64, tf.float32, tf.string)
 
 
-def parse_examples(serialized: Any, embeddings: Any,
+def parse_examples(serialized: Tensor | Sequence[bytes], embeddings: Any,
                    features: Mapping[str, Any] | None = None,
-                   example_names: Any = None) -> dict[str, Any]:
+                   example_names: Tensor | Sequence[bytes] | None = None) -> dict[str, Any]:
     """Parses a batch of serialized `tf.train.Example` records.
 
     The result is that of `tf.io.parse_example`, several times faster where the native kernels
@@ -86,7 +90,7 @@ def parse_examples(serialized: Any, embeddings: Any,
     return {key: parsed[key] for key in sorted(parsed)}
 
 
-def _batch(argument: str, strings: Any) -> Any:
+def _batch(argument: str, strings: Tensor | Sequence[bytes]) -> Tensor:
     tensor = tf.convert_to_tensor(strings, tf.string)
     checks.check(tensor.shape.rank in (None, 1), argument, "a batch, of shape [batch]",
                  tensor.shape, "Batch the dataset before it is parsed: that is many times faster "
@@ -121,7 +125,7 @@ def embedding_features(embeddings: Any) -> Specifications:
     return _of_keys((path, None) for path in named_features(embeddings))
 
 
-def _of_spec(spec: Any) -> Specifications:
+def _of_spec(spec: EmbeddingConfigSpec) -> Specifications:
     if spec.feature_to_config_dict:
         return _of_keys((key, config.weight_key)
                         for key, config in spec.feature_to_config_dict.items())
@@ -129,7 +133,7 @@ def _of_spec(spec: Any) -> Specifications:
                         *(getattr(spec, "tensor_core_feature_columns", None) or ())])
 
 
-def _of_columns(columns: Iterable[Any]) -> Specifications:
+def _of_columns(columns: Iterable[FeatureColumn]) -> Specifications:
     """Takes keys and types from the columns: vocabularies may be of strings."""
     specifications: Specifications = {}
     for column in columns:
@@ -153,11 +157,11 @@ def _ragged(dtype: tf.DType) -> tf.io.RaggedFeature:
     return tf.io.RaggedFeature(dtype, row_splits_dtype=tf.int64)
 
 
-def _is_column(value: Any) -> bool:
+def _is_column(value: object) -> bool:
     return hasattr(value, "parse_example_spec")
 
 
-def _feature_config_types(value: Any) -> tuple[type, ...]:
+def _feature_config_types(value: object) -> tuple[type, ...]:
     """The type of a configuration that is one FeatureConfig."""
     return (type(value),) if hasattr(value, "table") else ()
 
@@ -171,9 +175,9 @@ class NativeFeatures(NamedTuple):
         sparse: of VarLenFeature.
     """
 
-    dense: dict[str, Any]
-    ragged: dict[str, Any]
-    sparse: dict[str, Any]
+    dense: dict[str, tf.io.FixedLenFeature]
+    ragged: dict[str, tf.io.RaggedFeature]
+    sparse: dict[str, tf.io.VarLenFeature]
 
     @classmethod
     def of(cls, features: Mapping[str, Any]) -> "NativeFeatures":
@@ -191,7 +195,8 @@ class NativeFeatures(NamedTuple):
         """The names of all features."""
         return {*self.dense, *self.ragged, *self.sparse}
 
-    def parse(self, ops: Any, serialized: Tensor, example_names: Any) -> dict[str, Any]:
+    def parse(self, ops: ModuleType, serialized: Tensor,
+              example_names: Tensor | Sequence[bytes] | None) -> dict[str, Any]:
         """Returns name -> tensor, SparseTensor or RaggedTensor.
 
         Args:
@@ -218,7 +223,8 @@ class NativeFeatures(NamedTuple):
         return {**dict(zip(self.dense, parsed.dense_values, strict=True)),
                 **self._ragged_tensors(parsed), **self._sparse_tensors(parsed)}
 
-    def _checked(self, is_valid: Tensor, serialized: Tensor, example_names: Any) -> Tensor:
+    def _checked(self, is_valid: Tensor, serialized: Tensor,
+                 example_names: Tensor | Sequence[bytes] | None) -> Tensor:
         """Returns True, or fails with the error of TensorFlow's op on the same records."""
         def fail() -> Tensor:
             features = {**self.dense, **self.ragged, **self.sparse}
@@ -244,7 +250,7 @@ class NativeFeatures(NamedTuple):
                 for name, of_feature in zip(self.sparse, parts, strict=True)}
 
 
-def record_key(name: str, feature: Any) -> str:
+def record_key(name: str, feature: object) -> str:
     """Returns the key in records of a feature, which a RaggedFeature can set.
 
     >>> record_key("words", tf.io.RaggedFeature(tf.int64, value_key="ids"))

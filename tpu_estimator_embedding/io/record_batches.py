@@ -8,14 +8,15 @@ import tensorflow as tf
 
 from tpu_estimator_embedding import checks
 from tpu_estimator_embedding.kernels import load
+from tpu_estimator_embedding.types import Tensor
 
 _COMPRESSION_TYPES = (None, "", "GZIP", "ZLIB")
 _BUFFER_SIZE = 1 << 20
 
 
-def record_batches(filenames: Any, batch_size: Any, drop_remainder: Any = False,
+def record_batches(filenames: Any, batch_size: int | Tensor, drop_remainder: bool | Tensor = False,
                    compression_type: str | None = None,
-                   buffer_size: Any = None) -> tf.data.Dataset:
+                   buffer_size: int | Tensor | None = None) -> tf.data.Dataset:
     """Reads batches of records from TFRecord files.
 
     The elements are those of ::
@@ -88,7 +89,7 @@ def record_batches(filenames: Any, batch_size: Any, drop_remainder: Any = False,
     return tf.data.experimental.from_variant(handle, tf.TensorSpec([static_size], tf.string))
 
 
-def _paths(filenames: Any) -> Any:
+def _paths(filenames: Any) -> Tensor:
     if isinstance(filenames, list | tuple):
         filenames = [os.fspath(name) if isinstance(name, os.PathLike) else name
                      for name in filenames]

@@ -14,7 +14,7 @@ import json
 import pathlib
 import re
 import sys
-from typing import Any
+from types import ModuleType
 
 # The flags in tf.sysconfig of every wheel from 2.15 to 2.21. Code that has imported TensorFlow
 # reads them there, and treats a library that was compiled with other flags as stale.
@@ -91,7 +91,7 @@ def find() -> TensorFlowBuild | None:
                            is_release=_is_release(distribution))
 
 
-def of_imported(tensorflow: Any) -> TensorFlowBuild | None:
+def of_imported(tensorflow: ModuleType) -> TensorFlowBuild | None:
     """Returns the same of a TensorFlow that is imported, with the flags that it states."""
     found = find()
     if found is None:

@@ -6,19 +6,18 @@ then use ops. The message is lowered to the arguments of a `TPUEmbedding`, whose
 the process: ops of any graph or session load, train and retrieve them.
 """
 
+import dataclasses
 import weakref
-from typing import Any, NamedTuple
 
-from google.protobuf.message import DecodeError
-from tensorflow.core.protobuf.tpu import (
-    optimization_parameters_pb2,
-    tpu_embedding_configuration_pb2,
-)
+from google.protobuf.message import DecodeError, Message
+from tensorflow.core.protobuf.tpu import optimization_parameters_pb2
+from tensorflow.core.protobuf.tpu.tpu_embedding_configuration_pb2 import TPUEmbeddingConfiguration
 
 from tpu_estimator_embedding import checks
 from tpu_estimator_embedding.channels import channel
 from tpu_estimator_embedding.config import optimization_parameters
 from tpu_estimator_embedding.config.feature_config import FeatureConfig
+from tpu_estimator_embedding.config.optimization_parameters import _OptimizationParameters
 from tpu_estimator_embedding.config.table_config import TableConfig
 from tpu_estimator_embedding.engine.process_variables import drop_process_variables
 from tpu_estimator_embedding.kernels import load
@@ -32,9 +31,8 @@ from tpu_estimator_embedding.low_level.tpu_embedding import TPUEmbedding
 from tpu_estimator_embedding.optimizers.registry import records
 from tpu_estimator_embedding.types import Tensor
 
-_Config = tpu_embedding_configuration_pb2.TPUEmbeddingConfiguration
 _Status = optimization_parameters_pb2.GradientAccumulationStatus
-_STRATEGIES = {_Config.DIV_DEFAULT: "div", _Config.MOD: "mod"}
+_STRATEGIES = {TPUEmbeddingConfiguration.DIV_DEFAULT: "div", TPUEmbeddingConfiguration.MOD: "mod"}
 
 # They say how a TPU stores rows or names things, and change no number.
 _OF_A_TPU = ("low_dimensional_packing_status", "hot_id_replication_configuration")
@@ -58,14 +56,14 @@ def configure(config: bytes) -> None:
             ConfiguredTables(proto)
 
 
-def parsed(config: bytes) -> Any:
+def parsed(config: bytes) -> TPUEmbeddingConfiguration:
     """Returns the message.
 
     Raises:
         ValueError: if `config` is not a serialized TPUEmbeddingConfiguration.
     """
     try:
-        return _Config.FromString(config)
+        return TPUEmbeddingConfiguration.FromString(config)
     except (DecodeError, TypeError) as error:
         raise ValueError(checks.complaint(
             "config", "a serialized TPUEmbeddingConfiguration", config)) from error
@@ -84,7 +82,7 @@ class ConfiguredTables(TPUEmbedding):
         ValueError, NotImplementedError: see `configure`.
     """
 
-    def __init__(self, proto: Any):
+    def __init__(self, proto: TPUEmbeddingConfiguration):
         _check_kernels()
         tables, features = _tables(proto), _features(proto)
         batch_size = proto.batch_size_per_tensor_core or _batch_size_of_features(proto)
@@ -103,7 +101,8 @@ class ConfiguredTables(TPUEmbedding):
         weakref.finalize(self, drop_process_variables, self._share.engine)
 
 
-class TaggedRate(NamedTuple):
+@dataclasses.dataclass(frozen=True)
+class TaggedRate:
     """A learning rate that each send of gradients brings."""
 
     tag: int
@@ -121,7 +120,7 @@ def _check_kernels() -> None:
             f"kernels, got another one. Compile the kernels: `{load.COMMAND}`.")
 
 
-def _tables(proto: Any) -> dict[str, TableConfig]:
+def _tables(proto: TPUEmbeddingConfiguration) -> dict[str, TableConfig]:
     _check_message(proto)
     names = [table.name for table in proto.table_descriptor]
     checks.check(bool(names) and "" not in names and len(set(names)) == len(names),
@@ -129,14 +128,14 @@ def _tables(proto: Any) -> dict[str, TableConfig]:
     return {table.name: _table(table) for table in proto.table_descriptor}
 
 
-def _check_message(proto: Any) -> None:
+def _check_message(proto: TPUEmbeddingConfiguration) -> None:
     check_mode(proto.mode)
     sharding = getattr(proto, "spmd_sharding", None)
     checks.check(not (sharding and sharding.enabled), "spmd_sharding", "disabled", sharding,
                  "Replicas here are those of tpu.shard.")
 
 
-def _table(descriptor: Any) -> TableConfig:
+def _table(descriptor: TPUEmbeddingConfiguration.TableDescriptor) -> TableConfig:
     message = descriptor.optimization_parameters
     argument = f"optimization_parameters of table {descriptor.name!r}"
     kind = message.learning_rate.WhichOneof("learning_rate")
@@ -154,7 +153,7 @@ def _table(descriptor: Any) -> TableConfig:
     return table
 
 
-def _parameters(message: Any, argument: str) -> Any:
+def _parameters(message: Message, argument: str) -> _OptimizationParameters:
     known = {record.proto: record for record in records()}
     name = message.WhichOneof("parameters")
     checks.check_one_of(f"optimizer of {argument.partition(' of ')[2]}", sorted(known), name)
@@ -174,12 +173,12 @@ def _parameters(message: Any, argument: str) -> Any:
     return kind(**settings)
 
 
-def _limits(prefix: str, message: Any) -> dict[str, float | None]:
+def _limits(prefix: str, message: Message) -> dict[str, float | None]:
     return {f"{prefix}_{name}": getattr(message, bound).value if message.HasField(bound) else None
             for name, bound in (("min", "lower"), ("max", "upper"))}
 
 
-def _check_is_honoured(table: TableConfig, message: Any, argument: str) -> None:
+def _check_is_honoured(table: TableConfig, message: Message, argument: str) -> None:
     """Raises ValueError unless the table, written as a message again, is that message."""
     given = type(message).FromString(message.SerializeToString())
     for field in _OF_A_TPU:
@@ -196,7 +195,7 @@ def _check_is_honoured(table: TableConfig, message: Any, argument: str) -> None:
             argument, "have only fields that this package's engine honours", others))
 
 
-def _features(proto: Any) -> dict[str, FeatureConfig]:
+def _features(proto: TPUEmbeddingConfiguration) -> dict[str, FeatureConfig]:
     tables = [table.name for table in proto.table_descriptor]
     if not proto.feature_descriptor:
         return {f"{table.name}/{number}": FeatureConfig(table.name)
@@ -214,7 +213,7 @@ def _features(proto: Any) -> dict[str, FeatureConfig]:
     return features
 
 
-def _sequence_length(proto: Any, number: int) -> int:
+def _sequence_length(proto: TPUEmbeddingConfiguration, number: int) -> int:
     shape = list(proto.feature_descriptor[number].input_shape)
     batch_size = proto.batch_size_per_tensor_core or _batch_size_of_features(proto)
     checks.check(len(shape) in (1, 2) and shape[0] == batch_size,
@@ -223,7 +222,7 @@ def _sequence_length(proto: Any, number: int) -> int:
     return shape[1] if len(shape) == 2 else 0
 
 
-def _batch_size_of_features(proto: Any) -> int:
+def _batch_size_of_features(proto: TPUEmbeddingConfiguration) -> int:
     """Returns the samples of a core, which only the features say since TensorFlow 2.5."""
     shapes = [list(feature.input_shape) for feature in proto.feature_descriptor]
     checks.check(bool(shapes) and bool(shapes[0]), "batch_size_per_tensor_core",

@@ -2,8 +2,9 @@
 """How many hosts hold the tables, and how many cores look them up."""
 
 import collections
-from typing import Any, NamedTuple
+from typing import NamedTuple
 
+from tensorflow.core.protobuf.cluster_pb2 import ClusterDef
 from tensorflow.python.tpu import tpu_system_metadata
 
 from tpu_estimator_embedding import checks
@@ -40,8 +41,8 @@ class Cores(NamedTuple):
         return self.num_cores // len(self.hosts)
 
 
-def find_cores(master: str | None, cluster_def: Any, device_config: Any,
-               master_job_name: str | None) -> Cores:
+def find_cores(master: str | None, cluster_def: ClusterDef | None,
+               device_config: DeviceConfig | None, master_job_name: str | None) -> Cores:
     """Returns the hosts and cores of `device_config`; without it, those of this machine.
 
     On a TPU, a program without a device_config uses all cores of the TPU system at `master`.
@@ -65,7 +66,7 @@ def find_cores(master: str | None, cluster_def: Any, device_config: Any,
     return Cores(_hosts(job, chosen_cores.num_hosts()), chosen_cores.num_cores() or 1)
 
 
-def _configured(device_config: Any, master_job_name: str | None) -> Cores:
+def _configured(device_config: DeviceConfig, master_job_name: str | None) -> Cores:
     num_hosts, num_cores, job_name = device_config
     checks.check_positive_int("num_hosts", num_hosts)
     checks.check_positive_int("num_cores", num_cores)
@@ -80,7 +81,7 @@ def _hosts(job: str, number: int) -> tuple[str, ...]:
     return tuple(f"{job}/replica:0/task:{task}/device:CPU:0" for task in range(number))
 
 
-def _job(master: str | None, cluster_def: Any) -> str:
+def _job(master: str | None, cluster_def: ClusterDef | None) -> str:
     try:
         return tpu_system_metadata.master_job(master, cluster_def) or "localhost"
     except ValueError as error:

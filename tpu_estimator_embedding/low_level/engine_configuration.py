@@ -3,28 +3,30 @@
 
 import collections
 import enum
-from collections.abc import Mapping
-from typing import Any
+from collections.abc import Callable, Mapping
+from typing import Any, TypeVar
 
-from tensorflow.core.protobuf.tpu import (
-    optimization_parameters_pb2,
-    tpu_embedding_configuration_pb2,
-)
+from tensorflow.core.protobuf.tpu import optimization_parameters_pb2
+from tensorflow.core.protobuf.tpu.tpu_embedding_configuration_pb2 import TPUEmbeddingConfiguration
 
 from tpu_estimator_embedding import checks
+from tpu_estimator_embedding.config.feature_config import FeatureConfig
 from tpu_estimator_embedding.config.optimization_parameters import (
     StochasticGradientDescentParameters,
+    _OptimizationParameters,
 )
+from tpu_estimator_embedding.config.table_config import TableConfig
 from tpu_estimator_embedding.config.to_plan import to_plan
 from tpu_estimator_embedding.low_level.cores import Cores
 from tpu_estimator_embedding.low_level.sent_gradients import activation_shape
 from tpu_estimator_embedding.optimizers.registry import rules
 from tpu_estimator_embedding.plan.embedding_plan import EmbeddingPlan
+from tpu_estimator_embedding.types import Tensor
 
-_MODES = tpu_embedding_configuration_pb2.TPUEmbeddingConfiguration
+_Config = TypeVar("_Config")
 
-TRAINING = _MODES.TRAINING
-INFERENCE = _MODES.INFERENCE
+TRAINING = TPUEmbeddingConfiguration.TRAINING
+INFERENCE = TPUEmbeddingConfiguration.INFERENCE
 
 
 class BatchMode(enum.Enum):
@@ -41,7 +43,7 @@ _OVERRIDES = {"inference": BatchMode.INFERENCE, "train": BatchMode.TRAINING,
               "backward_pass_only": BatchMode.BACKWARD_PASS_ONLY}
 
 
-def check_mode(mode: Any) -> None:
+def check_mode(mode: object) -> None:
     """Raises ValueError unless `mode` is TRAINING or INFERENCE."""
     checks.check(mode in (TRAINING, INFERENCE), "mode",
                  f"TRAINING ({TRAINING}) or INFERENCE ({INFERENCE})", mode,
@@ -95,10 +97,10 @@ class EngineConfiguration:
         ValueError: see TPUEmbedding.
     """
 
-    def __init__(self, table_to_config_dict: Mapping[str, Any],
-                 feature_to_config_dict: Mapping[str, Any], batch_size: int, mode: Any,
-                 optimization_parameters: Any, cores: Cores, *, pipelined: bool,
-                 partition_strategy: str):
+    def __init__(self, table_to_config_dict: Mapping[str, TableConfig],
+                 feature_to_config_dict: Mapping[str, FeatureConfig], batch_size: int, mode: int,
+                 optimization_parameters: _OptimizationParameters | None, cores: Cores, *,
+                 pipelined: bool, partition_strategy: str):
         check_mode(mode)
         checks.check(mode == TRAINING or optimization_parameters is None,
                      "optimization_parameters", "None where mode is INFERENCE",
@@ -144,17 +146,17 @@ class EngineConfiguration:
         return self._batch_size_per_core
 
     @property
-    def config_proto(self) -> Any:
+    def config_proto(self) -> TPUEmbeddingConfiguration:
         """The `TPUEmbeddingConfiguration` message that initializes a TPU system."""
         return self._config_proto
 
     @property
-    def table_to_config_dict(self) -> "collections.OrderedDict[str, Any]":
+    def table_to_config_dict(self) -> "collections.OrderedDict[str, TableConfig]":
         """Table name -> TableConfig, sorted by name, as a copy."""
         return self._table_to_config_dict.copy()
 
     @property
-    def feature_to_config_dict(self) -> "collections.OrderedDict[str, Any]":
+    def feature_to_config_dict(self) -> "collections.OrderedDict[str, FeatureConfig]":
         """Feature name -> FeatureConfig, sorted by name, as a copy."""
         return self._feature_to_config_dict.copy()
 
@@ -171,7 +173,7 @@ class EngineConfiguration:
         return {name: rate.dynamic.tag for name, rate in rates.items() if rate.HasField("dynamic")}
 
     @property
-    def optimization_parameters(self) -> Any:
+    def optimization_parameters(self) -> _OptimizationParameters | None:
         """The `*Parameters` of the tables that do not set their own."""
         return self._optimization_parameters
 
@@ -180,7 +182,7 @@ class EngineConfiguration:
         return {feature.name: activation_shape(self._plan, feature, self._batch_size_per_core)
                 for feature in self._plan.features}
 
-    def _split_batch(self, batch_size: Any) -> int:
+    def _split_batch(self, batch_size: int) -> int:
         checks.check_positive_int("batch_size", batch_size)
         checks.check(batch_size % self.num_cores == 0, "batch_size",
                      f"a multiple of the number of cores, {self.num_cores}", batch_size,
@@ -188,13 +190,14 @@ class EngineConfiguration:
         return batch_size // self.num_cores
 
 
-def _sorted_copy(configs: Mapping[str, Any]) -> "collections.OrderedDict[str, Any]":
+def _sorted_copy(configs: Mapping[str, _Config]) -> "collections.OrderedDict[str, _Config]":
     return collections.OrderedDict((name, configs[name]) for name in sorted(configs))
 
 
-def to_config_proto(plan: EmbeddingPlan, table_to_config: Mapping[str, Any],
-                    optimization_parameters: Any, *, mode: int, batch_size_per_core: int,
-                    cores: Cores) -> tpu_embedding_configuration_pb2.TPUEmbeddingConfiguration:
+def to_config_proto(plan: EmbeddingPlan, table_to_config: Mapping[str, TableConfig],
+                    optimization_parameters: Any, *, mode: int,
+                    batch_size_per_core: int,
+                    cores: Cores) -> TPUEmbeddingConfiguration:
     """Returns the message, tables sorted by name and features by table and name.
 
     Args:
@@ -205,12 +208,13 @@ def to_config_proto(plan: EmbeddingPlan, table_to_config: Mapping[str, Any],
         batch_size_per_core: samples that one core processes in a step.
         cores: hosts and cores.
     """
-    proto = tpu_embedding_configuration_pb2.TPUEmbeddingConfiguration(
+    proto = TPUEmbeddingConfiguration(
         mode=mode, batch_size_per_tensor_core=batch_size_per_core, num_hosts=len(cores.hosts),
         num_tensor_cores=cores.num_cores,
         sharding_strategy=("DIV_DEFAULT" if plan.partition_strategy == "div" else "MOD"),
         pipeline_execution_with_tensor_core=plan.pipelined)
-    tags: dict[Any, int] = {}  # learning rate function -> index in order of first use
+    # Learning rate function -> index in order of first use.
+    tags: dict[Callable[[Tensor], Tensor], int] = {}
     for table in plan.tables:
         config = table_to_config[table.name]
         descriptor = proto.table_descriptor.add(
@@ -224,7 +228,8 @@ def to_config_proto(plan: EmbeddingPlan, table_to_config: Mapping[str, Any],
     return proto
 
 
-def _add_features(proto: Any, plan: EmbeddingPlan, batch_size_per_core: int) -> None:
+def _add_features(proto: TPUEmbeddingConfiguration,
+                  plan: EmbeddingPlan, batch_size_per_core: int) -> None:
     table_ids = {table.name: number for number, table in enumerate(plan.tables)}
     for feature in plan.features:
         length = feature.max_sequence_length
@@ -233,7 +238,9 @@ def _add_features(proto: Any, plan: EmbeddingPlan, batch_size_per_core: int) -> 
             input_shape=[batch_size_per_core, length] if length else [batch_size_per_core])
 
 
-def set_optimizer(proto: Any, config: Any, parameters: Any, tags: Mapping[Any, int]) -> None:
+def set_optimizer(proto: optimization_parameters_pb2.OptimizationParameters, config: TableConfig,
+                  parameters: _OptimizationParameters,
+                  tags: Mapping[Callable[[Tensor], Tensor], int]) -> None:
     """Writes the optimizer of a table into its message.
 
     Args:
@@ -262,14 +269,16 @@ def set_optimizer(proto: Any, config: Any, parameters: Any, tags: Mapping[Any, i
     _set_message(proto, parameters)
 
 
-def _set_limits(proto: Any, lower: float | None, upper: float | None) -> None:
+def _set_limits(proto: optimization_parameters_pb2.ClippingLimits, lower: float | None,
+                upper: float | None) -> None:
     if lower is not None:
         proto.lower.value = lower
     if upper is not None:
         proto.upper.value = upper
 
 
-def _set_message(proto: Any, parameters: Any) -> None:
+def _set_message(proto: optimization_parameters_pb2.OptimizationParameters,
+                 parameters: _OptimizationParameters) -> None:
     records = {rule.record.parameters: rule.record for rule in rules()}
     record = next(records[base.__name__] for base in type(parameters).__mro__
                   if base.__name__ in records)

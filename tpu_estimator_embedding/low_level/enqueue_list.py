@@ -2,12 +2,12 @@
 """Checks the list of ids, one dictionary per core, that `generate_enqueue_ops` takes."""
 
 from collections.abc import Mapping, Sequence
-from typing import Any
 
 import tensorflow as tf
 
 from tpu_estimator_embedding import checks
 from tpu_estimator_embedding.engine.enqueue_data import (
+    AnyEnqueueData,
     EnqueueData,
     RaggedEnqueueData,
     check_features,
@@ -20,7 +20,8 @@ _FIX = "Make it with EnqueueData.from_sparse_tensor for instance."
 _RAGGED_FIX = "Make it with RaggedEnqueueData.from_ragged_tensor for instance."
 
 
-def checked_enqueue_list(plan: EmbeddingPlan, enqueue_datas_list: Any, cores: Cores,
+def checked_enqueue_list(plan: EmbeddingPlan,
+                         enqueue_datas_list: Sequence[Mapping[str, AnyEnqueueData]], cores: Cores,
                          ragged: bool) -> dict[int, EnqueueDatas]:
     """Converts the ids of every core, or of every core of one host, to tensors.
 
@@ -65,7 +66,7 @@ def _first_core(device: str, cores: Cores) -> int:
     return task * cores.per_host
 
 
-def _checked_core(plan: EmbeddingPlan, datas: Mapping[str, Any], core: int,
+def _checked_core(plan: EmbeddingPlan, datas: Mapping[str, AnyEnqueueData], core: int,
                   ragged: bool) -> EnqueueDatas:
     try:
         check_features(plan, datas)

@@ -2,18 +2,18 @@
 """Checks the gradients and the global step that a program sends."""
 
 from collections.abc import Collection, Mapping
-from typing import Any
 
 import tensorflow as tf
 
 from tpu_estimator_embedding import checks
 from tpu_estimator_embedding.engine.enqueue_data import check_features
 from tpu_estimator_embedding.optimizers.frequency_estimator import FrequencyEstimator
-from tpu_estimator_embedding.plan.embedding_plan import EmbeddingPlan
+from tpu_estimator_embedding.plan.embedding_plan import EmbeddingPlan, FeaturePlan
 from tpu_estimator_embedding.types import Tensor
 
 
-def checked_step(plan: EmbeddingPlan, step: Any, learning_rates: Collection[str]) -> Tensor:
+def checked_step(plan: EmbeddingPlan, step: Tensor | int | None,
+                 learning_rates: Collection[str]) -> Tensor:
     """Returns the step as a scalar tensor; 0 if it is None.
 
     Args:
@@ -34,7 +34,7 @@ def checked_step(plan: EmbeddingPlan, step: Any, learning_rates: Collection[str]
     return tf.constant(0, tf.int64) if step is None else tf.convert_to_tensor(step)
 
 
-def checked_gradients(plan: EmbeddingPlan, gradients: Mapping[str, Any],
+def checked_gradients(plan: EmbeddingPlan, gradients: Mapping[str, Tensor | None],
                       batch_size: int) -> dict[str, Tensor]:
     """Returns feature name -> dense gradient, of the shape of the activation.
 
@@ -51,13 +51,13 @@ def checked_gradients(plan: EmbeddingPlan, gradients: Mapping[str, Any],
         activation_shape(plan, feature, batch_size)) for feature in plan.features}
 
 
-def activation_shape(plan: EmbeddingPlan, feature: Any, batch_size: int) -> list[int]:
+def activation_shape(plan: EmbeddingPlan, feature: FeaturePlan, batch_size: int) -> list[int]:
     """Returns `[batch, dim]`, or `[batch, max_sequence_length, dim]` for a sequence."""
     length = [feature.max_sequence_length] if feature.max_sequence_length else []
     return [batch_size, *length, plan.table_by_name[feature.table].dimension]
 
 
-def _checked_gradient(gradient: Any, argument: str, shape: list[int]) -> Tensor:
+def _checked_gradient(gradient: Tensor | None, argument: str, shape: list[int]) -> Tensor:
     rule = f"a float32 tensor of shape {shape}"
     checks.check(gradient is not None, argument, rule, gradient, "The loss does not depend on "
                  "this activation. Pass tf.zeros_like(activation): its ids get an update of a "

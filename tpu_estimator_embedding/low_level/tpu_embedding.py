@@ -35,21 +35,25 @@ import collections
 import itertools
 import weakref
 from collections.abc import Mapping, Sequence
-from typing import Any
 
 import tensorflow as tf
+from tensorflow.core.protobuf.tpu.tpu_embedding_configuration_pb2 import TPUEmbeddingConfiguration
 
 from tpu_estimator_embedding import checks
 from tpu_estimator_embedding.channels import channel, waits
 from tpu_estimator_embedding.checkpoint.savers import teach_savers
+from tpu_estimator_embedding.config.feature_config import FeatureConfig
+from tpu_estimator_embedding.config.optimization_parameters import _OptimizationParameters
+from tpu_estimator_embedding.config.table_config import TableConfig
 from tpu_estimator_embedding.config.to_plan import warn_of_profile_data
+from tpu_estimator_embedding.engine.enqueue_data import AnyEnqueueData
 from tpu_estimator_embedding.engine.partitioned_embedding import (
     PartitionedEmbedding,
     create_variables,
 )
 from tpu_estimator_embedding.engine.step import EnqueueDatas
 from tpu_estimator_embedding.low_level.core_queue import Share, core_ids
-from tpu_estimator_embedding.low_level.cores import find_cores
+from tpu_estimator_embedding.low_level.cores import DeviceConfig, find_cores
 from tpu_estimator_embedding.low_level.engine_configuration import (
     TRAINING,
     BatchMode,
@@ -112,12 +116,14 @@ class TPUEmbedding(EngineConfiguration):
             batch_size is not a multiple of the number of cores.
     """
 
-    def __init__(self, table_to_config_dict: Mapping[str, Any],
-                 feature_to_config_dict: Mapping[str, Any], batch_size: int, mode: str,
-                 master: str | None = None, optimization_parameters: Any = None,
-                 cluster_def: Any = None, pipeline_execution_with_tensor_core: bool = False,
-                 partition_strategy: str = "div", profile_data_directory: str | None = None,
-                 device_config: Any = None, master_job_name: str | None = None):
+    def __init__(self, table_to_config_dict: Mapping[str, TableConfig],
+                 feature_to_config_dict: Mapping[str, FeatureConfig], batch_size: int, mode: int,
+                 master: str | None = None,
+                 optimization_parameters: _OptimizationParameters | None = None,
+                 cluster_def: tf.train.ClusterDef | None = None,
+                 pipeline_execution_with_tensor_core: bool = False, partition_strategy: str = "div",
+                 profile_data_directory: str | None = None,
+                 device_config: DeviceConfig | None = None, master_job_name: str | None = None):
         super().__init__(
             table_to_config_dict, feature_to_config_dict, batch_size, mode,
             optimization_parameters,
@@ -135,7 +141,8 @@ class TPUEmbedding(EngineConfiguration):
 
     def create_variables_and_ops(
             self, embedding_variable_name_by_table: Mapping[str, str] | None = None,
-            slot_variable_names_by_table: Mapping[str, Any] | None = None) -> VariablesAndOps:
+            slot_variable_names_by_table: Mapping[str, tuple[str, ...] | None] | None = None
+            ) -> VariablesAndOps:
         """Creates the variables of all tables and slots, one part per host.
 
         Args:
@@ -161,7 +168,7 @@ class TPUEmbedding(EngineConfiguration):
              for table in self._plan.tables},
             lambda: [graph_ops.load()], lambda: [graph_ops.retrieve(engine)])
 
-    def generate_enqueue_ops(self, enqueue_datas_list: Sequence[Mapping[str, Any]],
+    def generate_enqueue_ops(self, enqueue_datas_list: Sequence[Mapping[str, AnyEnqueueData]],
                              mode_override: str | None = None,
                              ragged: bool = False) -> list[tf.Operation]:
         """Returns one op per core that checks its ids and enqueues them.
@@ -199,7 +206,7 @@ class TPUEmbedding(EngineConfiguration):
         return collections.OrderedDict(self._ops_for("get_activations").receive())
 
     def generate_send_gradients_op(self, feature_to_gradient_dict: Mapping[str, Tensor],
-                                   step: Any = None) -> tf.Operation:
+                                   step: Tensor | int | None = None) -> tf.Operation:
         """Returns the op that sends the gradients of the next core's received batch.
 
         The tables are updated after all cores have sent their gradients.
@@ -223,7 +230,7 @@ class TPUEmbedding(EngineConfiguration):
         with tf.device(CPU), tf.name_scope(f"enqueue_{core}"):
             return graph_ops.queues[core].enqueue(core_ids(self._share, datas), mode)
 
-    def _send_gradients(self, gradients: Mapping[str, Any], step: Any,
+    def _send_gradients(self, gradients: Mapping[str, Tensor | None], step: Tensor | int | None,
                         learning_rates: Mapping[str, Tensor]) -> tf.Operation:
         """Sends gradients, with rates that replace the learning_rate_fn of some tables."""
         if self._mode != TRAINING:
@@ -253,7 +260,7 @@ def configured() -> TPUEmbedding | None:
     return _configured[0] if _configured else None
 
 
-def choose(config_proto: Any) -> bool:
+def choose(config_proto: TPUEmbeddingConfiguration) -> bool:
     """Configures the TPUEmbedding with this `config_proto`; returns whether there is one."""
     for engine in (*_configured, *_made):
         if engine.config_proto == config_proto:

@@ -26,7 +26,6 @@ that minimizes the loss over all trainable variables then computes the gradients
 import collections
 import warnings
 from collections.abc import Mapping
-from typing import Any
 
 import tensorflow as tf
 
@@ -41,7 +40,7 @@ _VARIABLE = "tpu_embedding_dummy_table_variable_{}"
 
 
 def get_gradients_through_compute_gradients(
-        optimizer: Any, loss: Tensor, activations: Mapping[str, Tensor]
+        optimizer: tf.compat.v1.train.Optimizer, loss: Tensor, activations: Mapping[str, Tensor]
         ) -> "collections.OrderedDict[str, Tensor]":
     """Differentiates the loss with respect to the activations.
 

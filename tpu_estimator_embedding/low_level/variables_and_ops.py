@@ -10,6 +10,7 @@ from tpu_estimator_embedding.checkpoint.names import slot_variable_names
 from tpu_estimator_embedding.engine.variables import TableNames, TableVariables
 from tpu_estimator_embedding.optimizers.registry import records
 from tpu_estimator_embedding.plan.embedding_plan import EmbeddingPlan, TablePlan
+from tpu_estimator_embedding.types import Tensor
 
 VariablesAndOps = namedtuple("VariablesAndOps", [
     "embedding_variables_by_table", "slot_variables_by_table", "load_ops", "retrieve_ops"])
@@ -36,8 +37,9 @@ SLOT_VARIABLES: Mapping[str, Any] = {
 globals().update(SLOT_VARIABLES)
 
 
-def name_variables(plan: EmbeddingPlan, names: Mapping[str, str] | None,
-                   slot_names: Mapping[str, Any] | None) -> dict[str, TableNames]:
+def name_variables(
+        plan: EmbeddingPlan, names: Mapping[str, str] | None,
+        slot_names: Mapping[str, tuple[str, ...] | None] | None) -> dict[str, TableNames]:
     """Returns table name -> names of its variables.
 
     Args:
@@ -63,7 +65,7 @@ def name_variables(plan: EmbeddingPlan, names: Mapping[str, str] | None,
         for table in plan.tables}
 
 
-def slot_variables(table: TablePlan, variables: TableVariables) -> Any:
+def slot_variables(table: TablePlan, variables: TableVariables) -> tuple[list[Tensor], ...] | None:
     """Returns the tuple of a table's slot variables; None if it has no slots."""
     if not variables.slots:
         return None
@@ -74,7 +76,7 @@ def _default_names(table: TablePlan) -> dict[str, str]:
     return slot_variable_names(table.name, table.optimizer.rule) if table.optimizer else {}
 
 
-def _slot_names(table: TablePlan, given: Any) -> dict[str, str]:
+def _slot_names(table: TablePlan, given: tuple[str, ...] | None) -> dict[str, str]:
     slots = list(table.slot_initial_values)
     fields = _tuple_of(table)._fields if slots else ()
     checks.check(tuple(getattr(given, "_fields", ())) == fields,

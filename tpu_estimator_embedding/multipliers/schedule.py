@@ -45,10 +45,10 @@ class Schedule(abc.ABC):
         """
         return Then(self, step, to_schedule(schedule))
 
-    def __mul__(self, other: Any) -> "Product":
+    def __mul__(self, other: "Schedule | float") -> "Product":
         return Product((*_factors(self), *_factors(to_schedule(other))))
 
-    def __rmul__(self, other: Any) -> "Product":
+    def __rmul__(self, other: "Schedule | float") -> "Product":
         return to_schedule(other) * self
 
     def __str__(self) -> str:
@@ -159,7 +159,7 @@ class Then(Schedule):
         return f"{self.first.text},then:{self.step}:{second}"
 
 
-def to_schedule(value: Any) -> Schedule:
+def to_schedule(value: Schedule | float) -> Schedule:
     """Returns a schedule unchanged, and a number as a constant schedule.
 
     Raises:

@@ -6,7 +6,6 @@ import difflib
 import fnmatch
 import re
 from collections.abc import Collection, Iterable, Mapping
-from typing import Any
 
 from tpu_estimator_embedding import checks
 from tpu_estimator_embedding.multipliers.schedule import Schedule, to_schedule
@@ -88,7 +87,7 @@ class TableMultipliers:
 
 
 # The types that `TableMultipliers.of` accepts.
-Multipliers = TableMultipliers | Mapping[str, Any] | None
+Multipliers = TableMultipliers | Mapping[str, Schedule | float | str] | None
 
 
 def _names(table: str) -> tuple[str, ...]:

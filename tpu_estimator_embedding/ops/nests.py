@@ -7,19 +7,21 @@
 """
 
 from collections.abc import Iterable
-from typing import Any
+from typing import TypeVar
 
 import tensorflow as tf
 
 from tpu_estimator_embedding.types import Tensor
 
+_Nest = TypeVar("_Nest")
 
-def tensors_of(nest: Any) -> list[Tensor]:
+
+def tensors_of(nest: object) -> list[Tensor]:
     """Returns the tensors of a nest, those of sparse and ragged tensors included."""
     return [leaf for leaf in tf.nest.flatten(nest, expand_composites=True) if tf.is_tensor(leaf)]
 
 
-def own_containers(nest: Any) -> Any:
+def own_containers(nest: _Nest) -> _Nest:
     """Returns the nest in new containers, with the same leaves.
 
     What is given to a user's function is given in containers of its own: the function may change
@@ -34,7 +36,7 @@ def own_containers(nest: Any) -> Any:
     return tf.nest.map_structure(lambda leaf: leaf, nest)
 
 
-def with_tensors(nest: Any, tensors: Iterable[Tensor]) -> Any:
+def with_tensors(nest: _Nest, tensors: Iterable[Tensor]) -> _Nest:
     """Returns the nest with its tensors replaced, in the order of `tensors_of`."""
     remaining = iter(tensors)
     leaves = tf.nest.flatten(nest, expand_composites=True)

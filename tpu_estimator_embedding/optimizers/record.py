@@ -88,13 +88,13 @@ class OptimizerRecord:
         """The class of its slot variables; TensorFlow's name of FTRL's is in the singular."""
         return "FtrlSlotVariable" if self.prefix == "Ftrl" else f"{self.prefix}SlotVariables"
 
-    def fill_message(self, message: Any, settings: Any) -> None:
+    def fill_message(self, message: object, settings: object) -> None:
         """Writes the settings into the optimizer's message."""
         for field, source in self.proto_fields.items():
             setattr(message, field, not getattr(settings, source.setting)
                     if isinstance(source, Negated) else getattr(settings, source))
 
-    def read_message(self, message: Any) -> dict[str, Any]:
+    def read_message(self, message: object) -> dict[str, Any]:
         """Returns the settings in the optimizer's message, by attribute."""
         settings = {}
         for field, source in self.proto_fields.items():

@@ -53,7 +53,7 @@ def check_finite_number(name: str, value: Any) -> None:
                  f"at most {_LARGEST:.7g} in magnitude, the range of float32", value)
 
 
-def check_flag(name: str, value: Any, fix: str = "") -> None:
+def check_flag(name: str, value: object, fix: str = "") -> None:
     """Raises ValueError unless `value` is True, False or None, which counts as False.
 
     Other values have a truth value, too: that of the text "False" is True.
@@ -61,7 +61,7 @@ def check_flag(name: str, value: Any, fix: str = "") -> None:
     checks.check(value is None or _is_flag(value), name, "True or False", value, fix)
 
 
-def _check_value(field: dataclasses.Field[Any], value: Any) -> None:
+def _check_value(field: dataclasses.Field[object], value: Any) -> None:
     if field.type not in (float, bool, float | None, bool | None):
         return  # of a program's subclass, or with a check of its own
     if value is None and field.type in (float | None, bool | None):
@@ -80,7 +80,7 @@ def _check_value(field: dataclasses.Field[Any], value: Any) -> None:
         checks.check(_is_flag(value), field.name, "True or False", value)
 
 
-def _is_flag(value: Any) -> bool:
+def _is_flag(value: object) -> bool:
     # By name, because this module must not import NumPy: builds and `--help` import it without.
     is_bool_of_numpy = type(value).__name__ in ("bool_", "bool")
     return (isinstance(value, numbers.Integral) or is_bool_of_numpy) and value in (True, False)

@@ -11,9 +11,12 @@ p holds p, p + n, p + 2n, ... and the saved table is a permutation of the ids.
 ((4, 0), (1, 2))
 """
 
+from collections.abc import Callable
 from typing import Any
 
 import numpy as np
+
+from tpu_estimator_embedding.types import Tensor
 
 PARTITION_STRATEGIES = ("div", "mod")
 
@@ -51,7 +54,7 @@ def shard_of_id(ids: Any, vocabulary_size: int, num_hosts: int, strategy: str) -
     return (int(part), int(row)) if is_array and not np.ndim(ids) else (part, row)
 
 
-def _tensor_where() -> Any:
+def _tensor_where() -> Callable[[Tensor, Tensor, Tensor], Tensor]:
     import tensorflow as tf  # imported here, because checkpoint tools run without TensorFlow
     return tf.where
 
