@@ -61,7 +61,8 @@ class AsynchronousSaverHook(SaverHook):
         super().begin()
         self._ops = SnapshotOps()
 
-    def after_run(self, run_context: Any, run_values: Any) -> None:
+    def after_run(self, run_context: tf.compat.v1.train.SessionRunContext,
+                  run_values: tf.compat.v1.train.SessionRunValues) -> None:
         """Saves if that is due, and ends a save whose checkpoint is complete."""
         super().after_run(run_context, run_values)
         if (self._writing is not None and self._writing.is_done
@@ -131,7 +132,7 @@ class AsynchronousSaverHook(SaverHook):
 
 
 @contextlib.contextmanager
-def saved_at_the_end(hooks: Iterable[Any]) -> Iterator[None]:
+def saved_at_the_end(hooks: Iterable[tf.compat.v1.train.SessionRunHook]) -> Iterator[None]:
     """Waits for the checkpoints that hooks are writing, also if the context raises an error."""
     try:
         yield
@@ -151,8 +152,8 @@ class _Writing:
     # The newest of each graph. A snapshot of its tables excludes another, of another hook.
     _newest: "weakref.WeakKeyDictionary[tf.Graph, threading.Thread]" = weakref.WeakKeyDictionary()
 
-    def __init__(self, snapshot: "StepSnapshot", graph: tf.Graph, saver: Any, path: str,
-                 step: int, write_meta_graph: bool):
+    def __init__(self, snapshot: "StepSnapshot", graph: tf.Graph, saver: tf.compat.v1.train.Saver,
+                 path: str, step: int, write_meta_graph: bool):
         """Starts to write."""
         self.step = int(step)
         self._error: Exception | None = None
@@ -183,8 +184,8 @@ class _Writing:
         if self._error is not None:
             raise self._error
 
-    def _write(self, snapshot: "StepSnapshot", graph: tf.Graph, saver: Any, path: str,
-               write_meta_graph: bool) -> None:
+    def _write(self, snapshot: "StepSnapshot", graph: tf.Graph, saver: tf.compat.v1.train.Saver,
+               path: str, write_meta_graph: bool) -> None:
         try:
             with graph.as_default():  # which a thread does not inherit
                 saver.save(_WritesSnapshot(graph, snapshot), path, global_step=self.step,
@@ -210,8 +211,8 @@ class _WritesSnapshot(session_module.SessionInterface):
         """The graph of the training."""
         return self._graph
 
-    def run(self, fetches: Any, feed_dict: Any = None, options: Any = None,
-            run_metadata: Any = None) -> str:
+    def run(self, fetches: object, feed_dict: Any = None, options: object = None,
+            run_metadata: object = None) -> str:
         """Writes the checkpoint that is fed; returns its path.
 
         Raises:

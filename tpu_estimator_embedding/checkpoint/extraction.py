@@ -4,7 +4,6 @@
 import numbers
 import pathlib
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from typing import Any
 
 import numpy as np
 
@@ -90,7 +89,7 @@ def extract(checkpoint: StrPath, table: str, output: StrPath, *, slots: bool = F
     return stop - start
 
 
-def _is_pair_of_ints(value: Any) -> bool:
+def _is_pair_of_ints(value: object) -> bool:
     return (isinstance(value, Sequence) and len(value) == 2
             and all(isinstance(item, numbers.Integral) for item in value))
 

@@ -3,8 +3,7 @@
 
 import dataclasses
 import pathlib
-from collections.abc import Iterable, Mapping
-from typing import Any
+from collections.abc import Callable, Iterable, Mapping
 
 import numpy as np
 
@@ -137,7 +136,7 @@ class CheckpointReport:
     tables: tuple[TableReport, ...]
     variables: Mapping[str, tuple[int, ...]]
 
-    def to_dict(self) -> dict[str, Any]:
+    def to_dict(self) -> dict[str, object]:
         """Returns the report as plain values, for `inspect --json`; norms that are NaN are None."""
         report = dataclasses.asdict(dataclasses.replace(self, tables=()))
         return {**report, "path": str(self.path), "tables": [
@@ -185,7 +184,7 @@ def _report(table: Table, statistics: RowStatistics | None) -> TableReport:
         table.layout.num_hosts, table.layout.partition_strategy, table.size, statistics)
 
 
-def _read_statistics(table: Table, advance: Any) -> RowStatistics:
+def _read_statistics(table: Table, advance: Callable[[int], object]) -> RowStatistics:
     statistics = RowStatistics(table.slots)
     for start, stop in row_blocks(table.vocabulary_size, table.rows.row_bytes):
         blocks = {slot: tensor.read_rows(start, stop) for slot, tensor in table.tensors()}
@@ -198,7 +197,7 @@ def _shapes(contents: CheckpointContents) -> dict[str, tuple[int, ...]]:
     return {name: contents.variables[name].shape for name in sorted(contents.variables)}
 
 
-def _statistics(statistics: RowStatistics) -> dict[str, Any]:
+def _statistics(statistics: RowStatistics) -> dict[str, float]:
     return {name: getattr(statistics, name) for name in (
         "min_norm", "mean_norm", "max_norm", "not_finite", "never_trained")}
 

@@ -7,7 +7,7 @@ Every op runs on the device of the part, so that each server of a cluster reads 
 import dataclasses
 import json
 from collections.abc import Iterator, Mapping
-from typing import Any, NamedTuple
+from typing import NamedTuple
 
 import numpy as np
 import tensorflow as tf
@@ -161,7 +161,8 @@ def _feeds(scope: str) -> dict[str, Tensor]:
     return {name: graph.get_tensor_by_name(f"{scope}{_FEEDS}{name}:0") for name in _KINDS}
 
 
-def _values(checkpoint: str, part: TablePart, move: RowMove) -> dict[str, Any]:
+def _values(checkpoint: str, part: TablePart,
+            move: RowMove) -> dict[str, str | list[str] | np.ndarray]:
     rows, dim = part.layout.vocabulary_size, part.dimension
     bounds = {f"{whose}_{bound}": np.array([value], np.int64)
               for whose, span in (("source", move.source), ("target", move.target))

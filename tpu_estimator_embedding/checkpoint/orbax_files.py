@@ -15,7 +15,8 @@ import math
 import pathlib
 import re
 import shutil
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
+from types import ModuleType
 from typing import Any
 
 import numpy as np
@@ -83,7 +84,7 @@ class OrbaxTensor(StoredTensor):
             start = end
         return np.concatenate(pieces) if pieces else self._held[:0]
 
-    def chunks(self) -> Any:
+    def chunks(self) -> Iterator[bytes | memoryview]:
         if self.shape:
             yield from super().chunks()
         else:
@@ -96,7 +97,7 @@ class OrbaxTensor(StoredTensor):
             self._held = self._read(slice(self._start, min(
                 self._start + self._chunk_rows, self.shape[0])))
 
-    def _read(self, rows: Any) -> np.ndarray:
+    def _read(self, rows: slice | tuple[()]) -> np.ndarray:
         try:
             return np.asarray(self._array[rows].read().result())
         except ValueError as error:
@@ -285,7 +286,7 @@ def _open(item: pathlib.Path, leaf: str) -> OrbaxTensor:
                          f"{_first_line(error)}") from error
 
 
-def _spec(item: pathlib.Path, leaf: str) -> dict[str, Any]:
+def _spec(item: pathlib.Path, leaf: str) -> dict[str, object]:
     return {"driver": "zarr", "kvstore": {"driver": "ocdbt", "base": {
         "driver": "file", "path": f"{item.absolute()}/"}, "path": f"{leaf}/"}}
 
@@ -294,7 +295,7 @@ def _first_line(error: Exception) -> str:
     return str(error).splitlines()[0].split(" [source locations")[0]
 
 
-def _tensorstore() -> Any:
+def _tensorstore() -> ModuleType:
     try:
         import tensorstore
     except ImportError as error:

@@ -4,7 +4,7 @@
 import dataclasses
 import math
 from collections.abc import Callable, Mapping
-from typing import Any
+from typing import TypeVar
 
 import numpy as np
 
@@ -175,7 +175,10 @@ def resizes(rows: Mapping[str, str], initializers: Mapping[str, str],
             for name, text in rows.items()}
 
 
-def _number(argument: str, text: str, kind: Callable[[str], Any]) -> Any:
+_Number = TypeVar("_Number", int, float)
+
+
+def _number(argument: str, text: str, kind: Callable[[str], _Number]) -> _Number:
     try:
         return kind(text)
     except ValueError:

@@ -22,7 +22,7 @@ import errno
 import glob
 import itertools
 import re
-from collections.abc import Iterator, Mapping, Sequence, Set
+from collections.abc import Hashable, Iterator, Mapping, Sequence, Set
 from typing import Any
 
 import tensorflow as tf
@@ -84,7 +84,7 @@ def teach_savers() -> None:
 class TableSaveable(saveable_object.SaveableObject):
     """A part of a table or slot, saved as TensorFlow does."""
 
-    def __init__(self, saveable: Any, part: TablePart):
+    def __init__(self, saveable: saveable_object.SaveableObject, part: TablePart):
         """Wraps a saveable of TensorFlow."""
         self._is_on_cpu = tf.DeviceSpec.from_string(saveable.op.device or "").device_type == "CPU"
         specs = [_read_in_place(saveable)] if self._is_on_cpu else saveable.specs
@@ -97,7 +97,8 @@ class TableSaveable(saveable_object.SaveableObject):
         """The handle of the variable."""
         return self._saveable.handle_op
 
-    def restore(self, restored_tensors: Sequence[Tensor], restored_shapes: Any) -> Any:
+    def restore(self, restored_tensors: Sequence[Tensor],
+                restored_shapes: Sequence[Tensor] | None) -> tf.Operation:
         """Returns the op that assigns the slice; also adds the op for another layout."""
         add_waiting_op(self.op, self.part)
         if not self._is_on_cpu or restored_shapes is not None:
@@ -106,7 +107,7 @@ class TableSaveable(saveable_object.SaveableObject):
             return tf.raw_ops.AssignVariableOp(resource=self.handle, value=restored_tensors[0])
 
 
-def _read_in_place(saveable: Any) -> Any:
+def _read_in_place(saveable: saveable_object.SaveableObject) -> saveable_object.SaveSpec:
     """Returns what to save: the read op of the variable, without TensorFlow's copies to a CPU."""
     [spec] = saveable.specs
     value = saveable.op.graph.as_graph_element(saveable.op)
@@ -114,7 +115,7 @@ def _read_in_place(saveable: Any) -> Any:
                                     device=spec.device)
 
 
-def saveable_objects_for_op(op: Any, name: str) -> Iterator[Any]:
+def saveable_objects_for_op(op: Any, name: str) -> Iterator[saveable_object.SaveableObject]:
     """Yields the saveables of a variable, or of its parts, under a name."""
     place = _place(op)
     if place is not None:  # a single part, which is a slice of the saved tensor too
@@ -125,7 +126,8 @@ def saveable_objects_for_op(op: Any, name: str) -> Iterator[Any]:
         yield saveable if place is None else TableSaveable(saveable, _part(name, place))
 
 
-def save_op(builder: Any, filename_tensor: Tensor, saveables: Sequence[Any]) -> Any:
+def save_op(builder: saver.BaseSaverBuilder, filename_tensor: Tensor,
+            saveables: Sequence[saveable_object.SaveableObject]) -> tf.Operation:
     """Returns the op that saves variables and the record of row layouts."""
     tables = [each for each in saveables if isinstance(each, TableSaveable)]
     others = [each for each in saveables if not isinstance(each, TableSaveable)]
@@ -138,8 +140,9 @@ def save_op(builder: Any, filename_tensor: Tensor, saveables: Sequence[Any]) -> 
 class TableByTable(saver.BulkSaverBuilder):
     """Builds Savers with an op for each part of a table, which a restore may leave out."""
 
-    def bulk_restore(self, filename_tensor: Tensor, saveables: Sequence[Any], *args: Any
-                     ) -> list[Tensor]:
+    def bulk_restore(self, filename_tensor: Tensor,
+                     saveables: Sequence[saveable_object.SaveableObject],
+                     *args: object) -> list[Tensor]:
         others = [each for each in saveables if not isinstance(each, TableSaveable)]
         together = iter(super().bulk_restore(filename_tensor, others, *args) if others else ())
         return [tensor for each in saveables for tensor in (
@@ -147,7 +150,7 @@ class TableByTable(saver.BulkSaverBuilder):
             if isinstance(each, TableSaveable) else itertools.islice(together, len(each.specs)))]
 
 
-def restore(own: Any, sess: Any, save_path: str) -> None:
+def restore(own: tf.compat.v1.train.Saver, sess: tf.compat.v1.Session, save_path: str) -> None:
     """Restores like a Saver, with the rows of tables in the present layout.
 
     Raises:
@@ -160,7 +163,8 @@ def restore(own: Any, sess: Any, save_path: str) -> None:
     restore_parts(own, sess, save_path, stored_parts(own, sess, save_path))
 
 
-def stored_parts(own: Any, sess: Any, save_path: str) -> list[StoredPart]:
+def stored_parts(own: tf.compat.v1.train.Saver, sess: tf.compat.v1.Session,
+                 save_path: str) -> list[StoredPart]:
     """Returns the parts of tables that a Saver restores, with their layouts in a checkpoint.
 
     Raises:
@@ -177,8 +181,8 @@ def stored_parts(own: Any, sess: Any, save_path: str) -> list[StoredPart]:
         for each in waiting if exists]
 
 
-def restore_parts(own: Any, sess: Any, save_path: str, parts: Sequence[StoredPart],
-                  without: Sequence[StoredPart] = ()) -> None:
+def restore_parts(own: tf.compat.v1.train.Saver, sess: tf.compat.v1.Session, save_path: str,
+                  parts: Sequence[StoredPart], without: Sequence[StoredPart] = ()) -> None:
     """Restores like a Saver, but for some parts.
 
     Args:
@@ -196,29 +200,31 @@ def restore_parts(own: Any, sess: Any, save_path: str, parts: Sequence[StoredPar
             each.run(sess, save_path, part.stored)
 
 
-def _scope(own: Any) -> str:
+def _scope(own: tf.compat.v1.train.Saver) -> str:
     scope = own.saver_def.restore_op_name.rpartition("/")[0]
     return f"{scope}/" if scope else ""
 
 
-def table_parts(own: Any, graph: tf.Graph) -> Iterator[tuple[Tensor, TablePart]]:
+def table_parts(own: tf.compat.v1.train.Saver,
+                graph: tf.Graph) -> Iterator[tuple[Tensor, TablePart]]:
     """Yields the handles and the parts of tables that a Saver restores."""
     for each in waiting_ops(graph, _scope(own)):
         yield each.op.inputs[0], each.part
 
 
-def _waiting_ops(own: Any, sess: Any) -> list[WaitingOp]:
+def _waiting_ops(own: tf.compat.v1.train.Saver, sess: tf.compat.v1.Session) -> list[WaitingOp]:
     return list(waiting_ops(sess.graph, _scope(own)))
 
 
 class _WithoutParts:
     """A session that runs the op of a Saver that restores, but for some parts."""
 
-    def __init__(self, session: Any, restore_op: str, handles: Set[Any]):
+    def __init__(self, session: tf.compat.v1.Session, restore_op: str, handles: Set[Hashable]):
         self.graph = session.graph
         self._session, self._restore_op, self._handles = session, restore_op, handles
 
-    def run(self, fetches: Any, feed_dict: Any) -> Any:
+    def run(self, fetches: str | list[tf.Operation],
+            feed_dict: Mapping[str | Tensor, str]) -> object:
         if fetches == self._restore_op:
             fetches = [op for op in _assignments(self.graph.get_operation_by_name(fetches))
                        if not op.inputs or op.inputs[0].ref() not in self._handles]
@@ -233,7 +239,7 @@ def _assignments(op: tf.Operation) -> Iterator[tf.Operation]:
         yield from _assignments(each)
 
 
-def set_initializer(variable: Any, ckpt_file: str, tensor_name: str, slice_spec: str,
+def set_initializer(variable: tf.Variable, ckpt_file: str, tensor_name: str, slice_spec: str,
                     name: str = "checkpoint_initializer") -> None:
     """Initializes a variable from a checkpoint, as `init_from_checkpoint` does.
 
@@ -254,7 +260,7 @@ def set_initializer(variable: Any, ckpt_file: str, tensor_name: str, slice_spec:
                                             variable._initializer_op)
 
 
-def _place(op: Any) -> TableSlice | None:
+def _place(op: object) -> TableSlice | None:
     place = getattr(op, "_save_slice_info", None)
     return place if isinstance(place, TableSlice) else None
 
@@ -265,7 +271,7 @@ def _part(key: str, place: TableSlice) -> TablePart:
                      place.part, place.checkpoint_num_hosts)
 
 
-def _record(text: str) -> Any:
+def _record(text: str) -> saveable_object.SaveableObject:
     spec = saveable_object.SaveSpec(tf.constant(text), "", TABLE_LAYOUTS_KEY)
     return saveable_object.SaveableObject(None, [spec], TABLE_LAYOUTS_KEY)
 
@@ -345,7 +351,8 @@ def layout_in(checkpoint: str, layouts: Mapping[str, TableLayout], key: str, pre
         present.partition_strategy, checkpoint_num_hosts or 1, present.vocabulary_size)
 
 
-def save(own: Any, sess: Any, save_path: str, *args: Any, **kwargs: Any) -> str | None:
+def save(own: tf.compat.v1.train.Saver, sess: tf.compat.v1.Session, save_path: str, *args: object,
+         **kwargs: object) -> str | None:
     """Saves as TensorFlow does; if that fails, removes the files it wrote."""
     before = _left_behind(save_path)
     try:
@@ -357,7 +364,7 @@ def save(own: Any, sess: Any, save_path: str, *args: Any, **kwargs: Any) -> str 
         raise _with_way_out(shown) from None
 
 
-def _with_way_out(error: Any) -> Any:
+def _with_way_out(error: tf.errors.OpError) -> tf.errors.OpError:
     """Says what helps where a disk is full, instead of TensorFlow's hint about memory."""
     if not _FULL_DISK.search(error.message):
         return error
@@ -379,7 +386,7 @@ def _left_behind(save_path: str) -> set[str]:
             for path in tf.io.gfile.glob(glob.escape(str(save_path)) + pattern)}
 
 
-def of_one_step(tables: Sequence[Any]) -> Iterator[Any]:
+def of_one_step(tables: Sequence[TableSaveable]) -> Iterator[saveable_object.SaveableObject]:
     """Yields saveables that save the tables of each server as of the same step.
 
     Tables of this process are yielded unchanged, because no step runs while they are saved. So are
@@ -389,7 +396,7 @@ def of_one_step(tables: Sequence[Any]) -> Iterator[Any]:
     Args:
         tables: saveables of parts of tables and slots, each with a `handle`.
     """
-    by_server: dict[str, list[Any]] = {}
+    by_server: dict[str, list[TableSaveable]] = {}
     for table in tables:
         by_server.setdefault(_server(table.handle), []).append(table)
     for server, its_tables in by_server.items():
@@ -405,12 +412,13 @@ def _server(handle: Tensor) -> str:
     return "" if job in (None, "localhost") else device
 
 
-def _have_compiled_updates(tables: Sequence[Any]) -> bool:
+def _have_compiled_updates(tables: Sequence[TableSaveable]) -> bool:
     return load.native_ops() is not None and all(
         any(op.type in _UPDATES for op in table.handle.consumers()) for table in tables)
 
 
-def _snapshots(server: str, tables: Sequence[Any]) -> Iterator[Any]:
+def _snapshots(server: str,
+               tables: Sequence[TableSaveable]) -> Iterator[saveable_object.SaveableObject]:
     with tf.device(server):
         values = load.native_ops().tpu_embedding_snapshot([table.handle for table in tables])
     for table, value in zip(tables, values, strict=True):

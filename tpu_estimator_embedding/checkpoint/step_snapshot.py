@@ -80,7 +80,7 @@ class SnapshotOps:
                 self._begin = load.native_ops().tpu_embedding_begin_snapshot(
                     [variable.handle for variable in variables], self._most_bytes)
 
-    def why_not(self, graph: tf.Graph, saver: Any, path: str) -> str:
+    def why_not(self, graph: tf.Graph, saver: tf.compat.v1.train.Saver, path: str) -> str:
         """Returns why a snapshot cannot replace what a Saver does; empty if it can."""
         if type(saver).save is not tf.compat.v1.train.Saver.save:
             return f"{type(saver).__name__} has a `save` of its own"
@@ -99,7 +99,7 @@ class SnapshotOps:
                 return f"they hold values of dtype {dtype.name}"
         return ""
 
-    def take(self, session: Any, saver: Any) -> StepSnapshot:
+    def take(self, session: tf.compat.v1.Session, saver: tf.compat.v1.train.Saver) -> StepSnapshot:
         """Returns the values that a Saver would save now; no step runs meanwhile."""
         shards = [[self._described(*each) for each in saved_inputs(save)]
                   for save in sorted(save_ops(session.graph, saver), key=shard_of)]
@@ -118,7 +118,7 @@ class SnapshotOps:
         part = self._parts.get(variable.name) if variable and self._begin is not None else None
         return _Saved(key, slice_spec, tensor, part)
 
-    def _number(self, session: Any) -> int:
+    def _number(self, session: tf.compat.v1.Session) -> int:
         free = free_memory()
         most = self._bytes if free is None or free > 1.25 * self._bytes else free // 2
         return int(session.run(self._begin, {self._most_bytes: most}))
@@ -168,7 +168,7 @@ def _end(number: int) -> int:
     return int(_functions().tpu_embedding_snapshot_end(number))
 
 
-def _is_row_table(variable: Any) -> bool:
+def _is_row_table(variable: tf.Variable) -> bool:
     device = tf.DeviceSpec.from_string(variable.device or "")
     return (isinstance(getattr(variable, "_save_slice_info", None), TableSlice)
             and _is_here(variable.device) and device.device_type in (None, "CPU")
@@ -179,7 +179,7 @@ def _is_here(device: str) -> bool:
     return tf.DeviceSpec.from_string(device or "").job in (None, "localhost")
 
 
-def save_ops(graph: tf.Graph, saver: Any) -> list[tf.Operation]:
+def save_ops(graph: tf.Graph, saver: tf.compat.v1.train.Saver) -> list[tf.Operation]:
     """Returns the ops that write a checkpoint, and those that are none of TensorFlow's Saver's."""
     found: dict[str, tf.Operation] = {}
     waiting = [graph.as_graph_element(saver.saver_def.save_tensor_name).op]
@@ -213,13 +213,13 @@ def variable_read(tensor: Tensor) -> tf.Operation | None:
     return op.inputs[0].op if op.type == "ReadVariableOp" else None
 
 
-def _values(saved: _Saved, number: int, values: Mapping[str, Any]) -> StoredTensor:
+def _values(saved: _Saved, number: int, values: Mapping[str, object]) -> StoredTensor:
     if saved.part is not None:
         return _RowsOfSnapshot(number, saved.part, tuple(saved.tensor.shape.as_list()))
     return in_memory(saved.tensor, values[saved.tensor.name])
 
 
-def in_memory(tensor: Tensor, value: Any) -> StoredTensor:
+def in_memory(tensor: Tensor, value: object) -> StoredTensor:
     """Returns the value of a tensor that a Saver saves."""
     if tensor.dtype.base_dtype == tf.string:
         texts = np.asarray(value, object)  # as bytes, zeros would end them

@@ -11,7 +11,6 @@ import contextlib
 import pathlib
 import sys
 from collections.abc import Iterator, Mapping
-from typing import Any
 
 import numpy as np
 import tensorflow as tf
@@ -50,7 +49,7 @@ class ExportSaver(tf.compat.v1.train.Saver):
         self._tables: dict[str, StoredTensor] = {}
         self._checkpoint = ""
 
-    def restore(self, sess: Any, save_path: str) -> None:
+    def restore(self, sess: tf.compat.v1.Session, save_path: str) -> None:
         """Restores as Savers do, but for the tables that `save` can copy.
 
         Raises:
@@ -68,7 +67,8 @@ class ExportSaver(tf.compat.v1.train.Saver):
         self._tables = {part.handle.op.name: PartOfTable(part, tensors[part.part.key])
                         for part in streamed}
 
-    def save(self, sess: Any, save_path: str, *args: Any, **kwargs: Any) -> str | None:
+    def save(self, sess: tf.compat.v1.Session, save_path: str, *args: object,
+             **kwargs: object) -> str | None:
         """Saves as Savers do.
 
         Raises:
@@ -95,7 +95,7 @@ class ExportSaver(tf.compat.v1.train.Saver):
                           f"{error.strerror or error}. {way_out}") from error
         return save_path
 
-    def _shards(self, session: Any) -> list[list[SavedTensor]]:
+    def _shards(self, session: tf.compat.v1.Session) -> list[list[SavedTensor]]:
         shards = [list(saved_inputs(op))
                   for op in sorted(save_ops(session.graph, self), key=shard_of)]
         values = session.run({tensor.name: tensor for shard in shards for _, _, tensor in shard

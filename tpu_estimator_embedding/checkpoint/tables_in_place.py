@@ -11,7 +11,7 @@ it is loaded. The environment variable TPU_ESTIMATOR_EMBEDDING_TABLES_IN_PLACE=o
 
 import pathlib
 from collections.abc import Mapping, Sequence
-from typing import Any, NamedTuple
+from typing import NamedTuple
 
 import numpy as np
 import tensorflow as tf
@@ -69,7 +69,7 @@ class InPlaceSaver(tf.compat.v1.train.Saver):
                 self._opening[handle.op.name] = load.native_ops().tpu_embedding_open_stored_table(
                     table=handle, **self._feeds, dim=part.dimension)
 
-    def restore(self, sess: Any, save_path: str) -> None:
+    def restore(self, sess: tf.compat.v1.Session, save_path: str) -> None:
         """Restores as Savers do, but for large tables, whose files it opens.
 
         Raises:
@@ -91,7 +91,7 @@ class InPlaceSaver(tf.compat.v1.train.Saver):
             tf.compat.v1.logging.info(
                 "tpu_estimator_embedding: tables are loaded, not read in place: %s", reason)
 
-    def _open(self, session: Any, checkpoint: str, parts: Sequence[StoredPart]
+    def _open(self, session: tf.compat.v1.Session, checkpoint: str, parts: Sequence[StoredPart]
               ) -> tuple[list[StoredPart], str]:
         """Returns the parts that lookups read from now on, and why not all large ones."""
         tensors, reason = read_in_place(checkpoint)
@@ -112,7 +112,8 @@ class InPlaceSaver(tf.compat.v1.train.Saver):
             reason = reason or why_not
         return opened, reason
 
-    def _why_not(self, session: Any, part: StoredPart, tensors: Mapping[str, BundleTensor]) -> str:
+    def _why_not(self, session: tf.compat.v1.Session, part: StoredPart,
+                 tensors: Mapping[str, BundleTensor]) -> str:
         if not is_table_in(tensors, part):
             return f"{part.part.key} is not stored in rows of float32"
         if getattr(session, "sess_str", b""):
@@ -143,7 +144,8 @@ class _Piece(NamedTuple):
     offset: int
 
 
-def _fields(part: StoredPart, tensor: BundleTensor) -> dict[str, Any]:
+def _fields(part: StoredPart,
+            tensor: BundleTensor) -> dict[str, list[str] | list[int] | np.ndarray]:
     """Returns what the op needs to find the rows of a part."""
     files: dict[pathlib.Path, int] = {}
     pieces = [_Piece(*piece.extents[0], files.setdefault(piece.path, len(files)),
