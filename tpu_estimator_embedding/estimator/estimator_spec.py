@@ -19,12 +19,14 @@ from tpu_estimator_embedding.engine.step_ids import describe_kernels
 from tpu_estimator_embedding.estimator.hooks.loop_length import LoopLength
 from tpu_estimator_embedding.ops.nests import own_containers
 from tpu_estimator_embedding.plan.embedding_plan import EmbeddingPlan
+from tpu_estimator_embedding.types import EstimatorSpec, RunConfig, Structure, Tensor
 
 ModeKeys = upstream.model_fn.ModeKeys
 
 
-def call_model_fn(model_fn: Callable[..., Any], features: Any, labels: Any, mode: str,
-                  config: Any, params: Any, added_params: Mapping[str, Any]) -> Any:
+def call_model_fn(model_fn: Callable[..., EstimatorSpec], features: Structure, labels: Structure,
+                  mode: str, config: RunConfig, params: Structure,
+                  added_params: Mapping[str, object]) -> EstimatorSpec:
     """Returns what `model_fn` returns.
 
     Args:
@@ -55,7 +57,7 @@ def call_model_fn(model_fn: Callable[..., Any], features: Any, labels: Any, mode
                     **{name: value for name, value in given.items() if name in accepted})
 
 
-def params_for(model_fn: Any, params: Any) -> Any:
+def params_for(model_fn: Callable[..., EstimatorSpec] | None, params: Structure) -> Structure:
     """Returns {} for no parameters, of which Estimator warns though `batch_size` is always passed.
 
     Raises:
@@ -66,7 +68,7 @@ def params_for(model_fn: Any, params: Any) -> Any:
     return {} if params is None and callable(model_fn) and "params" in fn_args(model_fn) else params
 
 
-def _with(params: Any, added: Mapping[str, Any]) -> Any:
+def _with(params: Structure, added: Mapping[str, object]) -> Structure:
     """Returns a copy of `params`, a dictionary or an `HParams`, with more entries."""
     params = copy.deepcopy(params)
     for key, value in added.items():
@@ -74,7 +76,7 @@ def _with(params: Any, added: Mapping[str, Any]) -> Any:
     return params
 
 
-def check_is_spec(spec: Any, mode: str, *, allow_estimator_spec: bool) -> None:
+def check_is_spec(spec: object, mode: str, *, allow_estimator_spec: bool) -> None:
     """Checks what a model_fn returned.
 
     Args:
@@ -99,7 +101,7 @@ def check_is_spec(spec: Any, mode: str, *, allow_estimator_spec: bool) -> None:
         f"Return a TPUEstimatorSpec in mode {mode!r}, got {type(spec).__name__}.")
 
 
-def to_estimator_spec(spec: Any) -> Any:
+def to_estimator_spec(spec: Any) -> EstimatorSpec:
     """Returns an `EstimatorSpec`; `host_call` and `eval_metrics` become ops and hooks.
 
     Call it after the tables exist: `scaffold_fn` runs here and may initialize them.
@@ -119,8 +121,8 @@ def to_estimator_spec(spec: Any) -> Any:
     return spec
 
 
-def log_hooks(loss: Any, step: Any, batch_size: int, every_n_steps: int | None, length: LoopLength,
-              output_dir: str) -> list[tf.compat.v1.train.SessionRunHook]:
+def log_hooks(loss: Tensor, step: Tensor, batch_size: int, every_n_steps: int | None,
+              length: LoopLength, output_dir: str) -> list[tf.compat.v1.train.SessionRunHook]:
     """Returns the hooks that log loss, steps and examples per second.
 
     They are called after loops. As upstream's, they log after the loop that completes
@@ -138,7 +140,7 @@ def log_hooks(loss: Any, step: Any, batch_size: int, every_n_steps: int | None, 
         return []
     tensors = {"loss": loss, "step": step}
     if length.seconds is None:
-        often: dict[str, Any] = {"every_n_steps": every_n_steps}
+        often: dict[str, float | None] = {"every_n_steps": every_n_steps}
         log = tf.compat.v1.train.LoggingTensorHook(
             tensors, every_n_iter=math.ceil(every_n_steps / (length.steps or 1)))
     else:
@@ -148,7 +150,7 @@ def log_hooks(loss: Any, step: Any, batch_size: int, every_n_steps: int | None, 
         batch_size, output_dir=output_dir, **often)]
 
 
-def check_train_steps(steps: Any, max_steps: Any) -> None:
+def check_train_steps(steps: int | None, max_steps: int | None) -> None:
     """Checks `steps` and `max_steps` of a training.
 
     Raises:
@@ -163,7 +165,7 @@ def check_train_steps(steps: Any, max_steps: Any) -> None:
     check_steps("Train max_steps", max_steps)
 
 
-def check_steps(name: str, value: Any) -> None:
+def check_steps(name: str, value: object) -> None:
     """Checks a number of steps, or None.
 
     Raises:
@@ -178,7 +180,7 @@ def check_steps(name: str, value: Any) -> None:
         raise type(error)(f"{error}. Pass an int of at least 1, got {value!r}.") from None
 
 
-def check_are_numbers(steps: Mapping[str, Any]) -> None:
+def check_are_numbers(steps: Mapping[str, object]) -> None:
     """Checks that numbers of steps are numbers, before Estimator compares them with others.
 
     Args:

@@ -1,7 +1,7 @@
 # SPDX-License-Identifier: Apache-2.0
 """Functions of `tf.estimator` and `tf.contrib.estimator` that extend estimators and optimizers."""
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from typing import Any
 
 import tensorflow as tf
@@ -15,12 +15,15 @@ from tpu_estimator_embedding.estimator.tpu_estimator import TPUEstimator
 # Only now, because importing TPUEstimator makes tensorflow_estimator importable.
 from tensorflow_estimator.python.estimator import extenders
 
+from tpu_estimator_embedding.types import EstimatorSpec, RunConfig, Structure, Tensor
+
 v1 = tf.compat.v1
 _ModeKeys = upstream.model_fn.ModeKeys
 _add_metrics_to_estimator = extenders.add_metrics
 
 
-def add_metrics(estimator: Any, metric_fn: Callable[..., Mapping[str, Any]]) -> Any:
+def add_metrics(estimator: upstream.estimator.Estimator,
+                metric_fn: Callable[..., Mapping[str, Tensor]]) -> upstream.estimator.Estimator:
     """Returns an estimator whose evaluation has the metrics of `metric_fn`, too.
 
     A TPUEstimator with the engine gives a TPUEstimator, which shares its directory. With several
@@ -41,7 +44,8 @@ def add_metrics(estimator: Any, metric_fn: Callable[..., Mapping[str, Any]]) -> 
     extenders._verify_metric_fn_args(metric_fn)
     model_fn = estimator._user_model_fn
 
-    def with_metrics(features: Any, labels: Any, mode: str, config: Any, params: Any) -> Any:
+    def with_metrics(features: Structure, labels: Structure, mode: str, config: RunConfig,
+                     params: Structure) -> EstimatorSpec:
         spec = call_model_fn(model_fn, features, labels, mode, config, params, {})
         if mode != _ModeKeys.EVAL:
             return spec
@@ -49,7 +53,7 @@ def add_metrics(estimator: Any, metric_fn: Callable[..., Mapping[str, Any]]) -> 
                  "predictions": spec.predictions}
         if not isinstance(spec, upstream.model_fn._TPUEstimatorSpec):
             return spec._replace(eval_metric_ops={
-                **(spec.eval_metric_ops or {}), **_call(metric_fn, given, config)})
+                **(spec._asdict()["eval_metric_ops"] or {}), **_call(metric_fn, given, config)})
         # Constructed again, because the class caches eval_metrics.
         return type(spec)(**{**spec._asdict(), "eval_metrics": _both(
             spec.eval_metrics, metric_fn, given, config)})
@@ -57,7 +61,9 @@ def add_metrics(estimator: Any, metric_fn: Callable[..., Mapping[str, Any]]) -> 
     return estimator._with_model_fn(with_metrics)
 
 
-def _both(own: Any, metric_fn: Callable[..., Any], given: Mapping[str, Any], config: Any) -> Any:
+def _both(own: tuple[Callable[..., Mapping[str, Tensor]], Structure] | None,
+          metric_fn: Callable[..., Mapping[str, Tensor]], given: Mapping[str, Structure],
+          config: RunConfig) -> tuple[Callable[..., dict[str, Tensor]], dict[str, Structure]]:
     """Returns `eval_metrics` of the model's own and of `metric_fn`.
 
     All tensors are arguments, so that they are those of all replicas.
@@ -66,8 +72,8 @@ def _both(own: Any, metric_fn: Callable[..., Any], given: Mapping[str, Any], con
     used = {name: value for name, value in given.items()
             if name in upstream.fn_args(metric_fn) and value is not None}
 
-    def metrics(own_tensors: Any, used: Mapping[str, Any]) -> dict[str, Any]:
-        found: Mapping[str, Any] = {}
+    def metrics(own_tensors: Structure, used: Mapping[str, Structure]) -> dict[str, Tensor]:
+        found: Mapping[str, Tensor] = {}
         if own_fn is not None:
             found = (own_fn(**own_tensors) if isinstance(own_tensors, Mapping)
                      else own_fn(*own_tensors))
@@ -76,12 +82,13 @@ def _both(own: Any, metric_fn: Callable[..., Any], given: Mapping[str, Any], con
     return metrics, {"own_tensors": own_tensors, "used": used}
 
 
-def _call(metric_fn: Callable[..., Any], given: Mapping[str, Any], config: Any) -> Any:
+def _call(metric_fn: Callable[..., Mapping[str, Tensor]], given: Mapping[str, Structure],
+          config: RunConfig) -> Mapping[str, Tensor]:
     return extenders._call_metric_fn(metric_fn, given["features"], given["labels"],
                                      given["predictions"], config)
 
 
-def _dense_entries(features: Any) -> Any:
+def _dense_entries(features: Structure) -> Structure:
     if not isinstance(features, Mapping):
         return features
     return {name: value for name, value in features.items()
@@ -89,8 +96,9 @@ def _dense_entries(features: Any) -> Any:
                    for leaf in tf.nest.flatten(value))}
 
 
-def forward_features(estimator: Any, keys: str | Sequence[str] | None = None,
-                     sparse_default_values: Mapping[str, Any] | None = None) -> Any:
+def forward_features(
+        estimator: upstream.estimator.Estimator, keys: str | Sequence[str] | None = None,
+        sparse_default_values: Mapping[str, object] | None = None) -> upstream.estimator.Estimator:
     """Returns an estimator whose predictions contain features, such as the key of an example.
 
     Exported signatures that return the predictions return them, too.
@@ -114,7 +122,8 @@ def forward_features(estimator: Any, keys: str | Sequence[str] | None = None,
     of_tables = ({feature.name for feature in estimator._plan(training=False).features}
                  if has_engine else set())
 
-    def extended(call: Callable[[], Any], features: Any, mode: str) -> Any:
+    def extended(call: Callable[[], EstimatorSpec], features: Structure,
+                 mode: str) -> EstimatorSpec:
         given = dict(features) if isinstance(features, Mapping) else features
         spec = call()
         if mode != _ModeKeys.PREDICT:
@@ -126,13 +135,15 @@ def forward_features(estimator: Any, keys: str | Sequence[str] | None = None,
     if has_engine:
         model_fn = estimator._user_model_fn
 
-        def of_engine(features: Any, labels: Any, mode: str, config: Any, params: Any) -> Any:
+        def of_engine(features: Structure, labels: Structure, mode: str, config: RunConfig,
+                      params: Structure) -> EstimatorSpec:
             return extended(lambda: call_model_fn(model_fn, features, labels, mode, config, params,
                                                   {}), features, mode)
 
         return estimator._with_model_fn(of_engine)
 
-    def of_estimator(features: Any, labels: Any, mode: str, config: Any) -> Any:
+    def of_estimator(features: Structure, labels: Structure, mode: str,
+                     config: RunConfig) -> EstimatorSpec:
         return extended(lambda: estimator.model_fn(features, labels, mode, config), features, mode)
 
     return upstream.estimator.Estimator(
@@ -140,7 +151,8 @@ def forward_features(estimator: Any, keys: str | Sequence[str] | None = None,
         warm_start_from=estimator._warm_start_settings)
 
 
-def _chosen(features: Any, names: Sequence[str] | None, of_tables: set[str]) -> dict[str, Any]:
+def _chosen(features: Structure, names: Sequence[str] | None,
+            of_tables: set[str]) -> dict[str, Tensor]:
     checks.check(isinstance(features, dict), "features", "a dictionary, to forward some", features)
     if names is None:
         return {name: value for name, value in features.items() if name not in of_tables}
@@ -152,7 +164,7 @@ def _chosen(features: Any, names: Sequence[str] | None, of_tables: set[str]) -> 
     return {name: features[name] for name in names}
 
 
-def _with_predictions(spec: Any, forwarded: Mapping[str, Any]) -> Any:
+def _with_predictions(spec: Any, forwarded: Mapping[str, Tensor]) -> Any:
     checks.check(isinstance(spec.predictions, Mapping), "predictions",
                  "a dictionary, to add features to them", spec.predictions)
     taken = sorted(forwarded.keys() & spec.predictions.keys())
@@ -166,7 +178,7 @@ def _with_predictions(spec: Any, forwarded: Mapping[str, Any]) -> Any:
         "export_outputs": outputs or spec.export_outputs})
 
 
-def _dense(value: Any, default: Any) -> Any:
+def _dense(value: Tensor | tf.SparseTensor, default: object) -> Tensor:
     if not isinstance(value, tf.SparseTensor):
         return value
     if default is None:
@@ -174,7 +186,8 @@ def _dense(value: Any, default: Any) -> Any:
     return tf.sparse.to_dense(value, default)
 
 
-def clip_gradients_by_norm(optimizer: Any, clip_norm: float) -> Any:
+def clip_gradients_by_norm(optimizer: tf.compat.v1.train.Optimizer,
+                           clip_norm: float) -> tf.compat.v1.train.Optimizer:
     """Returns an optimizer that scales gradients down to a global norm of at most `clip_norm`.
 
     `g := g * clip_norm / max(clip_norm, sqrt(sum of all g**2))`, then the update of `optimizer`.
@@ -189,15 +202,17 @@ def clip_gradients_by_norm(optimizer: Any, clip_norm: float) -> Any:
 class _ClippingOptimizer(tf.compat.v1.train.Optimizer):
     """Clips the gradients that another optimizer applies."""
 
-    def __init__(self, optimizer: Any, clip_norm: float) -> None:
+    def __init__(self, optimizer: tf.compat.v1.train.Optimizer, clip_norm: float) -> None:
         super().__init__(use_locking=False, name=f"ClipByNorm{optimizer.get_name()}")
         self._optimizer, self._clip_norm = optimizer, clip_norm
 
-    def compute_gradients(self, *args: Any, **kwargs: Any) -> Any:
+    def compute_gradients(self, *args: object,
+                          **kwargs: object) -> list[tuple[Tensor | None, tf.Variable]]:
         """Computes the gradients of a loss, which are not clipped yet."""
         return self._optimizer.compute_gradients(*args, **kwargs)
 
-    def apply_gradients(self, grads_and_vars: Any, *args: Any, **kwargs: Any) -> Any:
+    def apply_gradients(self, grads_and_vars: Iterable[tuple[Tensor | None, tf.Variable]],
+                        *args: object, **kwargs: object) -> tf.Operation:
         """Clips gradients by their global norm, and applies them."""
         pairs = list(grads_and_vars)
         clipped, _ = tf.clip_by_global_norm([gradient for gradient, _ in pairs], self._clip_norm)
@@ -205,14 +220,14 @@ class _ClippingOptimizer(tf.compat.v1.train.Optimizer):
             [(gradient, variable) for gradient, (_, variable) in zip(clipped, pairs, strict=True)],
             *args, **kwargs)
 
-    def get_slot(self, *args: Any, **kwargs: Any) -> Any:
+    def get_slot(self, *args: object, **kwargs: object) -> tf.Variable | None:
         """Returns a slot of the other optimizer."""
         return self._optimizer.get_slot(*args, **kwargs)
 
-    def get_slot_names(self, *args: Any, **kwargs: Any) -> Any:
+    def get_slot_names(self, *args: object, **kwargs: object) -> list[str]:
         """Returns the names of the other optimizer's slots."""
         return self._optimizer.get_slot_names(*args, **kwargs)
 
-    def variables(self) -> Any:
+    def variables(self) -> list[tf.Variable]:
         """Returns the variables of the other optimizer."""
         return self._optimizer.variables()

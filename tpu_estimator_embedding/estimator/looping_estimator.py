@@ -1,7 +1,7 @@
 # SPDX-License-Identifier: Apache-2.0
 """Makes the runs of Estimator's sessions loops of steps."""
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
 import tensorflow as tf
@@ -24,9 +24,10 @@ from tpu_estimator_embedding.types import Tensor
 _HostCallHook = upstream.tpu_estimator._OutfeedHostCallHook
 
 
-def hooks_of_training(of_model: Sequence[Any], others: Sequence[Any],
+def hooks_of_training(of_model: Sequence[tf.compat.v1.train.SessionRunHook],
+                      others: Sequence[tf.compat.v1.train.SessionRunHook],
                       length: loop_length.LoopLength, host_call_every_n_steps: int,
-                      is_stopping: Callable[[], bool]) -> list[Any]:
+                      is_stopping: Callable[[], bool]) -> list[tf.compat.v1.train.SessionRunHook]:
     """Returns the hooks of the model, the last ones of a session, that train in loops.
 
     Args:
@@ -42,7 +43,8 @@ def hooks_of_training(of_model: Sequence[Any], others: Sequence[Any],
                      host_call_every_n_steps=host_call_every_n_steps)
 
 
-def hooks_of_evaluation(hooks: Sequence[Any]) -> list[Any]:
+def hooks_of_evaluation(hooks: Sequence[tf.compat.v1.train.SessionRunHook]
+                        ) -> list[tf.compat.v1.train.SessionRunHook]:
     """Returns all hooks of a session that evaluates its steps in one loop.
 
     If it evaluates the whole input, every run is one step.
@@ -68,19 +70,25 @@ class LoopingEstimator(upstream.tpu_estimator.TPUEstimator):
             return loop_length.LoopLength(steps=1)
         return loop_length.length_in_training(self._config.tpu_config.iterations_per_loop)
 
-    def _convert_train_steps_to_hooks(self, steps: int | None, max_steps: int | None) -> list[Any]:
+    def _convert_train_steps_to_hooks(
+            self, steps: int | None,
+            max_steps: int | None) -> list[tf.compat.v1.train.SessionRunHook]:
         if self._use_engine:
             check_train_steps(steps, max_steps)
         return upstream.estimator.Estimator._convert_train_steps_to_hooks(self, steps, max_steps)
 
-    def _convert_eval_steps_to_hooks(self, steps: int | None) -> list[Any]:
+    def _convert_eval_steps_to_hooks(self,
+                                     steps: int | None) -> list[tf.compat.v1.train.SessionRunHook]:
         if self._use_engine:
             check_steps("Eval steps", steps)
         return upstream.estimator.Estimator._convert_eval_steps_to_hooks(self, steps)
 
-    def _train_with_estimator_spec(self, estimator_spec: Any, worker_hooks: list[Any],
-                                   hooks: list[Any], global_step_tensor: Tensor,
-                                   saving_listeners: Sequence[Any]) -> Any:
+    def _train_with_estimator_spec(
+            self, estimator_spec: tf.estimator.EstimatorSpec,
+            worker_hooks: list[tf.compat.v1.train.SessionRunHook],
+            hooks: list[tf.compat.v1.train.SessionRunHook], global_step_tensor: Tensor,
+            saving_listeners: Sequence[tf.compat.v1.train.CheckpointSaverListener]
+            ) -> Tensor | None:
         if self._use_engine:
             measures = statistics_hooks([*hooks, *estimator_spec.training_hooks])
             estimator_spec = estimator_spec._replace(training_hooks=hooks_of_training(
@@ -102,21 +110,24 @@ class LoopingEstimator(upstream.tpu_estimator.TPUEstimator):
                 estimator_spec, [*own_hooks, *worker_hooks], hooks, global_step_tensor,
                 saving_listeners)
 
-    def _evaluate_run(self, checkpoint_path: str, scaffold: Any, update_op: Any,
-                      eval_dict: dict[str, Any], all_hooks: list[Any], output_dir: str) -> Any:
+    def _evaluate_run(self, checkpoint_path: str, scaffold: tf.compat.v1.train.Scaffold | None,
+                      update_op: tf.Operation, eval_dict: dict[str, Tensor],
+                      all_hooks: list[tf.compat.v1.train.SessionRunHook],
+                      output_dir: str) -> Mapping[str, object]:
         if self._use_engine:
             all_hooks = hooks_of_evaluation(all_hooks)
         return super()._evaluate_run(checkpoint_path, scaffold, update_op, eval_dict, all_hooks,
                                      output_dir)
 
 
-def _in_loops(hooks: Sequence[Any], length: loop_length.LoopLength, steps: Steps,
-              feed: EmbeddingHook, **options: Any) -> list[Any]:
+def _in_loops(hooks: Sequence[tf.compat.v1.train.SessionRunHook], length: loop_length.LoopLength,
+              steps: Steps, feed: EmbeddingHook,
+              **options: Any) -> list[tf.compat.v1.train.SessionRunHook]:
     host_calls = [hook for hook in hooks if isinstance(hook, _HostCallHook)]
     return [*(hook for hook in hooks if hook not in host_calls),
             StepLoop(length, steps, feed, host_calls=host_calls, **options)]
 
 
-def _feed_of(hooks: Sequence[Any]) -> EmbeddingHook:
+def _feed_of(hooks: Sequence[tf.compat.v1.train.SessionRunHook]) -> EmbeddingHook:
     [feed] = [hook for hook in hooks if isinstance(hook, EmbeddingHook)]
     return feed

@@ -18,13 +18,15 @@ from tpu_estimator_embedding.estimator.cluster.server_state import (
 from tpu_estimator_embedding.estimator.cluster.servers import LINE_SECONDS, servers_of, watching
 from tpu_estimator_embedding.estimator.cluster.tasks import TRAINERS
 from tpu_estimator_embedding.ops.assertion import sentence_of
+from tpu_estimator_embedding.types import RunConfig
 
 _WAIT_SECONDS = 1.0  # between two looks at the servers
 _RUNNING_OPS_SECONDS = 1.0  # for ops that had read their permit
 
 
 @contextlib.contextmanager
-def recovering(config: Any, train_op: tf.Operation) -> Iterator[list[Any]]:
+def recovering(config: RunConfig,
+               train_op: tf.Operation) -> Iterator[list[tf.compat.v1.train.SessionRunHook]]:
     """Prepares graph and sessions of a training; yields the hooks that it needs in addition.
 
     If the training of a chief ends with an error, such as a loss that is NaN, what the servers
@@ -70,7 +72,7 @@ class StoppedSteps(tf.compat.v1.train.SessionRunHook):
         """Watches the session's runs."""
         run = session.run
 
-        def watched(*args: Any, **kwargs: Any) -> Any:
+        def watched(*args: object, **kwargs: object) -> object:
             try:
                 return run(*args, **kwargs)
             except tf.errors.OpError as error:
@@ -97,15 +99,17 @@ def sessions_of(state: ServerState) -> Iterator[None]:
 class ClusterSessionManager(session_manager.SessionManager):
     """Keeps the variables on the servers where it can, and restores only while nobody trains."""
 
-    def __init__(self, state: ServerState, *args: Any, **kwargs: Any):
+    def __init__(self, state: ServerState, *args: object, **kwargs: object):
         """Takes what the servers remember, and the arguments of a SessionManager."""
         super().__init__(*args, **{**kwargs, "recovery_wait_secs": _WAIT_SECONDS})
         self._state = state
         self._has_started = False
 
-    def prepare_session(self, master: str, *args: Any, saver: Any = None,
-                        checkpoint_dir: Any = None, config: Any = None,
-                        **kwargs: Any) -> tf.compat.v1.Session:
+    def prepare_session(self, master: str, *args: object,
+                        saver: Any = None,
+                        checkpoint_dir: Any = None,
+                        config: tf.compat.v1.ConfigProto | None = None,
+                        **kwargs: object) -> tf.compat.v1.Session:
         """Starts the chief's session; initializes or restores if the servers lost a variable.
 
         Raises:
@@ -127,7 +131,7 @@ class ClusterSessionManager(session_manager.SessionManager):
         self._has_started = True
         return session
 
-    def wait_for_session(self, master: str, config: Any = None,
+    def wait_for_session(self, master: str, config: tf.compat.v1.ConfigProto | None = None,
                          max_wait_secs: float = float("inf")) -> tf.compat.v1.Session:
         """Starts a worker's session once the chief has initialized or restored all variables.
 
@@ -175,7 +179,8 @@ class ClusterSessionManager(session_manager.SessionManager):
         return (training is not None and training == training_of(directory)
                 and not self._state.has_unfinished_update(session) and self._is_ready(session))
 
-    def _keep(self, session: tf.compat.v1.Session, saver: Any, directory: str) -> None:
+    def _keep(self, session: tf.compat.v1.Session, saver: tf.compat.v1.train.Saver,
+              directory: str) -> None:
         self._state.permit_steps(session)
         checkpoints = tf.train.get_checkpoint_state(directory)
         if checkpoints:  # which a restore would make the saver remember
@@ -188,7 +193,8 @@ def _log(line: str) -> None:
     tf.compat.v1.logging.info("tpu_estimator_embedding: %s", line)
 
 
-def shard_savers(scaffold: Any, hooks: Iterable[Any]) -> None:
+def shard_savers(scaffold: tf.compat.v1.train.Scaffold,
+                 hooks: Iterable[tf.compat.v1.train.SessionRunHook]) -> None:
     """Makes every Saver of a training sharded, because others collect all tables in one process.
 
     Savers are modified in place, because a program's hooks may use them as well.
@@ -205,7 +211,7 @@ def shard_savers(scaffold: Any, hooks: Iterable[Any]) -> None:
             _shard(saver)
 
 
-def _shard(saver: Any) -> None:
+def _shard(saver: tf.compat.v1.train.Saver) -> None:
     if not saver._is_built:
         saver._sharded = True
     elif saver._var_list is not None:  # else it was made from a SaverDef

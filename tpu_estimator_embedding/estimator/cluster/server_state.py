@@ -15,8 +15,8 @@ They are resources of the servers that no Saver sees, read and written by Tensor
 
 import contextlib
 import random
-from collections.abc import Iterable, Sequence
-from typing import Any
+from collections.abc import Callable, Iterable, Sequence
+from typing import TypeVar
 
 import tensorflow as tf
 
@@ -160,7 +160,10 @@ def _variable(device: str, name: str, dtype: tf.DType = tf.int64) -> Tensor:
         return tf.raw_ops.VarHandleOp(dtype=dtype, shape=[], shared_name=name)
 
 
-def _at(variable: Tensor, make: Any, **inputs: Any) -> Any:
+_Made = TypeVar("_Made", bound="Tensor | tf.Operation")
+
+
+def _at(variable: Tensor, make: Callable[..., _Made], **inputs: object) -> _Made:
     with tf.device(variable.device):
         return make(**inputs)
 

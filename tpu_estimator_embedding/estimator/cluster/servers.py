@@ -13,7 +13,7 @@ import tensorflow as tf
 from tpu_estimator_embedding.engine.step_ids import check_can_train_on_servers
 from tpu_estimator_embedding.kernels import load
 from tpu_estimator_embedding.plan.embedding_plan import EmbeddingPlan
-from tpu_estimator_embedding.types import Tensor
+from tpu_estimator_embedding.types import RunConfig, Tensor
 
 LINE_SECONDS = 30.0  # between two lines about a task that is waited for
 ANSWER_SECONDS = 5.0
@@ -45,7 +45,7 @@ class Server(NamedTuple):
         """The device of its tables."""
         return f"/job:ps/task:{self.number}/device:CPU:0"
 
-    def ask(self, make: Callable[[], Any] = lambda: tf.constant(True)) -> Any:
+    def ask(self, make: Callable[[], Tensor] = lambda: tf.constant(True)) -> Any:
         """Returns the value of a tensor, which the server computes in a short session.
 
         The server itself creates the session, so that no other task is involved.
@@ -75,7 +75,7 @@ class Server(NamedTuple):
         return True
 
 
-def servers_of(config: Any) -> tuple[Server, ...]:
+def servers_of(config: RunConfig) -> tuple[Server, ...]:
     """Returns the servers of a RunConfig."""
     addresses = config.cluster_spec.job_tasks("ps")
     return tuple(Server(number, address) for number, address in enumerate(addresses))
@@ -107,7 +107,7 @@ def names(servers: Sequence[Server]) -> str:
     return ", ".join(map(str, servers))
 
 
-def meet_servers(config: Any, plan: EmbeddingPlan) -> None:
+def meet_servers(config: RunConfig, plan: EmbeddingPlan) -> None:
     """Waits until all servers answer, and checks that they can train the tables.
 
     Args:

@@ -96,7 +96,7 @@ class SynchronousHook(tf.compat.v1.train.SessionRunHook):
         if self._watcher and self._watcher is not threading.current_thread():
             self._watcher.join(timeout=1)
 
-    def _watch(self, session: Any, stop: threading.Event) -> None:
+    def _watch(self, session: tf.compat.v1.Session, stop: threading.Event) -> None:
         next_line = LINE_SECONDS
         while not stop.wait(_POLL_SECONDS):
             seconds = time.monotonic() - self._last_step

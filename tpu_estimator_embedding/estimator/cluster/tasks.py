@@ -8,6 +8,7 @@ import tensorflow as tf
 from tpu_estimator_embedding import checks
 from tpu_estimator_embedding.estimator.cluster.cluster_config import ClusterConfig
 from tpu_estimator_embedding.kernels import load
+from tpu_estimator_embedding.types import RunConfig
 
 _SERVER = "ps"
 TRAINERS = ("chief", "master", "worker")  # the jobs that train; gradients are summed in this order
@@ -41,7 +42,7 @@ class Cluster(NamedTuple):
         return len(self.servers)
 
 
-def cluster_of(config: Any) -> Cluster:
+def cluster_of(config: RunConfig | None) -> Cluster:
     """Returns the cluster that a RunConfig describes to the process of a trainer.
 
     Processes without a cluster, such as evaluators, hold all tables themselves.
@@ -53,7 +54,7 @@ def cluster_of(config: Any) -> Cluster:
     return Cluster(servers, f"/job:{config.task_type}/task:{config.task_id}/device:CPU:0")
 
 
-def with_device_filters(config: Any) -> Any:
+def with_device_filters(config: Any) -> RunConfig | None:
     """Returns a RunConfig whose sessions do not wait for other workers.
 
     TensorFlow sets no device filters for a TPU's RunConfig, and a program's `session_config`
@@ -74,7 +75,7 @@ def with_device_filters(config: Any) -> Any:
     return config.replace(session_config=merged)
 
 
-def prepare_for_server(config: Any) -> None:
+def prepare_for_server(config: RunConfig | None) -> None:
     """Loads the kernels before Estimator starts this process's server, so that it has their ops.
 
     A server without kernels fails on the first op from a worker that has them.

@@ -10,6 +10,7 @@ from tpu_estimator_embedding import checks
 from tpu_estimator_embedding.compat import upstream
 from tpu_estimator_embedding.compat.stubs import tpu_cores
 from tpu_estimator_embedding.compat.upstream import model_fn, tpu_context
+from tpu_estimator_embedding.types import RunConfig, Structure, Tensor
 
 _EVAL, _PREDICT = model_fn.ModeKeys.EVAL, model_fn.ModeKeys.PREDICT
 _Recorder = upstream.tpu_estimator._InputPipeline.InputsStructureRecorder
@@ -75,7 +76,7 @@ class MachineContext(tpu_context._InternalTPUContext):
         """None: everything is placed on this machine."""
 
 
-def check_can_honour(config: Any) -> None:
+def check_can_honour(config: RunConfig | None) -> None:
     """Logs settings that only a TPU uses; ValueError for those that would change results."""
     tpu_config = getattr(config, "tpu_config", None)
     if tpu_config is None:
@@ -95,7 +96,7 @@ def check_can_honour(config: Any) -> None:
                      "TPUConfig(num_shards=...) says how many replicas there are.")
 
 
-def without_num_shards(config: Any) -> Any:
+def without_num_shards(config: Any) -> RunConfig | None:
     """Hides num_shards from checks that compare it with the cores of a TPU."""
     tpu_config = getattr(config, "tpu_config", None)
     if tpu_config is None:
@@ -103,7 +104,8 @@ def without_num_shards(config: Any) -> Any:
     return config.replace(tpu_config=tpu_config._replace(num_shards=None))
 
 
-def check_partition_dims(tpu_config: Any, features: Any, labels: Any) -> None:
+def check_partition_dims(tpu_config: upstream.tpu_config.TPUConfig, features: Structure,
+                         labels: Structure) -> None:
     """Checks `input_partition_dims`, which splits a replica's tensors over cores of a TPU.
 
     Nothing is split here, which does not affect results; dims that a TPU rejects are rejected.
@@ -129,7 +131,7 @@ def check_partition_dims(tpu_config: Any, features: Any, labels: Any) -> None:
             _check(tensor, list(of_tensor), tpu_config.num_cores_per_replica)
 
 
-def _check(tensor: Any, dims: list[int], cores: int) -> None:
+def _check(tensor: Tensor, dims: list[int], cores: int) -> None:
     if min(dims) < 1:
         raise ValueError(f"All input partition dims must be >= 1. Got {dims}.")
     parts = math.prod(dims)
