@@ -84,7 +84,7 @@ class LoopingEstimator(upstream.tpu_estimator.TPUEstimator):
         return upstream.estimator.Estimator._convert_eval_steps_to_hooks(self, steps)
 
     def _train_with_estimator_spec(
-            self, estimator_spec: tf.estimator.EstimatorSpec,
+            self, estimator_spec: upstream.model_fn.EstimatorSpec,
             worker_hooks: list[tf.compat.v1.train.SessionRunHook],
             hooks: list[tf.compat.v1.train.SessionRunHook], global_step_tensor: Tensor,
             saving_listeners: Sequence[tf.compat.v1.train.CheckpointSaverListener]

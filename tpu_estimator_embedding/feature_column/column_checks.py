@@ -24,6 +24,9 @@ class EmbeddingColumn(FeatureColumn, Protocol):
 
     _tensor_core_shape: Sequence[Any]  # of those for a TensorCore
 
+    @property
+    def categorical_column(self) -> FeatureColumn: ...
+
     def get_combiner(self) -> str: ...
 
     def get_embedding_table_size(self) -> tuple[int, int]: ...

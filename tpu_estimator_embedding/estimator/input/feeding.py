@@ -5,10 +5,10 @@ import contextlib
 import functools
 import threading
 from collections.abc import Callable, Sequence
-from typing import Any
 
 import tensorflow as tf
 
+from tpu_estimator_embedding.compat.upstream import tpu_context
 from tpu_estimator_embedding.engine.tensor_queue import TensorQueue
 from tpu_estimator_embedding.estimator.cluster.tasks import cluster_of
 from tpu_estimator_embedding.estimator.hooks.session_runs import (
@@ -16,12 +16,13 @@ from tpu_estimator_embedding.estimator.hooks.session_runs import (
     Threads,
     made_callable,
 )
-from tpu_estimator_embedding.estimator.input.input_reader import BatchReader, read_input
+from tpu_estimator_embedding.estimator.input.input_reader import Batch, BatchReader, read_input
 from tpu_estimator_embedding.estimator.input.machine_context import MachineContext
 from tpu_estimator_embedding.estimator.input.step_input import StepInput, to_step_input
+from tpu_estimator_embedding.feature_column.column_checks import EmbeddingColumn
 from tpu_estimator_embedding.ops.readable_errors import readable
 from tpu_estimator_embedding.plan.embedding_plan import EmbeddingPlan
-from tpu_estimator_embedding.types import Tensor
+from tpu_estimator_embedding.types import RunConfig, Structure, Tensor
 
 _STEPS_WAITING = 4  # in addition to the one in preparation
 _FIRST_POLL_SECS = 0.0001  # between two looks whether there is a step; grows to:
@@ -46,7 +47,7 @@ class Feeding:
         steps_fed: variable that counts the steps.
     """
 
-    def __init__(self, reader: BatchReader, prepare: Callable[[list[tuple[Any, Any]]], Any], *,
+    def __init__(self, reader: BatchReader, prepare: Callable[[list[Batch]], StepInput], *,
                  in_one_run: bool):
         """Makes the ops in the default graph.
 
@@ -74,7 +75,7 @@ class Feeding:
         self.feed = self._repeat(feed_one) if self.in_one_run else feed_one()
 
     def _repeat(self, feed_one: Callable[[], tf.Operation]) -> tf.Operation:
-        def body(goes_on: Any) -> Any:
+        def body(goes_on: Tensor) -> Tensor:
             with tf.control_dependencies([feed_one()]):
                 return self._goes_on.read_value()
 
@@ -83,7 +84,7 @@ class Feeding:
             parallel_iterations=1).op
 
 
-def _local_variable(name: str, value: Any, dtype: tf.DType) -> tf.Variable:
+def _local_variable(name: str, value: int | bool, dtype: tf.DType) -> tf.Variable:
     return tf.compat.v1.get_variable(
         name, [], dtype, initializer=tf.compat.v1.constant_initializer(value, dtype),
         use_resource=True, trainable=False,
@@ -267,18 +268,19 @@ class EmbeddingHook(tf.compat.v1.train.SessionRunHook):
                 "all replicas and were dropped.", dropped)
 
 
-def _start(target: Callable[..., None], *args: Any) -> threading.Thread:
+def _start(target: Callable[..., None], *args: object) -> threading.Thread:
     thread = threading.Thread(target=target, args=args, daemon=True,
                               name=f"EmbeddingHook{target.__name__}")
     thread.start()
     return thread
 
 
-def feed_steps(plan: EmbeddingPlan, ctx: MachineContext, input_fn: Callable[[Any], Any], *,
-               training: bool, batch_axis: Sequence[int] | None = None,
-               tensor_core_columns: Sequence[Any] = (),
-               is_stopping: Callable[[], bool] = lambda: False, as_sums: bool = False
-               ) -> tuple[StepInput, EmbeddingHook]:
+def feed_steps(plan: EmbeddingPlan, ctx: MachineContext,
+               input_fn: Callable[[tpu_context.TPUContext], Structure], *, training: bool,
+               batch_axis: Sequence[int] | None = None,
+               tensor_core_columns: Sequence[EmbeddingColumn] = (),
+               is_stopping: Callable[[], bool] = lambda: False,
+               as_sums: bool = False) -> tuple[StepInput, EmbeddingHook]:
     """Returns the input of a step, prepared ahead of it, and the hook that feeds it.
 
     Args:
@@ -309,7 +311,7 @@ def feed_steps(plan: EmbeddingPlan, ctx: MachineContext, input_fn: Callable[[Any
         return taken, hook
 
 
-def _may_take_long(config: Any) -> bool:
+def _may_take_long(config: RunConfig) -> bool:
     """Whether a run may last as long as training: not on servers, nor where runs time out.
 
     RunOptions without a timeout would do, but with them TensorFlow warns when the input ends.

@@ -15,7 +15,7 @@ SLICED (2)     one                  its share of the next batch
 """
 
 from collections.abc import Callable, Iterable, Mapping, Sequence
-from typing import Any, NamedTuple
+from typing import NamedTuple
 
 import numpy as np
 import tensorflow as tf
@@ -26,10 +26,13 @@ from tpu_estimator_embedding import checks
 from tpu_estimator_embedding.compat.upstream import tpu_context
 from tpu_estimator_embedding.estimator.input.machine_context import MachineContext
 from tpu_estimator_embedding.ops.id_checks import in_batch
-from tpu_estimator_embedding.types import Tensor
+from tpu_estimator_embedding.types import Structure, Tensor
 
 _LEAVES = (tf.Tensor, composite_tensor.CompositeTensor, tf.Variable, np.ndarray, np.generic, bool,
            int, float, str, bytes, type(None))
+
+# Features and labels, which are None if there are none.
+Batch = tuple[Structure, Structure]
 
 
 class BatchReader(NamedTuple):
@@ -45,14 +48,14 @@ class BatchReader(NamedTuple):
             also in a loop; otherwise it returns tensors that change only between session runs.
     """
 
-    read: Callable[[], list[tuple[Any, Any]]]
+    read: Callable[[], list[Batch]]
     initializer: tf.Operation | None
     batches_read: tf.Variable | None
     batches_per_step: int
     is_repeatable: bool
 
 
-def next_batch(result: Any) -> BatchReader:
+def next_batch(result: Structure) -> BatchReader:
     """Reads one batch for a single replica.
 
     Args:
@@ -67,13 +70,13 @@ def next_batch(result: Any) -> BatchReader:
                        None, 1, True)
 
 
-def batch_for_all(result: Any, num_replicas: int) -> BatchReader:
+def batch_for_all(result: Structure, num_replicas: int) -> BatchReader:
     """Reads one batch that every replica gets, as with BROADCAST."""
     reader = next_batch(result)
     return reader._replace(read=lambda: reader.read() * num_replicas)
 
 
-def batch_of_each(results: Sequence[Any]) -> BatchReader:
+def batch_of_each(results: Sequence[Structure]) -> BatchReader:
     """Reads one batch of every replica's own input, as with PER_SHARD_V1."""
     readers = [next_batch(result) for result in results]
     initializers = [reader.initializer for reader in readers if reader.initializer is not None]
@@ -81,7 +84,7 @@ def batch_of_each(results: Sequence[Any]) -> BatchReader:
                        None, 1, all(reader.is_repeatable for reader in readers))
 
 
-def successive_batches(result: Any, num_replicas: int) -> BatchReader:
+def successive_batches(result: Structure, num_replicas: int) -> BatchReader:
     """Reads a batch for each replica from one input, as with PER_HOST_V2.
 
     Raises:
@@ -97,7 +100,7 @@ def successive_batches(result: Any, num_replicas: int) -> BatchReader:
                        counter, num_replicas, True)
 
 
-def shared_batch(result: Any, num_replicas: int, embedding_keys: Iterable[str] = (),
+def shared_batch(result: Structure, num_replicas: int, embedding_keys: Iterable[str] = (),
                  batch_axis: Sequence[int] | None = None) -> BatchReader:
     """Reads one batch and splits it over the replicas, as with PER_HOST_V1.
 
@@ -113,14 +116,14 @@ def shared_batch(result: Any, num_replicas: int, embedding_keys: Iterable[str] =
     iterator = tf.compat.v1.data.make_initializable_iterator(result)
     counter = _counter()
 
-    def read() -> list[tuple[Any, Any]]:
+    def read() -> list[Batch]:
         batch = _next_divisible_batch(iterator, num_replicas, counter, embedding_keys, batch_axis)
         return split_batch(*batch, num_replicas, embedding_keys, batch_axis)
 
     return BatchReader(read, iterator.initializer, counter, 1, True)
 
 
-def features_and_labels(result: Any) -> tuple[Any, Any]:
+def features_and_labels(result: Structure) -> Batch:
     """Returns `(features, labels)` in own containers; labels are None if the input has none.
 
     Raises:
@@ -142,9 +145,9 @@ def features_and_labels(result: Any) -> tuple[Any, Any]:
     return features, labels
 
 
-def _next_batches(iterator: Any, count: int, counter: tf.Variable) -> list[tuple[Any, Any]]:
+def _next_batches(iterator: tf.data.Iterator, count: int, counter: tf.Variable) -> list[Batch]:
     """Reads several batches, one after the other; fails if the input ends."""
-    batches: list[tuple[Any, Any]] = []
+    batches: list[Batch] = []
     counted: list[tf.Operation] = []
     for _ in range(count):
         with tf.control_dependencies(counted):
@@ -156,9 +159,9 @@ def _next_batches(iterator: Any, count: int, counter: tf.Variable) -> list[tuple
     return batches
 
 
-def _next_divisible_batch(iterator: Any, num_replicas: int, counter: tf.Variable,
+def _next_divisible_batch(iterator: tf.data.Iterator, num_replicas: int, counter: tf.Variable,
                           embedding_keys: Iterable[str], batch_axis: Sequence[int] | None
-                          ) -> tuple[Any, Any]:
+                          ) -> Batch:
     """Reads a batch; the last one is dropped if it cannot be split."""
     batch = iterator.get_next()
     size = _batch_size(*features_and_labels(batch), embedding_keys, batch_axis)
@@ -184,7 +187,7 @@ def _counter() -> tf.Variable:
         collections=[tf.compat.v1.GraphKeys.LOCAL_VARIABLES])
 
 
-def _batch_size(features: Any, labels: Any, embedding_keys: Iterable[str],
+def _batch_size(features: Structure, labels: Structure, embedding_keys: Iterable[str],
                 batch_axis: Sequence[int] | None) -> Tensor:
     by_row = [features[key] for key in embedding_keys
               if key in features] if isinstance(features, Mapping) else []
@@ -198,19 +201,19 @@ def _batch_size(features: Any, labels: Any, embedding_keys: Iterable[str],
     return tf.shape(first, out_type=tf.int64)[axis]
 
 
-def _tensors(batch: Any) -> list[Tensor]:
+def _tensors(batch: Structure) -> list[Tensor]:
     return [leaf for leaf in tf.nest.flatten(batch, expand_composites=True)
             if tf.is_tensor(leaf)]
 
 
-def _identity(batch: Any) -> Any:
+def _identity(batch: Structure) -> Structure:
     return tf.nest.map_structure(lambda leaf: tf.identity(leaf) if tf.is_tensor(leaf) else leaf,
                                  batch, expand_composites=True)
 
 
-def split_batch(features: Any, labels: Any, num_replicas: int,
+def split_batch(features: Structure, labels: Structure, num_replicas: int,
                 embedding_keys: Iterable[str] = (), batch_axis: Sequence[int] | None = None
-                ) -> list[tuple[Any, Any]]:
+                ) -> list[Batch]:
     """Returns `(features, labels)` of every replica.
 
     Args:
@@ -239,7 +242,7 @@ def split_batch(features: Any, labels: Any, num_replicas: int,
             for rows, (share, share_labels) in zip(shares_by_row, shares, strict=True)]
 
 
-def _split(structure: Any, num_replicas: int, axes: Sequence[int] | None) -> list[Any]:
+def _split(structure: Structure, num_replicas: int, axes: Sequence[int] | None) -> list[Structure]:
     leaves = nest.flatten_with_joined_string_paths(structure)
     tensors = [leaf for _, leaf in leaves if leaf is not None]
     if axes is None:
@@ -255,7 +258,8 @@ def _split(structure: Any, num_replicas: int, axes: Sequence[int] | None) -> lis
             for share in zip(*parts, strict=True)] if parts else [structure] * num_replicas
 
 
-def _split_tensor(name: str, tensor: Any, num_replicas: int, axis: int) -> list[Any]:
+def _split_tensor(name: str, tensor: Tensor | tf.SparseTensor | tf.RaggedTensor, num_replicas: int,
+                  axis: int) -> list[Tensor]:
     size = tf.compat.dimension_value(tensor.shape[axis])
     checks.check(size is None or size % num_replicas == 0, "batch size",
                  f"divisible by the number of replicas, {num_replicas}", size,
@@ -268,7 +272,7 @@ def _split_tensor(name: str, tensor: Any, num_replicas: int, axis: int) -> list[
     return tf.split(tensor, num_replicas, axis=axis)
 
 
-def read_input(ctx: MachineContext, input_fn: Callable[[tpu_context.TPUContext], Any],
+def read_input(ctx: MachineContext, input_fn: Callable[[tpu_context.TPUContext], Structure],
                embedding_keys: Iterable[str], batch_axis: Sequence[int] | None) -> BatchReader:
     """Calls the input_fn and reads the batches of one step.
 

@@ -20,18 +20,22 @@ valid ids.
 import functools
 import warnings
 from collections.abc import Mapping, Sequence
-from typing import Any, NamedTuple
+from typing import Any, NamedTuple, TypeAlias
 
 import tensorflow as tf
 
 from tpu_estimator_embedding import checks
 from tpu_estimator_embedding.engine.enqueue_data import AnyEnqueueData, EnqueueData, to_enqueue_data
+from tpu_estimator_embedding.feature_column.column_checks import EmbeddingColumn
 from tpu_estimator_embedding.ops import id_checks, sparse_ids
 from tpu_estimator_embedding.plan.embedding_plan import EmbeddingPlan, FeaturePlan
-from tpu_estimator_embedding.types import Tensor
+from tpu_estimator_embedding.types import Structure, Tensor
 
 SEQUENCE_LENGTH_SUFFIX = "_seq_length_"  # the suffix that TF's sequence columns expect for lengths
 MASK_SUFFIX = "__TENSOR_CORE_MASK"  # the suffix that TF's columns expect for masks
+
+# The ids of a feature, or their weights.
+Ids: TypeAlias = Tensor | tf.SparseTensor | tf.RaggedTensor
 
 
 class SplitFeatures(NamedTuple):
@@ -46,12 +50,13 @@ class SplitFeatures(NamedTuple):
     """
 
     enqueue_datas: dict[str, AnyEnqueueData]
-    others: Any
+    others: Structure
     batch_size: Tensor | int
     static_batch_size: int | None
 
 
-def split_features(plan: EmbeddingPlan, features: Any, labels: Any = None) -> SplitFeatures:
+def split_features(plan: EmbeddingPlan, features: Structure,
+                   labels: Structure = None) -> SplitFeatures:
     """Separates the ids and weights of the plan's features from the other features.
 
     Args:
@@ -83,7 +88,7 @@ def split_features(plan: EmbeddingPlan, features: Any, labels: Any = None) -> Sp
     return SplitFeatures(datas, others, batch_size, static)
 
 
-def static_batch_size(ids: list[Any], others: Any, labels: Any) -> int | None:
+def static_batch_size(ids: Sequence[Ids], others: Structure, labels: Structure) -> int | None:
     """Returns the batch size if static shapes give it.
 
     Ids take precedence, then labels, then other features if they all agree. If labels have no
@@ -105,7 +110,7 @@ def static_batch_size(ids: list[Any], others: Any, labels: Any) -> int | None:
     return None
 
 
-def _ids_of(feature: FeaturePlan, features: Mapping[str, Any]) -> Any:
+def _ids_of(feature: FeaturePlan, features: Mapping[str, Ids]) -> Ids:
     checks.check(feature.name in features, "features", f"have the embedding feature "
                  f"{feature.name!r}", sorted(features), "Return it from input_fn.")
     ids = features[feature.name]
@@ -128,8 +133,8 @@ def _ids_of(feature: FeaturePlan, features: Mapping[str, Any]) -> Any:
     return ids
 
 
-def _enqueue_data(plan: EmbeddingPlan, feature: FeaturePlan, ids: Any,
-                  features: Mapping[str, Any]) -> AnyEnqueueData:
+def _enqueue_data(plan: EmbeddingPlan, feature: FeaturePlan, ids: Ids,
+                  features: Mapping[str, Ids]) -> AnyEnqueueData:
     weights = _weights_of(feature, ids, features)
     if feature.max_sequence_length:
         ids, weights = _cut(ids, feature), _cut(weights, feature)
@@ -147,11 +152,11 @@ def _enqueue_data(plan: EmbeddingPlan, feature: FeaturePlan, ids: Any,
     return _without_zeros(feature, ids)
 
 
-def _in_batch(ids: Any, feature: str) -> Any:
+def _in_batch(ids: Ids, feature: str) -> Ids:
     return id_checks.in_batch(ids, feature) if isinstance(ids, tf.SparseTensor) else ids
 
 
-def _cut(values: Any, feature: FeaturePlan) -> Any:
+def _cut(values: Ids | None, feature: FeaturePlan) -> Any:
     """Returns the positions of a sequence that are looked up; later ones are not checked."""
     limit = feature.max_sequence_length
     if isinstance(values, tf.RaggedTensor):
@@ -177,7 +182,7 @@ def _warn_that_zeros_are_dropped(feature: str) -> None:
         "SparseTensor, or combiner=None for one id per sample, to look up id 0.", stacklevel=2)
 
 
-def _weights_of(feature: FeaturePlan, ids: Any, features: Mapping[str, Any]) -> Any:
+def _weights_of(feature: FeaturePlan, ids: Ids, features: Mapping[str, Ids]) -> Ids | None:
     key = feature.weight_key
     if key is None:
         return None
@@ -204,7 +209,7 @@ def _weights_of(feature: FeaturePlan, ids: Any, features: Mapping[str, Any]) -> 
     return tf.cast(weights, tf.float32)
 
 
-def _common_batch_size(ids: Mapping[str, Any], static: int | None) -> Tensor | int:
+def _common_batch_size(ids: Mapping[str, Ids], static: int | None) -> Tensor | int:
     """Checks that all features have the same number of samples, and returns it."""
     sizes = {name: tf.compat.dimension_value(tensor.shape[0]) for name, tensor in ids.items()}
     known = {name: size for name, size in sizes.items() if size is not None}
@@ -228,7 +233,7 @@ def _dynamic_batch_sizes(ids: Sequence[Any]) -> Tensor:
     return tf.stack([_dynamic_batch_size(tensor) for tensor in ids])
 
 
-def _dynamic_batch_size(ids: Any) -> Tensor:
+def _dynamic_batch_size(ids: Ids) -> Tensor:
     if isinstance(ids, tf.SparseTensor):
         return ids.dense_shape[0]
     if isinstance(ids, tf.RaggedTensor):
@@ -236,7 +241,8 @@ def _dynamic_batch_size(ids: Any) -> Tensor:
     return tf.shape(ids, out_type=tf.int64)[0]
 
 
-def pad_tensor_core_features(columns: Sequence[Any], features: Any, labels: Any = None) -> Any:
+def pad_tensor_core_features(columns: Sequence[EmbeddingColumn], features: Structure,
+                             labels: Structure = None) -> Structure:
     """Returns the features with the ids of these columns padded, and their masks.
 
     Args:
@@ -263,7 +269,7 @@ def pad_tensor_core_features(columns: Sequence[Any], features: Any, labels: Any 
     return {**features, **padded} if padded else features
 
 
-def _pad(key: str, ids: Any, length: int, batch_size: int | None) -> tuple[Tensor, Tensor]:
+def _pad(key: str, ids: Ids, length: int, batch_size: int | None) -> tuple[Tensor, Tensor]:
     """Returns ids `[batch, length]` int32 and mask `[batch, length]` float32."""
     is_sparse_ids = isinstance(ids, tf.SparseTensor) and ids.dtype.is_integer
     checks.check(is_sparse_ids, f"ids of feature {key!r}", "a SparseTensor of integers", ids)

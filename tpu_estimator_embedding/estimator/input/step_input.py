@@ -16,13 +16,15 @@ from tensorflow.python.util import nest
 
 from tpu_estimator_embedding import checks
 from tpu_estimator_embedding.engine.partitioned_embedding import StepIds, prepare_replicas
+from tpu_estimator_embedding.estimator.input.input_reader import Batch
 from tpu_estimator_embedding.estimator.input.split_features import (
     pad_tensor_core_features,
     split_features,
 )
+from tpu_estimator_embedding.feature_column.column_checks import EmbeddingColumn
 from tpu_estimator_embedding.ops.assertion import sentence_of
 from tpu_estimator_embedding.plan.embedding_plan import EmbeddingPlan
-from tpu_estimator_embedding.types import Tensor
+from tpu_estimator_embedding.types import FeatureColumn, Structure, Tensor
 
 
 class ReplicaInput(NamedTuple):
@@ -34,8 +36,8 @@ class ReplicaInput(NamedTuple):
         batch_size: samples: an int if it is known, else a scalar tensor.
     """
 
-    features: Any
-    labels: Any
+    features: Structure
+    labels: Structure
     batch_size: Tensor | int
 
 
@@ -76,8 +78,8 @@ class ModelInput:
         return dataclasses.replace(self, step=self.step._replace(replicas=replicas))
 
 
-def to_step_input(plan: EmbeddingPlan, batches: Sequence[tuple[Any, Any]], *, training: bool,
-                  tensor_core_columns: Sequence[Any] = (), portable: bool = False,
+def to_step_input(plan: EmbeddingPlan, batches: Sequence[Batch], *, training: bool,
+                  tensor_core_columns: Sequence[EmbeddingColumn] = (), portable: bool = False,
                   on_servers: bool = False, as_sums: bool = False) -> StepInput:
     """Splits features and distributes ids over tables and hosts; raises the errors in them.
 
@@ -124,13 +126,14 @@ def _check_alike(first: ReplicaInput, replica: ReplicaInput, index: int) -> None
                      _kind(other), way_out)
 
 
-def _kind(leaf: Any) -> Any:
+def _kind(leaf: Any) -> object:
     """Returns what a model_fn sees of a tensor when it builds a graph; another leaf as it is."""
     return (leaf.dtype.name, str(leaf.shape)) if tf.is_tensor(leaf) else leaf
 
 
-def received_input(plan: EmbeddingPlan, features: Any, labels: Any, *, training: bool,
-                   columns: Sequence[Any], tensor_core_columns: Sequence[Any]) -> ModelInput:
+def received_input(plan: EmbeddingPlan, features: Structure, labels: Structure, *, training: bool,
+                   columns: Sequence[EmbeddingColumn],
+                   tensor_core_columns: Sequence[EmbeddingColumn]) -> ModelInput:
     """Returns the input of a graph to export, with the features that are present.
 
     Args:
@@ -149,7 +152,8 @@ def received_input(plan: EmbeddingPlan, features: Any, labels: Any, *, training:
         portable=True), is_export=True)
 
 
-def lookup_vocabularies(columns: Sequence[Any], features: Mapping[str, Any]) -> dict[str, Any]:
+def lookup_vocabularies(columns: Sequence[EmbeddingColumn],
+                        features: Mapping[str, Structure]) -> dict[str, Structure]:
     """Returns the features with the strings of embedding columns turned into ids.
 
     Args:
@@ -165,7 +169,7 @@ def lookup_vocabularies(columns: Sequence[Any], features: Mapping[str, Any]) -> 
     return {**features, **ids}
 
 
-def _unweighted(column: Any) -> Any:
+def _unweighted(column: FeatureColumn) -> FeatureColumn:
     while isinstance(column, fc.WeightedCategoricalColumn | fc.SequenceCategoricalColumn):
         column = column.categorical_column
     return column

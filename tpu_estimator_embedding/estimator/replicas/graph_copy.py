@@ -14,6 +14,7 @@ from typing import Any
 
 import tensorflow as tf
 from tensorflow.core.framework import function_pb2, node_def_pb2
+from tensorflow.core.framework.node_def_pb2 import NodeDef
 
 from tpu_estimator_embedding import checks
 from tpu_estimator_embedding.estimator.replicas import op_kinds
@@ -39,25 +40,26 @@ class FunctionCopies:
         self._random: dict[str, bool] = {}
         self.copies: dict[str, function_pb2.FunctionDef] = {}
 
-    def writes(self, node: Any) -> bool:
+    def writes(self, node: NodeDef) -> bool:
         """Whether a node calls a function that writes to a variable."""
         return self._calls(node, self._writing, lambda inner: op_kinds.writes(inner.op))
 
-    def is_random(self, node: Any) -> bool:
+    def is_random(self, node: NodeDef) -> bool:
         """Whether a node calls a function that draws random numbers."""
         return self._calls(node, self._random, op_kinds.is_random)
 
-    def adapt(self, node: Any) -> None:
+    def adapt(self, node: NodeDef) -> None:
         """Redirects a node to the copies of its functions, which are made on first use."""
         for called in op_kinds.called_functions(node):
             called.name = self._copy(called.name)
 
-    def _calls(self, node: Any, known: dict[str, bool], is_wanted: Callable[[Any], bool]) -> bool:
+    def _calls(self, node: NodeDef, known: dict[str, bool],
+               is_wanted: Callable[[NodeDef], bool]) -> bool:
         return any(self._contains(called.name, known, is_wanted)
                    for called in op_kinds.called_functions(node))
 
     def _contains(self, name: str, known: dict[str, bool],
-                  is_wanted: Callable[[Any], bool]) -> bool:
+                  is_wanted: Callable[[NodeDef], bool]) -> bool:
         if name not in known:
             function = self._functions.get(name)
             known[name] = function is not None and any(

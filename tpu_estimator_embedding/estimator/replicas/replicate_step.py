@@ -11,8 +11,7 @@ metrics are those of the whole batch. The loss of an evaluation is the mean over
 in training the first replica's loss is reported, as on a TPU.
 """
 
-from collections.abc import Mapping, Sequence
-from typing import Any
+from collections.abc import Hashable, Mapping, Sequence
 
 import tensorflow as tf
 
@@ -22,7 +21,7 @@ from tpu_estimator_embedding.compat.stubs import tpu_ops
 from tpu_estimator_embedding.estimator.replicas import op_kinds
 from tpu_estimator_embedding.estimator.replicas.graph_copy import copy_subgraph
 from tpu_estimator_embedding.ops.graph_rewrites import set_input
-from tpu_estimator_embedding.types import Tensor
+from tpu_estimator_embedding.types import EstimatorSpec, Structure, Tensor
 
 _EVAL = upstream.model_fn.ModeKeys.EVAL
 
@@ -111,12 +110,12 @@ def _sums_in_functions(graph: tf.Graph, ops: Sequence[tf.Operation]) -> list[str
     return found
 
 
-def _replacements(first: Sequence[Tensor], replica: Sequence[Tensor]) -> Mapping[Any, Tensor]:
+def _replacements(first: Sequence[Tensor], replica: Sequence[Tensor]) -> Mapping[Hashable, Tensor]:
     """Returns reference of an input of the first replica -> the one of another in its place."""
     if len(first) != len(replica):
         raise AssertionError("Replicas must have the same inputs, got "
                              f"{len(first)} and {len(replica)} tensors.")
-    replaced: dict[Any, Tensor] = {}
+    replaced: dict[Hashable, Tensor] = {}
     for before, after in zip(first, replica, strict=True):
         known = replaced.setdefault(before.ref(), after)
         if known is not after or before.dtype != after.dtype:
@@ -140,13 +139,13 @@ def _device(index: int) -> str | None:
     return f"/device:GPU:{index % len(gpus)}" if gpus else None
 
 
-def replica_tensors(spec: Any) -> dict[str, Any]:
+def replica_tensors(spec: EstimatorSpec) -> dict[str, Structure]:
     """Returns the nest of tensors of a spec that differ by replica.
 
     Raises:
         RuntimeError: if one of them is a scalar.
     """
-    tensors: dict[str, Any] = {}
+    tensors: dict[str, Structure] = {}
     if not isinstance(spec, upstream.model_fn._TPUEstimatorSpec):
         return tensors
     for name in ("eval_metrics", "host_call"):
@@ -159,7 +158,7 @@ def replica_tensors(spec: Any) -> dict[str, Any]:
     return tensors
 
 
-def _check_have_batch(name: str, tensors: Any) -> None:
+def _check_have_batch(name: str, tensors: Structure) -> None:
     scalars = [tensor for tensor in map(tf.convert_to_tensor, tf.nest.flatten(tensors))
                if tensor.shape.rank == 0]
     if scalars:
@@ -167,7 +166,8 @@ def _check_have_batch(name: str, tensors: Any) -> None:
                            f"got scalar {scalars[0]}. Reshape a scalar of {name} to [1].")
 
 
-def over_all_replicas(spec: Any, replicas: Sequence[dict[str, Any]]) -> Any:
+def over_all_replicas(spec: EstimatorSpec,
+                      replicas: Sequence[Mapping[str, Structure]]) -> EstimatorSpec:
     """Returns the spec with the tensors of all replicas instead of the first one's.
 
     Args:
@@ -177,7 +177,7 @@ def over_all_replicas(spec: Any, replicas: Sequence[dict[str, Any]]) -> Any:
     first = replicas[0]
     if not first:
         return spec
-    changed: dict[str, Any] = {}
+    changed: dict[str, object] = {}
     for name in ("eval_metrics", "host_call"):
         if name in first:
             gathered = tf.nest.map_structure(lambda *parts: tf.concat(parts, 0),

@@ -7,7 +7,7 @@ cross-replica sums add up the values of all copies, and variables are written on
 import contextlib
 import functools
 from collections.abc import Callable, Iterator, Sequence
-from typing import Any
+from typing import Any, ParamSpec, Protocol, TypeVar
 
 import tensorflow as tf
 from tensorflow.python.compiler.xla import xla
@@ -18,17 +18,33 @@ from tpu_estimator_embedding.compat.stubs import tpu_cores, tpu_system
 from tpu_estimator_embedding.estimator.replicas import replicated_graph
 from tpu_estimator_embedding.estimator.replicas.replicated_graph import ReplicatedGraph
 from tpu_estimator_embedding.ops import replica_graphs
-from tpu_estimator_embedding.types import Tensor
+from tpu_estimator_embedding.types import Structure, Tensor
 
 COMPILED = b""  # the serialized CompilationResultProto of a compilation without an error
 
 
-def stub(function: Callable[..., Any]) -> Callable[..., Any]:
+_Arguments = ParamSpec("_Arguments")
+_Result = TypeVar("_Result")
+_Item = TypeVar("_Item")
+
+
+class InfeedQueue(Protocol):
+    """What this package uses of TensorFlow's `InfeedQueue`."""
+
+    @property
+    def number_of_tuple_elements(self) -> int: ...
+
+    def set_number_of_shards(self, number_of_shards: int) -> None: ...
+
+    def generate_dequeue_op(self) -> Sequence[Tensor]: ...
+
+
+def stub(function: Callable[_Arguments, _Result]) -> Callable[_Arguments, _Result]:
     """Passes the call to TensorFlow if there is a TPU, or its context."""
     on_a_tpu = getattr(tpu, function.__name__)
 
     @functools.wraps(on_a_tpu)
-    def call(*arguments: Any, **named: Any) -> Any:
+    def call(*arguments: _Arguments.args, **named: _Arguments.kwargs) -> _Result:
         if is_for_a_tpu():
             return on_a_tpu(*arguments, **named)
         return function(*arguments, **named)
@@ -42,19 +58,22 @@ def is_for_a_tpu() -> bool:
 
 
 @stub
-def rewrite(computation: Callable[..., Any], inputs: Any = None, infeed_queue: Any = None,
-            device_assignment: Any = None, name: str | None = None,
-            xla_options: Any = None) -> Any:
+def rewrite(computation: Callable[..., Structure], inputs: Sequence[Structure] | None = None,
+            infeed_queue: InfeedQueue | None = None,
+            device_assignment: tf.tpu.experimental.DeviceAssignment | None = None,
+            name: str | None = None, xla_options: object = None) -> Structure:
     """Returns the result of the computation, in the form of `replicate`."""
     return replicate(computation, None if inputs is None else [inputs], infeed_queue,
                      device_assignment, name, xla_options=xla_options)[0]
 
 
 @stub
-def replicate(computation: Callable[..., Any], inputs: Any = None, infeed_queue: Any = None,
-              device_assignment: Any = None, name: str | None = None,
-              maximum_shapes: Any = None, padding_spec: Any = None,
-              xla_options: Any = None) -> list[Any]:
+def replicate(computation: Callable[..., Structure],
+              inputs: Sequence[Sequence[Structure]] | None = None,
+              infeed_queue: InfeedQueue | None = None,
+              device_assignment: tf.tpu.experimental.DeviceAssignment | None = None,
+              name: str | None = None, maximum_shapes: Structure = None,
+              padding_spec: object = None, xla_options: object = None) -> list[Structure]:
     """Builds a computation for every list of inputs.
 
     Args:
@@ -83,9 +102,11 @@ def replicate(computation: Callable[..., Any], inputs: Any = None, infeed_queue:
 
 @stub
 def split_compile_and_replicate(
-        computation: Callable[..., Any], inputs: Any = None, infeed_queue: Any = None,
-        device_assignment: Any = None, name: str | None = None, use_tpu: bool = True,
-        maximum_shapes: Any = None, padding_spec: Any = None, xla_options: Any = None) -> list[Any]:
+        computation: Callable[..., Structure], inputs: Sequence[Sequence[Structure]] | None = None,
+        infeed_queue: InfeedQueue | None = None,
+        device_assignment: tf.tpu.experimental.DeviceAssignment | None = None,
+        name: str | None = None, use_tpu: bool = True, maximum_shapes: Structure = None,
+        padding_spec: object = None, xla_options: object = None) -> list[Structure]:
     """Returns a successful compilation result, and the result of `replicate`."""
     inputs = [[]] if inputs is None else inputs
     _check_graph()
@@ -97,7 +118,8 @@ def split_compile_and_replicate(
     return [tf.constant(COMPILED, name="compilation_status"), outputs]
 
 
-def _cores_of(device_assignment: Any, num_replicas: int) -> list[int]:
+def _cores_of(device_assignment: tf.tpu.experimental.DeviceAssignment | None,
+              num_replicas: int) -> list[int]:
     if device_assignment is None:
         return list(range(num_replicas))
     if device_assignment.num_replicas < num_replicas:
@@ -117,8 +139,8 @@ def _check_graph() -> None:
                            "under tf.Graph().as_default() or in a tf.function.")
 
 
-def _check_inputs(computation: Callable[..., Any], inputs: Any, infeed_queue: Any,
-                  maximum_shapes: Any) -> None:
+def _check_inputs(computation: Callable[..., Structure], inputs: Sequence[Sequence[Structure]],
+                  infeed_queue: InfeedQueue | None, maximum_shapes: Structure) -> None:
     if not isinstance(inputs, list) or not all(
             isinstance(of_replica, (list, tuple)) for of_replica in inputs):
         received = [type(of_replica) for of_replica in inputs] if isinstance(
@@ -143,8 +165,8 @@ def _check_inputs(computation: Callable[..., Any], inputs: Any, infeed_queue: An
                         f"{needed}.")
 
 
-def _build(computation: Callable[..., Any], inputs: Sequence[Any],
-           infeed_queue: Any) -> list[Any]:
+def _build(computation: Callable[..., Structure], inputs: Sequence[Sequence[Structure]],
+           infeed_queue: InfeedQueue | None) -> list[Structure]:
     """Builds the computation for the first replica, and copies it for the others."""
     flat = [[value if value is None else tf.convert_to_tensor(value) for value in
              tf.nest.flatten(of_replica, expand_composites=True)] for of_replica in inputs]
@@ -172,7 +194,7 @@ def _build(computation: Callable[..., Any], inputs: Sequence[Any],
                 for replica, of_replica in enumerate(copies)]
 
 
-def received(infeed_queue: Any) -> list[Tensor]:
+def received(infeed_queue: InfeedQueue | None) -> list[Tensor]:
     """Returns the tensors that a replica receives in each run, none without an infeed queue.
 
     Raises:
@@ -222,7 +244,8 @@ def _resource_variables() -> Iterator[None]:
     scope = tf.compat.v1.get_variable_scope()
     use_resource, saved = scope.use_resource, scope.custom_getter
 
-    def whole(getter: Callable[..., Any], name: str, *arguments: Any, **named: Any) -> Any:
+    def whole(getter: Callable[..., tf.Variable], name: str, *arguments: object,
+              **named: Any) -> tf.Variable:
         if named.get("partitioner") is not None:
             named["partitioner"] = None
             tf.compat.v1.logging.warning(
@@ -239,7 +262,8 @@ def _resource_variables() -> Iterator[None]:
         scope.set_custom_getter(saved)
 
 
-def _tensors_and_ops(outputs: Any) -> tuple[Any, list[Tensor | None], list[tf.Operation]]:
+def _tensors_and_ops(
+        outputs: Structure) -> tuple[Structure, list[Tensor | None], list[tf.Operation]]:
     """Returns the structure of the outputs without ops, their tensors, and their ops.
 
     Raises:
@@ -261,7 +285,7 @@ def _tensors_and_ops(outputs: Any) -> tuple[Any, list[Tensor | None], list[tf.Op
     return outputs[:len(outputs) - len(ops)] if is_flat else outputs, tensors, ops
 
 
-def _tensor_or_op(output: Any) -> Any:
+def _tensor_or_op(output: object) -> Tensor | tf.Operation | None:
     if output is None or isinstance(output, tf.Operation):
         return output
     try:
@@ -281,12 +305,12 @@ def _in_places(tensors: Sequence[Tensor | None], copies: Sequence[Tensor],
 
 
 @stub
-def shard(computation: Callable[..., Any], inputs: Any = None, num_shards: int = 1,
-          input_shard_axes: Sequence[int] | None = None,
+def shard(computation: Callable[..., Structure], inputs: list[Tensor] | None = None,
+          num_shards: int = 1, input_shard_axes: Sequence[int] | None = None,
           outputs_from_all_shards: bool | Sequence[bool] = True,
-          output_shard_axes: Sequence[int] | None = None, infeed_queue: Any = None,
-          device_assignment: Any = None, name: str | None = None,
-          xla_options: Any = None) -> list[Any]:
+          output_shard_axes: Sequence[int] | None = None, infeed_queue: InfeedQueue | None = None,
+          device_assignment: tf.tpu.experimental.DeviceAssignment | None = None,
+          name: str | None = None, xla_options: object = None) -> list[Tensor] | list[tf.Operation]:
     """Splits the inputs, replicates the computation and concatenates the outputs.
 
     Args:
@@ -314,9 +338,11 @@ def shard(computation: Callable[..., Any], inputs: Any = None, num_shards: int =
 
 
 @stub
-def batch_parallel(computation: Callable[..., Any], inputs: Any = None, num_shards: int = 1,
-                   infeed_queue: Any = None, device_assignment: Any = None,
-                   name: str | None = None, xla_options: Any = None) -> list[Any]:
+def batch_parallel(computation: Callable[..., Structure], inputs: list[Tensor] | None = None,
+                   num_shards: int = 1, infeed_queue: InfeedQueue | None = None,
+                   device_assignment: tf.tpu.experimental.DeviceAssignment | None = None,
+                   name: str | None = None,
+                   xla_options: object = None) -> list[Tensor] | list[tf.Operation]:
     """Returns the result of `shard`, with every input and output split along axis 0."""
     return shard(computation, inputs, num_shards, infeed_queue=infeed_queue,
                  device_assignment=device_assignment, name=name, xla_options=xla_options)
@@ -324,12 +350,13 @@ def batch_parallel(computation: Callable[..., Any], inputs: Any = None, num_shar
 
 @stub
 def split_compile_and_shard(
-        computation: Callable[..., Any], inputs: Any = None, num_shards: int = 1,
-        input_shard_axes: Sequence[int] | None = None,
+        computation: Callable[..., Structure], inputs: list[Tensor] | None = None,
+        num_shards: int = 1, input_shard_axes: Sequence[int] | None = None,
         outputs_from_all_shards: bool | Sequence[bool] = True,
-        output_shard_axes: Sequence[int] | None = None, infeed_queue: Any = None,
-        device_assignment: Any = None, name: str | None = None,
-        xla_options: Any = None) -> tuple[Tensor, list[Any]]:
+        output_shard_axes: Sequence[int] | None = None, infeed_queue: InfeedQueue | None = None,
+        device_assignment: tf.tpu.experimental.DeviceAssignment | None = None,
+        name: str | None = None,
+        xla_options: object = None) -> tuple[Tensor, list[Tensor] | list[tf.Operation]]:
     """Returns a successful compilation result, and the result of `shard`."""
     if num_shards <= 0:
         raise ValueError(f"num_shards must be a positive integer. Received {num_shards}")
@@ -347,8 +374,8 @@ def split_compile_and_shard(
     return compiled, _join(outputs, outputs_from_all_shards, output_shard_axes)
 
 
-def _join(outputs: Sequence[Any], from_all: bool | Sequence[bool],
-          axes: Sequence[int] | None) -> list[Any]:
+def _join(outputs: Sequence[Sequence[Tensor]], from_all: bool | Sequence[bool],
+          axes: Sequence[int] | None) -> list[Tensor]:
     count = len(outputs[0])
     axes = _per_item(axes, count, "output_shard_axes", "outputs")
     from_all = [from_all] * count if isinstance(from_all, bool) else from_all
@@ -358,7 +385,8 @@ def _join(outputs: Sequence[Any], from_all: bool | Sequence[bool],
             for axis, is_whole, *parts in zip(axes, from_all, *outputs, strict=True)]
 
 
-def _per_item(given: Sequence[Any] | None, count: int, argument: str, items: str) -> Sequence[Any]:
+def _per_item(given: Sequence[_Item] | None, count: int, argument: str,
+              items: str) -> Sequence[_Item] | Sequence[int]:
     if given is None:
         return [0] * count
     if len(given) != count:

@@ -6,14 +6,13 @@ are not batched: the outputs are the same, and a server can batch whole requests
 """
 
 from collections.abc import Callable, Sequence
-from typing import Any
 
 import tensorflow as tf
 
 from tpu_estimator_embedding.compat import patch, upstream
 from tpu_estimator_embedding.compat.patch import Patch
 from tpu_estimator_embedding.estimator.replicas import tpu_computations
-from tpu_estimator_embedding.types import Tensor
+from tpu_estimator_embedding.types import EstimatorSpec, RunConfig, Structure, Tensor
 
 _upstream_call_computation = upstream.tpu_estimator.call_computation
 _upstream_inference_on_tpu = upstream.tpu_estimator.inference_on_tpu
@@ -27,8 +26,9 @@ _CALLED = (
       for module in ("tensorflow._api.v2.compat.v1.tpu", "tensorflow.compat.v1.tpu")))
 
 
-def call_computation(computation_inputs: Any, computation: Callable[[Any], list[Tensor]],
-                     batch_config: Any = None) -> list[Tensor]:
+def call_computation(computation_inputs: Structure,
+                     computation: Callable[[Structure], list[Tensor]],
+                     batch_config: object = None) -> list[Tensor]:
     """Returns the result of the computation.
 
     Args:
@@ -43,10 +43,10 @@ def call_computation(computation_inputs: Any, computation: Callable[[Any], list[
     return computation(computation_inputs)
 
 
-def inference_on_tpu(computation: Callable[..., Any], inputs_to_tpu: Sequence[Tensor],
+def inference_on_tpu(computation: Callable[..., Structure], inputs_to_tpu: Sequence[Tensor],
                      num_batch_threads: int, max_batch_size: int, batch_timeout_micros: int,
                      allowed_batch_sizes: Sequence[int] | None = None,
-                     max_enqueued_batches: int = 100) -> Any:
+                     max_enqueued_batches: int = 100) -> Structure:
     """Returns the result of the computation, in the form of `tpu.rewrite`.
 
     Args:
@@ -69,9 +69,10 @@ def inference_on_tpu(computation: Callable[..., Any], inputs_to_tpu: Sequence[Te
     return tpu_computations.rewrite(computation, list(inputs_to_tpu))
 
 
-def model_fn_inference_on_tpu(model_fn: Callable[..., Any], features: Any, labels: Any = None,
-                              config: Any = None, params: Any = None,
-                              batch_config: Any = None) -> Any:
+def model_fn_inference_on_tpu(model_fn: Callable[..., EstimatorSpec], features: Structure,
+                              labels: Structure = None, config: RunConfig | None = None,
+                              params: Structure = None,
+                              batch_config: object = None) -> EstimatorSpec:
     """Returns the EstimatorSpec of a model_fn, whose outputs this machine computes.
 
     Arguments are those of `tensorflow_estimator`'s function of this name, which it calls. It needs

@@ -17,11 +17,12 @@ from tensorflow.python.tpu import training_loop
 from tpu_estimator_embedding.estimator.replicas import replicated_graph
 from tpu_estimator_embedding.estimator.replicas.replicated_graph import ReplicatedGraph
 from tpu_estimator_embedding.estimator.replicas.tpu_computations import (
+    InfeedQueue,
     is_for_a_tpu,
     received,
 )
 from tpu_estimator_embedding.ops import replica_graphs
-from tpu_estimator_embedding.types import Tensor
+from tpu_estimator_embedding.types import Structure, Tensor
 
 _tensorflow_while_loop = training_loop.while_loop
 _tensorflow_repeat = training_loop.repeat
@@ -32,8 +33,9 @@ _DISAGREE = ("The replicas disagree whether the loop goes on, and its body sums 
              "writes to a variable.")
 
 
-def while_loop(condition: Callable[..., Any], body: Callable[..., Any], inputs: Any = None,
-               infeed_queue: Any = None, name: str | None = None) -> Any:
+def while_loop(condition: Callable[..., Tensor], body: Callable[..., Structure],
+               inputs: Structure = None, infeed_queue: InfeedQueue | None = None,
+               name: str | None = None) -> Structure:
     """Builds a loop that runs every op of its body in every iteration.
 
     Args:
@@ -59,8 +61,9 @@ def while_loop(condition: Callable[..., Any], body: Callable[..., Any], inputs: 
     return _in_step(replicas, condition, body, [] if inputs is None else inputs)
 
 
-def repeat(n: Any, body: Callable[..., Any], inputs: Any = None, infeed_queue: Any = None,
-           name: str | None = None) -> Any:
+def repeat(n: int | Tensor, body: Callable[..., Structure], inputs: Structure = None,
+           infeed_queue: InfeedQueue | None = None,
+           name: str | None = None) -> list[Tensor] | tf.Operation:
     """Builds a loop of `n` iterations; arguments and errors are those of `while_loop`.
 
     Returns:
@@ -76,8 +79,8 @@ def repeat(n: Any, body: Callable[..., Any], inputs: Any = None, infeed_queue: A
 
 
 @functools.wraps(_tensorflow_loop)
-def tensorflow_while_loop(cond: Callable[..., Any], body: Callable[..., Any], loop_vars: Any,
-                          *others: Any, **named: Any) -> Any:
+def tensorflow_while_loop(cond: Callable[..., Tensor], body: Callable[..., Structure],
+                          loop_vars: Structure, *others: Any, **named: Any) -> Structure:
     """Builds TensorFlow's loop, or a loop of all replicas if its body receives or sends.
 
     TensorFlow's own loop is copied for each replica; the feeds of a replica and its embedding
@@ -93,10 +96,11 @@ def tensorflow_while_loop(cond: Callable[..., Any], body: Callable[..., Any], lo
     return _loop_of_replicas(replicas, **arguments.arguments)
 
 
-def _loop_of_replicas(replicas: ReplicatedGraph, cond: Callable[..., Any],
-                      body: Callable[..., Any], loop_vars: Any, shape_invariants: Any = None,
-                      maximum_iterations: Any = None, return_same_structure: bool = False,
-                      **_: Any) -> Any:
+def _loop_of_replicas(replicas: ReplicatedGraph, cond: Callable[..., Tensor],
+                      body: Callable[..., Structure], loop_vars: Structure,
+                      shape_invariants: Structure = None,
+                      maximum_iterations: int | Tensor | None = None,
+                      return_same_structure: bool = False, **_: Any) -> Structure:
     """Builds a loop of all replicas from the arguments of `tf.while_loop`.
 
     Options of parallel iterations, memory and back-propagation have no effect: it is not
@@ -108,7 +112,7 @@ def _loop_of_replicas(replicas: ReplicatedGraph, cond: Callable[..., Any],
             f"replicas, got {shape_invariants!r}. Give its variables one shape.")
     flat = tf.nest.flatten(loop_vars, expand_composites=True)
 
-    def packed(values: Sequence[Tensor]) -> Any:
+    def packed(values: Sequence[Tensor]) -> Structure:
         return tf.nest.pack_sequence_as(loop_vars, list(values), expand_composites=True)
 
     def goes_on(iteration: Tensor, *values: Tensor) -> Tensor:
@@ -116,7 +120,7 @@ def _loop_of_replicas(replicas: ReplicatedGraph, cond: Callable[..., Any],
         return more if maximum_iterations is None else tf.logical_and(
             more, iteration < maximum_iterations)
 
-    def next_values(iteration: Tensor, *values: Tensor) -> list[Any]:
+    def next_values(iteration: Tensor, *values: Tensor) -> list[Tensor]:
         after = body(*packed(values))
         after = after if len(loop_vars) > 1 or isinstance(after, (list, tuple)) else [after]
         return [iteration + 1, *tf.nest.flatten(after, expand_composites=True)]
@@ -126,12 +130,13 @@ def _loop_of_replicas(replicas: ReplicatedGraph, cond: Callable[..., Any],
     return outputs[0] if len(loop_vars) == 1 and not return_same_structure else outputs
 
 
-def _receiving(body: Callable[..., Any], infeed_queue: Any) -> Callable[..., Any]:
+def _receiving(body: Callable[..., Structure],
+               infeed_queue: InfeedQueue | None) -> Callable[..., Structure]:
     return body if infeed_queue is None else lambda *values: body(*values, *received(infeed_queue))
 
 
-def _running_all(body: Callable[..., Any]) -> Callable[..., Any]:
-    def run(*values: Tensor) -> list[Any]:
+def _running_all(body: Callable[..., Structure]) -> Callable[..., list[Tensor | tf.Operation]]:
+    def run(*values: Tensor) -> list[Tensor | tf.Operation]:
         graph = tf.compat.v1.get_default_graph()
         start = len(graph.get_operations())
         return [*_as_list(body(*values)), *replicated_graph.writes_since(graph, start)]
@@ -139,8 +144,9 @@ def _running_all(body: Callable[..., Any]) -> Callable[..., Any]:
     return run
 
 
-def _in_step(replicas: ReplicatedGraph, condition: Callable[..., Any], body: Callable[..., Any],
-             inputs: Sequence[Any]) -> Any:
+def _in_step(replicas: ReplicatedGraph, condition: Callable[..., Tensor],
+             body: Callable[..., Structure],
+             inputs: Sequence[Tensor | int]) -> Structure:
     """Builds one loop over the tensors of all replicas."""
     first = [tf.convert_to_tensor(value) for value in inputs]
     count = len(first) or 1  # a loop needs a tensor
@@ -165,7 +171,7 @@ def _in_step(replicas: ReplicatedGraph, condition: Callable[..., Any], body: Cal
     return outputs[0][0] if count == 1 else outputs[0]
 
 
-def _conditions(outer: ReplicatedGraph, condition: Callable[..., Any],
+def _conditions(outer: ReplicatedGraph, condition: Callable[..., Tensor],
                 before: Sequence[Sequence[Tensor]], arity: int) -> Tensor:
     """Returns whether each replica continues, `[replicas]` bools."""
     replicas = ReplicatedGraph(before, outer)
@@ -174,8 +180,8 @@ def _conditions(outer: ReplicatedGraph, condition: Callable[..., Any],
         return tf.stack([copy for (copy,) in replicas.copies([going])])
 
 
-def _iteration(outer: ReplicatedGraph, body: Callable[..., Any], before: Sequence[Sequence[Tensor]],
-               going: Tensor, arity: int) -> list[Tensor]:
+def _iteration(outer: ReplicatedGraph, body: Callable[..., Structure],
+               before: Sequence[Sequence[Tensor]], going: Tensor, arity: int) -> list[Tensor]:
     """Returns the next tensors of all replicas; those of a finished replica do not change."""
     replicas = ReplicatedGraph(before, outer)
     with replica_graphs.building(replicas):
@@ -206,5 +212,5 @@ def _check_types(before: Sequence[Tensor], after: Sequence[Tensor]) -> None:
                         f"{types[0]} vs {types[1]}")
 
 
-def _as_list(values: Any) -> list[Any]:
+def _as_list(values: Structure) -> list[Structure]:
     return list(values) if isinstance(values, (list, tuple)) else [values]
