@@ -2,14 +2,17 @@
 """The configuration of a TPUEstimator's embeddings, and its lowering to an `EmbeddingPlan`."""
 
 import collections
-from collections.abc import Callable, Iterable, Mapping
-from typing import Any
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from typing import Self
 
 from tpu_estimator_embedding import checks, other_api
-from tpu_estimator_embedding.config.feature_config import is_feature_config
+from tpu_estimator_embedding.config.feature_config import FeatureConfig, is_feature_config
 from tpu_estimator_embedding.config.former_keywords import former_keywords
-from tpu_estimator_embedding.config.optimization_parameters import check_optimization_parameters
-from tpu_estimator_embedding.config.table_config import is_table_config
+from tpu_estimator_embedding.config.optimization_parameters import (
+    _OptimizationParameters,
+    check_optimization_parameters,
+)
+from tpu_estimator_embedding.config.table_config import TableConfig, is_table_config
 from tpu_estimator_embedding.config.to_plan import (
     check_clipping_limit,
     to_plan,
@@ -22,9 +25,10 @@ from tpu_estimator_embedding.feature_column.column_checks import (
     is_tpu_column,
 )
 from tpu_estimator_embedding.feature_column.columns_to_configs import columns_to_configs
-from tpu_estimator_embedding.multipliers.table_multipliers import TableMultipliers
+from tpu_estimator_embedding.multipliers.table_multipliers import Multipliers, TableMultipliers
 from tpu_estimator_embedding.plan.embedding_plan import EmbeddingPlan
 from tpu_estimator_embedding.plan.partition_strategy import PARTITION_STRATEGIES
+from tpu_estimator_embedding.types import FeatureColumn, Tensor
 
 # Sentences of tensorflow_estimator, so that users find existing answers.
 _NOT_ONE_WAY = ("Exactly one of `feature_columns` and the pair `feature_to_config_dict` and "
@@ -87,13 +91,15 @@ class EmbeddingConfigSpec(collections.namedtuple("EmbeddingConfigSpec", [
     """
 
     @former_keywords(column="passed as `feature_columns`", columns="passed as `feature_columns`")
-    def __new__(cls, feature_columns: Any = None, optimization_parameters: Any = None,
+    def __new__(cls, feature_columns: Sequence[FeatureColumn] | None = None,
+                optimization_parameters: _OptimizationParameters | None = None,
                 clipping_limit: float | None = None,
                 pipeline_execution_with_tensor_core: bool = False,
-                experimental_gradient_multiplier_fn: Callable[[Any], Any] | None = None,
-                feature_to_config_dict: Any = None, table_to_config_dict: Any = None,
+                experimental_gradient_multiplier_fn: Callable[[Tensor], Tensor] | None = None,
+                feature_to_config_dict: Mapping[str, FeatureConfig] | None = None,
+                table_to_config_dict: Mapping[str, TableConfig] | None = None,
                 partition_strategy: str = "div", profile_data_directory: str | None = None, *,
-                table_multipliers: Any = None) -> Any:
+                table_multipliers: Multipliers = None) -> Self:
         _check_one_way(feature_columns, feature_to_config_dict, table_to_config_dict)
         checks.check_one_of("partition_strategy", PARTITION_STRATEGIES, partition_strategy,
                             sentence=f"Invalid partition_strategy {partition_strategy}. Must be "
@@ -111,7 +117,7 @@ class EmbeddingConfigSpec(collections.namedtuple("EmbeddingConfigSpec", [
             tensor_core_columns = [c for c in columns if is_tensor_core_column(c)]
             engine_columns = [c for c in columns if not is_tensor_core_column(c)]
             check_tensor_core_columns(tensor_core_columns, engine_columns)
-        else:
+        elif feature_to_config_dict and table_to_config_dict:
             feature_to_config_dict = dict(feature_to_config_dict)
             table_to_config_dict = dict(table_to_config_dict)
             _check_dictionaries(feature_to_config_dict, table_to_config_dict)
@@ -122,13 +128,13 @@ class EmbeddingConfigSpec(collections.namedtuple("EmbeddingConfigSpec", [
             profile_data_directory,
             None if table_multipliers is None else TableMultipliers.of(table_multipliers))
 
-    def __getnewargs_ex__(self) -> tuple[tuple[Any, ...], dict[str, Any]]:
+    def __getnewargs_ex__(self) -> tuple[tuple[object, ...], dict[str, object]]:
         # Copies call the constructor, which has one argument for both kinds of columns.
         columns = (self.feature_columns or []) + (self.tensor_core_feature_columns or [])
         return (columns or None, *self[2:-1]), {"table_multipliers": self.table_multipliers}
 
 
-def check_spec(value: Any) -> None:
+def check_spec(value: object) -> None:
     """Raises TypeError unless it is None or an EmbeddingConfigSpec of any package."""
     if value is not None and not hasattr(value, "tensor_core_feature_columns"):
         raise TypeError(checks.complaint(
@@ -137,7 +143,7 @@ def check_spec(value: Any) -> None:
             f"Make it with {other_api.ESTIMATOR_API}.EmbeddingConfigSpec."))
 
 
-def own_spec(spec: Any) -> Any:
+def own_spec(spec: EmbeddingConfigSpec) -> EmbeddingConfigSpec:
     """Returns the spec, of any package, with lists and dictionaries that nobody else can change."""
     kinds = (("feature_columns", list), ("tensor_core_feature_columns", list),
              ("feature_to_config_dict", dict), ("table_to_config_dict", dict))
@@ -145,8 +151,9 @@ def own_spec(spec: Any) -> Any:
                             if getattr(spec, name) is not None})
 
 
-def _check_one_way(feature_columns: Iterable[Any] | None, features: Mapping[str, Any] | None,
-                   tables: Mapping[str, Any] | None) -> None:
+def _check_one_way(feature_columns: Iterable[FeatureColumn] | None,
+                   features: Mapping[str, FeatureConfig] | None,
+                   tables: Mapping[str, TableConfig] | None) -> None:
     given = [name for name, value in (
         ("feature_columns", feature_columns), ("feature_to_config_dict", features),
         ("table_to_config_dict", tables)) if value]
@@ -156,7 +163,7 @@ def _check_one_way(feature_columns: Iterable[Any] | None, features: Mapping[str,
         f"table_to_config_dict, got {given}.")
 
 
-def _check_columns(feature_columns: Iterable[Any]) -> list[Any]:
+def _check_columns(feature_columns: Iterable[FeatureColumn]) -> list[FeatureColumn]:
     if _is_column(feature_columns):  # a column is a tuple, but not one of columns
         raise TypeError(checks.complaint("feature_columns", "a list of columns", feature_columns,
                                          sentence=_UNSUPPORTED_COLUMN))
@@ -171,11 +178,12 @@ def _check_columns(feature_columns: Iterable[Any]) -> list[Any]:
     return columns
 
 
-def _is_column(value: Any) -> bool:
+def _is_column(value: object) -> bool:
     return is_tpu_column(value) or is_plain_column(value)
 
 
-def _check_dictionaries(features: Mapping[str, Any], tables: Mapping[str, Any]) -> None:
+def _check_dictionaries(features: Mapping[str, FeatureConfig],
+                        tables: Mapping[str, TableConfig]) -> None:
     for name, config in features.items():
         if not is_feature_config(config):
             raise TypeError(checks.complaint(
@@ -185,15 +193,15 @@ def _check_dictionaries(features: Mapping[str, Any], tables: Mapping[str, Any]) 
         checks.check_one_of(f"table_id of feature {name!r}", sorted(tables), config.table_id,
                             sentence=f"Feature {name} refers to table {config.table_id} which is "
                             "not in the table_to_config_dict.")
-    for name, config in tables.items():
-        if not is_table_config(config):
+    for name, table in tables.items():
+        if not is_table_config(table):
             raise TypeError(checks.complaint(
-                f"table_to_config_dict[{name!r}]", "a TableConfig", config,
-                other_api.estimator_import(config),
+                f"table_to_config_dict[{name!r}]", "a TableConfig", table,
+                other_api.estimator_import(table),
                 sentence=f"Config for table {name} must be of type `TableConfig`."))
 
 
-def spec_to_plan(spec: Any, *, training: bool, num_hosts: int = 1) -> EmbeddingPlan:
+def spec_to_plan(spec: EmbeddingConfigSpec, *, training: bool, num_hosts: int = 1) -> EmbeddingPlan:
     """Lowers the embeddings of a TPUEstimator to a plan.
 
     Columns for a TensorCore are not in the plan; a spec with no other columns gives a plan
@@ -233,7 +241,7 @@ def spec_to_plan(spec: Any, *, training: bool, num_hosts: int = 1) -> EmbeddingP
         clipping_limit=spec.clipping_limit)
 
 
-def can_train(spec: Any) -> bool:
+def can_train(spec: EmbeddingConfigSpec) -> bool:
     """Whether every table of an EmbeddingConfigSpec has an optimizer.
 
     >>> from tpu_estimator_embedding.config.feature_config import FeatureConfig

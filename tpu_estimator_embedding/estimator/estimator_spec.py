@@ -101,7 +101,7 @@ def check_is_spec(spec: object, mode: str, *, allow_estimator_spec: bool) -> Non
         f"Return a TPUEstimatorSpec in mode {mode!r}, got {type(spec).__name__}.")
 
 
-def to_estimator_spec(spec: Any) -> EstimatorSpec:
+def to_estimator_spec(spec: Any) -> upstream.model_fn.EstimatorSpec:
     """Returns an `EstimatorSpec`; `host_call` and `eval_metrics` become ops and hooks.
 
     Call it after the tables exist: `scaffold_fn` runs here and may initialize them.

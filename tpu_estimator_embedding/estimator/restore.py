@@ -9,14 +9,15 @@ import contextlib
 import os
 import re
 from collections.abc import Iterator, Mapping, Sequence
-from typing import Any
 
+import numpy as np
 import tensorflow as tf
 
 from tpu_estimator_embedding import checks
 from tpu_estimator_embedding.checkpoint.names import table_of
 from tpu_estimator_embedding.checkpoint.savers import WAY_OUT_OF_DAMAGE, layout_in, saved_layouts
 from tpu_estimator_embedding.checkpoint.table_layouts import TableLayout
+from tpu_estimator_embedding.compat import upstream
 from tpu_estimator_embedding.engine.variables import TableNames, TableVariables
 from tpu_estimator_embedding.kernels import load
 from tpu_estimator_embedding.plan.embedding_plan import EmbeddingPlan
@@ -39,7 +40,9 @@ LOADED_BYTES = 512 << 20  # of small tables, all together: loading them takes a 
 
 
 @contextlib.contextmanager
-def explained_restore(model_dir: str, warm_start: Any = None) -> Iterator[None]:
+def explained_restore(
+        model_dir: str,
+        warm_start: upstream.estimator.WarmStartSettings | None = None) -> Iterator[None]:
     """Turns errors about missing or different values in `model_dir`'s checkpoint into ValueErrors.
 
     Args:
@@ -130,7 +133,8 @@ def explained_reads() -> Iterator[None]:
         ) from None
 
 
-def saver_in_place(plan: EmbeddingPlan, scaffold: Any, *, is_export: bool, training: bool) -> Any:
+def saver_in_place(plan: EmbeddingPlan, scaffold: tf.compat.v1.train.Scaffold, *, is_export: bool,
+                   training: bool) -> tf.compat.v1.train.Saver | None:
     """Returns a Saver that does not load tables; None if the session's own one is to restore them.
 
     Args:
@@ -225,7 +229,7 @@ def tell_of_unused_slots(model_dir: str, tables: Mapping[str, TableNames]) -> No
 
 
 def value_by_id(checkpoint: str, name: str, plan: EmbeddingPlan,
-                checkpoint_num_hosts: int | None) -> Any:
+                checkpoint_num_hosts: int | None) -> np.ndarray:
     """Returns the value of a variable; row i of a table or slot is that of id i.
 
     Args:
@@ -257,7 +261,8 @@ def _layout(checkpoint: str, name: str, plan: EmbeddingPlan, checkpoint_num_host
     return layout_in(checkpoint, layouts, name, ours, checkpoint_num_hosts)
 
 
-def warm_start_tables(settings: Any, names: Mapping[str, TableNames],
+def warm_start_tables(settings: upstream.estimator.WarmStartSettings,
+                      names: Mapping[str, TableNames],
                       variables: Mapping[str, TableVariables]) -> list[str]:
     """Initializes matching tables and slots from a checkpoint.
 
@@ -288,7 +293,8 @@ def warm_start_tables(settings: Any, names: Mapping[str, TableNames],
     return started
 
 
-def without_tables(settings: Any, names: Mapping[str, TableNames]) -> Any:
+def without_tables(settings: upstream.estimator.WarmStartSettings,
+                   names: Mapping[str, TableNames]) -> upstream.estimator.WarmStartSettings:
     """Returns the settings for the remaining variables, those of the model.
 
     TensorFlow's warm start rejects former names of variables that its pattern does not match,
@@ -306,7 +312,8 @@ def without_tables(settings: Any, names: Mapping[str, TableNames]) -> Any:
         if name not in of_tables})
 
 
-def _previous_names(settings: Any, names: Mapping[str, TableNames]) -> dict[str, str]:
+def _previous_names(settings: upstream.estimator.WarmStartSettings,
+                    names: Mapping[str, TableNames]) -> dict[str, str]:
     own = {name for table in names.values() for name in (table.table, *table.slots.values())}
     previous = settings.var_name_to_prev_var_name or {}
     return {name: source for name, source in previous.items() if name in own}
@@ -320,7 +327,7 @@ def _named_parts(names: Mapping[str, TableNames], variables: Mapping[str, TableV
             yield slot_name, variables[table].slots[slot]
 
 
-def _matches(vars_to_warm_start: Any, name: str) -> bool:
+def _matches(vars_to_warm_start: str | Sequence[str | tf.Variable] | None, name: str) -> bool:
     if vars_to_warm_start is None:
         return False
     if isinstance(vars_to_warm_start, str):

@@ -5,9 +5,10 @@ import contextlib
 import copy
 import functools
 import os
-from collections.abc import Callable, Iterator, Mapping
-from typing import Any, NamedTuple
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from typing import Any, NamedTuple, Self
 
+import numpy as np
 import tensorflow as tf
 
 from tpu_estimator_embedding import checks
@@ -26,6 +27,7 @@ from tpu_estimator_embedding.estimator.cluster.tasks import (
     workers_of,
 )
 from tpu_estimator_embedding.estimator.embedding_config_spec import (
+    EmbeddingConfigSpec,
     can_train,
     check_spec,
     own_spec,
@@ -90,6 +92,7 @@ from tpu_estimator_embedding.estimator.step.step_update import (
 )
 from tpu_estimator_embedding.ops.nests import own_containers, tensors_of
 from tpu_estimator_embedding.plan.embedding_plan import EmbeddingPlan
+from tpu_estimator_embedding.types import EstimatorSpec, RunConfig, Structure
 
 # A mode for Estimator's own methods; the model_fn gets PREDICT.
 EXPORT_FOR_TPU = "export for a TPU"
@@ -103,8 +106,8 @@ class _ReceivedInput(NamedTuple):
     """What Estimator reads of the result of an input_receiver_fn."""
 
     features: ModelInput
-    receiver_tensors: Any
-    receiver_tensors_alternatives: Any
+    receiver_tensors: Structure
+    receiver_tensors_alternatives: Mapping[str, Structure] | None
 
 
 class TPUEstimator(LoopingEstimator):
@@ -138,16 +141,18 @@ class TPUEstimator(LoopingEstimator):
             distribution strategy.
     """
 
-    _warm_start_settings: Any  # upstream's: the part that Estimator warm-starts
+    # Upstream's: the part that Estimator warm-starts.
+    _warm_start_settings: upstream.estimator.WarmStartSettings | None
 
-    def __init__(self, model_fn: Callable[..., Any] | None = None, model_dir: str | None = None,
-                 config: Any = None, params: Any = None, use_tpu: bool = True,
+    def __init__(self, model_fn: Callable[..., EstimatorSpec] | None = None,
+                 model_dir: str | None = None, config: upstream.tpu_config.RunConfig | None = None,
+                 params: Structure = None, use_tpu: bool = True,
                  train_batch_size: int | None = None, eval_batch_size: int | None = None,
-                 predict_batch_size: int | None = None, batch_axis: Any = None,
+                 predict_batch_size: int | None = None, batch_axis: Sequence[int] | None = None,
                  eval_on_tpu: bool = True, export_to_tpu: bool = True, export_to_cpu: bool = True,
-                 warm_start_from: Any = None,
-                 embedding_config_spec: Any = None,
-                 export_saved_model_api_version: Any = _EXPORT_API_V1, *,
+                 warm_start_from: str | upstream.estimator.WarmStartSettings | None = None,
+                 embedding_config_spec: EmbeddingConfigSpec | None = None,
+                 export_saved_model_api_version: object = _EXPORT_API_V1, *,
                  num_hosts: int | None = None, checkpoint_num_hosts: int | None = None,
                  cluster_config: ClusterConfig | None = None,
                  async_checkpoints: bool | None = None, checkpoint_at_start: bool | None = None):
@@ -202,12 +207,17 @@ class TPUEstimator(LoopingEstimator):
         self._all_warm_start_settings = self._warm_start_settings
         self._stop = StopOnSignal()
         prepare_for_server(self._config)
-        self._statistics: list[Any] = []  # hooks of the current training
+        # Hooks of the current training.
+        self._statistics: list[embedding_statistics.EmbeddingStatisticsHook] = []
         if use_tpu:  # invalid specs fail here; a missing optimizer fails when training
-            self._plan(training=bool(embedding_config_spec) and can_train(embedding_config_spec))
+            self._plan(training=(embedding_config_spec is not None
+                                 and can_train(embedding_config_spec)))
 
-    def train(self, input_fn: Callable[..., Any], hooks: Any = None, steps: int | None = None,
-              max_steps: int | None = None, saving_listeners: Any = None) -> Any:
+    def train(self, input_fn: Callable[..., Structure],
+              hooks: Sequence[tf.compat.v1.train.SessionRunHook] | None = None,
+              steps: int | None = None, max_steps: int | None = None,
+              saving_listeners: Sequence[tf.compat.v1.train.CheckpointSaverListener] | None = None
+              ) -> Self:
         """Trains as `Estimator.train`; every batch of the input is trained on once.
 
         With the engine, a run of the session is a loop of `iterations_per_loop` steps, as on a
@@ -233,8 +243,10 @@ class TPUEstimator(LoopingEstimator):
             return super().train(input_fn, [slow_start, collect, *self._hooks(hooks), self._stop],
                                  steps, max_steps, saving_listeners)
 
-    def evaluate(self, input_fn: Callable[..., Any], steps: int | None = None, hooks: Any = None,
-                 checkpoint_path: str | None = None, name: str | None = None) -> Any:
+    def evaluate(self, input_fn: Callable[..., Structure], steps: int | None = None,
+                 hooks: Sequence[tf.compat.v1.train.SessionRunHook] | None = None,
+                 checkpoint_path: str | None = None,
+                 name: str | None = None) -> dict[str, np.ndarray]:
         """Evaluates as `Estimator.evaluate`, all steps in one run of the session.
 
         `steps=None` evaluates the whole input, a step in each run.
@@ -247,9 +259,11 @@ class TPUEstimator(LoopingEstimator):
             return super().evaluate(input_fn, steps, [collect, *self._hooks(hooks)],
                                     checkpoint_path, name)
 
-    def predict(self, input_fn: Callable[..., Any], predict_keys: Any = None, hooks: Any = None,
+    def predict(self, input_fn: Callable[..., Structure],
+                predict_keys: Sequence[str] | str | None = None,
+                hooks: Sequence[tf.compat.v1.train.SessionRunHook] | None = None,
                 checkpoint_path: str | None = None,
-                yield_single_examples: bool = True) -> Iterator[Any]:
+                yield_single_examples: bool = True) -> Iterator[Structure]:
         """Predicts as `Estimator.predict`, every sample of the input once and in order."""
         if checkpoint_path is None:
             warn_of_unnamed_checkpoints(self.model_dir)
@@ -261,7 +275,7 @@ class TPUEstimator(LoopingEstimator):
         """Returns the names of all variables in the latest checkpoint."""
         return [name for name in super().get_variable_names() if name != TABLE_LAYOUTS_KEY]
 
-    def get_variable_value(self, name: str) -> Any:
+    def get_variable_value(self, name: str) -> np.ndarray:
         """Returns the value of a variable; row i of a table or slot is that of id i."""
         if self.latest_checkpoint() is None:
             return super().get_variable_value(name)  # raises its error
@@ -273,7 +287,8 @@ class TPUEstimator(LoopingEstimator):
         return explained_restore(self.model_dir,
                                  None if checkpoint_path else self._all_warm_start_settings)
 
-    def _hooks(self, hooks: Any) -> list[Any]:
+    def _hooks(self, hooks: Sequence[tf.compat.v1.train.SessionRunHook] | None
+               ) -> list[tf.compat.v1.train.SessionRunHook]:
         return logging_without_input(hooks) if self._use_engine else list(hooks or [])
 
     def _plan(self, *, training: bool) -> EmbeddingPlan:
@@ -294,7 +309,8 @@ class TPUEstimator(LoopingEstimator):
     # From input_fn to the input of a step.
 
     def _get_features_and_labels_from_input_fn(
-            self, input_fn: Callable[..., Any], mode: str) -> tuple[Any, Any, list[Any]]:
+            self, input_fn: Callable[..., Structure],
+            mode: str) -> tuple[Structure, Structure, list[tf.compat.v1.train.SessionRunHook]]:
         if not self._use_engine:
             with ops_of_input() as input_ops:
                 features, labels, hooks = super()._get_features_and_labels_from_input_fn(
@@ -303,8 +319,9 @@ class TPUEstimator(LoopingEstimator):
         inputs, hooks = self._fed_input(input_fn, mode)
         return inputs, None, hooks
 
-    def _get_features_from_input_fn(self, input_fn: Callable[..., Any],
-                                    mode: str) -> tuple[Any, list[Any]]:
+    def _get_features_from_input_fn(
+            self, input_fn: Callable[..., Structure],
+            mode: str) -> tuple[Structure, list[tf.compat.v1.train.SessionRunHook]]:
         if not self._use_engine:
             with ops_of_input() as input_ops:
                 features, hooks = super()._get_features_from_input_fn(input_fn, mode)
@@ -312,7 +329,8 @@ class TPUEstimator(LoopingEstimator):
         inputs, hooks = self._fed_input(input_fn, mode)
         return inputs.without_labels(), hooks
 
-    def _fed_input(self, input_fn: Callable[..., Any], mode: str) -> tuple[ModelInput, list[Any]]:
+    def _fed_input(self, input_fn: Callable[..., Structure],
+                   mode: str) -> tuple[ModelInput, list[tf.compat.v1.train.SessionRunHook]]:
         """Returns the input of a step that an input_fn feeds, and the hooks that feed it."""
         training = mode == ModeKeys.TRAIN
         plan = self._plan(training=training)
@@ -342,15 +360,17 @@ class TPUEstimator(LoopingEstimator):
 
     # From the input of a step to what Estimator runs.
 
-    def _call_model_fn(self, features: Any, labels: Any, mode: str, config: Any) -> Any:
+    def _call_model_fn(self, features: Structure, labels: Structure, mode: str,
+                       config: RunConfig) -> EstimatorSpec:
         with legacy_keras.seeded_initializers(self._config.tf_random_seed):
             return super()._call_model_fn(features, labels, mode, config)
 
-    def _augment_model_fn(self, model_fn: Callable[..., Any],
-                          batch_axis: Any) -> Callable[..., Any]:
+    def _augment_model_fn(self, model_fn: Callable[..., EstimatorSpec],
+                          batch_axis: Sequence[int] | None) -> Callable[..., EstimatorSpec]:
         without_engine = super()._augment_model_fn(model_fn, batch_axis)
 
-        def augmented(features: Any, labels: Any, mode: str, config: Any, params: Any) -> Any:
+        def augmented(features: Structure, labels: Structure, mode: str, config: RunConfig,
+                      params: Structure) -> EstimatorSpec:
             is_for_tpu = mode == EXPORT_FOR_TPU
             mode = ModeKeys.PREDICT if is_for_tpu else mode
             with tpu_ops.stubs_installed():  # model_fn may sum over replicas
@@ -368,20 +388,20 @@ class TPUEstimator(LoopingEstimator):
 
         return augmented
 
-    def _with_model_fn(self, model_fn: Callable[..., Any]) -> "TPUEstimator":
+    def _with_model_fn(self, model_fn: Callable[..., EstimatorSpec]) -> "TPUEstimator":
         """Returns a copy with another model_fn, on the same directory."""
         changed = copy.copy(self)
         changed._user_model_fn = model_fn
         changed._model_fn = changed._augment_model_fn(model_fn, self._batch_axis)
         return changed
 
-    def _with_engine(self, inputs: ModelInput, mode: str, config: Any, params: dict[str, Any],
-                     is_for_tpu: bool) -> Any:
+    def _with_engine(self, inputs: ModelInput, mode: str, config: RunConfig, params: Structure,
+                     is_for_tpu: bool) -> upstream.model_fn.EstimatorSpec:
         # As upstream, but with activations as features, as a model expects on a TPU.
         added_params = ({"use_tpu": is_for_tpu or bool(inputs.plan.tables)} if inputs.is_export
                         else self._added_params(mode))
 
-        def model_fn(features: Any, labels: Any) -> Any:
+        def model_fn(features: Structure, labels: Structure) -> EstimatorSpec:
             spec = call_model_fn(self._user_model_fn, features, labels, mode, config, params,
                                  added_params)
             check_is_spec(spec, mode,
@@ -394,7 +414,9 @@ class TPUEstimator(LoopingEstimator):
         return spec if saver is None else spec._replace(scaffold=tf.compat.v1.train.Scaffold(
             saver=saver, copy_from_scaffold=spec.scaffold))
 
-    def _engine_spec(self, inputs: ModelInput, mode: str, model_fn: Any) -> Any:
+    def _engine_spec(self, inputs: ModelInput, mode: str,
+                     model_fn: Callable[[Structure, Structure], EstimatorSpec]
+                     ) -> upstream.model_fn.EstimatorSpec:
         training = mode == ModeKeys.TRAIN
         num_replicas = len(inputs.step.replicas)
         log_start(describe_start(mode, inputs.plan, num_replicas, portable=inputs.is_export),
@@ -419,7 +441,7 @@ class TPUEstimator(LoopingEstimator):
             prediction_hooks=logging_without_input(spec.prediction_hooks))
         return self._with_update(spec, step) if training else spec
 
-    def _added_params(self, mode: str) -> dict[str, Any]:
+    def _added_params(self, mode: str) -> dict[str, object]:
         with self._ctx.with_mode(mode) as ctx:
             return {"use_tpu": True, "batch_size": ctx.batch_size_for_model_fn,
                     "context": upstream.tpu_context.TPUContext(ctx, call_from_input_fn=False)}
@@ -440,7 +462,8 @@ class TPUEstimator(LoopingEstimator):
             # Estimator does the rest, and would reject the names of tables.
             self._warm_start_settings = without_tables(settings, step.names)
 
-    def _with_update(self, spec: Any, step: EngineStep) -> Any:
+    def _with_update(self, spec: upstream.model_fn.EstimatorSpec,
+                     step: EngineStep) -> upstream.model_fn.EstimatorSpec:
         tell_of_unused_slots(self.model_dir, step.names)
         updates = [op for op in (spec.train_op, step.update) if op is not None]
         with tf.control_dependencies(updates):
@@ -451,14 +474,16 @@ class TPUEstimator(LoopingEstimator):
         return spec._replace(train_op=tf.group(*updates),
                              training_hooks=(*step.hooks, *spec.training_hooks, *hooks))
 
-    def _export_all_saved_models(self, export_dir_base: Any, *args: Any, **options: Any) -> Any:
+    def _export_all_saved_models(self, export_dir_base: str, *args: object,
+                                 **options: object) -> bytes:
         checks.check_can_be_directory("export_dir_base", export_dir_base)
         return super()._export_all_saved_models(export_dir_base, *args, **options)
 
-    def _add_meta_graph_for_mode(self, builder: Any,
+    def _add_meta_graph_for_mode(self, builder: tf.compat.v1.saved_model.Builder,
                                  input_receiver_fn_map: Mapping[str, Callable[[], Any]],
                                  checkpoint_path: str, save_variables: bool = True,
-                                 mode: str = ModeKeys.PREDICT, export_tags: Any = None,
+                                 mode: str = ModeKeys.PREDICT,
+                                 export_tags: Sequence[str] | None = None,
                                  check_variables: bool = True,
                                  strip_default_attrs: bool = True) -> None:
         input_receiver_fn_map = {
@@ -481,9 +506,10 @@ def _received(receiver_fn: Callable[[], Any]) -> Any:
     return receiver
 
 
-def add_meta_graphs(add_for_mode: Callable[..., None], input_receiver_fns: Mapping[str, Any],
-                    mode: str, *, for_cpu: bool, for_tpu: bool, save_variables: bool,
-                    export_tags: Any, check_variables: bool) -> None:
+def add_meta_graphs(add_for_mode: Callable[..., None],
+                    input_receiver_fns: Mapping[str, Callable[[], object]], mode: str, *,
+                    for_cpu: bool, for_tpu: bool, save_variables: bool,
+                    export_tags: Sequence[str] | None, check_variables: bool) -> None:
     """Adds the graph of a mode, and in PREDICT one that clients load by the tags of a TPU.
 
     Args:

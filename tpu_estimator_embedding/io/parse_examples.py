@@ -125,7 +125,7 @@ def embedding_features(embeddings: Any) -> Specifications:
     return _of_keys((path, None) for path in named_features(embeddings))
 
 
-def _of_spec(spec: EmbeddingConfigSpec) -> Specifications:
+def _of_spec(spec: "EmbeddingConfigSpec") -> Specifications:
     if spec.feature_to_config_dict:
         return _of_keys((key, config.weight_key)
                         for key, config in spec.feature_to_config_dict.items())

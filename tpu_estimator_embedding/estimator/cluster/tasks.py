@@ -54,7 +54,7 @@ def cluster_of(config: RunConfig | None) -> Cluster:
     return Cluster(servers, f"/job:{config.task_type}/task:{config.task_id}/device:CPU:0")
 
 
-def with_device_filters(config: Any) -> RunConfig | None:
+def with_device_filters(config: Any) -> Any:
     """Returns a RunConfig whose sessions do not wait for other workers.
 
     TensorFlow sets no device filters for a TPU's RunConfig, and a program's `session_config`

@@ -2,7 +2,7 @@
 """Statistics of tables during training: the part of the graph that measures, and the hook."""
 
 from collections.abc import Iterable, Mapping, Sequence
-from typing import Any, NamedTuple
+from typing import NamedTuple
 
 import tensorflow as tf
 from tensorflow.python.ops import summary_op_util
@@ -130,7 +130,8 @@ class EmbeddingStatisticsHook(tf.compat.v1.train.SessionRunHook):
         tf.compat.v1.logging.info("tpu_estimator_embedding: %s", to_line(statistics, self._last))
 
 
-def with_statistics(hooks: Iterable[Any] | None, plan: EmbeddingPlan) -> list[Any]:
+def with_statistics(hooks: Iterable[tf.compat.v1.train.SessionRunHook] | None,
+                    plan: EmbeddingPlan) -> list[tf.compat.v1.train.SessionRunHook]:
     """Returns the hooks, plus the one that the environment requests, as `run --statistics` does."""
     hooks, every_n_steps = list(hooks or ()), settings.from_environment()
     if every_n_steps and plan.tables and not statistics_hooks(hooks):
@@ -138,7 +139,8 @@ def with_statistics(hooks: Iterable[Any] | None, plan: EmbeddingPlan) -> list[An
     return hooks
 
 
-def statistics_hooks(hooks: Iterable[Any] | None) -> list[EmbeddingStatisticsHook]:
+def statistics_hooks(
+        hooks: Iterable[tf.compat.v1.train.SessionRunHook] | None) -> list[EmbeddingStatisticsHook]:
     """Returns those of the hooks that measure steps."""
     return [hook for hook in hooks or () if isinstance(hook, EmbeddingStatisticsHook)]
 

@@ -6,9 +6,10 @@ of the model, or by a save whose file exceeds a size limit.
 """
 
 import contextlib
-from collections.abc import Callable, Collection, Iterable, Iterator
-from typing import Any
+from collections.abc import Callable, Collection, Iterable, Iterator, Mapping
+from typing import ParamSpec, TypeVar
 
+import numpy as np
 import tensorflow as tf
 
 from tpu_estimator_embedding.ops.readable_errors import readable
@@ -34,10 +35,14 @@ class OnlyInputEnds(tf.compat.v1.train.SessionRunHook):
         session.run = only_input_ends(session.run, self._input_ops)
 
 
-def only_input_ends(run: Callable[..., Any], input_ops: Collection[str] = ()
-                    ) -> Callable[..., Any]:
+_Arguments = ParamSpec("_Arguments")
+_Result = TypeVar("_Result")
+
+
+def only_input_ends(run: Callable[_Arguments, _Result], input_ops: Collection[str] = ()
+                    ) -> Callable[_Arguments, _Result]:
     """Wraps `run` to raise NotTheEndOfInputError if other ops raise OutOfRangeError."""
-    def watched(*args: Any, **kwargs: Any) -> Any:
+    def watched(*args: _Arguments.args, **kwargs: _Arguments.kwargs) -> _Result:
         try:
             return run(*args, **kwargs)
         except tf.errors.OutOfRangeError as error:
@@ -72,7 +77,7 @@ class LogAtEndHook(tf.compat.v1.train.SessionRunHook):
     def __init__(self, hook: tf.compat.v1.train.LoggingTensorHook):
         """Takes the hook."""
         self._hook = hook
-        self._last_values: Any = None
+        self._last_values: Mapping[str, np.ndarray] | None = None
 
     def begin(self) -> None:
         """Begins the hook."""
@@ -106,7 +111,8 @@ class LogAtEndHook(tf.compat.v1.train.SessionRunHook):
                 self._hook._log_tensors(self._last_values)
 
 
-def logging_without_input(hooks: Iterable[Any] | None) -> list[Any]:
+def logging_without_input(hooks: Iterable[tf.compat.v1.train.SessionRunHook] | None
+                          ) -> list[tf.compat.v1.train.SessionRunHook]:
     """Returns the hooks; those that log at the end do so even if the input has ended."""
     return [LogAtEndHook(hook) if isinstance(hook, tf.compat.v1.train.LoggingTensorHook)
             and hook._log_at_end else hook for hook in hooks or ()]

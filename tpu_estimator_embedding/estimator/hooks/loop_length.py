@@ -1,7 +1,7 @@
 # SPDX-License-Identifier: Apache-2.0
 """The length of a loop of steps, which is one run of the session."""
 
-from typing import Any, NamedTuple
+from typing import NamedTuple
 
 from tpu_estimator_embedding.compat.upstream import parse_iterations_per_loop
 from tpu_estimator_embedding.estimator.hooks import steps_per_run
@@ -19,7 +19,7 @@ class LoopLength(NamedTuple):
     seconds: int | None = None
 
 
-def length_in_training(iterations_per_loop: Any) -> LoopLength:
+def length_in_training(iterations_per_loop: int | str) -> LoopLength:
     """Returns the length of a loop of training, from `TPUConfig.iterations_per_loop`.
 
     >>> length_in_training(100), length_in_training("2m")

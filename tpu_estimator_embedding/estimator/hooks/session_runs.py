@@ -16,9 +16,10 @@ import enum
 import math
 import operator
 import time
-from collections.abc import Callable, Sequence
-from typing import Any, NamedTuple, Protocol
+from collections.abc import Callable, Hashable, Iterable, Mapping, Sequence
+from typing import NamedTuple, Protocol
 
+import numpy as np
 import tensorflow as tf
 from tensorflow.core.protobuf import config_pb2
 from tensorflow.python.client import session as client_session
@@ -26,7 +27,7 @@ from tensorflow.python.client import session as client_session
 from tpu_estimator_embedding.estimator.hooks.input_end import only_input_ends
 from tpu_estimator_embedding.estimator.hooks.loop_length import LoopLength
 from tpu_estimator_embedding.estimator.hooks.session_start import add_ready_ops
-from tpu_estimator_embedding.types import Tensor
+from tpu_estimator_embedding.types import Structure, Tensor
 
 _CALLING_THREAD = -1  # as RunOptions.inter_op_thread_pool
 _NUM_TIMED = 10  # calls that show whether a step is small
@@ -42,8 +43,8 @@ class Threads(enum.Enum):
     MEASURED = "those of the session, or the caller's if the first calls are short"
 
 
-def made_callable(session: tf.compat.v1.Session, fetches: Sequence[Tensor], targets: Any = (), *,
-                  threads: Threads = Threads.SESSION) -> Callable[[], list[Any]]:
+def made_callable(session: tf.compat.v1.Session, fetches: Sequence[Tensor], targets: Structure = (),
+                  *, threads: Threads = Threads.SESSION) -> Callable[[], list[np.ndarray]]:
     """Returns a function that runs `targets` and returns `fetches`; errors are those of `run`.
 
     Args:
@@ -63,8 +64,8 @@ def made_callable(session: tf.compat.v1.Session, fetches: Sequence[Tensor], targ
     return _made_callable(session, fetches, targets, threads)
 
 
-def _made_callable(session: tf.compat.v1.Session, fetches: Sequence[Tensor], targets: Any,
-                   threads: Threads) -> Callable[[], list[Any]]:
+def _made_callable(session: tf.compat.v1.Session, fetches: Sequence[Tensor], targets: Structure,
+                   threads: Threads) -> Callable[[], list[np.ndarray]]:
     elements = [session.graph.as_graph_element(target) for target in tf.nest.flatten(targets)]
     run = session._make_callable_from_options(config_pb2.CallableOptions(
         target=sorted({getattr(element, "op", element).name for element in elements}),
@@ -81,14 +82,14 @@ class _Measured:
     first calls are timed to tell. Larger steps may gain from ops that run at the same time.
     """
 
-    def __init__(self, make: Callable[[Threads], Callable[[], list[Any]]]):
+    def __init__(self, make: Callable[[Threads], Callable[[], list[np.ndarray]]]):
         """Takes what makes the callable of a step."""
         self._make = make
         self._run = make(Threads.SESSION)
         self._num_timed = 0
         self._fastest = float("inf")
 
-    def __call__(self) -> list[Any]:
+    def __call__(self) -> list[np.ndarray]:
         """Runs the targets; returns the fetches."""
         if self._num_timed == _NUM_TIMED:
             return self._run()
@@ -123,7 +124,7 @@ class Steps(NamedTuple):
         end: returns the number of the last step.
     """
 
-    counter: Callable[[], Any]
+    counter: Callable[[], tf.Variable]
     end: Callable[[], int]
 
 
@@ -199,7 +200,7 @@ class StepLoop(tf.compat.v1.train.SessionRunHook):
     def _is_call_due(self, step: int) -> bool:
         return bool(self._host_calls) and step % self._every_n_steps == 0
 
-    def _calls(self, run_context: tf.compat.v1.train.SessionRunContext) -> list[Any]:
+    def _calls(self, run_context: tf.compat.v1.train.SessionRunContext) -> list[Structure]:
         return [hook.before_run(run_context).fetches for hook in self._host_calls]
 
     def _run_all_but_last(self, session: tf.compat.v1.Session, run_step: Callable[[bool], bool],
@@ -244,7 +245,7 @@ class StepLoop(tf.compat.v1.train.SessionRunHook):
 
 
 def _step(session: tf.compat.v1.Session, fetches: Sequence[Tensor],
-          targets: Any) -> Callable[[], list[Any]]:
+          targets: Structure) -> Callable[[], list[np.ndarray]]:
     return only_input_ends(made_callable(session, fetches, targets, threads=Threads.MEASURED))
 
 
@@ -263,16 +264,17 @@ class RepeatedRuns:
         self._run = session.run
         self._make_any_callable = session.make_callable
         self._is_here = not session.sess_str
-        self._leaves: dict[int, Any] = {}  # by id; kept, so that no other object gets the id
-        self._made: dict[Any, Callable[[], Any]] = {}
+        self._leaves: dict[int, object] = {}  # by id; kept, so that no other object gets the id
+        self._made: dict[Hashable, Callable[[], Structure]] = {}
         self.number = 0.0
 
     def serve(self) -> None:
         """Becomes the `run` of the session."""
         self._session.run, self._session.make_callable = self.run, self._make_callable
 
-    def run(self, fetches: Any, feed_dict: Any = None, options: Any = None,
-            run_metadata: Any = None) -> Any:
+    def run(self, fetches: Structure, feed_dict: Mapping[Tensor, object] | None = None,
+            options: tf.compat.v1.RunOptions | None = None,
+            run_metadata: tf.compat.v1.RunMetadata | None = None) -> Structure:
         """Runs and returns what `Session.run` would."""
         self.number += 1
         has_options = options is not None and options.ByteSize()
@@ -284,11 +286,11 @@ class RepeatedRuns:
             self._made[key] = self._make(fetches)
         return self._made[key]()
 
-    def _make_callable(self, *args: Any, **kwargs: Any) -> Callable[..., Any]:
+    def _make_callable(self, *args: object, **kwargs: object) -> Callable[..., Structure]:
         self.number = math.nan
         return self._make_any_callable(*args, **kwargs)
 
-    def _key(self, nest: Any) -> Any:
+    def _key(self, nest: Structure) -> Hashable | None:
         """Returns what identifies the nest; None if it has other leaves than fetches."""
         if type(nest) is dict:
             return self._key_of((dict, *nest), nest.values())
@@ -300,11 +302,11 @@ class RepeatedRuns:
             self._leaves[id(nest)] = nest
         return id(nest)
 
-    def _key_of(self, head: tuple[Any, ...], values: Any) -> Any:
+    def _key_of(self, head: tuple[Hashable, ...], values: Iterable[Structure]) -> Hashable | None:
         keys = tuple(self._key(value) for value in values)
         return None if None in keys else (head, keys)
 
-    def _make(self, nest: Any) -> Callable[[], Any]:
+    def _make(self, nest: Structure) -> Callable[[], Structure]:
         session = self._session
         handler = client_session._FetchHandler(session.graph, nest, {})
         if not handler.fetches() and not handler.targets():
@@ -315,7 +317,7 @@ class RepeatedRuns:
         return lambda: build(run())
 
 
-def _builder(positions: Any) -> Callable[[list[Any]], Any]:
+def _builder(positions: Structure) -> Callable[[list[np.ndarray]], Structure]:
     """Returns a function that puts values into a nest, given the nest of their positions.
 
     >>> _builder({"loss": 1, "others": [0, None]})(["a", "b"])

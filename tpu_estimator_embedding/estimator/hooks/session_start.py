@@ -10,7 +10,6 @@ import os
 import threading
 import time
 from collections.abc import Iterable, Iterator
-from typing import Any
 
 import tensorflow as tf
 from tensorflow.python.ops import resources
@@ -127,7 +126,7 @@ def add_ready_ops() -> None:
                 [_uninitialized(variables), resources.report_uninitialized_resources(others)], 0))
 
 
-def _uninitialized(variables: Iterable[Any]) -> Tensor:
+def _uninitialized(variables: Iterable[tf.Variable]) -> Tensor:
     """Returns the names of the variables that are not initialized."""
     variables = list(variables)
     if not variables:
@@ -138,7 +137,7 @@ def _uninitialized(variables: Iterable[Any]) -> Tensor:
                                tf.logical_not(tf.stack(are_initialized)))
 
 
-def _is_initialized(variable: Any) -> Tensor:
+def _is_initialized(variable: tf.Variable) -> Tensor:
     """Returns the output of the op that a resource variable was made with, or of a new op."""
     if variable.op.type == "VarHandleOp":
         own = f"{variable.op.name}/IsInitialized/"

@@ -11,7 +11,7 @@ Both are chosen once.
 
 import contextlib
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from typing import Any, NamedTuple
+from typing import NamedTuple
 
 import tensorflow as tf
 from tensorflow.python.tpu import tpu_function
@@ -53,7 +53,7 @@ from tpu_estimator_embedding.ops.graph_rewrites import count_after
 from tpu_estimator_embedding.ops.nests import tensors_of
 from tpu_estimator_embedding.optimizers.frequency_estimator import FrequencyEstimator
 from tpu_estimator_embedding.plan.embedding_plan import EmbeddingPlan
-from tpu_estimator_embedding.types import Tensor
+from tpu_estimator_embedding.types import EstimatorSpec, Structure, Tensor
 
 
 class EngineStep(NamedTuple):
@@ -69,7 +69,7 @@ class EngineStep(NamedTuple):
         inputs: the activations, features and labels of the first replica.
     """
 
-    spec: Any
+    spec: EstimatorSpec
     engine: PartitionedEmbedding
     names: Mapping[str, TableNames]
     activations: Mapping[str, Tensor]
@@ -78,9 +78,9 @@ class EngineStep(NamedTuple):
     inputs: tuple[Tensor, ...]
 
 
-def build_step(plan: EmbeddingPlan, prepared: StepInput, model_fn: Callable[[Any, Any], Any],
-               updating: StepUpdate, *, from_columns: bool, training: bool,
-               checkpoint_num_hosts: int | None = None,
+def build_step(plan: EmbeddingPlan, prepared: StepInput,
+               model_fn: Callable[[Structure, Structure], EstimatorSpec], updating: StepUpdate, *,
+               from_columns: bool, training: bool, checkpoint_num_hosts: int | None = None,
                servers: Sequence[str] = ()) -> EngineStep:
     """Builds the graph of one step.
 
@@ -144,13 +144,13 @@ class _Model(NamedTuple):
         scopes: see `recorded_scopes`.
     """
 
-    spec: Any
+    spec: EstimatorSpec
     activations: Mapping[str, Tensor]
     scopes: Mapping[str, str]
 
 
-def _call_model_fn(model_fn: Callable[[Any, Any], Any], plan: EmbeddingPlan, lookup: StepLookup,
-                   capture: GradientCapture | None, num_workers: int) -> _Model:
+def _call_model_fn(model_fn: Callable[[Structure, Structure], EstimatorSpec], plan: EmbeddingPlan,
+                   lookup: StepLookup, capture: GradientCapture | None, num_workers: int) -> _Model:
     replicas = lookup.step_input.replicas
     features, labels, batch_size = replicas[0]
     activations: dict[str, Tensor] = {}
@@ -166,7 +166,8 @@ def _call_model_fn(model_fn: Callable[[Any, Any], Any], plan: EmbeddingPlan, loo
 
 
 def _update(updating: StepUpdate, engine: PartitionedEmbedding, step_input: StepInput,
-            looked_up: LookedUp, gradients: Stacked, spec: Any, step: Tensor) -> BuiltUpdate:
+            looked_up: LookedUp, gradients: Stacked, spec: EstimatorSpec,
+            step: Tensor) -> BuiltUpdate:
     if not gradients:
         return updating.build(engine, spec, step, None)
     # A gradient may not depend on the activations, so the update waits for lookups.
@@ -213,8 +214,8 @@ def _read_before_counted(step: Tensor) -> None:
     count_after(reads)
 
 
-def _replicate(spec: Any, gradients: Stacked, inputs: Sequence[Sequence[Tensor]], training: bool
-               ) -> tuple[Any, Stacked]:
+def _replicate(spec: EstimatorSpec, gradients: Stacked, inputs: Sequence[Sequence[Tensor]],
+               training: bool) -> tuple[EstimatorSpec, Stacked]:
     """Returns the spec of all replicas, and their gradients, concatenated along axis 0."""
     if len(inputs) == 1:
         return spec, gradients

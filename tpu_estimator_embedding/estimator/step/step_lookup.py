@@ -9,7 +9,7 @@
 """
 
 from collections.abc import Sequence
-from typing import Any, NamedTuple, Protocol
+from typing import NamedTuple, Protocol
 
 import tensorflow as tf
 
@@ -44,7 +44,7 @@ class LookedUp(NamedTuple):
     """
 
     replicas: Sequence[Stacked]
-    before_update: Sequence[Any]
+    before_update: Sequence[tf.Operation | Tensor]
     joined: Concatenation | None = None
     hooks: tuple[tf.compat.v1.train.SessionRunHook, ...] = ()
 

@@ -3,7 +3,7 @@
 
 import dataclasses
 from collections.abc import Sequence
-from typing import Any, NamedTuple, Protocol, cast
+from typing import NamedTuple, Protocol, cast
 
 import tensorflow as tf
 
@@ -17,7 +17,7 @@ from tpu_estimator_embedding.estimator.hooks.embedding_statistics import (
     statistics_hooks,
     update_tables,
 )
-from tpu_estimator_embedding.types import Tensor
+from tpu_estimator_embedding.types import EstimatorSpec, Tensor
 
 
 class TableGradients(NamedTuple):
@@ -42,7 +42,7 @@ class BuiltUpdate(NamedTuple):
         is_measured: whether hooks write statistics of the update.
     """
 
-    spec: Any
+    spec: EstimatorSpec
     op: tf.Operation | None
     hooks: tuple[tf.compat.v1.train.SessionRunHook, ...] = ()
     is_measured: bool = False
@@ -55,7 +55,7 @@ class StepUpdate(Protocol):
     def num_workers(self) -> int:
         """How many processes compute the gradients of a step."""
 
-    def build(self, engine: PartitionedEmbedding, spec: Any, step: Tensor,
+    def build(self, engine: PartitionedEmbedding, spec: EstimatorSpec, step: Tensor,
               tables: TableGradients | None) -> BuiltUpdate:
         """Returns the update of a step.
 
@@ -84,7 +84,7 @@ class OwnUpdate:
         """One."""
         return 1
 
-    def build(self, engine: PartitionedEmbedding, spec: Any, step: Tensor,
+    def build(self, engine: PartitionedEmbedding, spec: EstimatorSpec, step: Tensor,
               tables: TableGradients | None) -> BuiltUpdate:
         """Returns the update of a step: see `StepUpdate`."""
         if tables is None:
@@ -111,7 +111,7 @@ class SynchronousUpdate:
         """Those of the cluster."""
         return self.workers.size
 
-    def build(self, engine: PartitionedEmbedding, spec: Any, step: Tensor,
+    def build(self, engine: PartitionedEmbedding, spec: EstimatorSpec, step: Tensor,
               tables: TableGradients | None) -> BuiltUpdate:
         """Returns the update of a step: see `StepUpdate`."""
         ids = gradients = None
