@@ -9,8 +9,8 @@ import contextlib
 import os
 import re
 from collections.abc import Iterator, Mapping, Sequence
+from typing import Any
 
-import numpy as np
 import tensorflow as tf
 
 from tpu_estimator_embedding import checks
@@ -229,7 +229,7 @@ def tell_of_unused_slots(model_dir: str, tables: Mapping[str, TableNames]) -> No
 
 
 def value_by_id(checkpoint: str, name: str, plan: EmbeddingPlan,
-                checkpoint_num_hosts: int | None) -> np.ndarray:
+                checkpoint_num_hosts: int | None) -> Any:
     """Returns the value of a variable; row i of a table or slot is that of id i.
 
     Args:

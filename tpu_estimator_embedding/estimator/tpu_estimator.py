@@ -8,7 +8,6 @@ import os
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from typing import Any, NamedTuple, Self
 
-import numpy as np
 import tensorflow as tf
 
 from tpu_estimator_embedding import checks
@@ -246,7 +245,7 @@ class TPUEstimator(LoopingEstimator):
     def evaluate(self, input_fn: Callable[..., Structure], steps: int | None = None,
                  hooks: Sequence[tf.compat.v1.train.SessionRunHook] | None = None,
                  checkpoint_path: str | None = None,
-                 name: str | None = None) -> dict[str, np.ndarray]:
+                 name: str | None = None) -> dict[str, Any]:
         """Evaluates as `Estimator.evaluate`, all steps in one run of the session.
 
         `steps=None` evaluates the whole input, a step in each run.
@@ -275,7 +274,7 @@ class TPUEstimator(LoopingEstimator):
         """Returns the names of all variables in the latest checkpoint."""
         return [name for name in super().get_variable_names() if name != TABLE_LAYOUTS_KEY]
 
-    def get_variable_value(self, name: str) -> np.ndarray:
+    def get_variable_value(self, name: str) -> Any:
         """Returns the value of a variable; row i of a table or slot is that of id i."""
         if self.latest_checkpoint() is None:
             return super().get_variable_value(name)  # raises its error

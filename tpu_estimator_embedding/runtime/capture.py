@@ -4,9 +4,13 @@
 import contextlib
 import dataclasses
 from collections.abc import Callable, Mapping
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from tpu_estimator_embedding.runtime.estimator_methods import replaced
+
+if TYPE_CHECKING:
+    from tpu_estimator_embedding.estimator.embedding_config_spec import EmbeddingConfigSpec
+    from tpu_estimator_embedding.estimator.tpu_estimator import TPUEstimator
 
 SetUp = Callable[[], None]
 
@@ -26,12 +30,12 @@ class Captured:
             the constructor.
     """
 
-    estimator: Any
+    estimator: "TPUEstimator"
     constructor_arguments: Mapping[str, Any]
     method_arguments: Mapping[str, Any] = dataclasses.field(default_factory=dict)
 
     @property
-    def spec(self) -> Any:
+    def spec(self) -> "EmbeddingConfigSpec | None":
         """The EmbeddingConfigSpec, or None."""
         return self.constructor_arguments["embedding_config_spec"]
 
@@ -51,15 +55,17 @@ def capture(run: Callable[[SetUp], None], set_up: SetUp, method: str = "__init__
         NoEstimatorError: if the program ends before it reaches the method.
         BaseException: any exception of the program before that.
     """
-    arguments_of: dict[Any, dict[str, Any]] = {}
+    arguments_of: dict[TPUEstimator, dict[str, Any]] = {}
 
-    def construct(original: Callable[..., Any], estimator: Any, arguments: dict[str, Any]) -> None:
+    def construct(original: Callable[..., None], estimator: "TPUEstimator",
+                  arguments: dict[str, Any]) -> None:
         original(**arguments)
         arguments_of[estimator] = arguments
         if method == "__init__" and arguments["embedding_config_spec"] is not None:
             raise _Stop(Captured(estimator, arguments))
 
-    def stop(original: Callable[..., Any], estimator: Any, arguments: dict[str, Any]) -> None:
+    def stop(original: Callable[..., None], estimator: "TPUEstimator",
+             arguments: dict[str, Any]) -> None:
         if arguments_of[estimator]["embedding_config_spec"] is None:
             return original(**arguments)
         raise _Stop(Captured(estimator, arguments_of[estimator], arguments))

@@ -27,7 +27,7 @@ def replaced(method: str, call: Replacement) -> Iterator[None]:
     signature = inspect.signature(original)
 
     @functools.wraps(original)
-    def replacement(*args: Any, **kwargs: Any) -> Any:
+    def replacement(*args: object, **kwargs: object) -> object:
         bound = signature.bind(*args, **kwargs)
         bound.apply_defaults()
         arguments = dict(bound.arguments)

@@ -76,6 +76,8 @@ def run_module(name: str, arguments: Sequence[str],
     vars(main).update(__loader__=spec.loader, __spec__=spec, __package__=spec.parent)
     _execute(main, lambda: spec.loader.get_code(spec.name))
 
+_ExceptHook = Callable[[type[BaseException], BaseException, TracebackType | None], object]
+
 
 def _install(directory: str, set_up: Callable[[], None]) -> None:
     if not sys.flags.safe_path:  # otherwise python did not add a directory
@@ -105,7 +107,7 @@ def _new_main(file: str) -> ModuleType:
     return main
 
 
-def _execute(main: ModuleType, load: Any) -> None:
+def _execute(main: ModuleType, load: Callable[[], CodeType]) -> None:
     try:
         code: CodeType = load()
         exec(code, vars(main))
@@ -118,7 +120,7 @@ def _execute(main: ModuleType, load: Any) -> None:
         raise
 
 
-def _from_program(excepthook: Any, program: dict[str, Any]) -> Any:
+def _from_program(excepthook: _ExceptHook, program: dict[str, object]) -> _ExceptHook:
     def hook(kind: type[BaseException], error: BaseException,
              traceback: TracebackType | None) -> None:
         while traceback is not None and traceback.tb_frame.f_globals is not program:

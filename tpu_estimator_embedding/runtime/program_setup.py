@@ -5,7 +5,6 @@ import dataclasses
 import multiprocessing.spawn
 import os
 from collections.abc import Callable
-from typing import Any
 
 from tpu_estimator_embedding.compat import patch
 from tpu_estimator_embedding.compat.patch import Patch
@@ -56,7 +55,7 @@ class ProgramSetup:
             patch.apply(row)
         _current[:] = [self]
 
-    def __reduce__(self) -> tuple[Callable[..., Any], tuple[Any, ...]]:
+    def __reduce__(self) -> tuple[Callable[..., None], tuple[bool, str]]:
         """Makes the process that unpickles this object call `_set_up`."""
         return _set_up, (self.is_tf1, self.level)
 
@@ -65,7 +64,7 @@ class ProgramSetup:
 _current: list[ProgramSetup] = []
 
 
-def get_preparation_data(name: str) -> dict[str, Any]:
+def get_preparation_data(name: str) -> dict[str, object]:
     """Returns the data that a spawned process unpickles before it imports the program."""
     data = _original_preparation_data(name)
     return {**data, "tpu_estimator_embedding": _current[0]} if _current else data

@@ -51,7 +51,7 @@ def _python_to_stderr() -> Iterator[int]:
     """Keeps Python's standard error on the original one; yields its descriptor."""
     sys.stderr.flush()
     shown = os.dup(_STDERR)
-    before: Any = sys.stderr
+    before: IO[str] = sys.stderr
     with os.fdopen(os.dup(shown), "w", buffering=1) as stream:
         proxy = _Stream(stream)
         if _is_standard_error(before):
@@ -67,7 +67,7 @@ def _python_to_stderr() -> Iterator[int]:
 class _Stream:
     """Forwards to a stream that can be exchanged, because log handlers keep `sys.stderr`."""
 
-    def __init__(self, stream: Any) -> None:
+    def __init__(self, stream: IO[str]) -> None:
         self.stream = stream
 
     def __getattr__(self, name: str) -> Any:

@@ -70,7 +70,7 @@ class _TensorFlow1(ModuleView):
             return getattr(self._original, name)
         return super().__getattr__(name)
 
-    def __setattr__(self, name: str, value: Any) -> None:
+    def __setattr__(self, name: str, value: object) -> None:
         # Python sets `tensorflow.tools` after `import tensorflow.tools`.
         is_import = value is sys.modules.get(f"tensorflow.{name}", self)
         if is_import or _is_unaffected(sys._getframe().f_back):

@@ -62,11 +62,11 @@ def _check_cluster(cluster: Any) -> None:
                          "in the format host:port", address)
 
 
-def _is_address(address: Any) -> bool:
+def _is_address(address: object) -> bool:
     return isinstance(address, str) and address.rpartition(":")[2].isdecimal() and ":" in address
 
 
-def _check_task(task: Any, cluster: Mapping[str, Collection[Any]]) -> None:
+def _check_task(task: Any, cluster: Mapping[str, Collection[object]]) -> None:
     task = {} if task is None else task
     checks.check(isinstance(task, dict), f"task in {VARIABLE}",
                  "an object with type and index", task, _FORMAT)

@@ -1,13 +1,18 @@
 # SPDX-License-Identifier: Apache-2.0
 """The inputs of the forward pass: ids and weights of a batch, and activations of columns."""
 
-from collections.abc import Mapping
-from typing import Any, TypeAlias
+from collections.abc import Mapping, Sequence
+from types import ModuleType
+from typing import TYPE_CHECKING, Any, TypeAlias
 
 import tensorflow as tf
 
 from tpu_estimator_embedding.ops.sparse_ids import sequence_lengths
 from tpu_estimator_embedding.types import Tensor
+
+if TYPE_CHECKING:
+    from tpu_estimator_embedding.feature_column.column_checks import EmbeddingColumn
+    from tpu_estimator_embedding.mid_level.config.feature_config import FeatureConfig
 
 FeatureTensor: TypeAlias = Tensor | tf.SparseTensor | tf.RaggedTensor
 Features: TypeAlias = Mapping[str, FeatureTensor]
@@ -48,7 +53,7 @@ def _dense_values(features: Features, column: Any) -> Tensor:
     return tf.compat.v1.feature_column.input_layer(dict(features), [column])
 
 
-def sequences_of(features: Features, columns: Any) -> tuple[Tensor, Tensor]:
+def sequences_of(features: Features, columns: Sequence["EmbeddingColumn"]) -> tuple[Tensor, Tensor]:
     """Returns the activations of a sequence column `[batch, length, dim]`, and lengths `[batch]`.
 
     Raises:
@@ -60,8 +65,9 @@ def sequences_of(features: Features, columns: Any) -> tuple[Tensor, Tensor]:
     return features[key], features[key + _LENGTH]
 
 
-def ids_and_weights(features: Features, feature_config: Mapping[str, Any],
-                    embedding_config: Any) -> tuple[dict[str, FeatureTensor], Weights | None]:
+def ids_and_weights(
+        features: Features, feature_config: Mapping[str, "FeatureConfig"],
+        embedding_config: ModuleType) -> tuple[dict[str, FeatureTensor], Weights | None]:
     """Returns feature -> ids, and feature -> weights, or None if no feature has weights."""
     ids = {name: _without_padding(features[name], name in embedding_config.ONE_ID_FEATURES)
            for name in feature_config if name in features}
@@ -70,9 +76,9 @@ def ids_and_weights(features: Features, feature_config: Mapping[str, Any],
                  for name in ids} if keys else None
 
 
-def features_of_model(features: Features, ids: Features,
-                      activations: Mapping[str, Tensor], feature_config: Mapping[str, Any],
-                      embedding_config: Any) -> dict[str, FeatureTensor]:
+def features_of_model(features: Features, ids: Features, activations: Mapping[str, Tensor],
+                      feature_config: Mapping[str, "FeatureConfig"],
+                      embedding_config: ModuleType) -> dict[str, FeatureTensor]:
     """Returns what the forward pass receives, in the order in which a model_fn received it.
 
     First the features without a table, except for weights, then lengths of sequences, then
@@ -87,7 +93,7 @@ def features_of_model(features: Features, ids: Features,
 
 
 def _sequence_lengths(ids: Features,
-                      feature_config: Mapping[str, Any]) -> dict[str, Tensor]:
+                      feature_config: Mapping[str, "FeatureConfig"]) -> dict[str, Tensor]:
     """Returns the lengths of sequences, at most max_sequence_length."""
     lengths = {}
     for name, value in ids.items():
@@ -97,7 +103,7 @@ def _sequence_lengths(ids: Features,
     return lengths
 
 
-def table_multiplier(table: str, step: Tensor, embedding_config: Any) -> Tensor | None:
+def table_multiplier(table: str, step: Tensor, embedding_config: ModuleType) -> Tensor | None:
     """Returns the gradient multiplier of a table, a float32 scalar; None means 1."""
     multiplier = getattr(embedding_config, "TABLE_MULTIPLIERS", {}).get(
         table, getattr(embedding_config, "GRADIENT_MULTIPLIER", None))

@@ -52,7 +52,7 @@ class DenseOptimizer:
     """
 
     def __init__(self, make_optimizer: Callable[..., Any], learning_rate: Callable[..., Tensor],
-                 params: Mapping[str, Any], slots: Mapping[str, str]) -> None:
+                 params: Mapping[str, object], slots: Mapping[str, str]) -> None:
         self._params, self._learning_rate, self._slots = params, learning_rate, dict(slots)
         rate = tf.Variable(0.0, trainable=False)
         self._optimizer = make_optimizer(rate, params)

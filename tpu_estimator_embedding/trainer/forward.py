@@ -8,7 +8,10 @@ from typing import Any, NamedTuple
 import tensorflow as tf
 
 from tpu_estimator_embedding.trainer import initial_values
-from tpu_estimator_embedding.types import Tensor
+from tpu_estimator_embedding.types import Structure, Tensor
+
+# A metric function of `tf.metrics`, and a dictionary or list of its arguments.
+EvalMetrics = tuple[Callable[..., Mapping[str, tuple[Tensor, Tensor]]], Structure]
 
 
 class ModeKeys:
@@ -28,9 +31,9 @@ class Outputs(NamedTuple):
     """
 
     mode: str
-    predictions: Any = None
+    predictions: Structure = None
     loss: Any = None
-    eval_metrics: Any = None
+    eval_metrics: EvalMetrics | None = None
 
 
 class Forward(tf.Module):
@@ -50,8 +53,8 @@ class Forward(tf.Module):
         self._accepted = frozenset(inspect.signature(model_fn).parameters)
 
     @tf.compat.v1.keras.utils.track_tf1_style_variables
-    def __call__(self, features: Any, labels: Any, mode: str, params: Mapping[str, Any],
-                 global_step: tf.Variable) -> Outputs:
+    def __call__(self, features: Structure, labels: Structure, mode: str,
+                 params: Mapping[str, object], global_step: tf.Variable) -> Outputs:
         """Returns the outputs of a batch in a mode, in the graph of a tf.function."""
         steps = tf.compat.v1.get_collection_ref(tf.compat.v1.GraphKeys.GLOBAL_STEP)
         steps[:] = [global_step]
@@ -81,7 +84,7 @@ class _Getter:
         self._used: set[str] = set()
         self._places: dict[int, str] = {}  # where a loss would be that is collected again
 
-    def get(self, getter: Callable[..., tf.Variable], name: str, *args: Any,
+    def get(self, getter: Callable[..., tf.Variable], name: str, *args: object,
             **options: Any) -> tf.Variable:
         """Returns a variable; adds the loss of its regularizer at its first use."""
         variable = getter(name, *args, **{**options, "partitioner": None})
@@ -111,6 +114,6 @@ class _Getter:
 
 
 def _regularization_losses() -> list[Tensor]:
-    losses: list[Any] = tf.compat.v1.get_collection_ref(
+    losses: list[Tensor] = tf.compat.v1.get_collection_ref(
         tf.compat.v1.GraphKeys.REGULARIZATION_LOSSES)
     return losses

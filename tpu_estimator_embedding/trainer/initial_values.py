@@ -16,7 +16,7 @@ from tensorflow.python.eager import context
 from tpu_estimator_embedding.types import Tensor
 
 
-def create_variable(create: Callable[..., tf.Variable], **options: Any) -> tf.Variable:
+def create_variable(create: Callable[..., tf.Variable], **options: object) -> tf.Variable:
     """Creates a variable that is drawn from the start of its seed; a `variable_creator`."""
     context.context().clear_kernel_cache()
     return create(**options)
@@ -45,7 +45,7 @@ def with_own_draws(features: Mapping[str, Any]) -> dict[str, Any]:
 
 def _from_its_start(initializer: Callable[..., Tensor]) -> Callable[..., Tensor]:
     @functools.wraps(initializer)  # keeps the signature, which tells how to fill a part
-    def initialize(*args: Any, **options: Any) -> Tensor:
+    def initialize(*args: object, **options: object) -> Tensor:
         context.context().clear_kernel_cache()
         return initializer(*args, **options)
     return initialize

@@ -11,7 +11,7 @@ import tensorflow as tf
 from tpu_estimator_embedding.trainer import columns
 from tpu_estimator_embedding.trainer.forward import ModeKeys
 from tpu_estimator_embedding.trainer.trainer import Trainer, Variables
-from tpu_estimator_embedding.types import Tensor
+from tpu_estimator_embedding.types import Structure, Tensor
 
 # Slot of a table -> attribute of a Keras optimizer with that slot of all its variables.
 _SLOTS = {"accumulators": "_accumulators", "momenta": "_momentums", "velocities": "_velocities"}
@@ -30,7 +30,7 @@ class KerasRsTrainer(Trainer):
         trainer.train(input_fn, steps=1000)
     """
 
-    def train_step(self, features: columns.Features, labels: Any) -> Tensor:
+    def train_step(self, features: columns.Features, labels: Structure) -> Tensor:
         """Looks up, computes the loss, updates tables and dense variables; returns the loss."""
         ids, weights = columns.ids_and_weights(features, self.feature_config, self.embedding_config)
         with tf.GradientTape(persistent=True) as tape:
@@ -59,7 +59,7 @@ class KerasRsTrainer(Trainer):
             if not self._table_optimizers[name].built:
                 self._table_optimizers[name].build([table])
 
-    def _tables(self) -> dict[str, Any]:
+    def _tables(self) -> dict[str, tf.Variable]:
         """Returns table -> its Keras variable."""
         return {layer.name: layer.embeddings for layer in
                 self.embedding._default_device_embedding_layers.values()}
@@ -75,7 +75,7 @@ class KerasRsTrainer(Trainer):
                     found[f"{name}/{slot}"] = slots[0]
         return found
 
-    def _saved(self) -> dict[str, Any]:
+    def _saved(self) -> dict[str, object]:
         return {**super()._saved(), "table_optimizers": self._table_optimizers}
 
     def _lookup(self, ids: columns.Features, weights: columns.Weights | None,
@@ -85,11 +85,11 @@ class KerasRsTrainer(Trainer):
             weights = {name: _in_rows(weights[name]) if weights[name] is not None
                        else tf.ones_like(value, tf.float32)
                        for name, value in looked_up.items()}
-        activations: dict[str, Any] = self.embedding(looked_up, weights,
+        activations: dict[str, Tensor] = self.embedding(looked_up, weights,
                                                      training=mode == ModeKeys.TRAIN)
         return activations
 
-    def _update_table(self, name: str, table: Any, gradient: tf.IndexedSlices) -> None:
+    def _update_table(self, name: str, table: tf.Variable, gradient: tf.IndexedSlices) -> None:
         config, optimizer = self.embedding_config, self._table_optimizers[name]
         gradient = _of_each_row_once(gradient)
         values = gradient.values

@@ -2,8 +2,7 @@
 """A Keras model of tables and a forward pass, with the methods of TPUEstimator."""
 
 import contextlib
-from collections.abc import Callable
-from typing import Any
+from collections.abc import Callable, Mapping
 
 import tensorflow as tf
 
@@ -17,7 +16,7 @@ from tpu_estimator_embedding.trainer.trainer import (
     check_steps,
     warn_of_no_batch,
 )
-from tpu_estimator_embedding.types import Tensor
+from tpu_estimator_embedding.types import Structure, Tensor
 
 
 class KerasTrainer(Trainer):
@@ -33,9 +32,9 @@ class KerasTrainer(Trainer):
         trainer.train(input_fn, steps=1000)
     """
 
-    def train(self, input_fn: Callable[..., tf.data.Dataset], hooks: Any = None,
+    def train(self, input_fn: Callable[..., tf.data.Dataset], hooks: object = None,
               steps: int | None = None, max_steps: int | None = None,
-              saving_listeners: Any = None) -> "KerasTrainer":
+              saving_listeners: object = None) -> "KerasTrainer":
         """Trains as `Trainer.train` does, in one epoch of `Model.fit`."""
         check_steps(steps, max_steps)
         check_no_sessions(hooks=hooks, saving_listeners=saving_listeners)
@@ -56,7 +55,7 @@ class KerasTrainer(Trainer):
         self._end_training()
         return self
 
-    def train_step(self, features: columns.Features, labels: Any) -> Tensor:
+    def train_step(self, features: columns.Features, labels: Structure) -> Tensor:
         """Looks up, computes the loss, updates tables and dense variables; returns the loss."""
         ids, weights = columns.ids_and_weights(features, self.feature_config, self.embedding_config)
         with tf.GradientTape() as tape:
@@ -87,7 +86,7 @@ class KerasTrainer(Trainer):
 
     def _lookup(self, ids: columns.Features, weights: columns.Weights | None,
                 mode: str) -> dict[str, Tensor]:
-        activations: dict[str, Any] = self.embedding(ids, weights, training=False)
+        activations: dict[str, Tensor] = self.embedding(ids, weights, training=False)
         return activations
 
     def _with_multiplier(self, feature: str, activations: Tensor) -> Tensor:
@@ -102,25 +101,27 @@ class KerasTrainer(Trainer):
 class _Model(tf.keras.Model):
     """What `fit` trains: its step is that of the Trainer."""
 
-    def __init__(self, embedding: Any, step: Callable[[Any, Any], Any]) -> None:
+    def __init__(self, embedding: mid_level.TPUEmbeddingLayer,
+                 step: Callable[[columns.Features, Structure], Tensor]) -> None:
         super().__init__()
         self.embedding, self._step = embedding, step
 
-    def train_step(self, data: tuple[columns.Features, Any]) -> dict[str, Tensor]:
+    def train_step(self, data: tuple[columns.Features, Structure]) -> dict[str, Tensor]:
         """Runs one step of `fit`."""
         return {"loss": self._step(*data)}
 
 
 class _AfterSteps(tf.keras.callbacks.Callback):
-    def __init__(self, function: Callable[[Any], None]) -> None:
+    def __init__(self, function: Callable[[Tensor], None]) -> None:
         super().__init__()
         self._function = function
 
-    def on_train_batch_end(self, batch: int, logs: Any = None) -> None:
+    def on_train_batch_end(self, batch: int, logs: Mapping[str, Tensor] | None = None) -> None:
         """Passes the loss of a step on."""
         self._function((logs or {})["loss"])
 
 
 @tf.custom_gradient
-def _with_scaled_gradient(value: Tensor, scale: Tensor) -> Any:
+def _with_scaled_gradient(value: Tensor,
+                          scale: Tensor) -> tuple[Tensor, Callable[[Tensor], tuple[Tensor, None]]]:
     return tf.identity(value), lambda gradient: (scale * gradient, None)

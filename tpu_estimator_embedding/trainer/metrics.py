@@ -1,11 +1,13 @@
 # SPDX-License-Identifier: Apache-2.0
 """Metric functions of the Estimator, whose tf.metrics need a graph and a session."""
 
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Mapping
 from typing import Any
 
 import numpy as np
 import tensorflow as tf
+
+from tpu_estimator_embedding.types import Structure, Tensor
 
 
 def mean(losses: Iterable[float]) -> float:
@@ -24,7 +26,8 @@ class StreamingMetrics:
         example: its arguments for one batch, a dictionary or a list of arrays.
     """
 
-    def __init__(self, metric_fn: Callable[..., Any], example: Any) -> None:
+    def __init__(self, metric_fn: Callable[..., Mapping[str, tuple[Tensor, Tensor]]],
+                 example: Structure) -> None:
         with tf.Graph().as_default():
             self._tensors = tf.nest.map_structure(lambda value: tf.compat.v1.placeholder(
                 value.dtype, [None, *value.shape[1:]] if np.ndim(value) else []), example)
@@ -37,7 +40,7 @@ class StreamingMetrics:
                                tf.compat.v1.local_variables_initializer(),
                                tf.compat.v1.tables_initializer()])
 
-    def update(self, arguments: Any) -> None:
+    def update(self, arguments: Structure) -> None:
         """Adds a batch."""
         self._session.run(self._updates, dict(zip(
             tf.nest.flatten(self._tensors), tf.nest.flatten(arguments), strict=True)))

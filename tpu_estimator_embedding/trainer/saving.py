@@ -47,12 +47,12 @@ class Saving:
         self._steps, self._seconds = steps, seconds
         self._keep, self._keep_hours = keep or None, keep_hours
         self._manager: tf.train.CheckpointManager | None = None
-        self._status: Any = None
+        self._status: tf.train.experimental.CheckpointLoadStatus | None = None
         self._restored: str | None = None
         self._has_trained = False
         self._saved_at = self._logged_at = time.monotonic()
 
-    def track(self, objects: Mapping[str, Any]) -> None:
+    def track(self, objects: Mapping[str, object]) -> None:
         """Restores the newest checkpoint; later calls complete it where variables are new.
 
         Raises:

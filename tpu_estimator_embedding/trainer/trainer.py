@@ -8,6 +8,7 @@ import itertools
 import os
 import tempfile
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from types import ModuleType
 from typing import Any
 
 import numpy as np
@@ -22,7 +23,7 @@ from tpu_estimator_embedding.trainer.dense_optimizer import DenseOptimizer, Grad
 from tpu_estimator_embedding.trainer.forward import Forward, ModeKeys, Outputs
 from tpu_estimator_embedding.trainer.metrics import StreamingMetrics, mean
 from tpu_estimator_embedding.trainer.saving import NOT_GIVEN, Saving, read_values
-from tpu_estimator_embedding.types import Tensor
+from tpu_estimator_embedding.types import Structure, Tensor
 
 
 def check_steps(steps: int | None, max_steps: int | None = None) -> None:
@@ -106,9 +107,9 @@ class Trainer:
         print(trainer.evaluate(input_fn, steps=10)["loss"])
     """
 
-    def __init__(self, model_fn: Callable[..., Outputs], embedding_config: Any,
+    def __init__(self, model_fn: Callable[..., Outputs], embedding_config: ModuleType,
                  make_optimizer: Callable[..., Any], learning_rate: Callable[..., Tensor],
-                 params: Mapping[str, Any] | None = None, model_dir: str | None = None, *,
+                 params: Mapping[str, object] | None = None, model_dir: str | None = None, *,
                  train_batch_size: int | None = None, eval_batch_size: int | None = None,
                  predict_batch_size: int | None = None,
                  save_checkpoints_steps: int | None = NOT_GIVEN,
@@ -134,14 +135,14 @@ class Trainer:
                               keep_checkpoint_max, keep_checkpoint_every_n_hours,
                               log_step_count_steps, self._completed)
         self._built: set[str] = set()
-        self._metric_fn: Callable[..., Any] | None = None
+        self._metric_fn: Callable[..., Mapping[str, tuple[Tensor, Tensor]]] | None = None
         self._train = tf.function(self.train_step, autograph=False, reduce_retracing=True)
         self._run = tf.function(self._outputs, autograph=False, reduce_retracing=True)
         self._make_tables()
 
-    def train(self, input_fn: Callable[..., tf.data.Dataset], hooks: Any = None,
+    def train(self, input_fn: Callable[..., tf.data.Dataset], hooks: object = None,
               steps: int | None = None, max_steps: int | None = None,
-              saving_listeners: Any = None) -> "Trainer":
+              saving_listeners: object = None) -> "Trainer":
         """Trains for `steps` steps, or up to step `max_steps`, or until the input ends.
 
         Args:
@@ -177,7 +178,7 @@ class Trainer:
             self._end_training()
         return self
 
-    def train_step(self, features: columns.Features, labels: Any) -> Tensor:
+    def train_step(self, features: columns.Features, labels: Structure) -> Tensor:
         """Looks up, computes the loss, updates tables and dense variables; returns the loss."""
         ids, weights = columns.ids_and_weights(features, self.feature_config, self.embedding_config)
         self.embedding.enqueue(ids, weights, training=True)
@@ -205,7 +206,7 @@ class Trainer:
         return gradients
 
     def evaluate(self, input_fn: Callable[..., tf.data.Dataset], steps: int | None = None,
-                 hooks: Any = None, checkpoint_path: str | None = None,
+                 hooks: object = None, checkpoint_path: str | None = None,
                  name: str | None = None) -> dict[str, Any]:
         """Returns the mean loss over batches, the metrics of metric functions, and the step.
 
@@ -241,9 +242,9 @@ class Trainer:
         return results
 
     def predict(self, input_fn: Callable[..., tf.data.Dataset],
-                predict_keys: Sequence[str] | None = None, hooks: Any = None,
+                predict_keys: Sequence[str] | None = None, hooks: object = None,
                 checkpoint_path: str | None = None,
-                yield_single_examples: bool = True) -> Iterator[Any]:
+                yield_single_examples: bool = True) -> Iterator[Structure]:
         """Yields the predictions of every sample, or of every batch.
 
         Args:
@@ -346,7 +347,7 @@ class Trainer:
         """Returns table, or "table/slot" -> variable, with every update."""
         return dict(self.embedding._trackable_children())
 
-    def _saved(self) -> dict[str, Any]:
+    def _saved(self) -> dict[str, object]:
         """Returns the objects in a checkpoint."""
         return {"embedding": self.embedding, "forward": self.forward,
                 "global_step": self.global_step, "optimizer": self.optimizer.saved}
@@ -358,8 +359,8 @@ class Trainer:
 
     # What they share.
 
-    def _forward(self, features: columns.Features, labels: Any, mode: str, ids: columns.Features,
-                 activations: Mapping[str, Tensor]) -> Outputs:
+    def _forward(self, features: columns.Features, labels: Structure, mode: str,
+                 ids: columns.Features, activations: Mapping[str, Tensor]) -> Outputs:
         given = columns.features_of_model(features, ids, activations, self.feature_config,
                                           self.embedding_config)
         # The model_fn may change them in place, which a tf.function refuses for its arguments.
@@ -368,7 +369,7 @@ class Trainer:
         return self.forward(features, None if is_without else labels, mode,
                             copy.deepcopy(self.params), self.global_step)
 
-    def _outputs(self, features: columns.Features, labels: Any, mode: str) -> Any:
+    def _outputs(self, features: columns.Features, labels: Structure, mode: str) -> Structure:
         """Returns the loss and the arguments of metrics; in PREDICT the predictions."""
         ids, weights = columns.ids_and_weights(features, self.feature_config, self.embedding_config)
         outputs = self._forward(features, labels, mode, ids, self._lookup(ids, weights, mode))
@@ -399,7 +400,7 @@ class Trainer:
             return dataset
         return dataset.map(lambda features: (features, ()))
 
-    def _build(self, batch: tuple[Any, Any], mode: str) -> None:
+    def _build(self, batch: tuple[Structure, Structure], mode: str) -> None:
         """Makes the variables of a mode, and restores the newest checkpoint.
 
         Args:
@@ -419,7 +420,7 @@ class Trainer:
 
     @contextlib.contextmanager
     def _reading(self, batches: tf.data.Dataset, mode: str,
-                 checkpoint_path: str | None) -> Iterator[Iterable[Any]]:
+                 checkpoint_path: str | None) -> Iterator[Iterable[tuple[Structure, Structure]]]:
         """Yields batches, while variables have the values of a checkpoint."""
         iterator = iter(batches)
         first = next(iterator, None)
@@ -472,11 +473,11 @@ class Trainer:
         return int(self.global_step.numpy())
 
 
-def _to_numpy(structure: Any) -> Any:
+def _to_numpy(structure: Structure) -> Structure:
     return tf.nest.map_structure(lambda value: value.numpy(), structure)
 
 
-def _selected(arrays: Any, keys: Sequence[str] | None) -> Any:
+def _selected(arrays: Structure, keys: Sequence[str] | None) -> Structure:
     if keys is None or not isinstance(arrays, Mapping):
         return arrays
     keys = [keys] if isinstance(keys, str) else list(keys)
@@ -487,7 +488,7 @@ def _selected(arrays: Any, keys: Sequence[str] | None) -> Any:
     return found
 
 
-def _rows(arrays: Any) -> Iterator[Any]:
+def _rows(arrays: Structure) -> Iterator[Structure]:
     count = len(tf.nest.flatten(arrays)[0])
     for row in range(count):
         yield tf.nest.map_structure(lambda array, row=row: array[row], arrays)

@@ -9,7 +9,6 @@ import contextlib
 from collections.abc import Callable, Collection, Iterable, Iterator, Mapping
 from typing import ParamSpec, TypeVar
 
-import numpy as np
 import tensorflow as tf
 
 from tpu_estimator_embedding.ops.readable_errors import readable
@@ -77,7 +76,7 @@ class LogAtEndHook(tf.compat.v1.train.SessionRunHook):
     def __init__(self, hook: tf.compat.v1.train.LoggingTensorHook):
         """Takes the hook."""
         self._hook = hook
-        self._last_values: Mapping[str, np.ndarray] | None = None
+        self._last_values: Mapping[str, object] | None = None
 
     def begin(self) -> None:
         """Begins the hook."""

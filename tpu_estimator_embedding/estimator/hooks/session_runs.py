@@ -17,9 +17,8 @@ import math
 import operator
 import time
 from collections.abc import Callable, Hashable, Iterable, Mapping, Sequence
-from typing import NamedTuple, Protocol
+from typing import Any, NamedTuple, Protocol
 
-import numpy as np
 import tensorflow as tf
 from tensorflow.core.protobuf import config_pb2
 from tensorflow.python.client import session as client_session
@@ -44,7 +43,7 @@ class Threads(enum.Enum):
 
 
 def made_callable(session: tf.compat.v1.Session, fetches: Sequence[Tensor], targets: Structure = (),
-                  *, threads: Threads = Threads.SESSION) -> Callable[[], list[np.ndarray]]:
+                  *, threads: Threads = Threads.SESSION) -> Callable[[], list[Any]]:
     """Returns a function that runs `targets` and returns `fetches`; errors are those of `run`.
 
     Args:
@@ -65,7 +64,7 @@ def made_callable(session: tf.compat.v1.Session, fetches: Sequence[Tensor], targ
 
 
 def _made_callable(session: tf.compat.v1.Session, fetches: Sequence[Tensor], targets: Structure,
-                   threads: Threads) -> Callable[[], list[np.ndarray]]:
+                   threads: Threads) -> Callable[[], list[Any]]:
     elements = [session.graph.as_graph_element(target) for target in tf.nest.flatten(targets)]
     run = session._make_callable_from_options(config_pb2.CallableOptions(
         target=sorted({getattr(element, "op", element).name for element in elements}),
@@ -82,14 +81,14 @@ class _Measured:
     first calls are timed to tell. Larger steps may gain from ops that run at the same time.
     """
 
-    def __init__(self, make: Callable[[Threads], Callable[[], list[np.ndarray]]]):
+    def __init__(self, make: Callable[[Threads], Callable[[], list[Any]]]):
         """Takes what makes the callable of a step."""
         self._make = make
         self._run = make(Threads.SESSION)
         self._num_timed = 0
         self._fastest = float("inf")
 
-    def __call__(self) -> list[np.ndarray]:
+    def __call__(self) -> list[Any]:
         """Runs the targets; returns the fetches."""
         if self._num_timed == _NUM_TIMED:
             return self._run()
@@ -245,7 +244,7 @@ class StepLoop(tf.compat.v1.train.SessionRunHook):
 
 
 def _step(session: tf.compat.v1.Session, fetches: Sequence[Tensor],
-          targets: Structure) -> Callable[[], list[np.ndarray]]:
+          targets: Structure) -> Callable[[], list[Any]]:
     return only_input_ends(made_callable(session, fetches, targets, threads=Threads.MEASURED))
 
 
@@ -317,7 +316,7 @@ class RepeatedRuns:
         return lambda: build(run())
 
 
-def _builder(positions: Structure) -> Callable[[list[np.ndarray]], Structure]:
+def _builder(positions: Structure) -> Callable[[list[Any]], Structure]:
     """Returns a function that puts values into a nest, given the nest of their positions.
 
     >>> _builder({"loss": 1, "others": [0, None]})(["a", "b"])

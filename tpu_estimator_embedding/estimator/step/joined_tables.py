@@ -9,7 +9,6 @@ a copy of all activations each. Nothing is lost where a model does otherwise.
 from collections.abc import Mapping, Sequence
 from typing import cast
 
-import numpy as np
 import tensorflow as tf
 
 from tpu_estimator_embedding.engine.partitioned_embedding import PartitionedEmbedding
@@ -171,7 +170,7 @@ def _is_piece(tensor: Tensor, number: int, count: int) -> bool:
     return False
 
 
-def _axis(axis: Tensor) -> np.ndarray | None:
+def _axis(axis: Tensor) -> object:
     """Returns the value of an axis; the gradient of a concatenation computes it modulo the rank."""
     return tf.get_static_value(axis.op.inputs[0] if axis.op.type == "FloorMod" else axis)
 
