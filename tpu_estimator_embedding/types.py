@@ -93,6 +93,8 @@ class Tensor(Protocol):
 
     def __invert__(self) -> "Tensor": ...
 
+    def __abs__(self) -> "Tensor": ...
+
 
 # Called as `initializer(shape, dtype)`; returns a tensor of that shape.
 Initializer = Callable[..., Any]

@@ -15,7 +15,7 @@ hands out every element once, and waits without holding a thread; it needs the n
 
 from collections.abc import Sequence
 from types import ModuleType
-from typing import Any, NamedTuple
+from typing import Generic, NamedTuple, TypeVar
 
 import tensorflow as tf
 
@@ -66,20 +66,23 @@ class Channel(NamedTuple):
             return ops.tpu_embedding_channel_size(self.name)
 
 
-class NestChannel:
+_Nest = TypeVar("_Nest")
+
+
+class NestChannel(Generic[_Nest]):
     """A channel for nests of one structure; leaves that are not tensors are constant."""
 
-    def __init__(self, channel: Channel, structure: Any):
+    def __init__(self, channel: Channel, structure: _Nest):
         """Takes the channel, and a nest with the structure and static shapes of all elements."""
         self._channel, self._structure = channel, structure
         self._specs = [tf.TensorSpec(component.shape, component.dtype)
                        for component in tensors_of(structure)]
 
-    def enqueue(self, element: Any) -> tf.Operation:
+    def enqueue(self, element: _Nest) -> tf.Operation:
         """Returns the op that adds an element; it waits while the channel is full."""
         return self._channel.put(tensors_of(element))
 
-    def dequeue(self) -> Any:
+    def dequeue(self) -> _Nest:
         """Removes and returns the first element; waits while the channel is empty."""
         return with_tensors(self._structure, self._channel.take(self._specs))
 

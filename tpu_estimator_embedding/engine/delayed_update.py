@@ -8,7 +8,6 @@ batch n. Here these gradients are stored, with the learning rates and multiplier
 import contextlib
 import functools
 from collections.abc import Iterator
-from typing import Any
 
 import tensorflow as tf
 
@@ -91,7 +90,7 @@ class DelayedUpdate:
 
 
 class _ExportedQueue(tf.saved_model.experimental.TrackableResource):
-    def __init__(self, queue: Any):
+    def __init__(self, queue: tf.queue.FIFOQueue):
         super().__init__()
         self._waiting = queue
 

@@ -2,7 +2,7 @@
 """The ids of one feature for one step, with the names of the v1 API."""
 
 from collections.abc import Mapping
-from typing import Any, NamedTuple
+from typing import NamedTuple
 
 import tensorflow as tf
 
@@ -135,7 +135,7 @@ def check_features(plan: EmbeddingPlan, given: Mapping[str, object]) -> None:
                  f"Missing: {missing}. Not configured: {extra}.")
 
 
-def feature_tensors(feature: FeaturePlan, data: Any) -> EnqueueData | RaggedEnqueueData:
+def feature_tensors(feature: FeaturePlan, data: AnyEnqueueData) -> AnyEnqueueData:
     """Converts ids and places to int32 or int64, and weights to float32; None stays None.
 
     Raises:

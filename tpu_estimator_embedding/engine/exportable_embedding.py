@@ -2,7 +2,7 @@
 """Looks up and updates tables in functions that a program may export."""
 
 from collections.abc import Callable, Mapping
-from typing import Any
+from typing import Any, TypeVar
 
 import tensorflow as tf
 
@@ -15,6 +15,10 @@ from tpu_estimator_embedding.engine.step_ids import can_be_native, prepare_repli
 from tpu_estimator_embedding.engine.variables import TableVariables
 from tpu_estimator_embedding.plan.embedding_plan import EmbeddingPlan
 from tpu_estimator_embedding.types import Tensor
+
+_Inputs = TypeVar("_Inputs")
+_Results = TypeVar("_Results")
+_Kept = TypeVar("_Kept")
 
 
 class ExportableEmbedding:
@@ -39,7 +43,7 @@ class ExportableEmbedding:
         self.engine = PartitionedEmbedding(plan, variables, recorder)
         self._functions, self._to_replicas = functions, to_replicas
 
-    def lookup(self, inputs: Any, *, training: bool,
+    def lookup(self, inputs: object, *, training: bool,
                is_for_export: bool = True) -> tuple[dict[str, Tensor], StepIds]:
         """Prepares ids and looks them up.
 
@@ -51,13 +55,13 @@ class ExportableEmbedding:
         Returns:
             Table name -> `[num_rows, dim]` float32, and the ids of the step for `update`.
         """
-        def run(inputs: Any, portable: bool) -> tuple[dict[str, Tensor], StepIds]:
+        def run(inputs: object, portable: bool) -> tuple[dict[str, Tensor], StepIds]:
             ids = self._prepare(inputs, training, portable)
             return self.engine.lookup(ids), ids
 
         return self._call(run, inputs, is_for_export)
 
-    def update(self, inputs: Any, ids: StepIds | None, step_gradients: StepGradients, *,
+    def update(self, inputs: object, ids: StepIds | None, step_gradients: StepGradients, *,
                is_for_export: bool = True) -> None:
         """Updates every row that was looked up.
 
@@ -76,7 +80,7 @@ class ExportableEmbedding:
 
         self._call(run, (inputs, ids, step_gradients), is_for_export)
 
-    def prepare_for_update(self, inputs: Any) -> StepIds:
+    def prepare_for_update(self, inputs: object) -> StepIds:
         """Returns the prepared ids of `inputs` for a delayed update, which is not exported."""
         return self._prepare(inputs, True, False)
 
@@ -90,12 +94,12 @@ class ExportableEmbedding:
             [*self._handles(), delayed.exported.resource_handle], is_for_export=False)
         return applied
 
-    def _prepare(self, inputs: Any, training: bool, portable: bool) -> StepIds:
+    def _prepare(self, inputs: object, training: bool, portable: bool) -> StepIds:
         return prepare_replicas(self.engine.plan, self._to_replicas(inputs), training=training,
                                 portable=portable, uniform=True)
 
-    def _call(self, run: Callable[[Any, bool], tuple[Any, Any]], inputs: Any,
-              is_for_export: bool) -> tuple[Any, Any]:
+    def _call(self, run: Callable[[_Inputs, bool], tuple[_Results, _Kept]], inputs: _Inputs,
+              is_for_export: bool) -> tuple[_Results, _Kept]:
         if not can_be_native(self.engine.plan):
             return run(inputs, False)
         return self._functions.call(

@@ -10,7 +10,7 @@ TensorFlow's own ops from the beginning.
 
 import weakref
 from collections.abc import Callable, Iterator, Sequence
-from typing import Any, NamedTuple
+from typing import Any, NamedTuple, TypeVar
 
 import tensorflow as tf
 from tensorflow.python.client import pywrap_tf_session
@@ -31,6 +31,11 @@ class _Twins(NamedTuple):
     trace_portable: Callable[[], ConcreteFunction]
 
 
+_Inputs = TypeVar("_Inputs")
+_Results = TypeVar("_Results")
+_Kept = TypeVar("_Kept")
+
+
 class ExportableFunctions:
     """The nested functions of one trackable object, which calls `replace_in` when saved."""
 
@@ -39,8 +44,9 @@ class ExportableFunctions:
         self._twins: weakref.WeakKeyDictionary[tf.Graph, list[_Twins]] = (
             weakref.WeakKeyDictionary())
 
-    def call(self, native: Function, portable: Function, inputs: Any,
-             captures: Sequence[Tensor], *, is_for_export: bool) -> tuple[Any, Any]:
+    def call(self, native: Callable[[_Inputs], tuple[_Results, _Kept]],
+             portable: Callable[[_Inputs], tuple[_Results, _Kept]], inputs: _Inputs,
+             captures: Sequence[Tensor], *, is_for_export: bool) -> tuple[_Results, _Kept]:
         """Calls one of two functions that compute the same.
 
         Args:
@@ -61,7 +67,7 @@ class ExportableFunctions:
         # TensorFlow renames functions that are differentiated, so gradients stop here.
         tensors = [tf.stop_gradient(tensor) for tensor in tensors_of(inputs)]
         specs = [tf.TensorSpec(tensor.shape, tensor.dtype) for tensor in tensors]
-        outputs: list[Any] = []
+        outputs: list[tuple[_Results, _Kept]] = []
 
         def flat(*tensors: Tensor) -> list[Tensor]:
             outputs.append(native(with_tensors(inputs, tensors)))

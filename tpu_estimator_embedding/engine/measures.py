@@ -5,7 +5,7 @@ These are raw numbers that both backends have available; `statistics` computes s
 """
 
 from collections.abc import Mapping
-from typing import Any, NamedTuple
+from typing import NamedTuple
 
 import tensorflow as tf
 
@@ -165,7 +165,7 @@ class MeasureRecorder:
             kept = tf.cond(self.is_due, keep, lambda: tf.constant(False))
         return None if tf.executing_eagerly() else kept.op
 
-    def take(self) -> Any:
+    def take(self) -> StepMeasures | None:
         """Returns the measures as arrays; None if nothing was measured since the last call."""
         if not self._count.numpy():
             return None

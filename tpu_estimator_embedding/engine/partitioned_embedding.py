@@ -171,7 +171,8 @@ def _check_for_training(ids: StepIds) -> None:
                            "Call prepare_ids(..., training=True).")
 
 
-def _rate_checks(plan: EmbeddingPlan, rates: Mapping[str, Any]) -> list[tf.Operation]:
+def _rate_checks(plan: EmbeddingPlan,
+                 rates: Mapping[str, Tensor | float]) -> list[tf.Operation]:
     """Returns a check for each distinct learning rate that a rule divides by."""
     dividing: dict[int, TablePlan] = {}
     for table in plan.tables:

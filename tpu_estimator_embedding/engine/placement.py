@@ -5,11 +5,10 @@ import contextlib
 import inspect
 import re
 from collections.abc import Callable, Sequence
-from typing import Any
 
 import tensorflow as tf
 
-from tpu_estimator_embedding.types import Initializer
+from tpu_estimator_embedding.types import Initializer, Tensor
 
 THIS_PROCESS = "/device:CPU:0"
 
@@ -56,7 +55,7 @@ def placed_initializer(initializer: Initializer, device: Callable[[tf.Operation]
     TensorFlow does not assign a device to the ops of a variable's initializer; in a cluster they
     would run on the chief.
     """
-    def initialize(*args: Any, **kwargs: Any) -> Any:
+    def initialize(*args: object, **kwargs: object) -> Tensor:
         with tf.compat.v1.get_default_graph().device(device):
             return initializer(*args, **kwargs)
 

@@ -2,7 +2,6 @@
 """Calls the functions of the global step that users give: learning rates and multipliers."""
 
 from collections.abc import Callable, Mapping
-from typing import Any
 
 import tensorflow as tf
 
@@ -16,7 +15,7 @@ MULTIPLIER = ("result of the gradient multiplier",
               "Return one number from `experimental_gradient_multiplier_fn`.")
 
 
-def values_at(functions: Mapping[str, Callable[[Tensor], Any]], step: Tensor,
+def values_at(functions: Mapping[str, Callable[[Tensor], object]], step: Tensor,
               kind: tuple[str, str]) -> dict[str, Tensor]:
     """Calls every distinct function of the step once.
 
@@ -41,7 +40,7 @@ def values_at(functions: Mapping[str, Callable[[Tensor], Any]], step: Tensor,
     return {name: values[id(function)] for name, function in functions.items()}
 
 
-def scalar(value: Any, table: str, kind: tuple[str, str]) -> Tensor:
+def scalar(value: object, table: str, kind: tuple[str, str]) -> Tensor:
     """Returns a number as a scalar float32 tensor.
 
     Args:

@@ -1,15 +1,17 @@
 # SPDX-License-Identifier: Apache-2.0
 """A queue whose elements are nests of tensors."""
 
-from typing import Any
+from typing import Generic, TypeVar
 
 import tensorflow as tf
 
 from tpu_estimator_embedding.ops.nests import tensors_of, with_tensors
 from tpu_estimator_embedding.types import Tensor
 
+_Nest = TypeVar("_Nest")
 
-class TensorQueue:
+
+class TensorQueue(Generic[_Nest]):
     """A FIFO queue for nests of one structure, including sparse and ragged tensors.
 
     Leaves that are not tensors (None or int) are constant.
@@ -21,14 +23,14 @@ class TensorQueue:
     [3, 4]
     """
 
-    def __init__(self, structure: Any, *, capacity: int):
+    def __init__(self, structure: _Nest, *, capacity: int):
         """Creates a queue for nests with the structure and static shapes of `structure`."""
         self._structure = structure
         self._components = tensors_of(structure)
         self.queue = tf.queue.FIFOQueue(
             capacity, [component.dtype for component in self._components], name="steps")
 
-    def enqueue(self, element: Any) -> tf.Operation:
+    def enqueue(self, element: _Nest) -> tf.Operation:
         """Returns the op that adds an element; it blocks while the queue is full."""
         return self.queue.enqueue(tensors_of(element))
 
@@ -37,7 +39,7 @@ class TensorQueue:
         return self.queue.enqueue([_zeros_like_static_shape(component)
                                    for component in self._components])
 
-    def dequeue(self) -> Any:
+    def dequeue(self) -> _Nest:
         """Removes and returns the first element; blocks while the queue is empty."""
         values = self.queue.dequeue()
         values = values if isinstance(values, list) else [values]
@@ -49,7 +51,7 @@ class TensorQueue:
         """Returns the number of elements, a scalar int32."""
         return self.queue.size()
 
-    def num_left(self, element: Any) -> Tensor:
+    def num_left(self, element: _Nest) -> Tensor:
         """Returns the number of elements left after `element` was removed, int32."""
         with tf.control_dependencies(tensors_of(element)):
             return self.queue.size()

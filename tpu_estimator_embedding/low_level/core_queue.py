@@ -12,7 +12,7 @@ gradients are due.
 """
 
 from collections.abc import Mapping, Sequence
-from typing import Any, NamedTuple, cast
+from typing import NamedTuple, TypeVar, cast
 
 import tensorflow as tf
 
@@ -146,7 +146,11 @@ class Batch(NamedTuple):
     trains: Tensor
 
 
-def _queue_of(share: Share, name: str, element: Any) -> NestChannel | TensorQueue:
+_Batch = TypeVar("_Batch")
+
+
+def _queue_of(share: Share, name: str,
+              element: _Batch) -> NestChannel[_Batch] | TensorQueue[_Batch]:
     """Returns a queue of the process; without native kernels, of one graph and session."""
     if channel.are_available():
         return NestChannel(channel_of(share, name, _BATCHES_WAITING), element)

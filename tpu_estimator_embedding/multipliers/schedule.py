@@ -6,11 +6,15 @@ import dataclasses
 import math
 import numbers
 from types import ModuleType
-from typing import Any, ClassVar
+from typing import Any, ClassVar, TypeAlias
 
 import numpy as np
 
 from tpu_estimator_embedding import checks
+from tpu_estimator_embedding.types import Tensor
+
+# Steps or multipliers, float64 of NumPy or of TensorFlow.
+Values: TypeAlias = np.ndarray | Tensor
 
 
 class Schedule(abc.ABC):
@@ -34,7 +38,7 @@ class Schedule(abc.ABC):
         return tf.cast(self.value(tf.cast(step, tf.float64), tf), tf.float32)
 
     @abc.abstractmethod
-    def value(self, step: Any, xp: ModuleType) -> Any:
+    def value(self, step: Values, xp: ModuleType) -> Values:
         """Returns m(step), where `step` is float64 of `xp`, which is numpy or tensorflow."""
 
     def then(self, step: int, schedule: "Schedule | float") -> "Then":
@@ -86,7 +90,7 @@ class Constant(Schedule):
     def __post_init__(self) -> None:
         check_number("multiplier", self.multiplier)
 
-    def value(self, step: Any, xp: ModuleType) -> Any:
+    def value(self, step: Values, xp: ModuleType) -> Values:
         return xp.zeros_like(step) + self.multiplier
 
     def __repr__(self) -> str:
@@ -110,7 +114,7 @@ class Product(Schedule):
 
     factors: tuple[Schedule, ...]
 
-    def value(self, step: Any, xp: ModuleType) -> Any:
+    def value(self, step: Values, xp: ModuleType) -> Any:
         return math.prod(factor.value(step, xp) for factor in self.factors)
 
     def __repr__(self) -> str:
@@ -142,7 +146,7 @@ class Then(Schedule):
     def __post_init__(self) -> None:
         checks.check_positive_int("step", self.step)
 
-    def value(self, step: Any, xp: ModuleType) -> Any:
+    def value(self, step: Values, xp: ModuleType) -> Values:
         # tf.where evaluates both schedules; the maximum keeps the second one's step at 0 or more.
         later = xp.maximum(step - self.step, xp.zeros_like(step))
         return xp.where(step < self.step, self.first.value(step, xp), self.second.value(later, xp))

@@ -5,10 +5,9 @@ import dataclasses
 import math
 from collections.abc import Sequence
 from types import ModuleType
-from typing import Any
 
 from tpu_estimator_embedding import checks
-from tpu_estimator_embedding.multipliers.schedule import Schedule, check_number, number_text
+from tpu_estimator_embedding.multipliers.schedule import Schedule, Values, check_number, number_text
 
 
 @dataclasses.dataclass(frozen=True, repr=False)
@@ -39,7 +38,7 @@ class LinearWarmup(Schedule):
         check_number("start", self.start)
         check_number("end", self.end)
 
-    def value(self, step: Any, xp: ModuleType) -> Any:
+    def value(self, step: Values, xp: ModuleType) -> Values:
         return self.start + (self.end - self.start) * _share(step, self.steps, xp)
 
     def __repr__(self) -> str:
@@ -74,7 +73,7 @@ class Cosine(Schedule):
         checks.check_positive_int("steps", self.steps)
         check_number("start", self.start)
 
-    def value(self, step: Any, xp: ModuleType) -> Any:
+    def value(self, step: Values, xp: ModuleType) -> Values:
         wave = 0.5 * (1.0 + xp.cos(math.pi * _share(step, self.steps, xp)))
         return self.end + (self.start - self.end) * wave
 
@@ -110,7 +109,7 @@ class ExponentialDecay(Schedule):
         checks.check_positive_int("steps", self.steps)
         check_number("start", self.start)
 
-    def value(self, step: Any, xp: ModuleType) -> Any:
+    def value(self, step: Values, xp: ModuleType) -> Values:
         return self.start * xp.exp(math.log(self.rate) * (step / self.steps))
 
     def __repr__(self) -> str:
@@ -163,7 +162,7 @@ class Piecewise(Schedule):
         later = zip(self.boundaries, self.values[1:], strict=True)
         return (self.values[0], *(number for pair in later for number in pair))
 
-    def value(self, step: Any, xp: ModuleType) -> Any:
+    def value(self, step: Values, xp: ModuleType) -> Values:
         result = xp.zeros_like(step) + self.values[0]
         for boundary, value in zip(self.boundaries, self.values[1:], strict=True):
             result = xp.where(step < boundary, result, xp.zeros_like(step) + value)
@@ -193,7 +192,7 @@ class FreezeUntil(Schedule):
     def __post_init__(self) -> None:
         checks.check_positive_int("step", self.step)
 
-    def value(self, step: Any, xp: ModuleType) -> Any:
+    def value(self, step: Values, xp: ModuleType) -> Values:
         return xp.where(step < self.step, xp.zeros_like(step), xp.ones_like(step))
 
     def __repr__(self) -> str:
@@ -218,7 +217,7 @@ class FreezeAfter(Schedule):
     def __post_init__(self) -> None:
         checks.check_positive_int("step", self.step)
 
-    def value(self, step: Any, xp: ModuleType) -> Any:
+    def value(self, step: Values, xp: ModuleType) -> Values:
         return xp.where(step < self.step, xp.ones_like(step), xp.zeros_like(step))
 
     def __repr__(self) -> str:
@@ -254,7 +253,7 @@ class Cyclic(Schedule):
         check_number("low", self.low)
         check_number("high", self.high)
 
-    def value(self, step: Any, xp: ModuleType) -> Any:
+    def value(self, step: Values, xp: ModuleType) -> Values:
         cycles = step / self.steps
         from_middle = abs(2.0 * (cycles - xp.floor(cycles)) - 1.0)
         return self.low + (self.high - self.low) * (1.0 - from_middle)
@@ -264,7 +263,7 @@ class Cyclic(Schedule):
                 f"{self.steps} steps)")
 
 
-def _share(step: Any, steps: int, xp: ModuleType) -> Any:
+def _share(step: Values, steps: int, xp: ModuleType) -> Values:
     return xp.minimum(step / steps, xp.ones_like(step))
 
 

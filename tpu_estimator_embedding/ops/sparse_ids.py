@@ -2,7 +2,7 @@
 """Ids in coordinate (COO) format, the common format of every kind of input."""
 
 from collections.abc import Sequence
-from typing import Any, NamedTuple
+from typing import NamedTuple
 
 import tensorflow as tf
 
@@ -147,7 +147,8 @@ def weights_or_ones(sparse_ids: SparseIds) -> Tensor:
     return tf.ones_like(sparse_ids.ids, dtype=tf.float32)
 
 
-def check_weights_are_numbers(weights: Any, feature: str) -> None:
+def check_weights_are_numbers(weights: Tensor | tf.SparseTensor | tf.RaggedTensor | None,
+                              feature: str) -> None:
     """Raises ValueError unless weights, in any kind of tensor, are None or real numbers."""
     if weights is None:
         return

@@ -9,9 +9,8 @@
 """
 
 import dataclasses
-from typing import Any
 
-from tpu_estimator_embedding.plan.table_stacking import StackedTableLayout, TableStack
+from tpu_estimator_embedding.plan.table_stacking import Ids, StackedTableLayout, TableStack
 
 
 @dataclasses.dataclass(frozen=True)
@@ -41,6 +40,6 @@ class StackedFeature:
         """Rows of the table."""
         return self.layout.vocabulary_size
 
-    def row(self, ids: Any) -> Any:
+    def row(self, ids: Ids) -> Ids:
         """Returns the rows of the stack that hold the ids: an int, an array or a tensor."""
         return self.stack.row(self.table, ids)

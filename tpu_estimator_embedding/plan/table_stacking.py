@@ -17,9 +17,14 @@ different cores.
 
 import dataclasses
 from collections.abc import Hashable, Iterable
-from typing import Any
+from typing import TypeVar
+
+import numpy as np
 
 from tpu_estimator_embedding import checks
+from tpu_estimator_embedding.types import Tensor
+
+Ids = TypeVar("Ids", int, np.ndarray, Tensor)
 
 _LANES = 8  # rows of a shard and columns of a table are padded to a multiple of it
 _BYTES_PER_VALUE = 4
@@ -112,7 +117,7 @@ class StackedTableLayout:
         """Columns with padding, a multiple of 8."""
         return _round_up(self.dimension, _LANES)
 
-    def place(self, ids: Any) -> tuple[Any, Any]:
+    def place(self, ids: Ids) -> tuple[Ids, Ids]:
         """Returns `(shard, row in that shard)` of ids: an int, an array or a tensor."""
         count = self.cores.count
         return (ids + self.rotation) % count, ids // count + self.row_offset
@@ -149,7 +154,7 @@ class TableStack:
         """Returns the layout of the table `name`."""
         return next(table for table in self.tables if table.name == name)
 
-    def row(self, name: str, ids: Any) -> Any:
+    def row(self, name: str, ids: Ids) -> Ids:
         """Returns the rows of the stack, its shards concatenated, that hold the ids."""
         shard, row = self.table(name).place(ids)
         return shard * self.rows_per_shard + row

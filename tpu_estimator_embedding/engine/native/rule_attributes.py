@@ -3,7 +3,6 @@
 
 import math
 from collections.abc import Sequence
-from typing import Any
 
 from tpu_estimator_embedding.kernels import load
 from tpu_estimator_embedding.optimizers.registry import has_record
@@ -16,7 +15,7 @@ def has_kernel(rule: UpdateRule) -> bool:
     return has_record(type(rule)) and type(rule).__name__ in load.kernels().rules
 
 
-def rule_attributes(optimizers: Sequence[RowOptimizer]) -> dict[str, list[Any]]:
+def rule_attributes(optimizers: Sequence[RowOptimizer]) -> dict[str, Sequence[str | float | bool]]:
     """Returns the attributes of the update of tables with these optimizers.
 
     >>> from tpu_estimator_embedding.optimizers.momentum import Momentum

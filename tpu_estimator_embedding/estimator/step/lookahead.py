@@ -17,6 +17,7 @@ from tpu_estimator_embedding.engine.tensor_queue import TensorQueue
 from tpu_estimator_embedding.estimator.input.step_input import StepInput
 from tpu_estimator_embedding.estimator.step.step_lookup import LookedUp
 from tpu_estimator_embedding.plan.embedding_plan import EmbeddingPlan
+from tpu_estimator_embedding.types import Tensor
 
 
 class Lookahead:
@@ -72,7 +73,8 @@ class Lookahead:
 class LookaheadHook(tf.compat.v1.train.SessionRunHook):
     """Looks up the first step. The hook that feeds the input handles its end."""
 
-    def __init__(self, queue: TensorQueue, keep_first: tf.Operation, next_input: StepInput):
+    def __init__(self, queue: TensorQueue[tuple[StepInput, dict[str, Tensor]]],
+                 keep_first: tf.Operation, next_input: StepInput):
         """Takes the parts of a `Lookahead`, in its graph."""
         self._size = queue.queue.size()
         self._drop = queue.queue.dequeue()
