@@ -10,7 +10,7 @@ TensorFlow's own ops from the beginning.
 
 import weakref
 from collections.abc import Callable, Iterator, Sequence
-from typing import Any, NamedTuple, TypeVar
+from typing import NamedTuple, TypeVar
 
 import tensorflow as tf
 from tensorflow.python.client import pywrap_tf_session
@@ -20,15 +20,12 @@ from tensorflow.python.saved_model import save_context
 from tpu_estimator_embedding.ops.nests import tensors_of, with_tensors
 from tpu_estimator_embedding.types import Tensor
 
-ConcreteFunction = Any
-Function = Callable[[Any], tuple[Any, Any]]
-
 
 class _Twins(NamedTuple):
     """A nested function of compiled ops, and a function that traces its portable twin."""
 
-    native: ConcreteFunction
-    trace_portable: Callable[[], ConcreteFunction]
+    native: tf.types.experimental.ConcreteFunction
+    trace_portable: Callable[[], tf.types.experimental.ConcreteFunction]
 
 
 _Inputs = TypeVar("_Inputs")
@@ -103,7 +100,7 @@ def _graphs_around() -> Iterator[tf.Graph]:
 
 
 def _trace(function: Callable[..., list[Tensor]], specs: Sequence[tf.TensorSpec],
-           captures: Sequence[Tensor]) -> ConcreteFunction:
+           captures: Sequence[Tensor]) -> tf.types.experimental.ConcreteFunction:
     def with_captures(*tensors: Tensor) -> list[Tensor]:
         for handle in captures:  # in this order, so that twins have the same inputs
             tf.compat.v1.get_default_graph().capture(handle)
@@ -117,8 +114,8 @@ def _empty_like(tensor: Tensor) -> Tensor:
     return tf.zeros([0] * rank, tensor.dtype)
 
 
-def _add_under_name_of(graph: tf.Graph, native: ConcreteFunction,
-                       portable: ConcreteFunction) -> None:
+def _add_under_name_of(graph: tf.Graph, native: tf.types.experimental.ConcreteFunction,
+                       portable: tf.types.experimental.ConcreteFunction) -> None:
     """Adds the body of one function to a graph under the name of another."""
     name = tf.compat.as_str(native.name)
     if len(native.captured_inputs) != len(portable.captured_inputs) or any(

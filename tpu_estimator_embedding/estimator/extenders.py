@@ -164,7 +164,7 @@ def _chosen(features: Structure, names: Sequence[str] | None,
     return {name: features[name] for name in names}
 
 
-def _with_predictions(spec: Any, forwarded: Mapping[str, Tensor]) -> Any:
+def _with_predictions(spec: Any, forwarded: Mapping[str, Tensor]) -> EstimatorSpec:
     checks.check(isinstance(spec.predictions, Mapping), "predictions",
                  "a dictionary, to add features to them", spec.predictions)
     taken = sorted(forwarded.keys() & spec.predictions.keys())

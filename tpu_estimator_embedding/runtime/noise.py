@@ -13,7 +13,7 @@ import os
 import pathlib
 import sys
 import warnings
-from typing import Any
+from typing import Any, Literal
 
 LEVELS = ("quiet", "normal", "verbose")
 
@@ -129,7 +129,7 @@ def forget() -> None:
         _remove(handler, NotByAbslToo)
 
 
-def _filter_warnings(action: Any, **which: Any) -> None:
+def _filter_warnings(action: Literal["default", "ignore"], **which: Any) -> None:
     if not sys.warnoptions:  # otherwise the user has chosen
         warnings.filterwarnings(action, **which)
         _warning_filters.append(warnings.filters[0])

@@ -12,7 +12,8 @@ _upstream_init = upstream.tpu_config.RunConfig.__init__
 
 
 @functools.wraps(_upstream_init)
-def initialize(self: Any, tpu_config: upstream.tpu_config.TPUConfig | None = None,
+def initialize(self: upstream.tpu_config.RunConfig,
+               tpu_config: upstream.tpu_config.TPUConfig | None = None,
                evaluation_master: str | None = None, master: str | None = None, cluster: Any = None,
                **kwargs: Any) -> None:
     """Creates a RunConfig in which this machine replaces masters that do not answer.

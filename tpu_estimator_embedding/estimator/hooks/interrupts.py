@@ -5,14 +5,16 @@ import contextlib
 import os
 import signal
 import threading
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from types import FrameType
-from typing import Any
+from typing import TypeAlias
 
 import tensorflow as tf
 
-_DEFAULTS: dict[int, Any] = {signal.SIGINT: signal.default_int_handler,
-                             signal.SIGTERM: signal.SIG_DFL}
+_Handler: TypeAlias = Callable[[int, FrameType | None], object] | int
+
+_DEFAULTS: dict[int, _Handler] = {signal.SIGINT: signal.default_int_handler,
+                                  signal.SIGTERM: signal.SIG_DFL}
 
 
 class StopOnSignal(tf.compat.v1.train.SessionRunHook):
@@ -42,7 +44,7 @@ class StopOnSignal(tf.compat.v1.train.SessionRunHook):
         Only the main thread may handle signals; other threads record nothing. A program's own
         handlers stay in place; only Python's default handler of SIGINT is replaced.
         """
-        previous: dict[int, Any] = {}
+        previous: dict[int, _Handler | None] = {}
         if _in_main_thread():
             previous = {number: signal.getsignal(number) for number in _DEFAULTS
                         if signal.getsignal(number) in (signal.SIG_DFL,

@@ -2,18 +2,19 @@
 """The hooks that save the checkpoints of a training in another way than TensorFlow's."""
 
 from collections.abc import Sequence
-from typing import Any
 
 import tensorflow as tf
 
 from tpu_estimator_embedding.checkpoint.asynchronous_saving import AsynchronousSaverHook
 from tpu_estimator_embedding.checkpoint.saver_hook import SaverHook
+from tpu_estimator_embedding.compat import upstream
 from tpu_estimator_embedding.estimator.hooks.saving_choice import SavingChoice
 from tpu_estimator_embedding.types import RunConfig
 
 
-def with_saver_hooks(estimator_spec: Any, hooks: Sequence[tf.compat.v1.train.SessionRunHook],
-                     config: RunConfig, model_dir: str, choice: SavingChoice) -> Any:
+def with_saver_hooks(estimator_spec: upstream.model_fn.EstimatorSpec,
+                     hooks: Sequence[tf.compat.v1.train.SessionRunHook], config: RunConfig,
+                     model_dir: str, choice: SavingChoice) -> upstream.model_fn.EstimatorSpec:
     """Returns the spec of a training that saves as chosen.
 
     A CheckpointSaverHook that a program has made is changed in place, as the program may use it
