@@ -7,7 +7,7 @@ from collections.abc import Mapping
 from typing import Any
 
 
-def json_text(value: Any) -> str:
+def json_text(value: object) -> str:
     """Returns a value as indented JSON; numbers that are not finite become null.
 
     >>> print(json_text({"loss": float("nan"), "steps": (1, 2.5)}))
@@ -22,7 +22,7 @@ def json_text(value: Any) -> str:
     return json.dumps(finite_values(value), indent=2, ensure_ascii=False, allow_nan=False)
 
 
-def finite_values(value: Any) -> Any:
+def finite_values(value: object) -> Any:
     """Returns a nest of values in which None stands for numbers that are not finite."""
     if isinstance(value, float):
         return value if math.isfinite(value) else None

@@ -5,7 +5,7 @@ The Estimator API and that of TensorFlow 2 have classes of the same names. Here 
 told apart by what they look like, so that neither API imports the other.
 """
 
-from typing import Any
+from collections.abc import Collection
 
 ESTIMATOR_API = "tpu_estimator_embedding"
 TF2_API = "tpu_estimator_embedding.mid_level"
@@ -24,21 +24,21 @@ _TUPLES = {"TableConfig": "hot_id_replication", "FeatureConfig": "table_id",
 _CONFIGS = {"TableConfig": "dim", "FeatureConfig": "table"}
 
 
-def is_of_estimator_api(value: Any) -> bool:
+def is_of_estimator_api(value: object) -> bool:
     """Whether it is a config, spec or `*Parameters` of the Estimator API, whoever's class."""
     fields = getattr(value, "_fields", ())
     return "_OptimizationParameters" in _class_names(value) or any(
         field in fields for name, field in _TUPLES.items() if name in _class_names(value))
 
 
-def is_of_tf2_api(value: Any) -> bool:
+def is_of_tf2_api(value: object) -> bool:
     """Whether it is a config or an optimizer of the TF2 API, whoever's class."""
     names = _class_names(value)
     return "_Optimizer" in names and any(name in names for name in _PARAMETERS) or any(
         hasattr(value, attribute) for name, attribute in _CONFIGS.items() if name in names)
 
 
-def estimator_import(value: Any) -> str:
+def estimator_import(value: object) -> str:
     """Returns the sentence for what the Estimator API refuses; empty unless it is the other's.
 
     >>> from tpu_estimator_embedding.mid_level import SGD
@@ -53,7 +53,7 @@ import StochasticGradientDescentParameters`.'
             f"`from {ESTIMATOR_API} import {_PARAMETERS.get(name, name)}`.")
 
 
-def tf2_import(value: Any) -> str:
+def tf2_import(value: object) -> str:
     """Returns the sentence for what the TF2 API refuses; empty unless it is the other's.
 
     >>> from tpu_estimator_embedding import FeatureConfig
@@ -72,10 +72,10 @@ def tf2_import(value: Any) -> str:
     return f"{start}: `from {TF2_API} import {counterpart}`."
 
 
-def _known(value: Any, names: Any) -> str:
+def _known(value: object, names: Collection[str]) -> str:
     """The name of the first class, of its own and its parents, that is among `names`."""
     return next((name for name in _class_names(value) if name in names), type(value).__name__)
 
 
-def _class_names(value: Any) -> list[str]:
+def _class_names(value: object) -> list[str]:
     return [base.__name__ for base in type(value).__mro__]
