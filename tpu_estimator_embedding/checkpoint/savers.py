@@ -126,7 +126,7 @@ def saveable_objects_for_op(op: Any, name: str) -> Iterator[saveable_object.Save
         yield saveable if place is None else TableSaveable(saveable, _part(name, place))
 
 
-def save_op(builder: saver.BaseSaverBuilder, filename_tensor: Tensor,
+def save_op(builder: object, filename_tensor: Tensor,
             saveables: Sequence[saveable_object.SaveableObject]) -> tf.Operation:
     """Returns the op that saves variables and the record of row layouts."""
     tables = [each for each in saveables if isinstance(each, TableSaveable)]

@@ -9,7 +9,7 @@ import contextlib
 import os
 import re
 from collections.abc import Iterator, Mapping, Sequence
-from typing import Any
+from typing import Any, Protocol
 
 import tensorflow as tf
 
@@ -17,7 +17,6 @@ from tpu_estimator_embedding import checks
 from tpu_estimator_embedding.checkpoint.names import table_of
 from tpu_estimator_embedding.checkpoint.savers import WAY_OUT_OF_DAMAGE, layout_in, saved_layouts
 from tpu_estimator_embedding.checkpoint.table_layouts import TableLayout
-from tpu_estimator_embedding.compat import upstream
 from tpu_estimator_embedding.engine.variables import TableNames, TableVariables
 from tpu_estimator_embedding.kernels import load
 from tpu_estimator_embedding.plan.embedding_plan import EmbeddingPlan
@@ -39,10 +38,25 @@ _INDEX = re.compile(r"model\.ckpt-(\d+)\.index")
 LOADED_BYTES = 512 << 20  # of small tables, all together: loading them takes a second
 
 
+class WarmStartSettings(Protocol):
+    """What this package uses of tensorflow_estimator's `WarmStartSettings`."""
+
+    @property
+    def ckpt_to_initialize_from(self) -> str: ...
+
+    @property
+    def vars_to_warm_start(self) -> str | Sequence[str | tf.Variable] | None: ...
+
+    @property
+    def var_name_to_prev_var_name(self) -> Mapping[str, str] | None: ...
+
+    def _replace(self, **changes: Any) -> "WarmStartSettings": ...
+
+
 @contextlib.contextmanager
 def explained_restore(
         model_dir: str,
-        warm_start: upstream.estimator.WarmStartSettings | None = None) -> Iterator[None]:
+        warm_start: WarmStartSettings | None = None) -> Iterator[None]:
     """Turns errors about missing or different values in `model_dir`'s checkpoint into ValueErrors.
 
     Args:
@@ -261,7 +275,7 @@ def _layout(checkpoint: str, name: str, plan: EmbeddingPlan, checkpoint_num_host
     return layout_in(checkpoint, layouts, name, ours, checkpoint_num_hosts)
 
 
-def warm_start_tables(settings: upstream.estimator.WarmStartSettings,
+def warm_start_tables(settings: WarmStartSettings,
                       names: Mapping[str, TableNames],
                       variables: Mapping[str, TableVariables]) -> list[str]:
     """Initializes matching tables and slots from a checkpoint.
@@ -293,8 +307,8 @@ def warm_start_tables(settings: upstream.estimator.WarmStartSettings,
     return started
 
 
-def without_tables(settings: upstream.estimator.WarmStartSettings,
-                   names: Mapping[str, TableNames]) -> upstream.estimator.WarmStartSettings:
+def without_tables(settings: WarmStartSettings,
+                   names: Mapping[str, TableNames]) -> WarmStartSettings:
     """Returns the settings for the remaining variables, those of the model.
 
     TensorFlow's warm start rejects former names of variables that its pattern does not match,
@@ -312,7 +326,7 @@ def without_tables(settings: upstream.estimator.WarmStartSettings,
         if name not in of_tables})
 
 
-def _previous_names(settings: upstream.estimator.WarmStartSettings,
+def _previous_names(settings: WarmStartSettings,
                     names: Mapping[str, TableNames]) -> dict[str, str]:
     own = {name for table in names.values() for name in (table.table, *table.slots.values())}
     previous = settings.var_name_to_prev_var_name or {}

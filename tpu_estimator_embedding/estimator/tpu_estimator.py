@@ -69,6 +69,7 @@ from tpu_estimator_embedding.estimator.input.step_input import (
 from tpu_estimator_embedding.estimator.looping_estimator import LoopingEstimator
 from tpu_estimator_embedding.estimator.replicas.replicate_step import replica_tensors
 from tpu_estimator_embedding.estimator.restore import (
+    WarmStartSettings,
     explained_reads,
     explained_restore,
     saver_in_place,
@@ -141,7 +142,7 @@ class TPUEstimator(LoopingEstimator):
     """
 
     # Upstream's: the part that Estimator warm-starts.
-    _warm_start_settings: upstream.estimator.WarmStartSettings | None
+    _warm_start_settings: WarmStartSettings | None
 
     def __init__(self, model_fn: Callable[..., EstimatorSpec] | None = None,
                  model_dir: str | None = None, config: upstream.tpu_config.RunConfig | None = None,
@@ -149,7 +150,7 @@ class TPUEstimator(LoopingEstimator):
                  train_batch_size: int | None = None, eval_batch_size: int | None = None,
                  predict_batch_size: int | None = None, batch_axis: Sequence[int] | None = None,
                  eval_on_tpu: bool = True, export_to_tpu: bool = True, export_to_cpu: bool = True,
-                 warm_start_from: str | upstream.estimator.WarmStartSettings | None = None,
+                 warm_start_from: str | WarmStartSettings | None = None,
                  embedding_config_spec: EmbeddingConfigSpec | None = None,
                  export_saved_model_api_version: object = _EXPORT_API_V1, *,
                  num_hosts: int | None = None, checkpoint_num_hosts: int | None = None,

@@ -4,7 +4,7 @@
 import collections
 from typing import NamedTuple
 
-from tensorflow.core.protobuf.cluster_pb2 import ClusterDef
+import tensorflow as tf
 from tensorflow.python.tpu import tpu_system_metadata
 
 from tpu_estimator_embedding import checks
@@ -41,7 +41,7 @@ class Cores(NamedTuple):
         return self.num_cores // len(self.hosts)
 
 
-def find_cores(master: str | None, cluster_def: ClusterDef | None,
+def find_cores(master: str | None, cluster_def: tf.train.ClusterDef | None,
                device_config: DeviceConfig | None, master_job_name: str | None) -> Cores:
     """Returns the hosts and cores of `device_config`; without it, those of this machine.
 
@@ -81,7 +81,7 @@ def _hosts(job: str, number: int) -> tuple[str, ...]:
     return tuple(f"{job}/replica:0/task:{task}/device:CPU:0" for task in range(number))
 
 
-def _job(master: str | None, cluster_def: ClusterDef | None) -> str:
+def _job(master: str | None, cluster_def: tf.train.ClusterDef | None) -> str:
     try:
         return tpu_system_metadata.master_job(master, cluster_def) or "localhost"
     except ValueError as error:

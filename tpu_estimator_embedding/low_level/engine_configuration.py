@@ -6,6 +6,7 @@ import enum
 from collections.abc import Callable, Mapping
 from typing import Any, TypeVar
 
+from google.protobuf.message import Message
 from tensorflow.core.protobuf.tpu import optimization_parameters_pb2
 from tensorflow.core.protobuf.tpu.tpu_embedding_configuration_pb2 import TPUEmbeddingConfiguration
 
@@ -238,7 +239,7 @@ def _add_features(proto: TPUEmbeddingConfiguration,
             input_shape=[batch_size_per_core, length] if length else [batch_size_per_core])
 
 
-def set_optimizer(proto: optimization_parameters_pb2.OptimizationParameters, config: TableConfig,
+def set_optimizer(proto: Message, config: TableConfig,
                   parameters: _OptimizationParameters,
                   tags: Mapping[Callable[[Tensor], Tensor], int]) -> None:
     """Writes the optimizer of a table into its message.
@@ -269,7 +270,7 @@ def set_optimizer(proto: optimization_parameters_pb2.OptimizationParameters, con
     _set_message(proto, parameters)
 
 
-def _set_limits(proto: optimization_parameters_pb2.ClippingLimits, lower: float | None,
+def _set_limits(proto: Message, lower: float | None,
                 upper: float | None) -> None:
     if lower is not None:
         proto.lower.value = lower
@@ -277,7 +278,7 @@ def _set_limits(proto: optimization_parameters_pb2.ClippingLimits, lower: float 
         proto.upper.value = upper
 
 
-def _set_message(proto: optimization_parameters_pb2.OptimizationParameters,
+def _set_message(proto: Message,
                  parameters: _OptimizationParameters) -> None:
     records = {rule.record.parameters: rule.record for rule in rules()}
     record = next(records[base.__name__] for base in type(parameters).__mro__

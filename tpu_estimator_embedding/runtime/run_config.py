@@ -13,7 +13,7 @@ _upstream_init = upstream.tpu_config.RunConfig.__init__
 
 @functools.wraps(_upstream_init)
 def initialize(self: upstream.tpu_config.RunConfig,
-               tpu_config: upstream.tpu_config.TPUConfig | None = None,
+               tpu_config: Any = None,
                evaluation_master: str | None = None, master: str | None = None, cluster: Any = None,
                **kwargs: Any) -> None:
     """Creates a RunConfig in which this machine replaces masters that do not answer.

@@ -104,7 +104,7 @@ def without_num_shards(config: Any) -> RunConfig | None:
     return config.replace(tpu_config=tpu_config._replace(num_shards=None))
 
 
-def check_partition_dims(tpu_config: upstream.tpu_config.TPUConfig, features: Structure,
+def check_partition_dims(tpu_config: Any, features: Structure,
                          labels: Structure) -> None:
     """Checks `input_partition_dims`, which splits a replica's tensors over cores of a TPU.
 
